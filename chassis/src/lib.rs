@@ -1,0 +1,1 @@
+//! chassis: stub.
