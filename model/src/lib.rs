@@ -1,1 +1,36 @@
-//! model: stub.
+//! The nouns of the platform, shared by every room.
+//!
+//! One noun, one struct: a [`LogRecord`], [`Span`] or [`MetricPoint`] travels from a Rack over the wire into
+//! columns, JSON and the terminal under the specification's column names. Parse once at the border, trust after.
+//!
+//! # Invariants
+//!
+//! - No I/O, no async, no clock, no randomness: time and entropy are arguments.
+//! - Every parser refuses bad input with an error that names the value.
+//!
+//! # Not here
+//!
+//! Files and sockets (`chassis`, `engine`, `rack`), Parquet (`engine`), plans (`query`).
+
+pub mod batch;
+pub mod control;
+pub mod filter;
+pub mod gear;
+mod id;
+pub mod message;
+pub mod passport;
+mod record;
+pub mod scenario;
+pub mod signed;
+pub mod subject;
+mod table;
+mod token;
+mod units;
+pub mod wire;
+
+pub use id::{BadId, ClusterId, EntityId, FluxId, SpanId, TraceId};
+pub use record::{Attributes, Level, LogRecord, MetricPoint, MetricType, Record, Span, SpanStatus};
+pub use signed::{BadSignature, Context, Signed};
+pub use table::{Column, ColumnType, Table};
+pub use token::{BadToken, Token};
+pub use units::{BadDuration, BadTimestamp, ByteSize, HumanDuration, Timestamp};

@@ -1,0 +1,264 @@
+//! What Racks and the Mixer say to each other over request/reply: enrolment, heartbeats, commands. All bodies are CBOR.
+//!
+//! # Enrolment
+//!
+//! ```text
+//! Rack                                             Mixer
+//!   Hello{key, nonce, claim}     ── flux.agent.hello ──▶
+//!                                ◀── Challenge{nonce, cluster} signed by the cluster key (context challenge)
+//!   Transcript signed by the     ── flux.agent.enroll ──▶
+//!   Rack key (context enroll)    ◀── EnrollReply: Adopted{passport} | Pending{entity_id} | Refused{code, reason}
+//! ```
+//!
+//! A challenge's nonce is good once and for a minute. A pending Rack repeats the handshake at every heartbeat interval,
+//! and at once when it receives a [`StateChange`] on its command subject.
+//!
+//! # Invariants
+//!
+//! - Heartbeats and transcripts are signed by the Rack, commands and challenges by the cluster.
+//! - `cluster` and `rack` keys are 32-byte Ed25519 public keys.
+
+use serde::{Deserialize, Serialize};
+
+use crate::signed::bytes_form;
+use crate::{Attributes, ClusterId, EntityId, Signed, Timestamp, Token};
+
+/// The version of this conversation.
+pub const PROTOCOL: u16 = 1;
+
+/// A Rack asks for a challenge.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Hello {
+    /// [`PROTOCOL`].
+    pub protocol: u16,
+    /// The Rack's public key.
+    #[serde(with = "bytes_form")]
+    pub rack_key: Vec<u8>,
+    /// 32 random bytes.
+    #[serde(with = "bytes_form")]
+    pub nonce: Vec<u8>,
+}
+
+/// The Mixer's answer to [`Hello`]: a [`Challenge`] signed by the cluster, or a refusal.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub enum HelloReply {
+    /// A [`Signed`] [`Challenge`], context `challenge`.
+    Challenge(Signed),
+    /// No.
+    Refused(Refusal),
+}
+
+/// What the Rack must sign.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Challenge {
+    /// 32 random bytes of the Mixer, good once.
+    #[serde(with = "bytes_form")]
+    pub nonce: Vec<u8>,
+    /// The Rack's nonce, given back.
+    #[serde(with = "bytes_form")]
+    pub rack_nonce: Vec<u8>,
+    /// The cluster.
+    pub cluster_id: ClusterId,
+    /// The cluster's public key.
+    #[serde(with = "bytes_form")]
+    pub cluster_key: Vec<u8>,
+}
+
+/// What the Rack signs (context `enroll`) to prove its key and claim its name.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Transcript {
+    /// [`PROTOCOL`].
+    pub protocol: u16,
+    /// The challenge, whole.
+    pub challenge: Challenge,
+    /// The Rack's public key.
+    #[serde(with = "bytes_form")]
+    pub rack_key: Vec<u8>,
+    /// The name it claims.
+    pub claim: Claim,
+    /// The passport counter it holds; 0 without a passport.
+    pub counter: u64,
+    /// The program's version.
+    pub software: String,
+    /// The machine's host name.
+    pub host: String,
+    /// The primary local IP address, as text.
+    pub ip: String,
+}
+
+/// How a Rack wants to be called.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Claim {
+    /// Exactly this name (`base.name`).
+    Name(Token),
+    /// Any free name with this prefix (`rack.name_prefix`, when the name is empty).
+    Prefix(Token),
+}
+
+/// The Mixer's answer to a signed [`Transcript`].
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub enum EnrollReply {
+    /// The signed [`crate::passport::Passport`]; the Rack is active or suspended.
+    Adopted {
+        /// Context `passport`.
+        passport: Signed,
+        /// What the Rack is now.
+        state: RackState,
+    },
+    /// Known, waiting for approval.
+    Pending {
+        /// The identity it will have.
+        entity_id: EntityId,
+    },
+    /// No.
+    Refused(Refusal),
+}
+
+/// A refusal with a stable code and a sentence.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{reason}")]
+pub struct Refusal {
+    /// Stable, for programs.
+    pub code: RefusalCode,
+    /// For people: what is wrong and what to do.
+    pub reason: String,
+}
+
+/// Why the Mixer refuses a Rack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "the names say it")]
+pub enum RefusalCode {
+    Protocol,
+    Malformed,
+    Nonce,
+    Signature,
+    NameTaken,
+    Removed,
+    StalePassport,
+    Unknown,
+    Internal,
+}
+
+/// A Rack's admission state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RackState {
+    /// Known, not adopted.
+    Pending,
+    /// Runs gears.
+    Active,
+    /// Adopted, its gears stopped.
+    Suspended,
+    /// Missed three heartbeats; back to its state on the next one.
+    Offline,
+    /// Its identity is revoked.
+    Removed,
+}
+
+impl RackState {
+    /// The stored word.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Active => "active",
+            Self::Suspended => "suspended",
+            Self::Offline => "offline",
+            Self::Removed => "removed",
+        }
+    }
+}
+
+impl std::fmt::Display for RackState {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// A sign of life, signed by the Rack (context `heartbeat`).
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Heartbeat {
+    /// Who.
+    pub entity_id: EntityId,
+    /// When, by the Rack's clock.
+    pub ts: Timestamp,
+    /// The Rack's run.
+    pub boot_epoch: u64,
+    /// How often a heartbeat is due, in milliseconds.
+    pub interval_ms: u64,
+    /// The content hash of the running scenario.
+    pub scenario: Option<String>,
+    /// Why the last scenario could not be applied.
+    pub scenario_error: Option<String>,
+    /// Bytes in the spool that are not known to be durable at the Mixer.
+    pub spool_bytes: u64,
+    /// The run and sequence of each producer run in the spool that still waits for its floor.
+    pub waiting: Vec<DurableFloor>,
+    /// Host facts: `cpu`, `memory_used`, `disk_free`, …
+    pub facts: Attributes,
+}
+
+/// The Mixer's answer to a heartbeat, signed by the cluster (context `command`).
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub enum HeartbeatReply {
+    /// Known.
+    Ok {
+        /// What the Rack is.
+        state: RackState,
+        /// The content hash of the scenario it should run, none for no scenario.
+        scenario: Option<String>,
+        /// Durable floors for the runs that it waits for.
+        floors: Vec<DurableFloor>,
+    },
+    /// Unknown or revoked: enrol again, or stop.
+    Refused(Refusal),
+}
+
+/// Every batch of this producer run up to and with `seq` is durable at the Mixer. Signed by the cluster when sent alone
+/// (context `command`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DurableFloor {
+    /// The producer.
+    pub entity_id: EntityId,
+    /// Its run.
+    pub boot_epoch: u64,
+    /// The last sequence without a gap before it; 0 for none.
+    pub seq: u64,
+}
+
+/// The Mixer gives a Rack its part of a scenario, signed by the cluster (context `command`).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ScenarioPush {
+    /// For whom.
+    pub entity_id: EntityId,
+    /// When it was sent; an older push than the last one is refused.
+    pub issued: Timestamp,
+    /// `name:version`, for people; empty to stop all gears.
+    pub reference: String,
+    /// SHA-256 of the scenario file, hex.
+    pub hash: String,
+    /// The Rack's gears.
+    pub gears: Vec<crate::scenario::Gear>,
+    /// The wires between them.
+    pub wires: Vec<crate::scenario::Wire>,
+}
+
+/// A Rack's answer to a push.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Applied {
+    /// The hash that runs now.
+    pub running: Option<String>,
+    /// Why the pushed one does not run.
+    pub error: Option<String>,
+}
+
+/// The Mixer changes a Rack's state, signed by the cluster (context `command`).
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct StateChange {
+    /// For whom.
+    pub entity_id: EntityId,
+    /// When it was sent.
+    pub issued: Timestamp,
+    /// The new state.
+    pub state: RackState,
+}

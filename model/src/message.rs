@@ -1,0 +1,42 @@
+//! The message: what travels along wires from gear to gear.
+//!
+//! # Invariants
+//!
+//! - `hops` grows by one at every gear; a message over `max_hops` goes no further.
+//! - The trace context is W3C: every gear that handles a message adds a span whose parent is `span_id`.
+
+use serde::{Deserialize, Serialize};
+
+use crate::signed::bytes_form;
+use crate::{Attributes, FluxId, SpanId, Timestamp, TraceId};
+
+/// A business message. On the bus it is this struct in CBOR.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Message {
+    /// The business signal.
+    pub flux_id: FluxId,
+    /// The trace that all its spans share.
+    pub trace_id: TraceId,
+    /// The span that sent it: the parent of the next one.
+    pub span_id: SpanId,
+    /// Whether the trace is sampled; decided once, where the trace begins.
+    pub sampled: bool,
+    /// When it was made.
+    pub ts: Timestamp,
+    /// How many gears have handled it.
+    pub hops: u32,
+    /// Facts about the message: where it came from, its content type.
+    pub meta: Attributes,
+    /// The body.
+    #[serde(with = "bytes_form")]
+    pub data: Vec<u8>,
+}
+
+impl Message {
+    /// The bytes that count against `max_payload_size`: body, facts and ids.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.data.len() + self.meta.to_json().len() + 64
+    }
+}

@@ -1,0 +1,121 @@
+//! Bus subjects. Built from [`Token`]s and ids only, so nothing can be smuggled in.
+//!
+//! | subject | what | stream |
+//! |---|---|---|
+//! | `flux.msg.<rack>.<gear>.<port>` | business messages | primary |
+//! | `flux.gear.<rack>.<gear>` | gear events | primary |
+//! | `flux.telemetry.<logs\|traces\|metrics>.<rack>` | telemetry batches | `flux-telemetry` |
+//! | `platform.event.<kind>` | lifecycle events | `flux-events` |
+//! | `flux.agent.hello`, `.enroll`, `.heartbeat` | request/reply, Rack → Mixer | none |
+//! | `flux.agent.rack.<id>.<command>` | request/reply, Mixer → Rack | none |
+
+use crate::{EntityId, Table, Token};
+
+/// First step of enrolment, request/reply.
+pub const HELLO: &str = "flux.agent.hello";
+/// Second step of enrolment, request/reply.
+pub const ENROLL: &str = "flux.agent.enroll";
+/// Heartbeats, request/reply.
+pub const HEARTBEAT: &str = "flux.agent.heartbeat";
+/// The stream of telemetry batches.
+pub const TELEMETRY_STREAM: &str = "flux-telemetry";
+/// The stream of lifecycle events.
+pub const EVENT_STREAM: &str = "flux-events";
+/// Everything the telemetry stream captures.
+pub const TELEMETRY_ALL: &str = "flux.telemetry.>";
+
+/// A telemetry batch of one table; `None` for a table that nobody publishes.
+#[must_use]
+pub fn telemetry(table: Table, rack: &Token) -> Option<String> {
+    (table != Table::DeadLetters).then(|| format!("flux.telemetry.{table}.{rack}"))
+}
+
+/// The table and publisher of a telemetry subject.
+#[must_use]
+pub fn parse_telemetry(subject: &str) -> Option<(Table, Token)> {
+    let mut parts = subject.strip_prefix("flux.telemetry.")?.split('.');
+    let table = parts
+        .next()?
+        .parse()
+        .ok()
+        .filter(|table| *table != Table::DeadLetters)?;
+    let rack = parts.next()?.parse().ok()?;
+    parts.next().is_none().then_some((table, rack))
+}
+
+/// A business message leaving a gear's port.
+#[must_use]
+pub fn message(rack: &Token, gear: &Token, port: &Token) -> String {
+    format!("flux.msg.{rack}.{gear}.{port}")
+}
+
+/// A lifecycle event.
+#[must_use]
+pub fn event(kind: &Token) -> String {
+    format!("platform.event.{kind}")
+}
+
+/// What the Mixer says to one Rack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RackCommand {
+    /// [`crate::control::ScenarioPush`], answered by [`crate::control::Applied`].
+    Scenario,
+    /// [`crate::control::StateChange`], answered by an empty body.
+    State,
+    /// [`crate::control::DurableFloor`], not answered.
+    Floor,
+}
+
+impl RackCommand {
+    /// The last token of the subject.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Scenario => "scenario",
+            Self::State => "state",
+            Self::Floor => "floor",
+        }
+    }
+
+    /// The command of a subject's last token.
+    #[must_use]
+    pub fn of_subject(subject: &str) -> Option<Self> {
+        let last = subject.rsplit('.').next()?;
+        [Self::Scenario, Self::State, Self::Floor]
+            .into_iter()
+            .find(|command| command.as_str() == last)
+    }
+}
+
+/// A command to one Rack.
+#[must_use]
+pub fn rack(id: &EntityId, command: RackCommand) -> String {
+    format!("flux.agent.rack.{id}.{}", command.as_str())
+}
+
+/// Every command to one Rack.
+#[must_use]
+pub fn rack_all(id: &EntityId) -> String {
+    format!("flux.agent.rack.{id}.*")
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    #[test]
+    fn a_telemetry_subject_is_read_back_and_others_are_not() {
+        let rack: Token = "rack-a".parse().unwrap();
+        let subject = telemetry(Table::Logs, &rack).unwrap();
+        assert_eq!(parse_telemetry(&subject), Some((Table::Logs, rack)));
+        for bad in [
+            "flux.telemetry.logs",
+            "flux.telemetry.dead_letters.a",
+            "flux.telemetry.logs.a.b",
+            "flux.msg.a.b.c",
+        ] {
+            assert_eq!(parse_telemetry(bad), None, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,320 @@
+//! How telemetry batches travel: headers, content types, encodings.
+//!
+//! | `Content-Type` | body |
+//! |---|---|
+//! | `application/vnd.apache.arrow.stream` | one Arrow IPC stream in exactly the table's schema (what our Rack sends) |
+//! | `application/cbor` | an array of records |
+//! | `application/json` | an array of records, or one record |
+//! | `application/x-ndjson` | one record a line |
+//!
+//! A batch is identified by (entity, boot epoch, sequence) and stored exactly once: [`BatchId`].
+//!
+//! # Invariants
+//!
+//! - Decoding never panics and never allocates more than a small multiple of the payload.
+//! - Foreign records may leave out `entity_id` and `entity_name`; the publisher's own are filled in.
+
+use std::fmt;
+use std::io::Cursor;
+use std::str::FromStr;
+
+use arrow_array::RecordBatch;
+use arrow_ipc::reader::StreamReader;
+use arrow_ipc::writer::{IpcWriteOptions, StreamWriter};
+use arrow_schema::ArrowError;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::batch::{Nonconforming, conform};
+use crate::{BadId, EntityId, LogRecord, MetricPoint, Record, Span, Table};
+
+/// Header: the encoding of the body.
+pub const CONTENT_TYPE: &str = "Content-Type";
+/// Header: the publisher's entity id.
+pub const ENTITY_ID: &str = "Flux-Entity-Id";
+/// Header: the publisher's entity name.
+pub const ENTITY_NAME: &str = "Flux-Entity-Name";
+/// Header: the publisher's boot epoch, decimal.
+pub const BOOT_EPOCH: &str = "Flux-Boot-Epoch";
+/// Header: the batch's sequence within the boot epoch, decimal, from 1, without gaps, over all tables.
+pub const SEQUENCE: &str = "Flux-Seq";
+/// Header: the bus's own duplicate filter.
+pub const MESSAGE_ID: &str = "Nats-Msg-Id";
+
+/// The encodings of a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Encoding {
+    /// An Arrow IPC stream.
+    Arrow,
+    /// A CBOR array of records.
+    Cbor,
+    /// A JSON array of records, or one.
+    Json,
+    /// One JSON record a line.
+    Ndjson,
+}
+
+impl Encoding {
+    /// The content type's name.
+    #[must_use]
+    pub const fn content_type(self) -> &'static str {
+        match self {
+            Self::Arrow => "application/vnd.apache.arrow.stream",
+            Self::Cbor => "application/cbor",
+            Self::Json => "application/json",
+            Self::Ndjson => "application/x-ndjson",
+        }
+    }
+}
+
+impl FromStr for Encoding {
+    type Err = BadId;
+    /// Parameters after `;` are ignored; letter case does not count.
+    fn from_str(text: &str) -> Result<Self, BadId> {
+        let name = text.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+        [Self::Arrow, Self::Cbor, Self::Json, Self::Ndjson]
+            .into_iter()
+            .find(|encoding| encoding.content_type() == name)
+            .ok_or_else(|| BadId {
+                what: "a content type of ours (Arrow stream, CBOR, JSON, NDJSON)",
+                text: text.chars().take(80).collect(),
+            })
+    }
+}
+
+/// The producer's key of a batch: what makes it storable exactly once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct BatchId {
+    /// The publisher.
+    pub entity: EntityId,
+    /// The publisher's run: grows with every start.
+    pub boot_epoch: u64,
+    /// Counts from 1 within the run, without gaps, over all tables.
+    pub seq: u64,
+}
+
+impl fmt::Display for BatchId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}-{}", self.entity, self.boot_epoch, self.seq)
+    }
+}
+
+/// Who publishes, for records that do not say it themselves.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Publisher {
+    /// Its id.
+    pub entity_id: EntityId,
+    /// Its name.
+    pub entity_name: String,
+}
+
+/// Why a body could not be decoded.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DecodeError {
+    /// Not an Arrow IPC stream.
+    #[error("not an Arrow IPC stream: {0}")]
+    Arrow(#[from] ArrowError),
+    /// An Arrow batch of another schema.
+    #[error("not a batch of {table}: {source}")]
+    Schema {
+        /// The table it was sent to.
+        table: Table,
+        /// The difference.
+        source: Nonconforming,
+    },
+    /// Not JSON, or not a record.
+    #[error("record {index} is not a record of {table}: {reason}")]
+    Record {
+        /// The table it was sent to.
+        table: Table,
+        /// The record's position, from 0.
+        index: usize,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// Not the encoding that the content type names.
+    #[error("the body is not {encoding}: {reason}")]
+    Body {
+        /// The content type.
+        encoding: &'static str,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// Nothing in it.
+    #[error("the batch has no rows")]
+    Empty,
+}
+
+/// Batches as an Arrow IPC stream in the table's schema, uncompressed.
+///
+/// # Errors
+/// If a batch has another schema.
+pub fn encode_arrow(batches: &[RecordBatch]) -> Result<Vec<u8>, ArrowError> {
+    let Some(first) = batches.first() else {
+        return Ok(Vec::new());
+    };
+    let options = IpcWriteOptions::default();
+    let mut writer = StreamWriter::try_new_with_options(Vec::with_capacity(64 << 10), first.schema_ref(), options)?;
+    for batch in batches {
+        writer.write(batch)?;
+    }
+    writer.into_inner()
+}
+
+/// An Arrow IPC stream as batches of exactly the table's schema.
+///
+/// # Errors
+/// A [`DecodeError`] that says what is wrong.
+pub fn decode_arrow(table: Table, body: &[u8]) -> Result<Vec<RecordBatch>, DecodeError> {
+    let mut batches = Vec::new();
+    for batch in StreamReader::try_new(Cursor::new(body), None)? {
+        let batch = conform(table, &batch?).map_err(|source| DecodeError::Schema { table, source })?;
+        if batch.num_rows() > 0 {
+            batches.push(batch);
+        }
+    }
+    if batches.is_empty() {
+        Err(DecodeError::Empty)
+    } else {
+        Ok(batches)
+    }
+}
+
+/// A body of any encoding as batches of exactly the table's schema. One bad record refuses the whole body.
+///
+/// # Errors
+/// A [`DecodeError`] that names the record and the reason.
+pub fn decode(
+    table: Table,
+    encoding: Encoding,
+    body: &[u8],
+    publisher: &Publisher,
+) -> Result<Vec<RecordBatch>, DecodeError> {
+    if encoding == Encoding::Arrow {
+        return decode_arrow(table, body);
+    }
+    let values = match encoding {
+        Encoding::Ndjson => ndjson(body)?,
+        Encoding::Json => json(body)?,
+        Encoding::Cbor | Encoding::Arrow => cbor(body)?,
+    };
+    if values.is_empty() {
+        return Err(DecodeError::Empty);
+    }
+    let batch = match table {
+        Table::Logs => LogRecord::to_batch(&records(table, values, publisher)?)?,
+        Table::Traces => Span::to_batch(&records(table, values, publisher)?)?,
+        Table::Metrics => MetricPoint::to_batch(&records(table, values, publisher)?)?,
+        Table::DeadLetters => {
+            return Err(DecodeError::Body {
+                encoding: encoding.content_type(),
+                reason: "nobody publishes dead letters".into(),
+            });
+        }
+    };
+    Ok(vec![batch])
+}
+
+fn body_error(encoding: Encoding, reason: impl fmt::Display) -> DecodeError {
+    DecodeError::Body {
+        encoding: encoding.content_type(),
+        reason: reason.to_string(),
+    }
+}
+
+fn json(body: &[u8]) -> Result<Vec<Value>, DecodeError> {
+    match serde_json::from_slice(body).map_err(|error| body_error(Encoding::Json, error))? {
+        Value::Array(values) => Ok(values),
+        one @ Value::Object(_) => Ok(vec![one]),
+        _ => Err(body_error(Encoding::Json, "neither an array of records nor a record")),
+    }
+}
+
+fn ndjson(body: &[u8]) -> Result<Vec<Value>, DecodeError> {
+    body.split(|byte| *byte == b'\n')
+        .filter(|line| !line.trim_ascii().is_empty())
+        .zip(1..)
+        .map(|(line, number)| {
+            serde_json::from_slice(line)
+                .map_err(|error| body_error(Encoding::Ndjson, format!("line {number}: {error}")))
+        })
+        .collect()
+}
+
+/// A CBOR array of maps; nesting is bounded, bytes behind it are refused.
+fn cbor(body: &[u8]) -> Result<Vec<Value>, DecodeError> {
+    let mut cursor = Cursor::new(body);
+    let values: Vec<Value> = ciborium::de::from_reader_with_recursion_limit(&mut cursor, 16)
+        .map_err(|error| body_error(Encoding::Cbor, error))?;
+    if (cursor.position() as usize) < body.len() {
+        return Err(body_error(Encoding::Cbor, "bytes follow the array"));
+    }
+    Ok(values)
+}
+
+fn records<R: Record>(table: Table, values: Vec<Value>, publisher: &Publisher) -> Result<Vec<R>, DecodeError> {
+    let bad = |index, reason: String| DecodeError::Record { table, index, reason };
+    let mut rows = Vec::with_capacity(values.len());
+    for (index, value) in values.into_iter().enumerate() {
+        let Value::Object(mut object) = value else {
+            return Err(bad(index, "not an object".into()));
+        };
+        fill(&mut object, publisher);
+        rows.push(serde_json::from_value(Value::Object(object)).map_err(|error| bad(index, error.to_string()))?);
+    }
+    Ok(rows)
+}
+
+fn fill(object: &mut Map<String, Value>, publisher: &Publisher) {
+    object
+        .entry("entity_id")
+        .or_insert_with(|| publisher.entity_id.to_string().into());
+    object
+        .entry("entity_name")
+        .or_insert_with(|| publisher.entity_name.clone().into());
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    fn publisher() -> Publisher {
+        Publisher {
+            entity_id: EntityId::for_name("script"),
+            entity_name: "script".into(),
+        }
+    }
+
+    #[test]
+    fn json_ndjson_and_cbor_of_the_same_record_make_the_same_batch() {
+        let json = br#"[{"ts":"2026-11-21T10:00:00Z","level":"info","message":"hello","attributes":{"a":{"b":1}}}]"#;
+        let a = decode(Table::Logs, Encoding::Json, json, &publisher()).unwrap();
+        let b = decode(Table::Logs, Encoding::Ndjson, &json[1..json.len() - 1], &publisher()).unwrap();
+        let mut cbor = Vec::new();
+        ciborium::into_writer(&serde_json::from_slice::<Value>(json).unwrap(), &mut cbor).unwrap();
+        let c = decode(Table::Logs, Encoding::Cbor, &cbor, &publisher()).unwrap();
+        assert!(a == b && b == c);
+        let arrow = decode(Table::Logs, Encoding::Arrow, &encode_arrow(&a).unwrap(), &publisher()).unwrap();
+        assert_eq!(a, arrow);
+    }
+
+    #[test]
+    fn bad_bodies_are_refused_with_the_record_and_the_reason() {
+        let bad = br#"[{"ts":"2026-11-21T10:00:00Z","level":"info","message":"x"},{"ts":"yesterday","level":"info","message":"x"}]"#;
+        let error = decode(Table::Logs, Encoding::Json, bad, &publisher())
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("record 1") && error.contains("yesterday"), "{error}");
+        for (encoding, body) in [
+            (Encoding::Arrow, &b"garbage"[..]),
+            (Encoding::Cbor, b"\x81\x80\x00"),
+            (Encoding::Json, b"3"),
+            (Encoding::Ndjson, b"{}\n{"),
+            (Encoding::Json, b"[]"),
+        ] {
+            assert!(decode(Table::Logs, encoding, body, &publisher()).is_err());
+        }
+    }
+}
