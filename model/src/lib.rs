@@ -12,6 +12,7 @@
 //!
 //! Files and sockets (`chassis`, `engine`, `rack`), Parquet (`engine`), plans (`query`).
 
+mod ambient;
 pub mod batch;
 pub mod control;
 pub mod filter;
@@ -28,6 +29,7 @@ mod token;
 mod units;
 pub mod wire;
 
+pub use ambient::{Clock, Entropy};
 pub use id::{BadId, ClusterId, EntityId, FluxId, SpanId, TraceId};
 pub use record::{Attributes, Level, LogRecord, MetricPoint, MetricType, Record, Span, SpanStatus};
 pub use signed::{BadSignature, Context, Signed};

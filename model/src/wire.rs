@@ -19,9 +19,11 @@ use std::io::Cursor;
 use std::str::FromStr;
 
 use arrow_array::RecordBatch;
-use arrow_ipc::reader::StreamReader;
+use arrow_buffer::Buffer;
+use arrow_ipc::reader::StreamDecoder;
 use arrow_ipc::writer::{IpcWriteOptions, StreamWriter};
 use arrow_schema::ArrowError;
+use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -38,6 +40,9 @@ pub const ENTITY_NAME: &str = "Flux-Entity-Name";
 pub const BOOT_EPOCH: &str = "Flux-Boot-Epoch";
 /// Header: the batch's sequence within the boot epoch, decimal, from 1, without gaps, over all tables.
 pub const SEQUENCE: &str = "Flux-Seq";
+/// Header: every sequence of this boot epoch up to and with this one is settled at the publisher: stored here, or given up
+/// there and never to come. Decimal; absent means 0.
+pub const SETTLED: &str = "Flux-Settled";
 /// Header: the bus's own duplicate filter.
 pub const MESSAGE_ID: &str = "Nats-Msg-Id";
 
@@ -162,18 +167,21 @@ pub fn encode_arrow(batches: &[RecordBatch]) -> Result<Vec<u8>, ArrowError> {
     writer.into_inner()
 }
 
-/// An Arrow IPC stream as batches of exactly the table's schema.
+/// An Arrow IPC stream as batches of exactly the table's schema, without copying where buffers are aligned.
 ///
 /// # Errors
 /// A [`DecodeError`] that says what is wrong.
-pub fn decode_arrow(table: Table, body: &[u8]) -> Result<Vec<RecordBatch>, DecodeError> {
+pub fn decode_arrow(table: Table, body: &Bytes) -> Result<Vec<RecordBatch>, DecodeError> {
+    let mut rest = Buffer::from(body.clone());
+    let mut decoder = StreamDecoder::new();
     let mut batches = Vec::new();
-    for batch in StreamReader::try_new(Cursor::new(body), None)? {
-        let batch = conform(table, &batch?).map_err(|source| DecodeError::Schema { table, source })?;
+    while let Some(batch) = decoder.decode(&mut rest)? {
+        let batch = conform(table, &batch).map_err(|source| DecodeError::Schema { table, source })?;
         if batch.num_rows() > 0 {
             batches.push(batch);
         }
     }
+    decoder.finish()?;
     if batches.is_empty() {
         Err(DecodeError::Empty)
     } else {
@@ -188,7 +196,7 @@ pub fn decode_arrow(table: Table, body: &[u8]) -> Result<Vec<RecordBatch>, Decod
 pub fn decode(
     table: Table,
     encoding: Encoding,
-    body: &[u8],
+    body: &Bytes,
     publisher: &Publisher,
 ) -> Result<Vec<RecordBatch>, DecodeError> {
     if encoding == Encoding::Arrow {
@@ -289,21 +297,34 @@ mod tests {
 
     #[test]
     fn json_ndjson_and_cbor_of_the_same_record_make_the_same_batch() {
-        let json = br#"[{"ts":"2026-11-21T10:00:00Z","level":"info","message":"hello","attributes":{"a":{"b":1}}}]"#;
-        let a = decode(Table::Logs, Encoding::Json, json, &publisher()).unwrap();
-        let b = decode(Table::Logs, Encoding::Ndjson, &json[1..json.len() - 1], &publisher()).unwrap();
+        let json =
+            &br#"[{"ts":"2026-11-21T10:00:00Z","level":"info","message":"hello","attributes":{"a":{"b":1}}}]"#[..];
+        let a = decode(Table::Logs, Encoding::Json, &Bytes::from_static(json), &publisher()).unwrap();
+        let b = decode(
+            Table::Logs,
+            Encoding::Ndjson,
+            &Bytes::from_static(&json[1..json.len() - 1]),
+            &publisher(),
+        )
+        .unwrap();
         let mut cbor = Vec::new();
         ciborium::into_writer(&serde_json::from_slice::<Value>(json).unwrap(), &mut cbor).unwrap();
-        let c = decode(Table::Logs, Encoding::Cbor, &cbor, &publisher()).unwrap();
+        let c = decode(Table::Logs, Encoding::Cbor, &cbor.into(), &publisher()).unwrap();
         assert!(a == b && b == c);
-        let arrow = decode(Table::Logs, Encoding::Arrow, &encode_arrow(&a).unwrap(), &publisher()).unwrap();
+        let arrow = decode(
+            Table::Logs,
+            Encoding::Arrow,
+            &encode_arrow(&a).unwrap().into(),
+            &publisher(),
+        )
+        .unwrap();
         assert_eq!(a, arrow);
     }
 
     #[test]
     fn bad_bodies_are_refused_with_the_record_and_the_reason() {
         let bad = br#"[{"ts":"2026-11-21T10:00:00Z","level":"info","message":"x"},{"ts":"yesterday","level":"info","message":"x"}]"#;
-        let error = decode(Table::Logs, Encoding::Json, bad, &publisher())
+        let error = decode(Table::Logs, Encoding::Json, &Bytes::from_static(bad), &publisher())
             .unwrap_err()
             .to_string();
         assert!(error.contains("record 1") && error.contains("yesterday"), "{error}");
@@ -314,7 +335,7 @@ mod tests {
             (Encoding::Ndjson, b"{}\n{"),
             (Encoding::Json, b"[]"),
         ] {
-            assert!(decode(Table::Logs, encoding, body, &publisher()).is_err());
+            assert!(decode(Table::Logs, encoding, &Bytes::from_static(body), &publisher()).is_err());
         }
     }
 }
