@@ -1,0 +1,41 @@
+# Two commands do everything: `make demo` and `make test`. The rest are their parts.
+# The build folder honours CARGO_TARGET_DIR; by default it is one folder outside the clone, shared by all clones.
+export CARGO_TARGET_DIR ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/platform-build
+export CARGO_INCREMENTAL ?= 1
+STATIC_TARGET := x86_64-unknown-linux-gnu
+
+.PHONY: help demo test build check suite unit tools docs bench clean-demo
+help:            ## this list
+	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+demo: tools build ## install what is needed, build release, run the main job on real input, show its result
+	@scripts/demo.sh
+
+test: tools check suite ## all tests, with formatting, lints and documentation
+
+build:           ## both release binaries in dist/: platform (fully static) and platform-mixer
+	@scripts/build-dist.sh $(STATIC_TARGET)
+
+check:           ## formatting, lints, documentation, all without warnings
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-items --locked --quiet
+
+suite: tools     ## unit and integration tests
+	@scripts/with-nextest.sh
+	cargo nextest run --workspace --locked
+
+unit:            ## unit tests of one room: make unit ROOM=engine
+	cargo nextest run --workspace --locked -E 'package(platform-$(ROOM))'
+
+tools:           ## pinned, hash-checked helpers in .tools/
+	@scripts/install-tools.sh
+
+docs:            ## write the generated reference pages anew
+	UPDATE=1 cargo nextest run --workspace --locked -E 'test(reference_page)'
+
+bench: build     ## the release benches; see benches/README.md
+	@benches/run.sh
+
+clean-demo:      ## stop a demo that was left running with KEEP=1 and remove its folder
+	@scripts/demo.sh stop

