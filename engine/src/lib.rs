@@ -1,1 +1,36 @@
-//! engine: stub.
+//! The storage engine: what was appended is durable, visible once, and ends in Parquet files that anybody can read.
+//!
+//! ```text
+//! append ─> committer ─> log, fdatasync ─┬─> hot rows ──┐
+//!                                        └─> answer     ├─> ReadView (one immutable snapshot)
+//!           publisher: open segments <── hot rows       │
+//!           sealer: sealed segments ────────────────────┘
+//! ```
+//!
+//! # Invariants
+//!
+//! - [`Engine::append`] returned: the rows survive power loss and are in every later view. Never visible before durable.
+//! - A batch with an origin is stored once, over redeliveries, restarts and replays.
+//! - Nothing but finished data files lies in the tree. No reader of it sees a torn file or a row twice.
+//! - At its caps the engine waits; it drops nothing.
+//!
+//! # Not here
+//!
+//! Bus, HTTP, SQL, TOML. Knows Linux only.
+
+mod append;
+mod catalog;
+mod engine;
+mod error;
+mod layout;
+mod settings;
+mod stats;
+mod view;
+
+pub use append::{Appended, Batch, BusPosition, Origin};
+pub use catalog::Segment;
+pub use engine::{Engine, Trouble};
+pub use error::{Error, ErrorKind};
+pub use settings::{Compression, JsonType, PartitionBy, Settings};
+pub use stats::Stats;
+pub use view::{HotBatch, ReadView};

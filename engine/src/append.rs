@@ -1,0 +1,55 @@
+//! What goes in: batches with their origin, and what the engine answers.
+
+use arrow_array::RecordBatch;
+use bytes::Bytes;
+use model::wire::BatchId;
+use model::{Table, Timestamp};
+
+/// Rows to append, all of one table and one origin: stored whole or not at all.
+#[derive(Debug, Clone)]
+pub struct Batch {
+    /// The table.
+    pub table: Table,
+    /// Where the batch comes from: what makes it storable exactly once.
+    pub origin: Origin,
+    /// The rows as one Arrow IPC stream in the table's schema; goes to the log as it is.
+    pub payload: Bytes,
+    /// The same rows, decoded, under exactly the table's schema.
+    pub rows: Vec<RecordBatch>,
+}
+
+/// Where a batch comes from.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Origin {
+    /// The producer's key. With one, a batch is a duplicate exactly if its key was stored.
+    pub producer: Option<BatchId>,
+    /// The producer says that every sequence of its run up to and with this one is settled; 0 says nothing.
+    pub settled: u64,
+    /// The position on the bus. Without a producer key, a batch is a duplicate exactly if its position was stored.
+    pub bus: Option<BusPosition>,
+}
+
+/// A message's position on the bus.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BusPosition {
+    /// The stream's name.
+    pub stream: String,
+    /// When the stream was created, µs: a stream made anew counts from 1 again.
+    pub incarnation: i64,
+    /// The sequence within the incarnation.
+    pub seq: u64,
+    /// When the bus stored the message: tells a redelivery from a sequence that a bus used twice.
+    pub stored: Timestamp,
+}
+
+/// What became of a batch. Either way it is durable and visible now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Appended {
+    /// It was stored.
+    Stored {
+        /// How many rows it had.
+        rows: usize,
+    },
+    /// It had been stored before.
+    Duplicate,
+}

@@ -1,0 +1,152 @@
+//! What can go wrong in the store, each with the thing, the value and the fix.
+//!
+//! # Not here
+//!
+//! HTTP statuses and exit codes: callers derive them from [`Error::kind`].
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arrow_schema::ArrowError;
+use model::Table;
+
+/// Why the engine could not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The operating system refused an operation on a file or folder.
+    #[error("could not {action} {path}: {source}")]
+    Io {
+        /// What was tried, as a verb: `create`, `write`, `sync`.
+        action: &'static str,
+        /// The file or folder.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// Another process has the store open.
+    #[error("{dir} is in use by process {pid}: stop it, or give this one another store.dir")]
+    Locked {
+        /// The store's folder.
+        dir: PathBuf,
+        /// Who holds it, as written in its lock file.
+        pid: String,
+    },
+    /// A write or sync of the log failed earlier: nothing more is accepted until the process has restarted and recovered.
+    #[error("the store stopped accepting rows: {reason}; restart the process, it recovers what was acknowledged")]
+    Poisoned {
+        /// The first failure.
+        reason: Arc<str>,
+    },
+    /// The engine is closing or closed.
+    #[error("the store is closed")]
+    Closed,
+    /// A batch that could never fit.
+    #[error(
+        "a batch of {bytes} bytes for {table} is larger than the log can take ({limit} bytes): send smaller batches"
+    )]
+    TooLarge {
+        /// The table it was for.
+        table: Table,
+        /// Its size.
+        bytes: u64,
+        /// The largest size that fits.
+        limit: u64,
+    },
+    /// Rows that are not of the table's schema.
+    #[error("rows for {table} do not fit its columns: {reason}")]
+    Rows {
+        /// The table they were for.
+        table: Table,
+        /// The first difference.
+        reason: String,
+    },
+    /// A file of the store holds what was never written there.
+    #[error("{path} is damaged: {reason}; run `platform-mixer check` before starting on this store")]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What was found.
+        reason: String,
+    },
+    /// A data file cannot be read as the version that the catalogue names.
+    #[error("{path} is not version {version} of segment {id}: {reason}")]
+    Stale {
+        /// The file.
+        path: PathBuf,
+        /// The segment.
+        id: u64,
+        /// The version looked for.
+        version: u32,
+        /// What was found instead.
+        reason: String,
+    },
+    /// Arrow refused to make or join columns.
+    #[error("could not {action} rows of {table}: {source}")]
+    Arrow {
+        /// What was tried, as a verb.
+        action: &'static str,
+        /// The table.
+        table: Table,
+        /// What Arrow said.
+        source: ArrowError,
+    },
+    /// A Parquet file could not be written or read.
+    #[error("could not {action} {path}: {source}")]
+    Parquet {
+        /// What was tried, as a verb.
+        action: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What the Parquet library said.
+        source: parquet::errors::ParquetError,
+    },
+    /// A setting that cannot work.
+    #[error("{key} = {value} cannot work: {reason}")]
+    Setting {
+        /// The setting.
+        key: &'static str,
+        /// Its value.
+        value: String,
+        /// Why, and what would work.
+        reason: String,
+    },
+}
+
+/// The few kinds a caller decides by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ErrorKind {
+    /// The caller's rows are at fault: sending them again cannot help.
+    Input,
+    /// The store is closing.
+    Closed,
+    /// Somebody else has the store.
+    Locked,
+    /// The disk or the system failed: exit code 74 where it ends the process.
+    Io,
+    /// Stored bytes are not what was written.
+    Damage,
+    /// A setting is at fault: exit code 78.
+    Setting,
+}
+
+impl Error {
+    /// The kind that decides an exit code or an answer.
+    #[must_use]
+    pub const fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Io { .. } | Self::Poisoned { .. } | Self::Parquet { .. } => ErrorKind::Io,
+            Self::Locked { .. } => ErrorKind::Locked,
+            Self::Closed => ErrorKind::Closed,
+            Self::TooLarge { .. } | Self::Rows { .. } | Self::Arrow { .. } => ErrorKind::Input,
+            Self::Damaged { .. } | Self::Stale { .. } => ErrorKind::Damage,
+            Self::Setting { .. } => ErrorKind::Setting,
+        }
+    }
+
+    /// For `map_err` on system calls.
+    pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::Io { action, path, source }
+    }
+}

@@ -1,0 +1,95 @@
+//! The engine's counters and gauges.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A reading of all counters and gauges. Counters count since the store was opened.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Bytes of the log in use (gauge).
+    pub wal_bytes: u64,
+    /// The log's cap (gauge).
+    pub wal_max_bytes: u64,
+    /// Bytes of rows that are in no data file yet, appends that wait for their commit included (gauge).
+    pub hot_bytes: u64,
+    /// Rows that are in no data file yet (gauge).
+    pub hot_rows: u64,
+    /// Rows stored.
+    pub appended_rows: u64,
+    /// Batches stored.
+    pub appended_batches: u64,
+    /// Batches that had been stored before.
+    pub duplicates: u64,
+    /// Rows whose time was too far from their arrival, put into the partition of their arrival.
+    pub misdated_rows: u64,
+    /// Messages under a bus sequence that was stored before with another message: the bus has lost and reused it.
+    pub bus_regressions: u64,
+    /// Commit groups.
+    pub commits: u64,
+    /// Syncs of the log.
+    pub fsyncs: u64,
+    /// Appends to open data files.
+    pub publishes: u64,
+    /// Rows written into data files.
+    pub published_rows: u64,
+    /// Publishing or sealing attempts that failed; they are tried again.
+    pub publish_failures: u64,
+    /// Data files sealed.
+    pub seals: u64,
+    /// Bytes written into data files, by publishing and sealing.
+    pub file_bytes_written: u64,
+    /// Data files that still take rows (gauge).
+    pub open_segments: u64,
+    /// Data files (gauge).
+    pub files: u64,
+    /// Their bytes (gauge).
+    pub file_bytes: u64,
+    /// Rows in data files (gauge).
+    pub file_rows: u64,
+    /// Rows recovered from the log when the store was opened.
+    pub replayed_rows: u64,
+    /// Torn bytes cut from the log's end when the store was opened.
+    pub torn_bytes: u64,
+    /// Files put aside as damaged when the store was opened.
+    pub quarantined: u64,
+    /// Whether the log has failed (gauge).
+    pub poisoned: bool,
+}
+
+/// The counters as they are counted.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) wal_bytes: Counter,
+    pub(crate) appended_rows: Counter,
+    pub(crate) appended_batches: Counter,
+    pub(crate) duplicates: Counter,
+    pub(crate) misdated_rows: Counter,
+    pub(crate) bus_regressions: Counter,
+    pub(crate) commits: Counter,
+    pub(crate) fsyncs: Counter,
+    pub(crate) publishes: Counter,
+    pub(crate) published_rows: Counter,
+    pub(crate) publish_failures: Counter,
+    pub(crate) seals: Counter,
+    pub(crate) file_bytes_written: Counter,
+    pub(crate) replayed_rows: Counter,
+    pub(crate) torn_bytes: Counter,
+    pub(crate) quarantined: Counter,
+}
+
+/// One number, counted by any thread.
+#[derive(Debug, Default)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    pub(crate) fn add(&self, by: u64) {
+        self.0.fetch_add(by, Ordering::Relaxed);
+    }
+
+    pub(crate) fn set(&self, to: u64) {
+        self.0.store(to, Ordering::Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}

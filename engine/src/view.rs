@@ -1,0 +1,113 @@
+//! What a query sees: one immutable snapshot of hot rows and data files.
+//!
+//! ```text
+//! committer ──┐                          ┌─> ReadView of query A (holds its snapshot to its end)
+//! publisher ──┴─> Snapshot, swapped whole ┴─> ReadView of query B
+//! ```
+//!
+//! # Invariants
+//!
+//! - Every acknowledged row is in a snapshot exactly once: in a hot batch or in a file, never in both.
+//! - A snapshot never changes. Files it names stay readable, as the versions it names, as long as it is held.
+//!
+//! # Not here
+//!
+//! How a segment's bytes are found again after its name was given to other bytes: [`crate::catalog`].
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use arrow_array::RecordBatch;
+use model::{Table, Timestamp};
+
+use crate::catalog::Segment;
+
+/// Rows that are durable in the log and in no data file yet.
+#[derive(Debug, Clone)]
+pub struct HotBatch {
+    /// The rows, in order of arrival.
+    pub batch: RecordBatch,
+    /// Their earliest `ts`.
+    pub min_ts: Timestamp,
+    /// Their latest `ts`.
+    pub max_ts: Timestamp,
+}
+
+/// The hot rows of one table. Listed when first asked for: most snapshots are never queried.
+#[derive(Debug, Default)]
+pub(crate) struct HotTable {
+    chunks: Vec<Arc<HotBatch>>,
+    listed: OnceLock<Vec<HotBatch>>,
+}
+
+impl HotTable {
+    pub(crate) fn new(chunks: Vec<Arc<HotBatch>>) -> Self {
+        Self {
+            chunks,
+            listed: OnceLock::new(),
+        }
+    }
+
+    fn list(&self) -> &[HotBatch] {
+        self.listed
+            .get_or_init(|| self.chunks.iter().map(|chunk| HotBatch::clone(chunk)).collect())
+    }
+}
+
+/// One state of the store, as queries see it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Snapshot {
+    pub(crate) version: u64,
+    pub(crate) hot: [Arc<HotTable>; Table::ALL.len()],
+    pub(crate) files: [Arc<Vec<Arc<Segment>>>; Table::ALL.len()],
+    pub(crate) partial: Option<Arc<str>>,
+}
+
+/// A table's place in arrays over all tables.
+pub(crate) const fn slot(table: Table) -> usize {
+    table.number() as usize - 1
+}
+
+/// An immutable snapshot of the store; a clone is the same snapshot. Hold one from a query's start to its end, not longer:
+/// it keeps memory and displaced files alive.
+#[derive(Clone)]
+pub struct ReadView(Arc<Snapshot>);
+
+impl ReadView {
+    pub(crate) const fn new(snapshot: Arc<Snapshot>) -> Self {
+        Self(snapshot)
+    }
+
+    /// The rows of `table` that are in no data file yet, in no order.
+    #[must_use]
+    pub fn hot(&self, table: Table) -> &[HotBatch] {
+        self.0.hot[slot(table)].list()
+    }
+
+    /// The data files of `table`, ordered by partition and number.
+    #[must_use]
+    pub fn files(&self, table: Table) -> &[Arc<Segment>] {
+        &self.0.files[slot(table)]
+    }
+
+    /// Grows with every change of the store's content.
+    #[must_use]
+    pub fn version(&self) -> u64 {
+        self.0.version
+    }
+
+    /// Why answers from this view lack rows, if they do: a file was found damaged and put aside.
+    #[must_use]
+    pub fn partial(&self) -> Option<&str> {
+        self.0.partial.as_deref()
+    }
+}
+
+impl fmt::Debug for ReadView {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReadView")
+            .field("version", &self.0.version)
+            .field("files", &Table::ALL.map(|table| self.files(table).len()))
+            .finish_non_exhaustive()
+    }
+}
