@@ -1,0 +1,15 @@
+//! Who a Rack is, once its cluster has said so.
+
+use ed25519_dalek::VerifyingKey;
+use model::{EntityId, Token};
+
+/// An adopted Rack's identity, from its verified passport.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identity {
+    /// Its id: the owner of everything it records.
+    pub entity_id: EntityId,
+    /// Its name, unique in the cluster.
+    pub name: Token,
+    /// The key that signs what the cluster says to it.
+    pub cluster_key: VerifyingKey,
+}

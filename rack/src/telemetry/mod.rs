@@ -1,0 +1,51 @@
+//! The telemetry way of a Rack: rows → batches → spool → bus.
+//!
+//! ```text
+//! gears, agent ── Recorder::log/span/metric ──▶ row queue (bounded) ──▶ Batcher ──▶ spool (fsync) ──▶ Sender ──▶ bus
+//! file_tail    ── Recorder::log_durably ─────────────────────────────────▲ │
+//!               ◀─────────────── rows and checkpoint are on disk ──────────┘
+//! ```
+//!
+//! # Invariants
+//!
+//! - Recording never waits, with one exception: [`Recorder::log_durably`] waits for the disk and so slows its caller.
+//! - Rows that do not fit the queue are dropped oldest first, counted and reported.
+//! - Rows get their entity where batches are made, so that nothing is stored under an identity the Rack does not have.
+//!   Until the Rack has one, rows wait in the bounded queue and `log_durably` waits.
+//!
+//! # Not here
+//!
+//! What is on disk ([`crate::spool`]), the encoding (`model::wire`).
+
+mod batcher;
+mod counters;
+mod layer;
+mod own;
+mod recorder;
+mod rows;
+mod sender;
+
+pub(crate) use batcher::Batcher;
+pub(crate) use counters::Counters;
+pub(crate) use own::OwnMetrics;
+pub(crate) use recorder::{Intake, RecorderParts};
+pub(crate) use sender::{Sender, SenderParts};
+
+pub use layer::TelemetryLayer;
+pub use recorder::{Checkpoint, NotRecorded, Recorder};
+pub use rows::{LogRow, MetricRow, SpanRow};
+
+use std::time::Duration;
+
+/// The most rows in one batch. 500 rows of a log line are about 100 KiB: one fsync and one bus message for all of them.
+pub const BATCH_ROWS: usize = 500;
+
+/// The most bytes of rows in one batch, so that it stays far under the bus's 2 MiB even with long lines.
+pub const BATCH_BYTES: usize = 512 * 1024;
+
+/// The longest a row waits for company before its batch is written. It bounds what a `kill -9` can take of rows that were
+/// recorded without waiting, and costs at most 15 small batches a second when a Rack is nearly idle.
+pub const BATCH_LINGER: Duration = Duration::from_millis(200);
+
+/// The most bytes that one [`Recorder::log_durably`] call may hold: one call is one batch, whole or not at all.
+pub const DURABLE_BYTES: usize = 1536 * 1024;

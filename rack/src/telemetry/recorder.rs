@@ -1,0 +1,354 @@
+//! The handle that gears and the agent record through, and the bounded queue behind it.
+//!
+//! # Invariants
+//!
+//! - `log`, `log_data`, `span` and `metric` take a short lock and return; they never wait for the disk or the bus.
+//! - A [`Recorder::log_durably`] call is one batch: after a crash all of its rows and its checkpoint are there, or none.
+//! - A Rack with telemetry switched off records nothing, and `log_durably` says so at once without moving the checkpoint.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use model::{Attributes, Clock, FluxId, Level, MetricType, Timestamp, Token, TraceId};
+use parking_lot::Mutex;
+use tokio::sync::{Notify, mpsc, oneshot};
+
+use super::rows::Row;
+use super::{BATCH_BYTES, BATCH_ROWS, Counters, DURABLE_BYTES, LogRow, MetricRow, SpanRow};
+use crate::spool::SpoolHandle;
+
+/// The most rows that wait in memory.
+const QUEUE_ROWS: usize = 65_536;
+/// The most bytes of rows that wait in memory.
+const QUEUE_BYTES: usize = 16 << 20;
+/// How many `log_durably` calls may wait for the batcher.
+pub(crate) const DURABLE_SLOTS: usize = 16;
+
+/// How far a source has been recorded: stored with the rows in one write, so that after a crash the source goes on exactly
+/// behind the last row that was recorded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Checkpoint {
+    /// Names the source, such as `file_tail/<gear>/<path>`; the last value of each key is kept for ever.
+    pub key: String,
+    /// Whatever the source needs to go on; at most 4 KiB.
+    pub value: Vec<u8>,
+}
+
+/// Why rows were not recorded durably.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NotRecorded {
+    /// The Rack stops. The rows may or may not be in the spool; the checkpoint tells.
+    #[error("the Rack is stopping")]
+    Closed,
+    /// More than one batch may hold.
+    #[error("{bytes} bytes of rows in one call; the most is {DURABLE_BYTES}: hand over fewer rows at once")]
+    TooLarge {
+        /// The size of the rows.
+        bytes: usize,
+    },
+    /// The checkpoint does not fit.
+    #[error("the checkpoint {key:?} has {bytes} bytes; the most is 4096")]
+    Checkpoint {
+        /// Its key.
+        key: String,
+        /// Its size.
+        bytes: usize,
+    },
+    /// Columns that do not fit the schema: a defect.
+    #[error("the rows could not be encoded: {0}")]
+    Encode(String),
+}
+
+/// Rows that wait for the disk together with who waits for them.
+#[derive(Debug)]
+pub(crate) struct Durable {
+    pub(crate) rows: Vec<LogRow>,
+    pub(crate) checkpoint: Option<Checkpoint>,
+    pub(crate) done: oneshot::Sender<Result<(), NotRecorded>>,
+}
+
+/// Lets through what may be written of a gear's log lines; `false` suppresses a line and counts it.
+pub(crate) type Gate = Arc<dyn Fn(&str) -> bool + Send + Sync>;
+
+/// What a recorder is made of.
+pub(crate) struct RecorderParts {
+    pub(crate) enabled: bool,
+    pub(crate) sampling_rate: f64,
+    pub(crate) clock: Clock,
+    pub(crate) gate: Gate,
+    pub(crate) spool: SpoolHandle,
+    pub(crate) counters: Arc<Counters>,
+}
+
+struct Shared {
+    enabled: bool,
+    sample_below: Option<u64>,
+    clock: Clock,
+    gate: Gate,
+    spool: SpoolHandle,
+    counters: Arc<Counters>,
+    queue: Mutex<Queue>,
+    wake: Notify,
+    durable: mpsc::Sender<Durable>,
+}
+
+#[derive(Default)]
+struct Queue {
+    rows: VecDeque<Row>,
+    bytes: usize,
+}
+
+/// Records logs, spans and metrics. Cheap to clone.
+#[derive(Clone)]
+pub struct Recorder {
+    shared: Arc<Shared>,
+    gear: Option<Arc<GearTag>>,
+}
+
+struct GearTag {
+    id: String,
+    kind: String,
+}
+
+impl std::fmt::Debug for Recorder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Recorder")
+            .field("enabled", &self.shared.enabled)
+            .field("gear", &self.gear.as_ref().map(|gear| &gear.id))
+            .finish_non_exhaustive()
+    }
+}
+
+impl Recorder {
+    pub(crate) fn new(parts: RecorderParts) -> (Self, Intake) {
+        let (durable, calls) = mpsc::channel(DURABLE_SLOTS);
+        let shared = Arc::new(Shared {
+            enabled: parts.enabled,
+            sample_below: threshold(parts.sampling_rate),
+            clock: parts.clock,
+            gate: parts.gate,
+            spool: parts.spool,
+            counters: parts.counters,
+            queue: Mutex::default(),
+            wake: Notify::new(),
+            durable,
+        });
+        let intake = Intake {
+            shared: Arc::clone(&shared),
+            calls,
+        };
+        (Self { shared, gear: None }, intake)
+    }
+
+    /// The same recorder for one gear: every row gets `gear.id` and `gear.type`, and [`log`](Self::log) obeys the log
+    /// throttle of that gear.
+    #[must_use]
+    pub fn for_gear(&self, gear_id: &Token, gear_type: &str) -> Self {
+        Self {
+            shared: Arc::clone(&self.shared),
+            gear: Some(Arc::new(GearTag {
+                id: gear_id.as_str().to_owned(),
+                kind: gear_type.to_owned(),
+            })),
+        }
+    }
+
+    /// The time, from the Rack's clock.
+    #[must_use]
+    pub fn now(&self) -> Timestamp {
+        self.shared.clock.now()
+    }
+
+    /// Whether a new trace is recorded; decided once, where the trace begins, and carried in `Message::sampled`.
+    #[must_use]
+    pub fn sample(&self, trace: &TraceId) -> bool {
+        if !self.shared.enabled {
+            return false;
+        }
+        let Some(below) = self.shared.sample_below else { return true };
+        let [.., a, b, c, d, e, f, g, h] = *trace.as_bytes();
+        u64::from_be_bytes([a, b, c, d, e, f, g, h]) < below
+    }
+
+    /// A gear's own log line, under the gear's throttle.
+    pub fn log(&self, level: Level, message: impl Into<String>, attributes: Attributes, flux_id: Option<FluxId>) {
+        if !self.shared.enabled || self.gear.as_ref().is_some_and(|gear| !(self.shared.gate)(&gear.id)) {
+            return;
+        }
+        self.log_data(LogRow {
+            ts: self.now(),
+            level,
+            message: message.into(),
+            attributes,
+            flux_id,
+        });
+    }
+
+    /// A log record that is data, not talk about the gear: not throttled.
+    pub fn log_data(&self, mut row: LogRow) {
+        if self.shared.enabled {
+            self.tag(&mut row.attributes);
+            self.push(Row::Log(row));
+        }
+    }
+
+    /// A finished span. The caller has asked [`sample`](Self::sample), or the message's `sampled`.
+    pub fn span(&self, mut row: SpanRow) {
+        if self.shared.enabled {
+            self.tag(&mut row.attributes);
+            self.push(Row::Span(Box::new(row)));
+        }
+    }
+
+    /// A measured value, now. `unit` is a UCUM unit such as `By`, `1`, `s`.
+    pub fn metric(&self, name: &str, kind: MetricType, value: f64, unit: &str, labels: Attributes) {
+        self.metric_row(MetricRow {
+            ts: self.now(),
+            name: name.to_owned(),
+            metric_type: kind,
+            value,
+            labels: labels.with("otel.unit", unit),
+        });
+    }
+
+    /// A measured value with its own time; the caller sets `otel.unit`.
+    pub fn metric_row(&self, mut row: MetricRow) {
+        if self.shared.enabled {
+            self.tag(&mut row.labels);
+            self.push(Row::Metric(row));
+        }
+    }
+
+    /// Records rows and the checkpoint behind them in one batch, and returns when they are on disk. Until the Rack has an
+    /// identity, or while the spool is full and may not drop, this waits. Rows may be empty: then only the checkpoint moves.
+    /// Hand over at most [`BATCH_ROWS`] rows and [`BATCH_BYTES`] bytes a call (a single longer row is fine), and do not wait
+    /// for company: the caller decides what one batch is.
+    ///
+    /// # Errors
+    /// [`NotRecorded`]: the Rack stops, or the rows are more than [`DURABLE_BYTES`].
+    pub async fn log_durably(&self, mut rows: Vec<LogRow>, checkpoint: Option<Checkpoint>) -> Result<(), NotRecorded> {
+        if !self.shared.enabled {
+            return Ok(());
+        }
+        rows.iter_mut().for_each(|row| self.tag(&mut row.attributes));
+        let bytes: usize = rows.iter().map(LogRow::size).sum();
+        if bytes > DURABLE_BYTES {
+            return Err(NotRecorded::TooLarge { bytes });
+        }
+        if let Some(checkpoint) = &checkpoint
+            && checkpoint.key.len() + checkpoint.value.len() > 4096
+        {
+            return Err(NotRecorded::Checkpoint {
+                key: checkpoint.key.clone(),
+                bytes: checkpoint.key.len() + checkpoint.value.len(),
+            });
+        }
+        let (done, wait) = oneshot::channel();
+        let call = Durable { rows, checkpoint, done };
+        self.shared.durable.send(call).await.map_err(|_| NotRecorded::Closed)?;
+        wait.await.unwrap_or(Err(NotRecorded::Closed))
+    }
+
+    /// The last checkpoint that was recorded under a key, also by an earlier run of the Rack.
+    #[must_use]
+    pub fn checkpoint(&self, key: &str) -> Option<Vec<u8>> {
+        self.shared.spool.checkpoint(key)
+    }
+
+    fn tag(&self, attributes: &mut Attributes) {
+        if let Some(gear) = &self.gear {
+            attributes.set("gear.id", gear.id.as_str());
+            attributes.set("gear.type", gear.kind.as_str());
+        }
+    }
+
+    fn push(&self, row: Row) {
+        let size = row.size();
+        let mut dropped = 0;
+        let wake = {
+            let mut queue = self.shared.queue.lock();
+            let (was_empty, was_full) = (queue.rows.is_empty(), queue.is_batch());
+            queue.rows.push_back(row);
+            queue.bytes += size;
+            while queue.rows.len() > QUEUE_ROWS || queue.bytes > QUEUE_BYTES {
+                let Some(oldest) = queue.rows.pop_front() else { break };
+                queue.bytes -= oldest.size();
+                dropped += 1;
+            }
+            was_empty || (!was_full && queue.is_batch())
+        };
+        if dropped > 0 {
+            self.shared.counters.dropped_in_memory.fetch_add(dropped, Relaxed);
+        }
+        if wake {
+            self.shared.wake.notify_one();
+        }
+    }
+}
+
+impl Queue {
+    fn is_batch(&self) -> bool {
+        self.rows.len() >= BATCH_ROWS || self.bytes >= BATCH_BYTES
+    }
+}
+
+/// Below which value the last eight bytes of a trace id are sampled; none for every trace.
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_precision_loss,
+    reason = "the rate is clamped to 0..1 and a share of 2^64 needs no more than 53 bits"
+)]
+fn threshold(rate: f64) -> Option<u64> {
+    (rate < 1.0).then(|| (rate.max(0.0) * u64::MAX as f64) as u64)
+}
+
+/// The batcher's end of the recorder.
+pub(crate) struct Intake {
+    shared: Arc<Shared>,
+    pub(crate) calls: mpsc::Receiver<Durable>,
+}
+
+impl Intake {
+    /// Waits until the queue stops being empty or becomes a full batch.
+    pub(crate) async fn woken(shared: &IntakeQueue) {
+        shared.0.wake.notified().await;
+    }
+
+    /// The queue, apart from the calls, so that both can be awaited at once.
+    pub(crate) fn queue(&self) -> IntakeQueue {
+        IntakeQueue(Arc::clone(&self.shared))
+    }
+}
+
+/// The queue of rows that nobody waits for.
+#[derive(Clone)]
+pub(crate) struct IntakeQueue(Arc<Shared>);
+
+impl IntakeQueue {
+    /// Whether a batch is full.
+    pub(crate) fn is_batch(&self) -> bool {
+        self.0.queue.lock().is_batch()
+    }
+
+    /// Everything that waits.
+    pub(crate) fn take(&self) -> VecDeque<Row> {
+        let mut queue = self.0.queue.lock();
+        queue.bytes = 0;
+        std::mem::take(&mut queue.rows)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    #[test]
+    fn a_sampling_rate_keeps_about_its_share_of_traces_and_the_ends_are_exact() {
+        assert_eq!((threshold(1.0), threshold(0.0)), (None, Some(0)));
+        let below = threshold(0.25).unwrap();
+        assert_eq!(below >> 56, 0x3f + u64::from(below == 1 << 62));
+    }
+}
