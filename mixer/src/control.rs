@@ -1,0 +1,309 @@
+//! The control plane's handle: what the REST API and `main` ask of it. Everything about Racks and scenarios goes through here.
+//!
+//! # Invariants
+//!
+//! - A change is durable in the registry before it is told to the Rack, and before the call returns.
+//! - Telling the Rack is best effort: its next heartbeat or handshake brings the same news.
+//!
+//! # Not here
+//!
+//! What Racks ask of the Mixer ([`crate::enrollment`], [`crate::heartbeat`]); HTTP ([`crate::api`]).
+
+mod view;
+
+use std::sync::Arc;
+
+use model::control::{RackState, StateChange};
+use model::{Clock, ClusterId, EntityId, Token};
+
+use crate::bus_server::{Bus, BusStatus};
+use crate::cluster::Cluster;
+use crate::events::{Event, Events};
+use crate::presence::Presence;
+use crate::registry::{ActiveScenario, Change, RackRow, Registry, RegistryError};
+use crate::scenario::Courier;
+
+pub use view::{ControlStats, RackView, ScenarioRef, ScenarioStatus, ScenarioView};
+
+/// Why the control plane says no.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ControlError {
+    /// There is no such Rack.
+    #[error("there is no Rack {0:?}: `platform racks list` shows names and ids")]
+    UnknownRack(String),
+    /// Another Rack has the name.
+    #[error("the name {name} belongs to Rack {holder}: choose another, or remove that Rack first")]
+    NameTaken {
+        /// The name.
+        name: Token,
+        /// Who has it.
+        holder: EntityId,
+    },
+    /// The Rack's state does not allow it.
+    #[error("Rack {rack} is {state}, it cannot be {verb}{hint}")]
+    State {
+        /// The Rack's name.
+        rack: Token,
+        /// Its state.
+        state: RackState,
+        /// What was asked: `approved`, `suspended`, …
+        verb: &'static str,
+        /// What to do instead, with its punctuation; may be empty.
+        hint: &'static str,
+    },
+    /// The registry failed.
+    #[error(transparent)]
+    Registry(#[from] RegistryError),
+}
+
+impl ControlError {
+    /// A stable word for programs.
+    #[must_use]
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::UnknownRack(_) => "unknown_rack",
+            Self::NameTaken { .. } => "name_taken",
+            Self::State { .. } => "wrong_state",
+            Self::Registry(_) => "registry",
+        }
+    }
+}
+
+/// The handle. Used as `Arc<Control>`.
+#[derive(Debug)]
+pub struct Control {
+    pub(crate) cluster: Arc<Cluster>,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) presence: Arc<Presence>,
+    pub(crate) bus: Bus,
+    pub(crate) courier: Courier,
+    pub(crate) events: Events,
+    pub(crate) clock: Clock,
+}
+
+impl Control {
+    /// The cluster's identity.
+    #[must_use]
+    pub fn cluster_id(&self) -> ClusterId {
+        self.cluster.id()
+    }
+
+    /// How the bus is.
+    #[must_use]
+    pub fn bus_status(&self) -> BusStatus {
+        self.bus.status()
+    }
+
+    /// Every Rack, the oldest first; removed ones included.
+    ///
+    /// # Errors
+    /// [`ControlError::Registry`].
+    pub fn racks(&self) -> Result<Vec<RackView>, ControlError> {
+        let active = self.registry.active_scenario()?;
+        let rows = self.registry.racks()?;
+        rows.into_iter().map(|row| self.view(row, active.as_ref())).collect()
+    }
+
+    /// One Rack, by id or name.
+    ///
+    /// # Errors
+    /// [`ControlError::UnknownRack`], [`ControlError::Registry`].
+    pub fn rack(&self, id_or_name: &str) -> Result<RackView, ControlError> {
+        let row = self.find(id_or_name)?;
+        let active = self.registry.active_scenario()?;
+        self.view(row, active.as_ref())
+    }
+
+    /// Adopts a pending Rack, under another name if one is given. Approving an active Rack again changes nothing but its name.
+    ///
+    /// # Errors
+    /// [`ControlError`].
+    pub async fn approve(&self, id_or_name: &str, name: Option<Token>) -> Result<RackView, ControlError> {
+        let id = self.find(id_or_name)?.entity_id;
+        let (row, was) = self
+            .registry
+            .commit(move |change| {
+                let mut row = rack_in(change, &id)?;
+                let was = row.state;
+                if !matches!(was, RackState::Pending | RackState::Active) {
+                    let hint = match was {
+                        RackState::Suspended => ": it was approved before, resume it",
+                        _ => ": its identity is revoked; start the Rack with a fresh state file",
+                    };
+                    return Err(refuse(&row, "approved", hint));
+                }
+                if let Some(name) = name {
+                    let holder = change.holder(&name)?;
+                    if let Some(holder) = holder.filter(|holder| *holder != id) {
+                        return Err(ControlError::NameTaken { name, holder });
+                    }
+                    row.name = name;
+                }
+                row.state = RackState::Active;
+                change.put_rack(&row)?;
+                Ok((row, was))
+            })
+            .await?;
+        if was == RackState::Pending {
+            tracing::info!(rack = %row.name, entity_id = %row.entity_id, "rack approved");
+            self.events.publish(Event::RackApproved, Some(&row)).await;
+        }
+        self.tell(&row).await;
+        self.courier.deliver(row.entity_id);
+        self.rack(&row.entity_id.to_string())
+    }
+
+    /// Stops an active Rack's gears until [`Control::resume`].
+    ///
+    /// # Errors
+    /// [`ControlError`].
+    pub async fn suspend(&self, id_or_name: &str) -> Result<RackView, ControlError> {
+        self.change_state(id_or_name, RackState::Suspended, "suspended", Event::RackSuspended)
+            .await
+    }
+
+    /// Lets a suspended Rack run its gears again.
+    ///
+    /// # Errors
+    /// [`ControlError`].
+    pub async fn resume(&self, id_or_name: &str) -> Result<RackView, ControlError> {
+        self.change_state(id_or_name, RackState::Active, "resumed", Event::RackResumed)
+            .await
+    }
+
+    /// Revokes a Rack's identity for ever and gives its name back.
+    ///
+    /// # Errors
+    /// [`ControlError`].
+    pub async fn remove(&self, id_or_name: &str) -> Result<RackView, ControlError> {
+        self.change_state(id_or_name, RackState::Removed, "removed", Event::RackRemoved)
+            .await
+    }
+
+    /// Every stored scenario that a reference means, by reference.
+    ///
+    /// # Errors
+    /// [`ControlError::Registry`].
+    pub fn scenarios(&self) -> Result<Vec<ScenarioView>, ControlError> {
+        let active = self.registry.active_scenario()?.map(|active| active.hash);
+        let rows = self.registry.scenarios()?;
+        Ok(rows
+            .into_iter()
+            .map(|row| ScenarioView::new(row, active.as_deref()))
+            .collect())
+    }
+
+    /// The scenario that Racks should run, if any.
+    ///
+    /// # Errors
+    /// [`ControlError::Registry`].
+    pub fn active_scenario(&self) -> Result<Option<ActiveScenario>, ControlError> {
+        Ok(self.registry.active_scenario()?)
+    }
+
+    /// Counts for `/metrics`.
+    ///
+    /// # Errors
+    /// [`ControlError::Registry`].
+    pub fn stats(&self) -> Result<ControlStats, ControlError> {
+        Ok(ControlStats::of(&self.racks()?, self.courier.stats()))
+    }
+
+    async fn change_state(
+        &self,
+        id_or_name: &str,
+        to: RackState,
+        verb: &'static str,
+        event: Event,
+    ) -> Result<RackView, ControlError> {
+        let id = self.find(id_or_name)?.entity_id;
+        let (row, changed) = self
+            .registry
+            .commit(move |change| {
+                let mut row = rack_in(change, &id)?;
+                let changed = may_become(&row, to, verb)?;
+                if changed {
+                    row.state = to;
+                    change.put_rack(&row)?;
+                }
+                Ok::<_, ControlError>((row, changed))
+            })
+            .await?;
+        if changed {
+            tracing::info!(rack = %row.name, entity_id = %row.entity_id, "rack {verb}");
+            self.events.publish(event, Some(&row)).await;
+            self.tell(&row).await;
+            match to {
+                RackState::Active => self.courier.deliver(row.entity_id),
+                RackState::Removed => self.presence.forget(&row.entity_id),
+                _ => {}
+            }
+        }
+        self.rack(&row.entity_id.to_string())
+    }
+
+    /// Tells a Rack its state. A Rack that is not there hears it in its next heartbeat's answer.
+    async fn tell(&self, row: &RackRow) {
+        let change = StateChange {
+            entity_id: row.entity_id,
+            issued: self.clock.now(),
+            state: row.state,
+        };
+        let told = self.bus.command(&self.cluster, row.entity_id, &change).await;
+        if let Err(error) = told {
+            tracing::debug!(rack = %row.name, %error, "the rack was not told its new state; its next heartbeat will");
+        }
+    }
+
+    fn find(&self, id_or_name: &str) -> Result<RackRow, ControlError> {
+        let by_id = id_or_name.parse::<EntityId>().ok();
+        let found = match by_id.map(|id| self.registry.rack(&id)).transpose()?.flatten() {
+            Some(row) => Some(row),
+            None => match id_or_name.parse::<Token>() {
+                Ok(name) => self.registry.rack_named(&name)?,
+                Err(_) => None,
+            },
+        };
+        found.ok_or_else(|| ControlError::UnknownRack(id_or_name.to_owned()))
+    }
+
+    fn view(&self, row: RackRow, active: Option<&ActiveScenario>) -> Result<RackView, ControlError> {
+        let sighting = self.presence.of(&row.entity_id);
+        let running = sighting.as_ref().map_or(&row.scenario, |seen| &seen.running);
+        let running = running.as_deref().map(|hash| self.name_scenario(hash)).transpose()?;
+        Ok(RackView::new(row, sighting, running, active))
+    }
+
+    fn name_scenario(&self, hash: &str) -> Result<ScenarioRef, ControlError> {
+        let known = self.registry.scenario(hash)?;
+        Ok(ScenarioRef {
+            reference: known.map(|row| row.reference()).unwrap_or_default(),
+            hash: hash.to_owned(),
+        })
+    }
+}
+
+fn rack_in(change: &Change<'_>, id: &EntityId) -> Result<RackRow, ControlError> {
+    change.rack(id)?.ok_or_else(|| ControlError::UnknownRack(id.to_string()))
+}
+
+fn refuse(row: &RackRow, verb: &'static str, hint: &'static str) -> ControlError {
+    ControlError::State {
+        rack: row.name.clone(),
+        state: row.state,
+        verb,
+        hint,
+    }
+}
+
+/// Whether the change is one (true), or already so (false).
+fn may_become(row: &RackRow, to: RackState, verb: &'static str) -> Result<bool, ControlError> {
+    match (row.state, to) {
+        (from, to) if from == to => Ok(false),
+        (RackState::Removed, _) => Err(refuse(row, verb, ": its identity is revoked")),
+        (_, RackState::Removed) => Ok(true),
+        (RackState::Pending, _) => Err(refuse(row, verb, ": approve it first")),
+        _ => Ok(true),
+    }
+}

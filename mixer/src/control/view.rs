@@ -1,0 +1,158 @@
+//! The control plane's answers, as the API gives them out.
+
+use std::collections::BTreeMap;
+
+use model::control::RackState;
+use model::{Attributes, EntityId, Timestamp, Token};
+use serde::Serialize;
+
+use crate::presence::Sighting;
+use crate::registry::{ActiveScenario, RackRow, ScenarioRow};
+use crate::scenario::CourierStats;
+
+/// A Rack.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct RackView {
+    /// Its identity.
+    pub id: EntityId,
+    /// Its name.
+    pub name: Token,
+    /// Its state; `offline` if three heartbeats were missed.
+    pub state: RackState,
+    /// The first handshake.
+    pub first_seen: Timestamp,
+    /// The last sign of life.
+    pub last_seen: Timestamp,
+    /// Its host name.
+    pub host: String,
+    /// Its primary address.
+    pub ip: String,
+    /// Its program's version.
+    pub software: String,
+    /// Labels given by operators.
+    pub labels: BTreeMap<String, String>,
+    /// What it should run and what it runs.
+    pub scenario: ScenarioStatus,
+    /// Why the wanted scenario does not run.
+    pub error: Option<String>,
+    /// Bytes in its spool that are not known to be durable.
+    pub spool_bytes: u64,
+    /// Host facts of the last heartbeat.
+    pub facts: Attributes,
+}
+
+impl RackView {
+    pub(crate) fn new(
+        row: RackRow,
+        sighting: Option<Sighting>,
+        running: Option<ScenarioRef>,
+        active: Option<&ActiveScenario>,
+    ) -> Self {
+        let late = row.is_adopted() && sighting.as_ref().is_some_and(Sighting::is_late);
+        let wanted = active.filter(|_| row.state == RackState::Active).map(|active| ScenarioRef {
+            reference: active.reference.clone(),
+            hash: active.hash.clone(),
+        });
+        let seen = sighting.as_ref();
+        Self {
+            id: row.entity_id,
+            state: if late { RackState::Offline } else { row.state },
+            first_seen: row.first_seen,
+            last_seen: seen.map_or(row.last_seen, |seen| seen.at.max(row.last_seen)),
+            scenario: ScenarioStatus { wanted, running },
+            error: seen.and_then(|seen| seen.error.clone()),
+            spool_bytes: seen.map_or(0, |seen| seen.spool_bytes),
+            name: row.name,
+            host: row.host,
+            ip: row.ip,
+            software: row.software,
+            labels: row.labels,
+            facts: sighting.map(|seen| seen.facts).unwrap_or_default(),
+        }
+    }
+}
+
+/// What a Rack should run and what it runs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ScenarioStatus {
+    /// The active scenario, for an active Rack.
+    pub wanted: Option<ScenarioRef>,
+    /// What the Rack last said.
+    pub running: Option<ScenarioRef>,
+}
+
+/// A scenario by name and content.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ScenarioRef {
+    /// `name:version`; empty for a hash that this registry does not know.
+    pub reference: String,
+    /// SHA-256 of the file, hex.
+    pub hash: String,
+}
+
+/// A stored scenario.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ScenarioView {
+    /// `name:version`.
+    pub reference: String,
+    /// Its name.
+    pub name: Token,
+    /// Its version.
+    pub version: Token,
+    /// SHA-256 of the file, hex.
+    pub hash: String,
+    /// When it was stored last.
+    pub stored: Timestamp,
+    /// Whether Racks should run it.
+    pub active: bool,
+    /// The file.
+    pub text: String,
+}
+
+impl ScenarioView {
+    pub(crate) fn new(row: ScenarioRow, active: Option<&str>) -> Self {
+        Self {
+            reference: row.reference(),
+            active: active == Some(row.hash.as_str()),
+            name: row.name,
+            version: row.version,
+            hash: row.hash,
+            stored: row.stored,
+            text: row.text,
+        }
+    }
+}
+
+/// Counts of the control plane.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ControlStats {
+    /// Racks by state, every state present.
+    pub racks: BTreeMap<&'static str, u64>,
+    /// Adopted Racks that run what they should.
+    pub converged: u64,
+    /// Scenario pushes that a Rack applied.
+    pub pushes_applied: u64,
+    /// Scenario pushes that a Rack could not apply or did not answer.
+    pub pushes_failed: u64,
+}
+
+impl ControlStats {
+    pub(crate) fn of(racks: &[RackView], courier: CourierStats) -> Self {
+        use RackState::{Active, Offline, Pending, Removed, Suspended};
+        let mut by_state: BTreeMap<&'static str, u64> = [Pending, Active, Suspended, Offline, Removed]
+            .map(|state| (state.as_str(), 0))
+            .into();
+        let mut converged = 0;
+        for rack in racks {
+            *by_state.entry(rack.state.as_str()).or_default() += 1;
+            let is_so = rack.scenario.wanted == rack.scenario.running;
+            converged += u64::from(rack.state == Active && is_so);
+        }
+        Self {
+            racks: by_state,
+            converged,
+            pushes_applied: courier.applied,
+            pushes_failed: courier.failed,
+        }
+    }
+}
