@@ -16,6 +16,7 @@ use arrow_array::{Array, ArrayRef, RecordBatch};
 use arrow_schema::{ArrowError, DataType};
 use serde_json::{Map, Value};
 
+use crate::flat::FlatObject;
 use crate::{Attributes, ColumnType, LogRecord, MetricPoint, Span, Table, Timestamp};
 
 fn times<'a>(rows: impl ExactSizeIterator<Item = &'a Timestamp>) -> ArrayRef {
@@ -227,10 +228,7 @@ fn check_words(table: Table, column: &'static str, array: &ArrayRef) -> Result<(
 }
 
 fn check_json(column: &'static str, array: &ArrayRef) -> Result<(), Nonconforming> {
-    let flat = |text: &&str| {
-        serde_json::from_str::<Map<String, Value>>(text)
-            .is_ok_and(|object| object.values().all(|value| !value.is_object()))
-    };
+    let flat = |text: &&str| serde_json::from_str::<FlatObject>(text).is_ok();
     let bad = array
         .as_string::<i32>()
         .iter()

@@ -16,6 +16,7 @@ mod ambient;
 pub mod batch;
 pub mod control;
 pub mod filter;
+mod flat;
 pub mod gear;
 mod id;
 pub mod message;
