@@ -4,7 +4,7 @@ export CARGO_TARGET_DIR ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/platform-build
 export CARGO_INCREMENTAL ?= 1
 STATIC_TARGET := x86_64-unknown-linux-gnu
 
-.PHONY: help demo test build check suite unit tools docs bench clean-demo
+.PHONY: help demo test build check suite bins unit tools docs bench clean-demo
 help:            ## this list
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
@@ -21,7 +21,10 @@ check:           ## formatting, lints, documentation, all without warnings
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-items --locked --quiet
 
-suite: tools     ## unit and integration tests
+bins:            ## the debug binaries that the integration tests start
+	cargo build --workspace --bins --locked
+
+suite: tools bins ## unit and integration tests
 	@scripts/with-nextest.sh
 	cargo nextest run --workspace --locked
 

@@ -1,1 +1,31 @@
-//! ingest: stub.
+//! From the bus to the engine: every telemetry batch is stored once, then acknowledged, then its producer is told.
+//!
+//! ```text
+//!   stream flux-telemetry ─ pull ─▶ decode ─▶ engine.append (durable) ─▶ ack ─▶ durable floor to the Rack
+//!                                     │ cannot be decoded
+//!                                     └▶ dead_letters row with the reason (durable) ─▶ ack
+//! ```
+//!
+//! # Invariants
+//!
+//! - A message is acknowledged only after its rows, or its dead letter, are durable.
+//! - A batch that the bus or a Rack sends again is stored once: the engine knows its origin.
+//! - Memory is bounded: at most `ingest.buffer_size` batches and [`Settings::buffer_bytes`] bytes are in flight;
+//!   when the engine waits, pulling waits, and the bus and the Racks' spools hold the rest.
+//! - Nothing is retried for ever and nothing vanishes silently.
+//!
+//! # Not here
+//!
+//! Storage and exactly-once bookkeeping (`engine`), signing floors (`mixer`), OTLP and HTTP ingest.
+
+mod consumer;
+mod decode;
+mod error;
+mod floors;
+mod pipeline;
+mod stats;
+
+pub use error::Error;
+pub use floors::SignFloor;
+pub use pipeline::{Parts, Pipeline, Settings};
+pub use stats::{Snapshot, Stats};

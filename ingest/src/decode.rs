@@ -1,0 +1,281 @@
+//! One bus message as an engine batch: pure, so that every kind of bad message is a unit test.
+//!
+//! # Invariants
+//!
+//! - Whatever cannot be decoded becomes a dead letter that carries the message's origin, so that its producer's
+//!   watermark moves on and the message is not sent for ever.
+
+use async_nats::HeaderMap;
+use bytes::Bytes;
+use engine::{Batch, BusPosition, Origin};
+use model::batch::DeadLetter;
+use model::wire::{self, BatchId, Encoding, Publisher};
+use model::{Attributes, EntityId, Table, Timestamp, subject};
+
+/// A message as the bus gave it.
+#[derive(Debug)]
+pub(crate) struct Incoming<'a> {
+    pub(crate) subject: &'a str,
+    pub(crate) headers: &'a HeaderMap,
+    pub(crate) payload: &'a Bytes,
+    pub(crate) position: BusPosition,
+}
+
+/// A batch to append, and the reason if it is a dead letter.
+#[derive(Debug)]
+pub(crate) struct Decoded {
+    pub(crate) batch: Batch,
+    pub(crate) dead: Option<String>,
+}
+
+/// The batch that a message carries; a dead letter if it carries none.
+///
+/// # Errors
+/// Only if even the dead letter cannot be encoded, a defect of `model`.
+pub(crate) fn decode(incoming: &Incoming<'_>, now: Timestamp, max_payload: usize) -> Result<Decoded, String> {
+    let (producer, settled) = match producer(incoming.headers) {
+        Ok(found) => found,
+        Err(reason) => return dead_letter(incoming, None, 0, reason, now),
+    };
+    match rows(incoming, producer, max_payload) {
+        Ok((table, encoding, rows)) => {
+            let payload = match encoding {
+                Encoding::Arrow => incoming.payload.clone(),
+                _ => wire::encode_arrow(&rows).map_err(|error| error.to_string())?.into(),
+            };
+            let origin = Origin {
+                producer,
+                settled,
+                bus: Some(incoming.position.clone()),
+            };
+            Ok(Decoded {
+                batch: Batch {
+                    table,
+                    origin,
+                    payload,
+                    rows,
+                },
+                dead: None,
+            })
+        }
+        Err(reason) => dead_letter(incoming, producer, settled, reason, now),
+    }
+}
+
+type Rows = (Table, Encoding, Vec<arrow_array::RecordBatch>);
+
+fn rows(incoming: &Incoming<'_>, producer: Option<BatchId>, max_payload: usize) -> Result<Rows, String> {
+    let (table, rack) = subject::parse_telemetry(incoming.subject)
+        .ok_or_else(|| "the subject is not flux.telemetry.<logs|traces|metrics>.<rack>".to_owned())?;
+    if incoming.payload.len() > max_payload {
+        return Err(format!(
+            "the batch has {} bytes, mixer.max_payload_size allows {max_payload}: send smaller batches",
+            incoming.payload.len()
+        ));
+    }
+    let content_type = header(incoming.headers, wire::CONTENT_TYPE)
+        .ok_or_else(|| format!("the header {} is missing", wire::CONTENT_TYPE))?;
+    let encoding: Encoding = content_type.parse().map_err(|error: model::BadId| error.to_string())?;
+    let publisher = publisher(incoming.headers, producer, &rack)?;
+    let rows = wire::decode(table, encoding, incoming.payload, &publisher).map_err(|error| error.to_string())?;
+    Ok((table, encoding, rows))
+}
+
+fn header<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    headers.get(name).map(async_nats::HeaderValue::as_str)
+}
+
+fn number(headers: &HeaderMap, name: &str) -> Result<Option<u64>, String> {
+    header(headers, name)
+        .map(|text| {
+            text.parse()
+                .map_err(|_| format!("the header {name} is {text:?}, not a number"))
+        })
+        .transpose()
+}
+
+fn entity(headers: &HeaderMap) -> Result<Option<EntityId>, String> {
+    header(headers, wire::ENTITY_ID)
+        .map(|text| {
+            text.parse()
+                .map_err(|error: model::BadId| format!("the header {}: {error}", wire::ENTITY_ID))
+        })
+        .transpose()
+}
+
+/// The producer's key, if the message has one: all three headers or none of epoch and sequence.
+fn producer(headers: &HeaderMap) -> Result<(Option<BatchId>, u64), String> {
+    let settled = number(headers, wire::SETTLED)?.unwrap_or(0);
+    match (
+        entity(headers)?,
+        number(headers, wire::BOOT_EPOCH)?,
+        number(headers, wire::SEQUENCE)?,
+    ) {
+        (Some(entity), Some(boot_epoch), Some(seq)) if seq > 0 => Ok((
+            Some(BatchId {
+                entity,
+                boot_epoch,
+                seq,
+            }),
+            settled.min(seq),
+        )),
+        (_, None, None) => Ok((None, 0)),
+        _ => Err(format!(
+            "the headers {}, {} and {} (from 1) go together",
+            wire::ENTITY_ID,
+            wire::BOOT_EPOCH,
+            wire::SEQUENCE
+        )),
+    }
+}
+
+fn publisher(headers: &HeaderMap, producer: Option<BatchId>, rack: &model::Token) -> Result<Publisher, String> {
+    let entity_id = match producer {
+        Some(id) => id.entity,
+        None => entity(headers)?.unwrap_or_else(|| EntityId::for_name(rack.as_str())),
+    };
+    let entity_name = header(headers, wire::ENTITY_NAME).unwrap_or(rack.as_str()).to_owned();
+    Ok(Publisher { entity_id, entity_name })
+}
+
+fn dead_letter(
+    incoming: &Incoming<'_>,
+    producer: Option<BatchId>,
+    settled: u64,
+    reason: String,
+    now: Timestamp,
+) -> Result<Decoded, String> {
+    let mut headers = Attributes::new();
+    for (name, values) in incoming.headers.iter() {
+        if let Some(value) = values.first() {
+            headers.set(name.as_ref(), value.as_str());
+        }
+    }
+    let letter = DeadLetter {
+        ts: now,
+        subject: incoming.subject.to_owned(),
+        reason: reason.clone(),
+        content_type: header(incoming.headers, wire::CONTENT_TYPE).map(str::to_owned),
+        headers,
+        payload: incoming.payload.to_vec(),
+    };
+    let rows = vec![model::batch::dead_letters(&[letter]).map_err(|error| error.to_string())?];
+    let payload = wire::encode_arrow(&rows).map_err(|error| error.to_string())?.into();
+    let origin = Origin {
+        producer,
+        settled,
+        bus: Some(incoming.position.clone()),
+    };
+    Ok(Decoded {
+        batch: Batch {
+            table: Table::DeadLetters,
+            origin,
+            payload,
+            rows,
+        },
+        dead: Some(reason),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    const LINE: &[u8] = br#"[{"ts":"2026-11-21T10:00:00Z","level":"info","message":"hello"}]"#;
+
+    fn decoded(subject: &str, headers: &[(&str, &str)], payload: &'static [u8]) -> Decoded {
+        let mut map = HeaderMap::new();
+        headers.iter().for_each(|(name, value)| map.insert(*name, *value));
+        let now = Timestamp::from_micros(1);
+        let position = BusPosition {
+            stream: "flux-telemetry".into(),
+            incarnation: 1,
+            seq: 7,
+            stored: now,
+        };
+        let incoming = Incoming {
+            subject,
+            headers: &map,
+            payload: &Bytes::from_static(payload),
+            position,
+        };
+        decode(&incoming, now, 1024).unwrap()
+    }
+
+    #[test]
+    fn a_foreign_json_batch_takes_its_publisher_from_the_subject() {
+        let good = decoded(
+            "flux.telemetry.logs.script",
+            &[("Content-Type", "application/json")],
+            LINE,
+        );
+        assert_eq!(good.dead, None);
+        assert_eq!(good.batch.table, Table::Logs);
+        let row = model::batch::row_json(&good.batch.rows[0], 0);
+        assert_eq!(row["entity_name"], "script");
+        assert_eq!(row["entity_id"], EntityId::for_name("script").to_string());
+        assert_eq!(good.batch.origin.producer, None);
+    }
+
+    #[test]
+    fn a_rack_batch_keeps_its_key_even_when_it_becomes_a_dead_letter() {
+        let id = EntityId::for_name("rack-a").to_string();
+        let headers = [
+            ("Content-Type", "application/json"),
+            (wire::ENTITY_ID, id.as_str()),
+            (wire::BOOT_EPOCH, "5"),
+            (wire::SEQUENCE, "3"),
+            (wire::SETTLED, "2"),
+        ];
+        let bad = decoded("flux.telemetry.logs.rack-a", &headers, b"not json");
+        assert!(bad.dead.unwrap().contains("not application/json"));
+        assert_eq!(bad.batch.table, Table::DeadLetters);
+        assert_eq!(bad.batch.origin.producer.unwrap().seq, 3);
+        assert_eq!(bad.batch.origin.settled, 2);
+    }
+
+    #[test]
+    fn every_kind_of_bad_message_is_named() {
+        let json = ("Content-Type", "application/json");
+        let big: &'static [u8] = Box::leak(vec![b' '; 2000].into_boxed_slice());
+        for (subject, headers, payload, says) in [
+            ("flux.telemetry.logs.a", &[][..], LINE, "Content-Type is missing"),
+            (
+                "flux.telemetry.logs.a",
+                &[("Content-Type", "text/plain")],
+                LINE,
+                "text/plain",
+            ),
+            ("flux.telemetry.cats.a", &[json], LINE, "subject"),
+            (
+                "flux.telemetry.metrics.a",
+                &[json],
+                LINE,
+                "record 0 is not a record of metrics",
+            ),
+            ("flux.telemetry.logs.a", &[json], big, "max_payload_size"),
+            (
+                "flux.telemetry.logs.a",
+                &[json, (wire::SEQUENCE, "x")],
+                LINE,
+                "not a number",
+            ),
+            (
+                "flux.telemetry.logs.a",
+                &[json, (wire::SEQUENCE, "1")],
+                LINE,
+                "go together",
+            ),
+            (
+                "flux.telemetry.logs.a",
+                &[("Content-Type", "application/vnd.apache.arrow.stream")],
+                b"ARROW1xx",
+                "Arrow",
+            ),
+        ] {
+            let reason = decoded(subject, headers, payload).dead.unwrap();
+            assert!(reason.contains(says), "{says}: {reason}");
+        }
+    }
+}

@@ -1,0 +1,21 @@
+//! What can go wrong between the bus and the engine.
+
+/// Why the pipeline cannot go on by itself.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The bus does not let us read the telemetry stream.
+    #[error("cannot {action} on the bus: {reason}")]
+    Bus {
+        /// What was tried.
+        action: &'static str,
+        /// What the bus said.
+        reason: String,
+    },
+    /// The engine takes no more rows.
+    #[error("the storage engine refused a batch")]
+    Engine(#[from] engine::Error),
+    /// A task of the pipeline ended by panic.
+    #[error("the ingest task died: {0}")]
+    TaskDied(String),
+}

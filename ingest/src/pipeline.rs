@@ -1,0 +1,350 @@
+//! The pipeline's tasks: one pulls, many store, one sends floors. `start` spawns them, `close` drains and joins them.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use async_nats::jetstream::{AckKind, Context, Message};
+use engine::{Appended, Batch, BusPosition, Engine};
+use futures::StreamExt;
+use model::{Clock, Timestamp};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::task::{JoinHandle, JoinSet};
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info, warn};
+
+use crate::consumer::{self, Opened};
+use crate::decode::{Incoming, decode};
+use crate::error::Error;
+use crate::floors::{Floors, SignFloor};
+use crate::stats::{Snapshot, Stats};
+
+/// How long a stop waits for the engine to take what is in flight.
+const DRAIN: Duration = Duration::from_secs(10);
+
+/// The `[ingest]` section and the limits that the pipeline obeys.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// How long a received batch may wait for the engine before the wait is reported as a stall and the bus is told
+    /// that it goes on (`ingest.flush_interval`). Batches are appended at once whenever the engine takes them.
+    pub flush_interval: Duration,
+    /// The most batches in flight (`ingest.buffer_size`).
+    pub buffer_size: u32,
+    /// The largest batch in bytes (`mixer.max_payload_size`); a larger one becomes a dead letter.
+    pub max_payload: usize,
+    /// The most bytes in flight.
+    pub buffer_bytes: u32,
+}
+
+/// What the pipeline works with.
+pub struct Parts {
+    /// JetStream of our domain.
+    pub js: Context,
+    /// The plain connection, for floors.
+    pub client: async_nats::Client,
+    /// Where rows go.
+    pub engine: Arc<Engine>,
+    /// The time of dead letters.
+    pub clock: Clock,
+    /// Signs floors for Racks.
+    pub sign_floor: SignFloor,
+}
+
+impl std::fmt::Debug for Parts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ingest::Parts")
+    }
+}
+
+/// The running pipeline.
+#[derive(Debug)]
+pub struct Pipeline {
+    stop: CancellationToken,
+    puller: JoinHandle<Result<(), Error>>,
+    floors: JoinHandle<()>,
+    stats: Arc<Stats>,
+}
+
+impl Pipeline {
+    /// Starts pulling. A bus that is away or a stream that is missing is waited for.
+    #[must_use]
+    pub fn start(settings: Settings, parts: Parts) -> Self {
+        let stop = CancellationToken::new();
+        let stats = Arc::new(Stats::default());
+        let (durable, on_durable) = mpsc::channel(4096);
+        let floors = Floors {
+            engine: Arc::clone(&parts.engine),
+            client: parts.client.clone(),
+            sign: Arc::clone(&parts.sign_floor),
+            stats: Arc::clone(&stats),
+        };
+        let permits = usize::try_from(settings.buffer_size.max(1)).unwrap_or(1);
+        let puller = Puller {
+            batches: Arc::new(Semaphore::new(permits)),
+            bytes: Arc::new(Semaphore::new(settings.buffer_bytes as usize)),
+            shared: Arc::new(Shared {
+                settings,
+                engine: parts.engine,
+                clock: parts.clock,
+                stats: Arc::clone(&stats),
+                durable,
+                stop: stop.clone(),
+            }),
+            js: parts.js,
+        };
+        Self {
+            puller: tokio::spawn(puller.run()),
+            floors: tokio::spawn(floors.run(on_durable)),
+            stop,
+            stats,
+        }
+    }
+
+    /// The counters now.
+    #[must_use]
+    pub fn stats(&self) -> Snapshot {
+        self.stats.snapshot()
+    }
+
+    /// The live counters, for a metrics page.
+    #[must_use]
+    pub fn live_stats(&self) -> Arc<Stats> {
+        Arc::clone(&self.stats)
+    }
+
+    /// Whether the pipeline ended by itself: only the engine's end does that.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        self.puller.is_finished()
+    }
+
+    /// Stops pulling, waits until everything received is durable and acknowledged, joins the tasks.
+    ///
+    /// # Errors
+    /// Why the pipeline had ended before, if it had.
+    pub async fn close(self) -> Result<(), Error> {
+        self.stop.cancel();
+        let ended = self.puller.await.map_err(|died| Error::TaskDied(died.to_string()))?;
+        self.floors.await.map_err(|died| Error::TaskDied(died.to_string()))?;
+        ended
+    }
+}
+
+struct Shared {
+    settings: Settings,
+    engine: Arc<Engine>,
+    clock: Clock,
+    stats: Arc<Stats>,
+    durable: mpsc::Sender<model::wire::BatchId>,
+    stop: CancellationToken,
+}
+
+struct Puller {
+    shared: Arc<Shared>,
+    js: Context,
+    batches: Arc<Semaphore>,
+    bytes: Arc<Semaphore>,
+}
+
+/// Room for one batch; given back when it is durable and acknowledged.
+struct Room {
+    _batch: OwnedSemaphorePermit,
+    _bytes: OwnedSemaphorePermit,
+}
+
+impl Puller {
+    /// Opens the consumer again and again until stopped or until the engine is gone.
+    async fn run(self) -> Result<(), Error> {
+        let mut wait = Duration::from_millis(100);
+        let mut storing = JoinSet::new();
+        let ended = loop {
+            let opened = tokio::select! {
+                () = self.shared.stop.cancelled() => break Ok(()),
+                opened = consumer::open(&self.js, &self.shared.settings) => opened,
+            };
+            match opened {
+                Ok(opened) => {
+                    wait = Duration::from_millis(100);
+                    info!(incarnation = opened.incarnation, "telemetry consumer is open");
+                    if let Some(end) = self.pull(opened, &mut storing).await {
+                        break end;
+                    }
+                }
+                Err(error) => warn!(%error, "no telemetry is read; trying again"),
+            }
+            Stats::add(&self.shared.stats.resubscribed, 1);
+            tokio::select! {
+                () = self.shared.stop.cancelled() => break Ok(()),
+                () = tokio::time::sleep(wait) => wait = (wait * 2).min(Duration::from_secs(5)),
+            }
+        };
+        let drained = drain(&mut storing).await;
+        ended.and(drained)
+    }
+
+    /// Pulls until the bus breaks (`None`), or until the end (`Some`).
+    async fn pull(&self, opened: Opened, storing: &mut JoinSet<Result<(), Error>>) -> Option<Result<(), Error>> {
+        let pulls = (self.shared.settings.buffer_size as usize).clamp(1, 256);
+        let messages = opened
+            .consumer
+            .stream()
+            .max_messages_per_batch(pulls)
+            .heartbeat(Duration::from_secs(5))
+            .messages();
+        let mut messages = match messages.await {
+            Ok(messages) => messages,
+            Err(error) => {
+                warn!(%error, "the telemetry consumer cannot be pulled");
+                return None;
+            }
+        };
+        self.shared.stats.pulling.store(true, Ordering::Relaxed);
+        let end = loop {
+            let message = tokio::select! {
+                biased;
+                () = self.shared.stop.cancelled() => break Some(Ok(())),
+                Some(done) = storing.join_next() => match flatten(done) {
+                    Ok(()) => continue,
+                    Err(error) => break Some(Err(error)),
+                },
+                message = messages.next() => message,
+            };
+            match message {
+                Some(Ok(message)) => match self.room(message.payload.len()).await {
+                    Some(room) => {
+                        let (shared, incarnation) = (Arc::clone(&self.shared), opened.incarnation);
+                        storing.spawn(async move { shared.store(message, incarnation, room).await });
+                    }
+                    None => break Some(Ok(())),
+                },
+                Some(Err(error)) => {
+                    warn!(%error, "pulling telemetry was interrupted");
+                    break None;
+                }
+                None => break None,
+            }
+        };
+        self.shared.stats.pulling.store(false, Ordering::Relaxed);
+        end
+    }
+
+    /// Waits for room; `None` when stopped meanwhile.
+    async fn room(&self, bytes: usize) -> Option<Room> {
+        let bytes = u32::try_from(bytes)
+            .unwrap_or(u32::MAX)
+            .clamp(1, self.shared.settings.buffer_bytes.max(1));
+        tokio::select! {
+            () = self.shared.stop.cancelled() => None,
+            room = async {
+                let _batch = Arc::clone(&self.batches).acquire_owned().await.ok()?;
+                let _bytes = Arc::clone(&self.bytes).acquire_many_owned(bytes).await.ok()?;
+                Some(Room { _batch, _bytes })
+            } => room,
+        }
+    }
+}
+
+fn flatten(done: Result<Result<(), Error>, tokio::task::JoinError>) -> Result<(), Error> {
+    done.map_err(|died| Error::TaskDied(died.to_string()))?
+}
+
+/// Waits for what is being stored. What the engine still makes wait after [`DRAIN`] stays unacknowledged on the bus.
+async fn drain(storing: &mut JoinSet<Result<(), Error>>) -> Result<(), Error> {
+    let mut first = Ok(());
+    let all = async {
+        while let Some(done) = storing.join_next().await {
+            first = std::mem::replace(&mut first, Ok(())).and(flatten(done));
+        }
+    };
+    if tokio::time::timeout(DRAIN, all).await.is_err() {
+        warn!(
+            batches = storing.len(),
+            "not everything was stored before the stop; the bus keeps the rest"
+        );
+        storing.shutdown().await;
+    }
+    first
+}
+
+impl Shared {
+    /// Decodes, appends, acknowledges. An error here means that the engine is gone.
+    async fn store(&self, message: Message, incarnation: i64, _room: Room) -> Result<(), Error> {
+        Stats::add(&self.stats.received, 1);
+        Stats::add(&self.stats.received_bytes, message.payload.len() as u64);
+        let Some(decoded) = self.decoded(&message, incarnation) else {
+            return Ok(());
+        };
+        let producer = decoded.origin.producer;
+        Stats::add(&self.stats.in_flight, 1);
+        let appended = self.append(decoded, &message).await;
+        self.stats.in_flight.fetch_sub(1, Ordering::Relaxed);
+        match appended? {
+            Appended::Stored { rows } => Stats::add(&self.stats.stored_rows, rows as u64),
+            Appended::Duplicate => Stats::add(&self.stats.duplicates, 1),
+        }
+        if let Err(error) = message.ack().await {
+            warn!(%error, "a stored batch was not acknowledged; the bus will send it again");
+        }
+        if let Some(id) = producer {
+            // A full channel or a closed one only delays the floor until the next heartbeat.
+            let _ = self.durable.try_send(id);
+        }
+        Ok(())
+    }
+
+    fn decoded(&self, message: &Message, incarnation: i64) -> Option<Batch> {
+        let info = match message.info() {
+            Ok(info) => info,
+            Err(error) => {
+                error!(%error, subject = %message.subject, "a message without a stream position was left alone");
+                return None;
+            }
+        };
+        let stored = i64::try_from(info.published.unix_timestamp_nanos() / 1_000).unwrap_or(i64::MAX);
+        let position = BusPosition {
+            stream: model::subject::TELEMETRY_STREAM.to_owned(),
+            incarnation,
+            seq: info.stream_sequence,
+            stored: Timestamp::from_micros(stored),
+        };
+        let none = async_nats::HeaderMap::new();
+        let headers = message.headers.as_ref().unwrap_or(&none);
+        let incoming = Incoming {
+            subject: &message.subject,
+            headers,
+            payload: &message.payload,
+            position,
+        };
+        match decode(&incoming, self.clock.now(), self.settings.max_payload) {
+            Ok(decoded) => {
+                if let Some(reason) = decoded.dead {
+                    Stats::add(&self.stats.dead_letters, 1);
+                    warn!(subject = %message.subject, %reason, "telemetry kept as a dead letter");
+                }
+                Some(decoded.batch)
+            }
+            Err(reason) => {
+                error!(subject = %message.subject, %reason, "neither a batch nor a dead letter; left on the bus");
+                None
+            }
+        }
+    }
+
+    /// Appends; while the engine makes us wait, tells the bus every flush interval that work goes on.
+    async fn append(&self, batch: Batch, message: &Message) -> Result<Appended, engine::Error> {
+        let append = self.engine.append(batch);
+        tokio::pin!(append);
+        let every = self.settings.flush_interval.max(Duration::from_millis(10));
+        loop {
+            tokio::select! {
+                appended = &mut append => return appended,
+                () = tokio::time::sleep(every) => {
+                    Stats::add(&self.stats.stalls, 1);
+                    if let Err(error) = message.ack_with(AckKind::Progress).await {
+                        warn!(%error, "the bus was not told that a batch still waits for the engine");
+                    }
+                }
+            }
+        }
+    }
+}

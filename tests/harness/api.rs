@@ -1,0 +1,119 @@
+//! The REST API as a user calls it.
+
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+
+use crate::Failure;
+
+/// A client of one Mixer.
+#[derive(Debug, Clone)]
+pub struct Api {
+    /// `http://127.0.0.1:port`.
+    pub base: String,
+    agent: ureq::Agent,
+}
+
+/// An answer: its status and its body.
+#[derive(Debug, Clone)]
+pub struct Answer {
+    /// The HTTP status.
+    pub status: u16,
+    /// The `Content-Type`.
+    pub content_type: String,
+    /// The body, parsed; `Null` if it is not JSON.
+    pub json: Value,
+    /// The body as text.
+    pub text: String,
+}
+
+impl Api {
+    /// A client for a base address.
+    #[must_use]
+    pub fn new(base: &str) -> Self {
+        let config = ureq::Agent::config_builder()
+            .timeout_global(Some(Duration::from_secs(60)))
+            .http_status_as_error(false)
+            .build();
+        Self {
+            base: base.to_owned(),
+            agent: config.into(),
+        }
+    }
+
+    /// GET, whatever the status.
+    ///
+    /// # Errors
+    /// If there is no answer.
+    pub fn get(&self, path: &str) -> Result<Answer, Failure> {
+        Self::answer(self.agent.get(format!("{}{path}", self.base)).call()?)
+    }
+
+    /// POST of a JSON body, whatever the status.
+    ///
+    /// # Errors
+    /// If there is no answer.
+    pub fn post(&self, path: &str, body: &Value) -> Result<Answer, Failure> {
+        let request = self
+            .agent
+            .post(format!("{}{path}", self.base))
+            .header("content-type", "application/json");
+        Self::answer(request.send(body.to_string())?)
+    }
+
+    fn answer(mut response: ureq::http::Response<ureq::Body>) -> Result<Answer, Failure> {
+        let header = response
+            .headers()
+            .get("content-type")
+            .and_then(|value| value.to_str().ok());
+        let content_type = header.unwrap_or_default().to_owned();
+        let text = response.body_mut().with_config().limit(256 << 20).read_to_string()?;
+        let json = serde_json::from_str(&text).unwrap_or(Value::Null);
+        Ok(Answer {
+            status: response.status().as_u16(),
+            content_type,
+            json,
+            text,
+        })
+    }
+
+    /// The rows of one page.
+    ///
+    /// # Errors
+    /// If the answer is not 200 with `data`.
+    pub fn rows(&self, path: &str) -> Result<Vec<Map<String, Value>>, Failure> {
+        Ok(self.page(path)?.0)
+    }
+
+    /// The rows of one page and the cursor of the next.
+    ///
+    /// # Errors
+    /// If the answer is not 200 with `data`.
+    pub fn page(&self, path: &str) -> Result<(Vec<Map<String, Value>>, Option<String>), Failure> {
+        let answer = self.get(path)?;
+        let data = answer.json.get("data").and_then(Value::as_array);
+        let (200, Some(data)) = (answer.status, data) else {
+            return Err(format!("GET {path}: {} {}", answer.status, answer.text).into());
+        };
+        let cursor = answer
+            .json
+            .get("next_cursor")
+            .and_then(Value::as_str)
+            .map(str::to_owned);
+        Ok((data.iter().filter_map(|row| row.as_object().cloned()).collect(), cursor))
+    }
+
+    /// Every row, page by page.
+    ///
+    /// # Errors
+    /// If a page is not 200 with `data`.
+    pub fn all_rows(&self, path: &str) -> Result<Vec<Map<String, Value>>, Failure> {
+        let (mut rows, mut cursor) = self.page(&format!("{path}&limit=10000"))?;
+        while let Some(next) = cursor {
+            let (more, after) = self.page(&format!("{path}&limit=10000&cursor={next}"))?;
+            rows.extend(more);
+            cursor = after;
+        }
+        Ok(rows)
+    }
+}

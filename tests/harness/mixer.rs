@@ -1,0 +1,128 @@
+//! A real Mixer with its real bus in a temporary folder.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use nix::unistd::Pid;
+
+use crate::process::{Process, children_of};
+use crate::{Api, Failure, binary, tool};
+
+/// How long a debug build may take to be ready on a busy machine.
+const READY: Duration = Duration::from_secs(60);
+
+/// A running Mixer.
+#[derive(Debug)]
+pub struct TestMixer {
+    folder: tempfile::TempDir,
+    process: Option<Process>,
+    extra: String,
+    /// Its API.
+    pub api: Api,
+    /// The bus's address.
+    pub bus_url: String,
+}
+
+impl TestMixer {
+    /// Starts a Mixer that adopts every Rack at once; `extra` is more TOML, whole sections.
+    ///
+    /// # Errors
+    /// If it does not become ready; with its log.
+    pub fn start(extra: &str) -> Result<Self, Failure> {
+        let folder = tempfile::tempdir()?;
+        let mut mixer = Self {
+            folder,
+            process: None,
+            extra: extra.to_owned(),
+            api: Api::new(""),
+            bus_url: String::new(),
+        };
+        mixer.configure(0, 0)?;
+        mixer.restart()?;
+        let (api, bus) = (port_of(&mixer.api.base)?, port_of(&mixer.bus_url)?);
+        mixer.configure(api, bus)?;
+        Ok(mixer)
+    }
+
+    fn configure(&self, api_port: u16, bus_port: u16) -> Result<(), Failure> {
+        let server = tool("nats-server")?;
+        let mut toml = format!(
+            "[api]\nport = {api_port}\n[snake]\nport = {bus_port}\nserver_binary = {:?}\n",
+            server.display().to_string()
+        );
+        if !self.extra.contains("[enrollment]") {
+            toml.push_str("[enrollment]\nauto_adopt = true\npush_delay = \"50ms\"\n");
+        }
+        if !self.extra.contains("[observability.embedded]") {
+            toml.push_str("[observability.embedded]\nflush_interval = \"1s\"\n");
+        }
+        toml.push_str(&self.extra);
+        Ok(std::fs::write(self.path().join("platform-mixer.toml"), toml)?)
+    }
+
+    /// Starts it again in the same folder.
+    ///
+    /// # Errors
+    /// If it does not become ready; with its log.
+    pub fn restart(&mut self) -> Result<(), Failure> {
+        let log = self.path().join("mixer.stderr");
+        let mut process = Process::start(&binary("platform-mixer")?, &[], self.path(), &log)?;
+        let ready = process.line("ready ", READY)?;
+        for part in ready.split_whitespace() {
+            match part.split_once('=') {
+                Some(("api", base)) => self.api = Api::new(base),
+                Some(("bus", url)) => url.clone_into(&mut self.bus_url),
+                _ => {}
+            }
+        }
+        self.process = Some(process);
+        Ok(())
+    }
+
+    /// Its folder.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// The telemetry tree.
+    #[must_use]
+    pub fn telemetry(&self) -> PathBuf {
+        self.path().join("data/telemetry")
+    }
+
+    /// Its process.
+    ///
+    /// # Errors
+    /// If it is not running.
+    pub fn process(&mut self) -> Result<&mut Process, Failure> {
+        self.process.as_mut().ok_or_else(|| "the mixer does not run".into())
+    }
+
+    /// The bus server's process.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn bus_pid(&mut self) -> Result<Pid, Failure> {
+        let pid = self.process()?.pid();
+        children_of(pid, "nats-server")
+            .first()
+            .copied()
+            .ok_or_else(|| "the mixer has no bus server".into())
+    }
+
+    /// Kills it with -9.
+    ///
+    /// # Errors
+    /// If it does not run.
+    pub fn kill9(&mut self) -> Result<(), Failure> {
+        self.process()?.kill9()?;
+        self.process = None;
+        Ok(())
+    }
+}
+
+fn port_of(url: &str) -> Result<u16, Failure> {
+    let port = url.trim_end_matches('/').rsplit(':').next().ok_or("no port")?;
+    port.parse().map_err(|_| format!("{url:?} names no port").into())
+}
