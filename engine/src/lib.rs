@@ -22,10 +22,16 @@ mod append;
 mod catalog;
 mod engine;
 mod error;
+mod hot;
 mod layout;
+mod origin;
+mod place;
+mod seqs;
 mod settings;
 mod stats;
 mod view;
+mod wal;
+mod watermark;
 
 pub use append::{Appended, Batch, BusPosition, Origin};
 pub use catalog::Segment;

@@ -1,0 +1,358 @@
+//! Rows that are durable in the log and in no data file yet, by table and partition.
+//!
+//! ```text
+//! insert ─> fresh ── freeze ─> frozen ── publish ok ─> gone (they are in a file now)
+//!             ^                  │
+//!             └──── thaw ────────┘ publish failed
+//! ```
+//!
+//! Small batches are joined into larger ones as they come, like carries of a binary counter: a chunk is joined with the one
+//! before it while that is less than twice as large. A row is copied at most log2([`JOIN_ROWS`]) times, and a query finds
+//! hundreds of chunks, not hundreds of thousands.
+//!
+//! # Invariants
+//!
+//! - Chunks of a partition are in the order of their LSNs; all rows of one LSN in one partition are in one chunk.
+//! - Frozen chunks are not joined with fresh ones: what a publisher took stays what it took.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+use arrow_select::concat::concat_batches;
+use model::{EntityId, Table};
+
+use crate::layout::Partition;
+use crate::{HotBatch, Origin};
+
+/// Chunks are not joined beyond this many rows.
+const JOIN_ROWS: usize = 16_384;
+/// Chunks are not joined beyond this many bytes.
+const JOIN_BYTES: u64 = 4 << 20;
+
+/// A partition of a table.
+pub(crate) type Place = (Table, Partition);
+
+/// The bytes that rows take, without what their buffers share or spare.
+pub(crate) fn weight(rows: &RecordBatch) -> u64 {
+    let bytes: usize = rows
+        .columns()
+        .iter()
+        .map(|column| column.to_data().get_slice_memory_size().unwrap_or(0))
+        .sum();
+    // A batch of few rows costs its structures too.
+    bytes as u64 + 1024
+}
+
+/// Some rows of one partition.
+#[derive(Debug, Clone)]
+pub(crate) struct Chunk {
+    pub(crate) rows: Arc<HotBatch>,
+    /// The first LSN in it.
+    pub(crate) first: u64,
+    /// What it counts against the cap of hot rows.
+    pub(crate) weight: u64,
+}
+
+/// The first and last sequence of each producer run and bus stream among some rows, for the footers of data files.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct OriginRanges {
+    pub(crate) producers: BTreeMap<(EntityId, u64), (u64, u64)>,
+    pub(crate) streams: BTreeMap<(String, i64), (u64, u64)>,
+}
+
+impl OriginRanges {
+    pub(crate) fn add(&mut self, origin: &Origin) {
+        if let Some(id) = origin.producer {
+            widen(&mut self.producers, (id.entity, id.boot_epoch), (id.seq, id.seq));
+        }
+        if let Some(at) = &origin.bus {
+            widen(&mut self.streams, (at.stream.clone(), at.incarnation), (at.seq, at.seq));
+        }
+    }
+
+    pub(crate) fn join(&mut self, other: &Self) {
+        for (run, range) in &other.producers {
+            widen(&mut self.producers, *run, *range);
+        }
+        for (stream, range) in &other.streams {
+            widen(&mut self.streams, stream.clone(), *range);
+        }
+    }
+}
+
+fn widen<K: Ord>(ranges: &mut BTreeMap<K, (u64, u64)>, key: K, (first, last): (u64, u64)) {
+    let range = ranges.entry(key).or_insert((first, last));
+    *range = (range.0.min(first), range.1.max(last));
+}
+
+/// What a publisher took: a partition's oldest rows, and the LSN through which they are complete.
+#[derive(Debug, Clone)]
+pub(crate) struct Frozen {
+    pub(crate) rows: Vec<RecordBatch>,
+    pub(crate) first: u64,
+    /// Every row of the partition with this LSN or a lower one is among these or already in a file.
+    pub(crate) through: u64,
+    pub(crate) weight: u64,
+    pub(crate) origins: OriginRanges,
+    /// Whether more rows of the partition wait behind them.
+    pub(crate) more: bool,
+}
+
+#[derive(Debug, Default)]
+struct Rows {
+    frozen: Vec<Chunk>,
+    fresh: Vec<Chunk>,
+    /// Of all rows here, frozen or fresh.
+    origins: OriginRanges,
+    rows: usize,
+    weight: u64,
+}
+
+impl Rows {
+    fn chunks(&self) -> impl Iterator<Item = &Chunk> {
+        self.frozen.iter().chain(&self.fresh)
+    }
+
+    fn join_tail(&mut self) {
+        while let [.., before, last] = self.fresh.as_slice() {
+            let (big, small) = (before.rows.batch.num_rows(), last.rows.batch.num_rows());
+            if big >= small * 2 || big + small > JOIN_ROWS || before.weight + last.weight > JOIN_BYTES {
+                return;
+            }
+            let batches = [&before.rows.batch, &last.rows.batch];
+            // Schemas are equal and sizes small; were it to fail, two chunks are as right as one.
+            let Ok(batch) = concat_batches(before.rows.batch.schema_ref(), batches) else {
+                return;
+            };
+            let joined = Chunk {
+                rows: Arc::new(HotBatch {
+                    batch,
+                    min_ts: before.rows.min_ts.min(last.rows.min_ts),
+                    max_ts: before.rows.max_ts.max(last.rows.max_ts),
+                }),
+                first: before.first,
+                weight: before.weight + last.weight,
+            };
+            self.fresh.truncate(self.fresh.len() - 2);
+            self.fresh.push(joined);
+        }
+    }
+}
+
+/// What waits in a partition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Waiting {
+    pub(crate) place: Place,
+    pub(crate) weight: u64,
+}
+
+/// All hot rows.
+#[derive(Debug, Default)]
+pub(crate) struct Hot {
+    places: BTreeMap<Place, Rows>,
+    rows: usize,
+    weight: u64,
+}
+
+impl Hot {
+    /// Adds the rows that the batch `lsn` has in a partition. LSNs come in ascending order.
+    pub(crate) fn insert(&mut self, place: Place, rows: HotBatch, weight: u64, lsn: u64, origin: &Origin) {
+        let count = rows.batch.num_rows();
+        let here = self.places.entry(place).or_default();
+        here.fresh.push(Chunk {
+            rows: Arc::new(rows),
+            first: lsn,
+            weight,
+        });
+        here.origins.add(origin);
+        here.rows += count;
+        here.weight += weight;
+        here.join_tail();
+        self.rows += count;
+        self.weight += weight;
+    }
+
+    /// Takes a partition's oldest rows for a publish: whole chunks, at least one, up to about `max_rows` and `max_bytes`.
+    /// `committed` is the last LSN that was inserted. They stay visible until [`Hot::forget`].
+    pub(crate) fn freeze(&mut self, place: Place, committed: u64, max_rows: usize, max_bytes: u64) -> Option<Frozen> {
+        let here = self.places.get_mut(&place)?;
+        debug_assert!(here.frozen.is_empty(), "one publish at a time");
+        let (mut rows, mut weight, mut take) = (0, 0, 0);
+        for chunk in &here.fresh {
+            rows += chunk.rows.batch.num_rows();
+            weight += chunk.weight;
+            if take > 0 && (rows > max_rows || weight > max_bytes) {
+                break;
+            }
+            take += 1;
+        }
+        let behind = here.fresh.split_off(take);
+        here.frozen = std::mem::replace(&mut here.fresh, behind);
+        let first = here.frozen.first()?.first;
+        Some(Frozen {
+            rows: here.frozen.iter().map(|chunk| chunk.rows.batch.clone()).collect(),
+            first,
+            through: here.fresh.first().map_or(committed, |next| next.first - 1),
+            weight: here.frozen.iter().map(|chunk| chunk.weight).sum(),
+            origins: here.origins.clone(),
+            more: !here.fresh.is_empty(),
+        })
+    }
+
+    /// The publish failed: the frozen rows wait again, before the fresh ones.
+    pub(crate) fn thaw(&mut self, place: Place) {
+        if let Some(here) = self.places.get_mut(&place) {
+            let fresh = std::mem::take(&mut here.fresh);
+            here.fresh = std::mem::take(&mut here.frozen);
+            here.fresh.extend(fresh);
+        }
+    }
+
+    /// The publish is done: the frozen rows are in a file. Returns the weight they had.
+    pub(crate) fn forget(&mut self, place: Place) -> u64 {
+        let Some(here) = self.places.get_mut(&place) else {
+            return 0;
+        };
+        let frozen = std::mem::take(&mut here.frozen);
+        let weight: u64 = frozen.iter().map(|chunk| chunk.weight).sum();
+        let rows: usize = frozen.iter().map(|chunk| chunk.rows.batch.num_rows()).sum();
+        here.rows -= rows;
+        here.weight -= weight;
+        if here.fresh.is_empty() {
+            self.places.remove(&place);
+        }
+        self.rows -= rows;
+        self.weight -= weight;
+        weight
+    }
+
+    /// The lowest LSN that has rows here.
+    pub(crate) fn first_lsn(&self) -> Option<u64> {
+        let first = |rows: &Rows| rows.chunks().next().map(|chunk| chunk.first);
+        self.places.values().filter_map(first).min()
+    }
+
+    /// Partitions with rows, and their weight.
+    pub(crate) fn waiting(&self) -> Vec<Waiting> {
+        let waiting = |(place, rows): (&Place, &Rows)| Waiting {
+            place: *place,
+            weight: rows.weight,
+        };
+        self.places.iter().map(waiting).collect()
+    }
+
+    /// Whether a partition has rows.
+    pub(crate) fn has(&self, place: Place) -> bool {
+        self.places.contains_key(&place)
+    }
+
+    /// A table's rows.
+    pub(crate) fn list(&self, table: Table) -> Vec<Arc<HotBatch>> {
+        let of_table = self.places.iter().filter(|((of, _), _)| *of == table);
+        of_table
+            .flat_map(|(_, rows)| rows.chunks().map(|chunk| Arc::clone(&chunk.rows)))
+            .collect()
+    }
+
+    pub(crate) const fn rows(&self) -> usize {
+        self.rows
+    }
+
+    pub(crate) const fn weight(&self) -> u64 {
+        self.weight
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use model::batch::{row_json, time_range};
+    use model::{Attributes, Level, LogRecord, Record, Timestamp};
+
+    use super::*;
+    use crate::PartitionBy;
+
+    fn insert(hot: &mut Hot, lsn: u64, rows: usize) {
+        let rows: Vec<_> = (0..rows)
+            .map(|n| LogRecord {
+                ts: Timestamp::from_micros(n as i64),
+                entity_id: EntityId::for_name("rack-a"),
+                entity_name: "rack-a".into(),
+                flux_id: None,
+                level: Level::Info,
+                message: format!("{lsn}-{n}"),
+                attributes: Attributes::new(),
+            })
+            .collect();
+        let batch = LogRecord::to_batch(&rows).unwrap();
+        let (min_ts, max_ts) = time_range(&batch).unwrap();
+        hot.insert(
+            place(),
+            HotBatch { batch, min_ts, max_ts },
+            100,
+            lsn,
+            &Origin::default(),
+        );
+    }
+
+    fn place() -> Place {
+        (Table::Logs, Partition::of(Timestamp::from_micros(0), PartitionBy::Hour))
+    }
+
+    fn messages(hot: &Hot) -> Vec<String> {
+        let mut all = Vec::new();
+        for chunk in hot.list(Table::Logs) {
+            for row in 0..chunk.batch.num_rows() {
+                all.push(row_json(&chunk.batch, row)["message"].as_str().unwrap().to_owned());
+            }
+        }
+        all
+    }
+
+    #[test]
+    fn a_thousand_small_batches_are_few_chunks_in_their_order() {
+        let mut hot = Hot::default();
+        (1..=1000).for_each(|lsn| insert(&mut hot, lsn, 3));
+        assert!(hot.list(Table::Logs).len() <= 12, "{}", hot.list(Table::Logs).len());
+        let wanted: Vec<_> = (1..=1000)
+            .flat_map(|lsn| (0..3).map(move |n| format!("{lsn}-{n}")))
+            .collect();
+        assert_eq!(messages(&hot), wanted);
+        assert_eq!((hot.rows(), hot.weight()), (3000, 100_000));
+    }
+
+    #[test]
+    fn what_a_publisher_took_stays_what_it_took() {
+        let mut hot = Hot::default();
+        insert(&mut hot, 1, 2);
+        insert(&mut hot, 2, 2);
+        let frozen = hot.freeze(place(), 2, 1000, 1 << 30).unwrap();
+        assert_eq!((frozen.first, frozen.through, frozen.more), (1, 2, false));
+        insert(&mut hot, 3, 2);
+        assert_eq!((hot.rows(), hot.first_lsn()), (6, Some(1)));
+        hot.thaw(place());
+        assert_eq!(messages(&hot).len(), 6);
+        let frozen = hot.freeze(place(), 3, 1000, 1 << 30).unwrap();
+        assert_eq!(frozen.rows.iter().map(RecordBatch::num_rows).sum::<usize>(), 6);
+        insert(&mut hot, 4, 1);
+        assert_eq!(hot.forget(place()), 300);
+        assert_eq!((messages(&hot), hot.first_lsn()), (vec!["4-0".to_owned()], Some(4)));
+        hot.freeze(place(), 9, 1000, 1 << 30).unwrap();
+        hot.forget(place());
+        assert!(!hot.has(place()) && hot.waiting().is_empty() && hot.weight() == 0);
+    }
+
+    #[test]
+    fn a_bounded_freeze_is_complete_through_the_lsn_before_the_rest() {
+        let mut hot = Hot::default();
+        for (lsn, rows) in [(1, 100), (4, 40), (9, 10)] {
+            insert(&mut hot, lsn, rows);
+        }
+        let frozen = hot.freeze(place(), 12, 110, 1 << 30).unwrap();
+        assert_eq!((frozen.first, frozen.through, frozen.more), (1, 3, true));
+        hot.forget(place());
+        let frozen = hot.freeze(place(), 12, 1, 1).unwrap();
+        assert_eq!((frozen.first, frozen.through, frozen.more), (4, 8, true));
+    }
+}

@@ -1,0 +1,274 @@
+//! Which partition each row of a batch belongs to.
+//!
+//! A row belongs to the partition of its `ts`. A row whose `ts` lies outside [arrival − `max_age`, arrival + 1 h] goes to
+//! the partition of its arrival: its `ts` becomes the arrival time and the original is kept in the notes column as
+//! `_ts_original`.
+//!
+//! # Invariants
+//!
+//! - A pure function of the rows, the arrival time and the [`Rule`], all three of which are in the log: replay places every
+//!   row where it was placed the first time, whatever the settings are by then.
+//! - No row is lost or doubled; the rows of one batch that share a partition form one piece, in their order.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arrow_array::builder::StringBuilder;
+use arrow_array::cast::AsArray;
+use arrow_array::types::TimestampMicrosecondType;
+use arrow_array::{Array, ArrayRef, RecordBatch, StringArray, TimestampMicrosecondArray, UInt64Array};
+use arrow_schema::ArrowError;
+use arrow_select::concat::concat_batches;
+use arrow_select::take::take_record_batch;
+use model::batch::time_range;
+use model::{Table, Timestamp};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::layout::{MAX_FUTURE, Partition};
+use crate::{Error, HotBatch, PartitionBy};
+
+/// The note that keeps a misdated row's own time.
+const ORIGINAL: &str = "_ts_original";
+
+/// What of the settings decides about places.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Rule {
+    pub(crate) by: PartitionBy,
+    /// Seconds.
+    pub(crate) max_age: u64,
+}
+
+/// A batch's rows by partition.
+#[derive(Debug)]
+pub(crate) struct Placed {
+    pub(crate) pieces: Vec<(Partition, HotBatch)>,
+    pub(crate) rows: usize,
+    pub(crate) misdated: u64,
+}
+
+/// Rows by partition.
+///
+/// # Errors
+/// If rows are not of the table's schema.
+pub(crate) fn place(table: Table, rows: &[RecordBatch], arrived: Timestamp, rule: Rule) -> Result<Placed, Error> {
+    let schema = table.schema();
+    if let Some(odd) = rows.iter().find(|batch| batch.schema_ref() != &schema) {
+        return Err(Error::Rows {
+            table,
+            reason: format!(
+                "columns {:?}",
+                odd.schema_ref()
+                    .fields()
+                    .iter()
+                    .map(|field| field.name())
+                    .collect::<Vec<_>>()
+            ),
+        });
+    }
+    let arrow = |source| Error::Arrow {
+        action: "place",
+        table,
+        source,
+    };
+    // One batch as it came, several joined: the rows of one append that share a partition must form one piece.
+    let joined;
+    let rows = match rows {
+        [one] => one,
+        several => {
+            joined = concat_batches(&schema, several).map_err(arrow)?;
+            &joined
+        }
+    };
+    split(table, rows, arrived.clamp(Timestamp::MIN, Timestamp::MAX), rule).map_err(arrow)
+}
+
+fn split(table: Table, rows: &RecordBatch, arrived: Timestamp, rule: Rule) -> Result<Placed, ArrowError> {
+    let oldest = arrived.minus(Duration::from_secs(rule.max_age));
+    let newest = arrived.plus(MAX_FUTURE);
+    let Some((min_ts, max_ts)) = time_range(rows) else {
+        return Ok(Placed {
+            pieces: Vec::new(),
+            rows: 0,
+            misdated: 0,
+        });
+    };
+    let first = Partition::of(min_ts, rule.by);
+    if oldest <= min_ts && max_ts <= newest && max_ts < first.end() {
+        let whole = HotBatch {
+            batch: rows.clone(),
+            min_ts,
+            max_ts,
+        };
+        return Ok(Placed {
+            pieces: vec![(first, whole)],
+            rows: rows.num_rows(),
+            misdated: 0,
+        });
+    }
+    let times = rows.column(0).as_primitive::<TimestampMicrosecondType>();
+    let dated = |ts: i64| (oldest.micros()..=newest.micros()).contains(&ts);
+    let misdated = times.values().iter().filter(|ts| !dated(**ts)).count() as u64;
+    let redated;
+    let rows = if misdated == 0 {
+        rows
+    } else {
+        redated = redate(table, rows, arrived, dated)?;
+        &redated
+    };
+    Ok(Placed {
+        pieces: by_partition(rows, rule.by)?,
+        rows: rows.num_rows(),
+        misdated,
+    })
+}
+
+/// Gives the rows whose time `dated` refuses the arrival time, and a note of their own.
+fn redate(
+    table: Table,
+    rows: &RecordBatch,
+    arrived: Timestamp,
+    dated: impl Fn(i64) -> bool,
+) -> Result<RecordBatch, ArrowError> {
+    let times = rows.column(0).as_primitive::<TimestampMicrosecondType>();
+    let notes_at = rows.schema_ref().index_of(table.notes_column())?;
+    let notes = rows.column(notes_at).as_string::<i32>();
+    let mut noted = StringBuilder::with_capacity(notes.len(), notes.value_data().len() + notes.len() * 48);
+    for (row, ts) in times.values().iter().enumerate() {
+        if dated(*ts) {
+            noted.append_value(notes.value(row));
+        } else {
+            noted.append_value(with_note(notes, row, Timestamp::from_micros(*ts)));
+        }
+    }
+    let moved: TimestampMicrosecondArray = times
+        .values()
+        .iter()
+        .map(|ts| Some(if dated(*ts) { *ts } else { arrived.micros() }))
+        .collect();
+    let mut columns = rows.columns().to_vec();
+    columns[0] = Arc::new(moved.with_timezone("UTC")) as ArrayRef;
+    columns[notes_at] = Arc::new(noted.finish());
+    RecordBatch::try_new(rows.schema(), columns)
+}
+
+fn with_note(notes: &StringArray, row: usize, original: Timestamp) -> String {
+    let text = notes.value(row);
+    let mut object: Map<String, Value> = serde_json::from_str(text).unwrap_or_else(|_| {
+        let kept = ("_notes_original".to_owned(), Value::from(text));
+        Map::from_iter([kept])
+    });
+    object.insert(ORIGINAL.to_owned(), original.to_string().into());
+    Value::Object(object).to_string()
+}
+
+fn by_partition(rows: &RecordBatch, by: PartitionBy) -> Result<Vec<(Partition, HotBatch)>, ArrowError> {
+    let times = rows.column(0).as_primitive::<TimestampMicrosecondType>();
+    let mut members: BTreeMap<Partition, Vec<u64>> = BTreeMap::new();
+    for (row, ts) in (0u64..).zip(times.values()) {
+        let partition = Partition::of(Timestamp::from_micros(*ts), by);
+        members.entry(partition).or_default().push(row);
+    }
+    let mut pieces = Vec::with_capacity(members.len());
+    for (partition, indices) in members {
+        let batch = take_record_batch(rows, &UInt64Array::from(indices))?;
+        let (min_ts, max_ts) = time_range(&batch).unwrap_or((partition.start(), partition.start()));
+        pieces.push((partition, HotBatch { batch, min_ts, max_ts }));
+    }
+    Ok(pieces)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use model::batch::row_json;
+    use model::{Attributes, EntityId, Level, LogRecord, Record};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const RULE: Rule = Rule {
+        by: PartitionBy::Hour,
+        max_age: 86_400,
+    };
+
+    fn log(n: usize, ts: i64) -> LogRecord {
+        LogRecord {
+            ts: Timestamp::from_micros(ts),
+            entity_id: EntityId::for_name("rack-a"),
+            entity_name: "rack-a".into(),
+            flux_id: None,
+            level: Level::Info,
+            message: format!("row {n}"),
+            attributes: Attributes::new().with("n", n as u64),
+        }
+    }
+
+    fn noon() -> Timestamp {
+        "2026-11-21T12:30:00Z".parse().unwrap()
+    }
+
+    #[test]
+    fn rows_of_one_hour_are_not_copied() {
+        let rows = LogRecord::to_batch(&[log(0, noon().micros()), log(1, noon().micros() + 1)]).unwrap();
+        let placed = place(Table::Logs, &[rows.clone()], noon(), RULE).unwrap();
+        assert_eq!(placed.pieces.len(), 1);
+        assert_eq!(
+            placed.pieces[0].1.batch.column(5).to_data().buffers()[1].as_ptr(),
+            rows.column(5).to_data().buffers()[1].as_ptr()
+        );
+    }
+
+    #[test]
+    fn absurd_times_go_to_the_arrival_hour_with_the_original_noted() {
+        let late = noon().micros() - 25 * 3_600_000_000;
+        let rows: Vec<_> = [i64::MIN, late, 0, i64::MAX, noon().micros() + 7_200_000_000]
+            .iter()
+            .enumerate()
+            .map(|(n, ts)| log(n, *ts))
+            .collect();
+        let placed = place(Table::Logs, &[LogRecord::to_batch(&rows).unwrap()], noon(), RULE).unwrap();
+        assert_eq!((placed.misdated, placed.rows, placed.pieces.len()), (5, 5, 1));
+        let (partition, piece) = &placed.pieces[0];
+        assert_eq!(*partition, Partition::of(noon(), PartitionBy::Hour));
+        for (n, row) in rows.iter().enumerate() {
+            let json = row_json(&piece.batch, n);
+            assert_eq!(json["ts"], noon().to_string());
+            assert_eq!(json["attributes"]["_ts_original"], row.ts.to_string());
+            assert_eq!(json["attributes"]["n"], n);
+        }
+    }
+
+    #[test]
+    fn rows_of_another_table_are_refused() {
+        let rows = LogRecord::to_batch(&[log(0, 0)]).unwrap();
+        assert!(matches!(
+            place(Table::Metrics, &[rows], noon(), RULE),
+            Err(Error::Rows { .. })
+        ));
+    }
+
+    proptest! {
+        #[test]
+        fn every_row_is_placed_once_inside_its_partition(offsets in prop::collection::vec(prop_oneof![any::<i64>(), -90_000_000_000i64..5_000_000_000], 0..60), day in any::<bool>()) {
+            let rule = Rule { by: if day { PartitionBy::Day } else { PartitionBy::Hour }, ..RULE };
+            let rows: Vec<_> = offsets.iter().enumerate().map(|(n, off)| log(n, noon().micros().saturating_add(*off))).collect();
+            let half = rows.len() / 2;
+            let batches = [LogRecord::to_batch(&rows[..half]).unwrap(), LogRecord::to_batch(&rows[half..]).unwrap()];
+            let placed = place(Table::Logs, &batches, noon(), rule).unwrap();
+            let mut seen = Vec::new();
+            for (partition, piece) in &placed.pieces {
+                prop_assert!(partition.start() <= piece.min_ts && piece.max_ts < partition.end());
+                prop_assert_eq!(time_range(&piece.batch), Some((piece.min_ts, piece.max_ts)));
+                for row in 0..piece.batch.num_rows() {
+                    seen.push(row_json(&piece.batch, row)["message"].as_str().unwrap().to_owned());
+                }
+            }
+            seen.sort();
+            let mut wanted: Vec<_> = rows.iter().map(|row| row.message.clone()).collect();
+            wanted.sort();
+            prop_assert_eq!(seen, wanted);
+        }
+    }
+}

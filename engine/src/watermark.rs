@@ -1,0 +1,335 @@
+//! What was stored already: per producer run and per bus stream, as sets of sequence numbers.
+//!
+//! A batch with a producer key is a duplicate exactly if the key was stored. One without is a duplicate exactly if its bus
+//! position was stored. A bus that lost acknowledged messages gives their sequences to new ones; such a message was
+//! *stored by the bus later* than anything we know of that stream, or carries a new producer key. It is stored and counted
+//! as a regression.
+//!
+//! A stream therefore has *eras*. A sequence known in the newest era, but stored later than everything in it, begins the
+//! next era; each message belongs to the era in which its store time falls, in whatever order the messages come.
+//!
+//! # Invariants
+//!
+//! - Marks only grow. Neither retention nor a restart takes anything back.
+//! - Telling a reused sequence without producer key from a redelivery relies on the bus's clock not going back over a loss.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use model::EntityId;
+use serde::{Deserialize, Serialize};
+
+use crate::seqs::Seqs;
+use crate::{BusPosition, Origin};
+
+/// A producer's run.
+pub(crate) type Run = (EntityId, u64);
+/// A stream and its incarnation.
+pub(crate) type Stream = (String, i64);
+
+/// One era of a bus stream: the sequences between two losses.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Era {
+    /// Its messages were stored by the bus after this time (µs).
+    after: i64,
+    /// The latest store time seen in it (µs).
+    latest: i64,
+    seqs: Seqs,
+}
+
+/// The eras of one stream, oldest first; never empty once a message was seen.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct Eras(Vec<Era>);
+
+impl Eras {
+    fn era(&self, stored: i64) -> Option<&Era> {
+        self.0.iter().rfind(|era| era.after < stored).or(self.0.first())
+    }
+
+    fn check(&self, position: &BusPosition) -> Seen {
+        let stored = position.stored.micros();
+        match self.era(stored) {
+            Some(era) if era.seqs.contains(position.seq) => {
+                if stored > era.latest {
+                    Seen::Reused
+                } else {
+                    Seen::Before
+                }
+            }
+            _ => Seen::Never,
+        }
+    }
+
+    fn insert(&mut self, position: &BusPosition) {
+        let stored = position.stored.micros();
+        let after = match (self.check(position), self.0.last()) {
+            (_, None) => Some(i64::MIN),
+            (Seen::Reused, Some(last)) => Some(last.latest),
+            _ => None,
+        };
+        if let Some(after) = after {
+            self.0.push(Era {
+                after,
+                latest: stored,
+                seqs: Seqs::default(),
+            });
+        }
+        let at = self.0.iter().rposition(|era| era.after < stored).unwrap_or(0);
+        if let Some(era) = self.0.get_mut(at) {
+            era.seqs.insert(position.seq);
+            era.latest = era.latest.max(stored);
+        }
+    }
+
+    fn join(&mut self, other: &Self) {
+        for theirs in &other.0 {
+            match self.0.iter_mut().find(|era| era.after == theirs.after) {
+                Some(era) => {
+                    era.seqs.join(&theirs.seqs);
+                    era.latest = era.latest.max(theirs.latest);
+                }
+                None => self.0.push(theirs.clone()),
+            }
+        }
+        self.0.sort_by_key(|era| era.after);
+    }
+}
+
+/// Whether a bus position was seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Seen {
+    Never,
+    Before,
+    /// The sequence was, with an earlier message.
+    Reused,
+}
+
+/// What the marks say of a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Not stored yet.
+    New,
+    /// Not stored yet, under a bus sequence that was used before.
+    NewUnderUsedSequence,
+    /// Stored.
+    Duplicate,
+}
+
+/// Some producers' and streams' marks, as the catalogue stores them.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Marks {
+    producers: Vec<(Run, Seqs)>,
+    streams: Vec<(Stream, Eras)>,
+}
+
+impl Marks {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.producers.is_empty() && self.streams.is_empty()
+    }
+}
+
+/// All marks of the store.
+#[derive(Debug, Default)]
+pub(crate) struct Watermarks {
+    producers: BTreeMap<Run, Seqs>,
+    streams: BTreeMap<Stream, Eras>,
+    /// What changed since the last [`Watermarks::take_changes`].
+    changed_producers: BTreeSet<Run>,
+    changed_streams: BTreeSet<Stream>,
+}
+
+fn stream_of(position: &BusPosition) -> Stream {
+    (position.stream.clone(), position.incarnation)
+}
+
+impl Watermarks {
+    /// Whether a batch of this origin was stored. Without any key it never was.
+    pub(crate) fn judge(&self, origin: &Origin) -> Verdict {
+        let bus = origin.bus.as_ref().map(|position| {
+            let eras = self.streams.get(&stream_of(position));
+            eras.map_or(Seen::Never, |eras| eras.check(position))
+        });
+        let producer = origin.producer.map(|id| {
+            let seqs = self.producers.get(&(id.entity, id.boot_epoch));
+            seqs.is_some_and(|seqs| seqs.contains(id.seq))
+        });
+        match (producer, bus) {
+            (Some(true), _) | (None, Some(Seen::Before)) => Verdict::Duplicate,
+            (Some(false), Some(Seen::Before | Seen::Reused)) | (None, Some(Seen::Reused)) => {
+                Verdict::NewUnderUsedSequence
+            }
+            _ => Verdict::New,
+        }
+    }
+
+    /// Marks an origin as stored, and what its producer settled.
+    pub(crate) fn mark(&mut self, origin: &Origin) {
+        if let Some(id) = origin.producer {
+            let run = (id.entity, id.boot_epoch);
+            let seqs = self.producers.entry(run).or_default();
+            // A batch in hand is not settled, whatever its header says: a wrong header must not hide what is yet to come.
+            seqs.raise(origin.settled.min(id.seq.saturating_sub(1)));
+            seqs.insert(id.seq);
+            self.changed_producers.insert(run);
+        }
+        if let Some(position) = &origin.bus {
+            let stream = stream_of(position);
+            self.streams.entry(stream.clone()).or_default().insert(position);
+            self.changed_streams.insert(stream);
+        }
+    }
+
+    /// The contiguous floor of a producer's run; 0 for an unknown one.
+    pub(crate) fn floor(&self, entity: EntityId, boot_epoch: u64) -> u64 {
+        self.producers.get(&(entity, boot_epoch)).map_or(0, Seqs::floor)
+    }
+
+    /// Joins stored marks into these, without counting them as changed.
+    pub(crate) fn join(&mut self, marks: &Marks) {
+        for (run, seqs) in &marks.producers {
+            self.producers.entry(*run).or_default().join(seqs);
+        }
+        for (stream, eras) in &marks.streams {
+            self.streams.entry(stream.clone()).or_default().join(eras);
+        }
+    }
+
+    /// The marks that changed since they were last taken. If they cannot be stored, give them back with
+    /// [`Watermarks::return_changes`].
+    pub(crate) fn take_changes(&mut self) -> Marks {
+        let producers = std::mem::take(&mut self.changed_producers);
+        let streams = std::mem::take(&mut self.changed_streams);
+        let get = |run: Run| Some((run, self.producers.get(&run)?.clone()));
+        Marks {
+            producers: producers.into_iter().filter_map(get).collect(),
+            streams: streams
+                .into_iter()
+                .filter_map(|stream| self.streams.get(&stream).cloned().map(|eras| (stream, eras)))
+                .collect(),
+        }
+    }
+
+    /// Counts marks as changed again.
+    pub(crate) fn return_changes(&mut self, marks: Marks) {
+        self.changed_producers
+            .extend(marks.producers.into_iter().map(|(run, _)| run));
+        self.changed_streams
+            .extend(marks.streams.into_iter().map(|(stream, _)| stream));
+    }
+
+    /// Every mark.
+    pub(crate) fn all(&self) -> Marks {
+        Marks {
+            producers: self.producers.iter().map(|(run, seqs)| (*run, seqs.clone())).collect(),
+            streams: self
+                .streams
+                .iter()
+                .map(|(stream, eras)| (stream.clone(), eras.clone()))
+                .collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use model::Timestamp;
+    use model::wire::BatchId;
+
+    use super::*;
+
+    fn bus(seq: u64, stored: i64) -> Origin {
+        Origin {
+            bus: Some(BusPosition {
+                stream: "flux-telemetry".to_owned(),
+                incarnation: 7,
+                seq,
+                stored: Timestamp::from_micros(stored),
+            }),
+            ..Origin::default()
+        }
+    }
+
+    fn producer(seq: u64, settled: u64) -> Origin {
+        let entity = EntityId::for_name("rack-a");
+        Origin {
+            producer: Some(BatchId {
+                entity,
+                boot_epoch: 3,
+                seq,
+            }),
+            settled,
+            ..Origin::default()
+        }
+    }
+
+    #[test]
+    fn a_redelivery_is_a_duplicate_and_a_reused_sequence_is_not() {
+        let mut marks = Watermarks::default();
+        for seq in 1..=10 {
+            marks.mark(&bus(seq, 100 + seq as i64));
+        }
+        assert_eq!(marks.judge(&bus(8, 108)), Verdict::Duplicate);
+        // The bus lost 6 to 10 and gives their numbers out again; they come in any order.
+        for (seq, stored) in [(8, 208), (6, 206), (7, 207), (11, 211)] {
+            assert_ne!(marks.judge(&bus(seq, stored)), Verdict::Duplicate, "{seq}");
+            marks.mark(&bus(seq, stored));
+            assert_eq!(marks.judge(&bus(seq, stored)), Verdict::Duplicate, "{seq}");
+        }
+        assert_eq!(
+            marks.judge(&bus(9, 109)),
+            Verdict::Duplicate,
+            "a late redelivery of the first era"
+        );
+        assert_eq!(marks.judge(&bus(12, 212)), Verdict::New);
+        assert_eq!(
+            marks.judge(&bus(8, 308)),
+            Verdict::NewUnderUsedSequence,
+            "a second loss"
+        );
+    }
+
+    #[test]
+    fn a_producer_key_decides_alone_and_a_used_bus_position_is_told() {
+        let mut marks = Watermarks::default();
+        let at = |seq, position| Origin {
+            bus: bus(position, position as i64).bus,
+            ..producer(seq, 0)
+        };
+        marks.mark(&at(1, 50));
+        assert_eq!(marks.judge(&at(1, 51)), Verdict::Duplicate, "published twice");
+        assert_eq!(marks.judge(&at(2, 50)), Verdict::NewUnderUsedSequence);
+        assert_eq!(marks.judge(&at(2, 51)), Verdict::New);
+        assert_eq!(marks.judge(&Origin::default()), Verdict::New, "no key, no duplicate");
+    }
+
+    #[test]
+    fn settled_raises_the_floor_but_never_over_the_batch_itself() {
+        let mut marks = Watermarks::default();
+        let floor = |marks: &Watermarks| marks.floor(EntityId::for_name("rack-a"), 3);
+        marks.mark(&producer(5, 3));
+        assert_eq!(floor(&marks), 3);
+        marks.mark(&producer(4, 0));
+        assert_eq!(floor(&marks), 5);
+        marks.mark(&producer(9, u64::MAX));
+        assert_eq!(floor(&marks), 9);
+        assert_eq!(marks.judge(&producer(10, 0)), Verdict::New);
+    }
+
+    #[test]
+    fn marks_survive_storing_as_changes_in_any_order_and_twice() {
+        let mut marks = Watermarks::default();
+        let mut stored = Vec::new();
+        for (seq, at) in [(1, 1), (2, 2), (5, 5), (2, 12), (3, 13), (3, 23)] {
+            marks.mark(&bus(seq, at));
+            marks.mark(&producer(seq, 0));
+            stored.push(marks.take_changes());
+        }
+        assert!(marks.take_changes().is_empty());
+        let mut back = Watermarks::default();
+        for changes in stored.iter().rev().chain(&stored) {
+            back.join(changes);
+        }
+        assert_eq!(back.all(), marks.all());
+        assert!(back.take_changes().is_empty());
+    }
+}
