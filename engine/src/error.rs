@@ -38,6 +38,52 @@ pub enum Error {
         /// The first failure.
         reason: Arc<str>,
     },
+    /// The log is at its cap: appends wait until rows have been published.
+    #[error("the log holds {used} of at most {limit} bytes and needs {needed} more: wait for rows to be published, or raise store.wal_max_size_mb")]
+    LogFull {
+        /// Bytes taken by frames that are not published.
+        used: u64,
+        /// The size of the segment that is wanted.
+        needed: u64,
+        /// The cap.
+        limit: u64,
+    },
+    /// The disk is full: appends wait until there is room.
+    #[error("no room for {needed} bytes at {path}: free some disk space; nothing was lost ({source})")]
+    NoSpace {
+        /// The file that was wanted.
+        path: PathBuf,
+        /// Its size.
+        needed: u64,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// A group of frames that could never fit into the log.
+    #[error("a group of {bytes} bytes is larger than the whole log can be ({limit} bytes): raise store.wal_max_size_mb")]
+    LogGroup {
+        /// Its size.
+        bytes: u64,
+        /// The largest size that fits.
+        limit: u64,
+    },
+    /// A frame whose LSN does not follow the log's last one.
+    #[error("frame {lsn} can not follow in the log: the next one is {next} or higher")]
+    LogOrder {
+        /// Its LSN.
+        lsn: u64,
+        /// The smallest LSN possible.
+        next: u64,
+    },
+    /// A file written by a later version of this program.
+    #[error("{path} has format {found}, this program knows {known}: start the version that wrote it, or a later one")]
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// The format it says.
+        found: u32,
+        /// The latest format known here.
+        known: u32,
+    },
     /// The engine is closing or closed.
     #[error("the store is closed")]
     Closed,
@@ -135,11 +181,13 @@ impl Error {
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
         match self {
-            Self::Io { .. } | Self::Poisoned { .. } | Self::Parquet { .. } => ErrorKind::Io,
+            Self::Io { .. } | Self::Poisoned { .. } | Self::Parquet { .. } | Self::LogFull { .. } | Self::NoSpace { .. } => {
+                ErrorKind::Io
+            },
             Self::Locked { .. } => ErrorKind::Locked,
             Self::Closed => ErrorKind::Closed,
-            Self::TooLarge { .. } | Self::Rows { .. } | Self::Arrow { .. } => ErrorKind::Input,
-            Self::Damaged { .. } | Self::Stale { .. } => ErrorKind::Damage,
+            Self::TooLarge { .. } | Self::LogGroup { .. } | Self::LogOrder { .. } | Self::Rows { .. } | Self::Arrow { .. } => ErrorKind::Input,
+            Self::Damaged { .. } | Self::Newer { .. } | Self::Stale { .. } => ErrorKind::Damage,
             Self::Setting { .. } => ErrorKind::Setting,
         }
     }

@@ -1,0 +1,252 @@
+//! The few things the log does to its folder, each one call, each with an error that names the file.
+//!
+//! # Invariants
+//!
+//! - Nothing is retried here: a failed sync stays failed.
+//! - In tests every call first asks the fault plan, so "the n-th call fails" and "the power goes here" can be tried for
+//!   every n. Other builds carry no trace of it.
+//!
+//! # Not here
+//!
+//! What the files mean.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind, Read};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use nix::fcntl::{FallocateFlags, fallocate};
+
+use crate::Error;
+
+/// The log's folder.
+#[derive(Debug)]
+pub(super) struct Disk {
+    dir: PathBuf,
+    handle: File,
+    #[cfg(test)]
+    pub(super) faults: super::faults::Faults,
+}
+
+/// A call that a test may make fail.
+#[cfg(test)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) enum Op {
+    Create,
+    Allocate,
+    Write,
+    SyncFile,
+    Rename,
+    Unlink,
+    SyncDir,
+}
+
+/// Asks the fault plan in tests; nothing elsewhere.
+macro_rules! fault {
+    ($disk:ident, $op:ident, $action:literal, $path:expr) => {
+        #[cfg(test)]
+        $disk.faults.before(Op::$op).map_err(Error::io($action, $path))?;
+    };
+}
+
+/// Tells a test's model of the disk what has just been done; nothing elsewhere.
+macro_rules! done {
+    ($disk:ident, $method:ident ( $($arg:expr),* )) => {
+        #[cfg(test)]
+        $disk.faults.$method($($arg),*);
+    };
+}
+
+impl Disk {
+    /// Opens the folder, which exists.
+    pub(super) fn open(dir: &Path) -> Result<Self, Error> {
+        let handle = File::open(dir).map_err(Error::io("open", dir))?;
+        Ok(Self {
+            dir: dir.to_owned(),
+            handle,
+            #[cfg(test)]
+            faults: super::faults::Faults::default(),
+        })
+    }
+
+    pub(super) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    pub(super) fn path(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
+    }
+
+    /// The names in the folder that are UTF-8.
+    pub(super) fn list(&self) -> Result<Vec<String>, Error> {
+        let list = || -> io::Result<Vec<String>> {
+            let mut names = Vec::new();
+            for entry in std::fs::read_dir(&self.dir)? {
+                names.extend(entry?.file_name().into_string().ok());
+            }
+            Ok(names)
+        };
+        list().map_err(Error::io("list", &self.dir))
+    }
+
+    /// Creates a file of `len` bytes of zeros, written and synced: later writes into it allocate nothing.
+    ///
+    /// On failure nothing of it is left.
+    pub(super) fn create(&self, name: &str, len: u64) -> Result<File, Error> {
+        let path = self.path(name);
+        fault!(self, Create, "create", &path);
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&path)
+            .map_err(Error::io("create", &path))?;
+        done!(self, created(name, &file));
+        let filled = self.fill(&file, &path, len);
+        if filled.is_err() {
+            // The first error is the one to report; a leftover is cleared at the next start.
+            let _ = self.unlink(name);
+        }
+        filled.map(|()| file)
+    }
+
+    /// Reserves and writes the zeros. Unwritten extents would cost a journal commit at every later sync.
+    fn fill(&self, file: &File, path: &Path, len: u64) -> Result<(), Error> {
+        fault!(self, Allocate, "allocate", path);
+        match fallocate(file, FallocateFlags::empty(), 0, i64::try_from(len).unwrap_or(i64::MAX)) {
+            // A file system without reservations: writing the zeros reserves just as well.
+            Ok(()) | Err(nix::errno::Errno::EOPNOTSUPP) => {}
+            Err(errno) => return Err(Error::io("allocate", path)(errno.into())),
+        }
+        let zeros = vec![0; usize::try_from(len.min(1 << 20)).unwrap_or(1 << 20)];
+        let mut at = 0;
+        while at < len {
+            let piece = (len - at).min(zeros.len() as u64);
+            let zeros = zeros.get(..usize::try_from(piece).unwrap_or(0)).unwrap_or_default();
+            self.write_at(file, path, zeros, at)?;
+            at += piece;
+        }
+        fault!(self, SyncFile, "sync", path);
+        file.sync_all().map_err(Error::io("sync", path))?;
+        done!(self, synced(file));
+        Ok(())
+    }
+
+    /// Opens an existing file for reading and writing.
+    pub(super) fn open_file(&self, name: &str) -> Result<File, Error> {
+        let path = self.path(name);
+        OpenOptions::new()
+            .read(true)
+            .write(true)
+            .custom_flags(libc::O_NOFOLLOW)
+            .open(&path)
+            .map_err(Error::io("open", &path))
+    }
+
+    /// Everything in a file.
+    pub(super) fn read(&self, name: &str) -> Result<Vec<u8>, Error> {
+        let path = self.path(name);
+        let mut bytes = Vec::new();
+        self.open_file(name)?
+            .read_to_end(&mut bytes)
+            .map_err(Error::io("read", &path))?;
+        Ok(bytes)
+    }
+
+    /// The first bytes of a file, at most `len`.
+    pub(super) fn read_start(&self, name: &str, len: usize) -> Result<Vec<u8>, Error> {
+        let path = self.path(name);
+        let mut bytes = Vec::new();
+        self.open_file(name)?
+            .take(len as u64)
+            .read_to_end(&mut bytes)
+            .map_err(Error::io("read", &path))?;
+        Ok(bytes)
+    }
+
+    /// Writes all bytes at an offset.
+    pub(super) fn write_at(&self, file: &File, path: &Path, bytes: &[u8], at: u64) -> Result<(), Error> {
+        fault!(self, Write, "write", path);
+        file.write_all_at(bytes, at).map_err(Error::io("write", path))
+    }
+
+    /// Makes a file's content durable.
+    pub(super) fn sync(&self, file: &File, path: &Path) -> Result<(), Error> {
+        fault!(self, SyncFile, "sync", path);
+        file.sync_data().map_err(Error::io("sync", path))?;
+        done!(self, synced(file));
+        Ok(())
+    }
+
+    /// Renames within the folder.
+    pub(super) fn rename(&self, from: &str, to: &str) -> Result<(), Error> {
+        let path = self.path(from);
+        fault!(self, Rename, "rename", &path);
+        std::fs::rename(&path, self.path(to)).map_err(Error::io("rename", &path))?;
+        done!(self, renamed(from, to));
+        Ok(())
+    }
+
+    /// Removes a file.
+    pub(super) fn unlink(&self, name: &str) -> Result<(), Error> {
+        let path = self.path(name);
+        fault!(self, Unlink, "remove", &path);
+        std::fs::remove_file(&path).map_err(Error::io("remove", &path))?;
+        done!(self, unlinked(name));
+        Ok(())
+    }
+
+    /// Makes the folder's names durable.
+    pub(super) fn sync_dir(&self) -> Result<(), Error> {
+        fault!(self, SyncDir, "sync", &self.dir);
+        self.handle.sync_all().map_err(Error::io("sync", &self.dir))?;
+        done!(self, synced_dir());
+        Ok(())
+    }
+
+    /// Moves a file out of the folder into `quarantine`, under a name that is free there; both folders are synced.
+    pub(super) fn quarantine(&self, name: &str, quarantine: &Path) -> Result<PathBuf, Error> {
+        create_dir_durably(quarantine)?;
+        let mut target = quarantine.join(name);
+        let mut copy = 1;
+        while target.symlink_metadata().is_ok() {
+            target = quarantine.join(format!("{name}.{copy}"));
+            copy += 1;
+        }
+        let path = self.path(name);
+        fault!(self, Rename, "quarantine", &path);
+        std::fs::rename(&path, &target).map_err(Error::io("quarantine", &path))?;
+        done!(self, unlinked(name));
+        let out = File::open(quarantine).map_err(Error::io("open", quarantine))?;
+        out.sync_all().map_err(Error::io("sync", quarantine))?;
+        self.sync_dir()?;
+        Ok(target)
+    }
+}
+
+/// Creates a folder, its missing ancestors too, and syncs every folder that got a new entry.
+pub(super) fn create_dir_durably(dir: &Path) -> Result<(), Error> {
+    let missing: Vec<&Path> = dir
+        .ancestors()
+        .take_while(|dir| !dir.as_os_str().is_empty() && !dir.exists())
+        .collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    std::fs::create_dir_all(dir).map_err(Error::io("create", dir))?;
+    for created in missing {
+        let parent = match created.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        };
+        let handle = File::open(parent).map_err(Error::io("open", parent))?;
+        handle.sync_all().map_err(Error::io("sync", parent))?;
+    }
+    Ok(())
+}
+
+/// Whether the error says that the disk, or a quota on it, is full.
+pub(super) fn is_no_space(source: &io::Error) -> bool {
+    matches!(source.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
+}
