@@ -1,1 +1,13 @@
-//! stub
+//! The specification, sentence by sentence, on the real binaries. One binary, one file per subject.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    missing_docs,
+    reason = "a failed expectation is how a test fails"
+)]
+
+mod architecture;
+mod faults;
+mod first_light;
+mod kill9;

@@ -1,0 +1,102 @@
+//! The Mixer's REST API as calls. Problem documents become [`Error::Refused`].
+
+use std::time::Duration;
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use crate::args::ApiArgs;
+use crate::error::Error;
+
+/// The longest one answer may take.
+const TIMEOUT: Duration = Duration::from_secs(60);
+/// The largest answer that is read, in bytes.
+const LARGEST: u64 = 512 << 20;
+
+/// A row under the specification's column names.
+pub(crate) type Row = Map<String, Value>;
+
+pub(crate) struct Client {
+    base: String,
+    agent: ureq::Agent,
+}
+
+/// One page of rows.
+pub(crate) struct Page {
+    pub(crate) rows: Vec<Row>,
+    pub(crate) next_cursor: Option<String>,
+    pub(crate) partial: Option<String>,
+}
+
+impl Client {
+    pub(crate) fn new(api: &ApiArgs) -> Self {
+        let config = ureq::Agent::config_builder().timeout_global(Some(TIMEOUT)).http_status_as_error(false).build();
+        Self { base: api.api_url.trim_end_matches('/').to_owned(), agent: config.into() }
+    }
+
+    /// GET with a filter as the query string.
+    pub(crate) fn get<F: Serialize>(&self, path: &str, filter: &F) -> Result<Value, Error> {
+        let mut request = self.agent.get(format!("{}{path}", self.base));
+        for (name, value) in parameters(filter)? {
+            request = request.query(name, value);
+        }
+        self.answer(request.call())
+    }
+
+    /// GET of a page of rows.
+    pub(crate) fn page<F: Serialize>(&self, path: &str, filter: &F) -> Result<Page, Error> {
+        let mut answer = self.get(path, filter)?;
+        let rows = match answer.get_mut("data").map(Value::take) {
+            Some(Value::Array(rows)) => rows,
+            _ => return Err(Error::Answer("there is no list named data".to_owned())),
+        };
+        let text = |key: &str| answer.get(key).and_then(Value::as_str).map(str::to_owned);
+        Ok(Page {
+            next_cursor: text("next_cursor"),
+            partial: text("partial"),
+            rows: rows.into_iter().filter_map(object).collect(),
+        })
+    }
+
+    /// POST of a JSON body.
+    pub(crate) fn post(&self, path: &str, body: &Value) -> Result<Value, Error> {
+        let request = self.agent.post(format!("{}{path}", self.base)).header("content-type", "application/json");
+        self.answer(request.send(body.to_string()))
+    }
+
+    fn answer(&self, sent: Result<ureq::http::Response<ureq::Body>, ureq::Error>) -> Result<Value, Error> {
+        let unreachable = |error: ureq::Error| Error::Unreachable { url: self.base.clone(), reason: error.to_string() };
+        let mut response = sent.map_err(unreachable)?;
+        let status = response.status().as_u16();
+        let text = response.body_mut().with_config().limit(LARGEST).read_to_string().map_err(unreachable)?;
+        let json: Result<Value, _> = serde_json::from_str(&text);
+        if status < 300 {
+            return json.map_err(|error| Error::Answer(error.to_string()));
+        }
+        let problem = json.unwrap_or(Value::Null);
+        let part = |key: &str| problem.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+        Err(Error::Refused { status, title: non_empty(part("title"), status), detail: part("detail") })
+    }
+}
+
+fn non_empty(title: String, status: u16) -> String {
+    if title.is_empty() { format!("the Mixer answered {status}") } else { title }
+}
+
+fn object(value: Value) -> Option<Row> {
+    match value {
+        Value::Object(row) => Some(row),
+        _ => None,
+    }
+}
+
+/// A filter's fields as query parameters: the same struct that the API parses.
+fn parameters<F: Serialize>(filter: &F) -> Result<Vec<(String, String)>, Error> {
+    let fields = serde_json::to_value(filter).map_err(|error| Error::Usage(error.to_string()))?;
+    let Value::Object(fields) = fields else { return Ok(Vec::new()) };
+    let text = |value: Value| match value {
+        Value::String(text) => text,
+        other => other.to_string(),
+    };
+    Ok(fields.into_iter().filter(|(_, value)| !value.is_null()).map(|(name, value)| (name, text(value))).collect())
+}

@@ -1,0 +1,64 @@
+//! What can go wrong in a command, and the exit code for it (sysexits).
+
+use std::io;
+use std::path::PathBuf;
+
+/// Why a command failed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    #[error("cannot reach the Mixer's API at {url}: {reason}; is platform-mixer running? (--api-url names another)")]
+    Unreachable { url: String, reason: String },
+    #[error("{title}: {detail}")]
+    Refused { status: u16, title: String, detail: String },
+    #[error("the Mixer's answer cannot be read: {0}")]
+    Answer(String),
+    #[error("{0}")]
+    NotFound(String),
+    #[error("cannot read {path}")]
+    Read { path: PathBuf, source: io::Error },
+    #[error("{path}: {reason}")]
+    Data { path: PathBuf, reason: String },
+    #[error("{0}")]
+    Config(String),
+    #[error("{0}")]
+    Usage(String),
+    #[error("cannot write the answer")]
+    Write(#[from] io::Error),
+}
+
+impl Error {
+    /// The sysexits code.
+    pub(crate) fn exit_code(&self) -> u8 {
+        match self {
+            Self::Unreachable { .. } => 69,
+            Self::Refused { status, .. } => match status {
+                404 => 1,
+                401 | 403 => 77,
+                400..=499 => 64,
+                _ => 69,
+            },
+            Self::NotFound(_) => 1,
+            Self::Answer(_) | Self::Data { .. } => 65,
+            Self::Read { .. } | Self::Write(_) => 74,
+            Self::Config(_) => 78,
+            Self::Usage(_) => 64,
+        }
+    }
+
+    /// Whether the reader of our output is gone: not an error of ours.
+    pub(crate) fn is_closed_pipe(&self) -> bool {
+        matches!(self, Self::Write(error) if error.kind() == io::ErrorKind::BrokenPipe)
+    }
+
+    /// The message and its causes.
+    pub(crate) fn chain(&self) -> String {
+        let mut text = self.to_string();
+        let mut cause = std::error::Error::source(self);
+        while let Some(error) = cause {
+            text.push_str(": ");
+            text.push_str(&error.to_string());
+            cause = error.source();
+        }
+        text
+    }
+}

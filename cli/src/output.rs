@@ -1,0 +1,140 @@
+//! Rows on a terminal, in a pipe, in a file.
+//!
+//! # Invariants
+//!
+//! - Stored control characters never reach the terminal: they are shown escaped. JSON escapes them by itself.
+//! - Colours only on a terminal, and never with `NO_COLOR`.
+
+use std::borrow::Cow;
+use std::io::{self, IsTerminal, Write};
+
+use anstyle::{AnsiColor, Style};
+use comfy_table::{ContentArrangement, Table, presets};
+use serde_json::Value;
+
+use crate::args::Format;
+use crate::client::Row;
+
+/// Prints rows; `columns` are what the table shows and the order of CSV columns.
+pub(crate) fn rows(rows: &[Row], columns: &[&str], format: Format) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    match format {
+        Format::Table => table(&mut out, rows, columns)?,
+        Format::Json => {
+            serde_json::to_writer_pretty(&mut out, rows)?;
+            writeln!(out)?;
+        }
+        Format::Ndjson => {
+            for row in rows {
+                serde_json::to_writer(&mut out, row)?;
+                writeln!(out)?;
+            }
+        }
+        Format::Csv => csv(&mut out, rows, columns)?,
+    }
+    out.flush()
+}
+
+fn table(out: &mut impl Write, rows: &[Row], columns: &[&str]) -> io::Result<()> {
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(columns.iter().map(|column| column.to_uppercase()));
+    for row in rows {
+        table.add_row(columns.iter().map(|column| plain(row.get(*column).unwrap_or(&Value::Null))));
+    }
+    for line in table.lines() {
+        writeln!(out, "{}", line.trim_end())?;
+    }
+    Ok(())
+}
+
+fn csv(out: &mut impl Write, rows: &[Row], columns: &[&str]) -> io::Result<()> {
+    writeln!(out, "{}", columns.join(","))?;
+    for row in rows {
+        let cells: Vec<_> = columns.iter().map(|column| quoted(&text(row.get(*column).unwrap_or(&Value::Null)))).collect();
+        writeln!(out, "{}", cells.join(","))?;
+    }
+    Ok(())
+}
+
+fn quoted(cell: &str) -> String {
+    if cell.contains([',', '"', '\n', '\r']) { format!("\"{}\"", cell.replace('"', "\"\"")) } else { cell.to_owned() }
+}
+
+fn text(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+/// A value on one line, without control characters.
+pub(crate) fn plain(value: &Value) -> String {
+    match value {
+        Value::Object(fields) => {
+            let pairs = fields.iter().map(|(key, value)| format!("{}={}", safe(key), safe(&text(value))));
+            pairs.collect::<Vec<_>>().join(" ")
+        }
+        other => safe(&text(other)).into_owned(),
+    }
+}
+
+/// The text with control characters (and the bidirectional ones that reorder a line) escaped.
+pub(crate) fn safe(text: &str) -> Cow<'_, str> {
+    let bad = |c: char| c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    if !text.contains(bad) {
+        return Cow::Borrowed(text);
+    }
+    let escape = |c: char| if bad(c) { c.escape_default().to_string() } else { c.to_string() };
+    Cow::Owned(text.chars().map(escape).collect())
+}
+
+/// Paints words if standard output wants colours.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Paint(bool);
+
+impl Paint {
+    pub(crate) fn for_stdout() -> Self {
+        let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        Self(io::stdout().is_terminal() && !refused)
+    }
+
+    pub(crate) fn level(self, level: &str) -> String {
+        let style = match level {
+            "error" => AnsiColor::Red.on_default().bold(),
+            "warn" => AnsiColor::Yellow.on_default(),
+            "debug" => Style::new().dimmed(),
+            _ => AnsiColor::Green.on_default(),
+        };
+        self.with(style, &format!("{level:<5}"))
+    }
+
+    pub(crate) fn dim(self, text: &str) -> String {
+        self.with(Style::new().dimmed(), text)
+    }
+
+    fn with(self, style: Style, text: &str) -> String {
+        if self.0 { format!("{}{text}{}", style.render(), style.render_reset()) } else { text.to_owned() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stored_control_characters_are_shown_and_not_obeyed() {
+        assert_eq!(safe("a\u{1b}[2Jb\u{7}\n\u{202e}"), "a\\u{1b}[2Jb\\u{7}\\n\\u{202e}");
+        assert_eq!(safe("grüße"), "grüße");
+        assert_eq!(plain(&serde_json::json!({"k\n": "v\t"})), "k\\n=v\\t");
+    }
+
+    #[test]
+    fn csv_quotes_what_would_break_a_line() {
+        let row: Row = [("a".to_owned(), Value::from("x,\"y\"\n")), ("b".to_owned(), Value::Null)].into_iter().collect();
+        let mut out = Vec::new();
+        assert!(csv(&mut out, &[row], &["a", "b"]).is_ok());
+        assert_eq!(String::from_utf8_lossy(&out), "a,b\n\"x,\"\"y\"\"\n\",\n");
+    }
+}

@@ -1,0 +1,122 @@
+//! The arrows between the rooms and the versions in the lock file, as the design draws them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::Command;
+
+use serde_json::Value;
+
+fn cargo(args: &[&str]) -> String {
+    let output = Command::new(env!("CARGO"))
+        .args(args)
+        .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+        .output()
+        .expect("cargo runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("cargo prints UTF-8")
+}
+
+fn names<'a>(list: &'a Value, keep: impl Fn(&Value) -> bool + 'a) -> impl Iterator<Item = String> + 'a {
+    list.as_array()
+        .into_iter()
+        .flatten()
+        .filter(move |item| keep(item))
+        .filter_map(|item| Some(item["name"].as_str()?.to_owned()))
+}
+
+#[test]
+fn the_arrows_between_the_rooms_point_one_way() {
+    let allowed: BTreeMap<&str, &[&str]> = BTreeMap::from([
+        ("model", &[][..]),
+        ("chassis", &["model"]),
+        ("engine", &["model"]),
+        ("ingest", &["engine", "chassis", "model"]),
+        ("query", &["engine", "model"]),
+        ("mixer", &["query", "ingest", "engine", "chassis", "model"]),
+        ("rack", &["chassis", "model"]),
+        ("cli", &["rack", "chassis", "model"]),
+        ("tests", &["engine", "model"]),
+        ("benches", &["query", "ingest", "engine", "model"]),
+    ]);
+    let metadata: Value =
+        serde_json::from_str(&cargo(&["metadata", "--no-deps", "--format-version", "1", "--locked"])).unwrap();
+    let mut rooms = BTreeSet::new();
+    for package in metadata["packages"].as_array().unwrap() {
+        let room = package["name"]
+            .as_str()
+            .unwrap()
+            .trim_start_matches("platform-")
+            .to_owned();
+        let may = allowed
+            .get(room.as_str())
+            .unwrap_or_else(|| panic!("{room} is a room without an ADR"));
+        for arrow in names(&package["dependencies"], |dependency| dependency["path"].is_string()) {
+            let to = arrow.trim_start_matches("platform-");
+            assert!(may.contains(&to), "{room} -> {to} is not an arrow of the design");
+        }
+        rooms.insert(room);
+    }
+    assert_eq!(rooms, allowed.keys().map(|room| (*room).to_owned()).collect());
+}
+
+#[test]
+fn the_engine_knows_no_bus_no_http_no_sql_no_toml_and_the_rack_no_parquet() {
+    for (package, strangers) in [
+        (
+            "platform-engine",
+            &[
+                "async-nats",
+                "axum",
+                "hyper",
+                "datafusion",
+                "sqlparser",
+                "toml_edit",
+                "toml",
+            ][..],
+        ),
+        (
+            "platform-cli",
+            &[
+                "datafusion",
+                "parquet",
+                "platform-engine",
+                "platform-query",
+                "sqlparser",
+            ],
+        ),
+        ("platform-model", &["tokio", "async-nats", "parquet", "datafusion"]),
+        ("platform-query", &["async-nats", "axum", "platform-ingest"]),
+        ("platform-ingest", &["axum", "datafusion", "platform-query"]),
+    ] {
+        let tree = cargo(&["tree", "-p", package, "-e", "normal", "--prefix", "none", "--locked"]);
+        let found: BTreeSet<&str> = tree.lines().filter_map(|line| line.split_whitespace().next()).collect();
+        for stranger in strangers {
+            assert!(!found.contains(stranger), "{package} links {stranger}");
+        }
+    }
+}
+
+#[test]
+fn columns_and_stores_have_one_version_in_the_lock_file() {
+    let lock = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../Cargo.lock")).unwrap();
+    let mut versions: BTreeMap<&str, usize> = BTreeMap::new();
+    for line in lock.lines() {
+        if let Some(name) = line.strip_prefix("name = \"").and_then(|rest| rest.strip_suffix('"')) {
+            *versions.entry(name).or_default() += 1;
+        }
+    }
+    for name in [
+        "arrow",
+        "arrow-array",
+        "arrow-schema",
+        "arrow-ipc",
+        "parquet",
+        "object_store",
+        "datafusion",
+        "tokio",
+    ] {
+        assert_eq!(versions.get(name), Some(&1), "{name}");
+    }
+    for name in ["openssl-sys", "aws-lc-rs", "serde_cbor", "serde_yaml"] {
+        assert_eq!(versions.get(name), None, "{name}");
+    }
+}
