@@ -1,0 +1,152 @@
+//! Rows to one row group of an open file, and the order that rows have in every file.
+//!
+//! # Not here
+//!
+//! Where the group's bytes end up: [`super::open`]. Merging what is already sorted: [`super::merge`].
+
+use std::cmp::Reverse;
+use std::path::Path;
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::TimestampMicrosecondType;
+use arrow_array::{Array, RecordBatch};
+use arrow_schema::ArrowError;
+use arrow_select::interleave::interleave_record_batch;
+use model::{Table, Timestamp};
+use parquet::arrow::ArrowWriter;
+use parquet::errors::ParquetError;
+use parquet::file::metadata::ParquetMetaData;
+
+use super::footer::{Extent, unwritable};
+use super::schema::{Purpose, WriteOptions, writer_options};
+use crate::Error;
+
+/// Rows handed to a writer at once, at most.
+pub(super) const CHUNK_ROWS: usize = 8192;
+/// Bytes handed to a writer at once, roughly; a single larger row is a chunk of its own.
+pub(super) const CHUNK_BYTES: usize = 8 << 20;
+
+/// One encoded row group, its offsets as if it began a file.
+#[derive(Debug)]
+pub(crate) struct RowGroup {
+    pub(super) table: Table,
+    /// The magic, then the pages.
+    pub(super) bytes: Vec<u8>,
+    pub(super) metadata: ParquetMetaData,
+    pub(super) extent: Extent,
+}
+
+impl RowGroup {
+    /// Its rows.
+    pub(crate) fn rows(&self) -> u64 {
+        self.extent.rows
+    }
+
+    /// Its encoded bytes.
+    pub(crate) fn encoded_bytes(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
+    /// The earliest and the latest `ts`.
+    pub(crate) fn bounds(&self) -> (Timestamp, Timestamp) {
+        (self.extent.min_ts, self.extent.max_ts)
+    }
+}
+
+/// Encodes rows as one row group, sorted newest first.
+///
+/// # Errors
+/// If there are no rows, or they are not the table's.
+pub(crate) fn encode(table: Table, batches: &[RecordBatch], options: &WriteOptions) -> Result<RowGroup, Error> {
+    let sorted = Sorted::new(table, batches)?;
+    let mut bytes = Vec::new();
+    let mut write = || -> Result<ParquetMetaData, ParquetError> {
+        let options = writer_options(table, options, Purpose::Publish)?;
+        let mut writer = ArrowWriter::try_new_with_options(&mut bytes, table.schema(), options)?;
+        for chunk in sorted.chunks() {
+            writer.write(&chunk?)?;
+        }
+        writer.close()
+    };
+    let metadata = write().map_err(unwritable(Path::new(table.name())))?;
+    let ends = metadata.row_groups().iter().flat_map(|group| group.columns());
+    let end = ends.map(|column| column.byte_range()).map(|(at, length)| at + length);
+    bytes.truncate(usize::try_from(end.max().unwrap_or(0)).unwrap_or(usize::MAX));
+    Ok(RowGroup {
+        table,
+        bytes,
+        metadata,
+        extent: sorted.extent,
+    })
+}
+
+/// Rows of several batches in stored order: `ts` descending, equal times in order of arrival.
+pub(super) struct Sorted {
+    batches: Vec<RecordBatch>,
+    order: Vec<(usize, usize)>,
+    chunk_rows: usize,
+    pub(super) extent: Extent,
+}
+
+impl Sorted {
+    pub(super) fn new(table: Table, batches: &[RecordBatch]) -> Result<Self, Error> {
+        let batches = batches
+            .iter()
+            .map(|batch| conforming(table, batch))
+            .collect::<Result<Vec<_>, Error>>()?;
+        let mut keyed = Vec::with_capacity(batches.iter().map(RecordBatch::num_rows).sum());
+        for (at, batch) in batches.iter().enumerate() {
+            keyed.extend(times(table, batch)?.iter().zip(0..).map(|(ts, row)| (*ts, (at, row))));
+        }
+        keyed.sort_by_key(|(ts, _)| Reverse(*ts));
+        let (Some((max, _)), Some((min, _))) = (keyed.first(), keyed.last()) else {
+            return Err(Error::Rows {
+                table,
+                reason: "there are none".to_owned(),
+            });
+        };
+        let extent = Extent {
+            rows: keyed.len() as u64,
+            min_ts: Timestamp::from_micros(*min),
+            max_ts: Timestamp::from_micros(*max),
+        };
+        let bytes: usize = batches.iter().map(RecordBatch::get_array_memory_size).sum();
+        let row_bytes = (bytes / keyed.len()).max(1);
+        Ok(Self {
+            order: keyed.into_iter().map(|(_, place)| place).collect(),
+            batches,
+            chunk_rows: (CHUNK_BYTES / row_bytes).clamp(1, CHUNK_ROWS),
+            extent,
+        })
+    }
+
+    /// The rows in order, in pieces of bounded size.
+    pub(super) fn chunks(&self) -> impl Iterator<Item = Result<RecordBatch, ArrowError>> {
+        let batches: Vec<&RecordBatch> = self.batches.iter().collect();
+        self.order
+            .chunks(self.chunk_rows)
+            .map(move |rows| interleave_record_batch(&batches, rows))
+    }
+}
+
+/// The batch under exactly the table's schema: readers add metadata to fields that writers refuse.
+pub(super) fn conforming(table: Table, batch: &RecordBatch) -> Result<RecordBatch, Error> {
+    RecordBatch::try_new(table.schema(), batch.columns().to_vec()).map_err(|source| Error::Arrow {
+        action: "write",
+        table,
+        source,
+    })
+}
+
+/// The values of the first column, `ts`, which has no nulls.
+pub(super) fn times(table: Table, batch: &RecordBatch) -> Result<&[i64], Error> {
+    let column = batch.columns().first();
+    let times = column.and_then(|column| column.as_primitive_opt::<TimestampMicrosecondType>());
+    match times {
+        Some(times) if times.null_count() == 0 => Ok(times.values()),
+        _ => Err(Error::Rows {
+            table,
+            reason: "their first column is not a time for every row".to_owned(),
+        }),
+    }
+}

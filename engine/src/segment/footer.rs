@@ -1,0 +1,311 @@
+//! What a file says about itself in the key-values of its footer, enough to rebuild the catalogue from files.
+//!
+//! | key | value |
+//! |---|---|
+//! | `platform.table` | the table's name |
+//! | `platform.schema_version` | the format of these keys and of the columns |
+//! | `platform.store_id` | the store's UUID |
+//! | `platform.segment` | the segment's number, unique in the store |
+//! | `platform.version` | grows with each publish and with the seal |
+//! | `platform.sealed` | `true` or `false` |
+//! | `platform.lsn` | `first-last`: the log positions of its rows; of its partition, everything up to *last* is in files |
+//! | `platform.rows` | rows in the file |
+//! | `platform.ts` | `min..max`, microseconds since the epoch |
+//! | `platform.origins` | where its rows came from, as the engine writes it |
+//! | `ARROW:schema` | the Arrow schema |
+//!
+//! # Invariants
+//!
+//! - Keys are read from outside: anything missing or malformed is damage, never a panic or a guess.
+
+use std::fs::File;
+use std::path::Path;
+use std::str::FromStr;
+
+use model::{Table, Timestamp};
+use parquet::arrow::ARROW_SCHEMA_META_KEY;
+use parquet::errors::ParquetError;
+use parquet::file::metadata::{
+    FileMetaData, KeyValue, PageIndexPolicy, ParquetMetaData, ParquetMetaDataOptions, ParquetMetaDataReader,
+    ParquetMetaDataWriter, RowGroupMetaData,
+};
+use parquet::file::reader::Length;
+use uuid::Uuid;
+
+use super::source::{FileAt, file_crc};
+use crate::Error;
+
+/// The format of the keys and columns written here.
+const SCHEMA_VERSION: &str = "1";
+const MAGIC: &[u8; 4] = b"PAR1";
+/// Bytes of the length and the magic at the end of a footer.
+const TRAILER: u64 = 8;
+
+/// Whose file it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Identity {
+    /// The store.
+    pub(crate) store: Uuid,
+    /// The table.
+    pub(crate) table: Table,
+    /// The segment's number, unique in the store.
+    pub(crate) segment: u64,
+}
+
+/// What only the publisher knows about the rows in a file.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct FooterFacts {
+    /// Grows with each publish and with the seal.
+    pub(crate) version: u32,
+    /// The first log position with rows in this segment.
+    pub(crate) first_lsn: u64,
+    /// Every row of this (table, partition) up to this log position is in this segment or an earlier one.
+    pub(crate) last_lsn: u64,
+    /// Where the rows came from; opaque here.
+    pub(crate) origins: String,
+}
+
+/// The bounds of rows: how many, and their least and greatest `ts`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Extent {
+    pub(crate) rows: u64,
+    pub(crate) min_ts: Timestamp,
+    pub(crate) max_ts: Timestamp,
+}
+
+impl Extent {
+    /// Of both.
+    pub(super) fn and(self, other: Self) -> Self {
+        Self {
+            rows: self.rows + other.rows,
+            min_ts: self.min_ts.min(other.min_ts),
+            max_ts: self.max_ts.max(other.max_ts),
+        }
+    }
+}
+
+/// A file as its own footer describes it.
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub(crate) identity: Identity,
+    pub(crate) facts: FooterFacts,
+    pub(crate) extent: Extent,
+    pub(crate) sealed: bool,
+    /// The length of the file.
+    pub(crate) size: u64,
+    /// The CRC-32C of the footer, trailer included.
+    pub(crate) footer_crc: u32,
+    pub(crate) metadata: ParquetMetaData,
+}
+
+/// The key-values of a file.
+pub(super) fn key_values(
+    arrow_schema: Option<KeyValue>,
+    identity: &Identity,
+    facts: &FooterFacts,
+    extent: &Extent,
+    sealed: bool,
+) -> Vec<KeyValue> {
+    let pair = |key: &str, value: String| KeyValue::new(format!("platform.{key}"), value);
+    let mut all: Vec<KeyValue> = arrow_schema.into_iter().collect();
+    all.extend([
+        pair("table", identity.table.name().to_owned()),
+        pair("schema_version", SCHEMA_VERSION.to_owned()),
+        pair("store_id", identity.store.to_string()),
+        pair("segment", identity.segment.to_string()),
+        pair("version", facts.version.to_string()),
+        pair("sealed", sealed.to_string()),
+        pair("lsn", format!("{}-{}", facts.first_lsn, facts.last_lsn)),
+        pair("rows", extent.rows.to_string()),
+        pair("ts", format!("{}..{}", extent.min_ts.micros(), extent.max_ts.micros())),
+        pair("origins", facts.origins.clone()),
+    ]);
+    all
+}
+
+/// The Arrow schema's key-value, which a hand-made footer must carry over.
+pub(super) fn arrow_schema_of(metadata: &FileMetaData) -> Option<KeyValue> {
+    let all = metadata.key_value_metadata()?;
+    all.iter().find(|pair| pair.key == ARROW_SCHEMA_META_KEY).cloned()
+}
+
+/// The bytes of a footer, trailer included.
+pub(super) fn footer_bytes(file: FileMetaData, groups: Vec<RowGroupMetaData>) -> Result<Vec<u8>, ParquetError> {
+    let mut bytes = Vec::new();
+    ParquetMetaDataWriter::new(&mut bytes, &ParquetMetaData::new(file, groups)).finish()?;
+    Ok(bytes)
+}
+
+/// The footer that ends at the file's size, trailer included; `None` where no footer ends.
+fn raw_footer(file: &FileAt) -> std::io::Result<Option<Vec<u8>>> {
+    let size = file.len();
+    if size < TRAILER + MAGIC.len() as u64 {
+        return Ok(None);
+    }
+    let mut trailer = [0; TRAILER as usize];
+    file.read_exact_at(&mut trailer, size - TRAILER)?;
+    let [a, b, c, d, magic @ ..] = trailer;
+    let length = u64::from(u32::from_le_bytes([a, b, c, d])) + TRAILER;
+    if &magic != MAGIC || length + MAGIC.len() as u64 > size {
+        return Ok(None);
+    }
+    let Ok(length) = usize::try_from(length) else {
+        return Ok(None);
+    };
+    let mut footer = vec![0; length];
+    file.read_exact_at(&mut footer, size - length as u64)?;
+    Ok(Some(footer))
+}
+
+/// The length of the footer that ends at the file's size, trailer included.
+pub(super) fn footer_length(file: &FileAt, path: &Path) -> Result<u64, Error> {
+    let footer = raw_footer(file).map_err(Error::io("read", path))?;
+    footer
+        .map(|bytes| bytes.len() as u64)
+        .ok_or_else(|| damaged(path, "no Parquet footer at its end".to_owned()))
+}
+
+/// The CRC-32C of the footer, trailer included, that ends at `size`; `None` where no footer ends or the file is shorter.
+/// It tells whether the file holds the version with that length.
+pub(crate) fn footer_crc(file: &FileAt) -> std::io::Result<Option<u32>> {
+    match raw_footer(file) {
+        Ok(footer) => Ok(footer.map(|bytes| crc32c::crc32c(&bytes))),
+        Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn decode(footer: &[u8]) -> Result<ParquetMetaData, ParquetError> {
+    let thrift = &footer[..footer.len().saturating_sub(TRAILER as usize)];
+    // As a mask the per-page encodings could not be written again.
+    let options = ParquetMetaDataOptions::new().with_encoding_stats_as_mask(false);
+    ParquetMetaDataReader::decode_metadata_with_options(thrift, Some(&options))
+}
+
+/// The Parquet metadata of a version of a file, with the page index if the file has one and `page_index` asks for it.
+pub(crate) fn read_metadata(file: &FileAt, path: &Path, page_index: bool) -> Result<ParquetMetaData, Error> {
+    let footer = raw_footer(file).map_err(Error::io("read", path))?;
+    let footer = footer.ok_or_else(|| damaged(path, "no Parquet footer at its end".to_owned()))?;
+    let metadata = decode(&footer).map_err(unreadable(path))?;
+    if !page_index {
+        return Ok(metadata);
+    }
+    let mut reader =
+        ParquetMetaDataReader::new_with_metadata(metadata).with_page_index_policy(PageIndexPolicy::Optional);
+    reader.read_page_indexes(file).map_err(unreadable(path))?;
+    reader.finish().map_err(unreadable(path))
+}
+
+/// A data file of ours at its present length, as its own footer describes it.
+///
+/// # Errors
+/// If it cannot be read, or its end is not a footer of ours.
+pub(crate) fn inspect(path: &Path) -> Result<Found, Error> {
+    let file = File::open(path).map_err(Error::io("open", path))?;
+    let size = file.metadata().map_err(Error::io("read", path))?.len();
+    inspect_at(&FileAt::new(file, size), path)
+}
+
+/// As [`inspect`], of the version that ends at the source's size.
+pub(super) fn inspect_at(file: &FileAt, path: &Path) -> Result<Found, Error> {
+    let footer = raw_footer(file).map_err(Error::io("read", path))?;
+    let footer = footer.ok_or_else(|| damaged(path, "no Parquet footer at its end".to_owned()))?;
+    let metadata = decode(&footer).map_err(unreadable(path))?;
+    let found = parse(&metadata).map_err(|reason| damaged(path, reason))?;
+    let (identity, facts, extent, sealed) = found;
+    Ok(Found {
+        identity,
+        facts,
+        extent,
+        sealed,
+        size: file.len(),
+        footer_crc: crc32c::crc32c(&footer),
+        metadata,
+    })
+}
+
+impl Found {
+    /// The CRC-32C of the whole file, which is read for it.
+    pub(crate) fn crc(&self, path: &Path) -> Result<u32, Error> {
+        let file = File::open(path).map_err(Error::io("open", path))?;
+        file_crc(&FileAt::new(file, self.size), 0, 0).map_err(Error::io("read", path))
+    }
+}
+
+type Parsed = (Identity, FooterFacts, Extent, bool);
+
+fn parse(metadata: &ParquetMetaData) -> Result<Parsed, String> {
+    let all = metadata.file_metadata().key_value_metadata();
+    let get = |key: &'static str| -> Result<&str, String> {
+        let mut pairs = all.into_iter().flatten();
+        let pair = pairs.find(|pair| pair.key.strip_prefix("platform.") == Some(key));
+        let value = pair.and_then(|pair| pair.value.as_deref());
+        value.ok_or_else(|| format!("its footer has no platform.{key}"))
+    };
+    let version = get("schema_version")?;
+    if version != SCHEMA_VERSION {
+        return Err(format!("its schema version is {version:?}, known is {SCHEMA_VERSION}"));
+    }
+    let identity = Identity {
+        store: number("store_id", get("store_id")?)?,
+        table: number("table", get("table")?)?,
+        segment: number("segment", get("segment")?)?,
+    };
+    let (first_lsn, last_lsn) = two("lsn", get("lsn")?, "-")?;
+    let (min_ts, max_ts) = two("ts", get("ts")?, "..")?;
+    let facts = FooterFacts {
+        version: number("version", get("version")?)?,
+        first_lsn,
+        last_lsn,
+        origins: get("origins")?.to_owned(),
+    };
+    let extent = Extent {
+        rows: number("rows", get("rows")?)?,
+        min_ts: Timestamp::from_micros(min_ts),
+        max_ts: Timestamp::from_micros(max_ts),
+    };
+    let counted = metadata.row_groups().iter().try_fold(0u64, |sum, group| {
+        sum.checked_add(u64::try_from(group.num_rows()).ok()?)
+    });
+    if counted != Some(extent.rows) {
+        return Err(format!("its row groups do not have the {} rows it names", extent.rows));
+    }
+    Ok((identity, facts, extent, number("sealed", get("sealed")?)?))
+}
+
+fn number<T: FromStr>(key: &str, text: &str) -> Result<T, String> {
+    text.parse()
+        .map_err(|_| format!("platform.{key} in its footer is {text:?}"))
+}
+
+fn two<T: FromStr>(key: &str, text: &str, between: &str) -> Result<(T, T), String> {
+    let (first, last) = text
+        .split_once(between)
+        .ok_or_else(|| format!("platform.{key} in its footer is {text:?}"))?;
+    Ok((number(key, first)?, number(key, last)?))
+}
+
+pub(super) fn damaged(path: &Path, reason: String) -> Error {
+    Error::Damaged {
+        path: path.to_owned(),
+        reason,
+    }
+}
+
+pub(super) fn unreadable(path: &Path) -> impl FnOnce(ParquetError) -> Error {
+    let path = path.to_owned();
+    move |source| Error::Parquet {
+        action: "read",
+        path,
+        source,
+    }
+}
+
+pub(super) fn unwritable(path: &Path) -> impl FnOnce(ParquetError) -> Error {
+    let path = path.to_owned();
+    move |source| Error::Parquet {
+        action: "write",
+        path,
+        source,
+    }
+}

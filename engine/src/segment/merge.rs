@@ -1,0 +1,200 @@
+//! Row groups that are each sorted, merged into one order, in bounded memory.
+//!
+//! Each group is read by a cursor that holds one page per column and one small batch of decoded rows. With `n` groups the
+//! batches share [`DECODED_BYTES`]; pages were bounded when the groups were written ([`super::schema`]). So the memory of a
+//! merge depends on the number of groups, which is capped, and not on the size of the file.
+//!
+//! # Invariants
+//!
+//! - The output is sorted by `ts` descending; equal times come in order of arrival, which is the order of the groups.
+//! - A group that is not sorted is damage.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::path::{Path, PathBuf};
+
+use arrow_array::RecordBatch;
+use arrow_select::interleave::interleave_record_batch;
+use model::Table;
+use parquet::arrow::arrow_reader::{
+    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder,
+};
+use parquet::errors::ParquetError;
+use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
+use std::sync::Arc;
+
+use super::encode::{CHUNK_BYTES, CHUNK_ROWS, conforming, times};
+use super::footer::{damaged, unreadable};
+use super::source::FileAt;
+use crate::Error;
+
+/// Decoded rows that all cursors hold together, roughly, in bytes.
+const DECODED_BYTES: u64 = 32 << 20;
+/// Rows a cursor decodes at once, at most.
+const BATCH_ROWS: u64 = 1024;
+
+/// Rows a cursor of one of `groups` groups may decode at once. Encoded words count less than decoded ones, hence twice.
+pub(super) fn batch_rows(group: &RowGroupMetaData, groups: usize) -> usize {
+    let rows = u64::try_from(group.num_rows()).unwrap_or(0).max(1);
+    let row_bytes = 2 * u64::try_from(group.total_byte_size()).unwrap_or(0) / rows;
+    let share = DECODED_BYTES / (groups as u64).max(1);
+    let rows = (share / row_bytes.max(1)).clamp(1, BATCH_ROWS);
+    usize::try_from(rows).unwrap_or(1)
+}
+
+/// Where a cursor stands: later times first, then earlier groups.
+type Head = (i64, Reverse<usize>);
+
+/// The merge of a file's row groups.
+pub(super) struct Merge {
+    cursors: Vec<Cursor>,
+    heads: BinaryHeap<Head>,
+}
+
+impl Merge {
+    pub(super) fn new(
+        table: Table,
+        path: &Path,
+        source: &FileAt,
+        metadata: Arc<ParquetMetaData>,
+    ) -> Result<Self, Error> {
+        let groups = metadata.num_row_groups();
+        let mut merge = Self {
+            cursors: Vec::with_capacity(groups),
+            heads: BinaryHeap::with_capacity(groups),
+        };
+        let metadata = ArrowReaderMetadata::try_new(metadata, ArrowReaderOptions::new()).map_err(unreadable(path))?;
+        for index in 0..groups {
+            let rows = batch_rows(metadata.metadata().row_group(index), groups);
+            let open = || -> Result<ParquetRecordBatchReader, ParquetError> {
+                ParquetRecordBatchReaderBuilder::new_with_metadata(source.clone(), metadata.clone())
+                    .with_row_groups(vec![index])
+                    .with_batch_size(rows)
+                    .build()
+            };
+            let mut cursor = Cursor {
+                table,
+                path: path.to_owned(),
+                group: index,
+                reader: open().map_err(unreadable(path))?,
+                batch: RecordBatch::new_empty(table.schema()),
+                row_bytes: 1,
+                at: 0,
+                last: i64::MAX,
+                slot: None,
+            };
+            if cursor.load()? {
+                let ts = cursor.ts()?;
+                merge.cursors.push(cursor);
+                merge.heads.push((ts, Reverse(merge.cursors.len() - 1)));
+            }
+        }
+        Ok(merge)
+    }
+
+    /// The next rows in order, bounded in number and bytes; `None` after the last.
+    pub(super) fn next_chunk(&mut self) -> Result<Option<RecordBatch>, Error> {
+        let mut chunk = Chunk::default();
+        self.cursors.iter_mut().for_each(|cursor| cursor.slot = None);
+        while !chunk.is_full() {
+            let Some((_, Reverse(index))) = self.heads.pop() else {
+                break;
+            };
+            let next = self.heads.peek().copied();
+            if let Some(ts) = self.cursors[index].take_run(index, next, &mut chunk)? {
+                self.heads.push((ts, Reverse(index)));
+            }
+        }
+        let Some(first) = self.cursors.first().filter(|_| !chunk.rows.is_empty()) else {
+            return Ok(None);
+        };
+        let held: Vec<&RecordBatch> = chunk.held.iter().collect();
+        let rows = interleave_record_batch(&held, &chunk.rows).map_err(|source| Error::Arrow {
+            action: "merge",
+            table: first.table,
+            source,
+        })?;
+        Ok(Some(rows))
+    }
+}
+
+/// Rows picked for one output batch.
+#[derive(Default)]
+struct Chunk {
+    held: Vec<RecordBatch>,
+    rows: Vec<(usize, usize)>,
+    bytes: usize,
+}
+
+impl Chunk {
+    fn is_full(&self) -> bool {
+        self.rows.len() >= CHUNK_ROWS || self.bytes >= CHUNK_BYTES
+    }
+}
+
+/// A place in one row group.
+struct Cursor {
+    table: Table,
+    path: PathBuf,
+    group: usize,
+    reader: ParquetRecordBatchReader,
+    batch: RecordBatch,
+    row_bytes: usize,
+    at: usize,
+    /// The time of the row before.
+    last: i64,
+    /// Where the present batch lies in the chunk being picked.
+    slot: Option<usize>,
+}
+
+impl Cursor {
+    /// Moves to the next batch; `false` at the end of the group.
+    fn load(&mut self) -> Result<bool, Error> {
+        for batch in self.reader.by_ref() {
+            let batch = batch.map_err(|source| Error::Arrow {
+                action: "read",
+                table: self.table,
+                source,
+            })?;
+            if batch.num_rows() > 0 {
+                self.batch = conforming(self.table, &batch)?;
+                self.row_bytes = (batch.get_array_memory_size() / batch.num_rows()).max(1);
+                (self.at, self.slot) = (0, None);
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// The time of the present row, which is not later than that of the row before.
+    fn ts(&mut self) -> Result<i64, Error> {
+        let ts = times(self.table, &self.batch)?.get(self.at).copied();
+        match ts.filter(|ts| *ts <= self.last) {
+            Some(ts) => {
+                self.last = ts;
+                Ok(ts)
+            }
+            None => Err(damaged(&self.path, format!("row group {} is not sorted", self.group))),
+        }
+    }
+
+    /// Picks rows as long as this cursor comes before `next`; the time it then stands at, `None` at its end.
+    fn take_run(&mut self, index: usize, next: Option<Head>, chunk: &mut Chunk) -> Result<Option<i64>, Error> {
+        loop {
+            let slot = *self.slot.get_or_insert_with(|| {
+                chunk.held.push(self.batch.clone());
+                chunk.held.len() - 1
+            });
+            chunk.rows.push((slot, self.at));
+            chunk.bytes += self.row_bytes;
+            self.at += 1;
+            if self.at == self.batch.num_rows() && !self.load()? {
+                return Ok(None);
+            }
+            let ts = self.ts()?;
+            if chunk.is_full() || next.is_some_and(|next| next > (ts, Reverse(index))) {
+                return Ok(Some(ts));
+            }
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! Data files: an *open* one per (table, partition) that grows in place, and *sealed* ones that never change.
+//!
+//! ```text
+//! open    PAR1 │ group 0 │ footer 0 │ group 1 │ footer 1 │ …          one row group per publish, old footers stay
+//! sealed  PAR1 │ groups of ≤ 128k rows, blooms │ page index │ hole │ footer
+//! ```
+//!
+//! The whole earlier open file, its footer included, is a prefix of the later one. A reader that looked up an earlier
+//! length finds a footer at its end and reads exactly the rows of that moment.
+//!
+//! The bytes of a publish are written to a hidden second inode, the *twin*, which is synced and then exchanged with the
+//! name in the tree: both then differ by one publish. The displaced inode becomes the next twin and needs only that
+//! difference, unless somebody still has it: then a fresh one is copied whole. See [`OpenSegment`].
+//!
+//! A seal gives the same name to a sorted, re-encoded file, padded to the open file's length so that a reader with a stale
+//! length still finds a footer there. Where the sealed file is larger it is simply larger: such a reader gets an error,
+//! once.
+//!
+//! # Invariants
+//!
+//! - A name in the tree always means a complete file whose bytes and name are durable before anybody counts on them.
+//! - No inode that somebody else has open, mapped or linked is ever written to.
+//! - A failed publish before the exchange changes nothing; it may be tried again. A failed one after it needs a restart.
+//! - Rows of one group are sorted by `ts` descending; rows with equal `ts` keep their order of arrival.
+//! - A file's CRC-32C is known without reading it again, and bytes copied from it are checked against it.
+//!
+//! # Not here
+//!
+//! Which rows go where, when to publish and to seal, what is recorded: the engine's publisher and catalogue.
+
+mod encode;
+mod footer;
+mod merge;
+mod open;
+mod resume;
+mod schema;
+mod seal;
+mod source;
+mod twin;
+
+#[cfg(test)]
+mod tests;
+
+pub(crate) use encode::{RowGroup, encode};
+pub(crate) use footer::{FooterFacts, Found, Identity, footer_crc, inspect, read_metadata};
+pub(crate) use open::{MAX_ROW_GROUPS, OpenSegment, Published};
+pub(crate) use resume::{Recorded, Resumed, resume};
+pub(crate) use schema::WriteOptions;
+pub(crate) use seal::{Sealed, seal, write_sealed};
+pub(crate) use source::{FileAt, file_crc};

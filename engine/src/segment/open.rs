@@ -1,0 +1,381 @@
+//! The open file of one (table, partition): each publish appends a row group and a footer behind the old footer.
+//!
+//! ```text
+//! stage   bring the twin to the present version, append group and footer, sync it     nothing visible, may be retried
+//! swap    exchange the twin with the name in the tree                                 visible
+//! sync    both folders                                                                durable
+//! ```
+//!
+//! The engine then records the publish in its catalogue and calls [`OpenSegment::finished`].
+//!
+//! # Invariants
+//!
+//! - Every footer ever published stays where it was: the file of then is a prefix of the file of now.
+//! - After an error in *swap* or *sync* the disk is in doubt, and nothing more is published until a restart has looked.
+//!
+//! # Not here
+//!
+//! What a crash between the steps leaves behind: [`super::resume`].
+
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+use model::Timestamp;
+use parquet::errors::ParquetError;
+use parquet::file::metadata::{FileMetaData, RowGroupMetaData};
+
+use super::encode::{RowGroup, encode};
+use super::footer::{Extent, FooterFacts, Identity, arrow_schema_of, footer_bytes, key_values, unwritable};
+use super::schema::{WriteOptions, same_schema};
+use super::twin::{self, Prefix, Prepared, Twin};
+use crate::{Error, sys};
+
+/// Row groups of an open file, at most: kept footers grow with their square.
+pub(crate) const MAX_ROW_GROUPS: usize = 128;
+
+/// The magic before the first row group, which only the first one brings along.
+const MAGIC_LENGTH: usize = 4;
+
+/// The open file of one (table, partition).
+#[derive(Debug)]
+pub(crate) struct OpenSegment {
+    path: PathBuf,
+    twin_path: PathBuf,
+    identity: Identity,
+    options: WriteOptions,
+    /// What the name in the tree holds; nothing before the first publish.
+    present: Option<Version>,
+    twin: Twin,
+    /// Why the disk may not be as believed.
+    doubt: Option<Arc<str>>,
+}
+
+/// A version of the file, as published.
+#[derive(Debug, Clone)]
+pub(super) struct Version {
+    pub(super) file: FileMetaData,
+    pub(super) groups: Vec<RowGroupMetaData>,
+    pub(super) bytes: Prefix,
+    pub(super) footer_crc: u32,
+    pub(super) extent: Extent,
+    pub(super) facts: FooterFacts,
+}
+
+/// A version on the disk under the twin's name, synced, in nobody's sight.
+#[derive(Debug)]
+pub(super) struct Staged {
+    version: Version,
+    copied: bool,
+    bytes_written: u64,
+}
+
+/// What a publish made of the file, for the catalogue and the counters.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Published {
+    /// The file's length.
+    pub(crate) size: u64,
+    /// The CRC-32C of the file.
+    pub(crate) crc: u32,
+    /// The CRC-32C of its last footer, trailer included.
+    pub(crate) footer_crc: u32,
+    /// Rows in the file.
+    pub(crate) rows: u64,
+    /// Their earliest `ts`.
+    pub(crate) min_ts: Timestamp,
+    /// Their latest `ts`.
+    pub(crate) max_ts: Timestamp,
+    /// What the footer says about them.
+    pub(crate) facts: FooterFacts,
+    /// Bytes that went to the disk, copies included.
+    pub(crate) bytes_written: u64,
+    /// Whether the whole file had to be copied.
+    pub(crate) copied: bool,
+}
+
+impl OpenSegment {
+    /// A segment without a file yet. `path` is its name in the tree, `twin_path` the name for its twin on the same file
+    /// system; the folders of both are created when first needed.
+    pub(crate) fn create(path: PathBuf, twin_path: PathBuf, identity: Identity, options: WriteOptions) -> Self {
+        Self {
+            path,
+            twin_path,
+            identity,
+            options,
+            present: None,
+            twin: Twin::Absent,
+            doubt: None,
+        }
+    }
+
+    pub(super) fn with_version(mut self, version: Version) -> Self {
+        self.present = Some(version);
+        self
+    }
+
+    /// Encodes rows as the file's next row group: under the file's own schema, should the settings have changed since.
+    ///
+    /// # Errors
+    /// If there are no rows, or they are not the table's.
+    pub(crate) fn encode(&self, batches: &[RecordBatch]) -> Result<RowGroup, Error> {
+        encode(self.identity.table, batches, &self.options)
+    }
+
+    /// Publishes a row group: when this returns, the file in the tree has it, durably.
+    ///
+    /// # Errors
+    /// If the disk refuses. Nothing has changed then and the same group may be tried again, unless the error is
+    /// [`Error::Poisoned`] or the next publish answers with it.
+    pub(crate) fn publish(&mut self, group: &RowGroup, facts: FooterFacts) -> Result<Published, Error> {
+        let staged = self.stage(group, facts)?;
+        let swapped = self.swap(staged).and_then(|published| {
+            twin::sync_names(&self.twin_path, &self.path)?;
+            Ok(published)
+        });
+        if let Err(error) = &swapped {
+            self.doubt = Some(format!("a publish into {} failed: {error}", self.path.display()).into());
+        }
+        swapped
+    }
+
+    /// The catalogue has the last publish: the inode it displaced may be used again.
+    pub(crate) fn finished(&mut self) {
+        if let Twin::Displaced(prefix) = self.twin {
+            self.twin = Twin::Ready(prefix);
+        }
+    }
+
+    /// Writes the next version to the twin and syncs it.
+    pub(super) fn stage(&mut self, group: &RowGroup, facts: FooterFacts) -> Result<Staged, Error> {
+        self.check(group)?;
+        let staged = self.write_twin(group, facts);
+        if staged.is_err() {
+            // It holds part of a version: the next attempt begins with a fresh one. A failure to remove it changes nothing.
+            let _ = sys::remove_if_there(&self.twin_path);
+        }
+        staged
+    }
+
+    /// Refuses what would break an invariant of the file.
+    fn check(&self, group: &RowGroup) -> Result<(), Error> {
+        let poisoned = |reason: Arc<str>| Err(Error::Poisoned { reason });
+        if let Some(reason) = &self.doubt {
+            return poisoned(Arc::clone(reason));
+        }
+        if let Twin::Displaced(_) = self.twin {
+            let path = self.path.display();
+            return poisoned(format!("the last publish into {path} was never recorded").into());
+        }
+        let refused = |reason: String| {
+            Err(Error::Rows {
+                table: self.identity.table,
+                reason,
+            })
+        };
+        if group.table != self.identity.table {
+            return refused(format!("they are rows of {}", group.table));
+        }
+        if self.is_full() {
+            return refused(format!("{} has {MAX_ROW_GROUPS} row groups", self.path.display()));
+        }
+        match &self.present {
+            Some(present) if !accepts(present, group) => {
+                refused(format!("{} has another Parquet schema", self.path.display()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn write_twin(&mut self, group: &RowGroup, facts: FooterFacts) -> Result<Staged, Error> {
+        let twin = std::mem::replace(&mut self.twin, Twin::Absent);
+        let (prepared, old) = match &self.present {
+            Some(present) => {
+                let prepared = twin::prepare(&self.twin_path, twin, &self.path, present.bytes)?;
+                (prepared, present.bytes)
+            }
+            None => (self.fresh()?, Prefix { size: 0, crc: 0 }),
+        };
+        let pages = if old.size == 0 {
+            &group.bytes[..]
+        } else {
+            group.bytes.get(MAGIC_LENGTH..).unwrap_or_default()
+        };
+        let mut version = self
+            .next_version(group, facts, old)
+            .map_err(unwritable(&self.twin_path))?;
+        let footer = footer_bytes(version.file.clone(), version.groups.clone()).map_err(unwritable(&self.twin_path))?;
+        let write = || -> std::io::Result<()> {
+            prepared.file.write_all_at(pages, old.size)?;
+            prepared.file.write_all_at(&footer, old.size + pages.len() as u64)?;
+            prepared.file.sync_all()
+        };
+        write().map_err(Error::io("write", &self.twin_path))?;
+        let added = (pages.len() + footer.len()) as u64;
+        version.footer_crc = crc32c::crc32c(&footer);
+        version.bytes = Prefix {
+            size: old.size + added,
+            crc: crc32c::crc32c_append(crc32c::crc32c_append(old.crc, pages), &footer),
+        };
+        Ok(Staged {
+            version,
+            copied: prepared.copied,
+            bytes_written: prepared.bytes + added,
+        })
+    }
+
+    fn fresh(&self) -> Result<Prepared, Error> {
+        Ok(Prepared {
+            file: twin::create(&self.twin_path)?,
+            copied: false,
+            bytes: 0,
+        })
+    }
+
+    /// The present version with one more group at `old.size`; its length and checksums are still the old ones.
+    fn next_version(&self, group: &RowGroup, facts: FooterFacts, old: Prefix) -> Result<Version, ParquetError> {
+        let mut groups = self
+            .present
+            .as_ref()
+            .map_or_else(Vec::new, |present| present.groups.clone());
+        for added in group.metadata.row_groups() {
+            groups.push(shifted(added, groups.len(), old.size)?);
+        }
+        let extent = self
+            .present
+            .as_ref()
+            .map_or(group.extent, |present| present.extent.and(group.extent));
+        let like = self
+            .present
+            .as_ref()
+            .map_or(group.metadata.file_metadata(), |present| &present.file);
+        let pairs = key_values(arrow_schema_of(like), &self.identity, &facts, &extent, false);
+        let rows = i64::try_from(extent.rows).map_err(|_| ParquetError::General(format!("{} rows", extent.rows)))?;
+        let file = FileMetaData::new(
+            like.version(),
+            rows,
+            like.created_by().map(str::to_owned),
+            Some(pairs),
+            like.schema_descr_ptr(),
+            like.column_orders().cloned(),
+        );
+        Ok(Version {
+            file,
+            groups,
+            bytes: old,
+            footer_crc: 0,
+            extent,
+            facts,
+        })
+    }
+
+    /// Gives the staged version the name in the tree. The names are not durable yet.
+    pub(super) fn swap(&mut self, staged: Staged) -> Result<Published, Error> {
+        self.twin = match &self.present {
+            Some(present) if twin::swap_in(&self.twin_path, &self.path)? => Twin::Displaced(present.bytes),
+            Some(_) => Twin::Absent,
+            None => {
+                let folder = sys::parent_of(&self.path);
+                sys::create_dirs(folder).map_err(Error::io("create", folder))?;
+                sys::rename_to_free(&self.twin_path, &self.path).map_err(Error::io("create", &self.path))?;
+                Twin::Absent
+            }
+        };
+        let version = self.present.insert(staged.version);
+        Ok(Published {
+            size: version.bytes.size,
+            crc: version.bytes.crc,
+            footer_crc: version.footer_crc,
+            rows: version.extent.rows,
+            min_ts: version.extent.min_ts,
+            max_ts: version.extent.max_ts,
+            facts: version.facts.clone(),
+            bytes_written: staged.bytes_written,
+            copied: staged.copied,
+        })
+    }
+
+    /// What the file is now, if it was ever published; its bytes written are zero.
+    pub(crate) fn published(&self) -> Option<Published> {
+        self.present.as_ref().map(|present| Published {
+            size: present.bytes.size,
+            crc: present.bytes.crc,
+            footer_crc: present.footer_crc,
+            rows: present.extent.rows,
+            min_ts: present.extent.min_ts,
+            max_ts: present.extent.max_ts,
+            facts: present.facts.clone(),
+            bytes_written: 0,
+            copied: false,
+        })
+    }
+
+    /// Its row groups so far.
+    pub(crate) fn row_groups(&self) -> usize {
+        self.present.as_ref().map_or(0, |present| present.groups.len())
+    }
+
+    /// Whether it takes no more row groups.
+    pub(crate) fn is_full(&self) -> bool {
+        self.row_groups() >= MAX_ROW_GROUPS
+    }
+
+    /// The file's length; zero before the first publish.
+    pub(crate) fn size(&self) -> u64 {
+        self.present.as_ref().map_or(0, |present| present.bytes.size)
+    }
+
+    /// Its name in the tree.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whose it is.
+    pub(crate) fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    pub(super) fn present(&self) -> Option<&Version> {
+        self.present.as_ref()
+    }
+
+    /// Gives the twin's disk space back; the segment takes no more rows.
+    ///
+    /// # Errors
+    /// If the file cannot be removed; what is left is thrown away at the next start.
+    pub(crate) fn discard_twin(&mut self) -> Result<(), Error> {
+        self.twin = Twin::Absent;
+        sys::remove_if_there(&self.twin_path).map_err(Error::io("remove", &self.twin_path))
+    }
+}
+
+/// Whether the group has the columns of the file.
+fn accepts(present: &Version, group: &RowGroup) -> bool {
+    let added = group.metadata.file_metadata().schema_descr_ptr();
+    same_schema(&present.file.schema_descr_ptr(), &added)
+}
+
+/// A group's metadata with its pages at `at` in the file instead of at its beginning.
+fn shifted(group: &RowGroupMetaData, ordinal: usize, at: u64) -> Result<RowGroupMetaData, ParquetError> {
+    let too_far = |_| ParquetError::General(format!("row group {ordinal} at {at}"));
+    // At a file's beginning the pages come after the magic, which later groups do not bring along.
+    let by = i64::try_from(at.saturating_sub(MAGIC_LENGTH as u64)).map_err(too_far)?;
+    let columns = group.columns().iter().map(|column| {
+        let dictionary = column.dictionary_page_offset().map(|offset| offset + by);
+        column
+            .clone()
+            .into_builder()
+            .set_data_page_offset(column.data_page_offset() + by)
+            .set_dictionary_page_offset(dictionary)
+            .set_offset_index_offset(None)
+            .set_offset_index_length(None)
+            .set_column_index_offset(None)
+            .set_column_index_length(None)
+            .build()
+    });
+    let columns = columns.collect::<Result<Vec<_>, _>>()?;
+    let ordinal = i16::try_from(ordinal).map_err(too_far)?;
+    let file_offset = group.file_offset().unwrap_or(MAGIC_LENGTH as i64) + by;
+    let group = group.clone().into_builder().set_ordinal(ordinal);
+    group.set_file_offset(file_offset).set_column_metadata(columns).build()
+}

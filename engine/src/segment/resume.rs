@@ -1,0 +1,232 @@
+//! What a data file is after a crash, compared with what the catalogue recorded.
+//!
+//! | the name in the tree holds | then |
+//! |---|---|
+//! | the recorded version | it is taken |
+//! | a longer file whose recorded prefix is right and whose end is a later version | that is adopted: its rows are durable, only the record is missing |
+//! | a longer file whose recorded prefix is right and whose end is not a version | rolled back to the recorded version, in a fresh inode |
+//! | the sealed form of the segment | that is adopted |
+//! | anything else | damage |
+//!
+//! A file that the catalogue does not know at all is adopted as its own footer describes it, or is damage.
+//!
+//! # Invariants
+//!
+//! - The twin is thrown away: which of its bytes reached the disk is unknown.
+//! - What is adopted has its names synced before it counts. No file in the tree is written to, a reader may have it.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+
+use parquet::file::metadata::RowGroupMetaData;
+use parquet::file::reader::Length;
+
+use super::footer::{Found, Identity, damaged, footer_crc, inspect_at};
+use super::open::{OpenSegment, Version};
+use super::schema::{WriteOptions, json_type_of};
+use super::seal::Sealed;
+use super::source::{FileAt, file_crc};
+use super::twin::{self, Prefix};
+use crate::{Error, sys};
+
+/// What the catalogue recorded about an open file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Recorded {
+    /// Its length.
+    pub(crate) size: u64,
+    /// Its CRC-32C.
+    pub(crate) crc: u32,
+    /// The CRC-32C of its footer, trailer included.
+    pub(crate) footer_crc: u32,
+}
+
+/// What was found, and is now durable under its name.
+#[derive(Debug)]
+pub(crate) enum Resumed {
+    /// The open file as recorded, [`OpenSegment::published`] says what it is.
+    AsRecorded(OpenSegment),
+    /// The open file with publishes that were not recorded: record it.
+    Newer(OpenSegment),
+    /// The sealed form, which was not recorded: record it. Its `staged` is its name in the tree.
+    Sealed(Sealed, Identity),
+}
+
+/// Takes up the file at `path` after a restart.
+///
+/// With a record, the file must be that segment's. Without one (a file in the tree that the catalogue does not know) it must
+/// be of `identity`'s store and table, and its own footer says which segment it is.
+///
+/// # Errors
+/// If the file is missing, is damaged, or belongs to somebody else.
+pub(crate) fn resume(
+    path: PathBuf,
+    twin_path: PathBuf,
+    identity: Identity,
+    options: WriteOptions,
+    recorded: Option<Recorded>,
+) -> Result<Resumed, Error> {
+    sys::remove_if_there(&twin_path).map_err(Error::io("remove", &twin_path))?;
+    let file = File::open(&path).map_err(Error::io("open", &path))?;
+    let size = file.metadata().map_err(Error::io("read", &path))?.len();
+    let whole = FileAt::new(file, size);
+    let at = Place {
+        path,
+        twin_path,
+        options,
+    };
+    let resumed = match recorded {
+        None => at.adopt_unknown(&whole, identity)?,
+        Some(recorded) => at.compare(&whole, identity, recorded)?,
+    };
+    let folder = sys::parent_of(&at.path);
+    sys::sync_dir(folder).map_err(Error::io("sync", folder))?;
+    Ok(resumed)
+}
+
+struct Place {
+    path: PathBuf,
+    twin_path: PathBuf,
+    options: WriteOptions,
+}
+
+impl Place {
+    fn adopt_unknown(&self, whole: &FileAt, identity: Identity) -> Result<Resumed, Error> {
+        let found = inspect_at(whole, &self.path)?;
+        let identity = Identity {
+            segment: found.identity.segment,
+            ..identity
+        };
+        self.check_owner(&found, &identity)?;
+        let crc = file_crc(whole, 0, 0).map_err(Error::io("read", &self.path))?;
+        Ok(if found.sealed {
+            Resumed::Sealed(self.sealed(found, crc), identity)
+        } else {
+            Resumed::Newer(self.open(found, identity, crc))
+        })
+    }
+
+    fn compare(&self, whole: &FileAt, identity: Identity, recorded: Recorded) -> Result<Resumed, Error> {
+        let prefix = whole.prefix(recorded.size);
+        let prefix_footer = match &prefix {
+            Some(prefix) => footer_crc(prefix).map_err(Error::io("read", &self.path))?,
+            None => None,
+        };
+        match prefix {
+            Some(prefix) if prefix_footer == Some(recorded.footer_crc) => {
+                let old = inspect_at(&prefix, &self.path)?;
+                self.check_owner(&old, &identity)?;
+                self.compare_end(whole, identity, recorded, &prefix, old)
+            }
+            _ => self.sealed_or_damaged(whole, identity, recorded),
+        }
+    }
+
+    /// The recorded version is there: is there more?
+    fn compare_end(
+        &self,
+        whole: &FileAt,
+        identity: Identity,
+        recorded: Recorded,
+        prefix: &FileAt,
+        old: Found,
+    ) -> Result<Resumed, Error> {
+        if whole.len() == recorded.size {
+            return Ok(Resumed::AsRecorded(self.open(old, identity, recorded.crc)));
+        }
+        match inspect_at(whole, &self.path) {
+            Ok(newer) if newer.identity == identity && continues(&newer, &old) => {
+                let crc = file_crc(whole, recorded.size, recorded.crc).map_err(Error::io("read", &self.path))?;
+                Ok(Resumed::Newer(self.open(newer, identity, crc)))
+            }
+            _ => {
+                self.roll_back(prefix, recorded)?;
+                Ok(Resumed::AsRecorded(self.open(old, identity, recorded.crc)))
+            }
+        }
+    }
+
+    fn sealed_or_damaged(&self, whole: &FileAt, identity: Identity, recorded: Recorded) -> Result<Resumed, Error> {
+        let found = inspect_at(whole, &self.path)?;
+        if found.identity == identity && found.sealed {
+            let crc = file_crc(whole, 0, 0).map_err(Error::io("read", &self.path))?;
+            return Ok(Resumed::Sealed(self.sealed(found, crc), identity));
+        }
+        let Recorded { size, footer_crc, .. } = recorded;
+        let reason = format!(
+            "it has {} bytes and not the recorded footer {footer_crc:08x} at {size}",
+            whole.len()
+        );
+        Err(damaged(&self.path, reason))
+    }
+
+    fn check_owner(&self, found: &Found, wanted: &Identity) -> Result<(), Error> {
+        if found.identity == *wanted {
+            return Ok(());
+        }
+        let reason = format!("it is {:?}, wanted is {wanted:?}", found.identity);
+        Err(damaged(&self.path, reason))
+    }
+
+    /// Replaces the file by its first recorded bytes, in a fresh inode.
+    fn roll_back(&self, prefix: &FileAt, recorded: Recorded) -> Result<(), Error> {
+        let fresh = twin::create(&self.twin_path)?;
+        let mut crc = 0;
+        let copied = prefix.for_each_chunk(0, |at, bytes| {
+            crc = crc32c::crc32c_append(crc, bytes);
+            fresh.write_all_at(bytes, at)
+        });
+        copied
+            .and_then(|()| fresh.sync_all())
+            .map_err(Error::io("write", &self.twin_path))?;
+        if crc != recorded.crc {
+            let reason = format!("its checksum is {crc:08x}, {:08x} was recorded", recorded.crc);
+            return Err(damaged(&self.path, reason));
+        }
+        if twin::swap_in(&self.twin_path, &self.path)? {
+            sys::remove_if_there(&self.twin_path).map_err(Error::io("remove", &self.twin_path))?;
+        }
+        twin::sync_names(&self.twin_path, &self.path)
+    }
+
+    fn open(&self, found: Found, identity: Identity, crc: u32) -> OpenSegment {
+        let json = json_type_of(identity.table, found.metadata.file_metadata().schema_descr());
+        let options = WriteOptions { json, ..self.options };
+        let version = Version {
+            file: found.metadata.file_metadata().clone(),
+            groups: found.metadata.row_groups().to_vec(),
+            bytes: Prefix { size: found.size, crc },
+            footer_crc: found.footer_crc,
+            extent: found.extent,
+            facts: found.facts,
+        };
+        OpenSegment::create(self.path.clone(), self.twin_path.clone(), identity, options).with_version(version)
+    }
+
+    fn sealed(&self, found: Found, crc: u32) -> Sealed {
+        Sealed {
+            staged: self.path.clone(),
+            size: found.size,
+            crc,
+            footer_crc: found.footer_crc,
+            rows: found.extent.rows,
+            min_ts: found.extent.min_ts,
+            max_ts: found.extent.max_ts,
+            facts: found.facts,
+        }
+    }
+}
+
+/// Whether `newer` is `old` with more row groups.
+fn continues(newer: &Found, old: &Found) -> bool {
+    let place = |group: &RowGroupMetaData| (group.num_rows(), group.file_offset(), group.compressed_size());
+    let (new_groups, old_groups) = (newer.metadata.row_groups(), old.metadata.row_groups());
+    !newer.sealed
+        && newer.facts.version > old.facts.version
+        && newer.facts.last_lsn >= old.facts.last_lsn
+        && new_groups.len() > old_groups.len()
+        && old_groups
+            .iter()
+            .zip(new_groups)
+            .all(|(old, new)| place(old) == place(new))
+}

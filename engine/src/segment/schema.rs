@@ -1,0 +1,186 @@
+//! How each column is written: Parquet types, encodings, statistics, filters.
+//!
+//! | [`ColumnType`] | Parquet | encoding | statistics |
+//! |---|---|---|---|
+//! | `Time` | INT64 TIMESTAMP(MICROS, adjusted) | DELTA_BINARY_PACKED | yes |
+//! | `Uuid` | FLBA(16) UUID | PLAIN | yes |
+//! | `Word` | BYTE_ARRAY UTF8 | dictionary | yes |
+//! | `Text` | BYTE_ARRAY UTF8 | PLAIN | only ids |
+//! | `Json` | BYTE_ARRAY JSON or UTF8 | PLAIN | no |
+//! | `Float` / `Double` | FLOAT / DOUBLE | BYTE_STREAM_SPLIT / PLAIN | yes |
+//! | `Blob` | BYTE_ARRAY | PLAIN | no |
+//!
+//! The embedded Arrow schema says Utf8 for JSON columns: readers that prefer it see a string instead of an extension type
+//! they may not know, the others see JSON. Words are never Parquet ENUM, which many readers show as bytes.
+//!
+//! # Not here
+//!
+//! Which columns a table has: [`model::Table`].
+
+use std::sync::Arc;
+
+use arrow_schema::extension::Json as JsonExtension;
+use arrow_schema::{Field, Schema};
+use model::{Column, ColumnType, Table};
+use parquet::arrow::ArrowSchemaConverter;
+use parquet::arrow::arrow_writer::ArrowWriterOptions;
+use parquet::basic::{Compression as Codec, Encoding, LogicalType, ZstdLevel};
+use parquet::errors::ParquetError;
+use parquet::file::metadata::SortingColumn;
+use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPropertiesBuilder};
+use parquet::schema::types::{ColumnPath, SchemaDescriptor};
+
+use crate::{Compression, JsonType};
+
+/// Rows of a sealed row group, at most.
+pub(super) const SEALED_GROUP_ROWS: usize = 128 << 10;
+/// Encoded bytes of a sealed row group, at most, and so the memory of its writer.
+const SEALED_GROUP_BYTES: usize = 64 << 20;
+/// Bytes of a page and of a dictionary in an open file. A seal holds one page per column and row group at once.
+const OPEN_PAGE_BYTES: usize = 128 << 10;
+/// Values between two looks at a page's size: large values overshoot the limit by at most so many.
+const OPEN_WRITE_BATCH: usize = 128;
+/// How often a filter may claim an id that is not there.
+const BLOOM_FALSE_POSITIVES: f64 = 0.01;
+
+/// How files of a store are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct WriteOptions {
+    /// The page compression.
+    pub(crate) compression: Compression,
+    /// The level of zstd, 1 to 22; other codecs have none.
+    pub(crate) zstd_level: i32,
+    /// The Parquet type of JSON columns.
+    pub(crate) json: JsonType,
+}
+
+impl Default for WriteOptions {
+    fn default() -> Self {
+        Self {
+            compression: Compression::default(),
+            zstd_level: 1,
+            json: JsonType::default(),
+        }
+    }
+}
+
+/// What a group of rows is written for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// One row group of an open file: cheap, small pages, no page index, no filters.
+    Publish,
+    /// A sealed file.
+    Seal,
+}
+
+/// The Parquet schema of a table.
+pub(super) fn parquet_schema(table: Table, json: JsonType) -> Result<SchemaDescriptor, ParquetError> {
+    let schema = table.schema();
+    let fields = table.columns().iter().zip(schema.fields()).map(|(column, field)| {
+        let field = Field::clone(field);
+        if column.kind == ColumnType::Json && json == JsonType::Json {
+            field.with_extension_type(JsonExtension::default())
+        } else {
+            field
+        }
+    });
+    let fields = Schema::new(fields.collect::<Vec<_>>());
+    ArrowSchemaConverter::new().schema_root(table.name()).convert(&fields)
+}
+
+/// Which JSON type a file was begun with; a table without JSON columns fits both.
+pub(super) fn json_type_of(table: Table, schema: &SchemaDescriptor) -> JsonType {
+    let is_json = |column: &Column| column.kind == ColumnType::Json;
+    let first = table.columns().iter().position(is_json);
+    let descriptor = first.and_then(|at| schema.columns().get(at));
+    match descriptor.and_then(|column| column.logical_type_ref()) {
+        Some(LogicalType::Json) | None => JsonType::Json,
+        Some(_) => JsonType::String,
+    }
+}
+
+/// Everything the Arrow writer needs.
+pub(super) fn writer_options(
+    table: Table,
+    options: &WriteOptions,
+    purpose: Purpose,
+) -> Result<ArrowWriterOptions, ParquetError> {
+    Ok(ArrowWriterOptions::new()
+        .with_properties(properties(table, options, purpose)?)
+        .with_parquet_schema(parquet_schema(table, options.json)?))
+}
+
+fn properties(table: Table, options: &WriteOptions, purpose: Purpose) -> Result<WriterProperties, ParquetError> {
+    let newest_first = SortingColumn {
+        column_idx: 0,
+        descending: true,
+        nulls_first: false,
+    };
+    let mut builder = WriterProperties::builder()
+        .set_created_by(concat!("platform version ", env!("CARGO_PKG_VERSION")).to_owned())
+        .set_compression(codec(options)?)
+        .set_dictionary_enabled(false)
+        .set_sorting_columns(Some(vec![newest_first]));
+    builder = match purpose {
+        Purpose::Publish => builder
+            .set_max_row_group_row_count(None)
+            .set_data_page_size_limit(OPEN_PAGE_BYTES)
+            .set_dictionary_page_size_limit(OPEN_PAGE_BYTES)
+            .set_write_batch_size(OPEN_WRITE_BATCH)
+            .set_statistics_enabled(EnabledStatistics::Chunk)
+            .set_offset_index_disabled(true),
+        Purpose::Seal => builder
+            .set_max_row_group_row_count(Some(SEALED_GROUP_ROWS))
+            .set_max_row_group_bytes(Some(SEALED_GROUP_BYTES))
+            .set_statistics_enabled(EnabledStatistics::Page),
+    };
+    for column in table.columns() {
+        builder = column_properties(builder, column, purpose);
+    }
+    Ok(builder.build())
+}
+
+fn column_properties(builder: WriterPropertiesBuilder, column: &Column, purpose: Purpose) -> WriterPropertiesBuilder {
+    let path = || ColumnPath::from(column.name);
+    let builder = match column.kind {
+        ColumnType::Time => builder.set_column_encoding(path(), Encoding::DELTA_BINARY_PACKED),
+        ColumnType::Word => builder.set_column_dictionary_enabled(path(), true),
+        ColumnType::Float => builder.set_column_encoding(path(), Encoding::BYTE_STREAM_SPLIT),
+        ColumnType::Uuid | ColumnType::Text | ColumnType::Json | ColumnType::Double | ColumnType::Blob => builder,
+    };
+    let builder = if has_statistics(column) {
+        builder
+    } else {
+        builder.set_column_statistics_enabled(path(), EnabledStatistics::None)
+    };
+    if purpose == Purpose::Seal && matches!(column.name, "flux_id" | "trace_id") {
+        builder
+            .set_column_bloom_filter_enabled(path(), true)
+            .set_column_bloom_filter_fpp(path(), BLOOM_FALSE_POSITIVES)
+            .set_column_bloom_filter_max_ndv(path(), SEALED_GROUP_ROWS as u64)
+    } else {
+        builder
+    }
+}
+
+/// The least and greatest of a free text prune nothing, and cost space in every footer.
+fn has_statistics(column: &Column) -> bool {
+    match column.kind {
+        ColumnType::Json | ColumnType::Blob => false,
+        ColumnType::Text => column.name.ends_with("_id"),
+        ColumnType::Time | ColumnType::Uuid | ColumnType::Word | ColumnType::Float | ColumnType::Double => true,
+    }
+}
+
+fn codec(options: &WriteOptions) -> Result<Codec, ParquetError> {
+    Ok(match options.compression {
+        Compression::Zstd => Codec::ZSTD(ZstdLevel::try_new(options.zstd_level)?),
+        Compression::Snappy => Codec::SNAPPY,
+        Compression::None => Codec::UNCOMPRESSED,
+    })
+}
+
+/// The schema that a file of `table` must have to take a group written with `options`.
+pub(super) fn same_schema(a: &Arc<SchemaDescriptor>, b: &Arc<SchemaDescriptor>) -> bool {
+    Arc::ptr_eq(a, b) || a.root_schema() == b.root_schema()
+}

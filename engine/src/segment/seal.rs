@@ -1,0 +1,264 @@
+//! Sealed files: sorted over all rows, with large row groups, filters and page index, never changed again.
+//!
+//! A sealed file is finished in staging, synced, and installed under its name in one step. Where it takes the name of an
+//! open file, that one gets a name among the retired first, so that at every moment a holder of the old version finds it
+//! under one of the two.
+//!
+//! # Invariants
+//!
+//! - The sealed file has exactly the rows of the open one; a different count or a broken checksum is an error.
+//! - It is not shorter than the open file: the footer is moved to that length, over a hole. It may be longer.
+//! - Memory: the merge's bound plus one row group of at most 64 MiB, whatever the file's size.
+//!
+//! # Not here
+//!
+//! When to seal, and when nobody holds the retired file any more: the engine.
+
+use std::fs::{self, File};
+use std::io::BufWriter;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+use model::{Table, Timestamp};
+use parquet::arrow::ArrowWriter;
+use parquet::file::metadata::ParquetMetaData;
+
+use super::encode::{Sorted, times};
+use super::footer::{
+    Extent, FooterFacts, Identity, damaged, footer_crc, footer_length, key_values, unwritable,
+};
+use super::merge::Merge;
+use super::open::{OpenSegment, Version};
+use super::schema::{Purpose, WriteOptions, writer_options};
+use super::source::{CHUNK, FileAt, file_crc};
+use super::twin;
+use crate::{Error, sys};
+
+/// A finished sealed file in staging, synced.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Sealed {
+    /// Where it lies until it is installed.
+    pub(crate) staged: PathBuf,
+    /// The file's length.
+    pub(crate) size: u64,
+    /// The CRC-32C of the file.
+    pub(crate) crc: u32,
+    /// The CRC-32C of its footer, trailer included.
+    pub(crate) footer_crc: u32,
+    /// Its rows.
+    pub(crate) rows: u64,
+    /// Their earliest `ts`.
+    pub(crate) min_ts: Timestamp,
+    /// Their latest `ts`.
+    pub(crate) max_ts: Timestamp,
+    /// What the footer says about them.
+    pub(crate) facts: FooterFacts,
+}
+
+/// Merges the row groups of an open file into a sealed one at `staged`, with `version` in its footer.
+///
+/// # Errors
+/// If the disk refuses, or the open file is not what was published. The open file stays as it is.
+pub(crate) fn seal(open: &OpenSegment, staged: &Path, version: u32, options: &WriteOptions) -> Result<Sealed, Error> {
+    let Some(present) = open.present() else {
+        return Err(Error::Rows {
+            table: open.identity().table,
+            reason: format!("{} was never published", open.path().display()),
+        });
+    };
+    let facts = FooterFacts {
+        version,
+        ..present.facts.clone()
+    };
+    clean_on_error(staged, || {
+        let source = verified(open.path(), present)?;
+        let metadata = Arc::new(ParquetMetaData::new(present.file.clone(), present.groups.clone()));
+        let table = open.identity().table;
+        let mut merge = Merge::new(table, open.path(), &source, metadata)?;
+        let mut output = Output::create(table, staged, options)?;
+        while let Some(rows) = merge.next_chunk()? {
+            output.write(&rows)?;
+        }
+        match output.extent {
+            Some(extent) if extent == present.extent => output.finish(open.identity(), facts, present.bytes.size),
+            found => Err(damaged(
+                open.path(),
+                format!("its rows are {found:?}, published were {:?}", present.extent),
+            )),
+        }
+    })
+}
+
+/// Sorts rows in memory into a sealed file at `staged`.
+///
+/// # Errors
+/// If there are no rows, they are not the table's, or the disk refuses.
+pub(crate) fn write_sealed(
+    identity: &Identity,
+    batches: &[RecordBatch],
+    facts: FooterFacts,
+    staged: &Path,
+    options: &WriteOptions,
+) -> Result<Sealed, Error> {
+    let table = identity.table;
+    let sorted = Sorted::new(table, batches)?;
+    clean_on_error(staged, || {
+        let mut output = Output::create(table, staged, options)?;
+        for rows in sorted.chunks() {
+            let rows = rows.map_err(|source| Error::Arrow {
+                action: "sort",
+                table,
+                source,
+            })?;
+            output.write(&rows)?;
+        }
+        output.finish(identity, facts, 0)
+    })
+}
+
+/// The open file, after its bytes were found to be the published ones: what is re-encoded cannot be checked later.
+fn verified(path: &Path, present: &Version) -> Result<FileAt, Error> {
+    let file = File::open(path).map_err(Error::io("open", path))?;
+    let source = FileAt::new(file, present.bytes.size);
+    let crc = file_crc(&source, 0, 0).map_err(Error::io("read", path))?;
+    if crc == present.bytes.crc {
+        Ok(source)
+    } else {
+        let reason = format!("its checksum is {crc:08x}, {:08x} was written", present.bytes.crc);
+        Err(damaged(path, reason))
+    }
+}
+
+fn clean_on_error<T>(staged: &Path, make: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
+    let made = make();
+    if made.is_err() {
+        // Staging is emptied at every start: a failure here only costs space until then.
+        let _ = sys::remove_if_there(staged);
+    }
+    made
+}
+
+/// A sealed file being written.
+struct Output {
+    table: Table,
+    path: PathBuf,
+    writer: ArrowWriter<BufWriter<File>>,
+    extent: Option<Extent>,
+}
+
+impl Output {
+    fn create(table: Table, path: &Path, options: &WriteOptions) -> Result<Self, Error> {
+        let file = BufWriter::with_capacity(CHUNK, twin::create(path)?);
+        let open = || {
+            let options = writer_options(table, options, Purpose::Seal)?;
+            ArrowWriter::try_new_with_options(file, table.schema(), options)
+        };
+        Ok(Self {
+            table,
+            path: path.to_owned(),
+            writer: open().map_err(unwritable(path))?,
+            extent: None,
+        })
+    }
+
+    /// Appends rows that are sorted and come after those before.
+    fn write(&mut self, rows: &RecordBatch) -> Result<(), Error> {
+        if let [max, .., min] | [max @ min] = times(self.table, rows)? {
+            let added = Extent {
+                rows: rows.num_rows() as u64,
+                min_ts: Timestamp::from_micros(*min),
+                max_ts: Timestamp::from_micros(*max),
+            };
+            self.extent = Some(self.extent.map_or(added, |extent| extent.and(added)));
+        }
+        self.writer.write(rows).map_err(unwritable(&self.path))
+    }
+
+    /// Ends the file at `least` bytes or later and syncs it.
+    fn finish(mut self, identity: &Identity, facts: FooterFacts, least: u64) -> Result<Sealed, Error> {
+        let Some(extent) = self.extent else {
+            return Err(Error::Rows {
+                table: self.table,
+                reason: "there are none".to_owned(),
+            });
+        };
+        for pair in key_values(None, identity, &facts, &extent, true) {
+            self.writer.append_key_value_metadata(pair);
+        }
+        let path = self.path;
+        let buffered = self.writer.into_inner().map_err(unwritable(&path))?;
+        let file = buffered
+            .into_inner()
+            .map_err(|failed| failed.into_error())
+            .map_err(Error::io("write", &path))?;
+        let size = pad(&file, &path, least)?;
+        file.sync_all().map_err(Error::io("sync", &path))?;
+        let file = FileAt::new(file, size);
+        let crc = file_crc(&file, 0, 0).map_err(Error::io("read", &path))?;
+        let footer = footer_crc(&file).map_err(Error::io("read", &path))?;
+        Ok(Sealed {
+            size,
+            crc,
+            footer_crc: footer.ok_or_else(|| damaged(&path, "its footer is gone".to_owned()))?,
+            rows: extent.rows,
+            min_ts: extent.min_ts,
+            max_ts: extent.max_ts,
+            facts,
+            staged: path,
+        })
+    }
+}
+
+/// Moves the footer so that the file ends at `least`, over a hole; offsets in a footer count from the file's beginning.
+fn pad(file: &File, path: &Path, least: u64) -> Result<u64, Error> {
+    let size = file.metadata().map_err(Error::io("read", path))?.len();
+    if size >= least {
+        return Ok(size);
+    }
+    let reader = FileAt::new(file.try_clone().map_err(Error::io("read", path))?, size);
+    let length = footer_length(&reader, path)?;
+    let move_footer = || -> std::io::Result<()> {
+        let mut footer = vec![0; usize::try_from(length).unwrap_or(0)];
+        reader.read_exact_at(&mut footer, size - length)?;
+        file.set_len(size - length)?;
+        file.write_all_at(&footer, least - length)
+    };
+    move_footer().map_err(Error::io("write", path))?;
+    Ok(least)
+}
+
+impl Sealed {
+    /// Puts the file under the name of the open one, durably. That one keeps the name `retired`.
+    ///
+    /// # Errors
+    /// If the disk refuses. The name then means one of the two files, complete; a restart finds out which.
+    pub(crate) fn install(&self, path: &Path, retired: &Path) -> Result<(), Error> {
+        let folder = sys::parent_of(retired);
+        sys::create_dirs(folder).map_err(Error::io("create", folder))?;
+        sys::remove_if_there(retired).map_err(Error::io("remove", retired))?;
+        let linked = fs::hard_link(path, retired).is_ok();
+        if twin::swap_in(&self.staged, path)? {
+            let put_away = if linked {
+                fs::remove_file(&self.staged)
+            } else {
+                fs::rename(&self.staged, retired)
+            };
+            put_away.map_err(Error::io("retire", path))?;
+        }
+        twin::sync_names(&self.staged, path)?;
+        sys::sync_dir(folder).map_err(Error::io("sync", folder))
+    }
+
+    /// Puts the file under a free name, durably.
+    ///
+    /// # Errors
+    /// If the name is taken or the disk refuses.
+    pub(crate) fn install_new(&self, path: &Path) -> Result<(), Error> {
+        let folder = sys::parent_of(path);
+        sys::create_dirs(folder).map_err(Error::io("create", folder))?;
+        sys::rename_to_free(&self.staged, path).map_err(Error::io("create", path))?;
+        twin::sync_names(&self.staged, path)
+    }
+}

@@ -1,0 +1,128 @@
+//! Reading a version of a file: its first `size` bytes, by position, from an inode that stays the same.
+//!
+//! # Invariants
+//!
+//! - Reads never move a shared offset, so one handle serves many readers at once.
+//! - Nothing beyond `size` is seen: a file that has grown meanwhile reads as the version that was asked for.
+
+use std::fs::File;
+use std::io::{self, BufReader, Read};
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use parquet::errors::ParquetError;
+use parquet::file::reader::{ChunkReader, Length};
+
+/// Bytes moved at once when a file is copied or checked.
+pub(super) const CHUNK: usize = 1 << 20;
+/// Bytes read ahead by sequential readers.
+const READ_AHEAD: usize = 64 << 10;
+
+/// The first `size` bytes of an open file.
+#[derive(Debug, Clone)]
+pub(crate) struct FileAt {
+    file: Arc<File>,
+    size: u64,
+}
+
+impl FileAt {
+    pub(crate) fn new(file: File, size: u64) -> Self {
+        Self {
+            file: Arc::new(file),
+            size,
+        }
+    }
+
+    /// The same file up to `size`; `None` where it is shorter.
+    pub(super) fn prefix(&self, size: u64) -> Option<Self> {
+        (size <= self.size).then(|| Self {
+            file: Arc::clone(&self.file),
+            size,
+        })
+    }
+
+    /// Fills `buffer` from position `at`.
+    pub(crate) fn read_exact_at(&self, buffer: &mut [u8], at: u64) -> io::Result<()> {
+        let end = at.checked_add(buffer.len() as u64);
+        if end.is_none_or(|end| end > self.size) {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        self.file.read_exact_at(buffer, at)
+    }
+
+    /// Hands the bytes from `from` to the end to `each`, in order, in chunks.
+    pub(crate) fn for_each_chunk(
+        &self,
+        from: u64,
+        mut each: impl FnMut(u64, &[u8]) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let mut buffer = vec![0; CHUNK.min(usize::try_from(self.size.saturating_sub(from)).unwrap_or(CHUNK))];
+        let mut at = from;
+        while at < self.size {
+            let take = buffer.len().min(usize::try_from(self.size - at).unwrap_or(CHUNK));
+            self.read_exact_at(&mut buffer[..take], at)?;
+            each(at, &buffer[..take])?;
+            at += take as u64;
+        }
+        Ok(())
+    }
+}
+
+/// The CRC-32C of a version's bytes from `from` on, continuing `crc`.
+pub(crate) fn file_crc(file: &FileAt, from: u64, crc: u32) -> io::Result<u32> {
+    let mut crc = crc;
+    file.for_each_chunk(from, |_, bytes| {
+        crc = crc32c::crc32c_append(crc, bytes);
+        Ok(())
+    })?;
+    Ok(crc)
+}
+
+impl Length for FileAt {
+    fn len(&self) -> u64 {
+        self.size
+    }
+}
+
+impl ChunkReader for FileAt {
+    type T = BufReader<Onward>;
+
+    fn get_read(&self, start: u64) -> Result<Self::T, ParquetError> {
+        let from = Onward {
+            source: self.clone(),
+            at: start,
+        };
+        Ok(BufReader::with_capacity(READ_AHEAD, from))
+    }
+
+    fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes, ParquetError> {
+        // Checked before the memory is taken: a damaged length must not.
+        if start.checked_add(length as u64).is_none_or(|end| end > self.size) {
+            let size = self.size;
+            return Err(ParquetError::EOF(format!(
+                "{length} bytes at {start} reach beyond the end, {size}"
+            )));
+        }
+        let mut buffer = vec![0; length];
+        self.read_exact_at(&mut buffer, start)?;
+        Ok(buffer.into())
+    }
+}
+
+/// Reads onwards from a position of its own.
+#[derive(Debug)]
+pub(crate) struct Onward {
+    source: FileAt,
+    at: u64,
+}
+
+impl Read for Onward {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let left = usize::try_from(self.source.size.saturating_sub(self.at)).unwrap_or(usize::MAX);
+        let take = buffer.len().min(left);
+        let read = self.source.file.read_at(&mut buffer[..take], self.at)?;
+        self.at += read as u64;
+        Ok(read)
+    }
+}

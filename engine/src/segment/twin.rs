@@ -1,0 +1,125 @@
+//! The second inode of an open file: where the next publish is written before it is exchanged in.
+//!
+//! ```text
+//! Absent ──publish──> Displaced ──recorded──> Ready ──publish──> Displaced ──> …
+//! ```
+//!
+//! # Invariants
+//!
+//! - A displaced inode is touched only when the publish that displaced it has been recorded: until then a crash may still
+//!   need a name for it, and the folders that say otherwise may not be on the disk.
+//! - It is written to only if nobody has it open, mapped or linked; else it is left to whoever has it.
+//! - What is copied is checked against the known CRC, so that damage is found and not spread.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use super::footer::damaged;
+use super::source::FileAt;
+use crate::{Error, sys};
+
+/// A version's bytes, known by length and CRC-32C.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Prefix {
+    pub(super) size: u64,
+    pub(super) crc: u32,
+}
+
+/// What the twin's name holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Twin {
+    /// Nothing, or something that does not count.
+    Absent,
+    /// An earlier version; its displacement is not recorded yet.
+    Displaced(Prefix),
+    /// An earlier version that may be extended.
+    Ready(Prefix),
+}
+
+/// A twin that holds the version at `path`, ready to be extended.
+pub(super) struct Prepared {
+    pub(super) file: File,
+    /// Whether the whole version had to be copied.
+    pub(super) copied: bool,
+    /// Bytes written to get here.
+    pub(super) bytes: u64,
+}
+
+/// Brings the twin to the version `want` of the file at `path`: by what it lacks if it may be extended, else anew.
+pub(super) fn prepare(twin_path: &Path, twin: Twin, path: &Path, want: Prefix) -> Result<Prepared, Error> {
+    if let Twin::Ready(have) = twin
+        && let Some(file) = reopen(twin_path, have)
+    {
+        let bytes = copy(path, have, want, &file, twin_path)?;
+        return Ok(Prepared {
+            file,
+            copied: false,
+            bytes,
+        });
+    }
+    let file = create(twin_path)?;
+    let bytes = copy(path, Prefix { size: 0, crc: 0 }, want, &file, twin_path)?;
+    Ok(Prepared {
+        file,
+        copied: true,
+        bytes,
+    })
+}
+
+/// A fresh inode under the twin's name. Another that had the name loses it and is not written to.
+pub(super) fn create(twin_path: &Path) -> Result<File, Error> {
+    sys::create_dirs(sys::parent_of(twin_path)).map_err(Error::io("create the folder of", twin_path))?;
+    sys::remove_if_there(twin_path).map_err(Error::io("remove", twin_path))?;
+    let mut options = File::options();
+    let file = options.read(true).write(true).create_new(true).open(twin_path);
+    file.map_err(Error::io("create", twin_path))
+}
+
+/// The displaced inode, if it is as it was left and nobody else has it.
+fn reopen(twin_path: &Path, have: Prefix) -> Option<File> {
+    let file = File::options().read(true).write(true).open(twin_path).ok()?;
+    let as_left = file.metadata().is_ok_and(|meta| meta.len() == have.size);
+    (as_left && sys::is_ours_alone(&file)).then_some(file)
+}
+
+/// Copies what `have` lacks of `want` from the file at `path`.
+fn copy(path: &Path, have: Prefix, want: Prefix, to: &File, twin_path: &Path) -> Result<u64, Error> {
+    if want.size == have.size {
+        return Ok(0);
+    }
+    let from = File::open(path).map_err(Error::io("open", path))?;
+    let length = from.metadata().map_err(Error::io("read", path))?.len();
+    if length < want.size {
+        let reason = format!("it has {length} bytes, {} were written", want.size);
+        return Err(damaged(path, reason));
+    }
+    let mut crc = have.crc;
+    let copied = FileAt::new(from, want.size).for_each_chunk(have.size, |at, bytes| {
+        crc = crc32c::crc32c_append(crc, bytes);
+        to.write_all_at(bytes, at)
+    });
+    copied.map_err(Error::io("copy to", twin_path))?;
+    if crc != want.crc {
+        let reason = format!("its checksum is {crc:08x}, {:08x} was written", want.crc);
+        return Err(damaged(path, reason));
+    }
+    Ok(want.size - have.size)
+}
+
+/// Puts the synced twin under the name of the file it replaces. `true`: the displaced inode has the twin's name now.
+pub(super) fn swap_in(twin_path: &Path, path: &Path) -> Result<bool, Error> {
+    if sys::exchange(twin_path, path).map_err(Error::io("replace", path))? {
+        return Ok(true);
+    }
+    fs::rename(twin_path, path).map_err(Error::io("replace", path))?;
+    Ok(false)
+}
+
+/// Makes the names of both durable.
+pub(super) fn sync_names(twin_path: &Path, path: &Path) -> Result<(), Error> {
+    for dir in [sys::parent_of(path), sys::parent_of(twin_path)] {
+        sys::sync_dir(dir).map_err(Error::io("sync", dir))?;
+    }
+    Ok(())
+}

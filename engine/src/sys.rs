@@ -1,0 +1,167 @@
+//! The few system calls that the standard library does not have, and what keeps names durable.
+//!
+//! A file's name is durable once its folder is synced, a folder's name once *its* folder is. Whoever creates, renames or
+//! exchanges names here calls [`sync_dir`] on every folder that holds one of them before counting on it.
+//!
+//! # Not here
+//!
+//! What is exchanged and when: [`crate::segment`] and the log.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
+
+/// Lets two names on one file system trade their files in one step. `false`: this file system cannot, nothing happened.
+pub(crate) fn exchange(one: &Path, other: &Path) -> io::Result<bool> {
+    rename_with(one, other, RenameFlags::RENAME_EXCHANGE)
+}
+
+/// Gives the file at `from` the name `to`, which must be free.
+pub(crate) fn rename_to_free(from: &Path, to: &Path) -> io::Result<()> {
+    if rename_with(from, to, RenameFlags::RENAME_NOREPLACE)? {
+        return Ok(());
+    }
+    // A second name fails on a taken one, as the flag does.
+    fs::hard_link(from, to)?;
+    fs::remove_file(from)
+}
+
+fn rename_with(from: &Path, to: &Path, flags: RenameFlags) -> io::Result<bool> {
+    match renameat2(AT_FDCWD, from, AT_FDCWD, to, flags) {
+        Ok(()) => Ok(true),
+        Err(Errno::EINVAL | Errno::ENOSYS | Errno::EOPNOTSUPP) => Ok(false),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// Whether `file` is the only open handle on its inode and the inode has one name, so that writing to it disturbs nobody:
+/// no reader, no memory map, no hard-linked backup. Answers `false` wherever that cannot be proved.
+pub(crate) fn is_ours_alone(file: &File) -> bool {
+    take_write_lease(file) && file.metadata().is_ok_and(|meta| meta.nlink() == 1)
+}
+
+/// `fcntl`'s "which signal", the same on every architecture of Linux; `libc` names it only for some.
+const F_SETSIG: libc::c_int = 10;
+
+/// A write lease is granted only on an inode that nobody else has open; it is given back at once.
+///
+/// The signal for "somebody opens it" is set to one that is ignored by default, because the kernel's choice, `SIGIO`, ends
+/// a process that does not handle it.
+#[allow(unsafe_code, reason = "no safe wrapper knows leases")]
+fn take_write_lease(file: &File) -> bool {
+    let fd = file.as_raw_fd();
+    // SAFETY: plain integers go in, and `fd` is open for as long as `file` is borrowed.
+    unsafe {
+        libc::fcntl(fd, F_SETSIG, libc::SIGURG) == 0
+            && libc::fcntl(fd, libc::F_SETLEASE, libc::F_WRLCK) == 0
+            && libc::fcntl(fd, libc::F_SETLEASE, libc::F_UNLCK) == 0
+    }
+}
+
+/// Makes the names in a folder durable.
+pub(crate) fn sync_dir(dir: &Path) -> io::Result<()> {
+    File::open(dir)?.sync_all()
+}
+
+/// Creates a folder with its missing ancestors, durably: the folder of each new name is synced.
+pub(crate) fn create_dirs(dir: &Path) -> io::Result<()> {
+    let mut missing: Vec<PathBuf> = Vec::new();
+    let mut at = dir;
+    while !at.as_os_str().is_empty() && !at.is_dir() {
+        missing.push(at.to_owned());
+        match at.parent() {
+            Some(parent) => at = parent,
+            None => break,
+        }
+    }
+    for dir in missing.iter().rev() {
+        match fs::create_dir(dir) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => sync_dir(parent_of(dir))?,
+        }
+    }
+    Ok(())
+}
+
+/// The folder that holds a name; the working folder for a bare one.
+pub(crate) fn parent_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
+}
+
+/// Removes a file that may be missing.
+pub(crate) fn remove_if_there(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    fn file(dir: &Path, name: &str, content: &str) -> PathBuf {
+        let path = dir.join(name);
+        fs::write(&path, content).unwrap();
+        path
+    }
+
+    fn for_writing(path: &Path) -> File {
+        File::options().read(true).write(true).open(path).unwrap()
+    }
+
+    #[test]
+    fn exchanged_names_trade_their_files() {
+        let dir = tempfile::tempdir().unwrap();
+        let (a, b) = (file(dir.path(), "a", "1"), file(dir.path(), "b", "2"));
+        assert!(exchange(&a, &b).unwrap());
+        assert_eq!(fs::read_to_string(&a).unwrap(), "2");
+        assert_eq!(fs::read_to_string(&b).unwrap(), "1");
+        let missing = exchange(&a, &dir.path().join("none")).unwrap_err();
+        assert_eq!(missing.kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn a_taken_name_is_not_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let (a, b) = (file(dir.path(), "a", "1"), file(dir.path(), "b", "2"));
+        let taken = rename_to_free(&a, &b).unwrap_err();
+        assert_eq!(taken.kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(fs::read_to_string(&b).unwrap(), "2");
+        rename_to_free(&a, &dir.path().join("c")).unwrap();
+        assert!(!a.exists());
+    }
+
+    #[test]
+    fn a_file_is_ours_alone_only_without_readers_maps_and_second_names() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = file(dir.path(), "a", "1");
+        assert!(is_ours_alone(&for_writing(&path)));
+        let reader = File::open(&path).unwrap();
+        assert!(!is_ours_alone(&for_writing(&path)));
+        drop(reader);
+        assert!(is_ours_alone(&for_writing(&path)));
+        fs::hard_link(&path, dir.path().join("backup")).unwrap();
+        assert!(!is_ours_alone(&for_writing(&path)));
+    }
+
+    #[test]
+    fn missing_ancestors_are_created_and_existing_ones_are_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let deep = dir.path().join("2026/11/21/10");
+        create_dirs(&deep).unwrap();
+        create_dirs(&deep).unwrap();
+        assert!(deep.is_dir());
+        let under_a_file = file(dir.path(), "f", "").join("x");
+        assert!(create_dirs(&under_a_file).is_err());
+    }
+}
