@@ -1,0 +1,141 @@
+#!/usr/bin/env bash
+# The main job on real input: one Mixer, two Racks, real log files, real host metrics, a generated message flow; shows what
+# came of it through the CLI and, from outside, through DuckDB; stops everything in order.
+#   demo.sh        run it             KEEP=1 demo.sh   leave it running
+#   demo.sh stop   stop what KEEP=1 left running
+set -euo pipefail
+root=$(cd "$(dirname "$0")/.." && pwd)
+run="$root/demo-run"
+platform="$root/dist/platform" mixer="$root/dist/platform-mixer" duckdb="$root/.tools/bin/duckdb"
+
+say() { printf '\n\033[1m%s\033[0m\n' "$*"; }
+fail() { echo "demo: $*" >&2; exit 1; }
+
+# Ends the processes named in pid files: Racks first, then the Mixer, which stops its bus last.
+stop_all() {
+  local name pid code=0
+  for name in watch flow mixer; do
+    [ -f "$run/$name.pid" ] || continue
+    pid=$(cat "$run/$name.pid")
+    rm -f "$run/$name.pid"
+    kill -TERM "$pid" 2>/dev/null || continue
+    for _ in $(seq 200); do kill -0 "$pid" 2>/dev/null || break; sleep 0.1; done
+    if kill -0 "$pid" 2>/dev/null; then kill -KILL "$pid"; code=1; fi
+    if [ "${1:-}" = loud ]; then wait "$pid" 2>/dev/null || code=$?; echo "stopped $name (exit $code)"; fi
+  done
+  return $code
+}
+
+if [ "${1:-}" = stop ]; then stop_all || true; rm -rf "$run"; exit 0; fi
+
+# Waits for a condition, at most 60 s, asking five times a second.
+await() {
+  local what=$1; shift
+  for _ in $(seq 300); do if "$@" >/dev/null 2>&1; then return 0; fi; sleep 0.2; done
+  tail -n 20 "$run"/*/stderr "$run"/*/logs/*.log >&2 2>/dev/null || true
+  fail "waited in vain for $what"
+}
+
+started=$(date +%s)
+stop_all || true
+rm -rf "$run"
+mkdir -p "$run/mixer" "$run/watch" "$run/flow"
+trap 'stop_all || true' EXIT
+
+files=()
+for file in /var/log/syslog /var/log/messages /var/log/dpkg.log /var/log/apt/history.log /var/log/alternatives.log /var/log/bootstrap.log /var/log/fontconfig.log; do
+  [ -r "$file" ] && [ -s "$file" ] && [ "${#files[@]}" -lt 3 ] && files+=("$file")
+done
+[ "${#files[@]}" -gt 0 ] || fail "this machine has no readable log file under /var/log"
+
+{
+  echo 'meta: { name: demo, version: "1", description: real logs and metrics, and a flow of two gears }'
+  echo 'racks: [ { name: watch }, { name: flow } ]'
+  echo 'gears:'
+  for i in "${!files[@]}"; do
+    echo "  - { name: log-$i, type: file_tail, deploy: watch, config: { path: \"${files[$i]}\" } }"
+  done
+  echo '  - { name: host, type: host_metrics, deploy: watch, config: { interval: 1s } }'
+  echo '  - { name: orders, type: generator, deploy: flow, config: { rate: 200, count: 1000, seed: 42 } }'
+  echo '  - { name: sink, type: log_sink, deploy: flow }'
+  echo 'wires:'
+  echo '  - { from: orders.out, to: sink.in }'
+} > "$run/mixer/scenario.yaml"
+
+cat > "$run/mixer/platform-mixer.toml" <<TOML
+[mixer]
+startup_scenario = "scenario.yaml"
+[enrollment]
+auto_adopt = true
+push_delay = "100ms"
+[api]
+port = 0
+[snake]
+port = 0
+TOML
+
+say "Starting a Mixer (with its bus) and two Racks"
+(cd "$run/mixer" && exec "$mixer" > stdout 2> stderr) & echo $! > "$run/mixer.pid"
+await "the Mixer" grep -q '^ready ' "$run/mixer/stdout"
+api=$(sed -n 's/^ready .*api=\([^ ]*\).*/\1/p' "$run/mixer/stdout")
+bus=$(sed -n 's/^ready .*bus=\([^ ]*\).*/\1/p' "$run/mixer/stdout")
+for rack in watch flow; do
+  printf '[base]\nname = "%s"\n[snake]\nurl = "%s"\n' "$rack" "$bus" > "$run/$rack/platform.toml"
+  (cd "$run/$rack" && exec "$platform" > stdout 2> stderr) & echo $! > "$run/$rack.pid"
+done
+for rack in watch flow; do await "Rack $rack" grep -q '^ready ' "$run/$rack/stdout"; done
+export PLATFORM_API_URL=$api
+cat "$run"/*/stdout
+"$platform" racks list
+
+rest_rows() { "$platform" logs --since 1h --gear "$1" --limit 10000 --output ndjson 2>/dev/null | grep -c "$2" || true; }
+tree="$run/mixer/data/telemetry"
+duck_rows() { "$duckdb" -noheader -csv -c "select count(*) from read_parquet('$tree/$1/**/*.parquet') where $2"; }
+lines=0
+for file in "${files[@]}"; do lines=$((lines + $(wc -l < "$file"))); done
+rest_tail() { local sum=0 i; for i in "${!files[@]}"; do sum=$((sum + $(rest_rows "log-$i" file.path))); done; echo $sum; }
+rest_sink() { rest_rows sink '"flux_id":"'; }
+enough() { [ "$("$1")" -ge "$2" ]; }
+
+await "the rows of the real log files" enough rest_tail "$(( lines < 30000 ? lines : 30000 ))"
+await "all 1000 messages of the flow" enough rest_sink 1000
+await "a metric" sh -c "\"$platform\" metrics --name system.cpu.utilization --since 1h -o ndjson | grep -q value"
+
+say "Logs: the newest lines of ${files[*]}"
+"$platform" logs --gear log-0 --limit 5
+say "A metric in buckets of a minute"
+"$platform" metrics --name system.memory.utilization --interval 1m --since 1h --limit 5
+say "One trace as a tree"
+trace=$("$platform" traces --span-name "log_sink sink" --limit 1 --output ndjson 2>/dev/null | sed -n 's/.*"trace_id":"\([0-9a-f]*\)".*/\1/p')
+"$platform" trace "$trace"
+
+say "The Parquet tree, as DuckDB sees it from outside"
+await "the flow's rows in Parquet" sh -c "[ \$(\"$duckdb\" -noheader -csv -c \"select count(*) from read_parquet('$tree/logs/**/*.parquet') where attributes->>'gear.id' = 'sink' and flux_id is not null\") -ge 1000 ]"
+await "the files' rows in Parquet" sh -c "[ \$(\"$duckdb\" -noheader -csv -c \"select count(*) from read_parquet('$tree/logs/**/*.parquet') where attributes->>'gear.type' = 'file_tail' and attributes->>'file.path' is not null\") -ge $(rest_tail) ]"
+(cd "$run/mixer/data" && find telemetry -name '*.parquet' -printf '%p  %s bytes\n' | sort)
+
+say "The same rows asked twice"
+printf '%-34s %10s %10s\n' "" REST DuckDB
+rest=$(rest_sink) duck=$(duck_rows logs "attributes->>'gear.id' = 'sink' and flux_id is not null")
+printf '%-34s %10s %10s\n' "messages of the flow" "$rest" "$duck"
+[ "$rest" = 1000 ] && [ "$duck" = 1000 ] || fail "the flow made 1000 messages"
+rest=$(rest_tail) duck=$(duck_rows logs "attributes->>'gear.type' = 'file_tail' and attributes->>'file.path' is not null")
+printf '%-34s %10s %10s\n' "lines of the log files" "$rest" "$duck"
+[ "$rest" = "$duck" ] || fail "REST and DuckDB disagree"
+
+if [ "${KEEP:-}" = 1 ]; then
+  trap - EXIT
+  say "Left running in demo-run/ (stop it with: make clean-demo)"
+  cat <<USE
+export PLATFORM_API_URL=$api
+dist/platform logs --since 10m
+dist/platform metrics --name system.cpu.utilization --interval 1m --group-by entity_name
+curl -s '$api/api/v1/telemetry/logs?limit=3'
+.tools/bin/duckdb -c "select level, count(*) from read_parquet('demo-run/mixer/data/telemetry/logs/**/*.parquet') group by all"
+USE
+  exit 0
+fi
+say "Stopping: Racks, then the Mixer, which stops its bus last"
+trap - EXIT
+stop_all loud || fail "something did not stop cleanly"
+echo "done in $(( $(date +%s) - started )) s"
