@@ -213,6 +213,27 @@ pub enum Aggregate {
     Rate,
 }
 
+/// Which telemetry that could not be decoded.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct DeadLetterFilter {
+    /// From this moment on (inclusive).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since: Option<When>,
+    /// Before this moment (exclusive).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub until: Option<When>,
+    /// At most so many rows; [`DEFAULT_LIMIT`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u32>,
+    /// Skip so many rows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub offset: Option<u32>,
+    /// Go on where an answer's `next_cursor` says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cursor: Option<String>,
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]

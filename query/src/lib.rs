@@ -1,1 +1,41 @@
-//! query: stub.
+//! From the engine to rows: typed queries over one immutable view of the store.
+//!
+//! ```text
+//! filter ─> window, expressions ─> DataFusion plan ─> rows as JSON objects under the columns' names
+//!                                   │
+//!                     ViewTable: catalogue pruning, Parquet segments, hot rows (one ReadView)
+//! ```
+//!
+//! # Invariants
+//!
+//! - An answer comes from one [`engine::ReadView`]: every row that was acknowledged before the query began, each once.
+//! - Plans are built from expressions; no text of a user is ever parsed as a plan.
+//! - Every query has a bound of rows, time and memory, runs behind a gate on its own threads, and ends when its future is
+//!   dropped.
+//! - Following `next_cursor` gives every row that was there at the first page exactly once, however much is appended
+//!   meanwhile ([`Cursor`](cursor) says how).
+//!
+//! # Not here
+//!
+//! HTTP (`mixer`), files and their lifetimes (`engine`).
+
+mod answer;
+mod cursor;
+mod error;
+mod exec;
+mod filter;
+mod functions;
+mod metrics;
+mod querier;
+mod reader;
+mod rows;
+mod series;
+mod table;
+#[cfg(test)]
+mod tests;
+mod trace;
+mod window;
+
+pub use answer::{MetricPage, Page, QueryStats, TraceTree};
+pub use error::{Error, Kind};
+pub use querier::{Limits, Querier};

@@ -1,0 +1,67 @@
+//! What a query answers with.
+
+use model::{MetricType, TraceId};
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+/// Rows, newest first.
+#[derive(Debug, Clone, Default)]
+pub struct Page {
+    /// One object per row, under the specification's column names.
+    pub rows: Vec<Map<String, Value>>,
+    /// Where the next page begins; `None` after the last row.
+    pub next_cursor: Option<String>,
+    /// What the answer cost.
+    pub stats: QueryStats,
+}
+
+/// What an answer cost, and whether it is whole.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct QueryStats {
+    /// Data files of the table in the view.
+    pub files_considered: u64,
+    /// Of these, files that the catalogue alone ruled out.
+    pub files_pruned: u64,
+    /// Files that were opened.
+    pub files_read: u64,
+    /// Bytes read from files.
+    pub bytes_read: u64,
+    /// Rows in memory that were looked at.
+    pub hot_rows: u64,
+    /// Rows in the answer.
+    pub rows: u64,
+    /// Wall time, in milliseconds.
+    pub ms: u64,
+    /// Why rows are missing, if a part of the store cannot be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub partial: Option<String>,
+}
+
+/// All spans of one trace.
+#[derive(Debug, Clone)]
+pub struct TraceTree {
+    /// The trace.
+    pub trace_id: TraceId,
+    /// The spans' rows in tree order: a span comes directly before its children, siblings by start. Each carries `depth`
+    /// beside its columns: 0 for a root and for a span whose parent is not in the store.
+    pub rows: Vec<Map<String, Value>>,
+    /// Whether the trace has more spans than one answer holds.
+    pub truncated: bool,
+    /// What the answer cost.
+    pub stats: QueryStats,
+}
+
+/// The points of one metric, and what it is.
+#[derive(Debug, Clone)]
+pub struct MetricPage {
+    /// The metric.
+    pub name: String,
+    /// What its values mean.
+    pub metric_type: Option<MetricType>,
+    /// The unit of its values (label `otel.unit`).
+    pub unit: Option<String>,
+    /// The keys of its labels, sorted.
+    pub label_keys: Vec<String>,
+    /// The points or buckets.
+    pub page: Page,
+}

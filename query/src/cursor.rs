@@ -1,0 +1,146 @@
+//! Cursors: where the next page begins, as an opaque token.
+//!
+//! # Order of rows
+//!
+//! `ts` descending; rows of one `ts` by a hash over all their columns, ascending. The order is a property of the rows, not of
+//! where they are stored, so it is the same before and after a row moves from memory into a file and when a file is sealed.
+//! Rows that are equal in every column are interchangeable and are counted.
+//!
+//! # What a cursor says
+//!
+//! [`Position`]: "after `seen` of the rows of `ts` whose hash is `hash` or more, in order". The next page is the rest of that
+//! `ts`, then the rows before it. A row appended behind the position since is given by a later page, once; one appended
+//! before it is not given, like any row newer than the first page. A row that was there throughout is given exactly once.
+//!
+//! The window of the first page travels along: an age (`since=1h`) counts from the first request, not from each page. So does
+//! a fingerprint of the filter: a cursor under another filter is refused. Tokens are hex of JSON; they hold nothing secret
+//! and a forged one is only an unusual window.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use model::Timestamp;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::Error;
+use crate::window::Window;
+
+/// A place between two rows; the module says what it means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Position {
+    #[serde(rename = "t")]
+    pub(crate) ts: i64,
+    #[serde(rename = "h")]
+    pub(crate) hash: u64,
+    #[serde(rename = "n")]
+    pub(crate) seen: u64,
+}
+
+impl Position {
+    pub(crate) const fn moment(self) -> Timestamp {
+        Timestamp::from_micros(self.ts)
+    }
+}
+
+/// A token's content: `P` is [`Position`] for rows, the last key for groups.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Cursor<P> {
+    #[serde(rename = "f")]
+    fingerprint: u64,
+    #[serde(rename = "w")]
+    pub(crate) window: Window,
+    #[serde(rename = "p")]
+    pub(crate) position: P,
+}
+
+impl<P: Serialize + DeserializeOwned> Cursor<P> {
+    pub(crate) fn new(fingerprint: u64, window: Window, position: P) -> Self {
+        Self {
+            fingerprint,
+            window,
+            position,
+        }
+    }
+
+    pub(crate) fn token(&self) -> String {
+        let json = serde_json::to_vec(self).unwrap_or_default();
+        json.iter().fold(String::with_capacity(json.len() * 2), |mut text, byte| {
+            use std::fmt::Write as _;
+            let _ = write!(text, "{byte:02x}");
+            text
+        })
+    }
+
+    pub(crate) fn parse(token: &str, fingerprint: u64) -> Result<Self, Error> {
+        let cursor: Self = unhex(token)
+            .and_then(|json| serde_json::from_slice(&json).ok())
+            .ok_or_else(|| Error::parameter("cursor", "not a cursor of this API: take next_cursor of an answer"))?;
+        if cursor.fingerprint != fingerprint {
+            let reason = "this cursor belongs to a query with other parameters: only limit may change between pages";
+            return Err(Error::parameter("cursor", reason));
+        }
+        Ok(cursor)
+    }
+}
+
+/// A number that is the same for two queries that differ only in their paging.
+pub(crate) fn fingerprint(filter: &impl Serialize) -> u64 {
+    let mut value = serde_json::to_value(filter).unwrap_or_default();
+    if let Some(object) = value.as_object_mut() {
+        for paging in ["limit", "offset", "cursor"] {
+            object.remove(paging);
+        }
+    }
+    let mut hasher = DefaultHasher::new();
+    value.to_string().hash(&mut hasher);
+    hasher.finish()
+}
+
+fn unhex(text: &str) -> Option<Vec<u8>> {
+    let digit = |byte: u8| char::from(byte).to_digit(16);
+    if !text.len().is_multiple_of(2) {
+        return None;
+    }
+    text.as_bytes()
+        .chunks_exact(2)
+        .map(|pair| u8::try_from(digit(pair[0])? * 16 + digit(pair[1])?).ok())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+    use model::Level;
+    use model::filter::LogFilter;
+
+    #[test]
+    fn a_cursor_comes_back_whole_and_only_under_its_own_filter() {
+        let filter = LogFilter {
+            level: Some(Level::Warn),
+            limit: Some(7),
+            ..LogFilter::default()
+        };
+        let position = Position {
+            ts: -5,
+            hash: u64::MAX,
+            seen: 3,
+        };
+        let cursor = Cursor::new(fingerprint(&filter), Window::ALL, position);
+        let more = LogFilter {
+            limit: Some(9),
+            cursor: Some(cursor.token()),
+            ..filter.clone()
+        };
+        assert_eq!(Cursor::parse(&cursor.token(), fingerprint(&more)).unwrap(), cursor);
+        let other = fingerprint(&LogFilter::default());
+        assert!(Cursor::<Position>::parse(&cursor.token(), other).is_err());
+    }
+
+    #[test]
+    fn texts_that_are_no_cursors_are_refused() {
+        for bad in ["", "0", "zz", "é0", "00", "7b7d", "é", "5b5d"] {
+            assert!(Cursor::<Position>::parse(bad, 0).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! What can go wrong with a query, each with the thing, the value and the fix.
+
+use datafusion::error::DataFusionError;
+use model::{ByteSize, HumanDuration};
+
+/// Why a query has no answer.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A parameter cannot be used.
+    #[error("{parameter}: {reason}")]
+    Parameter {
+        /// Its name in the query string.
+        parameter: &'static str,
+        /// What is wrong and what would be right.
+        reason: String,
+    },
+    /// The thing that was asked for by id is not in the store.
+    #[error("no {what} {id:?} {place}")]
+    NotFound {
+        /// The kind of thing: `trace`, `metric`.
+        what: &'static str,
+        /// What was asked for.
+        id: String,
+        /// Where was looked, and what to try.
+        place: String,
+    },
+    /// As many queries run as may.
+    #[error("{running} queries are running, as many as query.max_concurrent allows: try again in a moment")]
+    Busy {
+        /// How many.
+        running: usize,
+    },
+    /// The query ran too long.
+    #[error("the query ran longer than query.timeout ({0}): ask for a shorter time range")]
+    Timeout(HumanDuration),
+    /// The query needs more memory than it may have.
+    #[error("the query needs more memory than query.memory_limit_mb allows ({0}): ask for fewer rows or a shorter time range")]
+    Memory(ByteSize),
+    /// The answer would have too many buckets or groups.
+    #[error("the answer would have more than {0} groups: ask for a wider interval or a shorter time range")]
+    TooManyGroups(usize),
+    /// The querier is closed.
+    #[error("queries are stopped: the process is shutting down")]
+    Closed,
+    /// Planning or reading failed.
+    #[error("the query could not be answered: {0}")]
+    Execution(#[from] Box<DataFusionError>),
+    /// A query's task ended without an answer.
+    #[error("the query ended without an answer: {0}")]
+    Aborted(String),
+    /// The threads or folders of queries could not be set up.
+    #[error("queries could not be set up: {0}")]
+    Setup(#[from] std::io::Error),
+}
+
+/// The few kinds a caller decides by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// The request is at fault.
+    Parameter,
+    /// What was asked for by id is not there.
+    NotFound,
+    /// The request is fine but asks for too much.
+    TooMuch,
+    /// Not now.
+    Busy,
+    /// It took too long.
+    Timeout,
+    /// Shutting down.
+    Closed,
+    /// We or the disk are at fault.
+    Internal,
+}
+
+impl Error {
+    /// The kind that decides an answer.
+    #[must_use]
+    pub const fn kind(&self) -> Kind {
+        match self {
+            Self::Parameter { .. } => Kind::Parameter,
+            Self::NotFound { .. } => Kind::NotFound,
+            Self::Memory(_) | Self::TooManyGroups(_) => Kind::TooMuch,
+            Self::Busy { .. } => Kind::Busy,
+            Self::Timeout(_) => Kind::Timeout,
+            Self::Closed => Kind::Closed,
+            Self::Execution(_) | Self::Aborted(_) | Self::Setup(_) => Kind::Internal,
+        }
+    }
+
+    pub(crate) fn parameter(parameter: &'static str, reason: impl Into<String>) -> Self {
+        Self::Parameter {
+            parameter,
+            reason: reason.into(),
+        }
+    }
+}
+
+impl From<DataFusionError> for Error {
+    fn from(error: DataFusionError) -> Self {
+        Self::Execution(Box::new(error))
+    }
+}
+
+impl From<arrow_schema::ArrowError> for Error {
+    fn from(error: arrow_schema::ArrowError) -> Self {
+        DataFusionError::from(error).into()
+    }
+}

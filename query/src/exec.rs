@@ -1,0 +1,125 @@
+//! The session all queries share, and one query's scan: a view, a table, a window and conditions.
+
+use std::num::NonZeroUsize;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use datafusion::common::config::ConfigOptions;
+use datafusion::dataframe::DataFrame;
+use datafusion::datasource::provider_as_source;
+use datafusion::execution::SessionState;
+use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
+use datafusion::execution::memory_pool::{FairSpillPool, TrackConsumersPool};
+use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+use datafusion::execution::session_state::SessionStateBuilder;
+use datafusion::logical_expr::{Expr, LogicalPlanBuilder};
+use datafusion::prelude::SessionConfig;
+use engine::ReadView;
+use model::{ByteSize, Table};
+
+use crate::answer::QueryStats;
+use crate::filter::within;
+use crate::reader::Meter;
+use crate::table::{Order, ViewTable};
+use crate::window::Window;
+use crate::{Error, Limits};
+
+/// How many of the greatest users of memory an error names.
+const NAMED_CONSUMERS: NonZeroUsize = NonZeroUsize::MIN;
+
+/// The session: settings, the memory pool, where sorts and aggregates spill.
+pub(crate) fn session(limits: &Limits) -> Result<SessionState, Error> {
+    let memory = usize::try_from(limits.memory.get()).unwrap_or(usize::MAX);
+    let pool = TrackConsumersPool::new(FairSpillPool::new(memory), NAMED_CONSUMERS);
+    let runtime = RuntimeEnvBuilder::new()
+        .with_memory_pool(Arc::new(pool))
+        .with_disk_manager_builder(spill(limits.spill_dir.as_deref()))
+        .build_arc()?;
+    let config = SessionConfig::from(options(limits.memory))
+        .with_target_partitions(limits.threads.max(1))
+        .with_collect_statistics(false);
+    Ok(SessionStateBuilder::new()
+        .with_config(config)
+        .with_runtime_env(runtime)
+        .build())
+}
+
+fn options(memory: ByteSize) -> ConfigOptions {
+    let mut options = ConfigOptions::new();
+    options.execution.parquet.pushdown_filters = true;
+    // A plan reserves this much per partition before it reads; the defaults assume pools of many gigabytes.
+    let share = usize::try_from(memory.get() / 64).unwrap_or(usize::MAX);
+    options.execution.sort_spill_reservation_bytes = share.clamp(64 << 10, 10 << 20);
+    options.execution.sort_pushdown_buffer_capacity = share.clamp(64 << 10, 5 << 20);
+    options
+}
+
+fn spill(dir: Option<&Path>) -> DiskManagerBuilder {
+    let mode = match dir {
+        Some(dir) => DiskManagerMode::Directories(vec![dir.to_owned()]),
+        None => DiskManagerMode::Disabled,
+    };
+    DiskManagerBuilder::default().with_mode(mode)
+}
+
+/// What one query looks at. Holds the view from the query's start to its end.
+pub(crate) struct Scan {
+    state: SessionState,
+    view: ReadView,
+    table: Table,
+    pub(crate) window: Window,
+    conditions: Vec<Expr>,
+    meter: Arc<Meter>,
+    started: Instant,
+}
+
+impl Scan {
+    pub(crate) fn new(state: SessionState, view: ReadView, table: Table, window: Window, conditions: Vec<Expr>) -> Self {
+        Self {
+            state,
+            view,
+            table,
+            window,
+            conditions,
+            meter: Arc::default(),
+            started: Instant::now(),
+        }
+    }
+
+    /// The rows within a part of the window that meet the conditions.
+    pub(crate) fn frame(&self, window: Window, order: Order) -> Result<DataFrame, Error> {
+        let table = ViewTable {
+            view: self.view.clone(),
+            table: self.table,
+            window,
+            order,
+            meter: Arc::clone(&self.meter),
+        };
+        let all = LogicalPlanBuilder::scan(self.table.name(), provider_as_source(Arc::new(table)), None)?.build()?;
+        let condition = self.conditions.iter().cloned().fold(within(window), Expr::and);
+        Ok(DataFrame::new(self.state.clone(), all).filter(condition)?)
+    }
+
+    pub(crate) const fn table(&self) -> Table {
+        self.table
+    }
+
+    /// What the query cost so far.
+    pub(crate) fn stats(&self, rows: usize) -> QueryStats {
+        let files = self.view.files(self.table);
+        let met = files.iter().filter(|file| self.window.meets(file.min_ts, file.max_ts));
+        let hot = self.view.hot(self.table).iter();
+        let hot = hot.filter(|hot| self.window.meets(hot.min_ts, hot.max_ts));
+        QueryStats {
+            files_considered: files.len() as u64,
+            files_pruned: (files.len() - met.count()) as u64,
+            files_read: self.meter.files(),
+            bytes_read: self.meter.bytes(),
+            hot_rows: hot.map(|hot| hot.batch.num_rows() as u64).sum(),
+            rows: rows as u64,
+            ms: u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX),
+            partial: self.view.partial().map(str::to_owned),
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! From filters to conditions on columns. Only expressions; the window's bounds are conditions too.
+
+use datafusion::common::ScalarValue;
+use datafusion::logical_expr::{Expr, ident, lit};
+use model::filter::{DEFAULT_LIMIT, LogFilter, MAX_LIMIT, MetricFilter, TraceFilter};
+use model::{EntityId, FluxId, Level, Timestamp, TraceId};
+
+use crate::Error;
+use crate::functions::{contains_fold, json_text};
+use crate::window::Window;
+
+/// A moment as a literal of the `ts` column's type.
+pub(crate) fn moment(ts: Timestamp) -> Expr {
+    lit(ScalarValue::TimestampMicrosecond(
+        Some(ts.micros()),
+        Some("UTC".into()),
+    ))
+}
+
+pub(crate) fn within(window: Window) -> Expr {
+    let ts = ident("ts");
+    ts.clone()
+        .gt_eq(moment(window.since))
+        .and(ts.lt(moment(window.until)))
+}
+
+pub(crate) fn uuid(bytes: &[u8; 16]) -> Expr {
+    lit(ScalarValue::FixedSizeBinary(16, Some(bytes.to_vec())))
+}
+
+/// An entity by its name or, where the text is a UUID, by its id.
+fn entity(text: &str) -> Expr {
+    let named = ident("entity_name").eq(lit(text));
+    match text.parse::<EntityId>() {
+        Ok(id) => ident("entity_id").eq(uuid(id.as_bytes())).or(named),
+        Err(_) => named,
+    }
+}
+
+fn flux(id: FluxId) -> Expr {
+    ident("flux_id").eq(uuid(id.as_bytes()))
+}
+
+fn at_least(least: Level) -> Expr {
+    let levels = Level::ALL.iter().filter(|level| **level >= least);
+    ident("level").in_list(levels.map(|level| lit(level.as_str())).collect(), false)
+}
+
+/// The conditions of a filter, all of which must hold; the window aside.
+pub(crate) fn logs(filter: &LogFilter) -> Vec<Expr> {
+    let attribute = |key, value: &str| json_text(ident("attributes"), key).eq(lit(value));
+    [
+        filter.level.map(|level| ident("level").eq(lit(level.as_str()))),
+        filter.min_level.map(at_least),
+        filter.rack_id.as_deref().map(entity),
+        filter.entity.as_deref().map(entity),
+        filter.flux_id.map(flux),
+        filter.gear_id.as_deref().map(|id| attribute("gear.id", id)),
+        filter.trace_id.map(|id| attribute("trace_id", &id.to_string())),
+        filter.q.as_deref().map(|q| contains_fold(ident("message"), q)),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+pub(crate) fn traces(filter: &TraceFilter) -> Vec<Expr> {
+    [
+        filter.flux_id.map(flux),
+        filter.status.map(|status| ident("status").eq(lit(status.as_str()))),
+        filter.entity.as_deref().map(entity),
+        filter.span_name.as_deref().map(|name| ident("span_name").eq(lit(name))),
+        filter
+            .min_duration_ms
+            .map(|ms| ident("duration_ms").gt_eq(lit(least_f32(ms)))),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+pub(crate) fn metrics(filter: &MetricFilter) -> Vec<Expr> {
+    [
+        filter.name.as_deref().map(|name| ident("name").eq(lit(name))),
+        filter.entity.as_deref().map(entity),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+pub(crate) fn of_trace(id: TraceId) -> Expr {
+    ident("trace_id").eq(lit(id.to_string()))
+}
+
+/// The least 32-bit number that is not below `ms`.
+#[allow(clippy::cast_precision_loss, reason = "the loss is what is corrected here")]
+fn least_f32(ms: u32) -> f32 {
+    let near = ms as f32;
+    if f64::from(near) < f64::from(ms) { near.next_up() } else { near }
+}
+
+/// How much of the answer is wanted.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Paging {
+    pub(crate) limit: usize,
+    pub(crate) offset: usize,
+}
+
+impl Paging {
+    pub(crate) fn check(limit: Option<u32>, offset: Option<u32>, cursor: Option<&str>) -> Result<Self, Error> {
+        let limit = limit.unwrap_or(DEFAULT_LIMIT);
+        if !(1..=MAX_LIMIT).contains(&limit) {
+            let reason = format!("{limit} is not between 1 and {MAX_LIMIT}: page on with next_cursor");
+            return Err(Error::parameter("limit", reason));
+        }
+        let offset = offset.unwrap_or(0);
+        if offset > 0 && cursor.is_some() {
+            return Err(Error::parameter("offset", "a cursor already says where to begin: give one of the two"));
+        }
+        Ok(Self {
+            limit: limit as usize,
+            offset: offset as usize,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_duration_bound_is_never_rounded_below_itself() {
+        for ms in [0, 1, 16_777_216, 16_777_217, 16_777_219, u32::MAX] {
+            assert!(f64::from(least_f32(ms)) >= f64::from(ms), "{ms}");
+        }
+        assert!((f64::from(least_f32(16_777_217)) - 16_777_218.0).abs() < f64::EPSILON);
+    }
+
+    #[test]
+    fn a_limit_outside_its_bounds_or_an_offset_beside_a_cursor_is_refused_by_name() {
+        assert!(Paging::check(None, None, None).is_ok_and(|paging| paging.limit == 100));
+        assert!(Paging::check(Some(MAX_LIMIT), Some(u32::MAX), None).is_ok());
+        for (limit, offset, cursor, name) in [
+            (Some(0), None, None, "limit"),
+            (Some(MAX_LIMIT + 1), None, None, "limit"),
+            (None, Some(1), Some("00"), "offset"),
+        ] {
+            let refused = Paging::check(limit, offset, cursor);
+            assert!(matches!(refused, Err(Error::Parameter { parameter, .. }) if parameter == name));
+        }
+    }
+}

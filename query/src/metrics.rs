@@ -1,0 +1,357 @@
+//! Metric points brought together by time bucket and group.
+//!
+//! # What a row is
+//!
+//! A group is a bucket (aligned to the epoch; without `interval` the whole window), a metric's name and type, and the value
+//! of `group_by`. Metrics of different names are never mixed. A row has the group's columns (`labels` holds the label it was
+//! grouped by), `value`, and `samples`, the number of points.
+//!
+//! | `agg` | `value` |
+//! |---|---|
+//! | none, gauge | the average |
+//! | none, counter | the per-second rate |
+//! | none, histogram | the mean of what was observed; `count`, `sum`, `p50`, `p90`, `p99` beside it |
+//! | `avg`, `sum`, `min`, `max`, `count` | that of the points' values |
+//! | `last` | the value of the latest point |
+//! | `rate` | the per-second rate ([`crate::series`]) |
+//!
+//! Rows come newest bucket first, then by name, type and group. A cursor names the last group given, so paging is as stable as
+//! the buckets are.
+
+use std::collections::BTreeMap;
+
+use arrow_array::RecordBatch;
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Float64Type, Int64Type};
+use datafusion::functions_aggregate::expr_fn::{count, max, min, sum};
+use datafusion::logical_expr::{Expr, ident, lit};
+use model::filter::{Aggregate, MetricFilter};
+use model::{MetricType, Timestamp};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Number, Value, json};
+
+use crate::Error;
+use crate::answer::{MetricPage, Page};
+use crate::cursor::Cursor;
+use crate::exec::Scan;
+use crate::filter::Paging;
+use crate::functions::{bucket, bucket_start, json_text, label_keys, texts};
+use crate::series::{self, Change};
+use crate::table::Order;
+use crate::window::Window;
+
+/// More groups than this in one answer, paged or not, are refused.
+pub(crate) const MAX_GROUPS: usize = 100_000;
+/// More kinds of label sets than this are not looked at when a metric is described.
+const MAX_LABEL_SETS: usize = 1_000;
+
+/// How points are brought together.
+#[derive(Debug, Clone)]
+pub(crate) struct Summary {
+    width: Option<i64>,
+    by: Option<GroupBy>,
+    agg: Option<Aggregate>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum GroupBy {
+    EntityName,
+    EntityId,
+    /// Name and type are part of every group.
+    Own,
+    Label(String),
+}
+
+impl Summary {
+    /// What a filter asks for; `None` for the points themselves.
+    pub(crate) fn of(filter: &MetricFilter) -> Result<Option<Self>, Error> {
+        if filter.interval.is_none() && filter.group_by.is_none() && filter.agg.is_none() {
+            return Ok(None);
+        }
+        let width = filter.interval.map(|interval| {
+            let micros = i64::try_from(interval.get().as_micros()).unwrap_or(i64::MAX);
+            if micros > 0 {
+                return Ok(micros);
+            }
+            Err(Error::parameter("interval", format!("{interval} is no bucket: give at least 1us")))
+        });
+        let by = filter.group_by.as_deref().map(|by| match by {
+            "" => Err(Error::parameter("group_by", "give entity_name, entity_id, name, type or a label key")),
+            "entity_name" => Ok(GroupBy::EntityName),
+            "entity_id" => Ok(GroupBy::EntityId),
+            "name" | "type" => Ok(GroupBy::Own),
+            label => Ok(GroupBy::Label(label.to_owned())),
+        });
+        Ok(Some(Self {
+            width: width.transpose()?,
+            by: by.transpose()?,
+            agg: filter.agg,
+        }))
+    }
+
+    /// The group of a row as columns `bucket` and `grp`, beside `name` and `type`.
+    pub(crate) fn key_columns(&self, window: Window) -> Vec<Expr> {
+        let start = match self.width {
+            Some(width) => bucket(ident("ts"), width),
+            None => lit(window.since.micros()),
+        };
+        let group = match &self.by {
+            None | Some(GroupBy::Own) => lit(""),
+            Some(GroupBy::EntityName) => ident("entity_name"),
+            Some(GroupBy::EntityId) => ident("entity_id"),
+            Some(GroupBy::Label(key)) => json_text(ident("labels"), key),
+        };
+        vec![start.alias("bucket"), ident("name"), ident("type"), group.alias("grp")]
+    }
+
+    /// The columns of a group, as they are shown.
+    fn columns(&self, key: &Key) -> Map<String, Value> {
+        let mut row = Map::new();
+        row.insert("ts".to_owned(), Timestamp::from_micros(key.bucket).to_string().into());
+        row.insert("name".to_owned(), key.name.clone().into());
+        row.insert("type".to_owned(), key.kind.clone().into());
+        let group = Value::from(key.group.clone());
+        match &self.by {
+            None | Some(GroupBy::Own) => None,
+            Some(GroupBy::EntityName) => row.insert("entity_name".to_owned(), group),
+            Some(GroupBy::EntityId) => row.insert("entity_id".to_owned(), group),
+            Some(GroupBy::Label(label)) => row.insert("labels".to_owned(), json!({ label.as_str(): group })),
+        };
+        row
+    }
+}
+
+/// One group. Ordered as answers are: newest bucket first.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(crate) struct Key {
+    #[serde(rename = "b")]
+    pub(crate) bucket: i64,
+    #[serde(rename = "n")]
+    pub(crate) name: String,
+    #[serde(rename = "t")]
+    pub(crate) kind: String,
+    #[serde(rename = "g")]
+    pub(crate) group: Option<String>,
+}
+
+impl Ord for Key {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        let rest = |key: &Self| (key.name.clone(), key.kind.clone(), key.group.clone());
+        other.bucket.cmp(&self.bucket).then_with(|| rest(self).cmp(&rest(other)))
+    }
+}
+
+impl PartialOrd for Key {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// What a plan can sum up by itself.
+#[derive(Debug, Clone, Copy)]
+struct Totals {
+    samples: i64,
+    sum: f64,
+    min: f64,
+    max: f64,
+}
+
+/// A page of groups, after the group `after` if given.
+pub(crate) async fn page(
+    scan: &Scan,
+    summary: &Summary,
+    paging: Paging,
+    after: Option<Key>,
+    fingerprint: u64,
+) -> Result<Page, Error> {
+    let window = match (&after, summary.width) {
+        (Some(key), Some(width)) => {
+            let end = bucket_start(key.bucket, width).saturating_add(width);
+            scan.window.before(Timestamp::from_micros(end))
+        }
+        _ => scan.window,
+    };
+    let totals = totals(scan, summary, window).await?;
+    let has = |kind: MetricType| totals.keys().any(|key| key.kind == kind.as_str());
+    let change = match summary.agg {
+        Some(Aggregate::Last) => Some(Change::Last),
+        Some(Aggregate::Rate) => Some(Change::Rate),
+        None if has(MetricType::Counter) || has(MetricType::Histogram) => Some(Change::Cumulative),
+        _ => None,
+    };
+    let changes = match change {
+        Some(change) => series::changes(scan, summary, window, change).await?,
+        None => BTreeMap::new(),
+    };
+    let groups = totals.iter().filter(|(key, _)| after.as_ref().is_none_or(|after| *key > after));
+    let mut groups = groups.skip(paging.offset);
+    let shown: Vec<_> = groups.by_ref().take(paging.limit).collect();
+    let next = match shown.last() {
+        Some((key, _)) if groups.next().is_some() => {
+            Some(Cursor::new(fingerprint, scan.window, (*key).clone()).token())
+        }
+        _ => None,
+    };
+    let rows: Vec<_> = shown
+        .into_iter()
+        .map(|(key, totals)| row(summary, key, totals, changes.get(key)))
+        .collect();
+    Ok(Page {
+        stats: scan.stats(rows.len()),
+        rows,
+        next_cursor: next,
+    })
+}
+
+fn row(summary: &Summary, key: &Key, totals: &Totals, changes: Option<&series::Changes>) -> Map<String, Value> {
+    #[allow(clippy::cast_precision_loss, reason = "counts of points are far below 2^53")]
+    let samples = totals.samples as f64;
+    let average = Some(totals.sum / samples);
+    let rate = changes.and_then(|changes| changes.rate);
+    let mut row = summary.columns(key);
+    let value = match summary.agg {
+        Some(Aggregate::Avg) => average,
+        Some(Aggregate::Sum) => Some(totals.sum),
+        Some(Aggregate::Min) => Some(totals.min),
+        Some(Aggregate::Max) => Some(totals.max),
+        Some(Aggregate::Count) => Some(samples),
+        Some(Aggregate::Last) => changes.and_then(|changes| changes.last).map(|(_, value)| value),
+        Some(Aggregate::Rate) => rate,
+        None if key.kind == MetricType::Counter.as_str() => rate,
+        None if key.kind == MetricType::Histogram.as_str() => {
+            let observed = changes.map(|changes| changes.observed.clone()).unwrap_or_default();
+            row.insert("count".to_owned(), number(Some(observed.count)));
+            row.insert("sum".to_owned(), number(Some(observed.sum)));
+            for (name, share) in [("p50", 0.5), ("p90", 0.9), ("p99", 0.99)] {
+                row.insert(name.to_owned(), number(observed.percentile(share)));
+            }
+            (observed.count > 0.0).then(|| observed.sum / observed.count)
+        }
+        None => average,
+    };
+    row.insert("value".to_owned(), number(value));
+    row.insert("samples".to_owned(), totals.samples.into());
+    row
+}
+
+/// A number as JSON; what JSON cannot write (infinite, not a number) as its name.
+fn number(value: Option<f64>) -> Value {
+    match value {
+        Some(value) => Number::from_f64(value).map_or_else(|| value.to_string().into(), Value::Number),
+        None => Value::Null,
+    }
+}
+
+async fn totals(scan: &Scan, summary: &Summary, window: Window) -> Result<BTreeMap<Key, Totals>, Error> {
+    let mut columns = summary.key_columns(scan.window);
+    columns.push(ident("value"));
+    let value = || ident("value");
+    let frame = scan.frame(window, Order::Any)?.select(columns)?;
+    let keys = ["bucket", "name", "type", "grp"].map(ident).to_vec();
+    let sums = vec![
+        count(value()).alias("samples"),
+        sum(value()).alias("sum"),
+        min(value()).alias("min"),
+        max(value()).alias("max"),
+    ];
+    let frame = frame.aggregate(keys, sums)?.limit(0, Some(MAX_GROUPS + 1))?;
+    let mut groups = BTreeMap::new();
+    for batch in frame.collect().await? {
+        let keys = Keys::of(&batch)?;
+        let float = |name| Ok::<_, Error>(column(&batch, name)?.as_primitive::<Float64Type>());
+        let samples = column(&batch, "samples")?.as_primitive::<Int64Type>();
+        let (sums, mins, maxs) = (float("sum")?, float("min")?, float("max")?);
+        for row in 0..batch.num_rows() {
+            let totals = Totals {
+                samples: samples.value(row),
+                sum: sums.value(row),
+                min: mins.value(row),
+                max: maxs.value(row),
+            };
+            groups.insert(keys.get(row), totals);
+        }
+    }
+    if groups.len() > MAX_GROUPS {
+        return Err(Error::TooManyGroups(MAX_GROUPS));
+    }
+    Ok(groups)
+}
+
+pub(crate) fn column<'a>(batch: &'a RecordBatch, name: &str) -> Result<&'a arrow_array::ArrayRef, Error> {
+    let missing = || arrow_schema::ArrowError::SchemaError(format!("the plan has no column {name}"));
+    Ok(batch.column_by_name(name).ok_or_else(missing)?)
+}
+
+/// The groups of a batch's rows.
+pub(crate) struct Keys<'a> {
+    buckets: &'a [i64],
+    names: Vec<Option<&'a str>>,
+    kinds: Vec<Option<&'a str>>,
+    groups: Vec<Option<String>>,
+}
+
+impl<'a> Keys<'a> {
+    pub(crate) fn of(batch: &'a RecordBatch) -> Result<Self, Error> {
+        let words = |name| Ok::<_, Error>(texts(column(batch, name)?)?.collect::<Vec<_>>());
+        let groups = column(batch, "grp")?;
+        let groups = match groups.as_fixed_size_binary_opt() {
+            Some(ids) => ids.iter().map(|id| Some(uuid::Uuid::from_slice(id?).ok()?.to_string())).collect(),
+            None => texts(groups)?.map(|text| text.map(str::to_owned)).collect(),
+        };
+        Ok(Self {
+            buckets: column(batch, "bucket")?.as_primitive::<Int64Type>().values(),
+            names: words("name")?,
+            kinds: words("type")?,
+            groups,
+        })
+    }
+
+    pub(crate) fn get(&self, row: usize) -> Key {
+        Key {
+            bucket: self.buckets[row],
+            name: self.names[row].unwrap_or_default().to_owned(),
+            kind: self.kinds[row].unwrap_or_default().to_owned(),
+            group: self.groups[row].clone(),
+        }
+    }
+}
+
+/// Adds what a metric is to its page.
+pub(crate) async fn describe(scan: &Scan, name: String, page: Page) -> Result<MetricPage, Error> {
+    let frame = scan.frame(scan.window, Order::Any)?.select(vec![
+        ident("type"),
+        json_text(ident("labels"), "otel.unit").alias("unit"),
+        label_keys(ident("labels")).alias("keys"),
+    ])?;
+    let keys = ["type", "unit", "keys"].map(ident).to_vec();
+    let frame = frame.aggregate(keys, vec![count(lit(1)).alias("points")])?;
+    let frame = frame.sort(vec![ident("points").sort(false, true)])?;
+    let mut found = MetricPage {
+        metric_type: None,
+        unit: None,
+        label_keys: Vec::new(),
+        page,
+        name,
+    };
+    for batch in frame.limit(0, Some(MAX_LABEL_SETS))?.collect().await? {
+        for kind in texts(column(&batch, "type")?)?.flatten() {
+            found.metric_type = found.metric_type.or_else(|| kind.parse().ok());
+        }
+        for unit in texts(column(&batch, "unit")?)?.flatten() {
+            found.unit.get_or_insert_with(|| unit.to_owned());
+        }
+        for keys in texts(column(&batch, "keys")?)?.flatten() {
+            found.label_keys.extend(serde_json::from_str::<Vec<String>>(keys).unwrap_or_default());
+        }
+    }
+    if found.metric_type.is_none() {
+        return Err(Error::NotFound {
+            what: "metric",
+            id: found.name,
+            place: format!("has points since {}: look further back with since", scan.window.since),
+        });
+    }
+    found.label_keys.sort_unstable();
+    found.label_keys.dedup();
+    Ok(found)
+}

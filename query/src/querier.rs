@@ -1,0 +1,340 @@
+//! The front of the room: typed queries, the gate, the threads.
+//!
+//! # Invariants
+//!
+//! - Plans run on threads of their own, so that a heavy query slows other queries and never the bus or the API.
+//! - At most `max_concurrent` queries run; others wait a moment and are then refused. A permit is given back when the
+//!   query's task is really gone.
+//! - Dropping a query's future stops its task at its next batch.
+
+use std::future::Future;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use datafusion::error::DataFusionError;
+use datafusion::execution::SessionState;
+use engine::Engine;
+use model::filter::{LogFilter, MetricFilter, TraceFilter, When};
+use model::{ByteSize, Clock, FluxId, Table, TraceId};
+use serde::Serialize;
+use tokio::runtime::Runtime;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::answer::{MetricPage, Page, TraceTree};
+use crate::cursor::{Cursor, fingerprint};
+use crate::exec::{Scan, session};
+use crate::filter::{self, Paging};
+use crate::window::Window;
+use crate::{Error, metrics, rows, trace};
+
+/// How long a query waits for a place behind the gate.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// The bounds of queries.
+#[derive(Debug, Clone)]
+pub struct Limits {
+    /// Memory that all running queries share.
+    pub memory: ByteSize,
+    /// Wall time of one query.
+    pub timeout: Duration,
+    /// Queries that run at once.
+    pub max_concurrent: usize,
+    /// Threads that run plans.
+    pub threads: usize,
+    /// Where sorts and aggregates put what exceeds their memory; without it they fail instead.
+    pub spill_dir: Option<PathBuf>,
+}
+
+impl Limits {
+    /// Limits with a thread per processor and no spilling.
+    #[must_use]
+    pub fn new(memory: ByteSize, timeout: Duration, max_concurrent: usize) -> Self {
+        Self {
+            memory,
+            timeout,
+            max_concurrent: max_concurrent.clamp(1, Semaphore::MAX_PERMITS >> 1),
+            threads: std::thread::available_parallelism().map_or(2, usize::from),
+            spill_dir: None,
+        }
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self::new(ByteSize::mib(512), Duration::from_secs(30), 8)
+    }
+}
+
+/// Answers typed queries over an engine.
+pub struct Querier {
+    engine: Arc<Engine>,
+    clock: Clock,
+    limits: Limits,
+    state: SessionState,
+    gate: Arc<Semaphore>,
+    stop: CancellationToken,
+    runtime: Option<Runtime>,
+}
+
+impl std::fmt::Debug for Querier {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Querier").field("limits", &self.limits).finish_non_exhaustive()
+    }
+}
+
+impl Querier {
+    /// Starts the threads.
+    ///
+    /// # Errors
+    /// If threads or the folder for spilling cannot be made.
+    pub fn new(engine: Arc<Engine>, limits: Limits, clock: Clock) -> Result<Self, Error> {
+        if let Some(dir) = &limits.spill_dir {
+            std::fs::create_dir_all(dir)?;
+        }
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(limits.threads.max(1))
+            .thread_name("query")
+            .build()?;
+        Ok(Self {
+            state: session(&limits)?,
+            gate: Arc::new(Semaphore::new(limits.max_concurrent)),
+            engine,
+            clock,
+            limits,
+            stop: CancellationToken::new(),
+            runtime: Some(runtime),
+        })
+    }
+
+    /// The log records that a filter lets through, newest first.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn logs(&self, filter: &LogFilter) -> Result<Page, Error> {
+        let query = RowQuery {
+            table: Table::Logs,
+            paging: Paging::check(filter.limit, filter.offset, filter.cursor.as_deref())?,
+            since: filter.since,
+            until: filter.until,
+            flux_id: filter.flux_id,
+            cursor: filter.cursor.clone(),
+            fingerprint: fingerprint(filter),
+        };
+        self.rows(query, filter::logs(filter)).await
+    }
+
+    /// The spans that a filter lets through, newest first.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn traces(&self, filter: &TraceFilter) -> Result<Page, Error> {
+        let query = RowQuery {
+            table: Table::Traces,
+            paging: Paging::check(filter.limit, filter.offset, filter.cursor.as_deref())?,
+            since: filter.since,
+            until: filter.until,
+            flux_id: filter.flux_id,
+            cursor: filter.cursor.clone(),
+            fingerprint: fingerprint(filter),
+        };
+        self.rows(query, filter::traces(filter)).await
+    }
+
+    /// One trace with all of its spans.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] if the store has no span of it; see [`Error`].
+    pub async fn trace(&self, id: TraceId) -> Result<TraceTree, Error> {
+        let scan = self.scan(Table::Traces, Window::ALL, vec![filter::of_trace(id)]);
+        self.run(async move { trace::tree(&scan, id).await }).await
+    }
+
+    /// The metric points that a filter lets through, or what they come to.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn metrics(&self, filter: &MetricFilter) -> Result<Page, Error> {
+        let paging = Paging::check(filter.limit, filter.offset, filter.cursor.as_deref())?;
+        let Some(summary) = metrics::Summary::of(filter)? else {
+            let query = RowQuery {
+                table: Table::Metrics,
+                paging,
+                since: filter.since,
+                until: filter.until,
+                flux_id: None,
+                cursor: filter.cursor.clone(),
+                fingerprint: fingerprint(filter),
+            };
+            return self.rows(query, filter::metrics(filter)).await;
+        };
+        let fingerprint = fingerprint(filter);
+        let (window, after) = self.begin(filter.since, filter.until, None, filter.cursor.as_deref(), fingerprint)?;
+        let scan = self.scan(Table::Metrics, window, filter::metrics(filter));
+        self.run(async move { metrics::page(&scan, &summary, paging, after, fingerprint).await })
+            .await
+    }
+
+    /// One metric by its name: its points, or what they come to, with its type, unit and label keys.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] if no point of it lies in the window; see [`Error`].
+    pub async fn metric(&self, name: &str, filter: &MetricFilter) -> Result<MetricPage, Error> {
+        if filter.name.as_deref().is_some_and(|given| given != name) {
+            return Err(Error::parameter("name", format!("the path already names the metric {name:?}")));
+        }
+        let filter = MetricFilter {
+            name: Some(name.to_owned()),
+            ..filter.clone()
+        };
+        let page = self.metrics(&filter).await?;
+        let named = MetricFilter {
+            entity: None,
+            ..filter.clone()
+        };
+        let window = Window::resolve(filter.since, filter.until, None, self.clock.now())?;
+        let scan = self.scan(Table::Metrics, window, filter::metrics(&named));
+        let name = name.to_owned();
+        self.run(async move { metrics::describe(&scan, name, page).await }).await
+    }
+
+    /// Telemetry that could not be decoded, newest first.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn dead_letters(&self, filter: &model::filter::DeadLetterFilter) -> Result<Page, Error> {
+        let query = RowQuery {
+            table: Table::DeadLetters,
+            paging: Paging::check(filter.limit, filter.offset, filter.cursor.as_deref())?,
+            since: filter.since,
+            until: filter.until,
+            flux_id: None,
+            cursor: filter.cursor.clone(),
+            fingerprint: fingerprint(filter),
+        };
+        self.rows(query, Vec::new()).await
+    }
+
+    /// Refuses new queries, ends the running ones and waits until they are gone. A second call returns at once.
+    pub async fn close(&self) {
+        self.stop.cancel();
+        let all = u32::try_from(self.limits.max_concurrent).unwrap_or(u32::MAX);
+        // Permits come back when tasks are gone; nobody else gets one, because waiters look at `stop` first.
+        if let Ok(permits) = self.gate.acquire_many(all).await {
+            permits.forget();
+            self.gate.close();
+        }
+    }
+
+    async fn rows(&self, query: RowQuery, conditions: Vec<datafusion::logical_expr::Expr>) -> Result<Page, Error> {
+        let cursor = query.cursor.as_deref();
+        let (window, from) = self.begin(query.since, query.until, query.flux_id, cursor, query.fingerprint)?;
+        let scan = self.scan(query.table, window, conditions);
+        self.run(async move { rows::page(&scan, query.paging, from, query.fingerprint).await })
+            .await
+    }
+
+    /// The window, and the position to go on from, of a first or a later page.
+    fn begin<P: Serialize + serde::de::DeserializeOwned>(
+        &self,
+        since: Option<When>,
+        until: Option<When>,
+        flux_id: Option<FluxId>,
+        cursor: Option<&str>,
+        fingerprint: u64,
+    ) -> Result<(Window, Option<P>), Error> {
+        match cursor {
+            Some(token) => {
+                let cursor = Cursor::parse(token, fingerprint)?;
+                Ok((cursor.window, Some(cursor.position)))
+            }
+            None => Ok((Window::resolve(since, until, flux_id, self.clock.now())?, None)),
+        }
+    }
+
+    fn scan(&self, table: Table, window: Window, conditions: Vec<datafusion::logical_expr::Expr>) -> Scan {
+        Scan::new(self.state.clone(), self.engine.view(), table, window, conditions)
+    }
+
+    /// Runs a query's work on the query threads, within the limits.
+    async fn run<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T, Error>> + Send + 'static,
+    ) -> Result<T, Error> {
+        let permit = self.enter().await?;
+        let Some(runtime) = &self.runtime else {
+            return Err(Error::Closed);
+        };
+        let task = runtime.spawn(async move {
+            let answer = work.await;
+            drop(permit);
+            answer
+        });
+        let mut task = StopOnDrop(task);
+        tokio::select! {
+            biased;
+            () = self.stop.cancelled() => Err(Error::Closed),
+            ended = tokio::time::timeout(self.limits.timeout, &mut task.0) => match ended {
+                Ok(Ok(answer)) => answer.map_err(|error| self.explain(error)),
+                Ok(Err(stopped)) => Err(Error::Aborted(stopped.to_string())),
+                Err(_) => Err(Error::Timeout(self.limits.timeout.into())),
+            }
+        }
+    }
+
+    async fn enter(&self) -> Result<OwnedSemaphorePermit, Error> {
+        let patience = PATIENCE.min(self.limits.timeout);
+        tokio::select! {
+            biased;
+            () = self.stop.cancelled() => Err(Error::Closed),
+            entered = tokio::time::timeout(patience, Arc::clone(&self.gate).acquire_owned()) => match entered {
+                Ok(Ok(permit)) => Ok(permit),
+                Ok(Err(_)) => Err(Error::Closed),
+                Err(_) => Err(Error::Busy { running: self.limits.max_concurrent }),
+            }
+        }
+    }
+
+    /// Tells a query that met its memory limit from one that failed.
+    fn explain(&self, error: Error) -> Error {
+        match error {
+            Error::Execution(inner) if matches!(inner.find_root(), DataFusionError::ResourcesExhausted(_)) => {
+                tracing::debug!(error = %inner, "a query met its memory limit");
+                Error::Memory(self.limits.memory)
+            }
+            other => other,
+        }
+    }
+}
+
+impl Drop for Querier {
+    fn drop(&mut self) {
+        self.stop.cancel();
+        // Waiting for threads is not allowed where this may run; close() has waited for the queries.
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// What the row queries of all tables have in common.
+struct RowQuery {
+    table: Table,
+    paging: Paging,
+    since: Option<When>,
+    until: Option<When>,
+    flux_id: Option<FluxId>,
+    cursor: Option<String>,
+    fingerprint: u64,
+}
+
+/// A task that ends with its waiter.
+struct StopOnDrop<T>(JoinHandle<T>);
+
+impl<T> Drop for StopOnDrop<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}

@@ -1,0 +1,148 @@
+//! Reads segments for DataFusion: through [`Segment::open`], which finds the version that the view holds, and with the
+//! engine's cached footers.
+//!
+//! # Invariants
+//!
+//! - Nothing is looked up by path: DataFusion's own footer cache would take a replaced file of the same size for the old one.
+//! - A file is read only up to the size that the segment records; an open segment may have grown since.
+//! - Threads that run plans never wait for the disk.
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::ops::Range;
+use std::os::unix::fs::FileExt as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use datafusion::common::internal_datafusion_err;
+use datafusion::datasource::listing::PartitionedFile;
+use datafusion::datasource::physical_plan::ParquetFileReaderFactory;
+use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
+use engine::Segment;
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use parking_lot::Mutex;
+use parquet::arrow::arrow_reader::ArrowReaderOptions;
+use parquet::arrow::async_reader::AsyncFileReader;
+use parquet::errors::ParquetError;
+use parquet::file::metadata::ParquetMetaData;
+
+/// What one query reads.
+#[derive(Debug, Default)]
+pub(crate) struct Meter {
+    bytes: AtomicU64,
+    files: Mutex<HashSet<u64>>,
+}
+
+impl Meter {
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn files(&self) -> u64 {
+        self.files.lock().len() as u64
+    }
+}
+
+/// The segment behind a file of a plan.
+pub(crate) struct Source(pub(crate) Arc<Segment>);
+
+/// Makes a reader per file of a plan.
+#[derive(Debug)]
+pub(crate) struct SegmentReaders(pub(crate) Arc<Meter>);
+
+impl ParquetFileReaderFactory for SegmentReaders {
+    fn create_reader(
+        &self,
+        _partition_index: usize,
+        file: PartitionedFile,
+        _metadata_size_hint: Option<usize>,
+        _metrics: &ExecutionPlanMetricsSet,
+    ) -> datafusion::error::Result<Box<dyn AsyncFileReader + Send>> {
+        let source = file
+            .extension::<Source>()
+            .ok_or_else(|| internal_datafusion_err!("{} is no segment of the view", file.path()))?;
+        Ok(Box::new(SegmentReader {
+            segment: Arc::clone(&source.0),
+            file: None,
+            meter: Arc::clone(&self.0),
+        }))
+    }
+}
+
+struct SegmentReader {
+    segment: Arc<Segment>,
+    file: Option<Arc<File>>,
+    meter: Arc<Meter>,
+}
+
+impl SegmentReader {
+    async fn read(&mut self, ranges: Vec<Range<u64>>) -> Result<Vec<Bytes>, ParquetError> {
+        let (segment, file) = (Arc::clone(&self.segment), self.file.clone());
+        let (file, bytes) = blocking(move || {
+            let file = match file {
+                Some(file) => file,
+                None => Arc::new(segment.open().map_err(|error| ParquetError::External(Box::new(error)))?),
+            };
+            let bytes = ranges.iter().map(|range| read_range(&segment, &file, range));
+            let bytes = bytes.collect::<Result<Vec<_>, _>>()?;
+            Ok((file, bytes))
+        })
+        .await?;
+        self.file = Some(file);
+        let read = bytes.iter().map(|bytes| bytes.len() as u64).sum();
+        self.meter.bytes.fetch_add(read, Ordering::Relaxed);
+        self.meter.files.lock().insert(self.segment.id);
+        Ok(bytes)
+    }
+}
+
+fn read_range(segment: &Segment, file: &File, range: &Range<u64>) -> Result<Bytes, ParquetError> {
+    let beyond = || {
+        let text = format!("bytes {range:?} are not in {} ({} bytes)", segment.path.display(), segment.size);
+        ParquetError::General(text)
+    };
+    if range.end > segment.size {
+        return Err(beyond());
+    }
+    let length = range.end.checked_sub(range.start).ok_or_else(beyond)?;
+    let mut bytes = vec![0; usize::try_from(length).map_err(|_| beyond())?];
+    file.read_exact_at(&mut bytes, range.start)
+        .map_err(|error| ParquetError::General(format!("could not read {}: {error}", segment.path.display())))?;
+    Ok(bytes.into())
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, ParquetError> + Send + 'static,
+) -> Result<T, ParquetError> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.unwrap_or_else(|error| Err(ParquetError::General(format!("reading stopped: {error}"))))
+}
+
+impl AsyncFileReader for SegmentReader {
+    fn get_bytes(&mut self, range: Range<u64>) -> BoxFuture<'_, Result<Bytes, ParquetError>> {
+        async move {
+            let bytes = self.read(vec![range]).await?.pop();
+            bytes.ok_or_else(|| ParquetError::General("nothing was read".to_owned()))
+        }
+        .boxed()
+    }
+
+    fn get_byte_ranges(&mut self, ranges: Vec<Range<u64>>) -> BoxFuture<'_, Result<Vec<Bytes>, ParquetError>> {
+        self.read(ranges).boxed()
+    }
+
+    fn get_metadata<'a>(
+        &'a mut self,
+        _options: Option<&'a ArrowReaderOptions>,
+    ) -> BoxFuture<'a, Result<Arc<ParquetMetaData>, ParquetError>> {
+        let segment = Arc::clone(&self.segment);
+        blocking(move || {
+            segment
+                .metadata()
+                .map_err(|error| ParquetError::External(Box::new(error)))
+        })
+        .boxed()
+    }
+}

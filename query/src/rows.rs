@@ -1,0 +1,200 @@
+//! Pages of rows, newest first, in the order that [`crate::cursor`] defines.
+//!
+//! # How
+//!
+//! A page is a top-k by `ts` alone, which sorted files answer from their beginnings. Only the rows of the one `ts` at which a
+//! page is cut need the order by hash, and only they are asked for again, by exactly that `ts`.
+//!
+//! ```text
+//! cursor's ts: rest of its ties │ rows before it: top-k by ts │ ties at the cut, by hash
+//! ```
+
+use arrow_array::RecordBatch;
+use arrow_array::cast::AsArray;
+use arrow_array::types::TimestampMicrosecondType;
+use datafusion::logical_expr::{SortExpr, ident, lit};
+use model::batch::row_json;
+
+use crate::Error;
+use crate::answer::Page;
+use crate::cursor::{Cursor, Position};
+use crate::exec::Scan;
+use crate::filter::Paging;
+use crate::functions::{hash_rows, row_hash};
+use crate::table::Order;
+use crate::window::Window;
+
+/// The name of the hash beside the table's own columns.
+const HASH: &str = "_hash";
+
+/// A page of the scan's rows, after `from` if given.
+pub(crate) async fn page(scan: &Scan, paging: Paging, from: Option<Position>, fingerprint: u64) -> Result<Page, Error> {
+    let from = match paging.offset {
+        0 => from,
+        offset => match locate(scan, offset).await? {
+            Some(position) => Some(position),
+            None => return Ok(empty(scan)),
+        },
+    };
+    let (rows, more) = gather(scan, paging.limit, from).await?;
+    let next = match rows.0.last() {
+        Some(last) if more => Some(Cursor::new(fingerprint, scan.window, rows.position_after(last, from)).token()),
+        _ => None,
+    };
+    Ok(Page {
+        stats: scan.stats(rows.0.len()),
+        rows: rows.0.iter().map(|row| row_json(&row.batch, row.index)).collect(),
+        next_cursor: next,
+    })
+}
+
+fn empty(scan: &Scan) -> Page {
+    Page {
+        stats: scan.stats(0),
+        ..Page::default()
+    }
+}
+
+/// The rows of a page in order, and whether there are more after them.
+async fn gather(scan: &Scan, limit: usize, from: Option<Position>) -> Result<(Rows, bool), Error> {
+    let mut rows = Rows::default();
+    let mut window = scan.window;
+    if let Some(from) = from {
+        rows.extend(ties(scan, from, limit + 1).await?)?;
+        window = window.before(from.moment());
+    }
+    let mut more = rows.0.len() > limit;
+    if !more {
+        let wanted = limit + 1 - rows.0.len();
+        let mut newest = Rows::default();
+        newest.extend(newest_rows(scan, window, wanted).await?)?;
+        newest.sort();
+        if newest.0.len() >= wanted {
+            more = true;
+            newest.complete_last_ties(scan, limit - rows.0.len()).await?;
+        }
+        rows.0.append(&mut newest.0);
+    }
+    rows.0.truncate(limit);
+    Ok((rows, more))
+}
+
+/// The newest `count` rows of the window; of the earliest `ts` among them, any.
+async fn newest_rows(scan: &Scan, window: Window, count: usize) -> Result<Vec<RecordBatch>, Error> {
+    let frame = scan.frame(window, Order::NewestFirst)?;
+    Ok(frame.sort(newest_first())?.limit(0, Some(count))?.collect().await?)
+}
+
+/// The rows of the position's `ts` after it, in order; at most `count`.
+async fn ties(scan: &Scan, from: Position, count: usize) -> Result<Vec<RecordBatch>, Error> {
+    let columns = scan.table().columns().iter().map(|column| ident(column.name));
+    let own: Vec<_> = columns.collect();
+    let frame = scan.frame(scan.window.before(Window::at(from.moment()).until), Order::Any)?;
+    let skip = usize::try_from(from.seen).unwrap_or(usize::MAX);
+    let frame = frame
+        .filter(ident("ts").eq(crate::filter::moment(from.moment())))?
+        .with_column(HASH, row_hash(own.clone()))?
+        .filter(ident(HASH).gt_eq(lit(from.hash)))?
+        .sort(vec![ident(HASH).sort(true, false)])?
+        .limit(skip, Some(count))?
+        .select(own)?;
+    Ok(frame.collect().await?)
+}
+
+/// The position before the row number `offset`; `None` if there are not so many.
+async fn locate(scan: &Scan, offset: usize) -> Result<Option<Position>, Error> {
+    let total = scan.frame(scan.window, Order::Any)?.count().await?;
+    if offset >= total {
+        return Ok(None);
+    }
+    let times = scan.frame(scan.window, Order::NewestFirst)?.select(vec![ident("ts")])?;
+    let found = times.sort(newest_first())?.limit(offset, Some(1))?.collect().await?;
+    let Some(ts) = found.iter().find_map(|batch| times_of(batch).first().copied()) else {
+        return Ok(None);
+    };
+    let newer = scan.frame(scan.window, Order::Any)?;
+    let newer = newer.filter(ident("ts").gt(crate::filter::moment(model::Timestamp::from_micros(ts))))?;
+    let seen = offset.saturating_sub(newer.count().await?);
+    Ok(Some(Position {
+        ts,
+        hash: 0,
+        seen: seen as u64,
+    }))
+}
+
+pub(crate) fn newest_first() -> Vec<SortExpr> {
+    vec![ident("ts").sort(false, true)]
+}
+
+fn times_of(batch: &RecordBatch) -> &[i64] {
+    let column = batch.columns().first();
+    let times = column.and_then(|column| column.as_primitive_opt::<TimestampMicrosecondType>());
+    times.map_or(&[], |times| times.values())
+}
+
+/// One row of a batch with its place in the order.
+struct Row {
+    batch: RecordBatch,
+    index: usize,
+    ts: i64,
+    hash: u64,
+}
+
+#[derive(Default)]
+struct Rows(Vec<Row>);
+
+impl Rows {
+    fn extend(&mut self, batches: Vec<RecordBatch>) -> Result<(), Error> {
+        for batch in batches {
+            let hashes = hash_rows(batch.columns(), batch.num_rows())?;
+            let places = times_of(&batch).iter().zip(hashes).enumerate();
+            self.0.extend(places.map(|(index, (ts, hash))| Row {
+                batch: batch.clone(),
+                index,
+                ts: *ts,
+                hash,
+            }));
+        }
+        Ok(())
+    }
+
+    fn sort(&mut self) {
+        self.0.sort_by_key(|row| (std::cmp::Reverse(row.ts), row.hash));
+    }
+
+    /// Replaces the rows of the last `ts`, of which some may be missing, by the first of all rows of that `ts`, so that
+    /// there are `wanted` in all.
+    async fn complete_last_ties(&mut self, scan: &Scan, wanted: usize) -> Result<(), Error> {
+        let Some(ts) = self.0.last().map(|row| row.ts) else {
+            return Ok(());
+        };
+        self.0.retain(|row| row.ts > ts);
+        let missing = wanted.saturating_sub(self.0.len());
+        if missing > 0 {
+            let start = Position { ts, hash: 0, seen: 0 };
+            self.extend(ties(scan, start, missing).await?)?;
+        }
+        Ok(())
+    }
+
+    /// The position after `last`, which is the last row: counts the equal rows before it, those of earlier pages included.
+    fn position_after(&self, last: &Row, from: Option<Position>) -> Position {
+        let equal = self.0.iter().rev();
+        let equal = equal.take_while(|row| (row.ts, row.hash) == (last.ts, last.hash)).count() as u64;
+        match from {
+            // The page did not get beyond the rows that the position counts.
+            Some(from) if from.ts == last.ts && (from.hash == last.hash || self.0.len() as u64 == equal && from.hash == 0) => {
+                Position {
+                    ts: last.ts,
+                    hash: from.hash,
+                    seen: from.seen + self.0.len() as u64,
+                }
+            }
+            _ => Position {
+                ts: last.ts,
+                hash: last.hash,
+                seen: equal,
+            },
+        }
+    }
+}
