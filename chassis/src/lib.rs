@@ -1,1 +1,29 @@
-//! chassis: stub.
+//! What every process of ours does: configuration layers, log files, the bus connection, signals, exit codes.
+//!
+//! ```text
+//! main ─ config::load ─▶ Settings ─▶ a typed section ─▶ logs::start, Bus::connect, …
+//!      └ config::watch ─▶ keys that apply live ─▶ logs::Logs::apply, throttle::Throttle::apply
+//! ```
+//!
+//! # Invariants
+//!
+//! - The environment is read once, by [`config::Sources::of_process`]; nothing below reads it.
+//! - Every failure names the thing, the value and the fix; [`Error::exit`] is the one place that maps to exit codes.
+//!
+//! # Not here
+//!
+//! What a key means: each binary's schema lies in the room that obeys it (`rack::config`, `mixer::config`).
+
+pub mod bus;
+pub mod config;
+mod error;
+mod exit;
+pub mod files;
+pub mod logs;
+mod process;
+pub mod shutdown;
+pub mod throttle;
+
+pub use error::Error;
+pub use exit::Exit;
+pub use process::{os_entropy, system_clock};

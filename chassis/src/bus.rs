@@ -1,0 +1,390 @@
+//! The connection to the bus: bounded first connect, endless reconnects, a preflight that says what is wrong, and
+//! requests with CBOR bodies.
+//!
+//! # Invariants
+//!
+//! - A connection that was up once is never given up; its state is a watch channel.
+//! - What only arrives as an event of the client (refused subjects, slow consumers) is logged here, once.
+//! - Addresses are shown without credentials.
+//!
+//! # Not here
+//!
+//! The server process and the streams (`mixer`), what is published (`rack`), what is consumed (`ingest`).
+
+mod preflight;
+
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hasher};
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_nats::jetstream;
+use async_nats::{Client, ConnectErrorKind, ConnectOptions, Event, ServerAddr, ServerError};
+use model::HumanDuration;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::sync::watch;
+
+use crate::Error;
+use crate::config::{bus_urls, without_credentials};
+
+/// Reconnect attempts wait at most this many times `reconnect_wait`.
+const BACK_OFF: u32 = 10;
+/// And never longer than this.
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
+
+/// How to connect.
+#[derive(Clone)]
+pub struct BusOptions {
+    /// The address; more than one, comma separated, for a cluster.
+    pub url: String,
+    /// The domain of the persistent streams.
+    pub domain: String,
+    /// Who we are, for the server's own listings.
+    pub name: String,
+    /// The token presented to the server.
+    pub token: Option<String>,
+    /// The time one attempt to connect may take.
+    pub connect_timeout: Duration,
+    /// The time before the second attempt to reconnect; later ones wait longer.
+    pub reconnect_wait: Duration,
+    /// The prefix of the subjects replies come to; `None` takes the client's.
+    pub inbox_prefix: Option<String>,
+    /// Acknowledgements of published messages that may be outstanding.
+    pub max_acks_pending: usize,
+}
+
+impl std::fmt::Debug for BusOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("BusOptions")
+            .field("url", &without_credentials(&self.url))
+            .field("domain", &self.domain)
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}
+
+impl BusOptions {
+    /// The usual options for an address and a domain.
+    #[must_use]
+    pub fn new(url: impl Into<String>, domain: impl Into<String>, name: impl Into<String>) -> Self {
+        Self {
+            url: url.into(),
+            domain: domain.into(),
+            name: name.into(),
+            token: None,
+            connect_timeout: Duration::from_secs(10),
+            reconnect_wait: Duration::from_secs(1),
+            inbox_prefix: None,
+            max_acks_pending: 256,
+        }
+    }
+}
+
+/// Whether the bus is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BusState {
+    /// Not yet, or not any more; attempts go on.
+    Disconnected,
+    /// Yes.
+    Connected,
+    /// Not any more, on our own wish.
+    Closed,
+}
+
+/// A connection to the bus. Clones share it.
+#[derive(Debug, Clone)]
+pub struct Bus {
+    /// The client, for subjects outside every stream.
+    pub client: Client,
+    /// The persistent streams of our domain.
+    pub js: jetstream::Context,
+    options: Arc<BusOptions>,
+    state: watch::Receiver<BusState>,
+}
+
+impl Bus {
+    /// Connects; the first attempt must succeed within `connect_timeout`, later ones go on for ever.
+    ///
+    /// # Errors
+    /// If the bus cannot be reached or refuses us.
+    pub async fn connect(options: BusOptions) -> Result<Self, Error> {
+        let within = options.connect_timeout;
+        let url = without_credentials(&options.url);
+        match tokio::time::timeout(within, Self::open(options, false)).await {
+            Ok(result) => result,
+            Err(_) => Err(Error::BusUnreachable {
+                url,
+                reason: format!("no answer within {}", HumanDuration::from(within)),
+            }),
+        }
+    }
+
+    /// Returns at once and connects in the background, for ever. Await [`Bus::connected`] before the first use.
+    ///
+    /// # Errors
+    /// If the address does not parse.
+    pub async fn connect_forever(options: BusOptions) -> Result<Self, Error> {
+        Self::open(options, true).await
+    }
+
+    async fn open(options: BusOptions, forever: bool) -> Result<Self, Error> {
+        let options = Arc::new(options);
+        let (tell, state) = watch::channel(BusState::Disconnected);
+        let mut connect = connect_options(&options, tell.clone());
+        if forever {
+            connect = connect.retry_on_initial_connect();
+        }
+        let client = connect
+            .connect(addresses(&options)?)
+            .await
+            .map_err(|error| connect_error(&options, &error))?;
+        if !forever {
+            // The event of the first connect is on its way; what is known already must be visible now.
+            tell.send_replace(BusState::Connected);
+        }
+        let js = jetstream::context::ContextBuilder::new()
+            .domain(&options.domain)
+            .timeout(Duration::from_secs(10))
+            .ack_timeout(Duration::from_secs(30))
+            .max_ack_inflight(options.max_acks_pending)
+            .backpressure_on_inflight(true)
+            .build(client.clone());
+        Ok(Self {
+            client,
+            js,
+            options,
+            state,
+        })
+    }
+
+    /// What the connection was made with.
+    #[must_use]
+    pub fn options(&self) -> &BusOptions {
+        &self.options
+    }
+
+    /// The state now and at every change.
+    #[must_use]
+    pub fn state(&self) -> watch::Receiver<BusState> {
+        self.state.clone()
+    }
+
+    /// Waits until the bus is there.
+    pub async fn connected(&self) {
+        let mut state = self.state.clone();
+        // The sender lives in the client's event callback, as long as the client.
+        let _ = state.wait_for(|state| *state == BusState::Connected).await;
+    }
+
+    /// Asks the bus whether our domain's persistent streams are there.
+    ///
+    /// # Errors
+    /// [`Error::NoStreams`], [`Error::DomainMismatch`], [`Error::BusDenied`], [`Error::BusUnreachable`], or
+    /// [`Error::BusFault`] with the server's words.
+    pub async fn preflight(&self) -> Result<(), Error> {
+        preflight::run(self).await
+    }
+
+    /// Sends a request and waits for the reply, both CBOR.
+    ///
+    /// # Errors
+    /// If nobody listens, the reply does not come in time, or a body does not fit.
+    pub async fn request<T: Serialize + Sync, R: DeserializeOwned>(
+        &self,
+        subject: &str,
+        body: &T,
+        within: Duration,
+    ) -> Result<R, Error> {
+        let body_error = |what: &'static str, reason: String| Error::Body {
+            what,
+            subject: subject.to_owned(),
+            reason,
+        };
+        let mut bytes = Vec::new();
+        ciborium::into_writer(body, &mut bytes).map_err(|error| body_error("request", error.to_string()))?;
+        let request = async_nats::Request::new().payload(bytes.into()).timeout(Some(within));
+        let reply = self
+            .client
+            .send_request(subject.to_owned(), request)
+            .await
+            .map_err(|error| request_error(subject, within, &error))?;
+        ciborium::de::from_reader_with_recursion_limit(reply.payload.as_ref(), 32)
+            .map_err(|error| body_error("reply", error.to_string()))
+    }
+
+    /// Sends what is buffered and closes the connection. Waits at most `within`; an unreachable bus cannot be told.
+    pub async fn close(&self, within: Duration) {
+        let drain = async {
+            if self.client.drain().await.is_ok() {
+                let mut state = self.state.clone();
+                let _ = state.wait_for(|state| *state == BusState::Closed).await;
+            }
+        };
+        let _ = tokio::time::timeout(within, drain).await;
+    }
+}
+
+fn addresses(options: &BusOptions) -> Result<Vec<ServerAddr>, Error> {
+    let parsed: Result<Vec<ServerAddr>, _> = bus_urls(&options.url).map(str::parse).collect();
+    match parsed {
+        Ok(addresses) if !addresses.is_empty() => Ok(addresses),
+        _ => Err(Error::BusUrl {
+            url: without_credentials(&options.url),
+        }),
+    }
+}
+
+fn connect_options(options: &BusOptions, tell: watch::Sender<BusState>) -> ConnectOptions {
+    let wait = options.reconnect_wait;
+    let url = without_credentials(&options.url);
+    let mut connect = ConnectOptions::new()
+        .name(&options.name)
+        .connection_timeout(options.connect_timeout)
+        .request_timeout(Some(Duration::from_secs(10)))
+        .ping_interval(Duration::from_secs(20))
+        .max_reconnects(None)
+        .reconnect_delay_callback(move |attempt| delay(wait, attempt))
+        .event_callback(move |event| {
+            observe(&url, &tell, &event);
+            std::future::ready(())
+        });
+    if let Some(token) = &options.token {
+        connect = connect.token(token.clone());
+    }
+    if let Some(prefix) = &options.inbox_prefix {
+        connect = connect.custom_inbox_prefix(prefix);
+    }
+    connect
+}
+
+/// The wait before an attempt: none before the first, then growing, between a half and the whole of the step, so
+/// that Racks that lost the bus together do not come back together.
+fn delay(wait: Duration, attempt: usize) -> Duration {
+    let Ok(attempt) = u32::try_from(attempt) else {
+        return LONGEST_WAIT;
+    };
+    if attempt <= 1 {
+        return Duration::ZERO;
+    }
+    let step = wait
+        .saturating_mul((attempt - 1).min(BACK_OFF))
+        .min(LONGEST_WAIT.max(wait));
+    // Jitter needs no good randomness: the hasher's per-process keys are enough.
+    let jitter = RandomState::new().build_hasher().finish() % 1_000;
+    step / 2 + (step / 2).mul_f64(f64::from(u32::try_from(jitter).unwrap_or(0)) / 1_000.0)
+}
+
+/// Logs what happens to the connection and tells the watchers.
+fn observe(url: &str, tell: &watch::Sender<BusState>, event: &Event) {
+    match event {
+        Event::Connected => {
+            tracing::info!(bus = url, "bus connected");
+            tell.send_replace(BusState::Connected);
+        }
+        Event::Disconnected => {
+            tracing::warn!(bus = url, "bus lost; reconnecting");
+            tell.send_replace(BusState::Disconnected);
+        }
+        Event::Closed => {
+            tracing::debug!(bus = url, "bus connection closed");
+            tell.send_replace(BusState::Closed);
+        }
+        Event::SlowConsumer(subscription) => {
+            tracing::error!(
+                bus = url,
+                subscription,
+                "slow consumer: messages of a subscription were lost"
+            );
+        }
+        Event::ServerError(ServerError::AuthorizationViolation) => {
+            tracing::error!(bus = url, "the bus refuses our credentials");
+        }
+        Event::ServerError(error) => tracing::error!(bus = url, %error, "the bus reports an error"),
+        Event::ClientError(error) => tracing::warn!(bus = url, %error, "bus client"),
+        Event::LameDuckMode => tracing::warn!(bus = url, "the bus server is about to stop"),
+        Event::Draining => tracing::debug!(bus = url, "bus connection draining"),
+    }
+}
+
+fn connect_error(options: &BusOptions, error: &async_nats::ConnectError) -> Error {
+    let url = without_credentials(&options.url);
+    match error.kind() {
+        ConnectErrorKind::AuthorizationViolation | ConnectErrorKind::Authentication => Error::BusDenied { url },
+        ConnectErrorKind::ServerParse => Error::BusUrl { url },
+        _ => Error::BusUnreachable {
+            url,
+            reason: error.to_string(),
+        },
+    }
+}
+
+fn request_error(subject: &str, within: Duration, error: &async_nats::RequestError) -> Error {
+    let subject = subject.to_owned();
+    match error.kind() {
+        async_nats::RequestErrorKind::NoResponders => Error::NoResponder { subject },
+        async_nats::RequestErrorKind::TimedOut => Error::NoReply {
+            subject,
+            within: within.into(),
+        },
+        _ => Error::Request {
+            subject,
+            reason: error.to_string(),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    #[test]
+    fn reconnects_start_at_once_then_wait_longer_with_jitter_up_to_a_cap() {
+        let wait = Duration::from_secs(1);
+        assert_eq!(delay(wait, 1), Duration::ZERO);
+        for attempt in 2..200 {
+            let step = wait * u32::try_from(attempt - 1).unwrap().min(BACK_OFF);
+            let waited = delay(wait, attempt);
+            assert!(
+                waited >= step / 2 && waited <= step,
+                "attempt {attempt} waits {waited:?}"
+            );
+        }
+        assert!(delay(Duration::from_secs(20), 100) <= LONGEST_WAIT);
+    }
+
+    #[tokio::test]
+    async fn a_bus_that_is_not_there_is_named_without_its_credentials() {
+        let free = std::net::TcpListener::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap();
+        let mut options = BusOptions::new(format!("nats://me:secret@{free}"), "flux", "test");
+        options.connect_timeout = Duration::from_secs(5);
+        let error = Bus::connect(options).await.unwrap_err();
+        assert!(matches!(error, Error::BusUnreachable { .. }));
+        let text = error.to_string();
+        assert!(
+            text.contains(&free.to_string()) && text.contains("snake.url") && !text.contains("secret"),
+            "{text}"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_server_that_says_nothing_is_given_up_within_the_timeout() {
+        let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut options = BusOptions::new(format!("nats://{}", silent.local_addr().unwrap()), "flux", "test");
+        options.connect_timeout = Duration::from_millis(100);
+        let error = Bus::connect(options).await.unwrap_err();
+        assert!(matches!(error, Error::BusUnreachable { .. }), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_bad_address_is_refused_before_any_attempt() {
+        let error = Bus::connect_forever(BusOptions::new("", "flux", "test"))
+            .await
+            .unwrap_err();
+        assert!(matches!(error, Error::BusUrl { .. }));
+    }
+}

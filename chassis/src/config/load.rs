@@ -1,0 +1,640 @@
+//! The layering: one function from a schema and its sources to settings.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use model::{HumanDuration, Token};
+use toml_edit::{Document, Item, TableLike};
+
+use super::error::{ConfigErrors, Place, Problem};
+use super::key::{Fallback, Key, Kind, Schema, env_name, is_below};
+use super::value::{Refused, Value, has_credentials};
+
+/// Where values come from.
+#[derive(Debug, Clone, Default)]
+pub struct Sources {
+    /// The file; `None` reads none.
+    pub file: Option<PathBuf>,
+    /// Whether a missing file is an error. It is when the user named it.
+    pub required: bool,
+    /// The environment.
+    pub env: BTreeMap<String, String>,
+    /// Values of command-line flags, by key path. The last one of a key wins.
+    pub flags: Vec<(String, String)>,
+}
+
+impl Sources {
+    /// The sources of a running process: its environment, and the named file or else the schema's own file of the
+    /// working folder.
+    #[must_use]
+    pub fn of_process(schema: &Schema, file: Option<PathBuf>, flags: Vec<(String, String)>) -> Self {
+        let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
+            Some((name.into_string().ok()?, value.to_string_lossy().into_owned()))
+        };
+        Self {
+            required: file.is_some(),
+            file: Some(file.unwrap_or_else(|| schema.file.into())),
+            env: std::env::vars_os().filter_map(text).collect(),
+            flags,
+        }
+    }
+}
+
+/// A value and where it came from.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Entry {
+    pub(crate) value: Value,
+    pub(crate) place: Place,
+}
+
+/// The merged configuration: one checked value per key, each with its place.
+///
+/// The getters take a key's path. A path that is not in the schema is a mistake of ours, not of a user: it stops a
+/// debug build, and gives the kind's empty value otherwise.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    schema: &'static Schema,
+    file: Option<PathBuf>,
+    entries: BTreeMap<&'static str, Entry>,
+    warnings: Vec<String>,
+}
+
+/// Merges the sources of a schema.
+///
+/// # Errors
+/// All problems of all sources at once.
+pub fn load(schema: &'static Schema, sources: &Sources) -> Result<Settings, ConfigErrors> {
+    let file = match &sources.file {
+        Some(path) => read(path, sources.required)?.map(|text| (path.clone(), text)),
+        None => None,
+    };
+    load_text(schema, file, sources)
+}
+
+/// The text of a file; `None` if it is missing and may be.
+pub(crate) fn read(path: &Path, required: bool) -> Result<Option<String>, ConfigErrors> {
+    match fs::read_to_string(path) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound && !required => Ok(None),
+        Err(error) => Err(Problem::Unreadable {
+            path: path.to_owned(),
+            reason: error.to_string(),
+        }
+        .into()),
+    }
+}
+
+/// As [`load`], with the file's path and text already in hand.
+pub(crate) fn load_text(
+    schema: &'static Schema,
+    file: Option<(PathBuf, String)>,
+    sources: &Sources,
+) -> Result<Settings, ConfigErrors> {
+    let mut loading = Loading {
+        schema,
+        env: &sources.env,
+        entries: BTreeMap::new(),
+        problems: Vec::new(),
+        reported: Vec::new(),
+    };
+    if let Some((path, text)) = &file {
+        loading.file(path, text);
+    }
+    loading.environment();
+    for (path, text) in &sources.flags {
+        loading.flag(path, text);
+    }
+    let (problems, warnings) = (std::mem::take(&mut loading.problems), loading.slips());
+    ConfigErrors::unless_empty(problems)?;
+    let mut settings = Settings {
+        schema,
+        file: file.map(|(path, _)| path),
+        entries: loading.entries,
+        warnings,
+    };
+    settings.fill_defaults()?;
+    Ok(settings)
+}
+
+struct Loading<'a> {
+    schema: &'static Schema,
+    env: &'a BTreeMap<String, String>,
+    entries: BTreeMap<&'static str, Entry>,
+    problems: Vec<Problem>,
+    /// Removed sections already spoken about.
+    reported: Vec<&'static str>,
+}
+
+/// A file being read: its text gives line numbers.
+struct Source<'a> {
+    path: &'a Path,
+    text: &'a str,
+}
+
+impl Source<'_> {
+    fn place(&self, offset: Option<usize>) -> Place {
+        let before = &self.text.as_bytes()[..offset.unwrap_or(0).min(self.text.len())];
+        Place::File {
+            path: self.path.to_owned(),
+            line: 1 + before.iter().filter(|byte| **byte == b'\n').count(),
+        }
+    }
+}
+
+impl Loading<'_> {
+    fn file(&mut self, path: &Path, text: &str) {
+        let source = Source { path, text };
+        match Document::parse(text) {
+            Ok(document) => self.table(&source, "", document.as_table()),
+            Err(error) => self.problems.push(Problem::Syntax {
+                place: source.place(error.span().map(|span| span.start)),
+                reason: error.message().trim().replace('\n', ", "),
+            }),
+        }
+    }
+
+    fn table(&mut self, source: &Source<'_>, prefix: &str, table: &dyn TableLike) {
+        for (name, item) in table.iter() {
+            let at = table.key(name).and_then(toml_edit::Key::span).or_else(|| item.span());
+            let place = source.place(at.map(|span| span.start));
+            let inside = |name: &str| {
+                if prefix.is_empty() {
+                    name.to_owned()
+                } else {
+                    format!("{prefix}.{name}")
+                }
+            };
+            let section = inside(&name.to_ascii_lowercase());
+            match item.as_table_like() {
+                Some(inner) if self.schema.is_section(&section) => self.table(source, &section, inner),
+                Some(inner) if self.schema.key(&section).is_none() => {
+                    self.strange_section(source, place, &section, inner)
+                }
+                Some(_) => self.entry(place, &section, item),
+                None => self.entry(place, &inside(name), item),
+            }
+        }
+    }
+
+    /// A section the schema does not have: what became of it, key by key where that is known.
+    fn strange_section(&mut self, source: &Source<'_>, place: Place, path: &str, inner: &dyn TableLike) {
+        let below = |entry: &&super::Removed| is_below(entry.path, path);
+        if self.schema.removed.iter().any(|entry| below(&entry)) || self.schema.removed(path).is_some() {
+            self.table(source, path, inner);
+            if inner.is_empty() {
+                self.unknown_key(place, path);
+            }
+            return;
+        }
+        let sections = self.schema.keys().map(Key::section);
+        let nearest = sections
+            .filter(|section| !section.is_empty())
+            .min_by_key(|section| super::key::distance(section, path))
+            .unwrap_or_default();
+        self.problems.push(Problem::UnknownSection {
+            place,
+            key: path.to_owned(),
+            nearest: nearest.to_owned(),
+        });
+    }
+
+    fn entry(&mut self, place: Place, path: &str, item: &Item) {
+        let Some(key) = self.schema.key(path) else {
+            if self.schema.is_section(&path.to_ascii_lowercase()) {
+                self.problems.push(Problem::WrongType {
+                    place,
+                    key: path.to_owned(),
+                    wanted: format!("a section [{}]", path.to_ascii_lowercase()),
+                    found: "a value".to_owned(),
+                });
+            } else {
+                self.unknown_key(place, path);
+            }
+            return;
+        };
+        if key.env_only {
+            self.problems.push(Problem::EnvOnly {
+                place,
+                key: key.path,
+                env: key.env_name(),
+            });
+            return;
+        }
+        if self.entries.contains_key(key.path) {
+            self.problems.push(Problem::Twice { place, key: key.path });
+            return;
+        }
+        match Value::of_item(&key.kind, item) {
+            Ok(value) => {
+                if let Some(value) = self.without_secrets(&place, key, value) {
+                    self.entries.insert(key.path, Entry { value, place });
+                }
+            }
+            Err(refused) => {
+                let shown = item.as_value().map(|value| value.clone().decorated("", "").to_string());
+                self.refuse(place, key, &shown.unwrap_or_default(), refused);
+            }
+        }
+    }
+
+    fn unknown_key(&mut self, place: Place, path: &str) {
+        if let Some(removed) = self.schema.removed(&path.to_ascii_lowercase()) {
+            // A whole section that is gone gets one sentence, not one per key.
+            let whole = removed.path != path;
+            if !(whole && self.reported.contains(&removed.path)) {
+                self.reported.push(removed.path);
+                self.problems.push(Problem::Removed {
+                    place,
+                    key: if whole { removed.path } else { path }.to_owned(),
+                    instead: removed.instead,
+                });
+            }
+        } else if let Some(nearest) = self.schema.nearest(path) {
+            self.problems.push(Problem::UnknownKey {
+                place,
+                key: path.to_owned(),
+                nearest: nearest.path,
+            });
+        }
+    }
+
+    fn refuse(&mut self, place: Place, key: &'static Key, shown: &str, refused: Refused) {
+        let hidden = key.secret || (key.kind == Kind::BusUrl && has_credentials(shown));
+        let wanted = bounds(key);
+        self.problems.push(match refused {
+            Refused::Type(found) => Problem::WrongType {
+                place,
+                key: key.path.to_owned(),
+                wanted,
+                found: if hidden { "this".to_owned() } else { found },
+            },
+            Refused::Value => Problem::BadValue {
+                place,
+                key: key.path,
+                value: if hidden { "***".to_owned() } else { shown.to_owned() },
+                wanted,
+            },
+        });
+    }
+
+    /// Resolves the references of a secret from a file; refuses plain ones.
+    fn without_secrets(&mut self, place: &Place, key: &'static Key, value: Value) -> Option<Value> {
+        match value {
+            Value::Map(map) if key.secret => {
+                let mut resolved = BTreeMap::new();
+                for (name, text) in map {
+                    let full = format!("{}.{name}", key.path);
+                    let text = self.reference(place, key, &full, &text)?;
+                    resolved.insert(name, text);
+                }
+                Some(Value::Map(resolved))
+            }
+            Value::Text(text) if key.secret && !text.is_empty() => {
+                self.reference(place, key, key.path, &text).map(Value::Text)
+            }
+            Value::Text(text) if key.kind == Kind::BusUrl && has_credentials(&text) => {
+                self.problems.push(Problem::PlainSecret {
+                    place: place.clone(),
+                    key: key.path.to_owned(),
+                    fix: format!(
+                        "give an address with credentials in the environment variable {}",
+                        key.env_name()
+                    ),
+                });
+                None
+            }
+            other => Some(other),
+        }
+    }
+
+    /// A text with every `${NAME}` replaced; a problem if it has none or one is not set.
+    fn reference(&mut self, place: &Place, key: &Key, full: &str, text: &str) -> Option<String> {
+        match resolve(text, self.env) {
+            Resolved::Text(text) => Some(text),
+            Resolved::Plain => {
+                let env = key.env_name();
+                let example = env_name(full).replace('-', "_");
+                self.problems.push(Problem::PlainSecret {
+                    place: place.clone(),
+                    key: full.to_owned(),
+                    fix: format!("set the environment variable {env}, or write a reference such as \"${{{example}}}\""),
+                });
+                None
+            }
+            Resolved::Unset(name) => {
+                self.problems.push(Problem::UnsetReference {
+                    place: place.clone(),
+                    key: full.to_owned(),
+                    name,
+                });
+                None
+            }
+        }
+    }
+
+    fn environment(&mut self) {
+        for key in self.schema.keys() {
+            let derived = key.env_name();
+            let names = key.aliases.iter().copied().chain([derived.as_str()]);
+            for name in names {
+                let Some(text) = self.env.get(name) else { continue };
+                if self.text(Place::Env(name.to_owned()), key, text) {
+                    break;
+                }
+            }
+        }
+        for removed in self.schema.removed {
+            let name = env_name(removed.path);
+            let taken = self.schema.keys().any(|key| key.env_name() == name);
+            if !taken && self.env.contains_key(&name) {
+                self.problems.push(Problem::Removed {
+                    place: Place::Env(name),
+                    key: removed.path.to_owned(),
+                    instead: removed.instead,
+                });
+            }
+        }
+    }
+
+    fn flag(&mut self, path: &str, text: &str) {
+        match self.schema.key(path) {
+            Some(key) => {
+                self.text(Place::Flag, key, text);
+            }
+            None => self.unknown_key(Place::Flag, path),
+        }
+    }
+
+    /// Takes a value written as text; `false` if it counts as not given.
+    fn text(&mut self, place: Place, key: &'static Key, text: &str) -> bool {
+        match Value::of_text(&key.kind, text) {
+            Ok(None) => return false,
+            Ok(Some(value)) => {
+                self.entries.insert(key.path, Entry { value, place });
+            }
+            Err(refused) => self.refuse(place, key, &format!("{text:?}"), refused),
+        }
+        true
+    }
+
+    /// Environment names that look like a slip of a known one. Not an error: other programs may share the prefix.
+    fn slips(&self) -> Vec<String> {
+        let known: Vec<String> = self
+            .schema
+            .keys()
+            .flat_map(|key| {
+                key.aliases
+                    .iter()
+                    .map(|alias| (*alias).to_owned())
+                    .chain([key.env_name()])
+            })
+            .collect();
+        let near = |name: &&String| known.iter().find(|other| super::key::distance(name, other) <= 2);
+        self.env
+            .keys()
+            .filter(|name| name.starts_with("PLATFORM_") && !known.contains(name))
+            .filter_map(|name| {
+                near(&name).map(|other| format!("environment {name} is not known; did you mean {other}?"))
+            })
+            .collect()
+    }
+}
+
+/// The kind in words, with the bounds of a duration where they are narrow.
+fn bounds(key: &Key) -> String {
+    match key.kind {
+        Kind::Duration { min_ms, .. } if min_ms > 0 => {
+            format!("{}, at least {}", key.kind.words(), HumanDuration::from_millis(min_ms))
+        }
+        kind => kind.words(),
+    }
+}
+
+enum Resolved {
+    Text(String),
+    Plain,
+    Unset(String),
+}
+
+/// Replaces every `${NAME}` of a text.
+fn resolve(text: &str, env: &BTreeMap<String, String>) -> Resolved {
+    let (mut out, mut rest, mut found) = (String::new(), text, false);
+    while let Some((before, after)) = rest.split_once("${") {
+        let Some((name, tail)) = after.split_once('}') else {
+            break;
+        };
+        let Some(value) = env.get(name) else {
+            return Resolved::Unset(name.to_owned());
+        };
+        out.push_str(before);
+        out.push_str(value);
+        (rest, found) = (tail, true);
+    }
+    if !found {
+        return Resolved::Plain;
+    }
+    out.push_str(rest);
+    Resolved::Text(out)
+}
+
+impl Settings {
+    fn fill_defaults(&mut self) -> Result<(), ConfigErrors> {
+        for key in self.schema.keys() {
+            if self.entries.contains_key(key.path) {
+                continue;
+            }
+            if let Some(value) = default_value(key)? {
+                let place = Place::Default;
+                self.entries.insert(key.path, Entry { value, place });
+            }
+        }
+        for key in self.schema.keys() {
+            // An empty path means the same as none: the derived one.
+            let given = self
+                .entries
+                .get(key.path)
+                .is_some_and(|e| e.value != Value::Text(String::new()));
+            if let (Fallback::Below { key: root, join }, false) = (key.default, given) {
+                let value = Value::Text(self.path(root).join(join).to_string_lossy().into_owned());
+                let place = Place::Default;
+                self.entries.insert(key.path, Entry { value, place });
+            }
+        }
+        Ok(())
+    }
+
+    /// The schema these settings follow.
+    #[must_use]
+    pub fn schema(&self) -> &'static Schema {
+        self.schema
+    }
+
+    /// The file that was read, if one was.
+    #[must_use]
+    pub fn file(&self) -> Option<&Path> {
+        self.file.as_deref()
+    }
+
+    /// Things that are probably slips but stop nothing; for the log.
+    #[must_use]
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    /// Where a key's value came from.
+    #[must_use]
+    pub fn place(&self, path: &str) -> Place {
+        self.entries
+            .get(path)
+            .map_or(Place::Default, |entry| entry.place.clone())
+    }
+
+    /// The value of a key, if it has one.
+    #[must_use]
+    pub fn value(&self, path: &str) -> Option<&Value> {
+        self.entries.get(path).map(|entry| &entry.value)
+    }
+
+    /// A switch.
+    #[must_use]
+    pub fn bool(&self, path: &str) -> bool {
+        match self.value(path) {
+            Some(Value::Bool(value)) => *value,
+            _ => self.mistake(path),
+        }
+    }
+
+    /// A whole number; its key's kind must not allow negative ones.
+    #[must_use]
+    pub fn int(&self, path: &str) -> u64 {
+        match self.value(path) {
+            Some(Value::Int(value)) => u64::try_from(*value).unwrap_or(0),
+            _ => self.mistake(path),
+        }
+    }
+
+    /// A port number.
+    #[must_use]
+    pub fn port(&self, path: &str) -> u16 {
+        u16::try_from(self.int(path)).unwrap_or(u16::MAX)
+    }
+
+    /// A number of things in memory.
+    #[must_use]
+    pub fn count(&self, path: &str) -> usize {
+        usize::try_from(self.int(path)).unwrap_or(usize::MAX)
+    }
+
+    /// A number.
+    #[must_use]
+    pub fn float(&self, path: &str) -> f64 {
+        match self.value(path) {
+            Some(Value::Float(value)) => *value,
+            _ => self.mistake(path),
+        }
+    }
+
+    /// A text, word or name.
+    #[must_use]
+    pub fn text(&self, path: &str) -> &str {
+        match self.value(path) {
+            Some(Value::Text(value)) => value,
+            _ => self.mistake(path),
+        }
+    }
+
+    /// A text, if one that is not empty was given.
+    #[must_use]
+    pub fn some_text(&self, path: &str) -> Option<&str> {
+        match self.value(path) {
+            Some(Value::Text(value)) if !value.is_empty() => Some(value),
+            _ => None,
+        }
+    }
+
+    /// A name.
+    ///
+    /// # Errors
+    /// If it is empty where the key's kind allows that.
+    pub fn name(&self, path: &'static str) -> Result<Token, ConfigErrors> {
+        let text = self.text(path);
+        text.parse().map_err(|_| {
+            Problem::BadValue {
+                place: self.place(path),
+                key: path,
+                value: format!("{text:?}"),
+                wanted: Kind::Name { empty: false }.words(),
+            }
+            .into()
+        })
+    }
+
+    /// A file or folder.
+    #[must_use]
+    pub fn path(&self, path: &str) -> PathBuf {
+        self.text(path).into()
+    }
+
+    /// A file or folder, if one was given.
+    #[must_use]
+    pub fn some_path(&self, path: &str) -> Option<PathBuf> {
+        self.some_text(path).map(PathBuf::from)
+    }
+
+    /// A span of time.
+    #[must_use]
+    pub fn duration(&self, path: &str) -> Duration {
+        match self.value(path) {
+            Some(Value::Duration(value)) => value.get(),
+            _ => self.mistake(path),
+        }
+    }
+
+    /// A list of texts.
+    #[must_use]
+    pub fn list(&self, path: &str) -> &[String] {
+        match self.value(path) {
+            Some(Value::List(value)) => value,
+            _ => self.mistake(path),
+        }
+    }
+
+    /// Names with texts.
+    #[must_use]
+    pub fn map(&self, path: &str) -> BTreeMap<String, String> {
+        match self.value(path) {
+            Some(Value::Map(value)) => value.clone(),
+            _ => self.mistake(path),
+        }
+    }
+
+    fn mistake<T: Default>(&self, path: &str) -> T {
+        debug_assert!(false, "{} has no such key of this kind: {path}", self.schema.program);
+        T::default()
+    }
+}
+
+/// The value of a key's own default; `None` if it has none or if it follows another key.
+pub(crate) fn default_value(key: &'static Key) -> Result<Option<Value>, ConfigErrors> {
+    match key.default {
+        Fallback::Is(literal) => literal_value(key, literal).map(Some),
+        Fallback::Below { .. } | Fallback::Unset(_) => Ok(None),
+    }
+}
+
+/// The value of a TOML literal of our own tables.
+pub(crate) fn literal_value(key: &'static Key, literal: &'static str) -> Result<Value, ConfigErrors> {
+    let wrong = || {
+        ConfigErrors::from(Problem::BadValue {
+            place: Place::Default,
+            key: key.path,
+            value: literal.to_owned(),
+            wanted: key.kind.words(),
+        })
+    };
+    let item: Item = literal.parse::<toml_edit::Value>().map_err(|_| wrong())?.into();
+    Value::of_item(&key.kind, &item).map_err(|_| wrong())
+}

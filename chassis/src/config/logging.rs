@@ -1,0 +1,152 @@
+//! The section `[logging]`, which every process of ours has.
+
+use std::path::{Path, PathBuf};
+
+use model::{ByteSize, Level};
+
+use super::key::{Key, Kind};
+use super::load::Settings;
+
+/// What `[logging]` rules, for the schemas.
+pub const DOC: &str = "Log files: level, rotation, and the protection against gears that log too much.";
+
+/// The keys of `[logging]`, with the default of `filename` as a TOML literal.
+#[must_use]
+pub const fn keys(filename: &'static str) -> [Key; 10] {
+    [
+        Key::new(
+            "logging.level",
+            Kind::Word(&["debug", "info", "warn", "error"]),
+            "\"info\"",
+            "Least level that is logged",
+        )
+        .live()
+        .aliases(&["PLATFORM_LEVEL"]),
+        Key::new(
+            "logging.filename",
+            Kind::Path,
+            filename,
+            "Log file; its folder is made if it is missing",
+        ),
+        Key::new(
+            "logging.max_size_mb",
+            Kind::Int { min: 1, max: 1 << 20 },
+            "100",
+            "Size in MiB at which the log file is rotated",
+        ),
+        Key::new(
+            "logging.max_backups",
+            Kind::Int { min: 0, max: 100_000 },
+            "7",
+            "Rotated log files that are kept; 0 keeps none",
+        )
+        .was("3"),
+        Key::new(
+            "logging.compress",
+            Kind::Bool,
+            "true",
+            "Whether rotated log files are compressed with gzip",
+        ),
+        Key::new(
+            "logging.trace",
+            Kind::Bool,
+            "false",
+            "Logs everything, libraries included, whatever the level says",
+        )
+        .live()
+        .aliases(&["PLATFORM_TRACE"]),
+        Key::new(
+            "logging.debug",
+            Kind::Bool,
+            "false",
+            "Logs everything from debug up, libraries included, whatever the level says",
+        )
+        .live()
+        .aliases(&["PLATFORM_DEBUG"]),
+        Key::new(
+            "logging.throttling.enabled",
+            Kind::Bool,
+            "true",
+            "Whether the log lines of a gear are throttled",
+        )
+        .live(),
+        Key::new(
+            "logging.throttling.rate",
+            Kind::Float { min: 0.001, max: 1e9 },
+            "500.0",
+            "Log lines per second that one gear may write",
+        )
+        .live()
+        .was("100.0"),
+        Key::new(
+            "logging.throttling.burst",
+            Kind::Int {
+                min: 1,
+                max: 1_000_000_000,
+            },
+            "50",
+            "Log lines that one gear may write at once",
+        )
+        .live()
+        .was("10"),
+    ]
+}
+
+/// The section `[logging]`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LoggingConfig {
+    /// The least level that is logged.
+    pub level: Level,
+    /// The log file.
+    pub filename: PathBuf,
+    /// The size at which it is rotated.
+    pub max_size: ByteSize,
+    /// How many rotated files are kept.
+    pub max_backups: usize,
+    /// Whether rotated files are compressed.
+    pub compress: bool,
+    /// Log everything.
+    pub trace: bool,
+    /// Log everything from debug up.
+    pub debug: bool,
+    /// The protection against gears that log too much.
+    pub throttling: ThrottleConfig,
+}
+
+/// The section `[logging.throttling]`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ThrottleConfig {
+    /// Whether lines are throttled at all.
+    pub enabled: bool,
+    /// Lines per second and gear.
+    pub rate: f64,
+    /// Lines at once and gear.
+    pub burst: u32,
+}
+
+impl LoggingConfig {
+    /// The section of some settings.
+    #[must_use]
+    pub fn of(settings: &Settings) -> Self {
+        Self {
+            level: settings.text("logging.level").parse().unwrap_or(Level::Info),
+            filename: settings.path("logging.filename"),
+            max_size: ByteSize::mib(settings.int("logging.max_size_mb")),
+            max_backups: settings.count("logging.max_backups"),
+            compress: settings.bool("logging.compress"),
+            trace: settings.bool("logging.trace"),
+            debug: settings.bool("logging.debug"),
+            throttling: ThrottleConfig {
+                enabled: settings.bool("logging.throttling.enabled"),
+                rate: settings.float("logging.throttling.rate"),
+                burst: u32::try_from(settings.int("logging.throttling.burst")).unwrap_or(u32::MAX),
+            },
+        }
+    }
+
+    /// The folder of the log files.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        crate::files::folder(&self.filename)
+    }
+}

@@ -1,0 +1,164 @@
+//! The current form of a v0.4.4 file, with comments kept and a note for every change.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use toml_edit::{DocumentMut, Item, Key as TomlKey, Table, TableLike};
+
+use super::error::{ConfigErrors, Place, Problem};
+use super::key::Schema;
+use super::load::{Sources, load_text};
+
+/// A migrated file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Migrated {
+    /// The current form.
+    pub text: String,
+    /// What was changed, what changed its meaning, and what is left to do by hand.
+    pub notes: Vec<String>,
+}
+
+/// Rewrites the text of a v0.4.4 file into its current form.
+///
+/// # Errors
+/// If the text is not TOML.
+pub fn migrate(schema: &'static Schema, text: &str) -> Result<Migrated, ConfigErrors> {
+    let mut document: DocumentMut = text.parse().map_err(|error: toml_edit::TomlError| {
+        let start = error.span().map_or(0, |span| span.start).min(text.len());
+        ConfigErrors::from(Problem::Syntax {
+            place: Place::File {
+                path: PathBuf::from(schema.file),
+                line: 1 + text.as_bytes()[..start].iter().filter(|byte| **byte == b'\n').count(),
+            },
+            reason: error.message().trim().replace('\n', ", "),
+        })
+    })?;
+    lower_sections(document.as_table_mut());
+    let mut notes = Vec::new();
+    for removed in schema.removed {
+        let Some((key, item)) = take(document.as_table_mut(), removed.path) else {
+            continue;
+        };
+        match removed.to {
+            Some(to) if has(document.as_table(), to) => {
+                notes.push(format!("{} dropped: {to} is given too and stays", removed.path));
+            }
+            Some(to) => {
+                put(document.as_table_mut(), to, &key, item);
+                notes.push(format!("{} is now {to}", removed.path));
+            }
+            None => notes.push(format!("{} dropped: {}", removed.path, removed.instead)),
+        }
+    }
+    notes.extend(changed_defaults(schema, document.as_table()));
+    let text = document.to_string();
+    notes.extend(left_to_do(schema, &text));
+    Ok(Migrated { text, notes })
+}
+
+/// Section names in lower case, as the reference writes them.
+fn lower_sections(table: &mut Table) {
+    let shouting: Vec<String> = table
+        .iter()
+        .filter(|(name, item)| item.is_table() && name.chars().any(char::is_uppercase))
+        .map(|(name, _)| name.to_owned())
+        .collect();
+    for name in shouting {
+        let lower = name.to_ascii_lowercase();
+        if table.contains_key(&lower) {
+            continue;
+        }
+        if let Some(item) = table.remove(&name) {
+            table.insert(&lower, item);
+        }
+    }
+    for (_, item) in table.iter_mut() {
+        if let Some(inner) = item.as_table_mut() {
+            lower_sections(inner);
+        }
+    }
+}
+
+fn has(table: &dyn TableLike, path: &str) -> bool {
+    match path.split_once('.') {
+        Some((section, rest)) => table
+            .get(section)
+            .and_then(Item::as_table_like)
+            .is_some_and(|inner| has(inner, rest)),
+        None => table.contains_key(path),
+    }
+}
+
+/// Takes a key out, and every section that is empty afterwards.
+fn take(table: &mut Table, path: &str) -> Option<(TomlKey, Item)> {
+    let Some((section, rest)) = path.split_once('.') else {
+        return table.remove_entry(path);
+    };
+    let inner = table.get_mut(section)?;
+    let taken = match inner {
+        Item::Table(inner) => take(inner, rest),
+        // An inline table holds plain values only.
+        other => other.as_table_like_mut().and_then(|inner| {
+            let key = inner.key(rest).cloned()?;
+            Some((key, inner.remove(rest)?))
+        }),
+    }?;
+    if table
+        .get(section)
+        .and_then(Item::as_table_like)
+        .is_some_and(TableLike::is_empty)
+    {
+        table.remove(section);
+    }
+    Some(taken)
+}
+
+/// Puts a value at a path, with the comments it had.
+fn put(table: &mut Table, path: &str, was: &TomlKey, item: Item) {
+    match path.split_once('.') {
+        Some((section, rest)) => {
+            let inner = table.entry(section).or_insert_with(|| Item::Table(Table::new()));
+            if let Some(inner) = inner.as_table_mut() {
+                put(inner, rest, was, item);
+            }
+        }
+        None => {
+            let key = TomlKey::new(path).with_leaf_decor(was.leaf_decor().clone());
+            table.insert_formatted(&key, item);
+        }
+    }
+}
+
+fn changed_defaults<'a>(schema: &'static Schema, table: &'a Table) -> impl Iterator<Item = String> + use<'a> {
+    schema.keys().filter_map(move |key| {
+        let was = key.was.filter(|_| !has(table, key.path))?;
+        let now = match key.default {
+            super::Fallback::Is(literal) => literal.to_owned(),
+            super::Fallback::Below { key, join } => format!("{join} below {key}"),
+            super::Fallback::Unset(unset) => unset.to_owned(),
+        };
+        Some(format!(
+            "{} is not given: its default was {was} and is now {now}",
+            key.path
+        ))
+    })
+}
+
+/// What the current schema still finds wrong.
+fn left_to_do(schema: &'static Schema, text: &str) -> Vec<String> {
+    let sources = Sources {
+        file: Some(PathBuf::from(schema.file)),
+        required: true,
+        env: BTreeMap::new(),
+        flags: Vec::new(),
+    };
+    let file = Some((PathBuf::from(schema.file), text.to_owned()));
+    match load_text(schema, file, &sources) {
+        Ok(_) => Vec::new(),
+        Err(errors) => errors
+            .problems()
+            .iter()
+            .map(|problem| format!("left to do: {problem}"))
+            .collect(),
+    }
+}

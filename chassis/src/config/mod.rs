@@ -1,0 +1,42 @@
+//! Configuration: a schema as data, one layering function, and everything that can be derived from the two.
+//!
+//! ```text
+//!              ┌ flags ────────┐
+//!   Schema ──▶ │ environment   │ ──▶ load ──▶ Settings ──▶ typed sections (in the room that obeys them)
+//!   (keys)     │ file          │                 ├──▶ shown, show_text   (config show [--origin])
+//!              └ defaults ─────┘                 └──▶ watch              (live keys, "needs a restart")
+//!          └──▶ init_text (config init)   reference_markdown (docs/configuration.md)   migrate (v0.4.4 files)
+//! ```
+//!
+//! # Invariants
+//!
+//! - Precedence: flags over environment over file over defaults, key by key.
+//! - Environment names are derived from the known keys; an environment name is never turned back into a key.
+//! - Section names are case-insensitive, key names are not.
+//! - All problems are reported at once, each with its place, the key and the fix.
+//! - A secret never comes from the text of a file, only from a `${NAME}` reference there or from the environment.
+//!
+//! # Not here
+//!
+//! The keys themselves, except `[logging]`, which every process of ours has ([`logging`]).
+
+mod error;
+mod key;
+mod load;
+pub mod logging;
+mod migrate;
+mod reference;
+mod show;
+mod value;
+mod watch;
+
+pub use error::{ConfigErrors, Place, Problem};
+pub use key::{Fallback, Key, Kind, Removed, Schema, Section};
+pub use load::{Settings, Sources, load};
+pub use logging::{LoggingConfig, ThrottleConfig};
+pub use migrate::{Migrated, migrate};
+pub use reference::reference_markdown;
+pub use show::{Shown, init_text, show_text, shown};
+pub use value::Value;
+pub(crate) use value::{bus_urls, without_credentials};
+pub use watch::{Change, Watch, watch};

@@ -1,0 +1,112 @@
+//! The merged result as text (`config show`), and the commented default file (`config init`).
+
+use std::fmt::Write as _;
+
+use super::error::Place;
+use super::key::{Fallback, Key, Kind, Schema};
+use super::load::Settings;
+use super::value::{Value, without_credentials};
+
+/// What stands in the place of a secret.
+const REDACTED: &str = "\"***\"";
+
+/// One line of `config show`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Shown {
+    /// The key.
+    pub key: &'static str,
+    /// Its value as a TOML literal, secrets redacted; `None` if it has none.
+    pub value: Option<String>,
+    /// Where it came from.
+    pub origin: String,
+}
+
+/// Every key with its value and origin, in the order of the reference.
+#[must_use]
+pub fn shown(settings: &Settings) -> Vec<Shown> {
+    let line = |key: &'static Key| Shown {
+        key: key.path,
+        value: settings.value(key.path).map(|value| redacted(key, value)),
+        origin: match (key.default, settings.place(key.path)) {
+            (Fallback::Below { key, join }, Place::Default) => format!("default: {key}/{join}"),
+            (Fallback::Unset(unset), Place::Default) => format!("default: {unset}"),
+            (_, place) => place.to_string(),
+        },
+    };
+    settings.schema().keys().map(line).collect()
+}
+
+fn redacted(key: &Key, value: &Value) -> String {
+    match value {
+        Value::Text(text) if text.is_empty() => value.to_toml(),
+        Value::Map(map) if key.secret => {
+            let hidden = map.keys().map(|name| (name.clone(), "***".to_owned())).collect();
+            Value::Map(hidden).to_toml()
+        }
+        _ if key.secret => REDACTED.to_owned(),
+        Value::Text(urls) if key.kind == Kind::BusUrl => Value::Text(without_credentials(urls)).to_toml(),
+        _ => value.to_toml(),
+    }
+}
+
+/// The merged result as a TOML file; with `origin`, each line says where its value came from.
+#[must_use]
+pub fn show_text(settings: &Settings, origin: bool) -> String {
+    let mut text = String::new();
+    let mut section = "";
+    for (line, key) in shown(settings).iter().zip(settings.schema().keys()) {
+        if key.section() != section {
+            section = key.section();
+            let gap = if text.is_empty() { "" } else { "\n" };
+            let _ = writeln!(text, "{gap}[{section}]");
+        }
+        let value = match &line.value {
+            // The environment's own switches are no keys of a file.
+            Some(value) if key.env_only => format!("# {} = {value}", key.leaf()),
+            Some(value) => format!("{} = {value}", key.leaf()),
+            None => format!("# {} is not set", key.leaf()),
+        };
+        let _ = if origin {
+            writeln!(text, "{value}  # {}", line.origin)
+        } else {
+            writeln!(text, "{value}")
+        };
+    }
+    text
+}
+
+/// The default file: every section, every key commented out with its default. Loads back as the defaults, and does
+/// so too after `#` is taken from every line that starts with `#` and a letter.
+#[must_use]
+pub fn init_text(schema: &Schema) -> String {
+    let mut text = format!(
+        "# {}: the configuration of {}.\n# Every key is shown with its default; remove the # in front of a key to change it.\n\
+         # Flags win over environment variables (base.name is PLATFORM_BASE_NAME), those over this file.\n",
+        schema.file, schema.program
+    );
+    let mut section = "";
+    for part in schema.sections {
+        for key in part.keys.iter().filter(|key| !key.env_only) {
+            if key.section() != section {
+                section = key.section();
+                let _ = writeln!(text, "\n# {}\n[{section}]", part.doc);
+            }
+            let _ = writeln!(text, "# {}: {}.", key.doc, key.kind.words());
+            match key.default {
+                Fallback::Is(literal) => {
+                    let _ = writeln!(text, "#{} = {literal}", key.leaf());
+                }
+                Fallback::Below { key: root, join } => {
+                    let _ = writeln!(text, "# Default: {join} below {root}.\n#{} = \"\"", key.leaf());
+                }
+                Fallback::Unset(unset) if key.secret => {
+                    let _ = writeln!(text, "# A secret: set {} instead. Not set: {unset}.", key.env_name());
+                }
+                Fallback::Unset(unset) => {
+                    let _ = writeln!(text, "# Not set: {unset}.\n#{} = \"\"", key.leaf());
+                }
+            }
+        }
+    }
+    text
+}

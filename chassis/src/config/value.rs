@@ -1,0 +1,252 @@
+//! A value: from a text (environment, flag), from TOML, and back to TOML; checked against its key's kind.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use model::{HumanDuration, Token};
+use toml_edit::Item;
+
+use super::key::Kind;
+
+/// The value of a key.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Value {
+    /// `true` or `false`.
+    Bool(bool),
+    /// A whole number.
+    Int(i64),
+    /// A number.
+    Float(f64),
+    /// A text, a path, a name, a word, an address.
+    Text(String),
+    /// A span of time.
+    Duration(HumanDuration),
+    /// A list of texts.
+    List(Vec<String>),
+    /// Names with texts.
+    Map(BTreeMap<String, String>),
+}
+
+/// Why a value is refused.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Refused {
+    /// It has another type; in words, the type it has.
+    Type(String),
+    /// It has the type but not the form or the range.
+    Value,
+}
+
+impl Value {
+    /// Reads a value written as text; `None` if an empty text means "not given" for this kind.
+    pub(crate) fn of_text(kind: &Kind, text: &str) -> Result<Option<Self>, Refused> {
+        let trimmed = text.trim();
+        let takes_empty = matches!(
+            kind,
+            Kind::Text | Kind::Path | Kind::Name { .. } | Kind::BusUrl | Kind::TextList | Kind::TextMap
+        );
+        if trimmed.is_empty() && !takes_empty {
+            return Ok(None);
+        }
+        let word = |words: &str| Refused::Type(format!("{words:?}"));
+        let value = match kind {
+            Kind::Bool => match trimmed.to_ascii_lowercase().as_str() {
+                "true" | "1" => Self::Bool(true),
+                "false" | "0" => Self::Bool(false),
+                _ => return Err(word(trimmed)),
+            },
+            Kind::Int { .. } => Self::Int(trimmed.parse().map_err(|_| word(trimmed))?),
+            Kind::Float { .. } => Self::Float(trimmed.parse().map_err(|_| word(trimmed))?),
+            Kind::Duration { .. } => Self::Duration(trimmed.parse().map_err(|_| word(trimmed))?),
+            Kind::Text | Kind::Path => Self::Text(text.to_owned()),
+            Kind::Name { .. } | Kind::BusUrl => Self::Text(trimmed.to_owned()),
+            Kind::Word(_) => Self::Text(trimmed.to_ascii_lowercase()),
+            Kind::TextList => Self::List(parts(trimmed).map(str::to_owned).collect()),
+            Kind::TextMap => Self::Map(
+                parts(trimmed)
+                    .map(|pair| pair.split_once('=').ok_or_else(|| word(pair)))
+                    .map(|pair| pair.map(|(name, value)| (name.trim().to_owned(), value.trim().to_owned())))
+                    .collect::<Result<_, _>>()?,
+            ),
+        };
+        value.check(kind)?;
+        Ok(Some(value))
+    }
+
+    /// Reads a value of a TOML file.
+    pub(crate) fn of_item(kind: &Kind, item: &Item) -> Result<Self, Refused> {
+        let other = || Refused::Type(found(item));
+        let text = || item.as_str().map(str::to_owned).ok_or_else(other);
+        let value = match kind {
+            Kind::Bool => Self::Bool(item.as_bool().ok_or_else(other)?),
+            Kind::Int { .. } => Self::Int(item.as_integer().ok_or_else(other)?),
+            #[allow(
+                clippy::cast_precision_loss,
+                reason = "a whole number written for a number is a small one"
+            )]
+            Kind::Float { .. } => Self::Float(
+                item.as_float()
+                    .or_else(|| item.as_integer().map(|n| n as f64))
+                    .ok_or_else(other)?,
+            ),
+            Kind::Duration { .. } => Self::Duration(text()?.parse().map_err(|_| other())?),
+            Kind::Text | Kind::Path | Kind::Name { .. } | Kind::BusUrl => Self::Text(text()?),
+            Kind::Word(_) => Self::Text(text()?.to_ascii_lowercase()),
+            Kind::TextList => Self::List(
+                item.as_array()
+                    .ok_or_else(other)?
+                    .iter()
+                    .map(|entry| entry.as_str().map(str::to_owned))
+                    .collect::<Option<_>>()
+                    .ok_or_else(|| Refused::Type("a list with something else in it".to_owned()))?,
+            ),
+            Kind::TextMap => Self::Map(
+                item.as_table_like()
+                    .ok_or_else(other)?
+                    .iter()
+                    .map(|(name, entry)| Some((name.to_owned(), entry.as_str()?.to_owned())))
+                    .collect::<Option<_>>()
+                    .ok_or_else(|| Refused::Type("a table with something else in it".to_owned()))?,
+            ),
+        };
+        value.check(kind)?;
+        Ok(value)
+    }
+
+    /// Checks form and range.
+    fn check(&self, kind: &Kind) -> Result<(), Refused> {
+        let fits = match (kind, self) {
+            (Kind::Int { min, max }, Self::Int(n)) => (min..=max).contains(&n),
+            (Kind::Float { min, max }, Self::Float(n)) => (min..=max).contains(&n),
+            (Kind::Duration { min_ms, max_ms }, Self::Duration(span)) => {
+                (u128::from(*min_ms)..=u128::from(*max_ms)).contains(&span.get().as_millis())
+            }
+            (Kind::Word(words), Self::Text(word)) => words.contains(&word.as_str()),
+            (Kind::Name { empty }, Self::Text(name)) => {
+                if name.is_empty() {
+                    *empty
+                } else {
+                    name.parse::<Token>().is_ok()
+                }
+            }
+            (Kind::BusUrl, Self::Text(urls)) => is_bus_url(urls),
+            (Kind::Path, Self::Text(path)) => !path.contains('\0'),
+            (Kind::TextMap, Self::Map(map)) => map.keys().all(|name| !name.is_empty()),
+            _ => true,
+        };
+        if fits { Ok(()) } else { Err(Refused::Value) }
+    }
+
+    /// The value as a TOML literal.
+    #[must_use]
+    pub fn to_toml(&self) -> String {
+        match self {
+            Self::Bool(value) => value.to_string(),
+            Self::Int(value) => value.to_string(),
+            Self::Float(value) => toml_edit::Value::from(*value).to_string(),
+            Self::Text(value) => quoted(value),
+            Self::Duration(value) => quoted(&value.to_string()),
+            Self::List(list) => {
+                let entries: Vec<String> = list.iter().map(|text| quoted(text)).collect();
+                format!("[{}]", entries.join(", "))
+            }
+            Self::Map(map) if map.is_empty() => "{}".to_owned(),
+            Self::Map(map) => {
+                let mut text = String::from("{ ");
+                for (i, (name, value)) in map.iter().enumerate() {
+                    let comma = if i == 0 { "" } else { ", " };
+                    let _ = write!(text, "{comma}{} = {}", quoted(name), quoted(value));
+                }
+                text + " }"
+            }
+        }
+    }
+}
+
+fn quoted(text: &str) -> String {
+    toml_edit::Value::from(text).to_string()
+}
+
+/// The parts of a comma separated text, trimmed, without empty ones.
+fn parts(text: &str) -> impl Iterator<Item = &str> {
+    text.split(',').map(str::trim).filter(|part| !part.is_empty())
+}
+
+/// The addresses of a comma separated list of bus addresses.
+pub(crate) fn bus_urls(text: &str) -> impl Iterator<Item = &str> {
+    parts(text)
+}
+
+fn is_bus_url(urls: &str) -> bool {
+    let known = |url: &str| {
+        ["nats://", "tls://"]
+            .iter()
+            .any(|scheme| url.strip_prefix(scheme).is_some_and(|rest| !rest.is_empty()))
+            && url.parse::<async_nats::ServerAddr>().is_ok()
+    };
+    bus_urls(urls).next().is_some() && bus_urls(urls).all(known)
+}
+
+/// Whether an address carries a user name, a password or a token.
+pub(crate) fn has_credentials(urls: &str) -> bool {
+    bus_urls(urls).any(|url| url.contains('@'))
+}
+
+/// The addresses with `***` in the place of user names, passwords and tokens.
+pub(crate) fn without_credentials(urls: &str) -> String {
+    let hidden = |url: &str| match url.rsplit_once('@') {
+        Some((head, host)) => {
+            let scheme = head.find("://").map_or("", |end| &head[..end + 3]);
+            format!("{scheme}***@{host}")
+        }
+        None => url.to_owned(),
+    };
+    bus_urls(urls).map(hidden).collect::<Vec<_>>().join(",")
+}
+
+fn found(item: &Item) -> String {
+    match item.as_value() {
+        Some(toml_edit::Value::String(text)) => format!("the text {}", quoted(text.value())),
+        Some(toml_edit::Value::Integer(n)) => format!("the number {}", n.value()),
+        Some(toml_edit::Value::Float(n)) => format!("the number {}", n.value()),
+        Some(toml_edit::Value::Boolean(b)) => format!("{}", b.value()),
+        Some(toml_edit::Value::Datetime(t)) => format!("the time {}", t.value()),
+        Some(toml_edit::Value::Array(_)) => "a list".to_owned(),
+        Some(toml_edit::Value::InlineTable(_)) => "a table".to_owned(),
+        None => "a section".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    #[test]
+    fn credentials_of_addresses_are_found_and_hidden() {
+        let urls = "nats://a:4222, nats://user:p@ss@b:4222";
+        assert!(has_credentials(urls));
+        assert_eq!(without_credentials(urls), "nats://a:4222,nats://***@b:4222");
+        assert!(!has_credentials("nats://a:4222"));
+    }
+
+    #[test]
+    fn texts_become_values_of_their_kind_or_are_refused() {
+        let bounded = Kind::Int { min: 1, max: 9 };
+        assert_eq!(Value::of_text(&bounded, " 7 ").unwrap(), Some(Value::Int(7)));
+        assert_eq!(Value::of_text(&bounded, "").unwrap(), None);
+        assert_eq!(Value::of_text(&bounded, "10"), Err(Refused::Value));
+        assert_eq!(
+            Value::of_text(&Kind::Float { min: 0.0, max: 1.0 }, "nan"),
+            Err(Refused::Value)
+        );
+        assert!(matches!(Value::of_text(&Kind::Bool, "yes"), Err(Refused::Type(_))));
+        assert_eq!(
+            Value::of_text(&Kind::TextList, "a.>, b ,").unwrap(),
+            Some(Value::List(vec!["a.>".to_owned(), "b".to_owned()]))
+        );
+        for bad in ["", "localhost:4222", "http://x", "nats://", "nats://a:4222,ftp://b"] {
+            assert_eq!(Value::of_text(&Kind::BusUrl, bad), Err(Refused::Value), "{bad}");
+        }
+        assert_eq!(Value::of_text(&Kind::Name { empty: false }, "a b"), Err(Refused::Value));
+    }
+}

@@ -1,0 +1,187 @@
+//! Watching the configuration file: live keys apply at once, everything else is said to need a restart.
+//!
+//! The *folder* is watched, because editors and deployment tools replace the file instead of writing into it. What
+//! counts is the file's content: an event that leaves it the same does nothing.
+//!
+//! # Invariants
+//!
+//! - A broken new file is reported and changes nothing.
+//! - A file that vanished changes nothing; it is between two versions, or gone by mistake.
+
+use std::path::Path;
+use std::time::Duration;
+
+use notify::event::{AccessKind, AccessMode, EventKind};
+use notify::{RecommendedWatcher, RecursiveMode, Watcher};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+use super::key::Key;
+use super::load::{Settings, Sources, load_text, read};
+use crate::Error;
+
+/// A change is read when the folder was quiet this long.
+const QUIET: Duration = Duration::from_millis(150);
+/// A folder that never gets quiet is read after this many quiet spans anyhow.
+const IMPATIENCE: usize = 10;
+
+/// What a new version of the file changed.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Change {
+    /// Keys that apply at once.
+    pub live: Vec<&'static str>,
+    /// Keys that need a restart.
+    pub restart: Vec<&'static str>,
+}
+
+impl Change {
+    /// The keys whose values differ.
+    #[must_use]
+    pub fn between(old: &Settings, new: &Settings) -> Self {
+        let differs = |key: &&'static Key| old.value(key.path) != new.value(key.path);
+        let (live, restart): (Vec<_>, Vec<_>) = new.schema().keys().filter(differs).partition(|key| key.live);
+        let paths = |keys: Vec<&'static Key>| keys.into_iter().map(|key| key.path).collect();
+        Self {
+            live: paths(live),
+            restart: paths(restart),
+        }
+    }
+
+    /// Whether nothing differs.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.live.is_empty() && self.restart.is_empty()
+    }
+}
+
+/// A running watch.
+#[derive(Debug)]
+pub struct Watch {
+    stop: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+impl Watch {
+    /// Stops watching.
+    ///
+    /// # Errors
+    /// If the watching task panicked.
+    pub async fn close(self) -> Result<(), Error> {
+        self.stop.cancel();
+        self.task.await.map_err(|_| Error::TaskDied("config watch"))
+    }
+}
+
+/// Watches the file of `sources`. `changed` is called with every good new version that differs from the one before;
+/// it applies [`Change::live`]. The keys that need a restart are logged here.
+///
+/// Must be called within a tokio runtime. `None` if the sources have no file.
+///
+/// # Errors
+/// If the file's folder cannot be watched.
+pub fn watch(
+    sources: Sources,
+    settings: Settings,
+    changed: impl FnMut(&Settings, &Change) + Send + 'static,
+) -> Result<Option<Watch>, Error> {
+    let Some(path) = sources.file.clone() else {
+        return Ok(None);
+    };
+    let dir = crate::files::folder(&path).to_owned();
+    let (wake, events) = mpsc::channel(1);
+    let fault = |error: notify::Error| Error::Watch {
+        path: dir.clone(),
+        reason: error.to_string(),
+    };
+    let mut watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
+        if event.is_ok_and(|event| matters(event.kind)) {
+            // A full channel means that the task has yet to look anyhow.
+            let _ = wake.try_send(());
+        }
+    })
+    .map_err(fault)?;
+    watcher.watch(&dir, RecursiveMode::NonRecursive).map_err(fault)?;
+    // The file may have changed between the load of `settings` and now: the first look compares with those.
+    let stop = CancellationToken::new();
+    let task = tokio::spawn(run(
+        watcher,
+        events,
+        path.clone(),
+        sources,
+        settings,
+        changed,
+        stop.clone(),
+    ));
+    Ok(Some(Watch { stop, task }))
+}
+
+/// Reading the file is an event too, and must not lead to the next reading.
+fn matters(kind: EventKind) -> bool {
+    !matches!(kind, EventKind::Access(access) if access != AccessKind::Close(AccessMode::Write))
+}
+
+async fn run(
+    watcher: RecommendedWatcher,
+    mut events: mpsc::Receiver<()>,
+    path: std::path::PathBuf,
+    sources: Sources,
+    mut settings: Settings,
+    mut changed: impl FnMut(&Settings, &Change) + Send + 'static,
+    stop: CancellationToken,
+) {
+    let mut seen = None;
+    loop {
+        if let Some(new) = look(&path, &sources, &settings, &mut seen) {
+            let change = Change::between(&settings, &new);
+            if !change.is_empty() {
+                report(&path, &change);
+                changed(&new, &change);
+            }
+            settings = new;
+        }
+        tokio::select! {
+            () = stop.cancelled() => break,
+            event = events.recv() => if event.is_none() { break },
+        }
+        for _ in 0..IMPATIENCE {
+            if timeout(QUIET, events.recv()).await.is_err() || stop.is_cancelled() {
+                break;
+            }
+        }
+    }
+    drop(watcher);
+}
+
+/// The new settings, if the file has other content than the last time and is good.
+fn look(path: &Path, sources: &Sources, old: &Settings, seen: &mut Option<String>) -> Option<Settings> {
+    let text = match read(path, false) {
+        Ok(text) => text?,
+        Err(errors) => {
+            tracing::warn!(%errors, "the configuration stays as it is");
+            return None;
+        }
+    };
+    if seen.as_ref() == Some(&text) {
+        return None;
+    }
+    *seen = Some(text.clone());
+    match load_text(old.schema(), Some((path.to_owned(), text)), sources) {
+        Ok(new) => Some(new),
+        Err(errors) => {
+            tracing::error!(%errors, "the new configuration file is wrong; the configuration stays as it is");
+            None
+        }
+    }
+}
+
+fn report(path: &Path, change: &Change) {
+    let file = path.display();
+    if !change.live.is_empty() {
+        tracing::info!(%file, keys = change.live.join(", "), "configuration changed, applied");
+    }
+    if !change.restart.is_empty() {
+        tracing::warn!(%file, keys = change.restart.join(", "), "configuration changed; needs a restart to apply");
+    }
+}

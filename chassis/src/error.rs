@@ -1,0 +1,171 @@
+//! What can go wrong here, and the exit code of each.
+
+use std::io;
+use std::path::PathBuf;
+
+use crate::Exit;
+use crate::config::ConfigErrors;
+
+/// A failure of the chassis.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The configuration is wrong.
+    #[error(transparent)]
+    Config(#[from] ConfigErrors),
+    /// The configuration file cannot be watched.
+    #[error("cannot watch {} for changes: {reason}", path.display())]
+    Watch {
+        /// The folder.
+        path: PathBuf,
+        /// The operating system's words.
+        reason: String,
+    },
+    /// A file or folder cannot be used.
+    #[error("cannot {what} {}: {source}", path.display())]
+    File {
+        /// What was tried.
+        what: &'static str,
+        /// The file or folder.
+        path: PathBuf,
+        /// The operating system's words.
+        source: io::Error,
+    },
+    /// Another process holds a lock file.
+    #[error("{} is locked by another process{}; stop it first or use another folder", path.display(), holder.map(|pid| format!(" ({pid})")).unwrap_or_default())]
+    Locked {
+        /// The lock file.
+        path: PathBuf,
+        /// The process that wrote it last.
+        holder: Option<u32>,
+    },
+    /// The log file cannot be written.
+    #[error("cannot open the log file {}: {source}; set logging.filename to a file in a folder that can be written", path.display())]
+    LogFile {
+        /// The log file.
+        path: PathBuf,
+        /// The operating system's words.
+        source: io::Error,
+    },
+    /// A thread of ours cannot be started.
+    #[error("cannot start the thread {name}: {source}")]
+    Thread {
+        /// Its name.
+        name: &'static str,
+        /// The operating system's words.
+        source: io::Error,
+    },
+    /// Logging was started twice in this process.
+    #[error("the log is already started in this process")]
+    LogStarted,
+    /// A signal handler cannot be installed.
+    #[error("cannot listen for signals: {0}")]
+    Signals(io::Error),
+    /// The bus cannot be reached.
+    #[error("cannot reach the bus at {url}: {reason}; start the Mixer there or set snake.url to where it is")]
+    BusUnreachable {
+        /// Where, without credentials.
+        url: String,
+        /// The client's words.
+        reason: String,
+    },
+    /// The bus refuses our credentials.
+    #[error("the bus at {url} refuses our credentials; set PLATFORM_SNAKE_TOKEN to the token it expects")]
+    BusDenied {
+        /// Where, without credentials.
+        url: String,
+    },
+    /// The bus address does not parse.
+    #[error("snake.url {url:?} is not a bus address: write it like nats://localhost:4222")]
+    BusUrl {
+        /// The address, without credentials.
+        url: String,
+    },
+    /// The bus has no persistent streams at all.
+    #[error("the bus at {url} has no persistent streams; switch JetStream on there")]
+    NoStreams {
+        /// Where, without credentials.
+        url: String,
+    },
+    /// The bus has persistent streams under another domain.
+    #[error(
+        "domain mismatch: snake.domain is {ours:?} here, but the bus at {url} serves {}; set snake.domain here to the Mixer's snake.domain",
+        theirs.as_ref().map_or_else(|| "no domain".to_owned(), |name| format!("{name:?}"))
+    )]
+    DomainMismatch {
+        /// Where, without credentials.
+        url: String,
+        /// What is configured here.
+        ours: String,
+        /// What the server says, where it says it.
+        theirs: Option<String>,
+    },
+    /// The bus answered the first question with an error.
+    #[error("the bus at {url} answers with an error: {reason}")]
+    BusFault {
+        /// Where, without credentials.
+        url: String,
+        /// Its words.
+        reason: String,
+    },
+    /// Nobody listens on a subject.
+    #[error("nobody answers on {subject}; is the Mixer running?")]
+    NoResponder {
+        /// The subject.
+        subject: String,
+    },
+    /// No answer in time.
+    #[error("no answer on {subject} within {within}")]
+    NoReply {
+        /// The subject.
+        subject: String,
+        /// The time given.
+        within: model::HumanDuration,
+    },
+    /// A request could not be sent.
+    #[error("cannot send a request on {subject}: {reason}")]
+    Request {
+        /// The subject.
+        subject: String,
+        /// The client's words.
+        reason: String,
+    },
+    /// A body could not be encoded or decoded.
+    #[error("the {what} on {subject} is not the CBOR expected: {reason}")]
+    Body {
+        /// `request` or `reply`.
+        what: &'static str,
+        /// The subject.
+        subject: String,
+        /// The codec's words.
+        reason: String,
+    },
+    /// A task of ours panicked.
+    #[error("the task {0} died")]
+    TaskDied(&'static str),
+}
+
+impl Error {
+    /// The exit code of a process that ends with this.
+    #[must_use]
+    pub fn exit(&self) -> Exit {
+        match self {
+            Self::Config(_) | Self::BusUrl { .. } | Self::DomainMismatch { .. } => Exit::Config,
+            Self::BusDenied { .. } => Exit::Denied,
+            Self::Body { .. } => Exit::Data,
+            Self::BusUnreachable { .. }
+            | Self::NoStreams { .. }
+            | Self::BusFault { .. }
+            | Self::NoResponder { .. }
+            | Self::NoReply { .. }
+            | Self::Request { .. }
+            | Self::Locked { .. } => Exit::Unavailable,
+            Self::Watch { .. }
+            | Self::File { .. }
+            | Self::LogFile { .. }
+            | Self::Thread { .. }
+            | Self::LogStarted
+            | Self::Signals(_)
+            | Self::TaskDied(_) => Exit::Io,
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! A token bucket per gear: no gear can fill the log, and what was held back is counted and told.
+//!
+//! # Invariants
+//!
+//! - Every line is either admitted or counted as suppressed; every suppressed line is reported once, by
+//!   [`Admit::YesAfter`] when the gear may speak again or by [`Throttle::take_suppressed`] when it went silent.
+//! - Time is an argument.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use crate::config::ThrottleConfig;
+
+/// Whether a line may be logged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Admit {
+    /// Log it.
+    Yes,
+    /// Log that lines were suppressed, then log it.
+    YesAfter {
+        /// How many.
+        suppressed: u64,
+    },
+    /// Do not log it.
+    No,
+}
+
+/// The throttle of a process.
+#[derive(Debug)]
+pub struct Throttle {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    rules: ThrottleConfig,
+    gears: HashMap<String, Bucket>,
+    suppressed: u64,
+}
+
+#[derive(Debug)]
+struct Bucket {
+    tokens: f64,
+    filled: Instant,
+    suppressed: u64,
+}
+
+impl Throttle {
+    /// A throttle that follows `rules`.
+    #[must_use]
+    pub fn new(rules: ThrottleConfig) -> Self {
+        let inner = Inner {
+            rules,
+            gears: HashMap::new(),
+            suppressed: 0,
+        };
+        Self {
+            inner: Mutex::new(inner),
+        }
+    }
+
+    /// Follows other rules from now on. Buckets keep their tokens, up to the new burst.
+    pub fn apply(&self, rules: ThrottleConfig) {
+        self.lock().rules = rules;
+    }
+
+    /// Whether a line of `gear` may be logged at `now`.
+    pub fn admit(&self, gear: &str, now: Instant) -> Admit {
+        let mut inner = self.lock();
+        let rules = inner.rules;
+        if !inner.gears.contains_key(gear) {
+            let full = Bucket {
+                tokens: f64::from(rules.burst),
+                filled: now,
+                suppressed: 0,
+            };
+            inner.gears.insert(gear.to_owned(), full);
+        }
+        let Some(bucket) = inner.gears.get_mut(gear) else {
+            return Admit::Yes;
+        };
+        if rules.enabled && !bucket.take(&rules, now) {
+            bucket.suppressed += 1;
+            inner.suppressed += 1;
+            return Admit::No;
+        }
+        match std::mem::take(&mut bucket.suppressed) {
+            0 => Admit::Yes,
+            suppressed => Admit::YesAfter { suppressed },
+        }
+    }
+
+    /// Takes what was suppressed and not reported yet, of gears that may speak again at `now` but did not. Call it on
+    /// a slow tick and log one line each.
+    #[must_use]
+    pub fn take_suppressed(&self, now: Instant) -> Vec<(String, u64)> {
+        let mut inner = self.lock();
+        let rules = inner.rules;
+        let recovered = |(gear, bucket): (&String, &mut Bucket)| {
+            bucket.fill(&rules, now);
+            (bucket.suppressed > 0 && bucket.tokens >= 1.0)
+                .then(|| (gear.clone(), std::mem::take(&mut bucket.suppressed)))
+        };
+        inner.gears.iter_mut().filter_map(recovered).collect()
+    }
+
+    /// Forgets a gear that stopped; gives what was suppressed and not reported yet.
+    pub fn forget(&self, gear: &str) -> u64 {
+        self.lock().gears.remove(gear).map_or(0, |bucket| bucket.suppressed)
+    }
+
+    /// Lines suppressed since the start, of all gears.
+    #[must_use]
+    pub fn suppressed_total(&self) -> u64 {
+        self.lock().suppressed
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Bucket {
+    fn fill(&mut self, rules: &ThrottleConfig, now: Instant) {
+        let elapsed = now.saturating_duration_since(self.filled).as_secs_f64();
+        self.tokens = (self.tokens + elapsed * rules.rate).min(f64::from(rules.burst));
+        self.filled = self.filled.max(now);
+    }
+
+    fn take(&mut self, rules: &ThrottleConfig, now: Instant) -> bool {
+        self.fill(rules, now);
+        let enough = self.tokens >= 1.0;
+        if enough {
+            self.tokens -= 1.0;
+        }
+        enough
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn rules(rate: f64, burst: u32) -> ThrottleConfig {
+        ThrottleConfig {
+            enabled: true,
+            rate,
+            burst,
+        }
+    }
+
+    fn admitted(throttle: &Throttle, gear: &str, lines: u32, now: Instant) -> u32 {
+        (0..lines)
+            .map(|_| u32::from(throttle.admit(gear, now) != Admit::No))
+            .sum()
+    }
+
+    #[test]
+    fn a_gear_may_burst_and_then_gets_its_rate() {
+        let (throttle, start) = (Throttle::new(rules(10.0, 5)), Instant::now());
+        assert_eq!(admitted(&throttle, "a", 100, start), 5);
+        assert_eq!(admitted(&throttle, "a", 100, start + Duration::from_millis(300)), 3);
+        assert_eq!(admitted(&throttle, "a", 100, start + Duration::from_secs(60)), 5);
+        assert_eq!(throttle.suppressed_total(), 300 - 13);
+    }
+
+    #[test]
+    fn gears_do_not_take_each_others_tokens() {
+        let (throttle, now) = (Throttle::new(rules(1.0, 3)), Instant::now());
+        assert_eq!(admitted(&throttle, "a", 10, now), 3);
+        assert_eq!(admitted(&throttle, "b", 10, now), 3);
+    }
+
+    #[test]
+    fn every_suppressed_line_is_reported_once() {
+        let (throttle, start) = (Throttle::new(rules(1.0, 1)), Instant::now());
+        assert_eq!(throttle.admit("a", start), Admit::Yes);
+        assert_eq!(admitted(&throttle, "a", 7, start), 0);
+        assert!(throttle.take_suppressed(start).is_empty(), "it may not speak yet");
+        let later = start + Duration::from_secs(2);
+        assert_eq!(throttle.admit("a", later), Admit::YesAfter { suppressed: 7 });
+        assert_eq!(throttle.admit("a", later), Admit::No);
+        let silent = later + Duration::from_secs(2);
+        assert_eq!(throttle.take_suppressed(silent), vec![("a".to_owned(), 1)]);
+        assert_eq!(throttle.admit("a", silent), Admit::Yes);
+    }
+
+    #[test]
+    fn new_rules_apply_to_gears_already_known() {
+        let (throttle, now) = (Throttle::new(rules(1.0, 1)), Instant::now());
+        assert_eq!(admitted(&throttle, "a", 10, now), 1);
+        throttle.apply(ThrottleConfig {
+            enabled: false,
+            ..rules(1.0, 1)
+        });
+        assert_eq!(admitted(&throttle, "a", 10, now), 10);
+        throttle.apply(rules(1_000.0, 100));
+        assert_eq!(admitted(&throttle, "a", 100, now + Duration::from_millis(50)), 50);
+    }
+
+    #[test]
+    fn a_clock_that_steps_back_gives_no_tokens() {
+        let (throttle, start) = (Throttle::new(rules(10.0, 2)), Instant::now() + Duration::from_secs(10));
+        assert_eq!(admitted(&throttle, "a", 10, start), 2);
+        assert_eq!(admitted(&throttle, "a", 10, start - Duration::from_secs(5)), 0);
+        assert_eq!(admitted(&throttle, "a", 10, start), 0);
+    }
+}

@@ -1,0 +1,533 @@
+//! `platform-mixer.toml`: the keys of the Mixer, as data.
+//!
+//! # Not here
+//!
+//! How values are merged and checked: `chassis::config`. The plain structs: [`sections`](self::sections).
+
+use chassis::config::{Key, Kind, Removed, Schema, Section, logging};
+
+mod sections;
+
+pub use sections::{
+    ApiConfig, EmbeddedConfig, EnrollmentConfig, Format, IngestConfig, MixerConfig, MixerSection, ObservabilityConfig,
+    OtlpConfig, OtlpMessagesConfig, QueryConfig, RotationConfig, RotationPolicy, ServerMode, SnakeConfig, StoreConfig,
+    Tier,
+};
+
+static LOGGING: [Key; 10] = logging::keys("\"logs/mixer.log\"");
+
+static BASE: [Key; 1] = [Key::new(
+    "base.name",
+    Kind::Name { empty: false },
+    "\"mixer-01\"",
+    "Name of this Mixer in its own telemetry and events",
+)];
+
+static MIXER: [Key; 4] = [
+    Key::new(
+        "mixer.max_hops",
+        Kind::Int { min: 1, max: 65_535 },
+        "64",
+        "Routing hops after which a message is dropped as a loop, for all Racks",
+    ),
+    Key::new(
+        "mixer.max_payload_size",
+        Kind::Int {
+            min: 1_024,
+            max: 64 << 20,
+        },
+        "2097152",
+        "Greatest message payload in bytes, for all Racks",
+    ),
+    Key::new(
+        "mixer.startup_scenario",
+        Kind::Text,
+        "\"\"",
+        "Scenario loaded at start: a file, name:version or name:latest; empty resumes the last active one",
+    ),
+    Key::new(
+        "mixer.scenario_wait_timeout",
+        Kind::span(1),
+        "\"15s\"",
+        "Time given to the Racks to converge when a scenario is activated",
+    ),
+];
+
+static ENROLLMENT: [Key; 2] = [
+    Key::new(
+        "enrollment.auto_adopt",
+        Kind::Bool,
+        "false",
+        "Whether every new Rack is active at once; be careful in production",
+    ),
+    Key::new(
+        "enrollment.push_delay",
+        Kind::span(0),
+        "\"1s\"",
+        "Time between a Rack's adoption and the push of its first scenario",
+    ),
+];
+
+static INGEST: [Key; 2] = [
+    Key::new(
+        "ingest.flush_interval",
+        Kind::span(1),
+        "\"5s\"",
+        "Longest time a received batch waits before it is appended and durable",
+    ),
+    Key::new(
+        "ingest.buffer_size",
+        Kind::Int { min: 1, max: 1 << 20 },
+        "1024",
+        "Batches held in memory between the bus and the store",
+    ),
+];
+
+static API: [Key; 6] = [
+    Key::new(
+        "api.host",
+        Kind::Text,
+        "\"127.0.0.1\"",
+        "Address the REST API listens on; others than loopback need api.tokens_file or api.allow_insecure",
+    ),
+    Key::new(
+        "api.port",
+        Kind::Int { min: 0, max: 65_535 },
+        "8090",
+        "Port of the REST API; 0 takes any free one",
+    ),
+    Key::optional(
+        "api.tokens_file",
+        Kind::Path,
+        "no authentication",
+        "File of bearer tokens with their roles",
+    ),
+    Key::optional(
+        "api.tls_cert",
+        Kind::Path,
+        "plain HTTP",
+        "Certificate chain (PEM) of the REST API",
+    ),
+    Key::optional(
+        "api.tls_key",
+        Kind::Path,
+        "plain HTTP",
+        "Private key (PEM) of the REST API",
+    ),
+    Key::new(
+        "api.allow_insecure",
+        Kind::Bool,
+        "false",
+        "Allows an address other than loopback without authentication",
+    ),
+];
+
+static STORE: [Key; 4] = [
+    Key::new(
+        "store.dir",
+        Kind::Path,
+        "\"./data\"",
+        "Root folder of everything the Mixer keeps",
+    ),
+    Key::new(
+        "store.database_file",
+        Kind::Path,
+        "\"platform.duckdb\"",
+        "Database an analyst opens, built by `platform-mixer export duckdb`; below store.dir",
+    ),
+    Key::new(
+        "store.cluster_key_file",
+        Kind::Path,
+        "\"cluster.key\"",
+        "Private key of the cluster, below store.dir",
+    ),
+    Key::new(
+        "store.wal_max_size_mb",
+        Kind::Int { min: 1, max: 1 << 24 },
+        "512",
+        "Greatest size in MiB of the write-ahead log; at it, appends wait",
+    ),
+];
+
+static SNAKE: [Key; 15] = [
+    Key::new(
+        "snake.server",
+        Kind::Word(&["managed", "external"]),
+        "\"managed\"",
+        "Whether the Mixer runs the bus server itself or uses the one at snake.url",
+    ),
+    Key::new(
+        "snake.host",
+        Kind::Text,
+        "\"127.0.0.1\"",
+        "Address the managed server listens on; others than loopback need a token or snake.allow_insecure",
+    ),
+    Key::new(
+        "snake.port",
+        Kind::Int { min: 0, max: 65_535 },
+        "4222",
+        "Port the managed server listens on; 0 takes any free one",
+    ),
+    Key::new(
+        "snake.url",
+        Kind::BusUrl,
+        "\"nats://localhost:4222\"",
+        "Address told to Racks, and of the external server or cluster (comma separated)",
+    ),
+    Key::new(
+        "snake.domain",
+        Kind::Name { empty: false },
+        "\"flux\"",
+        "Domain of the persistent streams; every Rack needs the same",
+    ),
+    Key::below(
+        "snake.store_dir",
+        "store.dir",
+        "js",
+        "Folder of the bus server's persistent streams",
+    )
+    .was("\"data/js\""),
+    Key::new(
+        "snake.stream_name",
+        Kind::Name { empty: false },
+        "\"flux-msg\"",
+        "Primary stream, for business messages",
+    )
+    .was("\"flux\""),
+    Key::new(
+        "snake.stream_subjects",
+        Kind::TextList,
+        "[\"flux.msg.>\", \"flux.gear.>\", \"platform.>\"]",
+        "Subjects captured; those under platform. go to a stream of their own",
+    )
+    .was("[\"flux.msg.>\", \"flux.gear.>\", \"flux.telemetry.>\"]"),
+    Key::new(
+        "snake.business_stream_max_age",
+        Kind::span(1_000),
+        "\"720h\"",
+        "Time business messages are kept on the bus",
+    ),
+    Key::new(
+        "snake.telemetry_stream_max_age",
+        Kind::span(1_000),
+        "\"24h\"",
+        "Time telemetry is kept on the bus",
+    ),
+    Key::new(
+        "snake.durable",
+        Kind::Bool,
+        "false",
+        "Whether the bus syncs every message to disk before it acknowledges; otherwise every second",
+    ),
+    Key::new(
+        "snake.max_store_mb",
+        Kind::Int { min: 64, max: 1 << 30 },
+        "10240",
+        "Greatest size in MiB of all persistent streams together",
+    ),
+    Key::optional(
+        "snake.server_binary",
+        Kind::Path,
+        "looked up beside the executable, in .tools/bin and on the PATH",
+        "The nats-server program to run, 2.15 or later",
+    ),
+    Key::optional(
+        "snake.server_sha256",
+        Kind::Text,
+        "any program is run",
+        "SHA-256 in hexadecimal that the nats-server program must have",
+    ),
+    Key::new(
+        "snake.allow_insecure",
+        Kind::Bool,
+        "false",
+        "Allows an address other than loopback without authentication",
+    ),
+];
+
+static SNAKE_SECRETS: [Key; 1] = [Key::optional(
+    "snake.token",
+    Kind::Text,
+    "the bus asks for no token",
+    "Token that Racks and the Mixer present to the bus",
+)
+.secret()];
+
+static QUERY: [Key; 3] = [
+    Key::new(
+        "query.memory_limit_mb",
+        Kind::Int { min: 16, max: 1 << 24 },
+        "1024",
+        "Memory in MiB that all running queries together may use",
+    ),
+    Key::new(
+        "query.timeout",
+        Kind::span(1),
+        "\"30s\"",
+        "Longest time one query may run",
+    ),
+    Key::new(
+        "query.max_concurrent",
+        Kind::Int { min: 1, max: 10_000 },
+        "8",
+        "Queries that run at the same time; others wait",
+    ),
+];
+
+static OBSERVABILITY: [Key; 3] = [
+    Key::new(
+        "observability.enabled",
+        Kind::Bool,
+        "true",
+        "Whether telemetry is collected and stored",
+    ),
+    Key::new(
+        "observability.tier",
+        Kind::Word(&["embedded", "otlp"]),
+        "\"embedded\"",
+        "Whether telemetry is stored here or forwarded to a collector",
+    ),
+    Key::new(
+        "observability.sampling_rate",
+        Kind::Float { min: 0.0, max: 1.0 },
+        "1.0",
+        "Share of traces that is kept",
+    ),
+];
+
+static EMBEDDED: [Key; 2] = [
+    Key::below(
+        "observability.embedded.data_dir",
+        "store.dir",
+        "telemetry",
+        "Folder of the telemetry tree",
+    ),
+    Key::new(
+        "observability.embedded.flush_interval",
+        Kind::span(10),
+        "\"5s\"",
+        "Tick on which appended rows are published into Parquet files",
+    ),
+];
+
+static STORAGE: [Key; 6] = [
+    Key::new(
+        "observability.embedded.storage.format",
+        Kind::Word(&["parquet", "json"]),
+        "\"parquet\"",
+        "Format of data files",
+    ),
+    Key::new(
+        "observability.embedded.storage.partition_by",
+        Kind::Word(&["hour", "day"]),
+        "\"hour\"",
+        "Length of a partition of event time, UTC",
+    ),
+    Key::new(
+        "observability.embedded.storage.compression",
+        Kind::Word(&["zstd", "snappy", "none"]),
+        "\"zstd\"",
+        "Compression of data files",
+    ),
+    Key::new(
+        "observability.embedded.storage.json_type",
+        Kind::Word(&["json", "string"]),
+        "\"json\"",
+        "Parquet type of JSON columns; string is for readers that do not know JSON",
+    ),
+    Key::new(
+        "observability.embedded.storage.segment_size_mb",
+        Kind::Int { min: 1, max: 1 << 16 },
+        "128",
+        "Size in MiB at which a data file is sealed",
+    ),
+    Key::optional(
+        "observability.embedded.storage.url",
+        Kind::Text,
+        "local disk, in data_dir",
+        "Object store for sealed files, such as s3://bucket/prefix",
+    ),
+];
+
+static ROTATION: [Key; 4] = [
+    Key::new(
+        "observability.embedded.rotation.policy",
+        Kind::Word(&["time", "size", "both"]),
+        "\"time\"",
+        "What makes old partitions go: age, total size, or both",
+    ),
+    Key::new(
+        "observability.embedded.rotation.max_age_days",
+        Kind::Int { min: 1, max: 36_500 },
+        "30",
+        "Days after which data is deleted",
+    ),
+    Key::new(
+        "observability.embedded.rotation.max_size_gb",
+        Kind::Int { min: 1, max: 1 << 20 },
+        "10",
+        "Total size in GiB above which the oldest data is deleted",
+    ),
+    Key::new(
+        "observability.embedded.rotation.check_interval",
+        Kind::span(100),
+        "\"1h\"",
+        "Time between checks of the rotation rules",
+    ),
+];
+
+static OTLP: [Key; 5] = [
+    Key::new(
+        "observability.otlp.endpoint",
+        Kind::Text,
+        "\"\"",
+        "Collector over gRPC, host:port",
+    ),
+    Key::new(
+        "observability.otlp.endpoint_http",
+        Kind::Text,
+        "\"\"",
+        "Collector over HTTP, in place of gRPC",
+    ),
+    Key::new(
+        "observability.otlp.headers",
+        Kind::TextMap,
+        "{}",
+        "Headers sent to the collector; values refer to the environment as ${NAME}",
+    )
+    .secret(),
+    Key::new(
+        "observability.otlp.insecure",
+        Kind::Bool,
+        "false",
+        "Skips the verification of the collector's certificate",
+    ),
+    Key::new(
+        "observability.otlp.timeout",
+        Kind::span(1),
+        "\"30s\"",
+        "Time one export may take",
+    ),
+];
+
+static OTLP_MESSAGES: [Key; 2] = [
+    Key::new(
+        "observability.otlp.messages.enabled",
+        Kind::Bool,
+        "false",
+        "Whether business messages are also archived locally while telemetry goes to a collector",
+    ),
+    Key::below(
+        "observability.otlp.messages.data_dir",
+        "store.dir",
+        "messages",
+        "Folder of that archive",
+    ),
+];
+
+static SWITCHES: [Key; 1] = [Key::new(
+    "disable_telemetry",
+    Kind::Bool,
+    "false",
+    "Stops all reporting about the process itself",
+)
+.env_only()];
+
+/// The whole of `platform-mixer.toml`.
+pub static SCHEMA: Schema = Schema {
+    program: "platform-mixer",
+    file: "platform-mixer.toml",
+    sections: &[
+        Section {
+            doc: logging::DOC,
+            keys: &LOGGING,
+        },
+        Section {
+            doc: "Who this Mixer is.",
+            keys: &BASE,
+        },
+        Section {
+            doc: "Limits for all Racks, and scenarios.",
+            keys: &MIXER,
+        },
+        Section {
+            doc: "How Racks are admitted.",
+            keys: &ENROLLMENT,
+        },
+        Section {
+            doc: "From the bus into the store.",
+            keys: &INGEST,
+        },
+        Section {
+            doc: "The REST API.",
+            keys: &API,
+        },
+        Section {
+            doc: "Where the Mixer keeps everything.",
+            keys: &STORE,
+        },
+        Section {
+            doc: "The bus: the server the Mixer runs, or an external one.",
+            keys: &SNAKE,
+        },
+        Section {
+            doc: "The bus: the server the Mixer runs, or an external one.",
+            keys: &SNAKE_SECRETS,
+        },
+        Section {
+            doc: "Bounds of queries.",
+            keys: &QUERY,
+        },
+        Section {
+            doc: "What happens with telemetry.",
+            keys: &OBSERVABILITY,
+        },
+        Section {
+            doc: "The embedded store.",
+            keys: &EMBEDDED,
+        },
+        Section {
+            doc: "The form of data files.",
+            keys: &STORAGE,
+        },
+        Section {
+            doc: "When old data goes.",
+            keys: &ROTATION,
+        },
+        Section {
+            doc: "The OpenTelemetry collector of the tier otlp.",
+            keys: &OTLP,
+        },
+        Section {
+            doc: "Messages kept here while telemetry goes to a collector.",
+            keys: &OTLP_MESSAGES,
+        },
+        Section {
+            doc: "Switches of the environment.",
+            keys: &SWITCHES,
+        },
+    ],
+    removed: &[
+        Removed::moved("mixer.mixer_name", "base.name", "the Mixer's name is base.name"),
+        Removed::moved("mixer.name", "base.name", "the Mixer's name is base.name"),
+        Removed::gone(
+            "mixer.machine_id",
+            "identities are UUIDs now; the Mixer makes its own on first start; remove the line",
+        ),
+        Removed::moved(
+            "snake.cluster_name",
+            "snake.domain",
+            "the domain of the streams is snake.domain",
+        ),
+        Removed::moved(
+            "cluster_name",
+            "snake.domain",
+            "the domain of the streams is snake.domain",
+        ),
+        Removed::gone(
+            "logging.max_age",
+            "log files are kept by number: use logging.max_backups",
+        ),
+        Removed::gone("logging.dir", "the folder of the log file is that of logging.filename"),
+    ],
+};

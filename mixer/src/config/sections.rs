@@ -1,0 +1,520 @@
+//! `platform-mixer.toml`, resolved into plain structs; values that do not go together are refused here.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use chassis::config::{ConfigErrors, LoggingConfig, Problem, Settings};
+use engine::{Compression, JsonType, PartitionBy};
+use model::{ByteSize, Token};
+
+/// `platform-mixer.toml`, resolved.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MixerConfig {
+    /// `[logging]`.
+    pub logging: LoggingConfig,
+    /// `base.name`.
+    pub name: Token,
+    /// `[mixer]`.
+    pub mixer: MixerSection,
+    /// `[enrollment]`.
+    pub enrollment: EnrollmentConfig,
+    /// `[ingest]`.
+    pub ingest: IngestConfig,
+    /// `[api]`.
+    pub api: ApiConfig,
+    /// `[store]`.
+    pub store: StoreConfig,
+    /// `[snake]`.
+    pub snake: SnakeConfig,
+    /// `[query]`.
+    pub query: QueryConfig,
+    /// `[observability]`.
+    pub observability: ObservabilityConfig,
+}
+
+/// `[mixer]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MixerSection {
+    /// Hops after which a message is dropped as a loop.
+    pub max_hops: u16,
+    /// The greatest message payload.
+    pub max_payload: ByteSize,
+    /// The scenario loaded at start; `None` resumes the last active one.
+    pub startup_scenario: Option<String>,
+    /// The time given to Racks to converge.
+    pub scenario_wait_timeout: Duration,
+}
+
+/// `[enrollment]`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EnrollmentConfig {
+    /// Whether every new Rack is active at once.
+    pub auto_adopt: bool,
+    /// The time between adoption and the first scenario.
+    pub push_delay: Duration,
+}
+
+/// `[ingest]`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct IngestConfig {
+    /// The longest time a received batch waits before it is appended.
+    pub flush_interval: Duration,
+    /// Batches in memory between the bus and the store.
+    pub buffer_size: usize,
+}
+
+/// `[api]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ApiConfig {
+    /// The address listened on.
+    pub host: IpAddr,
+    /// The port; 0 takes any free one.
+    pub port: u16,
+    /// The bearer tokens.
+    pub tokens_file: Option<PathBuf>,
+    /// The certificate chain.
+    pub tls_cert: Option<PathBuf>,
+    /// The private key.
+    pub tls_key: Option<PathBuf>,
+}
+
+/// `[store]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoreConfig {
+    /// The root of everything.
+    pub dir: PathBuf,
+    /// The analyst's database, with its folder.
+    pub database_file: PathBuf,
+    /// The cluster's private key, with its folder.
+    pub cluster_key_file: PathBuf,
+    /// The cap of the write-ahead log.
+    pub wal_max: ByteSize,
+}
+
+/// Who runs the bus server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ServerMode {
+    /// The Mixer.
+    Managed,
+    /// Somebody else, at `snake.url`.
+    External,
+}
+
+/// `[snake]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SnakeConfig {
+    /// Who runs the server.
+    pub server: ServerMode,
+    /// The address the managed server listens on.
+    pub host: IpAddr,
+    /// The port of the managed server; 0 takes any free one.
+    pub port: u16,
+    /// The address told to Racks, and of the external server; comma separated for a cluster.
+    pub url: String,
+    /// The domain of the persistent streams.
+    pub domain: Token,
+    /// The folder of the managed server's streams.
+    pub store_dir: PathBuf,
+    /// The primary stream.
+    pub stream_name: Token,
+    /// The subjects captured, in one list.
+    pub stream_subjects: Vec<String>,
+    /// How long business messages are kept.
+    pub business_stream_max_age: Duration,
+    /// How long telemetry is kept.
+    pub telemetry_stream_max_age: Duration,
+    /// Whether the server syncs before it acknowledges.
+    pub durable: bool,
+    /// The greatest size of all streams together.
+    pub max_store: ByteSize,
+    /// The program to run.
+    pub server_binary: Option<PathBuf>,
+    /// The hash it must have, lower-case hexadecimal.
+    pub server_sha256: Option<String>,
+    /// The token clients present; a managed server must ask for it.
+    pub token: Option<String>,
+}
+
+/// `[query]`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QueryConfig {
+    /// Memory of all running queries together.
+    pub memory_limit: ByteSize,
+    /// The longest time one query may run.
+    pub timeout: Duration,
+    /// Queries that run at the same time.
+    pub max_concurrent: usize,
+}
+
+/// Where telemetry goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tier {
+    /// Into our own store.
+    Embedded,
+    /// To a collector.
+    Otlp,
+}
+
+/// `[observability]`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ObservabilityConfig {
+    /// Whether telemetry is collected and stored.
+    pub enabled: bool,
+    /// Whether the Mixer reports about itself; `false` under `PLATFORM_DISABLE_TELEMETRY`.
+    pub self_telemetry: bool,
+    /// Where telemetry goes.
+    pub tier: Tier,
+    /// The share of traces that is kept, 0 to 1.
+    pub sampling_rate: f64,
+    /// `[observability.embedded]`.
+    pub embedded: EmbeddedConfig,
+    /// `[observability.otlp]`.
+    pub otlp: OtlpConfig,
+}
+
+/// The format of data files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// Parquet.
+    Parquet,
+    /// One JSON object per line.
+    Json,
+}
+
+/// `[observability.embedded]` with `[.storage]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EmbeddedConfig {
+    /// The telemetry tree.
+    pub data_dir: PathBuf,
+    /// The tick on which rows are published into Parquet.
+    pub flush_interval: Duration,
+    /// The format of data files.
+    pub format: Format,
+    /// The length of a partition.
+    pub partition_by: PartitionBy,
+    /// The compression of data files.
+    pub compression: Compression,
+    /// The Parquet type of JSON columns.
+    pub json_type: JsonType,
+    /// The size at which a data file is sealed.
+    pub segment_size: ByteSize,
+    /// The object store.
+    pub url: Option<String>,
+    /// `[observability.embedded.rotation]`.
+    pub rotation: RotationConfig,
+}
+
+/// What makes old data go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RotationPolicy {
+    /// Its age.
+    Time,
+    /// The total size.
+    Size,
+    /// Either.
+    Both,
+}
+
+/// `[observability.embedded.rotation]`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RotationConfig {
+    /// What makes old data go.
+    pub policy: RotationPolicy,
+    /// The age after which data goes.
+    pub max_age: Duration,
+    /// The total size above which the oldest data goes.
+    pub max_size: ByteSize,
+    /// The time between checks.
+    pub check_interval: Duration,
+}
+
+/// `[observability.otlp]`.
+#[derive(Clone, PartialEq, Eq)]
+pub struct OtlpConfig {
+    /// The collector over gRPC.
+    pub endpoint: Option<String>,
+    /// The collector over HTTP.
+    pub endpoint_http: Option<String>,
+    /// Headers, references resolved.
+    pub headers: BTreeMap<String, String>,
+    /// Skips the verification of certificates.
+    pub insecure: bool,
+    /// The time one export may take.
+    pub timeout: Duration,
+    /// `[observability.otlp.messages]`.
+    pub messages: OtlpMessagesConfig,
+}
+
+impl std::fmt::Debug for OtlpConfig {
+    /// Headers hold secrets: only their names are shown.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("OtlpConfig")
+            .field("endpoint", &self.endpoint)
+            .field("endpoint_http", &self.endpoint_http)
+            .field("headers", &self.headers.keys())
+            .field("insecure", &self.insecure)
+            .field("timeout", &self.timeout)
+            .field("messages", &self.messages)
+            .finish()
+    }
+}
+
+/// `[observability.otlp.messages]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OtlpMessagesConfig {
+    /// Whether messages are archived here too.
+    pub enabled: bool,
+    /// The archive.
+    pub data_dir: PathBuf,
+}
+
+impl MixerConfig {
+    /// The typed form of merged settings.
+    ///
+    /// # Errors
+    /// If values do not go together or have no typed form; all of them at once.
+    pub fn of(settings: &Settings) -> Result<Self, ConfigErrors> {
+        let mut problems = Vec::new();
+        let api_host = host(settings, "api.host", &mut problems);
+        let snake_host = host(settings, "snake.host", &mut problems);
+        problems.extend(exposed(settings, api_host, snake_host));
+        problems.extend(bad_hash(settings));
+        ConfigErrors::unless_empty(problems)?;
+        Ok(Self {
+            logging: LoggingConfig::of(settings),
+            name: settings.name("base.name")?,
+            mixer: MixerSection {
+                max_hops: settings.port("mixer.max_hops"),
+                max_payload: ByteSize::bytes(settings.int("mixer.max_payload_size")),
+                startup_scenario: settings.some_text("mixer.startup_scenario").map(str::to_owned),
+                scenario_wait_timeout: settings.duration("mixer.scenario_wait_timeout"),
+            },
+            enrollment: EnrollmentConfig {
+                auto_adopt: settings.bool("enrollment.auto_adopt"),
+                push_delay: settings.duration("enrollment.push_delay"),
+            },
+            ingest: IngestConfig {
+                flush_interval: settings.duration("ingest.flush_interval"),
+                buffer_size: settings.count("ingest.buffer_size"),
+            },
+            api: ApiConfig {
+                host: api_host,
+                port: settings.port("api.port"),
+                tokens_file: settings.some_path("api.tokens_file"),
+                tls_cert: settings.some_path("api.tls_cert"),
+                tls_key: settings.some_path("api.tls_key"),
+            },
+            store: store(settings),
+            snake: snake(settings, snake_host)?,
+            query: QueryConfig {
+                memory_limit: ByteSize::mib(settings.int("query.memory_limit_mb")),
+                timeout: settings.duration("query.timeout"),
+                max_concurrent: settings.count("query.max_concurrent"),
+            },
+            observability: observability(settings),
+        })
+    }
+
+    /// What is configured but not in this version, one sentence each. The Mixer does not start with any.
+    #[must_use]
+    pub fn unsupported(&self) -> Vec<String> {
+        let embedded = &self.observability.embedded;
+        let cases = [
+            (
+                embedded.format == Format::Json,
+                "observability.embedded.storage.format = \"json\" is not in this version: use \"parquet\"",
+            ),
+            (
+                embedded.url.is_some(),
+                "observability.embedded.storage.url is not in this version: leave it empty, data stays in observability.embedded.data_dir",
+            ),
+            (
+                self.observability.tier == Tier::Otlp,
+                "observability.tier = \"otlp\" is not in this version: use \"embedded\"",
+            ),
+            (
+                self.observability.otlp.messages.enabled,
+                "observability.otlp.messages.enabled = true is not in this version: set it to false",
+            ),
+            (
+                self.api.tls_cert.is_some() || self.api.tls_key.is_some(),
+                "api.tls_cert and api.tls_key are not in this version: remove them and put a proxy that ends TLS in front",
+            ),
+            (
+                self.api.tokens_file.is_some(),
+                "api.tokens_file is not in this version: remove it and keep api.host on loopback",
+            ),
+        ];
+        cases
+            .into_iter()
+            .filter(|(set, _)| *set)
+            .map(|(_, sentence)| sentence.to_owned())
+            .collect()
+    }
+}
+
+/// The address of a host key; a problem if it is none.
+fn host(settings: &Settings, key: &'static str, problems: &mut Vec<Problem>) -> IpAddr {
+    let loopback = IpAddr::from([127, 0, 0, 1]);
+    match settings.text(key) {
+        "localhost" => loopback,
+        text => text.parse().unwrap_or_else(|_| {
+            problems.push(Problem::BadValue {
+                place: settings.place(key),
+                key,
+                value: format!("{text:?}"),
+                wanted: "an IP address such as 127.0.0.1 or 0.0.0.0, or localhost".to_owned(),
+            });
+            loopback
+        }),
+    }
+}
+
+/// Addresses that others can reach although nobody is asked who they are.
+fn exposed(settings: &Settings, api: IpAddr, snake: IpAddr) -> Vec<Problem> {
+    let managed = settings.text("snake.server") == "managed";
+    let cases = [
+        (
+            "api.host",
+            api,
+            "api.allow_insecure",
+            settings.some_text("api.tokens_file").is_some(),
+            "api.tokens_file",
+        ),
+        (
+            "snake.host",
+            snake,
+            "snake.allow_insecure",
+            !managed || settings.some_text("snake.token").is_some(),
+            "PLATFORM_SNAKE_TOKEN",
+        ),
+    ];
+    let mut problems = Vec::new();
+    for (key, host, allow, guarded, guard) in cases {
+        if !host.is_loopback() && !guarded && !settings.bool(allow) {
+            problems.push(Problem::Conflict {
+                place: settings.place(key),
+                key,
+                sentence: format!(
+                    "{host} can be reached from other machines and nothing asks who they are: use 127.0.0.1, set {guard}, \
+                     or set {allow} = true on a trusted network"
+                ),
+            });
+        }
+    }
+    problems
+}
+
+fn bad_hash(settings: &Settings) -> Option<Problem> {
+    let text = settings.some_text("snake.server_sha256")?;
+    let fits = text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    (!fits).then(|| Problem::BadValue {
+        place: settings.place("snake.server_sha256"),
+        key: "snake.server_sha256",
+        value: format!("{text:?}"),
+        wanted: "64 hexadecimal digits, as sha256sum prints them".to_owned(),
+    })
+}
+
+fn store(settings: &Settings) -> StoreConfig {
+    let dir = settings.path("store.dir");
+    StoreConfig {
+        database_file: dir.join(settings.path("store.database_file")),
+        cluster_key_file: dir.join(settings.path("store.cluster_key_file")),
+        wal_max: ByteSize::mib(settings.int("store.wal_max_size_mb")),
+        dir,
+    }
+}
+
+fn snake(settings: &Settings, host: IpAddr) -> Result<SnakeConfig, ConfigErrors> {
+    Ok(SnakeConfig {
+        server: match settings.text("snake.server") {
+            "external" => ServerMode::External,
+            _ => ServerMode::Managed,
+        },
+        host,
+        port: settings.port("snake.port"),
+        url: settings.text("snake.url").to_owned(),
+        domain: settings.name("snake.domain")?,
+        store_dir: settings.path("snake.store_dir"),
+        stream_name: settings.name("snake.stream_name")?,
+        stream_subjects: settings.list("snake.stream_subjects").to_vec(),
+        business_stream_max_age: settings.duration("snake.business_stream_max_age"),
+        telemetry_stream_max_age: settings.duration("snake.telemetry_stream_max_age"),
+        durable: settings.bool("snake.durable"),
+        max_store: ByteSize::mib(settings.int("snake.max_store_mb")),
+        server_binary: settings.some_path("snake.server_binary"),
+        server_sha256: settings.some_text("snake.server_sha256").map(str::to_ascii_lowercase),
+        token: settings.some_text("snake.token").map(str::to_owned),
+    })
+}
+
+fn observability(settings: &Settings) -> ObservabilityConfig {
+    let text = |key| settings.some_text(key).map(str::to_owned);
+    ObservabilityConfig {
+        enabled: settings.bool("observability.enabled"),
+        self_telemetry: !settings.bool("disable_telemetry"),
+        tier: match settings.text("observability.tier") {
+            "otlp" => Tier::Otlp,
+            _ => Tier::Embedded,
+        },
+        sampling_rate: settings.float("observability.sampling_rate"),
+        embedded: embedded(settings),
+        otlp: OtlpConfig {
+            endpoint: text("observability.otlp.endpoint"),
+            endpoint_http: text("observability.otlp.endpoint_http"),
+            headers: settings.map("observability.otlp.headers"),
+            insecure: settings.bool("observability.otlp.insecure"),
+            timeout: settings.duration("observability.otlp.timeout"),
+            messages: OtlpMessagesConfig {
+                enabled: settings.bool("observability.otlp.messages.enabled"),
+                data_dir: settings.path("observability.otlp.messages.data_dir"),
+            },
+        },
+    }
+}
+
+fn embedded(settings: &Settings) -> EmbeddedConfig {
+    let days = settings.int("observability.embedded.rotation.max_age_days");
+    EmbeddedConfig {
+        data_dir: settings.path("observability.embedded.data_dir"),
+        flush_interval: settings.duration("observability.embedded.flush_interval"),
+        format: match settings.text("observability.embedded.storage.format") {
+            "json" => Format::Json,
+            _ => Format::Parquet,
+        },
+        partition_by: match settings.text("observability.embedded.storage.partition_by") {
+            "day" => PartitionBy::Day,
+            _ => PartitionBy::Hour,
+        },
+        compression: match settings.text("observability.embedded.storage.compression") {
+            "snappy" => Compression::Snappy,
+            "none" => Compression::None,
+            _ => Compression::Zstd,
+        },
+        json_type: match settings.text("observability.embedded.storage.json_type") {
+            "string" => JsonType::String,
+            _ => JsonType::Json,
+        },
+        segment_size: ByteSize::mib(settings.int("observability.embedded.storage.segment_size_mb")),
+        url: settings
+            .some_text("observability.embedded.storage.url")
+            .map(str::to_owned),
+        rotation: RotationConfig {
+            policy: match settings.text("observability.embedded.rotation.policy") {
+                "size" => RotationPolicy::Size,
+                "both" => RotationPolicy::Both,
+                _ => RotationPolicy::Time,
+            },
+            max_age: Duration::from_secs(days.saturating_mul(86_400)),
+            max_size: ByteSize::mib(
+                settings
+                    .int("observability.embedded.rotation.max_size_gb")
+                    .saturating_mul(1_024),
+            ),
+            check_interval: settings.duration("observability.embedded.rotation.check_interval"),
+        },
+    }
+}

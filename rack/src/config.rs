@@ -1,0 +1,405 @@
+//! `platform.toml`: the keys of the Rack agent and of the command line, as data and as plain structs.
+//!
+//! # Not here
+//!
+//! How values are merged and checked: `chassis::config`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use chassis::config::{ConfigErrors, Key, Kind, LoggingConfig, Problem, Removed, Schema, Section, Settings, logging};
+use model::{ByteSize, Token};
+
+static LOGGING: [Key; 10] = logging::keys("\"logs/platform.log\"");
+
+static BASE: [Key; 3] = [
+    Key::new(
+        "base.name",
+        Kind::Name { empty: true },
+        "\"node-01\"",
+        "Unique name of this Rack; empty takes rack.name_prefix and a part of its identity",
+    ),
+    Key::new(
+        "base.state_dir",
+        Kind::Path,
+        "\"./data\"",
+        "Folder of the Rack's state and spool",
+    ),
+    Key::new(
+        "base.state_file",
+        Kind::Path,
+        "\"rack.flux\"",
+        "Signed state bundle (CBOR) with identity and secrets, below base.state_dir",
+    ),
+];
+
+static RACK: [Key; 6] = [
+    Key::new(
+        "rack.name_prefix",
+        Kind::Name { empty: false },
+        "\"node-\"",
+        "Prefix of the name when base.name is empty",
+    ),
+    Key::new(
+        "rack.ip",
+        Kind::Text,
+        "\"\"",
+        "IP address told to the Mixer; empty takes the primary local one",
+    ),
+    Key::new(
+        "rack.max_hops",
+        Kind::Int { min: 1, max: 65_535 },
+        "64",
+        "Routing hops after which a message is dropped as a loop",
+    ),
+    Key::new(
+        "rack.max_payload_size",
+        Kind::Int {
+            min: 1_024,
+            max: 64 << 20,
+        },
+        "2097152",
+        "Greatest message payload in bytes",
+    ),
+    Key::new(
+        "rack.enrollment_timeout",
+        Kind::span(1),
+        "\"15s\"",
+        "Time one enrolment handshake may take",
+    )
+    .was("\"2s\""),
+    Key::new(
+        "rack.heartbeat_interval",
+        Kind::span(10),
+        "\"30s\"",
+        "Time between heartbeats to the Registry",
+    ),
+];
+
+static STORE: [Key; 1] = [Key::new(
+    "store.dir",
+    Kind::Path,
+    "\"./data\"",
+    "Root folder of data storage",
+)];
+
+static SNAKE: [Key; 7] = [
+    Key::new(
+        "snake.url",
+        Kind::BusUrl,
+        "\"nats://localhost:4222\"",
+        "Address of the bus; more than one, comma separated, for a cluster",
+    ),
+    Key::new(
+        "snake.domain",
+        Kind::Name { empty: false },
+        "\"flux\"",
+        "Domain of the persistent streams; must be the Mixer's snake.domain",
+    ),
+    Key::new(
+        "snake.stream_name",
+        Kind::Name { empty: false },
+        "\"flux-msg\"",
+        "Primary stream",
+    )
+    .was("\"flux\""),
+    Key::new(
+        "snake.connect_timeout",
+        Kind::span(1),
+        "\"10s\"",
+        "Time one attempt to connect may take",
+    ),
+    Key::new(
+        "snake.reconnect_wait",
+        Kind::span(1),
+        "\"1s\"",
+        "Time between attempts to reconnect",
+    ),
+    Key::new(
+        "snake.convergence_delay",
+        Kind::span(0),
+        "\"100ms\"",
+        "Time given to new consumers to converge before gears start",
+    ),
+    Key::optional("snake.token", Kind::Text, "no token is sent", "Token sent to the bus").secret(),
+];
+
+static SPOOL: [Key; 2] = [
+    Key::new(
+        "spool.max_size_mb",
+        Kind::Int { min: 1, max: 1 << 24 },
+        "256",
+        "Size in MiB that telemetry waiting for the Mixer may take on disk",
+    ),
+    Key::new(
+        "spool.policy",
+        Kind::Word(&["drop_oldest", "block"]),
+        "\"drop_oldest\"",
+        "What a full spool does: lose the oldest telemetry (counted) or make the gears wait",
+    ),
+];
+
+static OBSERVABILITY: [Key; 3] = [
+    Key::new(
+        "observability.enabled",
+        Kind::Bool,
+        "true",
+        "Whether logs, metrics and traces of the Rack and its gears are collected",
+    ),
+    Key::new(
+        "observability.sampling_rate",
+        Kind::Float { min: 0.0, max: 1.0 },
+        "1.0",
+        "Share of traces that is kept",
+    ),
+    Key::new(
+        "disable_telemetry",
+        Kind::Bool,
+        "false",
+        "Stops all reporting about the process itself, whatever observability.enabled says",
+    )
+    .env_only(),
+];
+
+/// The whole of `platform.toml`.
+pub static SCHEMA: Schema = Schema {
+    program: "platform",
+    file: "platform.toml",
+    sections: &[
+        Section {
+            doc: logging::DOC,
+            keys: &LOGGING,
+        },
+        Section {
+            doc: "Who this Rack is and where it keeps its state.",
+            keys: &BASE,
+        },
+        Section {
+            doc: "The agent: limits, enrolment, heartbeat.",
+            keys: &RACK,
+        },
+        Section {
+            doc: "Data storage of the Rack.",
+            keys: &STORE,
+        },
+        Section {
+            doc: "The connection to the bus.",
+            keys: &SNAKE,
+        },
+        Section {
+            doc: "Telemetry that waits on disk until the Mixer has stored it.",
+            keys: &SPOOL,
+        },
+        Section {
+            doc: "Telemetry of this Rack. Where it is stored is the Mixer's business.",
+            keys: &OBSERVABILITY,
+        },
+    ],
+    removed: &[
+        Removed::moved("rack.name", "base.name", "the Rack's name is base.name"),
+        Removed::moved(
+            "rack.state_file",
+            "base.state_file",
+            "the state bundle is base.state_file, below base.state_dir",
+        ),
+        Removed::gone(
+            "rack.machine_id",
+            "identities are UUIDs now, given by the Mixer when the Rack enrols; remove the line",
+        ),
+        Removed::moved(
+            "rack.bus.url",
+            "snake.url",
+            "bus settings are in [snake]: use snake.url",
+        ),
+        Removed::moved(
+            "rack.bus.domain",
+            "snake.domain",
+            "bus settings are in [snake]: use snake.domain",
+        ),
+        Removed::moved(
+            "rack.bus.stream_name",
+            "snake.stream_name",
+            "bus settings are in [snake]: use snake.stream_name",
+        ),
+        Removed::moved(
+            "rack.bus.connect_timeout",
+            "snake.connect_timeout",
+            "bus settings are in [snake]: use snake.connect_timeout",
+        ),
+        Removed::moved(
+            "rack.bus.reconnect_wait",
+            "snake.reconnect_wait",
+            "bus settings are in [snake]: use snake.reconnect_wait",
+        ),
+        Removed::moved(
+            "rack.bus.convergence_delay",
+            "snake.convergence_delay",
+            "bus settings are in [snake]: use snake.convergence_delay",
+        ),
+        Removed::gone("rack.bus", "the section [rack.bus] is [snake] now"),
+        Removed::gone(
+            "logging.max_age",
+            "log files are kept by number: use logging.max_backups",
+        ),
+        Removed::gone("logging.dir", "the folder of the log files is that of logging.filename"),
+    ],
+};
+
+/// `platform.toml`, resolved.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RackConfig {
+    /// `[logging]`.
+    pub logging: LoggingConfig,
+    /// `[base]`.
+    pub base: BaseConfig,
+    /// `[rack]`.
+    pub rack: AgentConfig,
+    /// `store.dir`: root of data storage.
+    pub store_dir: PathBuf,
+    /// `[snake]`.
+    pub snake: SnakeConfig,
+    /// `[spool]`.
+    pub spool: SpoolConfig,
+    /// `[observability]`.
+    pub observability: ObservabilityConfig,
+}
+
+/// `[base]`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct BaseConfig {
+    /// The Rack's name; `None` asks for one made of `rack.name_prefix` and a part of its identity.
+    pub name: Option<Token>,
+    /// The folder of state and spool.
+    pub state_dir: PathBuf,
+    /// The state bundle, with its folder.
+    pub state_file: PathBuf,
+}
+
+/// `[rack]`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AgentConfig {
+    /// The prefix of the name when none is given.
+    pub name_prefix: String,
+    /// The IP address told to the Mixer; `None` takes the primary local one.
+    pub ip: Option<std::net::IpAddr>,
+    /// Hops after which a message is dropped as a loop.
+    pub max_hops: u16,
+    /// The greatest message payload.
+    pub max_payload: ByteSize,
+    /// The time one enrolment handshake may take.
+    pub enrollment_timeout: Duration,
+    /// The time between heartbeats.
+    pub heartbeat_interval: Duration,
+}
+
+/// `[snake]`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SnakeConfig {
+    /// The bus; more than one address, comma separated, for a cluster.
+    pub url: String,
+    /// The domain of the persistent streams.
+    pub domain: Token,
+    /// The primary stream.
+    pub stream_name: Token,
+    /// The time one attempt to connect may take.
+    pub connect_timeout: Duration,
+    /// The time between attempts to reconnect.
+    pub reconnect_wait: Duration,
+    /// The time given to new consumers before gears start.
+    pub convergence_delay: Duration,
+    /// The token sent to the bus.
+    pub token: Option<String>,
+}
+
+/// `[spool]`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SpoolConfig {
+    /// The size it may take on disk.
+    pub max_size: ByteSize,
+    /// What it does when it is full.
+    pub policy: SpoolPolicy,
+}
+
+/// What a full spool does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SpoolPolicy {
+    /// Loses the oldest telemetry, counted.
+    DropOldest,
+    /// Makes the gears wait.
+    Block,
+}
+
+/// `[observability]` as far as a Rack obeys it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ObservabilityConfig {
+    /// Whether telemetry is collected; `false` under `PLATFORM_DISABLE_TELEMETRY` too.
+    pub enabled: bool,
+    /// The share of traces that is kept, 0 to 1.
+    pub sampling_rate: f64,
+}
+
+impl RackConfig {
+    /// The typed form of merged settings.
+    ///
+    /// # Errors
+    /// If values do not go together or have no typed form.
+    pub fn of(settings: &Settings) -> Result<Self, ConfigErrors> {
+        let base_dir = settings.path("base.state_dir");
+        Ok(Self {
+            logging: LoggingConfig::of(settings),
+            base: BaseConfig {
+                name: settings
+                    .some_text("base.name")
+                    .map(|_| settings.name("base.name"))
+                    .transpose()?,
+                state_file: base_dir.join(settings.path("base.state_file")),
+                state_dir: base_dir,
+            },
+            rack: AgentConfig {
+                name_prefix: settings.text("rack.name_prefix").to_owned(),
+                ip: ip(settings)?,
+                max_hops: settings.port("rack.max_hops"),
+                max_payload: ByteSize::bytes(settings.int("rack.max_payload_size")),
+                enrollment_timeout: settings.duration("rack.enrollment_timeout"),
+                heartbeat_interval: settings.duration("rack.heartbeat_interval"),
+            },
+            store_dir: settings.path("store.dir"),
+            snake: SnakeConfig {
+                url: settings.text("snake.url").to_owned(),
+                domain: settings.name("snake.domain")?,
+                stream_name: settings.name("snake.stream_name")?,
+                connect_timeout: settings.duration("snake.connect_timeout"),
+                reconnect_wait: settings.duration("snake.reconnect_wait"),
+                convergence_delay: settings.duration("snake.convergence_delay"),
+                token: settings.some_text("snake.token").map(str::to_owned),
+            },
+            spool: SpoolConfig {
+                max_size: ByteSize::mib(settings.int("spool.max_size_mb")),
+                policy: match settings.text("spool.policy") {
+                    "block" => SpoolPolicy::Block,
+                    _ => SpoolPolicy::DropOldest,
+                },
+            },
+            observability: ObservabilityConfig {
+                enabled: settings.bool("observability.enabled") && !settings.bool("disable_telemetry"),
+                sampling_rate: settings.float("observability.sampling_rate"),
+            },
+        })
+    }
+}
+
+fn ip(settings: &Settings) -> Result<Option<std::net::IpAddr>, ConfigErrors> {
+    let Some(text) = settings.some_text("rack.ip") else {
+        return Ok(None);
+    };
+    match text.parse() {
+        Ok(ip) => Ok(Some(ip)),
+        Err(_) => Err(Problem::BadValue {
+            place: settings.place("rack.ip"),
+            key: "rack.ip",
+            value: format!("{text:?}"),
+            wanted: "an IP address such as 192.0.2.7, or empty".to_owned(),
+        }
+        .into()),
+    }
+}
