@@ -1,1 +1,76 @@
-//! rack: stub.
+//! The Rack agent: enrolment, heartbeat, the telemetry way with its spool, and the gears it runs.
+//!
+//! ```text
+//! presence ── hello, enrol, heartbeat ──▶ Mixer ── scenario, state, floor ──▶ commands
+//!     │ identity, state                                                         │
+//!     ▼                                                                         ▼
+//! telemetry (recorder ─ batcher ─ spool ─ sender)  ◀── rows ── gears ◀── stage (one owner of what runs)
+//! ```
+//!
+//! # Invariants
+//!
+//! - A Rack runs on without its Mixer: gears go on, telemetry waits in the spool.
+//! - It stops within two seconds of being asked, in every state.
+//!
+//! # Not here
+//!
+//! Arguments, log files and the runtime of the process (the `platform` binary), storage, SQL.
+
+mod agent;
+mod commands;
+pub mod config;
+mod enroll;
+mod error;
+mod gears;
+mod host;
+mod identity;
+mod memory;
+mod presence;
+pub mod runtime;
+mod spool;
+mod stage;
+mod state;
+pub mod telemetry;
+mod wires;
+
+pub use agent::{Agent, AgentParts, Status};
+pub use error::Error;
+pub use identity::Identity;
+pub use spool::SpoolError;
+
+use std::io::Write as _;
+
+use model::control::RackState;
+use tokio_util::sync::CancellationToken;
+
+/// Runs a Rack until `stop` is cancelled. Prints one line on standard output when its identity is known: `ready name=… id=…`
+/// once it is active, before that `pending id=…` while it waits for approval.
+///
+/// # Errors
+/// [`Error`] if it cannot start; its [`exit`](Error::exit) is the process's.
+pub async fn run(parts: AgentParts, stop: CancellationToken) -> Result<(), Error> {
+    let agent = Agent::start(parts).await?;
+    tokio::select! {
+        () = stop.cancelled() => {}
+        () = announce(&agent) => stop.cancelled().await,
+    }
+    agent.close().await;
+    Ok(())
+}
+
+async fn announce(agent: &Agent) {
+    let is_active = |status: &Status| status.identity.is_some() && status.state == Some(RackState::Active);
+    let status = agent.wait_for(|status| is_active(status) || status.pending.is_some()).await;
+    if let Some(id) = status.pending {
+        say(&format!("pending id={id}"));
+    }
+    if let Some((name, id)) = agent.wait_for(is_active).await.identity {
+        say(&format!("ready name={name} id={id}"));
+    }
+}
+
+/// A line for whoever started us; nobody may be reading any more.
+fn say(line: &str) {
+    let mut out = std::io::stdout().lock();
+    let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+}

@@ -28,7 +28,7 @@ mod sender;
 pub(crate) use batcher::Batcher;
 pub(crate) use counters::Counters;
 pub(crate) use own::OwnMetrics;
-pub(crate) use recorder::{Intake, RecorderParts};
+pub(crate) use recorder::RecorderParts;
 pub(crate) use sender::{Sender, SenderParts};
 
 pub use layer::TelemetryLayer;
@@ -49,3 +49,6 @@ pub const BATCH_LINGER: Duration = Duration::from_millis(200);
 
 /// The most bytes that one [`Recorder::log_durably`] call may hold: one call is one batch, whole or not at all.
 pub const DURABLE_BYTES: usize = 1536 * 1024;
+
+/// The tracing target of gears' lines in the log file.
+const ECHO: &str = "gear";

@@ -9,7 +9,9 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
 
+use chassis::throttle::{Admit, Throttle};
 use model::{Attributes, Clock, FluxId, Level, MetricType, Timestamp, Token, TraceId};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc, oneshot};
@@ -68,15 +70,12 @@ pub(crate) struct Durable {
     pub(crate) done: oneshot::Sender<Result<(), NotRecorded>>,
 }
 
-/// Lets through what may be written of a gear's log lines; `false` suppresses a line and counts it.
-pub(crate) type Gate = Arc<dyn Fn(&str) -> bool + Send + Sync>;
-
 /// What a recorder is made of.
 pub(crate) struct RecorderParts {
     pub(crate) enabled: bool,
     pub(crate) sampling_rate: f64,
     pub(crate) clock: Clock,
-    pub(crate) gate: Gate,
+    pub(crate) throttle: Arc<Throttle>,
     pub(crate) spool: SpoolHandle,
     pub(crate) counters: Arc<Counters>,
 }
@@ -85,7 +84,7 @@ struct Shared {
     enabled: bool,
     sample_below: Option<u64>,
     clock: Clock,
-    gate: Gate,
+    throttle: Arc<Throttle>,
     spool: SpoolHandle,
     counters: Arc<Counters>,
     queue: Mutex<Queue>,
@@ -127,7 +126,7 @@ impl Recorder {
             enabled: parts.enabled,
             sample_below: threshold(parts.sampling_rate),
             clock: parts.clock,
-            gate: parts.gate,
+            throttle: parts.throttle,
             spool: parts.spool,
             counters: parts.counters,
             queue: Mutex::default(),
@@ -171,15 +170,39 @@ impl Recorder {
         u64::from_be_bytes([a, b, c, d, e, f, g, h]) < below
     }
 
-    /// A gear's own log line, under the gear's throttle.
+    /// A gear's own log line, under the gear's throttle; it also goes to the Rack's log file.
     pub fn log(&self, level: Level, message: impl Into<String>, attributes: Attributes, flux_id: Option<FluxId>) {
-        if !self.shared.enabled || self.gear.as_ref().is_some_and(|gear| !(self.shared.gate)(&gear.id)) {
-            return;
+        if let Some(gear) = &self.gear {
+            match self.shared.throttle.admit(&gear.id, Instant::now()) {
+                Admit::Yes => {}
+                Admit::YesAfter { suppressed } => self.tell_suppressed(&gear.id, suppressed),
+                Admit::No => return,
+            }
+        }
+        self.write(level, message.into(), attributes, flux_id);
+    }
+
+    /// What the throttle held back of gears that went silent, for a slow tick.
+    pub(crate) fn report_suppressed(&self) {
+        for (gear, lines) in self.shared.throttle.take_suppressed(Instant::now()) {
+            self.tell_suppressed(&gear, lines);
+        }
+    }
+
+    fn tell_suppressed(&self, gear: &str, lines: u64) {
+        let message = format!("{lines} log lines of gear {gear} suppressed by logging.throttling");
+        let attributes = Attributes::new().with("gear.id", gear).with("log.suppressed", lines);
+        self.write(Level::Warn, message, attributes, None);
+    }
+
+    fn write(&self, level: Level, message: String, attributes: Attributes, flux_id: Option<FluxId>) {
+        if let Some(gear) = &self.gear {
+            echo(level, &gear.id, &message);
         }
         self.log_data(LogRow {
             ts: self.now(),
             level,
-            message: message.into(),
+            message,
             attributes,
             flux_id,
         });
@@ -293,6 +316,16 @@ impl Queue {
     }
 }
 
+/// A gear's line for the Rack's log file. [`super::TelemetryLayer`] leaves this target out: the line is recorded already.
+fn echo(level: Level, gear: &str, message: &str) {
+    match level {
+        Level::Debug => tracing::debug!(target: super::ECHO, gear, "{message}"),
+        Level::Info => tracing::info!(target: super::ECHO, gear, "{message}"),
+        Level::Warn => tracing::warn!(target: super::ECHO, gear, "{message}"),
+        Level::Error => tracing::error!(target: super::ECHO, gear, "{message}"),
+    }
+}
+
 /// Below which value the last eight bytes of a trace id are sampled; none for every trace.
 #[allow(
     clippy::cast_possible_truncation,
@@ -311,11 +344,6 @@ pub(crate) struct Intake {
 }
 
 impl Intake {
-    /// Waits until the queue stops being empty or becomes a full batch.
-    pub(crate) async fn woken(shared: &IntakeQueue) {
-        shared.0.wake.notified().await;
-    }
-
     /// The queue, apart from the calls, so that both can be awaited at once.
     pub(crate) fn queue(&self) -> IntakeQueue {
         IntakeQueue(Arc::clone(&self.shared))
@@ -327,6 +355,11 @@ impl Intake {
 pub(crate) struct IntakeQueue(Arc<Shared>);
 
 impl IntakeQueue {
+    /// Waits until the queue stops being empty or becomes a full batch.
+    pub(crate) async fn woken(&self) {
+        self.0.wake.notified().await;
+    }
+
     /// Whether a batch is full.
     pub(crate) fn is_batch(&self) -> bool {
         self.0.queue.lock().is_batch()

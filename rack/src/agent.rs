@@ -1,0 +1,419 @@
+//! The Rack as a whole: puts its parts together, and takes them apart in order.
+//!
+//! # Invariants
+//!
+//! - [`Agent::start`] fails only for what an operator must repair (a state file that was tampered with, a folder that
+//!   cannot be written, another Rack on it). A bus or a Mixer that is away is waited for.
+//! - [`Agent::close`] takes less than two seconds: gears first, then what they recorded goes to disk.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use chassis::bus::{Bus, BusOptions};
+use chassis::files::Lock;
+use chassis::throttle::Throttle;
+use model::control::{Claim, RackState};
+use model::{Clock, EntityId, Entropy, Token};
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::commands::{Address, Commands};
+use crate::config::{RackConfig, SpoolPolicy};
+use crate::host::BusHost;
+use crate::presence::Presence;
+use crate::runtime::RuntimeParts;
+use crate::spool::{self, Found, Limits, SpoolHandle, SpoolThread, WhenFull};
+use crate::stage::{self, ORDERS, Report, StageParts};
+use crate::state::StateFile;
+use crate::telemetry::{Batcher, Counters, OwnMetrics, Recorder, RecorderParts, Sender, SenderParts, TelemetryLayer};
+use crate::{Error, Identity};
+
+/// The floor stands still this long before everything above it is sent again.
+const FLOOR_STALL: Duration = Duration::from_secs(30);
+/// What gears may take to stop; they keep to a second themselves.
+const GEARS_WITHIN: Duration = Duration::from_millis(1_200);
+/// What the last rows may take to the spool.
+const BATCHES_WITHIN: Duration = Duration::from_millis(300);
+/// What the spool's last write may take.
+const SPOOL_WITHIN: Duration = Duration::from_millis(300);
+
+/// What an agent is made of.
+#[derive(Debug, Clone)]
+pub struct AgentParts {
+    /// `platform.toml`.
+    pub config: RackConfig,
+    /// The time.
+    pub clock: Clock,
+    /// Randomness for keys, nonces and ids.
+    pub entropy: Entropy,
+    /// Limits the log lines of each gear.
+    pub throttle: Arc<Throttle>,
+    /// The tracing layer that turns the process's own log lines into records.
+    pub layer: TelemetryLayer,
+    /// How long the durable floor may stand still before everything above it is sent again.
+    pub floor_stall: Duration,
+}
+
+impl AgentParts {
+    /// The usual parts; the throttle and the layer are the process's own.
+    #[must_use]
+    pub fn new(
+        config: RackConfig,
+        clock: Clock,
+        entropy: Entropy,
+        throttle: Arc<Throttle>,
+        layer: TelemetryLayer,
+    ) -> Self {
+        Self {
+            config,
+            clock,
+            entropy,
+            throttle,
+            layer,
+            floor_stall: FLOOR_STALL,
+        }
+    }
+}
+
+/// What a Rack is at the moment.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Status {
+    /// Who it is, once adopted.
+    pub identity: Option<(Token, EntityId)>,
+    /// The identity it waits for, while it is not adopted.
+    pub pending: Option<EntityId>,
+    /// Its admission state.
+    pub state: Option<RackState>,
+    /// The content hash of the scenario in force.
+    pub scenario: Option<String>,
+}
+
+/// A running Rack.
+#[derive(Debug)]
+pub struct Agent {
+    bus: Bus,
+    layer: TelemetryLayer,
+    recorder: Recorder,
+    talk: CancellationToken,
+    talkers: Vec<JoinHandle<()>>,
+    acting: CancellationToken,
+    stage: JoinHandle<()>,
+    recording: CancellationToken,
+    batcher: JoinHandle<()>,
+    spool: SpoolThread,
+    status: Watched,
+    _lock: Lock,
+}
+
+/// Where the parts of the status are published.
+#[derive(Debug, Clone)]
+struct Watched {
+    identity: watch::Receiver<Option<Identity>>,
+    pending: watch::Receiver<Option<EntityId>>,
+    report: watch::Receiver<Report>,
+}
+
+/// The channels between the tasks.
+struct Channels {
+    identity: watch::Sender<Option<Identity>>,
+    address: watch::Sender<Option<Address>>,
+    pending: watch::Sender<Option<EntityId>>,
+    subscribed: watch::Sender<bool>,
+    report: watch::Sender<Report>,
+    news: Arc<Notify>,
+}
+
+impl Agent {
+    /// Opens the state and the spool and starts every task.
+    ///
+    /// # Errors
+    /// If the state file, the spool or a configured name cannot be used, or another Rack runs on the same folder.
+    pub async fn start(parts: AgentParts) -> Result<Self, Error> {
+        let config = &parts.config;
+        let claim = claim(config)?;
+        chassis::files::create_dir_durable(&config.base.state_dir)?;
+        let lock = Lock::take(config.base.state_dir.join("rack.lock"))?;
+        let state = StateFile::open(&config.base.state_file, &parts.entropy)?;
+        let (spool, spool_thread, found) =
+            spool::open(&config.base.state_dir.join("spool"), limits(config), parts.clock.clone())?;
+        tell_found(&found);
+        let bus = Bus::connect_forever(bus_options(config, state.identity().as_ref())).await?;
+        let channels = Channels::new(state.identity());
+        let counters = Arc::new(Counters::default());
+        let (recorder, intake) = Recorder::new(RecorderParts {
+            enabled: config.observability.enabled,
+            sampling_rate: config.observability.sampling_rate,
+            clock: parts.clock.clone(),
+            throttle: Arc::clone(&parts.throttle),
+            spool: spool.clone(),
+            counters: Arc::clone(&counters),
+        });
+        parts.layer.attach(recorder.clone());
+        let (talk, acting, recording) = (CancellationToken::new(), CancellationToken::new(), CancellationToken::new());
+        let batcher = Batcher {
+            intake,
+            spool: spool.clone(),
+            identity: channels.identity.subscribe(),
+            counters: Arc::clone(&counters),
+            cancel: recording.clone(),
+        };
+        let (orders, incoming) = mpsc::channel(ORDERS);
+        let stage = stage::run(StageParts {
+            memory: config.base.state_dir.join("scenario.cbor"),
+            identity: channels.identity.subscribe(),
+            runtime: RuntimeParts {
+                recorder: recorder.clone(),
+                entropy: parts.entropy.clone(),
+                max_hops: u32::from(config.rack.max_hops),
+                max_payload_size: usize::try_from(config.rack.max_payload.get()).unwrap_or(usize::MAX),
+            },
+            convergence: config.snake.convergence_delay,
+            subscribed: channels.subscribed.subscribe(),
+            orders: incoming,
+            report: channels.report.clone(),
+            cancel: acting.clone(),
+        });
+        let status = channels.watched();
+        let talkers = Talkers {
+            parts: &parts,
+            bus: &bus,
+            spool: &spool,
+            recorder: &recorder,
+            counters: &counters,
+            cancel: &talk,
+        };
+        let talkers = talkers.start(state, claim, orders, channels);
+        Ok(Self {
+            bus,
+            layer: parts.layer,
+            recorder,
+            talk,
+            talkers,
+            acting,
+            stage: tokio::spawn(stage),
+            recording,
+            batcher: tokio::spawn(batcher.run()),
+            spool: spool_thread,
+            status,
+            _lock: lock,
+        })
+    }
+
+    /// The recorder that the Rack's gears use.
+    #[must_use]
+    pub fn recorder(&self) -> Recorder {
+        self.recorder.clone()
+    }
+
+    /// What the Rack is now.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        self.status.now()
+    }
+
+    /// Waits until the status is one that `wanted` accepts.
+    pub async fn wait_for(&self, wanted: impl Fn(&Status) -> bool) -> Status {
+        self.status.clone().wait_for(wanted).await
+    }
+
+    /// Stops: no more commands, gears end, the last rows go to the spool.
+    pub async fn close(self) {
+        self.talk.cancel();
+        self.acting.cancel();
+        let mut stage = self.stage;
+        if tokio::time::timeout(GEARS_WITHIN, &mut stage).await.is_err() {
+            tracing::warn!("gears did not stop in time and are cut off");
+            stage.abort();
+        }
+        for talker in self.talkers {
+            talker.abort();
+            // Cancelled or aborted: how it ended is known.
+            let _ = talker.await;
+        }
+        self.layer.detach();
+        self.recording.cancel();
+        let mut batcher = self.batcher;
+        if tokio::time::timeout(BATCHES_WITHIN, &mut batcher).await.is_err() {
+            tracing::warn!("the last rows could not be written in time");
+            batcher.abort();
+        }
+        if !self.spool.close(SPOOL_WITHIN).await {
+            tracing::warn!("the spool could not be closed in time; what is on disk is sent by the next run");
+        }
+        self.bus.close(Duration::from_millis(100)).await;
+    }
+}
+
+/// The tasks that speak with the Mixer or about the Rack.
+struct Talkers<'a> {
+    parts: &'a AgentParts,
+    bus: &'a Bus,
+    spool: &'a SpoolHandle,
+    recorder: &'a Recorder,
+    counters: &'a Arc<Counters>,
+    cancel: &'a CancellationToken,
+}
+
+impl Talkers<'_> {
+    fn start(
+        self,
+        state: StateFile,
+        claim: Claim,
+        orders: mpsc::Sender<stage::Order>,
+        channels: Channels,
+    ) -> Vec<JoinHandle<()>> {
+        let config = &self.parts.config;
+        let commands = Commands {
+            client: self.bus.client.clone(),
+            address: channels.address.subscribe(),
+            identity: channels.identity.subscribe(),
+            subscribed: channels.subscribed,
+            orders: orders.clone(),
+            spool: self.spool.clone(),
+            news: Arc::clone(&channels.news),
+            cancel: self.cancel.clone(),
+        };
+        let mut tasks = vec![tokio::spawn(commands.run())];
+        if config.observability.enabled {
+            let sender = Sender::new(SenderParts {
+                spool: self.spool.clone(),
+                client: self.bus.client.clone(),
+                context: self.bus.js.clone(),
+                identity: channels.identity.subscribe(),
+                counters: Arc::clone(self.counters),
+                clock: self.parts.clock.clone(),
+                stall: self.parts.floor_stall,
+                cancel: self.cancel.clone(),
+            });
+            tasks.push(tokio::spawn(sender.run()));
+            let own = OwnMetrics {
+                recorder: self.recorder.clone(),
+                spool: self.spool.clone(),
+                counters: Arc::clone(self.counters),
+                cancel: self.cancel.clone(),
+            };
+            tasks.push(tokio::spawn(own.run()));
+        }
+        let presence = Presence {
+            bus: self.bus.clone(),
+            state,
+            claim,
+            ip: config.rack.ip,
+            bus_host: BusHost::of(&config.snake.url),
+            state_dir: config.base.state_dir.clone(),
+            enrollment_timeout: config.rack.enrollment_timeout,
+            heartbeat_interval: config.rack.heartbeat_interval,
+            clock: self.parts.clock.clone(),
+            entropy: self.parts.entropy.clone(),
+            spool: self.spool.clone(),
+            identity: channels.identity,
+            address: channels.address,
+            pending: channels.pending,
+            report: channels.report.subscribe(),
+            orders,
+            news: channels.news,
+            cancel: self.cancel.clone(),
+        };
+        tasks.push(tokio::spawn(presence.run()));
+        tasks
+    }
+}
+
+impl Channels {
+    fn new(identity: Option<Identity>) -> Self {
+        let address = identity.as_ref().map(|identity| Address {
+            entity_id: identity.entity_id,
+            cluster_key: identity.cluster_key,
+        });
+        Self {
+            identity: watch::Sender::new(identity),
+            address: watch::Sender::new(address),
+            pending: watch::Sender::new(None),
+            subscribed: watch::Sender::new(false),
+            report: watch::Sender::new(Report::default()),
+            news: Arc::new(Notify::new()),
+        }
+    }
+
+    fn watched(&self) -> Watched {
+        Watched {
+            identity: self.identity.subscribe(),
+            pending: self.pending.subscribe(),
+            report: self.report.subscribe(),
+        }
+    }
+}
+
+impl Watched {
+    fn now(&self) -> Status {
+        let report = self.report.borrow();
+        let identity = self.identity.borrow();
+        Status {
+            identity: identity.as_ref().map(|identity| (identity.name.clone(), identity.entity_id)),
+            pending: *self.pending.borrow(),
+            state: report.state,
+            scenario: report.scenario.clone(),
+        }
+    }
+
+    async fn wait_for(&mut self, wanted: impl Fn(&Status) -> bool) -> Status {
+        loop {
+            let now = self.now();
+            if wanted(&now) {
+                return now;
+            }
+            let changed = tokio::select! {
+                changed = self.identity.changed() => changed,
+                changed = self.pending.changed() => changed,
+                changed = self.report.changed() => changed,
+            };
+            if changed.is_err() {
+                // The agent is being closed: nothing changes any more.
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+}
+
+/// How this Rack wants to be called.
+fn claim(config: &RackConfig) -> Result<Claim, Error> {
+    if let Some(name) = &config.base.name {
+        return Ok(Claim::Name(name.clone()));
+    }
+    let prefix = config.rack.name_prefix.parse().map_err(|reason| Error::Name {
+        key: "rack.name_prefix",
+        reason,
+    })?;
+    Ok(Claim::Prefix(prefix))
+}
+
+fn limits(config: &RackConfig) -> Limits {
+    let when_full = match config.spool.policy {
+        SpoolPolicy::DropOldest => WhenFull::DropOldest,
+        SpoolPolicy::Block => WhenFull::Block,
+    };
+    Limits::new(config.spool.max_size.get(), when_full)
+}
+
+fn bus_options(config: &RackConfig, identity: Option<&Identity>) -> BusOptions {
+    let name = identity.map_or_else(crate::host::name, |identity| identity.name.as_str().to_owned());
+    BusOptions {
+        token: config.snake.token.clone(),
+        connect_timeout: config.snake.connect_timeout,
+        reconnect_wait: config.snake.reconnect_wait,
+        ..BusOptions::new(config.snake.url.clone(), config.snake.domain.as_str(), format!("rack {name}"))
+    }
+}
+
+fn tell_found(found: &Found) {
+    if found.batches > 0 {
+        tracing::info!(batches = found.batches, "the spool holds telemetry of an earlier run; it is sent first");
+    }
+    if found.torn_bytes > 0 {
+        tracing::info!(bytes = found.torn_bytes, "the spool ended in an unfinished write; it was cut off");
+    }
+    for path in &found.damaged {
+        tracing::error!(kept = %path.display(), "a spool segment is damaged; what is behind the damage is lost");
+    }
+}

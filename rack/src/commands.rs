@@ -1,0 +1,179 @@
+//! What the Mixer says to this Rack: `flux.agent.rack.<id>.*`.
+//!
+//! # Invariants
+//!
+//! - A command is obeyed only if our cluster signed it for us; anything else is told of and answered with nothing.
+//! - A scenario that takes long to apply holds no floor back: answers are awaited beside the subscription.
+
+use async_nats::{Client, Message};
+use bytes::Bytes;
+use ed25519_dalek::VerifyingKey;
+use futures::future::BoxFuture;
+use futures::stream::{FuturesUnordered, StreamExt as _};
+use model::control::{Applied, DurableFloor, StateChange};
+use model::subject::{self, RackCommand};
+use model::{BadSignature, Context, EntityId, Signed};
+use std::sync::Arc;
+use tokio::sync::{Notify, mpsc, oneshot, watch};
+use tokio_util::sync::CancellationToken;
+
+use crate::Identity;
+use crate::memory;
+use crate::spool::SpoolHandle;
+use crate::stage::Order;
+
+/// Where commands for this Rack come, and whose they must be. Known before adoption, so that an approval is heard at once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Address {
+    pub(crate) entity_id: EntityId,
+    pub(crate) cluster_key: VerifyingKey,
+}
+
+/// The task.
+pub(crate) struct Commands {
+    pub(crate) client: Client,
+    pub(crate) address: watch::Receiver<Option<Address>>,
+    pub(crate) identity: watch::Receiver<Option<Identity>>,
+    pub(crate) subscribed: watch::Sender<bool>,
+    pub(crate) orders: mpsc::Sender<Order>,
+    pub(crate) spool: SpoolHandle,
+    /// Woken when a Rack that waits for approval hears of a change.
+    pub(crate) news: Arc<Notify>,
+    pub(crate) cancel: CancellationToken,
+}
+
+type Answer = (Option<async_nats::Subject>, Bytes);
+
+impl Commands {
+    /// Runs until cancelled.
+    pub(crate) async fn run(mut self) {
+        let cancel = self.cancel.clone();
+        tokio::select! {
+            () = cancel.cancelled() => {}
+            () = self.serve() => {}
+        }
+    }
+
+    async fn serve(&mut self) {
+        loop {
+            let address = match self.address.wait_for(Option::is_some).await {
+                Ok(address) => address.clone(),
+                Err(_) => return,
+            };
+            let Some(address) = address else { return };
+            match self.client.subscribe(subject::rack_all(&address.entity_id)).await {
+                Ok(commands) => {
+                    self.subscribed.send_replace(true);
+                    self.listen(&address, commands).await;
+                }
+                Err(error) => {
+                    tracing::error!(%error, "commands cannot be subscribed to");
+                    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+                }
+            }
+        }
+    }
+
+    /// Until the address changes or the subscription ends.
+    async fn listen(&mut self, address: &Address, mut commands: async_nats::Subscriber) {
+        let mut answers: FuturesUnordered<BoxFuture<'static, Answer>> = FuturesUnordered::new();
+        loop {
+            tokio::select! {
+                changed = self.address.changed() => {
+                    if changed.is_err() || self.address.borrow().as_ref() != Some(address) {
+                        return;
+                    }
+                }
+                Some((to, body)) = answers.next(), if !answers.is_empty() => self.reply(to, body).await,
+                command = commands.next() => {
+                    let Some(command) = command else { return };
+                    match self.take(address, &command) {
+                        Ok(Some(answer)) => answers.push(answer),
+                        Ok(None) => {}
+                        Err(reason) => {
+                            tracing::warn!(subject = %command.subject, reason, "a command is ignored");
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    async fn reply(&self, to: Option<async_nats::Subject>, body: Bytes) {
+        if let Some(to) = to
+            && let Err(error) = self.client.publish(to, body).await
+        {
+            tracing::warn!(%error, "a command could not be answered");
+        }
+    }
+
+    fn take(&self, address: &Address, command: &Message) -> Result<Option<BoxFuture<'static, Answer>>, String> {
+        let text = |error: BadSignature| error.to_string();
+        let kind = RackCommand::of_subject(&command.subject).ok_or("it is not known here")?;
+        let signed = Signed::from_bytes(&command.payload).map_err(text)?;
+        let key = &address.cluster_key;
+        match kind {
+            RackCommand::Floor => {
+                let floor: DurableFloor = signed.open(Context::Command, key).map_err(text)?;
+                ours(floor.entity_id, address)?;
+                self.spool.settle([floor]);
+                Ok(None)
+            }
+            RackCommand::State => {
+                let change: StateChange = signed.open(Context::Command, key).map_err(text)?;
+                ours(change.entity_id, address)?;
+                Ok(Some(self.state(&change, command)))
+            }
+            RackCommand::Scenario => Ok(Some(self.scenario(signed, command)?)),
+        }
+    }
+
+    fn state(&self, change: &StateChange, command: &Message) -> BoxFuture<'static, Answer> {
+        let to = command.reply.clone();
+        if self.identity.borrow().is_none() {
+            // Not adopted so far: ask again, the passport comes with the answer.
+            self.news.notify_one();
+            return Box::pin(async { (to, Bytes::new()) });
+        }
+        let (done, wait) = oneshot::channel();
+        let order = Order::State {
+            state: change.state,
+            issued: Some(change.issued),
+            done: Some(done),
+        };
+        let orders = self.orders.clone();
+        Box::pin(async move {
+            if orders.send(order).await.is_ok() {
+                // A stage that stops drops the order; the Mixer hears nothing more than that it arrived.
+                let _ = wait.await;
+            }
+            (to, Bytes::new())
+        })
+    }
+
+    fn scenario(&self, signed: Signed, command: &Message) -> Result<BoxFuture<'static, Answer>, String> {
+        let identity = self.identity.borrow().clone();
+        let identity = identity.ok_or("a scenario came before this Rack was adopted")?;
+        let push = Box::new(memory::verify(&signed, &identity)?);
+        let (done, wait) = oneshot::channel();
+        let order = Order::Scenario { signed, push, done };
+        let (orders, to) = (self.orders.clone(), command.reply.clone());
+        Ok(Box::pin(async move {
+            let applied = if orders.send(order).await.is_ok() { wait.await.ok() } else { None };
+            let applied = applied.unwrap_or_else(|| Applied {
+                running: None,
+                error: Some("the Rack is stopping".to_owned()),
+            });
+            let body = model::signed::encode(&applied).unwrap_or_default();
+            (to, body.into())
+        }))
+    }
+}
+
+fn ours(entity: EntityId, address: &Address) -> Result<(), String> {
+    if entity == address.entity_id {
+        Ok(())
+    } else {
+        Err(format!("it is for {entity}, this Rack is {}", address.entity_id))
+    }
+}

@@ -1,0 +1,73 @@
+//! What can end a Rack, and the exit code of each.
+
+use std::path::PathBuf;
+
+use chassis::Exit;
+use model::passport::BadPassport;
+
+use crate::spool::SpoolError;
+
+/// A failure that keeps a Rack from running.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The state file was changed, cut, or belongs to another key.
+    #[error(
+        "the state file {} is not trustworthy: {reason}; restore it from a backup, or, to enrol this machine as a new Rack, \
+         move the file away and start again",
+        path.display()
+    )]
+    State {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: BadPassport,
+    },
+    /// The state file cannot be read.
+    #[error("the state file {} cannot be read: {source}", path.display())]
+    StateUnreadable {
+        /// The file.
+        path: PathBuf,
+        /// The operating system's words.
+        source: std::io::Error,
+    },
+    /// The new state file could not be encoded: a defect.
+    #[error("the state file {} could not be encoded: {reason}", path.display())]
+    StateForm {
+        /// The file.
+        path: PathBuf,
+        /// The codec's words.
+        reason: String,
+    },
+    /// A configured name cannot be one.
+    #[error("{key}: {reason}")]
+    Name {
+        /// The configuration key.
+        key: &'static str,
+        /// What is wrong with its value.
+        reason: model::BadToken,
+    },
+    /// The spool.
+    #[error(transparent)]
+    Spool(#[from] SpoolError),
+    /// Files, locks, the bus.
+    #[error(transparent)]
+    Chassis(#[from] chassis::Error),
+}
+
+impl Error {
+    /// The exit code of a process that ends with this.
+    #[must_use]
+    pub fn exit(&self) -> Exit {
+        match self {
+            Self::State {
+                reason: BadPassport::Signature(model::BadSignature::Form(_)) | BadPassport::Version { .. },
+                ..
+            } => Exit::Data,
+            Self::State { .. } => Exit::Denied,
+            Self::StateUnreadable { .. } | Self::StateForm { .. } => Exit::Io,
+            Self::Name { .. } => Exit::Config,
+            Self::Spool(SpoolError::File(error)) | Self::Chassis(error) => error.exit(),
+            Self::Spool(_) => Exit::Io,
+        }
+    }
+}

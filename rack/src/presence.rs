@@ -1,0 +1,277 @@
+//! Being there: enrols, then sends a heartbeat at every interval; for as long as the Rack runs.
+//!
+//! ```text
+//!            ┌────────────── pending: again at every interval, or when told of a change
+//! enrol ─────┼────────────── refused, unanswered: again after a growing pause
+//!   ▲        └─ adopted ─▶ heartbeat ⟲ ── answered: state, floors
+//!   └──────────── refused (unknown, removed) ◀─┘
+//! ```
+//!
+//! # Invariants
+//!
+//! - A removed Rack stops its gears at once and goes on asking, rarely.
+//! - A heartbeat that was not answered is followed by the next one sooner, so that floors and states arrive soon after an
+//!   outage.
+//! - Each cause of failure is told of once, until it changes.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use chassis::bus::{Bus, BusState};
+use model::control::{Claim, EnrollReply, Heartbeat, HeartbeatReply, RackState, Refusal, RefusalCode};
+use model::{Clock, Context, EntityId, Entropy, Signed, subject};
+use tokio::sync::{Notify, mpsc, watch};
+use tokio_util::sync::CancellationToken;
+
+use crate::Identity;
+use crate::commands::Address;
+use crate::enroll::{Applicant, NotEnrolled, enroll};
+use crate::spool::SpoolHandle;
+use crate::stage::{Order, Report};
+use crate::state::StateFile;
+use crate::{host, host::BusHost};
+
+/// The first pause after a failure.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+/// The longest pause while no Mixer answers: asking costs one small message.
+const UNANSWERED_PAUSE: Duration = Duration::from_secs(5);
+/// The longest pause after a refusal.
+const REFUSED_PAUSE: Duration = Duration::from_secs(60);
+/// The longest wait for a heartbeat's answer.
+const HEARTBEAT_WITHIN: Duration = Duration::from_secs(5);
+/// The next heartbeat after one that was not answered.
+const MISSED_PAUSE: Duration = Duration::from_secs(2);
+
+/// What the presence works with.
+pub(crate) struct Presence {
+    pub(crate) bus: Bus,
+    pub(crate) state: StateFile,
+    pub(crate) claim: Claim,
+    pub(crate) ip: Option<std::net::IpAddr>,
+    pub(crate) bus_host: BusHost,
+    pub(crate) state_dir: PathBuf,
+    pub(crate) enrollment_timeout: Duration,
+    pub(crate) heartbeat_interval: Duration,
+    pub(crate) clock: Clock,
+    pub(crate) entropy: Entropy,
+    pub(crate) spool: SpoolHandle,
+    pub(crate) identity: watch::Sender<Option<Identity>>,
+    pub(crate) address: watch::Sender<Option<Address>>,
+    pub(crate) pending: watch::Sender<Option<EntityId>>,
+    pub(crate) report: watch::Receiver<Report>,
+    pub(crate) orders: mpsc::Sender<Order>,
+    pub(crate) news: Arc<Notify>,
+    pub(crate) cancel: CancellationToken,
+}
+
+/// A pause that grows with each failure.
+struct Pause(Duration);
+
+impl Pause {
+    fn next(&mut self, most: Duration) -> Duration {
+        let pause = self.0.min(most);
+        self.0 = (self.0 * 2).min(most.max(FIRST_PAUSE));
+        pause
+    }
+}
+
+impl Presence {
+    /// Runs until cancelled.
+    pub(crate) async fn run(mut self) {
+        let cancel = self.cancel.clone();
+        tokio::select! {
+            () = cancel.cancelled() => {}
+            () = self.be() => {}
+        }
+    }
+
+    async fn be(&mut self) {
+        let mut pause = Pause(FIRST_PAUSE);
+        let mut told = String::new();
+        loop {
+            self.reach_bus().await;
+            match self.enrol().await {
+                Ok(Some(identity)) => {
+                    pause = Pause(FIRST_PAUSE);
+                    told.clear();
+                    if self.beat(&identity).await == Some(RefusalCode::Removed) {
+                        self.wait(REFUSED_PAUSE).await;
+                    }
+                }
+                Ok(None) => {
+                    pause = Pause(FIRST_PAUSE);
+                    told.clear();
+                    self.wait(self.heartbeat_interval).await;
+                }
+                Err(error) => {
+                    let reason = error.to_string();
+                    if reason != told {
+                        tracing::warn!(reason, "not enrolled; trying again");
+                        told = reason;
+                    }
+                    let most = match &error {
+                        NotEnrolled::Refused(refusal) => {
+                            self.refused(refusal).await;
+                            REFUSED_PAUSE
+                        }
+                        NotEnrolled::Bus(_) => UNANSWERED_PAUSE,
+                        _ => REFUSED_PAUSE,
+                    };
+                    self.wait(pause.next(most)).await;
+                }
+            }
+        }
+    }
+
+    /// Waits for the bus, for ever, and says so if it takes long.
+    async fn reach_bus(&self) {
+        let within = self.bus.options().connect_timeout;
+        if tokio::time::timeout(within, self.bus.connected()).await.is_err() {
+            tracing::warn!(
+                bus = self.bus_host.host,
+                port = self.bus_host.port,
+                "the bus cannot be reached so far; trying on. Start the Mixer there, or set snake.url to where it is"
+            );
+            self.bus.connected().await;
+        }
+    }
+
+    /// One handshake; the identity if the Rack is adopted, none if it waits for approval.
+    async fn enrol(&mut self) -> Result<Option<Identity>, NotEnrolled> {
+        self.bus.preflight().await?;
+        let ip = match self.ip {
+            Some(ip) => ip,
+            None => host::address(&self.bus_host).await,
+        };
+        let applicant = Applicant {
+            key: self.state.key(),
+            passport: self.state.passport(),
+            claim: self.claim.clone(),
+            host: host::name(),
+            ip: ip.to_string(),
+        };
+        let answer = enroll(&self.bus, &applicant, &self.entropy, self.enrollment_timeout).await?;
+        match answer.reply {
+            EnrollReply::Adopted { passport, state } => {
+                let identity = self.state.accept(&passport).map_err(|error| NotEnrolled::Passport(error.to_string()))?;
+                tracing::info!(name = %identity.name, id = %identity.entity_id, %state, "enrolled");
+                self.adopt(&identity, state).await;
+                Ok(Some(identity))
+            }
+            EnrollReply::Pending { entity_id } => {
+                if *self.pending.borrow() != Some(entity_id) {
+                    tracing::info!(id = %entity_id, "known to the Mixer and waiting for approval: platform racks approve {entity_id}");
+                }
+                let address = Address {
+                    entity_id,
+                    cluster_key: answer.cluster_key,
+                };
+                self.address.send_if_modified(|old| replace(old, Some(address)));
+                self.pending.send_if_modified(|old| replace(old, Some(entity_id)));
+                Ok(None)
+            }
+            EnrollReply::Refused(refusal) => Err(NotEnrolled::Refused(refusal)),
+        }
+    }
+
+    async fn adopt(&self, identity: &Identity, state: RackState) {
+        let address = Address {
+            entity_id: identity.entity_id,
+            cluster_key: identity.cluster_key,
+        };
+        self.address.send_if_modified(|old| replace(old, Some(address)));
+        self.pending.send_if_modified(|old| replace(old, None));
+        self.identity.send_if_modified(|old| replace(old, Some(identity.clone())));
+        self.order(state).await;
+    }
+
+    async fn order(&self, state: RackState) {
+        let order = Order::State {
+            state,
+            issued: None,
+            done: None,
+        };
+        // A stage that has gone needs no orders: the Rack stops.
+        let _ = self.orders.send(order).await;
+    }
+
+    async fn refused(&self, refusal: &Refusal) {
+        if refusal.code == RefusalCode::Removed {
+            self.order(RackState::Removed).await;
+        }
+    }
+
+    /// Heartbeats until the Mixer does not know us any more; why.
+    async fn beat(&mut self, identity: &Identity) -> Option<RefusalCode> {
+        let mut missed = false;
+        loop {
+            match self.one_beat(identity).await {
+                Ok(HeartbeatReply::Ok { state, floors, .. }) => {
+                    if std::mem::take(&mut missed) {
+                        tracing::info!("the Mixer answers heartbeats again");
+                    }
+                    self.spool.settle(floors);
+                    if self.report.borrow().state != Some(state) {
+                        self.order(state).await;
+                    }
+                    self.wait(self.heartbeat_interval).await;
+                }
+                Ok(HeartbeatReply::Refused(refusal)) => {
+                    tracing::warn!(reason = refusal.reason, "the Mixer refuses this Rack's heartbeats; enrolling again");
+                    self.refused(&refusal).await;
+                    return Some(refusal.code);
+                }
+                Err(error) => {
+                    if !std::mem::replace(&mut missed, true) {
+                        tracing::warn!(%error, "heartbeat not answered; gears go on, telemetry waits in the spool");
+                    }
+                    self.wait(self.heartbeat_interval.min(MISSED_PAUSE)).await;
+                }
+            }
+        }
+    }
+
+    async fn one_beat(&self, identity: &Identity) -> Result<HeartbeatReply, NotEnrolled> {
+        let report = self.report.borrow().clone();
+        let status = self.spool.status();
+        let heartbeat = Heartbeat {
+            entity_id: identity.entity_id,
+            ts: self.clock.now(),
+            boot_epoch: self.spool.boot_epoch(),
+            interval_ms: u64::try_from(self.heartbeat_interval.as_millis()).unwrap_or(u64::MAX),
+            scenario: report.scenario,
+            scenario_error: report.error,
+            spool_bytes: status.waiting_bytes,
+            waiting: status.waiting,
+            facts: host::facts(&self.state_dir),
+        };
+        let heartbeat = Signed::new(&heartbeat, Context::Heartbeat, self.state.key())?;
+        let within = self.heartbeat_interval.clamp(Duration::from_secs(1), HEARTBEAT_WITHIN);
+        let reply: Signed = self.bus.request(subject::HEARTBEAT, &heartbeat, within).await?;
+        Ok(reply.open(Context::Command, &identity.cluster_key)?)
+    }
+
+    /// Waits; shorter if a command brings news, or the bus comes back.
+    async fn wait(&self, time: Duration) {
+        let mut bus = self.bus.state();
+        let back = async {
+            if *bus.borrow_and_update() == BusState::Connected {
+                // Gone and back: what the Mixer said meanwhile was not heard.
+                let _ = bus.wait_for(|state| *state != BusState::Connected).await;
+            }
+            let _ = bus.wait_for(|state| *state == BusState::Connected).await;
+        };
+        tokio::select! {
+            () = tokio::time::sleep(time) => {}
+            () = self.news.notified() => {}
+            () = back => {}
+        }
+    }
+}
+
+fn replace<T: PartialEq>(old: &mut T, new: T) -> bool {
+    let changed = *old != new;
+    *old = new;
+    changed
+}

@@ -1,0 +1,29 @@
+//! The boot epoch: the number of a run, strictly growing over all runs that share a spool.
+//!
+//! # Invariants
+//!
+//! - A new epoch is greater than the stored one and than any in a segment, whatever the clock says, and it is on disk
+//!   before it is used.
+
+use std::io;
+use std::path::Path;
+
+use model::Timestamp;
+
+use super::SpoolError;
+
+const FILE: &str = "epoch";
+
+/// The next epoch; `seen` is the greatest one in the segments.
+pub(super) fn next(dir: &Path, seen: u64, now: Timestamp) -> Result<u64, SpoolError> {
+    let path = dir.join(FILE);
+    let stored: u64 = match std::fs::read_to_string(&path) {
+        Ok(text) => text.trim().parse().unwrap_or(0),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
+        Err(source) => return Err(SpoolError::Io { path, source }),
+    };
+    let clock = u64::try_from(now.micros()).unwrap_or(0);
+    let epoch = stored.max(seen).saturating_add(1).max(clock);
+    chassis::files::write_atomic(&path, format!("{epoch}\n").as_bytes(), 0o600)?;
+    Ok(epoch)
+}

@@ -1,0 +1,152 @@
+//! What the writer and the reader of the spool both know: the segments, the floors, the checkpoints.
+//!
+//! # Invariants
+//!
+//! - `len` of a segment covers only bytes that were synced: the reader never sends what is not durable here.
+//! - Segments are ordered by id, oldest first; the last one is the one being written.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fs::File;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use model::Timestamp;
+use model::control::DurableFloor;
+
+use super::segment::Run;
+
+/// The sequences of one run within a segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Span {
+    pub(super) run: Run,
+    pub(super) first: u64,
+    pub(super) last: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct Segment {
+    pub(super) id: u64,
+    pub(super) path: PathBuf,
+    pub(super) file: Arc<File>,
+    pub(super) len: u64,
+    pub(super) opened: Timestamp,
+    pub(super) spans: Vec<Span>,
+}
+
+impl Segment {
+    pub(super) fn add(&mut self, run: Run, seq: u64) {
+        match self.spans.iter_mut().find(|span| span.run == run) {
+            Some(span) => {
+                span.first = span.first.min(seq);
+                span.last = span.last.max(seq);
+            }
+            None => self.spans.push(Span {
+                run,
+                first: seq,
+                last: seq,
+            }),
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Index {
+    pub(super) segments: VecDeque<Segment>,
+    pub(super) floors: BTreeMap<Run, u64>,
+    pub(super) checkpoints: BTreeMap<String, Vec<u8>>,
+    /// Rows that were given up because the spool was full.
+    pub(super) dropped_rows: u64,
+    /// How often a floor was raised.
+    raised: u64,
+    /// Damage that the reader met in the segment being written: the writer leaves it.
+    pub(super) leave_active: bool,
+}
+
+impl Index {
+    pub(super) fn bytes(&self) -> u64 {
+        self.segments.iter().map(|segment| segment.len).sum()
+    }
+
+    pub(super) fn floor(&self, run: Run) -> u64 {
+        self.floors.get(&run).copied().unwrap_or(0)
+    }
+
+    /// How often a floor was raised.
+    pub(super) const fn progress(&self) -> u64 {
+        self.raised
+    }
+
+    /// Raises a run's floor; false if it was there already.
+    pub(super) fn raise(&mut self, floor: &DurableFloor) -> bool {
+        let run = Run {
+            entity: floor.entity_id,
+            epoch: floor.boot_epoch,
+        };
+        let known = self.floors.entry(run).or_default();
+        let raised = floor.seq > *known;
+        *known = floor.seq.max(*known);
+        self.raised += u64::from(raised);
+        raised
+    }
+
+    /// Whether everything in the segment is durable at the Mixer.
+    pub(super) fn is_settled(&self, segment: &Segment) -> bool {
+        segment.spans.iter().all(|span| span.last <= self.floor(span.run))
+    }
+
+    /// The sequence up to which nothing of the run will be sent any more: durable at the Mixer, or given up here.
+    pub(super) fn settled(&self, run: Run) -> u64 {
+        let kept = self
+            .segments
+            .iter()
+            .flat_map(|segment| &segment.spans)
+            .filter(|span| span.run == run)
+            .map(|span| span.first)
+            .min();
+        kept.map_or(0, |first| first.saturating_sub(1)).max(self.floor(run))
+    }
+
+    /// Bytes of segments that hold something not known to be durable at the Mixer.
+    pub(super) fn waiting_bytes(&self) -> u64 {
+        let waiting = self.segments.iter().filter(|segment| !self.is_settled(segment));
+        waiting.map(|segment| segment.len).sum()
+    }
+
+    /// When the oldest segment that still waits was begun.
+    pub(super) fn waiting_since(&self) -> Option<Timestamp> {
+        let mut waiting = self.segments.iter().filter(|segment| !self.is_settled(segment));
+        waiting.next().map(|segment| segment.opened)
+    }
+
+    /// The last sequence of each run that waits for its floor, oldest first, at most `limit`.
+    pub(super) fn waiting(&self, limit: usize) -> Vec<DurableFloor> {
+        let mut last: BTreeMap<Run, u64> = BTreeMap::new();
+        for span in self.segments.iter().flat_map(|segment| &segment.spans) {
+            let seq = last.entry(span.run).or_default();
+            *seq = span.last.max(*seq);
+        }
+        let waits = last.into_iter().filter(|(run, seq)| *seq > self.floor(*run));
+        let mut waits: Vec<_> = waits
+            .map(|(run, seq)| DurableFloor {
+                entity_id: run.entity,
+                boot_epoch: run.epoch,
+                seq,
+            })
+            .collect();
+        waits.sort_by_key(|floor| floor.boot_epoch);
+        waits.truncate(limit);
+        waits
+    }
+
+    /// Forgets floors of runs that have nothing here, except this process's own.
+    pub(super) fn forget_floors(&mut self, current_epoch: u64) {
+        let segments = &self.segments;
+        self.floors.retain(|run, _| {
+            run.epoch == current_epoch
+                || segments
+                    .iter()
+                    .flat_map(|segment| &segment.spans)
+                    .any(|span| span.run == *run)
+        });
+    }
+}

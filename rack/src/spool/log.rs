@@ -1,0 +1,484 @@
+//! The spool as files: what is appended stays until the Mixer has it, or until there is no room for it.
+//!
+//! ```text
+//! <state_dir>/spool/epoch           the last boot epoch, decimal
+//!                   00000000000000000007.seg    see segment.rs
+//!                   00000000000000000003.seg.damaged   kept aside for people; never read again
+//! ```
+//!
+//! # Invariants
+//!
+//! - [`Spool::append`] returns after the group is synced; then all of it is there after a crash, with its checkpoints.
+//!   When it fails nothing of the group counts, and its sequences are used again for the same rows.
+//! - A run never appends to another run's segment, so only the newest segment can have a torn tail. It is cut when opened.
+//!   Damage anywhere else is copied aside and reported, and what precedes it in the segment is kept.
+//! - Every segment begins with a snapshot of all checkpoints, so removing older segments loses none.
+//! - After a failed write or sync the file is never written again; the group goes to a new segment.
+//! - Whole segments go: when everything in one is durable at the Mixer, or the oldest when the spool is full and may drop.
+//!
+//! # Not here
+//!
+//! Threads and waiting ([`super::SpoolHandle`]), reading for the bus ([`super::reader`]).
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use model::control::DurableFloor;
+use model::{Clock, EntityId, Table};
+use parking_lot::Mutex;
+
+use super::index::{Index, Segment};
+use super::segment::{self, HEADER, Head, Kind, Run, Unread};
+use super::{SpoolError, epoch};
+use crate::telemetry::Checkpoint;
+
+/// What happens when the spool is full.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WhenFull {
+    /// The oldest segment goes; its rows are counted.
+    DropOldest,
+    /// New rows wait.
+    Block,
+}
+
+/// How large the spool may grow.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// All segments together.
+    pub max_bytes: u64,
+    /// When to begin the next segment.
+    pub segment_bytes: u64,
+    /// What then.
+    pub when_full: WhenFull,
+}
+
+impl Limits {
+    /// Segments of 8 MiB, or a quarter of a small spool: dropping one must not take most of what is there.
+    #[must_use]
+    pub fn new(max_bytes: u64, when_full: WhenFull) -> Self {
+        Self {
+            max_bytes,
+            segment_bytes: (max_bytes / 4).clamp(64 << 10, 8 << 20),
+            when_full,
+        }
+    }
+}
+
+/// A batch to be kept. Without rows it is only a checkpoint.
+#[derive(Debug, Clone)]
+pub(crate) struct Batch {
+    pub(crate) entity: EntityId,
+    pub(crate) table: Table,
+    pub(crate) rows: u32,
+    pub(crate) payload: Vec<u8>,
+    pub(crate) checkpoint: Option<Checkpoint>,
+}
+
+/// What was found when the spool was opened.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Found {
+    /// Batches that wait to be sent.
+    pub batches: u64,
+    /// Bytes that a crash left behind unfinished; they were never acknowledged to anyone.
+    pub torn_bytes: u64,
+    /// Copies of damaged segments.
+    pub damaged: Vec<PathBuf>,
+}
+
+/// Why a group was not appended.
+#[derive(Debug)]
+pub(super) enum NotAppended {
+    /// There is no room and nothing may be dropped.
+    Full,
+    Io(io::Error),
+}
+
+impl From<io::Error> for NotAppended {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+pub(super) struct Spool {
+    dir: PathBuf,
+    limits: Limits,
+    clock: Clock,
+    epoch: u64,
+    next_seq: BTreeMap<EntityId, u64>,
+    index: Arc<Mutex<Index>>,
+    active: Active,
+}
+
+struct Active {
+    id: u64,
+    file: Arc<File>,
+    len: u64,
+}
+
+impl Spool {
+    pub(super) fn open(dir: &Path, limits: Limits, clock: Clock) -> Result<(Self, Found), SpoolError> {
+        let at = |path: &Path| {
+            let path = path.to_owned();
+            move |source| SpoolError::Io { path, source }
+        };
+        chassis::files::create_dir_durable(dir)?;
+        let mut index = Index::default();
+        let mut found = Found::default();
+        let ids = segment_ids(dir).map_err(at(dir))?;
+        for id in &ids {
+            let path = segment_path(dir, *id);
+            let newest = Some(id) == ids.last();
+            let segment = scan(*id, &path, newest, clock.now(), &mut index.checkpoints, &mut found).map_err(at(&path))?;
+            index.segments.extend(segment);
+        }
+        let seen = index.segments.iter().flat_map(|segment| &segment.spans);
+        let seen = seen.map(|span| span.run.epoch).max().unwrap_or(0);
+        let epoch = epoch::next(dir, seen, clock.now())?;
+        let id = ids.last().map_or(1, |last| last + 1);
+        let active = create(dir, id, &clock, &mut index).map_err(at(dir))?;
+        let index = Arc::new(Mutex::new(index));
+        let mut spool = Self {
+            dir: dir.to_owned(),
+            limits,
+            clock,
+            epoch,
+            next_seq: BTreeMap::new(),
+            index,
+            active,
+        };
+        spool.trim();
+        Ok((spool, found))
+    }
+
+    pub(super) const fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    pub(super) fn index(&self) -> Arc<Mutex<Index>> {
+        Arc::clone(&self.index)
+    }
+
+    /// Writes a group of batches, syncs, and only then lets the reader see them.
+    pub(super) fn append(&mut self, group: &[Batch]) -> Result<(), NotAppended> {
+        let size: usize = group.iter().map(size_of_batch).sum();
+        self.make_room(size as u64)?;
+        if self.active.len >= self.limits.segment_bytes || self.index.lock().leave_active {
+            self.roll()?;
+        }
+        let bytes = self.encode(group);
+        if let Err(error) = self.write(&bytes) {
+            // What the file holds behind its last synced byte is unknown now: leave it, and try once more elsewhere.
+            tracing::warn!(%error, segment = %segment_path(&self.dir, self.active.id).display(), "spool write failed; going on in a new segment");
+            let _ = self.active.file.set_len(self.active.len);
+            self.roll()?;
+            let bytes = self.encode(group);
+            self.write(&bytes)?;
+        }
+        self.publish(group);
+        Ok(())
+    }
+
+    /// Takes what the Mixer has as durable, and removes segments that hold nothing else.
+    pub(super) fn settle(&mut self, floors: &[DurableFloor]) {
+        let raised = {
+            let mut index = self.index.lock();
+            floors.iter().filter(|floor| index.raise(floor)).count()
+        };
+        if raised > 0 {
+            self.trim();
+        }
+    }
+
+    fn encode(&self, group: &[Batch]) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(group.iter().map(size_of_batch).sum());
+        let mut next_seq = self.next_seq.clone();
+        for batch in group {
+            let notes = batch.checkpoint.iter().map(|note| (note.key.as_str(), note.value.as_slice()));
+            let notes = segment::encode_notes(notes);
+            let run = self.run(batch.entity);
+            let head = if batch.rows == 0 {
+                head(Kind::Notes, run)
+            } else {
+                let seq = next_seq.entry(batch.entity).or_insert(1);
+                let head = Head {
+                    table: batch.table.number(),
+                    rows: batch.rows,
+                    seq: *seq,
+                    ..head(Kind::Batch, run)
+                };
+                *seq += 1;
+                head
+            };
+            segment::encode(&mut bytes, self.active.id, head, &notes, &batch.payload);
+        }
+        bytes
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.active.file.write_all_at(bytes, self.active.len)?;
+        self.active.file.sync_data()?;
+        self.active.len += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// The group is durable: gives its sequences away and shows it to the reader.
+    fn publish(&mut self, group: &[Batch]) {
+        let mut index = self.index.lock();
+        for batch in group {
+            let run = self.run(batch.entity);
+            if let Some(note) = &batch.checkpoint {
+                index.checkpoints.insert(note.key.clone(), note.value.clone());
+            }
+            if batch.rows > 0 {
+                let seq = self.next_seq.entry(batch.entity).or_insert(1);
+                if let Some(segment) = index.segments.back_mut() {
+                    segment.add(run, *seq);
+                }
+                *seq += 1;
+            }
+        }
+        if let Some(segment) = index.segments.back_mut() {
+            segment.len = self.active.len;
+        }
+    }
+
+    const fn run(&self, entity: EntityId) -> Run {
+        Run {
+            entity,
+            epoch: self.epoch,
+        }
+    }
+
+    fn make_room(&mut self, bytes: u64) -> Result<(), NotAppended> {
+        while self.index.lock().bytes() + bytes > self.limits.max_bytes {
+            let (alone, empty, settled) = {
+                let index = self.index.lock();
+                let active = index.segments.back();
+                (
+                    index.segments.len() <= 1,
+                    active.is_none_or(|active| active.spans.is_empty()),
+                    active.is_some_and(|active| index.is_settled(active)),
+                )
+            };
+            if alone && empty {
+                // This group alone is larger than the whole spool: let it in, or it would wait for ever.
+                return Ok(());
+            }
+            if !empty && settled {
+                self.roll()?;
+                self.trim();
+            } else if self.limits.when_full == WhenFull::Block {
+                return Err(NotAppended::Full);
+            } else if alone {
+                self.roll()?;
+            } else {
+                self.drop_oldest();
+            }
+        }
+        Ok(())
+    }
+
+    /// Begins a new segment.
+    fn roll(&mut self) -> io::Result<()> {
+        let mut index = self.index.lock();
+        let id = self.active.id + 1;
+        // A file of that name can only be the rest of a creation that failed.
+        match std::fs::remove_file(segment_path(&self.dir, id)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        self.active = create(&self.dir, id, &self.clock, &mut index)?;
+        index.leave_active = false;
+        Ok(())
+    }
+
+    fn trim(&mut self) {
+        let mut index = self.index.lock();
+        let active = self.active.id;
+        let gone: Vec<u64> = index
+            .segments
+            .iter()
+            .filter(|segment| segment.id != active && index.is_settled(segment))
+            .map(|segment| segment.id)
+            .collect();
+        if !gone.is_empty() {
+            index.segments.retain(|segment| {
+                let keep = !gone.contains(&segment.id);
+                if !keep {
+                    remove(&segment.path);
+                }
+                keep
+            });
+        }
+        index.forget_floors(self.epoch);
+    }
+
+    /// Gives the oldest segment up and counts what the Mixer does not have of it.
+    fn drop_oldest(&mut self) {
+        let mut index = self.index.lock();
+        if index.segments.len() < 2 {
+            return;
+        }
+        let Some(segment) = index.segments.pop_front() else { return };
+        let rows = rows_above_floor(&segment, &index);
+        index.dropped_rows += rows;
+        remove(&segment.path);
+        drop(index);
+        if rows > 0 {
+            tracing::warn!(rows, segment = segment.id, "the spool is full: its oldest rows are dropped");
+        }
+    }
+}
+
+fn head(kind: Kind, run: Run) -> Head {
+    Head {
+        len: 0,
+        crc: 0,
+        kind,
+        table: 0,
+        notes: 0,
+        rows: 0,
+        run,
+        seq: 0,
+    }
+}
+
+fn size_of_batch(batch: &Batch) -> usize {
+    let note = batch.checkpoint.as_ref().map_or(0, |note| 4 + note.key.len() + note.value.len());
+    segment::RECORD_HEADER + note + batch.payload.len()
+}
+
+fn rows_above_floor(segment: &Segment, index: &Index) -> u64 {
+    let (mut offset, mut rows) = (HEADER, 0);
+    while let Ok(record) = segment::read(&segment.file, segment.id, offset, segment.len) {
+        if record.head.kind == Kind::Batch && record.head.seq > index.floor(record.head.run) {
+            rows += u64::from(record.head.rows);
+        }
+        offset = record.next;
+    }
+    rows
+}
+
+fn remove(path: &Path) {
+    if let Err(error) = std::fs::remove_file(path) {
+        tracing::warn!(%error, path = %path.display(), "a finished spool segment could not be removed");
+    }
+}
+
+fn segment_path(dir: &Path, id: u64) -> PathBuf {
+    dir.join(format!("{id:020}.seg"))
+}
+
+fn segment_ids(dir: &Path) -> io::Result<Vec<u64>> {
+    let mut ids = Vec::new();
+    for entry in std::fs::read_dir(dir)? {
+        let name = entry?.file_name();
+        let id = name.to_str().and_then(|name| name.strip_suffix(".seg"));
+        ids.extend(id.and_then(|id| id.parse::<u64>().ok()));
+    }
+    ids.sort_unstable();
+    Ok(ids)
+}
+
+/// Creates a segment with a snapshot of all checkpoints and enters it as the one being written.
+fn create(dir: &Path, id: u64, clock: &Clock, index: &mut Index) -> io::Result<Active> {
+    let path = segment_path(dir, id);
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&path)?;
+    let mut bytes = segment::file_header(id).to_vec();
+    if !index.checkpoints.is_empty() {
+        let notes = index.checkpoints.iter().map(|(key, value)| (key.as_str(), value.as_slice()));
+        let run = Run {
+            entity: EntityId::from_bytes([0; 16]),
+            epoch: 0,
+        };
+        segment::encode(&mut bytes, id, head(Kind::Notes, run), &segment::encode_notes(notes), &[]);
+    }
+    file.write_all_at(&bytes, 0)?;
+    file.sync_all()?;
+    File::open(dir)?.sync_all()?;
+    let (file, len) = (Arc::new(file), bytes.len() as u64);
+    index.segments.push_back(Segment {
+        id,
+        path,
+        file: Arc::clone(&file),
+        len,
+        opened: clock.now(),
+        spans: Vec::new(),
+    });
+    Ok(Active { id, file, len })
+}
+
+/// Reads a segment of an earlier run; none if it was never finished being created.
+fn scan(
+    id: u64,
+    path: &Path,
+    newest: bool,
+    now: model::Timestamp,
+    checkpoints: &mut BTreeMap<String, Vec<u8>>,
+    found: &mut Found,
+) -> io::Result<Option<Segment>> {
+    let file = OpenOptions::new().read(true).write(true).open(path)?;
+    let meta = file.metadata()?;
+    let end = meta.len();
+    if !segment::has_header(&file, id)? {
+        if newest && end <= HEADER {
+            std::fs::remove_file(path)?;
+        } else {
+            found.damaged.push(set_aside(path)?);
+            std::fs::remove_file(path)?;
+        }
+        return Ok(None);
+    }
+    let mut segment = Segment {
+        id,
+        path: path.to_owned(),
+        file: Arc::new(file),
+        len: HEADER,
+        opened: meta.modified().map_or(now, Into::into),
+        spans: Vec::new(),
+    };
+    while segment.len < end {
+        match segment::read(&segment.file, id, segment.len, end) {
+            Ok(record) => {
+                let head = record.head;
+                let notes = if head.kind == Kind::Notes { &record.body[..] } else { &record.body[..head.notes.into()] };
+                checkpoints.extend(segment::decode_notes(notes).into_iter().map(|note| (note.key, note.value)));
+                if head.kind == Kind::Batch {
+                    segment.add(head.run, head.seq);
+                    found.batches += 1;
+                }
+                segment.len = record.next;
+            }
+            Err(Unread::Io(error)) => return Err(error),
+            Err(Unread::Damaged) => {
+                if newest && !segment::followed_by_a_record(&segment.file, id, segment.len, end) {
+                    found.torn_bytes += end - segment.len;
+                } else {
+                    found.damaged.push(set_aside(path)?);
+                }
+                segment.file.set_len(segment.len)?;
+                segment.file.sync_all()?;
+                break;
+            }
+        }
+    }
+    Ok(Some(segment))
+}
+
+/// A copy of a damaged segment, for people.
+pub(super) fn set_aside(path: &Path) -> io::Result<PathBuf> {
+    let mut aside = path.as_os_str().to_owned();
+    aside.push(".damaged");
+    let aside = PathBuf::from(aside);
+    std::fs::copy(path, &aside)?;
+    Ok(aside)
+}

@@ -1,0 +1,312 @@
+//! The spool: batches wait here, on disk, until the Mixer has them as durable.
+//!
+//! One thread writes: it takes everything that waits as one group and syncs once for all of it. Everyone else talks to it
+//! through a [`SpoolHandle`].
+//!
+//! # Invariants
+//!
+//! - At most [`SLOTS`] batches wait in memory: [`SpoolHandle::submit`] waits for a free slot.
+//! - Floors are taken even while the writer waits for room, so a full spool empties again.
+//! - [`SpoolThread::close`] returns within its time even if the disk refuses everything.
+//!
+//! # Not here
+//!
+//! The files ([`log`], [`segment`]).
+
+mod epoch;
+mod index;
+mod log;
+mod reader;
+mod segment;
+
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use model::control::DurableFloor;
+use model::{Clock, Timestamp};
+use parking_lot::{Condvar, Mutex};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
+
+use crate::telemetry::NotRecorded;
+use index::Index;
+use log::{NotAppended, Spool};
+
+pub(crate) use log::Batch;
+pub use log::{Found, Limits, WhenFull};
+pub(crate) use reader::{Cursor, Kept, Outgoing, Reader};
+pub(crate) use segment::Run;
+
+/// How many batches may wait for the writer: enough for one group to form while the one before is being synced.
+const SLOTS: usize = 32;
+/// How long the writer waits before it tries a disk again that refused.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Why the spool cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum SpoolError {
+    /// A file or folder of it.
+    #[error("the spool at {} cannot be used: {source}", path.display())]
+    Io {
+        /// The file or folder.
+        path: PathBuf,
+        /// The operating system's words.
+        source: std::io::Error,
+    },
+    /// A file or folder of it, from the chassis.
+    #[error(transparent)]
+    File(#[from] chassis::Error),
+    /// What was just written does not read back.
+    #[error("the spool segment {} does not read back as it was written; a new one is begun", path.display())]
+    Damaged {
+        /// The segment.
+        path: PathBuf,
+    },
+    /// The writer's thread cannot be started.
+    #[error("the spool's thread cannot be started: {0}")]
+    Thread(std::io::Error),
+}
+
+/// How full the spool is.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Status {
+    /// Bytes on disk.
+    pub bytes: u64,
+    /// Bytes not known to be durable at the Mixer, by whole segments.
+    pub waiting_bytes: u64,
+    /// Since when the oldest of them waits.
+    pub waiting_since: Option<Timestamp>,
+    /// Rows given up because the spool was full.
+    pub dropped_rows: u64,
+    /// The runs that wait for their floor.
+    pub waiting: Vec<DurableFloor>,
+}
+
+struct Pending {
+    batch: Batch,
+    done: Option<oneshot::Sender<Result<(), NotRecorded>>>,
+    _slot: OwnedSemaphorePermit,
+}
+
+#[derive(Default)]
+struct Inbox {
+    pending: VecDeque<Pending>,
+    floors: Vec<DurableFloor>,
+    closing: bool,
+}
+
+struct Shared {
+    inbox: Mutex<Inbox>,
+    wake: Condvar,
+    slots: Arc<Semaphore>,
+    index: Arc<Mutex<Index>>,
+    changed: watch::Sender<u64>,
+    boot_epoch: u64,
+    heard: AtomicU64,
+}
+
+/// The spool, for everyone but its writer. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct SpoolHandle(Arc<Shared>);
+
+impl SpoolHandle {
+    /// Hands a batch to the writer; `done` hears when it is durable. Waits for a free slot.
+    pub(crate) async fn submit(
+        &self,
+        batch: Batch,
+        done: Option<oneshot::Sender<Result<(), NotRecorded>>>,
+    ) -> Result<(), NotRecorded> {
+        let slot = Arc::clone(&self.0.slots).acquire_owned().await;
+        let _slot = slot.map_err(|_| NotRecorded::Closed)?;
+        let mut inbox = self.0.inbox.lock();
+        if inbox.closing {
+            return Err(NotRecorded::Closed);
+        }
+        inbox.pending.push_back(Pending { batch, done, _slot });
+        self.0.wake.notify_one();
+        Ok(())
+    }
+
+    /// Takes floors from the Mixer.
+    pub(crate) fn settle(&self, floors: impl IntoIterator<Item = DurableFloor>) {
+        self.0.heard.fetch_add(1, Relaxed);
+        self.0.inbox.lock().floors.extend(floors);
+        self.0.wake.notify_one();
+    }
+
+    /// The last value of a checkpoint.
+    pub(crate) fn checkpoint(&self, key: &str) -> Option<Vec<u8>> {
+        self.0.index.lock().checkpoints.get(key).cloned()
+    }
+
+    /// How often the Mixer has spoken of floors, raised or not.
+    pub(crate) fn heard(&self) -> u64 {
+        self.0.heard.load(Relaxed)
+    }
+
+    /// This process's run.
+    pub(crate) fn boot_epoch(&self) -> u64 {
+        self.0.boot_epoch
+    }
+
+    /// The reading end.
+    pub(crate) fn reader(&self) -> Reader {
+        Reader::new(Arc::clone(&self.0.index))
+    }
+
+    /// Changes whenever there is something new to send, or a floor rose.
+    pub(crate) fn changed(&self) -> watch::Receiver<u64> {
+        self.0.changed.subscribe()
+    }
+
+    /// How full it is.
+    pub(crate) fn status(&self) -> Status {
+        let index = self.0.index.lock();
+        Status {
+            bytes: index.bytes(),
+            waiting_bytes: index.waiting_bytes(),
+            waiting_since: index.waiting_since(),
+            dropped_rows: index.dropped_rows,
+            waiting: index.waiting(64),
+        }
+    }
+}
+
+/// The writer; whoever opened it closes it.
+pub(crate) struct SpoolThread {
+    shared: Arc<Shared>,
+    done: oneshot::Receiver<()>,
+    thread: std::thread::JoinHandle<()>,
+}
+
+impl std::fmt::Debug for SpoolThread {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SpoolThread").finish_non_exhaustive()
+    }
+}
+
+/// Opens the spool in a folder and starts its writer.
+pub(crate) fn open(dir: &Path, limits: Limits, clock: Clock) -> Result<(SpoolHandle, SpoolThread, Found), SpoolError> {
+    let (spool, found) = Spool::open(dir, limits, clock)?;
+    let shared = Arc::new(Shared {
+        inbox: Mutex::default(),
+        wake: Condvar::new(),
+        slots: Arc::new(Semaphore::new(SLOTS)),
+        index: spool.index(),
+        changed: watch::Sender::new(0),
+        boot_epoch: spool.epoch(),
+        heard: AtomicU64::new(0),
+    });
+    let (finished, done) = oneshot::channel();
+    let mut writer = Writer {
+        spool,
+        shared: Arc::clone(&shared),
+    };
+    let thread = std::thread::Builder::new()
+        .name("rack-spool".to_owned())
+        .spawn(move || {
+            writer.run();
+            let _ = finished.send(());
+        })
+        .map_err(SpoolError::Thread)?;
+    let handle = SpoolHandle(Arc::clone(&shared));
+    Ok((handle, SpoolThread { shared, done, thread }, found))
+}
+
+impl SpoolThread {
+    /// Writes what was submitted, once, and ends. False if the disk did not let it end in time.
+    pub(crate) async fn close(self, within: Duration) -> bool {
+        self.shared.inbox.lock().closing = true;
+        self.shared.slots.close();
+        self.shared.wake.notify_one();
+        match tokio::time::timeout(within, self.done).await {
+            Ok(_) => self.thread.join().is_ok(),
+            Err(_) => false,
+        }
+    }
+}
+
+struct Writer {
+    spool: Spool,
+    shared: Arc<Shared>,
+}
+
+impl Writer {
+    fn run(&mut self) {
+        loop {
+            let (floors, group, closing) = self.next();
+            self.spool.settle(&floors);
+            let empty = group.is_empty();
+            if !empty {
+                self.write(group);
+            }
+            self.shared.changed.send_modify(|version| *version += 1);
+            if closing && empty {
+                break;
+            }
+        }
+    }
+
+    /// Waits for something to do.
+    fn next(&self) -> (Vec<DurableFloor>, Vec<Pending>, bool) {
+        let mut inbox = self.shared.inbox.lock();
+        while inbox.pending.is_empty() && inbox.floors.is_empty() && !inbox.closing {
+            self.shared.wake.wait(&mut inbox);
+        }
+        let group = inbox.pending.drain(..).collect();
+        (std::mem::take(&mut inbox.floors), group, inbox.closing)
+    }
+
+    /// Writes a group, however long that takes; when closing, tries once.
+    fn write(&mut self, mut group: Vec<Pending>) {
+        let (batches, answers): (Vec<_>, Vec<_>) = group
+            .drain(..)
+            .map(|pending| (pending.batch, (pending.done, pending._slot)))
+            .unzip();
+        let mut told = false;
+        let result = loop {
+            let error = match self.spool.append(&batches) {
+                Ok(()) => break Ok(()),
+                Err(error) => error,
+            };
+            if !told {
+                told = true;
+                match &error {
+                    NotAppended::Full => tracing::warn!("the spool is full and may not drop: sources wait until the Mixer catches up"),
+                    NotAppended::Io(error) => tracing::error!(%error, "the spool cannot be written; trying again every second"),
+                }
+            }
+            if self.pause(matches!(error, NotAppended::Full)) {
+                break Err(NotRecorded::Closed);
+            }
+        };
+        for (done, _slot) in answers {
+            if let Some(done) = done {
+                let _ = done.send(result.clone());
+            }
+        }
+    }
+
+    /// Waits for floors, or a while; true if the Rack stops.
+    fn pause(&mut self, until_floor: bool) -> bool {
+        let floors = {
+            let mut inbox = self.shared.inbox.lock();
+            if inbox.floors.is_empty() && !inbox.closing {
+                if until_floor {
+                    self.shared.wake.wait(&mut inbox);
+                } else {
+                    self.shared.wake.wait_for(&mut inbox, RETRY);
+                }
+            }
+            if inbox.closing {
+                return true;
+            }
+            std::mem::take(&mut inbox.floors)
+        };
+        self.spool.settle(&floors);
+        self.shared.changed.send_modify(|version| *version += 1);
+        false
+    }
+}

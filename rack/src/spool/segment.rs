@@ -1,0 +1,239 @@
+//! The bytes of a spool segment.
+//!
+//! ```text
+//! file    = header record*
+//! header  = "FLUXSPL1" | id u64 | zeros u64 | crc32c of the 24 bytes before u32 | zeros u32
+//! record  = len u32 | crc32c u32 | kind u8 | table u8 | notes u16 | rows u32 | entity [16] | boot epoch u64 | seq u64 | body
+//! body    = notes bytes of checkpoints, then the batch's payload; len bytes in all
+//! note    = key len u16 | value len u16 | key | value
+//! ```
+//!
+//! Numbers are little endian. A record's crc covers everything behind it, seeded with the segment's id, so that bytes of
+//! another segment never pass for this one's.
+//!
+//! # Invariants
+//!
+//! - Reading never panics and never allocates more than [`MAX_BODY`] on the word of a damaged length.
+//!
+//! # Not here
+//!
+//! Which segments there are and when they go ([`super::log`]).
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+use bytes::Bytes;
+use model::EntityId;
+
+use crate::telemetry::Checkpoint;
+
+pub(super) const HEADER: u64 = 32;
+pub(super) const RECORD_HEADER: usize = 48;
+/// The longest body. A batch is far smaller; a snapshot of ten thousand checkpoints fits.
+pub(super) const MAX_BODY: u32 = 64 << 20;
+const MAGIC: &[u8; 8] = b"FLUXSPL1";
+
+/// A producer run: what sequences count within.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Run {
+    pub(crate) entity: EntityId,
+    pub(crate) epoch: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A batch of rows, perhaps with a checkpoint.
+    Batch,
+    /// Only checkpoints.
+    Notes,
+}
+
+/// Everything of a record but its body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Head {
+    pub(super) len: u32,
+    pub(super) crc: u32,
+    pub(super) kind: Kind,
+    pub(super) table: u8,
+    pub(super) notes: u16,
+    pub(super) rows: u32,
+    pub(super) run: Run,
+    pub(super) seq: u64,
+}
+
+/// A checked record.
+#[derive(Debug, Clone)]
+pub(super) struct RecordAt {
+    pub(super) head: Head,
+    pub(super) body: Bytes,
+    /// Where the next record begins.
+    pub(super) next: u64,
+}
+
+/// Why no record could be read.
+#[derive(Debug)]
+pub(super) enum Unread {
+    /// The file ends before the record does, or the bytes are not a record.
+    Damaged,
+    Io(io::Error),
+}
+
+impl From<io::Error> for Unread {
+    fn from(error: io::Error) -> Self {
+        if error.kind() == io::ErrorKind::UnexpectedEof {
+            Self::Damaged
+        } else {
+            Self::Io(error)
+        }
+    }
+}
+
+pub(super) fn file_header(id: u64) -> [u8; HEADER as usize] {
+    let mut bytes = [0; HEADER as usize];
+    bytes[..8].copy_from_slice(MAGIC);
+    bytes[8..16].copy_from_slice(&id.to_le_bytes());
+    let crc = crc32c::crc32c(&bytes[..24]);
+    bytes[24..28].copy_from_slice(&crc.to_le_bytes());
+    bytes
+}
+
+/// Whether the file begins as a segment of this id does.
+pub(super) fn has_header(file: &File, id: u64) -> io::Result<bool> {
+    let mut bytes = [0; HEADER as usize];
+    match file.read_exact_at(&mut bytes, 0) {
+        Ok(()) => Ok(bytes == file_header(id)),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Appends one record to `out`.
+pub(super) fn encode(out: &mut Vec<u8>, segment: u64, mut head: Head, notes: &[u8], payload: &[u8]) {
+    head.notes = if head.kind == Kind::Batch { u16::try_from(notes.len()).unwrap_or(u16::MAX) } else { 0 };
+    head.len = u32::try_from(notes.len() + payload.len()).unwrap_or(u32::MAX);
+    let start = out.len();
+    out.extend_from_slice(&head_bytes(&head));
+    out.extend_from_slice(notes);
+    out.extend_from_slice(payload);
+    let crc = crc32c::crc32c_append(seed(segment), &out[start + 8..]);
+    out[start + 4..start + 8].copy_from_slice(&crc.to_le_bytes());
+}
+
+fn seed(segment: u64) -> u32 {
+    crc32c::crc32c(&segment.to_le_bytes())
+}
+
+fn head_bytes(head: &Head) -> [u8; RECORD_HEADER] {
+    let mut bytes = [0; RECORD_HEADER];
+    bytes[..4].copy_from_slice(&head.len.to_le_bytes());
+    bytes[4..8].copy_from_slice(&head.crc.to_le_bytes());
+    bytes[8] = match head.kind {
+        Kind::Batch => 1,
+        Kind::Notes => 2,
+    };
+    bytes[9] = head.table;
+    bytes[10..12].copy_from_slice(&head.notes.to_le_bytes());
+    bytes[12..16].copy_from_slice(&head.rows.to_le_bytes());
+    bytes[16..32].copy_from_slice(head.run.entity.as_bytes());
+    bytes[32..40].copy_from_slice(&head.run.epoch.to_le_bytes());
+    bytes[40..48].copy_from_slice(&head.seq.to_le_bytes());
+    bytes
+}
+
+fn parse_head(bytes: &[u8; RECORD_HEADER]) -> Option<Head> {
+    let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+    let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
+    let kind = match bytes[8] {
+        1 => Kind::Batch,
+        2 => Kind::Notes,
+        _ => return None,
+    };
+    let mut entity = [0; 16];
+    entity.copy_from_slice(&bytes[16..32]);
+    let head = Head {
+        len: word(0),
+        crc: word(4),
+        kind,
+        table: bytes[9],
+        notes: u16::from_le_bytes([bytes[10], bytes[11]]),
+        rows: word(12),
+        run: Run {
+            entity: EntityId::from_bytes(entity),
+            epoch: long(32),
+        },
+        seq: long(40),
+    };
+    (head.len <= MAX_BODY && u32::from(head.notes) <= head.len).then_some(head)
+}
+
+/// The record at `offset` of the segment, of which `end` bytes count.
+pub(super) fn read(file: &File, segment: u64, offset: u64, end: u64) -> Result<RecordAt, Unread> {
+    let mut bytes = [0; RECORD_HEADER];
+    let body_at = offset + RECORD_HEADER as u64;
+    if body_at > end {
+        return Err(Unread::Damaged);
+    }
+    file.read_exact_at(&mut bytes, offset)?;
+    let head = parse_head(&bytes).ok_or(Unread::Damaged)?;
+    let next = body_at + u64::from(head.len);
+    if next > end {
+        return Err(Unread::Damaged);
+    }
+    let mut body = vec![0; head.len as usize];
+    file.read_exact_at(&mut body, body_at)?;
+    let crc = crc32c::crc32c_append(crc32c::crc32c_append(seed(segment), &bytes[8..]), &body);
+    if crc != head.crc {
+        return Err(Unread::Damaged);
+    }
+    Ok(RecordAt {
+        head,
+        body: body.into(),
+        next,
+    })
+}
+
+/// Whether anywhere in the rest of the file another good record follows the bad bytes at `offset`: then this is damage, not
+/// a write that a crash cut short.
+pub(super) fn followed_by_a_record(file: &File, segment: u64, offset: u64, end: u64) -> bool {
+    let mut bytes = [0; RECORD_HEADER];
+    if file.read_exact_at(&mut bytes, offset).is_err() {
+        return false;
+    }
+    parse_head(&bytes).is_some_and(|head| {
+        let next = offset + RECORD_HEADER as u64 + u64::from(head.len);
+        next < end && read(file, segment, next, end).is_ok()
+    })
+}
+
+pub(super) fn encode_notes<'a>(notes: impl Iterator<Item = (&'a str, &'a [u8])>) -> Vec<u8> {
+    let mut out = Vec::new();
+    for (key, value) in notes {
+        let (Ok(key_len), Ok(value_len)) = (u16::try_from(key.len()), u16::try_from(value.len())) else {
+            continue;
+        };
+        out.extend_from_slice(&key_len.to_le_bytes());
+        out.extend_from_slice(&value_len.to_le_bytes());
+        out.extend_from_slice(key.as_bytes());
+        out.extend_from_slice(value);
+    }
+    out
+}
+
+pub(super) fn decode_notes(mut bytes: &[u8]) -> Vec<Checkpoint> {
+    let mut notes = Vec::new();
+    while let Some((note, rest)) = decode_note(bytes) {
+        notes.push(note);
+        bytes = rest;
+    }
+    notes
+}
+
+fn decode_note(bytes: &[u8]) -> Option<(Checkpoint, &[u8])> {
+    let (lens, rest) = bytes.split_at_checked(4)?;
+    let (key, rest) = rest.split_at_checked(usize::from(u16::from_le_bytes([lens[0], lens[1]])))?;
+    let (value, rest) = rest.split_at_checked(usize::from(u16::from_le_bytes([lens[2], lens[3]])))?;
+    let key = String::from_utf8_lossy(key).into_owned();
+    let value = value.to_vec();
+    Some((Checkpoint { key, value }, rest))
+}

@@ -1,0 +1,208 @@
+//! The one owner of what runs: takes orders, applies them to the gear runtime, remembers them.
+//!
+//! # Invariants
+//!
+//! - Orders are followed one after the other. An order older than the last one of its kind is refused.
+//! - Gears run only while the Rack is active, and first start `convergence_delay` after the commands are subscribed to (or
+//!   after [`SUBSCRIBE_WITHIN`] without a bus), so that the first messages find everyone listening.
+//! - What ran last runs again after a restart, Mixer or not.
+//!
+//! # Not here
+//!
+//! Checking who gave an order ([`crate::commands`]), what gears do ([`crate::runtime`]).
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use model::control::{Applied, RackState, ScenarioPush};
+use model::{Signed, Timestamp};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio_util::sync::CancellationToken;
+
+use crate::Identity;
+use crate::memory::Memory;
+use crate::runtime::{GearRuntime, RuntimeParts};
+
+/// How long gears wait for the subscription of a bus that may be away.
+const SUBSCRIBE_WITHIN: Duration = Duration::from_secs(3);
+/// How many orders may wait.
+pub(crate) const ORDERS: usize = 16;
+
+/// What the stage is told.
+#[derive(Debug)]
+pub(crate) enum Order {
+    /// Run this scenario.
+    Scenario {
+        signed: Signed,
+        push: Box<ScenarioPush>,
+        done: oneshot::Sender<Applied>,
+    },
+    /// Be in this state. A state from a heartbeat or an enrolment has no time: it is the Mixer's current word.
+    State {
+        state: RackState,
+        issued: Option<Timestamp>,
+        done: Option<oneshot::Sender<()>>,
+    },
+}
+
+/// What runs.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Report {
+    /// The admission state that is followed; none before the first.
+    pub(crate) state: Option<RackState>,
+    /// The scenario's content hash.
+    pub(crate) scenario: Option<String>,
+    /// Why the last pushed scenario does not run.
+    pub(crate) error: Option<String>,
+}
+
+/// What the stage works with.
+pub(crate) struct StageParts {
+    pub(crate) memory: PathBuf,
+    pub(crate) identity: watch::Receiver<Option<Identity>>,
+    pub(crate) runtime: RuntimeParts,
+    pub(crate) convergence: Duration,
+    pub(crate) subscribed: watch::Receiver<bool>,
+    pub(crate) orders: mpsc::Receiver<Order>,
+    pub(crate) report: watch::Sender<Report>,
+    pub(crate) cancel: CancellationToken,
+}
+
+/// The task.
+pub(crate) struct Stage {
+    memory: Memory,
+    runtime: GearRuntime,
+    report: watch::Sender<Report>,
+    open: bool,
+    error: Option<String>,
+}
+
+/// Runs the stage until cancelled, and stops the gears.
+pub(crate) async fn run(mut parts: StageParts) {
+    let identity = tokio::select! {
+        () = parts.cancel.cancelled() => return,
+        known = parts.identity.wait_for(Option::is_some) => known.ok().and_then(|known| known.clone()),
+    };
+    let Some(identity) = identity else { return };
+    let mut stage = Stage {
+        memory: Memory::open(&parts.memory, &identity),
+        runtime: GearRuntime::start(parts.runtime),
+        report: parts.report,
+        open: false,
+        error: None,
+    };
+    tokio::select! {
+        () = parts.cancel.cancelled() => {}
+        () = stage.follow(&mut parts.orders, parts.subscribed, parts.convergence) => {}
+    }
+    stage.runtime.close().await;
+}
+
+impl Stage {
+    async fn follow(
+        &mut self,
+        orders: &mut mpsc::Receiver<Order>,
+        mut subscribed: watch::Receiver<bool>,
+        convergence: Duration,
+    ) {
+        self.runtime.set_running(false).await;
+        if let Some(push) = self.memory.push() {
+            self.error = self.runtime.apply(push).await.error;
+        }
+        self.tell();
+        let gate = async {
+            let subscribed = subscribed.wait_for(|subscribed| *subscribed);
+            // Without a bus the gears start all the same.
+            drop(tokio::time::timeout(SUBSCRIBE_WITHIN, subscribed).await);
+            tokio::time::sleep(convergence).await;
+        };
+        tokio::pin!(gate);
+        loop {
+            tokio::select! {
+                () = &mut gate, if !self.open => {
+                    self.open = true;
+                    self.set_running().await;
+                }
+                order = orders.recv() => match order {
+                    Some(order) => self.obey(order).await,
+                    None => return,
+                },
+            }
+        }
+    }
+
+    async fn obey(&mut self, order: Order) {
+        match order {
+            Order::Scenario { signed, push, done } => {
+                let applied = self.apply(signed, *push).await;
+                self.tell();
+                // Whoever asked may be gone; the next heartbeat says what runs.
+                let _ = done.send(applied);
+            }
+            Order::State { state, issued, done } => {
+                self.change_state(state, issued).await;
+                self.tell();
+                if let Some(done) = done {
+                    let _ = done.send(());
+                }
+            }
+        }
+    }
+
+    async fn apply(&mut self, signed: Signed, push: ScenarioPush) -> Applied {
+        if let Some(last) = self.memory.push()
+            && push.issued <= last.issued
+        {
+            return Applied {
+                running: self.runtime.hash().map(str::to_owned),
+                error: Some(format!(
+                    "the push of {} was issued at {}, not after the last one at {}",
+                    push.reference, push.issued, last.issued
+                )),
+            };
+        }
+        let applied = self.runtime.apply(&push).await;
+        match &applied.error {
+            None => {
+                tracing::info!(scenario = push.reference, gears = push.gears.len(), "scenario applied");
+                self.memory.set_push(signed, push);
+            }
+            Some(reason) => tracing::error!(scenario = push.reference, reason, "scenario not applied; what ran before goes on"),
+        }
+        self.error.clone_from(&applied.error);
+        applied
+    }
+
+    async fn change_state(&mut self, state: RackState, issued: Option<Timestamp>) {
+        let late = issued.is_some_and(|issued| issued <= self.memory.state_issued());
+        // Offline is what a Mixer sees of a Rack that it does not hear, never an order.
+        if late || state == RackState::Offline {
+            return;
+        }
+        if self.memory.state() != state {
+            tracing::info!(from = %self.memory.state(), to = %state, "the Rack's state changes");
+        }
+        self.memory.set_state(state, issued);
+        if self.open {
+            self.set_running().await;
+        }
+    }
+
+    async fn set_running(&mut self) {
+        self.runtime.set_running(self.memory.state() == RackState::Active).await;
+        self.tell();
+    }
+
+    fn tell(&self) {
+        let report = Report {
+            state: Some(self.memory.state()),
+            scenario: self.runtime.hash().map(str::to_owned),
+            error: self.error.clone(),
+        };
+        self.report.send_if_modified(|old| {
+            let changed = *old != report;
+            *old = report;
+            changed
+        });
+    }
+}

@@ -1,0 +1,232 @@
+//! Makes batches: rows get their owner, are encoded per table and handed to the spool.
+//!
+//! # Invariants
+//!
+//! - Rows that nobody waits for are written at [`BATCH_ROWS`], [`BATCH_BYTES`] or after [`BATCH_LINGER`].
+//! - A `log_durably` call is written at once, as one batch of its own; while one is being synced the next ones gather in the
+//!   spool, so they share the following sync.
+//! - On cancellation the queue is written once more.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use model::{LogRecord, Record};
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::recorder::{Durable, Intake, IntakeQueue};
+use super::rows::Row;
+use super::{BATCH_BYTES, BATCH_LINGER, BATCH_ROWS, Counters, LogRow, NotRecorded};
+use crate::identity::Identity;
+use crate::spool::{Batch, SpoolHandle};
+
+/// The task between the recorder and the spool.
+pub(crate) struct Batcher {
+    pub(crate) intake: Intake,
+    pub(crate) spool: SpoolHandle,
+    pub(crate) identity: watch::Receiver<Option<Identity>>,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) cancel: CancellationToken,
+}
+
+enum Next {
+    Stop,
+    Call(Durable),
+    Look,
+    Linger,
+}
+
+impl Batcher {
+    /// Runs until cancelled; then writes what waits, if the Rack has an identity.
+    pub(crate) async fn run(mut self) {
+        let queue = self.intake.queue();
+        if !self.wait_for_identity().await {
+            return;
+        }
+        let mut deadline: Option<Instant> = None;
+        loop {
+            let next = {
+                let linger = deadline.unwrap_or_else(Instant::now);
+                tokio::select! {
+                    biased;
+                    () = self.cancel.cancelled() => Next::Stop,
+                    call = self.intake.calls.recv() => call.map_or(Next::Stop, Next::Call),
+                    () = tokio::time::sleep_until(linger), if deadline.is_some() => Next::Linger,
+                    () = queue.woken() => Next::Look,
+                }
+            };
+            match next {
+                Next::Stop => break,
+                Next::Call(call) => self.write_call(call).await,
+                Next::Look if !queue.is_batch() => {
+                    deadline.get_or_insert_with(|| Instant::now() + BATCH_LINGER);
+                }
+                Next::Look | Next::Linger => {
+                    deadline = None;
+                    self.write_queue(&queue).await;
+                }
+            }
+        }
+        self.intake.calls.close();
+        while let Some(call) = self.intake.calls.recv().await {
+            self.write_call(call).await;
+        }
+        self.write_queue(&queue).await;
+    }
+
+    async fn wait_for_identity(&self) -> bool {
+        let mut identity = self.identity.clone();
+        tokio::select! {
+            () = self.cancel.cancelled() => self.owner().is_some(),
+            known = identity.wait_for(Option::is_some) => known.is_ok(),
+        }
+    }
+
+    fn owner(&self) -> Option<Identity> {
+        self.identity.borrow().clone()
+    }
+
+    async fn write_call(&self, call: Durable) {
+        let Some(owner) = self.owner() else {
+            let _ = call.done.send(Err(NotRecorded::Closed));
+            return;
+        };
+        let rows: Vec<LogRecord> = call.rows.into_iter().map(|row| row.owned_by(&owner)).collect();
+        let batch = if rows.is_empty() {
+            Ok(self.empty(&owner))
+        } else {
+            encode(&rows, &owner)
+        };
+        match batch {
+            Ok(batch) => {
+                let checkpoint = call.checkpoint;
+                self.submit(Batch { checkpoint, ..batch }, Some(call.done)).await;
+            }
+            Err(reason) => {
+                self.counters.unencodable.fetch_add(rows.len() as u64, Relaxed);
+                let _ = call.done.send(Err(NotRecorded::Encode(reason)));
+            }
+        }
+    }
+
+    const fn empty(&self, owner: &Identity) -> Batch {
+        Batch {
+            entity: owner.entity_id,
+            table: model::Table::Logs,
+            rows: 0,
+            payload: Vec::new(),
+            checkpoint: None,
+        }
+    }
+
+    async fn write_queue(&self, queue: &IntakeQueue) {
+        let Some(owner) = self.owner() else { return };
+        let (mut logs, mut spans, mut metrics) = split(queue.take());
+        let logs = Chunks::new(&mut logs, LogRow::size).map(|rows| encode(&owned(rows, &owner, LogRow::owned_by), &owner));
+        let spans = Chunks::new(&mut spans, |row| 128 + row.span_name.len())
+            .map(|rows| encode(&owned(rows, &owner, super::SpanRow::owned_by), &owner));
+        let metrics = Chunks::new(&mut metrics, |row| 64 + row.name.len())
+            .map(|rows| encode(&owned(rows, &owner, super::MetricRow::owned_by), &owner));
+        for batch in logs.chain(spans).chain(metrics) {
+            match batch {
+                Ok(batch) => self.submit(batch, None).await,
+                Err(_) => {
+                    self.counters.unencodable.fetch_add(1, Relaxed);
+                }
+            }
+        }
+    }
+
+    async fn submit(&self, batch: Batch, done: Option<tokio::sync::oneshot::Sender<Result<(), NotRecorded>>>) {
+        let rows = u64::from(batch.rows);
+        // A closed spool drops `done`, and who waits for it hears that the Rack stops.
+        if self.spool.submit(batch, done).await.is_ok() && rows > 0 {
+            self.counters.batches.fetch_add(1, Relaxed);
+            self.counters.rows.fetch_add(rows, Relaxed);
+        }
+    }
+}
+
+fn owned<T, R>(rows: Vec<T>, owner: &Identity, own: impl Fn(T, &Identity) -> R) -> Vec<R> {
+    rows.into_iter().map(|row| own(row, owner)).collect()
+}
+
+fn encode<R: Record>(rows: &[R], owner: &Identity) -> Result<Batch, String> {
+    let columns = R::to_batch(rows).map_err(|error| error.to_string())?;
+    let payload = model::wire::encode_arrow(&[columns]).map_err(|error| error.to_string())?;
+    Ok(Batch {
+        entity: owner.entity_id,
+        table: R::TABLE,
+        rows: u32::try_from(rows.len()).unwrap_or(u32::MAX),
+        payload,
+        checkpoint: None,
+    })
+}
+
+type Split = (Vec<LogRow>, Vec<super::SpanRow>, Vec<super::MetricRow>);
+
+fn split(rows: VecDeque<Row>) -> Split {
+    let mut split = Split::default();
+    for row in rows {
+        match row {
+            Row::Log(row) => split.0.push(row),
+            Row::Span(row) => split.1.push(*row),
+            Row::Metric(row) => split.2.push(row),
+        }
+    }
+    split
+}
+
+/// Rows in pieces of one batch.
+struct Chunks<'a, T, F> {
+    rows: std::vec::Drain<'a, T>,
+    size: F,
+    held: Option<T>,
+}
+
+impl<'a, T, F: Fn(&T) -> usize> Chunks<'a, T, F> {
+    fn new(rows: &'a mut Vec<T>, size: F) -> Self {
+        Self {
+            rows: rows.drain(..),
+            size,
+            held: None,
+        }
+    }
+}
+
+impl<T, F: Fn(&T) -> usize> Iterator for Chunks<'_, T, F> {
+    type Item = Vec<T>;
+
+    fn next(&mut self) -> Option<Vec<T>> {
+        let (mut chunk, mut bytes) = (Vec::new(), 0);
+        while let Some(row) = self.held.take().or_else(|| self.rows.next()) {
+            bytes += (self.size)(&row);
+            if !chunk.is_empty() && (chunk.len() == BATCH_ROWS || bytes > BATCH_BYTES) {
+                self.held = Some(row);
+                break;
+            }
+            chunk.push(row);
+        }
+        (!chunk.is_empty()).then_some(chunk)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    #[test]
+    fn rows_are_cut_at_the_row_and_byte_limits_and_none_is_lost() {
+        let mut rows: Vec<usize> = vec![1; 1_200];
+        rows.push(2 * BATCH_BYTES);
+        rows.extend([1; 3]);
+        let total = rows.len();
+        let chunks: Vec<Vec<usize>> = Chunks::new(&mut rows, |size| *size).collect();
+        let lens: Vec<usize> = chunks.iter().map(Vec::len).collect();
+        assert_eq!(lens, [500, 500, 200, 1, 3]);
+        assert_eq!(chunks.iter().flatten().count(), total);
+    }
+}

@@ -1,0 +1,316 @@
+//! Publishes what the spool holds, oldest first.
+//!
+//! # Invariants
+//!
+//! - The bus's acknowledgement trims nothing: only the Mixer's durable floor does. If the Mixer speaks but the floor stands
+//!   still for a while although everything was acknowledged, everything above it is sent again under the same ids; the bus
+//!   and the Mixer drop what they have. Each fruitless round doubles the wait, up to [`MAX_STALL`].
+//! - An acknowledgement that does not come says nothing: the same batch is sent again under the same id.
+//! - Every sequence is published in the end. In place of a batch that cannot be sent (larger than the bus takes, or damaged
+//!   in the spool) goes a log record that says so, under its sequence.
+//! - At most [`WINDOW`] batches and [`WINDOW_BYTES`] bytes are in flight.
+
+use std::collections::VecDeque;
+use std::future::IntoFuture as _;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use async_nats::connection::State;
+use async_nats::header::HeaderMap;
+use async_nats::{Client, jetstream};
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use futures::stream::{FuturesUnordered, StreamExt as _};
+use model::wire::{self, BatchId, Encoding};
+use model::{Attributes, Clock, Level, LogRecord, Record as _, Table, subject};
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::Counters;
+use crate::identity::Identity;
+use crate::spool::{Cursor, Kept, Outgoing, Reader, Run, SpoolHandle};
+
+/// Batches on their way at once. More does not make the bus faster; it hides a round trip of some milliseconds.
+const WINDOW: usize = 64;
+/// Their bytes.
+const WINDOW_BYTES: usize = 8 << 20;
+/// How much is read from the spool at once.
+const READ_BYTES: usize = 1 << 20;
+/// How long an acknowledgement may take.
+const ACK_WITHIN: Duration = Duration::from_secs(10);
+/// How long to wait after a refused or unanswered batch.
+const HOLD: Duration = Duration::from_millis(500);
+/// How often floors and the connection are looked at.
+const LOOK: Duration = Duration::from_millis(500);
+/// The longest wait between two rounds of sending again.
+const MAX_STALL: Duration = Duration::from_secs(600);
+/// What headers may take of the bus's largest message.
+const HEADER_ROOM: usize = 2048;
+
+/// What the sender works with.
+pub(crate) struct SenderParts {
+    pub(crate) spool: SpoolHandle,
+    pub(crate) client: Client,
+    pub(crate) context: jetstream::Context,
+    pub(crate) identity: watch::Receiver<Option<Identity>>,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) clock: Clock,
+    /// How long the floor may stand still before everything above it is sent again.
+    pub(crate) stall: Duration,
+    pub(crate) cancel: CancellationToken,
+}
+
+type Landed = (Kept, Result<(), String>);
+
+/// The task between the spool and the bus.
+pub(crate) struct Sender {
+    parts: SenderParts,
+    reader: Reader,
+    cursor: Cursor,
+    ready: VecDeque<Kept>,
+    flight: FuturesUnordered<BoxFuture<'static, Landed>>,
+    flight_bytes: usize,
+    hold_until: Option<Instant>,
+    stall: Stall,
+    failing: bool,
+}
+
+/// Watches the floor.
+struct Stall {
+    progress: u64,
+    since: Instant,
+    wait: Duration,
+    heard: u64,
+}
+
+impl Sender {
+    pub(crate) fn new(parts: SenderParts) -> Self {
+        let reader = parts.spool.reader();
+        Self {
+            stall: Stall {
+                progress: 0,
+                since: Instant::now(),
+                wait: parts.stall,
+                heard: 0,
+            },
+            reader,
+            cursor: Cursor::default(),
+            ready: VecDeque::new(),
+            flight: FuturesUnordered::new(),
+            flight_bytes: 0,
+            hold_until: None,
+            failing: false,
+            parts,
+        }
+    }
+
+    /// Runs until cancelled.
+    pub(crate) async fn run(mut self) {
+        let cancel = self.parts.cancel.clone();
+        tokio::select! {
+            () = cancel.cancelled() => {}
+            () = self.send() => {}
+        }
+    }
+
+    async fn send(&mut self) {
+        let mut changed = self.parts.spool.changed();
+        if self.parts.identity.wait_for(Option::is_some).await.is_err() {
+            return;
+        }
+        let mut look = tokio::time::interval(LOOK);
+        loop {
+            let more = self.fill().await;
+            tokio::select! {
+                Some((kept, result)) = self.flight.next(), if !self.flight.is_empty() => self.landed(kept, result),
+                gone = changed.changed(), if !more => if gone.is_err() { return },
+                _ = look.tick() => self.look(),
+            }
+        }
+    }
+
+    /// Publishes while there is something and room for it; true if it stopped for want of room, not of batches.
+    async fn fill(&mut self) -> bool {
+        loop {
+            let held = self.hold_until.is_some_and(|until| Instant::now() < until);
+            if held || self.parts.client.connection_state() != State::Connected {
+                return true;
+            }
+            if self.flight.len() >= WINDOW || self.flight_bytes >= WINDOW_BYTES {
+                return true;
+            }
+            let Some(kept) = self.ready.pop_front() else {
+                if self.read().await {
+                    continue;
+                }
+                return false;
+            };
+            if !self.reader.is_durable(kept.run, kept.seq) {
+                self.publish(kept).await;
+            }
+        }
+    }
+
+    /// Reads the next batches from the spool; false if there are none.
+    async fn read(&mut self) -> bool {
+        let reader = self.reader.clone();
+        let mut cursor = std::mem::take(&mut self.cursor);
+        let read = tokio::task::spawn_blocking(move || {
+            let result = reader.read(&mut cursor, READ_BYTES);
+            (cursor, result)
+        });
+        let Ok((cursor, result)) = read.await else { return false };
+        self.cursor = cursor;
+        match result {
+            Ok(batches) => {
+                let any = !batches.is_empty();
+                for batch in batches {
+                    self.take(batch);
+                }
+                any
+            }
+            Err(error) => {
+                self.fail(&error.to_string());
+                false
+            }
+        }
+    }
+
+    fn take(&mut self, outgoing: Outgoing) {
+        match outgoing {
+            Outgoing::Batch(kept) => self.ready.push_back(kept),
+            Outgoing::Lost { run, first, last } => {
+                tracing::error!(first, last, "batches are lost: their spool segment is damaged");
+                for seq in first..=last {
+                    let reason = format!("batch {seq} of this Rack's run {} is lost: its spool segment is damaged", run.epoch);
+                    self.replace(run, seq, reason);
+                }
+            }
+        }
+    }
+
+    /// Queues a log record in place of a batch.
+    fn replace(&mut self, run: Run, seq: u64, reason: String) {
+        self.parts.counters.replaced.fetch_add(1, Relaxed);
+        let owner = self.parts.identity.borrow().clone();
+        let Some(owner) = owner else { return };
+        let record = LogRecord {
+            ts: self.parts.clock.now(),
+            entity_id: run.entity,
+            entity_name: owner.name.as_str().to_owned(),
+            flux_id: None,
+            level: Level::Error,
+            message: reason,
+            attributes: Attributes::new().with("batch.seq", seq).with("batch.boot_epoch", run.epoch),
+        };
+        let payload = LogRecord::to_batch(&[record]).and_then(|columns| wire::encode_arrow(&[columns]));
+        if let Ok(payload) = payload {
+            self.ready.push_back(Kept {
+                run,
+                seq,
+                table: Table::Logs,
+                payload: payload.into(),
+            });
+        }
+    }
+
+    async fn publish(&mut self, kept: Kept) {
+        let most = self.parts.client.server_info().max_payload.saturating_sub(HEADER_ROOM);
+        if kept.payload.len() > most && most > HEADER_ROOM {
+            let bytes = kept.payload.len();
+            let reason = format!("batch of {} given up: it has {bytes} bytes and the bus takes {most}", kept.table);
+            tracing::error!(seq = kept.seq, "{reason}");
+            self.replace(kept.run, kept.seq, reason);
+            return;
+        }
+        let Some((subject, headers)) = self.address(&kept) else { return };
+        self.parts.counters.sent.fetch_add(1, Relaxed);
+        let size = kept.payload.len();
+        match self.parts.context.publish_with_headers(subject, headers, Bytes::clone(&kept.payload)).await {
+            Ok(ack) => {
+                self.flight_bytes += size;
+                self.flight.push(Box::pin(async move {
+                    let result = match tokio::time::timeout(ACK_WITHIN, ack.into_future()).await {
+                        Ok(Ok(_)) => Ok(()),
+                        Ok(Err(error)) => Err(error.to_string()),
+                        Err(_) => Err("no acknowledgement in time".to_owned()),
+                    };
+                    (kept, result)
+                }));
+            }
+            Err(error) => {
+                self.ready.push_front(kept);
+                self.fail(&error.to_string());
+            }
+        }
+    }
+
+    fn address(&self, kept: &Kept) -> Option<(String, HeaderMap)> {
+        let owner = self.parts.identity.borrow();
+        let owner = owner.as_ref()?;
+        let id = BatchId {
+            entity: kept.run.entity,
+            boot_epoch: kept.run.epoch,
+            seq: kept.seq,
+        };
+        let mut headers = HeaderMap::new();
+        headers.insert(wire::CONTENT_TYPE, Encoding::Arrow.content_type());
+        headers.insert(wire::ENTITY_ID, id.entity.to_string());
+        headers.insert(wire::ENTITY_NAME, owner.name.as_str());
+        headers.insert(wire::BOOT_EPOCH, id.boot_epoch.to_string());
+        headers.insert(wire::SEQUENCE, id.seq.to_string());
+        headers.insert(wire::SETTLED, self.reader.settled(kept.run).min(kept.seq - 1).to_string());
+        headers.insert(wire::MESSAGE_ID, id.to_string());
+        Some((subject::telemetry(kept.table, &owner.name)?, headers))
+    }
+
+    fn landed(&mut self, kept: Kept, result: Result<(), String>) {
+        self.flight_bytes = self.flight_bytes.saturating_sub(kept.payload.len());
+        match result {
+            Ok(()) => {
+                self.parts.counters.acked.fetch_add(1, Relaxed);
+                if std::mem::take(&mut self.failing) {
+                    tracing::info!("the bus takes telemetry again");
+                }
+            }
+            Err(reason) => {
+                self.ready.push_front(kept);
+                self.fail(&reason);
+            }
+        }
+    }
+
+    fn fail(&mut self, reason: &str) {
+        self.hold_until = Some(Instant::now() + HOLD);
+        if !std::mem::replace(&mut self.failing, true) {
+            tracing::warn!(reason, "the bus did not take a batch; it stays in the spool and is sent again");
+        }
+    }
+
+    /// Sends everything above the floor again if the Mixer speaks and the floor stands still.
+    fn look(&mut self) {
+        let progress = self.reader.progress();
+        let connected = self.parts.client.connection_state() == State::Connected;
+        if progress != self.stall.progress || !connected || !self.reader.is_waiting() {
+            self.stall = Stall {
+                progress,
+                since: Instant::now(),
+                wait: self.parts.stall,
+                heard: self.parts.spool.heard(),
+            };
+            return;
+        }
+        let done = self.flight.is_empty() && self.ready.is_empty();
+        let heard = self.parts.spool.heard();
+        if done && self.stall.since.elapsed() >= self.stall.wait && heard > self.stall.heard {
+            tracing::warn!(waited = ?self.stall.wait, "what the bus acknowledged is not durable at the Mixer: sending it again");
+            self.parts.counters.resends.fetch_add(1, Relaxed);
+            self.cursor = Cursor::default();
+            self.stall.since = Instant::now();
+            self.stall.wait = (self.stall.wait * 2).min(MAX_STALL);
+            self.stall.heard = heard;
+        }
+    }
+}
