@@ -1,1 +1,62 @@
-//! stub
+//! What the benches share: what a process cost, and how figures are summed up.
+//!
+//! # Not here
+//!
+//! The method of each bench: its own file, and `benches/README.md`.
+
+use std::fs;
+
+/// What a process has cost so far, by the kernel's accounting.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Cost {
+    /// User and system CPU seconds.
+    pub cpu_seconds: f64,
+    /// Peak resident memory in MiB.
+    pub peak_mib: f64,
+}
+
+/// The cost of a running process; zeros if it is gone.
+#[must_use]
+pub fn cost(pid: i32) -> Cost {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+    let ticks = |at: usize| {
+        fields
+            .get(at)
+            .and_then(|field| field.parse::<f64>().ok())
+            .unwrap_or(0.0)
+    };
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib = peak
+        .and_then(|rest| rest.split_whitespace().next()?.parse::<f64>().ok())
+        .unwrap_or(0.0);
+    // The kernel's clock tick in user space is 100 Hz on Linux.
+    Cost {
+        cpu_seconds: (ticks(11) + ticks(12)) / 100.0,
+        peak_mib: kib / 1024.0,
+    }
+}
+
+/// The value at a share (0 to 1) of sorted values; 0 without values.
+#[must_use]
+pub fn quantile(sorted: &[f64], share: f64) -> f64 {
+    if sorted.is_empty() {
+        return 0.0;
+    }
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::cast_precision_loss,
+        reason = "an index into a slice that fits in memory"
+    )]
+    let at = ((sorted.len() - 1) as f64 * share).round() as usize;
+    sorted.get(at).copied().unwrap_or(0.0)
+}
+
+/// The machine's load over the last minute.
+#[must_use]
+pub fn load() -> String {
+    let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    text.split_whitespace().next().unwrap_or("?").to_owned()
+}

@@ -24,9 +24,9 @@ pub(crate) struct Global {
     /// The configuration file [default: platform.toml in the working folder, if it is there]
     #[arg(short, long, global = true, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// The log level of the agent: debug, info, warn or error
-    #[arg(long, global = true, value_name = "LEVEL")]
-    pub(crate) log_level: Option<String>,
+    /// The agent's log level: debug, info, warn or error
+    #[arg(long, value_name = "LEVEL")]
+    pub(crate) level: Option<String>,
 }
 
 #[derive(Debug, Subcommand)]

@@ -35,7 +35,7 @@ fn the_arrows_between_the_rooms_point_one_way() {
         ("rack", &["chassis", "model"]),
         ("cli", &["rack", "chassis", "model"]),
         ("tests", &["engine", "model"]),
-        ("benches", &["query", "ingest", "engine", "model"]),
+        ("benches", &["tests", "query", "ingest", "engine", "model"]),
     ]);
     let metadata: Value =
         serde_json::from_str(&cargo(&["metadata", "--no-deps", "--format-version", "1", "--locked"])).unwrap();

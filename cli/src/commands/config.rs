@@ -1,0 +1,38 @@
+//! `platform config`: the Rack's configuration, shown, made, converted.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use chassis::config::{self, Sources};
+use rack::config::SCHEMA;
+
+use crate::args::{ConfigArgs, ConfigVerb, Global};
+use crate::error::Error;
+
+pub(crate) fn run(global: &Global, args: &ConfigArgs) -> Result<ExitCode, Error> {
+    let mut out = std::io::stdout().lock();
+    match &args.verb {
+        ConfigVerb::Show { origin } => {
+            let settings = config::load(&SCHEMA, &sources(global)).map_err(|bad| Error::Config(bad.to_string()))?;
+            out.write_all(config::show_text(&settings, *origin).as_bytes())?;
+        }
+        ConfigVerb::Init => out.write_all(config::init_text(&SCHEMA).as_bytes())?,
+        ConfigVerb::Migrate { file } => {
+            let text = std::fs::read_to_string(file).map_err(|source| Error::Read { path: file.clone(), source })?;
+            let migrated = config::migrate(&SCHEMA, &text).map_err(|bad| Error::Config(bad.to_string()))?;
+            out.write_all(migrated.text.as_bytes())?;
+            let mut notes = std::io::stderr().lock();
+            for note in migrated.notes {
+                writeln!(notes, "platform: {note}")?;
+            }
+        }
+    }
+    out.flush()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Where the Rack's configuration comes from, given the flags of the command line.
+pub(crate) fn sources(global: &Global) -> Sources {
+    let flags = global.level.iter().map(|level| ("logging.level".to_owned(), level.clone())).collect();
+    Sources::of_process(&SCHEMA, global.config.clone(), flags)
+}
