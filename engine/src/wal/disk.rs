@@ -47,6 +47,13 @@ macro_rules! fault {
         #[cfg(test)]
         $disk.faults.before(Op::$op).map_err(Error::io($action, $path))?;
     };
+    ($disk:ident, $op:ident, $action:literal, $path:expr, $file:expr) => {
+        #[cfg(test)]
+        if let Err(source) = $disk.faults.before(Op::$op) {
+            $disk.faults.sync_failed($file);
+            return Err(Error::io($action, $path)(source));
+        }
+    };
 }
 
 /// Tells a test's model of the disk what has just been done; nothing elsewhere.
@@ -127,7 +134,7 @@ impl Disk {
             self.write_at(file, path, zeros, at)?;
             at += piece;
         }
-        fault!(self, SyncFile, "sync", path);
+        fault!(self, SyncFile, "sync", path, file);
         file.sync_all().map_err(Error::io("sync", path))?;
         done!(self, synced(file));
         Ok(())
@@ -167,13 +174,18 @@ impl Disk {
 
     /// Writes all bytes at an offset.
     pub(super) fn write_at(&self, file: &File, path: &Path, bytes: &[u8], at: u64) -> Result<(), Error> {
-        fault!(self, Write, "write", path);
+        #[cfg(test)]
+        if let Err(source) = self.faults.before(Op::Write) {
+            // A failed write may have written a part.
+            let _ = file.write_all_at(bytes.get(..bytes.len() / 2).unwrap_or_default(), at);
+            return Err(Error::io("write", path)(source));
+        }
         file.write_all_at(bytes, at).map_err(Error::io("write", path))
     }
 
     /// Makes a file's content durable.
     pub(super) fn sync(&self, file: &File, path: &Path) -> Result<(), Error> {
-        fault!(self, SyncFile, "sync", path);
+        fault!(self, SyncFile, "sync", path, file);
         file.sync_data().map_err(Error::io("sync", path))?;
         done!(self, synced(file));
         Ok(())

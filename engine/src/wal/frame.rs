@@ -165,7 +165,7 @@ pub(super) struct Scan {
     pub(super) prefix: Vec<Found>,
     /// Good frames behind the bad spot.
     pub(super) beyond: Vec<Found>,
-    /// Bytes at the bad spot that were written as frames, as far as that can be told from an earlier life's content.
+    /// Bytes of bad spots that were written as frames, as far as that can be told from an earlier life's content.
     pub(super) broken_bytes: u64,
 }
 
@@ -181,28 +181,30 @@ impl Scan {
             (at, last) = (found.end, found.lsn);
             scan.prefix.push(found);
         }
-        let bad = at;
-        let mut budget = bytes.len().saturating_mul(4);
+        let mut bad = at;
         if let Some(torn) = claim(bytes, bad, last).filter(|torn| torn.lsn - last <= PLAUSIBLE_STEP) {
             scan.broken_bytes = torn.len as u64;
         }
+        let mut budget = bytes.len().saturating_mul(4);
         at = bad.saturating_add(ALIGN);
         while at.saturating_add(FRAME_HEADER) <= bytes.len() {
-            let Some(claimed) = claim(bytes, at, last) else {
+            let Some(claimed) = claim(bytes, at, last).filter(|claimed| claimed.len <= budget) else {
                 at += ALIGN;
                 continue;
             };
-            if claimed.len > budget {
-                break;
-            }
             budget -= claimed.len;
-            if let Some(found) = parse(identity, bytes, at, last) {
-                (at, last) = (found.end, found.lsn);
-                scan.broken_bytes = (found.end - bad) as u64;
-                scan.beyond.push(found);
-            } else {
+            let Some(found) = parse(identity, bytes, at, last) else {
                 at += ALIGN;
-            }
+                continue;
+            };
+            let gap = (at - bad) as u64;
+            scan.broken_bytes = if scan.beyond.is_empty() {
+                gap
+            } else {
+                scan.broken_bytes + gap
+            };
+            (at, bad, last) = (found.end, found.end, found.lsn);
+            scan.beyond.push(found);
         }
         scan
     }

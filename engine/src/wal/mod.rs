@@ -135,6 +135,8 @@ pub(crate) struct Wal {
     active: Option<Active>,
     /// Numbers of the spare files, each of `segment_bytes`.
     spares: Vec<u64>,
+    /// Names changed since the folder was last synced.
+    names_dirty: bool,
     next_number: u64,
     /// The smallest LSN that the next frame may have.
     next_lsn: u64,
@@ -162,6 +164,7 @@ impl Wal {
             closed: VecDeque::new(),
             active: None,
             spares: Vec::new(),
+            names_dirty: false,
             next_number: 1,
             next_lsn: below.saturating_add(1),
             tail: below,
@@ -261,18 +264,12 @@ impl Wal {
     pub(crate) fn release(&mut self, low_water: u64) -> Result<(), Error> {
         self.check_poison()?;
         self.low_water = self.low_water.max(low_water);
-        let mut any = false;
         while let Some(oldest) = self.closed.front().filter(|oldest| oldest.last < self.low_water) {
             let (number, capacity) = (oldest.number, oldest.capacity);
             self.retire(&file_name(Role::Log, number), number, capacity)?;
             self.closed.pop_front();
-            any = true;
         }
-        if any {
-            // A spare's header is overwritten only once its name says that it is a spare.
-            self.sync_dir()?;
-        }
-        Ok(())
+        self.trim_spares(0)
     }
 
     /// Checks a group and adds up its bytes.
@@ -395,23 +392,21 @@ impl Wal {
     /// A file of `size` bytes to become a segment: a spare, or a new one within the cap.
     fn blank(&mut self, size: u64) -> Result<Blank, Error> {
         if size == self.options.segment_bytes
-            && let Some(number) = self.spares.last()
+            && let Some(number) = self.spares.pop()
         {
-            let name = file_name(Role::Spare, *number);
+            // A spare's header is overwritten only once its name durably says that it is a spare.
+            if self.names_dirty {
+                self.sync_dir()?;
+            }
+            let name = file_name(Role::Spare, number);
             let file = self.disk.open_file(&name)?;
-            self.spares.pop();
             return Ok(Blank {
                 name,
                 file,
                 capacity: size,
             });
         }
-        while let Some(number) = self.spares.last()
-            && self.disk_bytes() + size > self.options.max_bytes
-        {
-            self.disk.unlink(&file_name(Role::Spare, *number))?;
-            self.spares.pop();
-        }
+        self.trim_spares(size)?;
         let name = file_name(Role::New, self.take_number()?);
         match self.disk.create(&name, size) {
             Ok(file) => Ok(Blank {
@@ -428,6 +423,16 @@ impl Wal {
         }
     }
 
+    /// Removes spares until `size` more bytes fit under the cap, or none is left.
+    fn trim_spares(&mut self, size: u64) -> Result<(), Error> {
+        while self.disk_bytes() + size > self.options.max_bytes
+            && let Some(number) = self.spares.pop()
+        {
+            self.disk.unlink(&file_name(Role::Spare, number))?;
+        }
+        Ok(())
+    }
+
     fn take_number(&mut self) -> Result<u64, Error> {
         let number = self.next_number;
         self.next_number = number.checked_add(1).ok_or_else(|| Error::Damaged {
@@ -439,6 +444,7 @@ impl Wal {
 
     /// Keeps a file as a spare, or removes it. The caller syncs the folder.
     fn retire(&mut self, name: &str, number: u64, capacity: u64) -> Result<(), Error> {
+        self.names_dirty = true;
         let size = self.options.segment_bytes;
         let fits = self.spares.len() < SPARES && !self.spares.contains(&number);
         if capacity == size && fits {
@@ -452,7 +458,10 @@ impl Wal {
 
     fn sync_dir(&mut self) -> Result<(), Error> {
         match self.disk.sync_dir() {
-            Ok(()) => Ok(()),
+            Ok(()) => {
+                self.names_dirty = false;
+                Ok(())
+            }
             Err(error) => Err(self.poison(error)),
         }
     }

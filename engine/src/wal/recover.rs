@@ -6,10 +6,10 @@
 //!
 //! # Torn or damaged
 //!
-//! A segment's frames up to the first bad spot count. Behind it:
-//! - nothing proves that frames are missing: an interrupted write. It was never acknowledged; it is cut and its bytes counted.
-//! - something proves it (a later frame's *durable*, the next segment's *before*, a copy's *copied*): damage. The good
-//!   frames behind the spot count too, for they may have been acknowledged; the file goes to quarantine; it is reported.
+//! Every good frame of a segment counts, those behind a bad spot too: they may have been acknowledged. The bad spot itself is
+//! - an interrupted write, if nothing proves that its frames had been acknowledged: it is cut, its bytes are counted;
+//! - damage, if something proves it (a later frame's *durable*, the next segment's *before*, a copy's *copied*): the file
+//!   goes to quarantine and is reported.
 //!
 //! # Invariants
 //!
@@ -107,23 +107,18 @@ pub(super) fn run(wal: &mut Wal) -> Result<Recovered, Error> {
         let bytes = Bytes::from(copier.wal.disk.read(&old.name)?);
         let scan = Scan::run(&old.identity(copier.wal), &bytes, HEADER_BLOCK.min(bytes.len()));
         let verdict = judge(&old, &scan, copier.last.max(copier.reported), next_before);
-        for found in &scan.prefix {
+        for found in scan.prefix.iter().chain(&scan.beyond) {
             copier.take(found.lsn, || found.frame(&bytes))?;
         }
         match verdict {
-            Verdict::Whole => {}
-            Verdict::Torn => torn_bytes += scan.broken_bytes,
-            Verdict::Damaged(damage) => {
-                for found in &scan.beyond {
-                    copier.take(found.lsn, || found.frame(&bytes))?;
-                }
-                old.damage = Some(copier.report(damage));
-            }
+            Some(damage) => old.damage = Some(copier.report(damage)),
+            None => torn_bytes += scan.broken_bytes,
         }
         copier.done_with(old)?;
     }
     let done = copier.finish()?;
     wal.next_lsn = wal.next_lsn.max(done.highest.saturating_add(1));
+    wal.trim_spares(0)?;
     wal.sync_dir()?;
     Ok(Recovered {
         frames: Replay::new(done.copies),
@@ -211,15 +206,9 @@ fn look(wal: &Wal, name: String, number: u64, capacity: u64, damage: &mut Vec<Da
     }))
 }
 
-enum Verdict {
-    Whole,
-    Torn,
-    Damaged(Damage),
-}
-
 /// Tells an interrupted write from damage. `last` is the last LSN read before this segment, `next_before` what the next
 /// segment's header says came before it.
-fn judge(old: &Old, scan: &Scan, last: u64, next_before: u64) -> Verdict {
+fn judge(old: &Old, scan: &Scan, last: u64, next_before: u64) -> Option<Damage> {
     let good = scan.prefix.last().map_or(last, |found| found.lsn.max(last));
     let copied = old.header.as_ref().map_or(0, |header| header.copied);
     let claimed = scan.beyond.iter().map(|found| found.durable).max().unwrap_or(0);
@@ -232,7 +221,7 @@ fn judge(old: &Old, scan: &Scan, last: u64, next_before: u64) -> Verdict {
                 end -= 1;
             }
         }
-        return Verdict::Damaged(Damage {
+        return Some(Damage {
             segment: old.number(),
             reason: format!("frames up to {proven} were acknowledged; after {good} only {salvaged} good ones follow"),
             missing: (end > good).then_some(good + 1..=end),
@@ -240,18 +229,14 @@ fn judge(old: &Old, scan: &Scan, last: u64, next_before: u64) -> Verdict {
         });
     }
     if old.header.is_err() {
-        return Verdict::Damaged(Damage {
+        return Some(Damage {
             segment: old.number(),
             reason: "its header is not what was written".to_owned(),
             missing: None,
             kept: None,
         });
     }
-    if scan.broken_bytes > 0 {
-        Verdict::Torn
-    } else {
-        Verdict::Whole
-    }
+    None
 }
 
 /// Writes what counts into new segments.
