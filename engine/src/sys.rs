@@ -39,8 +39,10 @@ fn rename_with(from: &Path, to: &Path, flags: RenameFlags) -> io::Result<bool> {
     }
 }
 
-/// Whether `file` is the only open handle on its inode and the inode has one name, so that writing to it disturbs nobody:
-/// no reader, no memory map, no hard-linked backup. Answers `false` wherever that cannot be proved.
+/// Whether `file`, open for writing, is the only handle on its inode and the inode has one name, so that writing to it
+/// disturbs nobody: no reader, no memory map, no hard-linked backup. Answers `false` wherever that cannot be proved.
+///
+/// It stays so until this handle is closed: whoever opens the file meanwhile waits for that, this process too.
 pub(crate) fn is_ours_alone(file: &File) -> bool {
     take_write_lease(file) && file.metadata().is_ok_and(|meta| meta.nlink() == 1)
 }
@@ -48,7 +50,7 @@ pub(crate) fn is_ours_alone(file: &File) -> bool {
 /// `fcntl`'s "which signal", the same on every architecture of Linux; `libc` names it only for some.
 const F_SETSIG: libc::c_int = 10;
 
-/// A write lease is granted only on an inode that nobody else has open; it is given back at once.
+/// A write lease is granted only on an inode that nobody else has open; closing the handle gives it back.
 ///
 /// The signal for "somebody opens it" is set to one that is ignored by default, because the kernel's choice, `SIGIO`, ends
 /// a process that does not handle it.
@@ -56,11 +58,7 @@ const F_SETSIG: libc::c_int = 10;
 fn take_write_lease(file: &File) -> bool {
     let fd = file.as_raw_fd();
     // SAFETY: plain integers go in, and `fd` is open for as long as `file` is borrowed.
-    unsafe {
-        libc::fcntl(fd, F_SETSIG, libc::SIGURG) == 0
-            && libc::fcntl(fd, libc::F_SETLEASE, libc::F_WRLCK) == 0
-            && libc::fcntl(fd, libc::F_SETLEASE, libc::F_UNLCK) == 0
-    }
+    unsafe { libc::fcntl(fd, F_SETSIG, libc::SIGURG) == 0 && libc::fcntl(fd, libc::F_SETLEASE, libc::F_WRLCK) == 0 }
 }
 
 /// Makes the names in a folder durable.
@@ -107,6 +105,8 @@ pub(crate) fn remove_if_there(path: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
+    use std::os::unix::fs::OpenOptionsExt;
+
     use super::*;
 
     fn file(dir: &Path, name: &str, content: &str) -> PathBuf {
@@ -142,6 +142,7 @@ mod tests {
     }
 
     #[test]
+    #[allow(unsafe_code, reason = "no safe wrapper for memory maps here")]
     fn a_file_is_ours_alone_only_without_readers_maps_and_second_names() {
         let dir = tempfile::tempdir().unwrap();
         let path = file(dir.path(), "a", "1");
@@ -150,8 +151,39 @@ mod tests {
         assert!(!is_ours_alone(&for_writing(&path)));
         drop(reader);
         assert!(is_ours_alone(&for_writing(&path)));
+        let mapped = for_writing(&path);
+        // SAFETY: a new mapping at a place of the kernel's choice, never read, unmapped below.
+        let map = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                1,
+                libc::PROT_READ,
+                libc::MAP_SHARED,
+                mapped.as_raw_fd(),
+                0,
+            )
+        };
+        assert_ne!(map, libc::MAP_FAILED);
+        drop(mapped);
+        assert!(!is_ours_alone(&for_writing(&path)));
+        // SAFETY: the mapping made above.
+        assert_eq!(unsafe { libc::munmap(map, 1) }, 0);
         fs::hard_link(&path, dir.path().join("backup")).unwrap();
         assert!(!is_ours_alone(&for_writing(&path)));
+    }
+
+    #[test]
+    fn whoever_opens_a_file_that_is_ours_alone_waits_until_it_is_closed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = file(dir.path(), "a", "1");
+        let mut ours = for_writing(&path);
+        assert!(is_ours_alone(&ours));
+        let at_once = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(&path);
+        assert_eq!(at_once.unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        let reader = std::thread::spawn(move || fs::read_to_string(path).unwrap());
+        io::Write::write_all(&mut ours, b"22").unwrap();
+        drop(ours);
+        assert_eq!(reader.join().unwrap(), "22");
     }
 
     #[test]

@@ -20,7 +20,8 @@
 //!
 //! - A name in the tree always means a complete file whose bytes and name are durable before anybody counts on them.
 //! - No inode that somebody else has open, mapped or linked is ever written to.
-//! - A failed publish before the exchange changes nothing; it may be tried again. A failed one after it needs a restart.
+//! - A publish that failed up to the exchange changed nothing and may be tried again. One that failed after it needs a
+//!   restart.
 //! - Rows of one group are sorted by `ts` descending; rows with equal `ts` keep their order of arrival.
 //! - A file's CRC-32C is known without reading it again, and bytes copied from it are checked against it.
 //!

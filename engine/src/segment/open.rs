@@ -11,7 +11,8 @@
 //! # Invariants
 //!
 //! - Every footer ever published stays where it was: the file of then is a prefix of the file of now.
-//! - After an error in *swap* or *sync* the disk is in doubt, and nothing more is published until a restart has looked.
+//! - A failed exchange changed nothing. After a failed *sync* the names are in doubt, and nothing more is published until
+//!   a restart has looked.
 //!
 //! # Not here
 //!
@@ -29,7 +30,7 @@ use parquet::file::metadata::{FileMetaData, RowGroupMetaData};
 use super::encode::{RowGroup, encode};
 use super::footer::{Extent, FooterFacts, Identity, arrow_schema_of, footer_bytes, key_values, unwritable};
 use super::schema::{WriteOptions, same_schema};
-use super::twin::{self, Prefix, Prepared, Twin};
+use super::twin::{self, Prefix, Prepared, Replace, Twin};
 use crate::{Error, sys};
 
 /// Row groups of an open file, at most: kept footers grow with their square.
@@ -48,6 +49,7 @@ pub(crate) struct OpenSegment {
     /// What the name in the tree holds; nothing before the first publish.
     present: Option<Version>,
     twin: Twin,
+    pub(super) replace: Replace,
     /// Why the disk may not be as believed.
     doubt: Option<Arc<str>>,
 }
@@ -105,6 +107,7 @@ impl OpenSegment {
             options,
             present: None,
             twin: Twin::Absent,
+            replace: Replace::Exchange,
             doubt: None,
         }
     }
@@ -125,18 +128,27 @@ impl OpenSegment {
     /// Publishes a row group: when this returns, the file in the tree has it, durably.
     ///
     /// # Errors
-    /// If the disk refuses. Nothing has changed then and the same group may be tried again, unless the error is
-    /// [`Error::Poisoned`] or the next publish answers with it.
+    /// If the disk refuses. Nothing has changed then and the same rows may be tried again, except after
+    /// [`Error::Poisoned`]: then the file has them, and only a restart can tell whether it is durable.
     pub(crate) fn publish(&mut self, group: &RowGroup, facts: FooterFacts) -> Result<Published, Error> {
         let staged = self.stage(group, facts)?;
-        let swapped = self.swap(staged).and_then(|published| {
-            twin::sync_names(&self.twin_path, &self.path)?;
-            Ok(published)
-        });
-        if let Err(error) = &swapped {
-            self.doubt = Some(format!("a publish into {} failed: {error}", self.path.display()).into());
+        let published = self.swap(staged)?;
+        match twin::sync_names(&self.twin_path, &self.path) {
+            Ok(()) => Ok(published),
+            Err(error) => {
+                let reason = format!("the name of {} is in doubt: {error}", self.path.display());
+                self.doubt = Some(reason.into());
+                Err(self.poisoned())
+            }
         }
-        swapped
+    }
+
+    fn poisoned(&self) -> Error {
+        let reason = match &self.doubt {
+            Some(reason) => Arc::clone(reason),
+            None => format!("the last publish into {} was never recorded", self.path.display()).into(),
+        };
+        Error::Poisoned { reason }
     }
 
     /// The catalogue has the last publish: the inode it displaced may be used again.
@@ -159,13 +171,8 @@ impl OpenSegment {
 
     /// Refuses what would break an invariant of the file.
     fn check(&self, group: &RowGroup) -> Result<(), Error> {
-        let poisoned = |reason: Arc<str>| Err(Error::Poisoned { reason });
-        if let Some(reason) = &self.doubt {
-            return poisoned(Arc::clone(reason));
-        }
-        if let Twin::Displaced(_) = self.twin {
-            let path = self.path.display();
-            return poisoned(format!("the last publish into {path} was never recorded").into());
+        if self.doubt.is_some() || matches!(self.twin, Twin::Displaced(_)) {
+            return Err(self.poisoned());
         }
         let refused = |reason: String| {
             Err(Error::Rows {
@@ -272,8 +279,13 @@ impl OpenSegment {
     /// Gives the staged version the name in the tree. The names are not durable yet.
     pub(super) fn swap(&mut self, staged: Staged) -> Result<Published, Error> {
         self.twin = match &self.present {
-            Some(present) if twin::swap_in(&self.twin_path, &self.path)? => Twin::Displaced(present.bytes),
-            Some(_) => Twin::Absent,
+            Some(present) => {
+                self.replace = twin::swap_in(&self.twin_path, &self.path, self.replace)?;
+                match self.replace {
+                    Replace::Exchange => Twin::Displaced(present.bytes),
+                    Replace::Rename => Twin::Absent,
+                }
+            }
             None => {
                 let folder = sys::parent_of(&self.path);
                 sys::create_dirs(folder).map_err(Error::io("create", folder))?;
@@ -310,9 +322,19 @@ impl OpenSegment {
         })
     }
 
+    /// Why nothing more can be published before a restart, if so.
+    pub(crate) fn in_doubt(&self) -> Option<&str> {
+        self.doubt.as_deref()
+    }
+
     /// Its row groups so far.
     pub(crate) fn row_groups(&self) -> usize {
         self.present.as_ref().map_or(0, |present| present.groups.len())
+    }
+
+    /// Whether a failed exchange or sync left it unknown what the disk holds: only a restart finds out.
+    pub(crate) fn is_in_doubt(&self) -> bool {
+        self.doubt.is_some()
     }
 
     /// Whether it takes no more row groups.

@@ -27,7 +27,7 @@ use super::open::{OpenSegment, Version};
 use super::schema::{WriteOptions, json_type_of};
 use super::seal::Sealed;
 use super::source::{FileAt, file_crc};
-use super::twin::{self, Prefix};
+use super::twin::{self, Prefix, Replace};
 use crate::{Error, sys};
 
 /// What the catalogue recorded about an open file.
@@ -183,7 +183,7 @@ impl Place {
             let reason = format!("its checksum is {crc:08x}, {:08x} was recorded", recorded.crc);
             return Err(damaged(&self.path, reason));
         }
-        if twin::swap_in(&self.twin_path, &self.path)? {
+        if twin::swap_in(&self.twin_path, &self.path, Replace::Exchange)? == Replace::Exchange {
             sys::remove_if_there(&self.twin_path).map_err(Error::io("remove", &self.twin_path))?;
         }
         twin::sync_names(&self.twin_path, &self.path)

@@ -26,14 +26,12 @@ use parquet::arrow::ArrowWriter;
 use parquet::file::metadata::ParquetMetaData;
 
 use super::encode::{Sorted, times};
-use super::footer::{
-    Extent, FooterFacts, Identity, damaged, footer_crc, footer_length, key_values, unwritable,
-};
+use super::footer::{Extent, FooterFacts, Identity, damaged, footer_crc, footer_length, key_values, unwritable};
 use super::merge::Merge;
 use super::open::{OpenSegment, Version};
 use super::schema::{Purpose, WriteOptions, writer_options};
 use super::source::{CHUNK, FileAt, file_crc};
-use super::twin;
+use super::twin::{self, Replace};
 use crate::{Error, sys};
 
 /// A finished sealed file in staging, synced.
@@ -239,7 +237,7 @@ impl Sealed {
         sys::create_dirs(folder).map_err(Error::io("create", folder))?;
         sys::remove_if_there(retired).map_err(Error::io("remove", retired))?;
         let linked = fs::hard_link(path, retired).is_ok();
-        if twin::swap_in(&self.staged, path)? {
+        if twin::swap_in(&self.staged, path, Replace::Exchange)? == Replace::Exchange {
             let put_away = if linked {
                 fs::remove_file(&self.staged)
             } else {

@@ -8,7 +8,8 @@
 //!
 //! - A displaced inode is touched only when the publish that displaced it has been recorded: until then a crash may still
 //!   need a name for it, and the folders that say otherwise may not be on the disk.
-//! - It is written to only if nobody has it open, mapped or linked; else it is left to whoever has it.
+//! - It is written to only if nobody has it open, mapped or linked, and while it is, nobody can open it; else it is left to
+//!   whoever has it.
 //! - What is copied is checked against the known CRC, so that damage is found and not spread.
 
 use std::fs::{self, File};
@@ -107,13 +108,22 @@ fn copy(path: &Path, have: Prefix, want: Prefix, to: &File, twin_path: &Path) ->
     Ok(want.size - have.size)
 }
 
-/// Puts the synced twin under the name of the file it replaces. `true`: the displaced inode has the twin's name now.
-pub(super) fn swap_in(twin_path: &Path, path: &Path) -> Result<bool, Error> {
-    if sys::exchange(twin_path, path).map_err(Error::io("replace", path))? {
-        return Ok(true);
+/// How a file takes the name of another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Replace {
+    /// The two trade names.
+    Exchange,
+    /// The other loses its name: for file systems that cannot exchange.
+    Rename,
+}
+
+/// Puts the synced twin under the name of the file it replaces, by exchange where the file system can. What it did.
+pub(super) fn swap_in(twin_path: &Path, path: &Path, by: Replace) -> Result<Replace, Error> {
+    if by == Replace::Exchange && sys::exchange(twin_path, path).map_err(Error::io("replace", path))? {
+        return Ok(Replace::Exchange);
     }
     fs::rename(twin_path, path).map_err(Error::io("replace", path))?;
-    Ok(false)
+    Ok(Replace::Rename)
 }
 
 /// Makes the names of both durable.
