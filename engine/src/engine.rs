@@ -1,17 +1,40 @@
-//! The engine's public face.
+//! The engine's public face, and the start and end of its threads.
+//!
+//! # Who spawns, joins
+//!
+//! `open` starts three threads: committer, publisher, sealer. `close` joins them in this order: the committer stops taking
+//! appends, the publisher publishes what is left, the sealer ends with the file it is at. Dropping an engine that was not
+//! closed stops the threads where they are, like the end of the process would; nothing acknowledged is lost by that.
 
 use std::sync::Arc;
+use std::thread::JoinHandle;
 
-use arc_swap::ArcSwap;
+use arc_swap::ArcSwapAny;
 use model::{Clock, EntityId, Entropy};
+use parking_lot::Mutex;
+use tokio::sync::{OwnedSemaphorePermit, TryAcquireError, oneshot};
 
-use crate::view::Snapshot;
-use crate::{Appended, Batch, Error, ReadView, Settings, Stats};
+use crate::desk::Stop;
+use crate::hot::weight;
+use crate::intake::Append;
+use crate::recovery::{self, Opened};
+use crate::shared::{Shared, units};
+use crate::wal::Frame;
+use crate::{Appended, Batch, Error, ReadView, Settings, Stats, origin, place, sealer};
 
 /// An open store. One per folder; shared behind its `Arc`.
 #[derive(Debug)]
 pub struct Engine {
-    view: ArcSwap<Snapshot>,
+    shared: Arc<Shared>,
+    threads: Mutex<Option<Threads>>,
+    closing: tokio::sync::Mutex<()>,
+}
+
+#[derive(Debug)]
+struct Threads {
+    committer: JoinHandle<()>,
+    publisher: JoinHandle<()>,
+    sealer: JoinHandle<()>,
 }
 
 /// Why the engine is not ready to take rows just now.
@@ -19,7 +42,7 @@ pub struct Engine {
 #[non_exhaustive]
 pub enum Trouble {
     /// The log failed: nothing more is accepted until a restart.
-    #[error("the log failed: {0}")]
+    #[error("the store accepts no more rows until the process has restarted: {0}")]
     Poisoned(Arc<str>),
     /// Appends wait because the log is at its cap.
     #[error("the log is full ({used} of {max} bytes): appends wait until rows are published")]
@@ -35,12 +58,43 @@ pub enum Trouble {
 }
 
 impl Engine {
-    /// Opens the store: takes its lock, recovers what was acknowledged, starts its threads.
+    /// Opens the store: takes its lock, recovers what was acknowledged, starts its threads. `entropy` makes the id of a new
+    /// store.
     ///
     /// # Errors
     /// If another process has it, if it is damaged, or if the system refuses.
-    pub async fn open(_settings: Settings, _clock: Clock, _entropy: Entropy) -> Result<Arc<Self>, Error> {
-        Err(Error::Closed)
+    pub async fn open(settings: Settings, clock: Clock, entropy: Entropy) -> Result<Arc<Self>, Error> {
+        let opening = tokio::task::spawn_blocking(move || {
+            let opened = recovery::open(settings, clock, &entropy)?;
+            Self::start(opened)
+        });
+        // A recovery that ends by a panic is a defect; it must not look like an empty store.
+        opening.await.unwrap_or(Err(Error::Closed))
+    }
+
+    fn start(opened: Opened) -> Result<Arc<Self>, Error> {
+        let Opened {
+            shared,
+            committer,
+            publisher,
+        } = opened;
+        let spawn = |name: &str, run: Box<dyn FnOnce() + Send>| {
+            let thread = std::thread::Builder::new().name(name.to_owned()).spawn(run);
+            thread.map_err(Error::io("start a thread for", &shared.settings.store_dir))
+        };
+        let for_sealer = Arc::clone(&shared);
+        let sealer = spawn("engine-sealer", Box::new(move || sealer::run(&for_sealer)))?;
+        let publisher = spawn("engine-publisher", Box::new(move || publisher.run()))?;
+        let committer = spawn("engine-committer", Box::new(move || committer.run()))?;
+        Ok(Arc::new(Self {
+            threads: Mutex::new(Some(Threads {
+                committer,
+                publisher,
+                sealer,
+            })),
+            closing: tokio::sync::Mutex::default(),
+            shared,
+        }))
     }
 
     /// Stores a batch. When this returns, its rows are durable and in every view taken from then on. Waits while the log or
@@ -48,20 +102,74 @@ impl Engine {
     ///
     /// # Errors
     /// [`Error::Closed`], [`Error::Poisoned`], or a batch that can never be stored.
-    pub async fn append(&self, _batch: Batch) -> Result<Appended, Error> {
-        Err(Error::Closed)
+    pub async fn append(&self, batch: Batch) -> Result<Appended, Error> {
+        let shared = &self.shared;
+        let rule = shared.rule();
+        let arrived = shared.clock.now();
+        let placed = place::place(batch.table, &batch.rows, arrived, rule)?;
+        let frame = Frame {
+            lsn: 0,
+            table: batch.table.number(),
+            arrived,
+            origin: origin::encode(&batch.origin, rule),
+            payload: batch.payload,
+        };
+        let limit = shared.largest_frame;
+        if frame.encoded_len() > limit {
+            return Err(Error::TooLarge {
+                table: batch.table,
+                bytes: frame.encoded_len(),
+                limit,
+            });
+        }
+        let pieces: Vec<_> = placed
+            .pieces
+            .into_iter()
+            .map(|(partition, rows)| {
+                let weight = weight(&rows.batch);
+                ((batch.table, partition), rows, weight)
+            })
+            .collect();
+        let wanted: u64 = pieces.iter().map(|(_, _, weight)| u64::from(units(*weight))).sum();
+        let room = self.take_room(wanted).await?;
+        let (answer, answered) = oneshot::channel();
+        let append = Append {
+            frame,
+            origin: batch.origin,
+            pieces,
+            rows: placed.rows,
+            misdated: placed.misdated,
+            room,
+            answer,
+        };
+        shared.intake.push(append).map_err(|_| shared.refusal())?;
+        answered.await.unwrap_or_else(|_| Err(shared.refusal()))
+    }
+
+    async fn take_room(&self, wanted: u64) -> Result<OwnedSemaphorePermit, Error> {
+        let shared = &self.shared;
+        let most = Shared::total_room(&shared.settings);
+        let wanted = u32::try_from(wanted).unwrap_or(most).min(most);
+        let room = match Arc::clone(&shared.room).try_acquire_many_owned(wanted) {
+            Err(TryAcquireError::NoPermits) => {
+                shared.desk.hurry();
+                Arc::clone(&shared.room).acquire_many_owned(wanted).await.ok()
+            }
+            now => now.ok(),
+        };
+        room.ok_or_else(|| shared.refusal())
     }
 
     /// The state of the store now.
     #[must_use]
     pub fn view(&self) -> ReadView {
-        ReadView::new(self.view.load_full())
+        ReadView::new(ArcSwapAny::load_full(&self.shared.view))
     }
 
     /// The durable floor of a producer's run: every sequence up to and with it is stored or was given up by its producer.
     #[must_use]
-    pub fn floor(&self, _entity: EntityId, _boot_epoch: u64) -> u64 {
-        0
+    pub fn floor(&self, entity: EntityId, boot_epoch: u64) -> u64 {
+        self.shared.marks.lock().floor(entity, boot_epoch)
     }
 
     /// Publishes every row that is visible now into data files.
@@ -69,24 +177,43 @@ impl Engine {
     /// # Errors
     /// If publishing fails; the rows stay in the log and in memory.
     pub async fn flush(&self) -> Result<(), Error> {
-        Err(Error::Closed)
+        let Some(flushed) = self.shared.desk.flush() else {
+            return Err(self.shared.refusal());
+        };
+        let flushed = flushed.await.map_err(|_| self.shared.refusal())?;
+        flushed.map_err(|reason| Error::Publishing { reason })
     }
 
     /// Counters and gauges.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        Stats::default()
+        self.shared.stats()
     }
 
     /// Why rows are not taken just now, or not published; `None` when all is well.
     #[must_use]
     pub fn trouble(&self) -> Option<Trouble> {
-        None
+        let shared = &self.shared;
+        if let Some(reason) = shared.poisoned() {
+            return Some(Trouble::Poisoned(reason));
+        }
+        if let Some(reason) = shared.publishing.lock().clone() {
+            return Some(Trouble::Publishing(reason));
+        }
+        shared.log_is_full().then(|| Trouble::WalFull {
+            used: shared.counters.wal_bytes.get(),
+            max: shared.settings.wal_max.get(),
+        })
     }
 
     /// Returns when the log has failed, with the reason: the process should end with exit code 74 then.
     pub async fn poisoned(&self) -> Arc<str> {
-        std::future::pending().await
+        let mut poison = self.shared.poison.subscribe();
+        // The sender lives as long as `self`, so this ends with a reason or not at all.
+        match poison.wait_for(Option::is_some).await.map(|reason| reason.clone()) {
+            Ok(Some(reason)) => reason,
+            _ => std::future::pending().await,
+        }
     }
 
     /// Publishes, syncs, stops the threads. Appends that wait get [`Error::Closed`]. A second call waits for the first.
@@ -94,6 +221,40 @@ impl Engine {
     /// # Errors
     /// If the last publish failed; the rows are safe in the log.
     pub async fn close(&self) -> Result<(), Error> {
-        Err(Error::Closed)
+        let _one_at_a_time = self.closing.lock().await;
+        let Some(threads) = self.threads.lock().take() else {
+            return Ok(());
+        };
+        let shared = Arc::clone(&self.shared);
+        let closed = tokio::task::spawn_blocking(move || {
+            shared.room.close();
+            shared.intake.close();
+            // A thread that panicked has poisoned the store.
+            let _ = threads.committer.join();
+            shared.desk.stop(Stop::Orderly);
+            let _ = threads.publisher.join();
+            let _ = threads.sealer.join();
+            shared.locks.lock().clear();
+            match (shared.poisoned(), shared.publishing.lock().clone()) {
+                (Some(reason), _) => Err(Error::Poisoned { reason }),
+                (None, Some(reason)) => Err(Error::Publishing { reason }),
+                (None, None) => Ok(()),
+            }
+        });
+        closed.await.unwrap_or(Err(Error::Closed))
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        let Some(threads) = self.threads.get_mut().take() else {
+            return;
+        };
+        self.shared.room.close();
+        self.shared.desk.stop(Stop::AtOnce);
+        self.shared.intake.abandon();
+        let _ = threads.committer.join();
+        let _ = threads.publisher.join();
+        let _ = threads.sealer.join();
     }
 }

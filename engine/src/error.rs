@@ -39,7 +39,9 @@ pub enum Error {
         reason: Arc<str>,
     },
     /// The log is at its cap: appends wait until rows have been published.
-    #[error("the log holds {used} of at most {limit} bytes and needs {needed} more: wait for rows to be published, or raise store.wal_max_size_mb")]
+    #[error(
+        "the log holds {used} of at most {limit} bytes and needs {needed} more: wait for rows to be published, or raise store.wal_max_size_mb"
+    )]
     LogFull {
         /// Bytes taken by frames that are not published.
         used: u64,
@@ -59,7 +61,9 @@ pub enum Error {
         source: std::io::Error,
     },
     /// A group of frames that could never fit into the log.
-    #[error("a group of {bytes} bytes is larger than the whole log can be ({limit} bytes): raise store.wal_max_size_mb")]
+    #[error(
+        "a group of {bytes} bytes is larger than the whole log can be ({limit} bytes): raise store.wal_max_size_mb"
+    )]
     LogGroup {
         /// Its size.
         bytes: u64,
@@ -83,6 +87,12 @@ pub enum Error {
         found: u32,
         /// The latest format known here.
         known: u32,
+    },
+    /// Rows could not be published into data files; they are safe in the log, and it is tried again.
+    #[error("rows could not be published into data files: {reason}; they are safe in the log")]
+    Publishing {
+        /// The first failure.
+        reason: Arc<str>,
     },
     /// The engine is closing or closed.
     #[error("the store is closed")]
@@ -181,12 +191,19 @@ impl Error {
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
         match self {
-            Self::Io { .. } | Self::Poisoned { .. } | Self::Parquet { .. } | Self::LogFull { .. } | Self::NoSpace { .. } => {
-                ErrorKind::Io
-            },
+            Self::Io { .. }
+            | Self::Publishing { .. }
+            | Self::Poisoned { .. }
+            | Self::Parquet { .. }
+            | Self::LogFull { .. }
+            | Self::NoSpace { .. } => ErrorKind::Io,
             Self::Locked { .. } => ErrorKind::Locked,
             Self::Closed => ErrorKind::Closed,
-            Self::TooLarge { .. } | Self::LogGroup { .. } | Self::LogOrder { .. } | Self::Rows { .. } | Self::Arrow { .. } => ErrorKind::Input,
+            Self::TooLarge { .. }
+            | Self::LogGroup { .. }
+            | Self::LogOrder { .. }
+            | Self::Rows { .. }
+            | Self::Arrow { .. } => ErrorKind::Input,
             Self::Damaged { .. } | Self::Newer { .. } | Self::Stale { .. } => ErrorKind::Damage,
             Self::Setting { .. } => ErrorKind::Setting,
         }

@@ -40,8 +40,8 @@ pub(crate) fn weight(rows: &RecordBatch) -> u64 {
         .iter()
         .map(|column| column.to_data().get_slice_memory_size().unwrap_or(0))
         .sum();
-    // A batch of few rows costs its structures too.
-    bytes as u64 + 1024
+    // A batch of few rows costs its structures too. Whole KiB, so that sums of weights and of room agree.
+    (bytes as u64 + 1024).next_multiple_of(1024)
 }
 
 /// Some rows of one partition.
@@ -81,6 +81,39 @@ impl OriginRanges {
     }
 }
 
+type Ranges = (Vec<(EntityId, u64, u64, u64)>, Vec<(String, i64, u64, u64)>);
+
+impl OriginRanges {
+    /// As it stands in footers: JSON, `[[entity, boot epoch, first, last], …]` and `[[stream, incarnation, first, last], …]`.
+    pub(crate) fn to_text(&self) -> String {
+        let producers = self
+            .producers
+            .iter()
+            .map(|((entity, epoch), (first, last))| (*entity, *epoch, *first, *last));
+        let streams = self
+            .streams
+            .iter()
+            .map(|((name, made), (first, last))| (name.clone(), *made, *first, *last));
+        let ranges: Ranges = (producers.collect(), streams.collect());
+        serde_json::to_string(&ranges).unwrap_or_default()
+    }
+
+    /// From a footer; what cannot be read is left out, nothing depends on it but a rebuild.
+    pub(crate) fn from_text(text: &str) -> Self {
+        let (producers, streams): Ranges = serde_json::from_str(text).unwrap_or_default();
+        Self {
+            producers: producers
+                .into_iter()
+                .map(|(entity, epoch, first, last)| ((entity, epoch), (first, last)))
+                .collect(),
+            streams: streams
+                .into_iter()
+                .map(|(name, made, first, last)| ((name, made), (first, last)))
+                .collect(),
+        }
+    }
+}
+
 fn widen<K: Ord>(ranges: &mut BTreeMap<K, (u64, u64)>, key: K, (first, last): (u64, u64)) {
     let range = ranges.entry(key).or_insert((first, last));
     *range = (range.0.min(first), range.1.max(last));
@@ -93,7 +126,6 @@ pub(crate) struct Frozen {
     pub(crate) first: u64,
     /// Every row of the partition with this LSN or a lower one is among these or already in a file.
     pub(crate) through: u64,
-    pub(crate) weight: u64,
     pub(crate) origins: OriginRanges,
     /// Whether more rows of the partition wait behind them.
     pub(crate) more: bool,
@@ -194,7 +226,6 @@ impl Hot {
             rows: here.frozen.iter().map(|chunk| chunk.rows.batch.clone()).collect(),
             first,
             through: here.fresh.first().map_or(committed, |next| next.first - 1),
-            weight: here.frozen.iter().map(|chunk| chunk.weight).sum(),
             origins: here.origins.clone(),
             more: !here.fresh.is_empty(),
         })
@@ -227,9 +258,9 @@ impl Hot {
         weight
     }
 
-    /// The lowest LSN that has rows here.
-    pub(crate) fn first_lsn(&self) -> Option<u64> {
-        let first = |rows: &Rows| rows.chunks().next().map(|chunk| chunk.first);
+    /// The lowest LSN that has rows here which are not frozen.
+    pub(crate) fn first_fresh_lsn(&self) -> Option<u64> {
+        let first = |rows: &Rows| rows.fresh.first().map(|chunk| chunk.first);
         self.places.values().filter_map(first).min()
     }
 
@@ -330,14 +361,17 @@ mod tests {
         let frozen = hot.freeze(place(), 2, 1000, 1 << 30).unwrap();
         assert_eq!((frozen.first, frozen.through, frozen.more), (1, 2, false));
         insert(&mut hot, 3, 2);
-        assert_eq!((hot.rows(), hot.first_lsn()), (6, Some(1)));
+        assert_eq!((hot.rows(), hot.first_fresh_lsn()), (6, Some(3)));
         hot.thaw(place());
-        assert_eq!(messages(&hot).len(), 6);
+        assert_eq!((messages(&hot).len(), hot.first_fresh_lsn()), (6, Some(1)));
         let frozen = hot.freeze(place(), 3, 1000, 1 << 30).unwrap();
         assert_eq!(frozen.rows.iter().map(RecordBatch::num_rows).sum::<usize>(), 6);
         insert(&mut hot, 4, 1);
         assert_eq!(hot.forget(place()), 300);
-        assert_eq!((messages(&hot), hot.first_lsn()), (vec!["4-0".to_owned()], Some(4)));
+        assert_eq!(
+            (messages(&hot), hot.first_fresh_lsn()),
+            (vec!["4-0".to_owned()], Some(4))
+        );
         hot.freeze(place(), 9, 1000, 1 << 30).unwrap();
         hot.forget(place());
         assert!(!hot.has(place()) && hot.waiting().is_empty() && hot.weight() == 0);

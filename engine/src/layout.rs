@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Staging must share a file system with the tree, because files are exchanged by name: where `data_dir` does not lie
-//! below `store_dir`, staging lies beside it.
+//! below `store_dir`, staging lies beside it, as `.staging/<its name>/`.
 //!
 //! # Invariants
 //!
@@ -126,10 +126,25 @@ impl Layout {
         self.staging.join(format!("segment_{id:020}.twin"))
     }
 
+    /// Where the sealed form of segment `id` is written.
+    pub(crate) fn sealing(&self, id: u64) -> PathBuf {
+        self.staging.join(format!("segment_{id:020}.sealing"))
+    }
+
     /// Where the open file of segment `id` goes when its sealed form takes its name.
     pub(crate) fn retired(&self, id: u64) -> PathBuf {
         self.retired.join(format!("segment_{id:020}.parquet"))
     }
+}
+
+/// The place and number that a path of a data file means, if it is one that the layout makes.
+pub(crate) fn parse(layout: &Layout, table: Table, path: &Path, min_ts: Timestamp) -> Option<(Partition, u32)> {
+    let number = file_number(table, path)?;
+    [PartitionBy::Hour, PartitionBy::Day]
+        .map(|by| Partition::of(min_ts, by))
+        .into_iter()
+        .find(|partition| layout.file(table, *partition, number) == path)
+        .map(|partition| (partition, number))
 }
 
 /// The number in a data file's name, if it is one of `table`'s names.
@@ -187,7 +202,10 @@ mod tests {
         let mut settings = Settings::new("/store");
         assert_eq!(Layout::new(&settings).staging, Path::new("/store/.staging"));
         settings.data_dir = "/other/disk/telemetry".into();
-        assert_eq!(Layout::new(&settings).staging, Path::new("/other/disk/.staging"));
+        assert_eq!(
+            Layout::new(&settings).staging,
+            Path::new("/other/disk/.staging/telemetry")
+        );
     }
 
     #[test]

@@ -20,20 +20,30 @@
 
 mod append;
 mod catalog;
+mod committer;
+mod desk;
 mod engine;
 mod error;
 mod hot;
+mod intake;
 mod layout;
 mod origin;
 mod place;
+mod publisher;
+mod recovery;
+mod sealer;
 mod segment;
 mod seqs;
 mod settings;
+mod shared;
 mod stats;
 mod sys;
 mod view;
 mod wal;
 mod watermark;
+
+#[cfg(test)]
+mod tests;
 
 pub use append::{Appended, Batch, BusPosition, Origin};
 pub use catalog::Segment;

@@ -1,5 +1,168 @@
-//! The catalogue: which data files are live, and what of the log is in them.
+//! The catalogue: which data files are live, and what of the log and of every origin is stored.
+//!
+//! ```text
+//! meta/LOCK                    held by the process that has the store open; its pid
+//! meta/store.id                the store's UUID, made once
+//! meta/checkpoint_<n>          the whole state where log n begins
+//! meta/catalogue_<n>.log       one record for each publish, seal or removal since then, synced one by one
+//! ```
+//!
+//! Each opening of the store and each full log begins a new generation `n`: a new empty log, then the checkpoint that
+//! names it. The generation before is kept until the next one, should the newer checkpoint turn out unreadable.
+//!
+//! # Invariants
+//!
+//! - A record is durable before anything relies on it, and names only files that are durable under their names.
+//! - State is a pure function of checkpoint and records; applying a record twice changes nothing.
+//! - A failed write or sync of a log is not retried on that file: the next commit begins a new generation.
+//! - Numbers of segments and of files within a partition are given out once.
+//!
+//! # Not here
+//!
+//! Folders are never listed to answer a query; only recovery compares the tree with the catalogue.
 
+mod footers;
+mod lock;
+mod log;
 mod segment;
+mod state;
 
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use uuid::Uuid;
+
+pub(crate) use footers::Footers;
+pub(crate) use lock::Lock;
 pub use segment::Segment;
+pub(crate) use segment::{Lineage, SegmentParts};
+pub(crate) use state::{FileEntry, Record, State};
+
+use crate::{Error, sys};
+use log::{Generation, Loaded};
+
+/// A log is closed when it is larger than this and than the checkpoint that would replace it.
+const LOG_BYTES: u64 = 1 << 20;
+
+/// The catalogue of an open store.
+#[derive(Debug)]
+pub(crate) struct Catalog {
+    dir: PathBuf,
+    state: State,
+    log: Generation,
+    /// Whether the log took a write that failed: nothing may be appended to it any more.
+    broken: bool,
+    log_bytes: u64,
+    written: u64,
+}
+
+impl Catalog {
+    /// Reads what is in `dir`; `store` is the store's id. Nothing is written before [`Found::begin`].
+    pub(crate) fn read(dir: &Path, store: Uuid) -> Result<Found, Error> {
+        let Loaded { state, newest, torn } = log::load(dir, store)?;
+        Ok(Found {
+            dir: dir.to_owned(),
+            state,
+            newest,
+            torn,
+        })
+    }
+
+    /// The state as of the last commit.
+    pub(crate) const fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// A segment number and a file number that were never given out.
+    pub(crate) fn allocate(&mut self, place: crate::hot::Place) -> (u64, u32) {
+        self.state.allocate(place)
+    }
+
+    /// Makes a record durable and applies it. After an error nothing of it counts, though it may be on disk: commit a record
+    /// that includes it before anything else happens to the files that it names.
+    pub(crate) fn commit(&mut self, mut record: Record) -> Result<(), Error> {
+        if self.broken || self.log_bytes > LOG_BYTES.max(self.written) {
+            self.begin_generation()?;
+        }
+        record.version = self.state.version + 1;
+        match self.log.append(&record) {
+            Ok(bytes) => self.log_bytes += bytes,
+            Err(error) => {
+                self.broken = true;
+                return Err(error);
+            }
+        }
+        self.state.apply(record);
+        Ok(())
+    }
+
+    fn begin_generation(&mut self) -> Result<(), Error> {
+        let number = self.log.number + 1;
+        let (log, written) = Generation::begin(&self.dir, number, &self.state)?;
+        self.log = log;
+        self.written = written;
+        self.log_bytes = 0;
+        self.broken = false;
+        log::remove_before(&self.dir, number - 1)
+    }
+}
+
+/// A catalogue that was read, before it is written again.
+#[derive(Debug)]
+pub(crate) struct Found {
+    dir: PathBuf,
+    /// Recovery corrects it by what it finds in the tree.
+    pub(crate) state: State,
+    newest: u64,
+    /// Bytes of an unfinished record at the end.
+    pub(crate) torn: u64,
+}
+
+impl Found {
+    /// Begins a new generation under the next writer epoch.
+    pub(crate) fn begin(mut self) -> Result<Catalog, Error> {
+        self.state.epoch += 1;
+        let (log, written) = Generation::begin(&self.dir, self.newest + 1, &self.state)?;
+        log::remove_before(&self.dir, self.newest)?;
+        Ok(Catalog {
+            dir: self.dir,
+            state: self.state,
+            log,
+            broken: false,
+            log_bytes: 0,
+            written,
+        })
+    }
+}
+
+/// The store's id, from its file or made from `fresh` if the store is new.
+pub(crate) fn store_id(dir: &Path, fresh: impl FnOnce() -> Uuid) -> Result<Uuid, Error> {
+    let path = dir.join("store.id");
+    match std::fs::read_to_string(&path) {
+        Ok(text) => Uuid::try_parse(text.trim()).map_err(|_| Error::Damaged {
+            path,
+            reason: format!("{:?} is not a UUID", text.chars().take(64).collect::<String>()),
+        }),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            if log::any(dir)? {
+                let reason = "it is missing beside a catalogue".to_owned();
+                return Err(Error::Damaged { path, reason });
+            }
+            let id = fresh();
+            write_whole(&path, format!("{id}\n").as_bytes())?;
+            Ok(id)
+        }
+        Err(error) => Err(Error::io("read", &path)(error)),
+    }
+}
+
+/// Writes a small file durably: complete under its name, or not there.
+fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), Error> {
+    let staged = path.with_extension("tmp");
+    let mut file = File::create(&staged).map_err(Error::io("create", &staged))?;
+    std::io::Write::write_all(&mut file, bytes).map_err(Error::io("write", &staged))?;
+    file.sync_all().map_err(Error::io("sync", &staged))?;
+    std::fs::rename(&staged, path).map_err(Error::io("rename", &staged))?;
+    let dir = sys::parent_of(path);
+    sys::sync_dir(dir).map_err(Error::io("sync", dir))
+}

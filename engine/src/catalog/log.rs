@@ -1,0 +1,288 @@
+//! The catalogue's files: records one after another, and checkpoints.
+//!
+//! ```text
+//! log:        magic 8 │ len u32 │ crc32c u32 │ CBOR record │ len │ crc │ record │ …
+//! checkpoint: magic 8 │ len u64 │ crc32c u32 │ CBOR state
+//! ```
+//!
+//! A checksum covers the store's id, the generation and the length too, so bytes of another file are not taken for ours.
+//!
+//! # Invariants
+//!
+//! - An unfinished record at the very end of the newest log is normal and cut. Anything else that does not check is damage:
+//!   a readable record behind an unreadable one, an unreadable record in an older log, a gap in the versions.
+//! - A generation's log exists, durably, before the checkpoint that names it.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use uuid::Uuid;
+
+use super::state::{Record, State};
+use super::write_whole;
+use crate::{Error, sys};
+
+const LOG_MAGIC: &[u8; 8] = b"FLUXCAT1";
+const CHECKPOINT_MAGIC: &[u8; 8] = b"FLUXCHK1";
+/// Length and checksum before a record.
+const RECORD_HEAD: usize = 8;
+
+/// What was found.
+#[derive(Debug)]
+pub(super) struct Loaded {
+    pub(super) state: State,
+    /// The highest generation that any file belongs to.
+    pub(super) newest: u64,
+    pub(super) torn: u64,
+}
+
+/// The log being written.
+#[derive(Debug)]
+pub(super) struct Generation {
+    pub(super) number: u64,
+    store: Uuid,
+    file: File,
+    path: PathBuf,
+}
+
+fn log_path(dir: &Path, number: u64) -> PathBuf {
+    dir.join(format!("catalogue_{number:010}.log"))
+}
+
+fn checkpoint_path(dir: &Path, number: u64) -> PathBuf {
+    dir.join(format!("checkpoint_{number:010}"))
+}
+
+fn checksum(store: Uuid, number: u64, len: u64, body: &[u8]) -> u32 {
+    let crc = crc32c::crc32c(store.as_bytes());
+    let crc = crc32c::crc32c_append(crc, &number.to_le_bytes());
+    let crc = crc32c::crc32c_append(crc, &len.to_le_bytes());
+    crc32c::crc32c_append(crc, body)
+}
+
+impl Generation {
+    /// Creates the log `number` and the checkpoint of `state` that names it. Returns the checkpoint's size too.
+    pub(super) fn begin(dir: &Path, number: u64, state: &State) -> Result<(Self, u64), Error> {
+        let path = log_path(dir, number);
+        let mut file = File::create(&path).map_err(Error::io("create", &path))?;
+        file.write_all(LOG_MAGIC).map_err(Error::io("write", &path))?;
+        file.sync_all().map_err(Error::io("sync", &path))?;
+        sys::sync_dir(dir).map_err(Error::io("sync", dir))?;
+        let checkpoint = checkpoint_path(dir, number);
+        let body = state.encode().map_err(|reason| Error::Damaged {
+            path: checkpoint.clone(),
+            reason,
+        })?;
+        let mut bytes = Vec::with_capacity(body.len() + 20);
+        bytes.extend_from_slice(CHECKPOINT_MAGIC);
+        bytes.extend_from_slice(&(body.len() as u64).to_le_bytes());
+        bytes.extend_from_slice(&checksum(state.store, number, body.len() as u64, &body).to_le_bytes());
+        bytes.extend_from_slice(&body);
+        write_whole(&checkpoint, &bytes)?;
+        let log = Self {
+            number,
+            store: state.store,
+            file,
+            path,
+        };
+        Ok((log, bytes.len() as u64))
+    }
+
+    /// Appends a record and syncs. After an error the file must not be written again.
+    pub(super) fn append(&mut self, record: &Record) -> Result<u64, Error> {
+        let mut bytes = vec![0; RECORD_HEAD];
+        let unfit = |reason: String| Error::Damaged {
+            path: self.path.clone(),
+            reason: format!("a record cannot be written: {reason}"),
+        };
+        ciborium::into_writer(record, &mut bytes).map_err(|error| unfit(error.to_string()))?;
+        let len = u32::try_from(bytes.len() - RECORD_HEAD).map_err(|_| unfit("it is over 4 GiB".to_owned()))?;
+        let crc = checksum(self.store, self.number, u64::from(len), &bytes[RECORD_HEAD..]);
+        bytes[..4].copy_from_slice(&len.to_le_bytes());
+        bytes[4..RECORD_HEAD].copy_from_slice(&crc.to_le_bytes());
+        self.file.write_all(&bytes).map_err(Error::io("write", &self.path))?;
+        self.file.sync_data().map_err(Error::io("sync", &self.path))?;
+        Ok(bytes.len() as u64)
+    }
+}
+
+/// The generations that have a file in `dir`, by kind.
+#[derive(Debug, Default)]
+struct Files {
+    logs: Vec<u64>,
+    checkpoints: Vec<u64>,
+}
+
+fn list(dir: &Path) -> Result<Files, Error> {
+    let mut files = Files::default();
+    for entry in std::fs::read_dir(dir).map_err(Error::io("list", dir))? {
+        let name = entry.map_err(Error::io("list", dir))?.file_name();
+        let name = name.to_string_lossy();
+        let number = |prefix: &str, suffix: &str| name.strip_prefix(prefix)?.strip_suffix(suffix)?.parse().ok();
+        if let Some(number) = number("catalogue_", ".log") {
+            files.logs.push(number);
+        } else if let Some(number) = number("checkpoint_", "") {
+            files.checkpoints.push(number);
+        }
+    }
+    files.logs.sort_unstable();
+    files.checkpoints.sort_unstable();
+    Ok(files)
+}
+
+/// Whether `dir` holds a catalogue.
+pub(super) fn any(dir: &Path) -> Result<bool, Error> {
+    let files = list(dir)?;
+    Ok(!files.checkpoints.is_empty() || !files.logs.is_empty())
+}
+
+/// Removes generations before `keep`.
+pub(super) fn remove_before(dir: &Path, keep: u64) -> Result<(), Error> {
+    let files = list(dir)?;
+    let logs = files.logs.iter().map(|number| (*number, log_path(dir, *number)));
+    let checkpoints = files
+        .checkpoints
+        .iter()
+        .map(|number| (*number, checkpoint_path(dir, *number)));
+    for (_, path) in logs.chain(checkpoints).filter(|(number, _)| *number < keep) {
+        sys::remove_if_there(&path).map_err(Error::io("remove", &path))?;
+    }
+    Ok(())
+}
+
+/// The state that the files of `dir` describe.
+pub(super) fn load(dir: &Path, store: Uuid) -> Result<Loaded, Error> {
+    let files = list(dir)?;
+    let newest = files.logs.iter().chain(&files.checkpoints).copied().max().unwrap_or(0);
+    let mut unreadable = None;
+    let mut start = None;
+    for number in files.checkpoints.iter().rev() {
+        match read_checkpoint(dir, *number, store) {
+            Ok(state) => {
+                start = Some((*number, state));
+                break;
+            }
+            Err(error @ Error::Damaged { .. }) => unreadable = unreadable.or(Some(error)),
+            Err(error) => return Err(error),
+        }
+    }
+    let Some((first, mut state)) = start else {
+        // A store's first checkpoint follows its first log: a log without records and without checkpoint is a new store.
+        let untouched = files
+            .logs
+            .iter()
+            .all(|number| is_without_records(&log_path(dir, *number)));
+        return match unreadable {
+            Some(error) => Err(error),
+            None if untouched => Ok(Loaded {
+                state: State::new(store),
+                newest,
+                torn: 0,
+            }),
+            None => Err(Error::Damaged {
+                path: dir.to_owned(),
+                reason: "it has catalogue logs but no checkpoint".to_owned(),
+            }),
+        };
+    };
+    let last = files.logs.last().copied().unwrap_or(0);
+    if !files.logs.contains(&first) {
+        return Err(Error::Damaged {
+            path: log_path(dir, first),
+            reason: "it is missing beside its checkpoint".to_owned(),
+        });
+    }
+    let mut torn = 0;
+    for number in files.logs.iter().filter(|number| **number >= first) {
+        torn = read_log(dir, *number, store, *number == last, &mut state)?;
+    }
+    Ok(Loaded { state, newest, torn })
+}
+
+fn is_without_records(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|meta| meta.len() <= LOG_MAGIC.len() as u64)
+}
+
+fn read_checkpoint(dir: &Path, number: u64, store: Uuid) -> Result<State, Error> {
+    let path = checkpoint_path(dir, number);
+    let bytes = std::fs::read(&path).map_err(Error::io("read", &path))?;
+    let damaged = |reason: &str| Error::Damaged {
+        path: path.clone(),
+        reason: reason.to_owned(),
+    };
+    let rest = bytes
+        .strip_prefix(CHECKPOINT_MAGIC)
+        .ok_or_else(|| damaged("it is not a checkpoint"))?;
+    let (len, rest) = rest
+        .split_first_chunk::<8>()
+        .ok_or_else(|| damaged("it is too short"))?;
+    let (crc, body) = rest
+        .split_first_chunk::<4>()
+        .ok_or_else(|| damaged("it is too short"))?;
+    let len = u64::from_le_bytes(*len);
+    if len != body.len() as u64 || checksum(store, number, len, body) != u32::from_le_bytes(*crc) {
+        return Err(damaged("its checksum does not match, or it belongs to another store"));
+    }
+    State::decode(body).map_err(|reason| damaged(&reason))
+}
+
+/// The record at the start of `bytes` and the bytes it takes.
+fn parse(bytes: &[u8], store: Uuid, number: u64) -> Option<(Record, usize)> {
+    let (len, rest) = bytes.split_first_chunk::<4>()?;
+    let (crc, rest) = rest.split_first_chunk::<4>()?;
+    let len = u32::from_le_bytes(*len);
+    let body = rest.get(..usize::try_from(len).ok()?)?;
+    if body.is_empty() || checksum(store, number, u64::from(len), body) != u32::from_le_bytes(*crc) {
+        return None;
+    }
+    let record = ciborium::from_reader(body).ok()?;
+    Some((record, RECORD_HEAD + body.len()))
+}
+
+/// Applies a log's records to `state`; returns the bytes of an unfinished record at its end.
+fn read_log(dir: &Path, number: u64, store: Uuid, is_last: bool, state: &mut State) -> Result<u64, Error> {
+    let path = log_path(dir, number);
+    let bytes = std::fs::read(&path).map_err(Error::io("read", &path))?;
+    let damaged = |reason: String| Error::Damaged {
+        path: path.clone(),
+        reason,
+    };
+    let mut at = LOG_MAGIC.len();
+    if !bytes.starts_with(LOG_MAGIC) {
+        if is_last && bytes.len() < at {
+            return Ok(bytes.len() as u64);
+        }
+        return Err(damaged("it does not begin like a catalogue log".to_owned()));
+    }
+    while let Some((record, taken)) = parse(&bytes[at..], store, number) {
+        // A record whose sync failed may stand at the end of one log and again, completed, at the start of the next.
+        if record.version > state.version + 1 {
+            return Err(damaged(format!(
+                "record {} follows record {}",
+                record.version, state.version
+            )));
+        }
+        if record.version > state.version || at == LOG_MAGIC.len() {
+            state.apply(record);
+        } else {
+            return Err(damaged(format!("record {} is there twice", record.version)));
+        }
+        at += taken;
+    }
+    let rest = bytes.len() - at;
+    if rest == 0 {
+        return Ok(0);
+    }
+    if let Some(later) = (at + 1..bytes.len()).find(|from| parse(&bytes[*from..], store, number).is_some()) {
+        return Err(damaged(format!(
+            "bytes {at} to {later} are not a record, and a record follows"
+        )));
+    }
+    if !is_last {
+        return Err(damaged(format!(
+            "its last {rest} bytes are not a record, and a later log follows"
+        )));
+    }
+    Ok(rest as u64)
+}

@@ -1,0 +1,230 @@
+//! What the catalogue says: live files, numbers given out, what of the log is in files, what of every origin is stored.
+
+use std::collections::BTreeMap;
+
+use model::{Table, Timestamp};
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::hot::Place;
+use crate::layout::Partition;
+use crate::watermark::{Marks, Watermarks};
+
+/// One live data file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct FileEntry {
+    /// The segment's number, unique in the store, kept over all versions.
+    pub(crate) id: u64,
+    /// Grows with each publish and with the seal.
+    pub(crate) version: u32,
+    pub(crate) table: Table,
+    pub(crate) partition: Partition,
+    /// The `NNN` in its name.
+    pub(crate) number: u32,
+    pub(crate) size: u64,
+    pub(crate) rows: u64,
+    /// Microseconds.
+    pub(crate) min_ts: i64,
+    /// Microseconds.
+    pub(crate) max_ts: i64,
+    pub(crate) sealed: bool,
+    /// CRC-32C of the whole file.
+    pub(crate) crc: u32,
+    /// CRC-32C of the footer.
+    pub(crate) footer_crc: u32,
+    /// First LSN with rows in it.
+    pub(crate) first: u64,
+    /// When the last rows were published into it, µs.
+    pub(crate) published: i64,
+}
+
+impl FileEntry {
+    pub(crate) const fn place(&self) -> Place {
+        (self.table, self.partition)
+    }
+
+    pub(crate) const fn min_ts(&self) -> Timestamp {
+        Timestamp::from_micros(self.min_ts)
+    }
+
+    pub(crate) const fn max_ts(&self) -> Timestamp {
+        Timestamp::from_micros(self.max_ts)
+    }
+}
+
+/// One change of the catalogue.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct Record {
+    /// Counts records; set by the commit.
+    pub(crate) version: u64,
+    /// Files that are new or have a new version.
+    pub(crate) put: Vec<FileEntry>,
+    /// Segments that are no more.
+    pub(crate) remove: Vec<u64>,
+    /// Every row of these partitions up to and with this LSN is in a file.
+    pub(crate) through: Vec<(Place, u64)>,
+    /// Every row with a lower LSN is in a file.
+    pub(crate) low_water: u64,
+    pub(crate) marks: Marks,
+}
+
+/// The whole.
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    pub(crate) store: Uuid,
+    /// Counts openings of the store.
+    pub(crate) epoch: u64,
+    pub(crate) version: u64,
+    next_segment: u64,
+    files: BTreeMap<(Place, u32), FileEntry>,
+    keys: BTreeMap<u64, (Place, u32)>,
+    /// The highest number given out in each partition.
+    numbers: BTreeMap<Place, u32>,
+    /// Kept until the low water has passed it.
+    through: BTreeMap<Place, u64>,
+    pub(crate) low_water: u64,
+    pub(crate) marks: Watermarks,
+}
+
+/// As it stands in a checkpoint.
+#[derive(Serialize, Deserialize)]
+struct Stored {
+    store: Uuid,
+    epoch: u64,
+    version: u64,
+    next_segment: u64,
+    files: Vec<FileEntry>,
+    numbers: Vec<(Place, u32)>,
+    through: Vec<(Place, u64)>,
+    low_water: u64,
+    marks: Marks,
+}
+
+impl State {
+    pub(crate) fn new(store: Uuid) -> Self {
+        Self {
+            store,
+            next_segment: 1,
+            ..Self::default()
+        }
+    }
+
+    /// Live files, by table, partition and number.
+    pub(crate) fn files(&self) -> impl Iterator<Item = &FileEntry> {
+        self.files.values()
+    }
+
+    pub(crate) fn file(&self, id: u64) -> Option<&FileEntry> {
+        self.files.get(self.keys.get(&id)?)
+    }
+
+    /// Whether a segment number was ever given out.
+    pub(crate) const fn knows(&self, id: u64) -> bool {
+        id < self.next_segment
+    }
+
+    /// The LSN through which a partition's rows are in files. Below the low water the log holds nothing to ask for.
+    pub(crate) fn through(&self, place: Place) -> u64 {
+        self.through.get(&place).copied().unwrap_or(0)
+    }
+
+    /// The highest LSN that any partition is in files through.
+    pub(crate) fn highest_through(&self) -> u64 {
+        self.through.values().copied().max().unwrap_or(0)
+    }
+
+    pub(crate) fn allocate(&mut self, place: Place) -> (u64, u32) {
+        let id = self.next_segment;
+        self.next_segment += 1;
+        let number = self.numbers.entry(place).or_insert(0);
+        *number += 1;
+        (id, *number)
+    }
+
+    /// Takes a number out of circulation because a file was found under it.
+    pub(crate) fn burn(&mut self, place: Place, number: u32, id: u64) {
+        let highest = self.numbers.entry(place).or_insert(0);
+        *highest = (*highest).max(number);
+        self.next_segment = self.next_segment.max(id.saturating_add(1));
+    }
+
+    /// Puts a file's new version.
+    pub(crate) fn put(&mut self, entry: FileEntry) {
+        let key = (entry.place(), entry.number);
+        self.burn(entry.place(), entry.number, entry.id);
+        self.keys.insert(entry.id, key);
+        self.files.insert(key, entry);
+    }
+
+    pub(crate) fn remove(&mut self, id: u64) {
+        if let Some(key) = self.keys.remove(&id) {
+            self.files.remove(&key);
+        }
+    }
+
+    pub(crate) fn set_through(&mut self, place: Place, lsn: u64) {
+        let through = self.through.entry(place).or_insert(0);
+        *through = lsn.max(*through);
+    }
+
+    pub(crate) fn apply(&mut self, record: Record) {
+        self.version = record.version;
+        record.put.into_iter().for_each(|entry| self.put(entry));
+        record.remove.into_iter().for_each(|id| self.remove(id));
+        for (place, lsn) in record.through {
+            self.set_through(place, lsn);
+        }
+        self.low_water = self.low_water.max(record.low_water);
+        self.through.retain(|_, lsn| *lsn >= self.low_water);
+        self.marks.join(&record.marks);
+    }
+}
+
+impl From<Stored> for State {
+    fn from(stored: Stored) -> Self {
+        let mut state = Self {
+            store: stored.store,
+            epoch: stored.epoch,
+            version: stored.version,
+            next_segment: stored.next_segment,
+            numbers: stored.numbers.into_iter().collect(),
+            through: stored.through.into_iter().collect(),
+            low_water: stored.low_water,
+            ..Self::default()
+        };
+        stored.files.into_iter().for_each(|entry| state.put(entry));
+        state.marks.join(&stored.marks);
+        state
+    }
+}
+
+impl From<&State> for Stored {
+    fn from(state: &State) -> Self {
+        Self {
+            store: state.store,
+            epoch: state.epoch,
+            version: state.version,
+            next_segment: state.next_segment,
+            files: state.files.values().cloned().collect(),
+            numbers: state.numbers.iter().map(|(place, number)| (*place, *number)).collect(),
+            through: state.through.iter().map(|(place, lsn)| (*place, *lsn)).collect(),
+            low_water: state.low_water,
+            marks: state.marks.all(),
+        }
+    }
+}
+
+impl State {
+    /// The bytes of a checkpoint.
+    pub(crate) fn encode(&self) -> Result<Vec<u8>, String> {
+        let mut bytes = Vec::new();
+        ciborium::into_writer(&Stored::from(self), &mut bytes).map_err(|error| error.to_string())?;
+        Ok(bytes)
+    }
+
+    /// The state from a checkpoint's bytes.
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, String> {
+        let stored: Stored = ciborium::from_reader(bytes).map_err(|error| error.to_string())?;
+        Ok(stored.into())
+    }
+}

@@ -1,0 +1,251 @@
+//! The thread that owns the log: groups of appends become durable, then visible, then answered.
+//!
+//! ```text
+//! gather a group ─> judge duplicates ─> log, one write ─> fdatasync ─> marks ─> hot rows, view ─> answers
+//! ```
+//!
+//! # Invariants
+//!
+//! - Nothing of a group is visible, marked or answered before its sync returned.
+//! - Marks are set before rows can be published: a record that calls rows cold knows their origins.
+//! - A duplicate is answered after the group that it came with, so its original, in this group or earlier, is durable.
+//! - A full log or disk makes the group wait; it is neither refused nor dropped. A failed write or sync poisons the store.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use model::Table;
+
+use crate::intake::{Append, Work};
+use crate::shared::{Sentinel, Shared};
+use crate::wal::{Frame, Wal};
+use crate::watermark::Verdict;
+use crate::{Appended, Error, Origin};
+
+/// How long a full log waits before it looks at the disk again.
+const PATIENCE: Duration = Duration::from_millis(250);
+
+/// The committer's own things.
+#[derive(Debug)]
+pub(crate) struct Committer {
+    shared: Arc<Shared>,
+    wal: Wal,
+    next_lsn: u64,
+    /// Appends in the last group: how many may come back at once.
+    last_group: usize,
+}
+
+/// A group, judged.
+#[derive(Debug, Default)]
+struct Judged {
+    fresh: Vec<Append>,
+    duplicates: Vec<Append>,
+    regressions: u64,
+}
+
+/// What makes two appends of one group the same batch.
+#[derive(Debug, PartialEq, Eq, Hash)]
+enum Key {
+    Producer(model::wire::BatchId),
+    Bus(String, i64, u64, i64),
+}
+
+fn key(origin: &Origin) -> Option<Key> {
+    let bus = origin.bus.as_ref();
+    origin
+        .producer
+        .map(Key::Producer)
+        .or_else(|| bus.map(|at| Key::Bus(at.stream.clone(), at.incarnation, at.seq, at.stored.micros())))
+}
+
+impl Committer {
+    pub(crate) fn new(shared: Arc<Shared>, wal: Wal, next_lsn: u64) -> Self {
+        Self {
+            shared,
+            wal,
+            next_lsn,
+            last_group: 1,
+        }
+    }
+
+    /// Commits until the intake is closed.
+    pub(crate) fn run(mut self) {
+        let _sentinel = Sentinel(Arc::clone(&self.shared));
+        let settings = self.shared.settings.clone();
+        // A group is one write into one segment of the log: it stays small against the log.
+        let bytes = settings.group_bytes.get().min(settings.wal_max.get() / 8);
+        loop {
+            let Work { group, release, closed } =
+                self.shared.intake.next(bytes, self.last_group, settings.group_linger);
+            if let Some(low_water) = release {
+                self.release(low_water);
+            }
+            if !group.is_empty() {
+                self.last_group = group.len();
+                self.commit(group);
+            }
+            if closed && self.shared.intake.len() == 0 {
+                return;
+            }
+        }
+    }
+
+    fn commit(&mut self, group: Vec<Append>) {
+        if self.shared.poisoned().is_some() {
+            refuse(group, &self.shared);
+            return;
+        }
+        let mut judged = self.judge(group);
+        for append in &mut judged.fresh {
+            append.frame.lsn = self.next_lsn;
+            self.next_lsn += 1;
+        }
+        match self.store(&judged.fresh) {
+            Ok(true) => self.finish(judged),
+            Ok(false) => refuse(judged.fresh.into_iter().chain(judged.duplicates), &self.shared),
+            Err(error) => {
+                self.shared.poison(&error.to_string());
+                refuse(judged.fresh.into_iter().chain(judged.duplicates), &self.shared);
+            }
+        }
+        self.shared.counters.wal_bytes.set(self.wal.used_bytes());
+    }
+
+    fn judge(&self, group: Vec<Append>) -> Judged {
+        let marks = self.shared.marks.lock();
+        let mut judged = Judged::default();
+        let mut here = HashSet::new();
+        for append in group {
+            let verdict = marks.judge(&append.origin);
+            let seen_here = key(&append.origin).is_some_and(|key| !here.insert(key));
+            if verdict == Verdict::Duplicate || seen_here {
+                judged.duplicates.push(append);
+                continue;
+            }
+            judged.regressions += u64::from(verdict == Verdict::NewUnderUsedSequence);
+            judged.fresh.push(append);
+        }
+        judged
+    }
+
+    /// Makes the appends durable. `false`: the store closed before the log had room for them.
+    fn store(&mut self, appends: &[Append]) -> Result<bool, Error> {
+        if appends.is_empty() {
+            return Ok(true);
+        }
+        let frames: Vec<Frame> = appends.iter().map(|append| append.frame.clone()).collect();
+        loop {
+            match self.wal.append(&frames) {
+                Ok(()) => break,
+                Err(error @ (Error::LogFull { .. } | Error::NoSpace { .. })) => {
+                    if !self.wait_for_room(&error) {
+                        return Ok(false);
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        self.shared.log_is_full.store(false, Ordering::Relaxed);
+        self.wal.sync()?;
+        self.shared.counters.fsyncs.add(1);
+        Ok(true)
+    }
+
+    /// Waits until something of the log may go; `false` if the store closes instead.
+    fn wait_for_room(&mut self, error: &Error) -> bool {
+        if !self.shared.log_is_full.swap(true, Ordering::Relaxed) {
+            tracing::warn!(%error, "appends wait for room in the log");
+        }
+        self.shared.desk.hurry();
+        let (closed, release) = self.shared.intake.wait_for_release(PATIENCE);
+        if let Some(low_water) = release {
+            self.release(low_water);
+        }
+        !closed
+    }
+
+    fn release(&mut self, low_water: u64) {
+        if let Err(error) = self.wal.release(low_water) {
+            if self.wal.poisoned().is_some() {
+                self.shared.poison(&error.to_string());
+            } else {
+                tracing::warn!(%error, "a segment of the log could not be released; the next release tries again");
+            }
+        }
+        self.shared.counters.wal_bytes.set(self.wal.used_bytes());
+    }
+
+    /// Marks, shows and answers a group that is durable.
+    fn finish(&mut self, judged: Judged) {
+        let Judged {
+            fresh,
+            duplicates,
+            regressions,
+        } = judged;
+        {
+            let mut marks = self.shared.marks.lock();
+            for append in fresh.iter().chain(&duplicates) {
+                marks.mark(&append.origin);
+            }
+        }
+        let counters = &self.shared.counters;
+        counters.commits.add(u64::from(!fresh.is_empty()));
+        counters.bus_regressions.add(regressions);
+        counters.duplicates.add(duplicates.len() as u64);
+        counters.appended_batches.add(fresh.len() as u64);
+        let answers = self.insert(fresh);
+        for (answer, rows) in answers {
+            // The appender may have gone; the rows stay.
+            let _ = answer.send(Ok(Appended::Stored { rows }));
+        }
+        for append in duplicates {
+            let _ = append.answer.send(Ok(Appended::Duplicate));
+        }
+    }
+
+    fn insert(&self, fresh: Vec<Append>) -> Vec<(tokio::sync::oneshot::Sender<Result<Appended, Error>>, usize)> {
+        if fresh.is_empty() {
+            return Vec::new();
+        }
+        let counters = &self.shared.counters;
+        let mut tables: Vec<Table> = Vec::new();
+        let mut answers = Vec::with_capacity(fresh.len());
+        let mut state = self.shared.state.lock();
+        for append in fresh {
+            let Some(table) = Table::from_number(append.frame.table) else {
+                continue;
+            };
+            counters.appended_rows.add(append.rows as u64);
+            counters.misdated_rows.add(append.misdated);
+            let taken = u32::try_from(append.room.num_permits()).unwrap_or(u32::MAX);
+            append.room.forget();
+            Shared::insert(
+                &mut state,
+                table,
+                append.pieces,
+                append.frame.lsn,
+                &append.origin,
+                taken,
+            );
+            tables.push(table);
+            answers.push((append.answer, append.rows));
+        }
+        tables.sort_unstable();
+        tables.dedup();
+        self.shared.show(&mut state, tables);
+        let crowded = state.hot.weight() >= self.shared.settings.hot_max.get() / 2;
+        drop(state);
+        if crowded {
+            self.shared.desk.hurry();
+        }
+        answers
+    }
+}
+
+fn refuse(appends: impl IntoIterator<Item = Append>, shared: &Shared) {
+    for append in appends {
+        let _ = append.answer.send(Err(shared.refusal()));
+    }
+}

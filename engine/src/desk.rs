@@ -1,0 +1,165 @@
+//! What the publisher and the sealer are asked to do.
+//!
+//! # Invariants
+//!
+//! - A flush that was asked for is answered, also when the threads stop.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+use tokio::sync::oneshot;
+
+use crate::Error;
+use crate::sealer::Job;
+
+/// A flush's answer: why it failed, if it did.
+pub(crate) type Flushed = Result<(), Arc<str>>;
+
+/// Seals that may wait at once; the publisher keeps the others.
+const SEALS: usize = 2;
+
+/// Orders for the publisher and the sealer.
+#[derive(Debug, Default)]
+pub(crate) struct Desk {
+    orders: Mutex<Orders>,
+    news: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Orders {
+    flushes: Vec<oneshot::Sender<Flushed>>,
+    urgent: bool,
+    stop: Option<Stop>,
+    stopped: bool,
+    seals: VecDeque<Job>,
+    /// Seals that failed and are to be tried again.
+    returned: Vec<Job>,
+    no_more_seals: bool,
+}
+
+/// How to stop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stop {
+    /// Publish everything first.
+    Orderly,
+    /// Now, as if the process had ended.
+    AtOnce,
+}
+
+/// What the publisher is to do now.
+#[derive(Debug, Default)]
+pub(crate) struct Tick {
+    pub(crate) flushes: Vec<oneshot::Sender<Flushed>>,
+    /// Publish everything, not only what is due.
+    pub(crate) urgent: bool,
+    pub(crate) stop: Option<Stop>,
+    pub(crate) returned: Vec<Job>,
+}
+
+impl Desk {
+    /// Asks for a publish of everything; `None` if the publisher has stopped.
+    pub(crate) fn flush(&self) -> Option<oneshot::Receiver<Flushed>> {
+        let (answer, receiver) = oneshot::channel();
+        let mut orders = self.orders.lock();
+        if orders.stopped {
+            return None;
+        }
+        orders.flushes.push(answer);
+        drop(orders);
+        self.news.notify_all();
+        Some(receiver)
+    }
+
+    /// Asks for a publish of everything without waiting for it.
+    pub(crate) fn hurry(&self) {
+        let mut orders = self.orders.lock();
+        if !std::mem::replace(&mut orders.urgent, true) {
+            self.news.notify_all();
+        }
+    }
+
+    pub(crate) fn stop(&self, how: Stop) {
+        let mut orders = self.orders.lock();
+        if orders.stop != Some(Stop::AtOnce) {
+            orders.stop = Some(how);
+        }
+        drop(orders);
+        self.news.notify_all();
+    }
+
+    pub(crate) fn wake(&self) {
+        self.news.notify_all();
+    }
+
+    /// The publisher is gone: flushes are refused from now on.
+    pub(crate) fn stopped(&self) {
+        let mut orders = self.orders.lock();
+        orders.stopped = true;
+        orders.flushes.clear();
+    }
+
+    /// Waits until `next` or an order.
+    pub(crate) fn wait(&self, next: Instant) -> Tick {
+        let mut orders = self.orders.lock();
+        let idle = |orders: &Orders| orders.flushes.is_empty() && !orders.urgent && orders.stop.is_none();
+        while idle(&orders) && !self.news.wait_until(&mut orders, next).timed_out() {}
+        Tick {
+            flushes: std::mem::take(&mut orders.flushes),
+            urgent: std::mem::take(&mut orders.urgent),
+            stop: orders.stop,
+            returned: std::mem::take(&mut orders.returned),
+        }
+    }
+
+    /// Waits `patience`, or until the threads are to stop.
+    pub(crate) fn pause(&self, patience: Duration) {
+        let end = Instant::now() + patience;
+        let mut orders = self.orders.lock();
+        while orders.stop.is_none() && !self.news.wait_until(&mut orders, end).timed_out() {}
+    }
+
+    /// Hands a segment to the sealer, or back if too many wait already.
+    pub(crate) fn seal(&self, job: Job) -> Result<(), Job> {
+        let mut orders = self.orders.lock();
+        if orders.seals.len() >= SEALS || orders.no_more_seals {
+            return Err(job);
+        }
+        orders.seals.push_back(job);
+        drop(orders);
+        self.news.notify_all();
+        Ok(())
+    }
+
+    /// The next segment to seal; `None` when there will be no more. Segments that wait when the threads stop stay open:
+    /// the next start takes them up.
+    pub(crate) fn next_seal(&self) -> Option<Job> {
+        let mut orders = self.orders.lock();
+        loop {
+            if orders.no_more_seals || orders.stop == Some(Stop::AtOnce) {
+                return None;
+            }
+            if let Some(job) = orders.seals.pop_front() {
+                return Some(job);
+            }
+            self.news.wait(&mut orders);
+        }
+    }
+
+    /// A seal failed: the publisher offers it again.
+    pub(crate) fn return_seal(&self, job: Job) {
+        self.orders.lock().returned.push(job);
+    }
+
+    pub(crate) fn no_more_seals(&self) {
+        self.orders.lock().no_more_seals = true;
+        self.news.notify_all();
+    }
+}
+
+impl From<Arc<str>> for Error {
+    fn from(reason: Arc<str>) -> Self {
+        Self::Publishing { reason }
+    }
+}

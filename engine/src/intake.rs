@@ -1,0 +1,151 @@
+//! Appends on their way to the committer, and its news from the publisher.
+//!
+//! Bounded by the room for hot rows: an append has its room before it gets here.
+//!
+//! # Group commit
+//!
+//! While one group is being synced the next one gathers here by itself. A committer that finds fewer appends than its last
+//! group had waits for the others, at most `linger`: their appenders were all answered at once and come back at once. An
+//! appender that is alone was alone in the last group too, so it never waits.
+//!
+//! # Invariants
+//!
+//! - What is pushed is answered: by the committer, or here when the intake is closed.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
+
+use crate::hot::Place;
+use crate::wal::Frame;
+use crate::{Appended, Error, HotBatch, Origin};
+
+/// An append that waits for its commit.
+#[derive(Debug)]
+pub(crate) struct Append {
+    /// Everything but the LSN.
+    pub(crate) frame: Frame,
+    pub(crate) origin: Origin,
+    pub(crate) pieces: Vec<(Place, HotBatch, u64)>,
+    pub(crate) rows: usize,
+    pub(crate) misdated: u64,
+    /// Its room, given back when it is dropped.
+    pub(crate) room: OwnedSemaphorePermit,
+    pub(crate) answer: oneshot::Sender<Result<Appended, Error>>,
+}
+
+/// Where appends and releases wait for the committer.
+#[derive(Debug, Default)]
+pub(crate) struct Intake {
+    inner: Mutex<Inner>,
+    news: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    queue: VecDeque<Append>,
+    bytes: u64,
+    closed: bool,
+    /// Frames below this LSN may go.
+    release: Option<u64>,
+}
+
+/// What the committer has to do next.
+#[derive(Debug, Default)]
+pub(crate) struct Work {
+    pub(crate) group: Vec<Append>,
+    pub(crate) release: Option<u64>,
+    pub(crate) closed: bool,
+}
+
+impl Intake {
+    /// Queues an append, or gives it back if the intake is closed.
+    pub(crate) fn push(&self, append: Append) -> Result<(), Append> {
+        let mut inner = self.inner.lock();
+        if inner.closed {
+            return Err(append);
+        }
+        inner.bytes += append.frame.encoded_len();
+        inner.queue.push_back(append);
+        drop(inner);
+        self.news.notify_one();
+        Ok(())
+    }
+
+    /// Tells the committer that frames below `low_water` may go.
+    pub(crate) fn release(&self, low_water: u64) {
+        let mut inner = self.inner.lock();
+        inner.release = inner.release.max(Some(low_water));
+        drop(inner);
+        self.news.notify_one();
+    }
+
+    /// Refuses further appends and wakes the committer.
+    pub(crate) fn close(&self) {
+        self.inner.lock().closed = true;
+        self.news.notify_all();
+    }
+
+    /// Closes, and forgets what waits: its appenders learn that the store is closed.
+    pub(crate) fn abandon(&self) {
+        let abandoned = {
+            let mut inner = self.inner.lock();
+            inner.closed = true;
+            inner.bytes = 0;
+            std::mem::take(&mut inner.queue)
+        };
+        drop(abandoned);
+        self.news.notify_all();
+    }
+
+    /// Waits for work. A group is complete at `bytes`, at `expected` appends, or `linger` after its first append was seen.
+    pub(crate) fn next(&self, bytes: u64, expected: usize, linger: Duration) -> Work {
+        let mut inner = self.inner.lock();
+        while inner.queue.is_empty() && inner.release.is_none() && !inner.closed {
+            self.news.wait(&mut inner);
+        }
+        let end = Instant::now() + linger;
+        let gathering = |inner: &Inner| {
+            !inner.queue.is_empty() && inner.queue.len() < expected && inner.bytes < bytes && !inner.closed
+        };
+        while gathering(&inner) && !self.news.wait_until(&mut inner, end).timed_out() {}
+        inner.take(bytes)
+    }
+
+    /// Waits for a release, a closing, or `patience`. Whether the intake is closed, and the release.
+    pub(crate) fn wait_for_release(&self, patience: Duration) -> (bool, Option<u64>) {
+        let mut inner = self.inner.lock();
+        if inner.release.is_none() && !inner.closed {
+            self.news.wait_for(&mut inner, patience);
+        }
+        (inner.closed, inner.release.take())
+    }
+
+    /// The appends that wait.
+    pub(crate) fn len(&self) -> usize {
+        self.inner.lock().queue.len()
+    }
+}
+
+impl Inner {
+    /// Takes appends from the front, at least one, up to `bytes`.
+    fn take(&mut self, bytes: u64) -> Work {
+        let mut group = Vec::new();
+        let mut taken = 0;
+        while let Some(next) = self.queue.front().map(|append| append.frame.encoded_len()) {
+            if !group.is_empty() && taken + next > bytes {
+                break;
+            }
+            taken += next;
+            group.extend(self.queue.pop_front());
+        }
+        self.bytes -= taken;
+        Work {
+            group,
+            release: self.release.take(),
+            closed: self.closed,
+        }
+    }
+}

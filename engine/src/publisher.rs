@@ -1,0 +1,496 @@
+//! The thread that makes hot rows cold: on each tick, unpublished rows become row groups of open data files.
+//!
+//! ```text
+//! freeze ─> encode ─> publish into the open file ─┐ for each partition that is due
+//! one catalogue record ───────────────────────────┤ commit point of the round
+//! forget frozen rows, put files, swap the view ───┤ in one step
+//! release the log ────────────────────────────────┘
+//! ```
+//!
+//! # When a partition is due
+//!
+//! At every tick while its open file has few row groups; later when enough is new or at every third tick. Always when
+//! rows are wanted cold at once: flush, close, a full log, crowded memory.
+//!
+//! # Invariants
+//!
+//! - Rows that reached a file but whose record failed stay frozen, and that record is tried again before anything else.
+//! - A partition's rows go into its files in the order of their LSNs.
+//! - A file is sealed at least one tick after its last publish.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use model::Timestamp;
+
+use crate::catalog::{FileEntry, Lineage, Record};
+use crate::desk::{Stop, Tick};
+use crate::hot::{Frozen, OriginRanges, Place, Waiting};
+use crate::sealer::Job;
+use crate::segment::{FooterFacts, Identity, OpenSegment, Published, Sealed, WriteOptions, write_sealed};
+use crate::shared::{Sentinel, Shared};
+use crate::{Error, Settings};
+
+/// A row group takes at most about so many rows …
+const GROUP_ROWS: usize = 256 << 10;
+/// … and so many bytes of hot rows.
+const GROUP_BYTES: u64 = 64 << 20;
+/// Up to so many row groups a file is young: it gets one at every tick.
+const YOUNG_GROUPS: usize = 32;
+/// So many bytes of hot rows, a few times what they take in a file, are worth a row group at any tick.
+const WORTHWHILE: u64 = 4 << 20;
+/// Ticks that a partition with little new waits at most.
+const PATIENT_TICKS: u32 = 3;
+
+/// The open file of a partition.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    pub(crate) place: Place,
+    pub(crate) segment: OpenSegment,
+    pub(crate) number: u32,
+    /// The last version that was published.
+    pub(crate) version: u32,
+    pub(crate) first: u64,
+    pub(crate) origins: OriginRanges,
+    pub(crate) lineage: Arc<Lineage>,
+    pub(crate) published: Timestamp,
+    /// Ticks since its rows began to wait.
+    pub(crate) waited: u32,
+    /// Whether it was published into since the last tick.
+    pub(crate) touched: bool,
+}
+
+impl Slot {
+    pub(crate) fn entry(&self, published: &Published) -> FileEntry {
+        FileEntry {
+            id: self.segment.identity().segment,
+            version: self.version,
+            table: self.place.0,
+            partition: self.place.1,
+            number: self.number,
+            size: published.size,
+            rows: published.rows,
+            min_ts: published.min_ts.micros(),
+            max_ts: published.max_ts.micros(),
+            sealed: false,
+            crc: published.crc,
+            footer_crc: published.footer_crc,
+            first: self.first,
+            published: self.published.micros(),
+        }
+    }
+
+    /// The entry of its sealed form.
+    pub(crate) fn sealed_entry(&self, sealed: &Sealed) -> FileEntry {
+        FileEntry {
+            id: self.segment.identity().segment,
+            version: sealed.facts.version,
+            table: self.place.0,
+            partition: self.place.1,
+            number: self.number,
+            size: sealed.size,
+            rows: sealed.rows,
+            min_ts: sealed.min_ts.micros(),
+            max_ts: sealed.max_ts.micros(),
+            sealed: true,
+            crc: sealed.crc,
+            footer_crc: sealed.footer_crc,
+            first: self.first,
+            published: self.published.micros(),
+        }
+    }
+}
+
+/// A publish whose record is not written yet.
+#[derive(Debug)]
+struct Done {
+    place: Place,
+    entry: FileEntry,
+    lineage: Arc<Lineage>,
+    through: u64,
+    rows: u64,
+    bytes: u64,
+}
+
+/// The publisher's own things.
+#[derive(Debug)]
+pub(crate) struct Publisher {
+    shared: Arc<Shared>,
+    open: BTreeMap<Place, Slot>,
+    /// Full files that wait for their seal.
+    full: Vec<Job>,
+    /// Published into files, not recorded.
+    unrecorded: Vec<Done>,
+}
+
+/// How this store's files are written.
+pub(crate) fn write_options(settings: &Settings) -> WriteOptions {
+    WriteOptions {
+        compression: settings.compression,
+        json: settings.json_type,
+        ..WriteOptions::default()
+    }
+}
+
+impl Publisher {
+    /// Takes up the open files that recovery found: of each partition the newest takes rows, the others are sealed.
+    pub(crate) fn new(shared: Arc<Shared>, found: Vec<Slot>) -> Self {
+        let mut open: BTreeMap<Place, Slot> = BTreeMap::new();
+        let mut full = Vec::new();
+        for slot in found {
+            let place = slot.place;
+            if open.get(&place).is_some_and(|other| other.number > slot.number) {
+                full.push(Job::new(slot));
+            } else {
+                full.extend(open.insert(place, slot).map(Job::new));
+            }
+        }
+        Self {
+            shared,
+            open,
+            full,
+            unrecorded: Vec::new(),
+        }
+    }
+
+    /// Publishes on every tick and on demand, until told to stop.
+    pub(crate) fn run(mut self) {
+        let _sentinel = Sentinel(Arc::clone(&self.shared));
+        let interval = self.shared.settings.flush_interval;
+        let mut next = Instant::now() + interval;
+        loop {
+            let tick = self.shared.desk.wait(next);
+            let on_time = Instant::now() >= next;
+            if on_time {
+                next = Instant::now() + interval;
+            }
+            if tick.stop == Some(Stop::AtOnce) {
+                break;
+            }
+            let stop = tick.stop.is_some();
+            self.tick(tick, on_time, stop);
+            if stop {
+                break;
+            }
+        }
+        self.shared.desk.no_more_seals();
+        self.shared.desk.stopped();
+    }
+
+    fn tick(&mut self, tick: Tick, on_time: bool, stop: bool) {
+        let everything = tick.urgent || stop || !tick.flushes.is_empty();
+        let result = match self.shared.poisoned() {
+            Some(reason) => Err(Error::Poisoned { reason }),
+            None => self.publish(everything, on_time),
+        };
+        let failed = result.as_ref().err().map(|error| Arc::<str>::from(error.to_string()));
+        self.note(failed.clone());
+        for flush in tick.flushes {
+            // Whoever asked may have gone.
+            let _ = flush.send(failed.clone().map_or(Ok(()), Err));
+        }
+        for job in tick.returned {
+            self.full.push(job);
+        }
+        if on_time && failed.is_none() && !stop {
+            self.offer_seals();
+        }
+        if failed.is_some() && !stop {
+            // Appends that wait for room hurry us again at once; what failed will not heal that fast.
+            self.shared
+                .desk
+                .pause(Duration::from_millis(100).min(self.shared.settings.flush_interval));
+        }
+    }
+
+    fn note(&self, failed: Option<Arc<str>>) {
+        if failed.is_some() {
+            self.shared.counters.publish_failures.add(1);
+        }
+        let mut last = self.shared.publishing.lock();
+        match (&*last, &failed) {
+            (None, Some(reason)) => {
+                tracing::error!(%reason, "rows could not be published; they stay in the log and in memory, and it is tried again");
+            }
+            (Some(_), None) => tracing::info!("rows are published again"),
+            _ => {}
+        }
+        *last = failed;
+    }
+
+    /// Publishes what is due, in rounds until nothing is left over.
+    fn publish(&mut self, everything: bool, on_time: bool) -> Result<(), Error> {
+        self.record()?;
+        let mut due = self.due(everything, on_time);
+        while !due.is_empty() {
+            let mut more = Vec::new();
+            let mut failed = None;
+            for waiting in due {
+                match self.publish_place(waiting) {
+                    Ok(true) => more.push(waiting),
+                    Ok(false) => {}
+                    Err(error) => failed = failed.or(Some(error)),
+                }
+            }
+            self.record()?;
+            if let Some(error) = failed {
+                return Err(error);
+            }
+            due = more;
+        }
+        Ok(())
+    }
+
+    fn due(&mut self, everything: bool, on_time: bool) -> Vec<Waiting> {
+        let mut waiting = self.shared.state.lock().hot.waiting();
+        waiting.retain(|waiting| {
+            let Some(slot) = self.open.get_mut(&waiting.place) else {
+                return true;
+            };
+            if on_time {
+                slot.waited += 1;
+            }
+            everything
+                || slot.segment.row_groups() <= YOUNG_GROUPS
+                || waiting.weight >= WORTHWHILE
+                || slot.waited >= PATIENT_TICKS
+        });
+        waiting
+    }
+
+    /// Publishes a partition's oldest rows; whether more wait behind them. After an error they wait again.
+    fn publish_place(&mut self, waiting: Waiting) -> Result<bool, Error> {
+        let place = waiting.place;
+        let in_memory = !self.open.contains_key(&place) && waiting.weight >= self.in_memory_weight();
+        let (rows, bytes) = if in_memory {
+            (usize::MAX, u64::MAX)
+        } else {
+            (GROUP_ROWS, GROUP_BYTES)
+        };
+        let frozen = {
+            let mut state = self.shared.state.lock();
+            let committed = state.committed;
+            state.hot.freeze(place, committed, rows, bytes)
+        };
+        let Some(frozen) = frozen else {
+            return Ok(false);
+        };
+        let done = if in_memory {
+            self.seal_in_memory(place, &frozen)
+        } else {
+            self.publish_frozen(place, &frozen)
+        };
+        match done {
+            Ok(done) => {
+                self.unrecorded.push(done);
+                Ok(frozen.more)
+            }
+            Err(error) => {
+                self.shared.state.lock().hot.thaw(place);
+                Err(error)
+            }
+        }
+    }
+
+    /// Hot rows that would fill a segment at once. In a file they take about a quarter of their bytes in memory.
+    fn in_memory_weight(&self) -> u64 {
+        self.shared.settings.segment_size.get().saturating_mul(2)
+    }
+
+    fn publish_frozen(&mut self, place: Place, frozen: &Frozen) -> Result<Done, Error> {
+        self.set_full_aside(place);
+        let slot = match self.open.entry(place) {
+            Entry::Occupied(slot) => slot.into_mut(),
+            Entry::Vacant(free) => free.insert(new_slot(&self.shared, place, frozen)),
+        };
+        let done = append(&self.shared, slot, frozen);
+        if let Err(error) = &done {
+            // A file that never came to be gives its number up; after a failed exchange only a restart knows the disk.
+            if slot.version == 0 && !slot.segment.path().exists() {
+                self.open.remove(&place);
+            } else if slot.segment.in_doubt().is_some() {
+                self.shared.poison(&error.to_string());
+            }
+        }
+        done
+    }
+
+    fn seal_in_memory(&self, place: Place, frozen: &Frozen) -> Result<Done, Error> {
+        let slot = new_slot(&self.shared, place, frozen);
+        let facts = FooterFacts {
+            version: 1,
+            first_lsn: frozen.first,
+            last_lsn: frozen.through,
+            origins: frozen.origins.to_text(),
+        };
+        let options = write_options(&self.shared.settings);
+        let staged = self.shared.layout.sealing(slot.segment.identity().segment);
+        let sealed = write_sealed(slot.segment.identity(), &frozen.rows, facts, &staged, &options)?;
+        if let Err(error) = sealed.install_new(slot.segment.path()) {
+            if slot.segment.path().exists() {
+                self.shared.poison(&error.to_string());
+            }
+            return Err(error);
+        }
+        let mut entry = slot.sealed_entry(&sealed);
+        entry.published = self.shared.clock.now().micros();
+        self.shared.counters.seals.add(1);
+        Ok(Done {
+            place,
+            entry,
+            lineage: slot.lineage,
+            through: frozen.through,
+            rows: sealed.rows,
+            bytes: sealed.size,
+        })
+    }
+
+    /// Takes a file that has reached its cap out of the way of the next rows.
+    fn set_full_aside(&mut self, place: Place) {
+        let cap = self.shared.settings.segment_size.get();
+        let is_full = |slot: &Slot| slot.segment.is_full() || slot.segment.size() >= cap;
+        if self.open.get(&place).is_some_and(is_full)
+            && let Some(slot) = self.open.remove(&place)
+        {
+            self.full.push(Job::new(slot));
+        }
+    }
+
+    /// Makes what was published count: one record, then one view.
+    fn record(&mut self) -> Result<(), Error> {
+        if self.unrecorded.is_empty() {
+            return Ok(());
+        }
+        let record = {
+            let mut catalog = self.shared.catalog.lock();
+            let mut marks = self.shared.marks.lock();
+            let record = Record {
+                put: self.unrecorded.iter().map(|done| done.entry.clone()).collect(),
+                through: self.unrecorded.iter().map(|done| (done.place, done.through)).collect(),
+                low_water: self.shared.state.lock().low_water(),
+                marks: marks.take_changes(),
+                ..Record::default()
+            };
+            drop(marks);
+            if let Err(error) = catalog.commit(record.clone()) {
+                self.shared.marks.lock().return_changes(record.marks);
+                return Err(error);
+            }
+            record
+        };
+        let done = std::mem::take(&mut self.unrecorded);
+        for done in &done {
+            if let Some(slot) = self.open.get_mut(&done.place) {
+                slot.segment.finished();
+            }
+            let counters = &self.shared.counters;
+            counters.publishes.add(1);
+            counters.published_rows.add(done.rows);
+            counters.file_bytes_written.add(done.bytes);
+        }
+        self.make_cold(&done);
+        self.shared.intake.release(record.low_water);
+        Ok(())
+    }
+
+    fn make_cold(&self, done: &[Done]) {
+        let mut state = self.shared.state.lock();
+        for done in done {
+            let weight = state.hot.forget(done.place);
+            self.shared
+                .return_room(&mut state, u64::from(crate::shared::units(weight)));
+            state.put_file(self.shared.segment(&done.entry, &done.lineage));
+        }
+        let mut tables: Vec<_> = done.iter().map(|done| done.place.0).collect();
+        tables.sort_unstable();
+        tables.dedup();
+        self.shared.show(&mut state, tables);
+    }
+
+    /// Offers the sealer what is full and what is past, if it was left alone for a whole tick.
+    fn offer_seals(&mut self) {
+        let now = self.shared.clock.now();
+        let grace = self.shared.settings.seal_grace;
+        let cap = self.shared.settings.segment_size.get();
+        let state = self.shared.state.lock();
+        let past = |slot: &Slot| {
+            let over = slot.place.1.end().plus(grace) <= now && slot.published.plus(grace) <= now;
+            over && !state.hot.has(slot.place)
+        };
+        let ripe = |slot: &Slot| !slot.touched && (slot.segment.is_full() || slot.segment.size() >= cap || past(slot));
+        let places: Vec<Place> = self
+            .open
+            .values()
+            .filter(|slot| ripe(slot))
+            .map(|slot| slot.place)
+            .collect();
+        drop(state);
+        for place in places {
+            self.full.extend(self.open.remove(&place).map(Job::new));
+        }
+        for slot in self.open.values_mut() {
+            slot.touched = false;
+        }
+        let mut kept = Vec::new();
+        for mut job in std::mem::take(&mut self.full) {
+            if std::mem::take(&mut job.slot.touched) {
+                kept.push(job);
+            } else if let Err(job) = self.shared.desk.seal(job) {
+                kept.push(job);
+            }
+        }
+        self.full = kept;
+    }
+}
+
+/// Appends rows to an open file.
+fn append(shared: &Shared, slot: &mut Slot, frozen: &Frozen) -> Result<Done, Error> {
+    let group = slot.segment.encode(&frozen.rows)?;
+    let mut origins = slot.origins.clone();
+    origins.join(&frozen.origins);
+    let facts = FooterFacts {
+        version: slot.version + 1,
+        first_lsn: slot.first,
+        last_lsn: frozen.through,
+        origins: origins.to_text(),
+    };
+    let published = slot.segment.publish(&group, facts)?;
+    slot.version += 1;
+    slot.origins = origins;
+    slot.published = shared.clock.now();
+    slot.waited = 0;
+    slot.touched = true;
+    Ok(Done {
+        place: slot.place,
+        entry: slot.entry(&published),
+        lineage: Arc::clone(&slot.lineage),
+        through: frozen.through,
+        rows: group.rows(),
+        bytes: published.bytes_written,
+    })
+}
+
+/// A file that does not exist yet.
+fn new_slot(shared: &Shared, place: Place, frozen: &Frozen) -> Slot {
+    let (id, number) = shared.catalog.lock().allocate(place);
+    let identity = Identity {
+        store: shared.store,
+        table: place.0,
+        segment: id,
+    };
+    let path = shared.layout.file(place.0, place.1, number);
+    Slot {
+        place,
+        segment: OpenSegment::create(path, shared.layout.twin(id), identity, write_options(&shared.settings)),
+        number,
+        version: 0,
+        first: frozen.first,
+        origins: OriginRanges::default(),
+        lineage: Arc::new(Lineage::new(shared.layout.retired(id))),
+        published: shared.clock.now(),
+        waited: 0,
+        touched: true,
+    }
+}

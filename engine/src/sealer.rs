@@ -1,0 +1,95 @@
+//! The thread that seals: sorts and re-encodes a full or past data file, off the hot path.
+//!
+//! ```text
+//! merge into staging ─> install under the same name ─> catalogue record ─> swap the view
+//! ```
+//!
+//! # Invariants
+//!
+//! - A file that is being sealed takes no more rows: its partition's next rows go into the next number.
+//! - A seal that failed before the install is tried again from the start, one that failed after it from the record on.
+//! - The displaced file stays readable until no view holds a version of it.
+
+use std::sync::Arc;
+
+use crate::Error;
+use crate::catalog::{Lineage, Record};
+use crate::publisher::{Slot, write_options};
+use crate::segment::{Sealed, seal};
+use crate::shared::{Sentinel, Shared};
+
+/// A file to seal.
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub(crate) slot: Slot,
+    /// Set once the sealed file has the name.
+    installed: Option<Sealed>,
+}
+
+impl Job {
+    pub(crate) const fn new(slot: Slot) -> Self {
+        Self { slot, installed: None }
+    }
+}
+
+/// Seals until there is nothing more to come.
+pub(crate) fn run(shared: &Arc<Shared>) {
+    let _sentinel = Sentinel(Arc::clone(shared));
+    while let Some(mut job) = shared.desk.next_seal() {
+        match seal_one(shared, &mut job) {
+            Ok(()) => shared.counters.seals.add(1),
+            Err(error) => {
+                shared.counters.publish_failures.add(1);
+                let path = job.slot.segment.path().display().to_string();
+                tracing::error!(%error, path, "a data file could not be sealed; it stays readable, and it is tried again");
+                shared.desk.return_seal(job);
+            }
+        }
+    }
+}
+
+fn seal_one(shared: &Shared, job: &mut Job) -> Result<(), Error> {
+    if let Some(reason) = shared.poisoned() {
+        return Err(Error::Poisoned { reason });
+    }
+    let slot = &mut job.slot;
+    let id = slot.segment.identity().segment;
+    let sealed = match &job.installed {
+        Some(sealed) => sealed,
+        None => {
+            slot.segment.discard_twin()?;
+            let staged = shared.layout.sealing(id);
+            let sealed = seal(
+                &slot.segment,
+                &staged,
+                slot.version + 1,
+                &write_options(&shared.settings),
+            )?;
+            if let Err(error) = sealed.install(slot.segment.path(), slot.lineage.retired()) {
+                // Which of the two files has the name, and whether durably, only a restart finds out.
+                shared.poison(&error.to_string());
+                return Err(error);
+            }
+            shared.counters.file_bytes_written.add(sealed.size);
+            job.installed.insert(sealed)
+        }
+    };
+    let entry = slot.sealed_entry(sealed);
+    {
+        let mut catalog = shared.catalog.lock();
+        let low_water = catalog.state().low_water;
+        catalog.commit(Record {
+            put: vec![entry.clone()],
+            low_water,
+            ..Record::default()
+        })?;
+    }
+    let lineage = Arc::new(Lineage::new(shared.layout.retired(id).with_extension("sealed")));
+    {
+        let mut state = shared.state.lock();
+        state.put_file(shared.segment(&entry, &lineage));
+        shared.show(&mut state, []);
+    }
+    slot.lineage.displace();
+    Ok(())
+}

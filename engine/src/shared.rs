@@ -1,0 +1,272 @@
+//! What the engine's threads share, and the one place where queries' view changes.
+//!
+//! # Locks
+//!
+//! `state` guards the hot rows and the file lists; the view is swapped under it. `marks` and `catalog` are taken alone or,
+//! in this order, catalog → marks → state. None is held across a wait; `catalog` is held across a sync, by the publisher
+//! and the sealer only.
+//!
+//! # Invariants
+//!
+//! - A view is built and stored under `state`, so versions never go back and no change is lost.
+//! - Room for hot rows is returned exactly once: by the publish that makes rows cold, or by the append that stored none.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use arc_swap::ArcSwap;
+use model::{Clock, Table};
+use parking_lot::Mutex;
+use tokio::sync::{Semaphore, watch};
+use uuid::Uuid;
+
+use crate::catalog::{Catalog, FileEntry, Footers, Lineage, Lock, Segment, SegmentParts};
+use crate::desk::Desk;
+use crate::hot::{Hot, Place};
+use crate::intake::Intake;
+use crate::layout::Layout;
+use crate::place::Rule;
+use crate::stats::{Counters, Stats};
+use crate::view::{HotTable, Snapshot, slot};
+use crate::watermark::Watermarks;
+use crate::{Error, HotBatch, Origin, Settings};
+
+/// Room for hot rows is counted in this unit.
+const ROOM_UNIT: u64 = 1024;
+
+/// Everything that more than one thread needs.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) settings: Settings,
+    pub(crate) clock: Clock,
+    pub(crate) layout: Layout,
+    pub(crate) store: Uuid,
+    pub(crate) footers: Arc<Footers>,
+    pub(crate) counters: Counters,
+    pub(crate) view: ArcSwap<Snapshot>,
+    pub(crate) marks: Mutex<Watermarks>,
+    pub(crate) catalog: Mutex<Catalog>,
+    pub(crate) intake: Intake,
+    pub(crate) desk: Desk,
+    pub(crate) room: Arc<Semaphore>,
+    /// The largest frame that the log can take.
+    pub(crate) largest_frame: u64,
+    /// Appends wait because the log is at its cap or its disk is full.
+    pub(crate) log_is_full: AtomicBool,
+    /// Why publishing or sealing failed last; `None` after a success.
+    pub(crate) publishing: Mutex<Option<Arc<str>>>,
+    pub(crate) poison: watch::Sender<Option<Arc<str>>>,
+    /// Let go when the store is closed.
+    pub(crate) locks: Mutex<Vec<Lock>>,
+    pub(crate) state: Mutex<State>,
+}
+
+/// What the view is made of.
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) hot: Hot,
+    pub(crate) files: [Arc<Vec<Arc<Segment>>>; Table::ALL.len()],
+    /// Every frame with this LSN or a lower one is durable, and its rows are hot or in files.
+    pub(crate) committed: u64,
+    pub(crate) version: u64,
+    pub(crate) partial: Option<Arc<str>>,
+    /// Units of room that rows take beyond the cap.
+    debt: u64,
+}
+
+impl State {
+    pub(crate) fn new(committed: u64, partial: Option<Arc<str>>) -> Self {
+        Self {
+            hot: Hot::default(),
+            files: Default::default(),
+            committed,
+            version: 0,
+            partial,
+            debt: 0,
+        }
+    }
+
+    /// Puts a segment, in the place of its earlier version if there is one.
+    pub(crate) fn put_file(&mut self, segment: Arc<Segment>) {
+        let files = Arc::make_mut(&mut self.files[slot(segment.table)]);
+        match files.binary_search_by_key(&segment.key(), |other| other.key()) {
+            Ok(at) => files[at] = segment,
+            Err(at) => files.insert(at, segment),
+        }
+    }
+
+    pub(crate) fn remove_file(&mut self, segment: &Segment) {
+        let files = Arc::make_mut(&mut self.files[slot(segment.table)]);
+        files.retain(|other| other.id != segment.id);
+    }
+
+    /// Every row with a lower LSN is in a file once what is frozen now is recorded.
+    pub(crate) fn low_water(&self) -> u64 {
+        self.hot.first_fresh_lsn().unwrap_or(self.committed + 1)
+    }
+}
+
+/// How many units of room a weight takes.
+pub(crate) fn units(weight: u64) -> u32 {
+    u32::try_from(weight.div_ceil(ROOM_UNIT)).unwrap_or(u32::MAX)
+}
+
+impl Shared {
+    /// All the room there is.
+    pub(crate) fn total_room(settings: &Settings) -> u32 {
+        units(settings.hot_max.get()).min(u32::MAX >> 1)
+    }
+
+    /// How batches are placed now.
+    pub(crate) const fn rule(&self) -> Rule {
+        Rule {
+            by: self.settings.partition_by,
+            max_age: self.settings.max_age.as_secs(),
+        }
+    }
+
+    /// Makes rows of a durable batch hot. The caller swaps the view. `taken` is the room its append took.
+    pub(crate) fn insert(
+        state: &mut State,
+        table: Table,
+        pieces: Vec<(Place, HotBatch, u64)>,
+        lsn: u64,
+        origin: &Origin,
+        taken: u32,
+    ) {
+        let mut needed = 0;
+        for (place, rows, weight) in pieces {
+            debug_assert_eq!(place.0, table);
+            needed += u64::from(units(weight));
+            state.hot.insert(place, rows, weight, lsn, origin);
+        }
+        state.debt += needed.saturating_sub(u64::from(taken));
+        state.committed = state.committed.max(lsn);
+    }
+
+    /// Returns the room of rows that are cold now.
+    pub(crate) fn return_room(&self, state: &mut State, units: u64) {
+        let paid = state.debt.min(units);
+        state.debt -= paid;
+        let free = usize::try_from(units - paid).unwrap_or(0);
+        if free > 0 {
+            self.room.add_permits(free);
+        }
+    }
+
+    /// Takes the room for rows that were there before anybody asked for room.
+    pub(crate) fn settle_debt(&self, state: &mut State) {
+        let wanted = usize::try_from(state.debt).unwrap_or(usize::MAX);
+        let taken = self.room.forget_permits(wanted) as u64;
+        state.debt -= taken;
+    }
+
+    /// Shows the present state to queries; `tables` are those whose hot rows changed.
+    pub(crate) fn show(&self, state: &mut State, tables: impl IntoIterator<Item = Table>) {
+        state.version += 1;
+        let mut hot = self.view.load().hot.clone();
+        for table in tables {
+            hot[slot(table)] = Arc::new(HotTable::new(state.hot.list(table)));
+        }
+        self.view.store(Arc::new(Snapshot {
+            version: state.version,
+            hot,
+            files: state.files.clone(),
+            partial: state.partial.clone(),
+        }));
+    }
+
+    /// The segment that a catalogue entry describes.
+    pub(crate) fn segment(&self, entry: &FileEntry, lineage: &Arc<Lineage>) -> Arc<Segment> {
+        let parts = SegmentParts {
+            layout: &self.layout,
+            footers: &self.footers,
+            lineage: Arc::clone(lineage),
+        };
+        Arc::new(Segment::new(entry, parts))
+    }
+
+    /// Nothing more is accepted; everything that waits is answered. Only the first reason counts.
+    pub(crate) fn poison(&self, reason: &str) -> Arc<str> {
+        let mut first: Arc<str> = reason.into();
+        self.poison.send_if_modified(|poison| {
+            if let Some(earlier) = poison {
+                first = Arc::clone(earlier);
+                return false;
+            }
+            tracing::error!(reason, "the store accepts no more rows until the process has restarted");
+            *poison = Some(Arc::clone(&first));
+            true
+        });
+        self.room.close();
+        self.intake.close();
+        self.desk.wake();
+        first
+    }
+
+    pub(crate) fn poisoned(&self) -> Option<Arc<str>> {
+        self.poison.borrow().clone()
+    }
+
+    /// Why appends are refused once they are.
+    pub(crate) fn refusal(&self) -> Error {
+        self.poisoned()
+            .map_or(Error::Closed, |reason| Error::Poisoned { reason })
+    }
+
+    pub(crate) fn stats(&self) -> Stats {
+        let counters = &self.counters;
+        let mut stats = Stats {
+            wal_bytes: counters.wal_bytes.get(),
+            wal_max_bytes: self.settings.wal_max.get(),
+            appended_rows: counters.appended_rows.get(),
+            appended_batches: counters.appended_batches.get(),
+            duplicates: counters.duplicates.get(),
+            misdated_rows: counters.misdated_rows.get(),
+            bus_regressions: counters.bus_regressions.get(),
+            commits: counters.commits.get(),
+            fsyncs: counters.fsyncs.get(),
+            publishes: counters.publishes.get(),
+            published_rows: counters.published_rows.get(),
+            publish_failures: counters.publish_failures.get(),
+            seals: counters.seals.get(),
+            file_bytes_written: counters.file_bytes_written.get(),
+            replayed_rows: counters.replayed_rows.get(),
+            torn_bytes: counters.torn_bytes.get(),
+            quarantined: counters.quarantined.get(),
+            poisoned: self.poisoned().is_some(),
+            ..Stats::default()
+        };
+        let files = {
+            let state = self.state.lock();
+            stats.hot_rows = state.hot.rows() as u64;
+            stats.hot_bytes = state.hot.weight();
+            state.files.clone()
+        };
+        for file in files.iter().flat_map(|files| files.iter()) {
+            stats.files += 1;
+            stats.file_bytes += file.size;
+            stats.file_rows += file.rows;
+            stats.open_segments += u64::from(!file.sealed);
+        }
+        stats
+    }
+
+    pub(crate) fn log_is_full(&self) -> bool {
+        self.log_is_full.load(Ordering::Relaxed)
+    }
+}
+
+/// Poisons the store if the thread that holds it ends by a panic: nobody may wait for it for ever.
+#[derive(Debug)]
+pub(crate) struct Sentinel(pub(crate) Arc<Shared>);
+
+impl Drop for Sentinel {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let name = std::thread::current().name().unwrap_or("unnamed").to_owned();
+            self.0.poison(&format!("the thread {name} stopped by a panic"));
+            self.0.desk.stopped();
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! What is there again after any end.
+
+use super::*;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_opening_is_refused_with_the_folder_and_the_process() {
+    let bench = Bench::new();
+    let engine = bench.open().await;
+    let refused = bench.try_open().await.unwrap_err();
+    assert!(matches!(refused, Error::Locked { .. }));
+    assert!(
+        refused.to_string().contains(&std::process::id().to_string()),
+        "{refused}"
+    );
+    engine.close().await.unwrap();
+    bench.open().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_open_file_goes_on_where_it_was_after_an_orderly_and_a_sudden_end() {
+    let bench = Bench::new();
+    for (round, name) in ["a", "b", "c", "d"].iter().enumerate() {
+        let engine = bench.open().await;
+        engine
+            .append(batch(name, &[bench.now()], from_producer(round as u64 + 1)))
+            .await
+            .unwrap();
+        if round % 2 == 0 {
+            engine.close().await.unwrap();
+        } else {
+            engine.flush().await.unwrap();
+            drop(engine);
+        }
+    }
+    let engine = bench.open().await;
+    assert_eq!(messages(&engine.view()), ["a/0", "b/0", "c/0", "d/0"]);
+    assert_eq!(bench.tree().len(), 1);
+    assert_eq!((floor(&engine), stats(&engine).replayed_rows), (4, 0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn changed_settings_move_and_double_nothing() {
+    let mut bench = Bench::new();
+    let engine = bench.open().await;
+    let old = bench.now() - 20 * 24 * HOUR;
+    engine
+        .append(batch("a", &[old, bench.now()], Origin::default()))
+        .await
+        .unwrap();
+    drop(engine);
+    bench.settings.max_age = Duration::from_secs(86_400);
+    bench.settings.partition_by = crate::PartitionBy::Day;
+    bench.settings.json_type = crate::JsonType::String;
+    bench.settings.compression = crate::Compression::None;
+    let engine = bench.open().await;
+    engine
+        .append(batch("b", &[old, bench.now()], Origin::default()))
+        .await
+        .unwrap();
+    engine.close().await.unwrap();
+    let engine = bench.open().await;
+    assert_eq!(messages(&engine.view()), ["a/0", "a/1", "b/0", "b/1"]);
+    assert_eq!(stats(&engine).files, 3, "{:?}", bench.tree());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_json_type_that_changed_begins_no_unreadable_file() {
+    let mut bench = Bench::new();
+    for (round, json_type) in [crate::JsonType::Json, crate::JsonType::String, crate::JsonType::Json]
+        .iter()
+        .enumerate()
+    {
+        bench.settings.json_type = *json_type;
+        let engine = bench.open().await;
+        engine
+            .append(batch(&round.to_string(), &[bench.now()], Origin::default()))
+            .await
+            .unwrap();
+        engine.close().await.unwrap();
+    }
+    assert_eq!(messages(&bench.open().await.view()), ["0/0", "1/0", "2/0"]);
+}
+
+/// Copies a store as a power cut at this moment might leave it.
+fn copy_tree(from: &Path, to: &Path) {
+    for file in files_below(from) {
+        let target = to.join(file.strip_prefix(from).unwrap());
+        std::fs::create_dir_all(target.parent().unwrap()).unwrap();
+        std::fs::copy(file, target).unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_publish_whose_record_was_lost_is_adopted_and_not_doubled() {
+    let bench = Bench::new();
+    let engine = bench.open().await;
+    engine
+        .append(batch("a", &[bench.now()], from_producer(1)))
+        .await
+        .unwrap();
+    engine.flush().await.unwrap();
+    engine
+        .append(batch("b", &[bench.now()], from_producer(2)))
+        .await
+        .unwrap();
+    engine
+        .append(batch("c", &[bench.now() - HOUR], from_producer(3)))
+        .await
+        .unwrap();
+    let before = bench.dir.path().join("before");
+    copy_tree(&bench.settings.store_dir.join("meta"), &before.join("meta"));
+    copy_tree(&bench.settings.store_dir.join("wal"), &before.join("wal"));
+    engine.flush().await.unwrap();
+    drop(engine);
+    // The tree of after the publish with the catalogue and the log of before it.
+    for part in ["meta", "wal"] {
+        let path = bench.settings.store_dir.join(part);
+        std::fs::remove_dir_all(&path).unwrap();
+        copy_tree(&before.join(part), &path);
+    }
+    let engine = bench.open().await;
+    assert_eq!(messages(&engine.view()), ["a/0", "b/0", "c/0"]);
+    assert_eq!(
+        (stats(&engine).replayed_rows, stats(&engine).files),
+        (0, 2),
+        "the files had the rows"
+    );
+    assert_eq!(floor(&engine), 3);
+    engine.close().await.unwrap();
+    let engine = bench.open().await;
+    assert_eq!(messages(&engine.view()), ["a/0", "b/0", "c/0"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_torn_record_at_the_catalogues_end_is_cut_and_its_rows_come_from_files_or_log() {
+    let bench = Bench::new();
+    let engine = bench.open().await;
+    engine
+        .append(batch("a", &[bench.now()], from_producer(1)))
+        .await
+        .unwrap();
+    engine.flush().await.unwrap();
+    let (log, before) = catalogue_log(&bench);
+    engine
+        .append(batch("b", &[bench.now() - HOUR], from_producer(2)))
+        .await
+        .unwrap();
+    engine.flush().await.unwrap();
+    drop(engine);
+    let whole = std::fs::read(&log).unwrap();
+    for cut in [before + 1, before + 9, whole.len() - 1] {
+        let copy = Bench {
+            dir: tempfile::tempdir().unwrap(),
+            settings: bench.settings.clone(),
+            now: Arc::clone(&bench.now),
+        };
+        let mut copy = copy;
+        copy.settings.store_dir = copy.dir.path().join("store");
+        copy.settings.data_dir = copy.settings.store_dir.join("telemetry");
+        copy_tree(&bench.settings.store_dir, &copy.settings.store_dir);
+        let torn = copy.settings.store_dir.join("meta").join(log.file_name().unwrap());
+        std::fs::write(&torn, &whole[..cut]).unwrap();
+        let engine = copy.open().await;
+        assert_eq!(messages(&engine.view()), ["a/0", "b/0"], "cut at {cut}");
+        assert_eq!(floor(&engine), 2);
+    }
+}
+
+fn catalogue_log(bench: &Bench) -> (PathBuf, usize) {
+    let logs = files_below(&bench.settings.store_dir.join("meta"));
+    let log = logs
+        .into_iter()
+        .rfind(|path| path.extension().is_some_and(|name| name == "log"))
+        .unwrap();
+    let len = std::fs::read(&log).unwrap().len();
+    (log, len)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn damage_inside_the_catalogue_stops_the_start_and_names_the_file_and_the_command() {
+    let bench = Bench::new();
+    let engine = bench.open().await;
+    for name in ["a", "b", "c"] {
+        engine
+            .append(batch(name, &[bench.now()], Origin::default()))
+            .await
+            .unwrap();
+        engine.flush().await.unwrap();
+    }
+    drop(engine);
+    let (log, len) = catalogue_log(&bench);
+    let mut bytes = std::fs::read(&log).unwrap();
+    bytes[len / 3] ^= 1;
+    std::fs::write(&log, bytes).unwrap();
+    let refused = bench.try_open().await.unwrap_err().to_string();
+    assert!(refused.contains(&log.display().to_string()), "{refused}");
+    assert!(refused.contains("platform-mixer check"), "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_missing_or_damaged_data_file_makes_views_partial_and_is_kept_aside() {
+    let bench = Bench::new();
+    let engine = bench.open().await;
+    for (n, name) in ["a", "b", "c"].iter().enumerate() {
+        engine
+            .append(batch(name, &[bench.now() - n as i64 * HOUR], Origin::default()))
+            .await
+            .unwrap();
+    }
+    engine.close().await.unwrap();
+    let tree = bench.tree();
+    std::fs::remove_file(&tree[0]).unwrap();
+    let torn = std::fs::read(&tree[1]).unwrap();
+    std::fs::write(&tree[1], &torn[..torn.len() - 9]).unwrap();
+    let engine = bench.open().await;
+    let view = engine.view();
+    assert_eq!(messages(&view), ["a/0"]);
+    assert!(
+        view.partial().unwrap().contains("logs_001.parquet"),
+        "{:?}",
+        view.partial()
+    );
+    assert_eq!(stats(&engine).quarantined, 1);
+    assert_eq!(files_below(&bench.settings.store_dir.join("quarantine")).len(), 1);
+    engine
+        .append(batch("d", &[bench.now() - HOUR], Origin::default()))
+        .await
+        .unwrap();
+    engine.flush().await.unwrap();
+    assert_eq!(messages(&engine.view()), ["a/0", "d/0"], "its number is not used again");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_of_somebody_else_among_the_data_is_left_alone() {
+    let bench = Bench::new();
+    let engine = bench.open().await;
+    engine
+        .append(batch("a", &[bench.now()], Origin::default()))
+        .await
+        .unwrap();
+    engine.close().await.unwrap();
+    let foreign = bench.tree()[0].with_file_name("logs_007.parquet");
+    std::fs::write(&foreign, "not parquet").unwrap();
+    let engine = bench.open().await;
+    assert_eq!(messages(&engine.view()), ["a/0"]);
+    assert_eq!(std::fs::read_to_string(&foreign).unwrap(), "not parquet");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn marks_survive_checkpoints_of_the_catalogue() {
+    let bench = Bench::new();
+    for round in 0..4u64 {
+        let engine = bench.open().await;
+        for seq in round * 5 + 1..=round * 5 + 5 {
+            let answer = engine
+                .append(batch("a", &[bench.now()], from_producer(seq)))
+                .await
+                .unwrap();
+            assert_eq!(answer, stored(1));
+            engine.flush().await.unwrap();
+        }
+        engine.close().await.unwrap();
+    }
+    let engine = bench.open().await;
+    assert_eq!(floor(&engine), 20);
+    for seq in 1..=20 {
+        let answer = engine
+            .append(batch("a", &[bench.now()], from_producer(seq)))
+            .await
+            .unwrap();
+        assert_eq!(answer, Appended::Duplicate);
+    }
+    assert_eq!(messages(&engine.view()).len(), 20);
+}
