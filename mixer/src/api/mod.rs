@@ -1,0 +1,114 @@
+//! The REST API: parses requests, asks the rooms, shapes answers.
+//!
+//! | path | answers from |
+//! |---|---|
+//! | `GET /api/v1/telemetry/{logs,traces,traces/{id},metrics,metrics/{name},dead_letters}` | [`query::Querier`] |
+//! | `GET /api/v1/{logs,traces,traces/{id},metrics,metrics/{name}}` | the same, with a `Deprecation` header (v0.4.4) |
+//! | `GET /api/v1/racks`, `GET /api/v1/racks/{id}`, `POST /api/v1/racks/{id}/{approve,suspend,resume,remove}`, `GET /api/v1/scenarios` | [`crate::control::Control`] |
+//! | `GET /api/v1/storage`, `/healthz`, `/readyz`, `/metrics`, `/version` | all of them |
+//!
+//! # Invariants
+//!
+//! - Answers are `{"data": …, "next_cursor": …, "stats": …}`; errors are RFC 9457 problems with a stable `code`, also where
+//!   no route matches and where a handler panics.
+//! - Unknown or unusable parameters are 400 and named. No request makes a 5xx that is not our fault.
+//! - Connections, header time, body size and the time of an answer are bounded. A client that leaves ends its query.
+//!
+//! # Not here
+//!
+//! Authentication (none is needed on loopback); what a Rack is (`control`); how rows are found (`query`).
+
+mod exposition;
+mod ops;
+mod params;
+mod problem;
+mod racks;
+mod server;
+mod telemetry;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::DefaultBodyLimit;
+use axum::extract::Request;
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use http::HeaderMap;
+use tokio::net::TcpListener;
+use tokio_util::task::TaskTracker;
+use tower_http::catch_panic::CatchPanicLayer;
+
+use crate::control::Control;
+use exposition::Exposition;
+use problem::Problem;
+
+pub use server::ApiServer;
+
+/// The largest body of a request.
+const MAX_BODY: usize = 64 << 10;
+/// The longest that a request may take, its body included; queries have a shorter limit of their own.
+const MAX_TIME: Duration = Duration::from_secs(120);
+
+/// The rooms that the API asks.
+#[derive(Debug, Clone)]
+pub struct ApiParts {
+    /// Telemetry.
+    pub querier: Arc<query::Querier>,
+    /// Racks and scenarios.
+    pub control: Arc<Control>,
+    /// The store's state.
+    pub engine: Arc<engine::Engine>,
+    /// The ingest pipeline's counters.
+    pub ingest: Arc<ingest::Stats>,
+}
+
+/// Serves the API on a bound listener until [`ApiServer::close`].
+///
+/// # Errors
+/// If the listener has no address.
+pub fn serve(parts: ApiParts, listener: TcpListener) -> std::io::Result<ApiServer> {
+    let exposition = Arc::new(Exposition::new(parts.clone()));
+    let changes = TaskTracker::new();
+    let router = telemetry::routes(Arc::clone(&parts.querier))
+        .merge(racks::routes(Arc::clone(&parts.control), changes.clone()))
+        .merge(ops::routes(parts, Arc::clone(&exposition)));
+    server::start(guarded(router, exposition), listener, changes)
+}
+
+/// What holds for every route: bounds, problems for what no route answers, counting.
+fn guarded(router: Router, exposition: Arc<Exposition>) -> Router {
+    router
+        .fallback(|request: Request| async move { Problem::no_route(request.uri().path()) })
+        .method_not_allowed_fallback(|request: Request| async move { Problem::method(request.method()) })
+        .layer(DefaultBodyLimit::max(MAX_BODY))
+        .layer(middleware::from_fn(in_time))
+        .layer(middleware::from_fn(same_origin))
+        .layer(CatchPanicLayer::custom(|_| Problem::internal("a request made the program panic").into_response()))
+        .layer(middleware::from_fn_with_state(exposition, exposition::count))
+}
+
+async fn in_time(request: Request, next: Next) -> Response {
+    match tokio::time::timeout(MAX_TIME, next.run(request)).await {
+        Ok(response) => response,
+        Err(_) => Problem::slow_request().into_response(),
+    }
+}
+
+/// Refuses changes that a web page of another site asks a browser for: without authentication, reaching the port is all that
+/// a request needs.
+async fn same_origin(request: Request, next: Next) -> Response {
+    if is_foreign(request.headers()) && !request.method().is_safe() {
+        return Problem::cross_origin().into_response();
+    }
+    next.run(request).await
+}
+
+/// Whether a page from elsewhere asks.
+fn is_foreign(headers: &HeaderMap) -> bool {
+    let header = |name| headers.get(name).and_then(|value| value.to_str().ok());
+    let origin = header("origin").map(|origin| origin.split_once("://").map_or(origin, |(_, host)| host));
+    origin.is_some_and(|origin| Some(origin) != header("host"))
+}

@@ -1,0 +1,112 @@
+//! For operators and their tools: is it alive, is it ready, what does it hold.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Json, Router};
+use http::header::CONTENT_TYPE;
+use http::StatusCode;
+use serde_json::{Map, Value, json};
+
+use super::ApiParts;
+use super::exposition::{CONTENT, Exposition};
+use super::params::Params;
+use super::problem::Problem;
+
+pub(crate) fn routes(parts: ApiParts, exposition: Arc<Exposition>) -> Router {
+    let metrics = Router::new().route("/metrics", get(metrics)).with_state(exposition);
+    Router::new()
+        .route("/healthz", get(healthz))
+        .route("/readyz", get(readyz))
+        .route("/version", get(version))
+        .route("/api/v1/storage", get(storage))
+        .with_state(parts)
+        .merge(metrics)
+}
+
+/// The process answers.
+async fn healthz() -> Json<Value> {
+    Json(json!({ "alive": true }))
+}
+
+async fn version(State(parts): State<ApiParts>) -> Json<Value> {
+    Json(json!({
+        "name": "platform-mixer",
+        "version": env!("CARGO_PKG_VERSION"),
+        "cluster_id": parts.control.cluster_id(),
+    }))
+}
+
+/// Telemetry sent now would be stored: 200, else 503; either way with each check's result.
+async fn readyz(State(parts): State<ApiParts>) -> Response {
+    let checks = checks(&parts);
+    let ready = checks.values().all(|check| check["ok"] == true);
+    let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    (status, Json(json!({ "ready": ready, "checks": checks }))).into_response()
+}
+
+fn checks(parts: &ApiParts) -> Map<String, Value> {
+    let check = |reason: Option<String>| match reason {
+        None => json!({ "ok": true }),
+        Some(reason) => json!({ "ok": false, "reason": reason }),
+    };
+    let (wal, engine) = match parts.engine.trouble() {
+        Some(trouble @ engine::Trouble::Publishing(_)) => (None, Some(trouble.to_string())),
+        Some(trouble) => (Some(trouble.to_string()), None),
+        None => (None, None),
+    };
+    let bus = parts.control.bus_status();
+    let bus = match (bus.connected, bus.healthy) {
+        (true, true) => None,
+        (false, _) => Some(format!("no connection to {}", bus.url)),
+        (true, false) => Some(format!("the server at {} does not say that it is well", bus.url)),
+    };
+    let pulling = parts.ingest.snapshot().pulling;
+    let ingest = (!pulling).then(|| "the telemetry consumer is not open".to_owned());
+    let all = [("engine", engine), ("wal", wal), ("bus", bus), ("ingest", ingest)];
+    all.map(|(name, reason)| (name.to_owned(), check(reason))).into_iter().collect()
+}
+
+/// What the store holds and how it gets there.
+async fn storage(State(parts): State<ApiParts>, params: Params) -> Result<Json<Value>, Problem> {
+    params.none()?;
+    let view = parts.engine.view();
+    let tables = model::Table::ALL.map(|table| {
+        let (files, hot) = (view.files(table), view.hot(table));
+        let facts = json!({
+            "files": files.len(),
+            "open_files": files.iter().filter(|file| !file.sealed).count(),
+            "bytes": files.iter().map(|file| file.size).sum::<u64>(),
+            "rows": files.iter().map(|file| file.rows).sum::<u64>(),
+            "hot_rows": hot.iter().map(|hot| hot.batch.num_rows()).sum::<usize>(),
+            "earliest": files.iter().map(|file| file.min_ts).chain(hot.iter().map(|hot| hot.min_ts)).min(),
+            "latest": files.iter().map(|file| file.max_ts).chain(hot.iter().map(|hot| hot.max_ts)).max(),
+        });
+        (table.name().to_owned(), facts)
+    });
+    let stats = parts.engine.stats();
+    Ok(Json(json!({ "data": {
+        "tables": tables.into_iter().collect::<Map<_, _>>(),
+        "files": stats.files,
+        "bytes": stats.file_bytes,
+        "rows": stats.file_rows,
+        "hot_rows": stats.hot_rows,
+        "hot_bytes": stats.hot_bytes,
+        "wal_bytes": stats.wal_bytes,
+        "wal_max_bytes": stats.wal_max_bytes,
+        "open_files": stats.open_segments,
+        "appended_rows": stats.appended_rows,
+        "duplicate_batches": stats.duplicates,
+        "misdated_rows": stats.misdated_rows,
+        "quarantined_files": stats.quarantined,
+        "trouble": parts.engine.trouble().map(|trouble| trouble.to_string()),
+        "partial": view.partial(),
+    } })))
+}
+
+async fn metrics(State(exposition): State<Arc<Exposition>>) -> Result<Response, Problem> {
+    let text = exposition.text()?;
+    Ok(([(CONTENT_TYPE, CONTENT)], text).into_response())
+}

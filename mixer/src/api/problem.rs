@@ -1,0 +1,147 @@
+//! Errors as RFC 9457 problem documents. The only place where an error becomes an HTTP status.
+
+use axum::response::{IntoResponse, Response};
+use http::header::{CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderValue, Method, StatusCode};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::control::ControlError;
+
+/// Why a request has no answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Problem {
+    status: StatusCode,
+    code: &'static str,
+    detail: String,
+    parameter: Option<String>,
+}
+
+/// The document's fields.
+#[derive(Serialize)]
+struct Document<'a> {
+    r#type: &'a str,
+    title: &'a str,
+    status: u16,
+    code: &'a str,
+    detail: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    errors: Option<Value>,
+}
+
+impl Problem {
+    fn new(status: StatusCode, code: &'static str, detail: impl Into<String>) -> Self {
+        Self {
+            status,
+            code,
+            detail: detail.into(),
+            parameter: None,
+        }
+    }
+
+    /// A parameter that cannot be used.
+    pub(crate) fn parameter(name: &str, reason: impl std::fmt::Display) -> Self {
+        Self {
+            parameter: Some(name.to_owned()),
+            ..Self::new(StatusCode::BAD_REQUEST, "bad_parameter", format!("{name}: {reason}"))
+        }
+    }
+
+    /// A parameter that the path does not know.
+    pub(crate) fn unknown_parameter(name: &str, known: &str) -> Self {
+        let detail = format!("{name}: there is no such parameter here; known are {known}");
+        Self {
+            parameter: Some(name.to_owned()),
+            ..Self::new(StatusCode::BAD_REQUEST, "unknown_parameter", detail)
+        }
+    }
+
+    /// A body that cannot be used.
+    pub(crate) fn body(status: StatusCode, detail: impl Into<String>) -> Self {
+        Self::new(status, "bad_body", detail)
+    }
+
+    pub(crate) fn no_route(path: &str) -> Self {
+        let detail = format!("{path} is no path of this API: they begin with /api/v1/, or are /healthz, /readyz, /metrics, /version");
+        Self::new(StatusCode::NOT_FOUND, "no_route", detail)
+    }
+
+    pub(crate) fn method(method: &Method) -> Self {
+        let detail = format!("{method} is not offered here: see the Allow header");
+        Self::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", detail)
+    }
+
+    pub(crate) fn cross_origin() -> Self {
+        let detail = "a page of another site may not change anything here";
+        Self::new(StatusCode::FORBIDDEN, "cross_origin", detail)
+    }
+
+    pub(crate) fn slow_request() -> Self {
+        Self::new(StatusCode::REQUEST_TIMEOUT, "slow_request", "the request took too long to arrive or to answer")
+    }
+
+    pub(crate) fn internal(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", detail)
+    }
+
+    /// Logs what is our fault; the requester's faults are the requester's to read.
+    fn log(&self) {
+        if self.status == StatusCode::INTERNAL_SERVER_ERROR {
+            tracing::error!(code = self.code, "request failed: {}", self.detail);
+        }
+    }
+}
+
+impl From<query::Error> for Problem {
+    fn from(error: query::Error) -> Self {
+        use query::Kind;
+        if let query::Error::Parameter { parameter, reason } = &error {
+            return Self::parameter(parameter, reason);
+        }
+        let (status, code) = match (error.kind(), &error) {
+            (Kind::Parameter, _) => (StatusCode::BAD_REQUEST, "bad_parameter"),
+            (Kind::NotFound, query::Error::NotFound { what: "trace", .. }) => (StatusCode::NOT_FOUND, "trace_not_found"),
+            (Kind::NotFound, _) => (StatusCode::NOT_FOUND, "metric_not_found"),
+            (Kind::TooMuch, _) => (StatusCode::UNPROCESSABLE_ENTITY, "query_too_large"),
+            (Kind::Busy, _) => (StatusCode::SERVICE_UNAVAILABLE, "busy"),
+            (Kind::Timeout, _) => (StatusCode::GATEWAY_TIMEOUT, "query_timeout"),
+            (Kind::Closed, _) => (StatusCode::SERVICE_UNAVAILABLE, "stopping"),
+            (Kind::Internal, _) => (StatusCode::INTERNAL_SERVER_ERROR, "query_failed"),
+        };
+        Self::new(status, code, error.to_string())
+    }
+}
+
+impl From<ControlError> for Problem {
+    fn from(error: ControlError) -> Self {
+        let status = match &error {
+            ControlError::UnknownRack(_) => StatusCode::NOT_FOUND,
+            ControlError::NameTaken { .. } | ControlError::State { .. } => StatusCode::CONFLICT,
+            ControlError::Registry(_) => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        Self::new(status, error.code(), error.to_string())
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        self.log();
+        let errors = self.parameter.as_ref();
+        let document = Document {
+            r#type: "about:blank",
+            title: self.status.canonical_reason().unwrap_or("error"),
+            status: self.status.as_u16(),
+            code: self.code,
+            detail: &self.detail,
+            errors: errors.map(|parameter| json!([{ "parameter": parameter, "detail": self.detail }])),
+        };
+        let body = serde_json::to_vec(&document).unwrap_or_default();
+        let mut response = (self.status, body).into_response();
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        if self.status == StatusCode::SERVICE_UNAVAILABLE {
+            headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        response
+    }
+}

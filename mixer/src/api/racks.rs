@@ -1,0 +1,137 @@
+//! Racks and scenarios.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use axum::extract::rejection::{BytesRejection, PathRejection};
+use axum::extract::{Path, State};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use bytes::Bytes;
+use http::StatusCode;
+use model::Token;
+use serde::{Deserialize, Serialize};
+use tokio_util::task::TaskTracker;
+
+use super::params::{Listing, Params};
+use super::problem::Problem;
+use super::telemetry::in_path;
+use crate::control::{Control, ControlError, RackView, ScenarioView};
+
+pub(crate) fn routes(control: Arc<Control>, changes: TaskTracker) -> Router {
+    Router::new()
+        .route("/api/v1/racks", get(racks))
+        .route("/api/v1/racks/{id}", get(rack))
+        .route("/api/v1/racks/{id}/approve", post(approve))
+        .route("/api/v1/racks/{id}/suspend", post(suspend))
+        .route("/api/v1/racks/{id}/resume", post(resume))
+        .route("/api/v1/racks/{id}/remove", post(remove))
+        .route("/api/v1/scenarios", get(scenarios))
+        .with_state(Desk { control, changes })
+}
+
+/// What changes go through.
+#[derive(Debug, Clone)]
+struct Desk {
+    control: Arc<Control>,
+    changes: TaskTracker,
+}
+
+impl Desk {
+    /// Carries a change to its end even if its requester leaves: what is in the registry must be told to the Rack.
+    /// Closing the API waits for it.
+    async fn carry(
+        &self,
+        change: impl Future<Output = Result<RackView, ControlError>> + Send + 'static,
+    ) -> Result<Json<One<RackView>>, Problem> {
+        let ended = self.changes.spawn(change).await;
+        let data = ended.map_err(|error| Problem::internal(format!("the change stopped: {error}")))??;
+        Ok(Json(One { data }))
+    }
+}
+
+/// One thing.
+#[derive(Serialize)]
+struct One<T> {
+    data: T,
+}
+
+/// What an approval may say.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Approval {
+    name: Option<Token>,
+}
+
+/// A body without anything to say.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Nothing {}
+
+type Asked = State<Desk>;
+type InPath = Result<Path<String>, PathRejection>;
+type Body = Result<Bytes, BytesRejection>;
+
+async fn racks(State(desk): Asked, params: Params) -> Result<Json<Listing<Vec<RackView>>>, Problem> {
+    params.none()?;
+    Ok(Json(Listing::whole(desk.control.racks()?)))
+}
+
+async fn rack(State(desk): Asked, id: InPath, params: Params) -> Result<Json<One<RackView>>, Problem> {
+    params.none()?;
+    Ok(Json(One {
+        data: desk.control.rack(&in_path("id", id)?)?,
+    }))
+}
+
+async fn scenarios(State(desk): Asked, params: Params) -> Result<Json<Listing<Vec<ScenarioView>>>, Problem> {
+    params.none()?;
+    Ok(Json(Listing::whole(desk.control.scenarios()?)))
+}
+
+async fn approve(
+    State(desk): Asked,
+    id: InPath,
+    params: Params,
+    sent: Body,
+) -> Result<Json<One<RackView>>, Problem> {
+    params.none()?;
+    let id = in_path("id", id)?;
+    let approval: Approval = body(sent)?;
+    let control = Arc::clone(&desk.control);
+    desk.carry(async move { control.approve(&id, approval.name).await }).await
+}
+
+async fn suspend(State(desk): Asked, id: InPath, params: Params, sent: Body) -> Result<Json<One<RackView>>, Problem> {
+    let id = plain(id, &params, sent)?;
+    let control = Arc::clone(&desk.control);
+    desk.carry(async move { control.suspend(&id).await }).await
+}
+
+async fn resume(State(desk): Asked, id: InPath, params: Params, sent: Body) -> Result<Json<One<RackView>>, Problem> {
+    let id = plain(id, &params, sent)?;
+    let control = Arc::clone(&desk.control);
+    desk.carry(async move { control.resume(&id).await }).await
+}
+
+async fn remove(State(desk): Asked, id: InPath, params: Params, sent: Body) -> Result<Json<One<RackView>>, Problem> {
+    let id = plain(id, &params, sent)?;
+    let control = Arc::clone(&desk.control);
+    desk.carry(async move { control.remove(&id).await }).await
+}
+
+/// The id of a change that takes nothing else.
+fn plain(id: InPath, params: &Params, sent: Body) -> Result<String, Problem> {
+    params.none()?;
+    let Nothing {} = body(sent)?;
+    in_path("id", id)
+}
+
+/// A JSON body; an empty one says nothing.
+fn body<T: Default + for<'de> Deserialize<'de>>(sent: Body) -> Result<T, Problem> {
+    let bytes = sent.map_err(|error| Problem::body(error.status(), error.body_text()))?;
+    if bytes.iter().all(u8::is_ascii_whitespace) {
+        return Ok(T::default());
+    }
+    serde_json::from_slice(&bytes).map_err(|error| Problem::body(StatusCode::BAD_REQUEST, format!("the body: {error}")))
+}

@@ -1,0 +1,136 @@
+//! The accept loop: bounded connections, bounded header time, a graceful end.
+//!
+//! # Invariants
+//!
+//! - At [`MAX_CONNECTIONS`] no more are accepted until one ends; the system's queue holds the others.
+//! - A connection whose request's head is not there in [`HEAD_TIME`] is closed.
+//! - [`ApiServer::close`] lets running requests finish for [`GRACE`], then drops them; it returns when all are gone.
+
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+const MAX_CONNECTIONS: usize = 512;
+const HEAD_TIME: Duration = Duration::from_secs(15);
+const GRACE: Duration = Duration::from_secs(3);
+/// After an error that is not a connection's own (no file descriptors left), accepting rests this long.
+const REST: Duration = Duration::from_millis(100);
+/// The largest head of a request.
+const MAX_HEAD: usize = 64 << 10;
+
+/// The running API.
+#[derive(Debug)]
+pub struct ApiServer {
+    addr: SocketAddr,
+    stop: CancellationToken,
+    accepting: JoinHandle<()>,
+    connections: TaskTracker,
+    changes: TaskTracker,
+}
+
+impl ApiServer {
+    /// Where it listens.
+    #[must_use]
+    pub const fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// Stops accepting, lets running requests finish, returns when every connection and every change begun is gone.
+    pub async fn close(self) {
+        self.stop.cancel();
+        if let Err(error) = self.accepting.await {
+            tracing::error!(%error, "accepting connections ended badly");
+        }
+        self.connections.close();
+        self.connections.wait().await;
+        self.changes.close();
+        self.changes.wait().await;
+    }
+}
+
+/// Starts accepting; `changes` are what requests leave behind to be finished.
+pub(crate) fn start(router: Router, listener: TcpListener, changes: TaskTracker) -> io::Result<ApiServer> {
+    let addr = listener.local_addr()?;
+    let (stop, connections) = (CancellationToken::new(), TaskTracker::new());
+    let accepting = tokio::spawn(accept(listener, router, stop.clone(), connections.clone()));
+    Ok(ApiServer {
+        addr,
+        stop,
+        accepting,
+        connections,
+        changes,
+    })
+}
+
+async fn accept(listener: TcpListener, router: Router, stop: CancellationToken, connections: TaskTracker) {
+    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    loop {
+        let next = async {
+            let place = Arc::clone(&places).acquire_owned().await.ok()?;
+            Some((place, listener.accept().await))
+        };
+        let (place, accepted) = tokio::select! {
+            biased;
+            () = stop.cancelled() => return,
+            next = next => match next {
+                Some(next) => next,
+                None => return,
+            },
+        };
+        match accepted {
+            Ok((stream, _)) => {
+                connections.spawn(connection(stream, router.clone(), stop.clone(), place));
+            }
+            Err(error) if is_of_one_connection(&error) => {}
+            Err(error) => {
+                tracing::warn!(%error, "the API cannot accept connections just now");
+                tokio::time::sleep(REST).await;
+            }
+        }
+    }
+}
+
+fn is_of_one_connection(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
+    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
+}
+
+async fn connection(stream: TcpStream, router: Router, stop: CancellationToken, _place: OwnedSemaphorePermit) {
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!(%error, "a connection has gone already");
+        return;
+    }
+    let service = TowerToHyperService::new(tower::ServiceExt::<http::Request<hyper::body::Incoming>>::map_err(
+        router,
+        |never: Infallible| never,
+    ));
+    let served = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIME)
+        .max_buf_size(MAX_HEAD)
+        .serve_connection(TokioIo::new(stream), service);
+    let mut served = pin!(served);
+    let ended = tokio::select! {
+        ended = served.as_mut() => ended,
+        () = stop.cancelled() => {
+            served.as_mut().graceful_shutdown();
+            tokio::time::timeout(GRACE, served).await.unwrap_or(Ok(()))
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "a connection ended early");
+    }
+}

@@ -1,0 +1,147 @@
+//! Telemetry queries, under their current and their v0.4.4 paths.
+
+use std::sync::Arc;
+
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, Request, State};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Json, Router};
+use http::{HeaderName, HeaderValue, header};
+use model::TraceId;
+use query::{Page, Querier, QueryStats};
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use super::params::Params;
+use super::problem::Problem;
+
+/// When the v0.4.4 paths were deprecated, as RFC 9745 writes it.
+const DEPRECATED: &str = "@1763683200";
+
+pub(crate) fn routes(querier: Arc<Querier>) -> Router {
+    let current = Router::new()
+        .route("/api/v1/telemetry/logs", get(logs))
+        .route("/api/v1/telemetry/traces", get(traces))
+        .route("/api/v1/telemetry/traces/{trace_id}", get(trace))
+        .route("/api/v1/telemetry/metrics", get(metrics))
+        .route("/api/v1/telemetry/metrics/{metric_name}", get(metric))
+        .route("/api/v1/telemetry/dead_letters", get(dead_letters));
+    let former = Router::new()
+        .route("/api/v1/logs", get(logs))
+        .route("/api/v1/traces", get(traces))
+        .route("/api/v1/traces/{trace_id}", get(trace))
+        .route("/api/v1/metrics", get(metrics))
+        .route("/api/v1/metrics/{metric_name}", get(metric))
+        .layer(middleware::from_fn(deprecated));
+    current.merge(former).with_state(querier)
+}
+
+/// Names the successor of a v0.4.4 path.
+async fn deprecated(request: Request, next: Next) -> Response {
+    let path = request.uri().path().strip_prefix("/api/v1").unwrap_or_default();
+    let successor = HeaderValue::try_from(format!("</api/v1/telemetry{path}>; rel=\"successor-version\""));
+    let mut response = next.run(request).await;
+    let headers = response.headers_mut();
+    headers.insert(HeaderName::from_static("deprecation"), HeaderValue::from_static(DEPRECATED));
+    if let Ok(successor) = successor {
+        headers.insert(header::LINK, successor);
+    }
+    response
+}
+
+/// Rows and what they cost.
+#[derive(Serialize)]
+struct Answer {
+    data: Vec<Map<String, Value>>,
+    next_cursor: Option<String>,
+    stats: QueryStats,
+    /// Why rows are missing; absent when none are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    partial: Option<String>,
+    /// What one metric is, where one was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    metric: Option<Value>,
+    /// What one trace is, where one was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trace: Option<Value>,
+}
+
+impl From<Page> for Answer {
+    fn from(page: Page) -> Self {
+        Self {
+            data: page.rows,
+            next_cursor: page.next_cursor,
+            partial: page.stats.partial.clone(),
+            stats: page.stats,
+            metric: None,
+            trace: None,
+        }
+    }
+}
+
+impl IntoResponse for Answer {
+    fn into_response(self) -> Response {
+        Json(self).into_response()
+    }
+}
+
+type Asked = State<Arc<Querier>>;
+
+async fn logs(State(querier): Asked, params: Params) -> Result<Answer, Problem> {
+    Ok(querier.logs(&params.filter()?).await?.into())
+}
+
+async fn traces(State(querier): Asked, params: Params) -> Result<Answer, Problem> {
+    Ok(querier.traces(&params.filter()?).await?.into())
+}
+
+async fn metrics(State(querier): Asked, params: Params) -> Result<Answer, Problem> {
+    Ok(querier.metrics(&params.filter()?).await?.into())
+}
+
+async fn dead_letters(State(querier): Asked, params: Params) -> Result<Answer, Problem> {
+    Ok(querier.dead_letters(&params.filter()?).await?.into())
+}
+
+async fn trace(
+    State(querier): Asked,
+    id: Result<Path<String>, PathRejection>,
+    params: Params,
+) -> Result<Answer, Problem> {
+    params.none()?;
+    let id = in_path("trace_id", id)?;
+    let id: TraceId = id.parse().map_err(|error| Problem::parameter("trace_id", error))?;
+    let tree = querier.trace(id).await?;
+    let trace = serde_json::json!({ "trace_id": tree.trace_id, "spans": tree.rows.len(), "truncated": tree.truncated });
+    Ok(Answer {
+        trace: Some(trace),
+        ..Answer::from(Page {
+            rows: tree.rows,
+            next_cursor: None,
+            stats: tree.stats,
+        })
+    })
+}
+
+async fn metric(
+    State(querier): Asked,
+    name: Result<Path<String>, PathRejection>,
+    params: Params,
+) -> Result<Answer, Problem> {
+    let name = in_path("metric_name", name)?;
+    let found = querier.metric(&name, &params.filter()?).await?;
+    let metric = serde_json::json!({
+        "name": found.name, "type": found.metric_type, "unit": found.unit, "label_keys": found.label_keys,
+    });
+    Ok(Answer {
+        metric: Some(metric),
+        ..Answer::from(found.page)
+    })
+}
+
+/// A parameter in the path.
+pub(crate) fn in_path(name: &str, found: Result<Path<String>, PathRejection>) -> Result<String, Problem> {
+    found.map(|Path(text)| text).map_err(|error| Problem::parameter(name, error.body_text()))
+}
