@@ -180,7 +180,9 @@ impl Disk {
             let _ = file.write_all_at(bytes.get(..bytes.len() / 2).unwrap_or_default(), at);
             return Err(Error::io("write", path)(source));
         }
-        file.write_all_at(bytes, at).map_err(Error::io("write", path))
+        file.write_all_at(bytes, at).map_err(Error::io("write", path))?;
+        done!(self, wrote(file, at, bytes.len()));
+        Ok(())
     }
 
     /// Makes a file's content durable.

@@ -230,6 +230,16 @@ impl Faults {
         });
     }
 
+    /// A page that is written again is going to be written back again.
+    pub(super) fn wrote(&self, file: &File, at: u64, len: usize) {
+        self.with_model(|model| {
+            let first = usize::try_from(at).unwrap() / SECTOR;
+            let last = (usize::try_from(at).unwrap() + len).div_ceil(SECTOR);
+            let lost = &mut model.node_of(file).lost;
+            lost.retain(|number, _| !(first..last).contains(number));
+        });
+    }
+
     pub(super) fn synced(&self, file: &File) {
         self.with_model(|model| {
             let now = content(file);

@@ -269,7 +269,7 @@ impl Wal {
             self.retire(&file_name(Role::Log, number), number, capacity)?;
             self.closed.pop_front();
         }
-        self.trim_spares(0)
+        Ok(())
     }
 
     /// Checks a group and adds up its bytes.
@@ -446,7 +446,8 @@ impl Wal {
     fn retire(&mut self, name: &str, number: u64, capacity: u64) -> Result<(), Error> {
         self.names_dirty = true;
         let size = self.options.segment_bytes;
-        let fits = self.spares.len() < SPARES && !self.spares.contains(&number);
+        let fits =
+            self.spares.len() < SPARES && !self.spares.contains(&number) && self.disk_bytes() <= self.options.max_bytes;
         if capacity == size && fits {
             self.disk.rename(name, &file_name(Role::Spare, number))?;
             self.spares.push(number);

@@ -143,9 +143,17 @@ fn survey(wal: &mut Wal, damage: &mut Vec<Damage>) -> Result<Vec<Old>, Error> {
         highest = highest.max(number);
         let path = wal.disk.path(&name);
         let capacity = path.symlink_metadata().map_err(Error::io("read", &path))?.len();
-        if role != Role::Log {
-            wal.retire(&name, number, capacity)?;
-            continue;
+        match role {
+            Role::Log => {}
+            Role::Spare => {
+                wal.retire(&name, number, capacity)?;
+                continue;
+            }
+            // Its last sync may have failed: such a file is not used again.
+            Role::New => {
+                wal.disk.unlink(&name)?;
+                continue;
+            }
         }
         let Some(old) = look(wal, name, number, capacity, damage)? else {
             continue;
