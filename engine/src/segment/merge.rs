@@ -29,7 +29,7 @@ use super::source::FileAt;
 use crate::Error;
 
 /// Decoded rows that all cursors hold together, roughly, in bytes.
-const DECODED_BYTES: u64 = 32 << 20;
+const DECODED_BYTES: u64 = 16 << 20;
 /// Rows a cursor decodes at once, at most.
 const BATCH_ROWS: u64 = 1024;
 

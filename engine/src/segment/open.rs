@@ -332,11 +332,6 @@ impl OpenSegment {
         self.present.as_ref().map_or(0, |present| present.groups.len())
     }
 
-    /// Whether a failed exchange or sync left it unknown what the disk holds: only a restart finds out.
-    pub(crate) fn is_in_doubt(&self) -> bool {
-        self.doubt.is_some()
-    }
-
     /// Whether it takes no more row groups.
     pub(crate) fn is_full(&self) -> bool {
         self.row_groups() >= MAX_ROW_GROUPS

@@ -37,7 +37,7 @@ pub(super) const SEALED_GROUP_ROWS: usize = 128 << 10;
 /// Encoded bytes of a sealed row group, at most, and so the memory of its writer.
 const SEALED_GROUP_BYTES: usize = 64 << 20;
 /// Bytes of a page and of a dictionary in an open file. A seal holds one page per column and row group at once.
-const OPEN_PAGE_BYTES: usize = 128 << 10;
+const OPEN_PAGE_BYTES: usize = 64 << 10;
 /// Values between two looks at a page's size: large values overshoot the limit by at most so many.
 const OPEN_WRITE_BATCH: usize = 128;
 /// How often a filter may claim an id that is not there.

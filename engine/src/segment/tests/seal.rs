@@ -190,7 +190,7 @@ fn a_merge_holds_a_bounded_part_of_the_rows_whatever_their_size() {
         let metadata = group.metadata.row_group(0);
         let held = groups * batch_rows(metadata, groups) * message;
         assert!(
-            held <= 32 << 20,
+            held <= 16 << 20,
             "{groups} cursors hold {held} bytes of messages {message} long"
         );
         assert!(batch_rows(metadata, groups) >= 1);
