@@ -1,0 +1,264 @@
+//! What a gear can do: speak, make messages, send them, learn that it shall stop.
+//!
+//! # Invariants
+//!
+//! - Every message that leaves a gear passes [`Context::send`]: hops are counted and both limits are kept there.
+//! - Every message has one span for each gear that made or handled it, named `<type> <gear>`; sampling is decided where
+//!   the trace begins and carried along.
+//! - Refusals are reported once for each reason and reporting interval, with the number of others like it.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Instant;
+
+use model::message::Message;
+use model::{Attributes, Entropy, FluxId, Level, SpanId, SpanStatus, Token, TraceId};
+use tokio_util::sync::CancellationToken;
+
+use super::meter::Meter;
+use super::traceparent::TraceParent;
+use crate::telemetry::{Recorder, SpanRow};
+use crate::wires::{Outlets, Spec};
+
+/// What messages may be.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    /// The most gears a message may leave.
+    pub(crate) max_hops: u32,
+    /// The most bytes of a message, by `Message::size`.
+    pub(crate) max_payload_size: usize,
+}
+
+/// Why a message did not leave the gear.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Refused {
+    /// Too many gears.
+    #[error("the message has passed {max} gears, the most that max_hops allows: is there a loop in the wires?")]
+    Hops { max: u32 },
+    /// Too many bytes.
+    #[error("the message has {size} bytes; max_payload_size allows {max}")]
+    Size { size: usize, max: usize },
+    /// Nobody listens.
+    #[error("no wire leads from port {port}: wire it to a gear, or remove this gear")]
+    Unwired { port: &'static str },
+}
+
+impl Refused {
+    const KINDS: usize = 3;
+
+    const fn kind(self) -> usize {
+        match self {
+            Self::Hops { .. } => 0,
+            Self::Size { .. } => 1,
+            Self::Unwired { .. } => 2,
+        }
+    }
+}
+
+/// What a context is made of.
+pub(crate) struct ContextParts {
+    pub(crate) recorder: Recorder,
+    pub(crate) entropy: Entropy,
+    pub(crate) limits: Limits,
+    pub(crate) outlets: Outlets,
+    pub(crate) stop: CancellationToken,
+}
+
+/// A gear's surroundings.
+pub(crate) struct Context {
+    name: Token,
+    span_name: String,
+    parts: ContextParts,
+    meter: Meter,
+    /// Refusals of each kind since the last report.
+    refusals: [AtomicU64; Refused::KINDS],
+}
+
+impl Context {
+    pub(crate) fn new(spec: &Spec, mut parts: ContextParts) -> Self {
+        parts.recorder = parts.recorder.for_gear(&spec.name, spec.kind.name);
+        Self {
+            name: spec.name.clone(),
+            span_name: format!("{} {}", spec.kind.name, spec.name),
+            parts,
+            meter: Meter::default(),
+            refusals: Default::default(),
+        }
+    }
+
+    /// The gear's name.
+    pub(crate) fn name(&self) -> &Token {
+        &self.name
+    }
+
+    /// Where the gear's rows go.
+    pub(crate) fn recorder(&self) -> &Recorder {
+        &self.parts.recorder
+    }
+
+    /// What messages may be.
+    pub(crate) fn limits(&self) -> Limits {
+        self.parts.limits
+    }
+
+    /// Resolves when the gear shall stop.
+    pub(crate) async fn stopping(&self) {
+        self.parts.stop.cancelled().await;
+    }
+
+    /// Whether the gear shall stop.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.parts.stop.is_cancelled()
+    }
+
+    /// Whether anything listens to an output.
+    pub(crate) fn is_wired(&self, port: &str) -> bool {
+        self.parts.outlets.is_wired(port)
+    }
+
+    /// A log line about the gear itself.
+    pub(crate) fn log(&self, level: Level, message: impl Into<String>) {
+        self.parts.recorder.log(level, message, Attributes::new(), None);
+    }
+
+    /// Something failed: counted and logged.
+    pub(crate) fn error(&self, message: impl Into<String>) {
+        self.meter.error();
+        self.log(Level::Error, message);
+    }
+
+    /// A message of the gear's own making, in a trace of its own or in the caller's.
+    pub(crate) fn make(&self, parent: Option<TraceParent>, meta: Attributes, data: Vec<u8>) -> Message {
+        let [flux @ .., _, _, _, _, _, _, _, _] = self.parts.entropy.bytes::<18>();
+        let span_id = self.new_span_id();
+        let (trace_id, sampled) = parent.map_or_else(
+            || {
+                let trace_id = TraceId::from_entropy(self.parts.entropy.bytes());
+                (trace_id, self.parts.recorder.sample(&trace_id))
+            },
+            |parent| (parent.trace_id, parent.sampled),
+        );
+        let ts = self.parts.recorder.now();
+        Message {
+            flux_id: FluxId::at(ts, flux),
+            trace_id,
+            span_id,
+            sampled,
+            ts,
+            hops: 0,
+            meta,
+            data,
+        }
+    }
+
+    fn new_span_id(&self) -> SpanId {
+        SpanId::from_entropy(self.parts.entropy.bytes())
+    }
+
+    /// Sends a message that [`make`](Self::make) made, under a span that began at `began`.
+    pub(crate) async fn emit(
+        &self,
+        port: &'static str,
+        message: Message,
+        parent: Option<SpanId>,
+        began: Instant,
+    ) -> Result<(), Refused> {
+        let mut span = OpenSpan::of(self, &message, parent, began);
+        let sent = self.send(port, message).await;
+        span.ok = sent.is_ok();
+        sent
+    }
+
+    /// Sends a message on: one more hop, within the limits, to every wire of the port, waiting where it is full.
+    pub(crate) async fn send(&self, port: &'static str, mut message: Message) -> Result<(), Refused> {
+        message.hops = message.hops.saturating_add(1);
+        let Limits {
+            max_hops,
+            max_payload_size,
+        } = self.parts.limits;
+        let size = message.size();
+        if message.hops > max_hops {
+            return self.refuse(Refused::Hops { max: max_hops });
+        }
+        if size > max_payload_size {
+            return self.refuse(Refused::Size {
+                size,
+                max: max_payload_size,
+            });
+        }
+        if self.parts.outlets.send(port, message).await == 0 {
+            return self.refuse(Refused::Unwired { port });
+        }
+        self.meter.sent();
+        Ok(())
+    }
+
+    fn refuse(&self, why: Refused) -> Result<(), Refused> {
+        self.meter.dropped();
+        if self.refusals[why.kind()].fetch_add(1, Relaxed) == 0 {
+            self.error(format!("a message was refused: {why}"));
+        }
+        Err(why)
+    }
+
+    /// Begins this gear's span over a message that arrived: the message's sender becomes the parent.
+    pub(crate) fn arrive(&self, message: &mut Message) -> OpenSpan<'_> {
+        self.meter.received();
+        let parent = std::mem::replace(&mut message.span_id, self.new_span_id());
+        let mut span = OpenSpan::of(self, message, Some(parent), Instant::now());
+        if let Some(row) = &mut span.row {
+            row.ts = self.parts.recorder.now();
+        }
+        span
+    }
+
+    /// Records the counters, and how many refusals were not logged one by one.
+    pub(crate) fn report(&self) {
+        for refusals in &self.refusals {
+            let count = refusals.swap(0, Relaxed);
+            if count > 1 {
+                self.log(Level::Error, format!("{} more messages were refused for the same reason", count - 1));
+            }
+        }
+        self.meter.report(&self.parts.recorder);
+    }
+}
+
+/// A span that ends when it is dropped: with an error, unless `ok` was set, so that a panic leaves its trace.
+pub(crate) struct OpenSpan<'a> {
+    cx: &'a Context,
+    row: Option<SpanRow>,
+    began: Instant,
+    pub(crate) ok: bool,
+}
+
+impl<'a> OpenSpan<'a> {
+    fn of(cx: &'a Context, message: &Message, parent: Option<SpanId>, began: Instant) -> Self {
+        let row = message.sampled.then(|| SpanRow {
+            ts: message.ts,
+            trace_id: message.trace_id,
+            span_id: message.span_id,
+            parent_span_id: parent,
+            flux_id: Some(message.flux_id),
+            span_name: cx.span_name.clone(),
+            duration_ms: 0.0,
+            status: SpanStatus::Ok,
+            attributes: Attributes::new().with("messaging.message.body.size", message.data.len()),
+        });
+        Self {
+            cx,
+            row,
+            began,
+            ok: false,
+        }
+    }
+}
+
+impl Drop for OpenSpan<'_> {
+    fn drop(&mut self) {
+        if let Some(mut row) = self.row.take() {
+            row.duration_ms = self.began.elapsed().as_secs_f32() * 1_000.0;
+            row.status = if self.ok { SpanStatus::Ok } else { SpanStatus::Error };
+            self.cx.parts.recorder.span(row);
+        }
+    }
+}

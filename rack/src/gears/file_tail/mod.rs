@@ -1,0 +1,282 @@
+//! `file_tail`: follows a text file; each line becomes a log record, and a message where port `out` is wired.
+//!
+//! # Invariants
+//!
+//! - Exactly once, whatever happens: the records and the position behind them are one durable write
+//!   ([`Recorder::log_durably`](crate::telemetry::Recorder::log_durably)); after a crash the gear goes on from the last
+//!   position that is on disk.
+//! - Records keep the order of the lines: their times grow by at least a microsecond.
+//! - A message leaves after its record is durable, and at most once: a crash in between loses the message, not the record.
+//!
+//! # Not here
+//!
+//! Rotation and truncation ([`tailer`]), lines ([`lines`]), levels ([`level`]).
+
+mod followed;
+mod level;
+mod lines;
+#[cfg(test)]
+mod model_test;
+mod position;
+mod tailer;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::FutureExt;
+use model::gear::FileTail;
+use model::message::Message;
+use model::{Attributes, Level, Timestamp};
+use regex::Regex;
+
+use super::{Active, Config, Context, Fault, Gear, Work};
+use crate::telemetry::{BATCH_ROWS, Checkpoint, LogRow, NotRecorded};
+use lines::{Record, Rules};
+use position::Position;
+use tailer::{Limit, Notice, Tailer};
+
+/// The most bytes of one durable write, short of its last record, which may have 1 MiB by itself.
+const WRITE_BYTES: usize = 256 * 1024;
+/// About how many bytes a record takes beside its text and its path.
+const ROW_OVERHEAD: usize = 320;
+/// How long a write that is under way at the stop may take.
+const GRACE: Duration = Duration::from_millis(300);
+/// The longest path that is part of a checkpoint's key as it is.
+const MAX_KEY_PATH: usize = 512;
+
+pub(super) fn build(config: &Config) -> Result<Gear, String> {
+    let config: FileTail = model::gear::config(config)?;
+    let start = config
+        .multiline_start
+        .as_deref()
+        .map(Regex::new)
+        .transpose()
+        .map_err(|error| format!("multiline_start is not a regular expression: {error}"))?;
+    let rules = Rules {
+        max: config.max_line_bytes as usize,
+        start,
+        patience: config.multiline_timeout.get(),
+    };
+    Ok(Gear::Active(Box::new(Tail { config, rules })))
+}
+
+struct Tail {
+    config: FileTail,
+    rules: Rules,
+}
+
+impl Active for Tail {
+    fn run<'a>(&'a mut self, cx: &'a Arc<Context>) -> Work<'a> {
+        async move {
+            match self.follow(cx).await {
+                // The Rack stops; what was not recorded is read again.
+                Err(Fault::NotRecorded(NotRecorded::Closed)) => Ok(()),
+                ended => ended,
+            }
+        }
+        .boxed()
+    }
+}
+
+impl Tail {
+    async fn follow(&self, cx: &Arc<Context>) -> Result<(), Fault> {
+        let key = checkpoint_key(cx, &self.config.path);
+        let Some(mut stored) = self.stored_position(cx, &key).await? else { return Ok(()) };
+        let (path, rules, from) = (self.config.path.clone(), self.rules.clone(), self.config.from);
+        let reader = Reader {
+            cx: Arc::clone(cx),
+            facts: Attributes::new().with("file.path", path.display().to_string()),
+            default_level: self.config.level,
+            limit: Limit {
+                records: BATCH_ROWS,
+                bytes: WRITE_BYTES,
+                overhead: ROW_OVERHEAD + path.as_os_str().len(),
+            },
+            last: Timestamp::MIN,
+            tailer: Tailer::new(path, rules, from, stored.clone(), Instant::now()),
+        };
+        let mut take = reader.take().await?;
+        loop {
+            let Take {
+                reader,
+                rows,
+                messages,
+                position,
+                notices,
+                idle,
+            } = take;
+            notices.iter().for_each(|notice| tell(cx, &self.config.path, notice));
+            let moved = !rows.is_empty() || stored.as_ref() != Some(&position);
+            let checkpoint = moved.then(|| Checkpoint {
+                key: key.clone(),
+                value: position.to_bytes(),
+            });
+            let store = store(cx, rows, checkpoint);
+            if idle {
+                if !store.await? || !self.pass_on(cx, messages).await || self.pause(cx).await {
+                    return Ok(());
+                }
+                take = reader.take().await?;
+            } else {
+                let (done, next) = tokio::join!(store, reader.take());
+                if !done? || !self.pass_on(cx, messages).await {
+                    return Ok(());
+                }
+                take = next?;
+            }
+            stored = Some(position);
+        }
+    }
+
+    /// The position on disk: none inside for a file that was never followed, none at all if the gear shall stop.
+    async fn stored_position(&self, cx: &Context, key: &str) -> Result<Option<Option<Position>>, Fault> {
+        // A life before this one may have left a write under way; this one is behind it.
+        if !store(cx, Vec::new(), None).await? {
+            return Ok(None);
+        }
+        let Some(bytes) = cx.recorder().checkpoint(key) else { return Ok(Some(None)) };
+        match Position::from_bytes(&bytes) {
+            Ok(position) => Ok(Some(Some(position))),
+            Err(reason) => {
+                let path = self.config.path.display();
+                cx.error(format!("the stored position of {path} cannot be read ({reason}); the file is followed anew"));
+                Ok(Some(None))
+            }
+        }
+    }
+
+    /// Sends what became durable; false if the gear shall stop.
+    async fn pass_on(&self, cx: &Context, messages: Vec<Message>) -> bool {
+        let began = Instant::now();
+        for message in messages {
+            // A refusal has been counted and reported; the record is stored all the same.
+            cx.emit("out", message, None, began).await.ok();
+        }
+        !cx.is_stopping()
+    }
+
+    /// Waits until the file is to be looked at again; true if the gear shall stop.
+    async fn pause(&self, cx: &Context) -> bool {
+        tokio::select! {
+            () = tokio::time::sleep(self.config.poll_interval.get()) => cx.is_stopping(),
+            () = cx.stopping() => true,
+        }
+    }
+}
+
+/// Makes rows and position durable; false if the gear shall stop and it is not known whether they are.
+async fn store(cx: &Context, rows: Vec<LogRow>, checkpoint: Option<Checkpoint>) -> Result<bool, Fault> {
+    let write = cx.recorder().log_durably(rows, checkpoint);
+    tokio::pin!(write);
+    tokio::select! {
+        biased;
+        done = &mut write => done?,
+        () = cx.stopping() => match tokio::time::timeout(GRACE, write).await {
+            Ok(done) => done?,
+            Err(_) => return Ok(false),
+        },
+    }
+    Ok(true)
+}
+
+/// The tailer on its way through threads that may block.
+struct Reader {
+    cx: Arc<Context>,
+    facts: Attributes,
+    default_level: Level,
+    limit: Limit,
+    /// The time of the last row.
+    last: Timestamp,
+    tailer: Tailer,
+}
+
+/// What a reader took, and the reader.
+struct Take {
+    reader: Reader,
+    rows: Vec<LogRow>,
+    messages: Vec<Message>,
+    position: Position,
+    notices: Vec<Notice>,
+    idle: bool,
+}
+
+impl Reader {
+    async fn take(self) -> Result<Take, Fault> {
+        Ok(tokio::task::spawn_blocking(move || self.take_now()).await?)
+    }
+
+    fn take_now(mut self) -> Take {
+        let harvest = self.tailer.harvest(self.limit, Instant::now());
+        let wired = self.cx.is_wired("out");
+        let now = self.cx.recorder().now();
+        let mut rows = Vec::with_capacity(harvest.records.len());
+        let mut messages = Vec::new();
+        for record in harvest.records {
+            let mut row = self.row(record, now);
+            if wired {
+                let meta = row.attributes.clone();
+                let message = self.cx.make(None, meta, row.message.clone().into_bytes());
+                row.flux_id = Some(message.flux_id);
+                row.attributes.set("trace_id", message.trace_id.to_string());
+                row.attributes.set("span_id", message.span_id.to_string());
+                messages.push(message);
+            }
+            rows.push(row);
+        }
+        Take {
+            reader: self,
+            rows,
+            messages,
+            position: harvest.position,
+            notices: harvest.notices,
+            idle: harvest.idle,
+        }
+    }
+
+    fn row(&mut self, record: Record, now: Timestamp) -> LogRow {
+        self.last = now.max(Timestamp::from_micros(self.last.micros().saturating_add(1)));
+        let mut attributes = self.facts.clone();
+        attributes.set("file.offset", record.offset);
+        if record.truncated {
+            attributes.set("truncated", true);
+        }
+        if record.invalid_utf8 {
+            attributes.set("invalid_utf8", true);
+        }
+        LogRow {
+            ts: self.last,
+            level: level::level_of(&record.text).unwrap_or(self.default_level),
+            message: record.text,
+            attributes,
+            flux_id: None,
+        }
+    }
+}
+
+fn checkpoint_key(cx: &Context, path: &Path) -> String {
+    let text = path.display().to_string();
+    let name = cx.name();
+    if text.len() <= MAX_KEY_PATH {
+        format!("file_tail/{name}/{text}")
+    } else {
+        format!("file_tail/{name}/{:08x}-{}", crc32c::crc32c(text.as_bytes()), text.len())
+    }
+}
+
+fn tell(cx: &Context, path: &Path, notice: &Notice) {
+    let path = path.display();
+    match notice {
+        Notice::Missing => cx.log(Level::Warn, format!("{path} does not exist; waiting for it")),
+        Notice::Follows { offset } => cx.log(Level::Info, format!("following {path} from byte {offset}")),
+        Notice::Rotated => cx.log(Level::Info, format!("{path} was rotated; the old file is read to its end first")),
+        Notice::Truncated => cx.log(Level::Warn, format!("{path} was truncated or written anew; reading it from its beginning")),
+        Notice::Lost { offset } => cx.log(
+            Level::Warn,
+            format!("the file that was {path} and was read up to byte {offset} is gone: what followed in it is lost"),
+        ),
+        Notice::Unreadable { reason } => {
+            cx.error(format!("cannot read {path}: {reason}; trying again until it can be read"));
+        }
+    }
+}

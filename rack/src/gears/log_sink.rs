@@ -1,0 +1,127 @@
+//! `log_sink`: writes each message as a log record.
+//!
+//! # Invariants
+//!
+//! - Records are durable before more than one batch of messages has been taken from the inbox: a slow disk slows the
+//!   senders, nothing is dropped.
+//! - The body becomes text: invalid UTF-8 is replaced, more than [`MAX_TEXT`] bytes are cut; both are marked.
+
+use std::sync::Arc;
+
+use futures::FutureExt;
+use model::gear::LogSink;
+use model::{Attributes, Level};
+
+use super::{Config, Context, Gear, Passive, Work};
+use crate::telemetry::{BATCH_BYTES, BATCH_ROWS, LogRow};
+use crate::wires::Delivery;
+
+/// The most bytes of a body that become a record's text.
+pub(crate) const MAX_TEXT: usize = 64 * 1024;
+/// The most bytes of facts of a message that become attributes.
+const MAX_FACTS: usize = 64 * 1024;
+
+pub(super) fn build(config: &Config) -> Result<Gear, String> {
+    let config: LogSink = model::gear::config(config)?;
+    Ok(Gear::Passive(Box::new(Sink {
+        level: config.level,
+        rows: Vec::new(),
+        bytes: 0,
+    })))
+}
+
+struct Sink {
+    level: Level,
+    rows: Vec<LogRow>,
+    bytes: usize,
+}
+
+impl Passive for Sink {
+    fn process<'a>(&'a mut self, cx: &'a Arc<Context>, delivery: Delivery) -> Work<'a> {
+        async move {
+            let message = delivery.message;
+            let (text, attributes) = text_of(&message.data);
+            let mut attributes = facts(message.meta, attributes);
+            attributes.set("trace_id", message.trace_id.to_string());
+            attributes.set("span_id", message.span_id.to_string());
+            let row = LogRow {
+                ts: cx.recorder().now(),
+                level: self.level,
+                message: text,
+                attributes,
+                flux_id: Some(message.flux_id),
+            };
+            self.bytes += row.size();
+            self.rows.push(row);
+            if self.rows.len() >= BATCH_ROWS || self.bytes >= BATCH_BYTES {
+                self.flush(cx).await?;
+            }
+            Ok(())
+        }
+        .boxed()
+    }
+
+    fn flush<'a>(&'a mut self, cx: &'a Arc<Context>) -> Work<'a> {
+        async move {
+            if self.rows.is_empty() {
+                return Ok(());
+            }
+            let rows = std::mem::take(&mut self.rows);
+            self.bytes = 0;
+            Ok(cx.recorder().log_durably(rows, None).await?)
+        }
+        .boxed()
+    }
+}
+
+/// The body as text, with marks for what was lost.
+fn text_of(body: &[u8]) -> (String, Attributes) {
+    let mut marks = Attributes::new();
+    let head = body.get(..MAX_TEXT).unwrap_or(body);
+    let mut text = match std::str::from_utf8(head) {
+        Ok(text) => text.to_owned(),
+        // A character that the cut went through is not invalid.
+        Err(error) if error.error_len().is_none() && head.len() < body.len() => {
+            String::from_utf8_lossy(&head[..error.valid_up_to()]).into_owned()
+        }
+        Err(_) => {
+            marks.set("invalid_utf8", true);
+            String::from_utf8_lossy(head).into_owned()
+        }
+    };
+    if head.len() < body.len() || text.len() > MAX_TEXT {
+        text.truncate(text.floor_char_boundary(MAX_TEXT));
+        marks.set("truncated", true);
+    }
+    (text, marks)
+}
+
+/// The message's facts with the marks, or only the marks where the facts are too many.
+fn facts(meta: Attributes, marks: Attributes) -> Attributes {
+    let size: usize = meta.as_map().iter().map(|(key, value)| key.len() + value.to_string().len()).sum();
+    let mut all = if size > MAX_FACTS {
+        Attributes::new().with("meta_dropped", true)
+    } else {
+        meta
+    };
+    for (key, value) in marks.as_map() {
+        all.set(key, value.clone());
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_body_becomes_text_and_every_loss_is_marked() {
+        assert_eq!(text_of("grüße".as_bytes()), ("grüße".to_owned(), Attributes::new()));
+        let (text, marks) = text_of(b"a\xffb");
+        assert_eq!((text.as_str(), marks.to_json().as_str()), ("a\u{fffd}b", r#"{"invalid_utf8":true}"#));
+        let (text, marks) = text_of("é".repeat(MAX_TEXT).as_bytes());
+        assert_eq!((text.len(), marks.to_json().as_str()), (MAX_TEXT, r#"{"truncated":true}"#));
+        let (text, marks) = text_of(format!("x{}", "é".repeat(MAX_TEXT)).as_bytes());
+        assert_eq!((text.len(), marks.to_json().as_str()), (MAX_TEXT - 1, r#"{"truncated":true}"#));
+    }
+}

@@ -1,0 +1,240 @@
+//! For tests: gear types that misbehave, pushes from a few lines of YAML, and a Rack's telemetry way on a real spool.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use chassis::config::ThrottleConfig;
+use chassis::throttle::Throttle;
+use futures::FutureExt;
+use model::control::ScenarioPush;
+use model::scenario::{Gear as GearEntry, Wire};
+use model::{Clock, EntityId, Entropy, Table, Timestamp};
+use serde_json::{Map, Value};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use super::{Active, Context, Fault, Gear, GearType, Passive, Work};
+use crate::Identity;
+use crate::runtime::{GearRuntime, RuntimeParts};
+use crate::spool::{self, Cursor, Limits, Outgoing, SpoolHandle, SpoolThread, WhenFull};
+use crate::telemetry::{Batcher, Counters, Recorder, RecorderParts};
+use crate::wires::Delivery;
+
+/// Types that only tests can name.
+pub(super) static TYPES: &[GearType] = &[
+    GearType {
+        name: "test_panics",
+        build: |_| Ok(Gear::Passive(Box::new(Panics))),
+    },
+    GearType {
+        name: "test_refuses",
+        build: |_| Ok(Gear::Active(Box::new(Refuses))),
+    },
+    GearType {
+        name: "test_deaf",
+        build: |_| Ok(Gear::Active(Box::new(Deaf))),
+    },
+    GearType {
+        name: "test_loop",
+        build: |_| Ok(Gear::Passive(Box::new(PassesOn))),
+    },
+];
+
+pub(super) fn ports(name: &str) -> Option<(&'static [&'static str], &'static [&'static str])> {
+    match name {
+        "test_panics" => Some((&["in"], &[])),
+        "test_loop" => Some((&["in"], &["out"])),
+        _ => Some((&[], &[])),
+    }
+}
+
+/// Panics at every message whose body begins with a letter from a to m.
+struct Panics;
+
+impl Passive for Panics {
+    fn process<'a>(&'a mut self, cx: &'a Arc<Context>, delivery: Delivery) -> Work<'a> {
+        async move {
+            let data = delivery.message.data;
+            assert!(!data.first().is_some_and(|first| (b'a'..=b'm').contains(first)), "a message it cannot bear");
+            cx.log(model::Level::Info, format!("survived {}", String::from_utf8_lossy(&data)));
+            Ok(())
+        }
+        .boxed()
+    }
+}
+
+/// Cannot be started.
+struct Refuses;
+
+impl Active for Refuses {
+    fn init<'a>(&'a mut self, _: &'a Arc<Context>) -> Work<'a> {
+        async { Err(Fault::Test("it has no fuel")) }.boxed()
+    }
+
+    fn run<'a>(&'a mut self, _: &'a Arc<Context>) -> Work<'a> {
+        async { Ok(()) }.boxed()
+    }
+}
+
+/// Does not hear that it shall stop.
+struct Deaf;
+
+impl Active for Deaf {
+    fn run<'a>(&'a mut self, _: &'a Arc<Context>) -> Work<'a> {
+        futures::future::pending().boxed()
+    }
+}
+
+/// Sends on what it gets.
+struct PassesOn;
+
+impl Passive for PassesOn {
+    fn process<'a>(&'a mut self, cx: &'a Arc<Context>, delivery: Delivery) -> Work<'a> {
+        async move {
+            cx.send("out", delivery.message).await.ok();
+            Ok(())
+        }
+        .boxed()
+    }
+}
+
+/// A push of gears and wires in the scenario file's form.
+pub(crate) fn push(hash: &str, gears: &str, wires: &str) -> ScenarioPush {
+    #[derive(serde::Deserialize)]
+    struct Part {
+        gears: Vec<GearEntry>,
+        wires: Vec<Wire>,
+    }
+    let part: Part = serde_saphyr::from_str(&format!("gears: {gears}\nwires: [ {wires} ]\n")).unwrap();
+    ScenarioPush {
+        entity_id: EntityId::for_name("rack-a"),
+        issued: Timestamp::from_micros(1),
+        reference: format!("test:{hash}"),
+        hash: hash.to_owned(),
+        gears: part.gears,
+        wires: part.wires,
+    }
+}
+
+/// A Rack's telemetry way without a bus: recorder, batcher, and a spool in a folder.
+pub(crate) struct Bench {
+    pub(crate) recorder: Recorder,
+    spool: SpoolHandle,
+    thread: SpoolThread,
+    batcher: JoinHandle<()>,
+    cancel: CancellationToken,
+    _identity: watch::Sender<Option<Identity>>,
+}
+
+impl Bench {
+    pub(crate) fn open(folder: &Path) -> Self {
+        let clock = Clock::new(|| chrono::Utc::now().into());
+        let limits = Limits::new(1 << 30, WhenFull::Block);
+        let (spool, thread, _) = spool::open(&folder.join("spool"), limits, clock.clone()).unwrap();
+        let counters = Arc::new(Counters::default());
+        let (recorder, intake) = Recorder::new(RecorderParts {
+            enabled: true,
+            sampling_rate: 1.0,
+            clock,
+            throttle: Arc::new(Throttle::new(ThrottleConfig {
+                enabled: false,
+                rate: 1.0,
+                burst: 1,
+            })),
+            spool: spool.clone(),
+            counters: Arc::clone(&counters),
+        });
+        let key = ed25519_dalek::SigningKey::from_bytes(&[7; 32]);
+        let identity = watch::Sender::new(Some(Identity {
+            entity_id: EntityId::for_name("rack-a"),
+            name: "rack-a".parse().unwrap(),
+            cluster_key: key.verifying_key(),
+        }));
+        let cancel = CancellationToken::new();
+        let batcher = Batcher {
+            intake,
+            spool: spool.clone(),
+            identity: identity.subscribe(),
+            counters,
+            cancel: cancel.clone(),
+        };
+        Self {
+            recorder,
+            spool,
+            thread,
+            batcher: tokio::spawn(batcher.run()),
+            cancel,
+            _identity: identity,
+        }
+    }
+
+    pub(crate) fn runtime(&self) -> GearRuntime {
+        self.runtime_with(64, 2 << 20)
+    }
+
+    pub(crate) fn runtime_with(&self, max_hops: u32, max_payload_size: usize) -> GearRuntime {
+        GearRuntime::start(RuntimeParts {
+            recorder: self.recorder.clone(),
+            entropy: Entropy::new(|buffer| getrandom::fill(buffer).unwrap()),
+            max_hops,
+            max_payload_size,
+        })
+    }
+
+    /// Every row of a table that is durable, in order.
+    pub(crate) fn rows(&self, table: Table) -> Vec<Map<String, Value>> {
+        let (reader, mut cursor) = (self.spool.reader(), Cursor::default());
+        let mut rows = Vec::new();
+        loop {
+            let batches = reader.read(&mut cursor, 1 << 20).unwrap();
+            if batches.is_empty() {
+                return rows;
+            }
+            for outgoing in batches {
+                let Outgoing::Batch(kept) = outgoing else { panic!("a batch is lost") };
+                if kept.table == table {
+                    for batch in model::wire::decode_arrow(table, &kept.payload).unwrap() {
+                        rows.extend((0..batch.num_rows()).map(|row| model::batch::row_json(&batch, row)));
+                    }
+                }
+            }
+        }
+    }
+
+    /// The texts of a gear's log records.
+    pub(crate) fn logs(&self, gear: &str) -> Vec<String> {
+        let rows = self.rows(Table::Logs);
+        let of_gear = rows.iter().filter(|row| row["attributes"]["gear.id"] == gear);
+        of_gear.map(|row| row["message"].as_str().unwrap().to_owned()).collect()
+    }
+
+    /// Waits until `found` finds something in what is durable.
+    pub(crate) async fn wait<T>(&self, what: &str, found: impl Fn(&Self) -> Option<T>) -> T {
+        let mut changed = self.spool.changed();
+        let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
+        loop {
+            changed.mark_unchanged();
+            if let Some(found) = found(self) {
+                return found;
+            }
+            let changed = tokio::time::timeout_at(deadline, changed.changed()).await;
+            assert!(changed.is_ok(), "{what} did not happen; logs: {:#?}", self.rows(Table::Logs));
+        }
+    }
+
+    /// Waits for a log record of a gear that contains a text, and gives it back.
+    pub(crate) async fn says(&self, gear: &str, text: &str) -> String {
+        let what = format!("{gear} saying {text:?}");
+        self.wait(&what, |bench| bench.logs(gear).into_iter().find(|log| log.contains(text))).await
+    }
+
+    pub(crate) async fn close(self) {
+        self.cancel.cancel();
+        self.batcher.await.unwrap();
+        assert!(self.thread.close(Duration::from_secs(10)).await);
+    }
+}

@@ -1,0 +1,282 @@
+//! The gear runtime: makes what runs on this Rack equal to what the scenario asks.
+//!
+//! # Invariants
+//!
+//! - Gears that a new scenario leaves as they are (name, type, configuration, wires from them) keep running: the same task, the
+//!   same socket. What feeds a gear that is replaced keeps its wire; messages wait in the inbox meanwhile.
+//! - A scenario runs whole or not at all: when a gear of it cannot start, what ran before runs again.
+//! - Gears stop in the order of the wires, senders first, so that receivers drain what was sent; all of it within
+//!   [`DRAIN_BOUND`], after which the rest is cut off.
+//! - A suspended Rack runs no gear and holds no socket.
+//!
+//! # Not here
+//!
+//! Receiving and storing scenarios (the agent), what gears do ([`crate::gears`]).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+use model::control::{Applied, ScenarioPush};
+use model::{Entropy, Token};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::gears::supervisor::{panic_text, supervise};
+use crate::gears::{Context, ContextParts, Gear, Limits};
+use crate::telemetry::Recorder;
+use crate::wires::{self, Inbox, NotApplied, Outlets, Plan, Spec};
+
+/// How long gears may take to finish what they began when they are stopped.
+pub const DRAIN_BOUND: Duration = Duration::from_secs(1);
+/// How long a gear may take to get what it needs.
+const INIT_BOUND: Duration = Duration::from_secs(5);
+
+/// What the runtime is made of.
+#[derive(Debug, Clone)]
+pub struct RuntimeParts {
+    /// Where gears record.
+    pub recorder: Recorder,
+    /// Where ids come from.
+    pub entropy: Entropy,
+    /// The most gears a message may pass.
+    pub max_hops: u32,
+    /// The most bytes of a message.
+    pub max_payload_size: usize,
+}
+
+/// Owns every gear of this Rack.
+#[derive(Debug)]
+pub struct GearRuntime {
+    parts: RuntimeParts,
+    plan: Option<Plan>,
+    suspended: bool,
+    gears: BTreeMap<Token, Slot>,
+    inboxes: BTreeMap<Token, Inbox>,
+}
+
+/// A gear that runs.
+#[derive(Debug)]
+struct Slot {
+    spec: Spec,
+    stop: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// A gear that has what it needs and waits for its task.
+struct Ready {
+    spec: Spec,
+    /// None where the gear shall try again by itself.
+    gear: Option<Gear>,
+    cx: Arc<Context>,
+    stop: CancellationToken,
+}
+
+impl GearRuntime {
+    /// A runtime without gears.
+    #[must_use]
+    pub fn start(parts: RuntimeParts) -> Self {
+        Self {
+            parts,
+            plan: None,
+            suspended: false,
+            gears: BTreeMap::new(),
+            inboxes: BTreeMap::new(),
+        }
+    }
+
+    /// Makes the pushed scenario the one that runs; a push without gears stops all. If it cannot run, the one before goes on
+    /// and the answer says why. While suspended, the scenario is checked and kept for later.
+    pub async fn apply(&mut self, push: &ScenarioPush) -> Applied {
+        let error = self.change(push).await.err().map(|error| error.to_string());
+        Applied {
+            running: self.hash().map(str::to_owned),
+            error,
+        }
+    }
+
+    /// The content hash of the scenario in force.
+    #[must_use]
+    pub fn hash(&self) -> Option<&str> {
+        self.plan.as_ref().map(|plan| plan.hash.as_str())
+    }
+
+    /// The `name:version` of the scenario in force.
+    #[must_use]
+    pub fn reference(&self) -> Option<&str> {
+        self.plan.as_ref().map(|plan| plan.reference.as_str())
+    }
+
+    /// How many gears have a task.
+    #[must_use]
+    pub fn running_gears(&self) -> usize {
+        self.gears.values().filter(|slot| !slot.task.is_finished()).count()
+    }
+
+    /// Suspends (false) or resumes (true): stops every gear and gives back what it held, or starts them all again.
+    pub async fn set_running(&mut self, running: bool) {
+        if running != self.suspended {
+            return;
+        }
+        self.suspended = !running;
+        if self.suspended {
+            self.stop(self.gears.keys().cloned().collect()).await;
+        } else if let Some(plan) = self.plan.clone() {
+            self.revive(plan.gears.values()).await;
+        }
+    }
+
+    /// Stops every gear, within [`DRAIN_BOUND`].
+    pub async fn close(mut self) {
+        self.stop(self.gears.keys().cloned().collect()).await;
+    }
+
+    async fn change(&mut self, push: &ScenarioPush) -> Result<(), NotApplied> {
+        let plan = wires::plan(push)?;
+        if !self.suspended {
+            self.replace(&plan).await?;
+        }
+        self.inboxes.retain(|name, _| plan.gears.contains_key(name));
+        self.plan = Some(plan);
+        Ok(())
+    }
+
+    /// Stops what the plan changes or leaves out, starts what is new; on failure, restores what ran.
+    async fn replace(&mut self, plan: &Plan) -> Result<(), NotApplied> {
+        let changed: BTreeSet<Token> = self
+            .gears
+            .values()
+            .filter(|slot| plan.gears.get(&slot.spec.name) != Some(&slot.spec))
+            .map(|slot| slot.spec.name.clone())
+            .collect();
+        let before: Vec<Spec> = changed.iter().filter_map(|name| Some(self.gears.get(name)?.spec.clone())).collect();
+        self.stop(changed).await;
+        match self.prepare(plan).await {
+            Ok(ready) => {
+                ready.into_iter().for_each(|ready| self.spawn(ready));
+                Ok(())
+            }
+            Err(error) => {
+                self.revive(before.iter()).await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Builds and initialises every gear of the plan that does not run. Nothing runs before all are ready.
+    async fn prepare(&mut self, plan: &Plan) -> Result<Vec<Ready>, NotApplied> {
+        self.make_inboxes(plan.gears.values());
+        let mut all = Vec::new();
+        for spec in plan.gears.values().filter(|spec| !self.gears.contains_key(&spec.name)) {
+            let mut ready = self.ready(spec);
+            let reason = match tokio::time::timeout(INIT_BOUND, AssertUnwindSafe(ready.init()).catch_unwind()).await {
+                Ok(Ok(Ok(()))) => None,
+                Ok(Ok(Err(reason))) => Some(reason),
+                Ok(Err(panic)) => Some(format!("it panicked: {}", panic_text(panic.as_ref()))),
+                Err(_) => Some(format!("not ready within {INIT_BOUND:?}")),
+            };
+            if let Some(reason) = reason {
+                return Err(NotApplied::Init {
+                    gear: spec.name.clone(),
+                    kind: spec.kind.name,
+                    reason,
+                });
+            }
+            all.push(ready);
+        }
+        Ok(all)
+    }
+
+    /// Starts gears that ran before: one that fails now tries again by itself.
+    async fn revive(&mut self, specs: impl Iterator<Item = &Spec> + Clone) {
+        self.make_inboxes(specs.clone());
+        for spec in specs {
+            let ready = self.ready(spec);
+            self.spawn(ready);
+        }
+    }
+
+    fn make_inboxes<'a>(&mut self, specs: impl Iterator<Item = &'a Spec>) {
+        for spec in specs.filter(|spec| spec.takes_messages()) {
+            self.inboxes.entry(spec.name.clone()).or_insert_with(Inbox::new);
+        }
+    }
+
+    fn ready(&self, spec: &Spec) -> Ready {
+        let stop = CancellationToken::new();
+        let parts = ContextParts {
+            recorder: self.parts.recorder.clone(),
+            entropy: self.parts.entropy.clone(),
+            limits: Limits {
+                max_hops: self.parts.max_hops,
+                max_payload_size: self.parts.max_payload_size,
+            },
+            outlets: Outlets::connect(spec, &self.inboxes),
+            stop: stop.clone(),
+        };
+        Ready {
+            spec: spec.clone(),
+            gear: None,
+            cx: Arc::new(Context::new(spec, parts)),
+            stop,
+        }
+    }
+
+    fn spawn(&mut self, ready: Ready) {
+        let Ready { spec, gear, cx, stop } = ready;
+        let inbox = spec.takes_messages().then(|| self.inboxes.get(&spec.name).cloned()).flatten();
+        let task = tokio::spawn(supervise(gear, spec.clone(), cx, inbox));
+        self.gears.insert(spec.name.clone(), Slot { spec, stop, task });
+    }
+
+    /// Stops gears, senders before receivers, all within [`DRAIN_BOUND`].
+    async fn stop(&mut self, mut names: BTreeSet<Token>) {
+        let deadline = Instant::now() + DRAIN_BOUND;
+        while !names.is_empty() {
+            let wave = self.unfed(&names);
+            let mut slots: Vec<Slot> = wave.iter().filter_map(|name| self.gears.remove(name)).collect();
+            slots.iter().for_each(|slot| slot.stop.cancel());
+            for slot in &mut slots {
+                if tokio::time::timeout_at(deadline, &mut slot.task).await.is_err() {
+                    tracing::warn!(gear.id = %slot.spec.name, "the gear did not stop within {DRAIN_BOUND:?} and is cut off");
+                    slot.task.abort();
+                    // Only the end is awaited; how it ended is known.
+                    (&mut slot.task).await.ok();
+                }
+            }
+            names.retain(|name| !wave.contains(name));
+        }
+    }
+
+    /// Those of `names` that no other of them sends to; all of them where wires run in a circle.
+    fn unfed(&self, names: &BTreeSet<Token>) -> BTreeSet<Token> {
+        let fed: BTreeSet<&Token> = names
+            .iter()
+            .filter_map(|name| self.gears.get(name))
+            .flat_map(|slot| slot.spec.targets.iter().map(|target| &target.gear))
+            .collect();
+        let unfed: BTreeSet<Token> = names.iter().filter(|name| !fed.contains(name)).cloned().collect();
+        if unfed.is_empty() { names.clone() } else { unfed }
+    }
+}
+
+impl Ready {
+    async fn init(&mut self) -> Result<(), String> {
+        let mut gear = self.spec.kind.build(&self.spec.config).map_err(|fault| fault.to_string())?;
+        gear.init(&self.cx).await.map_err(|fault| fault.to_string())?;
+        self.gear = Some(gear);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

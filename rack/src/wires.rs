@@ -1,0 +1,357 @@
+//! Wires inside a Rack, and what a pushed scenario asks of this Rack once it has been checked.
+//!
+//! ```text
+//! gear a ── Outlets["out"] ──┬──▶ inbox of gear b (bounded) ──▶ gear b
+//!                            └──▶ inbox of gear c (bounded) ──▶ gear c
+//! ```
+//!
+//! # Invariants
+//!
+//! - Lane hot: a bounded queue in memory. A full inbox slows the sender; a message is delivered at most once.
+//! - An inbox belongs to a gear's name, not to its task: gears that feed it keep their wire while it is replaced.
+//! - A [`Plan`] is valid: types are known, configurations parse, every wire connects an output to an input of this Rack.
+//!
+//! # Not here
+//!
+//! Wires over the bus (lane guaranteed, wires between Racks): refused with a sentence.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use model::Token;
+use model::control::ScenarioPush;
+use model::message::Message;
+use model::scenario::{Endpoint, Lane, Wire};
+use tokio::sync::{Mutex, mpsc};
+
+use crate::gears::{self, GearType};
+
+/// How many messages wait in front of a gear before its senders wait.
+pub(crate) const INBOX_CAPACITY: usize = 1024;
+
+/// A message at an input port.
+#[derive(Debug)]
+pub(crate) struct Delivery {
+    /// The input.
+    #[allow(dead_code, reason = "a gear with several inputs tells them apart by it")]
+    pub(crate) port: &'static str,
+    /// What came.
+    pub(crate) message: Message,
+}
+
+/// The queue in front of a gear.
+#[derive(Debug, Clone)]
+pub(crate) struct Inbox {
+    sender: mpsc::Sender<Delivery>,
+    /// Locked by the gear's task for as long as it runs.
+    pub(crate) receiver: Arc<Mutex<mpsc::Receiver<Delivery>>>,
+}
+
+impl Inbox {
+    pub(crate) fn new() -> Self {
+        let (sender, receiver) = mpsc::channel(INBOX_CAPACITY);
+        Self {
+            sender,
+            receiver: Arc::new(Mutex::new(receiver)),
+        }
+    }
+}
+
+/// A gear's output ports with the inboxes behind them.
+#[derive(Debug, Default)]
+pub(crate) struct Outlets(BTreeMap<&'static str, Vec<Outlet>>);
+
+#[derive(Debug)]
+struct Outlet {
+    port: &'static str,
+    sender: mpsc::Sender<Delivery>,
+}
+
+impl Outlets {
+    /// The wires of a gear, given every inbox of the Rack.
+    pub(crate) fn connect(spec: &Spec, inboxes: &BTreeMap<Token, Inbox>) -> Self {
+        let mut ports: BTreeMap<&'static str, Vec<Outlet>> = BTreeMap::new();
+        for target in &spec.targets {
+            if let Some(inbox) = inboxes.get(&target.gear) {
+                ports.entry(target.from).or_default().push(Outlet {
+                    port: target.to,
+                    sender: inbox.sender.clone(),
+                });
+            }
+        }
+        Self(ports)
+    }
+
+    /// Whether anything listens to a port.
+    pub(crate) fn is_wired(&self, port: &str) -> bool {
+        self.0.contains_key(port)
+    }
+
+    /// Gives a message to every wire of a port, waiting where an inbox is full. Returns how many took it.
+    pub(crate) async fn send(&self, port: &str, message: Message) -> usize {
+        let Some((last, others)) = self.0.get(port).and_then(|outlets| outlets.split_last()) else {
+            return 0;
+        };
+        let mut taken = 0;
+        for outlet in others {
+            taken += usize::from(outlet.give(message.clone()).await);
+        }
+        taken + usize::from(last.give(message).await)
+    }
+}
+
+impl Outlet {
+    async fn give(&self, message: Message) -> bool {
+        let delivery = Delivery {
+            port: self.port,
+            message,
+        };
+        self.sender.send(delivery).await.is_ok()
+    }
+}
+
+/// A gear of this Rack as the scenario wants it. Two equal specs are the same running gear.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Spec {
+    pub(crate) name: Token,
+    pub(crate) kind: &'static GearType,
+    pub(crate) config: serde_json::Map<String, serde_json::Value>,
+    /// The wires from its outputs, sorted.
+    pub(crate) targets: Vec<Target>,
+}
+
+impl Spec {
+    /// Whether messages can be sent to it.
+    pub(crate) fn takes_messages(&self) -> bool {
+        !self.kind.inputs().is_empty()
+    }
+}
+
+/// Where a wire leads.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Target {
+    pub(crate) from: &'static str,
+    pub(crate) gear: Token,
+    pub(crate) to: &'static str,
+}
+
+/// This Rack's part of a scenario, checked.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Plan {
+    pub(crate) reference: String,
+    pub(crate) hash: String,
+    pub(crate) gears: BTreeMap<Token, Spec>,
+}
+
+/// Why a scenario does not run on this Rack. The last good one goes on.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum NotApplied {
+    /// The type is not known here.
+    #[error("gear {gear} has the unknown type {kind:?}; this Rack knows {known}")]
+    UnknownType {
+        /// The gear.
+        gear: Token,
+        /// Its type.
+        kind: String,
+        /// The types of this program.
+        known: String,
+    },
+    /// A name twice.
+    #[error("two gears are called {0}; give one of them another name")]
+    TwoGears(Token),
+    /// The configuration does not fit the type.
+    #[error("config of gear {gear} ({kind}): {reason}")]
+    Config {
+        /// The gear.
+        gear: Token,
+        /// Its type.
+        kind: &'static str,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A wire that needs the bus.
+    #[error("wire {from} -> {to}: lane guaranteed is not available yet; use lane hot within one Rack")]
+    Guaranteed {
+        /// The output.
+        from: String,
+        /// The input.
+        to: String,
+    },
+    /// A wire to or from another Rack.
+    #[error(
+        "wire {from} -> {to}: gear {gear} does not run on this Rack and wires between Racks are not available yet; \
+         deploy both gears to the same Rack"
+    )]
+    CrossesRacks {
+        /// The output.
+        from: String,
+        /// The input.
+        to: String,
+        /// The gear that is elsewhere.
+        gear: Token,
+    },
+    /// A port that the type does not have.
+    #[error("wire {from} -> {to}: {gear} ({kind}) has no {direction} {port}; it has {has}")]
+    NoPort {
+        /// The output.
+        from: String,
+        /// The input.
+        to: String,
+        /// The gear.
+        gear: Token,
+        /// Its type.
+        kind: &'static str,
+        /// `output` or `input`.
+        direction: &'static str,
+        /// The port that is missing.
+        port: String,
+        /// The ports there are.
+        has: String,
+    },
+    /// A gear could not get what it needs.
+    #[error("gear {gear} ({kind}) cannot start: {reason}")]
+    Init {
+        /// The gear.
+        gear: Token,
+        /// Its type.
+        kind: &'static str,
+        /// What failed.
+        reason: String,
+    },
+}
+
+/// Checks a push and makes this Rack's plan of it.
+pub(crate) fn plan(push: &ScenarioPush) -> Result<Plan, NotApplied> {
+    let mut gears = BTreeMap::new();
+    for gear in &push.gears {
+        let kind = gears::find(&gear.kind).ok_or_else(|| NotApplied::UnknownType {
+            gear: gear.name.clone(),
+            kind: gear.kind.clone(),
+            known: model::gear::type_names().join(", "),
+        })?;
+        kind.check(&gear.config).map_err(|reason| NotApplied::Config {
+            gear: gear.name.clone(),
+            kind: kind.name,
+            reason,
+        })?;
+        let spec = Spec {
+            name: gear.name.clone(),
+            kind,
+            config: gear.config.clone(),
+            targets: Vec::new(),
+        };
+        if gears.insert(gear.name.clone(), spec).is_some() {
+            return Err(NotApplied::TwoGears(gear.name.clone()));
+        }
+    }
+    for wire in &push.wires {
+        connect(wire, push, &mut gears)?;
+    }
+    for spec in gears.values_mut() {
+        spec.targets.sort();
+        spec.targets.dedup();
+    }
+    Ok(Plan {
+        reference: push.reference.clone(),
+        hash: push.hash.clone(),
+        gears,
+    })
+}
+
+fn connect(wire: &Wire, push: &ScenarioPush, gears: &mut BTreeMap<Token, Spec>) -> Result<(), NotApplied> {
+    for end in [&wire.from, &wire.to] {
+        if !runs_here(end, push) {
+            return Err(NotApplied::CrossesRacks {
+                from: wire.from.to_string(),
+                to: wire.to.to_string(),
+                gear: end.gear.clone(),
+            });
+        }
+    }
+    if wire.lane == Some(Lane::Guaranteed) {
+        return Err(NotApplied::Guaranteed {
+            from: wire.from.to_string(),
+            to: wire.to.to_string(),
+        });
+    }
+    let from = port(wire, &wire.from, "output", gears)?;
+    let to = port(wire, &wire.to, "input", gears)?;
+    if let Some(spec) = gears.get_mut(&wire.from.gear) {
+        spec.targets.push(Target {
+            from,
+            gear: wire.to.gear.clone(),
+            to,
+        });
+    }
+    Ok(())
+}
+
+fn runs_here(end: &Endpoint, push: &ScenarioPush) -> bool {
+    push.gears
+        .iter()
+        .any(|gear| gear.name == end.gear && end.rack.as_ref().is_none_or(|rack| *rack == gear.deploy))
+}
+
+fn port(
+    wire: &Wire,
+    end: &Endpoint,
+    direction: &'static str,
+    gears: &BTreeMap<Token, Spec>,
+) -> Result<&'static str, NotApplied> {
+    let kind = gears.get(&end.gear).map(|spec| spec.kind);
+    let ports = kind.map_or(&[][..], |kind| {
+        if direction == "output" { kind.outputs() } else { kind.inputs() }
+    });
+    let found = ports.iter().copied().find(|name| *name == end.port.as_str());
+    found.ok_or_else(|| NotApplied::NoPort {
+        from: wire.from.to_string(),
+        to: wire.to.to_string(),
+        gear: end.gear.clone(),
+        kind: kind.map_or("unknown", |kind| kind.name),
+        direction,
+        port: end.port.to_string(),
+        has: if ports.is_empty() { "none".to_owned() } else { ports.join(", ") },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+    use crate::gears::testing::push;
+
+    #[test]
+    fn a_wire_that_cannot_be_kept_is_refused_with_the_way_out() {
+        let gears = "
+  - { name: numbers, type: generator, deploy: rack-a }
+  - { name: sink, type: log_sink, deploy: rack-a }";
+        for (wire, says) in [
+            ("{ from: numbers.out, to: sink.in, lane: guaranteed }", "lane guaranteed is not available yet"),
+            ("{ from: numbers.out, to: rack-b.sink.in }", "does not run on this Rack"),
+            ("{ from: numbers.out, to: other.in }", "gear other does not run on this Rack"),
+            ("{ from: numbers.oops, to: sink.in }", "has no output oops; it has out"),
+            ("{ from: sink.out, to: sink.in }", "has no output out; it has none"),
+            ("{ from: numbers.out, to: numbers.in }", "has no input in; it has none"),
+        ] {
+            let error = plan(&push("h", gears, wire)).unwrap_err().to_string();
+            assert!(error.contains(says), "{wire}: {error}");
+        }
+        assert!(plan(&push("h", gears, "{ from: rack-a.numbers.out, to: sink.in, lane: hot }")).is_ok());
+    }
+
+    #[test]
+    fn gears_that_cannot_run_are_named() {
+        for (gears, says) in [
+            ("\n  - { name: a, type: teleport, deploy: rack-a }", "unknown type \"teleport\""),
+            ("\n  - { name: a, type: generator, deploy: rack-a, config: { rat: 1 } }", "rat"),
+            ("\n  - { name: a, type: generator, deploy: rack-a, config: { rate: 0 } }", "rate must be"),
+            (
+                "\n  - { name: a, type: log_sink, deploy: rack-a }\n  - { name: a, type: log_sink, deploy: rack-a }",
+                "two gears are called a",
+            ),
+        ] {
+            let error = plan(&push("h", gears, "")).unwrap_err().to_string();
+            assert!(error.contains(says), "{gears}: {error}");
+        }
+    }
+}
