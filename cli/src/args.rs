@@ -59,7 +59,12 @@ pub(crate) enum Command {
 #[derive(Debug, Clone, ClapArgs)]
 pub(crate) struct ApiArgs {
     /// The Mixer's API
-    #[arg(long, env = "PLATFORM_API_URL", default_value = "http://localhost:8090", value_name = "URL")]
+    #[arg(
+        long,
+        env = "PLATFORM_API_URL",
+        default_value = "http://localhost:8090",
+        value_name = "URL"
+    )]
     pub(crate) api_url: String,
     /// How to print
     #[arg(long, short, value_enum, default_value_t = Format::Table)]

@@ -30,8 +30,14 @@ pub(crate) struct Page {
 
 impl Client {
     pub(crate) fn new(api: &ApiArgs) -> Self {
-        let config = ureq::Agent::config_builder().timeout_global(Some(TIMEOUT)).http_status_as_error(false).build();
-        Self { base: api.api_url.trim_end_matches('/').to_owned(), agent: config.into() }
+        let config = ureq::Agent::config_builder()
+            .timeout_global(Some(TIMEOUT))
+            .http_status_as_error(false)
+            .build();
+        Self {
+            base: api.api_url.trim_end_matches('/').to_owned(),
+            agent: config.into(),
+        }
     }
 
     /// GET with a filter as the query string.
@@ -60,27 +66,46 @@ impl Client {
 
     /// POST of a JSON body.
     pub(crate) fn post(&self, path: &str, body: &Value) -> Result<Value, Error> {
-        let request = self.agent.post(format!("{}{path}", self.base)).header("content-type", "application/json");
+        let request = self
+            .agent
+            .post(format!("{}{path}", self.base))
+            .header("content-type", "application/json");
         self.answer(request.send(body.to_string()))
     }
 
     fn answer(&self, sent: Result<ureq::http::Response<ureq::Body>, ureq::Error>) -> Result<Value, Error> {
-        let unreachable = |error: ureq::Error| Error::Unreachable { url: self.base.clone(), reason: error.to_string() };
+        let unreachable = |error: ureq::Error| Error::Unreachable {
+            url: self.base.clone(),
+            reason: error.to_string(),
+        };
         let mut response = sent.map_err(unreachable)?;
         let status = response.status().as_u16();
-        let text = response.body_mut().with_config().limit(LARGEST).read_to_string().map_err(unreachable)?;
+        let text = response
+            .body_mut()
+            .with_config()
+            .limit(LARGEST)
+            .read_to_string()
+            .map_err(unreachable)?;
         let json: Result<Value, _> = serde_json::from_str(&text);
         if status < 300 {
             return json.map_err(|error| Error::Answer(error.to_string()));
         }
         let problem = json.unwrap_or(Value::Null);
         let part = |key: &str| problem.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
-        Err(Error::Refused { status, title: non_empty(part("title"), status), detail: part("detail") })
+        Err(Error::Refused {
+            status,
+            title: non_empty(part("title"), status),
+            detail: part("detail"),
+        })
     }
 }
 
 fn non_empty(title: String, status: u16) -> String {
-    if title.is_empty() { format!("the Mixer answered {status}") } else { title }
+    if title.is_empty() {
+        format!("the Mixer answered {status}")
+    } else {
+        title
+    }
 }
 
 fn object(value: Value) -> Option<Row> {
@@ -93,10 +118,16 @@ fn object(value: Value) -> Option<Row> {
 /// A filter's fields as query parameters: the same struct that the API parses.
 fn parameters<F: Serialize>(filter: &F) -> Result<Vec<(String, String)>, Error> {
     let fields = serde_json::to_value(filter).map_err(|error| Error::Usage(error.to_string()))?;
-    let Value::Object(fields) = fields else { return Ok(Vec::new()) };
+    let Value::Object(fields) = fields else {
+        return Ok(Vec::new());
+    };
     let text = |value: Value| match value {
         Value::String(text) => text,
         other => other.to_string(),
     };
-    Ok(fields.into_iter().filter(|(_, value)| !value.is_null()).map(|(name, value)| (name, text(value))).collect())
+    Ok(fields
+        .into_iter()
+        .filter(|(_, value)| !value.is_null())
+        .map(|(name, value)| (name, text(value)))
+        .collect())
 }

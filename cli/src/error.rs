@@ -22,6 +22,8 @@ pub(crate) enum Error {
     Config(String),
     #[error("{0}")]
     Usage(String),
+    #[error("{reason}")]
+    Agent { reason: String, exit: chassis::Exit },
     #[error("cannot write the answer")]
     Write(#[from] io::Error),
 }
@@ -42,6 +44,7 @@ impl Error {
             Self::Read { .. } | Self::Write(_) => 74,
             Self::Config(_) => 78,
             Self::Usage(_) => 64,
+            Self::Agent { exit, .. } => exit.code(),
         }
     }
 

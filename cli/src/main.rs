@@ -44,7 +44,9 @@ fn main() -> ExitCode {
 }
 
 fn run(args: Args) -> Result<ExitCode, Error> {
-    let Some(command) = args.command else { return agent::run(&args.global) };
+    let Some(command) = args.command else {
+        return agent::run(&args.global);
+    };
     match command {
         Command::Run => return agent::run(&args.global),
         Command::Logs(query) => commands::logs::run(&query)?,

@@ -37,13 +37,19 @@ pub(crate) fn rows(rows: &[Row], columns: &[&str], format: Format) -> io::Result
 
 fn table(out: &mut impl Write, rows: &[Row], columns: &[&str]) -> io::Result<()> {
     let mut table = Table::new();
-    table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    table
+        .load_style(presets::NOTHING)
+        .set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(columns.iter().map(|column| column.to_uppercase()));
     for row in rows {
-        table.add_row(columns.iter().map(|column| plain(row.get(*column).unwrap_or(&Value::Null))));
+        table.add_row(
+            columns
+                .iter()
+                .map(|column| plain(row.get(*column).unwrap_or(&Value::Null))),
+        );
     }
     for line in table.lines() {
-        writeln!(out, "{}", line.trim_end())?;
+        writeln!(out, "{}", line.trim_end().strip_prefix(' ').unwrap_or_default())?;
     }
     Ok(())
 }
@@ -51,14 +57,21 @@ fn table(out: &mut impl Write, rows: &[Row], columns: &[&str]) -> io::Result<()>
 fn csv(out: &mut impl Write, rows: &[Row], columns: &[&str]) -> io::Result<()> {
     writeln!(out, "{}", columns.join(","))?;
     for row in rows {
-        let cells: Vec<_> = columns.iter().map(|column| quoted(&text(row.get(*column).unwrap_or(&Value::Null)))).collect();
+        let cells: Vec<_> = columns
+            .iter()
+            .map(|column| quoted(&text(row.get(*column).unwrap_or(&Value::Null))))
+            .collect();
         writeln!(out, "{}", cells.join(","))?;
     }
     Ok(())
 }
 
 fn quoted(cell: &str) -> String {
-    if cell.contains([',', '"', '\n', '\r']) { format!("\"{}\"", cell.replace('"', "\"\"")) } else { cell.to_owned() }
+    if cell.contains([',', '"', '\n', '\r']) {
+        format!("\"{}\"", cell.replace('"', "\"\""))
+    } else {
+        cell.to_owned()
+    }
 }
 
 fn text(value: &Value) -> String {
@@ -73,7 +86,9 @@ fn text(value: &Value) -> String {
 pub(crate) fn plain(value: &Value) -> String {
     match value {
         Value::Object(fields) => {
-            let pairs = fields.iter().map(|(key, value)| format!("{}={}", safe(key), safe(&text(value))));
+            let pairs = fields
+                .iter()
+                .map(|(key, value)| format!("{}={}", safe(key), safe(&text(value))));
             pairs.collect::<Vec<_>>().join(" ")
         }
         other => safe(&text(other)).into_owned(),
@@ -86,7 +101,13 @@ pub(crate) fn safe(text: &str) -> Cow<'_, str> {
     if !text.contains(bad) {
         return Cow::Borrowed(text);
     }
-    let escape = |c: char| if bad(c) { c.escape_default().to_string() } else { c.to_string() };
+    let escape = |c: char| {
+        if bad(c) {
+            c.escape_default().to_string()
+        } else {
+            c.to_string()
+        }
+    };
     Cow::Owned(text.chars().map(escape).collect())
 }
 
@@ -115,7 +136,11 @@ impl Paint {
     }
 
     fn with(self, style: Style, text: &str) -> String {
-        if self.0 { format!("{}{text}{}", style.render(), style.render_reset()) } else { text.to_owned() }
+        if self.0 {
+            format!("{}{text}{}", style.render(), style.render_reset())
+        } else {
+            text.to_owned()
+        }
     }
 }
 
@@ -132,7 +157,12 @@ mod tests {
 
     #[test]
     fn csv_quotes_what_would_break_a_line() {
-        let row: Row = [("a".to_owned(), Value::from("x,\"y\"\n")), ("b".to_owned(), Value::Null)].into_iter().collect();
+        let row: Row = [
+            ("a".to_owned(), Value::from("x,\"y\"\n")),
+            ("b".to_owned(), Value::Null),
+        ]
+        .into_iter()
+        .collect();
         let mut out = Vec::new();
         assert!(csv(&mut out, &[row], &["a", "b"]).is_ok());
         assert_eq!(String::from_utf8_lossy(&out), "a,b\n\"x,\"\"y\"\"\n\",\n");

@@ -18,7 +18,10 @@ pub(crate) fn run(global: &Global, args: &ConfigArgs) -> Result<ExitCode, Error>
         }
         ConfigVerb::Init => out.write_all(config::init_text(&SCHEMA).as_bytes())?,
         ConfigVerb::Migrate { file } => {
-            let text = std::fs::read_to_string(file).map_err(|source| Error::Read { path: file.clone(), source })?;
+            let text = std::fs::read_to_string(file).map_err(|source| Error::Read {
+                path: file.clone(),
+                source,
+            })?;
             let migrated = config::migrate(&SCHEMA, &text).map_err(|bad| Error::Config(bad.to_string()))?;
             out.write_all(migrated.text.as_bytes())?;
             let mut notes = std::io::stderr().lock();
@@ -33,6 +36,10 @@ pub(crate) fn run(global: &Global, args: &ConfigArgs) -> Result<ExitCode, Error>
 
 /// Where the Rack's configuration comes from, given the flags of the command line.
 pub(crate) fn sources(global: &Global) -> Sources {
-    let flags = global.level.iter().map(|level| ("logging.level".to_owned(), level.clone())).collect();
+    let flags = global
+        .level
+        .iter()
+        .map(|level| ("logging.level".to_owned(), level.clone()))
+        .collect();
     Sources::of_process(&SCHEMA, global.config.clone(), flags)
 }

@@ -10,7 +10,15 @@ use crate::client::{Client, Row};
 use crate::error::Error;
 use crate::output::{self, Paint, plain, safe};
 
-const COLUMNS: &[&str] = &["ts", "entity_id", "entity_name", "flux_id", "level", "message", "attributes"];
+const COLUMNS: &[&str] = &[
+    "ts",
+    "entity_id",
+    "entity_name",
+    "flux_id",
+    "level",
+    "message",
+    "attributes",
+];
 const LETTERS: &[&str] = &["ts", "subject", "reason", "content_type"];
 
 /// Newest last on a terminal's table, as people read logs; newest first everywhere else, as the API answers.
@@ -38,7 +46,12 @@ pub(crate) fn run(args: &LogsArgs) -> Result<(), Error> {
 }
 
 pub(crate) fn dead_letters(args: &PageArgs) -> Result<(), Error> {
-    let filter = LogFilter { since: args.since, until: args.until, limit: Some(args.limit), ..LogFilter::default() };
+    let filter = LogFilter {
+        since: args.since,
+        until: args.until,
+        limit: Some(args.limit),
+        ..LogFilter::default()
+    };
     let page = Client::new(&args.api).page("/api/v1/telemetry/dead_letters", &filter)?;
     output::rows(&page.rows, LETTERS, args.api.output)?;
     super::notes(&page);

@@ -20,6 +20,9 @@ fn notes(page: &Page) {
         let _ = writeln!(out, "platform: the answer is partial: {reason}");
     }
     if page.next_cursor.is_some() {
-        let _ = writeln!(out, "platform: there are more rows; raise --limit or narrow --since/--until");
+        let _ = writeln!(
+            out,
+            "platform: there are more rows; raise --limit or narrow --since/--until"
+        );
     }
 }

@@ -36,12 +36,17 @@ fn act(one: &OneRack, verb: &str, body: &Value) -> Result<(), Error> {
 
 /// A Rack's path: ids and names are both tokens, so nothing needs escaping and nothing else is sent.
 fn path(rack: &str, verb: &str) -> Result<String, Error> {
-    let rack: model::Token = rack.parse().map_err(|error: model::BadToken| Error::Usage(error.to_string()))?;
+    let rack: model::Token = rack
+        .parse()
+        .map_err(|error: model::BadToken| Error::Usage(error.to_string()))?;
     Ok(format!("/api/v1/racks/{rack}{verb}"))
 }
 
 fn print(mut rack: Value, api: &ApiArgs) -> Result<(), Error> {
     let rack = rack.get_mut("data").map(Value::take).unwrap_or(rack);
-    let row: Row = rack.as_object().cloned().ok_or_else(|| Error::Answer("it is not a Rack".to_owned()))?;
+    let row: Row = rack
+        .as_object()
+        .cloned()
+        .ok_or_else(|| Error::Answer("it is not a Rack".to_owned()))?;
     Ok(output::rows(&[row], COLUMNS, api.output)?)
 }

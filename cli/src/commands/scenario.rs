@@ -12,13 +12,24 @@ const COLUMNS: &[&str] = &["name", "version", "hash", "active"];
 pub(crate) fn run(args: &ScenarioArgs) -> Result<(), Error> {
     match &args.verb {
         ScenarioVerb::Validate { file } => {
-            let yaml = std::fs::read_to_string(file).map_err(|source| Error::Read { path: file.clone(), source })?;
-            let scenario = model::scenario::parse(&yaml)
-                .map_err(|bad| Error::Data { path: file.clone(), reason: bad.to_string() })?;
+            let yaml = std::fs::read_to_string(file).map_err(|source| Error::Read {
+                path: file.clone(),
+                source,
+            })?;
+            let scenario = model::scenario::parse(&yaml).map_err(|bad| Error::Data {
+                path: file.clone(),
+                reason: bad.to_string(),
+            })?;
             let meta = &scenario.meta;
             let (gears, wires) = (scenario.gears.len(), scenario.wires.len());
             let mut out = std::io::stdout().lock();
-            writeln!(out, "{}: {}:{} is valid: {gears} gears, {wires} wires", file.display(), meta.name, meta.version)?;
+            writeln!(
+                out,
+                "{}: {}:{} is valid: {gears} gears, {wires} wires",
+                file.display(),
+                meta.name,
+                meta.version
+            )?;
             Ok(out.flush()?)
         }
         ScenarioVerb::List(api) => {

@@ -11,7 +11,16 @@ use crate::client::{Client, Row};
 use crate::error::Error;
 use crate::output::{self, Paint, safe};
 
-const COLUMNS: &[&str] = &["ts", "trace_id", "span_id", "flux_id", "entity_name", "span_name", "duration_ms", "status"];
+const COLUMNS: &[&str] = &[
+    "ts",
+    "trace_id",
+    "span_id",
+    "flux_id",
+    "entity_name",
+    "span_name",
+    "duration_ms",
+    "status",
+];
 
 pub(crate) fn list(args: &TracesArgs) -> Result<(), Error> {
     let filter = TraceFilter {
@@ -48,7 +57,11 @@ pub(crate) fn show(args: &TraceArgs) -> Result<(), Error> {
 fn collect(answer: &Value) -> Vec<Row> {
     let data = answer.get("data").unwrap_or(answer);
     let list = data.as_array().or_else(|| data.get("spans").and_then(Value::as_array));
-    let mut spans: Vec<Row> = list.into_iter().flatten().filter_map(|span| span.as_object().cloned()).collect();
+    let mut spans: Vec<Row> = list
+        .into_iter()
+        .flatten()
+        .filter_map(|span| span.as_object().cloned())
+        .collect();
     spans.sort_by(|a, b| text(a, "ts").cmp(text(b, "ts")));
     spans
 }
@@ -58,7 +71,11 @@ fn text<'a>(row: &'a Row, key: &str) -> &'a str {
 }
 
 fn tree(spans: &[Row]) -> io::Result<()> {
-    let known: HashMap<&str, usize> = spans.iter().enumerate().map(|(at, span)| (text(span, "span_id"), at)).collect();
+    let known: HashMap<&str, usize> = spans
+        .iter()
+        .enumerate()
+        .map(|(at, span)| (text(span, "span_id"), at))
+        .collect();
     let mut children: HashMap<usize, Vec<usize>> = HashMap::new();
     let mut roots = Vec::new();
     for (at, span) in spans.iter().enumerate() {
@@ -69,7 +86,13 @@ fn tree(spans: &[Row]) -> io::Result<()> {
     }
     let mut out = io::stdout().lock();
     let first = &spans[roots.first().copied().unwrap_or(0)];
-    writeln!(out, "trace {}  flux {}  {} spans", text(first, "trace_id"), text(first, "flux_id"), spans.len())?;
+    writeln!(
+        out,
+        "trace {}  flux {}  {} spans",
+        text(first, "trace_id"),
+        text(first, "flux_id"),
+        spans.len()
+    )?;
     let paint = Paint::for_stdout();
     let mut seen = vec![false; spans.len()];
     // Depth first, without recursion: a stored cycle must not exhaust the stack.
@@ -79,7 +102,14 @@ fn tree(spans: &[Row]) -> io::Result<()> {
             continue;
         }
         line(&mut out, &spans[at], depth, paint)?;
-        open.extend(children.get(&at).into_iter().flatten().rev().map(|child| (*child, depth + 1)));
+        open.extend(
+            children
+                .get(&at)
+                .into_iter()
+                .flatten()
+                .rev()
+                .map(|child| (*child, depth + 1)),
+        );
     }
     for (at, _) in seen.iter().enumerate().filter(|(_, seen)| !**seen) {
         line(&mut out, &spans[at], 0, paint)?;
@@ -90,7 +120,11 @@ fn tree(spans: &[Row]) -> io::Result<()> {
 fn line(out: &mut impl Write, span: &Row, depth: usize, paint: Paint) -> io::Result<()> {
     let duration = span.get("duration_ms").and_then(Value::as_f64).unwrap_or(0.0);
     let status = text(span, "status");
-    let status = if status == "error" { paint.level("error") } else { status.to_owned() };
+    let status = if status == "error" {
+        paint.level("error")
+    } else {
+        status.to_owned()
+    };
     writeln!(
         out,
         "{:indent$}{} {:.3} ms {} {} {}",
