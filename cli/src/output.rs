@@ -49,7 +49,8 @@ fn table(out: &mut impl Write, rows: &[Row], columns: &[&str]) -> io::Result<()>
         );
     }
     for line in table.lines() {
-        writeln!(out, "{}", line.trim_end().strip_prefix(' ').unwrap_or_default())?;
+        let line = line.trim_end();
+        writeln!(out, "{}", line.strip_prefix(' ').unwrap_or(line))?;
     }
     Ok(())
 }
