@@ -38,7 +38,7 @@ use crate::telemetry::Checkpoint;
 
 /// What happens when the spool is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WhenFull {
+pub(crate) enum WhenFull {
     /// The oldest segment goes; its rows are counted.
     DropOldest,
     /// New rows wait.
@@ -47,19 +47,18 @@ pub enum WhenFull {
 
 /// How large the spool may grow.
 #[derive(Debug, Clone, Copy)]
-pub struct Limits {
+pub(crate) struct Limits {
     /// All segments together.
-    pub max_bytes: u64,
+    pub(crate) max_bytes: u64,
     /// When to begin the next segment.
-    pub segment_bytes: u64,
+    pub(crate) segment_bytes: u64,
     /// What then.
-    pub when_full: WhenFull,
+    pub(crate) when_full: WhenFull,
 }
 
 impl Limits {
     /// Segments of 8 MiB, or a quarter of a small spool: dropping one must not take most of what is there.
-    #[must_use]
-    pub fn new(max_bytes: u64, when_full: WhenFull) -> Self {
+    pub(crate) fn new(max_bytes: u64, when_full: WhenFull) -> Self {
         Self {
             max_bytes,
             segment_bytes: (max_bytes / 4).clamp(64 << 10, 8 << 20),
@@ -80,13 +79,13 @@ pub(crate) struct Batch {
 
 /// What was found when the spool was opened.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub struct Found {
+pub(crate) struct Found {
     /// Batches that wait to be sent.
-    pub batches: u64,
+    pub(crate) batches: u64,
     /// Bytes that a crash left behind unfinished; they were never acknowledged to anyone.
-    pub torn_bytes: u64,
+    pub(crate) torn_bytes: u64,
     /// Copies of damaged segments.
-    pub damaged: Vec<PathBuf>,
+    pub(crate) damaged: Vec<PathBuf>,
 }
 
 /// Why a group was not appended.

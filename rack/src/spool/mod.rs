@@ -18,6 +18,8 @@ mod index;
 mod log;
 mod reader;
 mod segment;
+#[cfg(test)]
+mod tests;
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -34,13 +36,14 @@ use crate::telemetry::NotRecorded;
 use index::Index;
 use log::{NotAppended, Spool};
 
-pub(crate) use log::Batch;
-pub use log::{Found, Limits, WhenFull};
+pub(crate) use log::{Batch, Found, Limits, WhenFull};
 pub(crate) use reader::{Cursor, Kept, Outgoing, Reader};
 pub(crate) use segment::Run;
 
 /// How many batches may wait for the writer: enough for one group to form while the one before is being synced.
 const SLOTS: usize = 32;
+/// The most bytes of a group, about.
+const GROUP_BYTES: u64 = 2 << 20;
 /// How long the writer waits before it tries a disk again that refused.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -71,17 +74,17 @@ pub enum SpoolError {
 
 /// How full the spool is.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Status {
+pub(crate) struct Status {
     /// Bytes on disk.
-    pub bytes: u64,
+    pub(crate) bytes: u64,
     /// Bytes not known to be durable at the Mixer, by whole segments.
-    pub waiting_bytes: u64,
+    pub(crate) waiting_bytes: u64,
     /// Since when the oldest of them waits.
-    pub waiting_since: Option<Timestamp>,
+    pub(crate) waiting_since: Option<Timestamp>,
     /// Rows given up because the spool was full.
-    pub dropped_rows: u64,
+    pub(crate) dropped_rows: u64,
     /// The runs that wait for their floor.
-    pub waiting: Vec<DurableFloor>,
+    pub(crate) waiting: Vec<DurableFloor>,
 }
 
 struct Pending {
@@ -202,6 +205,7 @@ pub(crate) fn open(dir: &Path, limits: Limits, clock: Clock) -> Result<(SpoolHan
     let (finished, done) = oneshot::channel();
     let mut writer = Writer {
         spool,
+        group_bytes: limits.segment_bytes.min(GROUP_BYTES),
         shared: Arc::clone(&shared),
     };
     let thread = std::thread::Builder::new()
@@ -230,6 +234,8 @@ impl SpoolThread {
 
 struct Writer {
     spool: Spool,
+    /// About how much is written at once: enough to share a sync, little enough not to hold the first batch up.
+    group_bytes: u64,
     shared: Arc<Shared>,
 }
 
@@ -255,7 +261,13 @@ impl Writer {
         while inbox.pending.is_empty() && inbox.floors.is_empty() && !inbox.closing {
             self.shared.wake.wait(&mut inbox);
         }
-        let group = inbox.pending.drain(..).collect();
+        let (mut group, mut bytes) = (Vec::new(), 0);
+        while bytes < self.group_bytes
+            && let Some(pending) = inbox.pending.pop_front()
+        {
+            bytes += pending.batch.payload.len() as u64;
+            group.push(pending);
+        }
         (std::mem::take(&mut inbox.floors), group, inbox.closing)
     }
 

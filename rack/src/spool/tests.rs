@@ -1,0 +1,350 @@
+//! The spool on real files, against a plain list of what must be in it.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+use std::fs;
+use std::os::unix::fs::FileExt as _;
+
+use model::{EntityId, Table};
+use rand::rngs::StdRng;
+use rand::{Rng as _, SeedableRng as _};
+
+use super::log::{NotAppended, Spool};
+use super::*;
+use crate::telemetry::Checkpoint;
+
+fn clock_at(micros: i64) -> Clock {
+    Clock::new(move || Timestamp::from_micros(micros))
+}
+
+fn small(max_bytes: u64, when_full: WhenFull) -> Limits {
+    Limits {
+        max_bytes,
+        segment_bytes: max_bytes / 4,
+        when_full,
+    }
+}
+
+fn roomy() -> Limits {
+    Limits {
+        max_bytes: 1 << 30,
+        segment_bytes: 2_000,
+        when_full: WhenFull::DropOldest,
+    }
+}
+
+fn rack() -> EntityId {
+    EntityId::for_name("rack-a")
+}
+
+fn batch(payload: &[u8], note: Option<(&str, &[u8])>) -> Batch {
+    Batch {
+        entity: rack(),
+        table: Table::Logs,
+        rows: 10,
+        payload: payload.to_vec(),
+        checkpoint: note.map(|(key, value)| Checkpoint {
+            key: key.to_owned(),
+            value: value.to_vec(),
+        }),
+    }
+}
+
+/// Everything that would be sent, oldest first: run, sequence, payload; `None` for a lost one.
+fn sent(spool: &Spool) -> Vec<(u64, u64, Option<Vec<u8>>)> {
+    let reader = Reader::new(spool.index());
+    let (mut cursor, mut all) = (Cursor::default(), Vec::new());
+    loop {
+        let some = reader.read(&mut cursor, 4_096).unwrap();
+        if some.is_empty() {
+            return all;
+        }
+        for outgoing in some {
+            match outgoing {
+                Outgoing::Batch(kept) => all.push((kept.run.epoch, kept.seq, Some(kept.payload.to_vec()))),
+                Outgoing::Lost { run, first, last } => all.extend((first..=last).map(|seq| (run.epoch, seq, None))),
+            }
+        }
+    }
+}
+
+fn floor(epoch: u64, seq: u64) -> DurableFloor {
+    DurableFloor {
+        entity_id: rack(),
+        boot_epoch: epoch,
+        seq,
+    }
+}
+
+fn segments(dir: &Path) -> Vec<PathBuf> {
+    let mut paths: Vec<PathBuf> = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == "seg"));
+    paths.sort();
+    paths
+}
+
+fn copy(from: &Path) -> tempfile::TempDir {
+    let to = tempfile::tempdir().unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        fs::copy(entry.path(), to.path().join(entry.file_name())).unwrap();
+    }
+    to
+}
+
+#[test]
+fn a_spool_is_the_list_of_what_was_appended_and_not_settled_over_restarts_and_torn_tails() {
+    for seed in 0..40 {
+        let mut rng = StdRng::seed_from_u64(seed);
+        let dir = tempfile::tempdir().unwrap();
+        let (mut spool, _) = Spool::open(dir.path(), roomy(), clock_at(1)).unwrap();
+        let mut model: Vec<(u64, u64, Option<Vec<u8>>)> = Vec::new();
+        let (mut appended, mut note, mut seq) = (Vec::new(), None, 0);
+        for step in 0..60u32 {
+            match rng.random_range(0..10) {
+                0..6 => {
+                    let group: Vec<Batch> = (0..rng.random_range(1..5))
+                        .map(|_| {
+                            let payload: Vec<u8> = (0..rng.random_range(1..900)).map(|_| rng.random()).collect();
+                            seq += 1;
+                            model.push((spool.epoch(), seq, Some(payload.clone())));
+                            appended.extend(model.last().cloned());
+                            note = Some(step.to_le_bytes().to_vec());
+                            batch(&payload, Some(("tail", &step.to_le_bytes())))
+                        })
+                        .collect();
+                    spool.append(&group).map_err(|_| "append").unwrap();
+                }
+                6..9 if !model.is_empty() => {
+                    let upto = model[rng.random_range(0..model.len())].clone();
+                    spool.settle(&[floor(upto.0, upto.1)]);
+                    model.retain(|kept| kept.0 != upto.0 || kept.1 > upto.1);
+                }
+                _ => {
+                    drop(spool);
+                    let torn = rng.random_range(0..200);
+                    let newest = segments(dir.path()).pop().unwrap();
+                    let file = fs::OpenOptions::new().write(true).open(&newest).unwrap();
+                    let end = file.metadata().unwrap().len();
+                    file.write_all_at(&vec![rng.random::<u8>(); torn], end).unwrap();
+                    let found;
+                    (spool, found) = Spool::open(dir.path(), roomy(), clock_at(1)).unwrap();
+                    assert_eq!((found.torn_bytes, found.damaged.len()), (torn as u64, 0), "seed {seed}");
+                    // Floors are the Mixer's to repeat: what is still here is sent again until it does.
+                    let again: Vec<_> = sent(&spool);
+                    assert!(model.iter().all(|kept| again.contains(kept)), "seed {seed} step {step}");
+                    assert!(again.iter().all(|kept| appended.contains(kept)), "seed {seed} step {step}");
+                    model = again;
+                    seq = 0;
+                }
+            }
+            assert_eq!(sent(&spool), model, "seed {seed} step {step}");
+            let kept = spool.index().lock().checkpoints.get("tail").cloned();
+            assert_eq!(kept, note, "seed {seed} step {step}");
+        }
+    }
+}
+
+#[test]
+fn a_spool_cut_at_any_byte_holds_exactly_the_batches_before_the_cut_and_their_last_checkpoint() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut spool, _) = Spool::open(dir.path(), roomy(), clock_at(1)).unwrap();
+    let mut ends = Vec::new();
+    let newest = segments(dir.path()).pop().unwrap();
+    for n in 0..4u8 {
+        spool.append(&[batch(&[n; 20], Some(("tail", &[n])))]).map_err(|_| "append").unwrap();
+        ends.push(fs::metadata(&newest).unwrap().len());
+    }
+    drop(spool);
+    for cut in 0..=*ends.last().unwrap() {
+        let copy = copy(dir.path());
+        let file = copy.path().join(newest.file_name().unwrap());
+        fs::OpenOptions::new().write(true).open(&file).unwrap().set_len(cut).unwrap();
+        let (spool, found) = Spool::open(copy.path(), roomy(), clock_at(1)).unwrap();
+        let whole = ends.iter().filter(|end| **end <= cut).count();
+        let payloads: Vec<_> = sent(&spool).into_iter().map(|(_, seq, payload)| (seq, payload)).collect();
+        let wanted: Vec<_> = (0..whole).map(|n| (n as u64 + 1, Some(vec![n as u8; 20]))).collect();
+        assert_eq!(payloads, wanted, "cut at {cut}");
+        let note = spool.index().lock().checkpoints.get("tail").cloned();
+        assert_eq!(note, whole.checked_sub(1).map(|n| vec![n as u8]), "cut at {cut}");
+        assert!(found.damaged.is_empty(), "a cut is no damage: {cut}");
+    }
+}
+
+#[test]
+fn a_flipped_byte_in_a_finished_segment_is_kept_aside_and_the_lost_sequences_are_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut spool, _) = Spool::open(dir.path(), roomy(), clock_at(1)).unwrap();
+    for n in 0..30u8 {
+        spool.append(&[batch(&[n; 200], Some(("tail", &[n])))]).map_err(|_| "append").unwrap();
+    }
+    drop(spool);
+    let files = segments(dir.path());
+    assert!(files.len() > 3);
+    let victim = &files[1];
+    let len = fs::metadata(victim).unwrap().len();
+    for at in (0..len).step_by(37) {
+        let copy = copy(dir.path());
+        let path = copy.path().join(victim.file_name().unwrap());
+        let file = fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
+        let mut byte = [0];
+        file.read_exact_at(&mut byte, at).unwrap();
+        file.write_all_at(&[byte[0] ^ 0x10], at).unwrap();
+        let (spool, found) = Spool::open(copy.path(), roomy(), clock_at(1)).unwrap();
+        assert_eq!(found.damaged.len(), 1, "byte {at}");
+        assert_eq!(fs::metadata(&found.damaged[0]).unwrap().len(), len, "the copy is whole");
+        let all = sent(&spool);
+        assert_eq!(all.iter().map(|(_, seq, _)| *seq).collect::<Vec<_>>(), (1..=30).collect::<Vec<_>>(), "byte {at}");
+        assert!(all.iter().any(|(_, _, payload)| payload.is_none()), "byte {at}");
+        for (_, seq, payload) in all {
+            assert!(payload.is_none_or(|payload| payload == vec![seq as u8 - 1; 200]), "byte {at}");
+        }
+        assert_eq!(spool.index().lock().checkpoints.get("tail"), Some(&vec![29]), "byte {at}");
+    }
+}
+
+#[test]
+fn a_full_spool_drops_whole_oldest_segments_counts_their_rows_and_moves_settled() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut spool, _) = Spool::open(dir.path(), small(40_000, WhenFull::DropOldest), clock_at(1)).unwrap();
+    for n in 1..=200u64 {
+        spool.append(&[batch(&[0; 1_000], None)]).map_err(|_| "append").unwrap();
+        assert!(spool.index().lock().bytes() <= 40_000, "after {n}");
+    }
+    let all = sent(&spool);
+    let first = all[0].1;
+    assert!(first > 100 && first < 190, "{first}");
+    assert_eq!(all.iter().map(|(_, seq, _)| *seq).collect::<Vec<_>>(), (first..=200).collect::<Vec<_>>());
+    let index = spool.index();
+    assert_eq!(index.lock().dropped_rows, (first - 1) * 10);
+    let run = Run {
+        entity: rack(),
+        epoch: spool.epoch(),
+    };
+    assert_eq!(index.lock().settled(run), first - 1);
+}
+
+#[test]
+fn rows_that_the_mixer_has_are_not_counted_as_dropped() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut spool, _) = Spool::open(dir.path(), small(8_000, WhenFull::DropOldest), clock_at(1)).unwrap();
+    let epoch = spool.epoch();
+    for n in 1..=50u64 {
+        spool.append(&[batch(&[0; 500], None)]).map_err(|_| "append").unwrap();
+        spool.settle(&[floor(epoch, n)]);
+    }
+    assert_eq!(spool.index().lock().dropped_rows, 0);
+    assert_eq!(sent(&spool), []);
+    assert_eq!(spool.index().lock().waiting_bytes(), 0);
+}
+
+#[test]
+fn a_full_spool_that_may_not_drop_refuses_until_a_floor_makes_room() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut spool, _) = Spool::open(dir.path(), small(8_000, WhenFull::Block), clock_at(1)).unwrap();
+    let mut kept = 0;
+    while spool.append(&[batch(&[0; 500], None)]).is_ok() {
+        kept += 1;
+    }
+    assert!(matches!(spool.append(&[batch(&[0; 500], None)]), Err(NotAppended::Full)));
+    assert_eq!(sent(&spool).len(), kept);
+    spool.settle(&[floor(spool.epoch(), kept as u64)]);
+    spool.append(&[batch(&[1; 500], None)]).map_err(|_| "append").unwrap();
+    assert_eq!(sent(&spool), [(spool.epoch(), kept as u64 + 1, Some(vec![1; 500]))]);
+}
+
+#[test]
+fn a_batch_larger_than_the_whole_spool_is_let_in_alone() {
+    for when_full in [WhenFull::Block, WhenFull::DropOldest] {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut spool, _) = Spool::open(dir.path(), small(4_000, when_full), clock_at(1)).unwrap();
+        spool.append(&[batch(&[0; 9_000], None)]).map_err(|_| "append").unwrap();
+        assert_eq!(sent(&spool).len(), 1);
+    }
+}
+
+#[test]
+fn the_boot_epoch_grows_even_if_the_clock_or_the_epoch_file_is_lost() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = |micros| Spool::open(dir.path(), roomy(), clock_at(micros)).unwrap().0;
+    let mut first = open(5_000_000);
+    assert_eq!(first.epoch(), 5_000_000);
+    first.append(&[batch(&[0], None)]).map_err(|_| "append").unwrap();
+    drop(first);
+    assert_eq!(open(7).epoch(), 5_000_001);
+    fs::remove_file(dir.path().join("epoch")).unwrap();
+    assert_eq!(open(7).epoch(), 5_000_001, "from the segment of the first run");
+    assert_eq!(open(9_000_000).epoch(), 9_000_000);
+}
+
+#[test]
+fn a_checkpoint_survives_that_every_batch_is_settled_and_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut spool, _) = Spool::open(dir.path(), roomy(), clock_at(1)).unwrap();
+    spool.append(&[batch(&[0; 10], Some(("a", b"1")))]).map_err(|_| "append").unwrap();
+    for _ in 0..20 {
+        spool.append(&[batch(&[0; 1_000], None)]).map_err(|_| "append").unwrap();
+    }
+    spool.settle(&[floor(spool.epoch(), 21)]);
+    assert_eq!(segments(dir.path()).len(), 1);
+    drop(spool);
+    let (spool, _) = Spool::open(dir.path(), roomy(), clock_at(1)).unwrap();
+    assert_eq!(spool.index().lock().checkpoints.get("a"), Some(&b"1".to_vec()));
+}
+
+#[test]
+fn damage_met_while_sending_loses_only_what_is_behind_it_and_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut spool, _) = Spool::open(dir.path(), roomy(), clock_at(1)).unwrap();
+    for n in 0..30u8 {
+        spool.append(&[batch(&[n; 200], None)]).map_err(|_| "append").unwrap();
+    }
+    let victim = segments(dir.path())[1].clone();
+    let file = fs::OpenOptions::new().write(true).open(&victim).unwrap();
+    file.write_all_at(&[0xff; 8], fs::metadata(&victim).unwrap().len() / 2).unwrap();
+    let all = sent(&spool);
+    assert_eq!(all.iter().map(|(_, seq, _)| *seq).collect::<Vec<_>>(), (1..=30).collect::<Vec<_>>());
+    let lost = all.iter().filter(|(_, _, payload)| payload.is_none()).count();
+    assert!((1..9).contains(&lost), "{lost}");
+    assert!(victim.with_extension("seg.damaged").exists());
+}
+
+#[tokio::test]
+async fn a_blocked_submission_is_answered_when_a_floor_makes_room() {
+    let dir = tempfile::tempdir().unwrap();
+    let (spool, thread, _) = open(dir.path(), small(8_000, WhenFull::Block), clock_at(1)).unwrap();
+    let mut seq = 0;
+    let blocked = loop {
+        let (done, mut wait) = oneshot::channel();
+        spool.submit(batch(&[0; 500], None), Some(done)).await.unwrap();
+        match tokio::time::timeout(Duration::from_millis(300), &mut wait).await {
+            Ok(answer) => answer.unwrap().unwrap(),
+            Err(_) => break wait,
+        }
+        seq += 1;
+    };
+    assert!(seq > 3);
+    spool.settle([floor(spool.boot_epoch(), seq)]);
+    blocked.await.unwrap().unwrap();
+    assert_eq!(spool.status().waiting, [floor(spool.boot_epoch(), seq + 1)]);
+    assert!(thread.close(Duration::from_secs(5)).await);
+}
+
+#[tokio::test]
+async fn closing_a_blocked_spool_is_prompt_and_tells_who_waits() {
+    let dir = tempfile::tempdir().unwrap();
+    let (spool, thread, _) = open(dir.path(), small(8_000, WhenFull::Block), clock_at(1)).unwrap();
+    let mut waits = Vec::new();
+    for _ in 0..30 {
+        let (done, wait) = oneshot::channel();
+        spool.submit(batch(&[0; 500], None), Some(done)).await.unwrap();
+        waits.push(wait);
+    }
+    assert!(thread.close(Duration::from_secs(5)).await);
+    let mut refused = 0;
+    for wait in waits {
+        refused += u32::from(wait.await.unwrap().is_err());
+    }
+    assert!(refused > 0);
+    assert!(spool.submit(batch(&[0], None), None).await.is_err());
+}
