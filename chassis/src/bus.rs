@@ -26,7 +26,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
 use crate::Error;
-use crate::config::{bus_urls, without_credentials};
+use crate::config::{Secret, bus_urls, without_credentials};
 
 /// Reconnect attempts wait at most this many times `reconnect_wait`.
 const BACK_OFF: u32 = 10;
@@ -43,7 +43,7 @@ pub struct BusOptions {
     /// Who we are, for the server's own listings.
     pub name: String,
     /// The token presented to the server.
-    pub token: Option<String>,
+    pub token: Option<Secret>,
     /// The time one attempt to connect may take.
     pub connect_timeout: Duration,
     /// The time before the second attempt to reconnect; later ones wait longer.
@@ -250,7 +250,7 @@ fn connect_options(options: &BusOptions, tell: watch::Sender<BusState>) -> Conne
             std::future::ready(())
         });
     if let Some(token) = &options.token {
-        connect = connect.token(token.clone());
+        connect = connect.token(token.expose().to_owned());
     }
     if let Some(prefix) = &options.inbox_prefix {
         connect = connect.custom_inbox_prefix(prefix);

@@ -149,7 +149,7 @@ static STORE: [Key; 4] = [
     ),
 ];
 
-static SNAKE: [Key; 15] = [
+static SNAKE: [Key; 16] = [
     Key::new(
         "snake.server",
         Kind::Word(&["managed", "external"]),
@@ -243,15 +243,14 @@ static SNAKE: [Key; 15] = [
         "false",
         "Allows an address other than loopback without authentication",
     ),
+    Key::optional(
+        "snake.token",
+        Kind::Text,
+        "the bus asks for no token",
+        "Token that Racks and the Mixer present to the bus",
+    )
+    .secret(),
 ];
-
-static SNAKE_SECRETS: [Key; 1] = [Key::optional(
-    "snake.token",
-    Kind::Text,
-    "the bus asks for no token",
-    "Token that Racks and the Mixer present to the bus",
-)
-.secret()];
 
 static QUERY: [Key; 3] = [
     Key::new(
@@ -471,10 +470,6 @@ pub static SCHEMA: Schema = Schema {
             keys: &SNAKE,
         },
         Section {
-            doc: "The bus: the server the Mixer runs, or an external one.",
-            keys: &SNAKE_SECRETS,
-        },
-        Section {
             doc: "Bounds of queries.",
             keys: &QUERY,
         },
@@ -531,3 +526,6 @@ pub static SCHEMA: Schema = Schema {
         Removed::gone("logging.dir", "the folder of the log file is that of logging.filename"),
     ],
 };
+
+#[cfg(test)]
+mod tests;

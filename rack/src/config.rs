@@ -7,7 +7,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use chassis::config::{ConfigErrors, Key, Kind, LoggingConfig, Problem, Removed, Schema, Section, Settings, logging};
+use chassis::config::{
+    ConfigErrors, Key, Kind, LoggingConfig, Problem, Removed, Schema, Secret, Section, Settings, logging,
+};
 use model::{ByteSize, Token};
 
 static LOGGING: [Key; 10] = logging::keys("\"logs/platform.log\"");
@@ -308,7 +310,7 @@ pub struct SnakeConfig {
     /// The time given to new consumers before gears start.
     pub convergence_delay: Duration,
     /// The token sent to the bus.
-    pub token: Option<String>,
+    pub token: Option<Secret>,
 }
 
 /// `[spool]`.
@@ -371,7 +373,7 @@ impl RackConfig {
                 connect_timeout: settings.duration("snake.connect_timeout"),
                 reconnect_wait: settings.duration("snake.reconnect_wait"),
                 convergence_delay: settings.duration("snake.convergence_delay"),
-                token: settings.some_text("snake.token").map(str::to_owned),
+                token: settings.secret("snake.token"),
             },
             spool: SpoolConfig {
                 max_size: ByteSize::mib(settings.int("spool.max_size_mb")),
@@ -403,3 +405,6 @@ fn ip(settings: &Settings) -> Result<Option<std::net::IpAddr>, ConfigErrors> {
         .into()),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,7 @@
 //! The layering: one function from a schema and its sources to settings.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,10 +12,10 @@ use toml_edit::{Document, Item, TableLike};
 
 use super::error::{ConfigErrors, Place, Problem};
 use super::key::{Fallback, Key, Kind, Schema, env_name, is_below};
-use super::value::{Refused, Value, has_credentials};
+use super::value::{Refused, Secret, Value, has_credentials};
 
 /// Where values come from.
-#[derive(Debug, Clone, Default)]
+#[derive(Clone, Default)]
 pub struct Sources {
     /// The file; `None` reads none.
     pub file: Option<PathBuf>,
@@ -24,6 +25,16 @@ pub struct Sources {
     pub env: BTreeMap<String, String>,
     /// Values of command-line flags, by key path. The last one of a key wins.
     pub flags: Vec<(String, String)>,
+}
+
+impl fmt::Debug for Sources {
+    /// Without the environment: it holds secrets, of other programs too.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sources")
+            .field("file", &self.file)
+            .field("required", &self.required)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Sources {
@@ -54,12 +65,22 @@ pub(crate) struct Entry {
 ///
 /// The getters take a key's path. A path that is not in the schema is a mistake of ours, not of a user: it stops a
 /// debug build, and gives the kind's empty value otherwise.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Settings {
     schema: &'static Schema,
     file: Option<PathBuf>,
     entries: BTreeMap<&'static str, Entry>,
     warnings: Vec<String>,
+}
+
+impl fmt::Debug for Settings {
+    /// Without the values: some are secrets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Settings")
+            .field("program", &self.schema.program)
+            .field("file", &self.file)
+            .finish_non_exhaustive()
+    }
 }
 
 /// Merges the sources of a schema.
@@ -609,6 +630,21 @@ impl Settings {
             Some(Value::Map(value)) => value.clone(),
             _ => self.mistake(path),
         }
+    }
+
+    /// A secret text, if one was given.
+    #[must_use]
+    pub fn secret(&self, path: &str) -> Option<Secret> {
+        self.some_text(path).map(Secret::new)
+    }
+
+    /// Names with secret texts.
+    #[must_use]
+    pub fn secrets(&self, path: &str) -> BTreeMap<String, Secret> {
+        self.map(path)
+            .into_iter()
+            .map(|(name, text)| (name, Secret::new(text)))
+            .collect()
     }
 
     fn mistake<T: Default>(&self, path: &str) -> T {

@@ -20,6 +20,7 @@
 //!
 //! The keys themselves, except `[logging]`, which every process of ours has ([`logging`]).
 
+pub mod check;
 mod error;
 mod key;
 mod load;
@@ -30,13 +31,16 @@ mod show;
 mod value;
 mod watch;
 
+#[cfg(test)]
+mod tests;
+
 pub use error::{ConfigErrors, Place, Problem};
 pub use key::{Fallback, Key, Kind, Removed, Schema, Section};
 pub use load::{Settings, Sources, load};
 pub use logging::{LoggingConfig, ThrottleConfig};
 pub use migrate::{Migrated, migrate};
-pub use reference::reference_markdown;
+pub use reference::{chapter, reference_markdown, with_chapter};
 pub use show::{Shown, init_text, show_text, shown};
-pub use value::Value;
-pub(crate) use value::{bus_urls, without_credentials};
+pub use value::{Secret, Value, without_credentials};
+pub(crate) use value::bus_urls;
 pub use watch::{Change, Watch, watch};

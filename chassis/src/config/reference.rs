@@ -1,63 +1,102 @@
-//! The reference page, generated from the schemas.
+//! The reference page, generated from the schemas: an introduction and one chapter per file.
 
 use std::fmt::Write as _;
 
 use super::key::{Fallback, Key, Schema};
 
+const INTRODUCTION: &str = "# Configuration
+
+<!-- Generated from the schemas in the code; tests compare. Regenerate a chapter:
+     UPDATE=1 cargo nextest run -j1 -p platform-rack -p platform-mixer -E 'test(reference_page)' -->
+
+Values are merged key by key: command-line flags win over environment variables, those over the file, that over the
+defaults. The environment name of a key is its path in upper case, dots as underscores, behind `PLATFORM_`: `base.name`
+is `PLATFORM_BASE_NAME`. Lists are comma separated there, tables are `name=value` pairs; an empty variable of a switch,
+number, duration or word counts as not set.
+
+Section names are case-insensitive. Durations are written like `100ms`, `5s`, `1h30m`, `720h`. A key marked *live*
+applies as soon as the file changes, every other one needs a restart. A key marked *secret* never stands in a file as
+plain text: use its environment variable, or a `${NAME}` reference. Relative paths start at the working folder.
+
+`config init` prints a commented default file, `config show --origin` the merged result with where each value came
+from, `config migrate FILE` the current form of a v0.4.4 file. A wrong configuration stops the start with exit code 78
+and names every problem with its file, line and key.
+";
+
 /// The reference of some schemas as one Markdown page.
 #[must_use]
 pub fn reference_markdown(schemas: &[&Schema]) -> String {
-    let mut page = String::from(
-        "# Configuration\n\n\
-         <!-- Generated from the schemas in the code; a test compares. Regenerate: UPDATE=1 cargo nextest run -p platform-mixer configuration_page -->\n\n\
-         Values are merged key by key: command-line flags win over environment variables, those over the file, that over the defaults.\n\
-         The environment name of a key is its path in upper case, dots as underscores, behind `PLATFORM_`: `base.name` is `PLATFORM_BASE_NAME`.\n\
-         Lists are comma separated there, tables are `name=value` pairs. An empty variable of a switch, number, duration or word counts as not set.\n\
-         Section names are case-insensitive. Durations are written like `100ms`, `5s`, `1h30m`, `720h`.\n\
-         A key marked *live* applies when the file changes; every other one needs a restart.\n\
-         A key marked *secret* never stands in a file as plain text: use its environment variable, or a `${NAME}` reference.\n\n\
-         `config init` prints a commented default file, `config show --origin` the merged result with where each value came from, \
-         `config migrate FILE` the current form of a v0.4.4 file. A wrong configuration stops the start with exit code 78.\n",
-    );
+    let mut page = INTRODUCTION.to_owned();
     for schema in schemas {
-        let _ = writeln!(page, "\n## `{}` ({})", schema.file, schema.program);
-        let mut section = "";
-        for part in schema.sections {
-            for key in part.keys {
-                if key.env_only {
-                    let _ = writeln!(page, "\n### Environment only\n\n`{}`: {}.", key.env_name(), key.doc);
-                    continue;
-                }
-                if key.section() != section {
-                    section = key.section();
-                    let _ = writeln!(
-                        page,
-                        "\n### `[{section}]`\n\n{}\n\n| Key | Value | Default | Meaning |\n|---|---|---|---|",
-                        part.doc
-                    );
-                }
-                let _ = writeln!(
-                    page,
-                    "| `{}` | {} | {} | {}{} |",
-                    key.leaf(),
-                    key.kind.words(),
-                    default_words(key),
-                    key.doc,
-                    marks(key)
-                );
-            }
-        }
-        if !schema.removed.is_empty() {
-            let _ = writeln!(
-                page,
-                "\n### Keys of v0.4.4 that are gone\n\n| Key | Instead |\n|---|---|"
-            );
-            for removed in schema.removed {
-                let _ = writeln!(page, "| `{}` | {} |", removed.path, removed.instead);
-            }
-        }
+        page.push('\n');
+        page.push_str(&chapter(schema));
     }
     page
+}
+
+/// The chapter of one schema, between two marks by which a test finds it in the page.
+#[must_use]
+pub fn chapter(schema: &Schema) -> String {
+    let mut text = String::new();
+    let _ = writeln!(
+        text,
+        "<!-- begin {} -->\n## `{}` ({})",
+        schema.file, schema.file, schema.program
+    );
+    let mut section = "";
+    for part in schema.sections {
+        for key in part.keys {
+            if key.env_only {
+                let _ = writeln!(text, "\n### Environment only\n\n`{}`: {}.", key.env_name(), key.doc);
+                continue;
+            }
+            if key.section() != section {
+                section = key.section();
+                let head = "| Key | Value | Default | Meaning |\n|---|---|---|---|";
+                let _ = writeln!(text, "\n### `[{section}]`\n\n{}\n\n{head}", part.doc);
+            }
+            let (words, default) = (key.kind.words(), default_words(key));
+            let _ = writeln!(
+                text,
+                "| `{}` | {words} | {default} | {}{} |",
+                key.leaf(),
+                key.doc,
+                marks(key)
+            );
+        }
+    }
+    if !schema.removed.is_empty() {
+        let _ = writeln!(
+            text,
+            "\n### Keys of v0.4.4 that are gone\n\n| Key | Instead |\n|---|---|"
+        );
+        for removed in schema.removed {
+            let _ = writeln!(text, "| `{}` | {} |", removed.path, removed.instead);
+        }
+    }
+    let _ = writeln!(text, "\n<!-- end {} -->", schema.file);
+    text
+}
+
+/// The page with the chapter of `schema` as it is now; added at the end if the page has none.
+#[must_use]
+pub fn with_chapter(page: &str, schema: &Schema) -> String {
+    let new = chapter(schema);
+    let (begin, end) = (
+        format!("<!-- begin {} -->\n", schema.file),
+        format!("<!-- end {} -->\n", schema.file),
+    );
+    let (_, rest) = page.split_once("\n<!-- begin ").unwrap_or((page, ""));
+    let chapters = if rest.is_empty() {
+        String::new()
+    } else {
+        format!("\n<!-- begin {rest}")
+    };
+    let page = format!("{INTRODUCTION}{chapters}");
+    match (page.find(&begin), page.find(&end)) {
+        (Some(from), Some(to)) if from < to => format!("{}{new}{}", &page[..from], &page[to + end.len()..]),
+        _ => format!("{page}\n{new}"),
+    }
 }
 
 fn default_words(key: &Key) -> String {

@@ -55,14 +55,14 @@ pub fn show_text(settings: &Settings, origin: bool) -> String {
     let mut text = String::new();
     let mut section = "";
     for (line, key) in shown(settings).iter().zip(settings.schema().keys()) {
-        if key.section() != section {
+        if key.section() != section && !key.env_only {
             section = key.section();
             let gap = if text.is_empty() { "" } else { "\n" };
             let _ = writeln!(text, "{gap}[{section}]");
         }
         let value = match &line.value {
             // The environment's own switches are no keys of a file.
-            Some(value) if key.env_only => format!("# {} = {value}", key.leaf()),
+            Some(value) if key.env_only => format!("# {} = {value}", key.env_name()),
             Some(value) => format!("{} = {value}", key.leaf()),
             None => format!("# {} is not set", key.leaf()),
         };

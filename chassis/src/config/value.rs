@@ -27,6 +27,29 @@ pub enum Value {
     Map(BTreeMap<String, String>),
 }
 
+/// A text that is never shown.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// A secret.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// The text itself, for the one place that needs it.
+    #[must_use]
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("***")
+    }
+}
+
 /// Why a value is refused.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Refused {
@@ -192,7 +215,8 @@ pub(crate) fn has_credentials(urls: &str) -> bool {
 }
 
 /// The addresses with `***` in the place of user names, passwords and tokens.
-pub(crate) fn without_credentials(urls: &str) -> String {
+#[must_use]
+pub fn without_credentials(urls: &str) -> String {
     let hidden = |url: &str| match url.rsplit_once('@') {
         Some((head, host)) => {
             let scheme = head.find("://").map_or("", |end| &head[..end + 3]);

@@ -237,6 +237,9 @@ fn backups(path: &Path) -> Vec<Backup> {
 
 /// Until nothing is left to do: removes the oldest files above the limit, compresses the newest uncompressed one.
 fn tidy(path: &Path, rotation: Rotation, stop: &AtomicBool) {
+    for leftover in staged(path) {
+        let _ = fs::remove_file(leftover);
+    }
     loop {
         let mut found = backups(path);
         // A crash between the rename and the removal leaves both forms; the compressed one is whole.
@@ -271,6 +274,17 @@ fn tidy(path: &Path, rotation: Rotation, stop: &AtomicBool) {
     }
 }
 
+/// What a crash left of a compression.
+fn staged(path: &Path) -> Vec<PathBuf> {
+    let start = format!(".{}-", name_parts(path).0);
+    let is_ours = |name: &str| name.starts_with(&start) && name.ends_with(".gz.tmp");
+    let entries = fs::read_dir(folder(path)).into_iter().flatten().flatten();
+    entries
+        .filter(|entry| entry.file_name().to_str().is_some_and(is_ours))
+        .map(|entry| entry.path())
+        .collect()
+}
+
 /// Writes the compressed form beside the file, then removes the file.
 fn compress(path: &Path, stop: &AtomicBool) -> io::Result<()> {
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -301,4 +315,165 @@ fn compress_to(path: &Path, staged: &Path, stop: &AtomicBool) -> io::Result<()> 
         to.write_all(&chunk[..length])?;
     }
     to.finish()?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use std::collections::BTreeSet;
+
+    use flate2::read::GzDecoder;
+
+    use super::*;
+
+    fn rotation(max_size: u64, max_backups: usize, compress: bool) -> Rotation {
+        Rotation {
+            max_size,
+            max_backups,
+            compress,
+        }
+    }
+
+    /// Writes `lines` numbered lines of 16 bytes and waits for the compression.
+    fn write(path: &Path, rotation: Rotation, lines: std::ops::Range<usize>) {
+        let mut file = RotatingFile::open(path, rotation).unwrap();
+        for i in lines {
+            assert!(file.append(format!("line {i:010}\n").as_bytes()));
+        }
+        finish(file);
+    }
+
+    /// Lets the compression end by itself, unlike `close`.
+    fn finish(mut file: RotatingFile) {
+        while let Some(gzip) = file.gzip.take() {
+            gzip.thread.join().unwrap();
+            if backups(&file.path)
+                .iter()
+                .any(|backup| file.rotation.compress && !backup.compressed)
+            {
+                file.tidy();
+            }
+        }
+    }
+
+    fn content(path: &Path) -> String {
+        let mut text = String::new();
+        if path.extension().is_some_and(|extension| extension == "gz") {
+            GzDecoder::new(File::open(path).unwrap())
+                .read_to_string(&mut text)
+                .unwrap();
+        } else {
+            text = fs::read_to_string(path).unwrap();
+        }
+        text
+    }
+
+    fn names(dir: &Path) -> Vec<String> {
+        let mut names: Vec<String> = fs::read_dir(dir)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn no_line_is_lost_or_torn_by_rotation_and_no_file_is_larger_than_asked() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.log");
+        write(&path, rotation(160, 1_000, true), 0..1_000);
+        let mut lines = BTreeSet::new();
+        for backup in backups(&path) {
+            assert!(backup.compressed, "{}", backup.path.display());
+            let text = content(&backup.path);
+            assert!(text.len() <= 160 && text.ends_with('\n'));
+            lines.extend(text.lines().map(str::to_owned));
+        }
+        lines.extend(content(&path).lines().map(str::to_owned));
+        assert_eq!(lines, (0..1_000).map(|i| format!("line {i:010}")).collect());
+    }
+
+    #[test]
+    fn only_the_newest_backups_are_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.log");
+        write(&path, rotation(160, 2, false), 0..100);
+        assert_eq!(names(dir.path()), ["x-000008.log", "x-000009.log", "x.log"]);
+        assert!(content(&dir.path().join("x-000009.log")).ends_with("line 0000000089\n"));
+        write(&path, rotation(160, 0, false), 100..101);
+        assert_eq!(names(dir.path()), ["x.log"]);
+    }
+
+    #[test]
+    fn numbers_go_on_after_a_restart_and_the_file_is_appended_to() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.log");
+        write(&path, rotation(160, 9, false), 0..15);
+        write(&path, rotation(160, 9, false), 15..25);
+        assert_eq!(names(dir.path()), ["x-000001.log", "x-000002.log", "x.log"]);
+        assert!(content(&dir.path().join("x-000002.log")).starts_with("line 0000000010\n"));
+        assert!(content(&dir.path().join("x-000002.log")).ends_with("line 0000000019\n"));
+    }
+
+    #[test]
+    fn a_compression_that_was_cut_off_is_taken_up_again_and_loses_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.log");
+        fs::write(dir.path().join("x-000001.log"), "old\n").unwrap();
+        fs::write(dir.path().join(".x-000001.log.gz.tmp"), "half").unwrap();
+        fs::write(dir.path().join("x-000002.log"), "both\n").unwrap();
+        compress_to(
+            &dir.path().join("x-000002.log"),
+            &dir.path().join("x-000002.log.gz"),
+            &AtomicBool::new(false),
+        )
+        .unwrap();
+        fs::write(dir.path().join(".x-000000.log.gz.tmp"), "of a file long gone").unwrap();
+        write(&path, rotation(160, 9, true), 0..1);
+        assert_eq!(names(dir.path()), ["x-000001.log.gz", "x-000002.log.gz", "x.log"]);
+        assert_eq!(content(&dir.path().join("x-000001.log.gz")), "old\n");
+        assert_eq!(content(&dir.path().join("x-000002.log.gz")), "both\n");
+    }
+
+    #[test]
+    fn a_stopped_compression_leaves_the_file_as_it_was() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x-000001.log");
+        fs::write(&path, "kept\n").unwrap();
+        assert!(compress(&path, &AtomicBool::new(true)).is_err());
+        assert_eq!(names(dir.path()), ["x-000001.log"]);
+    }
+
+    #[test]
+    fn a_file_moved_away_by_somebody_else_is_left_alone_and_a_new_one_begun() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.log");
+        let mut file = RotatingFile::open(&path, rotation(1_000, 3, false)).unwrap();
+        assert!(file.append(b"one\n"));
+        fs::rename(&path, dir.path().join("theirs")).unwrap();
+        file.idle();
+        assert!(file.append(b"two\n"));
+        assert_eq!(
+            (content(&dir.path().join("theirs")), content(&path)),
+            ("one\n".to_owned(), "two\n".to_owned())
+        );
+        finish(file);
+    }
+
+    #[test]
+    fn files_of_others_in_the_folder_are_never_touched() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in [
+            "x-1.log",
+            "x-old.log",
+            "y-000001.log",
+            "x-000001.log.bak",
+            "xx-000001.log",
+        ] {
+            fs::write(dir.path().join(name), "theirs").unwrap();
+        }
+        let path = dir.path().join("x.log");
+        write(&path, rotation(160, 0, true), 0..50);
+        assert_eq!(names(dir.path()).len(), 6);
+    }
 }

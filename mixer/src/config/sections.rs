@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use chassis::config::{ConfigErrors, LoggingConfig, Problem, Settings};
+use chassis::config::{ConfigErrors, LoggingConfig, Problem, Secret, Settings};
 use engine::{Compression, JsonType, PartitionBy};
 use model::{ByteSize, Token};
 
@@ -134,7 +134,7 @@ pub struct SnakeConfig {
     /// The hash it must have, lower-case hexadecimal.
     pub server_sha256: Option<String>,
     /// The token clients present; a managed server must ask for it.
-    pub token: Option<String>,
+    pub token: Option<Secret>,
 }
 
 /// `[query]`.
@@ -231,34 +231,20 @@ pub struct RotationConfig {
 }
 
 /// `[observability.otlp]`.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OtlpConfig {
     /// The collector over gRPC.
     pub endpoint: Option<String>,
     /// The collector over HTTP.
     pub endpoint_http: Option<String>,
     /// Headers, references resolved.
-    pub headers: BTreeMap<String, String>,
+    pub headers: BTreeMap<String, Secret>,
     /// Skips the verification of certificates.
     pub insecure: bool,
     /// The time one export may take.
     pub timeout: Duration,
     /// `[observability.otlp.messages]`.
     pub messages: OtlpMessagesConfig,
-}
-
-impl std::fmt::Debug for OtlpConfig {
-    /// Headers hold secrets: only their names are shown.
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("OtlpConfig")
-            .field("endpoint", &self.endpoint)
-            .field("endpoint_http", &self.endpoint_http)
-            .field("headers", &self.headers.keys())
-            .field("insecure", &self.insecure)
-            .field("timeout", &self.timeout)
-            .field("messages", &self.messages)
-            .finish()
-    }
 }
 
 /// `[observability.otlp.messages]`.
@@ -447,7 +433,7 @@ fn snake(settings: &Settings, host: IpAddr) -> Result<SnakeConfig, ConfigErrors>
         max_store: ByteSize::mib(settings.int("snake.max_store_mb")),
         server_binary: settings.some_path("snake.server_binary"),
         server_sha256: settings.some_text("snake.server_sha256").map(str::to_ascii_lowercase),
-        token: settings.some_text("snake.token").map(str::to_owned),
+        token: settings.secret("snake.token"),
     })
 }
 
@@ -465,7 +451,7 @@ fn observability(settings: &Settings) -> ObservabilityConfig {
         otlp: OtlpConfig {
             endpoint: text("observability.otlp.endpoint"),
             endpoint_http: text("observability.otlp.endpoint_http"),
-            headers: settings.map("observability.otlp.headers"),
+            headers: settings.secrets("observability.otlp.headers"),
             insecure: settings.bool("observability.otlp.insecure"),
             timeout: settings.duration("observability.otlp.timeout"),
             messages: OtlpMessagesConfig {

@@ -1,0 +1,210 @@
+//! Tests of `platform-mixer.toml`.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use chassis::config::check::{complaints, load_from, sample};
+use chassis::config::{ConfigErrors, migrate, show_text, with_chapter};
+
+use super::*;
+
+const OLD: &str = r#"[logging]
+level = "info"
+filename = "logs/mixer.log"
+max_age = 28
+
+[mixer]
+mixer_name = "mixer-02"
+machine_id = 1
+startup_scenario = "line:3"
+
+[snake]
+port = 4222
+cluster_name = "plant"  # the leaf nodes know it
+store_dir = "data/js"
+stream_name = "flux"
+stream_subjects = ["flux.msg.>", "flux.gear.>", "flux.telemetry.>"]
+"#;
+
+fn config(text: &str, env: &[(&str, &str)]) -> Result<MixerConfig, ConfigErrors> {
+    MixerConfig::of(&load_from(&SCHEMA, text, env)?)
+}
+
+#[test]
+fn every_key_can_be_given_in_a_file_in_the_environment_and_by_a_flag() {
+    assert_eq!(complaints(&SCHEMA), Vec::<String>::new());
+}
+
+#[test]
+fn every_key_reaches_the_mixer() {
+    let defaults = config("", &[]).unwrap();
+    // They decide whether other keys are accepted; the tests of refused addresses show that they do.
+    let gates = ["api.allow_insecure", "snake.allow_insecure"];
+    for key in SCHEMA.keys().filter(|key| !gates.contains(&key.path)) {
+        let text = match key.path {
+            "api.host" | "snake.host" => "::1".to_owned(),
+            "snake.server_sha256" => "ab".repeat(32),
+            _ => sample(key).text,
+        };
+        let changed = config("", &[(&key.env_name(), &text)]).unwrap();
+        assert_ne!(changed, defaults, "{} changes nothing", key.path);
+    }
+}
+
+#[test]
+fn defaults_are_those_of_the_specification() {
+    let config = config("", &[]).unwrap();
+    assert_eq!(config.logging.filename, PathBuf::from("logs/mixer.log"));
+    assert_eq!((config.api.port, config.snake.port), (8090, 4222));
+    assert!(config.api.host.is_loopback() && config.snake.host.is_loopback());
+    assert_eq!(config.store.database_file, PathBuf::from("./data/platform.duckdb"));
+    assert_eq!(config.store.cluster_key_file, PathBuf::from("./data/cluster.key"));
+    assert_eq!(config.snake.store_dir, PathBuf::from("./data/js"));
+    assert_eq!(
+        config.observability.embedded.data_dir,
+        PathBuf::from("./data/telemetry")
+    );
+    assert_eq!(
+        config.observability.otlp.messages.data_dir,
+        PathBuf::from("./data/messages")
+    );
+    assert_eq!(config.snake.business_stream_max_age, Duration::from_secs(720 * 3_600));
+    assert_eq!(
+        config.snake.stream_subjects,
+        ["flux.msg.>", "flux.gear.>", "platform.>"]
+    );
+    assert_eq!(
+        config.observability.embedded.rotation.max_age,
+        Duration::from_secs(30 * 86_400)
+    );
+    assert_eq!(config.observability.embedded.rotation.max_size.get(), 10 << 30);
+    assert_eq!(config.mixer.startup_scenario, None);
+    assert!(!config.enrollment.auto_adopt);
+    assert_eq!(config.unsupported(), Vec::<String>::new());
+}
+
+#[test]
+fn folders_follow_the_store_unless_they_are_given() {
+    let file = "[store]\ndir = \"/srv/store\"\n[observability.embedded]\ndata_dir = \"/fast/telemetry\"\n";
+    let config = config(file, &[]).unwrap();
+    assert_eq!(config.snake.store_dir, PathBuf::from("/srv/store/js"));
+    assert_eq!(config.observability.embedded.data_dir, PathBuf::from("/fast/telemetry"));
+    assert_eq!(
+        config.observability.otlp.messages.data_dir,
+        PathBuf::from("/srv/store/messages")
+    );
+    assert_eq!(config.store.cluster_key_file, PathBuf::from("/srv/store/cluster.key"));
+}
+
+#[test]
+fn an_open_address_without_authentication_is_refused_unless_it_is_allowed() {
+    for (section, guard) in [("api", "api.tokens_file"), ("snake", "PLATFORM_SNAKE_TOKEN")] {
+        let file = format!("[{section}]\nhost = \"0.0.0.0\"\n");
+        let error = config(&file, &[]).unwrap_err().to_string();
+        assert!(
+            error.starts_with(&format!("platform-mixer.toml:2: {section}.host: 0.0.0.0")),
+            "{error}"
+        );
+        assert!(
+            error.contains(guard) && error.contains(&format!("{section}.allow_insecure = true")),
+            "{error}"
+        );
+        config(&format!("{file}allow_insecure = true\n"), &[]).unwrap();
+    }
+    config("[api]\nhost = \"0.0.0.0\"\ntokens_file = \"tokens\"\n", &[]).unwrap();
+    config("[snake]\nhost = \"0.0.0.0\"\n", &[("PLATFORM_SNAKE_TOKEN", "t")]).unwrap();
+    config("[snake]\nhost = \"0.0.0.0\"\nserver = \"external\"\n", &[]).unwrap();
+}
+
+#[test]
+fn what_this_version_does_not_do_is_said_key_by_key() {
+    for (env, value, key) in [
+        (
+            "PLATFORM_OBSERVABILITY_EMBEDDED_STORAGE_FORMAT",
+            "json",
+            "storage.format",
+        ),
+        ("PLATFORM_OBSERVABILITY_EMBEDDED_STORAGE_URL", "s3://b/p", "storage.url"),
+        ("PLATFORM_OBSERVABILITY_TIER", "otlp", "observability.tier"),
+        (
+            "PLATFORM_OBSERVABILITY_OTLP_MESSAGES_ENABLED",
+            "true",
+            "otlp.messages.enabled",
+        ),
+        ("PLATFORM_API_TLS_CERT", "cert.pem", "api.tls_cert"),
+        ("PLATFORM_API_TLS_KEY", "key.pem", "api.tls_key"),
+        ("PLATFORM_API_TOKENS_FILE", "tokens", "api.tokens_file"),
+    ] {
+        let unsupported = config("", &[(env, value)]).unwrap().unsupported();
+        assert!(
+            unsupported.len() == 1 && unsupported[0].contains(key),
+            "{env}: {unsupported:?}"
+        );
+    }
+}
+
+#[test]
+fn header_values_come_from_the_environment_and_are_never_shown() {
+    let file = "[observability.otlp.headers]\nx-api-key = \"Bearer ${COLLECTOR_KEY}\"\n";
+    let settings = load_from(&SCHEMA, file, &[("COLLECTOR_KEY", "s3cret")]).unwrap();
+    let config = MixerConfig::of(&settings).unwrap();
+    assert_eq!(config.observability.otlp.headers["x-api-key"].expose(), "Bearer s3cret");
+    assert!(!show_text(&settings, true).contains("s3cret"));
+    assert!(!format!("{config:?}").contains("s3cret"));
+    let unset = load_from(&SCHEMA, file, &[]).unwrap_err().to_string();
+    assert!(
+        unset.contains("platform-mixer.toml:1") && unset.contains("COLLECTOR_KEY"),
+        "{unset}"
+    );
+    let plain = load_from(
+        &SCHEMA,
+        "[observability.otlp]\nheaders = { x-api-key = \"s3cret\" }\n",
+        &[],
+    );
+    let plain = plain.unwrap_err().to_string();
+    assert!(
+        plain.contains(":2: observability.otlp.headers.x-api-key is a secret"),
+        "{plain}"
+    );
+    assert!(
+        plain.contains("PLATFORM_OBSERVABILITY_OTLP_HEADERS") && !plain.contains("s3cret"),
+        "{plain}"
+    );
+}
+
+#[test]
+fn a_migrated_v0_4_4_file_loads_and_means_the_same() {
+    let migrated = migrate(&SCHEMA, OLD).unwrap();
+    let config = config(&migrated.text, &[]).unwrap();
+    assert_eq!(config.name.as_str(), "mixer-02");
+    assert_eq!(config.snake.domain.as_str(), "plant");
+    assert_eq!(config.snake.store_dir, PathBuf::from("data/js"));
+    assert_eq!(config.mixer.startup_scenario.as_deref(), Some("line:3"));
+    assert!(migrated.text.contains("# the leaf nodes know it"), "{}", migrated.text);
+    let notes = migrated.notes.join("\n");
+    for note in [
+        "mixer.mixer_name is now base.name",
+        "snake.cluster_name is now snake.domain",
+        "mixer.machine_id dropped",
+    ] {
+        assert!(notes.contains(note), "{note} is missing in:\n{notes}");
+    }
+    let old = load_from(&SCHEMA, OLD, &[]).unwrap_err().to_string();
+    assert!(
+        old.contains("platform-mixer.toml:13: snake.cluster_name is no longer a key"),
+        "{old}"
+    );
+}
+
+#[test]
+fn the_reference_page_is_the_generated_one() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/configuration.md");
+    let page = std::fs::read_to_string(path).unwrap_or_default();
+    let wanted = with_chapter(&page, &SCHEMA);
+    if std::env::var_os("UPDATE").is_some() {
+        std::fs::write(path, &wanted).unwrap();
+        return;
+    }
+    assert_eq!(page, wanted, "regenerate docs/configuration.md as its head says");
+}
