@@ -12,8 +12,10 @@
 mod view;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use model::control::{RackState, StateChange};
+use model::subject::RackCommand;
 use model::{Clock, ClusterId, EntityId, Token};
 
 use crate::bus_server::{Bus, BusStatus};
@@ -24,6 +26,9 @@ use crate::registry::{ActiveScenario, Change, RackRow, Registry, RegistryError};
 use crate::scenario::Courier;
 
 pub use view::{ControlStats, RackView, ScenarioRef, ScenarioStatus, ScenarioView};
+
+/// How long a Rack may take to answer that it heard its new state.
+const TELL: Duration = Duration::from_secs(2);
 
 /// Why the control plane says no.
 #[derive(Debug, thiserror::Error)]
@@ -147,10 +152,12 @@ impl Control {
             .await?;
         if was == RackState::Pending {
             tracing::info!(rack = %row.name, entity_id = %row.entity_id, "rack approved");
-            self.events.publish(Event::RackApproved, Some(&row)).await;
+            self.events.rack(Event::RackApproved, &row).await;
+        } else {
+            // Under another name it may have other gears; a pending one gets them once it has its passport.
+            self.courier.deliver(row.entity_id);
         }
         self.tell(&row).await;
-        self.courier.deliver(row.entity_id);
         self.rack(&row.entity_id.to_string())
     }
 
@@ -232,7 +239,7 @@ impl Control {
             .await?;
         if changed {
             tracing::info!(rack = %row.name, entity_id = %row.entity_id, "rack {verb}");
-            self.events.publish(event, Some(&row)).await;
+            self.events.rack(event, &row).await;
             self.tell(&row).await;
             match to {
                 RackState::Active => self.courier.deliver(row.entity_id),
@@ -250,7 +257,10 @@ impl Control {
             issued: self.clock.now(),
             state: row.state,
         };
-        let told = self.bus.command(&self.cluster, row.entity_id, &change).await;
+        let told = self
+            .bus
+            .command(&self.cluster, &row.entity_id, RackCommand::State, &change, TELL)
+            .await;
         if let Err(error) = told {
             tracing::debug!(rack = %row.name, %error, "the rack was not told its new state; its next heartbeat will");
         }

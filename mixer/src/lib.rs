@@ -1,1 +1,34 @@
-//! mixer: stub.
+//! The control plane: bus server process, registry, enrolment, scenarios, REST API, and the order of start and stop.
+//!
+//! ```text
+//!  app ─┬─ engine ◀── ingest ◀── bus_server (nats-server process, streams)
+//!       ├─ control ── registry · cluster · presence · events
+//!       ├─ desk (enrollment, heartbeat) · scenario (courier, convergence) · roll_call
+//!       └─ api ── control · query
+//! ```
+//!
+//! # Invariants
+//!
+//! - [`app::Mixer::start`] starts in one order, [`app::Mixer::close`] stops in the reverse.
+//! - Time and entropy come from `main`.
+//!
+//! # Not here
+//!
+//! Storage (`engine`), the way from bus to storage (`ingest`), plans (`query`), gears (`rack`).
+
+pub mod api;
+pub mod app;
+pub mod bus_server;
+pub mod cluster;
+pub mod config;
+pub mod control;
+mod desk;
+mod enrollment;
+pub mod events;
+mod heartbeat;
+mod hex;
+pub mod presence;
+pub mod registry;
+mod roll_call;
+pub mod scenario;
+mod tasks;

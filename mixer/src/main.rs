@@ -1,2 +1,192 @@
-//! stub
-fn main() {}
+//! `platform-mixer`: command line, log file, signals, exit codes.
+//!
+//! # Invariants
+//!
+//! - Standard output carries data only: of the running Mixer the one line `ready api=… bus=…`.
+//! - Exit codes follow sysexits; this is the only place that makes a process end.
+//!
+//! # Not here
+//!
+//! What a Mixer does ([`mixer::app`]), what a key means ([`mixer::config`]).
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use chassis::config::{self, Change, LoggingConfig, Settings, Sources};
+use chassis::logs::{self, LogFile, Logs};
+use chassis::shutdown::Shutdown;
+use chassis::{Exit, os_entropy, system_clock};
+use clap::{Parser, Subcommand};
+use mixer::app::Mixer;
+use mixer::config::{MixerConfig, SCHEMA};
+
+/// The control plane: admits Racks, stores their telemetry, answers queries.
+#[derive(Debug, Parser)]
+#[command(name = "platform-mixer", version)]
+struct Args {
+    /// Configuration file [default: platform-mixer.toml in the working folder, if it is there]
+    #[arg(short, long, value_name = "FILE", global = true)]
+    config: Option<PathBuf>,
+    /// Log level: debug, info, warn or error
+    #[arg(long, value_name = "LEVEL", global = true)]
+    level: Option<String>,
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// The configuration: merged, new, explained
+    Config {
+        #[command(subcommand)]
+        verb: ConfigVerb,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+enum ConfigVerb {
+    /// Print a commented configuration file with every key and its default
+    Init,
+    /// Print the merged configuration, secrets redacted
+    Show {
+        /// Say where each value comes from
+        #[arg(long)]
+        origin: bool,
+    },
+    /// Print the reference of all keys, as Markdown
+    Reference,
+}
+
+/// A sentence for standard error, and how to end.
+struct Stop {
+    sentence: String,
+    exit: Exit,
+}
+
+impl Stop {
+    fn new(exit: Exit, sentence: impl ToString) -> Self {
+        Self {
+            sentence: sentence.to_string(),
+            exit,
+        }
+    }
+}
+
+impl From<chassis::Error> for Stop {
+    fn from(error: chassis::Error) -> Self {
+        Self::new(error.exit(), error)
+    }
+}
+
+impl From<config::ConfigErrors> for Stop {
+    fn from(errors: config::ConfigErrors) -> Self {
+        Self::new(Exit::Config, errors)
+    }
+}
+
+fn main() -> ExitCode {
+    let args = match Args::try_parse() {
+        Ok(args) => args,
+        Err(error) => {
+            let exit = if error.use_stderr() { Exit::Usage } else { Exit::Ok };
+            let _ = error.print();
+            return exit.into();
+        }
+    };
+    match run(&args) {
+        Ok(exit) => exit.into(),
+        Err(stop) => {
+            let _ = writeln!(std::io::stderr(), "platform-mixer: {}", stop.sentence);
+            stop.exit.into()
+        }
+    }
+}
+
+fn run(args: &Args) -> Result<Exit, Stop> {
+    let flags = args.level.iter();
+    let flags = flags.map(|level| ("logging.level".to_owned(), level.clone())).collect();
+    let sources = Sources::of_process(&SCHEMA, args.config.clone(), flags);
+    match &args.command {
+        None => serve(sources),
+        Some(Command::Config { verb }) => print(&match verb {
+            ConfigVerb::Init => config::init_text(&SCHEMA),
+            ConfigVerb::Show { origin } => config::show_text(&config::load(&SCHEMA, &sources)?, *origin),
+            ConfigVerb::Reference => config::reference_markdown(&[&SCHEMA]),
+        }),
+    }
+}
+
+/// To standard output; a reader that has enough is no error.
+fn print(text: &str) -> Result<Exit, Stop> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(Stop::new(Exit::Io, error)),
+        _ => Ok(Exit::Ok),
+    }
+}
+
+fn serve(sources: Sources) -> Result<Exit, Stop> {
+    let settings = config::load(&SCHEMA, &sources)?;
+    let mixer = MixerConfig::of(&settings)?;
+    let logs = Arc::new(logs::start(&mixer.logging, LogFile::Exact, None)?);
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Stop::new(Exit::Io, format!("the runtime does not start: {error}")))?;
+    let ended = runtime.block_on(live(sources, settings, mixer, Arc::clone(&logs)));
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    if let Some(logs) = Arc::into_inner(logs) {
+        logs.close();
+    }
+    ended
+}
+
+async fn live(sources: Sources, settings: Settings, mixer: MixerConfig, logs: Arc<Logs>) -> Result<Exit, Stop> {
+    let shutdown = Shutdown::start()?;
+    for warning in settings.warnings() {
+        tracing::warn!("{warning}");
+    }
+    let apply = move |settings: &Settings, _: &Change| logs.apply(&LoggingConfig::of(settings));
+    let watch = config::watch(sources, settings, apply).unwrap_or_else(|error| {
+        tracing::warn!(%error, "changes of the configuration file will not be noticed");
+        None
+    });
+    let exit = until_asked(mixer, &shutdown).await;
+    if let Some(watch) = watch
+        && let Err(error) = watch.close().await
+    {
+        tracing::warn!(%error, "the configuration was not watched to the end");
+    }
+    shutdown.close().await;
+    Ok(exit)
+}
+
+/// Starts the Mixer and closes it when a signal or a failure says so.
+async fn until_asked(config: MixerConfig, shutdown: &Shutdown) -> Exit {
+    let asked = shutdown.token();
+    let started = Mixer::start(config, system_clock(), os_entropy()).await;
+    let mut mixer = match started {
+        Ok(mixer) => mixer,
+        Err(error) => {
+            tracing::error!("cannot start: {error}");
+            return error.exit_code();
+        }
+    };
+    let (api, bus) = (mixer.api_addr(), mixer.control().bus_status());
+    tracing::info!(%api, bus = %bus.url, durability = bus.durability, version = env!("CARGO_PKG_VERSION"), "ready");
+    // Whoever started us may not read our output.
+    let _ = print(&format!("ready api=http://{api} bus={}\n", bus.url));
+    let exit = tokio::select! {
+        () = asked.cancelled() => Exit::Ok,
+        failure = mixer.failed() => {
+            tracing::error!("cannot go on: {failure}");
+            failure.exit
+        }
+    };
+    mixer.close().await;
+    tracing::info!("stopped");
+    exit
+}

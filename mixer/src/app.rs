@@ -1,0 +1,392 @@
+//! The Mixer as a whole: what is started in which order, and stopped in the reverse.
+//!
+//! ```text
+//!  start: engine ─ bus server, streams ─ registry, cluster ─ scenario ─ ingest ─ desk, courier, roll call ─ API
+//!  close: API ─ desk, courier, roll call ─ ingest drains ─ queries end ─ engine publishes and closes ─ bus server stops
+//! ```
+//!
+//! # Invariants
+//!
+//! - A start that fails closes what it had started.
+//! - A task that dies, or an engine that is poisoned, ends the Mixer with an error: [`Mixer::failed`].
+//!
+//! # Not here
+//!
+//! Command line, log files, signals (`main`).
+
+mod error;
+mod settings;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use chassis::Exit;
+use engine::Engine;
+use model::control::DurableFloor;
+use model::{Clock, Context, Entropy};
+use query::Querier;
+use tokio::net::{TcpListener, TcpSocket};
+
+use crate::api::{self, ApiParts, ApiServer};
+use crate::bus_server::{Bus, BusServer};
+use crate::cluster::Cluster;
+use crate::config::MixerConfig;
+use crate::control::Control;
+use crate::desk::{Clerks, Desk};
+use crate::enrollment::Enrollment;
+use crate::events::{Event, Events};
+use crate::heartbeat::Heartbeats;
+use crate::presence::Presence;
+use crate::registry::Registry;
+use crate::roll_call::RollCall;
+use crate::scenario::{self, Convergence, Courier, CourierParts};
+use crate::tasks::{Failures, Fatal, Task, failures};
+
+pub use error::StartError;
+
+/// How often the ingest pipeline is asked whether it still runs.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// A running Mixer.
+#[derive(Debug)]
+pub struct Mixer {
+    parts: Parts,
+    failures: Failures,
+    control: Arc<Control>,
+    api: SocketAddr,
+}
+
+/// Why a Mixer cannot go on.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{reason}")]
+pub struct Failure {
+    /// What died.
+    pub reason: String,
+    /// The exit code.
+    pub exit: Exit,
+}
+
+/// What was started, to be closed; all of it optional, so that a start that fails half-way closes the same way.
+#[derive(Debug, Default)]
+struct Parts {
+    api: Option<ApiServer>,
+    desk: Option<Desk>,
+    tasks: Vec<Task>,
+    ingest: Option<ingest::Pipeline>,
+    querier: Option<Arc<Querier>>,
+    engine: Option<Arc<Engine>>,
+    bus: Option<BusServer>,
+}
+
+impl Mixer {
+    /// Starts everything. When it returns, Racks can enrol and the API answers.
+    ///
+    /// # Errors
+    /// [`StartError`], after what had been started is closed again.
+    pub async fn start(config: MixerConfig, clock: Clock, entropy: Entropy) -> Result<Self, StartError> {
+        let unsupported = config.unsupported();
+        if !unsupported.is_empty() {
+            return Err(StartError::Unsupported(unsupported));
+        }
+        let (fatal, failures) = failures();
+        let mut parts = Parts::default();
+        match parts.start(config, clock, entropy, &fatal).await {
+            Ok((control, api)) => Ok(Self {
+                parts,
+                failures,
+                control,
+                api,
+            }),
+            Err(error) => {
+                parts.close().await;
+                Err(error)
+            }
+        }
+    }
+
+    /// The control plane's handle.
+    #[must_use]
+    pub const fn control(&self) -> &Arc<Control> {
+        &self.control
+    }
+
+    /// Where the REST API listens.
+    #[must_use]
+    pub const fn api_addr(&self) -> SocketAddr {
+        self.api
+    }
+
+    /// Returns when the Mixer cannot go on; then close it and exit.
+    pub async fn failed(&mut self) -> Failure {
+        let died = |reason| Failure {
+            reason,
+            exit: Exit::Io,
+        };
+        let poisoned = async {
+            match &self.parts.engine {
+                Some(engine) => engine.poisoned().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            reason = self.failures.first() => died(reason),
+            reason = poisoned => died(format!("the storage engine failed: {reason}")),
+            () = ended(self.parts.ingest.as_ref()) => died("the ingest pipeline ended by itself".to_owned()),
+        }
+    }
+
+    /// Stops everything in order. What was acknowledged is on disk when it returns.
+    pub async fn close(self) {
+        self.parts.close().await;
+    }
+}
+
+async fn ended(ingest: Option<&ingest::Pipeline>) {
+    let Some(ingest) = ingest else {
+        return std::future::pending().await;
+    };
+    while !ingest.is_finished() {
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+impl Parts {
+    async fn start(
+        &mut self,
+        config: MixerConfig,
+        clock: Clock,
+        entropy: Entropy,
+        fatal: &Fatal,
+    ) -> Result<(Arc<Control>, SocketAddr), StartError> {
+        let socket = reserve(&config)?;
+        chassis::files::create_dir_durable(&config.store.dir)?;
+        let engine = Engine::open(settings::engine(&config), clock.clone(), entropy.clone()).await?;
+        self.engine = Some(Arc::clone(&engine));
+        let server = BusServer::start(settings::bus(&config), fatal).await?;
+        let bus = server.bus().clone();
+        self.bus = Some(server);
+
+        let ground = Ground::open(&config, &bus, &clock, &entropy)?;
+        let chosen = scenario::choose(
+            config.mixer.startup_scenario.as_deref().unwrap_or_default(),
+            &ground.registry,
+            &clock,
+        )?;
+
+        let collected = self.collect(&config, &engine, &bus, &ground.cluster, &clock);
+        let control = self.control_plane(&config, &ground, &bus, &engine, (clock.clone(), entropy), fatal).await?;
+        if let Some(chosen) = chosen {
+            self.activate(&config, chosen, &ground, &clock, fatal).await?;
+        }
+
+        let querier = Arc::new(Querier::new(Arc::clone(&engine), settings::limits(&config), clock)?);
+        self.querier = Some(Arc::clone(&querier));
+        let parts = ApiParts {
+            querier,
+            control: Arc::clone(&control),
+            engine,
+            ingest: collected,
+        };
+        let listener = listen(socket, &config)?;
+        let server = api::serve(parts, listener).map_err(|source| api_address(&config, source))?;
+        let address = server.addr();
+        self.api = Some(server);
+        Ok((control, address))
+    }
+
+    /// Starts the way from the bus into the engine, unless collection is switched off.
+    fn collect(
+        &mut self,
+        config: &MixerConfig,
+        engine: &Arc<Engine>,
+        bus: &Bus,
+        cluster: &Arc<Cluster>,
+        clock: &Clock,
+    ) -> Arc<ingest::Stats> {
+        if !config.observability.enabled {
+            tracing::warn!("observability.enabled is false: telemetry is not stored");
+            return Arc::default();
+        }
+        let cluster = Arc::clone(cluster);
+        let parts = ingest::Parts {
+            js: bus.jetstream().clone(),
+            client: bus.client().clone(),
+            engine: Arc::clone(engine),
+            clock: clock.clone(),
+            sign_floor: Arc::new(move |floor: DurableFloor| {
+                cluster.sign(&floor, Context::Command).map(bytes::Bytes::from).ok()
+            }),
+        };
+        let pipeline = ingest::Pipeline::start(settings::ingest(config), parts);
+        let stats = pipeline.live_stats();
+        self.ingest = Some(pipeline);
+        stats
+    }
+
+    /// Opens the desk for Racks and starts what serves them.
+    async fn control_plane(
+        &mut self,
+        config: &MixerConfig,
+        ground: &Ground,
+        bus: &Bus,
+        engine: &Arc<Engine>,
+        ambient: (Clock, Entropy),
+        fatal: &Fatal,
+    ) -> Result<Arc<Control>, StartError> {
+        let (clock, entropy) = ambient;
+        let Ground {
+            registry,
+            cluster,
+            presence,
+            events,
+        } = ground;
+        let parts = CourierParts {
+            bus: bus.clone(),
+            cluster: Arc::clone(cluster),
+            registry: Arc::clone(registry),
+            presence: Arc::clone(presence),
+            clock: clock.clone(),
+        };
+        let (courier, deliveries) = Courier::new(parts, config.enrollment.push_delay);
+        self.tasks.push(Task::spawn("scenario courier", fatal, |stop| deliveries.run(stop)));
+        let roll_call = RollCall {
+            registry: Arc::clone(registry),
+            presence: Arc::clone(presence),
+            events: events.clone(),
+        };
+        self.tasks.push(Task::spawn("roll call", fatal, |stop| roll_call.run(stop)));
+        let engine = Arc::clone(engine);
+        let clerks = Clerks {
+            enrollment: Enrollment::new(
+                config.enrollment.auto_adopt,
+                Arc::clone(cluster),
+                Arc::clone(registry),
+                clock.clone(),
+                entropy,
+            ),
+            heartbeats: Heartbeats {
+                cluster: Arc::clone(cluster),
+                registry: Arc::clone(registry),
+                presence: Arc::clone(presence),
+                courier: courier.clone(),
+                floor: Arc::new(move |entity, boot_epoch| engine.floor(entity, boot_epoch)),
+                clock: clock.clone(),
+            },
+            presence: Arc::clone(presence),
+            courier: courier.clone(),
+            events: events.clone(),
+        };
+        let desk = Desk::start(bus.client().clone(), clerks, fatal).await;
+        self.desk = Some(desk.map_err(StartError::Desk)?);
+        Ok(Arc::new(Control {
+            cluster: Arc::clone(cluster),
+            registry: Arc::clone(registry),
+            presence: Arc::clone(presence),
+            bus: bus.clone(),
+            courier,
+            events: events.clone(),
+            clock,
+        }))
+    }
+
+    /// Makes the startup scenario the active one; Racks get it as they appear, who does not is reported.
+    async fn activate(
+        &mut self,
+        config: &MixerConfig,
+        chosen: scenario::Chosen,
+        ground: &Ground,
+        clock: &Clock,
+        fatal: &Fatal,
+    ) -> Result<(), StartError> {
+        let (active, is_new) = scenario::activate(&chosen, &ground.registry, clock).await?;
+        tracing::info!(reference = %active.reference, hash = %active.hash, "scenario is active");
+        if is_new {
+            ground.events.scenario(Event::ScenarioActivated, &active).await;
+        }
+        let convergence = Convergence {
+            registry: Arc::clone(&ground.registry),
+            presence: Arc::clone(&ground.presence),
+            active,
+            scenario: chosen.scenario,
+            within: config.mixer.scenario_wait_timeout,
+        };
+        self.tasks.push(Task::spawn_once("scenario convergence", fatal, |stop| convergence.report(stop)));
+        Ok(())
+    }
+
+    async fn close(mut self) {
+        if let Some(api) = self.api.take() {
+            api.close().await;
+        }
+        if let Some(desk) = self.desk.take() {
+            desk.close().await;
+        }
+        for task in self.tasks.drain(..) {
+            task.close().await;
+        }
+        if let Some(ingest) = self.ingest.take()
+            && let Err(error) = ingest.close().await
+        {
+            tracing::error!(%error, "ingest had ended before; the bus keeps what was not stored");
+        }
+        if let Some(querier) = self.querier.take() {
+            querier.close().await;
+        }
+        if let Some(engine) = self.engine.take()
+            && let Err(error) = engine.close().await
+        {
+            tracing::error!(%error, "the last rows were not published; they are safe in the log");
+        }
+        if let Some(bus) = self.bus.take() {
+            bus.close().await;
+        }
+    }
+}
+
+/// What the control plane stands on.
+struct Ground {
+    registry: Arc<Registry>,
+    cluster: Arc<Cluster>,
+    presence: Arc<Presence>,
+    events: Events,
+}
+
+impl Ground {
+    fn open(config: &MixerConfig, bus: &Bus, clock: &Clock, entropy: &Entropy) -> Result<Self, StartError> {
+        let registry = Arc::new(Registry::open(&config.store.dir.join("registry.redb"))?);
+        let cluster = Cluster::open(&registry, &config.store.cluster_key_file, clock, entropy)?;
+        let rows = registry.racks()?;
+        Ok(Self {
+            presence: Arc::new(Presence::of_registry(&rows)),
+            events: Events::new(bus.client().clone(), clock.clone()),
+            cluster: Arc::new(cluster),
+            registry,
+        })
+    }
+}
+
+/// Takes the API's address before anything else starts, without listening yet.
+fn reserve(config: &MixerConfig) -> Result<TcpSocket, StartError> {
+    let address = SocketAddr::new(config.api.host, config.api.port);
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() };
+    let bound = socket.and_then(|socket| {
+        // Connections of the last run linger; without this their address could not be taken for a minute.
+        socket.set_reuseaddr(true)?;
+        socket.bind(address)?;
+        Ok(socket)
+    });
+    bound.map_err(|source| api_address(config, source))
+}
+
+fn listen(socket: TcpSocket, config: &MixerConfig) -> Result<TcpListener, StartError> {
+    socket.listen(1024).map_err(|source| api_address(config, source))
+}
+
+fn api_address(config: &MixerConfig, source: std::io::Error) -> StartError {
+    StartError::ApiAddress {
+        host: config.api.host,
+        port: config.api.port,
+        source,
+    }
+}

@@ -1,0 +1,113 @@
+//! Why a Mixer does not start, and the exit code of each.
+
+use std::io;
+use std::net::IpAddr;
+
+use chassis::Exit;
+use engine::ErrorKind;
+
+use crate::bus_server::BusError;
+use crate::cluster::ClusterError;
+use crate::registry::RegistryError;
+use crate::scenario::ScenarioError;
+
+/// Why a Mixer does not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The configuration asks for what this version does not have.
+    #[error("{}", .0.join("; "))]
+    Unsupported(Vec<String>),
+    /// The API cannot listen where it should.
+    #[error("{}", api_address(host, *port, source))]
+    ApiAddress {
+        /// The address.
+        host: IpAddr,
+        /// The port.
+        port: u16,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The storage engine does not open.
+    #[error(transparent)]
+    Engine(#[from] engine::Error),
+    /// There is no bus.
+    #[error(transparent)]
+    Bus(#[from] BusError),
+    /// The registry does not open.
+    #[error(transparent)]
+    Registry(#[from] RegistryError),
+    /// The cluster's identity cannot be used.
+    #[error(transparent)]
+    Cluster(#[from] ClusterError),
+    /// The startup scenario cannot be activated.
+    #[error(transparent)]
+    Scenario(#[from] ScenarioError),
+    /// Racks cannot be heard.
+    #[error("{0}")]
+    Desk(String),
+    /// Queries cannot be run.
+    #[error("queries cannot be run: {0}")]
+    Query(#[from] query::Error),
+    /// A folder cannot be made.
+    #[error(transparent)]
+    Chassis(#[from] chassis::Error),
+}
+
+fn api_address(host: &IpAddr, port: u16, source: &io::Error) -> String {
+    match source.kind() {
+        io::ErrorKind::AddrInUse => format!(
+            "port {port} on {host} is taken (`ss -ltnp 'sport = :{port}'` shows by whom): stop that program, or set api.port \
+             (0 takes any free one)"
+        ),
+        io::ErrorKind::AddrNotAvailable => {
+            format!("api.host = {host} is not an address of this machine: set one that is, or 127.0.0.1")
+        }
+        io::ErrorKind::PermissionDenied => {
+            format!("the API may not listen on port {port} of {host}: set api.port to 1024 or above")
+        }
+        _ => format!("the API cannot listen on {host} (api.host), port {port} (api.port): {source}"),
+    }
+}
+
+impl StartError {
+    /// The exit code, after sysexits.
+    #[must_use]
+    pub fn exit_code(&self) -> Exit {
+        match self {
+            Self::Unsupported(_) | Self::ApiAddress { .. } => Exit::Config,
+            Self::Engine(error) => match error.kind() {
+                ErrorKind::Setting => Exit::Config,
+                ErrorKind::Locked => Exit::Unavailable,
+                ErrorKind::Damage | ErrorKind::Input => Exit::Data,
+                _ => Exit::Io,
+            },
+            Self::Bus(error) => error.exit(),
+            Self::Registry(error) => of_registry(error),
+            Self::Cluster(error) => match error {
+                ClusterError::Exposed { .. } => Exit::Denied,
+                ClusterError::Missing { .. } | ClusterError::Foreign { .. } | ClusterError::Malformed { .. } => Exit::Config,
+                ClusterError::Registry(error) => of_registry(error),
+                ClusterError::Unreadable { .. } | ClusterError::Unwritable(_) => Exit::Io,
+            },
+            Self::Scenario(error) => match error {
+                ScenarioError::Invalid { .. } => Exit::Data,
+                ScenarioError::Registry(error) => of_registry(error),
+                ScenarioError::Unreadable { .. } | ScenarioError::TooLarge { .. } | ScenarioError::Unknown { .. } => {
+                    Exit::Config
+                }
+            },
+            Self::Desk(_) => Exit::Unavailable,
+            Self::Query(_) => Exit::Io,
+            Self::Chassis(error) => error.exit(),
+        }
+    }
+}
+
+const fn of_registry(error: &RegistryError) -> Exit {
+    match error {
+        RegistryError::InUse { .. } => Exit::Unavailable,
+        RegistryError::Format { .. } | RegistryError::Damaged { .. } => Exit::Data,
+        RegistryError::Database(_) | RegistryError::Interrupted(_) => Exit::Io,
+    }
+}

@@ -1,0 +1,98 @@
+//! From the configuration to what each room wants to know.
+
+use std::time::Duration;
+
+use crate::bus_server::{Managed, Server, Settings as BusSettings, StreamSettings};
+use crate::config::{MixerConfig, ServerMode};
+
+/// The URL that the configuration has when nobody set one.
+const DEFAULT_URL: &str = "nats://localhost:4222";
+const DEFAULT_PORT: u16 = 4222;
+/// How long to try to reach the bus.
+const CONNECT: Duration = Duration::from_secs(10);
+/// The bytes of batches between the bus and the store.
+const IN_FLIGHT: u32 = 64 << 20;
+
+pub(super) fn engine(config: &MixerConfig) -> engine::Settings {
+    let embedded = &config.observability.embedded;
+    engine::Settings {
+        data_dir: embedded.data_dir.clone(),
+        flush_interval: embedded.flush_interval,
+        compression: embedded.compression,
+        partition_by: embedded.partition_by,
+        json_type: embedded.json_type,
+        segment_size: embedded.segment_size,
+        wal_max: config.store.wal_max,
+        max_age: embedded.rotation.max_age,
+        ..engine::Settings::new(&config.store.dir)
+    }
+}
+
+pub(super) fn bus(config: &MixerConfig) -> BusSettings {
+    let snake = &config.snake;
+    let server = match snake.server {
+        ServerMode::External => Server::External { url: snake.url.clone() },
+        ServerMode::Managed => Server::Managed(Managed {
+            name: config.name.to_string(),
+            host: snake.host.to_string(),
+            port: snake.port,
+            advertised: advertised(&snake.url, snake.port),
+            store_dir: snake.store_dir.clone(),
+            durable: snake.durable,
+            max_payload: config.mixer.max_payload,
+            binary: snake.server_binary.clone(),
+            sha256: snake.server_sha256.clone(),
+        }),
+    };
+    BusSettings {
+        server,
+        domain: snake.domain.to_string(),
+        token: snake.token.as_ref().map(|token| token.expose().to_owned()),
+        connect_timeout: CONNECT,
+        streams: StreamSettings {
+            name: snake.stream_name.to_string(),
+            subjects: snake.stream_subjects.clone(),
+            business_max_age: snake.business_stream_max_age,
+            telemetry_max_age: snake.telemetry_stream_max_age,
+            max_store: snake.max_store,
+            max_payload: config.mixer.max_payload,
+        },
+    }
+}
+
+/// What Racks are told, unless it follows from host and port: the default URL says nothing about another port.
+fn advertised(url: &str, port: u16) -> Option<String> {
+    let follows = port == 0 || (url == DEFAULT_URL && port != DEFAULT_PORT);
+    (!follows).then(|| url.to_owned())
+}
+
+pub(super) fn ingest(config: &MixerConfig) -> ingest::Settings {
+    ingest::Settings {
+        flush_interval: config.ingest.flush_interval,
+        buffer_size: u32::try_from(config.ingest.buffer_size).unwrap_or(u32::MAX),
+        max_payload: usize::try_from(config.mixer.max_payload.get()).unwrap_or(usize::MAX),
+        buffer_bytes: IN_FLIGHT,
+    }
+}
+
+pub(super) fn limits(config: &MixerConfig) -> query::Limits {
+    let query = &config.query;
+    query::Limits {
+        spill_dir: Some(config.store.dir.join("spill")),
+        ..query::Limits::new(query.memory_limit, query.timeout, query.max_concurrent)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn racks_are_told_the_configured_url_unless_it_cannot_be_meant() {
+        assert_eq!(advertised("nats://plant:4222", 4222).as_deref(), Some("nats://plant:4222"));
+        assert_eq!(advertised("nats://plant:5222", 4222).as_deref(), Some("nats://plant:5222"));
+        assert_eq!(advertised(DEFAULT_URL, 4222).as_deref(), Some(DEFAULT_URL));
+        assert_eq!(advertised(DEFAULT_URL, 5222), None);
+        assert_eq!(advertised("nats://plant:4222", 0), None);
+    }
+}

@@ -1,0 +1,191 @@
+//! The Mixer's own connection to the bus: `chassis`'s, with what the Mixer knows about the server behind it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_nats::client::RequestErrorKind;
+use async_nats::jetstream;
+use async_nats::{Client, ConnectOptions, Request};
+use bytes::Bytes;
+use chassis::bus::{BusOptions, BusState};
+use chassis::config::without_credentials;
+use model::subject::RackCommand;
+use model::{BadSignature, Context, EntityId, subject};
+use serde::Serialize;
+use tokio::sync::watch;
+
+use super::{BusError, BusStatus, ProcessWatch};
+use crate::cluster::Cluster;
+
+/// One question to a server that is starting.
+const PROBE: Duration = Duration::from_secs(2);
+/// The step between attempts to reach a server that is away; ours is back within milliseconds.
+const RECONNECT: Duration = Duration::from_millis(100);
+
+/// What does not change about the server.
+#[derive(Debug)]
+pub(super) struct Facts {
+    url: String,
+    durable: Option<bool>,
+    process: Option<ProcessWatch>,
+}
+
+impl Facts {
+    pub(super) fn managed(url: &str, durable: bool, process: ProcessWatch) -> Self {
+        Self {
+            url: without_credentials(url),
+            durable: Some(durable),
+            process: Some(process),
+        }
+    }
+
+    pub(super) fn external(url: &str) -> Self {
+        Self {
+            url: without_credentials(url),
+            durable: None,
+            process: None,
+        }
+    }
+}
+
+/// The connection; cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Bus {
+    connection: chassis::bus::Bus,
+    facts: Arc<Facts>,
+}
+
+/// Why a Rack did not answer a command.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CommandError {
+    /// It is not connected.
+    #[error("nobody listens: the rack is not connected")]
+    NotConnected,
+    /// It is connected and silent.
+    #[error("no answer in {} ms", .0.as_millis())]
+    NoAnswer(Duration),
+    /// The bus failed.
+    #[error("the bus failed: {0}")]
+    Bus(String),
+    /// The command or its answer is not our CBOR.
+    #[error(transparent)]
+    Form(#[from] BadSignature),
+}
+
+impl Bus {
+    /// Connects and makes sure of the domain; later breaks are healed for ever.
+    pub(super) async fn connect(
+        address: &str,
+        domain: &str,
+        token: Option<String>,
+        within: Duration,
+        facts: Facts,
+    ) -> Result<Self, BusError> {
+        let mut options = BusOptions::new(address, domain, "platform-mixer");
+        options.token = token.map(chassis::config::Secret::new);
+        options.connect_timeout = within;
+        options.reconnect_wait = RECONNECT;
+        let connection = chassis::bus::Bus::connect(options).await?;
+        connection.preflight().await?;
+        Ok(Self {
+            connection,
+            facts: Arc::new(facts),
+        })
+    }
+
+    /// The plain connection.
+    #[must_use]
+    pub const fn client(&self) -> &Client {
+        &self.connection.client
+    }
+
+    /// JetStream of our domain.
+    #[must_use]
+    pub const fn jetstream(&self) -> &jetstream::Context {
+        &self.connection.js
+    }
+
+    /// Where Racks reach the bus, credentials removed.
+    #[must_use]
+    pub fn url(&self) -> &str {
+        &self.facts.url
+    }
+
+    pub(super) fn state(&self) -> watch::Receiver<BusState> {
+        self.connection.state()
+    }
+
+    /// How the bus is right now.
+    #[must_use]
+    pub fn status(&self) -> BusStatus {
+        let connected = *self.connection.state().borrow() == BusState::Connected;
+        let process = self.facts.process.as_ref().map(|process| process.borrow().clone());
+        let managed = process.is_some();
+        let process = process.unwrap_or_default();
+        BusStatus {
+            managed,
+            url: self.facts.url.clone(),
+            connected,
+            healthy: connected && (process.healthy || !managed),
+            pid: process.pid,
+            restarts: process.restarts,
+            free_bytes: process.free_bytes,
+            power_safe: self.facts.durable,
+            durability: match self.facts.durable {
+                Some(true) => "power-safe: synced before it is acknowledged",
+                Some(false) => "not power-safe: synced every second",
+                None => "unknown: set by the external server",
+            },
+        }
+    }
+
+    /// Sends a command signed by the cluster to a Rack and waits for its answer.
+    pub(crate) async fn command<T: Serialize>(
+        &self,
+        cluster: &Cluster,
+        rack: &EntityId,
+        command: RackCommand,
+        body: &T,
+        within: Duration,
+    ) -> Result<Bytes, CommandError> {
+        let body = cluster.sign(body, Context::Command)?;
+        let request = Request::new().payload(body.into()).timeout(Some(within));
+        let answer = self.client().send_request(subject::rack(rack, command), request).await;
+        answer.map(|message| message.payload).map_err(|error| match error.kind() {
+            RequestErrorKind::NoResponders => CommandError::NotConnected,
+            RequestErrorKind::TimedOut => CommandError::NoAnswer(within),
+            _ => CommandError::Bus(error.to_string()),
+        })
+    }
+
+    /// Sends what is buffered and closes.
+    pub(super) async fn close(&self) {
+        self.connection.close(Duration::from_secs(2)).await;
+    }
+}
+
+/// Whether a server just started answers under its domain.
+pub(super) async fn probe(host: &str, port: u16, domain: &str, token: Option<&str>) -> Result<(), String> {
+    let mut options = ConnectOptions::new().name("platform-mixer-probe").connection_timeout(PROBE);
+    if let Some(token) = token {
+        options = options.token(token.to_owned());
+    }
+    let probing = async {
+        let client = options.connect(format!("nats://{}", authority(host, port))).await;
+        let client = client.map_err(|error| error.to_string())?;
+        let account = jetstream::with_domain(client, domain).query_account().await;
+        account.map(|_| ()).map_err(|error| error.to_string())
+    };
+    let probed = tokio::time::timeout(PROBE, probing).await;
+    probed.unwrap_or_else(|_| Err("no answer in 2 s".to_owned()))
+}
+
+/// `host:port`, an IPv6 host in brackets.
+pub(super) fn authority(host: &str, port: u16) -> String {
+    if host.contains(':') {
+        format!("[{host}]:{port}")
+    } else {
+        format!("{host}:{port}")
+    }
+}

@@ -1,0 +1,148 @@
+//! Why there is no bus, each with the way out.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use chassis::Exit;
+
+/// Where the pinned server comes from.
+const INSTALL: &str = "run scripts/install-nats-server.sh (`make tools`), or set snake.server_binary, or use another's \
+                       server with snake.server = \"external\" and snake.url";
+
+/// Why there is no bus.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BusError {
+    /// No executable anywhere.
+    #[error("found no nats-server (looked for {}): {INSTALL}", list(searched))]
+    NoBinary {
+        /// Where it was looked for.
+        searched: Vec<PathBuf>,
+    },
+    /// The executable cannot be run.
+    #[error("{} cannot be run as nats-server: {reason}; {INSTALL}", path.display())]
+    Unusable {
+        /// The executable.
+        path: PathBuf,
+        /// Why not.
+        reason: String,
+    },
+    /// The executable is too old.
+    #[error("{} is nats-server {found}, at least {required} is needed: {INSTALL}", path.display())]
+    TooOld {
+        /// The executable.
+        path: PathBuf,
+        /// Its version.
+        found: String,
+        /// The oldest version that knows our settings.
+        required: &'static str,
+    },
+    /// The executable is not the pinned one.
+    #[error(
+        "{} has SHA-256 {found}, but snake.server_sha256 is {expected}: it was exchanged or updated; \
+         install the pinned one or correct the key",
+        path.display()
+    )]
+    WrongHash {
+        /// The executable.
+        path: PathBuf,
+        /// The pinned hash.
+        expected: String,
+        /// Its own.
+        found: String,
+    },
+    /// Another Mixer, or its orphaned server, holds the store.
+    #[error(
+        "the bus store {} is in use: another Mixer (or the bus server it left behind) runs on it; stop that one, or set \
+         another store.dir or snake.store_dir",
+        path.display()
+    )]
+    Locked {
+        /// The store.
+        path: PathBuf,
+    },
+    /// Somebody listens there already.
+    #[error(
+        "port {port} on {host} is taken (`ss -ltnp 'sport = :{port}'` shows by whom): stop that program, or set snake.port \
+         (0 takes any free one) and snake.url"
+    )]
+    PortInUse {
+        /// The address.
+        host: String,
+        /// The port.
+        port: u16,
+    },
+    /// The process ended before it was ready.
+    #[error("nats-server ended with {status} before it was ready; its last words: {tail}")]
+    Died {
+        /// How it ended.
+        status: String,
+        /// The end of its log.
+        tail: String,
+    },
+    /// The process is not ready in time.
+    #[error("nats-server is not ready after {}s: {last}; its last words: {tail}", after.as_secs())]
+    NotReady {
+        /// How long it was waited for.
+        after: Duration,
+        /// The last failed probe.
+        last: String,
+        /// The end of its log.
+        tail: String,
+    },
+    /// A subject of the configuration cannot be captured.
+    #[error("snake.stream_subjects: {subject:?} {reason}")]
+    Subject {
+        /// The subject.
+        subject: String,
+        /// What is wrong and what to do.
+        reason: String,
+    },
+    /// A stream cannot be made as configured.
+    #[error("stream {stream}: {reason}")]
+    Stream {
+        /// The stream.
+        stream: String,
+        /// What the server says.
+        reason: String,
+    },
+    /// A file operation failed.
+    #[error("cannot {action} {}: {source}", path.display())]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// A file cannot be written, or the server cannot be reached or has another domain.
+    #[error(transparent)]
+    Chassis(#[from] chassis::Error),
+    /// The machine does not give us a thread.
+    #[error("cannot start the thread that owns the bus server: {0}")]
+    Thread(std::io::Error),
+}
+
+fn list(paths: &[PathBuf]) -> String {
+    let texts: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
+    texts.join(", ")
+}
+
+impl BusError {
+    /// The exit code of a Mixer that ends with this.
+    #[must_use]
+    pub fn exit(&self) -> Exit {
+        match self {
+            Self::NoBinary { .. }
+            | Self::Unusable { .. }
+            | Self::TooOld { .. }
+            | Self::WrongHash { .. }
+            | Self::PortInUse { .. }
+            | Self::Subject { .. } => Exit::Config,
+            Self::Locked { .. } | Self::Died { .. } | Self::NotReady { .. } | Self::Stream { .. } => Exit::Unavailable,
+            Self::Chassis(error) => error.exit(),
+            Self::Io { .. } | Self::Thread(_) => Exit::Io,
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! Is the server well? Its monitor's `/healthz`, and the free space of its store.
+//!
+//! A full disk wedges a stream silently: publishers get neither acknowledgement nor error, and freeing space does not
+//! help. `/healthz` says 503 then, and only a restart of the server cures it.
+
+use std::path::Path;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+/// Below this, a restart would only fail again.
+pub(super) const ENOUGH: u64 = 64 << 20;
+const TIMEOUT: Duration = Duration::from_secs(3);
+
+/// What one check says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Health {
+    /// 200.
+    Well,
+    /// Any other answer: status code and body.
+    Sick(String),
+    /// No answer.
+    Silent(String),
+}
+
+/// Asks the monitor on the loopback.
+pub(super) async fn check(port: u16) -> Health {
+    match tokio::time::timeout(TIMEOUT, ask(port)).await {
+        Err(_) => Health::Silent("no answer in 3 s".to_owned()),
+        Ok(Err(error)) => Health::Silent(error.to_string()),
+        Ok(Ok(answer)) => match answer.split_once("\r\n") {
+            Some((status, _)) if status.split(' ').nth(1) == Some("200") => Health::Well,
+            Some((status, rest)) => {
+                let body = rest.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+                Health::Sick(format!("{status}: {}", body.trim()))
+            }
+            None => Health::Sick(answer),
+        },
+    }
+}
+
+async fn ask(port: u16) -> std::io::Result<String> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).await?;
+    stream.write_all(b"GET /healthz HTTP/1.0\r\n\r\n").await?;
+    let mut answer = Vec::new();
+    stream.take(16 << 10).read_to_end(&mut answer).await?;
+    Ok(String::from_utf8_lossy(&answer).into_owned())
+}
+
+/// Bytes that an unprivileged process may still write there.
+pub(super) fn free_bytes(path: &Path) -> Option<u64> {
+    let stat = nix::sys::statvfs::statvfs(path).ok()?;
+    Some(stat.blocks_available().saturating_mul(stat.fragment_size()))
+}

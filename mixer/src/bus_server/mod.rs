@@ -1,0 +1,221 @@
+//! The bus: a `nats-server` process that the Mixer owns, or one that somebody else runs.
+//!
+//! ```text
+//! BusServer::start ── Managed ── find and verify the binary ─ lock the store ─ write nats.conf ─ spawn ─ ready ─┐
+//!                  └─ External ─────────────────────────────────────────────────────────────────────────────────┤
+//!                                               connect ─ check the JetStream domain ─ ensure the streams ◀─────┘
+//! supervisor task:  exit → back-off → spawn again        every 5 s: /healthz, wedged and disk free → restart
+//! stream task:      every reconnect → ensure the streams again
+//! ```
+//!
+//! # Invariants
+//!
+//! - One store, one server: the lock on the store is inherited by the child, so that not even an orphan shares a store.
+//! - The child does not outlive the Mixer: `PR_SET_PDEATHSIG`, on a thread that lives as long as the Mixer ([`keeper`]).
+//! - Every stream has an explicit byte limit and file storage ([`streams`]).
+//!
+//! # Not here
+//!
+//! Consumers (`ingest`), what is said over the bus ([`crate::desk`], [`crate::scenario`]).
+
+mod binary;
+mod client;
+mod conf;
+mod error;
+mod health;
+mod keeper;
+mod lock;
+mod streams;
+mod supervisor;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use model::ByteSize;
+use tokio::sync::watch;
+
+use crate::tasks::{Fatal, Task};
+
+pub use client::{Bus, CommandError};
+pub use error::BusError;
+use supervisor::Supervisor;
+
+/// What the bus is to be.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Ours or another's.
+    pub server: Server,
+    /// The JetStream domain.
+    pub domain: String,
+    /// The token that clients present.
+    pub token: Option<String>,
+    /// How long to try to reach an external server.
+    pub connect_timeout: Duration,
+    /// The streams.
+    pub streams: StreamSettings,
+}
+
+/// Who runs the server.
+#[derive(Debug, Clone)]
+pub enum Server {
+    /// The Mixer.
+    Managed(Managed),
+    /// Somebody else.
+    External {
+        /// Where it is; may carry credentials.
+        url: String,
+    },
+}
+
+/// The server process that the Mixer owns.
+#[derive(Debug, Clone)]
+pub struct Managed {
+    /// Its name in logs.
+    pub name: String,
+    /// The address it binds.
+    pub host: String,
+    /// The port it listens on; 0 for any free one.
+    pub port: u16,
+    /// The URL told to Racks; none for host and port as bound.
+    pub advertised: Option<String>,
+    /// Where its streams are.
+    pub store_dir: PathBuf,
+    /// Whether it syncs before it acknowledges; otherwise every second.
+    pub durable: bool,
+    /// The largest payload, headers not counted.
+    pub max_payload: ByteSize,
+    /// The executable; none to look for it.
+    pub binary: Option<PathBuf>,
+    /// The executable's SHA-256, hex; none to trust any.
+    pub sha256: Option<String>,
+}
+
+/// The streams and their limits.
+#[derive(Debug, Clone)]
+pub struct StreamSettings {
+    /// The primary stream's name.
+    pub name: String,
+    /// `snake.stream_subjects`: business subjects and what is under `platform.`.
+    pub subjects: Vec<String>,
+    /// The age of business messages.
+    pub business_max_age: Duration,
+    /// The age of telemetry and lifecycle events.
+    pub telemetry_max_age: Duration,
+    /// The bytes of all streams together.
+    pub max_store: ByteSize,
+    /// The largest payload, headers not counted.
+    pub max_payload: ByteSize,
+}
+
+/// Room for headers and protocol above the largest payload.
+const HEADROOM: u64 = 64 << 10;
+
+/// How the bus is right now.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct BusStatus {
+    /// Whether the Mixer owns the server process.
+    pub managed: bool,
+    /// Where Racks reach it, credentials removed.
+    pub url: String,
+    /// Whether the Mixer's own connection stands.
+    pub connected: bool,
+    /// Whether the server says that it is well; for an external one, whether it is connected.
+    pub healthy: bool,
+    /// The process, while it runs.
+    pub pid: Option<u32>,
+    /// How often the process was started again.
+    pub restarts: u64,
+    /// Free bytes on the file system of its store.
+    pub free_bytes: Option<u64>,
+    /// Whether an acknowledged message survives a power cut; unknown for an external server.
+    pub power_safe: Option<bool>,
+    /// The same for people.
+    pub durability: &'static str,
+}
+
+/// The running bus.
+#[derive(Debug)]
+pub struct BusServer {
+    bus: Bus,
+    supervisor: Option<Supervisor>,
+    streams: Task,
+}
+
+impl BusServer {
+    /// Starts or finds the server, connects, and makes sure of the streams.
+    ///
+    /// # Errors
+    /// [`BusError`] with the way out.
+    pub(crate) async fn start(settings: Settings, fatal: &Fatal) -> Result<Self, BusError> {
+        let plan = streams::plan(&settings.streams)?;
+        let (supervisor, address, facts) = match &settings.server {
+            Server::Managed(managed) => {
+                let supervisor = Supervisor::start(managed.clone(), &settings, fatal).await?;
+                let facts = client::Facts::managed(supervisor.advertised(), managed.durable, supervisor.watch());
+                let address = supervisor.address().to_owned();
+                (Some(supervisor), address, facts)
+            }
+            Server::External { url } => (None, url.clone(), client::Facts::external(url)),
+        };
+        match Self::connect(&address, settings, facts, plan, fatal).await {
+            Ok((bus, streams)) => Ok(Self {
+                bus,
+                supervisor,
+                streams,
+            }),
+            Err(error) => {
+                if let Some(supervisor) = supervisor {
+                    supervisor.close().await;
+                }
+                Err(error)
+            }
+        }
+    }
+
+    async fn connect(
+        address: &str,
+        settings: Settings,
+        facts: client::Facts,
+        plan: Vec<async_nats::jetstream::stream::Config>,
+        fatal: &Fatal,
+    ) -> Result<(Bus, Task), BusError> {
+        let bus = Bus::connect(
+            address,
+            &settings.domain,
+            settings.token,
+            settings.connect_timeout,
+            facts,
+        )
+        .await?;
+        streams::ensure(bus.jetstream(), &plan).await?;
+        let watched = bus.clone();
+        let task = Task::spawn("bus streams", fatal, move |stop| streams::keep(watched, plan, stop));
+        Ok((bus, task))
+    }
+
+    /// The connection.
+    #[must_use]
+    pub const fn bus(&self) -> &Bus {
+        &self.bus
+    }
+
+    /// Closes the connection after its last bytes are out, then stops the server.
+    pub async fn close(self) {
+        self.streams.close().await;
+        self.bus.close().await;
+        if let Some(supervisor) = self.supervisor {
+            supervisor.close().await;
+        }
+    }
+}
+
+/// What the supervisor says of its process.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Process {
+    pid: Option<u32>,
+    restarts: u64,
+    healthy: bool,
+    free_bytes: Option<u64>,
+}
+
+type ProcessWatch = watch::Receiver<Process>;

@@ -1,0 +1,234 @@
+//! The streams: which there are, their limits, and that they exist after every reconnect.
+//!
+//! | stream | subjects | age | share of `snake.max_store_mb` | when full |
+//! |---|---|---|---|---|
+//! | `snake.stream_name` | `snake.stream_subjects` but `platform.` | `business_stream_max_age` | 70 % | refuses: Racks keep it in their spool |
+//! | `flux-telemetry` | `flux.telemetry.>` | `telemetry_stream_max_age` | 25 % | drops the oldest |
+//! | `flux-events` | what `snake.stream_subjects` names under `platform.` | `telemetry_stream_max_age` | 5 % | drops the oldest, never acknowledges |
+//!
+//! # Invariants
+//!
+//! - Always file storage, always a byte limit.
+//! - Request/reply subjects (`flux.agent.`) are in no stream: it would answer requests before the Mixer does.
+//! - An existing stream keeps what we do not set (replicas, placement of an external cluster).
+
+use std::time::Duration;
+
+use async_nats::jetstream::context::GetStreamErrorKind;
+use async_nats::jetstream::stream::{Config, DiscardPolicy, StorageType};
+use async_nats::jetstream::{self, ErrorCode};
+use chassis::bus::BusState;
+use model::subject::{EVENT_STREAM, TELEMETRY_ALL, TELEMETRY_STREAM};
+use tokio_util::sync::CancellationToken;
+
+use super::{Bus, BusError, HEADROOM, StreamSettings};
+
+/// How long the server remembers message ids.
+const DUPLICATES: Duration = Duration::from_secs(600);
+/// Where control requests go.
+const AGENT_ALL: &str = "flux.agent.>";
+
+/// The streams that the settings ask for.
+pub(super) fn plan(settings: &StreamSettings) -> Result<Vec<Config>, BusError> {
+    let (events, business): (Vec<String>, Vec<String>) =
+        settings.subjects.iter().cloned().partition(|subject| subject.starts_with("platform."));
+    check_subjects(&business, &events)?;
+    let share = |percent: u64| i64::try_from(settings.max_store.get() / 100 * percent).unwrap_or(i64::MAX);
+    let stream = |name: &str, subjects: Vec<String>, max_age: Duration, max_bytes: i64, discard: DiscardPolicy| Config {
+        name: name.to_owned(),
+        subjects,
+        storage: StorageType::File,
+        max_age,
+        max_bytes,
+        discard,
+        max_messages: -1,
+        max_messages_per_subject: -1,
+        max_consumers: -1,
+        max_message_size: i32::try_from(settings.max_payload.get() + HEADROOM).unwrap_or(i32::MAX),
+        duplicate_window: if max_age.is_zero() { DUPLICATES } else { DUPLICATES.min(max_age) },
+        num_replicas: 1,
+        allow_direct: true,
+        ..Config::default()
+    };
+    let (business_age, telemetry_age) = (settings.business_max_age, settings.telemetry_max_age);
+    let telemetry = vec![TELEMETRY_ALL.to_owned()];
+    let mut plan = vec![stream(TELEMETRY_STREAM, telemetry, telemetry_age, share(25), DiscardPolicy::Old)];
+    if !business.is_empty() {
+        plan.push(stream(&settings.name, business, business_age, share(70), DiscardPolicy::New));
+    }
+    if !events.is_empty() {
+        let mut config = stream(EVENT_STREAM, events, telemetry_age, share(5), DiscardPolicy::Old);
+        config.no_ack = true;
+        plan.push(config);
+    }
+    Ok(plan)
+}
+
+fn check_subjects(business: &[String], events: &[String]) -> Result<(), BusError> {
+    let all: Vec<&String> = business.iter().chain(events).collect();
+    let bad = |subject: &str, reason: String| {
+        Err(BusError::Subject {
+            subject: subject.to_owned(),
+            reason,
+        })
+    };
+    for (at, subject) in all.iter().enumerate() {
+        if !is_subject(subject) {
+            let reason = "is not a subject: words joined by dots, `*` for one word, `>` for the rest, no spaces";
+            return bad(subject, reason.to_owned());
+        }
+        for (ours, why) in [
+            (TELEMETRY_ALL, "telemetry has its own stream; remove it from the list"),
+            (AGENT_ALL, "a stream would answer the control requests there; name narrower subjects"),
+            ("$JS.>", "that is the bus's own; name narrower subjects"),
+        ] {
+            if overlap(subject, ours) {
+                return bad(subject, format!("captures {ours}: {why}"));
+            }
+        }
+        if let Some(other) = all.iter().skip(at + 1).find(|other| overlap(subject, other)) {
+            return bad(subject, format!("overlaps {other:?}: keep one of the two"));
+        }
+    }
+    for subject in business {
+        if overlap(subject, "platform.>") {
+            let reason = "captures platform.>, which has its own stream; name narrower subjects".to_owned();
+            return bad(subject, reason);
+        }
+    }
+    Ok(())
+}
+
+fn is_subject(subject: &str) -> bool {
+    let tokens: Vec<&str> = subject.split('.').collect();
+    let last = tokens.len() - 1;
+    tokens.iter().enumerate().all(|(at, token)| match *token {
+        "" => false,
+        ">" => at == last,
+        "*" => true,
+        word => word.bytes().all(|b| b.is_ascii_graphic() && b != b'*' && b != b'>'),
+    })
+}
+
+/// Whether some subject matches both patterns.
+fn overlap(a: &str, b: &str) -> bool {
+    let (mut a, mut b) = (a.split('.'), b.split('.'));
+    loop {
+        match (a.next(), b.next()) {
+            (None, None) | (Some(">"), Some(_)) | (Some(_), Some(">")) => return true,
+            (Some(x), Some(y)) if x == y || x == "*" || y == "*" => {}
+            _ => return false,
+        }
+    }
+}
+
+/// Creates or corrects every stream.
+pub(super) async fn ensure(jetstream: &jetstream::Context, plan: &[Config]) -> Result<(), BusError> {
+    for wanted in plan {
+        ensure_one(jetstream, wanted).await.map_err(|reason| BusError::Stream {
+            stream: wanted.name.clone(),
+            reason,
+        })?;
+    }
+    Ok(())
+}
+
+async fn ensure_one(jetstream: &jetstream::Context, wanted: &Config) -> Result<(), String> {
+    let existing = match jetstream.get_stream(&wanted.name).await {
+        Ok(stream) => stream.cached_info().config.clone(),
+        Err(error) if is_missing(&error) => {
+            let created = jetstream.create_stream(wanted).await;
+            tracing::info!(stream = %wanted.name, max_bytes = wanted.max_bytes, "stream created");
+            return created.map(|_| ()).map_err(|error| error.to_string());
+        }
+        Err(error) => return Err(error.to_string()),
+    };
+    if existing.storage != StorageType::File {
+        return Err("it is kept in memory, and that cannot be changed: delete it, or name another stream".to_owned());
+    }
+    let corrected = Config {
+        subjects: wanted.subjects.clone(),
+        max_age: wanted.max_age,
+        max_bytes: wanted.max_bytes,
+        max_message_size: wanted.max_message_size,
+        discard: wanted.discard,
+        duplicate_window: wanted.duplicate_window,
+        no_ack: wanted.no_ack,
+        allow_direct: wanted.allow_direct,
+        ..existing.clone()
+    };
+    if corrected == existing {
+        return Ok(());
+    }
+    jetstream.update_stream(&corrected).await.map_err(|error| error.to_string())?;
+    tracing::info!(stream = %wanted.name, max_bytes = wanted.max_bytes, "stream brought in line with the configuration");
+    Ok(())
+}
+
+fn is_missing(error: &jetstream::context::GetStreamError) -> bool {
+    matches!(error.kind(), GetStreamErrorKind::JetStream(error) if error.error_code() == ErrorCode::STREAM_NOT_FOUND)
+}
+
+/// Ensures the streams after every reconnect until stopped.
+pub(super) async fn keep(bus: Bus, plan: Vec<Config>, stop: CancellationToken) {
+    let mut state = bus.state();
+    state.mark_unchanged();
+    let mut unsure = false;
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            changed = state.changed() => match changed {
+                // However short the break was: the server may be another one.
+                Ok(()) => unsure = true,
+                Err(_) => return stop.cancelled().await,
+            },
+            () = tokio::time::sleep(Duration::from_secs(1)), if unsure => {}
+        }
+        if unsure && *state.borrow_and_update() == BusState::Connected {
+            match ensure(bus.jetstream(), &plan).await {
+                Ok(()) => unsure = false,
+                Err(error) => tracing::error!(%error, "a stream is not as it should be; trying again"),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use model::ByteSize;
+
+    use super::*;
+
+    fn settings(subjects: &[&str]) -> StreamSettings {
+        StreamSettings {
+            name: "flux-msg".to_owned(),
+            subjects: subjects.iter().map(|subject| (*subject).to_owned()).collect(),
+            business_max_age: Duration::from_secs(720 * 3600),
+            telemetry_max_age: Duration::from_secs(24 * 3600),
+            max_store: ByteSize::mib(1000),
+            max_payload: ByteSize::mib(2),
+        }
+    }
+
+    #[test]
+    fn the_default_list_becomes_three_streams_within_the_byte_limit() {
+        let plan = plan(&settings(&["flux.msg.>", "flux.gear.>", "platform.>"])).unwrap();
+        let names: Vec<&str> = plan.iter().map(|stream| stream.name.as_str()).collect();
+        assert_eq!(names, ["flux-telemetry", "flux-msg", "flux-events"]);
+        let bytes: i64 = plan.iter().map(|stream| stream.max_bytes).sum();
+        assert!(bytes > 0 && bytes <= 1000 << 20, "{bytes}");
+        assert_eq!(plan[1].discard, DiscardPolicy::New);
+        assert!(plan[2].no_ack && !plan[1].no_ack && !plan[0].no_ack);
+    }
+
+    #[test]
+    fn subjects_that_would_answer_requests_or_swallow_telemetry_are_refused_by_name() {
+        for bad in ["flux.>", ">", "*.telemetry.logs.x", "flux.agent.hello", "*.>", "flux..x", "a b", "a.>.b", "$JS.API.x"] {
+            let error = plan(&settings(&[bad])).unwrap_err().to_string();
+            assert!(error.contains(&format!("{bad:?}")), "{error}");
+        }
+        assert!(plan(&settings(&["a.*", "a.b"])).is_err(), "subjects of one list overlap");
+        assert!(plan(&settings(&["a.*", "a.b.c", "*.x.y"])).is_ok());
+    }
+}

@@ -1,0 +1,463 @@
+//! The owner of the server process: starts it, watches it, starts it again, stops it.
+//!
+//! ```text
+//!  launch ─▶ running ── exit ──▶ back-off 100 ms … 30 s ─▶ launch      (reset after 60 s of health)
+//!               │── sick and disk free ─▶ SIGTERM ─▶ launch at once
+//!               └── stop ─▶ SIGTERM ─ 10 s ─▶ SIGKILL
+//! ```
+//!
+//! Ready means: JetStream answers under our domain, which is more than an open port.
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::process::ExitStatus;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use model::ByteSize;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
+use tokio::process::Child;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::client::{authority, probe};
+use super::conf::{self, Paths, Ports, Secured};
+use super::health::{self, Health};
+use super::keeper::{Keeper, Order};
+use super::lock::StoreLock;
+use super::{BusError, Managed, Process, ProcessWatch, Settings, binary};
+use crate::tasks::{Fatal, Task};
+
+/// A store with much in it takes long to be read back.
+const READY: Duration = Duration::from_secs(120);
+const FIRST_WAIT: Duration = Duration::from_millis(100);
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
+const HEALTHY_AGAIN: Duration = Duration::from_secs(60);
+const CHECK_EVERY: Duration = Duration::from_secs(5);
+const GRACE: Duration = Duration::from_secs(10);
+/// Checks in a row without any answer before a server counts as hung.
+const HUNG: u32 = 6;
+
+/// The supervisor's handle.
+#[derive(Debug)]
+pub(super) struct Supervisor {
+    task: Task,
+    address: String,
+    advertised: String,
+    process: ProcessWatch,
+}
+
+impl Supervisor {
+    /// Starts the server and waits until it is ready.
+    pub(super) async fn start(managed: Managed, settings: &Settings, fatal: &Fatal) -> Result<Self, BusError> {
+        let max_store = settings.streams.max_store;
+        let (configured, sha256) = (managed.binary.clone(), managed.sha256.clone());
+        let binary = tokio::task::spawn_blocking(move || binary::find(configured.as_deref(), sha256.as_deref()))
+            .await
+            .map_err(|error| BusError::Thread(std::io::Error::other(error)))??;
+        let paths = Paths::make(&managed.store_dir)?;
+        let lock = StoreLock::take(&paths.store).await?;
+        if let Some(free) = health::free_bytes(&paths.store).filter(|free| *free < max_store.get()) {
+            let (free, limit) = (ByteSize::bytes(free), max_store);
+            tracing::warn!(%free, %limit, "the bus store may grow to more than is free: lower snake.max_store_mb");
+        }
+        let (news, process) = watch::channel(Process::default());
+        let mut plant = Plant {
+            port: managed.port,
+            managed,
+            secured: Secured {
+                domain: settings.domain.clone(),
+                token: settings.token.clone(),
+                max_store,
+            },
+            binary,
+            paths,
+            lock,
+            keeper: Keeper::start()?,
+            news,
+        };
+        let running = match plant.launch().await {
+            Ok(running) => running,
+            Err(error) => {
+                plant.keeper.close();
+                return Err(error);
+            }
+        };
+        let address = format!("nats://{}", authority(plant.dial_host(), running.ports.client));
+        let advertised = plant.managed.advertised.clone().unwrap_or_else(|| address.clone());
+        tracing::info!(pid = running.pid, %address, store = %plant.paths.store.display(), "bus server is ready");
+        let task = Task::spawn("bus supervisor", fatal, move |stop| plant.run(running, stop));
+        Ok(Self {
+            task,
+            address,
+            advertised,
+            process,
+        })
+    }
+
+    /// Where the Mixer connects.
+    pub(super) fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Where Racks connect.
+    pub(super) fn advertised(&self) -> &str {
+        &self.advertised
+    }
+
+    pub(super) fn watch(&self) -> ProcessWatch {
+        self.process.clone()
+    }
+
+    /// Stops the server and joins everything.
+    pub(super) async fn close(self) {
+        self.task.close().await;
+    }
+}
+
+/// Everything needed to start the server once more.
+struct Plant {
+    managed: Managed,
+    secured: Secured,
+    binary: PathBuf,
+    paths: Paths,
+    lock: StoreLock,
+    keeper: Keeper,
+    /// Zero until the first server has chosen one; a restart keeps it, so that clients find it.
+    port: u16,
+    news: watch::Sender<Process>,
+}
+
+/// A server that is ready.
+struct Running {
+    child: Child,
+    pid: u32,
+    ports: Ports,
+    log: JoinHandle<()>,
+    since: Instant,
+}
+
+/// Why the watch over a server ended.
+enum End {
+    Asked,
+    Exited(std::io::Result<ExitStatus>),
+    Sick(String),
+}
+
+impl Plant {
+    fn dial_host(&self) -> &str {
+        match self.managed.host.as_str() {
+            "0.0.0.0" => "127.0.0.1",
+            "::" => "::1",
+            host => host,
+        }
+    }
+
+    async fn probe(&self, port: u16) -> Result<(), String> {
+        let Secured { domain, token, .. } = &self.secured;
+        probe(self.dial_host(), port, domain, token.as_deref()).await
+    }
+
+    async fn launch(&mut self) -> Result<Running, BusError> {
+        let io = |action| {
+            let path = self.paths.store.clone();
+            move |source| BusError::Io { action, path, source }
+        };
+        conf::write(&self.paths, &self.managed, self.port, &self.secured)?;
+        conf::clear_ports(&self.paths).map_err(io("clean"))?;
+        let order = Order {
+            binary: self.binary.clone(),
+            conf: self.paths.conf.clone(),
+            lock: self.lock.share().map_err(io("share the lock of"))?,
+        };
+        let mut child = self.keeper.spawn(order).await.map_err(|error| BusError::Unusable {
+            path: self.binary.clone(),
+            reason: error.to_string(),
+        })?;
+        let tail = Tail::default();
+        let log = tokio::spawn(forward(child.stderr.take(), tail.clone()));
+        let pid = child.id().unwrap_or_default();
+        match self.wait_ready(&mut child, pid).await {
+            Ok(ports) => {
+                self.port = ports.client;
+                let free_bytes = health::free_bytes(&self.paths.store);
+                self.news.send_modify(|process| {
+                    process.pid = Some(pid);
+                    process.healthy = true;
+                    process.free_bytes = free_bytes;
+                });
+                Ok(Running {
+                    child,
+                    pid,
+                    ports,
+                    log,
+                    since: Instant::now(),
+                })
+            }
+            Err(unready) => {
+                let _ = child.kill().await;
+                let _ = log.await;
+                Err(self.explain(unready, &tail))
+            }
+        }
+    }
+
+    async fn wait_ready(&self, child: &mut Child, pid: u32) -> Result<Ports, Unready> {
+        let deadline = Instant::now() + READY;
+        let mut last = "it has not said where it listens".to_owned();
+        loop {
+            match child.try_wait() {
+                Ok(None) => {}
+                Ok(Some(status)) => return Err(Unready::Died(status.to_string())),
+                Err(error) => return Err(Unready::Died(error.to_string())),
+            }
+            if let Some(ports) = conf::read_ports(&self.paths, pid) {
+                match self.probe(ports.client).await {
+                    Ok(()) => return Ok(ports),
+                    Err(reason) => last = reason,
+                }
+            }
+            if Instant::now() > deadline {
+                return Err(Unready::Late(last));
+            }
+            sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    fn explain(&self, unready: Unready, tail: &Tail) -> BusError {
+        let tail = tail.text();
+        match unready {
+            Unready::Died(_) if tail.contains("address already in use") => BusError::PortInUse {
+                host: self.managed.host.clone(),
+                port: self.port,
+            },
+            Unready::Died(status) => BusError::Died { status, tail },
+            Unready::Late(last) => BusError::NotReady {
+                after: READY,
+                last,
+                tail,
+            },
+        }
+    }
+
+    async fn run(mut self, first: Running, stop: CancellationToken) {
+        let mut running = first;
+        let mut wait = FIRST_WAIT;
+        loop {
+            let end = self.watch_over(&mut running, &stop).await;
+            if running.since.elapsed() >= HEALTHY_AGAIN {
+                wait = FIRST_WAIT;
+            }
+            match end {
+                End::Asked => {
+                    running.stop().await;
+                    break;
+                }
+                End::Exited(Ok(status)) => tracing::error!(%status, "the bus server ended; starting it again"),
+                End::Exited(Err(error)) => tracing::error!(%error, "the bus server is lost; starting it again"),
+                End::Sick(reason) => {
+                    tracing::warn!(%reason, "the bus server is wedged although its disk has room; starting it again");
+                    wait = Duration::ZERO;
+                }
+            }
+            running.stop().await;
+            self.news.send_modify(|process| {
+                process.pid = None;
+                process.healthy = false;
+                process.restarts += 1;
+            });
+            match self.relaunch(&mut wait, &stop).await {
+                Some(again) => running = again,
+                None => break,
+            }
+        }
+        self.news.send_modify(|process| {
+            process.pid = None;
+            process.healthy = false;
+        });
+        self.keeper.close();
+    }
+
+    /// Starts until it works; none when asked to stop.
+    async fn relaunch(&mut self, wait: &mut Duration, stop: &CancellationToken) -> Option<Running> {
+        loop {
+            let now = *wait;
+            *wait = (now * 2).clamp(FIRST_WAIT, LONGEST_WAIT);
+            let launched = async {
+                sleep(now).await;
+                self.launch().await
+            };
+            let launched = tokio::select! {
+                () = stop.cancelled() => return None,
+                launched = launched => launched,
+            };
+            match launched {
+                Ok(running) => {
+                    tracing::info!(pid = running.pid, "bus server is ready again");
+                    return Some(running);
+                }
+                Err(error) => tracing::error!(%error, "the bus server does not start; trying again"),
+            }
+        }
+    }
+
+    async fn watch_over(&self, running: &mut Running, stop: &CancellationToken) -> End {
+        let mut ticks = interval(CHECK_EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut doctor = Doctor::default();
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return End::Asked,
+                status = running.child.wait() => return End::Exited(status),
+                _ = ticks.tick() => {
+                    let health = health::check(running.ports.monitor).await;
+                    let free = health::free_bytes(&self.paths.store);
+                    self.news.send_modify(|process| {
+                        process.healthy = health == Health::Well;
+                        process.free_bytes = free;
+                    });
+                    if let Some(reason) = doctor.judge(health, free) {
+                        return End::Sick(reason);
+                    }
+                }
+            }
+        }
+    }
+}
+
+enum Unready {
+    Died(String),
+    Late(String),
+}
+
+impl Running {
+    /// Asks it to end, and makes it after a grace.
+    async fn stop(&mut self) {
+        if self.child.id().is_some() {
+            let pid = i32::try_from(self.pid).map(Pid::from_raw);
+            let asked = pid.is_ok_and(|pid| kill(pid, Signal::SIGTERM).is_ok());
+            if !asked || timeout(GRACE, self.child.wait()).await.is_err() {
+                tracing::warn!(pid = self.pid, "the bus server does not end by itself: killing it");
+                let _ = self.child.kill().await;
+            }
+        }
+        let _ = (&mut self.log).await;
+    }
+}
+
+/// Decides from checks in a row when a restart helps.
+#[derive(Debug, Default)]
+struct Doctor {
+    sick: u32,
+    silent: u32,
+    told: bool,
+}
+
+impl Doctor {
+    /// Why to restart, if so.
+    fn judge(&mut self, health: Health, free: Option<u64>) -> Option<String> {
+        match health {
+            Health::Well => {
+                *self = Self::default();
+                None
+            }
+            Health::Silent(reason) => {
+                self.silent += 1;
+                (self.silent >= HUNG).then_some(reason)
+            }
+            Health::Sick(reason) => {
+                self.sick += 1;
+                let full = free.is_some_and(|free| free < health::ENOUGH);
+                if full && !self.told {
+                    self.told = true;
+                    let needed = ByteSize::bytes(health::ENOUGH);
+                    tracing::error!(
+                        %reason, %needed,
+                        "the bus cannot write: the disk of its store is full. Free some space; the bus is started again then"
+                    );
+                }
+                (self.sick >= 2 && !full).then_some(reason)
+            }
+        }
+    }
+}
+
+/// The last lines of the server's log.
+#[derive(Debug, Clone, Default)]
+struct Tail(Arc<Mutex<VecDeque<String>>>);
+
+impl Tail {
+    const LINES: usize = 5;
+
+    fn push(&self, line: &str) {
+        let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if lines.len() == Self::LINES {
+            lines.pop_front();
+        }
+        lines.push_back(line.to_owned());
+    }
+
+    fn text(&self) -> String {
+        let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        lines.make_contiguous().join(" | ")
+    }
+}
+
+/// The server's log into ours, target `bus`.
+async fn forward(stderr: Option<impl AsyncRead + Unpin>, tail: Tail) {
+    let Some(stderr) = stderr else { return };
+    let mut lines = BufReader::new(stderr).lines();
+    while let Ok(Some(line)) = lines.next_line().await {
+        let (level, text) = parse(&line);
+        tail.push(text);
+        match level {
+            "ERR" | "FTL" => tracing::error!(target: "bus", "{text}"),
+            "WRN" => tracing::warn!(target: "bus", "{text}"),
+            "INF" => tracing::info!(target: "bus", "{text}"),
+            _ => tracing::debug!(target: "bus", "{text}"),
+        }
+    }
+}
+
+/// Level and text of `[pid] [LVL] text`.
+fn parse(line: &str) -> (&str, &str) {
+    let rest = line.split_once("] [").and_then(|(_, rest)| rest.split_once("] "));
+    rest.unwrap_or(("INF", line))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wedged_server_is_restarted_once_its_disk_has_room_and_not_before() {
+        let sick = || Health::Sick("503".to_owned());
+        let mut doctor = Doctor::default();
+        for _ in 0..5 {
+            assert_eq!(doctor.judge(sick(), Some(1)), None, "the disk is full");
+        }
+        assert!(doctor.judge(sick(), Some(1 << 30)).is_some());
+        let mut doctor = Doctor::default();
+        assert_eq!(doctor.judge(sick(), Some(1 << 30)), None, "once may be a start");
+        assert_eq!(doctor.judge(Health::Well, Some(1 << 30)), None);
+        assert_eq!(doctor.judge(sick(), Some(1 << 30)), None, "counted from anew");
+    }
+
+    #[test]
+    fn a_hung_server_is_restarted_after_six_checks() {
+        let mut doctor = Doctor::default();
+        let silent = || Health::Silent("timeout".to_owned());
+        let verdicts: Vec<bool> = (0..6).map(|_| doctor.judge(silent(), None).is_some()).collect();
+        assert_eq!(verdicts, [false, false, false, false, false, true]);
+    }
+
+    #[test]
+    fn the_servers_levels_become_ours() {
+        assert_eq!(parse("[7] [ERR] it [broke] here"), ("ERR", "it [broke] here"));
+        assert_eq!(parse("nats-server: bad option"), ("INF", "nats-server: bad option"));
+    }
+}

@@ -1,0 +1,195 @@
+//! The cluster's identity: a UUIDv7 in the registry and an Ed25519 key in `<store.dir>/<cluster_key_file>`, made together
+//! on first boot.
+//!
+//! ```text
+//! platform-cluster-key/1 <64 hex digits>\n        mode 0600
+//! ```
+//!
+//! # Invariants
+//!
+//! - The key file is durable before the registry names its public key; a crash between the two is finished on the next boot.
+//! - Every passport of the cluster hangs on this key. When the registry remembers one that is not in the file, the start
+//!   is refused: a new key would silently lock out every Rack.
+
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use ed25519_dalek::SigningKey;
+use model::{BadSignature, Clock, ClusterId, Context, Entropy, Signed};
+use serde::Serialize;
+
+use crate::registry::{Founding, Registry, RegistryError};
+
+const HEAD: &str = "platform-cluster-key/1 ";
+
+/// Why the cluster's identity cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ClusterError {
+    /// The registry knows the cluster, the key is gone.
+    #[error(
+        "the cluster key {} is missing, but the registry beside it belongs to cluster {cluster_id}: put the key back from \
+         a backup (its Racks trust no other). To found a new cluster instead, move registry.redb away; every Rack must \
+         then be enrolled again, stored telemetry stays",
+        path.display()
+    )]
+    Missing {
+        /// Where it should be.
+        path: PathBuf,
+        /// The cluster it belongs to.
+        cluster_id: ClusterId,
+    },
+    /// The key is another one than the registry knows.
+    #[error(
+        "the cluster key {} is not the key of cluster {cluster_id} that the registry knows: put the right key back from a \
+         backup, or name it in store.cluster_key_file",
+        path.display()
+    )]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+        /// The cluster.
+        cluster_id: ClusterId,
+    },
+    /// The file is not a key file.
+    #[error("{} is not a cluster key file: expected one line `{HEAD}<64 hex digits>`", path.display())]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Others may read the key.
+    #[error("the cluster key {} has mode {mode:03o}, others may read it: run `chmod 600` on it", path.display())]
+    Exposed {
+        /// The file.
+        path: PathBuf,
+        /// Its permission bits.
+        mode: u32,
+    },
+    /// The file cannot be read.
+    #[error("cannot read the cluster key {}: {source}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// The file cannot be written.
+    #[error(transparent)]
+    Unwritable(#[from] chassis::Error),
+    /// The registry failed.
+    #[error(transparent)]
+    Registry(#[from] RegistryError),
+}
+
+/// The cluster: its id and the key that signs for it.
+pub struct Cluster {
+    id: ClusterId,
+    key: SigningKey,
+}
+
+impl std::fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Cluster").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+impl Cluster {
+    /// Opens the cluster of a registry, or founds it.
+    ///
+    /// # Errors
+    /// [`ClusterError`].
+    pub fn open(registry: &Registry, path: &Path, clock: &Clock, entropy: &Entropy) -> Result<Self, ClusterError> {
+        let founding = registry.founding()?;
+        let key = match (read_key(path)?, &founding) {
+            (Some(key), _) => key,
+            (None, None) => found_key(path, entropy)?,
+            (None, Some(founding)) => {
+                return Err(ClusterError::Missing {
+                    path: path.to_owned(),
+                    cluster_id: founding.cluster_id,
+                });
+            }
+        };
+        let public_key = key.verifying_key().as_bytes().to_vec();
+        let id = match founding {
+            Some(founding) if founding.public_key == public_key => founding.cluster_id,
+            Some(founding) => {
+                return Err(ClusterError::Foreign {
+                    path: path.to_owned(),
+                    cluster_id: founding.cluster_id,
+                });
+            }
+            None => {
+                let cluster_id = ClusterId::at(clock.now(), entropy.bytes());
+                registry.change(|change| change.found(&Founding { cluster_id, public_key }))?;
+                tracing::info!(%cluster_id, "founded a new cluster");
+                cluster_id
+            }
+        };
+        Ok(Self { id, key })
+    }
+
+    /// The cluster's identity.
+    #[must_use]
+    pub const fn id(&self) -> ClusterId {
+        self.id
+    }
+
+    /// The signing key, for passports.
+    #[must_use]
+    pub const fn key(&self) -> &SigningKey {
+        &self.key
+    }
+
+    /// The public key, 32 bytes.
+    #[must_use]
+    pub fn public_key(&self) -> Vec<u8> {
+        self.key.verifying_key().as_bytes().to_vec()
+    }
+
+    /// Signs a value for a context, in its wire form.
+    ///
+    /// # Errors
+    /// Never in practice: our messages encode.
+    pub fn sign<T: Serialize>(&self, value: &T, context: Context) -> Result<Vec<u8>, BadSignature> {
+        Signed::new(value, context, &self.key)?.to_bytes()
+    }
+}
+
+fn read_key(path: &Path) -> Result<Option<SigningKey>, ClusterError> {
+    let unreadable = |source| ClusterError::Unreadable {
+        path: path.to_owned(),
+        source,
+    };
+    let mut file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(source) => return Err(unreadable(source)),
+    };
+    let mode = file.metadata().map_err(unreadable)?.permissions().mode() & 0o777;
+    if mode & 0o077 != 0 {
+        return Err(ClusterError::Exposed {
+            path: path.to_owned(),
+            mode,
+        });
+    }
+    let mut text = String::new();
+    let malformed = || ClusterError::Malformed { path: path.to_owned() };
+    file.by_ref()
+        .take(4096)
+        .read_to_string(&mut text)
+        .map_err(|_| malformed())?;
+    let hex = text.trim_end().strip_prefix(HEAD).ok_or_else(malformed)?;
+    let bytes = crate::hex::decode::<32>(hex).ok_or_else(malformed)?;
+    Ok(Some(SigningKey::from_bytes(&bytes)))
+}
+
+/// Makes a key and writes it durably, whole or not at all.
+fn found_key(path: &Path, entropy: &Entropy) -> Result<SigningKey, ClusterError> {
+    let key = SigningKey::from_bytes(&entropy.bytes());
+    let text = format!("{HEAD}{}\n", crate::hex::encode(&key.to_bytes()));
+    chassis::files::write_atomic(path, text.as_bytes(), 0o600)?;
+    Ok(key)
+}

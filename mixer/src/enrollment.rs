@@ -1,0 +1,350 @@
+//! Enrolment: a Rack proves its key and receives its identity. The conversation is [`model::control`]'s.
+//!
+//! ```text
+//!             hello                enroll (transcript signed)
+//!  unknown ──────────▶ challenge ──────────────┬─ auto_adopt ─▶ active: passport
+//!                                              └─ otherwise ──▶ pending ── approve ─▶ active: passport on the next handshake
+//! ```
+//!
+//! # Invariants
+//!
+//! - Nothing is written before the signature over the whole transcript was checked with the key it names.
+//! - A challenge is good once, for a minute, for the key that asked.
+//! - An adoption is durable before the passport leaves.
+//! - A passport counter below the highest one the Rack has shown is stale: a copy of an old state file. One above the
+//!   last shown but below the last issued is a lost answer, and fine.
+//!
+//! # Not here
+//!
+//! Approval by people ([`crate::control`]), the subjects ([`crate::desk`]).
+
+mod challenge;
+#[cfg(test)]
+mod tests;
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use model::control::{
+    Challenge, Claim, EnrollReply, Hello, HelloReply, PROTOCOL, RackState, Refusal, RefusalCode, Transcript,
+};
+use model::passport::{self, Passport};
+use model::{BadSignature, Clock, Context, EntityId, Entropy, Signed, Timestamp, Token, signed};
+
+use crate::cluster::Cluster;
+use crate::events::Event;
+use crate::presence::DEFAULT_INTERVAL_MS;
+use crate::registry::{Change, RackRow, Registry, RegistryError};
+use challenge::Challenges;
+
+/// Racks that may wait for approval at one time.
+const MAX_PENDING: usize = 1000;
+/// The longest text a Rack may give for its host, address and version.
+const MAX_TEXT: usize = 256;
+
+/// The desk where Racks enrol.
+#[derive(Debug)]
+pub(crate) struct Enrollment {
+    auto_adopt: bool,
+    cluster: Arc<Cluster>,
+    registry: Arc<Registry>,
+    challenges: Mutex<Challenges>,
+    ambient: (Clock, Entropy),
+}
+
+/// An answer, and what became known with it.
+#[derive(Debug)]
+pub(crate) struct Enrolled {
+    /// For the Rack.
+    pub(crate) reply: EnrollReply,
+    /// The Rack as it is now, unless refused.
+    pub(crate) rack: Option<RackRow>,
+    /// What is new.
+    pub(crate) event: Option<Event>,
+}
+
+/// Why not: for the Rack, or a failure of ours.
+#[derive(Debug)]
+enum No {
+    Refused(Refusal),
+    Registry(RegistryError),
+    Form(BadSignature),
+}
+
+impl From<RegistryError> for No {
+    fn from(error: RegistryError) -> Self {
+        Self::Registry(error)
+    }
+}
+
+impl From<BadSignature> for No {
+    fn from(error: BadSignature) -> Self {
+        Self::Form(error)
+    }
+}
+
+fn no(code: RefusalCode, reason: impl Into<String>) -> No {
+    No::Refused(refusal(code, reason))
+}
+
+pub(crate) fn refusal(code: RefusalCode, reason: impl Into<String>) -> Refusal {
+    Refusal {
+        code,
+        reason: reason.into(),
+    }
+}
+
+impl Enrollment {
+    pub(crate) fn new(
+        auto_adopt: bool,
+        cluster: Arc<Cluster>,
+        registry: Arc<Registry>,
+        clock: Clock,
+        entropy: Entropy,
+    ) -> Self {
+        Self {
+            auto_adopt,
+            cluster,
+            registry,
+            challenges: Mutex::default(),
+            ambient: (clock, entropy),
+        }
+    }
+
+    /// Answers a hello with a challenge.
+    pub(crate) fn hello(&self, body: &[u8]) -> HelloReply {
+        match self.challenge(body) {
+            Ok(signed) => HelloReply::Challenge(signed),
+            Err(no) => HelloReply::Refused(no.into_refusal()),
+        }
+    }
+
+    fn challenge(&self, body: &[u8]) -> Result<Signed, No> {
+        let hello: Hello = signed::decode_strict(body).map_err(malformed)?;
+        check_protocol(hello.protocol)?;
+        if passport::public_key(&hello.rack_key).is_err() || hello.nonce.len() != 32 {
+            return Err(no(RefusalCode::Malformed, "a hello needs an Ed25519 public key and a nonce of 32 bytes"));
+        }
+        let challenge = Challenge {
+            nonce: self.ambient.1.bytes::<32>().to_vec(),
+            rack_nonce: hello.nonce,
+            cluster_id: self.cluster.id(),
+            cluster_key: self.cluster.public_key(),
+        };
+        let signed = Signed::new(&challenge, Context::Challenge, self.cluster.key())?;
+        self.challenges().issue(challenge, hello.rack_key, self.ambient.0.now());
+        Ok(signed)
+    }
+
+    fn challenges(&self) -> std::sync::MutexGuard<'_, Challenges> {
+        self.challenges.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Answers a signed transcript. Writes to disk: not for a thread that must not block.
+    pub(crate) fn enroll(&self, body: &[u8]) -> Enrolled {
+        let decided = self.verify(body).and_then(|transcript| self.admit(&transcript));
+        decided.unwrap_or_else(|no| Enrolled {
+            reply: EnrollReply::Refused(no.into_refusal()),
+            rack: None,
+            event: None,
+        })
+    }
+
+    /// The transcript, once its signature, its challenge and its texts were checked.
+    fn verify(&self, body: &[u8]) -> Result<Transcript, No> {
+        let signed = Signed::from_bytes(body).map_err(malformed)?;
+        let claimed: Transcript = signed.peek().map_err(malformed)?;
+        check_protocol(claimed.protocol)?;
+        let key = passport::public_key(&claimed.rack_key)
+            .map_err(|error| no(RefusalCode::Malformed, error.to_string()))?;
+        let transcript: Transcript = signed.open(Context::Enroll, &key).map_err(|_| {
+            no(RefusalCode::Signature, "the transcript is not signed by the key it names, or it was changed on the way")
+        })?;
+        for text in [&transcript.software, &transcript.host, &transcript.ip] {
+            if text.len() > MAX_TEXT || text.chars().any(char::is_control) {
+                let reason = format!("software, host and ip are plain texts of at most {MAX_TEXT} bytes");
+                return Err(no(RefusalCode::Malformed, reason));
+            }
+        }
+        let now = self.ambient.0.now();
+        if self.challenges().redeem(&transcript.challenge, &transcript.rack_key, now) {
+            Ok(transcript)
+        } else {
+            let reason = "the challenge was not issued to this key, was answered before, or is older than a minute: say hello again";
+            Err(no(RefusalCode::Nonce, reason))
+        }
+    }
+
+    fn admit(&self, transcript: &Transcript) -> Result<Enrolled, No> {
+        let now = self.ambient.0.now();
+        self.registry.change(|change| {
+            let known = change.rack_with_key(&transcript.rack_key)?;
+            let before = known.as_ref().map(|row| row.state);
+            let mut row = match known {
+                Some(row) => returning(change, row, transcript)?,
+                None => self.newcomer(change, transcript, now)?,
+            };
+            row.last_seen = row.last_seen.max(now);
+            row.host.clone_from(&transcript.host);
+            row.ip.clone_from(&transcript.ip);
+            row.software.clone_from(&transcript.software);
+            if self.auto_adopt && row.state == RackState::Pending {
+                row.state = RackState::Active;
+            }
+            let reply = if row.is_adopted() {
+                self.issue(&mut row, now)?
+            } else {
+                EnrollReply::Pending {
+                    entity_id: row.entity_id,
+                }
+            };
+            change.put_rack(&row)?;
+            let first_passport = row.is_adopted() && row.counter == 1;
+            let event = match row.state {
+                RackState::Pending if before.is_none() => Some(Event::RackPending),
+                _ if first_passport => Some(Event::RackAdopted),
+                _ => None,
+            };
+            Ok(Enrolled {
+                reply,
+                rack: Some(row),
+                event,
+            })
+        })
+    }
+
+    fn newcomer(&self, change: &Change<'_>, transcript: &Transcript, now: Timestamp) -> Result<RackRow, No> {
+        if !self.auto_adopt && change.pending()? >= MAX_PENDING {
+            let reason = format!("{MAX_PENDING} Racks wait for approval already: approve or remove some first");
+            return Err(no(RefusalCode::Internal, reason));
+        }
+        let entity_id = EntityId::at(now, self.ambient.1.bytes());
+        Ok(RackRow {
+            entity_id,
+            name: free_name(change, &transcript.claim, None)?,
+            claimed: claimed(&transcript.claim),
+            rack_key: transcript.rack_key.clone(),
+            state: RackState::Pending,
+            counter: 0,
+            confirmed: transcript.counter,
+            first_seen: now,
+            last_seen: now,
+            interval_ms: DEFAULT_INTERVAL_MS,
+            host: String::new(),
+            ip: String::new(),
+            software: String::new(),
+            labels: std::collections::BTreeMap::new(),
+            scenario: None,
+        })
+    }
+
+    fn issue(&self, row: &mut RackRow, now: Timestamp) -> Result<EnrollReply, No> {
+        row.counter = row.counter.max(row.confirmed) + 1;
+        let passport = Passport {
+            version: passport::VERSION,
+            cluster_id: self.cluster.id(),
+            cluster_key: self.cluster.public_key(),
+            entity_id: row.entity_id,
+            name: row.name.clone(),
+            rack_key: row.rack_key.clone(),
+            issued: now,
+            counter: row.counter,
+        };
+        Ok(EnrollReply::Adopted {
+            passport: passport.sign(self.cluster.key())?,
+            state: row.state,
+        })
+    }
+}
+
+/// A Rack whose key is known: not revoked, not a stale copy, perhaps under a new name.
+fn returning(change: &Change<'_>, mut row: RackRow, transcript: &Transcript) -> Result<RackRow, No> {
+    if row.state == RackState::Removed {
+        let reason = format!(
+            "the identity {} was removed from this cluster: start the Rack with a fresh state file to enrol anew",
+            row.entity_id
+        );
+        return Err(no(RefusalCode::Removed, reason));
+    }
+    if transcript.counter < row.confirmed {
+        let reason = format!(
+            "the passport has counter {}, but {} was seen already: this state file is an old copy. Use the newest one, or \
+             remove the Rack {} and start with a fresh state file",
+            transcript.counter, row.confirmed, row.name
+        );
+        return Err(no(RefusalCode::StalePassport, reason));
+    }
+    row.confirmed = transcript.counter;
+    let claim = claimed(&transcript.claim);
+    if claim != row.claimed {
+        row.name = free_name(change, &transcript.claim, Some(&row.entity_id))?;
+        row.claimed = claim;
+    }
+    Ok(row)
+}
+
+/// The claim as it is remembered: a prefix ends in `*`, which no name does.
+fn claimed(claim: &Claim) -> String {
+    match claim {
+        Claim::Name(name) => name.to_string(),
+        Claim::Prefix(prefix) => format!("{prefix}*"),
+    }
+}
+
+/// The name for a claim, if nobody else has it.
+fn free_name(change: &Change<'_>, claim: &Claim, own: Option<&EntityId>) -> Result<Token, No> {
+    match claim {
+        Claim::Name(name) => match change.holder(name)? {
+            Some(holder) if Some(&holder) != own => {
+                let reason = format!(
+                    "the name {name} belongs to Rack {holder}: set another base.name, or remove that Rack with \
+                     `platform racks remove {name}` if this one replaces it"
+                );
+                Err(no(RefusalCode::NameTaken, reason))
+            }
+            _ => Ok(name.clone()),
+        },
+        Claim::Prefix(prefix) => loop {
+            let number = change.next_number(prefix)?.to_string();
+            let keep = Token::MAX_LEN - number.len().min(Token::MAX_LEN);
+            let stem = prefix.as_str().get(..keep).unwrap_or(prefix.as_str());
+            let name = format!("{stem}{number}")
+                .parse::<Token>()
+                .map_err(|error| no(RefusalCode::Malformed, error.to_string()))?;
+            if change.holder(&name)?.is_none() {
+                return Ok(name);
+            }
+        },
+    }
+}
+
+fn check_protocol(found: u16) -> Result<(), No> {
+    if found == PROTOCOL {
+        return Ok(());
+    }
+    let older = if found < PROTOCOL { "the Rack" } else { "the Mixer" };
+    let reason = format!("the Rack speaks protocol {found}, the Mixer {PROTOCOL}: update {older}");
+    Err(no(RefusalCode::Protocol, reason))
+}
+
+fn malformed(error: BadSignature) -> No {
+    no(RefusalCode::Malformed, error.to_string())
+}
+
+impl No {
+    fn into_refusal(self) -> Refusal {
+        match self {
+            Self::Refused(refusal) => {
+                tracing::warn!(code = ?refusal.code, reason = %refusal.reason, "a rack was refused");
+                refusal
+            }
+            Self::Registry(error) => {
+                tracing::error!(%error, "enrolment failed");
+                refusal(RefusalCode::Internal, "the Mixer cannot write its registry; its log says why")
+            }
+            Self::Form(error) => {
+                tracing::error!(%error, "enrolment failed");
+                refusal(RefusalCode::Internal, "the Mixer cannot encode its answer; its log says why")
+            }
+        }
+    }
+}

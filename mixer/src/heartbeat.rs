@@ -1,0 +1,134 @@
+//! Heartbeats: a Rack says that it lives and what it runs, the Mixer answers what it should be and run, and how far its
+//! batches are durable.
+//!
+//! # Invariants
+//!
+//! - Nothing of a heartbeat is believed before its signature was checked with the key that the registry knows.
+//! - The answer is signed by the cluster: a Rack trims its spool on it.
+//! - A Rack that reports another scenario than it should run is sent it again.
+
+use std::sync::Arc;
+
+use model::control::{DurableFloor, Heartbeat, HeartbeatReply, RackState, Refusal, RefusalCode};
+use model::passport::public_key;
+use model::{Clock, Context, EntityId, Signed};
+
+use crate::cluster::Cluster;
+use crate::enrollment::refusal;
+use crate::presence::Presence;
+use crate::registry::{RackRow, Registry, RegistryError};
+use crate::scenario::Courier;
+
+/// Floors answered in one heartbeat; the rest come with the next.
+const MAX_FLOORS: usize = 256;
+/// Bytes of the host facts that are kept.
+const MAX_FACTS: usize = 16 << 10;
+
+/// How far a producer run is durable.
+pub(crate) type FloorOf = Arc<dyn Fn(EntityId, u64) -> u64 + Send + Sync>;
+
+/// Answers heartbeats.
+pub(crate) struct Heartbeats {
+    pub(crate) cluster: Arc<Cluster>,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) presence: Arc<Presence>,
+    pub(crate) courier: Courier,
+    pub(crate) floor: FloorOf,
+    pub(crate) clock: Clock,
+}
+
+impl std::fmt::Debug for Heartbeats {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Heartbeats")
+    }
+}
+
+/// An answer, and the Rack if it was offline until now.
+#[derive(Debug)]
+pub(crate) struct Heard {
+    /// The signed reply; empty if it cannot be encoded.
+    pub(crate) reply: Vec<u8>,
+    /// The Rack that came back.
+    pub(crate) back: Option<RackRow>,
+}
+
+impl Heartbeats {
+    /// Answers one heartbeat.
+    pub(crate) fn answer(&self, body: &[u8]) -> Heard {
+        let (reply, back) = match self.hear(body) {
+            Ok((reply, back)) => (reply, back),
+            Err(refusal) => {
+                tracing::warn!(code = ?refusal.code, reason = %refusal.reason, "a heartbeat was refused");
+                (HeartbeatReply::Refused(refusal), None)
+            }
+        };
+        let reply = self.cluster.sign(&reply, Context::Command).unwrap_or_else(|error| {
+            tracing::error!(%error, "a heartbeat's answer cannot be encoded");
+            Vec::new()
+        });
+        Heard { reply, back }
+    }
+
+    fn hear(&self, body: &[u8]) -> Result<(HeartbeatReply, Option<RackRow>), Refusal> {
+        let malformed = |error: model::BadSignature| refusal(RefusalCode::Malformed, error.to_string());
+        let signed = Signed::from_bytes(body).map_err(malformed)?;
+        let claimed: Heartbeat = signed.peek().map_err(malformed)?;
+        let Some(row) = self.registry.rack(&claimed.entity_id).map_err(internal)? else {
+            let reason = format!("the Rack {} is not known to this cluster: enrol again", claimed.entity_id);
+            return Err(refusal(RefusalCode::Unknown, reason));
+        };
+        let beat: Heartbeat = public_key(&row.rack_key)
+            .ok()
+            .and_then(|key| signed.open(Context::Heartbeat, &key).ok())
+            .ok_or_else(|| {
+                let reason = format!("the heartbeat of {} is not signed by its key", row.name);
+                refusal(RefusalCode::Signature, reason)
+            })?;
+        if row.state == RackState::Removed {
+            let reason = format!("the identity {} was removed from this cluster", row.entity_id);
+            return Err(refusal(RefusalCode::Removed, reason));
+        }
+        let was_offline = self.presence.heard(&bounded(&beat), self.clock.now());
+        let wanted = self.wanted(&row).map_err(internal)?;
+        if row.state == RackState::Active && wanted != beat.scenario {
+            self.courier.deliver(row.entity_id);
+        }
+        let reply = HeartbeatReply::Ok {
+            state: row.state,
+            scenario: wanted,
+            floors: self.floors(&beat),
+        };
+        Ok((reply, was_offline.then_some(row)))
+    }
+
+    fn wanted(&self, row: &RackRow) -> Result<Option<String>, RegistryError> {
+        if row.state != RackState::Active {
+            return Ok(None);
+        }
+        Ok(self.registry.active_scenario()?.map(|active| active.hash))
+    }
+
+    fn floors(&self, beat: &Heartbeat) -> Vec<DurableFloor> {
+        let waiting = beat.waiting.iter().take(MAX_FLOORS);
+        waiting
+            .map(|run| DurableFloor {
+                seq: (self.floor)(run.entity_id, run.boot_epoch),
+                ..*run
+            })
+            .collect()
+    }
+}
+
+/// The heartbeat without facts that are too large to keep.
+fn bounded(beat: &Heartbeat) -> Heartbeat {
+    let mut beat = beat.clone();
+    if beat.facts.to_json().len() > MAX_FACTS {
+        beat.facts = model::Attributes::new();
+    }
+    beat
+}
+
+fn internal(error: RegistryError) -> Refusal {
+    tracing::error!(%error, "a heartbeat cannot be answered");
+    refusal(RefusalCode::Internal, "the Mixer cannot read its registry; its log says why")
+}

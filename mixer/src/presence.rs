@@ -1,0 +1,190 @@
+//! What is seen of Racks between two changes of the registry: last sign of life, what they run, host facts.
+//!
+//! # Invariants
+//!
+//! - Only Racks that the registry knows are here, so its size is bounded by the registry's.
+//! - *Offline* is derived: three heartbeat intervals without a sign of life, measured by a clock that does not jump.
+//!   A Rack that was not heard since the Mixer started gets its three intervals from the start.
+//!
+//! # Not here
+//!
+//! Durability: [`crate::roll_call`] writes `last_seen` into the registry from time to time.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use model::control::Heartbeat;
+use model::{Attributes, EntityId, Timestamp};
+use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
+use tokio::time::Instant;
+
+use crate::registry::RackRow;
+
+/// Heartbeats a Rack may miss before it counts as offline.
+const MISSED: u32 = 3;
+/// What a Rack says about its interval is believed within these bounds.
+const INTERVALS: std::ops::RangeInclusive<u64> = 10..=3_600_000;
+/// The interval of a Rack that has not said one.
+pub(crate) const DEFAULT_INTERVAL_MS: u64 = 30_000;
+
+/// The last thing seen of one Rack.
+#[derive(Debug, Clone)]
+pub struct Sighting {
+    /// When, by the Mixer's clock.
+    pub at: Timestamp,
+    /// Its run; 0 before its first heartbeat.
+    pub boot_epoch: u64,
+    /// The heartbeat interval, in milliseconds.
+    pub interval_ms: u64,
+    /// The content hash that it runs.
+    pub running: Option<String>,
+    /// Why the wanted scenario does not run.
+    pub error: Option<String>,
+    /// Bytes in its spool that are not known to be durable.
+    pub spool_bytes: u64,
+    /// Host facts.
+    pub facts: Attributes,
+    due: Instant,
+    /// Whether [`Presence::newly_offline`] has told of it.
+    told: bool,
+    /// Whether it changed since [`Presence::take_unwritten`].
+    unwritten: bool,
+}
+
+impl Sighting {
+    /// Whether three heartbeats were missed.
+    #[must_use]
+    pub fn is_late(&self) -> bool {
+        Instant::now() > self.due
+    }
+
+    fn first(at: Timestamp, interval_ms: u64) -> Self {
+        Self {
+            at,
+            boot_epoch: 0,
+            interval_ms,
+            running: None,
+            error: None,
+            spool_bytes: 0,
+            facts: Attributes::new(),
+            due: Instant::now() + patience(interval_ms),
+            told: false,
+            unwritten: false,
+        }
+    }
+}
+
+/// Every Rack's last [`Sighting`].
+#[derive(Debug, Default)]
+pub struct Presence {
+    seen: Mutex<HashMap<EntityId, Sighting>>,
+    news: Notify,
+}
+
+impl Presence {
+    /// Starts from what the registry remembers: every Rack gets its three intervals from now.
+    pub(crate) fn of_registry(rows: &[RackRow]) -> Self {
+        let adopted = rows.iter().filter(|row| row.is_adopted());
+        let seen = adopted.map(|row| {
+            let mut sighting = Sighting::first(row.last_seen, row.interval_ms);
+            sighting.running.clone_from(&row.scenario);
+            (row.entity_id, sighting)
+        });
+        Self {
+            seen: Mutex::new(seen.collect()),
+            news: Notify::new(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<EntityId, Sighting>> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A sign of life outside a heartbeat (a handshake).
+    pub(crate) fn greeted(&self, id: EntityId, at: Timestamp) {
+        let mut seen = self.lock();
+        let sighting = seen
+            .entry(id)
+            .or_insert_with(|| Sighting::first(at, DEFAULT_INTERVAL_MS));
+        sighting.at = at;
+        sighting.due = Instant::now() + patience(sighting.interval_ms);
+        sighting.unwritten = true;
+    }
+
+    /// A heartbeat. True if the Rack was offline until now.
+    pub(crate) fn heard(&self, beat: &Heartbeat, at: Timestamp) -> bool {
+        let interval_ms = beat.interval_ms.clamp(*INTERVALS.start(), *INTERVALS.end());
+        let before = self.lock().insert(
+            beat.entity_id,
+            Sighting {
+                at,
+                boot_epoch: beat.boot_epoch,
+                interval_ms,
+                running: beat.scenario.clone(),
+                error: beat.scenario_error.clone(),
+                spool_bytes: beat.spool_bytes,
+                facts: beat.facts.clone(),
+                due: Instant::now() + patience(interval_ms),
+                told: false,
+                unwritten: true,
+            },
+        );
+        self.news.notify_waiters();
+        before.is_some_and(|before| before.told)
+    }
+
+    /// Waits for the next heartbeat or answer to a push.
+    pub(crate) fn news(&self) -> Notified<'_> {
+        self.news.notified()
+    }
+
+    /// What a Rack says it runs, in answer to a push.
+    pub(crate) fn applied(&self, id: &EntityId, running: Option<String>, error: Option<String>) {
+        if let Some(sighting) = self.lock().get_mut(id) {
+            sighting.running = running;
+            sighting.error = error;
+        }
+        self.news.notify_waiters();
+    }
+
+    /// The last sighting of a Rack.
+    #[must_use]
+    pub fn of(&self, id: &EntityId) -> Option<Sighting> {
+        self.lock().get(id).cloned()
+    }
+
+    /// Forgets a Rack.
+    pub(crate) fn forget(&self, id: &EntityId) {
+        self.lock().remove(id);
+    }
+
+    /// The Racks whose deadline passed since the last call.
+    pub(crate) fn newly_offline(&self) -> Vec<EntityId> {
+        let now = Instant::now();
+        let mut seen = self.lock();
+        let late = seen.iter_mut().filter(|(_, s)| !s.told && now > s.due);
+        late.map(|(id, sighting)| {
+            sighting.told = true;
+            *id
+        })
+        .collect()
+    }
+
+    /// What the registry has not heard yet, and counts it as written.
+    pub(crate) fn take_unwritten(&self) -> Vec<(EntityId, Sighting)> {
+        let mut seen = self.lock();
+        let fresh = seen.iter_mut().filter(|(_, sighting)| sighting.unwritten);
+        fresh
+            .map(|(id, sighting)| {
+                sighting.unwritten = false;
+                (*id, sighting.clone())
+            })
+            .collect()
+    }
+}
+
+fn patience(interval_ms: u64) -> Duration {
+    Duration::from_millis(interval_ms.clamp(*INTERVALS.start(), *INTERVALS.end())) * MISSED
+}

@@ -1,0 +1,239 @@
+//! The registry: who belongs to this cluster and what it may run, in `<store.dir>/registry.redb`.
+//!
+//! | table | key | value |
+//! |---|---|---|
+//! | `meta` | `format`, `cluster`, `active` | one CBOR value each |
+//! | `racks` | entity id (16 bytes) | CBOR [`RackRow`] |
+//! | `keys` | Rack public key (32 bytes) | entity id |
+//! | `names` | name | entity id |
+//! | `prefixes` | name prefix | the last number given out |
+//! | `scenarios` | content hash (hex) | CBOR [`ScenarioRow`], the file's text in it |
+//! | `references` | `name:version` | content hash |
+//!
+//! # Invariants
+//!
+//! - A change is one durable transaction: it is on disk when [`Registry::change`] returns, or it never happened.
+//! - `keys` and `names` follow `racks`; a removed Rack keeps its key (so that it stays revoked) and gives its name back.
+//! - A number of a prefix is given out once: a name of the past never means another Rack by accident.
+//!
+//! # Not here
+//!
+//! What is seen of a Rack between two changes ([`crate::presence`]); who may change what ([`crate::enrollment`],
+//! [`crate::control`]).
+
+mod rack;
+mod scenario;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use model::ClusterId;
+use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition, WriteTransaction};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+pub use rack::RackRow;
+pub use scenario::{ActiveScenario, ScenarioRow};
+
+const META: TableDefinition<&str, &[u8]> = TableDefinition::new("meta");
+const RACKS: TableDefinition<&[u8], &[u8]> = TableDefinition::new("racks");
+const KEYS: TableDefinition<&[u8], &[u8]> = TableDefinition::new("keys");
+const NAMES: TableDefinition<&str, &[u8]> = TableDefinition::new("names");
+const PREFIXES: TableDefinition<&str, u64> = TableDefinition::new("prefixes");
+const SCENARIOS: TableDefinition<&str, &[u8]> = TableDefinition::new("scenarios");
+const REFERENCES: TableDefinition<&str, &str> = TableDefinition::new("references");
+
+/// The version of the tables above.
+const FORMAT: u16 = 1;
+
+/// Why the registry cannot answer.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RegistryError {
+    /// Another process holds the file.
+    #[error("the registry {} is in use by another process: one Mixer per store.dir", path.display())]
+    InUse {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file was written by another version of this program.
+    #[error("the registry {} has format {found}, this program knows {FORMAT}", path.display())]
+    Format {
+        /// The file.
+        path: PathBuf,
+        /// Its format.
+        found: u16,
+    },
+    /// The database failed.
+    #[error("registry: {0}")]
+    Database(#[from] Box<redb::Error>),
+    /// The change was cut off by the end of the process.
+    #[error("registry: the change was interrupted: {0}")]
+    Interrupted(String),
+    /// A stored value is not what it should be.
+    #[error("registry: the stored {what} cannot be read: {reason}")]
+    Damaged {
+        /// Which value.
+        what: &'static str,
+        /// What the decoder says.
+        reason: String,
+    },
+}
+
+/// Wraps any of redb's errors.
+fn db<E: Into<redb::Error>>(error: E) -> RegistryError {
+    RegistryError::Database(Box::new(error.into()))
+}
+
+fn to_cbor<T: Serialize>(what: &'static str, value: &T) -> Result<Vec<u8>, RegistryError> {
+    model::signed::encode(value).map_err(|error| RegistryError::Damaged {
+        what,
+        reason: error.to_string(),
+    })
+}
+
+fn from_cbor<T: DeserializeOwned>(what: &'static str, bytes: &[u8]) -> Result<T, RegistryError> {
+    ciborium::de::from_reader_with_recursion_limit(bytes, 16).map_err(|error| RegistryError::Damaged {
+        what,
+        reason: error.to_string(),
+    })
+}
+
+/// The cluster as the registry remembers it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Founding {
+    /// The cluster's identity.
+    pub cluster_id: ClusterId,
+    /// Its Ed25519 public key (32 bytes); the secret one is in the key file.
+    pub public_key: Vec<u8>,
+}
+
+/// The open registry.
+#[derive(Debug)]
+pub struct Registry {
+    database: Database,
+}
+
+impl Registry {
+    /// Opens or creates the file.
+    ///
+    /// # Errors
+    /// [`RegistryError`] if it is in use, damaged, of another format, or cannot be written.
+    pub fn open(path: &Path) -> Result<Self, RegistryError> {
+        let database = Database::create(path).map_err(|error| match error {
+            redb::DatabaseError::DatabaseAlreadyOpen => RegistryError::InUse {
+                path: path.to_owned(),
+            },
+            other => db(other),
+        })?;
+        let registry = Self { database };
+        let found = registry.change(|change| {
+            change.create_tables()?;
+            let found = change.meta::<u16>("format")?;
+            if found.is_none() {
+                change.set_meta("format", &FORMAT)?;
+            }
+            Ok::<_, RegistryError>(found.unwrap_or(FORMAT))
+        })?;
+        if found != FORMAT {
+            return Err(RegistryError::Format {
+                path: path.to_owned(),
+                found,
+            });
+        }
+        Ok(registry)
+    }
+
+    /// Runs `f` in one transaction: durable when it returns `Ok`, undone when it returns `Err`.
+    ///
+    /// # Errors
+    /// What `f` says, or [`RegistryError`].
+    pub fn change<T, E: From<RegistryError>>(
+        &self,
+        f: impl FnOnce(&Change<'_>) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let transaction = self.database.begin_write().map_err(db)?;
+        let answer = f(&Change {
+            transaction: &transaction,
+        })?;
+        transaction.commit().map_err(db)?;
+        Ok(answer)
+    }
+
+    /// The same from async code: the sync to disk happens on a thread that may block.
+    ///
+    /// # Errors
+    /// As [`Registry::change`].
+    pub async fn commit<T, E>(
+        self: &Arc<Self>,
+        f: impl FnOnce(&Change<'_>) -> Result<T, E> + Send + 'static,
+    ) -> Result<T, E>
+    where
+        T: Send + 'static,
+        E: From<RegistryError> + Send + 'static,
+    {
+        let registry = Arc::clone(self);
+        let done = tokio::task::spawn_blocking(move || registry.change(f)).await;
+        done.map_err(|error| RegistryError::Interrupted(error.to_string()))?
+    }
+
+    /// The cluster, if it was founded.
+    ///
+    /// # Errors
+    /// [`RegistryError`].
+    pub fn founding(&self) -> Result<Option<Founding>, RegistryError> {
+        self.meta("cluster")
+    }
+
+    fn meta<T: DeserializeOwned>(&self, key: &'static str) -> Result<Option<T>, RegistryError> {
+        let read = self.database.begin_read().map_err(db)?;
+        let table = read.open_table(META).map_err(db)?;
+        let value = table.get(key).map_err(db)?;
+        value.map(|bytes| from_cbor(key, bytes.value())).transpose()
+    }
+}
+
+/// An open change; see [`Registry::change`].
+pub struct Change<'t> {
+    transaction: &'t WriteTransaction,
+}
+
+impl std::fmt::Debug for Change<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Change")
+    }
+}
+
+impl Change<'_> {
+    fn create_tables(&self) -> Result<(), RegistryError> {
+        let on = self.transaction;
+        on.open_table(META).map_err(db)?;
+        on.open_table(RACKS).map_err(db)?;
+        on.open_table(KEYS).map_err(db)?;
+        on.open_table(NAMES).map_err(db)?;
+        on.open_table(PREFIXES).map_err(db)?;
+        on.open_table(SCENARIOS).map_err(db)?;
+        on.open_table(REFERENCES).map_err(db)?;
+        Ok(())
+    }
+
+    fn meta<T: DeserializeOwned>(&self, key: &'static str) -> Result<Option<T>, RegistryError> {
+        let table = self.transaction.open_table(META).map_err(db)?;
+        let value = table.get(key).map_err(db)?;
+        value.map(|bytes| from_cbor(key, bytes.value())).transpose()
+    }
+
+    fn set_meta<T: Serialize>(&self, key: &'static str, value: &T) -> Result<(), RegistryError> {
+        let mut table = self.transaction.open_table(META).map_err(db)?;
+        table.insert(key, to_cbor(key, value)?.as_slice()).map_err(db)?;
+        Ok(())
+    }
+
+    /// Remembers the cluster.
+    ///
+    /// # Errors
+    /// [`RegistryError`].
+    pub fn found(&self, founding: &Founding) -> Result<(), RegistryError> {
+        self.set_meta("cluster", founding)
+    }
+}

@@ -1,0 +1,124 @@
+//! Scenarios in the registry: files by content hash, references to them, and the active one.
+
+use model::{Timestamp, Token};
+use redb::{ReadableDatabase, ReadableTable};
+use serde::{Deserialize, Serialize};
+
+use super::{Change, REFERENCES, Registry, RegistryError, SCENARIOS, db, from_cbor, to_cbor};
+
+/// A stored scenario file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ScenarioRow {
+    /// SHA-256 of the text, hex.
+    pub hash: String,
+    /// `meta.name`.
+    pub name: Token,
+    /// `meta.version`.
+    pub version: Token,
+    /// When it was stored last: `name:latest` is the newest.
+    pub stored: Timestamp,
+    /// The file as it was given.
+    pub text: String,
+}
+
+impl ScenarioRow {
+    /// `name:version`.
+    #[must_use]
+    pub fn reference(&self) -> String {
+        format!("{}:{}", self.name, self.version)
+    }
+}
+
+/// The scenario that Racks should run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ActiveScenario {
+    /// `name:version`.
+    pub reference: String,
+    /// Its content hash.
+    pub hash: String,
+    /// When it was activated.
+    pub activated: Timestamp,
+}
+
+impl Registry {
+    /// A scenario by content hash.
+    ///
+    /// # Errors
+    /// [`RegistryError`].
+    pub fn scenario(&self, hash: &str) -> Result<Option<ScenarioRow>, RegistryError> {
+        let read = self.database.begin_read().map_err(db)?;
+        let scenarios = read.open_table(SCENARIOS).map_err(db)?;
+        let found = scenarios.get(hash).map_err(db)?;
+        found.map(|bytes| from_cbor("scenario", bytes.value())).transpose()
+    }
+
+    /// The scenario that `name:version` means now; without a version the one stored last.
+    ///
+    /// # Errors
+    /// [`RegistryError`].
+    pub fn scenario_named(&self, name: &Token, version: Option<&Token>) -> Result<Option<ScenarioRow>, RegistryError> {
+        let Some(version) = version else {
+            let mut all = self.scenarios()?;
+            all.retain(|row| row.name == *name);
+            return Ok(all.into_iter().max_by_key(|row| row.stored));
+        };
+        let hash = {
+            let read = self.database.begin_read().map_err(db)?;
+            let references = read.open_table(REFERENCES).map_err(db)?;
+            let found = references.get(format!("{name}:{version}").as_str()).map_err(db)?;
+            found.map(|hash| hash.value().to_owned())
+        };
+        hash.map_or(Ok(None), |hash| self.scenario(&hash))
+    }
+
+    /// Every scenario that a reference means, by reference.
+    ///
+    /// # Errors
+    /// [`RegistryError`].
+    pub fn scenarios(&self) -> Result<Vec<ScenarioRow>, RegistryError> {
+        let read = self.database.begin_read().map_err(db)?;
+        let references = read.open_table(REFERENCES).map_err(db)?;
+        let mut rows = Vec::new();
+        for entry in references.iter().map_err(db)? {
+            let entry = entry.map_err(db)?;
+            rows.extend(self.scenario(entry.1.value())?);
+        }
+        Ok(rows)
+    }
+
+    /// The scenario that Racks should run, if any.
+    ///
+    /// # Errors
+    /// [`RegistryError`].
+    pub fn active_scenario(&self) -> Result<Option<ActiveScenario>, RegistryError> {
+        self.meta("active")
+    }
+}
+
+impl Change<'_> {
+    /// Stores a scenario under its hash and lets its reference mean it. Returns the hash the reference meant before,
+    /// if that was another one.
+    ///
+    /// # Errors
+    /// [`RegistryError`].
+    pub fn put_scenario(&self, scenario: &ScenarioRow) -> Result<Option<String>, RegistryError> {
+        let mut scenarios = self.transaction.open_table(SCENARIOS).map_err(db)?;
+        scenarios
+            .insert(scenario.hash.as_str(), to_cbor("scenario", scenario)?.as_slice())
+            .map_err(db)?;
+        let mut references = self.transaction.open_table(REFERENCES).map_err(db)?;
+        let before = references
+            .insert(scenario.reference().as_str(), scenario.hash.as_str())
+            .map_err(db)?
+            .map(|hash| hash.value().to_owned());
+        Ok(before.filter(|hash| *hash != scenario.hash))
+    }
+
+    /// Makes a scenario the one that Racks should run.
+    ///
+    /// # Errors
+    /// [`RegistryError`].
+    pub fn activate(&self, active: &ActiveScenario) -> Result<(), RegistryError> {
+        self.set_meta("active", active)
+    }
+}

@@ -1,0 +1,291 @@
+//! Delivers to each Rack its part of the active scenario.
+//!
+//! ```text
+//!  deliver(rack) ─▶ due in push_delay ─▶ push, at most 16 at once ─▶ Applied ─▶ presence
+//!                                              └─ could not apply: the same again only after a back-off
+//! ```
+//!
+//! # Invariants
+//!
+//! - What is pushed is read from the registry at that moment: a late push never brings an old scenario.
+//! - One push per Rack at a time. A Rack that is not there asks again by its next heartbeat.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use model::control::{Applied, RackState, ScenarioPush};
+use model::subject::RackCommand;
+use model::{Clock, EntityId, signed};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use super::part::part;
+use crate::bus_server::{Bus, CommandError};
+use crate::cluster::Cluster;
+use crate::presence::Presence;
+use crate::registry::{Registry, RegistryError};
+
+/// How long a Rack may take to apply a push.
+const APPLY: Duration = Duration::from_secs(15);
+const AT_ONCE: usize = 16;
+const FIRST_RETRY: Duration = Duration::from_secs(15);
+const LAST_RETRY: Duration = Duration::from_secs(600);
+/// Wishes that may wait; a lost one is wished again by the Rack's next heartbeat.
+const WISHES: usize = 4096;
+
+/// Counts of pushes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct CourierStats {
+    pub(crate) applied: u64,
+    pub(crate) failed: u64,
+}
+
+#[derive(Debug, Default)]
+struct Counters {
+    applied: AtomicU64,
+    failed: AtomicU64,
+}
+
+/// Where deliveries are asked for; cheap to clone.
+#[derive(Debug, Clone)]
+pub(crate) struct Courier {
+    wishes: mpsc::Sender<EntityId>,
+    counters: Arc<Counters>,
+}
+
+/// What the courier works with.
+#[derive(Debug)]
+pub(crate) struct CourierParts {
+    pub(crate) bus: Bus,
+    pub(crate) cluster: Arc<Cluster>,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) presence: Arc<Presence>,
+    pub(crate) clock: Clock,
+}
+
+impl Courier {
+    /// The handle, and the deliveries for a task to run.
+    pub(crate) fn new(parts: CourierParts, push_delay: Duration) -> (Self, Deliveries) {
+        let (wishes, wished) = mpsc::channel(WISHES);
+        let counters = Arc::new(Counters::default());
+        let courier = Self {
+            wishes,
+            counters: Arc::clone(&counters),
+        };
+        let deliveries = Deliveries {
+            parts: Arc::new(parts),
+            push_delay,
+            wished,
+            counters,
+            due: HashMap::new(),
+            under_way: HashSet::new(),
+            refused: HashMap::new(),
+        };
+        (courier, deliveries)
+    }
+
+    /// Lets a Rack have its part of the active scenario, after the push delay.
+    pub(crate) fn deliver(&self, rack: EntityId) {
+        let _ = self.wishes.try_send(rack);
+    }
+
+    pub(crate) fn stats(&self) -> CourierStats {
+        CourierStats {
+            applied: self.counters.applied.load(Ordering::Relaxed),
+            failed: self.counters.failed.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// The deliveries that are due and under way.
+#[derive(Debug)]
+pub(crate) struct Deliveries {
+    parts: Arc<CourierParts>,
+    push_delay: Duration,
+    wished: mpsc::Receiver<EntityId>,
+    counters: Arc<Counters>,
+    due: HashMap<EntityId, Instant>,
+    under_way: HashSet<EntityId>,
+    refused: HashMap<EntityId, Refused>,
+}
+
+/// A content that a run of a Rack could not apply.
+#[derive(Debug)]
+struct Refused {
+    hash: String,
+    boot_epoch: u64,
+    wait: Duration,
+    again: Instant,
+}
+
+/// What became of one push.
+#[derive(Debug)]
+struct Outcome {
+    rack: EntityId,
+    hash: String,
+    result: Result<Delivered, PushError>,
+}
+
+#[derive(Debug)]
+enum Delivered {
+    /// The Rack answered.
+    Answered(Applied),
+    /// There is nothing to push: not active, or nothing wanted and nothing running.
+    Nothing,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum PushError {
+    #[error(transparent)]
+    Command(#[from] CommandError),
+    #[error(transparent)]
+    Registry(#[from] RegistryError),
+    #[error("the stored scenario cannot be read: {0}")]
+    Stored(#[from] model::scenario::BadScenario),
+    #[error("its answer is not what it should be: {0}")]
+    Answer(#[from] model::BadSignature),
+}
+
+impl Deliveries {
+    /// Delivers until stopped.
+    pub(crate) async fn run(mut self, stop: CancellationToken) {
+        let mut pushes: JoinSet<Outcome> = JoinSet::new();
+        loop {
+            let room = pushes.len() < AT_ONCE;
+            let next = self.next_due();
+            tokio::select! {
+                () = stop.cancelled() => break,
+                wish = self.wished.recv() => match wish {
+                    Some(rack) => self.wish(rack),
+                    None => break,
+                },
+                Some(done) = pushes.join_next() => match done {
+                    Ok(outcome) => self.settle(outcome),
+                    Err(error) => tracing::error!(%error, "a scenario push was cut off"),
+                },
+                () = sleep_until(next.map_or_else(Instant::now, |(at, _)| at)), if room && next.is_some() => {
+                    if let Some((_, rack)) = next {
+                        self.due.remove(&rack);
+                        self.under_way.insert(rack);
+                        let parts = Arc::clone(&self.parts);
+                        pushes.spawn(async move { parts.push(rack).await });
+                    }
+                }
+            }
+        }
+        pushes.shutdown().await;
+    }
+
+    fn next_due(&self) -> Option<(Instant, EntityId)> {
+        let free = self.due.iter().filter(|(rack, _)| !self.under_way.contains(*rack));
+        free.map(|(rack, at)| (*at, *rack)).min()
+    }
+
+    fn wish(&mut self, rack: EntityId) {
+        let at = Instant::now() + self.push_delay;
+        if let Some(refused) = self.refused.get(&rack) {
+            let wanted = self.parts.registry.active_scenario().ok().flatten();
+            let same = wanted.is_some_and(|wanted| wanted.hash == refused.hash);
+            let boot = self.parts.presence.of(&rack).map_or(0, |seen| seen.boot_epoch);
+            if same && boot == refused.boot_epoch && Instant::now() < refused.again {
+                return;
+            }
+        }
+        self.due.entry(rack).or_insert(at);
+    }
+
+    fn settle(&mut self, outcome: Outcome) {
+        let Outcome { rack, hash, result } = outcome;
+        self.under_way.remove(&rack);
+        match result {
+            Ok(Delivered::Nothing) => {}
+            Ok(Delivered::Answered(Applied { running, error: None })) => {
+                tracing::info!(entity_id = %rack, %hash, "rack runs the scenario");
+                self.counters.applied.fetch_add(1, Ordering::Relaxed);
+                self.refused.remove(&rack);
+                self.parts.presence.applied(&rack, running, None);
+            }
+            Ok(Delivered::Answered(Applied { running, error: Some(error) })) => {
+                tracing::warn!(entity_id = %rack, %hash, %error, "rack cannot run the scenario; it keeps its last good one");
+                self.counters.failed.fetch_add(1, Ordering::Relaxed);
+                self.refuse(rack, hash);
+                self.parts.presence.applied(&rack, running, Some(error));
+            }
+            Err(PushError::Command(error)) => {
+                tracing::debug!(entity_id = %rack, %error, "the scenario was not delivered; the next heartbeat asks again");
+                self.counters.failed.fetch_add(1, Ordering::Relaxed);
+            }
+            Err(error) => {
+                tracing::error!(entity_id = %rack, %error, "the scenario cannot be delivered");
+                self.counters.failed.fetch_add(1, Ordering::Relaxed);
+                self.refuse(rack, hash);
+            }
+        }
+    }
+
+    fn refuse(&mut self, rack: EntityId, hash: String) {
+        let before = self.refused.get(&rack).filter(|before| before.hash == hash);
+        let wait = before.map_or(FIRST_RETRY, |before| (before.wait * 2).min(LAST_RETRY));
+        let boot_epoch = self.parts.presence.of(&rack).map_or(0, |seen| seen.boot_epoch);
+        let again = Instant::now() + wait;
+        self.refused.insert(
+            rack,
+            Refused {
+                hash,
+                boot_epoch,
+                wait,
+                again,
+            },
+        );
+    }
+}
+
+impl CourierParts {
+    async fn push(&self, rack: EntityId) -> Outcome {
+        let (hash, result) = match self.compose(rack) {
+            Ok(None) => (String::new(), Ok(Delivered::Nothing)),
+            Ok(Some(push)) => (push.hash.clone(), self.send(&push).await.map(Delivered::Answered)),
+            Err(error) => (String::new(), Err(error)),
+        };
+        Outcome { rack, hash, result }
+    }
+
+    fn compose(&self, rack: EntityId) -> Result<Option<ScenarioPush>, PushError> {
+        let Some(row) = self.registry.rack(&rack)?.filter(|row| row.state == RackState::Active) else {
+            return Ok(None);
+        };
+        let empty = ScenarioPush {
+            entity_id: rack,
+            issued: self.clock.now(),
+            reference: String::new(),
+            hash: String::new(),
+            gears: Vec::new(),
+            wires: Vec::new(),
+        };
+        let active = self.registry.active_scenario()?;
+        let stored = active.as_ref().map(|active| self.registry.scenario(&active.hash)).transpose()?;
+        let (Some(active), Some(stored)) = (active, stored.flatten()) else {
+            let runs = self.presence.of(&rack).is_some_and(|seen| seen.running.is_some());
+            return Ok(runs.then_some(empty));
+        };
+        let scenario = model::scenario::parse(&stored.text)?;
+        let (gears, wires) = part(&scenario, &row.name, &row.labels);
+        Ok(Some(ScenarioPush {
+            reference: active.reference,
+            hash: active.hash,
+            gears,
+            wires,
+            ..empty
+        }))
+    }
+
+    async fn send(&self, push: &ScenarioPush) -> Result<Applied, PushError> {
+        let command = RackCommand::Scenario;
+        let answer = self.bus.command(&self.cluster, &push.entity_id, command, push, APPLY).await?;
+        Ok(signed::decode_strict(&answer)?)
+    }
+}

@@ -1,0 +1,189 @@
+//! Scenarios: found, checked, stored by content, activated, delivered to Racks.
+//!
+//! ```text
+//!  startup_scenario ── path | name:version | name:latest | "" ──▶ [`choose`] ──▶ registry: active
+//!  adopted · resumed · another hash in a heartbeat ──▶ Courier ── push_delay ──▶ each Rack its [`part`]
+//! ```
+//!
+//! # Invariants
+//!
+//! - Only a scenario that [`model::scenario::parse`] accepts becomes active.
+//! - What a reference means may change when its file changes; what runs is always a content hash.
+
+mod converge;
+mod courier;
+mod part;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use model::scenario::{self, BadScenario, Scenario};
+use model::{Clock, Token};
+
+use crate::registry::{ActiveScenario, Registry, RegistryError, ScenarioRow};
+
+pub(crate) use converge::Convergence;
+pub(crate) use courier::{Courier, CourierParts, CourierStats};
+
+/// The largest scenario file.
+const MAX_FILE: u64 = 4 << 20;
+
+/// Why a scenario cannot be activated.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ScenarioError {
+    /// The file cannot be read.
+    #[error("mixer.startup_scenario: cannot read {}: {source}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// The file is too large.
+    #[error("mixer.startup_scenario: {} is larger than {MAX_FILE} bytes", path.display())]
+    TooLarge {
+        /// The file.
+        path: PathBuf,
+    },
+    /// No such file and no such reference.
+    #[error(
+        "mixer.startup_scenario: {reference:?} is neither a file nor a stored scenario (name:version); stored are: {}",
+        if known.is_empty() { "none".to_owned() } else { known.join(", ") }
+    )]
+    Unknown {
+        /// What was asked for.
+        reference: String,
+        /// What there is.
+        known: Vec<String>,
+    },
+    /// The content is wrong.
+    #[error("{origin}: {reason}")]
+    Invalid {
+        /// The file or reference.
+        origin: String,
+        /// Every mistake in it.
+        reason: BadScenario,
+    },
+    /// The registry failed.
+    #[error(transparent)]
+    Registry(#[from] RegistryError),
+}
+
+/// A checked scenario with its text.
+#[derive(Debug, Clone)]
+pub(crate) struct Chosen {
+    pub(crate) row: ScenarioRow,
+    pub(crate) scenario: Scenario,
+}
+
+/// Finds and checks what `mixer.startup_scenario` names; none if it is empty and nothing was active before.
+pub(crate) fn choose(reference: &str, registry: &Registry, clock: &Clock) -> Result<Option<Chosen>, ScenarioError> {
+    if reference.is_empty() {
+        let Some(active) = registry.active_scenario()? else {
+            return Ok(None);
+        };
+        return match registry.scenario(&active.hash)? {
+            Some(row) => check(active.reference, row.text, clock).map(Some),
+            None => Err(ScenarioError::Unknown {
+                reference: active.reference,
+                known: known(registry)?,
+            }),
+        };
+    }
+    if let Some(row) = stored(reference, registry)? {
+        return check(reference.to_owned(), row.text, clock).map(Some);
+    }
+    let path = Path::new(reference);
+    let looks_like_a_path = reference.contains('/') || path.extension().is_some();
+    if !path.is_file() && !looks_like_a_path {
+        return Err(ScenarioError::Unknown {
+            reference: reference.to_owned(),
+            known: known(registry)?,
+        });
+    }
+    check(reference.to_owned(), read(path)?, clock).map(Some)
+}
+
+fn known(registry: &Registry) -> Result<Vec<String>, RegistryError> {
+    Ok(registry.scenarios()?.iter().map(ScenarioRow::reference).collect())
+}
+
+/// A stored scenario by `name:version` or `name:latest`.
+fn stored(reference: &str, registry: &Registry) -> Result<Option<ScenarioRow>, RegistryError> {
+    let Some((name, version)) = reference.split_once(':') else {
+        return Ok(None);
+    };
+    match (name.parse::<Token>(), version.parse::<Token>()) {
+        (Ok(name), Ok(version)) => {
+            let exact = registry.scenario_named(&name, Some(&version))?;
+            if exact.is_none() && version.as_str() == "latest" {
+                return registry.scenario_named(&name, None);
+            }
+            Ok(exact)
+        }
+        _ => Ok(None),
+    }
+}
+
+fn read(path: &Path) -> Result<String, ScenarioError> {
+    let unreadable = |source| ScenarioError::Unreadable {
+        path: path.to_owned(),
+        source,
+    };
+    if std::fs::metadata(path).map_err(unreadable)?.len() > MAX_FILE {
+        return Err(ScenarioError::TooLarge { path: path.to_owned() });
+    }
+    std::fs::read_to_string(path).map_err(unreadable)
+}
+
+fn check(origin: String, text: String, clock: &Clock) -> Result<Chosen, ScenarioError> {
+    let scenario = scenario::parse(&text).map_err(|reason| ScenarioError::Invalid { origin, reason })?;
+    let row = ScenarioRow {
+        hash: scenario::content_hash(&text),
+        name: scenario.meta.name.clone(),
+        version: scenario.meta.version.clone(),
+        stored: clock.now(),
+        text,
+    };
+    Ok(Chosen { row, scenario })
+}
+
+/// Stores a scenario and makes it the active one. True if another one was active before.
+pub(crate) async fn activate(
+    chosen: &Chosen,
+    registry: &Arc<Registry>,
+    clock: &Clock,
+) -> Result<(ActiveScenario, bool), ScenarioError> {
+    let active = ActiveScenario {
+        reference: chosen.row.reference(),
+        hash: chosen.row.hash.clone(),
+        activated: clock.now(),
+    };
+    let before = registry.active_scenario()?;
+    let (row, next) = (chosen.row.clone(), active.clone());
+    let unchanged = before.filter(|before| before.hash == active.hash && before.reference == active.reference);
+    let keep = unchanged.is_some();
+    let replaced = registry
+        .commit(move |change| {
+            let replaced = change.put_scenario(&row)?;
+            if !keep {
+                change.activate(&next)?;
+            }
+            Ok::<_, RegistryError>(replaced)
+        })
+        .await?;
+    if let Some(replaced) = replaced {
+        tracing::warn!(
+            reference = %active.reference, was = %replaced, is = %active.hash,
+            "the scenario reference means another content now: give changed files a new version"
+        );
+    }
+    for wire in part::crossing(&chosen.scenario) {
+        tracing::warn!(from = %wire.from, to = %wire.to, "a wire between two Racks is not carried by this version");
+    }
+    Ok(match unchanged {
+        Some(before) => (before, false),
+        None => (active, true),
+    })
+}
