@@ -29,6 +29,18 @@ pub struct Origin {
     pub bus: Option<BusPosition>,
 }
 
+impl Origin {
+    /// The producer's key. Sequences count from 1: 0 is what a publisher without one says.
+    pub(crate) fn producer_key(&self) -> Option<BatchId> {
+        self.producer.filter(|id| id.seq > 0)
+    }
+
+    /// The position on the bus, which counts from 1 too.
+    pub(crate) fn bus_key(&self) -> Option<&BusPosition> {
+        self.bus.as_ref().filter(|position| position.seq > 0)
+    }
+}
+
 /// A message's position on the bus.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BusPosition {

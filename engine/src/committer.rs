@@ -53,9 +53,9 @@ enum Key {
 }
 
 fn key(origin: &Origin) -> Option<Key> {
-    let bus = origin.bus.as_ref();
+    let bus = origin.bus_key();
     origin
-        .producer
+        .producer_key()
         .map(Key::Producer)
         .or_else(|| bus.map(|at| Key::Bus(at.stream.clone(), at.incarnation, at.seq, at.stored.micros())))
 }

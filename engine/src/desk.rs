@@ -120,16 +120,16 @@ impl Desk {
         while orders.stop.is_none() && !self.news.wait_until(&mut orders, end).timed_out() {}
     }
 
-    /// Hands a segment to the sealer, or back if too many wait already.
-    pub(crate) fn seal(&self, job: Job) -> Result<(), Job> {
+    /// Hands a segment to the sealer; gives it back if too many wait already.
+    pub(crate) fn seal(&self, job: Job) -> Option<Job> {
         let mut orders = self.orders.lock();
         if orders.seals.len() >= SEALS || orders.no_more_seals {
-            return Err(job);
+            return Some(job);
         }
         orders.seals.push_back(job);
         drop(orders);
         self.news.notify_all();
-        Ok(())
+        None
     }
 
     /// The next segment to seal; `None` when there will be no more. Segments that wait when the threads stop stay open:

@@ -25,7 +25,7 @@ use crate::{Appended, Batch, Error, ReadView, Settings, Stats, origin, place, se
 /// An open store. One per folder; shared behind its `Arc`.
 #[derive(Debug)]
 pub struct Engine {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     threads: Mutex<Option<Threads>>,
     closing: tokio::sync::Mutex<()>,
 }
@@ -142,7 +142,7 @@ impl Engine {
             room,
             answer,
         };
-        shared.intake.push(append).map_err(|_| shared.refusal())?;
+        shared.intake.push(append);
         answered.await.unwrap_or_else(|_| Err(shared.refusal()))
     }
 

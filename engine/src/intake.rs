@@ -61,17 +61,16 @@ pub(crate) struct Work {
 }
 
 impl Intake {
-    /// Queues an append, or gives it back if the intake is closed.
-    pub(crate) fn push(&self, append: Append) -> Result<(), Append> {
+    /// Queues an append; drops it, which its appender notices, if the intake is closed.
+    pub(crate) fn push(&self, append: Append) {
         let mut inner = self.inner.lock();
         if inner.closed {
-            return Err(append);
+            return;
         }
         inner.bytes += append.frame.encoded_len();
         inner.queue.push_back(append);
         drop(inner);
         self.news.notify_one();
-        Ok(())
     }
 
     /// Tells the committer that frames below `low_water` may go.

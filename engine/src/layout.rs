@@ -100,11 +100,11 @@ pub(crate) struct Layout {
 impl Layout {
     pub(crate) fn new(settings: &Settings) -> Self {
         let store = &settings.store_dir;
-        let beside = settings
-            .data_dir
-            .parent()
-            .filter(|_| !settings.data_dir.starts_with(store));
-        let staging = beside.unwrap_or(store).join(".staging");
+        let data = &settings.data_dir;
+        let staging = match (data.parent(), data.file_name()) {
+            (Some(parent), Some(name)) if !data.starts_with(store) => parent.join(".staging").join(name),
+            _ => store.join(".staging"),
+        };
         Self {
             data: settings.data_dir.clone(),
             wal: store.join("wal"),

@@ -36,6 +36,7 @@ mod segment;
 mod seqs;
 mod settings;
 mod shared;
+mod slot;
 mod stats;
 mod sys;
 mod view;

@@ -212,7 +212,7 @@ mod tests {
     #[test]
     fn rows_of_one_hour_are_not_copied() {
         let rows = LogRecord::to_batch(&[log(0, noon().micros()), log(1, noon().micros() + 1)]).unwrap();
-        let placed = place(Table::Logs, &[rows.clone()], noon(), RULE).unwrap();
+        let placed = place(Table::Logs, std::slice::from_ref(&rows), noon(), RULE).unwrap();
         assert_eq!(placed.pieces.len(), 1);
         assert_eq!(
             placed.pieces[0].1.batch.column(5).to_data().buffers()[1].as_ptr(),

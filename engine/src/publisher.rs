@@ -23,15 +23,13 @@ use std::collections::btree_map::Entry;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use model::Timestamp;
-
-use crate::catalog::{FileEntry, Lineage, Record};
+use crate::Error;
+use crate::catalog::Record;
 use crate::desk::{Stop, Tick};
-use crate::hot::{Frozen, OriginRanges, Place, Waiting};
+use crate::hot::{Frozen, Place, Waiting};
 use crate::sealer::Job;
-use crate::segment::{FooterFacts, Identity, OpenSegment, Published, Sealed, WriteOptions, write_sealed};
 use crate::shared::{Sentinel, Shared};
-use crate::{Error, Settings};
+use crate::slot::{Done, Slot, append, is_taken, new_slot, seal_in_memory};
 
 /// A row group takes at most about so many rows …
 const GROUP_ROWS: usize = 256 << 10;
@@ -44,76 +42,6 @@ const WORTHWHILE: u64 = 4 << 20;
 /// Ticks that a partition with little new waits at most.
 const PATIENT_TICKS: u32 = 3;
 
-/// The open file of a partition.
-#[derive(Debug)]
-pub(crate) struct Slot {
-    pub(crate) place: Place,
-    pub(crate) segment: OpenSegment,
-    pub(crate) number: u32,
-    /// The last version that was published.
-    pub(crate) version: u32,
-    pub(crate) first: u64,
-    pub(crate) origins: OriginRanges,
-    pub(crate) lineage: Arc<Lineage>,
-    pub(crate) published: Timestamp,
-    /// Ticks since its rows began to wait.
-    pub(crate) waited: u32,
-    /// Whether it was published into since the last tick.
-    pub(crate) touched: bool,
-}
-
-impl Slot {
-    pub(crate) fn entry(&self, published: &Published) -> FileEntry {
-        FileEntry {
-            id: self.segment.identity().segment,
-            version: self.version,
-            table: self.place.0,
-            partition: self.place.1,
-            number: self.number,
-            size: published.size,
-            rows: published.rows,
-            min_ts: published.min_ts.micros(),
-            max_ts: published.max_ts.micros(),
-            sealed: false,
-            crc: published.crc,
-            footer_crc: published.footer_crc,
-            first: self.first,
-            published: self.published.micros(),
-        }
-    }
-
-    /// The entry of its sealed form.
-    pub(crate) fn sealed_entry(&self, sealed: &Sealed) -> FileEntry {
-        FileEntry {
-            id: self.segment.identity().segment,
-            version: sealed.facts.version,
-            table: self.place.0,
-            partition: self.place.1,
-            number: self.number,
-            size: sealed.size,
-            rows: sealed.rows,
-            min_ts: sealed.min_ts.micros(),
-            max_ts: sealed.max_ts.micros(),
-            sealed: true,
-            crc: sealed.crc,
-            footer_crc: sealed.footer_crc,
-            first: self.first,
-            published: self.published.micros(),
-        }
-    }
-}
-
-/// A publish whose record is not written yet.
-#[derive(Debug)]
-struct Done {
-    place: Place,
-    entry: FileEntry,
-    lineage: Arc<Lineage>,
-    through: u64,
-    rows: u64,
-    bytes: u64,
-}
-
 /// The publisher's own things.
 #[derive(Debug)]
 pub(crate) struct Publisher {
@@ -123,15 +51,6 @@ pub(crate) struct Publisher {
     full: Vec<Job>,
     /// Published into files, not recorded.
     unrecorded: Vec<Done>,
-}
-
-/// How this store's files are written.
-pub(crate) fn write_options(settings: &Settings) -> WriteOptions {
-    WriteOptions {
-        compression: settings.compression,
-        json: settings.json_type,
-        ..WriteOptions::default()
-    }
 }
 
 impl Publisher {
@@ -240,6 +159,15 @@ impl Publisher {
             }
             due = more;
         }
+        self.advance_full_log()
+    }
+
+    /// Batches without rows make no publish and so no record; in a full log even their frames must be able to go.
+    fn advance_full_log(&mut self) -> Result<(), Error> {
+        let low_water = self.shared.state.lock().low_water();
+        if self.shared.log_is_full() && self.shared.catalog.lock().state().low_water < low_water {
+            return self.write_record();
+        }
         Ok(())
     }
 
@@ -278,7 +206,7 @@ impl Publisher {
             return Ok(false);
         };
         let done = if in_memory {
-            self.seal_in_memory(place, &frozen)
+            seal_in_memory(&self.shared, place, &frozen)
         } else {
             self.publish_frozen(place, &frozen)
         };
@@ -308,43 +236,13 @@ impl Publisher {
         let done = append(&self.shared, slot, frozen);
         if let Err(error) = &done {
             // A file that never came to be gives its number up; after a failed exchange only a restart knows the disk.
-            if slot.version == 0 && !slot.segment.path().exists() {
+            if slot.version == 0 && (is_taken(error) || !slot.segment.path().exists()) {
                 self.open.remove(&place);
             } else if slot.segment.in_doubt().is_some() {
                 self.shared.poison(&error.to_string());
             }
         }
         done
-    }
-
-    fn seal_in_memory(&self, place: Place, frozen: &Frozen) -> Result<Done, Error> {
-        let slot = new_slot(&self.shared, place, frozen);
-        let facts = FooterFacts {
-            version: 1,
-            first_lsn: frozen.first,
-            last_lsn: frozen.through,
-            origins: frozen.origins.to_text(),
-        };
-        let options = write_options(&self.shared.settings);
-        let staged = self.shared.layout.sealing(slot.segment.identity().segment);
-        let sealed = write_sealed(slot.segment.identity(), &frozen.rows, facts, &staged, &options)?;
-        if let Err(error) = sealed.install_new(slot.segment.path()) {
-            if slot.segment.path().exists() {
-                self.shared.poison(&error.to_string());
-            }
-            return Err(error);
-        }
-        let mut entry = slot.sealed_entry(&sealed);
-        entry.published = self.shared.clock.now().micros();
-        self.shared.counters.seals.add(1);
-        Ok(Done {
-            place,
-            entry,
-            lineage: slot.lineage,
-            through: frozen.through,
-            rows: sealed.rows,
-            bytes: sealed.size,
-        })
     }
 
     /// Takes a file that has reached its cap out of the way of the next rows.
@@ -363,6 +261,10 @@ impl Publisher {
         if self.unrecorded.is_empty() {
             return Ok(());
         }
+        self.write_record()
+    }
+
+    fn write_record(&mut self) -> Result<(), Error> {
         let record = {
             let mut catalog = self.shared.catalog.lock();
             let mut marks = self.shared.marks.lock();
@@ -435,62 +337,12 @@ impl Publisher {
         }
         let mut kept = Vec::new();
         for mut job in std::mem::take(&mut self.full) {
-            if std::mem::take(&mut job.slot.touched) {
+            if std::mem::take(&mut job.slot.touched) || !job.is_due() {
                 kept.push(job);
-            } else if let Err(job) = self.shared.desk.seal(job) {
-                kept.push(job);
+            } else {
+                kept.extend(self.shared.desk.seal(job));
             }
         }
         self.full = kept;
-    }
-}
-
-/// Appends rows to an open file.
-fn append(shared: &Shared, slot: &mut Slot, frozen: &Frozen) -> Result<Done, Error> {
-    let group = slot.segment.encode(&frozen.rows)?;
-    let mut origins = slot.origins.clone();
-    origins.join(&frozen.origins);
-    let facts = FooterFacts {
-        version: slot.version + 1,
-        first_lsn: slot.first,
-        last_lsn: frozen.through,
-        origins: origins.to_text(),
-    };
-    let published = slot.segment.publish(&group, facts)?;
-    slot.version += 1;
-    slot.origins = origins;
-    slot.published = shared.clock.now();
-    slot.waited = 0;
-    slot.touched = true;
-    Ok(Done {
-        place: slot.place,
-        entry: slot.entry(&published),
-        lineage: Arc::clone(&slot.lineage),
-        through: frozen.through,
-        rows: group.rows(),
-        bytes: published.bytes_written,
-    })
-}
-
-/// A file that does not exist yet.
-fn new_slot(shared: &Shared, place: Place, frozen: &Frozen) -> Slot {
-    let (id, number) = shared.catalog.lock().allocate(place);
-    let identity = Identity {
-        store: shared.store,
-        table: place.0,
-        segment: id,
-    };
-    let path = shared.layout.file(place.0, place.1, number);
-    Slot {
-        place,
-        segment: OpenSegment::create(path, shared.layout.twin(id), identity, write_options(&shared.settings)),
-        number,
-        version: 0,
-        first: frozen.first,
-        origins: OriginRanges::default(),
-        lineage: Arc::new(Lineage::new(shared.layout.retired(id))),
-        published: shared.clock.now(),
-        waited: 0,
-        touched: true,
     }
 }

@@ -14,9 +14,9 @@ use std::sync::Arc;
 
 use crate::Error;
 use crate::catalog::{Lineage, Record};
-use crate::publisher::{Slot, write_options};
 use crate::segment::{Sealed, seal};
 use crate::shared::{Sentinel, Shared};
+use crate::slot::{Slot, write_options};
 
 /// A file to seal.
 #[derive(Debug)]
@@ -24,11 +24,38 @@ pub(crate) struct Job {
     pub(crate) slot: Slot,
     /// Set once the sealed file has the name.
     installed: Option<Sealed>,
+    failures: u32,
+    /// Ticks to let pass before the next attempt.
+    pause: u32,
 }
+
+/// Ticks between two attempts, at most.
+const LONGEST_PAUSE: u32 = 256;
 
 impl Job {
     pub(crate) const fn new(slot: Slot) -> Self {
-        Self { slot, installed: None }
+        Self {
+            slot,
+            installed: None,
+            failures: 0,
+            pause: 0,
+        }
+    }
+
+    /// Whether it is time for an attempt; asked once a tick.
+    pub(crate) fn is_due(&mut self) -> bool {
+        let due = self.pause == 0;
+        self.pause = self.pause.saturating_sub(1);
+        due
+    }
+
+    /// Counts a failure and doubles the pause. Whether it is the first.
+    fn failed(&mut self) -> bool {
+        self.failures = self.failures.saturating_add(1);
+        self.pause = 1u32
+            .checked_shl(self.failures)
+            .map_or(LONGEST_PAUSE, |pause| pause.min(LONGEST_PAUSE));
+        self.failures == 1
     }
 }
 
@@ -40,8 +67,10 @@ pub(crate) fn run(shared: &Arc<Shared>) {
             Ok(()) => shared.counters.seals.add(1),
             Err(error) => {
                 shared.counters.publish_failures.add(1);
-                let path = job.slot.segment.path().display().to_string();
-                tracing::error!(%error, path, "a data file could not be sealed; it stays readable, and it is tried again");
+                if job.failed() {
+                    let path = job.slot.segment.path().display().to_string();
+                    tracing::error!(%error, path, "a data file could not be sealed; it stays readable, and it is tried again");
+                }
                 shared.desk.return_seal(job);
             }
         }

@@ -59,6 +59,19 @@ pub(crate) struct Shared {
     /// Let go when the store is closed.
     pub(crate) locks: Mutex<Vec<Lock>>,
     pub(crate) state: Mutex<State>,
+    #[cfg(test)]
+    pub(crate) fail_log_syncs: FailLogSyncs,
+}
+
+/// Makes every later sync of the log fail.
+#[cfg(test)]
+pub(crate) struct FailLogSyncs(pub(crate) Box<dyn Fn() + Send + Sync>);
+
+#[cfg(test)]
+impl std::fmt::Debug for FailLogSyncs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("FailLogSyncs")
+    }
 }
 
 /// What the view is made of.

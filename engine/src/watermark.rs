@@ -122,8 +122,9 @@ pub(crate) struct Marks {
     streams: Vec<(Stream, Eras)>,
 }
 
+#[cfg(test)]
 impl Marks {
-    pub(crate) fn is_empty(&self) -> bool {
+    fn is_empty(&self) -> bool {
         self.producers.is_empty() && self.streams.is_empty()
     }
 }
@@ -145,11 +146,11 @@ fn stream_of(position: &BusPosition) -> Stream {
 impl Watermarks {
     /// Whether a batch of this origin was stored. Without any key it never was.
     pub(crate) fn judge(&self, origin: &Origin) -> Verdict {
-        let bus = origin.bus.as_ref().map(|position| {
+        let bus = origin.bus_key().map(|position| {
             let eras = self.streams.get(&stream_of(position));
             eras.map_or(Seen::Never, |eras| eras.check(position))
         });
-        let producer = origin.producer.map(|id| {
+        let producer = origin.producer_key().map(|id| {
             let seqs = self.producers.get(&(id.entity, id.boot_epoch));
             seqs.is_some_and(|seqs| seqs.contains(id.seq))
         });
@@ -164,7 +165,7 @@ impl Watermarks {
 
     /// Marks an origin as stored, and what its producer settled.
     pub(crate) fn mark(&mut self, origin: &Origin) {
-        if let Some(id) = origin.producer {
+        if let Some(id) = origin.producer_key() {
             let run = (id.entity, id.boot_epoch);
             let seqs = self.producers.entry(run).or_default();
             // A batch in hand is not settled, whatever its header says: a wrong header must not hide what is yet to come.
@@ -172,7 +173,7 @@ impl Watermarks {
             seqs.insert(id.seq);
             self.changed_producers.insert(run);
         }
-        if let Some(position) = &origin.bus {
+        if let Some(position) = origin.bus_key() {
             let stream = stream_of(position);
             self.streams.entry(stream.clone()).or_default().insert(position);
             self.changed_streams.insert(stream);
@@ -300,6 +301,15 @@ mod tests {
         assert_eq!(marks.judge(&at(2, 50)), Verdict::NewUnderUsedSequence);
         assert_eq!(marks.judge(&at(2, 51)), Verdict::New);
         assert_eq!(marks.judge(&Origin::default()), Verdict::New, "no key, no duplicate");
+    }
+
+    #[test]
+    fn sequence_zero_is_no_key_and_hides_nothing() {
+        let mut marks = Watermarks::default();
+        for origin in [producer(0, 0), bus(0, 5)] {
+            marks.mark(&origin);
+            assert_eq!(marks.judge(&origin), Verdict::New);
+        }
     }
 
     #[test]

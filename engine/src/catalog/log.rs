@@ -107,6 +107,16 @@ impl Generation {
     }
 }
 
+#[cfg(test)]
+impl Generation {
+    /// Makes every later write fail.
+    pub(super) fn read_only(&mut self) {
+        if let Ok(file) = File::open(&self.path) {
+            self.file = file;
+        }
+    }
+}
+
 /// The generations that have a file in `dir`, by kind.
 #[derive(Debug, Default)]
 struct Files {

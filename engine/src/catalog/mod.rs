@@ -26,6 +26,8 @@ mod lock;
 mod log;
 mod segment;
 mod state;
+#[cfg(test)]
+mod tests;
 
 use std::fs::File;
 use std::path::{Path, PathBuf};

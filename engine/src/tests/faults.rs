@@ -28,3 +28,41 @@ async fn rows_that_cannot_be_published_stay_visible_and_are_published_when_they_
     drop(engine);
     assert_eq!(messages(&bench.open().await.view()), ["a/0", "b/0"]);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_name_that_somebody_took_costs_a_number_and_nothing_else() {
+    let bench = Bench::new();
+    let engine = bench.open().await;
+    let folder = bench.settings.data_dir.join("logs/2026/11/21/12");
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("logs_001.parquet"), "somebody else's").unwrap();
+    engine.append(batch("a", &[bench.now()], Origin::default())).await.unwrap();
+    assert!(matches!(engine.flush().await, Err(Error::Publishing { .. })));
+    engine.flush().await.unwrap();
+    assert_eq!(messages(&engine.view()), ["a/0"]);
+    assert_eq!(bench.tree().last().unwrap().file_name().unwrap(), "logs_002.parquet");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_a_failed_sync_nothing_is_acknowledged_and_what_was_stays_visible() {
+    let bench = Bench::new();
+    let engine = bench.open().await;
+    engine.append(batch("a", &[bench.now()], from_producer(1))).await.unwrap();
+    (engine.shared.fail_log_syncs.0)();
+    let lost = engine.append(batch("b", &[bench.now()], from_producer(2))).await;
+    assert!(matches!(lost, Err(Error::Poisoned { .. })), "{lost:?}");
+    let later = engine.append(batch("c", &[bench.now()], from_producer(3))).await;
+    assert!(matches!(later, Err(Error::Poisoned { .. })), "{later:?}");
+    assert_eq!(messages(&engine.view()), ["a/0"]);
+    assert!(engine.poisoned().await.contains("sync"));
+    assert!(matches!(engine.trouble(), Some(crate::Trouble::Poisoned(_))));
+    assert!(matches!(engine.flush().await, Err(Error::Publishing { .. })));
+    assert!(matches!(engine.close().await, Err(Error::Poisoned { .. })));
+    drop(engine);
+    let engine = bench.open().await;
+    let seen = messages(&engine.view());
+    assert!(seen == ["a/0"] || seen == ["a/0", "b/0"], "{seen:?}");
+    let again = engine.append(batch("b", &[bench.now()], from_producer(2))).await.unwrap();
+    assert_eq!(again == Appended::Duplicate, seen.len() == 2, "redelivered, it is stored once");
+    assert_eq!(messages(&engine.view()), ["a/0", "b/0"]);
+}

@@ -482,3 +482,19 @@ impl Wal {
         error
     }
 }
+
+#[cfg(test)]
+impl Wal {
+    /// A switch that makes every later sync of a file fail.
+    pub(crate) fn failing_syncs(&self) -> impl Fn() + Send + Sync + 'static {
+        let faults = self.disk.faults.clone();
+        move || {
+            faults.plan(Some(faults::Plan {
+                at: 0,
+                op: Some(disk::Op::SyncFile),
+                on: true,
+                errno: libc::EIO,
+            }));
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! The tree after an earlier process, compared with the catalogue.
+//!
+//! # Files in the tree that the catalogue does not know
+//!
+//! | it is | then |
+//! |---|---|
+//! | ours, with rows that the catalogue misses and the log still has | its record was lost in the crash: adopted |
+//! | ours, under a number that was given out | it was removed, only its unlinking was lost: unlinked |
+//! | ours otherwise | put into quarantine, reported |
+//! | not ours | left alone, reported; its number is not used |
+//!
+//! # Invariants
+//!
+//! - What is missing or damaged is reported and kept; nothing else is ever moved away from readers.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use model::Table;
+use uuid::Uuid;
+
+use crate::catalog::{FileEntry, Found};
+use crate::layout::{Layout, parse};
+use crate::segment::{Identity, OpenSegment, Recorded, Resumed, Sealed, inspect, resume};
+use crate::slot::write_options;
+use crate::{Error, Settings};
+
+/// What recovery finds on its way.
+#[derive(Debug, Default)]
+pub(super) struct Findings {
+    pub(super) open: Vec<(FileEntry, OpenSegment)>,
+    /// Ids of files that cannot be read.
+    pub(super) unreadable: HashSet<u64>,
+    pub(super) reports: Vec<String>,
+    pub(super) quarantined: u64,
+}
+
+impl Findings {
+    pub(super) fn report(&mut self, what: String) {
+        tracing::error!("{what}");
+        self.reports.push(what);
+    }
+
+    pub(super) fn partial(&self) -> Option<Arc<str>> {
+        let (first, rest) = self.reports.split_first()?;
+        Some(match rest.len() {
+            0 => first.as_str().into(),
+            more => format!("{first}; and {more} more, see the log").into(),
+        })
+    }
+}
+
+/// Compares every live file with its entry, and takes up the open ones.
+pub(super) fn check_files(
+    layout: &Layout,
+    settings: &Settings,
+    found: &mut Found,
+    findings: &mut Findings,
+) -> Result<(), Error> {
+    let entries: Vec<FileEntry> = found.state.files().cloned().collect();
+    for entry in entries {
+        let path = layout.file(entry.table, entry.partition, entry.number);
+        let checked = if entry.sealed {
+            check_sealed(&path, &entry)
+        } else {
+            take_up(layout, settings, found, findings, &entry)
+        };
+        match checked {
+            Ok(()) => {}
+            Err(error @ (Error::Damaged { .. } | Error::Parquet { .. })) => {
+                findings.unreadable.insert(entry.id);
+                put_aside(layout, &path, &error, findings);
+            }
+            Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
+                findings.unreadable.insert(entry.id);
+                findings.report(format!("{} is missing with its {} rows", path.display(), entry.rows));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+fn check_sealed(path: &Path, entry: &FileEntry) -> Result<(), Error> {
+    let size = std::fs::metadata(path).map_err(Error::io("read", path))?.len();
+    if size == entry.size {
+        return Ok(());
+    }
+    Err(Error::Damaged {
+        path: path.to_owned(),
+        reason: format!("it has {size} bytes instead of {}", entry.size),
+    })
+}
+
+fn identity(store: Uuid, entry: &FileEntry) -> Identity {
+    Identity {
+        store,
+        table: entry.table,
+        segment: entry.id,
+    }
+}
+
+fn take_up(
+    layout: &Layout,
+    settings: &Settings,
+    found: &mut Found,
+    findings: &mut Findings,
+    entry: &FileEntry,
+) -> Result<(), Error> {
+    let recorded = Recorded {
+        size: entry.size,
+        crc: entry.crc,
+        footer_crc: entry.footer_crc,
+    };
+    let path = layout.file(entry.table, entry.partition, entry.number);
+    let identity = identity(found.state.store, entry);
+    let options = write_options(settings);
+    match resume(path, layout.twin(entry.id), identity, options, Some(recorded))? {
+        Resumed::AsRecorded(open) => findings.open.push((entry.clone(), open)),
+        Resumed::Newer(open) => adopt_open(found, findings, entry.clone(), open),
+        Resumed::Sealed(sealed) => adopt_sealed(found, entry.clone(), &sealed),
+    }
+    Ok(())
+}
+
+/// Records what an open file's own footer says.
+fn adopt_open(found: &mut Found, findings: &mut Findings, mut entry: FileEntry, open: OpenSegment) {
+    if let Some(published) = open.published() {
+        entry.version = published.facts.version;
+        entry.size = published.size;
+        entry.rows = published.rows;
+        entry.min_ts = published.min_ts.micros();
+        entry.max_ts = published.max_ts.micros();
+        entry.crc = published.crc;
+        entry.footer_crc = published.footer_crc;
+        entry.first = published.facts.first_lsn;
+        found.state.set_through(entry.place(), published.facts.last_lsn);
+        found.state.put(entry.clone());
+        findings.open.push((entry, open));
+    }
+}
+
+fn adopt_sealed(found: &mut Found, mut entry: FileEntry, sealed: &Sealed) {
+    entry.version = sealed.facts.version;
+    entry.sealed = true;
+    entry.size = sealed.size;
+    entry.rows = sealed.rows;
+    entry.min_ts = sealed.min_ts.micros();
+    entry.max_ts = sealed.max_ts.micros();
+    entry.crc = sealed.crc;
+    entry.footer_crc = sealed.footer_crc;
+    entry.first = sealed.facts.first_lsn;
+    found.state.set_through(entry.place(), sealed.facts.last_lsn);
+    found.state.put(entry);
+}
+
+fn put_aside(layout: &Layout, path: &Path, error: &Error, findings: &mut Findings) {
+    let name: PathBuf = path.strip_prefix(&layout.data).unwrap_or(path).components().collect();
+    let name = name.to_string_lossy().replace('/', "_");
+    let target = layout.quarantine.join(name);
+    let kept = std::fs::rename(path, &target);
+    findings.quarantined += 1;
+    findings.report(match kept {
+        Ok(()) => format!("{error}; it was put into {}", target.display()),
+        Err(kept) => format!("{error}; it stays where it is, it could not be put into quarantine: {kept}"),
+    });
+}
+
+/// The data files in the tree.
+fn data_files(root: &Path) -> Result<Vec<PathBuf>, Error> {
+    let mut files = Vec::new();
+    let mut folders = vec![root.to_owned()];
+    while let Some(folder) = folders.pop() {
+        let entries = match std::fs::read_dir(&folder) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
+            Err(error) => return Err(Error::io("list", &folder)(error)),
+        };
+        for entry in entries {
+            let entry = entry.map_err(Error::io("list", &folder))?;
+            if entry.file_type().map_err(Error::io("read", &entry.path()))?.is_dir() {
+                folders.push(entry.path());
+            } else {
+                files.push(entry.path());
+            }
+        }
+    }
+    Ok(files)
+}
+
+pub(super) fn judge_unknown_files(
+    layout: &Layout,
+    settings: &Settings,
+    found: &mut Found,
+    findings: &mut Findings,
+) -> Result<(), Error> {
+    let live: HashSet<PathBuf> = found
+        .state
+        .files()
+        .map(|entry| layout.file(entry.table, entry.partition, entry.number))
+        .collect();
+    for table in Table::ALL {
+        let mut unknown = data_files(&layout.data.join(table.name()))?;
+        unknown.retain(|path| !live.contains(path));
+        unknown.sort();
+        for path in unknown {
+            judge(layout, settings, found, findings, table, path)?;
+        }
+    }
+    Ok(())
+}
+
+fn judge(
+    layout: &Layout,
+    settings: &Settings,
+    found: &mut Found,
+    findings: &mut Findings,
+    table: Table,
+    path: PathBuf,
+) -> Result<(), Error> {
+    let state = &mut found.state;
+    let (about, partition, number) = match inspect(&path) {
+        Ok(about) if about.identity.store == state.store && about.identity.table == table => {
+            match parse(layout, table, &path, about.extent.min_ts) {
+                Some((partition, number)) => (about, partition, number),
+                None => {
+                    foreign(&path, "its rows belong elsewhere");
+                    return Ok(());
+                }
+            }
+        }
+        Ok(_) => {
+            foreign(&path, "it belongs to another store or table");
+            return Ok(());
+        }
+        Err(error) => {
+            foreign(&path, &error.to_string());
+            return Ok(());
+        }
+    };
+    let place = (table, partition);
+    let id = about.identity.segment;
+    let known = state.knows(id);
+    let unrecorded = about.facts.last_lsn > state.through(place) && about.facts.first_lsn >= state.low_water;
+    if state.file(id).is_none() && unrecorded {
+        tracing::info!(path = %path.display(), rows = about.extent.rows, "adopted a data file whose record was lost");
+        state.burn(place, number, id);
+        let entry = FileEntry {
+            id,
+            version: about.facts.version,
+            table,
+            partition,
+            number,
+            size: about.size,
+            rows: about.extent.rows,
+            min_ts: about.extent.min_ts.micros(),
+            max_ts: about.extent.max_ts.micros(),
+            sealed: about.sealed,
+            crc: 0,
+            footer_crc: about.footer_crc,
+            first: about.facts.first_lsn,
+            published: about.extent.max_ts.micros(),
+        };
+        let identity = identity(state.store, &entry);
+        match resume(path, layout.twin(id), identity, write_options(settings), None)? {
+            Resumed::AsRecorded(open) | Resumed::Newer(open) => adopt_open(found, findings, entry, open),
+            Resumed::Sealed(sealed) => adopt_sealed(found, entry, &sealed),
+        }
+        return Ok(());
+    }
+    state.burn(place, number, 0);
+    if known && state.file(id).is_none() {
+        tracing::info!(path = %path.display(), "unlinked a data file that had been removed");
+        std::fs::remove_file(&path).map_err(Error::io("remove", &path))?;
+    } else {
+        let reason = "it is ours, but the catalogue never knew it".to_owned();
+        let error = Error::Damaged {
+            path: path.clone(),
+            reason,
+        };
+        put_aside(layout, &path, &error, findings);
+    }
+    Ok(())
+}
+
+fn foreign(path: &Path, why: &str) {
+    tracing::warn!(path = %path.display(), why, "a file that is not ours lies among the data files; outside readers may read it");
+}
+
+/// Throws away what was on its way: nothing relies on it.
+pub(super) fn empty_staging(layout: &Layout) -> Result<(), Error> {
+    for dir in [&layout.staging, &layout.retired] {
+        for entry in std::fs::read_dir(dir).map_err(Error::io("list", dir))? {
+            let path = entry.map_err(Error::io("list", dir))?.path();
+            if path.extension().is_some() && path.is_file() {
+                std::fs::remove_file(&path).map_err(Error::io("remove", &path))?;
+            }
+        }
+    }
+    Ok(())
+}

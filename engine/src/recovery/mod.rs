@@ -1,0 +1,282 @@
+//! Opening a store: what an earlier process left becomes the state that it had acknowledged.
+//!
+//! ```text
+//! lock ─> store id ─> catalogue ─> live files checked, open ones taken up ─> the tree's unknown files judged
+//!      ─> staging emptied ─> new catalogue generation ─> log rewritten ─> frames replayed into hot rows ─> threads
+//! ```
+//!
+//! # Invariants
+//!
+//! - Each step may be interrupted and repeated.
+//! - A frame's rows become hot only where their partition's files do not have them yet.
+//! - What is missing or damaged is reported, kept, and makes views partial; it is never dropped in silence.
+
+mod files;
+
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use model::wire::{DecodeError, decode_arrow};
+use model::{Clock, Entropy, Table, Timestamp};
+use parking_lot::Mutex;
+use tokio::sync::{Semaphore, watch};
+
+use crate::catalog::{Catalog, FileEntry, Footers, Lineage, Lock, store_id};
+use crate::committer::Committer;
+use crate::hot::{OriginRanges, weight};
+use crate::layout::Layout;
+use crate::publisher::Publisher;
+use crate::segment::OpenSegment;
+use crate::shared::{Shared, State};
+use crate::slot::Slot;
+use crate::stats::Counters;
+use crate::view::Snapshot;
+use crate::wal::{Frame, MAX_FRAME, Wal, WalOptions};
+use crate::watermark::Watermarks;
+use crate::{Error, Settings, origin, place, sys};
+use files::{Findings, check_files, empty_staging, judge_unknown_files};
+
+/// Memory for footers of data files.
+const FOOTER_BYTES: usize = 64 << 20;
+/// The size of a log segment, unless the log is small.
+const LOG_SEGMENT: u64 = 64 << 20;
+
+/// A store that is ready for its threads.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) committer: Committer,
+    pub(crate) publisher: Publisher,
+}
+
+/// Opens the store.
+pub(crate) fn open(settings: Settings, clock: Clock, entropy: &Entropy) -> Result<Opened, Error> {
+    settings.check()?;
+    let layout = Layout::new(&settings);
+    let dirs = [
+        &layout.data,
+        &layout.meta,
+        &layout.wal,
+        &layout.retired,
+        &layout.quarantine,
+    ];
+    for dir in dirs {
+        sys::create_dirs(dir).map_err(Error::io("create", dir))?;
+    }
+    let locks = vec![
+        Lock::take(&layout.meta, &settings.store_dir)?,
+        Lock::take(&layout.staging, &settings.data_dir)?,
+    ];
+    check_one_file_system(&layout)?;
+    let now = clock.now();
+    let fresh = || {
+        let millis = u64::try_from(now.micros().div_euclid(1_000)).unwrap_or(0);
+        uuid::Builder::from_unix_timestamp_millis(millis, &entropy.bytes()).into_uuid()
+    };
+    let store = store_id(&layout.meta, fresh)?;
+    let mut found = Catalog::read(&layout.meta, store)?;
+    let mut findings = Findings::default();
+    check_files(&layout, &settings, &mut found, &mut findings)?;
+    judge_unknown_files(&layout, &settings, &mut found, &mut findings)?;
+    empty_staging(&layout)?;
+    if found.torn > 0 {
+        tracing::info!(bytes = found.torn, "cut an unfinished record from the catalogue's end");
+    }
+    let catalog = found.begin()?;
+    replay(settings, clock, layout, locks, catalog, findings)
+}
+
+fn check_one_file_system(layout: &Layout) -> Result<(), Error> {
+    let device = |dir: &Path| {
+        std::fs::metadata(dir)
+            .map(|meta| meta.dev())
+            .map_err(Error::io("read", dir))
+    };
+    if device(&layout.staging)? == device(&layout.data)? {
+        return Ok(());
+    }
+    Err(Error::Setting {
+        key: "data_dir",
+        value: layout.data.display().to_string(),
+        reason: format!(
+            "files are staged in {}, which must be on the same file system: put data_dir one folder below the mount point",
+            layout.staging.display()
+        ),
+    })
+}
+
+fn replay(
+    settings: Settings,
+    clock: Clock,
+    layout: Layout,
+    locks: Vec<Lock>,
+    catalog: Catalog,
+    mut findings: Findings,
+) -> Result<Opened, Error> {
+    let options = WalOptions {
+        store: catalog.state().store,
+        segment_bytes: LOG_SEGMENT.min(settings.wal_max.get() / 8),
+        max_bytes: settings.wal_max.get(),
+        low_water: catalog.state().low_water,
+        quarantine: layout.quarantine.clone(),
+    };
+    let (wal, recovered) = Wal::open(&layout.wal, options)?;
+    for damage in &recovered.damage {
+        findings.quarantined += u64::from(damage.kept.is_some());
+        findings.report(match &damage.missing {
+            Some(lost) => format!(
+                "{damage}; acknowledged batches {} to {} are lost",
+                lost.start(),
+                lost.end()
+            ),
+            None => damage.to_string(),
+        });
+    }
+    let next_lsn = recovered.next_lsn.max(catalog.state().highest_through() + 1);
+    let mut state = State::new(next_lsn.saturating_sub(1), None);
+    let mut marks = Watermarks::default();
+    marks.join(&catalog.state().marks.all());
+    let mut replayed = 0;
+    for frame in recovered.frames {
+        let frame = frame?;
+        match insert_frame(&catalog, &mut state, &mut marks, &frame) {
+            Ok(rows) => replayed += rows,
+            Err(reason) => keep_frame(&layout, &frame, &reason, &mut findings)?,
+        }
+    }
+    state.partial = findings.partial();
+    let counters = Counters::default();
+    counters.replayed_rows.set(replayed);
+    counters.torn_bytes.set(recovered.torn_bytes);
+    counters.quarantined.set(findings.quarantined);
+    counters.wal_bytes.set(wal.used_bytes());
+    Ok(assemble(
+        settings,
+        clock,
+        layout,
+        locks,
+        Parts {
+            catalog,
+            wal,
+            next_lsn,
+            state,
+            marks,
+            counters,
+            findings,
+        },
+    ))
+}
+
+/// Makes hot what of a frame is in no file. Returns the rows; after an error nothing was inserted.
+fn insert_frame(catalog: &Catalog, state: &mut State, marks: &mut Watermarks, frame: &Frame) -> Result<u64, String> {
+    let table = Table::from_number(frame.table).ok_or_else(|| format!("it names table {}", frame.table))?;
+    let (origin, rule) = origin::decode(&frame.origin)?;
+    let rows = match decode_arrow(table, &frame.payload) {
+        Ok(rows) => rows,
+        Err(DecodeError::Empty) => Vec::new(),
+        Err(error) => return Err(error.to_string()),
+    };
+    let placed = place::place(table, &rows, frame.arrived, rule).map_err(|error| error.to_string())?;
+    marks.mark(&origin);
+    let missing = placed.pieces.into_iter().filter_map(|(partition, rows)| {
+        let place = (table, partition);
+        let weight = weight(&rows.batch);
+        (catalog.state().through(place) < frame.lsn).then_some((place, rows, weight))
+    });
+    let missing: Vec<_> = missing.collect();
+    let rows = missing.iter().map(|(_, rows, _)| rows.batch.num_rows() as u64).sum();
+    Shared::insert(state, table, missing, frame.lsn, &origin, 0);
+    Ok(rows)
+}
+
+/// Keeps a frame that cannot be understood.
+fn keep_frame(layout: &Layout, frame: &Frame, reason: &str, findings: &mut Findings) -> Result<(), Error> {
+    let path = layout.quarantine.join(format!("batch_{:020}", frame.lsn));
+    std::fs::write(&path, &frame.payload).map_err(Error::io("write", &path))?;
+    findings.quarantined += 1;
+    let lsn = frame.lsn;
+    findings.report(format!(
+        "batch {lsn} of the log cannot be read: {reason}; it was put into {}",
+        path.display()
+    ));
+    Ok(())
+}
+
+struct Parts {
+    catalog: Catalog,
+    wal: Wal,
+    next_lsn: u64,
+    state: State,
+    marks: Watermarks,
+    counters: Counters,
+    findings: Findings,
+}
+
+fn assemble(settings: Settings, clock: Clock, layout: Layout, locks: Vec<Lock>, parts: Parts) -> Opened {
+    let room = Shared::total_room(&settings);
+    let files: Vec<FileEntry> = parts.catalog.state().files().cloned().collect();
+    let shared = Arc::new(Shared {
+        store: parts.catalog.state().store,
+        footers: Arc::new(Footers::new(FOOTER_BYTES)),
+        counters: parts.counters,
+        view: ArcSwap::from_pointee(Snapshot::default()),
+        marks: Mutex::new(parts.marks),
+        catalog: Mutex::new(parts.catalog),
+        intake: crate::intake::Intake::default(),
+        desk: crate::desk::Desk::default(),
+        room: Arc::new(Semaphore::new(room as usize)),
+        largest_frame: MAX_FRAME.min(parts.wal.max_group_bytes()),
+        log_is_full: false.into(),
+        publishing: Mutex::default(),
+        poison: watch::Sender::new(None),
+        locks: Mutex::new(locks),
+        state: Mutex::new(parts.state),
+        #[cfg(test)]
+        fail_log_syncs: crate::shared::FailLogSyncs(Box::new(parts.wal.failing_syncs())),
+        settings,
+        clock,
+        layout,
+    });
+    let slots = slots(&shared, parts.findings.open);
+    {
+        let mut state = shared.state.lock();
+        for entry in files
+            .iter()
+            .filter(|entry| !parts.findings.unreadable.contains(&entry.id))
+        {
+            let lineage = slots.iter().find(|slot| slot.segment.identity().segment == entry.id);
+            let lineage = lineage.map_or_else(
+                || Arc::new(Lineage::new(shared.layout.retired(entry.id).with_extension("sealed"))),
+                |slot| Arc::clone(&slot.lineage),
+            );
+            state.put_file(shared.segment(entry, &lineage));
+        }
+        shared.settle_debt(&mut state);
+        shared.show(&mut state, Table::ALL);
+    }
+    Opened {
+        committer: Committer::new(Arc::clone(&shared), parts.wal, parts.next_lsn),
+        publisher: Publisher::new(Arc::clone(&shared), slots),
+        shared,
+    }
+}
+
+fn slots(shared: &Shared, open: Vec<(FileEntry, OpenSegment)>) -> Vec<Slot> {
+    let slot = |(entry, segment): (FileEntry, OpenSegment)| Slot {
+        place: entry.place(),
+        number: entry.number,
+        version: entry.version,
+        first: entry.first,
+        origins: segment.published().map_or_else(OriginRanges::default, |published| {
+            OriginRanges::from_text(&published.facts.origins)
+        }),
+        lineage: Arc::new(Lineage::new(shared.layout.retired(entry.id))),
+        published: Timestamp::from_micros(entry.published),
+        waited: 0,
+        touched: false,
+        segment,
+    };
+    open.into_iter().map(slot).collect()
+}

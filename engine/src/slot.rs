@@ -1,0 +1,184 @@
+//! One open data file of a partition, and the rows that become one of its row groups.
+//!
+//! # Invariants
+//!
+//! - Whatever is returned as [`Done`] is durable under its name, and counts once it is recorded.
+//!
+//! # Not here
+//!
+//! When to publish, and what becomes of a failure: [`crate::publisher`].
+
+use std::sync::Arc;
+
+use model::Timestamp;
+
+use crate::catalog::{FileEntry, Lineage};
+use crate::hot::{Frozen, OriginRanges, Place};
+use crate::segment::{FooterFacts, Identity, OpenSegment, Published, Sealed, WriteOptions, write_sealed};
+use crate::shared::Shared;
+use crate::{Error, Settings};
+
+/// The open file of a partition.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    pub(crate) place: Place,
+    pub(crate) segment: OpenSegment,
+    pub(crate) number: u32,
+    /// The last version that was published.
+    pub(crate) version: u32,
+    pub(crate) first: u64,
+    pub(crate) origins: OriginRanges,
+    pub(crate) lineage: Arc<Lineage>,
+    pub(crate) published: Timestamp,
+    /// Ticks since its rows began to wait.
+    pub(crate) waited: u32,
+    /// Whether it was published into since the last tick.
+    pub(crate) touched: bool,
+}
+
+impl Slot {
+    pub(crate) fn entry(&self, published: &Published) -> FileEntry {
+        FileEntry {
+            id: self.segment.identity().segment,
+            version: self.version,
+            table: self.place.0,
+            partition: self.place.1,
+            number: self.number,
+            size: published.size,
+            rows: published.rows,
+            min_ts: published.min_ts.micros(),
+            max_ts: published.max_ts.micros(),
+            sealed: false,
+            crc: published.crc,
+            footer_crc: published.footer_crc,
+            first: self.first,
+            published: self.published.micros(),
+        }
+    }
+
+    /// The entry of its sealed form.
+    pub(crate) fn sealed_entry(&self, sealed: &Sealed) -> FileEntry {
+        FileEntry {
+            id: self.segment.identity().segment,
+            version: sealed.facts.version,
+            table: self.place.0,
+            partition: self.place.1,
+            number: self.number,
+            size: sealed.size,
+            rows: sealed.rows,
+            min_ts: sealed.min_ts.micros(),
+            max_ts: sealed.max_ts.micros(),
+            sealed: true,
+            crc: sealed.crc,
+            footer_crc: sealed.footer_crc,
+            first: self.first,
+            published: self.published.micros(),
+        }
+    }
+}
+
+/// A publish whose record is not written yet.
+#[derive(Debug)]
+pub(crate) struct Done {
+    pub(crate) place: Place,
+    pub(crate) entry: FileEntry,
+    pub(crate) lineage: Arc<Lineage>,
+    pub(crate) through: u64,
+    pub(crate) rows: u64,
+    pub(crate) bytes: u64,
+}
+
+/// How this store's files are written.
+pub(crate) fn write_options(settings: &Settings) -> WriteOptions {
+    WriteOptions {
+        compression: settings.compression,
+        json: settings.json_type,
+        ..WriteOptions::default()
+    }
+}
+
+/// Appends rows to an open file.
+pub(crate) fn append(shared: &Shared, slot: &mut Slot, frozen: &Frozen) -> Result<Done, Error> {
+    let group = slot.segment.encode(&frozen.rows)?;
+    let mut origins = slot.origins.clone();
+    origins.join(&frozen.origins);
+    let facts = FooterFacts {
+        version: slot.version + 1,
+        first_lsn: slot.first,
+        last_lsn: frozen.through,
+        origins: origins.to_text(),
+    };
+    let published = slot.segment.publish(&group, facts)?;
+    slot.version += 1;
+    slot.origins = origins;
+    slot.published = shared.clock.now();
+    slot.waited = 0;
+    slot.touched = true;
+    Ok(Done {
+        place: slot.place,
+        entry: slot.entry(&published),
+        lineage: Arc::clone(&slot.lineage),
+        through: frozen.through,
+        rows: group.rows(),
+        bytes: published.bytes_written,
+    })
+}
+
+/// A file that does not exist yet.
+pub(crate) fn new_slot(shared: &Shared, place: Place, frozen: &Frozen) -> Slot {
+    let (id, number) = shared.catalog.lock().allocate(place);
+    let identity = Identity {
+        store: shared.store,
+        table: place.0,
+        segment: id,
+    };
+    let path = shared.layout.file(place.0, place.1, number);
+    Slot {
+        place,
+        segment: OpenSegment::create(path, shared.layout.twin(id), identity, write_options(&shared.settings)),
+        number,
+        version: 0,
+        first: frozen.first,
+        origins: OriginRanges::default(),
+        lineage: Arc::new(Lineage::new(shared.layout.retired(id))),
+        published: shared.clock.now(),
+        waited: 0,
+        touched: true,
+    }
+}
+
+/// Sorts rows that fill a segment at once into a sealed file, without an open one.
+pub(crate) fn seal_in_memory(shared: &Shared, place: Place, frozen: &Frozen) -> Result<Done, Error> {
+    let slot = new_slot(shared, place, frozen);
+    let facts = FooterFacts {
+        version: 1,
+        first_lsn: frozen.first,
+        last_lsn: frozen.through,
+        origins: frozen.origins.to_text(),
+    };
+    let options = write_options(&shared.settings);
+    let staged = shared.layout.sealing(slot.segment.identity().segment);
+    let sealed = write_sealed(slot.segment.identity(), &frozen.rows, facts, &staged, &options)?;
+    if let Err(error) = sealed.install_new(slot.segment.path()) {
+        if slot.segment.path().exists() && !is_taken(&error) {
+            shared.poison(&error.to_string());
+        }
+        return Err(error);
+    }
+    let mut entry = slot.sealed_entry(&sealed);
+    entry.published = shared.clock.now().micros();
+    shared.counters.seals.add(1);
+    Ok(Done {
+        place,
+        entry,
+        lineage: slot.lineage,
+        through: frozen.through,
+        rows: sealed.rows,
+        bytes: sealed.size,
+    })
+}
+
+/// Whether a new file's name was taken, by somebody else: nothing happened, another number will do.
+pub(crate) fn is_taken(error: &Error) -> bool {
+    matches!(error, Error::Io { source, .. } if source.kind() == std::io::ErrorKind::AlreadyExists)
+}
