@@ -41,16 +41,6 @@ impl RowGroup {
     pub(crate) fn rows(&self) -> u64 {
         self.extent.rows
     }
-
-    /// Its encoded bytes.
-    pub(crate) fn encoded_bytes(&self) -> u64 {
-        self.bytes.len() as u64
-    }
-
-    /// The earliest and the latest `ts`.
-    pub(crate) fn bounds(&self) -> (Timestamp, Timestamp) {
-        (self.extent.min_ts, self.extent.max_ts)
-    }
 }
 
 /// Encodes rows as one row group, sorted newest first.

@@ -32,7 +32,7 @@ use parquet::file::metadata::{
 use parquet::file::reader::Length;
 use uuid::Uuid;
 
-use super::source::{FileAt, file_crc};
+use super::source::FileAt;
 use crate::Error;
 
 /// The format of the keys and columns written here.
@@ -222,14 +222,6 @@ pub(super) fn inspect_at(file: &FileAt, path: &Path) -> Result<Found, Error> {
         footer_crc: crc32c::crc32c(&footer),
         metadata,
     })
-}
-
-impl Found {
-    /// The CRC-32C of the whole file, which is read for it.
-    pub(crate) fn crc(&self, path: &Path) -> Result<u32, Error> {
-        let file = File::open(path).map_err(Error::io("open", path))?;
-        file_crc(&FileAt::new(file, self.size), 0, 0).map_err(Error::io("read", path))
-    }
 }
 
 type Parsed = (Identity, FooterFacts, Extent, bool);

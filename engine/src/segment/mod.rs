@@ -42,10 +42,9 @@ mod twin;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use encode::{RowGroup, encode};
-pub(crate) use footer::{FooterFacts, Found, Identity, footer_crc, inspect, read_metadata};
-pub(crate) use open::{MAX_ROW_GROUPS, OpenSegment, Published};
+pub(crate) use footer::{FooterFacts, Identity, footer_crc, inspect, read_metadata};
+pub(crate) use open::{OpenSegment, Published};
 pub(crate) use resume::{Recorded, Resumed, resume};
 pub(crate) use schema::WriteOptions;
 pub(crate) use seal::{Sealed, seal, write_sealed};
-pub(crate) use source::{FileAt, file_crc};
+pub(crate) use source::FileAt;

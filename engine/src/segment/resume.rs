@@ -49,7 +49,7 @@ pub(crate) enum Resumed {
     /// The open file with publishes that were not recorded: record it.
     Newer(OpenSegment),
     /// The sealed form, which was not recorded: record it. Its `staged` is its name in the tree.
-    Sealed(Sealed, Identity),
+    Sealed(Sealed),
 }
 
 /// Takes up the file at `path` after a restart.
@@ -100,7 +100,7 @@ impl Place {
         self.check_owner(&found, &identity)?;
         let crc = file_crc(whole, 0, 0).map_err(Error::io("read", &self.path))?;
         Ok(if found.sealed {
-            Resumed::Sealed(self.sealed(found, crc), identity)
+            Resumed::Sealed(self.sealed(found, crc))
         } else {
             Resumed::Newer(self.open(found, identity, crc))
         })
@@ -150,7 +150,7 @@ impl Place {
         let found = inspect_at(whole, &self.path)?;
         if found.identity == identity && found.sealed {
             let crc = file_crc(whole, 0, 0).map_err(Error::io("read", &self.path))?;
-            return Ok(Resumed::Sealed(self.sealed(found, crc), identity));
+            return Ok(Resumed::Sealed(self.sealed(found, crc)));
         }
         let Recorded { size, footer_crc, .. } = recorded;
         let reason = format!(

@@ -23,6 +23,8 @@ use parquet::file::reader::ChunkReader;
 use tempfile::TempDir;
 use uuid::Uuid;
 
+use super::encode::{RowGroup, encode};
+use super::source::file_crc;
 use super::*;
 use crate::Error;
 
@@ -42,7 +44,9 @@ fn log(n: u64) -> LogRecord {
         ts,
         entity_id: EntityId::from_bytes([1; 16]),
         entity_name: format!("host-{}", n % 3),
-        flux_id: (n % 2 == 0).then(|| FluxId::at(ts, [u8::try_from(n % 251).unwrap(); 10])),
+        flux_id: n
+            .is_multiple_of(2)
+            .then(|| FluxId::at(ts, [u8::try_from(n % 251).unwrap(); 10])),
         level: Level::ALL[usize::try_from(n % 4).unwrap()],
         message: format!("line {n}"),
         attributes: Attributes::new().with("n", n).with("gear.id", "tail"),

@@ -52,7 +52,6 @@ fn the_footer_says_what_the_catalogue_needs_to_be_rebuilt() {
         (found.extent.min_ts, found.extent.max_ts),
         (published.min_ts, published.max_ts)
     );
-    assert_eq!(found.crc(&room.path).unwrap(), published.crc);
     let times = rows_at(&room.path).into_iter().map(|(ts, _)| ts);
     assert_eq!(times.clone().min(), Some(published.min_ts.micros()));
     assert_eq!(times.max(), Some(published.max_ts.micros()));
