@@ -108,11 +108,6 @@ impl State {
         }
     }
 
-    pub(crate) fn remove_file(&mut self, segment: &Segment) {
-        let files = Arc::make_mut(&mut self.files[slot(segment.table)]);
-        files.retain(|other| other.id != segment.id);
-    }
-
     /// Every row with a lower LSN is in a file once what is frozen now is recorded.
     pub(crate) fn low_water(&self) -> u64 {
         self.hot.first_fresh_lsn().unwrap_or(self.committed + 1)

@@ -45,7 +45,7 @@ use std::sync::Arc;
 use uuid::Uuid;
 
 pub(crate) use frame::{Frame, MAX_FRAME};
-pub(crate) use recover::{Damage, Recovered};
+pub(crate) use recover::Recovered;
 
 use crate::Error;
 use disk::Disk;
@@ -53,6 +53,8 @@ use segment::{HEADER_BLOCK, Header, Identity, Role, file_name};
 
 /// Segment sizes are multiples of this.
 const BLOCK: u64 = HEADER_BLOCK as u64;
+/// Of the buffer that a group is encoded in, this much is kept for the next one.
+const KEPT_BUFFER: usize = 4 << 20;
 /// Spares kept for reuse; more are removed.
 const SPARES: usize = 4;
 
@@ -186,6 +188,7 @@ impl Wal {
     }
 
     /// The smallest LSN that the next frame may have.
+    #[cfg(test)]
     pub(crate) fn next_lsn(&self) -> u64 {
         self.next_lsn
     }
@@ -211,6 +214,7 @@ impl Wal {
     }
 
     /// Whether an append of `bytes` (the sum of [`Frame::encoded_len`]) finds room without anything being released first.
+    #[cfg(test)]
     pub(crate) fn would_fit(&self, bytes: u64) -> bool {
         self.active.as_ref().is_some_and(|active| bytes <= active.room())
             || self.kept_bytes() + self.segment_for(bytes) <= self.options.max_bytes
@@ -240,6 +244,7 @@ impl Wal {
         if let Err(error) = self.disk.write_at(&active.file, &active.path, &self.buffer, active.at) {
             return Err(self.poison(error));
         }
+        self.buffer.shrink_to(KEPT_BUFFER);
         active.at += bytes;
         active.last = last;
         self.tail = last;
