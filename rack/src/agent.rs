@@ -135,8 +135,11 @@ impl Agent {
         chassis::files::create_dir_durable(&config.base.state_dir)?;
         let lock = Lock::take(config.base.state_dir.join("rack.lock"))?;
         let state = StateFile::open(&config.base.state_file, &parts.entropy)?;
-        let (spool, spool_thread, found) =
-            spool::open(&config.base.state_dir.join("spool"), limits(config), parts.clock.clone())?;
+        let (spool, spool_thread, found) = spool::open(
+            &config.base.state_dir.join("spool"),
+            limits(config),
+            parts.clock.clone(),
+        )?;
         tell_found(&found);
         let bus = Bus::connect_forever(bus_options(config, state.identity().as_ref())).await?;
         let channels = Channels::new(state.identity());
@@ -150,7 +153,11 @@ impl Agent {
             counters: Arc::clone(&counters),
         });
         parts.layer.attach(recorder.clone());
-        let (talk, acting, recording) = (CancellationToken::new(), CancellationToken::new(), CancellationToken::new());
+        let (talk, acting, recording) = (
+            CancellationToken::new(),
+            CancellationToken::new(),
+            CancellationToken::new(),
+        );
         let batcher = Batcher {
             intake,
             spool: spool.clone(),
@@ -264,6 +271,7 @@ impl Talkers<'_> {
         channels: Channels,
     ) -> Vec<JoinHandle<()>> {
         let config = &self.parts.config;
+        let subscribed = channels.subscribed.subscribe();
         let commands = Commands {
             client: self.bus.client.clone(),
             address: channels.address.subscribe(),
@@ -278,8 +286,7 @@ impl Talkers<'_> {
         if config.observability.enabled {
             let sender = Sender::new(SenderParts {
                 spool: self.spool.clone(),
-                client: self.bus.client.clone(),
-                context: self.bus.js.clone(),
+                bus: self.bus.clone(),
                 identity: channels.identity.subscribe(),
                 counters: Arc::clone(self.counters),
                 clock: self.parts.clock.clone(),
@@ -309,6 +316,7 @@ impl Talkers<'_> {
             spool: self.spool.clone(),
             identity: channels.identity,
             address: channels.address,
+            subscribed,
             pending: channels.pending,
             report: channels.report.subscribe(),
             orders,
@@ -350,7 +358,9 @@ impl Watched {
         let report = self.report.borrow();
         let identity = self.identity.borrow();
         Status {
-            identity: identity.as_ref().map(|identity| (identity.name.clone(), identity.entity_id)),
+            identity: identity
+                .as_ref()
+                .map(|identity| (identity.name.clone(), identity.entity_id)),
             pending: *self.pending.borrow(),
             state: report.state,
             scenario: report.scenario.clone(),
@@ -402,16 +412,26 @@ fn bus_options(config: &RackConfig, identity: Option<&Identity>) -> BusOptions {
         token: config.snake.token.clone(),
         connect_timeout: config.snake.connect_timeout,
         reconnect_wait: config.snake.reconnect_wait,
-        ..BusOptions::new(config.snake.url.clone(), config.snake.domain.as_str(), format!("rack {name}"))
+        ..BusOptions::new(
+            config.snake.url.clone(),
+            config.snake.domain.as_str(),
+            format!("rack {name}"),
+        )
     }
 }
 
 fn tell_found(found: &Found) {
     if found.batches > 0 {
-        tracing::info!(batches = found.batches, "the spool holds telemetry of an earlier run; it is sent first");
+        tracing::info!(
+            batches = found.batches,
+            "the spool holds telemetry of an earlier run; it is sent first"
+        );
     }
     if found.torn_bytes > 0 {
-        tracing::info!(bytes = found.torn_bytes, "the spool ended in an unfinished write; it was cut off");
+        tracing::info!(
+            bytes = found.torn_bytes,
+            "the spool ended in an unfinished write; it was cut off"
+        );
     }
     for path in &found.damaged {
         tracing::error!(kept = %path.display(), "a spool segment is damaged; what is behind the damage is lost");

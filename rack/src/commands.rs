@@ -61,9 +61,13 @@ impl Commands {
                 Err(_) => return,
             };
             let Some(address) = address else { return };
+            self.subscribed.send_replace(false);
             match self.client.subscribe(subject::rack_all(&address.entity_id)).await {
                 Ok(commands) => {
-                    self.subscribed.send_replace(true);
+                    // Only when it is on its way to the server may anyone be told that this Rack listens.
+                    if self.client.flush().await.is_ok() {
+                        self.subscribed.send_replace(true);
+                    }
                     self.listen(&address, commands).await;
                 }
                 Err(error) => {
@@ -159,7 +163,11 @@ impl Commands {
         let order = Order::Scenario { signed, push, done };
         let (orders, to) = (self.orders.clone(), command.reply.clone());
         Ok(Box::pin(async move {
-            let applied = if orders.send(order).await.is_ok() { wait.await.ok() } else { None };
+            let applied = if orders.send(order).await.is_ok() {
+                wait.await.ok()
+            } else {
+                None
+            };
             let applied = applied.unwrap_or_else(|| Applied {
                 running: None,
                 error: Some("the Rack is stopping".to_owned()),

@@ -73,7 +73,11 @@ pub(crate) async fn enroll(
 ) -> Result<Answer, NotEnrolled> {
     match tokio::time::timeout(within, handshake(bus, applicant, entropy, within)).await {
         Ok(answer) => answer,
-        Err(_) => Err(chassis::Error::NoReply { subject: subject::ENROLL.to_owned(), within: within.into() }.into()),
+        Err(_) => Err(chassis::Error::NoReply {
+            subject: subject::ENROLL.to_owned(),
+            within: within.into(),
+        }
+        .into()),
     }
 }
 
@@ -163,7 +167,10 @@ mod tests {
         let mut forged: Challenge = challenge(&key, &[7; 32]).peek().unwrap();
         forged.cluster_key = key.verifying_key().as_bytes().to_vec();
         let forged = Signed::new(&forged, Context::Challenge, &thief).unwrap();
-        assert!(matches!(open_challenge(&forged, &[7; 32], None), Err(NotEnrolled::Answer(_))));
+        assert!(matches!(
+            open_challenge(&forged, &[7; 32], None),
+            Err(NotEnrolled::Answer(_))
+        ));
     }
 
     #[test]

@@ -95,7 +95,10 @@ pub(crate) fn facts(state_dir: &Path) -> Attributes {
         }
     }
     if let Ok(disk) = nix::sys::statvfs::statvfs(state_dir) {
-        facts.set("disk.free", disk.blocks_available().saturating_mul(disk.fragment_size()));
+        facts.set(
+            "disk.free",
+            disk.blocks_available().saturating_mul(disk.fragment_size()),
+        );
         facts.set("disk.total", disk.blocks().saturating_mul(disk.fragment_size()));
     }
     facts
@@ -129,7 +132,10 @@ mod tests {
 
     #[test]
     fn memory_lines_are_kibibytes() {
-        assert_eq!(meminfo("MemTotal:       1024 kB\nX: 1 kB\n", "MemTotal:"), Some(1 << 20));
+        assert_eq!(
+            meminfo("MemTotal:       1024 kB\nX: 1 kB\n", "MemTotal:"),
+            Some(1 << 20)
+        );
         assert_eq!(meminfo("MemTotal: many\n", "MemTotal:"), None);
     }
 

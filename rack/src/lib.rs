@@ -60,7 +60,9 @@ pub async fn run(parts: AgentParts, stop: CancellationToken) -> Result<(), Error
 
 async fn announce(agent: &Agent) {
     let is_active = |status: &Status| status.identity.is_some() && status.state == Some(RackState::Active);
-    let status = agent.wait_for(|status| is_active(status) || status.pending.is_some()).await;
+    let status = agent
+        .wait_for(|status| is_active(status) || status.pending.is_some())
+        .await;
     if let Some(id) = status.pending {
         say(&format!("pending id={id}"));
     }

@@ -53,7 +53,9 @@ impl Memory {
                 memory.push = push;
             }
             Ok(None) => {}
-            Err(reason) => tracing::warn!(path = %path.display(), reason, "the remembered scenario is not used; the Mixer will push it again"),
+            Err(reason) => {
+                tracing::warn!(path = %path.display(), reason, "the remembered scenario is not used; the Mixer will push it again")
+            }
         }
         memory
     }
@@ -97,7 +99,10 @@ impl Memory {
                 chassis::files::write_atomic(&self.path, &bytes, 0o600).map_err(|error| error.to_string())
             });
         if let Err(error) = written {
-            tracing::error!(error, "the scenario runs but is not remembered: after a restart the Rack waits for its Mixer");
+            tracing::error!(
+                error,
+                "the scenario runs but is not remembered: after a restart the Rack waits for its Mixer"
+            );
         }
     }
 }
@@ -112,9 +117,16 @@ fn read(path: &Path, identity: &Identity) -> Result<Option<Remembered>, String> 
     };
     let stored: Stored = model::signed::decode_strict(&bytes).map_err(|error| error.to_string())?;
     if stored.version != VERSION {
-        return Err(format!("it has version {}, this program knows {VERSION}", stored.version));
+        return Err(format!(
+            "it has version {}, this program knows {VERSION}",
+            stored.version
+        ));
     }
-    let push = stored.push.as_ref().map(|signed| verify(signed, identity)).transpose()?;
+    let push = stored
+        .push
+        .as_ref()
+        .map(|signed| verify(signed, identity))
+        .transpose()?;
     Ok(Some((stored, push)))
 }
 
@@ -126,6 +138,9 @@ pub(crate) fn verify(signed: &Signed, identity: &Identity) -> Result<ScenarioPus
     if push.entity_id == identity.entity_id {
         Ok(push)
     } else {
-        Err(format!("it is for {}, this Rack is {}", push.entity_id, identity.entity_id))
+        Err(format!(
+            "it is for {}, this Rack is {}",
+            push.entity_id, identity.entity_id
+        ))
     }
 }

@@ -43,6 +43,9 @@ const HEARTBEAT_WITHIN: Duration = Duration::from_secs(5);
 /// The next heartbeat after one that was not answered.
 const MISSED_PAUSE: Duration = Duration::from_secs(2);
 
+/// How long the subscription to commands may take.
+const SUBSCRIBE_WITHIN: Duration = Duration::from_secs(2);
+
 /// What the presence works with.
 pub(crate) struct Presence {
     pub(crate) bus: Bus,
@@ -58,6 +61,7 @@ pub(crate) struct Presence {
     pub(crate) spool: SpoolHandle,
     pub(crate) identity: watch::Sender<Option<Identity>>,
     pub(crate) address: watch::Sender<Option<Address>>,
+    pub(crate) subscribed: watch::Receiver<bool>,
     pub(crate) pending: watch::Sender<Option<EntityId>>,
     pub(crate) report: watch::Receiver<Report>,
     pub(crate) orders: mpsc::Sender<Order>,
@@ -95,9 +99,8 @@ impl Presence {
                 Ok(Some(identity)) => {
                     pause = Pause(FIRST_PAUSE);
                     told.clear();
-                    if self.beat(&identity).await == Some(RefusalCode::Removed) {
-                        self.wait(REFUSED_PAUSE).await;
-                    }
+                    let removed = self.beat(&identity).await == RefusalCode::Removed;
+                    self.wait(if removed { REFUSED_PAUSE } else { FIRST_PAUSE }).await;
                 }
                 Ok(None) => {
                     pause = Pause(FIRST_PAUSE);
@@ -154,7 +157,10 @@ impl Presence {
         let answer = enroll(&self.bus, &applicant, &self.entropy, self.enrollment_timeout).await?;
         match answer.reply {
             EnrollReply::Adopted { passport, state } => {
-                let identity = self.state.accept(&passport).map_err(|error| NotEnrolled::Passport(error.to_string()))?;
+                let identity = self
+                    .state
+                    .accept(&passport)
+                    .map_err(|error| NotEnrolled::Passport(error.to_string()))?;
                 tracing::info!(name = %identity.name, id = %identity.entity_id, %state, "enrolled");
                 self.adopt(&identity, state).await;
                 Ok(Some(identity))
@@ -167,7 +173,7 @@ impl Presence {
                     entity_id,
                     cluster_key: answer.cluster_key,
                 };
-                self.address.send_if_modified(|old| replace(old, Some(address)));
+                self.listen(address).await;
                 self.pending.send_if_modified(|old| replace(old, Some(entity_id)));
                 Ok(None)
             }
@@ -180,10 +186,21 @@ impl Presence {
             entity_id: identity.entity_id,
             cluster_key: identity.cluster_key,
         };
-        self.address.send_if_modified(|old| replace(old, Some(address)));
+        self.listen(address).await;
         self.pending.send_if_modified(|old| replace(old, None));
-        self.identity.send_if_modified(|old| replace(old, Some(identity.clone())));
+        self.identity
+            .send_if_modified(|old| replace(old, Some(identity.clone())));
         self.order(state).await;
+    }
+
+    /// Has commands subscribed to before anyone is told who we are: an order may follow at once.
+    async fn listen(&self, address: Address) {
+        self.address.send_if_modified(|old| replace(old, Some(address)));
+        let mut subscribed = self.subscribed.clone();
+        let subscribed = subscribed.wait_for(|subscribed| *subscribed);
+        if tokio::time::timeout(SUBSCRIBE_WITHIN, subscribed).await.is_err() {
+            tracing::warn!("commands are not subscribed to so far; orders of the Mixer wait for the next heartbeat");
+        }
     }
 
     async fn order(&self, state: RackState) {
@@ -203,7 +220,7 @@ impl Presence {
     }
 
     /// Heartbeats until the Mixer does not know us any more; why.
-    async fn beat(&mut self, identity: &Identity) -> Option<RefusalCode> {
+    async fn beat(&mut self, identity: &Identity) -> RefusalCode {
         let mut missed = false;
         loop {
             match self.one_beat(identity).await {
@@ -218,9 +235,12 @@ impl Presence {
                     self.wait(self.heartbeat_interval).await;
                 }
                 Ok(HeartbeatReply::Refused(refusal)) => {
-                    tracing::warn!(reason = refusal.reason, "the Mixer refuses this Rack's heartbeats; enrolling again");
+                    tracing::warn!(
+                        reason = refusal.reason,
+                        "the Mixer refuses this Rack's heartbeats; enrolling again"
+                    );
                     self.refused(&refusal).await;
-                    return Some(refusal.code);
+                    return refusal.code;
                 }
                 Err(error) => {
                     if !std::mem::replace(&mut missed, true) {

@@ -167,7 +167,11 @@ impl Stage {
                 tracing::info!(scenario = push.reference, gears = push.gears.len(), "scenario applied");
                 self.memory.set_push(signed, push);
             }
-            Some(reason) => tracing::error!(scenario = push.reference, reason, "scenario not applied; what ran before goes on"),
+            Some(reason) => tracing::error!(
+                scenario = push.reference,
+                reason,
+                "scenario not applied; what ran before goes on"
+            ),
         }
         self.error.clone_from(&applied.error);
         applied

@@ -219,7 +219,10 @@ mod tests {
         let mut state = StateFile::open(&dir.path().join("s"), &entropy()).unwrap();
         let rack = state.key().clone();
         state.accept(&passport(&ours, &rack, 5)).unwrap();
-        assert!(matches!(state.accept(&passport(&theirs, &rack, 6)), Err(NotAccepted::OtherCluster)));
+        assert!(matches!(
+            state.accept(&passport(&theirs, &rack, 6)),
+            Err(NotAccepted::OtherCluster)
+        ));
         assert!(matches!(
             state.accept(&passport(&ours, &theirs, 6)),
             Err(NotAccepted::Bad(BadPassport::NotOurs))
@@ -229,6 +232,13 @@ mod tests {
             Err(NotAccepted::Older { offered: 4, held: 5 })
         ));
         state.accept(&passport(&ours, &rack, 6)).unwrap();
-        assert_eq!(StateFile::open(&dir.path().join("s"), &entropy()).unwrap().passport().unwrap().counter, 6);
+        assert_eq!(
+            StateFile::open(&dir.path().join("s"), &entropy())
+                .unwrap()
+                .passport()
+                .unwrap()
+                .counter,
+            6
+        );
     }
 }

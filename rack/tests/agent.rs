@@ -71,15 +71,22 @@ async fn a_new_rack_enrols_and_its_telemetry_arrives_under_sequences_without_gap
     let status = agent.wait_for(is_active).await;
     assert_eq!(status.identity, Some(("rack-a".parse().unwrap(), entity())));
     record(&agent, &["one", "two", "three"]).await;
-    agent.recorder().metric("test.value", model::MetricType::Gauge, 1.5, "1", Attributes::new());
+    agent
+        .recorder()
+        .metric("test.value", model::MetricType::Gauge, 1.5, "1", Attributes::new());
     let all = until("a metric is published as well", async || {
         let all = peer.wait_for_lines(&["one", "two", "three"]).await;
-        all.iter().any(|batch| batch.subject == "flux.telemetry.metrics.rack-a").then_some(all)
+        all.iter()
+            .any(|batch| batch.subject == "flux.telemetry.metrics.rack-a")
+            .then_some(all)
     })
     .await;
     let seqs: Vec<u64> = all.iter().map(|batch| batch.seq).collect();
     assert_eq!(seqs, (1..=all.len() as u64).collect::<Vec<_>>());
-    assert!(all.iter().all(|batch| batch.entity == entity() && batch.epoch == all[0].epoch && batch.name == "rack-a"));
+    assert!(
+        all.iter()
+            .all(|batch| batch.entity == entity() && batch.epoch == all[0].epoch && batch.name == "rack-a")
+    );
     assert_eq!(all[0].id, format!("{}-{}-1", entity(), all[0].epoch));
     assert!(close(agent).await < TWO_SECONDS);
 }
@@ -102,7 +109,10 @@ async fn the_floor_and_not_the_buss_acknowledgement_empties_the_spool() {
     assert!(waiting[0].seq >= last, "acknowledged, not durable: {waiting:?}");
     // By command, and by heartbeat for what comes later.
     peer.send_floor(waiting[0].boot_epoch, last).await;
-    peer.desk.lock().floors.insert((entity(), waiting[0].boot_epoch), u64::MAX);
+    peer.desk
+        .lock()
+        .floors
+        .insert((entity(), waiting[0].boot_epoch), u64::MAX);
     until("nothing waits any more", async || {
         let desk = peer.desk.lock();
         let last = desk.heartbeats.last().unwrap();
@@ -116,8 +126,16 @@ async fn the_floor_and_not_the_buss_acknowledgement_empties_the_spool() {
 async fn a_pending_rack_is_adopted_as_soon_as_it_is_told_of_its_approval() {
     let (bus, dir) = (BusServer::start().await, tempfile::tempdir().unwrap());
     let peer = Peer::start(&bus, 1, Desk::default()).await;
-    let agent = agent(dir.path(), &bus.url(), &[("rack.heartbeat_interval", "1h"), ("base.name", "")]).await;
-    assert_eq!(agent.wait_for(|status| status.pending.is_some()).await.pending, Some(entity()));
+    let agent = agent(
+        dir.path(),
+        &bus.url(),
+        &[("rack.heartbeat_interval", "1h"), ("base.name", "")],
+    )
+    .await;
+    assert_eq!(
+        agent.wait_for(|status| status.pending.is_some()).await.pending,
+        Some(entity())
+    );
     peer.desk.lock().adopt = true;
     let approval = StateChange {
         entity_id: entity(),
@@ -136,8 +154,15 @@ async fn a_restarted_rack_works_on_without_bus_and_mixer_and_sends_the_earlier_r
     let peer = Peer::start(&bus, 1, adopting()).await;
     let first = agent(dir.path(), &bus.url(), &[]).await;
     first.wait_for(is_active).await;
-    assert_eq!(applied(&peer.command(RackCommand::Scenario, &push(1, "h1")).await).running.as_deref(), Some("h1"));
-    let error = applied(&peer.command(RackCommand::Scenario, &push(1, "h0")).await).error.unwrap();
+    assert_eq!(
+        applied(&peer.command(RackCommand::Scenario, &push(1, "h1")).await)
+            .running
+            .as_deref(),
+        Some("h1")
+    );
+    let error = applied(&peer.command(RackCommand::Scenario, &push(1, "h0")).await)
+        .error
+        .unwrap();
     assert!(error.contains("not after the last one"), "{error}");
     bus.kill();
     record(&first, &["before"]).await;
@@ -148,10 +173,17 @@ async fn a_restarted_rack_works_on_without_bus_and_mixer_and_sends_the_earlier_r
     record(&second, &["after"]).await;
     bus.restart().await;
     let all = peer.wait_for_lines(&["before", "after"]).await;
-    let place = |text: &str| all.iter().position(|batch| batch.messages.iter().any(|line| line == text)).unwrap();
+    let place = |text: &str| {
+        all.iter()
+            .position(|batch| batch.messages.iter().any(|line| line == text))
+            .unwrap()
+    };
     assert!(place("before") < place("after"));
     assert!(all[place("before")].epoch < all[place("after")].epoch);
-    let numbers = all.iter().filter(|batch| batch.epoch == all[place("after")].epoch && batch.rows > 0).count();
+    let numbers = all
+        .iter()
+        .filter(|batch| batch.epoch == all[place("after")].epoch && batch.rows > 0)
+        .count();
     assert!(numbers > 1, "the gears of the remembered scenario record too");
     assert!(close(second).await < TWO_SECONDS);
 }
@@ -187,7 +219,10 @@ async fn a_bus_killed_under_load_loses_and_doubles_nothing() {
     let recorder = agent.recorder();
     let load = tokio::spawn(async move {
         for n in 0..300 {
-            recorder.log_durably(vec![line(&format!("line {n}"))], None).await.unwrap();
+            recorder
+                .log_durably(vec![line(&format!("line {n}"))], None)
+                .await
+                .unwrap();
         }
     });
     for _ in 0..3 {
@@ -209,7 +244,10 @@ async fn a_bus_killed_under_load_loses_and_doubles_nothing() {
 #[tokio::test]
 async fn it_stops_within_two_seconds_in_every_state() {
     let dir = tempfile::tempdir().unwrap();
-    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let closed = std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
     let connecting = agent(dir.path(), &format!("nats://{closed}"), &[]).await;
     assert!(close(connecting).await < TWO_SECONDS, "connecting");
 
@@ -233,12 +271,18 @@ async fn it_stops_within_two_seconds_in_every_state() {
     let recorder = pending.recorder();
     let waiting = tokio::spawn(async move { recorder.log_durably(vec![line("x")], None).await });
     assert!(close(pending).await < TWO_SECONDS, "pending");
-    assert!(waiting.await.unwrap().is_err(), "nothing is durable without an identity");
+    assert!(
+        waiting.await.unwrap().is_err(),
+        "nothing is durable without an identity"
+    );
 
     peer.desk.lock().adopt = true;
     let running = agent(dir.path(), &bus.url(), &[]).await;
     running.wait_for(is_active).await;
-    assert_eq!(applied(&peer.command(RackCommand::Scenario, &push(1, "h1")).await).error, None);
+    assert_eq!(
+        applied(&peer.command(RackCommand::Scenario, &push(1, "h1")).await).error,
+        None
+    );
     assert!(close(running).await < TWO_SECONDS, "running");
 }
 
@@ -253,7 +297,11 @@ async fn rows_recorded_just_before_the_stop_are_sent_by_the_next_run() {
         key: "tail".to_owned(),
         value: b"17".to_vec(),
     };
-    first.recorder().log_durably(vec![line("durable")], Some(checkpoint)).await.unwrap();
+    first
+        .recorder()
+        .log_durably(vec![line("durable")], Some(checkpoint))
+        .await
+        .unwrap();
     close(first).await;
     let second = agent(dir.path(), &bus.url(), &[]).await;
     assert_eq!(second.recorder().checkpoint("tail"), Some(b"17".to_vec()));
@@ -269,7 +317,9 @@ async fn suspended_and_removed_racks_run_no_gears_and_active_ones_do_again() {
     agent.wait_for(is_active).await;
     peer.command(RackCommand::Scenario, &push(1, "h1")).await;
     peer.desk.lock().state = Some(RackState::Suspended);
-    agent.wait_for(|status| status.state == Some(RackState::Suspended)).await;
+    agent
+        .wait_for(|status| status.state == Some(RackState::Suspended))
+        .await;
     peer.desk.lock().state = Some(RackState::Active);
     agent.wait_for(is_active).await;
     peer.desk.lock().refuse = Some(RefusalCode::Removed);
@@ -291,11 +341,22 @@ async fn a_rack_of_one_cluster_does_not_follow_the_mixer_of_another() {
     let mut hellos = other.client.subscribe(model::subject::HELLO).await.unwrap();
     futures::StreamExt::next(&mut hellos).await.unwrap();
     let forged = push(9, "forged");
-    let body = model::Signed::new(&forged, model::Context::Command, &other.key).unwrap().to_bytes().unwrap();
+    let body = model::Signed::new(&forged, model::Context::Command, &other.key)
+        .unwrap()
+        .to_bytes()
+        .unwrap();
     let subject = model::subject::rack(&entity(), RackCommand::Scenario);
-    let request = async_nats::Request::new().payload(body.into()).timeout(Some(Duration::from_millis(300)));
-    assert!(other.client.send_request(subject, request).await.is_err(), "a forged scenario is not answered");
-    assert!(other.desk.lock().transcripts.is_empty(), "nothing is signed for another cluster");
+    let request = async_nats::Request::new()
+        .payload(body.into())
+        .timeout(Some(Duration::from_millis(300)));
+    assert!(
+        other.client.send_request(subject, request).await.is_err(),
+        "a forged scenario is not answered"
+    );
+    assert!(
+        other.desk.lock().transcripts.is_empty(),
+        "nothing is signed for another cluster"
+    );
     assert_eq!(second.status().scenario, None);
     close(second).await;
     assert_eq!(std::fs::read(dir.path().join("rack.flux")).unwrap(), state);
@@ -311,7 +372,11 @@ async fn with_telemetry_off_nothing_is_recorded_or_sent_and_no_trace_is_sampled(
         key: "tail".to_owned(),
         value: b"1".to_vec(),
     };
-    agent.recorder().log_durably(vec![line("x")], Some(checkpoint)).await.unwrap();
+    agent
+        .recorder()
+        .log_durably(vec![line("x")], Some(checkpoint))
+        .await
+        .unwrap();
     assert_eq!(agent.recorder().checkpoint("tail"), None);
     assert!(!agent.recorder().sample(&TraceId::from_entropy([7; 16])));
     close(agent).await;
@@ -322,7 +387,60 @@ async fn with_telemetry_off_nothing_is_recorded_or_sent_and_no_trace_is_sampled(
 async fn a_second_rack_on_the_same_folder_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let first = agent(dir.path(), "nats://127.0.0.1:1", &[]).await;
-    let error = Agent::start(parts(dir.path(), "nats://127.0.0.1:1", &[])).await.unwrap_err();
-    assert!(matches!(error, Error::Chassis(chassis::Error::Locked { .. })), "{error}");
+    let error = Agent::start(parts(dir.path(), "nats://127.0.0.1:1", &[]))
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(error, Error::Chassis(chassis::Error::Locked { .. })),
+        "{error}"
+    );
     close(first).await;
+}
+
+#[tokio::test]
+async fn a_gear_that_talks_too_much_is_throttled_and_its_data_is_not() {
+    let (bus, dir) = (BusServer::start().await, tempfile::tempdir().unwrap());
+    let peer = Peer::start(&bus, 1, adopting()).await;
+    let agent = agent(dir.path(), &bus.url(), &[]).await;
+    agent.wait_for(is_active).await;
+    let gear = agent.recorder().for_gear(&"chatty".parse().unwrap(), "generator");
+    for _ in 0..1_000 {
+        gear.log(Level::Info, "chatter", Attributes::new(), None);
+    }
+    for _ in 0..1_000 {
+        gear.log_data(line("data"));
+    }
+    gear.log_data(line("last"));
+    let all = peer.wait_for_lines(&["last"]).await;
+    let count = |text: &str| {
+        all.iter()
+            .flat_map(|batch| &batch.messages)
+            .filter(|line| *line == text)
+            .count()
+    };
+    assert!((50..500).contains(&count("chatter")), "{}", count("chatter"));
+    assert_eq!(count("data"), 1_000);
+    close(agent).await;
+}
+
+#[tokio::test]
+async fn a_batch_larger_than_the_bus_takes_is_replaced_by_a_record_that_says_so() {
+    let (bus, dir) = (
+        BusServer::with("max_payload: 65536").await,
+        tempfile::tempdir().unwrap(),
+    );
+    let peer = Peer::start(&bus, 1, adopting()).await;
+    let agent = agent(dir.path(), &bus.url(), &[]).await;
+    agent.wait_for(is_active).await;
+    record(&agent, &["small", &"x".repeat(100_000), "next"]).await;
+    let all = peer.wait_for_lines(&["small", "next"]).await;
+    let mut seqs: Vec<u64> = all.iter().map(|batch| batch.seq).collect();
+    seqs.sort_unstable();
+    assert_eq!(seqs, (1..=all.len() as u64).collect::<Vec<_>>());
+    assert!(
+        all.iter()
+            .flat_map(|batch| &batch.messages)
+            .any(|line| line.contains("given up"))
+    );
+    close(agent).await;
 }

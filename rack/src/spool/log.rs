@@ -131,7 +131,8 @@ impl Spool {
         for id in &ids {
             let path = segment_path(dir, *id);
             let newest = Some(id) == ids.last();
-            let segment = scan(*id, &path, newest, clock.now(), &mut index.checkpoints, &mut found).map_err(at(&path))?;
+            let segment =
+                scan(*id, &path, newest, clock.now(), &mut index.checkpoints, &mut found).map_err(at(&path))?;
             index.segments.extend(segment);
         }
         let seen = index.segments.iter().flat_map(|segment| &segment.spans);
@@ -196,7 +197,10 @@ impl Spool {
         let mut bytes = Vec::with_capacity(group.iter().map(size_of_batch).sum());
         let mut next_seq = self.next_seq.clone();
         for batch in group {
-            let notes = batch.checkpoint.iter().map(|note| (note.key.as_str(), note.value.as_slice()));
+            let notes = batch
+                .checkpoint
+                .iter()
+                .map(|note| (note.key.as_str(), note.value.as_slice()));
             let notes = segment::encode_notes(notes);
             let run = self.run(batch.entity);
             let head = if batch.rows == 0 {
@@ -322,13 +326,19 @@ impl Spool {
         if index.segments.len() < 2 {
             return;
         }
-        let Some(segment) = index.segments.pop_front() else { return };
+        let Some(segment) = index.segments.pop_front() else {
+            return;
+        };
         let rows = rows_above_floor(&segment, &index);
         index.dropped_rows += rows;
         remove(&segment.path);
         drop(index);
         if rows > 0 {
-            tracing::warn!(rows, segment = segment.id, "the spool is full: its oldest rows are dropped");
+            tracing::warn!(
+                rows,
+                segment = segment.id,
+                "the spool is full: its oldest rows are dropped"
+            );
         }
     }
 }
@@ -347,7 +357,10 @@ fn head(kind: Kind, run: Run) -> Head {
 }
 
 fn size_of_batch(batch: &Batch) -> usize {
-    let note = batch.checkpoint.as_ref().map_or(0, |note| 4 + note.key.len() + note.value.len());
+    let note = batch
+        .checkpoint
+        .as_ref()
+        .map_or(0, |note| 4 + note.key.len() + note.value.len());
     segment::RECORD_HEADER + note + batch.payload.len()
 }
 
@@ -394,12 +407,21 @@ fn create(dir: &Path, id: u64, clock: &Clock, index: &mut Index) -> io::Result<A
         .open(&path)?;
     let mut bytes = segment::file_header(id).to_vec();
     if !index.checkpoints.is_empty() {
-        let notes = index.checkpoints.iter().map(|(key, value)| (key.as_str(), value.as_slice()));
+        let notes = index
+            .checkpoints
+            .iter()
+            .map(|(key, value)| (key.as_str(), value.as_slice()));
         let run = Run {
             entity: EntityId::from_bytes([0; 16]),
             epoch: 0,
         };
-        segment::encode(&mut bytes, id, head(Kind::Notes, run), &segment::encode_notes(notes), &[]);
+        segment::encode(
+            &mut bytes,
+            id,
+            head(Kind::Notes, run),
+            &segment::encode_notes(notes),
+            &[],
+        );
     }
     file.write_all_at(&bytes, 0)?;
     file.sync_all()?;
@@ -449,8 +471,16 @@ fn scan(
         match segment::read(&segment.file, id, segment.len, end) {
             Ok(record) => {
                 let head = record.head;
-                let notes = if head.kind == Kind::Notes { &record.body[..] } else { &record.body[..head.notes.into()] };
-                checkpoints.extend(segment::decode_notes(notes).into_iter().map(|note| (note.key, note.value)));
+                let notes = if head.kind == Kind::Notes {
+                    &record.body[..]
+                } else {
+                    &record.body[..head.notes.into()]
+                };
+                checkpoints.extend(
+                    segment::decode_notes(notes)
+                        .into_iter()
+                        .map(|note| (note.key, note.value)),
+                );
                 if head.kind == Kind::Batch {
                     segment.add(head.run, head.seq);
                     found.batches += 1;

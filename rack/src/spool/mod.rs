@@ -286,8 +286,12 @@ impl Writer {
             if !told {
                 told = true;
                 match &error {
-                    NotAppended::Full => tracing::warn!("the spool is full and may not drop: sources wait until the Mixer catches up"),
-                    NotAppended::Io(error) => tracing::error!(%error, "the spool cannot be written; trying again every second"),
+                    NotAppended::Full => {
+                        tracing::warn!("the spool is full and may not drop: sources wait until the Mixer catches up")
+                    }
+                    NotAppended::Io(error) => {
+                        tracing::error!(%error, "the spool cannot be written; trying again every second")
+                    }
                 }
             }
             if self.pause(matches!(error, NotAppended::Full)) {

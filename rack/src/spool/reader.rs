@@ -14,10 +14,10 @@ use bytes::Bytes;
 use model::Table;
 use parking_lot::Mutex;
 
+use super::SpoolError;
 use super::index::{Index, Segment};
 use super::log::set_aside;
 use super::segment::{self, HEADER, Kind, RecordAt, Run, Unread};
-use super::SpoolError;
 
 /// Where reading goes on. The default is the oldest batch.
 #[derive(Debug, Clone, Default)]
@@ -63,7 +63,9 @@ impl Reader {
     pub(crate) fn read(&self, cursor: &mut Cursor, max_bytes: usize) -> Result<Vec<Outgoing>, SpoolError> {
         let (mut out, mut bytes) = (Vec::new(), 0);
         while bytes < max_bytes {
-            let Some((file, id, end)) = self.locate(cursor) else { break };
+            let Some((file, id, end)) = self.locate(cursor) else {
+                break;
+            };
             match segment::read(&file, id, cursor.offset, end) {
                 Ok(record) => {
                     cursor.offset = record.next;
@@ -156,7 +158,11 @@ impl Reader {
         if index.segments.back().is_some_and(|active| active.id == id) {
             index.leave_active = true;
             return Err(SpoolError::Damaged {
-                path: index.segments.back().map(|active| active.path.clone()).unwrap_or_default(),
+                path: index
+                    .segments
+                    .back()
+                    .map(|active| active.path.clone())
+                    .unwrap_or_default(),
             });
         }
         let Some(segment) = index.segments.iter_mut().find(|segment| segment.id == id) else {

@@ -110,7 +110,11 @@ pub(super) fn has_header(file: &File, id: u64) -> io::Result<bool> {
 
 /// Appends one record to `out`.
 pub(super) fn encode(out: &mut Vec<u8>, segment: u64, mut head: Head, notes: &[u8], payload: &[u8]) {
-    head.notes = if head.kind == Kind::Batch { u16::try_from(notes.len()).unwrap_or(u16::MAX) } else { 0 };
+    head.notes = if head.kind == Kind::Batch {
+        u16::try_from(notes.len()).unwrap_or(u16::MAX)
+    } else {
+        0
+    };
     head.len = u32::try_from(notes.len() + payload.len()).unwrap_or(u32::MAX);
     let start = out.len();
     out.extend_from_slice(&head_bytes(&head));

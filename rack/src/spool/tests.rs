@@ -133,7 +133,10 @@ fn a_spool_is_the_list_of_what_was_appended_and_not_settled_over_restarts_and_to
                     // Floors are the Mixer's to repeat: what is still here is sent again until it does.
                     let again: Vec<_> = sent(&spool);
                     assert!(model.iter().all(|kept| again.contains(kept)), "seed {seed} step {step}");
-                    assert!(again.iter().all(|kept| appended.contains(kept)), "seed {seed} step {step}");
+                    assert!(
+                        again.iter().all(|kept| appended.contains(kept)),
+                        "seed {seed} step {step}"
+                    );
                     model = again;
                     seq = 0;
                 }
@@ -152,17 +155,28 @@ fn a_spool_cut_at_any_byte_holds_exactly_the_batches_before_the_cut_and_their_la
     let mut ends = Vec::new();
     let newest = segments(dir.path()).pop().unwrap();
     for n in 0..4u8 {
-        spool.append(&[batch(&[n; 20], Some(("tail", &[n])))]).map_err(|_| "append").unwrap();
+        spool
+            .append(&[batch(&[n; 20], Some(("tail", &[n])))])
+            .map_err(|_| "append")
+            .unwrap();
         ends.push(fs::metadata(&newest).unwrap().len());
     }
     drop(spool);
     for cut in 0..=*ends.last().unwrap() {
         let copy = copy(dir.path());
         let file = copy.path().join(newest.file_name().unwrap());
-        fs::OpenOptions::new().write(true).open(&file).unwrap().set_len(cut).unwrap();
+        fs::OpenOptions::new()
+            .write(true)
+            .open(&file)
+            .unwrap()
+            .set_len(cut)
+            .unwrap();
         let (spool, found) = Spool::open(copy.path(), roomy(), clock_at(1)).unwrap();
         let whole = ends.iter().filter(|end| **end <= cut).count();
-        let payloads: Vec<_> = sent(&spool).into_iter().map(|(_, seq, payload)| (seq, payload)).collect();
+        let payloads: Vec<_> = sent(&spool)
+            .into_iter()
+            .map(|(_, seq, payload)| (seq, payload))
+            .collect();
         let wanted: Vec<_> = (0..whole).map(|n| (n as u64 + 1, Some(vec![n as u8; 20]))).collect();
         assert_eq!(payloads, wanted, "cut at {cut}");
         let note = spool.index().lock().checkpoints.get("tail").cloned();
@@ -176,7 +190,10 @@ fn a_flipped_byte_in_a_finished_segment_is_kept_aside_and_the_lost_sequences_are
     let dir = tempfile::tempdir().unwrap();
     let (mut spool, _) = Spool::open(dir.path(), roomy(), clock_at(1)).unwrap();
     for n in 0..30u8 {
-        spool.append(&[batch(&[n; 200], Some(("tail", &[n])))]).map_err(|_| "append").unwrap();
+        spool
+            .append(&[batch(&[n; 200], Some(("tail", &[n])))])
+            .map_err(|_| "append")
+            .unwrap();
     }
     drop(spool);
     let files = segments(dir.path());
@@ -194,12 +211,23 @@ fn a_flipped_byte_in_a_finished_segment_is_kept_aside_and_the_lost_sequences_are
         assert_eq!(found.damaged.len(), 1, "byte {at}");
         assert_eq!(fs::metadata(&found.damaged[0]).unwrap().len(), len, "the copy is whole");
         let all = sent(&spool);
-        assert_eq!(all.iter().map(|(_, seq, _)| *seq).collect::<Vec<_>>(), (1..=30).collect::<Vec<_>>(), "byte {at}");
+        assert_eq!(
+            all.iter().map(|(_, seq, _)| *seq).collect::<Vec<_>>(),
+            (1..=30).collect::<Vec<_>>(),
+            "byte {at}"
+        );
         assert!(all.iter().any(|(_, _, payload)| payload.is_none()), "byte {at}");
         for (_, seq, payload) in all {
-            assert!(payload.is_none_or(|payload| payload == vec![seq as u8 - 1; 200]), "byte {at}");
+            assert!(
+                payload.is_none_or(|payload| payload == vec![seq as u8 - 1; 200]),
+                "byte {at}"
+            );
         }
-        assert_eq!(spool.index().lock().checkpoints.get("tail"), Some(&vec![29]), "byte {at}");
+        assert_eq!(
+            spool.index().lock().checkpoints.get("tail"),
+            Some(&vec![29]),
+            "byte {at}"
+        );
     }
 }
 
@@ -214,7 +242,10 @@ fn a_full_spool_drops_whole_oldest_segments_counts_their_rows_and_moves_settled(
     let all = sent(&spool);
     let first = all[0].1;
     assert!(first > 100 && first < 190, "{first}");
-    assert_eq!(all.iter().map(|(_, seq, _)| *seq).collect::<Vec<_>>(), (first..=200).collect::<Vec<_>>());
+    assert_eq!(
+        all.iter().map(|(_, seq, _)| *seq).collect::<Vec<_>>(),
+        (first..=200).collect::<Vec<_>>()
+    );
     let index = spool.index();
     assert_eq!(index.lock().dropped_rows, (first - 1) * 10);
     let run = Run {
@@ -246,7 +277,10 @@ fn a_full_spool_that_may_not_drop_refuses_until_a_floor_makes_room() {
     while spool.append(&[batch(&[0; 500], None)]).is_ok() {
         kept += 1;
     }
-    assert!(matches!(spool.append(&[batch(&[0; 500], None)]), Err(NotAppended::Full)));
+    assert!(matches!(
+        spool.append(&[batch(&[0; 500], None)]),
+        Err(NotAppended::Full)
+    ));
     assert_eq!(sent(&spool).len(), kept);
     spool.settle(&[floor(spool.epoch(), kept as u64)]);
     spool.append(&[batch(&[1; 500], None)]).map_err(|_| "append").unwrap();
@@ -281,7 +315,10 @@ fn the_boot_epoch_grows_even_if_the_clock_or_the_epoch_file_is_lost() {
 fn a_checkpoint_survives_that_every_batch_is_settled_and_removed() {
     let dir = tempfile::tempdir().unwrap();
     let (mut spool, _) = Spool::open(dir.path(), roomy(), clock_at(1)).unwrap();
-    spool.append(&[batch(&[0; 10], Some(("a", b"1")))]).map_err(|_| "append").unwrap();
+    spool
+        .append(&[batch(&[0; 10], Some(("a", b"1")))])
+        .map_err(|_| "append")
+        .unwrap();
     for _ in 0..20 {
         spool.append(&[batch(&[0; 1_000], None)]).map_err(|_| "append").unwrap();
     }
@@ -301,9 +338,13 @@ fn damage_met_while_sending_loses_only_what_is_behind_it_and_says_so() {
     }
     let victim = segments(dir.path())[1].clone();
     let file = fs::OpenOptions::new().write(true).open(&victim).unwrap();
-    file.write_all_at(&[0xff; 8], fs::metadata(&victim).unwrap().len() / 2).unwrap();
+    file.write_all_at(&[0xff; 8], fs::metadata(&victim).unwrap().len() / 2)
+        .unwrap();
     let all = sent(&spool);
-    assert_eq!(all.iter().map(|(_, seq, _)| *seq).collect::<Vec<_>>(), (1..=30).collect::<Vec<_>>());
+    assert_eq!(
+        all.iter().map(|(_, seq, _)| *seq).collect::<Vec<_>>(),
+        (1..=30).collect::<Vec<_>>()
+    );
     let lost = all.iter().filter(|(_, _, payload)| payload.is_none()).count();
     assert!((1..9).contains(&lost), "{lost}");
     assert!(victim.with_extension("seg.damaged").exists());

@@ -124,7 +124,8 @@ impl Batcher {
     async fn write_queue(&self, queue: &IntakeQueue) {
         let Some(owner) = self.owner() else { return };
         let (mut logs, mut spans, mut metrics) = split(queue.take());
-        let logs = Chunks::new(&mut logs, LogRow::size).map(|rows| encode(&owned(rows, &owner, LogRow::owned_by), &owner));
+        let logs =
+            Chunks::new(&mut logs, LogRow::size).map(|rows| encode(&owned(rows, &owner, LogRow::owned_by), &owner));
         let spans = Chunks::new(&mut spans, |row| 128 + row.span_name.len())
             .map(|rows| encode(&owned(rows, &owner, super::SpanRow::owned_by), &owner));
         let metrics = Chunks::new(&mut metrics, |row| 64 + row.name.len())

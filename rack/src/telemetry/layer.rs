@@ -51,8 +51,12 @@ impl<S: Subscriber> Layer<S> for TelemetryLayer {
 }
 
 fn is_ours(target: &str) -> bool {
-    let within = |room: &&str| target.strip_prefix(*room).is_some_and(|rest| rest.is_empty() || rest.starts_with(':'));
-    OURS.iter().any(|room| within(room)) && !NOT.iter().any(|room| within(room))
+    let within = |room: &&str| {
+        target
+            .strip_prefix(*room)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with(':'))
+    };
+    OURS.iter().any(within) && !NOT.iter().any(within)
 }
 
 fn row(event: &Event<'_>, ts: Timestamp) -> LogRow {
@@ -122,7 +126,14 @@ mod tests {
         for ours in ["rack", "rack::agent", "rack::spool::log", "chassis::config", "platform"] {
             assert!(is_ours(ours), "{ours}");
         }
-        for other in ["rack::telemetry::sender", "chassis::bus", "async_nats", "gear", "racket", "tokio"] {
+        for other in [
+            "rack::telemetry::sender",
+            "chassis::bus",
+            "async_nats",
+            "gear",
+            "racket",
+            "tokio",
+        ] {
             assert!(!is_ours(other), "{other}");
         }
     }

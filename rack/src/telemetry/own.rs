@@ -39,8 +39,13 @@ impl OwnMetrics {
     #[allow(clippy::cast_precision_loss, reason = "metric values are doubles")]
     fn record(&self, told: &mut u64) {
         let status = self.spool.status();
-        let age = status.waiting_since.map_or(0.0, |since| self.recorder.now().since(since).as_secs_f64());
-        let gauge = |name, value, unit| self.recorder.metric(name, MetricType::Gauge, value, unit, Attributes::new());
+        let age = status
+            .waiting_since
+            .map_or(0.0, |since| self.recorder.now().since(since).as_secs_f64());
+        let gauge = |name, value, unit| {
+            self.recorder
+                .metric(name, MetricType::Gauge, value, unit, Attributes::new())
+        };
         gauge("rack.spool.size", status.bytes as f64, "By");
         gauge("rack.spool.waiting", status.waiting_bytes as f64, "By");
         gauge("rack.spool.age", age, "s");
@@ -52,7 +57,13 @@ impl OwnMetrics {
         ];
         for (place, rows) in dropped {
             let labels = Attributes::new().with("place", place);
-            self.recorder.metric("rack.telemetry.dropped", MetricType::Counter, rows as f64, "{row}", labels);
+            self.recorder.metric(
+                "rack.telemetry.dropped",
+                MetricType::Counter,
+                rows as f64,
+                "{row}",
+                labels,
+            );
         }
         for (name, counter) in [
             ("rack.telemetry.rows", &self.counters.rows),
@@ -63,11 +74,15 @@ impl OwnMetrics {
             ("rack.telemetry.replaced", &self.counters.replaced),
         ] {
             let value = counter.load(Relaxed) as f64;
-            self.recorder.metric(name, MetricType::Counter, value, "1", Attributes::new());
+            self.recorder
+                .metric(name, MetricType::Counter, value, "1", Attributes::new());
         }
         self.recorder.report_suppressed();
         if memory > *told {
-            tracing::warn!(rows = memory - *told, "telemetry came faster than it could be written: the oldest rows were dropped");
+            tracing::warn!(
+                rows = memory - *told,
+                "telemetry came faster than it could be written: the oldest rows were dropped"
+            );
             *told = memory;
         }
     }

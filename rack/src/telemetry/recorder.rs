@@ -165,7 +165,9 @@ impl Recorder {
         if !self.shared.enabled {
             return false;
         }
-        let Some(below) = self.shared.sample_below else { return true };
+        let Some(below) = self.shared.sample_below else {
+            return true;
+        };
         let [.., a, b, c, d, e, f, g, h] = *trace.as_bytes();
         u64::from_be_bytes([a, b, c, d, e, f, g, h]) < below
     }
@@ -376,7 +378,39 @@ impl IntakeQueue {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
+    use chassis::config::ThrottleConfig;
+
     use super::*;
+    use crate::spool::{self, Limits, WhenFull};
+
+    #[tokio::test]
+    async fn a_full_queue_loses_its_oldest_rows_and_counts_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let clock = Clock::new(|| Timestamp::from_micros(1));
+        let limits = Limits::new(1 << 20, WhenFull::Block);
+        let (spool, thread, _) = spool::open(dir.path(), limits, clock.clone()).unwrap();
+        let counters = Arc::new(Counters::default());
+        let rules = ThrottleConfig {
+            enabled: false,
+            rate: 1.0,
+            burst: 1,
+        };
+        let (recorder, intake) = Recorder::new(RecorderParts {
+            enabled: true,
+            sampling_rate: 1.0,
+            clock,
+            throttle: Arc::new(Throttle::new(rules)),
+            spool,
+            counters: Arc::clone(&counters),
+        });
+        for n in 0..QUEUE_ROWS + 10 {
+            recorder.log(Level::Info, n.to_string(), Attributes::new(), None);
+        }
+        let rows = intake.queue().take();
+        assert_eq!((rows.len(), counters.dropped_in_memory.load(Relaxed)), (QUEUE_ROWS, 10));
+        assert!(matches!(rows.front(), Some(Row::Log(row)) if row.message == "10"));
+        assert!(thread.close(std::time::Duration::from_secs(5)).await);
+    }
 
     #[test]
     fn a_sampling_rate_keeps_about_its_share_of_traces_and_the_ends_are_exact() {

@@ -4,7 +4,9 @@
 //!
 //! - A row lacks exactly the entity; everything else is final when it is recorded.
 
-use model::{Attributes, FluxId, Level, LogRecord, MetricPoint, MetricType, Span, SpanId, SpanStatus, Timestamp, TraceId};
+use model::{
+    Attributes, FluxId, Level, LogRecord, MetricPoint, MetricType, Span, SpanId, SpanStatus, Timestamp, TraceId,
+};
 
 use crate::identity::Identity;
 
@@ -144,7 +146,10 @@ fn value_size(value: &serde_json::Value) -> usize {
     match value {
         serde_json::Value::String(text) => text.len(),
         serde_json::Value::Array(values) => values.iter().map(|value| 4 + value_size(value)).sum(),
-        serde_json::Value::Object(object) => object.iter().map(|(key, value)| key.len() + 8 + value_size(value)).sum(),
+        serde_json::Value::Object(object) => object
+            .iter()
+            .map(|(key, value)| key.len() + 8 + value_size(value))
+            .sum(),
         _ => 8,
     }
 }

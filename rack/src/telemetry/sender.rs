@@ -16,10 +16,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use async_nats::connection::State;
 use async_nats::header::HeaderMap;
-use async_nats::{Client, jetstream};
+use async_nats::jetstream::context::PublishAckFuture;
 use bytes::Bytes;
+use chassis::bus::{Bus, BusState};
 use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt as _};
 use model::wire::{self, BatchId, Encoding};
@@ -52,8 +52,7 @@ const HEADER_ROOM: usize = 2048;
 /// What the sender works with.
 pub(crate) struct SenderParts {
     pub(crate) spool: SpoolHandle,
-    pub(crate) client: Client,
-    pub(crate) context: jetstream::Context,
+    pub(crate) bus: Bus,
     pub(crate) identity: watch::Receiver<Option<Identity>>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) clock: Clock,
@@ -135,7 +134,7 @@ impl Sender {
     async fn fill(&mut self) -> bool {
         loop {
             let held = self.hold_until.is_some_and(|until| Instant::now() < until);
-            if held || self.parts.client.connection_state() != State::Connected {
+            if held || !self.is_connected() {
                 return true;
             }
             if self.flight.len() >= WINDOW || self.flight_bytes >= WINDOW_BYTES {
@@ -184,7 +183,10 @@ impl Sender {
             Outgoing::Lost { run, first, last } => {
                 tracing::error!(first, last, "batches are lost: their spool segment is damaged");
                 for seq in first..=last {
-                    let reason = format!("batch {seq} of this Rack's run {} is lost: its spool segment is damaged", run.epoch);
+                    let reason = format!(
+                        "batch {seq} of this Rack's run {} is lost: its spool segment is damaged",
+                        run.epoch
+                    );
                     self.replace(run, seq, reason);
                 }
             }
@@ -203,7 +205,9 @@ impl Sender {
             flux_id: None,
             level: Level::Error,
             message: reason,
-            attributes: Attributes::new().with("batch.seq", seq).with("batch.boot_epoch", run.epoch),
+            attributes: Attributes::new()
+                .with("batch.seq", seq)
+                .with("batch.boot_epoch", run.epoch),
         };
         let payload = LogRecord::to_batch(&[record]).and_then(|columns| wire::encode_arrow(&[columns]));
         if let Ok(payload) = payload {
@@ -217,34 +221,49 @@ impl Sender {
     }
 
     async fn publish(&mut self, kept: Kept) {
-        let most = self.parts.client.server_info().max_payload.saturating_sub(HEADER_ROOM);
+        let most = self
+            .parts
+            .bus
+            .client
+            .server_info()
+            .max_payload
+            .saturating_sub(HEADER_ROOM);
         if kept.payload.len() > most && most > HEADER_ROOM {
             let bytes = kept.payload.len();
-            let reason = format!("batch of {} given up: it has {bytes} bytes and the bus takes {most}", kept.table);
+            let reason = format!(
+                "batch of {} given up: it has {bytes} bytes and the bus takes {most}",
+                kept.table
+            );
             tracing::error!(seq = kept.seq, "{reason}");
             self.replace(kept.run, kept.seq, reason);
             return;
         }
-        let Some((subject, headers)) = self.address(&kept) else { return };
+        let Some((subject, headers)) = self.address(&kept) else {
+            return;
+        };
         self.parts.counters.sent.fetch_add(1, Relaxed);
         let size = kept.payload.len();
-        match self.parts.context.publish_with_headers(subject, headers, Bytes::clone(&kept.payload)).await {
+        match self
+            .parts
+            .bus
+            .js
+            .publish_with_headers(subject, headers, Bytes::clone(&kept.payload))
+            .await
+        {
             Ok(ack) => {
                 self.flight_bytes += size;
-                self.flight.push(Box::pin(async move {
-                    let result = match tokio::time::timeout(ACK_WITHIN, ack.into_future()).await {
-                        Ok(Ok(_)) => Ok(()),
-                        Ok(Err(error)) => Err(error.to_string()),
-                        Err(_) => Err("no acknowledgement in time".to_owned()),
-                    };
-                    (kept, result)
-                }));
+                let landing = landing(ack, self.parts.bus.state());
+                self.flight.push(Box::pin(async move { (kept, landing.await) }));
             }
             Err(error) => {
                 self.ready.push_front(kept);
                 self.fail(&error.to_string());
             }
         }
+    }
+
+    fn is_connected(&self) -> bool {
+        *self.parts.bus.state().borrow() == BusState::Connected
     }
 
     fn address(&self, kept: &Kept) -> Option<(String, HeaderMap)> {
@@ -261,7 +280,10 @@ impl Sender {
         headers.insert(wire::ENTITY_NAME, owner.name.as_str());
         headers.insert(wire::BOOT_EPOCH, id.boot_epoch.to_string());
         headers.insert(wire::SEQUENCE, id.seq.to_string());
-        headers.insert(wire::SETTLED, self.reader.settled(kept.run).min(kept.seq - 1).to_string());
+        headers.insert(
+            wire::SETTLED,
+            self.reader.settled(kept.run).min(kept.seq - 1).to_string(),
+        );
         headers.insert(wire::MESSAGE_ID, id.to_string());
         Some((subject::telemetry(kept.table, &owner.name)?, headers))
     }
@@ -285,14 +307,17 @@ impl Sender {
     fn fail(&mut self, reason: &str) {
         self.hold_until = Some(Instant::now() + HOLD);
         if !std::mem::replace(&mut self.failing, true) {
-            tracing::warn!(reason, "the bus did not take a batch; it stays in the spool and is sent again");
+            tracing::warn!(
+                reason,
+                "the bus did not take a batch; it stays in the spool and is sent again"
+            );
         }
     }
 
     /// Sends everything above the floor again if the Mixer speaks and the floor stands still.
     fn look(&mut self) {
         let progress = self.reader.progress();
-        let connected = self.parts.client.connection_state() == State::Connected;
+        let connected = self.is_connected();
         if progress != self.stall.progress || !connected || !self.reader.is_waiting() {
             self.stall = Stall {
                 progress,
@@ -312,5 +337,18 @@ impl Sender {
             self.stall.wait = (self.stall.wait * 2).min(MAX_STALL);
             self.stall.heard = heard;
         }
+    }
+}
+
+/// Waits for an acknowledgement, as long as the connection lives that it would come by.
+async fn landing(ack: PublishAckFuture, mut state: watch::Receiver<BusState>) -> Result<(), String> {
+    let lost = state.wait_for(|state| *state != BusState::Connected);
+    tokio::select! {
+        ack = tokio::time::timeout(ACK_WITHIN, ack.into_future()) => match ack {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(error)) => Err(error.to_string()),
+            Err(_) => Err("no acknowledgement in time".to_owned()),
+        },
+        _ = lost => Err("the connection was lost".to_owned()),
     }
 }

@@ -45,14 +45,20 @@ pub(crate) async fn until<T>(what: &str, mut check: impl AsyncFnMut() -> Option<
 pub(crate) struct BusServer {
     dir: tempfile::TempDir,
     child: Child,
+    more: &'static str,
     pub(crate) port: u16,
 }
 
 impl BusServer {
     pub(crate) async fn start() -> Self {
+        Self::with("").await
+    }
+
+    /// With more lines in its configuration.
+    pub(crate) async fn with(more: &'static str) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let (child, port) = Self::spawn(dir.path(), -1).await;
-        Self { dir, child, port }
+        let (child, port) = Self::spawn(dir.path(), -1, more).await;
+        Self { dir, child, port, more }
     }
 
     pub(crate) fn url(&self) -> String {
@@ -67,15 +73,19 @@ impl BusServer {
     /// Starts it again, on the same port and store.
     pub(crate) async fn restart(&mut self) {
         self.kill();
-        (self.child, _) = Self::spawn(self.dir.path(), i32::from(self.port)).await;
+        (self.child, _) = Self::spawn(self.dir.path(), i32::from(self.port), self.more).await;
     }
 
-    async fn spawn(dir: &Path, port: i32) -> (Child, u16) {
+    async fn spawn(dir: &Path, port: i32, more: &str) -> (Child, u16) {
         let binary = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../.tools/bin/nats-server");
-        assert!(binary.exists(), "run `make tools` first: there is no {}", binary.display());
+        assert!(
+            binary.exists(),
+            "run `make tools` first: there is no {}",
+            binary.display()
+        );
         let conf = dir.join("nats.conf");
         let text = format!(
-            "listen: \"127.0.0.1:{port}\"\nports_file_dir: {dir:?}\njetstream {{ store_dir: {dir:?}, domain: flux }}\n",
+            "listen: \"127.0.0.1:{port}\"\nports_file_dir: {dir:?}\njetstream {{ store_dir: {dir:?}, domain: flux }}\n{more}\n",
         );
         std::fs::write(&conf, text).unwrap();
         let child = Command::new(binary)
@@ -187,9 +197,20 @@ impl Peer {
 
     /// Sends a signed command and gives the answer.
     pub(crate) async fn command(&self, command: RackCommand, value: &impl Serialize) -> bytes::Bytes {
-        let body = Signed::new(value, Context::Command, &self.key).unwrap().to_bytes().unwrap();
-        let subject = subject::rack(&entity(), command);
-        self.client.request(subject, body.into()).await.unwrap().payload
+        let body = Signed::new(value, Context::Command, &self.key)
+            .unwrap()
+            .to_bytes()
+            .unwrap();
+        let body = bytes::Bytes::from(body);
+        // The subscription may still be on its way to the server, which serves connections side by side.
+        until("the Rack listens", async || {
+            let subject = subject::rack(&entity(), command);
+            match self.client.request(subject, body.clone()).await {
+                Err(error) if error.kind() == async_nats::RequestErrorKind::NoResponders => None,
+                answer => Some(answer.unwrap().payload),
+            }
+        })
+        .await
     }
 
     pub(crate) async fn send_floor(&self, boot_epoch: u64, seq: u64) {
@@ -198,7 +219,10 @@ impl Peer {
             boot_epoch,
             seq,
         };
-        let body = Signed::new(&floor, Context::Command, &self.key).unwrap().to_bytes().unwrap();
+        let body = Signed::new(&floor, Context::Command, &self.key)
+            .unwrap()
+            .to_bytes()
+            .unwrap();
         let subject = subject::rack(&entity(), RackCommand::Floor);
         self.client.publish(subject, body.into()).await.unwrap();
         self.client.flush().await.unwrap();
@@ -222,7 +246,11 @@ impl Peer {
     pub(crate) async fn wait_for_lines(&self, lines: &[&str]) -> Vec<Published> {
         until("the lines are published", async || {
             let all = self.published().await;
-            let there = |line: &&str| all.iter().flat_map(|batch| &batch.messages).any(|message| message == *line);
+            let there = |line: &&str| {
+                all.iter()
+                    .flat_map(|batch| &batch.messages)
+                    .any(|message| message == *line)
+            };
             lines.iter().all(there).then_some(all)
         })
         .await
@@ -251,7 +279,9 @@ fn answer(key: &SigningKey, desk: &Mutex<Desk>, message: &async_nats::Message) -
                 cluster_id: cluster_id(),
                 cluster_key: key.verifying_key().as_bytes().to_vec(),
             };
-            reply(&HelloReply::Challenge(Signed::new(&challenge, Context::Challenge, key).unwrap()))
+            reply(&HelloReply::Challenge(
+                Signed::new(&challenge, Context::Challenge, key).unwrap(),
+            ))
         }
         subject::ENROLL => reply(&enroll(key, &mut desk.lock(), &read(&message.payload))),
         subject::HEARTBEAT => {
@@ -362,7 +392,11 @@ impl Published {
             seq: header(wire::SEQUENCE).parse().unwrap(),
             settled: header(wire::SETTLED).parse().unwrap(),
             rows: rows.len(),
-            messages: if table == Table::Logs { rows.iter().map(text).collect() } else { Vec::new() },
+            messages: if table == Table::Logs {
+                rows.iter().map(text).collect()
+            } else {
+                Vec::new()
+            },
         }
     }
 }
@@ -383,7 +417,10 @@ pub(crate) fn parts(dir: &Path, url: &str, more: &[(&str, &str)]) -> AgentParts 
         file: None,
         required: false,
         env: BTreeMap::new(),
-        flags: flags.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
+        flags: flags
+            .iter()
+            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+            .collect(),
     };
     let config = RackConfig::of(&load(&SCHEMA, &sources).unwrap()).unwrap();
     let throttle = ThrottleConfig {
