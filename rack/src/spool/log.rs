@@ -31,8 +31,9 @@ use model::control::DurableFloor;
 use model::{Clock, EntityId, Table};
 use parking_lot::Mutex;
 
+use super::disk::{Found, scan, segment_ids, segment_path};
 use super::index::{Index, Segment};
-use super::segment::{self, HEADER, Head, Kind, Run, Unread};
+use super::segment::{self, HEADER, Head, Kind, Run};
 use super::{SpoolError, epoch};
 use crate::telemetry::Checkpoint;
 
@@ -75,17 +76,6 @@ pub(crate) struct Batch {
     pub(crate) rows: u32,
     pub(crate) payload: Vec<u8>,
     pub(crate) checkpoint: Option<Checkpoint>,
-}
-
-/// What was found when the spool was opened.
-#[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub(crate) struct Found {
-    /// Batches that wait to be sent.
-    pub(crate) batches: u64,
-    /// Bytes that a crash left behind unfinished; they were never acknowledged to anyone.
-    pub(crate) torn_bytes: u64,
-    /// Copies of damaged segments.
-    pub(crate) damaged: Vec<PathBuf>,
 }
 
 /// Why a group was not appended.
@@ -381,21 +371,6 @@ fn remove(path: &Path) {
     }
 }
 
-fn segment_path(dir: &Path, id: u64) -> PathBuf {
-    dir.join(format!("{id:020}.seg"))
-}
-
-fn segment_ids(dir: &Path) -> io::Result<Vec<u64>> {
-    let mut ids = Vec::new();
-    for entry in std::fs::read_dir(dir)? {
-        let name = entry?.file_name();
-        let id = name.to_str().and_then(|name| name.strip_suffix(".seg"));
-        ids.extend(id.and_then(|id| id.parse::<u64>().ok()));
-    }
-    ids.sort_unstable();
-    Ok(ids)
-}
-
 /// Creates a segment with a snapshot of all checkpoints and enters it as the one being written.
 fn create(dir: &Path, id: u64, clock: &Clock, index: &mut Index) -> io::Result<Active> {
     let path = segment_path(dir, id);
@@ -436,78 +411,4 @@ fn create(dir: &Path, id: u64, clock: &Clock, index: &mut Index) -> io::Result<A
         spans: Vec::new(),
     });
     Ok(Active { id, file, len })
-}
-
-/// Reads a segment of an earlier run; none if it was never finished being created.
-fn scan(
-    id: u64,
-    path: &Path,
-    newest: bool,
-    now: model::Timestamp,
-    checkpoints: &mut BTreeMap<String, Vec<u8>>,
-    found: &mut Found,
-) -> io::Result<Option<Segment>> {
-    let file = OpenOptions::new().read(true).write(true).open(path)?;
-    let meta = file.metadata()?;
-    let end = meta.len();
-    if !segment::has_header(&file, id)? {
-        if newest && end <= HEADER {
-            std::fs::remove_file(path)?;
-        } else {
-            found.damaged.push(set_aside(path)?);
-            std::fs::remove_file(path)?;
-        }
-        return Ok(None);
-    }
-    let mut segment = Segment {
-        id,
-        path: path.to_owned(),
-        file: Arc::new(file),
-        len: HEADER,
-        opened: meta.modified().map_or(now, Into::into),
-        spans: Vec::new(),
-    };
-    while segment.len < end {
-        match segment::read(&segment.file, id, segment.len, end) {
-            Ok(record) => {
-                let head = record.head;
-                let notes = if head.kind == Kind::Notes {
-                    &record.body[..]
-                } else {
-                    &record.body[..head.notes.into()]
-                };
-                checkpoints.extend(
-                    segment::decode_notes(notes)
-                        .into_iter()
-                        .map(|note| (note.key, note.value)),
-                );
-                if head.kind == Kind::Batch {
-                    segment.add(head.run, head.seq);
-                    found.batches += 1;
-                }
-                segment.len = record.next;
-            }
-            Err(Unread::Io(error)) => return Err(error),
-            Err(Unread::Damaged) => {
-                if newest && !segment::followed_by_a_record(&segment.file, id, segment.len, end) {
-                    found.torn_bytes += end - segment.len;
-                } else {
-                    found.damaged.push(set_aside(path)?);
-                }
-                segment.file.set_len(segment.len)?;
-                segment.file.sync_all()?;
-                break;
-            }
-        }
-    }
-    Ok(Some(segment))
-}
-
-/// A copy of a damaged segment, for people.
-pub(super) fn set_aside(path: &Path) -> io::Result<PathBuf> {
-    let mut aside = path.as_os_str().to_owned();
-    aside.push(".damaged");
-    let aside = PathBuf::from(aside);
-    std::fs::copy(path, &aside)?;
-    Ok(aside)
 }

@@ -13,6 +13,7 @@
 //!
 //! The files ([`log`], [`segment`]).
 
+mod disk;
 mod epoch;
 mod index;
 mod log;
@@ -36,7 +37,8 @@ use crate::telemetry::NotRecorded;
 use index::Index;
 use log::{NotAppended, Spool};
 
-pub(crate) use log::{Batch, Found, Limits, WhenFull};
+pub(crate) use disk::Found;
+pub(crate) use log::{Batch, Limits, WhenFull};
 pub(crate) use reader::{Cursor, Kept, Outgoing, Reader};
 pub(crate) use segment::Run;
 

@@ -15,8 +15,8 @@ use model::Table;
 use parking_lot::Mutex;
 
 use super::SpoolError;
+use super::disk::set_aside;
 use super::index::{Index, Segment};
-use super::log::set_aside;
 use super::segment::{self, HEADER, Kind, RecordAt, Run, Unread};
 
 /// Where reading goes on. The default is the oldest batch.

@@ -1,0 +1,115 @@
+//! Segments of earlier runs: finding them, reading them, cutting off what a crash left unfinished.
+//!
+//! # Invariants
+//!
+//! - Only the newest segment may end in an unfinished record; it is cut off. Anything else that does not read is damage:
+//!   the whole segment is copied aside, what precedes the damage is kept.
+
+use std::collections::BTreeMap;
+use std::fs::OpenOptions;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::index::Segment;
+use super::segment::{self, HEADER, Kind, Unread};
+
+/// What was found when the spool was opened.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub(crate) struct Found {
+    /// Batches that wait to be sent.
+    pub(crate) batches: u64,
+    /// Bytes that a crash left behind unfinished; they were never acknowledged to anyone.
+    pub(crate) torn_bytes: u64,
+    /// Copies of damaged segments.
+    pub(crate) damaged: Vec<PathBuf>,
+}
+
+pub(super) fn segment_path(dir: &Path, id: u64) -> PathBuf {
+    dir.join(format!("{id:020}.seg"))
+}
+
+pub(super) fn segment_ids(dir: &Path) -> io::Result<Vec<u64>> {
+    let mut ids = Vec::new();
+    for entry in std::fs::read_dir(dir)? {
+        let name = entry?.file_name();
+        let id = name.to_str().and_then(|name| name.strip_suffix(".seg"));
+        ids.extend(id.and_then(|id| id.parse::<u64>().ok()));
+    }
+    ids.sort_unstable();
+    Ok(ids)
+}
+
+/// Reads a segment of an earlier run; none if it was never finished being created.
+pub(super) fn scan(
+    id: u64,
+    path: &Path,
+    newest: bool,
+    now: model::Timestamp,
+    checkpoints: &mut BTreeMap<String, Vec<u8>>,
+    found: &mut Found,
+) -> io::Result<Option<Segment>> {
+    let file = OpenOptions::new().read(true).write(true).open(path)?;
+    let meta = file.metadata()?;
+    let end = meta.len();
+    if !segment::has_header(&file, id)? {
+        if newest && end <= HEADER {
+            std::fs::remove_file(path)?;
+        } else {
+            found.damaged.push(set_aside(path)?);
+            std::fs::remove_file(path)?;
+        }
+        return Ok(None);
+    }
+    let mut segment = Segment {
+        id,
+        path: path.to_owned(),
+        file: Arc::new(file),
+        len: HEADER,
+        opened: meta.modified().map_or(now, Into::into),
+        spans: Vec::new(),
+    };
+    while segment.len < end {
+        match segment::read(&segment.file, id, segment.len, end) {
+            Ok(record) => {
+                let head = record.head;
+                let notes = if head.kind == Kind::Notes {
+                    &record.body[..]
+                } else {
+                    &record.body[..head.notes.into()]
+                };
+                checkpoints.extend(
+                    segment::decode_notes(notes)
+                        .into_iter()
+                        .map(|note| (note.key, note.value)),
+                );
+                if head.kind == Kind::Batch {
+                    segment.add(head.run, head.seq);
+                    found.batches += 1;
+                }
+                segment.len = record.next;
+            }
+            Err(Unread::Io(error)) => return Err(error),
+            Err(Unread::Damaged) => {
+                if newest && !segment::followed_by_a_record(&segment.file, id, segment.len, end) {
+                    found.torn_bytes += end - segment.len;
+                } else {
+                    found.damaged.push(set_aside(path)?);
+                }
+                segment.file.set_len(segment.len)?;
+                segment.file.sync_all()?;
+                break;
+            }
+        }
+    }
+    Ok(Some(segment))
+}
+
+/// A copy of a damaged segment, for people.
+pub(super) fn set_aside(path: &Path) -> io::Result<PathBuf> {
+    let mut aside = path.as_os_str().to_owned();
+    aside.push(".damaged");
+    let aside = PathBuf::from(aside);
+    std::fs::copy(path, &aside)?;
+    Ok(aside)
+}
