@@ -67,7 +67,10 @@ fn what_was_committed_is_there_after_any_number_of_openings() {
         drop(catalog);
         catalog = open(dir.path()).unwrap();
         assert_eq!(ids(&catalog), [(1, 2)]);
-        assert_eq!((catalog.state().low_water, catalog.state().through(entry(1, 1).place())), (9, 12));
+        assert_eq!(
+            (catalog.state().low_water, catalog.state().through(entry(1, 1).place())),
+            (9, 12)
+        );
         assert_eq!(catalog.state().file(1), Some(&entry(1, 2)));
     }
     assert_eq!(catalog.state().epoch, 4);
@@ -148,7 +151,10 @@ fn a_flipped_bit_before_the_last_record_is_damage_and_never_a_shorter_catalogue(
 fn another_stores_catalogue_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     open(dir.path()).unwrap();
-    assert!(matches!(Catalog::read(dir.path(), Uuid::max()), Err(Error::Damaged { .. })));
+    assert!(matches!(
+        Catalog::read(dir.path(), Uuid::max()),
+        Err(Error::Damaged { .. })
+    ));
 }
 
 #[test]

@@ -36,7 +36,10 @@ async fn a_name_that_somebody_took_costs_a_number_and_nothing_else() {
     let folder = bench.settings.data_dir.join("logs/2026/11/21/12");
     std::fs::create_dir_all(&folder).unwrap();
     std::fs::write(folder.join("logs_001.parquet"), "somebody else's").unwrap();
-    engine.append(batch("a", &[bench.now()], Origin::default())).await.unwrap();
+    engine
+        .append(batch("a", &[bench.now()], Origin::default()))
+        .await
+        .unwrap();
     assert!(matches!(engine.flush().await, Err(Error::Publishing { .. })));
     engine.flush().await.unwrap();
     assert_eq!(messages(&engine.view()), ["a/0"]);
@@ -47,7 +50,10 @@ async fn a_name_that_somebody_took_costs_a_number_and_nothing_else() {
 async fn after_a_failed_sync_nothing_is_acknowledged_and_what_was_stays_visible() {
     let bench = Bench::new();
     let engine = bench.open().await;
-    engine.append(batch("a", &[bench.now()], from_producer(1))).await.unwrap();
+    engine
+        .append(batch("a", &[bench.now()], from_producer(1)))
+        .await
+        .unwrap();
     (engine.shared.fail_log_syncs.0)();
     let lost = engine.append(batch("b", &[bench.now()], from_producer(2))).await;
     assert!(matches!(lost, Err(Error::Poisoned { .. })), "{lost:?}");
@@ -62,7 +68,14 @@ async fn after_a_failed_sync_nothing_is_acknowledged_and_what_was_stays_visible(
     let engine = bench.open().await;
     let seen = messages(&engine.view());
     assert!(seen == ["a/0"] || seen == ["a/0", "b/0"], "{seen:?}");
-    let again = engine.append(batch("b", &[bench.now()], from_producer(2))).await.unwrap();
-    assert_eq!(again == Appended::Duplicate, seen.len() == 2, "redelivered, it is stored once");
+    let again = engine
+        .append(batch("b", &[bench.now()], from_producer(2)))
+        .await
+        .unwrap();
+    assert_eq!(
+        again == Appended::Duplicate,
+        seen.len() == 2,
+        "redelivered, it is stored once"
+    );
     assert_eq!(messages(&engine.view()), ["a/0", "b/0"]);
 }
