@@ -158,7 +158,10 @@ impl GearRuntime {
             .filter(|slot| plan.gears.get(&slot.spec.name) != Some(&slot.spec))
             .map(|slot| slot.spec.name.clone())
             .collect();
-        let before: Vec<Spec> = changed.iter().filter_map(|name| Some(self.gears.get(name)?.spec.clone())).collect();
+        let before: Vec<Spec> = changed
+            .iter()
+            .filter_map(|name| Some(self.gears.get(name)?.spec.clone()))
+            .collect();
         self.stop(changed).await;
         match self.prepare(plan).await {
             Ok(ready) => {
@@ -233,7 +236,10 @@ impl GearRuntime {
 
     fn spawn(&mut self, ready: Ready) {
         let Ready { spec, gear, cx, stop } = ready;
-        let inbox = spec.takes_messages().then(|| self.inboxes.get(&spec.name).cloned()).flatten();
+        let inbox = spec
+            .takes_messages()
+            .then(|| self.inboxes.get(&spec.name).cloned())
+            .flatten();
         let task = tokio::spawn(supervise(gear, spec.clone(), cx, inbox));
         self.gears.insert(spec.name.clone(), Slot { spec, stop, task });
     }
@@ -271,7 +277,11 @@ impl GearRuntime {
 
 impl Ready {
     async fn init(&mut self) -> Result<(), String> {
-        let mut gear = self.spec.kind.build(&self.spec.config).map_err(|fault| fault.to_string())?;
+        let mut gear = self
+            .spec
+            .kind
+            .build(&self.spec.config)
+            .map_err(|fault| fault.to_string())?;
         gear.init(&self.cx).await.map_err(|fault| fault.to_string())?;
         self.gear = Some(gear);
         Ok(())

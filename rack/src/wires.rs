@@ -170,33 +170,27 @@ pub(crate) enum NotApplied {
         reason: String,
     },
     /// A wire that needs the bus.
-    #[error("wire {from} -> {to}: lane guaranteed is not available yet; use lane hot within one Rack")]
+    #[error("wire {wire}: lane guaranteed is not available yet; use lane hot within one Rack")]
     Guaranteed {
-        /// The output.
-        from: String,
-        /// The input.
-        to: String,
+        /// The wire.
+        wire: String,
     },
     /// A wire to or from another Rack.
     #[error(
-        "wire {from} -> {to}: gear {gear} does not run on this Rack and wires between Racks are not available yet; \
+        "wire {wire}: gear {gear} does not run on this Rack and wires between Racks are not available yet; \
          deploy both gears to the same Rack"
     )]
     CrossesRacks {
-        /// The output.
-        from: String,
-        /// The input.
-        to: String,
+        /// The wire.
+        wire: String,
         /// The gear that is elsewhere.
         gear: Token,
     },
     /// A port that the type does not have.
-    #[error("wire {from} -> {to}: {gear} ({kind}) has no {direction} {port}; it has {has}")]
+    #[error("wire {wire}: {gear} ({kind}) has no {direction} {port}; it has {}", list(ports))]
     NoPort {
-        /// The output.
-        from: String,
-        /// The input.
-        to: String,
+        /// The wire.
+        wire: String,
         /// The gear.
         gear: Token,
         /// Its type.
@@ -206,7 +200,7 @@ pub(crate) enum NotApplied {
         /// The port that is missing.
         port: String,
         /// The ports there are.
-        has: String,
+        ports: &'static [&'static str],
     },
     /// A gear could not get what it needs.
     #[error("gear {gear} ({kind}) cannot start: {reason}")]
@@ -218,6 +212,14 @@ pub(crate) enum NotApplied {
         /// What failed.
         reason: String,
     },
+}
+
+fn list(ports: &[&str]) -> String {
+    if ports.is_empty() {
+        "none".to_owned()
+    } else {
+        ports.join(", ")
+    }
 }
 
 /// Checks a push and makes this Rack's plan of it.
@@ -262,17 +264,13 @@ fn connect(wire: &Wire, push: &ScenarioPush, gears: &mut BTreeMap<Token, Spec>) 
     for end in [&wire.from, &wire.to] {
         if !runs_here(end, push) {
             return Err(NotApplied::CrossesRacks {
-                from: wire.from.to_string(),
-                to: wire.to.to_string(),
+                wire: describe(wire),
                 gear: end.gear.clone(),
             });
         }
     }
     if wire.lane == Some(Lane::Guaranteed) {
-        return Err(NotApplied::Guaranteed {
-            from: wire.from.to_string(),
-            to: wire.to.to_string(),
-        });
+        return Err(NotApplied::Guaranteed { wire: describe(wire) });
     }
     let from = port(wire, &wire.from, "output", gears)?;
     let to = port(wire, &wire.to, "input", gears)?;
@@ -284,6 +282,10 @@ fn connect(wire: &Wire, push: &ScenarioPush, gears: &mut BTreeMap<Token, Spec>) 
         });
     }
     Ok(())
+}
+
+fn describe(wire: &Wire) -> String {
+    format!("{} -> {}", wire.from, wire.to)
 }
 
 fn runs_here(end: &Endpoint, push: &ScenarioPush) -> bool {
@@ -300,17 +302,20 @@ fn port(
 ) -> Result<&'static str, NotApplied> {
     let kind = gears.get(&end.gear).map(|spec| spec.kind);
     let ports = kind.map_or(&[][..], |kind| {
-        if direction == "output" { kind.outputs() } else { kind.inputs() }
+        if direction == "output" {
+            kind.outputs()
+        } else {
+            kind.inputs()
+        }
     });
     let found = ports.iter().copied().find(|name| *name == end.port.as_str());
     found.ok_or_else(|| NotApplied::NoPort {
-        from: wire.from.to_string(),
-        to: wire.to.to_string(),
+        wire: describe(wire),
         gear: end.gear.clone(),
         kind: kind.map_or("unknown", |kind| kind.name),
         direction,
         port: end.port.to_string(),
-        has: if ports.is_empty() { "none".to_owned() } else { ports.join(", ") },
+        ports,
     })
 }
 
@@ -326,9 +331,15 @@ mod tests {
   - { name: numbers, type: generator, deploy: rack-a }
   - { name: sink, type: log_sink, deploy: rack-a }";
         for (wire, says) in [
-            ("{ from: numbers.out, to: sink.in, lane: guaranteed }", "lane guaranteed is not available yet"),
+            (
+                "{ from: numbers.out, to: sink.in, lane: guaranteed }",
+                "lane guaranteed is not available yet",
+            ),
             ("{ from: numbers.out, to: rack-b.sink.in }", "does not run on this Rack"),
-            ("{ from: numbers.out, to: other.in }", "gear other does not run on this Rack"),
+            (
+                "{ from: numbers.out, to: other.in }",
+                "gear other does not run on this Rack",
+            ),
             ("{ from: numbers.oops, to: sink.in }", "has no output oops; it has out"),
             ("{ from: sink.out, to: sink.in }", "has no output out; it has none"),
             ("{ from: numbers.out, to: numbers.in }", "has no input in; it has none"),
@@ -336,15 +347,31 @@ mod tests {
             let error = plan(&push("h", gears, wire)).unwrap_err().to_string();
             assert!(error.contains(says), "{wire}: {error}");
         }
-        assert!(plan(&push("h", gears, "{ from: rack-a.numbers.out, to: sink.in, lane: hot }")).is_ok());
+        assert!(
+            plan(&push(
+                "h",
+                gears,
+                "{ from: rack-a.numbers.out, to: sink.in, lane: hot }"
+            ))
+            .is_ok()
+        );
     }
 
     #[test]
     fn gears_that_cannot_run_are_named() {
         for (gears, says) in [
-            ("\n  - { name: a, type: teleport, deploy: rack-a }", "unknown type \"teleport\""),
-            ("\n  - { name: a, type: generator, deploy: rack-a, config: { rat: 1 } }", "rat"),
-            ("\n  - { name: a, type: generator, deploy: rack-a, config: { rate: 0 } }", "rate must be"),
+            (
+                "\n  - { name: a, type: teleport, deploy: rack-a }",
+                "unknown type \"teleport\"",
+            ),
+            (
+                "\n  - { name: a, type: generator, deploy: rack-a, config: { rat: 1 } }",
+                "rat",
+            ),
+            (
+                "\n  - { name: a, type: generator, deploy: rack-a, config: { rate: 0 } }",
+                "rate must be",
+            ),
             (
                 "\n  - { name: a, type: log_sink, deploy: rack-a }\n  - { name: a, type: log_sink, deploy: rack-a }",
                 "two gears are called a",

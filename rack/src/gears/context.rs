@@ -216,7 +216,10 @@ impl Context {
         for refusals in &self.refusals {
             let count = refusals.swap(0, Relaxed);
             if count > 1 {
-                self.log(Level::Error, format!("{} more messages were refused for the same reason", count - 1));
+                self.log(
+                    Level::Error,
+                    format!("{} more messages were refused for the same reason", count - 1),
+                );
             }
         }
         self.meter.report(&self.parts.recorder);

@@ -141,7 +141,7 @@ mod tests {
         assert_ne!(body(7, 3, 100), body(8, 3, 100));
         assert_eq!(body(7, 3, 0), b"");
         assert_eq!(body(7, 3, 100)[..13], body(7, 3, 13)[..]);
-        assert_eq!(String::from_utf8_lossy(&body(1, 0, 16)), "PINNED");
+        assert_eq!(String::from_utf8_lossy(&body(1, 0, 16)), "bCcjSTkrNSoLHnR-");
     }
 
     #[test]

@@ -84,7 +84,9 @@ impl Active for Door {
 
     fn run<'a>(&'a mut self, cx: &'a Arc<Context>) -> Work<'a> {
         async move {
-            let Some(listener) = self.listener.take() else { return Ok(()) };
+            let Some(listener) = self.listener.take() else {
+                return Ok(());
+            };
             let stop = CancellationToken::new();
             let mut connections = JoinSet::new();
             self.accept(cx, &listener, &stop, &mut connections).await;
@@ -178,7 +180,13 @@ impl Entry {
                 return problem(StatusCode::PAYLOAD_TOO_LARGE, "too_large", &detail);
             }
             Ok(Err(rejection)) => return problem(StatusCode::BAD_REQUEST, "bad_body", &rejection.body_text()),
-            Err(_) => return problem(StatusCode::REQUEST_TIMEOUT, "timeout", "the body did not arrive in time"),
+            Err(_) => {
+                return problem(
+                    StatusCode::REQUEST_TIMEOUT,
+                    "timeout",
+                    "the body did not arrive in time",
+                );
+            }
         };
         self.pass_on(&headers, body, began).await
     }
@@ -192,7 +200,11 @@ impl Entry {
         }
         let message = self.cx.make(parent, meta, body.into());
         let (flux_id, trace_id) = (message.flux_id, message.trace_id);
-        match self.cx.emit("out", message, parent.map(|parent| parent.span_id), began).await {
+        match self
+            .cx
+            .emit("out", message, parent.map(|parent| parent.span_id), began)
+            .await
+        {
             Ok(()) => {
                 let ids = json!({ "flux_id": flux_id.to_string(), "trace_id": trace_id.to_string() });
                 (StatusCode::ACCEPTED, axum::Json(ids)).into_response()
@@ -219,5 +231,10 @@ fn problem(status: StatusCode, code: &str, detail: &str) -> Response {
         "code": code,
         "detail": detail,
     });
-    (status, [(header::CONTENT_TYPE, "application/problem+json")], body.to_string()).into_response()
+    (
+        status,
+        [(header::CONTENT_TYPE, "application/problem+json")],
+        body.to_string(),
+    )
+        .into_response()
 }

@@ -98,7 +98,11 @@ fn text_of(body: &[u8]) -> (String, Attributes) {
 
 /// The message's facts with the marks, or only the marks where the facts are too many.
 fn facts(meta: Attributes, marks: Attributes) -> Attributes {
-    let size: usize = meta.as_map().iter().map(|(key, value)| key.len() + value.to_string().len()).sum();
+    let size: usize = meta
+        .as_map()
+        .iter()
+        .map(|(key, value)| key.len() + value.to_string().len())
+        .sum();
     let mut all = if size > MAX_FACTS {
         Attributes::new().with("meta_dropped", true)
     } else {
@@ -118,10 +122,19 @@ mod tests {
     fn a_body_becomes_text_and_every_loss_is_marked() {
         assert_eq!(text_of("grüße".as_bytes()), ("grüße".to_owned(), Attributes::new()));
         let (text, marks) = text_of(b"a\xffb");
-        assert_eq!((text.as_str(), marks.to_json().as_str()), ("a\u{fffd}b", r#"{"invalid_utf8":true}"#));
+        assert_eq!(
+            (text.as_str(), marks.to_json().as_str()),
+            ("a\u{fffd}b", r#"{"invalid_utf8":true}"#)
+        );
         let (text, marks) = text_of("é".repeat(MAX_TEXT).as_bytes());
-        assert_eq!((text.len(), marks.to_json().as_str()), (MAX_TEXT, r#"{"truncated":true}"#));
+        assert_eq!(
+            (text.len(), marks.to_json().as_str()),
+            (MAX_TEXT, r#"{"truncated":true}"#)
+        );
         let (text, marks) = text_of(format!("x{}", "é".repeat(MAX_TEXT)).as_bytes());
-        assert_eq!((text.len(), marks.to_json().as_str()), (MAX_TEXT - 1, r#"{"truncated":true}"#));
+        assert_eq!(
+            (text.len(), marks.to_json().as_str()),
+            (MAX_TEXT - 1, r#"{"truncated":true}"#)
+        );
     }
 }

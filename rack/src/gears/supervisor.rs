@@ -65,7 +65,14 @@ pub(crate) async fn supervise(mut gear: Option<Gear>, spec: Spec, cx: Arc<Contex
             () = cx.stopping() => break,
         }
     }
-    cx.log(Level::Info, if cx.is_stopping() { "the gear stopped" } else { "the gear has finished" });
+    cx.log(
+        Level::Info,
+        if cx.is_stopping() {
+            "the gear stopped"
+        } else {
+            "the gear has finished"
+        },
+    );
     cx.report();
 }
 

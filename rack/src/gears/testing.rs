@@ -59,8 +59,14 @@ impl Passive for Panics {
     fn process<'a>(&'a mut self, cx: &'a Arc<Context>, delivery: Delivery) -> Work<'a> {
         async move {
             let data = delivery.message.data;
-            assert!(!data.first().is_some_and(|first| (b'a'..=b'm').contains(first)), "a message it cannot bear");
-            cx.log(model::Level::Info, format!("survived {}", String::from_utf8_lossy(&data)));
+            assert!(
+                !data.first().is_some_and(|first| (b'a'..=b'm').contains(first)),
+                "a message it cannot bear"
+            );
+            cx.log(
+                model::Level::Info,
+                format!("survived {}", String::from_utf8_lossy(&data)),
+            );
             Ok(())
         }
         .boxed()
@@ -195,7 +201,9 @@ impl Bench {
                 return rows;
             }
             for outgoing in batches {
-                let Outgoing::Batch(kept) = outgoing else { panic!("a batch is lost") };
+                let Outgoing::Batch(kept) = outgoing else {
+                    panic!("a batch is lost")
+                };
                 if kept.table == table {
                     for batch in model::wire::decode_arrow(table, &kept.payload).unwrap() {
                         rows.extend((0..batch.num_rows()).map(|row| model::batch::row_json(&batch, row)));
@@ -222,14 +230,21 @@ impl Bench {
                 return found;
             }
             let changed = tokio::time::timeout_at(deadline, changed.changed()).await;
-            assert!(changed.is_ok(), "{what} did not happen; logs: {:#?}", self.rows(Table::Logs));
+            assert!(
+                changed.is_ok(),
+                "{what} did not happen; logs: {:#?}",
+                self.rows(Table::Logs)
+            );
         }
     }
 
     /// Waits for a log record of a gear that contains a text, and gives it back.
     pub(crate) async fn says(&self, gear: &str, text: &str) -> String {
         let what = format!("{gear} saying {text:?}");
-        self.wait(&what, |bench| bench.logs(gear).into_iter().find(|log| log.contains(text))).await
+        self.wait(&what, |bench| {
+            bench.logs(gear).into_iter().find(|log| log.contains(text))
+        })
+        .await
     }
 
     pub(crate) async fn close(self) {

@@ -41,7 +41,11 @@ mod tests {
         assert_eq!(parent.trace_id.to_string(), "4bf92f3577b34da6a3ce929d0e0e4736");
         assert_eq!(parent.span_id.to_string(), "00f067aa0ba902b7");
         assert!(parent.sampled);
-        assert!(!TraceParent::parse("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00").unwrap().sampled);
+        assert!(
+            !TraceParent::parse("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00")
+                .unwrap()
+                .sampled
+        );
         assert!(TraceParent::parse("01-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01-what-next").is_some());
         for bad in [
             "",

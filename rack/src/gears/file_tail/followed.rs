@@ -52,7 +52,10 @@ pub(super) struct Followed {
 
 /// Opens a regular file without ever waiting for one, as opening a pipe would.
 pub(super) fn open(path: &Path) -> io::Result<(File, Metadata)> {
-    let file = OpenOptions::new().read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path)?;
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(OFlag::O_NONBLOCK.bits())
+        .open(path)?;
     let metadata = file.metadata()?;
     if metadata.is_file() {
         Ok((file, metadata))
@@ -163,7 +166,7 @@ impl Followed {
                 self.head.extend_from_slice(&room[..count.min(wanted)]);
             }
         }
-        self.lines.fed(BLOCK - count);
+        self.lines.fed(count);
         outcome
     }
 }

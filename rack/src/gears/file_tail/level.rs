@@ -19,7 +19,11 @@ pub(super) fn level_of(line: &str) -> Option<Level> {
             start += 1;
             continue;
         }
-        let end = start + head[start..].iter().take_while(|byte| byte.is_ascii_alphabetic()).count();
+        let end = start
+            + head[start..]
+                .iter()
+                .take_while(|byte| byte.is_ascii_alphabetic())
+                .count();
         let alone = !joined(start.checked_sub(1).and_then(|at| head.get(at))) && !joined(head.get(end));
         if alone
             && let Some(level) = named(&head[start..end])
@@ -69,12 +73,20 @@ fn is_marked(head: &[u8], start: usize, end: usize) -> bool {
 
 /// Whether the text ends with a key for levels and its separator.
 fn has_key(before: &[u8]) -> bool {
-    let separators = before.iter().rev().take_while(|byte| matches!(byte, b'"' | b'\'' | b':' | b'=' | b' ')).count();
+    let separators = before
+        .iter()
+        .rev()
+        .take_while(|byte| matches!(byte, b'"' | b'\'' | b':' | b'=' | b' '))
+        .count();
     let (text, separators) = before.split_at(before.len() - separators);
     if !separators.iter().any(|byte| matches!(byte, b':' | b'=')) {
         return false;
     }
-    let length = text.iter().rev().take_while(|byte| byte.is_ascii_alphabetic() || **byte == b'_').count();
+    let length = text
+        .iter()
+        .rev()
+        .take_while(|byte| byte.is_ascii_alphabetic() || **byte == b'_')
+        .count();
     let key = &text[text.len() - length..];
     ["level", "lvl", "severity", "loglevel", "log_level", "levelname"]
         .iter()

@@ -40,9 +40,12 @@ pub(super) struct Record {
 /// The bytes of one file on their way to records.
 #[derive(Debug)]
 pub(super) struct Lines {
+    /// Room that is kept; what lies before `to` holds the file's bytes.
     bytes: Vec<u8>,
     /// The first byte in `bytes` that is not consumed.
     from: usize,
+    /// The end of what was fed.
+    to: usize,
     /// Up to where `bytes` holds no line end.
     scanned: usize,
     /// The file offset of `bytes[from]`.
@@ -57,6 +60,7 @@ impl Lines {
         Self {
             bytes: Vec::new(),
             from: 0,
+            to: 0,
             scanned: 0,
             offset,
             skipping,
@@ -66,27 +70,31 @@ impl Lines {
 
     /// The file offset behind everything that was fed.
     pub(super) fn fed_to(&self) -> u64 {
-        self.offset + (self.bytes.len() - self.from) as u64
+        self.offset + (self.to - self.from) as u64
     }
 
     /// Where to go on reading if nothing but the records given out is kept.
     pub(super) fn resume_at(&self) -> (u64, bool) {
-        self.open.as_ref().map_or((self.offset, self.skipping), |(record, _)| (record.offset, false))
+        self.open
+            .as_ref()
+            .map_or((self.offset, self.skipping), |(record, _)| (record.offset, false))
     }
 
-    /// Room for `size` more bytes of the file; what is not filled is taken back by [`fed`](Self::fed).
+    /// Room for `size` more bytes of the file; [`fed`](Self::fed) takes what was filled.
     pub(super) fn room(&mut self, size: usize) -> &mut [u8] {
-        self.bytes.drain(..self.from);
+        self.bytes.copy_within(self.from..self.to, 0);
         self.scanned -= self.from;
+        self.to -= self.from;
         self.from = 0;
-        let length = self.bytes.len();
-        self.bytes.resize(length + size, 0);
-        &mut self.bytes[length..]
+        if self.bytes.len() < self.to + size {
+            self.bytes.resize(self.to + size, 0);
+        }
+        &mut self.bytes[self.to..self.to + size]
     }
 
-    /// Takes back the part of the room that was not filled.
-    pub(super) fn fed(&mut self, unused: usize) {
-        self.bytes.truncate(self.bytes.len() - unused);
+    /// Takes the first `count` bytes of the room.
+    pub(super) fn fed(&mut self, count: usize) {
+        self.to += count;
     }
 
     /// The next record that is complete.
@@ -110,18 +118,22 @@ impl Lines {
 
     /// The open record, if it has waited long enough for more lines.
     pub(super) fn next_stale(&mut self, rules: &Rules, now: Instant) -> Option<Record> {
-        let (record, _) = self.open.take_if(|(_, since)| now.saturating_duration_since(*since) >= rules.patience)?;
+        let (record, _) = self
+            .open
+            .take_if(|(_, since)| now.saturating_duration_since(*since) >= rules.patience)?;
         Some(record)
     }
 
     /// What is left when nothing more will come, one record a call. To be asked after [`next`](Self::next) gave none.
     pub(super) fn next_rest(&mut self, rules: &Rules) -> Option<Record> {
-        let tail = self.bytes.len() - self.from;
+        let tail = self.to - self.from;
         if tail == 0 || self.skipping {
             return self.open.take().map(|(record, _)| record);
         }
         let line = self.cut(tail, tail, rules.max);
-        let Some((mut record, since)) = self.open.take() else { return Some(line) };
+        let Some((mut record, since)) = self.open.take() else {
+            return Some(line);
+        };
         if rules.start.as_ref().is_some_and(|start| start.is_match(&line.text)) {
             self.open = Some((line, since));
         } else {
@@ -132,8 +144,8 @@ impl Lines {
 
     fn next_line(&mut self, max: usize) -> Option<Record> {
         loop {
-            let end = self.bytes[self.scanned..].iter().position(|byte| *byte == b'\n');
-            let waiting = self.bytes.len() - self.from;
+            let end = self.bytes[self.scanned..self.to].iter().position(|byte| *byte == b'\n');
+            let waiting = self.to - self.from;
             match end {
                 Some(end) if self.skipping => {
                     let end = self.scanned + end + 1;
@@ -155,7 +167,7 @@ impl Lines {
                     return Some(line);
                 }
                 None => {
-                    self.scanned = self.bytes.len();
+                    self.scanned = self.to;
                     return None;
                 }
             }
@@ -166,13 +178,16 @@ impl Lines {
     fn cut(&mut self, length: usize, all: usize, max: usize) -> Record {
         let line = &self.bytes[self.from..self.from + length];
         let line = line.strip_suffix(b"\r").unwrap_or(line);
-        let (kept, truncated) = line.get(..max).map_or((line, false), |kept| (kept, kept.len() < line.len()));
+        let (kept, truncated) = line
+            .get(..max)
+            .map_or((line, false), |kept| (kept, kept.len() < line.len()));
         let (text, invalid_utf8) = match std::str::from_utf8(kept) {
             Ok(text) => (text.to_owned(), false),
             // A character that the cut went through is not invalid.
-            Err(error) if truncated && error.error_len().is_none() => {
-                (String::from_utf8_lossy(&kept[..error.valid_up_to()]).into_owned(), false)
-            }
+            Err(error) if truncated && error.error_len().is_none() => (
+                String::from_utf8_lossy(&kept[..error.valid_up_to()]).into_owned(),
+                false,
+            ),
             Err(_) => (String::from_utf8_lossy(kept).into_owned(), true),
         };
         let mut record = Record {
@@ -227,7 +242,7 @@ mod tests {
 
     fn feed(lines: &mut Lines, bytes: &[u8]) {
         lines.room(bytes.len() + 3)[..bytes.len()].copy_from_slice(bytes);
-        lines.fed(3);
+        lines.fed(bytes.len());
     }
 
     /// Every record of `bytes`, fed in pieces of `step`, and what is left at the end.
@@ -255,16 +270,30 @@ mod tests {
             let records = all(bytes, step, &rules(100, None));
             assert_eq!(texts(&records), ["one", "", "two", "thr\u{fffd}ee", "last without end"]);
             assert_eq!(records.iter().map(|r| r.offset).collect::<Vec<_>>(), [0, 4, 5, 10, 17]);
-            assert_eq!(records.iter().map(|r| r.invalid_utf8).collect::<Vec<_>>(), [false, false, false, true, false]);
+            assert_eq!(
+                records.iter().map(|r| r.invalid_utf8).collect::<Vec<_>>(),
+                [false, false, false, true, false]
+            );
         }
     }
 
     #[test]
     fn a_line_that_is_too_long_is_one_record_marked_cut() {
         for step in 1..40 {
-            let records = all("exactly10!\nthis is longer than ten\r\nexactly10!\r\nok\n".as_bytes(), step, &rules(10, None));
-            assert_eq!(texts(&records), ["exactly10!", "this is lo", "exactly10!", "ok"], "{step}");
-            assert_eq!(records.iter().map(|r| r.truncated).collect::<Vec<_>>(), [false, true, false, false]);
+            let records = all(
+                "exactly10!\nthis is longer than ten\r\nexactly10!\r\nok\n".as_bytes(),
+                step,
+                &rules(10, None),
+            );
+            assert_eq!(
+                texts(&records),
+                ["exactly10!", "this is lo", "exactly10!", "ok"],
+                "{step}"
+            );
+            assert_eq!(
+                records.iter().map(|r| r.truncated).collect::<Vec<_>>(),
+                [false, true, false, false]
+            );
         }
         let records = all("ééééé\n".as_bytes(), 100, &rules(5, None));
         assert_eq!((records[0].text.as_str(), records[0].invalid_utf8), ("éé", false));
@@ -295,13 +324,22 @@ mod tests {
         let bytes = b"orphan\n2026 boom\n  at a\n  at b\n2027 ok\n2028 last\n  at c";
         for step in 1..bytes.len() {
             let records = all(bytes, step, &rules);
-            assert_eq!(texts(&records), ["orphan", "2026 boom\n  at a\n  at b", "2027 ok", "2028 last\n  at c"]);
+            assert_eq!(
+                texts(&records),
+                ["orphan", "2026 boom\n  at a\n  at b", "2027 ok", "2028 last\n  at c"]
+            );
         }
         let (mut lines, start) = (Lines::new(0, false), Instant::now());
         feed(&mut lines, b"2026 boom\n  at a\n");
-        assert_eq!((lines.next(&rules, start), lines.next_stale(&rules, start)), (None, None));
+        assert_eq!(
+            (lines.next(&rules, start), lines.next_stale(&rules, start)),
+            (None, None)
+        );
         assert_eq!(lines.resume_at(), (0, false));
-        assert_eq!(lines.next_stale(&rules, start + rules.patience).unwrap().text, "2026 boom\n  at a");
+        assert_eq!(
+            lines.next_stale(&rules, start + rules.patience).unwrap().text,
+            "2026 boom\n  at a"
+        );
         assert_eq!(lines.resume_at(), (17, false));
     }
 

@@ -82,7 +82,9 @@ impl Active for Tail {
 impl Tail {
     async fn follow(&self, cx: &Arc<Context>) -> Result<(), Fault> {
         let key = checkpoint_key(cx, &self.config.path);
-        let Some(mut stored) = self.stored_position(cx, &key).await? else { return Ok(()) };
+        let Some(mut stored) = self.stored_position(cx, &key).await? else {
+            return Ok(());
+        };
         let (path, rules, from) = (self.config.path.clone(), self.rules.clone(), self.config.from);
         let reader = Reader {
             cx: Arc::clone(cx),
@@ -135,12 +137,16 @@ impl Tail {
         if !store(cx, Vec::new(), None).await? {
             return Ok(None);
         }
-        let Some(bytes) = cx.recorder().checkpoint(key) else { return Ok(Some(None)) };
+        let Some(bytes) = cx.recorder().checkpoint(key) else {
+            return Ok(Some(None));
+        };
         match Position::from_bytes(&bytes) {
             Ok(position) => Ok(Some(Some(position))),
             Err(reason) => {
                 let path = self.config.path.display();
-                cx.error(format!("the stored position of {path} cannot be read ({reason}); the file is followed anew"));
+                cx.error(format!(
+                    "the stored position of {path} cannot be read ({reason}); the file is followed anew"
+                ));
                 Ok(Some(None))
             }
         }
@@ -260,7 +266,11 @@ fn checkpoint_key(cx: &Context, path: &Path) -> String {
     if text.len() <= MAX_KEY_PATH {
         format!("file_tail/{name}/{text}")
     } else {
-        format!("file_tail/{name}/{:08x}-{}", crc32c::crc32c(text.as_bytes()), text.len())
+        format!(
+            "file_tail/{name}/{:08x}-{}",
+            crc32c::crc32c(text.as_bytes()),
+            text.len()
+        )
     }
 }
 
@@ -269,14 +279,22 @@ fn tell(cx: &Context, path: &Path, notice: &Notice) {
     match notice {
         Notice::Missing => cx.log(Level::Warn, format!("{path} does not exist; waiting for it")),
         Notice::Follows { offset } => cx.log(Level::Info, format!("following {path} from byte {offset}")),
-        Notice::Rotated => cx.log(Level::Info, format!("{path} was rotated; the old file is read to its end first")),
-        Notice::Truncated => cx.log(Level::Warn, format!("{path} was truncated or written anew; reading it from its beginning")),
+        Notice::Rotated => cx.log(
+            Level::Info,
+            format!("{path} was rotated; the old file is read to its end first"),
+        ),
+        Notice::Truncated => cx.log(
+            Level::Warn,
+            format!("{path} was truncated or written anew; reading it from its beginning"),
+        ),
         Notice::Lost { offset } => cx.log(
             Level::Warn,
             format!("the file that was {path} and was read up to byte {offset} is gone: what followed in it is lost"),
         ),
         Notice::Unreadable { reason } => {
-            cx.error(format!("cannot read {path}: {reason}; trying again until it can be read"));
+            cx.error(format!(
+                "cannot read {path}: {reason}; trying again until it can be read"
+            ));
         }
     }
 }

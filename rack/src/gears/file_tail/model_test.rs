@@ -124,7 +124,8 @@ impl World {
             return true;
         }
         self.notices.extend(harvest.notices);
-        self.stored.extend(harvest.records.into_iter().map(|record| record.text));
+        self.stored
+            .extend(harvest.records.into_iter().map(|record| record.text));
         self.position = Some(Position::from_bytes(&harvest.position.to_bytes()).unwrap());
         harvest.idle
     }
@@ -148,7 +149,18 @@ impl World {
     }
 
     fn check(&self) {
-        assert_eq!(self.stored, self.written);
+        let same = self
+            .stored
+            .iter()
+            .zip(&self.written)
+            .take_while(|(stored, written)| stored == written)
+            .count();
+        let next = |lines: &[String]| lines.get(same).cloned();
+        let (stored, written) = (next(&self.stored), next(&self.written));
+        assert!(
+            stored.is_none() && written.is_none(),
+            "after {same} lines: stored {stored:?}, written {written:?}"
+        );
     }
 }
 
@@ -212,12 +224,13 @@ impl World {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn lines_stored_are_lines_written_once_each_and_in_order(steps in prop::collection::vec(step(), 1..60)) {
         let mut world = World::new();
-        // The file is followed from its beginning; what was rotated away before nobody asked for.
+        // What was rotated away before the first look nobody asked for.
+        world.write(1);
         world.harvest(false);
         for step in &steps {
             world.take(step);
@@ -318,7 +331,14 @@ fn a_truncation_is_seen_even_if_the_file_has_grown_past_where_we_were() {
     world.write(50);
     world.drain();
     world.check();
-    assert_eq!(world.notices.iter().filter(|notice| **notice == Notice::Truncated).count(), 1);
+    assert_eq!(
+        world
+            .notices
+            .iter()
+            .filter(|notice| **notice == Notice::Truncated)
+            .count(),
+        1
+    );
     world.tailer = None;
     world.writer.as_ref().unwrap().set_len(0).unwrap();
     world.write(3);
@@ -352,7 +372,10 @@ fn from_the_end_means_only_lines_written_after_the_first_look_also_after_a_resta
     fs::write(&other, "old\n").unwrap();
     let tail = |position| Tailer::new(other.clone(), rules(), TailFrom::End, position, world.now);
     let harvest = tail(None).harvest(LIMIT, world.now);
-    assert_eq!((harvest.records.len(), harvest.notices), (0, vec![Notice::Follows { offset: 4 }]));
+    assert_eq!(
+        (harvest.records.len(), harvest.notices),
+        (0, vec![Notice::Follows { offset: 4 }])
+    );
     fs::write(&other, "old\nnew\n").unwrap();
     let harvest = tail(Some(harvest.position)).harvest(LIMIT, world.now);
     assert_eq!(harvest.records[0].text, "new");

@@ -16,6 +16,9 @@ pub(super) struct Position {
     /// Files with more to read, oldest first; the last one was at the path.
     #[serde(rename = "f")]
     pub(super) files: Vec<Mark>,
+    /// The birth of the newest file that was followed, for when it is gone.
+    #[serde(rename = "b")]
+    pub(super) newest: Option<u64>,
     /// Files that were read to their end lately, so that none is taken for new.
     #[serde(rename = "d")]
     pub(super) done: Vec<Known>,
@@ -64,7 +67,8 @@ impl Known {
 
     /// Whether a file that begins with `head` can be this one, whatever its inode.
     pub(super) fn begins(&self, head: &[u8]) -> bool {
-        head.get(..usize::from(self.length)).is_some_and(|head| crc32c::crc32c(head) == self.crc)
+        head.get(..usize::from(self.length))
+            .is_some_and(|head| crc32c::crc32c(head) == self.crc)
     }
 }
 
@@ -89,9 +93,22 @@ mod tests {
 
     #[test]
     fn the_largest_position_fits_a_checkpoint_and_comes_back_as_it_was() {
-        let known = Known { inode: u64::MAX, length: 256, crc: u32::MAX };
-        let mark = Mark { known, born: u64::MAX, offset: u64::MAX, skipping: true };
-        let position = Position { files: vec![mark; MAX_MARKS], done: vec![known; MAX_DONE] };
+        let known = Known {
+            inode: u64::MAX,
+            length: 256,
+            crc: u32::MAX,
+        };
+        let mark = Mark {
+            known,
+            born: u64::MAX,
+            offset: u64::MAX,
+            skipping: true,
+        };
+        let position = Position {
+            files: vec![mark; MAX_MARKS],
+            newest: Some(u64::MAX),
+            done: vec![known; MAX_DONE],
+        };
         let bytes = position.to_bytes();
         assert!(bytes.len() < 3000, "{}", bytes.len());
         assert_eq!(Position::from_bytes(&bytes).unwrap(), position);

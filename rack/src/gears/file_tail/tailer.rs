@@ -119,9 +119,17 @@ impl Missed {
     /// renames that the name counts.
     fn age(&self) -> (u64, i64, i64, Reverse<u64>) {
         let name = self.name.to_string_lossy();
-        let renames = name.rsplit(['.', '-', '_']).next().and_then(|number| number.parse().ok());
+        let renames = name
+            .rsplit(['.', '-', '_'])
+            .next()
+            .and_then(|number| number.parse().ok());
         let metadata = &self.metadata;
-        (born(metadata), metadata.mtime(), metadata.mtime_nsec(), Reverse(renames.unwrap_or(0)))
+        (
+            born(metadata),
+            metadata.mtime(),
+            metadata.mtime_nsec(),
+            Reverse(renames.unwrap_or(0)),
+        )
     }
 }
 
@@ -138,7 +146,7 @@ pub(super) struct Tailer {
     /// What was read of files that were written anew meanwhile: it exists nowhere else.
     saved: VecDeque<Record>,
     /// The birth of the newest file that we had, once it is gone: what was born after it is unread.
-    last_born: Option<u64>,
+    newest: Option<u64>,
     state: PathState,
     notices: Vec<Notice>,
 }
@@ -154,7 +162,7 @@ impl Tailer {
             // A file that appears after the first look was written after it, from its first byte on.
             from: if position.is_some() { TailFrom::Start } else { from },
             saved: VecDeque::new(),
-            last_born: None,
+            newest: None,
             state: PathState::Unknown,
             notices: Vec::new(),
         };
@@ -185,6 +193,7 @@ impl Tailer {
     fn position(&self) -> Position {
         Position {
             files: self.files.iter().take(MAX_MARKS).map(Followed::mark).collect(),
+            newest: self.newest,
             done: self.done.iter().copied().collect(),
         }
     }
@@ -223,7 +232,9 @@ impl Tailer {
     /// first. Asked only when nothing else is to be given out. True if something happened.
     fn retire(&mut self, now: Instant, basket: &mut Basket) -> bool {
         let only = self.files.len() == 1;
-        let Some(file) = self.files.front_mut() else { return false };
+        let Some(file) = self.files.front_mut() else {
+            return false;
+        };
         let over = !only || (self.state == PathState::Missing && file.is_deleted());
         if !over || now.saturating_duration_since(file.active) < LINGER {
             return false;
@@ -235,7 +246,7 @@ impl Tailer {
         let (known, born) = (file.known(), file.born);
         self.files.pop_front();
         self.remember(known);
-        self.last_born = Some(born);
+        self.newest = Some(born);
         true
     }
 
@@ -256,14 +267,17 @@ impl Tailer {
             }
             Ok(_) => match open(&self.path) {
                 Ok((file, metadata)) => self.found(file, &metadata, now),
-                Err(error) => self.failed(&error),
+                Err(error) => self.failed(&error, now),
             },
-            Err(error) => self.failed(&error),
+            Err(error) => self.failed(&error, now),
         }
     }
 
-    fn failed(&mut self, error: &io::Error) {
+    fn failed(&mut self, error: &io::Error, now: Instant) {
         if error.kind() == io::ErrorKind::NotFound {
+            if let Some(before) = self.had() {
+                self.find_missed(before, None, now);
+            }
             if self.state != PathState::Missing && self.files.is_empty() {
                 self.notices.push(Notice::Missing);
             }
@@ -310,11 +324,10 @@ impl Tailer {
             self.files.extend(file);
             return;
         }
-        let before = self.files.back().map(|file| file.born).or(self.last_born);
-        if let Some(before) = before {
+        if let Some(before) = self.had() {
             self.notices.push(Notice::Rotated);
             self.files.iter_mut().for_each(|file| file.active = now);
-            self.find_missed(before, metadata, now);
+            self.find_missed(before, Some(metadata), now);
         }
         let offset = if self.from == TailFrom::End { metadata.len() } else { 0 };
         self.from = TailFrom::Start;
@@ -329,20 +342,29 @@ impl Tailer {
         }
     }
 
-    /// Follows files that were at the path between two looks: born after `before`, renamed since.
-    fn find_missed(&mut self, before: u64, current: &Metadata, now: Instant) {
+    /// The birth of the newest file we know of.
+    fn had(&self) -> Option<u64> {
+        self.files.back().map(|file| file.born).or(self.newest)
+    }
+
+    /// Follows files that were at the path between two looks: born after `before`, renamed since, not younger than what is
+    /// at the path now.
+    fn find_missed(&mut self, before: u64, current: Option<&Metadata>, now: Instant) {
+        let latest = current.map_or(u64::MAX, born);
         let mut missed: Vec<Missed> = Vec::new();
         // Renames go on while we look; two passes that see the same have seen all.
         for _ in 0..4 {
             let seen = missed.len();
             for entry in self.siblings().filter(|entry| self.is_rotated_name(&entry.file_name())) {
-                let Ok((file, metadata)) = open(&entry.path()) else { continue };
+                let Ok((file, metadata)) = open(&entry.path()) else {
+                    continue;
+                };
                 let id = FileId::of(&metadata);
                 let age = born(&metadata);
                 let held = self.files.iter().any(|file| file.id == id)
                     || missed.iter().any(|other| FileId::of(&other.metadata) == id)
-                    || id == FileId::of(current);
-                if !held && (before..=born(current)).contains(&age) && !self.is_done(&file, &metadata) {
+                    || current.is_some_and(|current| id == FileId::of(current));
+                if !held && (before..=latest).contains(&age) && !self.is_done(&file, &metadata) {
                     let name = entry.file_name();
                     missed.push(Missed { file, metadata, name });
                 }
@@ -361,7 +383,9 @@ impl Tailer {
         let head = head_of(file, FINGERPRINT).unwrap_or_default();
         // By its first bytes alone, as a copy is, only if there are enough of them to tell files apart.
         let told_apart = |known: &Known| usize::from(known.length) == FINGERPRINT || known.inode == metadata.ino();
-        self.done.iter().any(|known| known.length > 0 && told_apart(known) && known.begins(&head))
+        self.done
+            .iter()
+            .any(|known| known.length > 0 && told_apart(known) && known.begins(&head))
     }
 
     fn siblings(&self) -> impl Iterator<Item = DirEntry> + use<> {
@@ -371,8 +395,12 @@ impl Tailer {
     }
 
     fn is_rotated_name(&self, name: &OsStr) -> bool {
-        let Some(base) = self.path.file_name() else { return false };
-        let Some(rest) = name.as_bytes().strip_prefix(base.as_bytes()) else { return false };
+        let Some(base) = self.path.file_name() else {
+            return false;
+        };
+        let Some(rest) = name.as_bytes().strip_prefix(base.as_bytes()) else {
+            return false;
+        };
         let compressed = [".gz", ".zst", ".bz2", ".xz", ".lz4", ".zip"];
         matches!(rest.first(), Some(b'.' | b'-' | b'_'))
             && !compressed.iter().any(|end| rest.ends_with(end.as_bytes()))
@@ -383,6 +411,7 @@ impl Tailer {
 
     fn resume(&mut self, position: &Position, now: Instant) {
         self.done = position.done.iter().copied().collect();
+        self.newest = position.newest;
         for mark in &position.files {
             match self.find(mark) {
                 Some((file, metadata)) => match Followed::new(file, &metadata, mark.offset, mark.skipping, now) {
@@ -394,7 +423,7 @@ impl Tailer {
                 },
                 None => self.missing(mark),
             }
-            self.last_born = Some(mark.born);
+            self.newest = Some(mark.born);
         }
         if let Some(file) = self.files.back() {
             self.notices.push(Notice::Follows {
@@ -419,7 +448,7 @@ impl Tailer {
         let here = std::iter::once(self.path.clone());
         let beside = self.siblings().map(|entry| entry.path());
         here.chain(beside).find_map(|path| {
-                let is_it = std::fs::metadata(&path).is_ok_and(|found| found.ino() == mark.known.inode);
+            let is_it = std::fs::metadata(&path).is_ok_and(|found| found.ino() == mark.known.inode);
             let (file, metadata) = if is_it { open(&path).ok()? } else { return None };
             let whole = metadata.ino() == mark.known.inode && metadata.len() >= mark.offset;
             let same = whole && mark.known.begins(&head_of(&file, FINGERPRINT).ok()?);

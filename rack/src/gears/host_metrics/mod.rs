@@ -109,12 +109,18 @@ impl Rows {
         self.put(name, MetricType::Gauge, unit, value, labels);
     }
 
-    #[allow(clippy::cast_precision_loss, reason = "counters beyond 2^53 lose less than one part in 10^15")]
+    #[allow(
+        clippy::cast_precision_loss,
+        reason = "counters beyond 2^53 lose less than one part in 10^15"
+    )]
     fn count(&mut self, name: &str, unit: &str, value: u64, labels: &[(&str, &str)]) {
         self.put(name, MetricType::Counter, unit, value as f64, labels);
     }
 
-    #[allow(clippy::cast_precision_loss, reason = "sizes beyond 2^53 bytes lose less than one part in 10^15")]
+    #[allow(
+        clippy::cast_precision_loss,
+        reason = "sizes beyond 2^53 bytes lose less than one part in 10^15"
+    )]
     fn bytes(&mut self, name: &str, value: u64, labels: &[(&str, &str)]) {
         self.gauge(name, "By", value as f64, labels);
     }
@@ -169,7 +175,10 @@ impl Gauge {
             match done {
                 Ok(()) => drop(self.broken.remove(name)),
                 Err(reason) if self.broken.insert(name) => {
-                    faults.push(format!("cannot read {}: {reason}; its metrics are left out", path.display()));
+                    faults.push(format!(
+                        "cannot read {}: {reason}; its metrics are left out",
+                        path.display()
+                    ));
                 }
                 Err(_) => {}
             }
@@ -182,7 +191,13 @@ impl Gauge {
         let now = CpuTimes::parse(text)?;
         for (mode, ticks) in CPU_MODES.iter().zip(now.0) {
             let seconds = ticks as f64 / self.ticks;
-            rows.put("system.cpu.time", MetricType::Counter, "s", seconds, &[("cpu.mode", mode)]);
+            rows.put(
+                "system.cpu.time",
+                MetricType::Counter,
+                "s",
+                seconds,
+                &[("cpu.mode", mode)],
+            );
         }
         rows.gauge("system.cpu.logical.count", "{cpu}", proc::cpu_count(text) as f64, &[]);
         let before = self.cpu.replace(now);
@@ -222,7 +237,9 @@ impl Gauge {
     fn disks(&mut self, text: &str, rows: &mut Rows) -> Option<()> {
         let second = |millis: u64| millis as f64 / 1_000.0;
         // Partitions would count their disk's bytes a second time.
-        let whole = |device: &str| !Path::new("/sys/block").is_dir() || Path::new("/sys/block").join(device.replace('/', "!")).exists();
+        let whole = |device: &str| {
+            !Path::new("/sys/block").is_dir() || Path::new("/sys/block").join(device.replace('/', "!")).exists()
+        };
         for disk in proc::disks(text).into_iter().filter(|disk| whole(&disk.device)) {
             let device = ("system.device", disk.device.as_str());
             for (direction, bytes, count, millis) in [
@@ -232,9 +249,21 @@ impl Gauge {
                 let labels = [device, ("disk.io.direction", direction)];
                 rows.count("system.disk.io", "By", bytes, &labels);
                 rows.count("system.disk.operations", "{operation}", count, &labels);
-                rows.put("system.disk.operation_time", MetricType::Counter, "s", second(millis), &labels);
+                rows.put(
+                    "system.disk.operation_time",
+                    MetricType::Counter,
+                    "s",
+                    second(millis),
+                    &labels,
+                );
             }
-            rows.put("system.disk.io_time", MetricType::Counter, "s", second(disk.busy_millis), &[device]);
+            rows.put(
+                "system.disk.io_time",
+                MetricType::Counter,
+                "s",
+                second(disk.busy_millis),
+                &[device],
+            );
         }
         Some(())
     }
@@ -242,7 +271,9 @@ impl Gauge {
     fn file_systems(&mut self, text: &str, rows: &mut Rows) -> Option<()> {
         for mount in proc::mounts(text) {
             // A mount point that is hidden from us, or went away since: nothing to say about it.
-            let Ok(size) = nix::sys::statvfs::statvfs(mount.point.as_str()) else { continue };
+            let Ok(size) = nix::sys::statvfs::statvfs(mount.point.as_str()) else {
+                continue;
+            };
             let bytes = |blocks: u64| blocks.saturating_mul(size.fragment_size());
             let (all, free, ours) = (size.blocks(), size.blocks_free(), size.blocks_available());
             let labels = [
@@ -343,12 +374,19 @@ mod tests {
         #[allow(clippy::cast_precision_loss, reason = "bytes of a machine")]
         let total = memory.total as f64;
         assert_eq!(value(&all, "system.memory.limit", None), total);
-        let states = ["used", "free", "cached", "buffers"].map(|s| value(&all, "system.memory.usage", Some(("system.memory.state", s))));
+        let states = ["used", "free", "cached", "buffers"]
+            .map(|s| value(&all, "system.memory.usage", Some(("system.memory.state", s))));
         assert!((states.iter().sum::<f64>() - total).abs() < 1.0);
         let busy = value(&all, "system.cpu.utilization", Some(("cpu.mode", "total")));
-        let modes: f64 = CPU_MODES.iter().map(|m| value(&all, "system.cpu.utilization", Some(("cpu.mode", m)))).sum();
+        let modes: f64 = CPU_MODES
+            .iter()
+            .map(|m| value(&all, "system.cpu.utilization", Some(("cpu.mode", m))))
+            .sum();
         assert!((0.0..=1.0).contains(&busy) && (modes - 1.0).abs() < 1e-6);
-        let cpus = std::fs::read_to_string("/proc/cpuinfo").unwrap().matches("processor\t").count();
+        let cpus = std::fs::read_to_string("/proc/cpuinfo")
+            .unwrap()
+            .matches("processor\t")
+            .count();
         assert!(cpus == 0 || (value(&all, "system.cpu.logical.count", None) - cpus as f64).abs() < 0.1);
         assert!(value(&all, "system.network.io", Some(("network.interface.name", "lo"))) >= 0.0);
         assert!(value(&all, "system.cpu.time", Some(("cpu.mode", "user"))) > 0.0);
@@ -383,7 +421,11 @@ mod tests {
         let mut all = rows();
         let faults = gauge.measure(&mut all);
         assert_eq!(faults.len(), 6, "{faults:?}");
-        assert!(faults.iter().any(|fault| fault.contains("uptime") && fault.contains("not in the form")));
+        assert!(
+            faults
+                .iter()
+                .any(|fault| fault.contains("uptime") && fault.contains("not in the form"))
+        );
         assert_eq!(gauge.measure(&mut all), Vec::<String>::new());
         assert_eq!(value(&all, "system.linux.cpu.load_5m", None), 2.0);
     }

@@ -9,7 +9,16 @@
 pub(super) struct CpuTimes(pub(super) [u64; 8]);
 
 /// The modes of [`CpuTimes`], in its order, under their OpenTelemetry names.
-pub(super) const CPU_MODES: [&str; 8] = ["user", "nice", "system", "idle", "iowait", "interrupt", "softirq", "steal"];
+pub(super) const CPU_MODES: [&str; 8] = [
+    "user",
+    "nice",
+    "system",
+    "idle",
+    "iowait",
+    "interrupt",
+    "softirq",
+    "steal",
+];
 const IDLE: usize = 3;
 const IOWAIT: usize = 4;
 
@@ -40,7 +49,10 @@ impl CpuTimes {
 
 /// The number of logical CPUs in `/proc/stat`.
 pub(super) fn cpu_count(stat: &str) -> usize {
-    let is_cpu = |line: &&str| line.strip_prefix("cpu").is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
+    let is_cpu = |line: &&str| {
+        line.strip_prefix("cpu")
+            .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+    };
     stat.lines().filter(is_cpu).count()
 }
 
@@ -59,7 +71,9 @@ pub(super) struct Memory {
 impl Memory {
     pub(super) fn parse(meminfo: &str) -> Option<Self> {
         let bytes = |key: &str| {
-            let line = meminfo.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?;
+            let line = meminfo
+                .lines()
+                .find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?;
             let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
             kib.checked_mul(1024)
         };
@@ -101,7 +115,20 @@ pub(super) fn disks(diskstats: &str) -> Vec<Disk> {
         let mut words = line.split_ascii_whitespace().skip(2);
         let device = words.next()?.to_owned();
         let numbers: Vec<u64> = words.map_while(|word| word.parse().ok()).collect();
-        let [reads, _, read, read_millis, writes, _, written, write_millis, _, busy_millis, ..] = numbers[..] else {
+        let [
+            reads,
+            _,
+            read,
+            read_millis,
+            writes,
+            _,
+            written,
+            write_millis,
+            _,
+            busy_millis,
+            ..,
+        ] = numbers[..]
+        else {
             return None;
         };
         Some(Disk {
@@ -115,7 +142,11 @@ pub(super) fn disks(diskstats: &str) -> Vec<Disk> {
             busy_millis,
         })
     };
-    diskstats.lines().filter_map(disk).filter(|disk| disk.reads + disk.writes > 0).collect()
+    diskstats
+        .lines()
+        .filter_map(disk)
+        .filter(|disk| disk.reads + disk.writes > 0)
+        .collect()
 }
 
 /// A line of `/proc/net/dev`.
@@ -148,7 +179,10 @@ pub(super) fn interfaces(net_dev: &str) -> Vec<Interface> {
     };
     let interface = |line: &str| {
         let (name, rest) = line.rsplit_once(':')?;
-        let numbers: Vec<u64> = rest.split_ascii_whitespace().map_while(|word| word.parse().ok()).collect();
+        let numbers: Vec<u64> = rest
+            .split_ascii_whitespace()
+            .map_while(|word| word.parse().ok())
+            .collect();
         Some(Interface {
             name: name.trim().to_owned(),
             received: traffic(&numbers)?,
@@ -173,21 +207,27 @@ pub(super) fn mounts(mounts: &str) -> Vec<Mount> {
     let mut found: Vec<Mount> = Vec::new();
     for line in mounts.lines() {
         let mut words = line.split(' ');
-        let (Some(device), Some(point), Some(kind), Some(options)) = (words.next(), words.next(), words.next(), words.next())
+        let (Some(device), Some(point), Some(kind), Some(options)) =
+            (words.next(), words.next(), words.next(), words.next())
         else {
             continue;
         };
         let rootfs = kind == "overlay" && point == "/";
         let device = unescape(device);
         let local = device.starts_with("/dev/") || kind == "zfs" || rootfs;
-        if !local || matches!(kind, "squashfs" | "iso9660" | "fuse") || found.iter().any(|mount| mount.device == device) {
+        if !local || matches!(kind, "squashfs" | "iso9660" | "fuse") || found.iter().any(|mount| mount.device == device)
+        {
             continue;
         }
         found.push(Mount {
             device,
             point: unescape(point),
             kind: kind.to_owned(),
-            mode: if options.split(',').any(|option| option == "ro") { "ro" } else { "rw" },
+            mode: if options.split(',').any(|option| option == "ro") {
+                "ro"
+            } else {
+                "rw"
+            },
         });
     }
     found
@@ -198,9 +238,15 @@ fn unescape(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let Some((first, tail)) = rest.split_first() {
-        let octal = tail.get(..3).filter(|digits| *first == b'\\' && digits.iter().all(|d| (b'0'..=b'7').contains(d)));
+        let octal = tail
+            .get(..3)
+            .filter(|digits| *first == b'\\' && digits.iter().all(|d| (b'0'..=b'7').contains(d)));
         if let Some(digits) = octal {
-            bytes.push(digits.iter().fold(0u8, |value, digit| value.wrapping_mul(8).wrapping_add(digit - b'0')));
+            bytes.push(
+                digits
+                    .iter()
+                    .fold(0u8, |value, digit| value.wrapping_mul(8).wrapping_add(digit - b'0')),
+            );
             rest = &tail[3..];
         } else {
             bytes.push(*first);
@@ -242,25 +288,51 @@ mod tests {
     fn memory_is_in_bytes_and_used_is_neither_free_nor_cache() {
         let text = "MemTotal: 100 kB\nMemFree: 20 kB\nMemAvailable: 50 kB\nBuffers: 5 kB\nCached: 30 kB\nSReclaimable: 5 kB\nSwapTotal: 8 kB\nSwapFree: 2 kB\n";
         let memory = Memory::parse(text).unwrap();
-        assert_eq!((memory.total, memory.available, memory.used()), (100 << 10, 50 << 10, 40 << 10));
+        assert_eq!(
+            (memory.total, memory.available, memory.used()),
+            (100 << 10, 50 << 10, 40 << 10)
+        );
         assert_eq!((memory.swap_total, memory.swap_free), (8 << 10, 2 << 10));
         assert_eq!(Memory::parse("MemTotal: 100 kB\n"), None);
     }
 
     #[test]
     fn disks_and_interfaces_are_read_and_idle_disks_left_out() {
-        let text = " 254 0 vda 10 1 16 3 20 2 32 4 0 7 9 1 2 3 4 5 6\n   7 0 loop0 0 0 0 0 0 0 0 0 0 0 0\nbroken line\n";
+        let text =
+            " 254 0 vda 10 1 16 3 20 2 32 4 0 7 9 1 2 3 4 5 6\n   7 0 loop0 0 0 0 0 0 0 0 0 0 0 0\nbroken line\n";
         let disks = disks(text);
         assert_eq!(disks.len(), 1);
         let disk = &disks[0];
-        assert_eq!((disk.device.as_str(), disk.reads, disk.read_bytes, disk.read_millis), ("vda", 10, 8192, 3));
-        assert_eq!((disk.writes, disk.written_bytes, disk.write_millis, disk.busy_millis), (20, 16384, 4, 7));
+        assert_eq!(
+            (disk.device.as_str(), disk.reads, disk.read_bytes, disk.read_millis),
+            ("vda", 10, 8192, 3)
+        );
+        assert_eq!(
+            (disk.writes, disk.written_bytes, disk.write_millis, disk.busy_millis),
+            (20, 16384, 4, 7)
+        );
         let text = "Inter-| Receive\n face |bytes\n  eth0:1 2 3 4 0 0 0 0 5 6 7 8 0 0 0 0\n wlan: 1\n";
         let interfaces = interfaces(text);
         assert_eq!(interfaces.len(), 1);
         assert_eq!(interfaces[0].name, "eth0");
-        assert_eq!(interfaces[0].received, Traffic { bytes: 1, packets: 2, errors: 3, dropped: 4 });
-        assert_eq!(interfaces[0].sent, Traffic { bytes: 5, packets: 6, errors: 7, dropped: 8 });
+        assert_eq!(
+            interfaces[0].received,
+            Traffic {
+                bytes: 1,
+                packets: 2,
+                errors: 3,
+                dropped: 4
+            }
+        );
+        assert_eq!(
+            interfaces[0].sent,
+            Traffic {
+                bytes: 5,
+                packets: 6,
+                errors: 7,
+                dropped: 8
+            }
+        );
     }
 
     #[test]
@@ -268,7 +340,10 @@ mod tests {
         let text = "proc /proc proc rw 0 0\n/dev/sda1 / ext4 rw,relatime 0 0\n/dev/sda1 /bind ext4 rw 0 0\n\
                     server:/x /net nfs4 rw 0 0\n/dev/sdb1 /my\\040disk xfs ro,noatime 0 0\ntmpfs /tmp tmpfs rw 0 0\n";
         let mounts = mounts(text);
-        let seen: Vec<_> = mounts.iter().map(|m| (m.point.as_str(), m.kind.as_str(), m.mode)).collect();
+        let seen: Vec<_> = mounts
+            .iter()
+            .map(|m| (m.point.as_str(), m.kind.as_str(), m.mode))
+            .collect();
         assert_eq!(seen, [("/", "ext4", "rw"), ("/my disk", "xfs", "ro")]);
     }
 
