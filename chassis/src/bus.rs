@@ -335,7 +335,10 @@ fn request_error(subject: &str, within: Duration, error: &async_nats::RequestErr
 }
 
 #[cfg(test)]
-mod tests {
+mod tests;
+
+#[cfg(test)]
+mod offline {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
 

@@ -117,3 +117,71 @@ impl Logs {
         self.writer.close();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use model::{ByteSize, Level};
+
+    use super::*;
+    use crate::config::ThrottleConfig;
+
+    fn config(dir: &Path) -> LoggingConfig {
+        LoggingConfig {
+            level: Level::Info,
+            filename: dir.join("logs/platform.log"),
+            max_size: ByteSize::mib(1),
+            max_backups: 1,
+            compress: true,
+            trace: false,
+            debug: false,
+            throttling: ThrottleConfig {
+                enabled: true,
+                rate: 1.0,
+                burst: 1,
+            },
+        }
+    }
+
+    #[test]
+    fn each_process_writes_its_own_file_in_the_configured_folder() {
+        let config = config(Path::new("/var"));
+        let names = [LogFile::Rack, LogFile::Cli, LogFile::Exact].map(|file| file.path(&config));
+        let expected = [
+            "/var/logs/platform-rack.log",
+            "/var/logs/platform-cli.log",
+            "/var/logs/platform.log",
+        ];
+        assert_eq!(names, expected.map(PathBuf::from));
+    }
+
+    /// The one test here that starts the log: a process can do that once.
+    #[test]
+    fn the_level_changes_while_the_process_runs_and_a_closed_log_holds_every_line() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut config = config(dir.path());
+        let logs = start(&config, LogFile::Rack, None).unwrap();
+        let path = logs.path().to_owned();
+        tracing::debug!("hidden by info");
+        tracing::info!(answer = 42, "shown\nby info");
+        tracing::info!(target: "async_nats::client", "hidden library");
+        config.level = Level::Error;
+        logs.apply(&config);
+        tracing::info!("hidden by error");
+        config.trace = true;
+        logs.apply(&config);
+        tracing::trace!("shown by trace");
+        tracing::trace!(target: "async_nats::client", "shown library");
+        assert!(matches!(start(&config, LogFile::Rack, None), Err(Error::LogStarted)));
+        assert_eq!(logs.dropped(), 0);
+        logs.close();
+        let text = std::fs::read_to_string(path).unwrap();
+        assert!(!text.contains("hidden"), "{text}");
+        let ours: Vec<&str> = text.lines().filter(|line| line.contains("shown")).collect();
+        assert_eq!(ours.len(), 3, "{text}");
+        assert!(
+            ours[0].contains(" INFO ") && ours[0].ends_with("shown\\nby info answer=42"),
+            "{text}"
+        );
+    }
+}

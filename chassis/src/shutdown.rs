@@ -57,3 +57,25 @@ async fn either(terminate: &mut Signal, interrupt: &mut Signal) -> &'static str 
         _ = interrupt.recv() => "SIGINT",
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use std::time::Duration;
+
+    use nix::sys::signal::{Signal, raise};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_first_signal_asks_to_stop() {
+        let shutdown = Shutdown::start().unwrap();
+        let token = shutdown.token();
+        assert!(!token.is_cancelled());
+        raise(Signal::SIGTERM).unwrap();
+        tokio::time::timeout(Duration::from_secs(5), token.cancelled())
+            .await
+            .unwrap();
+        shutdown.close().await;
+    }
+}

@@ -65,8 +65,13 @@ fn lower_sections(table: &mut Table) {
         .collect();
     for name in shouting {
         let lower = name.to_ascii_lowercase();
-        let Some(mut shouted) = table.remove(&name) else { continue };
-        match (table.get_mut(&lower).and_then(Item::as_table_mut), shouted.as_table_mut()) {
+        let Some(mut shouted) = table.remove(&name) else {
+            continue;
+        };
+        match (
+            table.get_mut(&lower).and_then(Item::as_table_mut),
+            shouted.as_table_mut(),
+        ) {
             // Two spellings of one section: what stands in both stays in the lower one.
             (Some(there), Some(shouted)) => {
                 for (key, item) in std::mem::take(shouted) {

@@ -41,6 +41,6 @@ pub use logging::{LoggingConfig, ThrottleConfig};
 pub use migrate::{Migrated, migrate};
 pub use reference::{chapter, reference_markdown, with_chapter};
 pub use show::{Shown, init_text, show_text, shown};
-pub use value::{Secret, Value, without_credentials};
 pub(crate) use value::bus_urls;
+pub use value::{Secret, Value, without_credentials};
 pub use watch::{Change, Watch, watch};

@@ -1,0 +1,224 @@
+//! Tests against a real bus server. Where none is installed they say so and test nothing; the integration suite,
+//! which always has one, asks the same questions.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use futures::StreamExt;
+
+use super::*;
+use crate::config::Secret;
+
+/// A server of ours, ended with the test.
+struct Server {
+    child: Child,
+    port: u16,
+    dir: tempfile::TempDir,
+    config: String,
+}
+
+impl Server {
+    /// Starts a server with some lines of configuration; `None` if there is no program to start.
+    async fn start(config: &str) -> Option<Self> {
+        let program = program()?;
+        let dir = tempfile::tempdir().unwrap();
+        let (child, port) = spawn(&program, dir.path(), config, -1).await;
+        Some(Self {
+            child,
+            port,
+            dir,
+            config: config.to_owned(),
+        })
+    }
+
+    fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    async fn restart(&mut self) {
+        let program = program().unwrap();
+        let port = i32::from(self.port);
+        (self.child, self.port) = spawn(&program, self.dir.path(), &self.config, port).await;
+    }
+
+    fn options(&self, domain: &str) -> BusOptions {
+        let mut options = BusOptions::new(format!("nats://127.0.0.1:{}", self.port), domain, "test");
+        options.reconnect_wait = Duration::from_millis(20);
+        options
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn program() -> Option<PathBuf> {
+    let tools = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools/bin");
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::iter::once(tools)
+        .chain(std::env::split_paths(&path))
+        .map(|dir| dir.join("nats-server"))
+        .find(|program| program.is_file());
+    if found.is_none() {
+        eprintln!("no nats-server found: nothing tested here");
+    }
+    found
+}
+
+/// Starts the program and waits until it listens; gives its port.
+async fn spawn(program: &Path, dir: &Path, config: &str, port: i32) -> (Child, u16) {
+    let text = format!(
+        "listen: \"127.0.0.1:{port}\"\nports_file_dir: {:?}\n{config}",
+        dir.display().to_string()
+    );
+    let file = dir.join("server.conf");
+    fs::write(&file, text.replace("STORE", &dir.join("js").display().to_string())).unwrap();
+    let child = Command::new(program)
+        .arg("-c")
+        .arg(&file)
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let ports = dir.join(format!("nats-server_{}.ports", child.id()));
+    let deadline = Instant::now() + Duration::from_secs(10);
+    loop {
+        let text = fs::read_to_string(&ports).unwrap_or_default();
+        if let Some(port) = text
+            .split("nats://127.0.0.1:")
+            .nth(1)
+            .and_then(|rest| rest.split('"').next())
+        {
+            return (child, port.parse().unwrap());
+        }
+        assert!(Instant::now() < deadline, "the server did not start");
+        tokio::task::yield_now().await;
+    }
+}
+
+const STREAMS: &str = "jetstream { store_dir: \"STORE\", domain: plant }\n";
+
+async fn reaches(bus: &Bus, wanted: BusState) {
+    let mut state = bus.state();
+    tokio::time::timeout(Duration::from_secs(10), state.wait_for(|state| *state == wanted))
+        .await
+        .unwrap()
+        .unwrap();
+}
+
+#[tokio::test]
+async fn the_preflight_tells_a_wrong_domain_from_missing_streams() {
+    let Some(server) = Server::start(STREAMS).await else {
+        return;
+    };
+    Bus::connect(server.options("plant"))
+        .await
+        .unwrap()
+        .preflight()
+        .await
+        .unwrap();
+    let error = Bus::connect(server.options("flux"))
+        .await
+        .unwrap()
+        .preflight()
+        .await
+        .unwrap_err();
+    let text = error.to_string();
+    assert!(matches!(error, Error::DomainMismatch { .. }), "{text}");
+    assert!(
+        text.contains("snake.domain is \"flux\" here") && text.contains("serves \"plant\""),
+        "{text}"
+    );
+    let Some(bare) = Server::start("").await else { return };
+    let error = Bus::connect(bare.options("flux"))
+        .await
+        .unwrap()
+        .preflight()
+        .await
+        .unwrap_err();
+    assert!(matches!(error, Error::NoStreams { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn a_missing_token_is_a_denial_and_the_right_one_lets_in() {
+    let Some(server) = Server::start("authorization { token: hush }\n").await else {
+        return;
+    };
+    let error = Bus::connect(server.options("plant")).await.unwrap_err();
+    assert!(matches!(error, Error::BusDenied { .. }), "{error}");
+    assert!(error.to_string().contains("PLATFORM_SNAKE_TOKEN"));
+    let mut options = server.options("plant");
+    options.token = Some(Secret::new("hush"));
+    Bus::connect(options).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_killed_server_is_noticed_and_found_again() {
+    let Some(mut server) = Server::start(STREAMS).await else {
+        return;
+    };
+    let bus = Bus::connect(server.options("plant")).await.unwrap();
+    reaches(&bus, BusState::Connected).await;
+    server.kill();
+    reaches(&bus, BusState::Disconnected).await;
+    server.restart().await;
+    reaches(&bus, BusState::Connected).await;
+    bus.close(Duration::from_secs(5)).await;
+    assert_eq!(*bus.state().borrow(), BusState::Closed);
+}
+
+#[tokio::test]
+async fn a_rack_that_starts_before_the_bus_waits_for_it() {
+    let Some(mut server) = Server::start(STREAMS).await else {
+        return;
+    };
+    server.kill();
+    let bus = Bus::connect_forever(server.options("plant")).await.unwrap();
+    assert_eq!(*bus.state().borrow(), BusState::Disconnected);
+    server.restart().await;
+    tokio::time::timeout(Duration::from_secs(10), bus.connected())
+        .await
+        .unwrap();
+    bus.preflight().await.unwrap();
+}
+
+#[tokio::test]
+async fn requests_carry_cbor_and_say_what_went_wrong() {
+    let Some(server) = Server::start("").await else { return };
+    let bus = Bus::connect(server.options("plant")).await.unwrap();
+    let within = Duration::from_secs(5);
+    let error = bus.request::<_, String>("nobody.there", &1, within).await.unwrap_err();
+    assert!(matches!(error, Error::NoResponder { .. }), "{error}");
+    let mut asked = bus.client.subscribe("echo").await.unwrap();
+    let _silent = bus.client.subscribe("silent").await.unwrap();
+    bus.client.flush().await.unwrap();
+    let client = bus.client.clone();
+    let answers = tokio::spawn(async move {
+        let first = asked.next().await.unwrap();
+        client.publish(first.reply.unwrap(), first.payload).await.unwrap();
+        let second = asked.next().await.unwrap();
+        client
+            .publish(second.reply.unwrap(), "\u{1}not this".into())
+            .await
+            .unwrap();
+    });
+    let reply: (String, u8) = bus.request("echo", &("hello", 7), within).await.unwrap();
+    assert_eq!(reply, ("hello".to_owned(), 7));
+    let error = bus
+        .request::<_, (String, u8)>("echo", &("hello", 7), within)
+        .await
+        .unwrap_err();
+    assert!(matches!(error, Error::Body { what: "reply", .. }), "{error}");
+    let error = bus
+        .request::<_, u8>("silent", &1, Duration::from_millis(50))
+        .await
+        .unwrap_err();
+    assert_eq!(error.to_string(), "no answer on silent within 50ms");
+    answers.await.unwrap();
+}
