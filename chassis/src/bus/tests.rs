@@ -73,6 +73,7 @@ fn program() -> Option<PathBuf> {
 }
 
 /// Starts the program and waits until it listens; gives its port.
+#[allow(clippy::zombie_processes, reason = "the server it becomes a part of waits for it")]
 async fn spawn(program: &Path, dir: &Path, config: &str, port: i32) -> (Child, u16) {
     let text = format!(
         "listen: \"127.0.0.1:{port}\"\nports_file_dir: {:?}\n{config}",
