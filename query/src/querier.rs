@@ -74,7 +74,7 @@ pub struct Querier {
     clock: Clock,
     limits: Limits,
     state: SessionState,
-    gate: Arc<Semaphore>,
+    pub(crate) gate: Arc<Semaphore>,
     stop: CancellationToken,
     runtime: Option<Runtime>,
 }

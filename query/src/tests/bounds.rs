@@ -1,0 +1,81 @@
+//! Queries are bounded in time, memory and number, and end when nobody waits for them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use model::filter::{LogFilter, MetricFilter};
+use model::{ByteSize, LogRecord};
+
+use super::world::{self, Random};
+use super::{Bench, until};
+use crate::{Error, Kind, Limits};
+
+async fn bench(limits: Limits) -> Bench {
+    let bench = Bench::with(limits).await;
+    let mut random = Random::new();
+    let rows: Vec<LogRecord> = (0..2_000).map(|_| world::log(&mut random)).collect();
+    bench.append(&rows).await;
+    bench.publish().await;
+    bench
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_query_that_runs_too_long_is_ended() {
+    let bench = bench(Limits::new(ByteSize::mib(64), Duration::from_nanos(1), 1)).await;
+    let answer = bench.querier.logs(&LogFilter::default()).await;
+    assert!(matches!(answer, Err(Error::Timeout(_))), "{answer:?}");
+    until("its place to be free", || bench.querier.gate.available_permits() == 1).await;
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn more_queries_than_may_run_are_refused_and_run_again_later() {
+    let bench = bench(Limits::new(ByteSize::mib(64), Duration::from_secs(30), 1)).await;
+    let place = Arc::clone(&bench.querier.gate).acquire_owned().await.unwrap();
+    let refused = bench.querier.logs(&LogFilter::default()).await;
+    assert!(matches!(refused, Err(Error::Busy { running: 1 })), "{refused:?}");
+    drop(place);
+    assert_eq!(bench.querier.logs(&LogFilter::default()).await.unwrap().rows.len(), 100);
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_query_that_nobody_waits_for_gives_its_place_back() {
+    let bench = bench(Limits::new(ByteSize::mib(64), Duration::from_secs(30), 1)).await;
+    let filter = LogFilter::default();
+    let query = bench.querier.logs(&filter);
+    let left = tokio::time::timeout(Duration::from_micros(1), query).await;
+    drop(left);
+    until("its place to be free", || bench.querier.gate.available_permits() == 1).await;
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_query_that_needs_too_much_memory_is_refused_and_spills_where_it_can() {
+    let small = Limits::new(ByteSize::bytes(200_000), Duration::from_secs(30), 1);
+    let bench = bench(small).await;
+    let filter = LogFilter {
+        limit: Some(10_000),
+        ..LogFilter::default()
+    };
+    let refused = bench.querier.logs(&filter).await;
+    assert!(matches!(refused, Err(Error::Memory(_))), "{refused:?}");
+    assert_eq!(refused.unwrap_err().kind(), Kind::TooMuch);
+    let few = LogFilter {
+        limit: Some(5),
+        ..LogFilter::default()
+    };
+    assert_eq!(bench.querier.logs(&few).await.unwrap().rows.len(), 5);
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_closing_queries_are_refused() {
+    let bench = bench(Limits::default()).await;
+    bench.querier.close().await;
+    bench.querier.close().await;
+    let refused = bench.querier.metrics(&MetricFilter::default()).await;
+    assert!(matches!(refused, Err(Error::Closed)), "{refused:?}");
+    assert!(bench.folder().exists());
+    bench.close().await;
+}

@@ -1,0 +1,107 @@
+//! The room's promises, tried against a real engine whose rows lie in sealed files, open files and memory at once.
+
+#![allow(clippy::unwrap_used, clippy::panic, clippy::large_futures, reason = "tests")]
+
+mod bounds;
+mod hostile;
+mod paging;
+mod rows;
+mod summaries;
+mod world;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use engine::{Batch, Engine, Origin, Settings};
+use model::wire::encode_arrow;
+use model::{Clock, Entropy, Record, Timestamp};
+
+use crate::{Limits, Querier};
+
+const SECOND: i64 = 1_000_000;
+const HOUR: i64 = 3_600 * SECOND;
+
+/// Noon and a half, the time at which all tests happen.
+fn now() -> Timestamp {
+    "2026-11-21T12:30:00Z".parse().unwrap()
+}
+
+/// A store in a folder of its own, and a querier over it. Rows become files only when told to.
+struct Bench {
+    engine: Arc<Engine>,
+    querier: Querier,
+    dir: tempfile::TempDir,
+}
+
+impl Bench {
+    async fn new() -> Self {
+        Self::with(Limits::new(model::ByteSize::mib(256), Duration::from_secs(60), 4)).await
+    }
+
+    async fn with(limits: Limits) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let mut settings = Settings::new(dir.path().join("store"));
+        settings.flush_interval = Duration::from_secs(3_600);
+        settings.seal_grace = Duration::ZERO;
+        let clock = Clock::new(now);
+        let engine = Engine::open(settings, clock.clone(), Entropy::new(|bytes| bytes.fill(7))).await.unwrap();
+        let querier = Querier::new(Arc::clone(&engine), limits, clock).unwrap();
+        Self { engine, querier, dir }
+    }
+
+    async fn append<R: Record>(&self, rows: &[R]) {
+        append(&self.engine, rows).await;
+    }
+
+    /// Publishes everything and seals what lies in past hours.
+    async fn seal(&self) {
+        self.engine.flush().await.unwrap();
+        let before = self.engine.stats();
+        self.engine.flush().await.unwrap();
+        let past = |ts: Timestamp| ts.micros() < now().micros() - HOUR / 2;
+        let unsealed = || {
+            let view = self.engine.view();
+            let files = model::Table::ALL.map(|table| view.files(table).to_vec());
+            files.iter().flatten().filter(|file| !file.sealed && past(file.max_ts)).count()
+        };
+        until(&format!("seals after {before:?}"), || unsealed() == 0).await;
+    }
+
+    async fn publish(&self) {
+        self.engine.flush().await.unwrap();
+    }
+
+    async fn close(self) {
+        self.querier.close().await;
+        self.engine.close().await.unwrap();
+    }
+
+    fn folder(&self) -> PathBuf {
+        self.dir.path().to_owned()
+    }
+}
+
+async fn append<R: Record>(engine: &Engine, rows: &[R]) {
+    if rows.is_empty() {
+        return;
+    }
+    let batch = R::to_batch(rows).unwrap();
+    let payload = encode_arrow(std::slice::from_ref(&batch)).unwrap();
+    let batch = Batch {
+        table: R::TABLE,
+        origin: Origin::default(),
+        payload: payload.into(),
+        rows: vec![batch],
+    };
+    engine.append(batch).await.unwrap();
+}
+
+/// Waits for something that other threads bring about.
+async fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !holds() {
+        assert!(Instant::now() < deadline, "waited in vain for {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}

@@ -1,0 +1,180 @@
+//! Typed queries answer what a reading of all rows would.
+
+use arrow_array::RecordBatch;
+use model::batch::row_json;
+use model::filter::{LogFilter, TraceFilter, When};
+use model::{EntityId, FluxId, LogRecord, Record, Span, Timestamp};
+use serde_json::{Map, Value};
+
+use super::world::{self, Random};
+use super::{Bench, HOUR, now};
+use crate::functions::hash_rows;
+
+/// The stretch of time of a query, told without the code under test.
+fn in_window(ts: Timestamp, since: Option<When>, until: Option<When>, flux: Option<FluxId>) -> bool {
+    let end = until.map_or(now(), |until| until.resolve(now()));
+    let day_before = end.micros() - 24 * HOUR;
+    let made = flux.and_then(|id| id.created()).map_or(i64::MAX, |made| made.micros() - HOUR);
+    let since = since.map_or(day_before.min(made), |since| since.resolve(now()).micros());
+    ts.micros() >= since && until.is_none_or(|until| ts < until.resolve(now()))
+}
+
+fn is_entity(name: &str, id: EntityId, wanted: Option<&String>) -> bool {
+    wanted.is_none_or(|wanted| wanted == name || *wanted == id.to_string())
+}
+
+fn has(log: &LogRecord, key: &str, wanted: Option<&String>) -> bool {
+    let text = log.attributes.get(key).map(|value| match value {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    });
+    wanted.is_none_or(|wanted| text.as_ref() == Some(wanted))
+}
+
+fn lower(text: &str) -> String {
+    text.chars().flat_map(char::to_lowercase).collect()
+}
+
+fn lets_log(filter: &LogFilter, log: &LogRecord) -> bool {
+    in_window(log.ts, filter.since, filter.until, filter.flux_id)
+        && filter.level.is_none_or(|level| log.level == level)
+        && filter.min_level.is_none_or(|level| log.level >= level)
+        && is_entity(&log.entity_name, log.entity_id, filter.rack_id.as_ref())
+        && is_entity(&log.entity_name, log.entity_id, filter.entity.as_ref())
+        && filter.flux_id.is_none_or(|flux| log.flux_id == Some(flux))
+        && has(log, "gear.id", filter.gear_id.as_ref())
+        && has(log, "trace_id", filter.trace_id.map(|id| id.to_string()).as_ref())
+        && filter.q.as_ref().is_none_or(|q| lower(&log.message).contains(&lower(q)))
+}
+
+fn lets_span(filter: &TraceFilter, span: &Span) -> bool {
+    in_window(span.ts, filter.since, filter.until, filter.flux_id)
+        && filter.flux_id.is_none_or(|flux| span.flux_id == Some(flux))
+        && filter.min_duration_ms.is_none_or(|ms| f64::from(span.duration_ms) >= f64::from(ms))
+        && filter.status.is_none_or(|status| span.status == status)
+        && is_entity(&span.entity_name, span.entity_id, filter.entity.as_ref())
+        && filter.span_name.as_ref().is_none_or(|name| span.span_name == *name)
+}
+
+/// Rows in the order of answers, as they are shown.
+fn expected<R: Record>(rows: Vec<R>) -> Vec<Map<String, Value>> {
+    let batch: RecordBatch = R::to_batch(&rows).unwrap();
+    let hashes = hash_rows(batch.columns(), rows.len()).unwrap();
+    let mut order: Vec<_> = (0..rows.len()).collect();
+    order.sort_by_key(|row| (std::cmp::Reverse(rows[*row].ts()), hashes[*row]));
+    order.into_iter().map(|row| row_json(&batch, row)).collect()
+}
+
+fn cut(rows: Vec<Map<String, Value>>, limit: Option<u32>, offset: Option<u32>) -> (Vec<Map<String, Value>>, bool) {
+    let (limit, offset) = (limit.unwrap_or(100) as usize, offset.unwrap_or(0) as usize);
+    let more = rows.len() > offset.saturating_add(limit);
+    (rows.into_iter().skip(offset).take(limit).collect(), more)
+}
+
+/// Rows in sealed files that overlap, in open files, and in memory.
+async fn scattered<R: Record + Clone>(bench: &Bench, random: &mut Random, make: fn(&mut Random) -> R) -> Vec<R> {
+    let mut all = Vec::new();
+    for part in 0..4 {
+        let mut rows: Vec<R> = (0..150).map(|_| make(random)).collect();
+        let again: Vec<R> = rows.iter().take(20).cloned().collect();
+        rows.extend(again);
+        for chunk in rows.chunks(60) {
+            bench.append(chunk).await;
+        }
+        match part {
+            0 | 1 => bench.seal().await,
+            2 => bench.publish().await,
+            _ => {}
+        }
+        all.extend(rows);
+    }
+    let view = bench.engine.view();
+    let files = view.files(R::TABLE);
+    assert!(files.iter().any(|file| file.sealed) && files.iter().any(|file| !file.sealed));
+    assert!(!view.hot(R::TABLE).is_empty());
+    all
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn logs_are_exactly_those_that_the_filter_lets_through_in_order() {
+    let mut random = Random::new();
+    let bench = Bench::new().await;
+    let all = scattered(&bench, &mut random, world::log).await;
+    for _ in 0..120 {
+        let filter = world::log_filter(&mut random);
+        let rows = all.iter().filter(|log| lets_log(&filter, log)).cloned().collect();
+        let (rows, more) = cut(expected::<LogRecord>(rows), filter.limit, filter.offset);
+        let page = bench.querier.logs(&filter).await.unwrap();
+        assert_eq!(page.rows, rows, "{filter:?}");
+        assert_eq!(page.next_cursor.is_some(), more, "{filter:?}");
+        assert_eq!(page.stats.rows, rows.len() as u64);
+    }
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn spans_are_exactly_those_that_the_filter_lets_through_in_order() {
+    let mut random = Random::new();
+    let bench = Bench::new().await;
+    let all = scattered(&bench, &mut random, world::span).await;
+    for _ in 0..60 {
+        let filter = world::trace_filter(&mut random);
+        let rows = all.iter().filter(|span| lets_span(&filter, span)).cloned().collect();
+        let (rows, more) = cut(expected::<Span>(rows), filter.limit, filter.offset);
+        let page = bench.querier.traces(&filter).await.unwrap();
+        assert_eq!(page.rows, rows, "{filter:?}");
+        assert_eq!(page.next_cursor.is_some(), more, "{filter:?}");
+    }
+    let id = all[0].trace_id;
+    let tree = bench.querier.trace(id).await.unwrap();
+    assert_eq!(tree.rows.len(), all.iter().filter(|span| span.trace_id == id).count());
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pages_one_after_the_other_are_the_whole_answer() {
+    let mut random = Random::new();
+    let bench = Bench::new().await;
+    let all = scattered(&bench, &mut random, world::log).await;
+    for _ in 0..4 {
+        let mut filter = LogFilter {
+            offset: None,
+            ..world::log_filter(&mut random)
+        };
+        let rows = all.iter().filter(|log| lets_log(&filter, log)).cloned().collect();
+        let mut given = Vec::new();
+        loop {
+            filter.limit = Some(u32::try_from(1 + random.below(70)).unwrap());
+            let page = bench.querier.logs(&filter).await.unwrap();
+            given.extend(page.rows);
+            filter.cursor = page.next_cursor;
+            if filter.cursor.is_none() {
+                break;
+            }
+        }
+        assert_eq!(given, expected::<LogRecord>(rows), "{filter:?}");
+    }
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn files_outside_the_window_are_not_opened() {
+    let mut random = Random::new();
+    let bench = Bench::new().await;
+    scattered(&bench, &mut random, world::log).await;
+    let last_hour = LogFilter {
+        since: Some("30m".parse().unwrap()),
+        ..LogFilter::default()
+    };
+    let stats = bench.querier.logs(&last_hour).await.unwrap().stats;
+    assert!(stats.files_pruned > 0 && stats.files_read <= stats.files_considered - stats.files_pruned, "{stats:?}");
+    let long_ago = LogFilter {
+        since: Some("48h".parse().unwrap()),
+        until: Some("24h".parse().unwrap()),
+        ..LogFilter::default()
+    };
+    let page = bench.querier.logs(&long_ago).await.unwrap();
+    assert_eq!((page.rows.len(), page.next_cursor), (0, None));
+    assert_eq!((page.stats.files_read, page.stats.bytes_read), (0, 0));
+    bench.close().await;
+}

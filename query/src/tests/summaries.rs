@@ -1,0 +1,242 @@
+//! Buckets, groups and rates are what a reading of all points would make them.
+
+use std::collections::BTreeMap;
+
+use model::filter::{Aggregate, MetricFilter};
+use model::{MetricPoint, MetricType, Timestamp};
+use serde_json::{Value, json};
+
+use super::world::{self, Random};
+use super::{Bench, HOUR, SECOND, now};
+
+/// A group told as text: its bucket's start, name, type and the value it was grouped by.
+type Group = (String, String, String, Value);
+
+fn group(filter: &MetricFilter, point: &MetricPoint, since: Timestamp) -> Group {
+    let start = match filter.interval {
+        Some(width) => {
+            let width = i64::try_from(width.get().as_micros()).unwrap();
+            Timestamp::from_micros(point.ts.micros() - point.ts.micros().rem_euclid(width))
+        }
+        None => since,
+    };
+    let by = match filter.group_by.as_deref() {
+        None | Some("name" | "type") => Value::Null,
+        Some("entity_name") => point.entity_name.clone().into(),
+        Some("entity_id") => point.entity_id.to_string().into(),
+        Some(label) => json!({ label: point.labels.get(label) }),
+    };
+    (start.to_string(), point.name.clone(), point.metric_type.to_string(), by)
+}
+
+/// The points of one series with their neighbours before them, by brute force.
+fn steps<'a>(points: &'a [&'a MetricPoint]) -> Vec<(&'a MetricPoint, &'a MetricPoint)> {
+    let own = |point: &MetricPoint| {
+        let labels = point.labels.as_map().iter();
+        let labels: BTreeMap<_, _> = labels
+            .filter(|(key, _)| !["otel.count", "otel.bounds", "otel.buckets"].contains(&key.as_str()))
+            .map(|(key, value)| (key.clone(), value.to_string()))
+            .collect();
+        (point.name.clone(), point.entity_id, labels)
+    };
+    let mut series: BTreeMap<_, Vec<&MetricPoint>> = BTreeMap::new();
+    for point in points {
+        series.entry(own(point)).or_default().push(point);
+    }
+    let mut steps = Vec::new();
+    for points in series.values_mut() {
+        points.sort_by(|a, b| a.ts.cmp(&b.ts).then(a.value.total_cmp(&b.value)));
+        steps.extend(points.windows(2).map(|pair| (pair[0], pair[1])));
+    }
+    steps
+}
+
+fn gain(before: &MetricPoint, after: &MetricPoint) -> f64 {
+    let delta = after.labels.get("otel.temporality").is_some();
+    let restarted = after.metric_type != MetricType::Gauge && after.value < before.value;
+    if delta || restarted { after.value } else { after.value - before.value }
+}
+
+#[allow(clippy::cast_precision_loss, reason = "small numbers")]
+fn seconds(before: &MetricPoint, after: &MetricPoint) -> f64 {
+    (after.ts.micros() - before.ts.micros()) as f64 / 1e6
+}
+
+/// Rates by group: of each series the sum of gains over the sum of times.
+fn rates(filter: &MetricFilter, points: &[&MetricPoint], since: Timestamp) -> BTreeMap<String, f64> {
+    let mut by_series: BTreeMap<(String, String), (f64, f64)> = BTreeMap::new();
+    for (before, after) in steps(points) {
+        let mut labels = after.labels.as_map().clone();
+        labels.retain(|key, _| !["otel.count", "otel.bounds", "otel.buckets"].contains(&key.as_str()));
+        let series = format!("{} {labels:?}", after.entity_id);
+        let share = by_series.entry((format!("{:?}", group(filter, after, since)), series)).or_default();
+        share.0 += gain(before, after);
+        share.1 += seconds(before, after);
+    }
+    let mut rates = BTreeMap::new();
+    for ((group, _), (gain, seconds)) in by_series {
+        if seconds > 0.0 {
+            *rates.entry(group).or_default() += gain / seconds;
+        }
+    }
+    rates
+}
+
+#[allow(clippy::cast_precision_loss, reason = "small numbers")]
+fn value(filter: &MetricFilter, points: &[&MetricPoint], rate: Option<f64>) -> Option<f64> {
+    let values: Vec<f64> = points.iter().map(|point| point.value).collect();
+    let (sum, count) = (values.iter().sum::<f64>(), values.len() as f64);
+    let latest = points.iter().max_by(|a, b| a.ts.cmp(&b.ts).then(a.value.total_cmp(&b.value)));
+    match (filter.agg, points[0].metric_type) {
+        (Some(Aggregate::Avg), _) | (None, MetricType::Gauge) => Some(sum / count),
+        (Some(Aggregate::Sum), _) => Some(sum),
+        (Some(Aggregate::Min), _) => values.iter().copied().reduce(f64::min),
+        (Some(Aggregate::Max), _) => values.iter().copied().reduce(f64::max),
+        (Some(Aggregate::Count), _) => Some(count),
+        (Some(Aggregate::Last), _) => latest.map(|point| point.value),
+        (Some(Aggregate::Rate), _) | (None, MetricType::Counter) => rate,
+        // A histogram's observations are tried in a test of their own.
+        (None, MetricType::Histogram) => None,
+    }
+}
+
+async fn scattered(bench: &Bench, random: &mut Random) -> Vec<MetricPoint> {
+    let all: Vec<_> = (0..600).map(|_| world::point(random)).collect();
+    bench.append(&all[..200]).await;
+    bench.seal().await;
+    bench.append(&all[200..400]).await;
+    bench.publish().await;
+    bench.append(&all[400..]).await;
+    all
+}
+
+fn lets(filter: &MetricFilter, point: &MetricPoint, since: Timestamp) -> bool {
+    let entity = |wanted: &String| *wanted == point.entity_name || *wanted == point.entity_id.to_string();
+    point.ts >= since
+        && filter.until.is_none_or(|until| point.ts < until.resolve(now()))
+        && filter.name.as_ref().is_none_or(|name| point.name == *name)
+        && filter.entity.as_ref().is_none_or(entity)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn groups_and_buckets_come_to_what_their_points_come_to() {
+    let mut random = Random::new();
+    let bench = Bench::new().await;
+    let all = scattered(&bench, &mut random).await;
+    for _ in 0..80 {
+        let filter = world::summary_filter(&mut random);
+        let end = filter.until.map_or(now(), |until| until.resolve(now()));
+        let since = filter.since.map_or(Timestamp::from_micros(end.micros() - 24 * HOUR), |since| since.resolve(now()));
+        let points: Vec<_> = all.iter().filter(|point| lets(&filter, point, since)).collect();
+        let rates = rates(&filter, &points, since);
+        let mut groups: BTreeMap<String, Vec<&MetricPoint>> = BTreeMap::new();
+        for point in points {
+            groups.entry(format!("{:?}", group(&filter, point, since))).or_default().push(point);
+        }
+        let page = bench.querier.metrics(&filter).await.unwrap();
+        assert_eq!(page.rows.len(), groups.len(), "{filter:?}");
+        assert!(page.rows.is_sorted_by(|a, b| a["ts"].as_str() >= b["ts"].as_str()));
+        for row in &page.rows {
+            let text = |key: &str| row[key].as_str().unwrap().to_owned();
+            let by = match filter.group_by.as_deref() {
+                None | Some("name" | "type") => Value::Null,
+                Some(column @ ("entity_name" | "entity_id")) => row[column].clone(),
+                Some(_) => row["labels"].clone(),
+            };
+            let key = format!("{:?}", (text("ts"), text("name"), text("type"), by));
+            let points = groups.get(&key).unwrap_or_else(|| panic!("{key} is no group of {filter:?}"));
+            assert_eq!(row["samples"], points.len(), "{filter:?} {key}");
+            if filter.agg.is_none() && points[0].metric_type == MetricType::Histogram {
+                continue;
+            }
+            let expected = value(&filter, points, rates.get(&key).copied());
+            let close = match (row["value"].as_f64(), expected) {
+                (Some(found), Some(expected)) => (found - expected).abs() <= 1e-9 * expected.abs().max(1.0),
+                (found, expected) => found == expected,
+            };
+            assert!(close, "{filter:?} {key}: {} is not {expected:?}", row["value"]);
+        }
+    }
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pages_of_groups_are_the_whole_answer() {
+    let mut random = Random::new();
+    let bench = Bench::new().await;
+    scattered(&bench, &mut random).await;
+    let whole = MetricFilter {
+        interval: Some("7s".parse().unwrap()),
+        group_by: Some("cpu".to_owned()),
+        limit: Some(10_000),
+        ..MetricFilter::default()
+    };
+    let expected = bench.querier.metrics(&whole).await.unwrap().rows;
+    let mut filter = MetricFilter {
+        limit: Some(37),
+        ..whole.clone()
+    };
+    let mut given = Vec::new();
+    loop {
+        let page = bench.querier.metrics(&filter).await.unwrap();
+        given.extend(page.rows);
+        filter.cursor = page.next_cursor;
+        if filter.cursor.is_none() {
+            break;
+        }
+    }
+    assert_eq!(given, expected);
+    let offset = MetricFilter {
+        offset: Some(5),
+        limit: Some(3),
+        ..whole
+    };
+    assert_eq!(bench.querier.metrics(&offset).await.unwrap().rows, expected[5..8]);
+    bench.close().await;
+}
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_micros(now().micros() - 60 * SECOND + second * SECOND)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_histogram_tells_how_many_it_observed_their_sum_and_percentiles() {
+    let bench = Bench::new().await;
+    let mut random = Random::new();
+    let model = world::point(&mut random);
+    let histogram = |second, sum, count: i64, buckets: [i64; 3]| MetricPoint {
+        ts: at(second),
+        name: "latency".to_owned(),
+        metric_type: MetricType::Histogram,
+        value: sum,
+        labels: model::Attributes::new()
+            .with("otel.unit", "ms")
+            .with("otel.count", count)
+            .with("otel.bounds", vec![10.0, 20.0])
+            .with("otel.buckets", buckets.to_vec()),
+        ..model.clone()
+    };
+    // Cumulative; restarts before the last one.
+    let points = [
+        histogram(0, 100.0, 10, [5, 5, 0]),
+        histogram(1, 130.0, 12, [6, 6, 0]),
+        histogram(2, 40.0, 4, [2, 2, 0]),
+    ];
+    bench.append(&points[..2]).await;
+    bench.publish().await;
+    bench.append(&points[2..]).await;
+    let filter = MetricFilter {
+        interval: Some("1h".parse().unwrap()),
+        ..MetricFilter::default()
+    };
+    let answer = bench.querier.metric("latency", &filter).await.unwrap();
+    let row = &answer.page.rows[0];
+    assert_eq!((&row["count"], &row["sum"]), (&json!(6.0), &json!(70.0)));
+    assert_eq!((&row["p50"], &row["samples"]), (&json!(10.0), &json!(3)));
+    assert_eq!(answer.metric_type, Some(MetricType::Histogram));
+    assert_eq!(answer.unit.as_deref(), Some("ms"));
+    assert_eq!(answer.label_keys, ["otel.bounds", "otel.buckets", "otel.count", "otel.unit"]);
+    let unknown = bench.querier.metric("latenc", &filter).await;
+    assert!(matches!(unknown, Err(crate::Error::NotFound { what: "metric", .. })), "{unknown:?}");
+    bench.close().await;
+}
