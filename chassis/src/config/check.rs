@@ -6,7 +6,8 @@ use std::path::PathBuf;
 
 use super::error::Place;
 use super::key::{Key, Kind, Schema};
-use super::load::{Settings, Sources, default_value, load_text};
+use super::load::{Sources, load_text};
+use super::settings::{Settings, default_value};
 use super::show::{init_text, show_text};
 use super::value::Value;
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use model::{ByteSize, Level};
 
 use super::key::{Key, Kind};
-use super::load::Settings;
+use super::settings::Settings;
 
 /// What `[logging]` rules, for the schemas.
 pub const DOC: &str = "Log files: level, rotation, and the protection against gears that log too much.";

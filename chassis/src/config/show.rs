@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::error::Place;
 use super::key::{Fallback, Key, Kind, Schema};
-use super::load::Settings;
+use super::settings::Settings;
 use super::value::{Value, without_credentials};
 
 /// What stands in the place of a secret.

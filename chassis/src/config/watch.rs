@@ -19,7 +19,8 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::key::Key;
-use super::load::{Settings, Sources, load_text, read};
+use super::load::{Sources, load_text, read};
+use super::settings::Settings;
 use crate::Error;
 
 /// A change is read when the folder was quiet this long.

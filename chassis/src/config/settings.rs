@@ -1,0 +1,256 @@
+//! The merged configuration: a checked value per key, where each came from, and typed access.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use model::Token;
+use toml_edit::Item;
+
+use super::error::{ConfigErrors, Place, Problem};
+use super::key::{Fallback, Key, Kind, Schema};
+use super::value::{Secret, Value};
+
+/// A value and where it came from.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Entry {
+    pub(super) value: Value,
+    pub(super) place: Place,
+}
+
+/// The merged configuration: one checked value per key, each with its place.
+///
+/// The getters take a key's path. A path that is not in the schema is a mistake of ours, not of a user: it stops a
+/// debug build, and gives the kind's empty value otherwise.
+#[derive(Clone)]
+pub struct Settings {
+    pub(super) schema: &'static Schema,
+    pub(super) file: Option<PathBuf>,
+    pub(super) entries: BTreeMap<&'static str, Entry>,
+    pub(super) warnings: Vec<String>,
+}
+
+impl fmt::Debug for Settings {
+    /// Without the values: some are secrets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Settings")
+            .field("program", &self.schema.program)
+            .field("file", &self.file)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Settings {
+    pub(super) fn fill_defaults(&mut self) -> Result<(), ConfigErrors> {
+        for key in self.schema.keys() {
+            if self.entries.contains_key(key.path) {
+                continue;
+            }
+            if let Some(value) = default_value(key)? {
+                let place = Place::Default;
+                self.entries.insert(key.path, Entry { value, place });
+            }
+        }
+        for key in self.schema.keys() {
+            // An empty path means the same as none: the derived one.
+            let given = self
+                .entries
+                .get(key.path)
+                .is_some_and(|e| e.value != Value::Text(String::new()));
+            if let (Fallback::Below { key: root, join }, false) = (key.default, given) {
+                let value = Value::Text(self.path(root).join(join).to_string_lossy().into_owned());
+                let place = Place::Default;
+                self.entries.insert(key.path, Entry { value, place });
+            }
+        }
+        Ok(())
+    }
+
+    /// The schema these settings follow.
+    #[must_use]
+    pub fn schema(&self) -> &'static Schema {
+        self.schema
+    }
+
+    /// The file that was read, if one was.
+    #[must_use]
+    pub fn file(&self) -> Option<&Path> {
+        self.file.as_deref()
+    }
+
+    /// Things that are probably slips but stop nothing; for the log.
+    #[must_use]
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    /// Where a key's value came from.
+    #[must_use]
+    pub fn place(&self, path: &str) -> Place {
+        self.entries
+            .get(path)
+            .map_or(Place::Default, |entry| entry.place.clone())
+    }
+
+    /// The value of a key, if it has one.
+    #[must_use]
+    pub fn value(&self, path: &str) -> Option<&Value> {
+        self.entries.get(path).map(|entry| &entry.value)
+    }
+
+    /// A switch.
+    #[must_use]
+    pub fn bool(&self, path: &str) -> bool {
+        match self.value(path) {
+            Some(Value::Bool(value)) => *value,
+            _ => self.mistake(path),
+        }
+    }
+
+    /// A whole number; its key's kind must not allow negative ones.
+    #[must_use]
+    pub fn int(&self, path: &str) -> u64 {
+        match self.value(path) {
+            Some(Value::Int(value)) => u64::try_from(*value).unwrap_or(0),
+            _ => self.mistake(path),
+        }
+    }
+
+    /// A port number.
+    #[must_use]
+    pub fn port(&self, path: &str) -> u16 {
+        u16::try_from(self.int(path)).unwrap_or(u16::MAX)
+    }
+
+    /// A number of things in memory.
+    #[must_use]
+    pub fn count(&self, path: &str) -> usize {
+        usize::try_from(self.int(path)).unwrap_or(usize::MAX)
+    }
+
+    /// A number.
+    #[must_use]
+    pub fn float(&self, path: &str) -> f64 {
+        match self.value(path) {
+            Some(Value::Float(value)) => *value,
+            _ => self.mistake(path),
+        }
+    }
+
+    /// A text, word or name.
+    #[must_use]
+    pub fn text(&self, path: &str) -> &str {
+        match self.value(path) {
+            Some(Value::Text(value)) => value,
+            _ => self.mistake(path),
+        }
+    }
+
+    /// A text, if one that is not empty was given.
+    #[must_use]
+    pub fn some_text(&self, path: &str) -> Option<&str> {
+        match self.value(path) {
+            Some(Value::Text(value)) if !value.is_empty() => Some(value),
+            _ => None,
+        }
+    }
+
+    /// A name.
+    ///
+    /// # Errors
+    /// If it is empty where the key's kind allows that.
+    pub fn name(&self, path: &'static str) -> Result<Token, ConfigErrors> {
+        let text = self.text(path);
+        text.parse().map_err(|_| {
+            Problem::BadValue {
+                place: self.place(path),
+                key: path,
+                value: format!("{text:?}"),
+                wanted: Kind::Name { empty: false }.words(),
+            }
+            .into()
+        })
+    }
+
+    /// A file or folder.
+    #[must_use]
+    pub fn path(&self, path: &str) -> PathBuf {
+        self.text(path).into()
+    }
+
+    /// A file or folder, if one was given.
+    #[must_use]
+    pub fn some_path(&self, path: &str) -> Option<PathBuf> {
+        self.some_text(path).map(PathBuf::from)
+    }
+
+    /// A span of time.
+    #[must_use]
+    pub fn duration(&self, path: &str) -> Duration {
+        match self.value(path) {
+            Some(Value::Duration(value)) => value.get(),
+            _ => self.mistake(path),
+        }
+    }
+
+    /// A list of texts.
+    #[must_use]
+    pub fn list(&self, path: &str) -> &[String] {
+        match self.value(path) {
+            Some(Value::List(value)) => value,
+            _ => self.mistake(path),
+        }
+    }
+
+    /// Names with texts.
+    #[must_use]
+    pub fn map(&self, path: &str) -> BTreeMap<String, String> {
+        match self.value(path) {
+            Some(Value::Map(value)) => value.clone(),
+            _ => self.mistake(path),
+        }
+    }
+
+    /// A secret text, if one was given.
+    #[must_use]
+    pub fn secret(&self, path: &str) -> Option<Secret> {
+        self.some_text(path).map(Secret::new)
+    }
+
+    /// Names with secret texts.
+    #[must_use]
+    pub fn secrets(&self, path: &str) -> BTreeMap<String, Secret> {
+        self.map(path)
+            .into_iter()
+            .map(|(name, text)| (name, Secret::new(text)))
+            .collect()
+    }
+
+    fn mistake<T: Default>(&self, path: &str) -> T {
+        debug_assert!(false, "{} has no such key of this kind: {path}", self.schema.program);
+        T::default()
+    }
+}
+
+/// The value of a key's own default; `None` if it has none or if it follows another key.
+pub(super) fn default_value(key: &'static Key) -> Result<Option<Value>, ConfigErrors> {
+    match key.default {
+        Fallback::Is(literal) => literal_value(key, literal).map(Some),
+        Fallback::Below { .. } | Fallback::Unset(_) => Ok(None),
+    }
+}
+
+/// The value of a TOML literal of our own tables.
+fn literal_value(key: &'static Key, literal: &'static str) -> Result<Value, ConfigErrors> {
+    let wrong = || {
+        ConfigErrors::from(Problem::BadValue {
+            place: Place::Default,
+            key: key.path,
+            value: literal.to_owned(),
+            wanted: key.kind.words(),
+        })
+    };
+    let item: Item = literal.parse::<toml_edit::Value>().map_err(|_| wrong())?.into();
+    Value::of_item(&key.kind, &item).map_err(|_| wrong())
+}
