@@ -140,6 +140,13 @@ impl Agent {
             limits(config),
             parts.clock.clone(),
         )?;
+        tracing::info!(
+            version = env!("CARGO_PKG_VERSION"),
+            state_dir = %config.base.state_dir.display(),
+            boot_epoch = spool.boot_epoch(),
+            known = state.passport().is_some(),
+            "the Rack starts"
+        );
         tell_found(&found);
         let bus = Bus::connect_forever(bus_options(config, state.identity().as_ref())).await?;
         let channels = Channels::new(state.identity());

@@ -153,22 +153,23 @@ impl Spool {
     }
 
     /// Writes a group of batches, syncs, and only then lets the reader see them.
-    pub(super) fn append(&mut self, group: &[Batch]) -> Result<(), NotAppended> {
-        let size: usize = group.iter().map(size_of_batch).sum();
+    pub(super) fn append<'a>(&mut self, group: impl IntoIterator<Item = &'a Batch>) -> Result<(), NotAppended> {
+        let group: Vec<&Batch> = group.into_iter().collect();
+        let size: usize = group.iter().map(|batch| size_of_batch(batch)).sum();
         self.make_room(size as u64)?;
         if self.active.len >= self.limits.segment_bytes || self.index.lock().leave_active {
             self.roll()?;
         }
-        let bytes = self.encode(group);
+        let bytes = self.encode(&group);
         if let Err(error) = self.write(&bytes) {
             // What the file holds behind its last synced byte is unknown now: leave it, and try once more elsewhere.
             tracing::warn!(%error, segment = %segment_path(&self.dir, self.active.id).display(), "spool write failed; going on in a new segment");
             let _ = self.active.file.set_len(self.active.len);
             self.roll()?;
-            let bytes = self.encode(group);
+            let bytes = self.encode(&group);
             self.write(&bytes)?;
         }
-        self.publish(group);
+        self.publish(&group);
         Ok(())
     }
 
@@ -183,8 +184,8 @@ impl Spool {
         }
     }
 
-    fn encode(&self, group: &[Batch]) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(group.iter().map(size_of_batch).sum());
+    fn encode(&self, group: &[&Batch]) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(group.iter().map(|batch| size_of_batch(batch)).sum());
         let mut next_seq = self.next_seq.clone();
         for batch in group {
             let notes = batch
@@ -219,7 +220,7 @@ impl Spool {
     }
 
     /// The group is durable: gives its sequences away and shows it to the reader.
-    fn publish(&mut self, group: &[Batch]) {
+    fn publish(&mut self, group: &[&Batch]) {
         let mut index = self.index.lock();
         for batch in group {
             let run = self.run(batch.entity);

@@ -95,6 +95,14 @@ struct Pending {
     _slot: OwnedSemaphorePermit,
 }
 
+impl Pending {
+    /// Whether whoever waits for it still does. A source that was stopped begins again at its checkpoint: rows of it that
+    /// are not written so far must not be written behind its back.
+    fn is_wanted(&self) -> bool {
+        self.done.as_ref().is_none_or(|done| !done.is_closed())
+    }
+}
+
 #[derive(Default)]
 struct Inbox {
     pending: VecDeque<Pending>,
@@ -267,43 +275,40 @@ impl Writer {
         while bytes < self.group_bytes
             && let Some(pending) = inbox.pending.pop_front()
         {
-            bytes += pending.batch.payload.len() as u64;
-            group.push(pending);
+            if pending.is_wanted() {
+                bytes += pending.batch.payload.len() as u64;
+                group.push(pending);
+            }
         }
         (std::mem::take(&mut inbox.floors), group, inbox.closing)
     }
 
     /// Writes a group, however long that takes; when closing, tries once.
     fn write(&mut self, mut group: Vec<Pending>) {
-        let (batches, answers): (Vec<_>, Vec<_>) = group
-            .drain(..)
-            .map(|pending| (pending.batch, (pending.done, pending._slot)))
-            .unzip();
         let mut told = false;
         let result = loop {
-            let error = match self.spool.append(&batches) {
+            let error = match self.spool.append(group.iter().map(|pending| &pending.batch)) {
                 Ok(()) => break Ok(()),
                 Err(error) => error,
             };
-            if !told {
-                told = true;
+            if !std::mem::replace(&mut told, true) {
                 match &error {
                     NotAppended::Full => {
-                        tracing::warn!("the spool is full and may not drop: sources wait until the Mixer catches up")
+                        tracing::warn!("the spool is full and may not drop: sources wait until the Mixer catches up");
                     }
                     NotAppended::Io(error) => {
-                        tracing::error!(%error, "the spool cannot be written; trying again every second")
+                        tracing::error!(%error, "the spool cannot be written; trying again every second");
                     }
                 }
             }
             if self.pause(matches!(error, NotAppended::Full)) {
                 break Err(NotRecorded::Closed);
             }
+            group.retain(Pending::is_wanted);
         };
-        for (done, _slot) in answers {
-            if let Some(done) = done {
-                let _ = done.send(result.clone());
-            }
+        for done in group.into_iter().filter_map(|pending| pending.done) {
+            // Who does not wait any more learns from the checkpoint.
+            let _ = done.send(result.clone());
         }
     }
 

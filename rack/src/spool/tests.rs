@@ -389,3 +389,32 @@ async fn closing_a_blocked_spool_is_prompt_and_tells_who_waits() {
     assert!(refused > 0);
     assert!(spool.submit(batch(&[0], None), None).await.is_err());
 }
+
+#[tokio::test]
+async fn rows_of_a_source_that_gave_up_waiting_are_not_written_behind_its_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let (spool, thread, _) = open(dir.path(), small(8_000, WhenFull::Block), clock_at(1)).unwrap();
+    let mut seq = 0;
+    let mut submit = async |payload: &[u8]| {
+        let (done, mut wait) = oneshot::channel();
+        spool.submit(batch(payload, None), Some(done)).await.unwrap();
+        let written = tokio::time::timeout(Duration::from_millis(300), &mut wait)
+            .await
+            .is_ok();
+        seq += u64::from(written);
+        (written, wait, seq)
+    };
+    let (given_up, seq) = loop {
+        let (written, wait, seq) = submit(&[0; 500]).await;
+        if !written {
+            break (wait, seq);
+        }
+    };
+    drop(given_up);
+    spool.settle([floor(spool.boot_epoch(), seq)]);
+    let (written, ..) = submit(&[9; 500]).await;
+    assert!(written);
+    let left = spool.reader().read(&mut Cursor::default(), 1 << 20).unwrap();
+    assert!(matches!(&left[..], [Outgoing::Batch(kept)] if kept.payload[..] == [9; 500] && kept.seq == seq + 1));
+    assert!(thread.close(Duration::from_secs(5)).await);
+}

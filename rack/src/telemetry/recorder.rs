@@ -248,7 +248,8 @@ impl Recorder {
     /// Records rows and the checkpoint behind them in one batch, and returns when they are on disk. Until the Rack has an
     /// identity, or while the spool is full and may not drop, this waits. Rows may be empty: then only the checkpoint moves.
     /// Hand over at most [`BATCH_ROWS`] rows and [`BATCH_BYTES`] bytes a call (a single longer row is fine), and do not wait
-    /// for company: the caller decides what one batch is.
+    /// for company: the caller decides what one batch is. A call that is dropped while it waits is not written any more,
+    /// unless the write has begun.
     ///
     /// # Errors
     /// [`NotRecorded`]: the Rack stops, or the rows are more than [`DURABLE_BYTES`].

@@ -27,6 +27,8 @@ use rack::{Agent, AgentParts};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+/// What the peer shows to a bus that asks for a token.
+pub(crate) const TOKEN: &str = "not-a-secret-in-a-test";
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Polls until `check` gives something.
@@ -154,7 +156,8 @@ impl Peer {
     /// Joins the bus as the Mixer of the cluster with this key.
     pub(crate) async fn start(bus: &BusServer, key: u8, desk: Desk) -> Self {
         let key = SigningKey::from_bytes(&[key; 32]);
-        let client = async_nats::connect(bus.url()).await.unwrap();
+        let options = async_nats::ConnectOptions::new().token(TOKEN.to_owned());
+        let client = options.connect(bus.url()).await.unwrap();
         let js = jetstream::with_domain(client.clone(), "flux");
         let desk = Arc::new(Mutex::new(desk));
         let mut asked = client.subscribe("flux.agent.*").await.unwrap();
@@ -413,10 +416,15 @@ pub(crate) fn parts(dir: &Path, url: &str, more: &[(&str, &str)]) -> AgentParts 
         ("rack.enrollment_timeout", "2s"),
     ];
     flags.extend(more);
+    let (env, flags): (Vec<_>, Vec<_>) = flags.into_iter().partition(|(key, _)| key.starts_with("PLATFORM_"));
+    let env = env
+        .iter()
+        .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+        .collect();
     let sources = Sources {
         file: None,
         required: false,
-        env: BTreeMap::new(),
+        env,
         flags: flags
             .iter()
             .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
