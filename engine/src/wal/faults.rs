@@ -16,8 +16,8 @@ use parking_lot::Mutex;
 
 use super::disk::Op;
 
-/// What is written or lost as one.
-const SECTOR: usize = 512;
+/// What is written or lost as one: less than any disk's sector, so that a header can be torn too.
+const SECTOR: usize = 32;
 
 /// The plan and the model, shared by the log and the test.
 #[derive(Debug, Clone, Default)]

@@ -20,17 +20,20 @@
 //!
 //! # Limits
 //!
-//! Damage to the very last synced group, with nothing written after it, can not be told from an interrupted write.
+//! Damage that reaches to the end of what was written, with no good frame behind it, can not be told from an interrupted
+//! write: it is cut. The next group written closes that gap for everything before it.
 //!
 //! # Not here
 //!
 //! What frames mean, group commit, when to release: the committer and the publisher.
 
+mod copy;
 mod disk;
 mod frame;
 mod recover;
 mod replay;
 mod segment;
+mod supply;
 
 #[cfg(test)]
 mod faults;
@@ -49,7 +52,7 @@ pub(crate) use recover::Recovered;
 
 use crate::Error;
 use disk::Disk;
-use segment::{HEADER_BLOCK, Header, Identity, Role, file_name};
+use segment::{HEADER_BLOCK, Identity, Role, file_name};
 
 /// Segment sizes are multiples of this.
 const BLOCK: u64 = HEADER_BLOCK as u64;
@@ -117,14 +120,6 @@ impl Active {
     fn room(&self) -> u64 {
         self.capacity - self.at
     }
-}
-
-/// A file to become a segment, under its present name.
-#[derive(Debug)]
-struct Blank {
-    name: String,
-    file: File,
-    capacity: u64,
 }
 
 /// The log. One thread owns it.
@@ -302,164 +297,6 @@ impl Wal {
             });
         }
         Ok(bytes)
-    }
-
-    /// The size of a segment that takes a group of `bytes`.
-    fn segment_for(&self, bytes: u64) -> u64 {
-        self.options
-            .segment_bytes
-            .max(bytes.saturating_add(BLOCK).next_multiple_of(BLOCK))
-    }
-
-    fn closed_bytes(&self) -> u64 {
-        self.closed.iter().map(|closed| closed.capacity).sum()
-    }
-
-    /// Whether the active segment holds nothing that is still needed.
-    fn active_is_released(&self) -> bool {
-        self.active.as_ref().is_some_and(|active| active.last < self.low_water)
-    }
-
-    /// Bytes that stay taken when a new segment replaces the active one.
-    fn kept_bytes(&self) -> u64 {
-        if self.active_is_released() {
-            self.closed_bytes()
-        } else {
-            self.used_bytes()
-        }
-    }
-
-    /// Opens a new active segment with room for `bytes`.
-    fn switch(&mut self, bytes: u64) -> Result<(), Error> {
-        let size = self.segment_for(bytes);
-        if self.kept_bytes() + size > self.options.max_bytes {
-            return Err(Error::LogFull {
-                used: self.kept_bytes(),
-                needed: size,
-                limit: self.options.max_bytes,
-            });
-        }
-        if self.active_is_released() {
-            self.close_active()?;
-            self.release(self.low_water)?;
-        }
-        let blank = self.blank(size)?;
-        self.close_active()?;
-        let header = Header {
-            store: self.options.store,
-            number: self.take_number()?,
-            first: self.next_lsn,
-            before: self.tail,
-            copied: 0,
-        };
-        let path = self.install(&blank, &header)?;
-        self.active = Some(Active {
-            identity: Identity::new(header.store, header.number),
-            file: blank.file,
-            path,
-            capacity: blank.capacity,
-            at: BLOCK,
-            last: self.tail,
-            dirty: false,
-        });
-        Ok(())
-    }
-
-    /// Syncs the active segment and takes it out of use.
-    fn close_active(&mut self) -> Result<(), Error> {
-        self.sync()?;
-        if let Some(active) = self.active.take() {
-            self.closed.push_back(Closed {
-                number: active.identity.number,
-                capacity: active.capacity,
-                last: active.last,
-            });
-        }
-        Ok(())
-    }
-
-    /// Writes a segment's header and gives the file its name, both durably.
-    fn install(&mut self, blank: &Blank, header: &Header) -> Result<PathBuf, Error> {
-        let from = self.disk.path(&blank.name);
-        let name = file_name(Role::Log, header.number);
-        let installed = (|| {
-            self.disk.write_at(&blank.file, &from, &header.encode(), 0)?;
-            self.disk.sync(&blank.file, &from)?;
-            self.disk.rename(&blank.name, &name)?;
-            self.disk.sync_dir()
-        })();
-        match installed {
-            Ok(()) => Ok(self.disk.path(&name)),
-            Err(error) => Err(self.poison(error)),
-        }
-    }
-
-    /// A file of `size` bytes to become a segment: a spare, or a new one within the cap.
-    fn blank(&mut self, size: u64) -> Result<Blank, Error> {
-        if size == self.options.segment_bytes
-            && let Some(number) = self.spares.pop()
-        {
-            // A spare's header is overwritten only once its name durably says that it is a spare.
-            if self.names_dirty {
-                self.sync_dir()?;
-            }
-            let name = file_name(Role::Spare, number);
-            let file = self.disk.open_file(&name)?;
-            return Ok(Blank {
-                name,
-                file,
-                capacity: size,
-            });
-        }
-        self.trim_spares(size)?;
-        let name = file_name(Role::New, self.take_number()?);
-        match self.disk.create(&name, size) {
-            Ok(file) => Ok(Blank {
-                name,
-                file,
-                capacity: size,
-            }),
-            Err(Error::Io { path, source, .. }) if disk::is_no_space(&source) => Err(Error::NoSpace {
-                path,
-                needed: size,
-                source,
-            }),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Removes spares until `size` more bytes fit under the cap, or none is left.
-    fn trim_spares(&mut self, size: u64) -> Result<(), Error> {
-        while self.disk_bytes() + size > self.options.max_bytes
-            && let Some(number) = self.spares.pop()
-        {
-            self.disk.unlink(&file_name(Role::Spare, number))?;
-        }
-        Ok(())
-    }
-
-    fn take_number(&mut self) -> Result<u64, Error> {
-        let number = self.next_number;
-        self.next_number = number.checked_add(1).ok_or_else(|| Error::Damaged {
-            path: self.disk.dir().to_owned(),
-            reason: "a file there has the highest possible segment number".to_owned(),
-        })?;
-        Ok(number)
-    }
-
-    /// Keeps a file as a spare, or removes it. The caller syncs the folder.
-    fn retire(&mut self, name: &str, number: u64, capacity: u64) -> Result<(), Error> {
-        self.names_dirty = true;
-        let size = self.options.segment_bytes;
-        let fits =
-            self.spares.len() < SPARES && !self.spares.contains(&number) && self.disk_bytes() <= self.options.max_bytes;
-        if capacity == size && fits {
-            self.disk.rename(name, &file_name(Role::Spare, number))?;
-            self.spares.push(number);
-            Ok(())
-        } else {
-            self.disk.unlink(name)
-        }
     }
 
     fn sync_dir(&mut self) -> Result<(), Error> {

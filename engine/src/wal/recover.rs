@@ -22,16 +22,16 @@
 //!
 //! Logging what was found, and deciding whether to start: the caller has [`Recovered::damage`].
 
-use std::collections::VecDeque;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use bytes::Bytes;
 
-use super::frame::{Frame, Scan};
-use super::replay::{Copy, Replay};
-use super::segment::{BadHeader, HEADER_BLOCK, Header, Identity, Role, file_name, parse_name};
-use super::{Active, BLOCK, Blank, Closed, Wal};
+use super::Wal;
+use super::copy::Copier;
+use super::frame::Scan;
+use super::replay::Replay;
+use super::segment::{BadHeader, HEADER_BLOCK, Header, Identity, Role, parse_name};
 use crate::Error;
 
 /// What a log held when it was opened.
@@ -62,15 +62,15 @@ pub(crate) struct Damage {
 }
 
 /// A segment file found at start.
-struct Old {
-    name: String,
-    name_number: u64,
-    capacity: u64,
+pub(super) struct Old {
+    pub(super) name: String,
+    pub(super) name_number: u64,
+    pub(super) capacity: u64,
     header: Result<Header, BadHeader>,
     /// Its place in the order.
     first: u64,
     /// Which entry of the damage list keeps its path.
-    damage: Option<usize>,
+    pub(super) damage: Option<usize>,
 }
 
 impl Old {
@@ -119,6 +119,7 @@ pub(super) fn run(wal: &mut Wal) -> Result<Recovered, Error> {
     let done = copier.finish()?;
     wal.next_lsn = wal.next_lsn.max(done.highest.saturating_add(1));
     wal.trim_spares(0)?;
+    // What went stays gone: a later start does not read and copy it again.
     wal.sync_dir()?;
     Ok(Recovered {
         frames: Replay::new(done.copies),
@@ -245,207 +246,4 @@ fn judge(old: &Old, scan: &Scan, last: u64, next_before: u64) -> Option<Damage> 
         });
     }
     None
-}
-
-/// Writes what counts into new segments.
-struct Copier<'a> {
-    wal: &'a mut Wal,
-    target: Option<Target>,
-    copies: VecDeque<Copy>,
-    /// The highest LSN read.
-    last: u64,
-    /// The highest LSN reported as lost.
-    reported: u64,
-    /// LSN of the last frame copied; 0 before the first.
-    copied: u64,
-    /// Old segments whose frames are not all in named copies yet.
-    pending: Vec<Old>,
-    damage: Vec<Damage>,
-    buffer: Vec<u8>,
-}
-
-/// What copying came to.
-struct Done {
-    copies: VecDeque<Copy>,
-    highest: u64,
-    damage: Vec<Damage>,
-}
-
-/// The copy being written.
-struct Target {
-    blank: Blank,
-    identity: Identity,
-    first: u64,
-    before: u64,
-    /// Where the buffer goes.
-    at: u64,
-    frames: usize,
-}
-
-/// Copied frames are written in pieces of about this size.
-const PIECE: usize = 1 << 20;
-
-impl<'a> Copier<'a> {
-    fn new(wal: &'a mut Wal, damage: Vec<Damage>) -> Self {
-        let last = wal.tail;
-        Self {
-            wal,
-            target: None,
-            copies: VecDeque::new(),
-            last,
-            reported: 0,
-            copied: 0,
-            pending: Vec::new(),
-            damage,
-            buffer: Vec::new(),
-        }
-    }
-
-    /// Copies a frame, unless a copy of it or a later one was taken before. Below the low water nothing is taken.
-    fn take(&mut self, lsn: u64, frame: impl FnOnce() -> Frame) -> Result<(), Error> {
-        if lsn <= self.last {
-            return Ok(());
-        }
-        self.last = lsn;
-        let frame = frame();
-        let bytes = frame.encoded_len();
-        let full = |target: &Target, buffered: usize| target.at + buffered as u64 + bytes > target.blank.capacity;
-        if self
-            .target
-            .as_ref()
-            .is_some_and(|target| full(target, self.buffer.len()))
-        {
-            self.finish_target()?;
-        }
-        if self.target.is_none() {
-            self.target = Some(self.start(lsn, bytes)?);
-        }
-        if let Some(target) = &mut self.target {
-            frame.encode(&target.identity, lsn, &mut self.buffer);
-            target.frames += 1;
-            self.copied = lsn;
-        }
-        if self.buffer.len() >= PIECE {
-            self.write_out()
-        } else {
-            Ok(())
-        }
-    }
-
-    /// Begins a copy. Its number is burned in the synced folder before a frame is written under it.
-    fn start(&mut self, first: u64, bytes: u64) -> Result<Target, Error> {
-        let mut blank = self.wal.blank(self.wal.segment_for(bytes))?;
-        let number = self.wal.take_number()?;
-        let name = file_name(Role::New, number);
-        self.wal.disk.rename(&blank.name, &name)?;
-        self.wal.disk.sync_dir()?;
-        blank.name = name;
-        Ok(Target {
-            blank,
-            identity: Identity::new(self.wal.options.store, number),
-            first,
-            before: self.copied,
-            at: BLOCK,
-            frames: 0,
-        })
-    }
-
-    fn write_out(&mut self) -> Result<(), Error> {
-        if let Some(target) = &mut self.target {
-            let path = self.wal.disk.path(&target.blank.name);
-            self.wal
-                .disk
-                .write_at(&target.blank.file, &path, &self.buffer, target.at)?;
-            target.at += self.buffer.len() as u64;
-            self.buffer.clear();
-        }
-        Ok(())
-    }
-
-    /// Makes the copy durable under its name; it becomes the active segment, the one before it is closed.
-    fn finish_target(&mut self) -> Result<(), Error> {
-        self.write_out()?;
-        let Some(target) = self.target.take() else {
-            return Ok(());
-        };
-        let header = Header {
-            store: self.wal.options.store,
-            number: target.identity.number,
-            first: target.first,
-            before: target.before,
-            copied: self.copied,
-        };
-        let path = self.wal.install(&target.blank, &header)?;
-        let file = target.blank.file.try_clone().map_err(Error::io("open", &path))?;
-        self.copies.push_back(Copy {
-            identity: target.identity,
-            file,
-            path: path.clone(),
-            start: BLOCK,
-            end: target.at,
-            frames: target.frames,
-        });
-        self.wal.tail = self.copied;
-        self.wal.durable = self.copied;
-        if let Some(previous) = self.wal.active.take() {
-            self.wal.closed.push_back(Closed {
-                number: previous.identity.number,
-                capacity: previous.capacity,
-                last: previous.last,
-            });
-        }
-        self.wal.active = Some(Active {
-            identity: target.identity,
-            file: target.blank.file,
-            path,
-            capacity: target.blank.capacity,
-            at: target.at,
-            last: self.copied,
-            dirty: false,
-        });
-        self.retire_pending()
-    }
-
-    /// Adds to the damage list; the answer is the entry's place.
-    fn report(&mut self, damage: Damage) -> usize {
-        if let Some(missing) = &damage.missing {
-            self.reported = self.reported.max(*missing.end());
-        }
-        self.damage.push(damage);
-        self.damage.len() - 1
-    }
-
-    /// An old segment has been read to its end.
-    fn done_with(&mut self, old: Old) -> Result<(), Error> {
-        self.pending.push(old);
-        if self.target.is_none() {
-            self.retire_pending()
-        } else {
-            Ok(())
-        }
-    }
-
-    /// Everything of the pending segments is in named copies: they go.
-    fn retire_pending(&mut self) -> Result<(), Error> {
-        for old in self.pending.drain(..) {
-            match old.damage.and_then(|index| self.damage.get_mut(index)) {
-                Some(damage) => {
-                    damage.kept = Some(self.wal.disk.quarantine(&old.name, &self.wal.options.quarantine)?);
-                }
-                None => self.wal.retire(&old.name, old.name_number, old.capacity)?,
-            }
-        }
-        Ok(())
-    }
-
-    /// Finishes the last copy and clears the old segments away.
-    fn finish(mut self) -> Result<Done, Error> {
-        self.finish_target()?;
-        self.retire_pending()?;
-        Ok(Done {
-            copies: self.copies,
-            highest: self.last.max(self.reported),
-            damage: self.damage,
-        })
-    }
 }

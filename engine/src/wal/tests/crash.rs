@@ -190,10 +190,10 @@ proptest! {
     }
 }
 
-/// Every call of a recovery fails once, and from then on; after a kill and after a power cut everything is still there.
+/// Every call of a recovery fails once, or from then on; after a kill and after a power cut everything is still there.
 #[test]
 fn a_crash_at_any_call_of_a_recovery_is_recovered_from() {
-    let steps: Vec<Step> = (0..30)
+    let steps: Vec<Step> = (0..12)
         .flat_map(|_| [Step::Append(vec![1500, 900]), Step::Sync])
         .collect();
     let write = Life {
@@ -204,36 +204,30 @@ fn a_crash_at_any_call_of_a_recovery_is_recovered_from() {
     };
     let mut struck = 0;
     for at in 0.. {
-        let mut any = false;
-        for on in [false, true] {
-            for end in [End::Kill, End::Power] {
-                for errno in [libc::EIO, libc::ENOSPC] {
-                    let fault = Plan {
-                        at,
-                        op: None,
-                        on,
-                        errno,
-                    };
-                    let recover = Life {
-                        steps: Vec::new(),
-                        fault: Some(fault),
-                        early: true,
-                        end,
-                    };
-                    any |= strikes(&write, fault);
-                    run(
-                        &[write.clone(), recover.clone(), recover, write.clone()],
-                        [u8::try_from(at % 256).unwrap(); 32],
-                    );
-                }
-            }
+        let fault = |on| Plan {
+            at,
+            op: None,
+            on,
+            errno: if at % 2 == 0 { libc::EIO } else { libc::ENOSPC },
+        };
+        for (on, end) in [(false, End::Kill), (true, End::Kill), (true, End::Power)] {
+            let recover = Life {
+                steps: Vec::new(),
+                fault: Some(fault(on)),
+                early: true,
+                end,
+            };
+            run(
+                &[write.clone(), recover.clone(), recover, write.clone()],
+                [u8::try_from(at).unwrap(); 32],
+            );
         }
-        if !any {
+        if !strikes(&write, fault(true)) {
             break;
         }
         struck += 1;
     }
-    assert!(struck > 40, "{struck} calls");
+    assert!(struck > 20, "{struck} calls");
 }
 
 /// Whether the fault strikes while the log written by `write` is recovered.
@@ -273,5 +267,73 @@ fn what_a_start_hands_out_after_a_failed_sync_survives_a_power_cut() {
         let after = Place::new();
         faults.power_cut(&after.log(), |_| 0);
         assert_eq!(frames(after.open().1), handed_out);
+    }
+}
+
+/// A copy that was never finished may be on the disk, in a file that is still called a spare, under a number that is not
+/// used up. When file and number meet again, its frames must stay foreign.
+#[test]
+fn frames_of_an_unfinished_copy_never_come_back_under_its_number() {
+    for seed in 0..=255 {
+        let mut random = TestRng::from_seed(RngAlgorithm::ChaCha, &[seed; 32]);
+        let mut pick = |choices: usize| random.random_range(0..choices);
+        let mut place = Place::new();
+        let (mut wal, _) = place.open();
+        fill(&mut wal, &[&[frame(1, 15_000)], &[frame(2, 15_000)]]);
+        drop(wal);
+        let above = |place: &Place| WalOptions {
+            low_water: 3,
+            ..place.options()
+        };
+        let (mut wal, _) = place.open_above(3);
+        fill(&mut wal, &[&[frame(3, 900)]]);
+        drop(wal);
+        let faults = Faults::model(&place.log());
+        let (mut wal, _) = place.open_with(above(&place), &faults).unwrap();
+        wal.append(&[frame(4, 900), frame(5, 900)]).unwrap();
+        drop(wal);
+        faults.plan(Some(Plan {
+            at: 1,
+            op: Some(Op::Write),
+            on: true,
+            errno: libc::EIO,
+        }));
+        place.open_with(above(&place), &faults).unwrap_err();
+        let next = Place::new();
+        faults.power_cut(&next.log(), &mut pick);
+        place = next;
+        let (mut wal, recovered) = place.open_above(3);
+        let mut book = frames(recovered);
+        let again = frame_of(wal.next_lsn(), 900, 1);
+        fill(&mut wal, &[std::slice::from_ref(&again)]);
+        book.push(again);
+        drop(wal);
+        assert_eq!(frames(place.open_above(3).1), book, "seed {seed}");
+    }
+}
+
+/// A spare whose name is not durable yet has a header that is half overwritten: nothing was lost, so nothing is reported.
+#[test]
+fn a_power_cut_while_a_released_segment_is_made_new_is_no_damage() {
+    for seed in 0..=255 {
+        let mut random = TestRng::from_seed(RngAlgorithm::ChaCha, &[seed; 32]);
+        let place = Place::new();
+        let faults = Faults::model(&place.log());
+        let (mut wal, _) = place.open_with(place.options(), &faults).unwrap();
+        let written = [frame(1, 15_000), frame(2, 15_000)];
+        fill(&mut wal, &[&written[..1], &written[1..]]);
+        wal.release(2).unwrap();
+        faults.plan(Some(Plan {
+            at: 0,
+            op: Some(Op::Write),
+            on: true,
+            errno: libc::EIO,
+        }));
+        wal.append(&[frame(3, 15_000)]).unwrap_err();
+        let next = Place::new();
+        faults.power_cut(&next.log(), |choices| random.random_range(0..choices));
+        let (_, recovered) = next.open_above(2);
+        assert_eq!(recovered.damage, [], "seed {seed}");
+        assert_eq!(frames(recovered), written[1..], "seed {seed}");
     }
 }

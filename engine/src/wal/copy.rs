@@ -1,0 +1,224 @@
+//! Recovery's copies: frames that count are written into new segments, synced, named; then the old segments go.
+//!
+//! # Invariants
+//!
+//! - A copy's number is burned in the synced folder before a frame is written under it.
+//! - An old segment goes when every frame read so far is in a named copy.
+//! - Each LSN is copied once, in growing order.
+//!
+//! # Not here
+//!
+//! Which frames count: [`super::recover`].
+
+use std::collections::VecDeque;
+
+use super::frame::Frame;
+use super::recover::{Damage, Old};
+use super::replay::Copy;
+use super::segment::{Header, Identity, Role, file_name};
+use super::supply::Blank;
+use super::{Active, BLOCK, Closed, Wal};
+use crate::Error;
+
+/// Writes what counts into new segments.
+pub(super) struct Copier<'a> {
+    pub(super) wal: &'a mut Wal,
+    target: Option<Target>,
+    copies: VecDeque<Copy>,
+    /// The highest LSN read.
+    pub(super) last: u64,
+    /// The highest LSN reported as lost.
+    pub(super) reported: u64,
+    /// LSN of the last frame copied; 0 before the first.
+    copied: u64,
+    /// Old segments whose frames are not all in named copies yet.
+    pending: Vec<Old>,
+    damage: Vec<Damage>,
+    buffer: Vec<u8>,
+}
+
+/// What copying came to.
+pub(super) struct Done {
+    pub(super) copies: VecDeque<Copy>,
+    pub(super) highest: u64,
+    pub(super) damage: Vec<Damage>,
+}
+
+/// The copy being written.
+struct Target {
+    blank: Blank,
+    identity: Identity,
+    first: u64,
+    before: u64,
+    /// Where the buffer goes.
+    at: u64,
+    frames: usize,
+}
+
+/// Copied frames are written in pieces of about this size.
+const PIECE: usize = 1 << 20;
+
+impl<'a> Copier<'a> {
+    pub(super) fn new(wal: &'a mut Wal, damage: Vec<Damage>) -> Self {
+        let last = wal.tail;
+        Self {
+            wal,
+            target: None,
+            copies: VecDeque::new(),
+            last,
+            reported: 0,
+            copied: 0,
+            pending: Vec::new(),
+            damage,
+            buffer: Vec::new(),
+        }
+    }
+
+    /// Copies a frame, unless a copy of it or a later one was taken before. Below the low water nothing is taken.
+    pub(super) fn take(&mut self, lsn: u64, frame: impl FnOnce() -> Frame) -> Result<(), Error> {
+        if lsn <= self.last {
+            return Ok(());
+        }
+        self.last = lsn;
+        let frame = frame();
+        let bytes = frame.encoded_len();
+        let full = |target: &Target, buffered: usize| target.at + buffered as u64 + bytes > target.blank.capacity;
+        if self
+            .target
+            .as_ref()
+            .is_some_and(|target| full(target, self.buffer.len()))
+        {
+            self.finish_target()?;
+        }
+        if self.target.is_none() {
+            self.target = Some(self.start(lsn, bytes)?);
+        }
+        if let Some(target) = &mut self.target {
+            frame.encode(&target.identity, lsn, &mut self.buffer);
+            target.frames += 1;
+            self.copied = lsn;
+        }
+        if self.buffer.len() >= PIECE {
+            self.write_out()
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Begins a copy. Its number is burned in the synced folder before a frame is written under it.
+    fn start(&mut self, first: u64, bytes: u64) -> Result<Target, Error> {
+        let mut blank = self.wal.blank(self.wal.segment_for(bytes))?;
+        let number = self.wal.take_number()?;
+        let name = file_name(Role::New, number);
+        self.wal.disk.rename(&blank.name, &name)?;
+        self.wal.disk.sync_dir()?;
+        blank.name = name;
+        Ok(Target {
+            blank,
+            identity: Identity::new(self.wal.options.store, number),
+            first,
+            before: self.copied,
+            at: BLOCK,
+            frames: 0,
+        })
+    }
+
+    fn write_out(&mut self) -> Result<(), Error> {
+        if let Some(target) = &mut self.target {
+            let path = self.wal.disk.path(&target.blank.name);
+            self.wal
+                .disk
+                .write_at(&target.blank.file, &path, &self.buffer, target.at)?;
+            target.at += self.buffer.len() as u64;
+            self.buffer.clear();
+        }
+        Ok(())
+    }
+
+    /// Makes the copy durable under its name; it becomes the active segment, the one before it is closed.
+    fn finish_target(&mut self) -> Result<(), Error> {
+        self.write_out()?;
+        let Some(target) = self.target.take() else {
+            return Ok(());
+        };
+        let header = Header {
+            store: self.wal.options.store,
+            number: target.identity.number,
+            first: target.first,
+            before: target.before,
+            copied: self.copied,
+        };
+        let path = self.wal.install(&target.blank, &header)?;
+        let file = target.blank.file.try_clone().map_err(Error::io("open", &path))?;
+        self.copies.push_back(Copy {
+            identity: target.identity,
+            file,
+            path: path.clone(),
+            start: BLOCK,
+            end: target.at,
+            frames: target.frames,
+        });
+        self.wal.tail = self.copied;
+        self.wal.durable = self.copied;
+        if let Some(previous) = self.wal.active.take() {
+            self.wal.closed.push_back(Closed {
+                number: previous.identity.number,
+                capacity: previous.capacity,
+                last: previous.last,
+            });
+        }
+        self.wal.active = Some(Active {
+            identity: target.identity,
+            file: target.blank.file,
+            path,
+            capacity: target.blank.capacity,
+            at: target.at,
+            last: self.copied,
+            dirty: false,
+        });
+        self.retire_pending()
+    }
+
+    /// Adds to the damage list; the answer is the entry's place.
+    pub(super) fn report(&mut self, damage: Damage) -> usize {
+        if let Some(missing) = &damage.missing {
+            self.reported = self.reported.max(*missing.end());
+        }
+        self.damage.push(damage);
+        self.damage.len() - 1
+    }
+
+    /// An old segment has been read to its end.
+    pub(super) fn done_with(&mut self, old: Old) -> Result<(), Error> {
+        self.pending.push(old);
+        if self.target.is_none() {
+            self.retire_pending()
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Everything of the pending segments is in named copies: they go.
+    fn retire_pending(&mut self) -> Result<(), Error> {
+        for old in self.pending.drain(..) {
+            match old.damage.and_then(|index| self.damage.get_mut(index)) {
+                Some(damage) => {
+                    damage.kept = Some(self.wal.disk.quarantine(&old.name, &self.wal.options.quarantine)?);
+                }
+                None => self.wal.retire(&old.name, old.name_number, old.capacity)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Finishes the last copy and clears the old segments away.
+    pub(super) fn finish(mut self) -> Result<Done, Error> {
+        self.finish_target()?;
+        self.retire_pending()?;
+        Ok(Done {
+            copies: self.copies,
+            highest: self.last.max(self.reported),
+            damage: self.damage,
+        })
+    }
+}
