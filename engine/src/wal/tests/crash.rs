@@ -279,7 +279,7 @@ fn frames_of_an_unfinished_copy_never_come_back_under_its_number() {
         let mut pick = |choices: usize| random.random_range(0..choices);
         let mut place = Place::new();
         let (mut wal, _) = place.open();
-        fill(&mut wal, &[&[frame(1, 15_000)], &[frame(2, 15_000)]]);
+        fill(&mut wal, &[&[frame(1, 10_000)], &[frame(2, 10_000)]]);
         drop(wal);
         let above = |place: &Place| WalOptions {
             low_water: 3,
@@ -320,7 +320,7 @@ fn a_power_cut_while_a_released_segment_is_made_new_is_no_damage() {
         let place = Place::new();
         let faults = Faults::model(&place.log());
         let (mut wal, _) = place.open_with(place.options(), &faults).unwrap();
-        let written = [frame(1, 15_000), frame(2, 15_000)];
+        let written = [frame(1, 10_000), frame(2, 10_000)];
         fill(&mut wal, &[&written[..1], &written[1..]]);
         wal.release(2).unwrap();
         faults.plan(Some(Plan {
@@ -329,7 +329,7 @@ fn a_power_cut_while_a_released_segment_is_made_new_is_no_damage() {
             on: true,
             errno: libc::EIO,
         }));
-        wal.append(&[frame(3, 15_000)]).unwrap_err();
+        wal.append(&[frame(3, 10_000)]).unwrap_err();
         let next = Place::new();
         faults.power_cut(&next.log(), |choices| random.random_range(0..choices));
         let (_, recovered) = next.open_above(2);
