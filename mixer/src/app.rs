@@ -16,6 +16,8 @@
 
 mod error;
 mod settings;
+#[cfg(test)]
+mod tests;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -119,10 +121,7 @@ impl Mixer {
 
     /// Returns when the Mixer cannot go on; then close it and exit.
     pub async fn failed(&mut self) -> Failure {
-        let died = |reason| Failure {
-            reason,
-            exit: Exit::Io,
-        };
+        let died = |reason| Failure { reason, exit: Exit::Io };
         let poisoned = async {
             match &self.parts.engine {
                 Some(engine) => engine.poisoned().await,
@@ -175,7 +174,9 @@ impl Parts {
         )?;
 
         let collected = self.collect(&config, &engine, &bus, &ground.cluster, &clock);
-        let control = self.control_plane(&config, &ground, &bus, &engine, (clock.clone(), entropy), fatal).await?;
+        let control = self
+            .control_plane(&config, &ground, &bus, &engine, (clock.clone(), entropy), fatal)
+            .await?;
         if let Some(chosen) = chosen {
             self.activate(&config, chosen, &ground, &clock, fatal).await?;
         }
@@ -203,10 +204,10 @@ impl Parts {
         bus: &Bus,
         cluster: &Arc<Cluster>,
         clock: &Clock,
-    ) -> Arc<ingest::Stats> {
+    ) -> Option<Arc<ingest::Stats>> {
         if !config.observability.enabled {
             tracing::warn!("observability.enabled is false: telemetry is not stored");
-            return Arc::default();
+            return None;
         }
         let cluster = Arc::clone(cluster);
         let parts = ingest::Parts {
@@ -221,7 +222,7 @@ impl Parts {
         let pipeline = ingest::Pipeline::start(settings::ingest(config), parts);
         let stats = pipeline.live_stats();
         self.ingest = Some(pipeline);
-        stats
+        Some(stats)
     }
 
     /// Opens the desk for Racks and starts what serves them.
@@ -249,13 +250,15 @@ impl Parts {
             clock: clock.clone(),
         };
         let (courier, deliveries) = Courier::new(parts, config.enrollment.push_delay);
-        self.tasks.push(Task::spawn("scenario courier", fatal, |stop| deliveries.run(stop)));
+        self.tasks
+            .push(Task::spawn("scenario courier", fatal, |stop| deliveries.run(stop)));
         let roll_call = RollCall {
             registry: Arc::clone(registry),
             presence: Arc::clone(presence),
             events: events.clone(),
         };
-        self.tasks.push(Task::spawn("roll call", fatal, |stop| roll_call.run(stop)));
+        self.tasks
+            .push(Task::spawn("roll call", fatal, |stop| roll_call.run(stop)));
         let engine = Arc::clone(engine);
         let clerks = Clerks {
             enrollment: Enrollment::new(
@@ -311,7 +314,9 @@ impl Parts {
             scenario: chosen.scenario,
             within: config.mixer.scenario_wait_timeout,
         };
-        self.tasks.push(Task::spawn_once("scenario convergence", fatal, |stop| convergence.report(stop)));
+        self.tasks.push(Task::spawn_once("scenario convergence", fatal, |stop| {
+            convergence.report(stop)
+        }));
         Ok(())
     }
 
@@ -369,7 +374,11 @@ impl Ground {
 /// Takes the API's address before anything else starts, without listening yet.
 fn reserve(config: &MixerConfig) -> Result<TcpSocket, StartError> {
     let address = SocketAddr::new(config.api.host, config.api.port);
-    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() };
+    let socket = if address.is_ipv4() {
+        TcpSocket::new_v4()
+    } else {
+        TcpSocket::new_v6()
+    };
     let bound = socket.and_then(|socket| {
         // Connections of the last run linger; without this their address could not be taken for a minute.
         socket.set_reuseaddr(true)?;

@@ -120,44 +120,19 @@ impl Control {
         self.view(row, active.as_ref())
     }
 
-    /// Adopts a pending Rack, under another name if one is given. Approving an active Rack again changes nothing but its name.
+    /// Adopts a pending Rack, under another name if one is given. It receives its passport, and then its part of the
+    /// scenario, on its next handshake. Approving a Rack that is active under that name already changes nothing.
     ///
     /// # Errors
     /// [`ControlError`].
     pub async fn approve(&self, id_or_name: &str, name: Option<Token>) -> Result<RackView, ControlError> {
         let id = self.find(id_or_name)?.entity_id;
-        let (row, was) = self
-            .registry
-            .commit(move |change| {
-                let mut row = rack_in(change, &id)?;
-                let was = row.state;
-                if !matches!(was, RackState::Pending | RackState::Active) {
-                    let hint = match was {
-                        RackState::Suspended => ": it was approved before, resume it",
-                        _ => ": its identity is revoked; start the Rack with a fresh state file",
-                    };
-                    return Err(refuse(&row, "approved", hint));
-                }
-                if let Some(name) = name {
-                    let holder = change.holder(&name)?;
-                    if let Some(holder) = holder.filter(|holder| *holder != id) {
-                        return Err(ControlError::NameTaken { name, holder });
-                    }
-                    row.name = name;
-                }
-                row.state = RackState::Active;
-                change.put_rack(&row)?;
-                Ok((row, was))
-            })
-            .await?;
-        if was == RackState::Pending {
+        let (row, changed) = self.registry.commit(move |change| adopt(change, &id, name)).await?;
+        if changed {
             tracing::info!(rack = %row.name, entity_id = %row.entity_id, "rack approved");
             self.events.rack(Event::RackApproved, &row).await;
-        } else {
-            // Under another name it may have other gears; a pending one gets them once it has its passport.
-            self.courier.deliver(row.entity_id);
+            self.tell(&row).await;
         }
-        self.tell(&row).await;
         self.rack(&row.entity_id.to_string())
     }
 
@@ -295,7 +270,35 @@ impl Control {
 }
 
 fn rack_in(change: &Change<'_>, id: &EntityId) -> Result<RackRow, ControlError> {
-    change.rack(id)?.ok_or_else(|| ControlError::UnknownRack(id.to_string()))
+    change
+        .rack(id)?
+        .ok_or_else(|| ControlError::UnknownRack(id.to_string()))
+}
+
+/// The adopted Rack, and whether it was not before.
+fn adopt(change: &Change<'_>, id: &EntityId, name: Option<Token>) -> Result<(RackRow, bool), ControlError> {
+    let mut row = rack_in(change, id)?;
+    let name = name.unwrap_or_else(|| row.name.clone());
+    match row.state {
+        RackState::Pending => {}
+        RackState::Active if name == row.name => return Ok((row, false)),
+        RackState::Active => {
+            let hint = " under another name: its passport is issued; set base.name at the Rack instead";
+            return Err(refuse(&row, "approved", hint));
+        }
+        RackState::Suspended => return Err(refuse(&row, "approved", ": it was approved before, resume it")),
+        RackState::Removed | RackState::Offline => {
+            let hint = ": its identity is revoked; start the Rack with a fresh state file";
+            return Err(refuse(&row, "approved", hint));
+        }
+    }
+    if let Some(holder) = change.holder(&name)?.filter(|holder| holder != id) {
+        return Err(ControlError::NameTaken { name, holder });
+    }
+    row.name = name;
+    row.state = RackState::Active;
+    change.put_rack(&row)?;
+    Ok((row, true))
 }
 
 fn refuse(row: &RackRow, verb: &'static str, hint: &'static str) -> ControlError {

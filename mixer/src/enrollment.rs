@@ -122,7 +122,10 @@ impl Enrollment {
         let hello: Hello = signed::decode_strict(body).map_err(malformed)?;
         check_protocol(hello.protocol)?;
         if passport::public_key(&hello.rack_key).is_err() || hello.nonce.len() != 32 {
-            return Err(no(RefusalCode::Malformed, "a hello needs an Ed25519 public key and a nonce of 32 bytes"));
+            return Err(no(
+                RefusalCode::Malformed,
+                "a hello needs an Ed25519 public key and a nonce of 32 bytes",
+            ));
         }
         let challenge = Challenge {
             nonce: self.ambient.1.bytes::<32>().to_vec(),
@@ -154,10 +157,13 @@ impl Enrollment {
         let signed = Signed::from_bytes(body).map_err(malformed)?;
         let claimed: Transcript = signed.peek().map_err(malformed)?;
         check_protocol(claimed.protocol)?;
-        let key = passport::public_key(&claimed.rack_key)
-            .map_err(|error| no(RefusalCode::Malformed, error.to_string()))?;
+        let key =
+            passport::public_key(&claimed.rack_key).map_err(|error| no(RefusalCode::Malformed, error.to_string()))?;
         let transcript: Transcript = signed.open(Context::Enroll, &key).map_err(|_| {
-            no(RefusalCode::Signature, "the transcript is not signed by the key it names, or it was changed on the way")
+            no(
+                RefusalCode::Signature,
+                "the transcript is not signed by the key it names, or it was changed on the way",
+            )
         })?;
         for text in [&transcript.software, &transcript.host, &transcript.ip] {
             if text.len() > MAX_TEXT || text.chars().any(char::is_control) {
@@ -166,7 +172,10 @@ impl Enrollment {
             }
         }
         let now = self.ambient.0.now();
-        if self.challenges().redeem(&transcript.challenge, &transcript.rack_key, now) {
+        if self
+            .challenges()
+            .redeem(&transcript.challenge, &transcript.rack_key, now)
+        {
             Ok(transcript)
         } else {
             let reason = "the challenge was not issued to this key, was answered before, or is older than a minute: say hello again";
@@ -339,11 +348,17 @@ impl No {
             }
             Self::Registry(error) => {
                 tracing::error!(%error, "enrolment failed");
-                refusal(RefusalCode::Internal, "the Mixer cannot write its registry; its log says why")
+                refusal(
+                    RefusalCode::Internal,
+                    "the Mixer cannot write its registry; its log says why",
+                )
             }
             Self::Form(error) => {
                 tracing::error!(%error, "enrolment failed");
-                refusal(RefusalCode::Internal, "the Mixer cannot encode its answer; its log says why")
+                refusal(
+                    RefusalCode::Internal,
+                    "the Mixer cannot encode its answer; its log says why",
+                )
             }
         }
     }

@@ -74,7 +74,10 @@ impl Heartbeats {
         let signed = Signed::from_bytes(body).map_err(malformed)?;
         let claimed: Heartbeat = signed.peek().map_err(malformed)?;
         let Some(row) = self.registry.rack(&claimed.entity_id).map_err(internal)? else {
-            let reason = format!("the Rack {} is not known to this cluster: enrol again", claimed.entity_id);
+            let reason = format!(
+                "the Rack {} is not known to this cluster: enrol again",
+                claimed.entity_id
+            );
             return Err(refusal(RefusalCode::Unknown, reason));
         };
         let beat: Heartbeat = public_key(&row.rack_key)
@@ -130,5 +133,8 @@ fn bounded(beat: &Heartbeat) -> Heartbeat {
 
 fn internal(error: RegistryError) -> Refusal {
     tracing::error!(%error, "a heartbeat cannot be answered");
-    refusal(RefusalCode::Internal, "the Mixer cannot read its registry; its log says why")
+    refusal(
+        RefusalCode::Internal,
+        "the Mixer cannot read its registry; its log says why",
+    )
 }

@@ -32,3 +32,5 @@ pub mod registry;
 mod roll_call;
 pub mod scenario;
 mod tasks;
+#[cfg(test)]
+mod testing;

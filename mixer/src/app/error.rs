@@ -86,7 +86,9 @@ impl StartError {
             Self::Registry(error) => of_registry(error),
             Self::Cluster(error) => match error {
                 ClusterError::Exposed { .. } => Exit::Denied,
-                ClusterError::Missing { .. } | ClusterError::Foreign { .. } | ClusterError::Malformed { .. } => Exit::Config,
+                ClusterError::Missing { .. } | ClusterError::Foreign { .. } | ClusterError::Malformed { .. } => {
+                    Exit::Config
+                }
                 ClusterError::Registry(error) => of_registry(error),
                 ClusterError::Unreadable { .. } | ClusterError::Unwritable(_) => Exit::Io,
             },

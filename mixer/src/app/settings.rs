@@ -89,8 +89,14 @@ mod tests {
 
     #[test]
     fn racks_are_told_the_configured_url_unless_it_cannot_be_meant() {
-        assert_eq!(advertised("nats://plant:4222", 4222).as_deref(), Some("nats://plant:4222"));
-        assert_eq!(advertised("nats://plant:5222", 4222).as_deref(), Some("nats://plant:5222"));
+        assert_eq!(
+            advertised("nats://plant:4222", 4222).as_deref(),
+            Some("nats://plant:4222")
+        );
+        assert_eq!(
+            advertised("nats://plant:5222", 4222).as_deref(),
+            Some("nats://plant:5222")
+        );
         assert_eq!(advertised(DEFAULT_URL, 4222).as_deref(), Some(DEFAULT_URL));
         assert_eq!(advertised(DEFAULT_URL, 5222), None);
         assert_eq!(advertised("nats://plant:4222", 0), None);

@@ -152,11 +152,13 @@ impl Bus {
         let body = cluster.sign(body, Context::Command)?;
         let request = Request::new().payload(body.into()).timeout(Some(within));
         let answer = self.client().send_request(subject::rack(rack, command), request).await;
-        answer.map(|message| message.payload).map_err(|error| match error.kind() {
-            RequestErrorKind::NoResponders => CommandError::NotConnected,
-            RequestErrorKind::TimedOut => CommandError::NoAnswer(within),
-            _ => CommandError::Bus(error.to_string()),
-        })
+        answer
+            .map(|message| message.payload)
+            .map_err(|error| match error.kind() {
+                RequestErrorKind::NoResponders => CommandError::NotConnected,
+                RequestErrorKind::TimedOut => CommandError::NoAnswer(within),
+                _ => CommandError::Bus(error.to_string()),
+            })
     }
 
     /// Sends what is buffered and closes.
@@ -167,7 +169,9 @@ impl Bus {
 
 /// Whether a server just started answers under its domain.
 pub(super) async fn probe(host: &str, port: u16, domain: &str, token: Option<&str>) -> Result<(), String> {
-    let mut options = ConnectOptions::new().name("platform-mixer-probe").connection_timeout(PROBE);
+    let mut options = ConnectOptions::new()
+        .name("platform-mixer-probe")
+        .connection_timeout(PROBE);
     if let Some(token) = token {
         options = options.token(token.to_owned());
     }

@@ -59,7 +59,9 @@ pub(super) fn write(paths: &Paths, managed: &Managed, port: u16, secured: &Secur
 
 fn render(paths: &Paths, managed: &Managed, port: u16, secured: &Secured) -> String {
     let token = secured.token.as_ref();
-    let authorization = token.map_or(String::new(), |token| format!("authorization {{ token: {} }}\n", quote(token)));
+    let authorization = token.map_or(String::new(), |token| {
+        format!("authorization {{ token: {} }}\n", quote(token))
+    });
     let port = if port == 0 { "-1".to_owned() } else { port.to_string() };
     let store = quote(&paths.store.to_string_lossy());
     let sync = if managed.durable { "always" } else { "1s" };

@@ -87,7 +87,10 @@ fn spawn(order: Order) -> std::io::Result<Child> {
     command.spawn()
 }
 
-#[allow(unsafe_code, reason = "the parent-death signal can only be asked for between fork and exec")]
+#[allow(
+    unsafe_code,
+    reason = "the parent-death signal can only be asked for between fork and exec"
+)]
 fn die_with_us(command: &mut Command) {
     let us = nix::unistd::getpid();
     let prepare = move || {

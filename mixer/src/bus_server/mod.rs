@@ -27,6 +27,8 @@ mod keeper;
 mod lock;
 mod streams;
 mod supervisor;
+#[cfg(test)]
+mod tests;
 
 use std::path::PathBuf;
 use std::time::Duration;

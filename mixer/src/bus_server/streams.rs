@@ -30,31 +30,51 @@ const AGENT_ALL: &str = "flux.agent.>";
 
 /// The streams that the settings ask for.
 pub(super) fn plan(settings: &StreamSettings) -> Result<Vec<Config>, BusError> {
-    let (events, business): (Vec<String>, Vec<String>) =
-        settings.subjects.iter().cloned().partition(|subject| subject.starts_with("platform."));
+    let (events, business): (Vec<String>, Vec<String>) = settings
+        .subjects
+        .iter()
+        .cloned()
+        .partition(|subject| subject.starts_with("platform."));
     check_subjects(&business, &events)?;
     let share = |percent: u64| i64::try_from(settings.max_store.get() / 100 * percent).unwrap_or(i64::MAX);
-    let stream = |name: &str, subjects: Vec<String>, max_age: Duration, max_bytes: i64, discard: DiscardPolicy| Config {
-        name: name.to_owned(),
-        subjects,
-        storage: StorageType::File,
-        max_age,
-        max_bytes,
-        discard,
-        max_messages: -1,
-        max_messages_per_subject: -1,
-        max_consumers: -1,
-        max_message_size: i32::try_from(settings.max_payload.get() + HEADROOM).unwrap_or(i32::MAX),
-        duplicate_window: if max_age.is_zero() { DUPLICATES } else { DUPLICATES.min(max_age) },
-        num_replicas: 1,
-        allow_direct: true,
-        ..Config::default()
-    };
+    let stream =
+        |name: &str, subjects: Vec<String>, max_age: Duration, max_bytes: i64, discard: DiscardPolicy| Config {
+            name: name.to_owned(),
+            subjects,
+            storage: StorageType::File,
+            max_age,
+            max_bytes,
+            discard,
+            max_messages: -1,
+            max_messages_per_subject: -1,
+            max_consumers: -1,
+            max_message_size: i32::try_from(settings.max_payload.get() + HEADROOM).unwrap_or(i32::MAX),
+            duplicate_window: if max_age.is_zero() {
+                DUPLICATES
+            } else {
+                DUPLICATES.min(max_age)
+            },
+            num_replicas: 1,
+            allow_direct: true,
+            ..Config::default()
+        };
     let (business_age, telemetry_age) = (settings.business_max_age, settings.telemetry_max_age);
     let telemetry = vec![TELEMETRY_ALL.to_owned()];
-    let mut plan = vec![stream(TELEMETRY_STREAM, telemetry, telemetry_age, share(25), DiscardPolicy::Old)];
+    let mut plan = vec![stream(
+        TELEMETRY_STREAM,
+        telemetry,
+        telemetry_age,
+        share(25),
+        DiscardPolicy::Old,
+    )];
     if !business.is_empty() {
-        plan.push(stream(&settings.name, business, business_age, share(70), DiscardPolicy::New));
+        plan.push(stream(
+            &settings.name,
+            business,
+            business_age,
+            share(70),
+            DiscardPolicy::New,
+        ));
     }
     if !events.is_empty() {
         let mut config = stream(EVENT_STREAM, events, telemetry_age, share(5), DiscardPolicy::Old);
@@ -79,7 +99,10 @@ fn check_subjects(business: &[String], events: &[String]) -> Result<(), BusError
         }
         for (ours, why) in [
             (TELEMETRY_ALL, "telemetry has its own stream; remove it from the list"),
-            (AGENT_ALL, "a stream would answer the control requests there; name narrower subjects"),
+            (
+                AGENT_ALL,
+                "a stream would answer the control requests there; name narrower subjects",
+            ),
             ("$JS.>", "that is the bus's own; name narrower subjects"),
         ] {
             if overlap(subject, ours) {
@@ -160,7 +183,10 @@ async fn ensure_one(jetstream: &jetstream::Context, wanted: &Config) -> Result<(
     if corrected == existing {
         return Ok(());
     }
-    jetstream.update_stream(&corrected).await.map_err(|error| error.to_string())?;
+    jetstream
+        .update_stream(&corrected)
+        .await
+        .map_err(|error| error.to_string())?;
     tracing::info!(stream = %wanted.name, max_bytes = wanted.max_bytes, "stream brought in line with the configuration");
     Ok(())
 }
@@ -224,11 +250,24 @@ mod tests {
 
     #[test]
     fn subjects_that_would_answer_requests_or_swallow_telemetry_are_refused_by_name() {
-        for bad in ["flux.>", ">", "*.telemetry.logs.x", "flux.agent.hello", "*.>", "flux..x", "a b", "a.>.b", "$JS.API.x"] {
+        for bad in [
+            "flux.>",
+            ">",
+            "*.telemetry.logs.x",
+            "flux.agent.hello",
+            "*.>",
+            "flux..x",
+            "a b",
+            "a.>.b",
+            "$JS.API.x",
+        ] {
             let error = plan(&settings(&[bad])).unwrap_err().to_string();
             assert!(error.contains(&format!("{bad:?}")), "{error}");
         }
-        assert!(plan(&settings(&["a.*", "a.b"])).is_err(), "subjects of one list overlap");
-        assert!(plan(&settings(&["a.*", "a.b.c", "*.x.y"])).is_ok());
+        assert!(
+            plan(&settings(&["a.*", "a.b"])).is_err(),
+            "subjects of one list overlap"
+        );
+        assert!(plan(&settings(&["a.*", "a.b.c", "b.*.y", "platform.event.>"])).is_ok());
     }
 }

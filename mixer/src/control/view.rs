@@ -49,10 +49,12 @@ impl RackView {
         active: Option<&ActiveScenario>,
     ) -> Self {
         let late = row.is_adopted() && sighting.as_ref().is_some_and(Sighting::is_late);
-        let wanted = active.filter(|_| row.state == RackState::Active).map(|active| ScenarioRef {
-            reference: active.reference.clone(),
-            hash: active.hash.clone(),
-        });
+        let wanted = active
+            .filter(|_| row.state == RackState::Active)
+            .map(|active| ScenarioRef {
+                reference: active.reference.clone(),
+                hash: active.hash.clone(),
+            });
         let seen = sighting.as_ref();
         Self {
             id: row.entity_id,

@@ -35,7 +35,14 @@ impl Challenges {
         }
         self.order.push_back(challenge.nonce.clone());
         let nonce = challenge.nonce.clone();
-        self.out.insert(nonce, Issued { challenge, rack_key, at });
+        self.out.insert(
+            nonce,
+            Issued {
+                challenge,
+                rack_key,
+                at,
+            },
+        );
     }
 
     /// Whether this very challenge is out for this key; it is not afterwards.

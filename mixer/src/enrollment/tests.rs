@@ -1,0 +1,380 @@
+//! Enrolment, good and bad.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ed25519_dalek::SigningKey;
+use model::control::{Challenge, Claim, EnrollReply, Hello, HelloReply, PROTOCOL, RackState, RefusalCode, Transcript};
+use model::passport::{Passport, public_key};
+use model::{Context, EntityId, Signed, signed};
+
+use super::{Enrolled, Enrollment};
+use crate::cluster::Cluster;
+use crate::events::Event;
+use crate::registry::Registry;
+use crate::testing::{Hand, entropy};
+
+struct Bench {
+    desk: Enrollment,
+    registry: Arc<Registry>,
+    hand: Hand,
+    _folder: tempfile::TempDir,
+}
+
+fn bench(auto_adopt: bool) -> Bench {
+    let folder = tempfile::tempdir().unwrap();
+    let hand = Hand::new();
+    let registry = Arc::new(Registry::open(&folder.path().join("registry.redb")).unwrap());
+    let (clock, entropy) = (hand.clock(), entropy());
+    let cluster = Cluster::open(&registry, &folder.path().join("cluster.key"), &clock, &entropy).unwrap();
+    let desk = Enrollment::new(auto_adopt, Arc::new(cluster), Arc::clone(&registry), clock, entropy);
+    Bench {
+        desk,
+        registry,
+        hand,
+        _folder: folder,
+    }
+}
+
+fn rack(seed: u8) -> SigningKey {
+    SigningKey::from_bytes(&[seed; 32])
+}
+
+fn name(text: &str) -> Claim {
+    Claim::Name(text.parse().unwrap())
+}
+
+impl Bench {
+    fn hello(&self, key: &SigningKey) -> Challenge {
+        let hello = Hello {
+            protocol: PROTOCOL,
+            rack_key: key.verifying_key().as_bytes().to_vec(),
+            nonce: vec![5; 32],
+        };
+        let HelloReply::Challenge(signed) = self.desk.hello(&signed::encode(&hello).unwrap()) else {
+            panic!("refused");
+        };
+        let claimed: Challenge = signed.peek().unwrap();
+        let cluster = public_key(&claimed.cluster_key).unwrap();
+        let challenge: Challenge = signed.open(Context::Challenge, &cluster).unwrap();
+        assert_eq!(challenge.rack_nonce, [5; 32]);
+        challenge
+    }
+
+    fn transcript(&self, key: &SigningKey, claim: Claim, counter: u64) -> Transcript {
+        Transcript {
+            protocol: PROTOCOL,
+            challenge: self.hello(key),
+            rack_key: key.verifying_key().as_bytes().to_vec(),
+            claim,
+            counter,
+            software: "1.0".to_owned(),
+            host: "h".to_owned(),
+            ip: "10.0.0.1".to_owned(),
+        }
+    }
+
+    fn enroll(&self, key: &SigningKey, claim: Claim, counter: u64) -> Enrolled {
+        self.send(&self.transcript(key, claim, counter), key)
+    }
+
+    fn send(&self, transcript: &Transcript, key: &SigningKey) -> Enrolled {
+        let signed = Signed::new(transcript, Context::Enroll, key).unwrap();
+        self.desk.enroll(&signed.to_bytes().unwrap())
+    }
+
+    fn set_state(&self, id: EntityId, state: RackState) {
+        self.registry
+            .change(|change| {
+                let mut row = change.rack(&id)?.unwrap();
+                row.state = state;
+                change.put_rack(&row)
+            })
+            .unwrap();
+    }
+}
+
+fn passport(enrolled: &Enrolled) -> Passport {
+    let EnrollReply::Adopted { passport, .. } = &enrolled.reply else {
+        panic!("{:?}", enrolled.reply);
+    };
+    Passport::open(passport).unwrap()
+}
+
+fn refused(enrolled: &Enrolled) -> (RefusalCode, &str) {
+    let EnrollReply::Refused(refusal) = &enrolled.reply else {
+        panic!("{:?}", enrolled.reply);
+    };
+    (refusal.code, &refusal.reason)
+}
+
+#[test]
+fn with_auto_adopt_a_rack_gets_a_passport_for_its_key_at_once_and_keeps_its_identity() {
+    let bench = bench(true);
+    let first = bench.enroll(&rack(1), name("press"), 0);
+    assert_eq!(first.event, Some(Event::RackAdopted));
+    let given = passport(&first);
+    assert_eq!((given.name.as_str(), given.counter), ("press", 1));
+    assert_eq!(given.rack_key, rack(1).verifying_key().as_bytes());
+    assert_eq!(given.entity_id.uuid().get_version_num(), 7);
+
+    let again = bench.enroll(&rack(1), name("press"), 1);
+    assert_eq!(
+        (passport(&again).entity_id, passport(&again).counter),
+        (given.entity_id, 2)
+    );
+    assert_eq!(again.event, None);
+}
+
+#[test]
+fn without_auto_adopt_a_rack_waits_and_gets_its_passport_once_approved() {
+    let bench = bench(false);
+    let first = bench.enroll(&rack(1), name("press"), 0);
+    let EnrollReply::Pending { entity_id } = first.reply else {
+        panic!("{:?}", first.reply);
+    };
+    assert_eq!(first.event, Some(Event::RackPending));
+    let again = bench.enroll(&rack(1), name("press"), 0);
+    assert!(matches!(again.reply, EnrollReply::Pending { entity_id: same } if same == entity_id));
+    assert_eq!(again.event, None, "it is pending since before");
+
+    bench.set_state(entity_id, RackState::Active);
+    let adopted = bench.enroll(&rack(1), name("press"), 0);
+    assert_eq!(passport(&adopted).entity_id, entity_id);
+    assert_eq!(adopted.event, Some(Event::RackAdopted));
+}
+
+#[test]
+fn a_transcript_signed_by_another_key_or_changed_in_any_bit_is_refused_and_nothing_is_written() {
+    let bench = bench(true);
+    let transcript = bench.transcript(&rack(1), name("press"), 0);
+    assert_eq!(refused(&bench.send(&transcript, &rack(2))).0, RefusalCode::Signature);
+    let good = Signed::new(&transcript, Context::Enroll, &rack(1))
+        .unwrap()
+        .to_bytes()
+        .unwrap();
+    for bit in (0..good.len() * 8).step_by(3) {
+        let mut bad = good.clone();
+        bad[bit / 8] ^= 1 << (bit % 8);
+        assert!(
+            matches!(bench.desk.enroll(&bad).reply, EnrollReply::Refused(_)),
+            "bit {bit}"
+        );
+    }
+    assert!(bench.registry.racks().unwrap().is_empty());
+    assert!(
+        matches!(bench.desk.enroll(&good).reply, EnrollReply::Adopted { .. }),
+        "the challenge is not burnt"
+    );
+}
+
+#[test]
+fn a_heartbeat_cannot_pass_as_a_transcript() {
+    let bench = bench(true);
+    let transcript = bench.transcript(&rack(1), name("press"), 0);
+    let signed = Signed::new(&transcript, Context::Heartbeat, &rack(1)).unwrap();
+    let reply = bench.desk.enroll(&signed.to_bytes().unwrap());
+    assert_eq!(refused(&reply).0, RefusalCode::Signature);
+}
+
+#[test]
+fn a_challenge_is_good_once_for_a_minute_and_for_the_key_that_asked() {
+    let bench = bench(true);
+    let transcript = bench.transcript(&rack(1), name("press"), 0);
+    assert!(matches!(
+        bench.send(&transcript, &rack(1)).reply,
+        EnrollReply::Adopted { .. }
+    ));
+    assert_eq!(
+        refused(&bench.send(&transcript, &rack(1))).0,
+        RefusalCode::Nonce,
+        "replayed"
+    );
+
+    let mut stolen = bench.transcript(&rack(1), name("press"), 1);
+    stolen.rack_key = rack(2).verifying_key().as_bytes().to_vec();
+    assert_eq!(
+        refused(&bench.send(&stolen, &rack(2))).0,
+        RefusalCode::Nonce,
+        "another key's challenge"
+    );
+
+    let late = bench.transcript(&rack(1), name("press"), 1);
+    bench.hand.forward(Duration::from_secs(61));
+    assert_eq!(refused(&bench.send(&late, &rack(1))).0, RefusalCode::Nonce, "too late");
+
+    let mut altered = bench.transcript(&rack(1), name("press"), 1);
+    altered.challenge.rack_nonce = vec![6; 32];
+    assert_eq!(
+        refused(&bench.send(&altered, &rack(1))).0,
+        RefusalCode::Nonce,
+        "not the one issued"
+    );
+}
+
+#[test]
+fn a_flood_of_hellos_pushes_out_only_the_oldest_challenges() {
+    let bench = bench(true);
+    let old = bench.transcript(&rack(1), name("old"), 0);
+    for _ in 0..4096 {
+        bench.hello(&rack(9));
+    }
+    assert_eq!(refused(&bench.send(&old, &rack(1))).0, RefusalCode::Nonce);
+    assert!(matches!(
+        bench.enroll(&rack(1), name("old"), 0).reply,
+        EnrollReply::Adopted { .. }
+    ));
+}
+
+#[test]
+fn a_name_belongs_to_the_first_key_until_that_rack_is_removed() {
+    let bench = bench(true);
+    let first = passport(&bench.enroll(&rack(1), name("press"), 0));
+    let thief = bench.enroll(&rack(2), name("press"), 0);
+    let (code, reason) = refused(&thief);
+    assert_eq!(code, RefusalCode::NameTaken);
+    assert!(reason.contains("press") && reason.contains("base.name"), "{reason}");
+
+    bench.set_state(first.entity_id, RackState::Removed);
+    assert_eq!(
+        refused(&bench.enroll(&rack(1), name("press"), 1)).0,
+        RefusalCode::Removed
+    );
+    assert_eq!(
+        refused(&bench.enroll(&rack(1), name("other"), 1)).0,
+        RefusalCode::Removed,
+        "under any name"
+    );
+    assert_eq!(
+        passport(&bench.enroll(&rack(2), name("press"), 0)).name.as_str(),
+        "press"
+    );
+}
+
+#[test]
+fn a_rack_that_claims_another_name_is_renamed_and_one_named_by_an_operator_stays_so() {
+    let bench = bench(true);
+    let id = passport(&bench.enroll(&rack(1), name("a"), 0)).entity_id;
+    let renamed = passport(&bench.enroll(&rack(1), name("b"), 1));
+    assert_eq!((renamed.entity_id, renamed.name.as_str()), (id, "b"));
+    assert_eq!(
+        passport(&bench.enroll(&rack(2), name("a"), 0)).name.as_str(),
+        "a",
+        "its old name is free"
+    );
+
+    bench
+        .registry
+        .change(|change| {
+            let mut row = change.rack(&id)?.unwrap();
+            row.name = "press-7".parse().unwrap();
+            change.put_rack(&row)
+        })
+        .unwrap();
+    assert_eq!(passport(&bench.enroll(&rack(1), name("b"), 2)).name.as_str(), "press-7");
+}
+
+#[test]
+fn prefix_names_are_counted_up_never_reused_and_kept() {
+    let bench = bench(true);
+    let prefix = || Claim::Prefix("node-".parse().unwrap());
+    let first = passport(&bench.enroll(&rack(1), prefix(), 0));
+    let second = passport(&bench.enroll(&rack(2), prefix(), 0));
+    assert_eq!((first.name.as_str(), second.name.as_str()), ("node-1", "node-2"));
+    assert_eq!(passport(&bench.enroll(&rack(1), prefix(), 1)).name.as_str(), "node-1");
+    bench.set_state(second.entity_id, RackState::Removed);
+    passport(&bench.enroll(&rack(3), name("node-3"), 0));
+    assert_eq!(
+        passport(&bench.enroll(&rack(4), prefix(), 0)).name.as_str(),
+        "node-4",
+        "2 was used, 3 is taken"
+    );
+    let longest = Claim::Prefix("x".repeat(64).parse().unwrap());
+    assert_eq!(passport(&bench.enroll(&rack(5), longest, 0)).name.as_str().len(), 64);
+}
+
+#[test]
+fn a_copy_of_an_old_state_file_is_refused_but_a_lost_answer_is_not() {
+    let bench = bench(true);
+    assert_eq!(passport(&bench.enroll(&rack(1), name("a"), 0)).counter, 1);
+    assert_eq!(
+        passport(&bench.enroll(&rack(1), name("a"), 0)).counter,
+        2,
+        "the first answer was lost"
+    );
+    assert_eq!(passport(&bench.enroll(&rack(1), name("a"), 2)).counter, 3);
+    let stale = bench.enroll(&rack(1), name("a"), 1);
+    let (code, reason) = refused(&stale);
+    assert_eq!(code, RefusalCode::StalePassport);
+    assert!(reason.contains("old copy"), "{reason}");
+    assert_eq!(
+        passport(&bench.enroll(&rack(1), name("a"), 7)).counter,
+        8,
+        "the registry was restored from a backup"
+    );
+}
+
+#[test]
+fn other_protocols_foreign_keys_and_control_characters_are_refused() {
+    let bench = bench(true);
+    let mut other = bench.transcript(&rack(1), name("a"), 0);
+    other.protocol = PROTOCOL + 1;
+    assert_eq!(refused(&bench.send(&other, &rack(1))).0, RefusalCode::Protocol);
+    let mut rude = bench.transcript(&rack(1), name("a"), 0);
+    rude.host = "a\u{1b}[2J".to_owned();
+    assert_eq!(refused(&bench.send(&rude, &rack(1))).0, RefusalCode::Malformed);
+    for bad in [&b""[..], b"\x00", b"hello", &[0xff; 100]] {
+        assert!(matches!(bench.desk.hello(bad), HelloReply::Refused(_)));
+        assert!(matches!(bench.desk.enroll(bad).reply, EnrollReply::Refused(_)));
+    }
+}
+
+#[test]
+fn a_suspended_rack_still_gets_its_passport_and_is_told_its_state() {
+    let bench = bench(true);
+    let id = passport(&bench.enroll(&rack(1), name("a"), 0)).entity_id;
+    bench.set_state(id, RackState::Suspended);
+    let again = bench.enroll(&rack(1), name("a"), 1);
+    assert!(matches!(
+        again.reply,
+        EnrollReply::Adopted {
+            state: RackState::Suspended,
+            ..
+        }
+    ));
+}
+
+#[test]
+fn only_so_many_racks_may_wait() {
+    let bench = bench(false);
+    bench
+        .registry
+        .change(|change| {
+            for n in 0..super::MAX_PENDING {
+                change.put_rack(&crate::registry::RackRow {
+                    entity_id: EntityId::for_name(&n.to_string()),
+                    name: format!("r{n}").parse().unwrap(),
+                    claimed: format!("r{n}"),
+                    rack_key: n.to_be_bytes().to_vec(),
+                    state: RackState::Pending,
+                    counter: 0,
+                    confirmed: 0,
+                    first_seen: model::Timestamp::from_micros(0),
+                    last_seen: model::Timestamp::from_micros(0),
+                    interval_ms: 1000,
+                    host: String::new(),
+                    ip: String::new(),
+                    software: String::new(),
+                    labels: std::collections::BTreeMap::new(),
+                    scenario: None,
+                })?;
+            }
+            Ok::<_, crate::registry::RegistryError>(())
+        })
+        .unwrap();
+    assert_eq!(
+        refused(&bench.enroll(&rack(1), name("one-more"), 0)).0,
+        RefusalCode::Internal
+    );
+}

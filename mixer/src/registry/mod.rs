@@ -23,6 +23,8 @@
 
 mod rack;
 mod scenario;
+#[cfg(test)]
+mod tests;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -121,9 +123,7 @@ impl Registry {
     /// [`RegistryError`] if it is in use, damaged, of another format, or cannot be written.
     pub fn open(path: &Path) -> Result<Self, RegistryError> {
         let database = Database::create(path).map_err(|error| match error {
-            redb::DatabaseError::DatabaseAlreadyOpen => RegistryError::InUse {
-                path: path.to_owned(),
-            },
+            redb::DatabaseError::DatabaseAlreadyOpen => RegistryError::InUse { path: path.to_owned() },
             other => db(other),
         })?;
         let registry = Self { database };
@@ -148,10 +148,7 @@ impl Registry {
     ///
     /// # Errors
     /// What `f` says, or [`RegistryError`].
-    pub fn change<T, E: From<RegistryError>>(
-        &self,
-        f: impl FnOnce(&Change<'_>) -> Result<T, E>,
-    ) -> Result<T, E> {
+    pub fn change<T, E: From<RegistryError>>(&self, f: impl FnOnce(&Change<'_>) -> Result<T, E>) -> Result<T, E> {
         let transaction = self.database.begin_write().map_err(db)?;
         let answer = f(&Change {
             transaction: &transaction,

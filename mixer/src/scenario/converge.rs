@@ -79,7 +79,9 @@ impl Convergence {
             }
             let seen = self.presence.of(&row.entity_id);
             let runs = seen.as_ref().and_then(|seen| seen.running.as_ref());
-            let is_fresh = seen.as_ref().is_some_and(|seen| seen.boot_epoch != 0 && !seen.is_late());
+            let is_fresh = seen
+                .as_ref()
+                .is_some_and(|seen| seen.boot_epoch != 0 && !seen.is_late());
             if !is_fresh {
                 missing.push(format!("{name} was not heard yet"));
             } else if runs != Some(&self.active.hash) {

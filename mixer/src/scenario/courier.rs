@@ -209,7 +209,10 @@ impl Deliveries {
                 self.refused.remove(&rack);
                 self.parts.presence.applied(&rack, running, None);
             }
-            Ok(Delivered::Answered(Applied { running, error: Some(error) })) => {
+            Ok(Delivered::Answered(Applied {
+                running,
+                error: Some(error),
+            })) => {
                 tracing::warn!(entity_id = %rack, %hash, %error, "rack cannot run the scenario; it keeps its last good one");
                 self.counters.failed.fetch_add(1, Ordering::Relaxed);
                 self.refuse(rack, hash);
@@ -267,7 +270,10 @@ impl CourierParts {
             wires: Vec::new(),
         };
         let active = self.registry.active_scenario()?;
-        let stored = active.as_ref().map(|active| self.registry.scenario(&active.hash)).transpose()?;
+        let stored = active
+            .as_ref()
+            .map(|active| self.registry.scenario(&active.hash))
+            .transpose()?;
         let (Some(active), Some(stored)) = (active, stored.flatten()) else {
             let runs = self.presence.of(&rack).is_some_and(|seen| seen.running.is_some());
             return Ok(runs.then_some(empty));
@@ -285,7 +291,10 @@ impl CourierParts {
 
     async fn send(&self, push: &ScenarioPush) -> Result<Applied, PushError> {
         let command = RackCommand::Scenario;
-        let answer = self.bus.command(&self.cluster, &push.entity_id, command, push, APPLY).await?;
+        let answer = self
+            .bus
+            .command(&self.cluster, &push.entity_id, command, push, APPLY)
+            .await?;
         Ok(signed::decode_strict(&answer)?)
     }
 }

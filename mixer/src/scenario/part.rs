@@ -6,11 +6,7 @@ use model::Token;
 use model::scenario::{Gear, Scenario, Wire};
 
 /// The gears and wires of a Rack with this name and these labels of its own.
-pub(super) fn part(
-    scenario: &Scenario,
-    name: &Token,
-    labels: &BTreeMap<String, String>,
-) -> (Vec<Gear>, Vec<Wire>) {
+pub(super) fn part(scenario: &Scenario, name: &Token, labels: &BTreeMap<String, String>) -> (Vec<Gear>, Vec<Wire>) {
     let targets = targets(scenario, name, labels);
     let gears: Vec<Gear> = scenario
         .gears

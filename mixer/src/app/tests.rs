@@ -1,0 +1,486 @@
+//! A whole Mixer on real parts, and Racks that speak to it over the real bus.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::expect_used, reason = "tests")]
+
+use std::path::Path;
+use std::time::Duration;
+
+use async_nats::{Client, Subscriber};
+use chassis::Exit;
+use chassis::config::{Sources, load};
+use ed25519_dalek::SigningKey;
+use futures::StreamExt;
+use model::control::{
+    Applied, Challenge, Claim, DurableFloor, EnrollReply, Heartbeat, HeartbeatReply, Hello, HelloReply, PROTOCOL,
+    RackState, RefusalCode, ScenarioPush, StateChange, Transcript,
+};
+use model::passport::{Passport, public_key};
+use model::{Attributes, Context, EntityId, Signed, Timestamp, signed, subject};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::{Mixer, StartError};
+use crate::config::{MixerConfig, SCHEMA};
+use crate::control::{Control, ControlError, RackView};
+use crate::testing::{entropy, eventually, nats_server};
+
+const SCENARIO: &str = "
+meta: { name: demo, version: '1' }
+racks: [ { name: rack-a }, { name: rack-b } ]
+gears:
+  - { name: numbers, type: generator, deploy: rack-a, config: { rate: 10 } }
+  - { name: sink, type: log_sink, deploy: rack-a }
+  - { name: other, type: log_sink, deploy: rack-b }
+wires:
+  - { from: numbers.out, to: sink.in }
+";
+
+fn config(folder: &Path, flags: &[(&str, &str)]) -> MixerConfig {
+    let text = |text: &str| text.to_owned();
+    let mut all = vec![
+        (text("store.dir"), folder.join("data").display().to_string()),
+        (text("snake.port"), text("0")),
+        (text("snake.server_binary"), nats_server().display().to_string()),
+        (text("snake.max_store_mb"), text("256")),
+        (text("api.port"), text("0")),
+        (text("enrollment.push_delay"), text("10ms")),
+    ];
+    all.extend(flags.iter().map(|(key, value)| (text(key), text(value))));
+    let sources = Sources {
+        flags: all,
+        ..Sources::default()
+    };
+    MixerConfig::of(&load(&SCHEMA, &sources).unwrap()).unwrap()
+}
+
+async fn start(folder: &Path, flags: &[(&str, &str)]) -> Mixer {
+    Mixer::start(config(folder, flags), chassis::system_clock(), chassis::os_entropy())
+        .await
+        .unwrap()
+}
+
+async fn refused(folder: &Path, flags: &[(&str, &str)]) -> StartError {
+    let started = Mixer::start(config(folder, flags), chassis::system_clock(), entropy()).await;
+    started.map(|_| ()).unwrap_err()
+}
+
+/// A Rack as the protocol sees it.
+struct FakeRack {
+    key: SigningKey,
+    client: Client,
+    counter: u64,
+}
+
+impl FakeRack {
+    async fn connect(mixer: &Mixer, seed: u8) -> Self {
+        let url = mixer.control().bus_status().url;
+        Self {
+            key: SigningKey::from_bytes(&[seed; 32]),
+            client: async_nats::connect(url).await.unwrap(),
+            counter: 0,
+        }
+    }
+
+    async fn ask<R: DeserializeOwned + Serialize>(&self, subject: &'static str, body: Vec<u8>) -> R {
+        let reply = self.client.request(subject, body.into()).await.unwrap();
+        signed::decode_strict(&reply.payload).unwrap()
+    }
+
+    async fn enroll(&mut self, name: &str) -> EnrollReply {
+        let rack_key = self.key.verifying_key().as_bytes().to_vec();
+        let hello = Hello {
+            protocol: PROTOCOL,
+            rack_key: rack_key.clone(),
+            nonce: vec![1; 32],
+        };
+        let HelloReply::Challenge(challenge) = self.ask(subject::HELLO, signed::encode(&hello).unwrap()).await else {
+            panic!("no challenge");
+        };
+        let transcript = Transcript {
+            protocol: PROTOCOL,
+            challenge: challenge.peek::<Challenge>().unwrap(),
+            rack_key,
+            claim: Claim::Name(name.parse().unwrap()),
+            counter: self.counter,
+            software: "1.0".to_owned(),
+            host: "host-of-a".to_owned(),
+            ip: "10.0.0.1".to_owned(),
+        };
+        let signed = Signed::new(&transcript, Context::Enroll, &self.key).unwrap();
+        let reply = self.ask(subject::ENROLL, signed.to_bytes().unwrap()).await;
+        if let EnrollReply::Adopted { passport, .. } = &reply {
+            self.counter = Passport::open(passport).unwrap().counter;
+        }
+        reply
+    }
+
+    async fn adopted(&mut self, name: &str) -> Passport {
+        match self.enroll(name).await {
+            EnrollReply::Adopted { passport, .. } => Passport::open(&passport).unwrap(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    async fn commands(&self, id: &EntityId) -> Subscriber {
+        let commands = self.client.subscribe(subject::rack_all(id)).await.unwrap();
+        self.client.flush().await.unwrap();
+        commands
+    }
+
+    fn beat(id: EntityId, scenario: Option<&str>) -> Heartbeat {
+        Heartbeat {
+            entity_id: id,
+            ts: Timestamp::from_micros(5),
+            boot_epoch: 7,
+            interval_ms: 100,
+            scenario: scenario.map(str::to_owned),
+            scenario_error: None,
+            spool_bytes: 42,
+            waiting: vec![DurableFloor {
+                entity_id: id,
+                boot_epoch: 7,
+                seq: 3,
+            }],
+            facts: Attributes::new().with("cpu", 0.5),
+        }
+    }
+
+    async fn heartbeat(&self, beat: &Heartbeat, cluster: &[u8]) -> HeartbeatReply {
+        let signed = Signed::new(beat, Context::Heartbeat, &self.key).unwrap();
+        let reply: Signed = self.ask(subject::HEARTBEAT, signed.to_bytes().unwrap()).await;
+        reply.open(Context::Command, &public_key(cluster).unwrap()).unwrap()
+    }
+}
+
+/// The next command of one kind, opened with the cluster's key, and answered.
+async fn next<T: DeserializeOwned + Serialize>(
+    commands: &mut Subscriber,
+    client: &Client,
+    kind: &str,
+    passport: &Passport,
+    answer: &impl Serialize,
+) -> T {
+    let key = public_key(&passport.cluster_key).unwrap();
+    loop {
+        let waited = tokio::time::timeout(Duration::from_secs(20), commands.next()).await;
+        let message = waited.unwrap_or_else(|_| panic!("no {kind} command")).unwrap();
+        if !message.subject.as_str().ends_with(kind) {
+            continue;
+        }
+        if let Some(to) = message.reply {
+            client
+                .publish(to, signed::encode(answer).unwrap().into())
+                .await
+                .unwrap();
+        }
+        return Signed::from_bytes(&message.payload)
+            .unwrap()
+            .open(Context::Command, &key)
+            .unwrap();
+    }
+}
+
+fn view(control: &Control, rack: &str) -> RackView {
+    control.rack(rack).unwrap()
+}
+
+fn write_scenario(folder: &Path, text: &str) -> String {
+    let path = folder.join("demo.yaml");
+    std::fs::write(&path, text).unwrap();
+    path.display().to_string()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pending_rack_is_approved_and_gets_its_part_of_the_scenario_until_it_runs_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let scenario = write_scenario(folder.path(), SCENARIO);
+    let mixer = start(folder.path(), &[("mixer.startup_scenario", &scenario)]).await;
+    let control = mixer.control();
+    let hash = model::scenario::content_hash(SCENARIO);
+    assert_eq!(control.active_scenario().unwrap().unwrap().hash, hash);
+
+    let mut rack = FakeRack::connect(&mixer, 1).await;
+    let EnrollReply::Pending { entity_id } = rack.enroll("rack-a").await else {
+        panic!("not pending");
+    };
+    assert_eq!(view(control, "rack-a").state, RackState::Pending);
+    assert!(matches!(
+        control.suspend("rack-a").await,
+        Err(ControlError::State { .. })
+    ));
+    assert!(matches!(
+        control.approve("nobody", None).await,
+        Err(ControlError::UnknownRack(_))
+    ));
+
+    let mut commands = rack.commands(&entity_id).await;
+    let approved = control.approve(&entity_id.to_string(), None).await.unwrap();
+    assert_eq!(
+        (approved.state, approved.host.as_str()),
+        (RackState::Active, "host-of-a")
+    );
+    assert_eq!(
+        control.approve("rack-a", None).await.unwrap().state,
+        RackState::Active,
+        "again"
+    );
+    let renamed = control.approve("rack-a", Some("x".parse().unwrap())).await;
+    assert!(matches!(renamed, Err(ControlError::State { .. })));
+    let passport = rack.adopted("rack-a").await;
+    assert_eq!(passport.entity_id, entity_id);
+
+    let told: StateChange = next(&mut commands, &rack.client, "state", &passport, &()).await;
+    assert_eq!((told.entity_id, told.state), (entity_id, RackState::Active));
+    let applied = Applied {
+        running: Some(hash.clone()),
+        error: None,
+    };
+    let push: ScenarioPush = next(&mut commands, &rack.client, "scenario", &passport, &applied).await;
+    assert_eq!((push.reference.as_str(), &push.hash), ("demo:1", &hash));
+    let gears: Vec<&str> = push.gears.iter().map(|gear| gear.name.as_str()).collect();
+    assert_eq!(
+        (gears.as_slice(), push.wires.len()),
+        (&["numbers", "sink"][..], 1),
+        "its own part only"
+    );
+
+    let reply = rack
+        .heartbeat(&FakeRack::beat(entity_id, Some(&hash)), &passport.cluster_key)
+        .await;
+    let HeartbeatReply::Ok {
+        state,
+        scenario,
+        floors,
+    } = reply
+    else {
+        panic!("{reply:?}");
+    };
+    assert_eq!((state, scenario.as_ref()), (RackState::Active, Some(&hash)));
+    assert_eq!(
+        (floors.len(), floors[0].boot_epoch, floors[0].seq),
+        (1, 7, 0),
+        "nothing of it is durable here"
+    );
+    let seen = view(control, "rack-a");
+    assert_eq!(seen.scenario.wanted, seen.scenario.running);
+    assert_eq!((seen.spool_bytes, seen.facts.get("cpu").is_some()), (42, true));
+
+    rack.heartbeat(&FakeRack::beat(entity_id, Some("other")), &passport.cluster_key)
+        .await;
+    let again: ScenarioPush = next(&mut commands, &rack.client, "scenario", &passport, &applied).await;
+    assert_eq!(again.hash, hash, "a Rack that runs something else is sent it again");
+
+    mixer.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_suspended_rack_has_nothing_to_run_until_it_is_resumed_and_a_removed_one_is_refused_for_ever() {
+    let folder = tempfile::tempdir().unwrap();
+    let scenario = write_scenario(folder.path(), SCENARIO);
+    let flags = [
+        ("mixer.startup_scenario", scenario.as_str()),
+        ("enrollment.auto_adopt", "true"),
+    ];
+    let mixer = start(folder.path(), &flags).await;
+    let (control, hash) = (mixer.control(), model::scenario::content_hash(SCENARIO));
+    let mut rack = FakeRack::connect(&mixer, 1).await;
+    let passport = rack.adopted("rack-a").await;
+    let entity_id = passport.entity_id;
+    let mut commands = rack.commands(&entity_id).await;
+
+    control.suspend("rack-a").await.unwrap();
+    let told: StateChange = next(&mut commands, &rack.client, "state", &passport, &()).await;
+    assert_eq!(told.state, RackState::Suspended);
+    let reply = rack
+        .heartbeat(&FakeRack::beat(entity_id, Some(&hash)), &passport.cluster_key)
+        .await;
+    assert!(
+        matches!(
+            reply,
+            HeartbeatReply::Ok {
+                state: RackState::Suspended,
+                scenario: None,
+                ..
+            }
+        ),
+        "{reply:?}"
+    );
+    control.resume("rack-a").await.unwrap();
+    let told: StateChange = next(&mut commands, &rack.client, "state", &passport, &()).await;
+    assert_eq!(told.state, RackState::Active);
+
+    assert_eq!(control.remove("rack-a").await.unwrap().state, RackState::Removed);
+    let reply = rack
+        .heartbeat(&FakeRack::beat(entity_id, None), &passport.cluster_key)
+        .await;
+    assert!(matches!(reply, HeartbeatReply::Refused(refusal) if refusal.code == RefusalCode::Removed));
+    assert!(matches!(
+        control.resume(&entity_id.to_string()).await,
+        Err(ControlError::State { .. })
+    ));
+    mixer.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rack_is_approved_under_a_name_that_is_free_and_only_under_such_a_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let mixer = start(folder.path(), &[]).await;
+    let (mut first, mut second) = (FakeRack::connect(&mixer, 1).await, FakeRack::connect(&mixer, 2).await);
+    first.enroll("node-01").await;
+    second.enroll("node-02").await;
+    let control = mixer.control();
+    let name = |text: &str| Some(text.parse().unwrap());
+    control.approve("node-01", name("press-7")).await.unwrap();
+    assert_eq!(first.adopted("node-01").await.name.as_str(), "press-7");
+    let taken = control.approve("node-02", name("press-7")).await.unwrap_err();
+    assert!(matches!(taken, ControlError::NameTaken { .. }), "{taken}");
+    assert_eq!(view(control, "node-02").state, RackState::Pending);
+    assert!(matches!(control.rack("node-01"), Err(ControlError::UnknownRack(_))));
+    mixer.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rack_that_misses_three_heartbeats_is_offline_until_the_next_one_and_events_say_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let mixer = start(folder.path(), &[("enrollment.auto_adopt", "true")]).await;
+    let mut rack = FakeRack::connect(&mixer, 1).await;
+    let mut events = rack.client.subscribe("platform.event.>").await.unwrap();
+    rack.client.flush().await.unwrap();
+    let passport = rack.adopted("rack-a").await;
+    let beat = FakeRack::beat(passport.entity_id, None);
+    rack.heartbeat(&beat, &passport.cluster_key).await;
+    assert_eq!(view(mixer.control(), "rack-a").state, RackState::Active);
+    let control = mixer.control();
+    eventually("offline", || async {
+        (view(control, "rack-a").state == RackState::Offline).then_some(())
+    })
+    .await;
+    let mut kinds = Vec::new();
+    while !kinds.iter().any(|kind| kind == "platform.event.rack_offline") {
+        let event = tokio::time::timeout(Duration::from_secs(20), events.next())
+            .await
+            .unwrap()
+            .unwrap();
+        let body: serde_json::Value = serde_json::from_slice(&event.payload).unwrap();
+        assert_eq!(body["rack"], "rack-a");
+        kinds.push(event.subject.to_string());
+    }
+    assert_eq!(kinds, ["platform.event.rack_adopted", "platform.event.rack_offline"]);
+    rack.heartbeat(&beat, &passport.cluster_key).await;
+    assert_eq!(view(control, "rack-a").state, RackState::Active);
+    let event = tokio::time::timeout(Duration::from_secs(20), events.next())
+        .await
+        .unwrap()
+        .unwrap();
+    assert_eq!(event.subject.as_str(), "platform.event.rack_online");
+    mixer.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_heartbeat_signed_by_another_key_or_of_a_stranger_changes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let mixer = start(folder.path(), &[("enrollment.auto_adopt", "true")]).await;
+    let mut rack = FakeRack::connect(&mixer, 1).await;
+    let passport = rack.adopted("rack-a").await;
+    let thief = FakeRack::connect(&mixer, 2).await;
+    let forged = thief
+        .heartbeat(&FakeRack::beat(passport.entity_id, Some("x")), &passport.cluster_key)
+        .await;
+    assert!(matches!(forged, HeartbeatReply::Refused(refusal) if refusal.code == RefusalCode::Signature));
+    assert_eq!(view(mixer.control(), "rack-a").scenario.running, None);
+    let stranger = FakeRack::beat(EntityId::for_name("stranger"), None);
+    let unknown = thief.heartbeat(&stranger, &passport.cluster_key).await;
+    assert!(matches!(unknown, HeartbeatReply::Refused(refusal) if refusal.code == RefusalCode::Unknown));
+    mixer.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn racks_and_the_active_scenario_are_there_after_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let scenario = write_scenario(folder.path(), SCENARIO);
+    let adopt = ("enrollment.auto_adopt", "true");
+    let mixer = start(folder.path(), &[adopt, ("mixer.startup_scenario", &scenario)]).await;
+    let cluster = mixer.control().cluster_id();
+    let mut rack = FakeRack::connect(&mixer, 1).await;
+    let passport = rack.adopted("rack-a").await;
+    rack.heartbeat(&FakeRack::beat(passport.entity_id, Some("abc")), &passport.cluster_key)
+        .await;
+    let before = view(mixer.control(), "rack-a");
+    mixer.close().await;
+
+    for reference in ["", "demo:1", "demo:latest"] {
+        let mixer = start(folder.path(), &[adopt, ("mixer.startup_scenario", reference)]).await;
+        let control = mixer.control();
+        assert_eq!(control.cluster_id(), cluster);
+        assert_eq!(
+            control.active_scenario().unwrap().unwrap().reference,
+            "demo:1",
+            "{reference:?}"
+        );
+        let after = view(control, "rack-a");
+        assert_eq!(
+            (after.id, after.last_seen),
+            (before.id, before.last_seen),
+            "the last sighting was written"
+        );
+        assert_eq!(
+            after.scenario.running.map(|running| running.hash).as_deref(),
+            Some("abc")
+        );
+        mixer.close().await;
+    }
+    let unknown = refused(folder.path(), &[("mixer.startup_scenario", "demo:9")]).await;
+    assert_eq!(unknown.exit_code(), Exit::Config);
+    assert!(unknown.to_string().contains("demo:1"), "{unknown}");
+
+    std::fs::remove_file(folder.path().join("data/cluster.key")).unwrap();
+    let keyless = refused(folder.path(), &[]).await;
+    assert_eq!(keyless.exit_code(), Exit::Config);
+    assert!(keyless.to_string().contains("cluster.key"), "{keyless}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bad_startup_scenario_stops_the_start_with_the_file_and_the_fault_and_leaves_nothing_running() {
+    let folder = tempfile::tempdir().unwrap();
+    for (from, to, says) in [
+        ("generator", "genrator", "genrator"),
+        ("sink.in", "sink.inn", "no input inn"),
+        ("wires:", "wirez:", "wirez"),
+    ] {
+        let scenario = write_scenario(folder.path(), &SCENARIO.replace(from, to));
+        let error = refused(folder.path(), &[("mixer.startup_scenario", &scenario)]).await;
+        assert_eq!(error.exit_code(), Exit::Data);
+        let text = error.to_string();
+        assert!(text.contains("demo.yaml") && text.contains(says), "{text}");
+    }
+    let missing = refused(folder.path(), &[("mixer.startup_scenario", "./nowhere.yaml")]).await;
+    assert_eq!(missing.exit_code(), Exit::Config);
+    assert!(missing.to_string().contains("nowhere.yaml"), "{missing}");
+    // Nothing of the refused starts holds the store.
+    start(folder.path(), &[]).await.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_mixer_on_one_store_and_a_taken_api_port_are_refused_with_the_fix() {
+    let folder = tempfile::tempdir().unwrap();
+    let mixer = start(folder.path(), &[]).await;
+    let second = refused(folder.path(), &[]).await;
+    assert_eq!(second.exit_code(), Exit::Unavailable);
+    assert!(second.to_string().contains("data"), "{second}");
+
+    let other = tempfile::tempdir().unwrap();
+    let port = mixer.api_addr().port().to_string();
+    let taken = refused(other.path(), &[("api.port", &port)]).await;
+    assert_eq!(taken.exit_code(), Exit::Config);
+    let text = taken.to_string();
+    assert!(text.contains("api.port") && text.contains(&port), "{text}");
+    mixer.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_this_version_does_not_have_is_refused_before_anything_starts() {
+    let folder = tempfile::tempdir().unwrap();
+    let error = refused(folder.path(), &[("observability.tier", "otlp")]).await;
+    assert_eq!(error.exit_code(), Exit::Config);
+    assert!(error.to_string().contains("observability.tier"), "{error}");
+    assert!(!folder.path().join("data").exists());
+}

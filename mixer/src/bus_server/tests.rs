@@ -1,0 +1,291 @@
+//! The bus with a real server.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::expect_used, reason = "tests")]
+
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use async_nats::jetstream::stream::{Config, DiscardPolicy, StorageType};
+use chassis::Exit;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::{BusError, BusServer, Managed, Server, Settings};
+use crate::tasks::{Fatal, failures};
+use crate::testing::{bus_settings, eventually, managed, nats_server};
+
+fn fatal() -> Fatal {
+    failures().0
+}
+
+async fn start(settings: Settings) -> BusServer {
+    BusServer::start(settings, &fatal()).await.unwrap()
+}
+
+async fn refused(settings: Settings) -> BusError {
+    BusServer::start(settings, &fatal()).await.map(|_| ()).unwrap_err()
+}
+
+async fn config_of(server: &BusServer, stream: &str) -> Option<Config> {
+    let stream = server.bus().jetstream().get_stream(stream).await.ok()?;
+    Some(stream.cached_info().config.clone())
+}
+
+fn pid_of(server: &BusServer) -> Pid {
+    Pid::from_raw(i32::try_from(server.bus().status().pid.unwrap()).unwrap())
+}
+
+fn is_running(pid: Pid) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(')')
+        .is_some_and(|(_, rest)| !rest.trim_start().starts_with('Z'))
+}
+
+#[tokio::test]
+async fn a_managed_server_has_every_stream_with_its_limits_and_ends_with_its_owner() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = start(bus_settings(managed(folder.path()))).await;
+    let business = config_of(&server, "flux-msg").await.unwrap();
+    assert_eq!(business.subjects, ["flux.msg.>", "flux.gear.>"]);
+    assert_eq!(
+        (business.discard, business.storage),
+        (DiscardPolicy::New, StorageType::File)
+    );
+    assert_eq!(business.max_age, Duration::from_secs(720 * 3600));
+    let telemetry = config_of(&server, "flux-telemetry").await.unwrap();
+    assert_eq!(telemetry.subjects, ["flux.telemetry.>"]);
+    assert_eq!(telemetry.discard, DiscardPolicy::Old);
+    assert_eq!(telemetry.duplicate_window, Duration::from_secs(600));
+    let events = config_of(&server, "flux-events").await.unwrap();
+    assert!(events.no_ack);
+    let bytes = business.max_bytes + telemetry.max_bytes + events.max_bytes;
+    assert!(events.max_bytes > 0 && bytes <= 512 << 20, "{bytes}");
+
+    let status = server.bus().status();
+    assert!(status.connected && status.managed && status.healthy);
+    assert_eq!((status.power_safe, status.restarts), (Some(false), 0));
+    assert!(status.durability.contains("not power-safe"));
+    let mode = std::fs::metadata(folder.path().join("js/nats.conf"))
+        .unwrap()
+        .permissions()
+        .mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let pid = pid_of(&server);
+    server.close().await;
+    assert!(!is_running(pid));
+}
+
+#[tokio::test]
+async fn a_killed_server_comes_back_on_its_port_and_the_same_connection_finds_its_streams() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = start(bus_settings(managed(folder.path()))).await;
+    let js = server.bus().jetstream().clone();
+    let acked = js
+        .publish("flux.msg.a.b.c", "kept".into())
+        .await
+        .unwrap()
+        .await
+        .unwrap();
+    js.delete_stream("flux-telemetry").await.unwrap();
+    let (pid, url) = (pid_of(&server), server.bus().url().to_owned());
+    kill(pid, Signal::SIGKILL).unwrap();
+    eventually("a new process", || async {
+        let status = server.bus().status();
+        (status.restarts == 1 && status.connected && status.pid.is_some()).then_some(())
+    })
+    .await;
+    assert_ne!(pid_of(&server), pid);
+    assert_eq!(server.bus().url(), url);
+    eventually("the deleted stream, ensured again", || {
+        config_of(&server, "flux-telemetry")
+    })
+    .await;
+    let stream = js.get_stream("flux-msg").await.unwrap();
+    let kept = stream.get_raw_message(acked.sequence).await.unwrap();
+    assert_eq!(kept.payload.as_ref(), b"kept");
+    server.close().await;
+}
+
+#[tokio::test]
+async fn changed_ages_and_subjects_reach_existing_streams() {
+    let folder = tempfile::tempdir().unwrap();
+    start(bus_settings(managed(folder.path()))).await.close().await;
+    let mut settings = bus_settings(managed(folder.path()));
+    settings.streams.business_max_age = Duration::from_secs(3600);
+    settings.streams.telemetry_max_age = Duration::from_secs(60);
+    settings.streams.subjects = vec!["flux.msg.>".to_owned()];
+    let server = start(settings).await;
+    let business = config_of(&server, "flux-msg").await.unwrap();
+    assert_eq!((business.max_age.as_secs(), business.subjects.len()), (3600, 1));
+    let telemetry = config_of(&server, "flux-telemetry").await.unwrap();
+    assert_eq!(telemetry.max_age.as_secs(), 60);
+    assert!(telemetry.duplicate_window <= telemetry.max_age);
+    server.close().await;
+}
+
+#[tokio::test]
+async fn a_second_server_on_one_store_is_refused_and_names_the_store() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = start(bus_settings(managed(folder.path()))).await;
+    let error = refused(bus_settings(managed(folder.path()))).await;
+    assert!(matches!(error, BusError::Locked { .. }), "{error}");
+    assert!(
+        error.to_string().contains(&*folder.path().join("js").to_string_lossy()),
+        "{error}"
+    );
+    assert!(
+        config_of(&first, "flux-msg").await.is_some(),
+        "the first one is not disturbed"
+    );
+    first.close().await;
+    start(bus_settings(managed(folder.path()))).await.close().await;
+}
+
+#[tokio::test]
+async fn a_taken_port_is_named_with_its_key() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
+    let folder = tempfile::tempdir().unwrap();
+    let error = refused(bus_settings(Managed {
+        port,
+        ..managed(folder.path())
+    }))
+    .await;
+    assert!(matches!(error, BusError::PortInUse { .. }), "{error}");
+    let text = error.to_string();
+    assert!(
+        text.contains("snake.port") && text.contains(&port.to_string()),
+        "{text}"
+    );
+    assert_eq!(error.exit(), Exit::Config);
+}
+
+fn script(folder: &Path, version: &str) -> std::path::PathBuf {
+    let path = folder.join("nats-server");
+    std::fs::write(&path, format!("#!/bin/sh\necho 'nats-server: {version}'\n")).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    path
+}
+
+#[tokio::test]
+async fn a_missing_an_old_and_an_exchanged_binary_are_refused_with_the_way_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let with = |binary: &Path, sha256: Option<&str>| {
+        bus_settings(Managed {
+            binary: Some(binary.to_owned()),
+            sha256: sha256.map(str::to_owned),
+            ..managed(folder.path())
+        })
+    };
+    let missing = refused(with(&folder.path().join("nowhere"), None)).await;
+    let text = missing.to_string();
+    for part in ["nowhere", "snake.server_binary", "scripts/install-nats-server.sh"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let old = refused(with(&script(folder.path(), "v2.9.10"), None)).await;
+    assert!(matches!(old, BusError::TooOld { .. }), "{old}");
+    assert!(old.to_string().contains("2.9.10"), "{old}");
+    let odd = refused(with(&script(folder.path(), "hello"), None)).await;
+    assert!(matches!(odd, BusError::Unusable { .. }), "{odd}");
+
+    let pinned = "0".repeat(64);
+    let exchanged = refused(with(&nats_server(), Some(&pinned))).await;
+    let BusError::WrongHash { found, .. } = &exchanged else {
+        panic!("{exchanged}");
+    };
+    assert!(exchanged.to_string().contains("snake.server_sha256"), "{exchanged}");
+    start(with(&nats_server(), Some(&found.to_uppercase())))
+        .await
+        .close()
+        .await;
+}
+
+#[tokio::test]
+async fn an_external_server_is_used_and_another_domain_is_called_a_mismatch() {
+    let folder = tempfile::tempdir().unwrap();
+    let owner = start(bus_settings(managed(folder.path()))).await;
+    let url = owner.bus().url().to_owned();
+    let external = |domain: &str| Settings {
+        server: Server::External { url: url.clone() },
+        domain: domain.to_owned(),
+        ..bus_settings(managed(folder.path()))
+    };
+    let guest = start(external("flux")).await;
+    let status = guest.bus().status();
+    assert!(!status.managed && status.healthy && status.pid.is_none());
+    assert_eq!(status.power_safe, None);
+    guest.close().await;
+    let error = refused(external("other")).await;
+    let text = error.to_string();
+    for part in ["domain", "\"other\"", "\"flux\"", "snake.domain"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert_eq!(error.exit(), Exit::Config);
+    let pid = pid_of(&owner);
+    assert!(is_running(pid), "a guest does not stop another's server");
+    owner.close().await;
+}
+
+#[tokio::test]
+async fn a_server_with_a_token_refuses_those_without() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut settings = bus_settings(managed(folder.path()));
+    settings.token = Some("s3\"cret".to_owned());
+    let server = start(settings).await;
+    assert!(async_nats::connect(server.bus().url()).await.is_err());
+    let options = async_nats::ConnectOptions::new().token("s3\"cret".to_owned());
+    assert!(options.connect(server.bus().url()).await.is_ok());
+    server.close().await;
+}
+
+#[tokio::test]
+async fn a_message_as_large_as_allowed_passes_and_a_larger_one_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = start(bus_settings(managed(folder.path()))).await;
+    let js = server.bus().jetstream();
+    let allowed = js
+        .publish("flux.telemetry.logs.a", vec![0; 2 << 20].into())
+        .await
+        .unwrap();
+    assert!(allowed.await.is_ok());
+    let larger = js.publish("flux.telemetry.logs.a", vec![0; 3 << 20].into()).await;
+    assert!(larger.is_err());
+    server.close().await;
+}
+
+const OWNER: &str = "bus_server::tests::owner_of_a_server_until_it_is_killed";
+const STORE: &str = "PLATFORM_TEST_BUS_STORE";
+
+/// Run as a process of its own by the test below; alone it does nothing.
+#[tokio::test]
+#[ignore = "a helper process of a_killed_mixer_takes_its_server_with_it"]
+async fn owner_of_a_server_until_it_is_killed() {
+    let Some(store) = std::env::var_os(STORE) else { return };
+    let server = start(bus_settings(managed(Path::new(&store)))).await;
+    println!("\nserver={}", pid_of(&server));
+    std::future::pending::<()>().await;
+}
+
+#[tokio::test]
+async fn a_killed_mixer_takes_its_server_with_it_and_the_next_one_gets_the_store() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut owner = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", OWNER, "--ignored", "--nocapture"])
+        .env(STORE, folder.path())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(owner.stdout.take().unwrap()).lines();
+    let pid = lines
+        .map_while(Result::ok)
+        .find_map(|line| line.strip_prefix("server=")?.parse().ok())
+        .map(Pid::from_raw)
+        .expect("the owner started a server");
+    assert!(is_running(pid));
+    owner.kill().unwrap();
+    owner.wait().unwrap();
+    start(bus_settings(managed(folder.path()))).await.close().await;
+    assert!(!is_running(pid));
+}

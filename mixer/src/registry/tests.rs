@@ -1,0 +1,171 @@
+//! The registry over a reopen, a refused change, and a second process; the cluster's key.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::os::unix::fs::PermissionsExt;
+
+use model::control::RackState;
+use model::{EntityId, Timestamp};
+
+use super::{ActiveScenario, RackRow, Registry, RegistryError, ScenarioRow};
+use crate::cluster::{Cluster, ClusterError};
+use crate::testing::{Hand, entropy};
+
+fn row(name: &str) -> RackRow {
+    RackRow {
+        entity_id: EntityId::for_name(name),
+        name: name.parse().unwrap(),
+        claimed: name.to_owned(),
+        rack_key: name.as_bytes().to_vec(),
+        state: RackState::Active,
+        counter: 3,
+        confirmed: 2,
+        first_seen: Timestamp::from_micros(1),
+        last_seen: Timestamp::from_micros(2),
+        interval_ms: 1000,
+        host: "h".to_owned(),
+        ip: "10.0.0.1".to_owned(),
+        software: "1.0".to_owned(),
+        labels: [("site".to_owned(), "lab".to_owned())].into(),
+        scenario: Some("ab".to_owned()),
+    }
+}
+
+fn scenario(name: &str, version: &str, text: &str, stored: i64) -> ScenarioRow {
+    ScenarioRow {
+        hash: model::scenario::content_hash(text),
+        name: name.parse().unwrap(),
+        version: version.parse().unwrap(),
+        stored: Timestamp::from_micros(stored),
+        text: text.to_owned(),
+    }
+}
+
+#[test]
+fn racks_scenarios_and_the_active_one_survive_a_reopen() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("registry.redb");
+    let first = scenario("demo", "1", "one", 1);
+    let second = scenario("demo", "2", "two", 2);
+    let active = ActiveScenario {
+        reference: first.reference(),
+        hash: first.hash.clone(),
+        activated: Timestamp::from_micros(9),
+    };
+    let registry = Registry::open(&path).unwrap();
+    registry
+        .change(|change| {
+            change.put_rack(&row("a"))?;
+            change.put_rack(&row("b"))?;
+            assert_eq!(change.put_scenario(&first)?, None);
+            assert_eq!(change.put_scenario(&second)?, None);
+            change.activate(&active)
+        })
+        .unwrap();
+    drop(registry);
+
+    let registry = Registry::open(&path).unwrap();
+    assert_eq!(registry.rack(&EntityId::for_name("a")).unwrap(), Some(row("a")));
+    assert_eq!(registry.rack_named(&"b".parse().unwrap()).unwrap(), Some(row("b")));
+    assert_eq!(registry.racks().unwrap().len(), 2);
+    assert_eq!(registry.active_scenario().unwrap(), Some(active));
+    let demo = "demo".parse().unwrap();
+    assert_eq!(registry.scenario_named(&demo, None).unwrap(), Some(second), "latest");
+    let one = "1".parse().unwrap();
+    assert_eq!(registry.scenario_named(&demo, Some(&one)).unwrap(), Some(first));
+}
+
+#[test]
+fn a_reference_may_mean_another_content_while_the_old_one_stays_under_its_hash() {
+    let folder = tempfile::tempdir().unwrap();
+    let registry = Registry::open(&folder.path().join("registry.redb")).unwrap();
+    let (old, new) = (scenario("demo", "1", "old", 1), scenario("demo", "1", "new", 2));
+    registry.change(|change| change.put_scenario(&old)).unwrap();
+    let replaced = registry.change(|change| change.put_scenario(&new)).unwrap();
+    assert_eq!(replaced.as_ref(), Some(&old.hash));
+    assert_eq!(registry.scenario(&old.hash).unwrap(), Some(old));
+    assert_eq!(registry.scenarios().unwrap(), [new]);
+}
+
+#[test]
+fn a_change_that_is_refused_leaves_nothing_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    let registry = Registry::open(&folder.path().join("registry.redb")).unwrap();
+    let refused: Result<(), RegistryError> = registry.change(|change| {
+        change.put_rack(&row("a"))?;
+        Err(RegistryError::Interrupted("on purpose".to_owned()))
+    });
+    assert!(refused.is_err());
+    assert!(registry.racks().unwrap().is_empty());
+    assert!(registry.rack_named(&"a".parse().unwrap()).unwrap().is_none());
+}
+
+#[test]
+fn a_removed_rack_gives_its_name_back_and_keeps_its_key() {
+    let folder = tempfile::tempdir().unwrap();
+    let registry = Registry::open(&folder.path().join("registry.redb")).unwrap();
+    let mut gone = row("a");
+    registry.change(|change| change.put_rack(&gone)).unwrap();
+    gone.state = RackState::Removed;
+    registry.change(|change| change.put_rack(&gone)).unwrap();
+    assert_eq!(registry.rack_named(&gone.name).unwrap(), None);
+    let by_key = registry.change(|change| change.rack_with_key(&gone.rack_key)).unwrap();
+    assert_eq!(by_key, Some(gone.clone()));
+    let mut heir = row("b");
+    heir.name = gone.name.clone();
+    registry.change(|change| change.put_rack(&heir)).unwrap();
+    registry.change(|change| change.put_rack(&gone)).unwrap();
+    assert_eq!(
+        registry.rack_named(&gone.name).unwrap(),
+        Some(heir),
+        "writing the removed one again takes nothing"
+    );
+}
+
+#[test]
+fn a_registry_in_use_is_refused_and_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("registry.redb");
+    let _first = Registry::open(&path).unwrap();
+    let error = Registry::open(&path).map(|_| ()).unwrap_err();
+    assert!(matches!(error, RegistryError::InUse { .. }), "{error}");
+    assert!(error.to_string().contains("registry.redb"), "{error}");
+}
+
+#[test]
+fn a_cluster_keeps_its_identity_and_refuses_to_start_without_its_key_or_with_another() {
+    let folder = tempfile::tempdir().unwrap();
+    let key = folder.path().join("cluster.key");
+    let registry = Registry::open(&folder.path().join("registry.redb")).unwrap();
+    let (clock, entropy) = (Hand::new().clock(), entropy());
+    let open = || Cluster::open(&registry, &key, &clock, &entropy);
+    let founded = open().unwrap();
+    assert_eq!(founded.id().uuid().get_version_num(), 7);
+    assert_eq!(std::fs::metadata(&key).unwrap().permissions().mode() & 0o777, 0o600);
+    let again = open().unwrap();
+    assert_eq!((again.id(), again.public_key()), (founded.id(), founded.public_key()));
+
+    let content = std::fs::read(&key).unwrap();
+    std::fs::remove_file(&key).unwrap();
+    let missing = open().map(|_| ()).unwrap_err();
+    assert!(matches!(missing, ClusterError::Missing { .. }));
+    let text = missing.to_string();
+    assert!(text.contains("cluster.key") && text.contains("backup"), "{text}");
+    assert!(!key.exists(), "no new key is made in its place");
+
+    let write = |text: &str, mode: u32| {
+        std::fs::write(&key, text).unwrap();
+        std::fs::set_permissions(&key, std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    write(&format!("platform-cluster-key/1 {}\n", "07".repeat(32)), 0o600);
+    assert!(matches!(open().map(|_| ()).unwrap_err(), ClusterError::Foreign { .. }));
+    write("platform-cluster-key/1 07\n", 0o600);
+    assert!(matches!(
+        open().map(|_| ()).unwrap_err(),
+        ClusterError::Malformed { .. }
+    ));
+    write(&String::from_utf8(content).unwrap(), 0o644);
+    assert!(matches!(
+        open().map(|_| ()).unwrap_err(),
+        ClusterError::Exposed { mode: 0o644, .. }
+    ));
+}

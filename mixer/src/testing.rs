@@ -1,0 +1,105 @@
+//! What the tests of this crate share: the real bus server, clocks, entropy, waiting.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::expect_used, reason = "tests")]
+
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
+
+use model::{ByteSize, Clock, Entropy, Timestamp};
+
+use crate::bus_server::{Managed, Server, Settings, StreamSettings};
+
+/// A clock that only moves when told to.
+#[derive(Debug, Clone)]
+pub(crate) struct Hand(Arc<AtomicI64>);
+
+impl Hand {
+    pub(crate) fn new() -> Self {
+        Self(Arc::new(AtomicI64::new(1_800_000_000_000_000)))
+    }
+
+    pub(crate) fn clock(&self) -> Clock {
+        let hand = Arc::clone(&self.0);
+        Clock::new(move || Timestamp::from_micros(hand.load(Ordering::SeqCst)))
+    }
+
+    pub(crate) fn forward(&self, by: Duration) {
+        let micros = i64::try_from(by.as_micros()).unwrap();
+        self.0.fetch_add(micros, Ordering::SeqCst);
+    }
+}
+
+/// Entropy that is different at every call and the same in every run.
+pub(crate) fn entropy() -> Entropy {
+    let calls = AtomicU64::new(1);
+    Entropy::new(move |bytes| {
+        let mut x = calls.fetch_add(1, Ordering::SeqCst).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        for byte in bytes {
+            x ^= x << 13;
+            x ^= x >> 7;
+            x ^= x << 17;
+            *byte = x.to_le_bytes()[3];
+        }
+    })
+}
+
+/// The pinned bus server; it is part of the tools that tests need.
+pub(crate) fn nats_server() -> PathBuf {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools/bin/nats-server");
+    assert!(
+        path.is_file(),
+        "no nats-server at {}: run scripts/install-nats-server.sh",
+        path.display()
+    );
+    path.canonicalize().unwrap()
+}
+
+pub(crate) fn stream_settings() -> StreamSettings {
+    StreamSettings {
+        name: "flux-msg".to_owned(),
+        subjects: ["flux.msg.>", "flux.gear.>", "platform.>"].map(str::to_owned).to_vec(),
+        business_max_age: Duration::from_secs(720 * 3600),
+        telemetry_max_age: Duration::from_secs(24 * 3600),
+        max_store: ByteSize::mib(512),
+        max_payload: ByteSize::mib(2),
+    }
+}
+
+/// A managed server on any free port.
+pub(crate) fn managed(store: &Path) -> Managed {
+    Managed {
+        name: "test-mixer".to_owned(),
+        host: "127.0.0.1".to_owned(),
+        port: 0,
+        advertised: None,
+        store_dir: store.join("js"),
+        durable: false,
+        max_payload: ByteSize::mib(2),
+        binary: Some(nats_server()),
+        sha256: None,
+    }
+}
+
+pub(crate) fn bus_settings(managed: Managed) -> Settings {
+    Settings {
+        server: Server::Managed(managed),
+        domain: "flux".to_owned(),
+        token: None,
+        connect_timeout: Duration::from_secs(5),
+        streams: stream_settings(),
+    }
+}
+
+/// Waits until `look` finds something, at most 20 s.
+pub(crate) async fn eventually<T, F: Future<Output = Option<T>>>(what: &str, mut look: impl FnMut() -> F) -> T {
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
+    loop {
+        if let Some(found) = look().await {
+            return found;
+        }
+        assert!(tokio::time::Instant::now() < deadline, "never happened: {what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
