@@ -64,11 +64,12 @@ impl<P: Serialize + DeserializeOwned> Cursor<P> {
 
     pub(crate) fn token(&self) -> String {
         let json = serde_json::to_vec(self).unwrap_or_default();
-        json.iter().fold(String::with_capacity(json.len() * 2), |mut text, byte| {
-            use std::fmt::Write as _;
-            let _ = write!(text, "{byte:02x}");
-            text
-        })
+        json.iter()
+            .fold(String::with_capacity(json.len() * 2), |mut text, byte| {
+                use std::fmt::Write as _;
+                let _ = write!(text, "{byte:02x}");
+                text
+            })
     }
 
     pub(crate) fn parse(token: &str, fingerprint: u64) -> Result<Self, Error> {

@@ -35,7 +35,9 @@ pub enum Error {
     #[error("the query ran longer than query.timeout ({0}): ask for a shorter time range")]
     Timeout(HumanDuration),
     /// The query needs more memory than it may have.
-    #[error("the query needs more memory than query.memory_limit_mb allows ({0}): ask for fewer rows or a shorter time range")]
+    #[error(
+        "the query needs more memory than query.memory_limit_mb allows ({0}): ask for fewer rows or a shorter time range"
+    )]
     Memory(ByteSize),
     /// The answer would have too many buckets or groups.
     #[error("the answer would have more than {0} groups: ask for a wider interval or a shorter time range")]

@@ -75,7 +75,13 @@ pub(crate) struct Scan {
 }
 
 impl Scan {
-    pub(crate) fn new(state: SessionState, view: ReadView, table: Table, window: Window, conditions: Vec<Expr>) -> Self {
+    pub(crate) fn new(
+        state: SessionState,
+        view: ReadView,
+        table: Table,
+        window: Window,
+        conditions: Vec<Expr>,
+    ) -> Self {
         Self {
             state,
             view,

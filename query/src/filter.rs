@@ -11,17 +11,12 @@ use crate::window::Window;
 
 /// A moment as a literal of the `ts` column's type.
 pub(crate) fn moment(ts: Timestamp) -> Expr {
-    lit(ScalarValue::TimestampMicrosecond(
-        Some(ts.micros()),
-        Some("UTC".into()),
-    ))
+    lit(ScalarValue::TimestampMicrosecond(Some(ts.micros()), Some("UTC".into())))
 }
 
 pub(crate) fn within(window: Window) -> Expr {
     let ts = ident("ts");
-    ts.clone()
-        .gt_eq(moment(window.since))
-        .and(ts.lt(moment(window.until)))
+    ts.clone().gt_eq(moment(window.since)).and(ts.lt(moment(window.until)))
 }
 
 pub(crate) fn uuid(bytes: &[u8; 16]) -> Expr {
@@ -97,7 +92,11 @@ pub(crate) fn of_trace(id: TraceId) -> Expr {
 #[allow(clippy::cast_precision_loss, reason = "the loss is what is corrected here")]
 fn least_f32(ms: u32) -> f32 {
     let near = ms as f32;
-    if f64::from(near) < f64::from(ms) { near.next_up() } else { near }
+    if f64::from(near) < f64::from(ms) {
+        near.next_up()
+    } else {
+        near
+    }
 }
 
 /// How much of the answer is wanted.
@@ -116,7 +115,10 @@ impl Paging {
         }
         let offset = offset.unwrap_or(0);
         if offset > 0 && cursor.is_some() {
-            return Err(Error::parameter("offset", "a cursor already says where to begin: give one of the two"));
+            return Err(Error::parameter(
+                "offset",
+                "a cursor already says where to begin: give one of the two",
+            ));
         }
         Ok(Self {
             limit: limit as usize,

@@ -135,7 +135,11 @@ impl ScalarUDFImpl for Function {
                 let values = texts(&column)?.map(|text| field_text(text?, key));
                 array(values.collect::<StringArray>())
             }
-            Kind::SeriesKey => array(texts(&column)?.map(|text| text.map(without_point_labels)).collect::<StringArray>()),
+            Kind::SeriesKey => array(
+                texts(&column)?
+                    .map(|text| text.map(without_point_labels))
+                    .collect::<StringArray>(),
+            ),
             Kind::LabelKeys => array(texts(&column)?.map(|text| text.map(keys)).collect::<StringArray>()),
             Kind::Bucket | Kind::RowHash => {
                 let Some(ColumnarValue::Scalar(ScalarValue::Int64(Some(width)))) = args.args.get(1) else {
@@ -319,7 +323,10 @@ mod tests {
         assert_eq!(field_text(object, "z"), None);
         assert_eq!(field_text(object, "gear"), None);
         assert_eq!(field_text(r#"{"x":"gear.id"}"#, "gear.id"), None);
-        assert_eq!(field_text(r#"{"gear\u002eid":"t\"1"}"#, "gear.id").as_deref(), Some("t\"1"));
+        assert_eq!(
+            field_text(r#"{"gear\u002eid":"t\"1"}"#, "gear.id").as_deref(),
+            Some("t\"1")
+        );
         assert_eq!(field_text("no json gear.id", "gear.id"), None);
     }
 

@@ -73,10 +73,16 @@ impl Summary {
             if micros > 0 {
                 return Ok(micros);
             }
-            Err(Error::parameter("interval", format!("{interval} is no bucket: give at least 1us")))
+            Err(Error::parameter(
+                "interval",
+                format!("{interval} is no bucket: give at least 1us"),
+            ))
         });
         let by = filter.group_by.as_deref().map(|by| match by {
-            "" => Err(Error::parameter("group_by", "give entity_name, entity_id, name, type or a label key")),
+            "" => Err(Error::parameter(
+                "group_by",
+                "give entity_name, entity_id, name, type or a label key",
+            )),
             "entity_name" => Ok(GroupBy::EntityName),
             "entity_id" => Ok(GroupBy::EntityId),
             "name" | "type" => Ok(GroupBy::Own),
@@ -137,7 +143,10 @@ pub(crate) struct Key {
 impl Ord for Key {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         let rest = |key: &Self| (key.name.clone(), key.kind.clone(), key.group.clone());
-        other.bucket.cmp(&self.bucket).then_with(|| rest(self).cmp(&rest(other)))
+        other
+            .bucket
+            .cmp(&self.bucket)
+            .then_with(|| rest(self).cmp(&rest(other)))
     }
 }
 
@@ -183,7 +192,9 @@ pub(crate) async fn page(
         Some(change) => series::changes(scan, summary, window, change).await?,
         None => BTreeMap::new(),
     };
-    let groups = totals.iter().filter(|(key, _)| after.as_ref().is_none_or(|after| *key > after));
+    let groups = totals
+        .iter()
+        .filter(|(key, _)| after.as_ref().is_none_or(|after| *key > after));
     let mut groups = groups.skip(paging.offset);
     let shown: Vec<_> = groups.by_ref().take(paging.limit).collect();
     let next = match shown.last() {
@@ -295,7 +306,10 @@ impl<'a> Keys<'a> {
         let words = |name| Ok::<_, Error>(texts(column(batch, name)?)?.collect::<Vec<_>>());
         let groups = column(batch, "grp")?;
         let groups = match groups.as_fixed_size_binary_opt() {
-            Some(ids) => ids.iter().map(|id| Some(uuid::Uuid::from_slice(id?).ok()?.to_string())).collect(),
+            Some(ids) => ids
+                .iter()
+                .map(|id| Some(uuid::Uuid::from_slice(id?).ok()?.to_string()))
+                .collect(),
             None => texts(groups)?.map(|text| text.map(str::to_owned)).collect(),
         };
         Ok(Self {
@@ -341,7 +355,9 @@ pub(crate) async fn describe(scan: &Scan, name: String, page: Page) -> Result<Me
             found.unit.get_or_insert_with(|| unit.to_owned());
         }
         for keys in texts(column(&batch, "keys")?)?.flatten() {
-            found.label_keys.extend(serde_json::from_str::<Vec<String>>(keys).unwrap_or_default());
+            found
+                .label_keys
+                .extend(serde_json::from_str::<Vec<String>>(keys).unwrap_or_default());
         }
     }
     if found.metric_type.is_none() {

@@ -81,7 +81,9 @@ pub struct Querier {
 
 impl std::fmt::Debug for Querier {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Querier").field("limits", &self.limits).finish_non_exhaustive()
+        f.debug_struct("Querier")
+            .field("limits", &self.limits)
+            .finish_non_exhaustive()
     }
 }
 
@@ -183,7 +185,10 @@ impl Querier {
     /// [`Error::NotFound`] if no point of it lies in the window; see [`Error`].
     pub async fn metric(&self, name: &str, filter: &MetricFilter) -> Result<MetricPage, Error> {
         if filter.name.as_deref().is_some_and(|given| given != name) {
-            return Err(Error::parameter("name", format!("the path already names the metric {name:?}")));
+            return Err(Error::parameter(
+                "name",
+                format!("the path already names the metric {name:?}"),
+            ));
         }
         let filter = MetricFilter {
             name: Some(name.to_owned()),
@@ -197,7 +202,8 @@ impl Querier {
         let window = Window::resolve(filter.since, filter.until, None, self.clock.now())?;
         let scan = self.scan(Table::Metrics, window, filter::metrics(&named));
         let name = name.to_owned();
-        self.run(async move { metrics::describe(&scan, name, page).await }).await
+        self.run(async move { metrics::describe(&scan, name, page).await })
+            .await
     }
 
     /// Telemetry that could not be decoded, newest first.

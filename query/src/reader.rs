@@ -83,7 +83,11 @@ impl SegmentReader {
         let (file, bytes) = blocking(move || {
             let file = match file {
                 Some(file) => file,
-                None => Arc::new(segment.open().map_err(|error| ParquetError::External(Box::new(error)))?),
+                None => Arc::new(
+                    segment
+                        .open()
+                        .map_err(|error| ParquetError::External(Box::new(error)))?,
+                ),
             };
             let bytes = ranges.iter().map(|range| read_range(&segment, &file, range));
             let bytes = bytes.collect::<Result<Vec<_>, _>>()?;
@@ -100,7 +104,11 @@ impl SegmentReader {
 
 fn read_range(segment: &Segment, file: &File, range: &Range<u64>) -> Result<Bytes, ParquetError> {
     let beyond = || {
-        let text = format!("bytes {range:?} are not in {} ({} bytes)", segment.path.display(), segment.size);
+        let text = format!(
+            "bytes {range:?} are not in {} ({} bytes)",
+            segment.path.display(),
+            segment.size
+        );
         ParquetError::General(text)
     };
     if range.end > segment.size {

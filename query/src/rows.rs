@@ -26,6 +26,8 @@ use crate::window::Window;
 
 /// The name of the hash beside the table's own columns.
 const HASH: &str = "_hash";
+/// No store has more rows of one `ts`; plans cannot count much further.
+const MAX_SKIP: u64 = 1 << 40;
 
 /// A page of the scan's rows, after `from` if given.
 pub(crate) async fn page(scan: &Scan, paging: Paging, from: Option<Position>, fingerprint: u64) -> Result<Page, Error> {
@@ -90,7 +92,7 @@ async fn ties(scan: &Scan, from: Position, count: usize) -> Result<Vec<RecordBat
     let columns = scan.table().columns().iter().map(|column| ident(column.name));
     let own: Vec<_> = columns.collect();
     let frame = scan.frame(scan.window.before(Window::at(from.moment()).until), Order::Any)?;
-    let skip = usize::try_from(from.seen).unwrap_or(usize::MAX);
+    let skip = usize::try_from(from.seen.min(MAX_SKIP)).unwrap_or(usize::MAX);
     let frame = frame
         .filter(ident("ts").eq(crate::filter::moment(from.moment())))?
         .with_column(HASH, row_hash(own.clone()))?
@@ -180,10 +182,14 @@ impl Rows {
     /// The position after `last`, which is the last row: counts the equal rows before it, those of earlier pages included.
     fn position_after(&self, last: &Row, from: Option<Position>) -> Position {
         let equal = self.0.iter().rev();
-        let equal = equal.take_while(|row| (row.ts, row.hash) == (last.ts, last.hash)).count() as u64;
+        let equal = equal
+            .take_while(|row| (row.ts, row.hash) == (last.ts, last.hash))
+            .count() as u64;
         match from {
             // The page did not get beyond the rows that the position counts.
-            Some(from) if from.ts == last.ts && (from.hash == last.hash || self.0.len() as u64 == equal && from.hash == 0) => {
+            Some(from)
+                if from.ts == last.ts && (from.hash == last.hash || self.0.len() as u64 == equal && from.hash == 0) =>
+            {
                 Position {
                     ts: last.ts,
                     hash: from.hash,

@@ -73,7 +73,8 @@ pub(crate) async fn changes(
     columns.push(series_key(ident("labels")).alias("series"));
     let mut frame = frame.select(columns)?;
     if change != Change::Last {
-        let order = ["name", "type", "entity_id", "series", "ts", "value"];
+        // The last two make the order total, so that every answer to a query is the same.
+        let order = ["name", "type", "entity_id", "series", "ts", "value", "labels"];
         frame = frame.sort(order.map(|name| ident(name).sort(true, false)).to_vec())?;
     }
     let mut walk = Walk {
@@ -181,7 +182,11 @@ impl Walk {
         series.seconds += seconds;
         series.increase += increase(&series.kind, series.before.value, point.value, delta);
         if series.kind == MetricType::Histogram.as_str() {
-            let grown = if delta { point.histogram.clone() } else { point.histogram.less(&series.before.histogram) };
+            let grown = if delta {
+                point.histogram.clone()
+            } else {
+                point.histogram.less(&series.before.histogram)
+            };
             self.groups.entry(series.key.clone()).or_default().observed.add(&grown);
         }
         series.before = point;
@@ -250,7 +255,10 @@ impl Observed {
             self.bounds.clone_from(&more.bounds);
             self.buckets.clone_from(&more.buckets);
         } else if self.bounds == more.bounds && self.buckets.len() == more.buckets.len() {
-            self.buckets.iter_mut().zip(&more.buckets).for_each(|(sum, more)| *sum += more);
+            self.buckets
+                .iter_mut()
+                .zip(&more.buckets)
+                .for_each(|(sum, more)| *sum += more);
         } else {
             self.mixed = true;
         }

@@ -84,7 +84,10 @@ impl TableProvider for ViewTable {
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let parallel = state.config().target_partitions().max(1);
         let files = self.view.files(self.table).iter();
-        let (chains, rest) = arrange(files.filter(|file| self.window.meets(file.min_ts, file.max_ts)), self.order);
+        let (chains, rest) = arrange(
+            files.filter(|file| self.window.meets(file.min_ts, file.max_ts)),
+            self.order,
+        );
         let mut inputs: Vec<Arc<dyn ExecutionPlan>> = Vec::new();
         if !chains.is_empty() {
             let groups = chains.into_iter().flat_map(|chain| contiguous(&chain, parallel));
@@ -95,7 +98,11 @@ impl TableProvider for ViewTable {
         }
         let hot = self.hot(parallel);
         if !hot.is_empty() {
-            inputs.push(MemorySourceConfig::try_new_exec(&hot, self.schema(), projection.cloned())?);
+            inputs.push(MemorySourceConfig::try_new_exec(
+                &hot,
+                self.schema(),
+                projection.cloned(),
+            )?);
         }
         if inputs.is_empty() {
             let schema = match projection {
@@ -178,7 +185,10 @@ fn newest_first() -> Option<LexOrdering> {
 }
 
 /// The chains of sealed segments that are worth their order, and the other segments.
-fn arrange<'a>(files: impl Iterator<Item = &'a Arc<Segment>>, order: Order) -> (Vec<Vec<Arc<Segment>>>, Vec<Arc<Segment>>) {
+fn arrange<'a>(
+    files: impl Iterator<Item = &'a Arc<Segment>>,
+    order: Order,
+) -> (Vec<Vec<Arc<Segment>>>, Vec<Arc<Segment>>) {
     let files = files.map(Arc::clone);
     if order == Order::Any {
         return (Vec::new(), files.collect());

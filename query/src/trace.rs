@@ -98,7 +98,8 @@ mod tests {
     fn order(spans: &[(&str, Option<&str>)]) -> Vec<(String, u64)> {
         let spans = spans.iter().map(|(id, parent)| span(id, *parent)).collect();
         let rows = in_tree_order(spans);
-        let place = |row: &Map<String, Value>| (text(row, "span_id").unwrap().to_owned(), row["depth"].as_u64().unwrap());
+        let place =
+            |row: &Map<String, Value>| (text(row, "span_id").unwrap().to_owned(), row["depth"].as_u64().unwrap());
         rows.iter().map(place).collect()
     }
 
@@ -131,7 +132,9 @@ mod tests {
     fn a_chain_of_ten_thousand_spans_does_not_exhaust_the_stack() {
         let ids: Vec<String> = (0..10_000).map(|n| n.to_string()).collect();
         let chain = ids.iter().enumerate();
-        let spans = chain.map(|(n, id)| span(id, n.checked_sub(1).map(|n| ids[n].as_str()))).collect();
+        let spans = chain
+            .map(|(n, id)| span(id, n.checked_sub(1).map(|n| ids[n].as_str())))
+            .collect();
         assert_eq!(in_tree_order(spans).last().unwrap()["depth"], 9_999);
     }
 }

@@ -61,10 +61,22 @@ async fn odd_texts_are_only_texts() {
         };
         fair(bench.querier.logs(&logs).await, &logs);
         for logs in [
-            LogFilter { q: odd(), ..LogFilter::default() },
-            LogFilter { gear_id: odd(), ..LogFilter::default() },
-            LogFilter { entity: odd(), ..LogFilter::default() },
-            LogFilter { cursor: odd(), ..LogFilter::default() },
+            LogFilter {
+                q: odd(),
+                ..LogFilter::default()
+            },
+            LogFilter {
+                gear_id: odd(),
+                ..LogFilter::default()
+            },
+            LogFilter {
+                entity: odd(),
+                ..LogFilter::default()
+            },
+            LogFilter {
+                cursor: odd(),
+                ..LogFilter::default()
+            },
         ] {
             fair(bench.querier.logs(&logs).await, &logs);
         }
@@ -104,7 +116,14 @@ async fn extreme_times_numbers_and_intervals_are_answered_or_refused() {
             fair(bench.querier.metrics(&filter).await, &filter);
         }
     }
-    for (limit, offset) in [(0, 0), (MAX_LIMIT, u32::MAX), (MAX_LIMIT + 1, 0), (u32::MAX, u32::MAX), (1, 39), (1, 40)] {
+    for (limit, offset) in [
+        (0, 0),
+        (MAX_LIMIT, u32::MAX),
+        (MAX_LIMIT + 1, 0),
+        (u32::MAX, u32::MAX),
+        (1, 39),
+        (1, 40),
+    ] {
         let filter = LogFilter {
             limit: Some(limit),
             offset: Some(offset),
@@ -138,6 +157,9 @@ async fn forged_cursors_are_only_odd_windows() {
             fair(bench.querier.logs(&filter).await, &filter);
         }
     }
-    fair(bench.querier.dead_letters(&DeadLetterFilter::default()).await, &"dead letters");
+    fair(
+        bench.querier.dead_letters(&DeadLetterFilter::default()).await,
+        &"dead letters",
+    );
     bench.close().await;
 }

@@ -31,7 +31,17 @@ fn now() -> Timestamp {
 struct Bench {
     engine: Arc<Engine>,
     querier: Querier,
+    limits: Limits,
     dir: tempfile::TempDir,
+}
+
+/// The store with ticks as often as `tick`; past files are sealed at a tick.
+async fn open(dir: &tempfile::TempDir, tick: Duration) -> Arc<Engine> {
+    let mut settings = Settings::new(dir.path().join("store"));
+    settings.flush_interval = tick;
+    settings.seal_grace = Duration::ZERO;
+    let entropy = Entropy::new(|bytes| bytes.fill(7));
+    Engine::open(settings, Clock::new(now), entropy).await.unwrap()
 }
 
 impl Bench {
@@ -41,31 +51,39 @@ impl Bench {
 
     async fn with(limits: Limits) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let mut settings = Settings::new(dir.path().join("store"));
-        settings.flush_interval = Duration::from_secs(3_600);
-        settings.seal_grace = Duration::ZERO;
-        let clock = Clock::new(now);
-        let engine = Engine::open(settings, clock.clone(), Entropy::new(|bytes| bytes.fill(7))).await.unwrap();
-        let querier = Querier::new(Arc::clone(&engine), limits, clock).unwrap();
-        Self { engine, querier, dir }
+        let engine = open(&dir, Duration::from_secs(3_600)).await;
+        let querier = Querier::new(Arc::clone(&engine), limits.clone(), Clock::new(now)).unwrap();
+        Self {
+            engine,
+            querier,
+            limits,
+            dir,
+        }
     }
 
     async fn append<R: Record>(&self, rows: &[R]) {
         append(&self.engine, rows).await;
     }
 
-    /// Publishes everything and seals what lies in past hours.
-    async fn seal(&self) {
-        self.engine.flush().await.unwrap();
-        let before = self.engine.stats();
-        self.engine.flush().await.unwrap();
+    /// Publishes everything and seals what lies in past hours, by ticks of the store while nobody else has it.
+    async fn seal(&mut self) {
+        self.engine.close().await.unwrap();
+        let ticking = open(&self.dir, Duration::from_millis(20)).await;
         let past = |ts: Timestamp| ts.micros() < now().micros() - HOUR / 2;
         let unsealed = || {
-            let view = self.engine.view();
+            let view = ticking.view();
             let files = model::Table::ALL.map(|table| view.files(table).to_vec());
-            files.iter().flatten().filter(|file| !file.sealed && past(file.max_ts)).count()
+            files
+                .iter()
+                .flatten()
+                .filter(|file| !file.sealed && past(file.max_ts))
+                .count()
         };
-        until(&format!("seals after {before:?}"), || unsealed() == 0).await;
+        until("the seal of past files", || unsealed() == 0).await;
+        ticking.close().await.unwrap();
+        drop(ticking);
+        self.engine = open(&self.dir, Duration::from_secs(3_600)).await;
+        self.querier = Querier::new(Arc::clone(&self.engine), self.limits.clone(), Clock::new(now)).unwrap();
     }
 
     async fn publish(&self) {

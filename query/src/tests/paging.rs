@@ -27,7 +27,7 @@ fn row(random: &mut Random, name: &str, number: usize) -> LogRecord {
 #[tokio::test(flavor = "multi_thread")]
 async fn every_row_that_was_there_at_the_first_page_is_given_exactly_once_during_ingest() {
     let mut random = Random::new();
-    let bench = Bench::new().await;
+    let mut bench = Bench::new().await;
     let there: Vec<_> = (0..400).map(|number| row(&mut random, "there", number)).collect();
     bench.append(&there[..150]).await;
     bench.seal().await;

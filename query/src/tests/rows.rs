@@ -14,7 +14,9 @@ use crate::functions::hash_rows;
 fn in_window(ts: Timestamp, since: Option<When>, until: Option<When>, flux: Option<FluxId>) -> bool {
     let end = until.map_or(now(), |until| until.resolve(now()));
     let day_before = end.micros() - 24 * HOUR;
-    let made = flux.and_then(|id| id.created()).map_or(i64::MAX, |made| made.micros() - HOUR);
+    let made = flux
+        .and_then(|id| id.created())
+        .map_or(i64::MAX, |made| made.micros() - HOUR);
     let since = since.map_or(day_before.min(made), |since| since.resolve(now()).micros());
     ts.micros() >= since && until.is_none_or(|until| ts < until.resolve(now()))
 }
@@ -44,13 +46,18 @@ fn lets_log(filter: &LogFilter, log: &LogRecord) -> bool {
         && filter.flux_id.is_none_or(|flux| log.flux_id == Some(flux))
         && has(log, "gear.id", filter.gear_id.as_ref())
         && has(log, "trace_id", filter.trace_id.map(|id| id.to_string()).as_ref())
-        && filter.q.as_ref().is_none_or(|q| lower(&log.message).contains(&lower(q)))
+        && filter
+            .q
+            .as_ref()
+            .is_none_or(|q| lower(&log.message).contains(&lower(q)))
 }
 
 fn lets_span(filter: &TraceFilter, span: &Span) -> bool {
     in_window(span.ts, filter.since, filter.until, filter.flux_id)
         && filter.flux_id.is_none_or(|flux| span.flux_id == Some(flux))
-        && filter.min_duration_ms.is_none_or(|ms| f64::from(span.duration_ms) >= f64::from(ms))
+        && filter
+            .min_duration_ms
+            .is_none_or(|ms| f64::from(span.duration_ms) >= f64::from(ms))
         && filter.status.is_none_or(|status| span.status == status)
         && is_entity(&span.entity_name, span.entity_id, filter.entity.as_ref())
         && filter.span_name.as_ref().is_none_or(|name| span.span_name == *name)
@@ -72,7 +79,7 @@ fn cut(rows: Vec<Map<String, Value>>, limit: Option<u32>, offset: Option<u32>) -
 }
 
 /// Rows in sealed files that overlap, in open files, and in memory.
-async fn scattered<R: Record + Clone>(bench: &Bench, random: &mut Random, make: fn(&mut Random) -> R) -> Vec<R> {
+async fn scattered<R: Record + Clone>(bench: &mut Bench, random: &mut Random, make: fn(&mut Random) -> R) -> Vec<R> {
     let mut all = Vec::new();
     for part in 0..4 {
         let mut rows: Vec<R> = (0..150).map(|_| make(random)).collect();
@@ -98,8 +105,8 @@ async fn scattered<R: Record + Clone>(bench: &Bench, random: &mut Random, make: 
 #[tokio::test(flavor = "multi_thread")]
 async fn logs_are_exactly_those_that_the_filter_lets_through_in_order() {
     let mut random = Random::new();
-    let bench = Bench::new().await;
-    let all = scattered(&bench, &mut random, world::log).await;
+    let mut bench = Bench::new().await;
+    let all = scattered(&mut bench, &mut random, world::log).await;
     for _ in 0..120 {
         let filter = world::log_filter(&mut random);
         let rows = all.iter().filter(|log| lets_log(&filter, log)).cloned().collect();
@@ -115,8 +122,8 @@ async fn logs_are_exactly_those_that_the_filter_lets_through_in_order() {
 #[tokio::test(flavor = "multi_thread")]
 async fn spans_are_exactly_those_that_the_filter_lets_through_in_order() {
     let mut random = Random::new();
-    let bench = Bench::new().await;
-    let all = scattered(&bench, &mut random, world::span).await;
+    let mut bench = Bench::new().await;
+    let all = scattered(&mut bench, &mut random, world::span).await;
     for _ in 0..60 {
         let filter = world::trace_filter(&mut random);
         let rows = all.iter().filter(|span| lets_span(&filter, span)).cloned().collect();
@@ -134,8 +141,8 @@ async fn spans_are_exactly_those_that_the_filter_lets_through_in_order() {
 #[tokio::test(flavor = "multi_thread")]
 async fn pages_one_after_the_other_are_the_whole_answer() {
     let mut random = Random::new();
-    let bench = Bench::new().await;
-    let all = scattered(&bench, &mut random, world::log).await;
+    let mut bench = Bench::new().await;
+    let all = scattered(&mut bench, &mut random, world::log).await;
     for _ in 0..4 {
         let mut filter = LogFilter {
             offset: None,
@@ -160,14 +167,17 @@ async fn pages_one_after_the_other_are_the_whole_answer() {
 #[tokio::test(flavor = "multi_thread")]
 async fn files_outside_the_window_are_not_opened() {
     let mut random = Random::new();
-    let bench = Bench::new().await;
-    scattered(&bench, &mut random, world::log).await;
+    let mut bench = Bench::new().await;
+    scattered(&mut bench, &mut random, world::log).await;
     let last_hour = LogFilter {
         since: Some("30m".parse().unwrap()),
         ..LogFilter::default()
     };
     let stats = bench.querier.logs(&last_hour).await.unwrap().stats;
-    assert!(stats.files_pruned > 0 && stats.files_read <= stats.files_considered - stats.files_pruned, "{stats:?}");
+    assert!(
+        stats.files_pruned > 0 && stats.files_read <= stats.files_considered - stats.files_pruned,
+        "{stats:?}"
+    );
     let long_ago = LogFilter {
         since: Some("48h".parse().unwrap()),
         until: Some("24h".parse().unwrap()),

@@ -54,7 +54,11 @@ fn steps<'a>(points: &'a [&'a MetricPoint]) -> Vec<(&'a MetricPoint, &'a MetricP
 fn gain(before: &MetricPoint, after: &MetricPoint) -> f64 {
     let delta = after.labels.get("otel.temporality").is_some();
     let restarted = after.metric_type != MetricType::Gauge && after.value < before.value;
-    if delta || restarted { after.value } else { after.value - before.value }
+    if delta || restarted {
+        after.value
+    } else {
+        after.value - before.value
+    }
 }
 
 #[allow(clippy::cast_precision_loss, reason = "small numbers")]
@@ -69,7 +73,9 @@ fn rates(filter: &MetricFilter, points: &[&MetricPoint], since: Timestamp) -> BT
         let mut labels = after.labels.as_map().clone();
         labels.retain(|key, _| !["otel.count", "otel.bounds", "otel.buckets"].contains(&key.as_str()));
         let series = format!("{} {labels:?}", after.entity_id);
-        let share = by_series.entry((format!("{:?}", group(filter, after, since)), series)).or_default();
+        let share = by_series
+            .entry((format!("{:?}", group(filter, after, since)), series))
+            .or_default();
         share.0 += gain(before, after);
         share.1 += seconds(before, after);
     }
@@ -86,7 +92,9 @@ fn rates(filter: &MetricFilter, points: &[&MetricPoint], since: Timestamp) -> BT
 fn value(filter: &MetricFilter, points: &[&MetricPoint], rate: Option<f64>) -> Option<f64> {
     let values: Vec<f64> = points.iter().map(|point| point.value).collect();
     let (sum, count) = (values.iter().sum::<f64>(), values.len() as f64);
-    let latest = points.iter().max_by(|a, b| a.ts.cmp(&b.ts).then(a.value.total_cmp(&b.value)));
+    let latest = points
+        .iter()
+        .max_by(|a, b| a.ts.cmp(&b.ts).then(a.value.total_cmp(&b.value)));
     match (filter.agg, points[0].metric_type) {
         (Some(Aggregate::Avg), _) | (None, MetricType::Gauge) => Some(sum / count),
         (Some(Aggregate::Sum), _) => Some(sum),
@@ -100,7 +108,7 @@ fn value(filter: &MetricFilter, points: &[&MetricPoint], rate: Option<f64>) -> O
     }
 }
 
-async fn scattered(bench: &Bench, random: &mut Random) -> Vec<MetricPoint> {
+async fn scattered(bench: &mut Bench, random: &mut Random) -> Vec<MetricPoint> {
     let all: Vec<_> = (0..600).map(|_| world::point(random)).collect();
     bench.append(&all[..200]).await;
     bench.seal().await;
@@ -121,17 +129,24 @@ fn lets(filter: &MetricFilter, point: &MetricPoint, since: Timestamp) -> bool {
 #[tokio::test(flavor = "multi_thread")]
 async fn groups_and_buckets_come_to_what_their_points_come_to() {
     let mut random = Random::new();
-    let bench = Bench::new().await;
-    let all = scattered(&bench, &mut random).await;
+    let mut bench = Bench::new().await;
+    let all = scattered(&mut bench, &mut random).await;
     for _ in 0..80 {
         let filter = world::summary_filter(&mut random);
         let end = filter.until.map_or(now(), |until| until.resolve(now()));
-        let since = filter.since.map_or(Timestamp::from_micros(end.micros() - 24 * HOUR), |since| since.resolve(now()));
+        let since = filter
+            .since
+            .map_or(Timestamp::from_micros(end.micros() - 24 * HOUR), |since| {
+                since.resolve(now())
+            });
         let points: Vec<_> = all.iter().filter(|point| lets(&filter, point, since)).collect();
         let rates = rates(&filter, &points, since);
         let mut groups: BTreeMap<String, Vec<&MetricPoint>> = BTreeMap::new();
         for point in points {
-            groups.entry(format!("{:?}", group(&filter, point, since))).or_default().push(point);
+            groups
+                .entry(format!("{:?}", group(&filter, point, since)))
+                .or_default()
+                .push(point);
         }
         let page = bench.querier.metrics(&filter).await.unwrap();
         assert_eq!(page.rows.len(), groups.len(), "{filter:?}");
@@ -144,7 +159,9 @@ async fn groups_and_buckets_come_to_what_their_points_come_to() {
                 Some(_) => row["labels"].clone(),
             };
             let key = format!("{:?}", (text("ts"), text("name"), text("type"), by));
-            let points = groups.get(&key).unwrap_or_else(|| panic!("{key} is no group of {filter:?}"));
+            let points = groups
+                .get(&key)
+                .unwrap_or_else(|| panic!("{key} is no group of {filter:?}"));
             assert_eq!(row["samples"], points.len(), "{filter:?} {key}");
             if filter.agg.is_none() && points[0].metric_type == MetricType::Histogram {
                 continue;
@@ -163,8 +180,8 @@ async fn groups_and_buckets_come_to_what_their_points_come_to() {
 #[tokio::test(flavor = "multi_thread")]
 async fn pages_of_groups_are_the_whole_answer() {
     let mut random = Random::new();
-    let bench = Bench::new().await;
-    scattered(&bench, &mut random).await;
+    let mut bench = Bench::new().await;
+    scattered(&mut bench, &mut random).await;
     let whole = MetricFilter {
         interval: Some("7s".parse().unwrap()),
         group_by: Some("cpu".to_owned()),
@@ -235,8 +252,14 @@ async fn a_histogram_tells_how_many_it_observed_their_sum_and_percentiles() {
     assert_eq!((&row["p50"], &row["samples"]), (&json!(10.0), &json!(3)));
     assert_eq!(answer.metric_type, Some(MetricType::Histogram));
     assert_eq!(answer.unit.as_deref(), Some("ms"));
-    assert_eq!(answer.label_keys, ["otel.bounds", "otel.buckets", "otel.count", "otel.unit"]);
+    assert_eq!(
+        answer.label_keys,
+        ["otel.bounds", "otel.buckets", "otel.count", "otel.unit"]
+    );
     let unknown = bench.querier.metric("latenc", &filter).await;
-    assert!(matches!(unknown, Err(crate::Error::NotFound { what: "metric", .. })), "{unknown:?}");
+    assert!(
+        matches!(unknown, Err(crate::Error::NotFound { what: "metric", .. })),
+        "{unknown:?}"
+    );
     bench.close().await;
 }

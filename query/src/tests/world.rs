@@ -2,7 +2,8 @@
 
 use model::filter::{Aggregate, LogFilter, MetricFilter, TraceFilter, When};
 use model::{
-    Attributes, EntityId, FluxId, Level, LogRecord, MetricPoint, MetricType, Span, SpanId, SpanStatus, Timestamp, TraceId,
+    Attributes, EntityId, FluxId, Level, LogRecord, MetricPoint, MetricType, Span, SpanId, SpanStatus, Timestamp,
+    TraceId,
 };
 
 use super::{HOUR, SECOND, now};
@@ -12,7 +13,9 @@ pub(super) struct Random(u64);
 
 impl Random {
     pub(super) fn new() -> Self {
-        let given = std::env::var("PLATFORM_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
+        let given = std::env::var("PLATFORM_TEST_SEED")
+            .ok()
+            .and_then(|seed| seed.parse().ok());
         let clock = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let seed = given.unwrap_or_else(|| clock.map_or(1, |since| since.subsec_nanos().into()));
         println!("PLATFORM_TEST_SEED={seed}");
@@ -167,7 +170,9 @@ pub(super) fn log_filter(random: &mut Random) -> LogFilter {
         since,
         until,
         rack_id: random.maybe(6, entity),
-        gear_id: random.maybe(5, |random| (*random.pick(&["tail", "t\"ail", "5", "1", "gone"])).to_owned()),
+        gear_id: random.maybe(5, |random| {
+            (*random.pick(&["tail", "t\"ail", "5", "1", "gone"])).to_owned()
+        }),
         entity: random.maybe(6, entity),
         flux_id: random.maybe(6, |random| flux(u8::try_from(random.below(4)).unwrap())),
         trace_id: random.maybe(6, |random| trace(u8::try_from(random.below(3)).unwrap())),
@@ -209,7 +214,9 @@ pub(super) fn summary_filter(random: &mut Random) -> MetricFilter {
         Aggregate::Rate,
     ];
     let mut filter = MetricFilter {
-        name: random.maybe(3, |random| (*random.pick(&["gauge.0", "counter.1", "histogram.0", "gone"])).to_owned()),
+        name: random.maybe(3, |random| {
+            (*random.pick(&["gauge.0", "counter.1", "histogram.0", "gone"])).to_owned()
+        }),
         entity: random.maybe(4, entity),
         since,
         until,
