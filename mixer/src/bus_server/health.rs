@@ -9,8 +9,8 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// Below this, a restart would only fail again.
-pub(super) const ENOUGH: u64 = 64 << 20;
+/// With less room than this (or than a twentieth of a small disk) a restart would only fail again.
+const ENOUGH: u64 = 64 << 20;
 const TIMEOUT: Duration = Duration::from_secs(3);
 
 /// What one check says.
@@ -48,8 +48,28 @@ async fn ask(port: u16) -> std::io::Result<String> {
     Ok(String::from_utf8_lossy(&answer).into_owned())
 }
 
-/// Bytes that an unprivileged process may still write there.
-pub(super) fn free_bytes(path: &Path) -> Option<u64> {
-    let stat = nix::sys::statvfs::statvfs(path).ok()?;
-    Some(stat.blocks_available().saturating_mul(stat.fragment_size()))
+/// The room on the file system of the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Room {
+    /// Bytes that an unprivileged process may still write.
+    pub(super) free: u64,
+    /// Bytes that must be free before a restart helps.
+    pub(super) needed: u64,
+}
+
+impl Room {
+    /// The room at a path; none if the system does not say.
+    pub(super) fn at(path: &Path) -> Option<Self> {
+        let stat = nix::sys::statvfs::statvfs(path).ok()?;
+        let bytes = |blocks: u64| blocks.saturating_mul(stat.fragment_size());
+        Some(Self {
+            free: bytes(stat.blocks_available()),
+            needed: ENOUGH.min(bytes(stat.blocks()) / 20),
+        })
+    }
+
+    /// Whether a server that could not write for lack of room can do so again.
+    pub(super) const fn is_enough(self) -> bool {
+        self.free >= self.needed
+    }
 }

@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::client::{authority, probe};
 use super::conf::{self, Paths, Ports, Secured};
-use super::health::{self, Health};
+use super::health::{self, Health, Room};
 use super::keeper::{Keeper, Order};
 use super::lock::StoreLock;
 use super::{BusError, Managed, Process, ProcessWatch, Settings, binary};
@@ -61,8 +61,8 @@ impl Supervisor {
             .map_err(|error| BusError::Thread(std::io::Error::other(error)))??;
         let paths = Paths::make(&managed.store_dir)?;
         let lock = StoreLock::take(&paths.store).await?;
-        if let Some(free) = health::free_bytes(&paths.store).filter(|free| *free < max_store.get()) {
-            let (free, limit) = (ByteSize::bytes(free), max_store);
+        if let Some(room) = Room::at(&paths.store).filter(|room| room.free < max_store.get()) {
+            let (free, limit) = (ByteSize::bytes(room.free), max_store);
             tracing::warn!(%free, %limit, "the bus store may grow to more than is free: lower snake.max_store_mb");
         }
         let (news, process) = watch::channel(Process::default());
@@ -184,7 +184,7 @@ impl Plant {
         match self.wait_ready(&mut child, pid).await {
             Ok(ports) => {
                 self.port = ports.client;
-                let free_bytes = health::free_bytes(&self.paths.store);
+                let free_bytes = Room::at(&self.paths.store).map(|room| room.free);
                 self.news.send_modify(|process| {
                     process.pid = Some(pid);
                     process.healthy = true;
@@ -315,12 +315,12 @@ impl Plant {
                 status = running.child.wait() => return End::Exited(status),
                 _ = ticks.tick() => {
                     let health = health::check(running.ports.monitor).await;
-                    let free = health::free_bytes(&self.paths.store);
+                    let room = Room::at(&self.paths.store);
                     self.news.send_modify(|process| {
                         process.healthy = health == Health::Well;
-                        process.free_bytes = free;
+                        process.free_bytes = room.map(|room| room.free);
                     });
-                    if let Some(reason) = doctor.judge(health, free) {
+                    if let Some(reason) = doctor.judge(health, room) {
                         return End::Sick(reason);
                     }
                 }
@@ -359,7 +359,7 @@ struct Doctor {
 
 impl Doctor {
     /// Why to restart, if so.
-    fn judge(&mut self, health: Health, free: Option<u64>) -> Option<String> {
+    fn judge(&mut self, health: Health, room: Option<Room>) -> Option<String> {
         match health {
             Health::Well => {
                 *self = Self::default();
@@ -371,16 +371,16 @@ impl Doctor {
             }
             Health::Sick(reason) => {
                 self.sick += 1;
-                let full = free.is_some_and(|free| free < health::ENOUGH);
-                if full && !self.told {
+                let full = room.filter(|room| !room.is_enough());
+                if let Some(room) = full.filter(|_| !self.told) {
                     self.told = true;
-                    let needed = ByteSize::bytes(health::ENOUGH);
+                    let (free, needed) = (ByteSize::bytes(room.free), ByteSize::bytes(room.needed));
                     tracing::error!(
-                        %reason, %needed,
+                        %reason, %free, %needed,
                         "the bus cannot write: the disk of its store is full. Free some space; the bus is started again then"
                     );
                 }
-                (self.sick >= 2 && !full).then_some(reason)
+                (self.sick >= 2 && full.is_none()).then_some(reason)
             }
         }
     }
@@ -407,7 +407,7 @@ impl Tail {
     }
 }
 
-/// The server's log into ours, target `bus`.
+/// The server's log into ours, target `bus`. What it tells of a normal start and stop is detail for us.
 async fn forward(stderr: Option<impl AsyncRead + Unpin>, tail: Tail) {
     let Some(stderr) = stderr else { return };
     let mut lines = BufReader::new(stderr).lines();
@@ -417,7 +417,6 @@ async fn forward(stderr: Option<impl AsyncRead + Unpin>, tail: Tail) {
         match level {
             "ERR" | "FTL" => tracing::error!(target: "bus", "{text}"),
             "WRN" => tracing::warn!(target: "bus", "{text}"),
-            "INF" => tracing::info!(target: "bus", "{text}"),
             _ => tracing::debug!(target: "bus", "{text}"),
         }
     }
@@ -436,15 +435,16 @@ mod tests {
     #[test]
     fn a_wedged_server_is_restarted_once_its_disk_has_room_and_not_before() {
         let sick = || Health::Sick("503".to_owned());
+        let room = |free| Some(Room { free, needed: 64 << 20 });
         let mut doctor = Doctor::default();
         for _ in 0..5 {
-            assert_eq!(doctor.judge(sick(), Some(1)), None, "the disk is full");
+            assert_eq!(doctor.judge(sick(), room(1)), None, "the disk is full");
         }
-        assert!(doctor.judge(sick(), Some(1 << 30)).is_some());
+        assert!(doctor.judge(sick(), room(1 << 30)).is_some());
         let mut doctor = Doctor::default();
-        assert_eq!(doctor.judge(sick(), Some(1 << 30)), None, "once may be a start");
-        assert_eq!(doctor.judge(Health::Well, Some(1 << 30)), None);
-        assert_eq!(doctor.judge(sick(), Some(1 << 30)), None, "counted from anew");
+        assert_eq!(doctor.judge(sick(), room(1 << 30)), None, "once may be a start");
+        assert_eq!(doctor.judge(Health::Well, room(1 << 30)), None);
+        assert_eq!(doctor.judge(sick(), room(1 << 30)), None, "counted from anew");
     }
 
     #[test]
