@@ -64,7 +64,11 @@ impl Exposition {
         let seconds = Family::new_with_constructor(histogram as fn() -> Histogram);
         let running = Gauge::default();
         registry.register("api_requests", "Requests answered", requests.clone());
-        registry.register("api_request_duration_seconds", "Time to an answer's first byte", seconds.clone());
+        registry.register(
+            "api_request_duration_seconds",
+            "Time to an answer's first byte",
+            seconds.clone(),
+        );
         registry.register("api_requests_running", "Requests being answered", running.clone());
         Self {
             registry,
@@ -93,7 +97,10 @@ impl Drop for Running {
 
 /// Counts a request under its route, never under its path: paths are as many as clients invent.
 pub(crate) async fn count(State(exposition): State<Arc<Exposition>>, request: Request, next: Next) -> Response {
-    let route = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
+    let route = request
+        .extensions()
+        .get::<MatchedPath>()
+        .map(|path| path.as_str().to_owned());
     let path = route.unwrap_or_else(|| "none".to_owned());
     let method = match *request.method() {
         http::Method::GET => "GET",
@@ -141,18 +148,50 @@ impl Rooms {
         for (name, help, value) in [
             ("engine_appended_rows", "Rows stored", stats.appended_rows),
             ("engine_appended_batches", "Batches stored", stats.appended_batches),
-            ("engine_duplicate_batches", "Batches that had been stored before", stats.duplicates),
-            ("engine_misdated_rows", "Rows put into the partition of their arrival", stats.misdated_rows),
-            ("engine_bus_regressions", "Bus sequences that were used twice", stats.bus_regressions),
+            (
+                "engine_duplicate_batches",
+                "Batches that had been stored before",
+                stats.duplicates,
+            ),
+            (
+                "engine_misdated_rows",
+                "Rows put into the partition of their arrival",
+                stats.misdated_rows,
+            ),
+            (
+                "engine_bus_regressions",
+                "Bus sequences that were used twice",
+                stats.bus_regressions,
+            ),
             ("engine_commits", "Commit groups of the log", stats.commits),
             ("engine_fsyncs", "Syncs of the log", stats.fsyncs),
             ("engine_publishes", "Appends to open data files", stats.publishes),
-            ("engine_published_rows", "Rows written into data files", stats.published_rows),
-            ("engine_publish_failures", "Publishing or sealing attempts that failed", stats.publish_failures),
+            (
+                "engine_published_rows",
+                "Rows written into data files",
+                stats.published_rows,
+            ),
+            (
+                "engine_publish_failures",
+                "Publishing or sealing attempts that failed",
+                stats.publish_failures,
+            ),
             ("engine_seals", "Data files sealed", stats.seals),
-            ("engine_file_written_bytes", "Bytes written into data files", stats.file_bytes_written),
-            ("engine_replayed_rows", "Rows recovered from the log at start", stats.replayed_rows),
-            ("engine_torn_bytes", "Torn bytes cut from the log's end at start", stats.torn_bytes),
+            (
+                "engine_file_written_bytes",
+                "Bytes written into data files",
+                stats.file_bytes_written,
+            ),
+            (
+                "engine_replayed_rows",
+                "Rows recovered from the log at start",
+                stats.replayed_rows,
+            ),
+            (
+                "engine_torn_bytes",
+                "Torn bytes cut from the log's end at start",
+                stats.torn_bytes,
+            ),
         ] {
             counter(to, name, help, value)?;
         }
@@ -161,11 +200,19 @@ impl Rooms {
             ("engine_wal_max_bytes", "The log's cap", stats.wal_max_bytes),
             ("engine_hot_bytes", "Bytes of rows in no data file yet", stats.hot_bytes),
             ("engine_hot_rows", "Rows in no data file yet", stats.hot_rows),
-            ("engine_open_files", "Data files that still take rows", stats.open_segments),
+            (
+                "engine_open_files",
+                "Data files that still take rows",
+                stats.open_segments,
+            ),
             ("engine_files", "Data files", stats.files),
             ("engine_file_bytes", "Bytes of data files", stats.file_bytes),
             ("engine_file_rows", "Rows in data files", stats.file_rows),
-            ("engine_quarantined_files", "Data files put aside as damaged", stats.quarantined),
+            (
+                "engine_quarantined_files",
+                "Data files put aside as damaged",
+                stats.quarantined,
+            ),
             ("engine_poisoned", "1 if the log has failed", u64::from(stats.poisoned)),
         ] {
             gauge(to, name, help, value)?;
@@ -174,41 +221,113 @@ impl Rooms {
     }
 
     fn ingest(&self, to: &mut DescriptorEncoder) -> Result<(), fmt::Error> {
-        let stats = self.0.ingest.snapshot();
+        let Some(ingest) = &self.0.ingest else { return Ok(()) };
+        let stats = ingest.snapshot();
         for (name, help, value) in [
-            ("ingest_received_messages", "Telemetry messages received", stats.received),
+            (
+                "ingest_received_messages",
+                "Telemetry messages received",
+                stats.received,
+            ),
             ("ingest_received_bytes", "Their bytes", stats.received_bytes),
-            ("ingest_stored_rows", "Rows handed to the engine and durable", stats.stored_rows),
-            ("ingest_duplicate_batches", "Batches that had been stored before", stats.duplicates),
-            ("ingest_dead_letters", "Messages that could not be decoded", stats.dead_letters),
-            ("ingest_stalls", "Batches that waited longer than ingest.flush_interval", stats.stalls),
-            ("ingest_resubscriptions", "Times that the consumer was opened again", stats.resubscribed),
+            (
+                "ingest_stored_rows",
+                "Rows handed to the engine and durable",
+                stats.stored_rows,
+            ),
+            (
+                "ingest_duplicate_batches",
+                "Batches that had been stored before",
+                stats.duplicates,
+            ),
+            (
+                "ingest_dead_letters",
+                "Messages that could not be decoded",
+                stats.dead_letters,
+            ),
+            (
+                "ingest_stalls",
+                "Batches that waited longer than ingest.flush_interval",
+                stats.stalls,
+            ),
+            (
+                "ingest_resubscriptions",
+                "Times that the consumer was opened again",
+                stats.resubscribed,
+            ),
             ("ingest_floors_sent", "Durable floors sent to Racks", stats.floors_sent),
         ] {
             counter(to, name, help, value)?;
         }
-        gauge(to, "ingest_in_flight_batches", "Batches received and not yet durable", stats.in_flight)?;
-        gauge(to, "ingest_pulling", "1 if the consumer is open", u64::from(stats.pulling))
+        gauge(
+            to,
+            "ingest_in_flight_batches",
+            "Batches received and not yet durable",
+            stats.in_flight,
+        )?;
+        gauge(
+            to,
+            "ingest_pulling",
+            "1 if the consumer is open",
+            u64::from(stats.pulling),
+        )
     }
 
     fn control(&self, to: &mut DescriptorEncoder) -> Result<(), fmt::Error> {
         let bus = self.0.control.bus_status();
-        gauge(to, "bus_connected", "1 if the Mixer is connected to the bus", u64::from(bus.connected))?;
-        gauge(to, "bus_healthy", "1 if the bus says that it is well", u64::from(bus.healthy))?;
-        counter(to, "bus_restarts", "Times that the bus server was started again", bus.restarts)?;
+        gauge(
+            to,
+            "bus_connected",
+            "1 if the Mixer is connected to the bus",
+            u64::from(bus.connected),
+        )?;
+        gauge(
+            to,
+            "bus_healthy",
+            "1 if the bus says that it is well",
+            u64::from(bus.healthy),
+        )?;
+        counter(
+            to,
+            "bus_restarts",
+            "Times that the bus server was started again",
+            bus.restarts,
+        )?;
         if let Some(free) = bus.free_bytes {
-            gauge(to, "bus_store_free_bytes", "Free bytes on the file system of the bus", free)?;
+            gauge(
+                to,
+                "bus_store_free_bytes",
+                "Free bytes on the file system of the bus",
+                free,
+            )?;
         }
         // A registry that cannot be read is reported by the requests that need it; a scrape shows the rest.
-        let Ok(stats) = self.0.control.stats() else { return Ok(()) };
+        let Ok(stats) = self.0.control.stats() else {
+            return Ok(());
+        };
         let kind = prometheus_client::metrics::MetricType::Gauge;
         let mut racks = to.encode_descriptor("racks", "Racks by state", None, kind)?;
         for (state, count) in &stats.racks {
             let count = ConstGauge::new(i64::try_from(*count).unwrap_or(i64::MAX));
             count.encode(racks.encode_family(&[("state", *state)])?)?;
         }
-        gauge(to, "racks_converged", "Active Racks that run what they should", stats.converged)?;
-        counter(to, "scenario_pushes_applied", "Scenario pushes that a Rack applied", stats.pushes_applied)?;
-        counter(to, "scenario_pushes_failed", "Scenario pushes that a Rack could not apply", stats.pushes_failed)
+        gauge(
+            to,
+            "racks_converged",
+            "Active Racks that run what they should",
+            stats.converged,
+        )?;
+        counter(
+            to,
+            "scenario_pushes_applied",
+            "Scenario pushes that a Rack applied",
+            stats.pushes_applied,
+        )?;
+        counter(
+            to,
+            "scenario_pushes_failed",
+            "Scenario pushes that a Rack could not apply",
+            stats.pushes_failed,
+        )
     }
 }

@@ -61,8 +61,8 @@ pub struct ApiParts {
     pub control: Arc<Control>,
     /// The store's state.
     pub engine: Arc<engine::Engine>,
-    /// The ingest pipeline's counters.
-    pub ingest: Arc<ingest::Stats>,
+    /// The ingest pipeline's counters; none where collection is switched off.
+    pub ingest: Option<Arc<ingest::Stats>>,
 }
 
 /// Serves the API on a bound listener until [`ApiServer::close`].
@@ -86,7 +86,9 @@ fn guarded(router: Router, exposition: Arc<Exposition>) -> Router {
         .layer(DefaultBodyLimit::max(MAX_BODY))
         .layer(middleware::from_fn(in_time))
         .layer(middleware::from_fn(same_origin))
-        .layer(CatchPanicLayer::custom(|_| Problem::internal("a request made the program panic").into_response()))
+        .layer(CatchPanicLayer::custom(|_| {
+            Problem::internal("a request made the program panic").into_response()
+        }))
         .layer(middleware::from_fn_with_state(exposition, exposition::count))
 }
 

@@ -6,8 +6,8 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
-use http::header::CONTENT_TYPE;
 use http::StatusCode;
+use http::header::CONTENT_TYPE;
 use serde_json::{Map, Value, json};
 
 use super::ApiParts;
@@ -39,11 +39,15 @@ async fn version(State(parts): State<ApiParts>) -> Json<Value> {
     }))
 }
 
-/// Telemetry sent now would be stored: 200, else 503; either way with each check's result.
+/// Telemetry sent now would be stored (where collection is on): 200, else 503; either way with each check's result.
 async fn readyz(State(parts): State<ApiParts>) -> Response {
     let checks = checks(&parts);
     let ready = checks.values().all(|check| check["ok"] == true);
-    let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    let status = if ready {
+        StatusCode::OK
+    } else {
+        StatusCode::SERVICE_UNAVAILABLE
+    };
     (status, Json(json!({ "ready": ready, "checks": checks }))).into_response()
 }
 
@@ -63,10 +67,12 @@ fn checks(parts: &ApiParts) -> Map<String, Value> {
         (false, _) => Some(format!("no connection to {}", bus.url)),
         (true, false) => Some(format!("the server at {} does not say that it is well", bus.url)),
     };
-    let pulling = parts.ingest.snapshot().pulling;
-    let ingest = (!pulling).then(|| "the telemetry consumer is not open".to_owned());
+    let ingest = parts.ingest.as_ref().filter(|ingest| !ingest.snapshot().pulling);
+    let ingest = ingest.map(|_| "the telemetry consumer is not open".to_owned());
     let all = [("engine", engine), ("wal", wal), ("bus", bus), ("ingest", ingest)];
-    all.map(|(name, reason)| (name.to_owned(), check(reason))).into_iter().collect()
+    all.map(|(name, reason)| (name.to_owned(), check(reason)))
+        .into_iter()
+        .collect()
 }
 
 /// What the store holds and how it gets there.

@@ -22,8 +22,10 @@ impl Params {
         let mut params: Vec<(String, String)> = Vec::new();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            let name = decode(name).ok_or_else(|| Problem::parameter(&printable(name), "its name is not UTF-8 in percent encoding"))?;
-            let value = decode(value).ok_or_else(|| Problem::parameter(&name, "its value is not UTF-8 in percent encoding"))?;
+            let name = decode(name)
+                .ok_or_else(|| Problem::parameter(&printable(name), "its name is not UTF-8 in percent encoding"))?;
+            let value =
+                decode(value).ok_or_else(|| Problem::parameter(&name, "its value is not UTF-8 in percent encoding"))?;
             if params.iter().any(|(known, _)| *known == name) {
                 return Err(Problem::parameter(&name, "given twice"));
             }
@@ -141,7 +143,8 @@ mod tests {
 
     #[test]
     fn parameters_are_decoded_strictly_and_typed() {
-        let params = Params::parse("q=a%20b%2Bc+d&limit=7&level=warn&gear_id=%C3%A9&since=2026-11-21T10:00:00+02:00").unwrap();
+        let params =
+            Params::parse("q=a%20b%2Bc+d&limit=7&level=warn&gear_id=%C3%A9&since=2026-11-21T10:00:00+02:00").unwrap();
         let filter: LogFilter = params.filter().unwrap();
         assert_eq!(filter.q.as_deref(), Some("a b+c d"));
         assert_eq!((filter.limit, filter.gear_id.as_deref()), (Some(7), Some("é")));
@@ -162,7 +165,10 @@ mod tests {
         ] {
             let problem = Params::parse(query).and_then(Params::filter::<LogFilter>).unwrap_err();
             let text = format!("{problem:?}");
-            assert!(text.contains(&format!("Some({name:?})")) && text.contains(code), "{query}: {text}");
+            assert!(
+                text.contains(&format!("Some({name:?})")) && text.contains(code),
+                "{query}: {text}"
+            );
         }
         assert!(Params::parse("interval=5x").unwrap().filter::<MetricFilter>().is_err());
         assert!(Params::parse("a=1").unwrap().none().is_err());

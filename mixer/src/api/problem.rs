@@ -62,7 +62,9 @@ impl Problem {
     }
 
     pub(crate) fn no_route(path: &str) -> Self {
-        let detail = format!("{path} is no path of this API: they begin with /api/v1/, or are /healthz, /readyz, /metrics, /version");
+        let detail = format!(
+            "{path} is no path of this API: they begin with /api/v1/, or are /healthz, /readyz, /metrics, /version"
+        );
         Self::new(StatusCode::NOT_FOUND, "no_route", detail)
     }
 
@@ -77,7 +79,11 @@ impl Problem {
     }
 
     pub(crate) fn slow_request() -> Self {
-        Self::new(StatusCode::REQUEST_TIMEOUT, "slow_request", "the request took too long to arrive or to answer")
+        Self::new(
+            StatusCode::REQUEST_TIMEOUT,
+            "slow_request",
+            "the request took too long to arrive or to answer",
+        )
     }
 
     pub(crate) fn internal(detail: impl Into<String>) -> Self {
@@ -100,7 +106,9 @@ impl From<query::Error> for Problem {
         }
         let (status, code) = match (error.kind(), &error) {
             (Kind::Parameter, _) => (StatusCode::BAD_REQUEST, "bad_parameter"),
-            (Kind::NotFound, query::Error::NotFound { what: "trace", .. }) => (StatusCode::NOT_FOUND, "trace_not_found"),
+            (Kind::NotFound, query::Error::NotFound { what: "trace", .. }) => {
+                (StatusCode::NOT_FOUND, "trace_not_found")
+            }
             (Kind::NotFound, _) => (StatusCode::NOT_FOUND, "metric_not_found"),
             (Kind::TooMuch, _) => (StatusCode::UNPROCESSABLE_ENTITY, "query_too_large"),
             (Kind::Busy, _) => (StatusCode::SERVICE_UNAVAILABLE, "busy"),

@@ -89,17 +89,13 @@ async fn scenarios(State(desk): Asked, params: Params) -> Result<Json<Listing<Ve
     Ok(Json(Listing::whole(desk.control.scenarios()?)))
 }
 
-async fn approve(
-    State(desk): Asked,
-    id: InPath,
-    params: Params,
-    sent: Body,
-) -> Result<Json<One<RackView>>, Problem> {
+async fn approve(State(desk): Asked, id: InPath, params: Params, sent: Body) -> Result<Json<One<RackView>>, Problem> {
     params.none()?;
     let id = in_path("id", id)?;
     let approval: Approval = body(sent)?;
     let control = Arc::clone(&desk.control);
-    desk.carry(async move { control.approve(&id, approval.name).await }).await
+    desk.carry(async move { control.approve(&id, approval.name).await })
+        .await
 }
 
 async fn suspend(State(desk): Asked, id: InPath, params: Params, sent: Body) -> Result<Json<One<RackView>>, Problem> {

@@ -44,7 +44,10 @@ async fn deprecated(request: Request, next: Next) -> Response {
     let successor = HeaderValue::try_from(format!("</api/v1/telemetry{path}>; rel=\"successor-version\""));
     let mut response = next.run(request).await;
     let headers = response.headers_mut();
-    headers.insert(HeaderName::from_static("deprecation"), HeaderValue::from_static(DEPRECATED));
+    headers.insert(
+        HeaderName::from_static("deprecation"),
+        HeaderValue::from_static(DEPRECATED),
+    );
     if let Ok(successor) = successor {
         headers.insert(header::LINK, successor);
     }
@@ -143,5 +146,7 @@ async fn metric(
 
 /// A parameter in the path.
 pub(crate) fn in_path(name: &str, found: Result<Path<String>, PathRejection>) -> Result<String, Problem> {
-    found.map(|Path(text)| text).map_err(|error| Problem::parameter(name, error.body_text()))
+    found
+        .map(|Path(text)| text)
+        .map_err(|error| Problem::parameter(name, error.body_text()))
 }

@@ -1,1 +1,349 @@
-//! The API over a real socket.
+//! The API over a real socket, in front of a real engine. Routes that need a bus are tried by the suite in `tests/`.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use engine::{Batch, Engine, Origin, Settings};
+use model::{Attributes, Clock, EntityId, Entropy, Level, LogRecord, MetricPoint, MetricType, Record, Timestamp};
+use query::{Limits, Querier};
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_util::task::TaskTracker;
+
+use super::exposition::Exposition;
+use super::{ApiServer, guarded, server, telemetry};
+
+fn now() -> Timestamp {
+    "2026-11-21T12:30:00Z".parse().unwrap()
+}
+
+struct Bench {
+    engine: Arc<Engine>,
+    querier: Arc<Querier>,
+    exposition: Arc<Exposition>,
+    api: ApiServer,
+    _dir: tempfile::TempDir,
+}
+
+struct Answer {
+    status: u16,
+    head: String,
+    body: String,
+}
+
+impl Answer {
+    fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap()
+    }
+
+    fn has_header(&self, name: &str, value: &str) -> bool {
+        self.head.lines().any(|line| {
+            let found = line.split_once(": ");
+            found.is_some_and(|(n, v)| n.eq_ignore_ascii_case(name) && v.starts_with(value))
+        })
+    }
+}
+
+impl Bench {
+    async fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let clock = Clock::new(now);
+        let settings = Settings::new(dir.path().join("store"));
+        let engine = Engine::open(settings, clock.clone(), Entropy::new(|bytes| bytes.fill(7)))
+            .await
+            .unwrap();
+        let querier = Arc::new(Querier::new(Arc::clone(&engine), Limits::default(), clock).unwrap());
+        let exposition = Arc::new(Exposition::of_requests());
+        let router = guarded(telemetry::routes(Arc::clone(&querier)), Arc::clone(&exposition));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let api = server::start(router, listener, TaskTracker::new()).unwrap();
+        Self {
+            engine,
+            querier,
+            exposition,
+            api,
+            _dir: dir,
+        }
+    }
+
+    async fn append<R: Record>(&self, rows: &[R]) {
+        let batch = R::to_batch(rows).unwrap();
+        let payload = model::wire::encode_arrow(std::slice::from_ref(&batch)).unwrap();
+        let batch = Batch {
+            table: R::TABLE,
+            origin: Origin::default(),
+            payload: payload.into(),
+            rows: vec![batch],
+        };
+        self.engine.append(batch).await.unwrap();
+    }
+
+    async fn get(&self, path: &str) -> Answer {
+        send(
+            self.api.addr(),
+            &format!("GET {path} HTTP/1.1\r\nhost: here\r\nconnection: close\r\n\r\n"),
+        )
+        .await
+    }
+
+    async fn close(self) {
+        self.api.close().await;
+        self.querier.close().await;
+        self.engine.close().await.unwrap();
+    }
+}
+
+async fn send(addr: SocketAddr, request: &str) -> Answer {
+    let mut stream = TcpStream::connect(addr).await.unwrap();
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut bytes = Vec::new();
+    stream.read_to_end(&mut bytes).await.unwrap();
+    let text = String::from_utf8(bytes).unwrap();
+    let (head, body) = text
+        .split_once("\r\n\r\n")
+        .unwrap_or_else(|| panic!("no answer to {request}"));
+    Answer {
+        status: head[9..12].parse().unwrap(),
+        head: head.to_owned(),
+        body: body.to_owned(),
+    }
+}
+
+fn log(number: i64) -> LogRecord {
+    LogRecord {
+        ts: Timestamp::from_micros(now().micros() - number * 1_000_000),
+        entity_id: EntityId::for_name("rack-a"),
+        entity_name: "rack-a".to_owned(),
+        flux_id: None,
+        level: Level::Warn,
+        message: format!("line {number}"),
+        attributes: Attributes::new().with("gear.id", "tail").with("n", number),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_come_under_the_columns_names_newest_first_and_page_by_cursor() {
+    let bench = Bench::new().await;
+    let rows: Vec<_> = (0..5).map(log).collect();
+    bench.append(&rows).await;
+    let answer = bench.get("/api/v1/telemetry/logs?gear_id=tail&limit=3&q=LINE%20").await;
+    assert_eq!(answer.status, 200, "{}", answer.body);
+    assert!(answer.has_header("content-type", "application/json"));
+    let json = answer.json();
+    assert_eq!(
+        json["data"][0],
+        json!({
+            "ts": "2026-11-21T12:30:00.000000Z", "entity_id": EntityId::for_name("rack-a"), "entity_name": "rack-a",
+            "flux_id": null, "level": "warn", "message": "line 0", "attributes": {"gear.id": "tail", "n": 0},
+        })
+    );
+    assert_eq!(json["stats"]["rows"], 3);
+    let cursor = json["next_cursor"].as_str().unwrap();
+    let rest = bench
+        .get(&format!(
+            "/api/v1/telemetry/logs?gear_id=tail&q=line%20&cursor={cursor}"
+        ))
+        .await;
+    assert_eq!(rest.status, 400, "another q: {}", rest.body);
+    let rest = bench
+        .get(&format!("/api/v1/telemetry/logs?gear_id=tail&q=LINE+&cursor={cursor}"))
+        .await
+        .json();
+    assert_eq!(rest["data"].as_array().unwrap().len(), 2);
+    assert_eq!(rest["next_cursor"], Value::Null);
+    let nothing = bench.get("/api/v1/telemetry/logs?entity=nobody").await.json();
+    assert_eq!(nothing["data"], json!([]));
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_metric_tells_what_it_is_and_an_unknown_one_is_404() {
+    let bench = Bench::new().await;
+    let point = MetricPoint {
+        ts: now(),
+        name: "system.memory.usage".to_owned(),
+        entity_id: EntityId::for_name("rack-a"),
+        entity_name: "rack-a".to_owned(),
+        metric_type: MetricType::Gauge,
+        value: 42.5,
+        labels: Attributes::new().with("otel.unit", "By").with("state", "used"),
+    };
+    bench.append(&[point]).await;
+    let json = bench
+        .get("/api/v1/telemetry/metrics/system.memory.usage?interval=1m&group_by=state")
+        .await
+        .json();
+    let metric =
+        json!({"name": "system.memory.usage", "type": "gauge", "unit": "By", "label_keys": ["otel.unit", "state"]});
+    assert_eq!(json["metric"], metric);
+    assert_eq!(json["data"][0]["labels"], json!({"state": "used"}));
+    assert_eq!(json["data"][0]["value"], 42.5);
+    let unknown = bench.get("/api/v1/telemetry/metrics/no.such").await;
+    assert_eq!(
+        (unknown.status, &unknown.json()["code"]),
+        (404, &json!("metric_not_found"))
+    );
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn former_paths_answer_the_same_and_name_their_successors() {
+    let bench = Bench::new().await;
+    bench.append(&[log(1)]).await;
+    let (former, current) = (
+        bench.get("/api/v1/logs").await,
+        bench.get("/api/v1/telemetry/logs").await,
+    );
+    assert_eq!(former.json()["data"], current.json()["data"]);
+    assert!(former.has_header("deprecation", "@") && !current.has_header("deprecation", ""));
+    assert!(former.has_header("link", "</api/v1/telemetry/logs>; rel=\"successor-version\""));
+    for path in [
+        "traces",
+        "metrics",
+        "traces/0123456789abcdef0123456789abcdef",
+        "metrics/x",
+    ] {
+        assert!(
+            bench
+                .get(&format!("/api/v1/{path}"))
+                .await
+                .has_header("deprecation", "@"),
+            "{path}"
+        );
+    }
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_error_is_a_problem_with_a_code() {
+    let bench = Bench::new().await;
+    for (path, status, code) in [
+        ("/api/v1/telemetry/logs?colour=red", 400, "unknown_parameter"),
+        ("/api/v1/telemetry/logs?limit=10001", 400, "bad_parameter"),
+        ("/api/v1/telemetry/metrics?interval=0s", 400, "bad_parameter"),
+        ("/api/v1/telemetry/traces/zz", 400, "bad_parameter"),
+        (
+            "/api/v1/telemetry/traces/0123456789abcdef0123456789abcdef",
+            404,
+            "trace_not_found",
+        ),
+        ("/api/v1/telemetry/metrics/%ff", 400, "bad_parameter"),
+        ("/nothing", 404, "no_route"),
+    ] {
+        let answer = bench.get(path).await;
+        assert_eq!(answer.status, status, "{path}: {}", answer.body);
+        assert!(answer.has_header("content-type", "application/problem+json"), "{path}");
+        let json = answer.json();
+        assert_eq!(
+            (&json["code"], &json["status"]),
+            (&json!(code), &json!(status)),
+            "{path}"
+        );
+    }
+    let named = bench.get("/api/v1/telemetry/logs?since=yesterday").await.json();
+    assert_eq!(named["errors"][0]["parameter"], "since");
+    let post = "POST /api/v1/telemetry/logs HTTP/1.1\r\nhost: here\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+    let refused = send(bench.api.addr(), post).await;
+    assert_eq!(
+        (refused.status, &refused.json()["code"]),
+        (405, &json!("method_not_allowed"))
+    );
+    assert!(refused.has_header("allow", "GET"), "{}", refused.head);
+    let foreign = post.replace("host: here", "host: here\r\norigin: http://elsewhere");
+    assert_eq!(send(bench.api.addr(), &foreign).await.status, 403);
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn hundreds_of_hostile_requests_are_never_our_fault() {
+    let bench = Bench::new().await;
+    let rows: Vec<_> = (0..20).map(log).collect();
+    bench.append(&rows).await;
+    let paths = [
+        "logs",
+        "traces",
+        "metrics",
+        "metrics/x",
+        "dead_letters",
+        "traces/0123456789abcdef0123456789abcdef",
+    ];
+    let names = [
+        "level",
+        "min_level",
+        "since",
+        "until",
+        "rack_id",
+        "gear_id",
+        "entity",
+        "flux_id",
+        "trace_id",
+        "q",
+        "limit",
+        "offset",
+        "cursor",
+        "status",
+        "min_duration_ms",
+        "group_by",
+        "interval",
+        "agg",
+        "name",
+        "%00",
+        "",
+    ];
+    let values = [
+        "",
+        "0",
+        "-1",
+        "99999999999999999999",
+        "%00",
+        "%ff",
+        "%",
+        "%27%20OR%201=1--",
+        "NaN",
+        "1e9",
+        "%F0%9F%A6%80",
+        "null",
+        "[]",
+    ];
+    let mut asked = 0;
+    for path in paths {
+        for name in names {
+            for value in values.iter().skip(asked % 3).step_by(3) {
+                let path = format!("/api/v1/telemetry/{path}?{name}={value}");
+                let answer = bench.get(&path).await;
+                assert!(answer.status < 500, "{path}: {} {}", answer.status, answer.body);
+                asked += 1;
+            }
+            asked += 1;
+        }
+    }
+    assert!(asked > 500, "{asked}");
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_sends_no_head_does_not_hold_up_the_end_and_requests_are_counted() {
+    let bench = Bench::new().await;
+    let mut silent = TcpStream::connect(bench.api.addr()).await.unwrap();
+    silent.write_all(b"GET /api").await.unwrap();
+    assert_eq!(bench.get("/api/v1/telemetry/logs").await.status, 200);
+    assert_eq!(bench.get("/nothing").await.status, 404);
+    let text = bench.exposition.text().ok().unwrap();
+    for line in [
+        "platform_api_requests_total{method=\"GET\",path=\"/api/v1/telemetry/logs\",status=\"200\"} 1",
+        "platform_api_requests_total{method=\"GET\",path=\"none\",status=\"404\"} 1",
+        "# EOF",
+    ] {
+        assert!(text.contains(line), "{line} is not in\n{text}");
+    }
+    let addr = bench.api.addr();
+    tokio::time::timeout(Duration::from_secs(10), bench.close())
+        .await
+        .unwrap();
+    assert!(TcpStream::connect(addr).await.is_err());
+    drop(silent);
+}
