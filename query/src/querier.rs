@@ -73,7 +73,7 @@ pub struct Querier {
     engine: Arc<Engine>,
     clock: Clock,
     limits: Limits,
-    state: SessionState,
+    pub(crate) state: SessionState,
     pub(crate) gate: Arc<Semaphore>,
     stop: CancellationToken,
     runtime: Option<Runtime>,

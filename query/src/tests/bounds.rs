@@ -58,7 +58,7 @@ async fn a_query_that_needs_too_much_memory_is_refused_and_a_smaller_one_answere
     for row in &mut rows {
         row.message = "x".repeat(4_000);
     }
-    rows[0].ts = super::now();
+    rows[0].ts = super::now().plus(Duration::from_secs(1));
     bench.append(&rows).await;
     bench.publish().await;
     let all = LogFilter {

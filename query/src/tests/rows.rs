@@ -188,3 +188,34 @@ async fn files_outside_the_window_are_not_opened() {
     assert_eq!((page.stats.files_read, page.stats.bytes_read), (0, 0));
     bench.close().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_newest_rows_are_read_from_the_newest_files() {
+    let mut random = Random::new();
+    let mut bench = Bench::new().await;
+    let hour = |log: &LogRecord| log.ts.micros().div_euclid(HOUR);
+    let logs: Vec<_> = (0..900).map(|_| world::log(&mut random)).collect();
+    let current = now().micros().div_euclid(HOUR);
+    let past: Vec<_> = logs.into_iter().filter(|log| hour(log) < current).collect();
+    bench.append(&past).await;
+    bench.seal().await;
+    let scan = crate::exec::Scan::new(
+        bench.querier.state.clone(),
+        bench.engine.view(),
+        model::Table::Logs,
+        crate::window::Window::ALL,
+        Vec::new(),
+    );
+    let frame = scan.frame(scan.window, crate::table::Order::NewestFirst).unwrap();
+    let frame = frame.sort(crate::rows::newest_first()).unwrap().limit(0, Some(5)).unwrap();
+    let plan = frame.create_physical_plan().await.unwrap();
+    let plan = datafusion::physical_plan::displayable(plan.as_ref()).indent(true).to_string();
+    assert!(!plan.contains("SortExec"), "{plan}");
+    let five = LogFilter {
+        limit: Some(5),
+        ..LogFilter::default()
+    };
+    let stats = bench.querier.logs(&five).await.unwrap().stats;
+    assert!(stats.files_considered == 5 && stats.files_read < 5, "{stats:?} {plan}");
+    bench.close().await;
+}
