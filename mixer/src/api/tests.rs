@@ -1,4 +1,4 @@
-//! The API over a real socket, in front of a real engine. Routes that need a bus are tried by the suite in `tests/`.
+//! The API over a real socket: telemetry in front of a real engine, the rest in front of a whole Mixer.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
@@ -14,8 +14,13 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::task::TaskTracker;
 
+use chassis::config::{Sources, load};
+
 use super::exposition::Exposition;
 use super::{ApiServer, guarded, server, telemetry};
+use crate::app::Mixer;
+use crate::config::{MixerConfig, SCHEMA};
+use crate::testing::{eventually, nats_server};
 
 fn now() -> Timestamp {
     "2026-11-21T12:30:00Z".parse().unwrap()
@@ -346,4 +351,98 @@ async fn a_client_that_sends_no_head_does_not_hold_up_the_end_and_requests_are_c
         .unwrap();
     assert!(TcpStream::connect(addr).await.is_err());
     drop(silent);
+}
+
+async fn whole_mixer(folder: &std::path::Path) -> Mixer {
+    let flags = [
+        ("store.dir", folder.join("data").display().to_string()),
+        ("snake.port", "0".to_owned()),
+        ("snake.server_binary", nats_server().display().to_string()),
+        ("snake.max_store_mb", "256".to_owned()),
+        ("api.port", "0".to_owned()),
+    ];
+    let sources = Sources {
+        flags: flags.map(|(key, value)| (key.to_owned(), value)).to_vec(),
+        ..Sources::default()
+    };
+    let config = MixerConfig::of(&load(&SCHEMA, &sources).unwrap()).unwrap();
+    Mixer::start(config, chassis::system_clock(), chassis::os_entropy())
+        .await
+        .unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_whole_mixer_says_how_it_is_what_it_holds_and_who_is_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let mixer = whole_mixer(folder.path()).await;
+    let addr = mixer.api_addr();
+    let ask = |method: &str, path: &str, body: &str| {
+        let length = body.len();
+        let head =
+            format!("{method} {path} HTTP/1.1\r\nhost: here\r\nconnection: close\r\ncontent-length: {length}\r\n");
+        let request = format!("{head}\r\n{body}");
+        async move { send(addr, &request).await }
+    };
+    let ready = eventually("readiness", || async {
+        let answer = ask("GET", "/readyz", "").await;
+        (answer.status == 200).then(|| answer.json())
+    })
+    .await;
+    for check in ["engine", "wal", "bus", "ingest"] {
+        assert_eq!(ready["checks"][check]["ok"], true, "{ready}");
+    }
+    assert_eq!(ask("GET", "/healthz", "").await.json(), json!({"alive": true}));
+    assert_eq!(ask("GET", "/version", "").await.json()["name"], "platform-mixer");
+    let storage = ask("GET", "/api/v1/storage", "").await.json();
+    assert_eq!(storage["data"]["tables"]["logs"]["files"], 0, "{storage}");
+    let text = ask("GET", "/metrics", "").await;
+    assert!(text.has_header("content-type", "application/openmetrics-text"));
+    for line in [
+        "platform_engine_appended_rows_total ",
+        "platform_ingest_pulling 1",
+        "platform_racks{state=\"pending\"} 0",
+    ] {
+        assert!(text.body.contains(line), "{line} is not in\n{}", text.body);
+    }
+    let racks = ask("GET", "/api/v1/racks", "").await.json();
+    assert_eq!((&racks["data"], &racks["next_cursor"]), (&json!([]), &Value::Null));
+    assert_eq!(ask("GET", "/api/v1/scenarios", "").await.json()["data"], json!([]));
+    for (method, path, body, status, code) in [
+        ("GET", "/api/v1/racks/nobody", "", 404, "unknown_rack"),
+        ("GET", "/api/v1/racks?x=1", "", 400, "unknown_parameter"),
+        (
+            "POST",
+            "/api/v1/racks/nobody/approve",
+            "{\"name\": \"rack-a\"}",
+            404,
+            "unknown_rack",
+        ),
+        (
+            "POST",
+            "/api/v1/racks/nobody/approve",
+            "{\"name\": \"a b\"}",
+            400,
+            "bad_body",
+        ),
+        (
+            "POST",
+            "/api/v1/racks/nobody/approve",
+            "{\"nam\": \"a\"}",
+            400,
+            "bad_body",
+        ),
+        ("POST", "/api/v1/racks/nobody/suspend", "nonsense", 400, "bad_body"),
+        ("POST", "/api/v1/racks/nobody/remove", "", 404, "unknown_rack"),
+        ("DELETE", "/api/v1/racks/nobody", "", 405, "method_not_allowed"),
+    ] {
+        let answer = ask(method, path, body).await;
+        assert_eq!(
+            (answer.status, &answer.json()["code"]),
+            (status, &json!(code)),
+            "{method} {path} {body}"
+        );
+    }
+    let large = "x".repeat(70_000);
+    assert_eq!(ask("POST", "/api/v1/racks/nobody/approve", &large).await.status, 413);
+    mixer.close().await;
 }
