@@ -7,7 +7,7 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use chassis::config::{self, Change, LoggingConfig, Settings};
+use chassis::config::{self, Change, LoggingConfig, Settings, Sources, Watch};
 use chassis::logs::{self, LogFile, Logs};
 use chassis::shutdown::Shutdown;
 use chassis::throttle::Throttle;
@@ -25,9 +25,6 @@ pub(crate) fn run(global: &Global) -> Result<ExitCode, Error> {
     let sources = sources(global);
     let settings = config::load(&SCHEMA, &sources).map_err(|bad| Error::Config(bad.to_string()))?;
     let rack = RackConfig::of(&settings).map_err(|bad| Error::Config(bad.to_string()))?;
-    let layer = TelemetryLayer::default();
-    let logs = logs::start(&rack.logging, LogFile::Rack, Some(Box::new(layer.clone()))).map_err(of_chassis)?;
-    let throttle = Arc::new(Throttle::new(rack.logging.throttling));
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -35,37 +32,23 @@ pub(crate) fn run(global: &Global) -> Result<ExitCode, Error> {
             reason: format!("no runtime: {error}"),
             exit: Exit::Unavailable,
         })?;
-    let parts = AgentParts::new(rack, system_clock(), os_entropy(), Arc::clone(&throttle), layer);
-    let logs = Arc::new(logs);
-    let ended = runtime.block_on(serve(sources, settings, parts, Arc::clone(&logs), throttle));
-    drop(runtime);
-    if let Some(logs) = Arc::into_inner(logs) {
-        logs.close();
-    }
-    ended.map(|()| ExitCode::SUCCESS)
+    runtime.block_on(serve(sources, settings, rack))?;
+    Ok(ExitCode::SUCCESS)
 }
 
-async fn serve(
-    sources: config::Sources,
-    settings: Settings,
-    parts: AgentParts,
-    logs: Arc<Logs>,
-    throttle: Arc<Throttle>,
-) -> Result<(), Error> {
+/// Listens for signals before anything else, so that a stop is orderly from the first moment on.
+async fn serve(sources: Sources, settings: Settings, rack: RackConfig) -> Result<(), Error> {
     let shutdown = Shutdown::start().map_err(of_chassis)?;
+    let layer = TelemetryLayer::default();
+    let logs = logs::start(&rack.logging, LogFile::Rack, Some(Box::new(layer.clone()))).map_err(of_chassis)?;
+    let logs = Arc::new(logs);
     settings
         .warnings()
         .iter()
         .for_each(|warning| tracing::warn!("{warning}"));
-    let apply = move |settings: &Settings, _: &Change| {
-        let logging = LoggingConfig::of(settings);
-        logs.apply(&logging);
-        throttle.apply(logging.throttling);
-    };
-    let watch = config::watch(sources, settings, apply).unwrap_or_else(|error| {
-        tracing::warn!(%error, "changes of the configuration file will not be noticed");
-        None
-    });
+    let throttle = Arc::new(Throttle::new(rack.logging.throttling));
+    let watch = watch(sources, settings, Arc::clone(&logs), Arc::clone(&throttle));
+    let parts = AgentParts::new(rack, system_clock(), os_entropy(), throttle, layer);
     let ended = rack::run(parts, shutdown.token()).await;
     if let Err(error) = &ended {
         tracing::error!(%error, "the rack cannot run");
@@ -74,9 +57,25 @@ async fn serve(
         watch.close().await.map_err(of_chassis)?;
     }
     shutdown.close().await;
+    if let Some(logs) = Arc::into_inner(logs) {
+        logs.close();
+    }
     ended.map_err(|error| Error::Agent {
         exit: error.exit(),
         reason: error.to_string(),
+    })
+}
+
+/// Applies the live keys whenever the file changes.
+fn watch(sources: Sources, settings: Settings, logs: Arc<Logs>, throttle: Arc<Throttle>) -> Option<Watch> {
+    let apply = move |settings: &Settings, _: &Change| {
+        let logging = LoggingConfig::of(settings);
+        logs.apply(&logging);
+        throttle.apply(logging.throttling);
+    };
+    config::watch(sources, settings, apply).unwrap_or_else(|error| {
+        tracing::warn!(%error, "changes of the configuration file will not be noticed");
+        None
     })
 }
 
