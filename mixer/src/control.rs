@@ -7,7 +7,7 @@
 //!
 //! # Not here
 //!
-//! What Racks ask of the Mixer ([`crate::enrollment`], [`crate::heartbeat`]); HTTP ([`crate::api`]).
+//! What Racks ask of the Mixer (`enrollment`, `heartbeat`); HTTP ([`crate::api`]).
 
 mod view;
 

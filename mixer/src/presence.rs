@@ -8,7 +8,7 @@
 //!
 //! # Not here
 //!
-//! Durability: [`crate::roll_call`] writes `last_seen` into the registry from time to time.
+//! Durability: `roll_call` writes `last_seen` into the registry from time to time.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

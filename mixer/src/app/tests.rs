@@ -339,6 +339,56 @@ async fn a_rack_is_approved_under_a_name_that_is_free_and_only_under_such_a_name
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_rack_that_cannot_apply_a_scenario_says_why_and_is_not_sent_it_again_at_every_heartbeat() {
+    let folder = tempfile::tempdir().unwrap();
+    let scenario = write_scenario(folder.path(), SCENARIO);
+    let flags = [
+        ("mixer.startup_scenario", scenario.as_str()),
+        ("enrollment.auto_adopt", "true"),
+    ];
+    let mixer = start(folder.path(), &flags).await;
+    let mut rack = FakeRack::connect(&mixer, 1).await;
+    let passport = rack.adopted("rack-a").await;
+    let mut beat = FakeRack::beat(passport.entity_id, None);
+    beat.scenario_error = Some("port 80 is taken".to_owned());
+    rack.heartbeat(&beat, &passport.cluster_key).await;
+    let mut commands = rack.commands(&passport.entity_id).await;
+    let applied = Applied {
+        running: None,
+        error: Some("numbers: port 80 is taken".to_owned()),
+    };
+    rack.heartbeat(&beat, &passport.cluster_key).await;
+    let _: ScenarioPush = next(&mut commands, &rack.client, "scenario", &passport, &applied).await;
+    let seen = eventually("the refusal is noted", || async {
+        Some(view(mixer.control(), "rack-a")).filter(|seen| seen.error == applied.error)
+    })
+    .await;
+    assert_ne!(seen.scenario.wanted, seen.scenario.running);
+
+    for _ in 0..5 {
+        rack.heartbeat(&beat, &passport.cluster_key).await;
+    }
+    beat.boot_epoch += 1;
+    rack.heartbeat(&beat, &passport.cluster_key).await;
+    let again: ScenarioPush = next(&mut commands, &rack.client, "scenario", &passport, &applied).await;
+    assert_eq!(
+        again.hash,
+        model::scenario::content_hash(SCENARIO),
+        "its next run may fare better"
+    );
+    mixer.control().suspend("rack-a").await.unwrap();
+    let mut more = 0;
+    while let Some(message) = commands.next().await {
+        more += usize::from(message.subject.ends_with(".scenario"));
+        if message.subject.ends_with(".state") {
+            break;
+        }
+    }
+    assert_eq!(more, 0, "one push per run of the Rack");
+    mixer.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_rack_that_misses_three_heartbeats_is_offline_until_the_next_one_and_events_say_so() {
     let folder = tempfile::tempdir().unwrap();
     let mixer = start(folder.path(), &[("enrollment.auto_adopt", "true")]).await;

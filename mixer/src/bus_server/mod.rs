@@ -11,12 +11,12 @@
 //! # Invariants
 //!
 //! - One store, one server: the lock on the store is inherited by the child, so that not even an orphan shares a store.
-//! - The child does not outlive the Mixer: `PR_SET_PDEATHSIG`, on a thread that lives as long as the Mixer ([`keeper`]).
-//! - Every stream has an explicit byte limit and file storage ([`streams`]).
+//! - The child does not outlive the Mixer: `PR_SET_PDEATHSIG`, on a thread that lives as long as the Mixer (`keeper`).
+//! - Every stream has an explicit byte limit and file storage (`streams`).
 //!
 //! # Not here
 //!
-//! Consumers (`ingest`), what is said over the bus ([`crate::desk`], [`crate::scenario`]).
+//! Consumers (`ingest`), what is said over the bus (`desk`, `scenario`).
 
 mod binary;
 mod client;

@@ -18,7 +18,7 @@
 //!
 //! # Not here
 //!
-//! What is seen of a Rack between two changes ([`crate::presence`]); who may change what ([`crate::enrollment`],
+//! What is seen of a Rack between two changes ([`crate::presence`]); who may change what (`enrollment`,
 //! [`crate::control`]).
 
 mod rack;

@@ -188,8 +188,7 @@ impl Deliveries {
     fn wish(&mut self, rack: EntityId) {
         let at = Instant::now() + self.push_delay;
         if let Some(refused) = self.refused.get(&rack) {
-            let wanted = self.parts.registry.active_scenario().ok().flatten();
-            let same = wanted.is_some_and(|wanted| wanted.hash == refused.hash);
+            let same = self.active_hash().is_some_and(|active| active == refused.hash);
             let boot = self.parts.presence.of(&rack).map_or(0, |seen| seen.boot_epoch);
             if same && boot == refused.boot_epoch && Instant::now() < refused.again {
                 return;
@@ -201,6 +200,11 @@ impl Deliveries {
     fn settle(&mut self, outcome: Outcome) {
         let Outcome { rack, hash, result } = outcome;
         self.under_way.remove(&rack);
+        let answered = matches!(result, Ok(Delivered::Answered(_)));
+        if answered && self.active_hash().is_some_and(|active| active == hash) {
+            // Wished for while it was on its way, and still the same: it has it.
+            self.due.remove(&rack);
+        }
         match result {
             Ok(Delivered::Nothing) => {}
             Ok(Delivered::Answered(Applied { running, error: None })) => {
@@ -228,6 +232,11 @@ impl Deliveries {
                 self.refuse(rack, hash);
             }
         }
+    }
+
+    fn active_hash(&self) -> Option<String> {
+        let active = self.parts.registry.active_scenario().ok().flatten();
+        active.map(|active| active.hash)
     }
 
     fn refuse(&mut self, rack: EntityId, hash: String) {

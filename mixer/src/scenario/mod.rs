@@ -1,8 +1,8 @@
 //! Scenarios: found, checked, stored by content, activated, delivered to Racks.
 //!
 //! ```text
-//!  startup_scenario ── path | name:version | name:latest | "" ──▶ [`choose`] ──▶ registry: active
-//!  adopted · resumed · another hash in a heartbeat ──▶ Courier ── push_delay ──▶ each Rack its [`part`]
+//!  startup_scenario ── path | name:version | name:latest | "" ──▶ `choose` ──▶ registry: active
+//!  adopted · resumed · another hash in a heartbeat ──▶ Courier ── push_delay ──▶ each Rack its `part`
 //! ```
 //!
 //! # Invariants
