@@ -207,9 +207,15 @@ async fn the_newest_rows_are_read_from_the_newest_files() {
         Vec::new(),
     );
     let frame = scan.frame(scan.window, crate::table::Order::NewestFirst).unwrap();
-    let frame = frame.sort(crate::rows::newest_first()).unwrap().limit(0, Some(5)).unwrap();
+    let frame = frame
+        .sort(crate::rows::newest_first())
+        .unwrap()
+        .limit(0, Some(5))
+        .unwrap();
     let plan = frame.create_physical_plan().await.unwrap();
-    let plan = datafusion::physical_plan::displayable(plan.as_ref()).indent(true).to_string();
+    let plan = datafusion::physical_plan::displayable(plan.as_ref())
+        .indent(true)
+        .to_string();
     assert!(!plan.contains("SortExec"), "{plan}");
     let five = LogFilter {
         limit: Some(5),
