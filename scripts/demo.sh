@@ -31,7 +31,17 @@ if [ "${1:-}" = stop ]; then stop_all || true; rm -rf "$run"; exit 0; fi
 # Waits for a condition, at most 60 s, asking five times a second.
 await() {
   local what=$1; shift
-  for _ in $(seq 300); do if "$@" >/dev/null 2>&1; then return 0; fi; sleep 0.2; done
+  local name
+  for _ in $(seq 300); do
+    if "$@" >/dev/null 2>&1; then return 0; fi
+    for name in mixer watch flow; do
+      if [ -f "$run/$name.pid" ] && ! kill -0 "$(cat "$run/$name.pid")" 2>/dev/null; then
+        tail -n 20 "$run/$name/stderr" >&2
+        fail "$name ended while waiting for $what"
+      fi
+    done
+    sleep 0.2
+  done
   tail -n 20 "$run"/*/stderr "$run"/*/logs/*.log >&2 2>/dev/null || true
   fail "waited in vain for $what"
 }
@@ -49,7 +59,7 @@ done
 [ "${#files[@]}" -gt 0 ] || fail "this machine has no readable log file under /var/log"
 
 {
-  echo 'meta: { name: demo, version: "1", description: real logs and metrics, and a flow of two gears }'
+  echo 'meta: { name: demo, version: "1", description: "real logs and metrics, and a flow of two gears" }'
   echo 'racks: [ { name: watch }, { name: flow } ]'
   echo 'gears:'
   for i in "${!files[@]}"; do
@@ -94,6 +104,8 @@ duck_rows() { "$duckdb" -noheader -csv -c "select count(*) from read_parquet('$t
 lines=0
 for file in "${files[@]}"; do lines=$((lines + $(wc -l < "$file"))); done
 rest_tail() { local sum=0 i; for i in "${!files[@]}"; do sum=$((sum + $(rest_rows "log-$i" file.path))); done; echo $sum; }
+duck_sink() { duck_rows logs "(attributes->>'gear.id') = 'sink' and flux_id is not null"; }
+duck_tail() { duck_rows logs "(attributes->>'gear.type') = 'file_tail' and (attributes->>'file.path') is not null"; }
 rest_sink() { rest_rows sink '"flux_id":"'; }
 enough() { [ "$("$1")" -ge "$2" ]; }
 
@@ -110,16 +122,16 @@ trace=$("$platform" traces --span-name "log_sink sink" --limit 1 --output ndjson
 "$platform" trace "$trace"
 
 say "The Parquet tree, as DuckDB sees it from outside"
-await "the flow's rows in Parquet" sh -c "[ \$(\"$duckdb\" -noheader -csv -c \"select count(*) from read_parquet('$tree/logs/**/*.parquet') where attributes->>'gear.id' = 'sink' and flux_id is not null\") -ge 1000 ]"
-await "the files' rows in Parquet" sh -c "[ \$(\"$duckdb\" -noheader -csv -c \"select count(*) from read_parquet('$tree/logs/**/*.parquet') where attributes->>'gear.type' = 'file_tail' and attributes->>'file.path' is not null\") -ge $(rest_tail) ]"
+await "the flow's rows in Parquet" enough duck_sink 1000
+await "the files' rows in Parquet" enough duck_tail "$(rest_tail)"
 (cd "$run/mixer/data" && find telemetry -name '*.parquet' -printf '%p  %s bytes\n' | sort)
 
 say "The same rows asked twice"
 printf '%-34s %10s %10s\n' "" REST DuckDB
-rest=$(rest_sink) duck=$(duck_rows logs "attributes->>'gear.id' = 'sink' and flux_id is not null")
+rest=$(rest_sink) duck=$(duck_sink)
 printf '%-34s %10s %10s\n' "messages of the flow" "$rest" "$duck"
 [ "$rest" = 1000 ] && [ "$duck" = 1000 ] || fail "the flow made 1000 messages"
-rest=$(rest_tail) duck=$(duck_rows logs "attributes->>'gear.type' = 'file_tail' and attributes->>'file.path' is not null")
+rest=$(rest_tail) duck=$(duck_tail)
 printf '%-34s %10s %10s\n' "lines of the log files" "$rest" "$duck"
 [ "$rest" = "$duck" ] || fail "REST and DuckDB disagree"
 

@@ -27,10 +27,24 @@ pub(crate) fn run(args: &MetricsArgs) -> Result<(), Error> {
     Ok(())
 }
 
-/// Points have the table's columns; buckets have whatever was asked for.
+/// Points have the table's columns; buckets have whatever was asked for, time first and values last.
 fn columns(rows: &[Row]) -> Vec<&str> {
-    match rows.first() {
-        Some(row) if !row.contains_key("labels") => row.keys().map(String::as_str).collect(),
-        _ => POINTS.to_vec(),
+    let is_bucket = rows.first().is_some_and(|row| row.contains_key("samples"));
+    if is_bucket {
+        let mut columns: Vec<&str> = rows
+            .first()
+            .into_iter()
+            .flat_map(|row| row.keys().map(String::as_str))
+            .collect();
+        columns.sort_by_key(|column| match *column {
+            "ts" => 0,
+            "name" => 1,
+            "type" => 3,
+            "samples" => 4,
+            "value" => 5,
+            _ => 2,
+        });
+        return columns;
     }
+    POINTS.to_vec()
 }
