@@ -247,7 +247,9 @@ fn the_bus_dies_with_the_mixer_and_the_store_is_free_again() -> Result<(), Failu
         (stat.is_empty() || stat.contains(") Z ")).then_some(())
     })?;
     mixer.restart()?;
-    eventually("readiness after the restart", SOON, || (mixer.api.get("/readyz").ok()?.status == 200).then_some(()))?;
+    eventually("readiness after the restart", SOON, || {
+        (mixer.api.get("/readyz").ok()?.status == 200).then_some(())
+    })?;
     Ok(())
 }
 
