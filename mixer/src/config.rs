@@ -2,7 +2,7 @@
 //!
 //! # Not here
 //!
-//! How values are merged and checked: `chassis::config`. The plain structs: [`sections`](self::sections).
+//! How values are merged and checked: `chassis::config`. The plain structs: `sections`.
 
 use chassis::config::{Key, Kind, Removed, Schema, Section, logging};
 

@@ -13,7 +13,7 @@
 //! - Every query has a bound of rows, time and memory, runs behind a gate on its own threads, and ends when its future is
 //!   dropped.
 //! - Following `next_cursor` gives every row that was there at the first page exactly once, however much is appended
-//!   meanwhile ([`Cursor`](cursor) says how).
+//!   meanwhile (`cursor` says how).
 //!
 //! # Not here
 //!

@@ -11,7 +11,7 @@
 //!
 //! # Not here
 //!
-//! Receiving and storing scenarios (the agent), what gears do ([`crate::gears`]).
+//! Receiving and storing scenarios (the agent), what gears do (`gears`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::AssertUnwindSafe;

@@ -27,6 +27,9 @@ pub struct Answer {
     pub text: String,
 }
 
+/// The rows of one page, and the cursor of the next one if there is one.
+pub type Page = (Vec<Map<String, Value>>, Option<String>);
+
 impl Api {
     /// A client for a base address.
     #[must_use]
@@ -89,7 +92,7 @@ impl Api {
     ///
     /// # Errors
     /// If the answer is not 200 with `data`.
-    pub fn page(&self, path: &str) -> Result<(Vec<Map<String, Value>>, Option<String>), Failure> {
+    pub fn page(&self, path: &str) -> Result<Page, Failure> {
         let answer = self.get(path)?;
         let data = answer.json.get("data").and_then(Value::as_array);
         let (200, Some(data)) = (answer.status, data) else {

@@ -61,7 +61,7 @@ fn number(message: &str) -> Option<u64> {
 }
 
 fn line(at: u64) -> String {
-    let level = if at % 50 == 0 { "WARN" } else { "INFO" };
+    let level = if at.is_multiple_of(50) { "WARN" } else { "INFO" };
     format!(
         "line {at:09} {level} request {:08x} of user {} took {} ms, status 200\n",
         at.wrapping_mul(0x9e37_79b9),

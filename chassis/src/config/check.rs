@@ -79,7 +79,7 @@ pub fn sample(key: &'static Key) -> Sample {
 /// Loads a schema from a text that stands for its file, and an environment.
 ///
 /// # Errors
-/// As [`super::load`].
+/// As [`super::load()`].
 pub fn load_from(schema: &'static Schema, text: &str, env: &[(&str, &str)]) -> Result<Settings, super::ConfigErrors> {
     let pairs = env.iter().chain(&[(VARIABLE, RESOLVED)]);
     let sources = Sources {

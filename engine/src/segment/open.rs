@@ -16,7 +16,7 @@
 //!
 //! # Not here
 //!
-//! What a crash between the steps leaves behind: [`super::resume`].
+//! What a crash between the steps leaves behind: [`super::resume()`].
 
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};

@@ -15,7 +15,7 @@
 //!
 //! # Not here
 //!
-//! What is on disk ([`crate::spool`]), the encoding (`model::wire`).
+//! What is on disk (`spool`), the encoding (`model::wire`).
 
 mod batcher;
 mod counters;
