@@ -1,10 +1,15 @@
 #!/usr/bin/env bash
-# Runs the release benches three times against dist/ and prints every figure; quote medians.
+# Runs the release benches, three rounds each, and prints every figure; quote medians. Arguments choose some: run.sh engine
 set -euo pipefail
 cd "$(dirname "$0")/.."
-cargo build --release --locked --workspace --bin bench-first-light
+cargo build --release --locked --workspace --bin bench-first-light --bin bench-engine
 export PLATFORM_TEST_BIN_DIR=$PWD/dist
-for round in 1 2 3; do
-  echo "round $round"
-  "${CARGO_TARGET_DIR:-target}/release/bench-first-light"
+bin=${CARGO_TARGET_DIR:-target}/release
+[ $# -gt 0 ] || set -- first-light engine
+for bench in "$@"; do
+  case $bench in
+    first-light) for round in 1 2 3; do echo "round $round"; "$bin/bench-first-light"; done ;;
+    engine) "$bin/bench-engine" ;;
+    *) echo "no bench is named $bench" >&2; exit 64 ;;
+  esac
 done

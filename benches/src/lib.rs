@@ -4,6 +4,8 @@
 //!
 //! The method of each bench: its own file, and `benches/README.md`.
 
+pub mod data;
+
 use std::fs;
 
 /// What a process has cost so far, by the kernel's accounting.
@@ -59,4 +61,18 @@ pub fn quantile(sorted: &[f64], share: f64) -> f64 {
 pub fn load() -> String {
     let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split_whitespace().next().unwrap_or("?").to_owned()
+}
+
+/// The middle of some figures; 0 without any.
+#[must_use]
+pub fn median(figures: &mut [f64]) -> f64 {
+    figures.sort_by(f64::total_cmp);
+    quantile(figures, 0.5)
+}
+
+/// A number from the environment, for the size of a bench.
+#[must_use]
+pub fn setting(name: &str, default: u64) -> u64 {
+    let value = std::env::var(name).ok();
+    value.and_then(|value| value.parse().ok()).unwrap_or(default)
 }

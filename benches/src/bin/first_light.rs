@@ -13,15 +13,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use benches::{Cost, cost, load, quantile};
+use benches::{Cost, cost, load, quantile, setting};
 use harness::{Api, Failure, TestMixer, TestRack, duckdb, eventually, process};
-
-fn setting(name: &str, default: u64) -> u64 {
-    std::env::var(name)
-        .ok()
-        .and_then(|value| value.parse().ok())
-        .unwrap_or(default)
-}
 
 fn main() -> Result<(), Failure> {
     println!("load before: {}", load());
