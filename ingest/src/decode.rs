@@ -2,8 +2,9 @@
 //!
 //! # Invariants
 //!
-//! - Whatever cannot be decoded becomes a dead letter that carries the message's origin, so that its producer's
+//! - Whatever cannot be decoded or stored becomes a dead letter that carries the message's origin, so that its producer's
 //!   watermark moves on and the message is not sent for ever.
+//! - A decoder that panics is a bad message, not the end of the process.
 
 use async_nats::HeaderMap;
 use bytes::Bytes;
@@ -12,6 +13,9 @@ use model::batch::DeadLetter;
 use model::wire::{self, BatchId, Encoding, Publisher};
 use model::{Attributes, EntityId, Table, Timestamp, subject};
 
+/// What a dead letter keeps of a content type.
+const CONTENT_TYPE_CHARS: usize = 200;
+
 /// A message as the bus gave it.
 #[derive(Debug)]
 pub(crate) struct Incoming<'a> {
@@ -19,6 +23,15 @@ pub(crate) struct Incoming<'a> {
     pub(crate) headers: &'a HeaderMap,
     pub(crate) payload: &'a Bytes,
     pub(crate) position: BusPosition,
+}
+
+/// How much of a message its dead letter keeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Keep {
+    /// Payload and headers.
+    Whole,
+    /// The payload's first bytes, without headers.
+    Head(usize),
 }
 
 /// A batch to append, and the reason if it is a dead letter.
@@ -35,18 +48,24 @@ pub(crate) struct Decoded {
 pub(crate) fn decode(incoming: &Incoming<'_>, now: Timestamp, max_payload: usize) -> Result<Decoded, String> {
     let (producer, settled) = match producer(incoming.headers) {
         Ok(found) => found,
-        Err(reason) => return dead_letter(incoming, None, 0, reason, now),
+        Err(reason) => {
+            let origin = Origin {
+                bus: Some(incoming.position.clone()),
+                ..Origin::default()
+            };
+            return dead_letter(incoming, origin, reason, now, Keep::Whole);
+        }
     };
-    match rows(incoming, producer, max_payload) {
+    let origin = Origin {
+        producer,
+        settled,
+        bus: Some(incoming.position.clone()),
+    };
+    match caught(|| rows(incoming, producer, max_payload)) {
         Ok((table, encoding, rows)) => {
             let payload = match encoding {
                 Encoding::Arrow => incoming.payload.clone(),
                 _ => wire::encode_arrow(&rows).map_err(|error| error.to_string())?.into(),
-            };
-            let origin = Origin {
-                producer,
-                settled,
-                bus: Some(incoming.position.clone()),
             };
             Ok(Decoded {
                 batch: Batch {
@@ -58,8 +77,20 @@ pub(crate) fn decode(incoming: &Incoming<'_>, now: Timestamp, max_payload: usize
                 dead: None,
             })
         }
-        Err(reason) => dead_letter(incoming, producer, settled, reason, now),
+        Err(reason) => dead_letter(incoming, origin, reason, now, Keep::Whole),
     }
+}
+
+/// What `decode` says; that it panicked, if it did.
+fn caught<T>(decode: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(decode)).unwrap_or_else(|panic| {
+        let said = panic.downcast_ref::<String>().map(String::as_str);
+        let said = said.or_else(|| panic.downcast_ref::<&str>().copied());
+        Err(format!(
+            "the decoder panicked: {}",
+            said.unwrap_or("it did not say why")
+        ))
+    })
 }
 
 type Rows = (Table, Encoding, Vec<arrow_array::RecordBatch>);
@@ -138,34 +169,44 @@ fn publisher(headers: &HeaderMap, producer: Option<BatchId>, rack: &model::Token
     Ok(Publisher { entity_id, entity_name })
 }
 
-fn dead_letter(
+/// The dead letter of a message that cannot be stored as what it says it is.
+///
+/// # Errors
+/// Only if it cannot be encoded, a defect of `model`.
+pub(crate) fn dead_letter(
     incoming: &Incoming<'_>,
-    producer: Option<BatchId>,
-    settled: u64,
-    reason: String,
+    origin: Origin,
+    mut reason: String,
     now: Timestamp,
+    keep: Keep,
 ) -> Result<Decoded, String> {
     let mut headers = Attributes::new();
-    for (name, values) in incoming.headers.iter() {
-        if let Some(value) = values.first() {
-            headers.set(name.as_ref(), value.as_str());
+    let mut payload = &incoming.payload[..];
+    match keep {
+        Keep::Whole => {
+            for (name, values) in incoming.headers.iter() {
+                if let Some(value) = values.first() {
+                    headers.set(name.as_ref(), value.as_str());
+                }
+            }
+        }
+        Keep::Head(bytes) => {
+            let all = payload.len();
+            payload = payload.get(..bytes).unwrap_or(payload);
+            reason = format!("{reason} (kept of it: the first {} of {all} bytes)", payload.len());
         }
     }
+    let content_type = header(incoming.headers, wire::CONTENT_TYPE);
     let letter = DeadLetter {
         ts: now,
         subject: incoming.subject.to_owned(),
         reason: reason.clone(),
-        content_type: header(incoming.headers, wire::CONTENT_TYPE).map(str::to_owned),
+        content_type: content_type.map(|name| name.chars().take(CONTENT_TYPE_CHARS).collect()),
         headers,
-        payload: incoming.payload.to_vec(),
+        payload: payload.to_vec(),
     };
     let rows = vec![model::batch::dead_letters(&[letter]).map_err(|error| error.to_string())?];
     let payload = wire::encode_arrow(&rows).map_err(|error| error.to_string())?.into();
-    let origin = Origin {
-        producer,
-        settled,
-        bus: Some(incoming.position.clone()),
-    };
     Ok(Decoded {
         batch: Batch {
             table: Table::DeadLetters,
@@ -277,5 +318,39 @@ mod tests {
             let reason = decoded(subject, headers, payload).dead.unwrap();
             assert!(reason.contains(says), "{says}: {reason}");
         }
+    }
+
+    #[test]
+    fn a_decoder_that_panics_is_a_bad_message() {
+        let none: [u8; 0] = [];
+        let died = caught(|| Ok(none[std::hint::black_box(3)])).unwrap_err();
+        assert!(died.contains("panicked") && died.contains("index"), "{died}");
+    }
+
+    #[test]
+    fn a_cut_dead_letter_keeps_the_origin_and_says_what_is_missing() {
+        let bad = decoded(
+            "flux.telemetry.logs.a",
+            &[("Content-Type", "text/plain")],
+            b"0123456789",
+        );
+        let origin = bad.batch.origin.clone();
+        let map = HeaderMap::new();
+        let incoming = Incoming {
+            subject: "flux.telemetry.logs.a",
+            headers: &map,
+            payload: &Bytes::from_static(b"0123456789"),
+            position: origin.bus.clone().unwrap(),
+        };
+        let now = Timestamp::from_micros(1);
+        let cut = dead_letter(&incoming, origin.clone(), "too large".into(), now, Keep::Head(4)).unwrap();
+        assert_eq!(cut.batch.origin, origin);
+        let reason = cut.dead.unwrap();
+        assert!(
+            reason.contains("too large") && reason.contains("4 of 10 bytes"),
+            "{reason}"
+        );
+        let row = model::batch::row_json(&cut.batch.rows[0], 0);
+        assert_eq!(row["payload"].as_str().map(str::len), Some(8), "four bytes: {row:?}");
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   stream flux-telemetry ─ pull ─▶ decode ─▶ engine.append (durable) ─▶ ack ─▶ durable floor to the Rack
-//!                                     │ cannot be decoded
+//!                                     │ cannot be decoded, or the engine refuses the rows
 //!                                     └▶ dead_letters row with the reason (durable) ─▶ ack
 //! ```
 //!

@@ -1,12 +1,14 @@
 //! The pipeline's tasks: one pulls, many store, one sends floors. `start` spawns them, `close` drains and joins them.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use async_nats::HeaderMap;
 use async_nats::jetstream::{AckKind, Context, Message};
-use engine::{Appended, Batch, BusPosition, Engine};
+use engine::{Appended, Batch, BusPosition, Engine, ErrorKind};
 use futures::StreamExt;
+use model::wire::BatchId;
 use model::{Clock, Timestamp};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::{JoinHandle, JoinSet};
@@ -14,13 +16,15 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use crate::consumer::{self, Opened};
-use crate::decode::{Incoming, decode};
+use crate::decode::{Decoded, Incoming, Keep, dead_letter, decode};
 use crate::error::Error;
 use crate::floors::{Floors, SignFloor};
 use crate::stats::{Snapshot, Stats};
 
 /// How long a stop waits for the engine to take what is in flight.
 const DRAIN: Duration = Duration::from_secs(10);
+/// What a dead letter keeps of a message that is too large for the store.
+const CUT: usize = 64 << 10;
 
 /// The `[ingest]` section and the limits that the pipeline obeys.
 #[derive(Debug, Clone)]
@@ -135,7 +139,7 @@ struct Shared {
     engine: Arc<Engine>,
     clock: Clock,
     stats: Arc<Stats>,
-    durable: mpsc::Sender<model::wire::BatchId>,
+    durable: mpsc::Sender<BatchId>,
     stop: CancellationToken,
 }
 
@@ -267,21 +271,19 @@ async fn drain(storing: &mut JoinSet<Result<(), Error>>) -> Result<(), Error> {
 }
 
 impl Shared {
-    /// Decodes, appends, acknowledges. An error here means that the engine is gone.
+    /// Decodes, appends, acknowledges. An error here means that the engine takes no more rows.
     async fn store(&self, message: Message, incarnation: i64, _room: Room) -> Result<(), Error> {
         Stats::add(&self.stats.received, 1);
         Stats::add(&self.stats.received_bytes, message.payload.len() as u64);
-        let Some(decoded) = self.decoded(&message, incarnation) else {
+        let Some(incoming) = incoming(&message, incarnation) else {
             return Ok(());
         };
-        let producer = decoded.origin.producer;
         Stats::add(&self.stats.in_flight, 1);
-        let appended = self.append(decoded, &message).await;
+        let settled = self.settle(&incoming, &message).await;
         self.stats.in_flight.fetch_sub(1, Ordering::Relaxed);
-        match appended? {
-            Appended::Stored { rows } => Stats::add(&self.stats.stored_rows, rows as u64),
-            Appended::Duplicate => Stats::add(&self.stats.duplicates, 1),
-        }
+        let Some(producer) = settled? else {
+            return Ok(());
+        };
         if let Err(error) = message.ack().await {
             warn!(%error, "a stored batch was not acknowledged; the bus will send it again");
         }
@@ -292,41 +294,51 @@ impl Shared {
         Ok(())
     }
 
-    fn decoded(&self, message: &Message, incarnation: i64) -> Option<Batch> {
-        let info = match message.info() {
-            Ok(info) => info,
-            Err(error) => {
-                error!(%error, subject = %message.subject, "a message without a stream position was left alone");
-                return None;
-            }
-        };
-        let stored = i64::try_from(info.published.unix_timestamp_nanos() / 1_000).unwrap_or(i64::MAX);
-        let position = BusPosition {
-            stream: model::subject::TELEMETRY_STREAM.to_owned(),
-            incarnation,
-            seq: info.stream_sequence,
-            stored: Timestamp::from_micros(stored),
-        };
-        let none = async_nats::HeaderMap::new();
-        let headers = message.headers.as_ref().unwrap_or(&none);
-        let incoming = Incoming {
-            subject: &message.subject,
-            headers,
-            payload: &message.payload,
-            position,
-        };
-        match decode(&incoming, self.clock.now(), self.settings.max_payload) {
-            Ok(decoded) => {
-                if let Some(reason) = decoded.dead {
-                    Stats::add(&self.stats.dead_letters, 1);
-                    warn!(subject = %message.subject, %reason, "telemetry kept as a dead letter");
+    /// Makes the message's rows durable; where they cannot be stored, a dead letter, cut if it is too large itself. The
+    /// producer's key of what is durable; `None` if the message must stay on the bus.
+    async fn settle(&self, incoming: &Incoming<'_>, message: &Message) -> Result<Option<Option<BatchId>>, Error> {
+        let now = self.clock.now();
+        let mut next = decode(incoming, now, self.settings.max_payload);
+        let mut cuts = [Keep::Whole, Keep::Head(CUT), Keep::Head(0)].into_iter();
+        loop {
+            let Decoded { batch, dead } = match next {
+                Ok(decoded) => decoded,
+                Err(reason) => {
+                    error!(subject = %incoming.subject, %reason, "neither a batch nor a dead letter; left on the bus");
+                    return Ok(None);
                 }
-                Some(decoded.batch)
+            };
+            if dead.is_some() && cuts.len() == 3 {
+                // It is the whole letter already.
+                cuts.next();
             }
-            Err(reason) => {
-                error!(subject = %message.subject, %reason, "neither a batch nor a dead letter; left on the bus");
-                None
+            let origin = batch.origin.clone();
+            let error = match self.append(batch, message).await {
+                Ok(appended) => {
+                    self.count(appended, dead.as_deref(), incoming.subject);
+                    return Ok(Some(origin.producer));
+                }
+                Err(error) if error.kind() == ErrorKind::Input => error,
+                Err(error) => return Err(error.into()),
+            };
+            let reason = dead.unwrap_or_else(|| error.to_string());
+            next = match cuts.next() {
+                Some(keep) => dead_letter(incoming, origin, reason, now, keep),
+                None => Err(error.to_string()),
+            };
+        }
+    }
+
+    fn count(&self, appended: Appended, dead: Option<&str>, subject: &str) {
+        match appended {
+            Appended::Stored { rows } => {
+                Stats::add(&self.stats.stored_rows, rows as u64);
+                if let Some(reason) = dead {
+                    Stats::add(&self.stats.dead_letters, 1);
+                    warn!(subject, reason, "telemetry kept as a dead letter");
+                }
             }
+            Appended::Duplicate => Stats::add(&self.stats.duplicates, 1),
         }
     }
 
@@ -347,4 +359,28 @@ impl Shared {
             }
         }
     }
+}
+
+/// The message with its place in the stream.
+fn incoming(message: &Message, incarnation: i64) -> Option<Incoming<'_>> {
+    static NONE: LazyLock<HeaderMap> = LazyLock::new(HeaderMap::new);
+    let info = match message.info() {
+        Ok(info) => info,
+        Err(error) => {
+            error!(%error, subject = %message.subject, "a message without a stream position was left alone");
+            return None;
+        }
+    };
+    let stored = i64::try_from(info.published.unix_timestamp_nanos() / 1_000).unwrap_or(i64::MAX);
+    Some(Incoming {
+        subject: &message.subject,
+        headers: message.headers.as_ref().unwrap_or(&NONE),
+        payload: &message.payload,
+        position: BusPosition {
+            stream: model::subject::TELEMETRY_STREAM.to_owned(),
+            incarnation,
+            seq: info.stream_sequence,
+            stored: Timestamp::from_micros(stored),
+        },
+    })
 }

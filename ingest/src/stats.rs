@@ -28,7 +28,7 @@ pub struct Snapshot {
     pub stored_rows: u64,
     /// Batches that were stored before.
     pub duplicates: u64,
-    /// Messages that could not be decoded and were kept in `dead_letters`.
+    /// Messages that could not be decoded or stored and were kept in `dead_letters`.
     pub dead_letters: u64,
     /// Batches received and not yet durable.
     pub in_flight: u64,

@@ -11,7 +11,8 @@
 //!
 //! # Invariants
 //!
-//! - Decoding never panics and never allocates more than a small multiple of the payload.
+//! - Decoding never panics and never allocates more than a small multiple of the payload. Compressed Arrow buffers say
+//!   themselves how large they become: that is added up before one is unpacked.
 //! - Foreign records may leave out `entity_id` and `entity_name`; the publisher's own are filled in.
 
 use std::fmt;
@@ -113,6 +114,9 @@ pub struct Publisher {
     pub entity_name: String,
 }
 
+/// Compressed Arrow buffers may become this many times the bytes of their body.
+const UNPACKED: u64 = 8;
+
 /// Why a body could not be decoded.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -146,6 +150,16 @@ pub enum DecodeError {
         /// What is wrong with it.
         reason: String,
     },
+    /// An Arrow IPC stream whose compressed buffers become too large.
+    #[error(
+        "the compressed buffers of the Arrow IPC stream become {unpacked} bytes, more than {UNPACKED} times the {packed} sent: send smaller batches, or without compression"
+    )]
+    Unpacked {
+        /// What the buffers say.
+        unpacked: u64,
+        /// The bytes of the body.
+        packed: usize,
+    },
     /// Nothing in it.
     #[error("the batch has no rows")]
     Empty,
@@ -172,6 +186,11 @@ pub fn encode_arrow(batches: &[RecordBatch]) -> Result<Vec<u8>, ArrowError> {
 /// # Errors
 /// A [`DecodeError`] that says what is wrong.
 pub fn decode_arrow(table: Table, body: &Bytes) -> Result<Vec<RecordBatch>, DecodeError> {
+    let unpacked = unpacked_bytes(body)?;
+    if unpacked > (body.len() as u64).saturating_mul(UNPACKED) {
+        let packed = body.len();
+        return Err(DecodeError::Unpacked { unpacked, packed });
+    }
     let mut rest = Buffer::from(body.clone());
     let mut decoder = StreamDecoder::new();
     let mut batches = Vec::new();
@@ -186,6 +205,48 @@ pub fn decode_arrow(table: Table, body: &Bytes) -> Result<Vec<RecordBatch>, Deco
         Err(DecodeError::Empty)
     } else {
         Ok(batches)
+    }
+}
+
+/// What the compressed buffers of the stream say that they become; refuses buffers that do not lie in their message's body,
+/// which the decoder does not expect. What is cut off or follows the end of the stream is not
+/// looked at: the decoder does not unpack it either.
+fn unpacked_bytes(body: &[u8]) -> Result<u64, ArrowError> {
+    const CONTINUATION: [u8; 4] = [0xff; 4];
+    let mut total = 0u64;
+    let mut rest = body;
+    loop {
+        rest = rest.strip_prefix(&CONTINUATION).unwrap_or(rest);
+        let Some((length, behind)) = rest.split_first_chunk::<4>() else {
+            return Ok(total);
+        };
+        let length = u32::from_le_bytes(*length) as usize;
+        let Some((head, behind)) = behind.split_at_checked(length).filter(|_| length > 0) else {
+            return Ok(total);
+        };
+        let message = arrow_ipc::root_as_message(head)
+            .map_err(|error| ArrowError::ParseError(format!("the head of a message: {error}")))?;
+        let rows = message
+            .header_as_record_batch()
+            .or_else(|| message.header_as_dictionary_batch().and_then(|batch| batch.data()));
+        let length = usize::try_from(message.bodyLength()).unwrap_or(usize::MAX);
+        let Some((body, behind)) = behind.split_at_checked(length) else {
+            return Ok(total);
+        };
+        for buffer in rows.iter().flat_map(|rows| rows.buffers()).flatten() {
+            let buffer = || -> Option<&[u8]> {
+                let start = usize::try_from(buffer.offset()).ok()?;
+                body.get(start..)?.get(..usize::try_from(buffer.length()).ok()?)
+            }();
+            let buffer =
+                buffer.ok_or_else(|| ArrowError::ParseError("a buffer lies outside of its message".to_owned()))?;
+            if rows.is_some_and(|rows| rows.compression().is_some()) {
+                // -1 stands for a buffer that is not compressed.
+                let said = buffer.first_chunk::<8>().map_or(0, |said| i64::from_le_bytes(*said));
+                total = total.saturating_add(u64::try_from(said).unwrap_or(0));
+            }
+        }
+        rest = behind;
     }
 }
 
@@ -336,6 +397,34 @@ mod tests {
             (Encoding::Json, b"[]"),
         ] {
             assert!(decode(Table::Logs, encoding, &Bytes::from_static(body), &publisher()).is_err());
+        }
+    }
+
+    fn lz4(batches: &[RecordBatch]) -> Vec<u8> {
+        let options = IpcWriteOptions::default()
+            .try_with_compression(Some(arrow_ipc::CompressionType::LZ4_FRAME))
+            .unwrap();
+        let mut writer = StreamWriter::try_new_with_options(Vec::new(), batches[0].schema_ref(), options).unwrap();
+        batches.iter().for_each(|batch| writer.write(batch).unwrap());
+        writer.into_inner().unwrap()
+    }
+
+    #[test]
+    fn compressed_arrow_bodies_are_read_unless_they_become_many_times_larger() {
+        let batch = |message: String| {
+            let line = format!(r#"{{"ts":"2026-11-21T10:00:00Z","level":"info","message":"{message}"}}"#);
+            decode(Table::Logs, Encoding::Json, &line.into(), &publisher()).unwrap()
+        };
+        let small = batch("hello".to_owned());
+        assert_eq!(decode_arrow(Table::Logs, &lz4(&small).into()).unwrap(), small);
+        let bomb = lz4(&batch("a".repeat(1 << 20)));
+        let refused = decode_arrow(Table::Logs, &bomb.clone().into()).unwrap_err();
+        assert!(matches!(refused, DecodeError::Unpacked { .. }), "{refused}");
+        // A length that is a lie is not believed either: every place that could hold one is set to 2^62.
+        for at in (0..bomb.len() - 8).step_by(8) {
+            let mut lie = bomb.clone();
+            lie[at..at + 8].copy_from_slice(&(1u64 << 62).to_le_bytes());
+            assert!(decode_arrow(Table::Logs, &lie.into()).is_err(), "at {at}");
         }
     }
 }

@@ -10,4 +10,5 @@
 mod architecture;
 mod faults;
 mod first_light;
+mod ingest;
 mod kill9;

@@ -242,7 +242,7 @@ impl Rooms {
             ),
             (
                 "ingest_dead_letters",
-                "Messages that could not be decoded",
+                "Messages that could not be decoded or stored",
                 stats.dead_letters,
             ),
             (
