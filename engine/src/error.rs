@@ -24,6 +24,14 @@ pub enum Error {
         /// What the system said.
         source: std::io::Error,
     },
+    /// The names in a folder, or which of two files has a name, may not be on the disk as they are seen.
+    #[error("{path} is in doubt: {source}; what is on the disk, the next start finds out")]
+    InDoubt {
+        /// The folder or file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
     /// Another process has the store open.
     #[error("{dir} is in use by process {pid}: stop it, or give this one another store.dir")]
     Locked {
@@ -192,6 +200,7 @@ impl Error {
     pub const fn kind(&self) -> ErrorKind {
         match self {
             Self::Io { .. }
+            | Self::InDoubt { .. }
             | Self::Publishing { .. }
             | Self::Poisoned { .. }
             | Self::Parquet { .. }
@@ -207,6 +216,18 @@ impl Error {
             Self::Damaged { .. } | Self::Newer { .. } | Self::Stale { .. } => ErrorKind::Damage,
             Self::Setting { .. } => ErrorKind::Setting,
         }
+    }
+
+    /// Whether nobody knows what is on the disk now: only a restart can tell, so nothing more may be accepted. After any
+    /// other error nothing has changed, and it may be tried again.
+    pub(crate) const fn is_in_doubt(&self) -> bool {
+        matches!(self, Self::InDoubt { .. } | Self::Poisoned { .. })
+    }
+
+    /// For `map_err` on syncs and renames whose failure leaves the disk unknown.
+    pub(crate) fn in_doubt(path: &Path) -> impl FnOnce(std::io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::InDoubt { path, source }
     }
 
     /// For `map_err` on system calls.

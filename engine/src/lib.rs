@@ -24,6 +24,8 @@ mod committer;
 mod desk;
 mod engine;
 mod error;
+#[cfg(test)]
+mod faults;
 mod hot;
 mod intake;
 mod layout;

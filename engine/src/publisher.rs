@@ -104,6 +104,9 @@ impl Publisher {
             Some(reason) => Err(Error::Poisoned { reason }),
             None => self.publish(everything, on_time),
         };
+        if let Some(error) = result.as_ref().err().filter(|error| error.is_in_doubt()) {
+            self.shared.poison(&error.to_string());
+        }
         let failed = result.as_ref().err().map(|error| Arc::<str>::from(error.to_string()));
         self.note(failed.clone());
         for flush in tick.flushes {
@@ -150,6 +153,8 @@ impl Publisher {
                 match self.publish_place(waiting) {
                     Ok(true) => more.push(waiting),
                     Ok(false) => {}
+                    // The disk is unknown: nothing more is published, nothing is recorded.
+                    Err(error) if error.is_in_doubt() => return Err(error),
                     Err(error) => failed = failed.or(Some(error)),
                 }
             }
@@ -235,11 +240,9 @@ impl Publisher {
         };
         let done = append(&self.shared, slot, frozen);
         if let Err(error) = &done {
-            // A file that never came to be gives its number up; after a failed exchange only a restart knows the disk.
+            // A file that never came to be gives its number up.
             if slot.version == 0 && (is_taken(error) || !slot.segment.path().exists()) {
                 self.open.remove(&place);
-            } else if slot.segment.in_doubt().is_some() {
-                self.shared.poison(&error.to_string());
             }
         }
         done

@@ -7,7 +7,8 @@
 //! # Invariants
 //!
 //! - A file that is being sealed takes no more rows: its partition's next rows go into the next number.
-//! - A seal that failed before the install is tried again from the start, one that failed after it from the record on.
+//! - A seal that failed before the install is tried again from the start, one that failed after it from the record on, each
+//!   time after a longer pause. Appends do not notice. Only where an error leaves the disk unknown the store is poisoned.
 //! - The displaced file stays readable until no view holds a version of it.
 
 use std::sync::Arc;
@@ -49,13 +50,14 @@ impl Job {
         due
     }
 
-    /// Counts a failure and doubles the pause. Whether it is the first.
+    /// Counts a failure and doubles the pause. Whether it is to be reported: the first one, and every one after the longest
+    /// pause.
     fn failed(&mut self) -> bool {
         self.failures = self.failures.saturating_add(1);
         self.pause = 1u32
             .checked_shl(self.failures)
             .map_or(LONGEST_PAUSE, |pause| pause.min(LONGEST_PAUSE));
-        self.failures == 1
+        self.failures == 1 || self.pause == LONGEST_PAUSE
     }
 }
 
@@ -64,12 +66,21 @@ pub(crate) fn run(shared: &Arc<Shared>) {
     let _sentinel = Sentinel(Arc::clone(shared));
     while let Some(mut job) = shared.desk.next_seal() {
         match seal_one(shared, &mut job) {
-            Ok(()) => shared.counters.seals.add(1),
+            Ok(()) => {
+                shared.counters.seals.add(1);
+                if job.failures > 0 {
+                    let path = job.slot.segment.path().display();
+                    tracing::info!(%path, failures = job.failures, "a data file is sealed at last");
+                }
+            }
             Err(error) => {
-                shared.counters.publish_failures.add(1);
+                shared.counters.seal_failures.add(1);
+                if error.is_in_doubt() {
+                    shared.poison(&error.to_string());
+                }
                 if job.failed() {
-                    let path = job.slot.segment.path().display().to_string();
-                    tracing::error!(%error, path, "a data file could not be sealed; it stays readable, and it is tried again");
+                    let path = job.slot.segment.path().display();
+                    tracing::error!(%error, %path, failures = job.failures, "a data file could not be sealed; it stays readable, and it is tried again");
                 }
                 shared.desk.return_seal(job);
             }
@@ -94,11 +105,7 @@ fn seal_one(shared: &Shared, job: &mut Job) -> Result<(), Error> {
                 slot.version + 1,
                 &write_options(&shared.settings),
             )?;
-            if let Err(error) = sealed.install(slot.segment.path(), slot.lineage.retired()) {
-                // Which of the two files has the name, and whether durably, only a restart finds out.
-                shared.poison(&error.to_string());
-                return Err(error);
-            }
+            sealed.install(slot.segment.path(), slot.lineage.retired())?;
             shared.counters.file_bytes_written.add(sealed.size);
             job.installed.insert(sealed)
         }

@@ -238,6 +238,7 @@ impl Shared {
             published_rows: counters.published_rows.get(),
             publish_failures: counters.publish_failures.get(),
             seals: counters.seals.get(),
+            seal_failures: counters.seal_failures.get(),
             file_bytes_written: counters.file_bytes_written.get(),
             replayed_rows: counters.replayed_rows.get(),
             torn_bytes: counters.torn_bytes.get(),

@@ -159,12 +159,7 @@ pub(crate) fn seal_in_memory(shared: &Shared, place: Place, frozen: &Frozen) -> 
     let options = write_options(&shared.settings);
     let staged = shared.layout.sealing(slot.segment.identity().segment);
     let sealed = write_sealed(slot.segment.identity(), &frozen.rows, facts, &staged, &options)?;
-    if let Err(error) = sealed.install_new(slot.segment.path()) {
-        if slot.segment.path().exists() && !is_taken(&error) {
-            shared.poison(&error.to_string());
-        }
-        return Err(error);
-    }
+    sealed.install_new(slot.segment.path())?;
     let mut entry = slot.sealed_entry(&sealed);
     entry.published = shared.clock.now().micros();
     shared.counters.seals.add(1);

@@ -31,10 +31,12 @@ pub struct Stats {
     pub publishes: u64,
     /// Rows written into data files.
     pub published_rows: u64,
-    /// Publishing or sealing attempts that failed; they are tried again.
+    /// Publishing attempts that failed; they are tried again.
     pub publish_failures: u64,
     /// Data files sealed.
     pub seals: u64,
+    /// Sealing attempts that failed; they are tried again.
+    pub seal_failures: u64,
     /// Bytes written into data files, by publishing and sealing.
     pub file_bytes_written: u64,
     /// Data files that still take rows (gauge).
@@ -70,6 +72,7 @@ pub(crate) struct Counters {
     pub(crate) published_rows: Counter,
     pub(crate) publish_failures: Counter,
     pub(crate) seals: Counter,
+    pub(crate) seal_failures: Counter,
     pub(crate) file_bytes_written: Counter,
     pub(crate) replayed_rows: Counter,
     pub(crate) torn_bytes: Counter,

@@ -1,7 +1,13 @@
 //! The few system calls that the standard library does not have, and what keeps names durable.
 //!
 //! A file's name is durable once its folder is synced, a folder's name once *its* folder is. Whoever creates, renames or
-//! exchanges names here calls [`sync_dir`] on every folder that holds one of them before counting on it.
+//! exchanges names here syncs every folder that holds one of them before counting on it.
+//!
+//! # Invariants
+//!
+//! - A sync that failed is never tried again on the same file or folder: it would say that all is well. So everything that
+//!   can fail without harm, such as opening the folders, is done before names change; see [`Folders`].
+//! - In tests every call first asks the fault plan. Other builds carry no trace of it.
 //!
 //! # Not here
 //!
@@ -16,6 +22,16 @@ use std::path::{Path, PathBuf};
 use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
 
+use crate::Error;
+
+/// Asks the fault plan in tests; nothing elsewhere.
+macro_rules! fault {
+    ($op:ident, $path:expr) => {
+        #[cfg(test)]
+        crate::faults::before(crate::faults::Op::$op, $path)?;
+    };
+}
+
 /// Lets two names on one file system trade their files in one step. `false`: this file system cannot, nothing happened.
 pub(crate) fn exchange(one: &Path, other: &Path) -> io::Result<bool> {
     rename_with(one, other, RenameFlags::RENAME_EXCHANGE)
@@ -26,12 +42,48 @@ pub(crate) fn rename_to_free(from: &Path, to: &Path) -> io::Result<()> {
     if rename_with(from, to, RenameFlags::RENAME_NOREPLACE)? {
         return Ok(());
     }
-    // A second name fails on a taken one, as the flag does.
+    // A second name fails on a taken one, as the flag does. The new name counts; an old one that stays costs its entry.
     fs::hard_link(from, to)?;
-    fs::remove_file(from)
+    let _ = fs::remove_file(from);
+    Ok(())
+}
+
+/// Gives the file at `from` the name `to`, whoever has it.
+pub(crate) fn rename(from: &Path, to: &Path) -> io::Result<()> {
+    fault!(Rename, from);
+    fs::rename(from, to)
+}
+
+/// Gives the file at `path` a second name.
+pub(crate) fn link(path: &Path, second: &Path) -> io::Result<()> {
+    fault!(Link, second);
+    fs::hard_link(path, second)
+}
+
+/// Creates a file, which must not exist, for reading and writing.
+pub(crate) fn create_new(path: &Path) -> io::Result<File> {
+    fault!(Create, path);
+    File::options().read(true).write(true).create_new(true).open(path)
+}
+
+/// Makes a file's content and length durable.
+pub(crate) fn sync_file(file: &File, path: &Path) -> io::Result<()> {
+    let _ = path;
+    fault!(SyncFile, path);
+    file.sync_all()
+}
+
+/// Writes a file that does not count yet, with its name, durably. What had the name loses it.
+pub(crate) fn write_durably(path: &Path, bytes: &[u8]) -> Result<(), Error> {
+    remove_if_there(path).map_err(Error::io("remove", path))?;
+    let mut file = create_new(path).map_err(Error::io("create", path))?;
+    io::Write::write_all(&mut file, bytes).map_err(Error::io("write", path))?;
+    sync_file(&file, path).map_err(Error::io("sync", path))?;
+    Folders::open([parent_of(path)])?.sync()
 }
 
 fn rename_with(from: &Path, to: &Path, flags: RenameFlags) -> io::Result<bool> {
+    fault!(Rename, from);
     match renameat2(AT_FDCWD, from, AT_FDCWD, to, flags) {
         Ok(()) => Ok(true),
         Err(Errno::EINVAL | Errno::ENOSYS | Errno::EOPNOTSUPP) => Ok(false),
@@ -61,26 +113,73 @@ fn take_write_lease(file: &File) -> bool {
     unsafe { libc::fcntl(fd, F_SETSIG, libc::SIGURG) == 0 && libc::fcntl(fd, libc::F_SETLEASE, libc::F_WRLCK) == 0 }
 }
 
+/// Folders whose names are going to change, opened before they do.
+#[derive(Debug)]
+pub(crate) struct Folders(Vec<(PathBuf, File)>);
+
+impl Folders {
+    /// Opens each folder once. An error harms nothing.
+    pub(crate) fn open<'a>(folders: impl IntoIterator<Item = &'a Path>) -> Result<Self, Error> {
+        let mut open: Vec<(PathBuf, File)> = Vec::new();
+        for folder in folders {
+            if open.iter().all(|(other, _)| other != folder) {
+                let handle = open_folder(folder).map_err(Error::io("open", folder))?;
+                open.push((folder.to_owned(), handle));
+            }
+        }
+        Ok(Self(open))
+    }
+
+    /// Makes the names in them durable.
+    ///
+    /// # Errors
+    /// [`Error::InDoubt`]: what is on the disk is unknown.
+    pub(crate) fn sync(&self) -> Result<(), Error> {
+        for (path, folder) in &self.0 {
+            sync_folder(folder, path).map_err(Error::in_doubt(path))?;
+        }
+        Ok(())
+    }
+}
+
+fn open_folder(path: &Path) -> io::Result<File> {
+    fault!(OpenFolder, path);
+    File::open(path)
+}
+
+fn sync_folder(folder: &File, path: &Path) -> io::Result<()> {
+    let _ = path;
+    fault!(SyncFolder, path);
+    folder.sync_all()
+}
+
 /// Makes the names in a folder durable.
-pub(crate) fn sync_dir(dir: &Path) -> io::Result<()> {
-    File::open(dir)?.sync_all()
+///
+/// # Errors
+/// [`Error::InDoubt`] if they may not be.
+pub(crate) fn sync_dir(dir: &Path) -> Result<(), Error> {
+    Folders::open([dir])?.sync()
 }
 
 /// Creates a folder with its missing ancestors, durably: the folder of each new name is synced.
-pub(crate) fn create_dirs(dir: &Path) -> io::Result<()> {
-    let mut missing: Vec<PathBuf> = Vec::new();
+///
+/// A process that was killed here left at most one name unsynced, that of the deepest folder: it is synced too.
+pub(crate) fn create_dirs(dir: &Path) -> Result<(), Error> {
+    let mut missing: Vec<&Path> = Vec::new();
     let mut at = dir;
     while !at.as_os_str().is_empty() && !at.is_dir() {
-        missing.push(at.to_owned());
+        missing.push(at);
         match at.parent() {
             Some(parent) => at = parent,
             None => break,
         }
     }
+    sync_dir(parent_of(at))?;
     for dir in missing.iter().rev() {
+        let folder = Folders::open([parent_of(dir)])?;
         match fs::create_dir(dir) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-            _ => sync_dir(parent_of(dir))?,
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(Error::io("create", dir)(error)),
+            _ => folder.sync()?,
         }
     }
     Ok(())
@@ -96,6 +195,7 @@ pub(crate) fn parent_of(path: &Path) -> &Path {
 
 /// Removes a file that may be missing.
 pub(crate) fn remove_if_there(path: &Path) -> io::Result<()> {
+    fault!(Remove, path);
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),

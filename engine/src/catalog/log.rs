@@ -1,16 +1,33 @@
 //! The catalogue's files: records one after another, and checkpoints.
 //!
 //! ```text
-//! log:        magic 8 │ len u32 │ crc32c u32 │ CBOR record │ len │ crc │ record │ …
+//! log:        magic 8 │ record │ mark │ record │ mark │ …
+//! record:     len u32 │ crc32c u32 │ CBOR
+//! mark:       0xffff_ffff │ crc32c u32 │ where its record begins u64
 //! checkpoint: magic 8 │ len u64 │ crc32c u32 │ CBOR state
 //! ```
 //!
 //! A checksum covers the store's id, the generation and the length too, so bytes of another file are not taken for ours.
 //!
+//! # Torn or damaged
+//!
+//! A record whose checksum does not match may be an interrupted write, which nobody was told of, or damage to one that
+//! counted. The mark tells them apart: it is written when the record's sync has returned, before anybody relies on the
+//! record. It is not synced itself: a killed process leaves it to the kernel, and the next record's sync takes it along.
+//!
+//! | at the end of a log | it is |
+//! |---|---|
+//! | bytes that are no record, no mark behind them | an interrupted write: cut, counted |
+//! | bytes that are no record, and a mark, a record, or a later log that goes on after it | damage |
+//! | a record with a broken mark, or none | whole |
+//!
+//! So one case stays undecided, and counts as interrupted: the power fails before the mark is on the disk, and the record,
+//! synced, is damaged as well. Its publish is adopted from the tree or replayed from the log; where neither has it, the
+//! log's own headers say that it is gone.
+//!
 //! # Invariants
 //!
-//! - An unfinished record at the very end of the newest log is normal and cut. Anything else that does not check is damage:
-//!   a readable record behind an unreadable one, an unreadable record in an older log, a gap in the versions.
+//! - Records that were acknowledged are read back all, or the start is refused with the file's name.
 //! - A generation's log exists, durably, before the checkpoint that names it.
 
 use std::fs::File;
@@ -23,10 +40,16 @@ use super::state::{Record, State};
 use super::write_whole;
 use crate::{Error, sys};
 
-const LOG_MAGIC: &[u8; 8] = b"FLUXCAT1";
+/// A log with marks.
+const LOG_MAGIC: &[u8; 8] = b"FLUXCAT2";
+/// A log without them, of an earlier version.
+const LOG_MAGIC_UNMARKED: &[u8; 8] = b"FLUXCAT1";
 const CHECKPOINT_MAGIC: &[u8; 8] = b"FLUXCHK1";
 /// Length and checksum before a record.
 const RECORD_HEAD: usize = 8;
+/// What a mark has where a record has its length.
+const MARK: u32 = u32::MAX;
+const MARK_BYTES: usize = 16;
 
 /// What was found.
 #[derive(Debug)]
@@ -44,6 +67,8 @@ pub(super) struct Generation {
     store: Uuid,
     file: File,
     path: PathBuf,
+    /// Its length.
+    bytes: u64,
 }
 
 fn log_path(dir: &Path, number: u64) -> PathBuf {
@@ -61,14 +86,24 @@ fn checksum(store: Uuid, number: u64, len: u64, body: &[u8]) -> u32 {
     crc32c::crc32c_append(crc, body)
 }
 
+/// The mark of the record that begins at `start`.
+fn mark(store: Uuid, number: u64, start: u64) -> [u8; MARK_BYTES] {
+    let start = start.to_le_bytes();
+    let crc = checksum(store, number, u64::from(MARK), &start);
+    let mut mark = [0; MARK_BYTES];
+    mark[..4].copy_from_slice(&MARK.to_le_bytes());
+    mark[4..8].copy_from_slice(&crc.to_le_bytes());
+    mark[8..].copy_from_slice(&start);
+    mark
+}
+
 impl Generation {
     /// Creates the log `number` and the checkpoint of `state` that names it. Returns the checkpoint's size too.
     pub(super) fn begin(dir: &Path, number: u64, state: &State) -> Result<(Self, u64), Error> {
         let path = log_path(dir, number);
-        let mut file = File::create(&path).map_err(Error::io("create", &path))?;
-        file.write_all(LOG_MAGIC).map_err(Error::io("write", &path))?;
-        file.sync_all().map_err(Error::io("sync", &path))?;
-        sys::sync_dir(dir).map_err(Error::io("sync", dir))?;
+        sys::write_durably(&path, LOG_MAGIC)?;
+        let file = File::options().append(true).open(&path);
+        let file = file.map_err(Error::io("open", &path))?;
         let checkpoint = checkpoint_path(dir, number);
         let body = state.encode().map_err(|reason| Error::Damaged {
             path: checkpoint.clone(),
@@ -85,11 +120,13 @@ impl Generation {
             store: state.store,
             file,
             path,
+            bytes: LOG_MAGIC.len() as u64,
         };
         Ok((log, bytes.len() as u64))
     }
 
-    /// Appends a record and syncs. After an error the file must not be written again.
+    /// Appends a record, syncs, and marks it as synced. Returns the log's length. After an error the file must not be
+    /// written again.
     pub(super) fn append(&mut self, record: &Record) -> Result<u64, Error> {
         let mut bytes = vec![0; RECORD_HEAD];
         let unfit = |reason: String| Error::Damaged {
@@ -97,13 +134,17 @@ impl Generation {
             reason: format!("a record cannot be written: {reason}"),
         };
         ciborium::into_writer(record, &mut bytes).map_err(|error| unfit(error.to_string()))?;
-        let len = u32::try_from(bytes.len() - RECORD_HEAD).map_err(|_| unfit("it is over 4 GiB".to_owned()))?;
+        let len = u32::try_from(bytes.len() - RECORD_HEAD).ok().filter(|len| *len < MARK);
+        let len = len.ok_or_else(|| unfit("it is over 4 GiB".to_owned()))?;
         let crc = checksum(self.store, self.number, u64::from(len), &bytes[RECORD_HEAD..]);
         bytes[..4].copy_from_slice(&len.to_le_bytes());
         bytes[4..RECORD_HEAD].copy_from_slice(&crc.to_le_bytes());
         self.file.write_all(&bytes).map_err(Error::io("write", &self.path))?;
-        self.file.sync_data().map_err(Error::io("sync", &self.path))?;
-        Ok(bytes.len() as u64)
+        sys::sync_file(&self.file, &self.path).map_err(Error::io("sync", &self.path))?;
+        let mark = mark(self.store, self.number, self.bytes);
+        self.file.write_all(&mark).map_err(Error::io("write", &self.path))?;
+        self.bytes += (bytes.len() + mark.len()) as u64;
+        Ok(self.bytes)
     }
 }
 
@@ -196,7 +237,6 @@ pub(super) fn load(dir: &Path, store: Uuid) -> Result<Loaded, Error> {
             }),
         };
     };
-    let last = files.logs.last().copied().unwrap_or(0);
     if !files.logs.contains(&first) {
         return Err(Error::Damaged {
             path: log_path(dir, first),
@@ -205,7 +245,7 @@ pub(super) fn load(dir: &Path, store: Uuid) -> Result<Loaded, Error> {
     }
     let mut torn = 0;
     for number in files.logs.iter().filter(|number| **number >= first) {
-        torn = read_log(dir, *number, store, *number == last, &mut state)?;
+        torn += read_log(dir, *number, store, &mut state)?;
     }
     Ok(Loaded { state, newest, torn })
 }
@@ -250,8 +290,15 @@ fn parse(bytes: &[u8], store: Uuid, number: u64) -> Option<(Record, usize)> {
     Some((record, RECORD_HEAD + body.len()))
 }
 
-/// Applies a log's records to `state`; returns the bytes of an unfinished record at its end.
-fn read_log(dir: &Path, number: u64, store: Uuid, is_last: bool, state: &mut State) -> Result<u64, Error> {
+/// Where the record begins whose mark is at the start of `bytes`.
+fn parse_mark(bytes: &[u8], store: Uuid, number: u64) -> Option<u64> {
+    let found = bytes.first_chunk::<MARK_BYTES>()?;
+    let start = u64::from_le_bytes(*found.last_chunk()?);
+    (*found == mark(store, number, start)).then_some(start)
+}
+
+/// Applies a log's records to `state`; returns the bytes of interrupted writes in it.
+fn read_log(dir: &Path, number: u64, store: Uuid, state: &mut State) -> Result<u64, Error> {
     let path = log_path(dir, number);
     let bytes = std::fs::read(&path).map_err(Error::io("read", &path))?;
     let damaged = |reason: String| Error::Damaged {
@@ -259,40 +306,45 @@ fn read_log(dir: &Path, number: u64, store: Uuid, is_last: bool, state: &mut Sta
         reason,
     };
     let mut at = LOG_MAGIC.len();
-    if !bytes.starts_with(LOG_MAGIC) {
-        if is_last && bytes.len() < at {
-            return Ok(bytes.len() as u64);
-        }
+    if bytes.len() < at {
+        // Its creation was interrupted. Had it been finished, the checkpoint or the next log's first record would show it.
+        return Ok(bytes.len() as u64);
+    }
+    let marked = bytes.starts_with(LOG_MAGIC);
+    if !marked && !bytes.starts_with(LOG_MAGIC_UNMARKED) {
         return Err(damaged("it does not begin like a catalogue log".to_owned()));
     }
+    let first = at;
     while let Some((record, taken)) = parse(&bytes[at..], store, number) {
-        // A record whose sync failed may stand at the end of one log and again, completed, at the start of the next.
+        // A record whose sync failed may stand at the end of one log and again, completed, at the start of the next. One
+        // that is missing here shows as a gap.
         if record.version > state.version + 1 {
             return Err(damaged(format!(
                 "record {} follows record {}",
                 record.version, state.version
             )));
         }
-        if record.version > state.version || at == LOG_MAGIC.len() {
-            state.apply(record);
-        } else {
+        if record.version <= state.version && at != first {
             return Err(damaged(format!("record {} is there twice", record.version)));
         }
+        state.apply(record);
         at += taken;
+        let behind = bytes.get(at..at + MARK_BYTES).filter(|_| marked);
+        // A broken mark costs nothing where its record and the next one are whole.
+        if behind.is_some_and(|mark| {
+            parse_mark(mark, store, number).is_some() || parse(&bytes[at + MARK_BYTES..], store, number).is_some()
+        }) {
+            at += MARK_BYTES;
+        }
     }
-    let rest = bytes.len() - at;
-    if rest == 0 {
-        return Ok(0);
-    }
-    if let Some(later) = (at + 1..bytes.len()).find(|from| parse(&bytes[*from..], store, number).is_some()) {
+    let counted = |from: &usize| {
+        let rest = &bytes[*from..];
+        parse(rest, store, number).is_some() || parse_mark(rest, store, number).is_some_and(|start| start >= at as u64)
+    };
+    if let Some(later) = (at..bytes.len()).find(counted) {
         return Err(damaged(format!(
-            "bytes {at} to {later} are not a record, and a record follows"
+            "bytes {at} to {later} are not the record that was written there"
         )));
     }
-    if !is_last {
-        return Err(damaged(format!(
-            "its last {rest} bytes are not a record, and a later log follows"
-        )));
-    }
-    Ok(rest as u64)
+    Ok((bytes.len() - at) as u64)
 }

@@ -4,7 +4,7 @@
 //! meta/LOCK                    held by the process that has the store open; its pid
 //! meta/store.id                the store's UUID, made once
 //! meta/checkpoint_<n>          the whole state where log n begins
-//! meta/catalogue_<n>.log       one record for each publish, seal or removal since then, synced one by one
+//! meta/catalogue_<n>.log       one record for each publish, seal or removal since then, synced one by one, marked as synced
 //! ```
 //!
 //! Each opening of the store and each full log begins a new generation `n`: a new empty log, then the checkpoint that
@@ -29,7 +29,6 @@ mod state;
 #[cfg(test)]
 mod tests;
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use uuid::Uuid;
@@ -88,7 +87,7 @@ impl Catalog {
         }
         record.version = self.state.version + 1;
         match self.log.append(&record) {
-            Ok(bytes) => self.log_bytes += bytes,
+            Ok(bytes) => self.log_bytes = bytes,
             Err(error) => {
                 self.broken = true;
                 return Err(error);
@@ -161,10 +160,11 @@ pub(crate) fn store_id(dir: &Path, fresh: impl FnOnce() -> Uuid) -> Result<Uuid,
 /// Writes a small file durably: complete under its name, or not there.
 fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     let staged = path.with_extension("tmp");
-    let mut file = File::create(&staged).map_err(Error::io("create", &staged))?;
+    let dir = sys::Folders::open([sys::parent_of(path)])?;
+    sys::remove_if_there(&staged).map_err(Error::io("remove", &staged))?;
+    let mut file = sys::create_new(&staged).map_err(Error::io("create", &staged))?;
     std::io::Write::write_all(&mut file, bytes).map_err(Error::io("write", &staged))?;
-    file.sync_all().map_err(Error::io("sync", &staged))?;
-    std::fs::rename(&staged, path).map_err(Error::io("rename", &staged))?;
-    let dir = sys::parent_of(path);
-    sys::sync_dir(dir).map_err(Error::io("sync", dir))
+    sys::sync_file(&file, &staged).map_err(Error::io("sync", &staged))?;
+    sys::rename(&staged, path).map_err(Error::io("rename", &staged))?;
+    dir.sync()
 }

@@ -6,6 +6,7 @@ use model::{Table, Timestamp};
 
 use super::*;
 use crate::PartitionBy;
+use crate::faults::{Faults, Op};
 use crate::layout::Partition;
 
 fn entry(id: u64, version: u32) -> FileEntry {
@@ -121,30 +122,135 @@ fn a_cut_at_any_byte_of_the_last_record_keeps_the_records_before() {
     let kept = std::fs::read(&log).unwrap().len();
     catalog.commit(put(2, 1)).unwrap();
     let whole = std::fs::read(&log).unwrap();
+    let record = whole.len() - 16;
     for cut in kept..whole.len() {
         std::fs::write(&log, &whole[..cut]).unwrap();
         let found = Catalog::read(dir.path(), Uuid::nil()).unwrap();
-        assert_eq!(found.state.files().count(), 1, "cut at {cut}");
-        assert_eq!(found.torn, (cut - kept) as u64);
+        let (files, end) = if cut < record { (1, kept) } else { (2, record) };
+        assert_eq!(found.state.files().count(), files, "cut at {cut}");
+        assert_eq!(found.torn, (cut - end) as u64);
+        // What a power cut leaves of pages that were not written: zeros up to the length.
+        let mut zeros = whole[..cut].to_vec();
+        zeros.resize(whole.len(), 0);
+        std::fs::write(&log, zeros).unwrap();
+        let found = Catalog::read(dir.path(), Uuid::nil()).unwrap();
+        assert_eq!(found.state.files().count(), files, "zeros from {cut}");
     }
 }
 
 #[test]
-fn a_flipped_bit_before_the_last_record_is_damage_and_never_a_shorter_catalogue() {
+fn a_flipped_bit_is_damage_and_never_a_shorter_catalogue() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut catalog = open(dir.path()).unwrap();
+    let log = newest(dir.path(), "catalogue_");
+    (1..=3).for_each(|id| catalog.commit(put(id, 1)).unwrap());
+    let whole = std::fs::read(&log).unwrap();
+    let mut harmless = 0;
+    for at in 0..whole.len() {
+        for bit in 0..8 {
+            let mut bytes = whole.clone();
+            bytes[at] ^= 1 << bit;
+            std::fs::write(&log, bytes).unwrap();
+            match Catalog::read(dir.path(), Uuid::nil()) {
+                Err(Error::Damaged { path, .. }) => assert_eq!(path, log),
+                // A mark: every record is there without it.
+                found => {
+                    assert_eq!(found.unwrap().state.files().count(), 3, "bit {bit} of byte {at}");
+                    harmless += 1;
+                }
+            }
+        }
+    }
+    assert_eq!(harmless, 3 * 16 * 8, "the bits of three marks");
+}
+
+#[test]
+fn a_last_record_of_zeros_behind_which_a_mark_stands_is_damage() {
     let dir = tempfile::tempdir().unwrap();
     let mut catalog = open(dir.path()).unwrap();
     let log = newest(dir.path(), "catalogue_");
     catalog.commit(put(1, 1)).unwrap();
-    let last = std::fs::read(&log).unwrap().len();
+    let start = std::fs::read(&log).unwrap().len();
     catalog.commit(put(2, 1)).unwrap();
-    let whole = std::fs::read(&log).unwrap();
-    for at in 0..last {
-        let mut bytes = whole.clone();
-        bytes[at] ^= 0x10;
-        std::fs::write(&log, bytes).unwrap();
-        let read = Catalog::read(dir.path(), Uuid::nil());
-        assert!(matches!(read, Err(Error::Damaged { .. })), "byte {at}");
+    let mut bytes = std::fs::read(&log).unwrap();
+    let end = bytes.len() - 16;
+    bytes[start..end].fill(0);
+    std::fs::write(&log, bytes).unwrap();
+    let read = Catalog::read(dir.path(), Uuid::nil());
+    assert!(matches!(read, Err(Error::Damaged { .. })));
+}
+
+#[test]
+fn a_lost_mark_between_two_whole_records_costs_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut catalog = open(dir.path()).unwrap();
+    let log = newest(dir.path(), "catalogue_");
+    catalog.commit(put(1, 1)).unwrap();
+    let end = std::fs::read(&log).unwrap().len();
+    catalog.commit(put(2, 1)).unwrap();
+    let mut bytes = std::fs::read(&log).unwrap();
+    bytes[end - 16..end].fill(0);
+    std::fs::write(&log, bytes).unwrap();
+    assert_eq!(ids(&open(dir.path()).unwrap()), [(1, 1), (2, 1)]);
+}
+
+#[test]
+fn a_log_of_the_version_before_marks_is_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut catalog = open(dir.path()).unwrap();
+    let log = newest(dir.path(), "catalogue_");
+    catalog.commit(put(1, 1)).unwrap();
+    catalog.commit(put(2, 1)).unwrap();
+    let marked = std::fs::read(&log).unwrap();
+    let mut bytes = b"FLUXCAT1".to_vec();
+    let mut at = 8;
+    while at < marked.len() {
+        let len = u32::from_le_bytes(marked[at..at + 4].try_into().unwrap()) as usize;
+        bytes.extend_from_slice(&marked[at..at + 8 + len]);
+        at += 8 + len + 16;
     }
+    std::fs::write(&log, bytes).unwrap();
+    assert_eq!(ids(&open(dir.path()).unwrap()), [(1, 1), (2, 1)]);
+}
+
+#[test]
+fn a_half_written_record_before_a_new_log_that_never_came_to_be_is_cut() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut catalog = open(dir.path()).unwrap();
+    catalog.commit(put(1, 1)).unwrap();
+    let log = newest(dir.path(), "catalogue_");
+    // The disk is full: half a record, and the log that was to replace this one without its checkpoint.
+    let mut bytes = std::fs::read(&log).unwrap();
+    bytes.extend_from_slice(&[100, 0, 0, 0, 1, 2, 3]);
+    std::fs::write(&log, bytes).unwrap();
+    let faults = Faults::below(dir.path());
+    faults.fail(Op::Create, "checkpoint_", 1, libc::ENOSPC);
+    catalog.broken = true;
+    assert!(matches!(catalog.commit(put(2, 1)), Err(Error::Io { .. })));
+    assert_ne!(newest(dir.path(), "catalogue_"), log);
+    assert_eq!(ids(&open(dir.path()).unwrap()), [(1, 1)]);
+}
+
+#[test]
+fn a_record_counts_only_once_its_sync_has_returned() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut catalog = open(dir.path()).unwrap();
+    let faults = Faults::below(dir.path());
+    faults.fail(Op::SyncFile, "catalogue_", 1, libc::EIO);
+    assert!(catalog.commit(put(1, 1)).is_err());
+    let log = newest(dir.path(), "catalogue_");
+    let bytes = std::fs::read(&log).unwrap();
+    assert!(
+        (0..bytes.len()).all(|at| bytes[at..].first_chunk::<4>() != Some(&[0xff; 4])),
+        "no mark"
+    );
+    catalog.commit(put(1, 1)).unwrap();
+    assert_ne!(
+        newest(dir.path(), "catalogue_"),
+        log,
+        "the failed log is not written again"
+    );
+    assert_eq!(ids(&open(dir.path()).unwrap()), [(1, 1)]);
 }
 
 #[test]

@@ -63,7 +63,7 @@ pub(crate) fn open(settings: Settings, clock: Clock, entropy: &Entropy) -> Resul
         &layout.quarantine,
     ];
     for dir in dirs {
-        sys::create_dirs(dir).map_err(Error::io("create", dir))?;
+        sys::create_dirs(dir)?;
     }
     let locks = vec![
         Lock::take(&layout.meta, &settings.store_dir)?,
@@ -191,10 +191,10 @@ fn insert_frame(catalog: &Catalog, state: &mut State, marks: &mut Watermarks, fr
     Ok(rows)
 }
 
-/// Keeps a frame that cannot be understood.
+/// Keeps a frame that cannot be understood, durably: its rows count as stored, so the log is going to let go of it.
 fn keep_frame(layout: &Layout, frame: &Frame, reason: &str, findings: &mut Findings) -> Result<(), Error> {
     let path = layout.quarantine.join(format!("batch_{:020}", frame.lsn));
-    std::fs::write(&path, &frame.payload).map_err(Error::io("write", &path))?;
+    sys::write_durably(&path, &frame.payload)?;
     findings.quarantined += 1;
     let lsn = frame.lsn;
     findings.report(format!(

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! stage   bring the twin to the present version, append group and footer, sync it     nothing visible, may be retried
+//! open    both folders                                                                nothing changed, may be retried
 //! swap    exchange the twin with the name in the tree                                 visible
 //! sync    both folders                                                                durable
 //! ```
@@ -132,14 +133,17 @@ impl OpenSegment {
     /// [`Error::Poisoned`]: then the file has them, and only a restart can tell whether it is durable.
     pub(crate) fn publish(&mut self, group: &RowGroup, facts: FooterFacts) -> Result<Published, Error> {
         let staged = self.stage(group, facts)?;
-        let published = self.swap(staged)?;
-        match twin::sync_names(&self.twin_path, &self.path) {
-            Ok(()) => Ok(published),
-            Err(error) => {
-                let reason = format!("the name of {} is in doubt: {error}", self.path.display());
-                self.doubt = Some(reason.into());
+        let folders = twin::folders_of(&self.twin_path, &self.path)?;
+        let published = self.swap(staged).and_then(|published| {
+            folders.sync()?;
+            Ok(published)
+        });
+        match published {
+            Err(error) if error.is_in_doubt() => {
+                self.doubt = Some(error.to_string().into());
                 Err(self.poisoned())
             }
+            published => published,
         }
     }
 
@@ -201,7 +205,10 @@ impl OpenSegment {
                 let prepared = twin::prepare(&self.twin_path, twin, &self.path, present.bytes)?;
                 (prepared, present.bytes)
             }
-            None => (self.fresh()?, Prefix { size: 0, crc: 0 }),
+            None => {
+                sys::create_dirs(sys::parent_of(&self.path))?;
+                (self.fresh()?, Prefix { size: 0, crc: 0 })
+            }
         };
         let pages = if old.size == 0 {
             &group.bytes[..]
@@ -215,7 +222,7 @@ impl OpenSegment {
         let write = || -> std::io::Result<()> {
             prepared.file.write_all_at(pages, old.size)?;
             prepared.file.write_all_at(&footer, old.size + pages.len() as u64)?;
-            prepared.file.sync_all()
+            sys::sync_file(&prepared.file, &self.twin_path)
         };
         write().map_err(Error::io("write", &self.twin_path))?;
         let added = (pages.len() + footer.len()) as u64;
@@ -287,8 +294,6 @@ impl OpenSegment {
                 }
             }
             None => {
-                let folder = sys::parent_of(&self.path);
-                sys::create_dirs(folder).map_err(Error::io("create", folder))?;
                 sys::rename_to_free(&self.twin_path, &self.path).map_err(Error::io("create", &self.path))?;
                 Twin::Absent
             }
@@ -320,11 +325,6 @@ impl OpenSegment {
             bytes_written: 0,
             copied: false,
         })
-    }
-
-    /// Why nothing more can be published before a restart, if so.
-    pub(crate) fn in_doubt(&self) -> Option<&str> {
-        self.doubt.as_deref()
     }
 
     /// Its row groups so far.

@@ -79,8 +79,7 @@ pub(crate) fn resume(
         None => at.adopt_unknown(&whole, identity)?,
         Some(recorded) => at.compare(&whole, identity, recorded)?,
     };
-    let folder = sys::parent_of(&at.path);
-    sys::sync_dir(folder).map_err(Error::io("sync", folder))?;
+    sys::sync_dir(sys::parent_of(&at.path))?;
     Ok(resumed)
 }
 
@@ -186,7 +185,7 @@ impl Place {
         if twin::swap_in(&self.twin_path, &self.path, Replace::Exchange)? == Replace::Exchange {
             sys::remove_if_there(&self.twin_path).map_err(Error::io("remove", &self.twin_path))?;
         }
-        twin::sync_names(&self.twin_path, &self.path)
+        twin::folders_of(&self.twin_path, &self.path)?.sync()
     }
 
     fn open(&self, found: Found, identity: Identity, crc: u32) -> OpenSegment {

@@ -14,7 +14,7 @@
 //!
 //! When to seal, and when nobody holds the retired file any more: the engine.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::BufWriter;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -32,6 +32,7 @@ use super::open::{OpenSegment, Version};
 use super::schema::{Purpose, WriteOptions, writer_options};
 use super::source::{CHUNK, FileAt, file_crc};
 use super::twin::{self, Replace};
+use crate::sys::Folders;
 use crate::{Error, sys};
 
 /// A finished sealed file in staging, synced.
@@ -192,7 +193,7 @@ impl Output {
             .map_err(|failed| failed.into_error())
             .map_err(Error::io("write", &path))?;
         let size = pad(&file, &path, least)?;
-        file.sync_all().map_err(Error::io("sync", &path))?;
+        sys::sync_file(&file, &path).map_err(Error::io("sync", &path))?;
         let file = FileAt::new(file, size);
         let crc = file_crc(&file, 0, 0).map_err(Error::io("read", &path))?;
         let footer = footer_crc(&file).map_err(Error::io("read", &path))?;
@@ -231,32 +232,43 @@ impl Sealed {
     /// Puts the file under the name of the open one, durably. That one keeps the name `retired`.
     ///
     /// # Errors
-    /// If the disk refuses. The name then means one of the two files, complete; a restart finds out which.
+    /// If the disk refuses. Nothing has changed then, except after [`Error::InDoubt`]: the name means one of the two files,
+    /// complete; a restart finds out which.
     pub(crate) fn install(&self, path: &Path, retired: &Path) -> Result<(), Error> {
         let folder = sys::parent_of(retired);
-        sys::create_dirs(folder).map_err(Error::io("create", folder))?;
-        sys::remove_if_there(retired).map_err(Error::io("remove", retired))?;
-        let linked = fs::hard_link(path, retired).is_ok();
-        if twin::swap_in(&self.staged, path, Replace::Exchange)? == Replace::Exchange {
-            let put_away = if linked {
-                fs::remove_file(&self.staged)
-            } else {
-                fs::rename(&self.staged, retired)
-            };
-            put_away.map_err(Error::io("retire", path))?;
+        if !folder.is_dir() {
+            sys::create_dirs(folder)?;
         }
-        twin::sync_names(&self.staged, path)?;
-        sys::sync_dir(folder).map_err(Error::io("sync", folder))
+        let folders = Folders::open([sys::parent_of(path), sys::parent_of(&self.staged), folder])?;
+        sys::remove_if_there(retired).map_err(Error::io("remove", retired))?;
+        let linked = sys::link(path, retired).is_ok();
+        if twin::swap_in(&self.staged, path, Replace::Exchange)? == Replace::Exchange {
+            if linked {
+                // A name too many in staging, which is emptied at every start.
+                let _ = sys::remove_if_there(&self.staged);
+            } else if let Err(error) = sys::rename(&self.staged, retired) {
+                // Holders of the open file would not find it: the names go back.
+                twin::swap_in(&self.staged, path, Replace::Exchange).map_err(|_| Error::InDoubt {
+                    path: path.to_owned(),
+                    source: std::io::Error::from(error.kind()),
+                })?;
+                return Err(Error::io("retire", path)(error));
+            }
+        }
+        folders.sync()
     }
 
     /// Puts the file under a free name, durably.
     ///
     /// # Errors
-    /// If the name is taken or the disk refuses.
+    /// If the name is taken or the disk refuses. Nothing has changed then, except after [`Error::InDoubt`].
     pub(crate) fn install_new(&self, path: &Path) -> Result<(), Error> {
-        let folder = sys::parent_of(path);
-        sys::create_dirs(folder).map_err(Error::io("create", folder))?;
-        sys::rename_to_free(&self.staged, path).map_err(Error::io("create", path))?;
-        twin::sync_names(&self.staged, path)
+        let put = || {
+            sys::create_dirs(sys::parent_of(path))?;
+            let folders = twin::folders_of(&self.staged, path)?;
+            sys::rename_to_free(&self.staged, path).map_err(Error::io("create", path))?;
+            folders.sync()
+        };
+        clean_on_error(&self.staged, put)
     }
 }

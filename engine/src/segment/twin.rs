@@ -13,7 +13,7 @@
 //! - What is copied is checked against the known CRC, so that damage is found and not spread.
 
 use std::fs::{self, File};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
 use super::footer::damaged;
@@ -70,11 +70,12 @@ pub(super) fn prepare(twin_path: &Path, twin: Twin, path: &Path, want: Prefix) -
 
 /// A fresh inode under the twin's name. Another that had the name loses it and is not written to.
 pub(super) fn create(twin_path: &Path) -> Result<File, Error> {
-    sys::create_dirs(sys::parent_of(twin_path)).map_err(Error::io("create the folder of", twin_path))?;
+    let folder = sys::parent_of(twin_path);
+    if !folder.is_dir() {
+        sys::create_dirs(folder)?;
+    }
     sys::remove_if_there(twin_path).map_err(Error::io("remove", twin_path))?;
-    let mut options = File::options();
-    let file = options.read(true).write(true).create_new(true).open(twin_path);
-    file.map_err(Error::io("create", twin_path))
+    sys::create_new(twin_path).map_err(Error::io("create", twin_path))
 }
 
 /// The displaced inode, if it is as it was left and nobody else has it.
@@ -118,18 +119,33 @@ pub(super) enum Replace {
 }
 
 /// Puts the synced twin under the name of the file it replaces, by exchange where the file system can. What it did.
+///
+/// # Errors
+/// If the file system refuses; nothing has changed then, except after [`Error::InDoubt`].
 pub(super) fn swap_in(twin_path: &Path, path: &Path, by: Replace) -> Result<Replace, Error> {
-    if by == Replace::Exchange && sys::exchange(twin_path, path).map_err(Error::io("replace", path))? {
-        return Ok(Replace::Exchange);
-    }
-    fs::rename(twin_path, path).map_err(Error::io("replace", path))?;
-    Ok(Replace::Rename)
+    let twin = inode(twin_path);
+    let swap = || -> std::io::Result<Replace> {
+        if by == Replace::Exchange && sys::exchange(twin_path, path)? {
+            return Ok(Replace::Exchange);
+        }
+        sys::rename(twin_path, path)?;
+        Ok(Replace::Rename)
+    };
+    swap().map_err(|source| {
+        let unchanged = twin.is_some() && inode(twin_path) == twin && inode(path).is_some_and(|now| Some(now) != twin);
+        if unchanged {
+            Error::io("replace", path)(source)
+        } else {
+            Error::in_doubt(path)(source)
+        }
+    })
 }
 
-/// Makes the names of both durable.
-pub(super) fn sync_names(twin_path: &Path, path: &Path) -> Result<(), Error> {
-    for dir in [sys::parent_of(path), sys::parent_of(twin_path)] {
-        sys::sync_dir(dir).map_err(Error::io("sync", dir))?;
-    }
-    Ok(())
+fn inode(path: &Path) -> Option<(u64, u64)> {
+    fs::symlink_metadata(path).ok().map(|meta| (meta.dev(), meta.ino()))
+}
+
+/// The folders of both names, to be synced when they have changed.
+pub(super) fn folders_of(twin_path: &Path, path: &Path) -> Result<sys::Folders, Error> {
+    sys::Folders::open([sys::parent_of(path), sys::parent_of(twin_path)])
 }

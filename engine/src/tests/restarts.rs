@@ -1,6 +1,7 @@
 //! What is there again after any end.
 
 use super::*;
+use crate::faults::{Faults, Op};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_opening_is_refused_with_the_folder_and_the_process() {
@@ -148,7 +149,7 @@ async fn a_torn_record_at_the_catalogues_end_is_cut_and_its_rows_come_from_files
     engine.flush().await.unwrap();
     drop(engine);
     let whole = std::fs::read(&log).unwrap();
-    for cut in [before + 1, before + 9, whole.len() - 1] {
+    for cut in [before + 1, before + 9, whole.len() - 17] {
         let copy = Bench {
             dir: tempfile::tempdir().unwrap(),
             settings: bench.settings.clone(),
@@ -188,9 +189,9 @@ async fn damage_inside_the_catalogue_stops_the_start_and_names_the_file_and_the_
         engine.flush().await.unwrap();
     }
     drop(engine);
-    let (log, len) = catalogue_log(&bench);
+    let (log, _) = catalogue_log(&bench);
     let mut bytes = std::fs::read(&log).unwrap();
-    bytes[len / 3] ^= 1;
+    bytes[20] ^= 1;
     std::fs::write(&log, bytes).unwrap();
     let refused = bench.try_open().await.unwrap_err().to_string();
     assert!(refused.contains(&log.display().to_string()), "{refused}");
@@ -271,4 +272,66 @@ async fn marks_survive_checkpoints_of_the_catalogue() {
         assert_eq!(answer, Appended::Duplicate);
     }
     assert_eq!(messages(&engine.view()).len(), 20);
+}
+
+/// A store whose log has a batch that cannot be read, after a sudden end.
+async fn with_an_unreadable_batch() -> Bench {
+    let bench = Bench::new();
+    let engine = bench.open().await;
+    let mut unreadable = batch("a", &[bench.now()], from_producer(1));
+    unreadable.payload = "not what was appended".into();
+    engine.append(unreadable).await.unwrap();
+    drop(engine);
+    bench
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_of_the_log_that_cannot_be_read_is_durable_elsewhere_before_the_log_lets_go_of_it() {
+    let bench = with_an_unreadable_batch().await;
+    let quarantine = bench.settings.store_dir.join("quarantine");
+    let faults = Faults::below(&quarantine);
+    for op in [Op::Create, Op::SyncFile, Op::SyncFolder] {
+        faults.fail(op, "quarantine", 1, libc::EIO);
+        assert!(bench.try_open().await.is_err(), "{op:?}");
+        assert_eq!(faults.left(), 0);
+    }
+    let engine = bench.open().await;
+    let view = engine.view();
+    assert!(
+        view.partial().unwrap().contains("batch 1 of the log"),
+        "{:?}",
+        view.partial()
+    );
+    let done = faults.done("quarantine");
+    let synced = done.iter().rposition(|op| *op == Op::SyncFile).unwrap();
+    assert!(done[synced..].contains(&Op::SyncFolder), "{done:?}");
+    engine
+        .append(batch("b", &[bench.now()], from_producer(2)))
+        .await
+        .unwrap();
+    engine.close().await.unwrap();
+    let kept = files_below(&quarantine);
+    assert_eq!(std::fs::read_to_string(&kept[0]).unwrap(), "not what was appended");
+    let engine = bench.open().await;
+    assert_eq!(engine.view().partial(), None, "the log has let go of it");
+    assert_eq!(files_below(&quarantine), kept);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_flipped_bit_in_the_last_record_of_the_catalogue_stops_the_start_and_names_the_file() {
+    let bench = Bench::new();
+    let engine = bench.open().await;
+    engine
+        .append(batch("a", &[bench.now()], from_producer(1)))
+        .await
+        .unwrap();
+    engine.flush().await.unwrap();
+    drop(engine);
+    let (log, len) = catalogue_log(&bench);
+    let mut bytes = std::fs::read(&log).unwrap();
+    bytes[len - 30] ^= 4;
+    std::fs::write(&log, bytes).unwrap();
+    let refused = bench.try_open().await.unwrap_err();
+    assert!(matches!(refused, Error::Damaged { .. }), "{refused}");
+    assert!(refused.to_string().contains(&log.display().to_string()), "{refused}");
 }

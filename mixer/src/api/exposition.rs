@@ -173,10 +173,15 @@ impl Rooms {
             ),
             (
                 "engine_publish_failures",
-                "Publishing or sealing attempts that failed",
+                "Publishing attempts that failed",
                 stats.publish_failures,
             ),
             ("engine_seals", "Data files sealed", stats.seals),
+            (
+                "engine_seal_failures",
+                "Sealing attempts that failed",
+                stats.seal_failures,
+            ),
             (
                 "engine_file_written_bytes",
                 "Bytes written into data files",

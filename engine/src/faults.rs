@@ -1,0 +1,98 @@
+//! Faults for tests: which operations on files fail, and what was done to them.
+//!
+//! Plans are kept by folder, so that tests of one process do not meet each other's.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use parking_lot::Mutex;
+
+/// An operation that a test may make fail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Op {
+    Create,
+    SyncFile,
+    Link,
+    Rename,
+    Remove,
+    OpenFolder,
+    SyncFolder,
+}
+
+#[derive(Debug)]
+struct Fault {
+    op: Op,
+    part: String,
+    times: usize,
+    errno: i32,
+}
+
+#[derive(Debug, Default)]
+struct Plan {
+    root: PathBuf,
+    faults: Vec<Fault>,
+    done: Vec<(Op, PathBuf)>,
+}
+
+static PLANS: Mutex<Vec<Plan>> = Mutex::new(Vec::new());
+
+/// A plan for what lies below a folder, as long as it is held.
+#[derive(Debug)]
+pub(crate) struct Faults(PathBuf);
+
+impl Faults {
+    pub(crate) fn below(root: &Path) -> Self {
+        PLANS.lock().push(Plan {
+            root: root.to_owned(),
+            ..Plan::default()
+        });
+        Self(root.to_owned())
+    }
+
+    fn with<T>(&self, change: impl FnOnce(&mut Plan) -> T) -> T {
+        change(PLANS.lock().iter_mut().find(|plan| plan.root == self.0).unwrap())
+    }
+
+    /// The next `times` operations of this kind on paths that contain `part` fail.
+    pub(crate) fn fail(&self, op: Op, part: &str, times: usize, errno: i32) {
+        let part = part.to_owned();
+        self.with(|plan| plan.faults.push(Fault { op, part, times, errno }));
+    }
+
+    /// Failures that are still to come.
+    pub(crate) fn left(&self) -> usize {
+        self.with(|plan| plan.faults.iter().map(|fault| fault.times).sum())
+    }
+
+    /// What was done to paths that contain `part`, in order.
+    pub(crate) fn done(&self, part: &str) -> Vec<Op> {
+        self.with(|plan| {
+            let of_part = plan
+                .done
+                .iter()
+                .filter(|(_, path)| path.to_string_lossy().contains(part));
+            of_part.map(|(op, _)| *op).collect()
+        })
+    }
+}
+
+impl Drop for Faults {
+    fn drop(&mut self) {
+        PLANS.lock().retain(|plan| plan.root != self.0);
+    }
+}
+
+/// Fails if a plan says so; else it counts as done.
+pub(crate) fn before(op: Op, path: &Path) -> io::Result<()> {
+    let mut plans = PLANS.lock();
+    let Some(plan) = plans.iter_mut().find(|plan| path.starts_with(&plan.root)) else {
+        return Ok(());
+    };
+    let meant = |fault: &&mut Fault| fault.op == op && fault.times > 0 && path.to_string_lossy().contains(&fault.part);
+    if let Some(fault) = plan.faults.iter_mut().find(meant) {
+        fault.times -= 1;
+        return Err(io::Error::from_raw_os_error(fault.errno));
+    }
+    plan.done.push((op, path.to_owned()));
+    Ok(())
+}
