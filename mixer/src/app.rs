@@ -188,6 +188,7 @@ impl Parts {
             control: Arc::clone(&control),
             engine,
             ingest: collected,
+            reports_itself: config.observability.self_telemetry,
         };
         let listener = listen(socket, &config)?;
         let server = api::serve(parts, listener).map_err(|source| api_address(&config, source))?;
@@ -274,6 +275,7 @@ impl Parts {
                 presence: Arc::clone(presence),
                 courier: courier.clone(),
                 floor: Arc::new(move |entity, boot_epoch| engine.floor(entity, boot_epoch)),
+                limits: settings::rack_limits(config),
                 clock: clock.clone(),
             },
             presence: Arc::clone(presence),

@@ -290,7 +290,7 @@ static OBSERVABILITY: [Key; 3] = [
         "observability.sampling_rate",
         Kind::Float { min: 0.0, max: 1.0 },
         "1.0",
-        "Share of traces that is kept",
+        "Share of traces that is kept, for all Racks; the share of a single Rack may be smaller",
     ),
 ];
 
@@ -428,7 +428,7 @@ static SWITCHES: [Key; 1] = [Key::new(
     "disable_telemetry",
     Kind::Bool,
     "false",
-    "Stops all reporting about the process itself",
+    "Stops all reporting about the process itself; /metrics is not there",
 )
 .env_only()];
 

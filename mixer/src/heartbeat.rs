@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use model::control::{DurableFloor, Heartbeat, HeartbeatReply, RackState, Refusal, RefusalCode};
+use model::control::{DurableFloor, Heartbeat, HeartbeatReply, Limits, RackState, Refusal, RefusalCode};
 use model::passport::public_key;
 use model::{Clock, Context, EntityId, Signed};
 
@@ -34,6 +34,8 @@ pub(crate) struct Heartbeats {
     pub(crate) presence: Arc<Presence>,
     pub(crate) courier: Courier,
     pub(crate) floor: FloorOf,
+    /// What every Rack is allowed.
+    pub(crate) limits: Limits,
     pub(crate) clock: Clock,
 }
 
@@ -100,6 +102,7 @@ impl Heartbeats {
             state: row.state,
             scenario: wanted,
             floors: self.floors(&beat),
+            limits: Some(self.limits),
         };
         Ok((reply, was_offline.then_some(row)))
     }

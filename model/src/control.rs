@@ -209,9 +209,23 @@ pub enum HeartbeatReply {
         scenario: Option<String>,
         /// Durable floors for the runs that it waits for.
         floors: Vec<DurableFloor>,
+        /// What the Mixer allows every Rack; none changes nothing.
+        #[serde(default)]
+        limits: Option<Limits>,
     },
     /// Unknown or revoked: enrol again, or stop.
     Refused(Refusal),
+}
+
+/// What the Mixer allows every Rack. A Rack obeys these and its own configuration, whichever is narrower.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Limits {
+    /// The most gears a message may leave.
+    pub max_hops: u32,
+    /// The most bytes of a message.
+    pub max_payload_size: u64,
+    /// The share of traces that is kept, 0 to 1.
+    pub sampling_rate: f64,
 }
 
 /// Every batch of this producer run up to and with `seq` is durable at the Mixer. Signed by the cluster when sent alone

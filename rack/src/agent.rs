@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 use crate::commands::{Address, Commands};
 use crate::config::{RackConfig, SpoolPolicy};
 use crate::host::BusHost;
+use crate::limits::Limits as MessageLimits;
 use crate::presence::Presence;
 use crate::runtime::RuntimeParts;
 use crate::spool::{self, Found, Limits, SpoolHandle, SpoolThread, WhenFull};
@@ -173,14 +174,14 @@ impl Agent {
             cancel: recording.clone(),
         };
         let (orders, incoming) = mpsc::channel(ORDERS);
+        let message_limits = message_limits(config);
         let stage = stage::run(StageParts {
             memory: config.base.state_dir.join("scenario.cbor"),
             identity: channels.identity.subscribe(),
             runtime: RuntimeParts {
                 recorder: recorder.clone(),
                 entropy: parts.entropy.clone(),
-                max_hops: u32::from(config.rack.max_hops),
-                max_payload_size: usize::try_from(config.rack.max_payload.get()).unwrap_or(usize::MAX),
+                limits: message_limits.clone(),
             },
             convergence: config.snake.convergence_delay,
             subscribed: channels.subscribed.subscribe(),
@@ -195,6 +196,7 @@ impl Agent {
             spool: &spool,
             recorder: &recorder,
             counters: &counters,
+            limits: message_limits,
             cancel: &talk,
         };
         let talkers = talkers.start(state, claim, orders, channels);
@@ -266,6 +268,7 @@ struct Talkers<'a> {
     spool: &'a SpoolHandle,
     recorder: &'a Recorder,
     counters: &'a Arc<Counters>,
+    limits: MessageLimits,
     cancel: &'a CancellationToken,
 }
 
@@ -321,6 +324,9 @@ impl Talkers<'_> {
             clock: self.parts.clock.clone(),
             entropy: self.parts.entropy.clone(),
             spool: self.spool.clone(),
+            recorder: self.recorder.clone(),
+            limits: self.limits,
+            stream: config.snake.stream_name.clone(),
             identity: channels.identity,
             address: channels.address,
             subscribed,
@@ -411,6 +417,11 @@ fn limits(config: &RackConfig) -> Limits {
         SpoolPolicy::Block => WhenFull::Block,
     };
     Limits::new(config.spool.max_size.get(), when_full)
+}
+
+fn message_limits(config: &RackConfig) -> MessageLimits {
+    let max_payload = usize::try_from(config.rack.max_payload.get()).unwrap_or(usize::MAX);
+    MessageLimits::new(config.rack.max_hops.into(), max_payload)
 }
 
 fn bus_options(config: &RackConfig, identity: Option<&Identity>) -> BusOptions {

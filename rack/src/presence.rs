@@ -18,18 +18,22 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_nats::jetstream::ErrorCode;
+use async_nats::jetstream::context::{GetStreamError, GetStreamErrorKind};
 use chassis::bus::{Bus, BusState};
 use model::control::{Claim, EnrollReply, Heartbeat, HeartbeatReply, RackState, Refusal, RefusalCode};
-use model::{Clock, Context, EntityId, Entropy, Signed, subject};
+use model::{Clock, Context, EntityId, Entropy, Signed, Token, subject};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::Identity;
 use crate::commands::Address;
 use crate::enroll::{Applicant, NotEnrolled, enroll};
+use crate::limits::Limits;
 use crate::spool::SpoolHandle;
 use crate::stage::{Order, Report};
 use crate::state::StateFile;
+use crate::telemetry::Recorder;
 use crate::{host, host::BusHost};
 
 /// The first pause after a failure.
@@ -43,6 +47,8 @@ const HEARTBEAT_WITHIN: Duration = Duration::from_secs(5);
 /// The next heartbeat after one that was not answered.
 const MISSED_PAUSE: Duration = Duration::from_secs(2);
 
+/// How long the question for the primary stream may take.
+const STREAM_WITHIN: Duration = Duration::from_secs(2);
 /// How long the subscription to commands may take.
 const SUBSCRIBE_WITHIN: Duration = Duration::from_secs(2);
 
@@ -59,6 +65,10 @@ pub(crate) struct Presence {
     pub(crate) clock: Clock,
     pub(crate) entropy: Entropy,
     pub(crate) spool: SpoolHandle,
+    pub(crate) recorder: Recorder,
+    pub(crate) limits: Limits,
+    /// `snake.stream_name`.
+    pub(crate) stream: Token,
     pub(crate) identity: watch::Sender<Option<Identity>>,
     pub(crate) address: watch::Sender<Option<Address>>,
     pub(crate) subscribed: watch::Receiver<bool>,
@@ -99,6 +109,7 @@ impl Presence {
                 Ok(Some(identity)) => {
                     pause = Pause(FIRST_PAUSE);
                     told.clear();
+                    self.look_for_stream().await;
                     let removed = self.beat(&identity).await == RefusalCode::Removed;
                     self.wait(if removed { REFUSED_PAUSE } else { FIRST_PAUSE }).await;
                 }
@@ -137,6 +148,19 @@ impl Presence {
                 "the bus cannot be reached so far; trying on. Start the Mixer there, or set snake.url to where it is"
             );
             self.bus.connected().await;
+        }
+    }
+
+    /// Says it if the primary stream is not on the bus: the key must be that of the Mixer.
+    async fn look_for_stream(&self) {
+        let found = tokio::time::timeout(STREAM_WITHIN, self.bus.js.get_stream(self.stream.as_str())).await;
+        if let Ok(Err(error)) = found
+            && is_missing(&error)
+        {
+            tracing::warn!(
+                stream = %self.stream,
+                "the bus has no such stream for messages between Racks: set snake.stream_name to that of the Mixer"
+            );
         }
     }
 
@@ -224,11 +248,17 @@ impl Presence {
         let mut missed = false;
         loop {
             match self.one_beat(identity).await {
-                Ok(HeartbeatReply::Ok { state, floors, .. }) => {
+                Ok(HeartbeatReply::Ok {
+                    state, floors, limits, ..
+                }) => {
                     if std::mem::take(&mut missed) {
                         tracing::info!("the Mixer answers heartbeats again");
                     }
                     self.spool.settle(floors);
+                    if let Some(limits) = limits {
+                        self.limits.narrow(&limits);
+                        self.recorder.narrow_sampling(limits.sampling_rate);
+                    }
                     if self.report.borrow().state != Some(state) {
                         self.order(state).await;
                     }
@@ -288,6 +318,10 @@ impl Presence {
             () = back => {}
         }
     }
+}
+
+fn is_missing(error: &GetStreamError) -> bool {
+    matches!(error.kind(), GetStreamErrorKind::JetStream(error) if error.error_code() == ErrorCode::STREAM_NOT_FOUND)
 }
 
 fn replace<T: PartialEq>(old: &mut T, new: T) -> bool {

@@ -26,7 +26,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::gears::supervisor::{panic_text, supervise};
-use crate::gears::{Context, ContextParts, Gear, Limits};
+use crate::gears::{Context, ContextParts, Gear};
+use crate::limits::Limits;
 use crate::telemetry::Recorder;
 use crate::wires::{self, Inbox, NotApplied, Outlets, Plan, Spec};
 
@@ -42,10 +43,8 @@ pub struct RuntimeParts {
     pub recorder: Recorder,
     /// Where ids come from.
     pub entropy: Entropy,
-    /// The most gears a message may pass.
-    pub max_hops: u32,
-    /// The most bytes of a message.
-    pub max_payload_size: usize,
+    /// What messages may be.
+    pub limits: Limits,
 }
 
 /// Owns every gear of this Rack.
@@ -219,10 +218,7 @@ impl GearRuntime {
         let parts = ContextParts {
             recorder: self.parts.recorder.clone(),
             entropy: self.parts.entropy.clone(),
-            limits: Limits {
-                max_hops: self.parts.max_hops,
-                max_payload_size: self.parts.max_payload_size,
-            },
+            limits: self.parts.limits.clone(),
             outlets: Outlets::connect(spec, &self.inboxes),
             stop: stop.clone(),
         };

@@ -260,3 +260,28 @@ async fn observability_sampling_rate_is_the_share_of_traces() {
         close(agent).await;
     }
 }
+
+#[tokio::test]
+async fn observability_sampling_rate_of_the_mixer_narrows_that_of_the_rack() {
+    let (bus, dir) = (BusServer::start().await, tempfile::tempdir().unwrap());
+    let limits = model::control::Limits {
+        max_hops: 64,
+        max_payload_size: 2 << 20,
+        sampling_rate: 0.0,
+    };
+    let desk = Desk {
+        limits: Some(limits),
+        ..adopting()
+    };
+    let peer = Peer::start(&bus, 1, desk).await;
+    let agent = agent(dir.path(), &bus.url(), &[]).await;
+    let recorder = agent.recorder();
+    let trace = TraceId::from_entropy([7; 16]);
+    assert!(recorder.sample(&trace), "before the Mixer has said anything");
+    until("the Mixer's word is obeyed", async || {
+        (!recorder.sample(&trace)).then_some(())
+    })
+    .await;
+    close(agent).await;
+    drop(peer);
+}

@@ -119,4 +119,14 @@ impl Api {
         }
         Ok(rows)
     }
+
+    /// The value of a counter or gauge without labels; none if it is not reported.
+    #[must_use]
+    pub fn metric(&self, name: &str) -> Option<f64> {
+        let text = self.get("/metrics").ok()?.text;
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
+        line.trim().parse().ok()
+    }
 }

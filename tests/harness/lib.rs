@@ -12,16 +12,19 @@
 //! Any part of the product: the harness sees it only from outside.
 
 pub mod api;
+pub mod bus;
 pub mod duckdb;
 pub mod mixer;
 pub mod process;
 pub mod rack;
 pub mod random;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 pub use api::Api;
+pub use bus::TestBus;
 pub use mixer::TestMixer;
 pub use rack::TestRack;
 pub use random::Random;
@@ -82,4 +85,15 @@ pub fn tool(name: &str) -> Result<PathBuf, Failure> {
     } else {
         Err(format!("{name} is missing: run make tools").into())
     }
+}
+
+/// A configuration file of dotted keys: the usual ones, overruled and completed by `keys`.
+fn toml_of(usual: &[(&str, &str)], keys: &[(&str, &str)]) -> String {
+    let merged: BTreeMap<_, _> = usual.iter().chain(keys).copied().collect();
+    merged.iter().map(|(key, value)| format!("{key} = {value}\n")).collect()
+}
+
+fn owned(envs: &[(&str, &str)]) -> Vec<(String, String)> {
+    let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+    envs.iter().map(owned).collect()
 }

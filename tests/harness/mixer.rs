@@ -6,7 +6,7 @@ use std::time::Duration;
 use nix::unistd::Pid;
 
 use crate::process::{Process, children_of};
-use crate::{Api, Failure, binary, tool};
+use crate::{Api, Failure, binary, owned, toml_of, tool};
 
 /// How long a debug build may take to be ready on a busy machine.
 const READY: Duration = Duration::from_secs(60);
@@ -17,6 +17,7 @@ pub struct TestMixer {
     folder: tempfile::TempDir,
     process: Option<Process>,
     extra: String,
+    envs: Vec<(String, String)>,
     /// Its API.
     pub api: Api,
     /// The bus's address.
@@ -34,6 +35,7 @@ impl TestMixer {
             folder,
             process: None,
             extra: extra.to_owned(),
+            envs: Vec::new(),
             api: Api::new(""),
             bus_url: String::new(),
         };
@@ -41,6 +43,34 @@ impl TestMixer {
         mixer.restart()?;
         let (api, bus) = (port_of(&mixer.api.base)?, port_of(&mixer.bus_url)?);
         mixer.configure(api, bus)?;
+        Ok(mixer)
+    }
+
+    /// Starts a Mixer with these keys (value as in TOML) and environment variables, over those of [`start`](Self::start).
+    /// The ports are other ones after a restart.
+    ///
+    /// # Errors
+    /// If it does not become ready; with its log.
+    pub fn with(keys: &[(&str, &str)], envs: &[(&str, &str)]) -> Result<Self, Failure> {
+        let server = format!("{:?}", tool("nats-server")?.display().to_string());
+        let usual = [
+            ("api.port", "0"),
+            ("snake.port", "0"),
+            ("snake.server_binary", server.as_str()),
+            ("enrollment.auto_adopt", "true"),
+            ("enrollment.push_delay", "\"50ms\""),
+            ("observability.embedded.flush_interval", "\"1s\""),
+        ];
+        let mut mixer = Self {
+            folder: tempfile::tempdir()?,
+            process: None,
+            extra: String::new(),
+            envs: owned(envs),
+            api: Api::new(""),
+            bus_url: String::new(),
+        };
+        std::fs::write(mixer.path().join("platform-mixer.toml"), toml_of(&usual, keys))?;
+        mixer.restart()?;
         Ok(mixer)
     }
 
@@ -66,7 +96,7 @@ impl TestMixer {
     /// If it does not become ready; with its log.
     pub fn restart(&mut self) -> Result<(), Failure> {
         let log = self.path().join("mixer.stderr");
-        let mut process = Process::start(&binary("platform-mixer")?, &[], self.path(), &log)?;
+        let mut process = Process::start_with(&binary("platform-mixer")?, &[], self.path(), &log, &self.envs)?;
         let ready = process.line("ready ", READY)?;
         for part in ready.split_whitespace() {
             match part.split_once('=') {

@@ -28,6 +28,20 @@ impl Process {
     /// # Errors
     /// If it cannot be started.
     pub fn start(program: &Path, args: &[&str], folder: &Path, log: &Path) -> Result<Self, Failure> {
+        Self::start_with(program, args, folder, log, &[])
+    }
+
+    /// The same with more environment variables.
+    ///
+    /// # Errors
+    /// If it cannot be started.
+    pub fn start_with(
+        program: &Path,
+        args: &[&str],
+        folder: &Path,
+        log: &Path,
+        envs: &[(String, String)],
+    ) -> Result<Self, Failure> {
         let errors = OpenOptions::new().create(true).append(true).open(log)?;
         let mut command = Command::new(program);
         command
@@ -39,6 +53,7 @@ impl Process {
         for (name, _) in std::env::vars().filter(|(name, _)| is_ours(name)) {
             command.env_remove(name);
         }
+        command.envs(envs.iter().map(|(name, value)| (name, value)));
         let mut child = command.spawn()?;
         let stdout = child.stdout.take().ok_or("no standard output")?;
         let (sender, lines) = mpsc::channel();

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::process::Process;
-use crate::{Failure, binary};
+use crate::{Failure, binary, owned, toml_of};
 
 const READY: Duration = Duration::from_secs(60);
 
@@ -13,6 +13,7 @@ const READY: Duration = Duration::from_secs(60);
 pub struct TestRack {
     folder: tempfile::TempDir,
     process: Option<Process>,
+    envs: Vec<(String, String)>,
     /// Its name.
     pub name: String,
 }
@@ -33,8 +34,37 @@ impl TestRack {
         Ok(Self {
             folder,
             process: None,
+            envs: Vec::new(),
             name: name.to_owned(),
         })
+    }
+
+    /// A Rack with these keys (value as in TOML) and environment variables, over those of [`new`](Self::new); not started.
+    ///
+    /// # Errors
+    /// If its folder cannot be made.
+    pub fn with(name: &str, bus_url: &str, keys: &[(&str, &str)], envs: &[(&str, &str)]) -> Result<Self, Failure> {
+        let folder = tempfile::tempdir()?;
+        let (quoted, url) = (format!("{name:?}"), format!("{bus_url:?}"));
+        let usual = [
+            ("base.name", quoted.as_str()),
+            ("snake.url", url.as_str()),
+            ("snake.reconnect_wait", "\"100ms\""),
+            ("rack.heartbeat_interval", "\"500ms\""),
+        ];
+        std::fs::write(folder.path().join("platform.toml"), toml_of(&usual, keys))?;
+        Ok(Self {
+            folder,
+            process: None,
+            envs: owned(envs),
+            name: name.to_owned(),
+        })
+    }
+
+    /// The text of its log file, in the default folder.
+    #[must_use]
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.path().join("logs/platform-rack.log")).unwrap_or_default()
     }
 
     /// Starts it, without waiting for anything.
@@ -43,7 +73,13 @@ impl TestRack {
     /// If it cannot be started.
     pub fn spawn(&mut self) -> Result<(), Failure> {
         let log = self.path().join("rack.stderr");
-        self.process = Some(Process::start(&binary("platform")?, &[], self.path(), &log)?);
+        self.process = Some(Process::start_with(
+            &binary("platform")?,
+            &[],
+            self.path(),
+            &log,
+            &self.envs,
+        )?);
         Ok(())
     }
 

@@ -8,6 +8,7 @@
 )]
 
 mod architecture;
+mod config_keys;
 mod faults;
 mod first_light;
 mod ingest;

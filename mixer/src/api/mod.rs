@@ -63,6 +63,8 @@ pub struct ApiParts {
     pub engine: Arc<engine::Engine>,
     /// The ingest pipeline's counters; none where collection is switched off.
     pub ingest: Option<Arc<ingest::Stats>>,
+    /// Whether the process reports about itself at `/metrics`.
+    pub reports_itself: bool,
 }
 
 /// Serves the API on a bound listener until [`ApiServer::close`].

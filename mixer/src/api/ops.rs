@@ -16,7 +16,11 @@ use super::params::Params;
 use super::problem::Problem;
 
 pub(crate) fn routes(parts: ApiParts, exposition: Arc<Exposition>) -> Router {
-    let metrics = Router::new().route("/metrics", get(metrics)).with_state(exposition);
+    let metrics = if parts.reports_itself {
+        Router::new().route("/metrics", get(metrics)).with_state(exposition)
+    } else {
+        Router::new().route("/metrics", get(async || Problem::not_reported()))
+    };
     Router::new()
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))

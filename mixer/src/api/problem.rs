@@ -68,6 +68,12 @@ impl Problem {
         Self::new(StatusCode::NOT_FOUND, "no_route", detail)
     }
 
+    /// The counters of a Mixer that is told not to report about itself.
+    pub(crate) fn not_reported() -> Self {
+        let detail = "the Mixer reports nothing about itself: PLATFORM_DISABLE_TELEMETRY is set";
+        Self::new(StatusCode::NOT_FOUND, "telemetry_disabled", detail)
+    }
+
     pub(crate) fn method(method: &Method) -> Self {
         let detail = format!("{method} is not offered here: see the Allow header");
         Self::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", detail)

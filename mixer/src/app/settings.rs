@@ -66,6 +66,15 @@ fn advertised(url: &str, port: u16) -> Option<String> {
     (!follows).then(|| url.to_owned())
 }
 
+/// What every Rack is told that it may do.
+pub(super) fn rack_limits(config: &MixerConfig) -> model::control::Limits {
+    model::control::Limits {
+        max_hops: config.mixer.max_hops.into(),
+        max_payload_size: config.mixer.max_payload.get(),
+        sampling_rate: config.observability.sampling_rate,
+    }
+}
+
 pub(super) fn ingest(config: &MixerConfig) -> ingest::Settings {
     ingest::Settings {
         flush_interval: config.ingest.flush_interval,

@@ -193,7 +193,13 @@ fn write_scenario(folder: &Path, text: &str) -> String {
 async fn a_pending_rack_is_approved_and_gets_its_part_of_the_scenario_until_it_runs_it() {
     let folder = tempfile::tempdir().unwrap();
     let scenario = write_scenario(folder.path(), SCENARIO);
-    let mixer = start(folder.path(), &[("mixer.startup_scenario", &scenario)]).await;
+    let flags = [
+        ("mixer.startup_scenario", scenario.as_str()),
+        ("mixer.max_hops", "7"),
+        ("mixer.max_payload_size", "65536"),
+        ("observability.sampling_rate", "0.5"),
+    ];
+    let mixer = start(folder.path(), &flags).await;
     let control = mixer.control();
     let hash = model::scenario::content_hash(SCENARIO);
     assert_eq!(control.active_scenario().unwrap().unwrap().hash, hash);
@@ -250,11 +256,18 @@ async fn a_pending_rack_is_approved_and_gets_its_part_of_the_scenario_until_it_r
         state,
         scenario,
         floors,
+        limits,
     } = reply
     else {
         panic!("{reply:?}");
     };
     assert_eq!((state, scenario.as_ref()), (RackState::Active, Some(&hash)));
+    let wanted = model::control::Limits {
+        max_hops: 7,
+        max_payload_size: 65_536,
+        sampling_rate: 0.5,
+    };
+    assert_eq!(limits, Some(wanted), "what every Rack is allowed");
     assert_eq!(
         (floors.len(), floors[0].boot_epoch, floors[0].seq),
         (1, 7, 0),

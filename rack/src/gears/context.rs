@@ -16,17 +16,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::meter::Meter;
 use super::traceparent::TraceParent;
+use crate::limits::Limits;
 use crate::telemetry::{Recorder, SpanRow};
 use crate::wires::{Outlets, Spec};
-
-/// What messages may be.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Limits {
-    /// The most gears a message may leave.
-    pub(crate) max_hops: u32,
-    /// The most bytes of a message, by `Message::size`.
-    pub(crate) max_payload_size: usize,
-}
 
 /// Why a message did not leave the gear.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -96,8 +88,8 @@ impl Context {
     }
 
     /// What messages may be.
-    pub(crate) fn limits(&self) -> Limits {
-        self.parts.limits
+    pub(crate) const fn limits(&self) -> &Limits {
+        &self.parts.limits
     }
 
     /// Resolves when the gear shall stop.
@@ -171,10 +163,7 @@ impl Context {
     /// Sends a message on: one more hop, within the limits, to every wire of the port, waiting where it is full.
     pub(crate) async fn send(&self, port: &'static str, mut message: Message) -> Result<(), Refused> {
         message.hops = message.hops.saturating_add(1);
-        let Limits {
-            max_hops,
-            max_payload_size,
-        } = self.parts.limits;
+        let (max_hops, max_payload_size) = (self.limits().max_hops(), self.limits().max_payload_size());
         let size = message.size();
         if message.hops > max_hops {
             return self.refuse(Refused::Hops { max: max_hops });

@@ -132,7 +132,7 @@ impl Door {
 
 /// Serves one connection until its peer leaves or the gear stops.
 async fn serve(stream: TcpStream, entry: Entry, stop: CancellationToken) {
-    let limit = DefaultBodyLimit::max(entry.cx.limits().max_payload_size);
+    let limit = DefaultBodyLimit::max(entry.cx.limits().max_payload_size());
     let router: axum::Router = axum::Router::new()
         .fallback(move |request: Request| entry.clone().answer(request))
         .layer(limit);
@@ -175,7 +175,7 @@ impl Entry {
         let body = match tokio::time::timeout(BODY_TIMEOUT, Bytes::from_request(request, &())).await {
             Ok(Ok(body)) => body,
             Ok(Err(rejection)) if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE => {
-                let max = self.cx.limits().max_payload_size;
+                let max = self.cx.limits().max_payload_size();
                 let detail = format!("the body has more than {max} bytes, the most that max_payload_size allows");
                 return problem(StatusCode::PAYLOAD_TOO_LARGE, "too_large", &detail);
             }

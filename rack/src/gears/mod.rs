@@ -30,7 +30,7 @@ pub(crate) mod supervisor;
 pub(crate) mod testing;
 pub(crate) mod traceparent;
 
-pub(crate) use context::{Context, ContextParts, Limits, Refused};
+pub(crate) use context::{Context, ContextParts, Refused};
 
 use std::io;
 use std::net::SocketAddr;

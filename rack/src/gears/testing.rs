@@ -186,8 +186,7 @@ impl Bench {
         GearRuntime::start(RuntimeParts {
             recorder: self.recorder.clone(),
             entropy: Entropy::new(|buffer| getrandom::fill(buffer).unwrap()),
-            max_hops,
-            max_payload_size,
+            limits: crate::limits::Limits::new(max_hops, max_payload_size),
         })
     }
 

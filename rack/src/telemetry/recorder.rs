@@ -8,7 +8,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
 use chassis::throttle::{Admit, Throttle};
@@ -24,6 +24,8 @@ use crate::spool::SpoolHandle;
 const QUEUE_ROWS: usize = 65_536;
 /// The most bytes of rows that wait in memory.
 const QUEUE_BYTES: usize = 16 << 20;
+/// The threshold under which every trace is sampled.
+const ALL: u64 = u64::MAX;
 /// How many `log_durably` calls may wait for the batcher.
 pub(crate) const DURABLE_SLOTS: usize = 16;
 
@@ -82,7 +84,8 @@ pub(crate) struct RecorderParts {
 
 struct Shared {
     enabled: bool,
-    sample_below: Option<u64>,
+    own_below: u64,
+    sample_below: AtomicU64,
     clock: Clock,
     throttle: Arc<Throttle>,
     spool: SpoolHandle,
@@ -124,7 +127,8 @@ impl Recorder {
         let (durable, calls) = mpsc::channel(DURABLE_SLOTS);
         let shared = Arc::new(Shared {
             enabled: parts.enabled,
-            sample_below: threshold(parts.sampling_rate),
+            own_below: threshold(parts.sampling_rate),
+            sample_below: AtomicU64::new(threshold(parts.sampling_rate)),
             clock: parts.clock,
             throttle: parts.throttle,
             spool: parts.spool,
@@ -165,11 +169,15 @@ impl Recorder {
         if !self.shared.enabled {
             return false;
         }
-        let Some(below) = self.shared.sample_below else {
-            return true;
-        };
+        let below = self.shared.sample_below.load(Relaxed);
         let [.., a, b, c, d, e, f, g, h] = *trace.as_bytes();
-        u64::from_be_bytes([a, b, c, d, e, f, g, h]) < below
+        below == ALL || u64::from_be_bytes([a, b, c, d, e, f, g, h]) < below
+    }
+
+    /// Keeps at most the share of traces that the Mixer allows every Rack, and at most the Rack's own.
+    pub(crate) fn narrow_sampling(&self, rate: f64) {
+        let below = self.shared.own_below.min(threshold(rate));
+        self.shared.sample_below.store(below, Relaxed);
     }
 
     /// A gear's own log line, under the gear's throttle; it also goes to the Rack's log file.
@@ -329,15 +337,19 @@ fn echo(level: Level, gear: &str, message: &str) {
     }
 }
 
-/// Below which value the last eight bytes of a trace id are sampled; none for every trace.
+/// Below which value the last eight bytes of a trace id are sampled; [`ALL`] for every trace.
 #[allow(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
     clippy::cast_precision_loss,
     reason = "the rate is clamped to 0..1 and a share of 2^64 needs no more than 53 bits"
 )]
-fn threshold(rate: f64) -> Option<u64> {
-    (rate < 1.0).then(|| (rate.max(0.0) * u64::MAX as f64) as u64)
+fn threshold(rate: f64) -> u64 {
+    if rate < 1.0 {
+        (rate.max(0.0) * u64::MAX as f64) as u64
+    } else {
+        ALL
+    }
 }
 
 /// The batcher's end of the recorder.
@@ -415,8 +427,8 @@ mod tests {
 
     #[test]
     fn a_sampling_rate_keeps_about_its_share_of_traces_and_the_ends_are_exact() {
-        assert_eq!((threshold(1.0), threshold(0.0)), (None, Some(0)));
-        let below = threshold(0.25).unwrap();
+        assert_eq!((threshold(1.0), threshold(0.0)), (ALL, 0));
+        let below = threshold(0.25);
         assert_eq!(below >> 56, 0x3f + u64::from(below == 1 << 62));
     }
 }

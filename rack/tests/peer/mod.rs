@@ -128,6 +128,8 @@ pub(crate) struct Desk {
     pub(crate) refuse: Option<RefusalCode>,
     /// Floors given in heartbeats.
     pub(crate) floors: BTreeMap<(EntityId, u64), u64>,
+    /// Limits told in heartbeats.
+    pub(crate) limits: Option<model::control::Limits>,
     pub(crate) passports: u64,
     pub(crate) transcripts: Vec<Transcript>,
     pub(crate) heartbeats: Vec<Heartbeat>,
@@ -350,6 +352,7 @@ fn beat(desk: &mut Desk, heartbeat: Heartbeat) -> HeartbeatReply {
         state: desk.state.unwrap_or(RackState::Active),
         scenario: None,
         floors: waiting.into_iter().map(floor).collect(),
+        limits: desk.limits,
     }
 }
 

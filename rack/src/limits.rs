@@ -1,0 +1,73 @@
+//! What messages may be on this Rack: its own configuration, narrowed by what the Mixer allows every Rack.
+//!
+//! # Invariants
+//!
+//! - The Mixer narrows, it never widens; what it said last holds until it says something else.
+//! - Until the first heartbeat of a run is answered, the Rack's own configuration alone holds.
+//!
+//! # Not here
+//!
+//! Keeping the limits (`gears::context`); the share of traces that is kept (the recorder).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
+
+use model::control;
+
+/// The limits in force. Clones share them.
+#[derive(Debug, Clone)]
+pub struct Limits {
+    own: (u32, usize),
+    now: Arc<(AtomicU32, AtomicUsize)>,
+}
+
+impl Limits {
+    /// The Rack's own: the most gears a message may leave, and its most bytes.
+    #[must_use]
+    pub fn new(max_hops: u32, max_payload_size: usize) -> Self {
+        Self {
+            own: (max_hops, max_payload_size),
+            now: Arc::new((AtomicU32::new(max_hops), AtomicUsize::new(max_payload_size))),
+        }
+    }
+
+    /// Obeys the Mixer's as well.
+    pub(crate) fn narrow(&self, mixer: &control::Limits) {
+        let payload = usize::try_from(mixer.max_payload_size).unwrap_or(usize::MAX);
+        self.now.0.store(self.own.0.min(mixer.max_hops), Relaxed);
+        self.now.1.store(self.own.1.min(payload), Relaxed);
+    }
+
+    /// The most gears a message may leave.
+    pub(crate) fn max_hops(&self) -> u32 {
+        self.now.0.load(Relaxed)
+    }
+
+    /// The most bytes of a message, by `Message::size`.
+    pub(crate) fn max_payload_size(&self) -> usize {
+        self.now.1.load(Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mixer_narrows_what_a_message_may_be_and_never_widens_it() {
+        let limits = Limits::new(8, 4_096);
+        let shared = limits.clone();
+        let in_force = || (shared.max_hops(), shared.max_payload_size());
+        let told = |max_hops, max_payload_size| {
+            limits.narrow(&control::Limits {
+                max_hops,
+                max_payload_size,
+                sampling_rate: 1.0,
+            });
+        };
+        told(64, 1_024);
+        assert_eq!(in_force(), (8, 1_024));
+        told(3, u64::MAX);
+        assert_eq!(in_force(), (3, 4_096));
+    }
+}

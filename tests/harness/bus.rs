@@ -1,0 +1,78 @@
+//! The bus as a client of it sees it: foreign telemetry goes in, streams and consumers are looked at.
+
+use async_nats::jetstream::{self, Context, consumer, stream};
+use async_nats::{Client, ConnectOptions, HeaderMap};
+use serde_json::Value;
+use tokio::runtime::Runtime;
+
+use crate::Failure;
+
+/// A client of one bus; every call waits for its answer.
+#[derive(Debug)]
+pub struct TestBus {
+    runtime: Runtime,
+    js: Context,
+    _client: Client,
+}
+
+impl TestBus {
+    /// Connects, with a token if there is one; streams are those of `domain`.
+    ///
+    /// # Errors
+    /// If the bus refuses.
+    pub fn connect(url: &str, token: Option<&str>, domain: &str) -> Result<Self, Failure> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()?;
+        let options = token.map_or_else(ConnectOptions::new, |token| {
+            ConnectOptions::with_token(token.to_owned())
+        });
+        let client = runtime.block_on(options.connect(url))?;
+        // It starts a task.
+        let _entered = runtime.enter();
+        let js = jetstream::with_domain(client.clone(), domain);
+        drop(_entered);
+        Ok(Self {
+            runtime,
+            js,
+            _client: client,
+        })
+    }
+
+    /// Publishes records as one JSON batch of a foreign publisher, acknowledged by the bus.
+    ///
+    /// # Errors
+    /// If the bus does not acknowledge.
+    pub fn send(&self, table: &str, publisher: &str, records: &Value) -> Result<(), Failure> {
+        let mut headers = HeaderMap::new();
+        headers.insert("Content-Type", "application/json");
+        let subject = format!("flux.telemetry.{table}.{publisher}");
+        let body = records.to_string().into();
+        self.runtime
+            .block_on(async { self.js.publish_with_headers(subject, headers, body).await?.await })?;
+        Ok(())
+    }
+
+    /// How a stream is configured.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn stream(&self, name: &str) -> Result<stream::Config, Failure> {
+        let stream = self.runtime.block_on(self.js.get_stream(name))?;
+        Ok(stream.cached_info().config.clone())
+    }
+
+    /// How a durable consumer is configured.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn consumer(&self, stream: &str, name: &str) -> Result<consumer::Config, Failure> {
+        let found = async {
+            let stream = self.js.get_stream(stream).await?;
+            let found: consumer::PullConsumer = stream.get_consumer(name).await?;
+            Ok::<_, Failure>(found.cached_info().config.clone())
+        };
+        self.runtime.block_on(found)
+    }
+}

@@ -1,0 +1,132 @@
+//! `[query]` and the switches of what is collected and reported.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use harness::{Api, Failure, TestBus, TestMixer, TestRack, eventually};
+use model::Timestamp;
+use serde_json::{Value, json};
+
+use super::{SOON, scenario, text_of};
+
+/// Some batches of long log lines, 1.6 MB each, stored.
+fn fill(mixer: &TestMixer, batches: u64) -> Result<(), Failure> {
+    let bus = TestBus::connect(&mixer.bus_url, None, "flux")?;
+    let now = Timestamp::from(std::time::SystemTime::now()).to_string();
+    for batch in 0..batches {
+        let line =
+            |row| json!({ "ts": now, "level": "info", "message": format!("{batch} {row} {}", "x".repeat(8_000)) });
+        let lines: Vec<Value> = (0..200).map(line).collect();
+        bus.send("logs", "script", &Value::from(lines))?;
+    }
+    eventually("every row", SOON, || {
+        let rows = mixer.api.metric("platform_engine_appended_rows_total")?;
+        (rows >= (batches * 200) as f64).then_some(())
+    })
+}
+
+#[test]
+fn a_query_ends_at_its_timeout() -> Result<(), Failure> {
+    let mixer = TestMixer::with(&[("query.timeout", "\"1ms\"")], &[])?;
+    fill(&mixer, 2)?;
+    let answer = eventually("a query that is ended", SOON, || {
+        let answer = mixer.api.get("/api/v1/telemetry/logs?q=nowhere").ok()?;
+        (answer.status == 504).then_some(answer)
+    })?;
+    assert_eq!(answer.json["code"], "query_timeout", "{}", answer.text);
+    Ok(())
+}
+
+/// Reads every row, again and again, until somebody's answer is that others run; that answer if it is ours.
+fn ask_until_busy(api: &Api, over: &AtomicBool) -> Option<Value> {
+    (0..20)
+        .find_map(|_| {
+            let answer = api.get("/api/v1/telemetry/logs?q=nowhere").ok()?;
+            let is_busy = answer.status == 503;
+            (over.fetch_or(is_busy, Ordering::Relaxed) || is_busy).then_some(answer)
+        })
+        .filter(|answer| answer.status == 503)
+        .map(|answer| answer.json)
+}
+
+#[test]
+fn queries_keep_to_their_memory_and_their_number() -> Result<(), Failure> {
+    let mixer = TestMixer::with(
+        &[("query.memory_limit_mb", "16"), ("query.max_concurrent", "1")],
+        &[("PLATFORM_QUERY_TIMEOUT", "25s")],
+    )?;
+    fill(&mixer, 32)?;
+    let refused = mixer.api.get("/api/v1/telemetry/logs?limit=10000")?;
+    assert_eq!(refused.status, 422, "50 MB of rows in 16 MB: {:.300}", refused.text);
+    assert!(refused.text.contains("query.memory_limit_mb"), "{}", refused.text);
+    // Eight at once are what the default lets run, so that nobody is turned away; here one runs, and the others wait for
+    // it no longer than a second.
+    let (api, over) = (&mixer.api, &AtomicBool::new(false));
+    let busy = std::thread::scope(|scope| {
+        let askers: Vec<_> = (0..8).map(|_| scope.spawn(move || ask_until_busy(api, over))).collect();
+        let answers: Vec<_> = askers
+            .into_iter()
+            .filter_map(|asker| asker.join().ok().flatten())
+            .collect();
+        answers.into_iter().next()
+    });
+    let busy = busy.ok_or("eight queries ran at once")?;
+    assert_eq!(busy["code"], "busy", "{busy}");
+    Ok(())
+}
+
+#[test]
+fn a_mixer_that_shall_not_collect_or_report_does_neither_and_pushes_late() -> Result<(), Failure> {
+    let text = "meta: { name: late, version: '1' }\nracks: [ { name: rack-a }, { name: nobody } ]\ngears:\n  \
+                - { name: host, type: host_metrics, deploy: rack-a }\n";
+    let (startup, _folder) = scenario(text)?;
+    let mixer = TestMixer::with(
+        &[
+            ("logging.trace", "true"),
+            ("observability.enabled", "false"),
+            ("enrollment.push_delay", "\"1h\""),
+            ("mixer.startup_scenario", &startup),
+            ("mixer.scenario_wait_timeout", "\"300ms\""),
+        ],
+        &[("PLATFORM_DISABLE_TELEMETRY", "true")],
+    )?;
+    let log = mixer.path().join("logs/mixer.log");
+    // With the default of 15 s it says so later than this waits.
+    let early = std::time::Duration::from_secs(8);
+    eventually("the end of scenario_wait_timeout", early, || {
+        text_of(&log).contains("does not run everywhere yet").then_some(())
+    })?;
+    assert!(text_of(&log).contains(" TRACE "), "logging.trace");
+
+    // Forty heartbeats take two seconds; the default push_delay is one.
+    let mut rack = TestRack::with(
+        "rack-a",
+        &mixer.bus_url,
+        &[("rack.heartbeat_interval", "\"50ms\"")],
+        &[],
+    )?;
+    rack.start()?;
+    let mut beats = std::collections::BTreeSet::new();
+    let seen = eventually("forty heartbeats", SOON, || {
+        let rack = mixer.api.rows("/api/v1/racks").ok()?.into_iter().next()?;
+        beats.insert(rack["last_seen"].to_string());
+        (beats.len() >= 40).then_some(rack)
+    })?;
+    assert!(
+        seen["scenario"]["wanted"].is_object() && seen["scenario"]["running"].is_null(),
+        "{seen:?}"
+    );
+
+    let metrics = mixer.api.get("/metrics")?;
+    assert_eq!(
+        (metrics.status, &metrics.json["code"]),
+        (404, &json!("telemetry_disabled"))
+    );
+    let bus = TestBus::connect(&mixer.bus_url, None, "flux")?;
+    assert!(bus.stream("flux-telemetry").is_ok());
+    assert!(
+        bus.consumer("flux-telemetry", "ingest").is_err(),
+        "nobody reads telemetry"
+    );
+    assert!(mixer.api.rows("/api/v1/telemetry/logs")?.is_empty());
+    Ok(())
+}

@@ -1,0 +1,171 @@
+//! `[snake]` of the Mixer, and what of `[ingest]` is seen on the bus.
+
+use std::path::Path;
+use std::time::Duration;
+
+use harness::process::Process;
+use harness::{Api, Failure, TestBus, TestMixer, TestRack, binary, eventually, process, tool};
+use serde_json::{Value, json};
+
+use super::{SOON, names_in, quoted, text_of};
+
+/// What the ports file of a bus server says; none until it is there.
+fn ports(store: &Path) -> Option<Value> {
+    let names = names_in(store);
+    let file = names.iter().find(|name| name.ends_with(".ports"))?;
+    serde_json::from_str(&text_of(&store.join(file))).ok()
+}
+
+/// What the bus server says of itself.
+fn varz(store: &Path) -> Result<Value, Failure> {
+    let ports = eventually("the ports file", SOON, || ports(store))?;
+    let monitor = ports["monitoring"][0].as_str().ok_or("no monitor")?;
+    let port = monitor.rsplit(':').next().ok_or("no port")?;
+    Ok(Api::new(&format!("http://127.0.0.1:{port}")).get("/varz")?.json)
+}
+
+#[test]
+fn the_bus_and_its_streams_are_what_the_keys_say() -> Result<(), Failure> {
+    let mixer = TestMixer::with(
+        &[
+            ("base.name", "\"mixer-77\""),
+            ("logging.level", "\"debug\""),
+            ("api.host", "\"127.0.0.3\""),
+            ("snake.host", "\"127.0.0.2\""),
+            ("snake.domain", "\"plant\""),
+            ("snake.store_dir", "\"busdata\""),
+            ("snake.stream_name", "\"orders\""),
+            ("snake.stream_subjects", "[\"shop.>\", \"platform.event.>\"]"),
+            ("snake.business_stream_max_age", "\"48h\""),
+            ("snake.telemetry_stream_max_age", "\"2h\""),
+            ("snake.durable", "true"),
+            ("snake.max_store_mb", "512"),
+            ("ingest.flush_interval", "\"7s\""),
+        ],
+        &[("PLATFORM_INGEST_BUFFER_SIZE", "33")],
+    )?;
+    assert!(mixer.api.base.starts_with("http://127.0.0.3:"), "{}", mixer.api.base);
+    assert!(mixer.bus_url.contains("127.0.0.2:"), "{}", mixer.bus_url);
+    let store = mixer.path().join("busdata");
+    assert!(store.is_dir() && !mixer.path().join("data/js").exists());
+
+    let varz = varz(&store)?;
+    assert_eq!(varz["server_name"], "mixer-77", "base.name");
+    assert_eq!(
+        varz["jetstream"]["config"]["sync_always"], true,
+        "snake.durable: {varz}"
+    );
+    assert_eq!(
+        varz["jetstream"]["config"]["max_storage"],
+        512 << 20,
+        "snake.max_store_mb"
+    );
+
+    let bus = TestBus::connect(&mixer.bus_url, None, "plant")?;
+    let business = bus.stream("orders")?;
+    assert_eq!(business.subjects, ["shop.>"]);
+    assert_eq!(business.max_age, Duration::from_secs(48 * 3_600));
+    let (telemetry, events) = (bus.stream("flux-telemetry")?, bus.stream("flux-events")?);
+    assert_eq!(telemetry.max_age, Duration::from_secs(2 * 3_600));
+    assert_eq!(events.subjects, ["platform.event.>"]);
+    let bytes = business.max_bytes + telemetry.max_bytes + events.max_bytes;
+    assert!((400 << 20..=512 << 20).contains(&bytes), "{bytes}");
+
+    let ingest = eventually("the consumer of ingest", SOON, || {
+        bus.consumer("flux-telemetry", "ingest").ok()
+    })?;
+    assert_eq!(ingest.max_ack_pending, 33, "ingest.buffer_size");
+    assert_eq!(
+        ingest.ack_wait,
+        Duration::from_secs(7 * 2 + 30),
+        "ingest.flush_interval"
+    );
+
+    let log = mixer.path().join("logs/mixer.log");
+    eventually("a line of the bus at level debug", SOON, || {
+        text_of(&log).contains(" DEBUG ").then_some(())
+    })?;
+    Ok(())
+}
+
+#[test]
+fn a_bus_with_a_token_lets_in_only_who_has_it() -> Result<(), Failure> {
+    let token = "only-for-this-test";
+    let mixer = TestMixer::with(&[], &[("PLATFORM_SNAKE_TOKEN", token)])?;
+    assert!(TestBus::connect(&mixer.bus_url, None, "flux").is_err());
+    TestBus::connect(&mixer.bus_url, Some(token), "flux")?.stream("flux-msg")?;
+    let mut rack = TestRack::with("rack-a", &mixer.bus_url, &[], &[("PLATFORM_SNAKE_TOKEN", token)])?;
+    rack.start()
+}
+
+#[test]
+fn an_external_server_is_used_where_the_url_says() -> Result<(), Failure> {
+    let folder = tempfile::tempdir()?;
+    let conf = format!(
+        "port: -1\nhost: \"127.0.0.1\"\nports_file_dir: {0}\njetstream {{ store_dir: {0}, domain: flux }}\n",
+        quoted(folder.path())
+    );
+    std::fs::write(folder.path().join("nats.conf"), conf)?;
+    let log = folder.path().join("log");
+    let _server = Process::start(&tool("nats-server")?, &["-c", "nats.conf"], folder.path(), &log)?;
+    let ports = eventually("its port", SOON, || ports(folder.path()))?;
+    let url = ports["nats"][0].as_str().ok_or("no client port")?.to_owned();
+
+    let mut mixer = TestMixer::with(
+        &[("snake.server", "\"external\""), ("snake.url", &format!("{url:?}"))],
+        &[],
+    )?;
+    assert_eq!(mixer.bus_url, url);
+    assert!(mixer.bus_pid().is_err(), "it runs no server of its own");
+    TestBus::connect(&url, None, "flux")?.stream("flux-telemetry")?;
+    Ok(())
+}
+
+#[test]
+fn the_server_binary_and_its_hash_are_checked() -> Result<(), Failure> {
+    let server = quoted(&tool("nats-server")?);
+    let wrong = "0".repeat(64);
+    for (keys, says) in [
+        (
+            "snake.server_binary = \"nowhere/nats-server\"\n".to_owned(),
+            &["snake.server_binary", "nowhere/nats-server"][..],
+        ),
+        (
+            format!("snake.server_binary = {server}\nsnake.server_sha256 = {wrong:?}\n"),
+            &["snake.server_sha256", &wrong],
+        ),
+    ] {
+        let folder = tempfile::tempdir()?;
+        let toml = format!("api.port = 0\nsnake.port = 0\n{keys}");
+        std::fs::write(folder.path().join("platform-mixer.toml"), toml)?;
+        let done = process::run(&binary("platform-mixer")?, &[], folder.path(), &[])?;
+        assert_ne!(done.code, Some(0), "{keys}");
+        for part in says {
+            assert!(done.err.contains(part), "{part}: {}", done.err);
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn an_address_for_everyone_needs_allow_insecure() -> Result<(), Failure> {
+    let folder = tempfile::tempdir()?;
+    let toml = "api.host = \"0.0.0.0\"\nsnake.host = \"0.0.0.0\"\n";
+    std::fs::write(folder.path().join("platform-mixer.toml"), toml)?;
+    let done = process::run(&binary("platform-mixer")?, &[], folder.path(), &[])?;
+    assert_eq!(done.code, Some(78), "{}", done.err);
+    for key in ["api.allow_insecure", "snake.allow_insecure"] {
+        assert!(done.err.contains(key), "{key}: {}", done.err);
+    }
+    let mixer = TestMixer::with(
+        &[
+            ("api.host", "\"0.0.0.0\""),
+            ("api.allow_insecure", "true"),
+            ("snake.host", "\"0.0.0.0\""),
+            ("snake.allow_insecure", "true"),
+        ],
+        &[],
+    )?;
+    assert_eq!(mixer.api.get("/readyz")?.json["ready"], json!(true));
+    Ok(())
+}
