@@ -174,7 +174,7 @@ impl Agent {
             cancel: recording.clone(),
         };
         let (orders, incoming) = mpsc::channel(ORDERS);
-        let message_limits = message_limits(config);
+        let message_limits = MessageLimits::of(&config.rack);
         let stage = stage::run(StageParts {
             memory: config.base.state_dir.join("scenario.cbor"),
             identity: channels.identity.subscribe(),
@@ -417,11 +417,6 @@ fn limits(config: &RackConfig) -> Limits {
         SpoolPolicy::Block => WhenFull::Block,
     };
     Limits::new(config.spool.max_size.get(), when_full)
-}
-
-fn message_limits(config: &RackConfig) -> MessageLimits {
-    let max_payload = usize::try_from(config.rack.max_payload.get()).unwrap_or(usize::MAX);
-    MessageLimits::new(config.rack.max_hops.into(), max_payload)
 }
 
 fn bus_options(config: &RackConfig, identity: Option<&Identity>) -> BusOptions {

@@ -14,6 +14,8 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 
 use model::control;
 
+use crate::config::AgentConfig;
+
 /// The limits in force. Clones share them.
 #[derive(Debug, Clone)]
 pub struct Limits {
@@ -29,6 +31,13 @@ impl Limits {
             own: (max_hops, max_payload_size),
             now: Arc::new((AtomicU32::new(max_hops), AtomicUsize::new(max_payload_size))),
         }
+    }
+
+    /// Those of a configuration.
+    #[must_use]
+    pub fn of(config: &AgentConfig) -> Self {
+        let max_payload = usize::try_from(config.max_payload.get()).unwrap_or(usize::MAX);
+        Self::new(config.max_hops.into(), max_payload)
     }
 
     /// Obeys the Mixer's as well.

@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Active, Context, Fault, Gear, GearType, Passive, Work};
 use crate::Identity;
+use crate::limits::Limits as MessageLimits;
 use crate::runtime::{GearRuntime, RuntimeParts};
 use crate::spool::{self, Cursor, Limits, Outgoing, SpoolHandle, SpoolThread, WhenFull};
 use crate::telemetry::{Batcher, Counters, Recorder, RecorderParts};
@@ -179,14 +180,14 @@ impl Bench {
     }
 
     pub(crate) fn runtime(&self) -> GearRuntime {
-        self.runtime_with(64, 2 << 20)
+        self.runtime_with(MessageLimits::new(64, 2 << 20))
     }
 
-    pub(crate) fn runtime_with(&self, max_hops: u32, max_payload_size: usize) -> GearRuntime {
+    pub(crate) fn runtime_with(&self, limits: MessageLimits) -> GearRuntime {
         GearRuntime::start(RuntimeParts {
             recorder: self.recorder.clone(),
             entropy: Entropy::new(|buffer| getrandom::fill(buffer).unwrap()),
-            limits: crate::limits::Limits::new(max_hops, max_payload_size),
+            limits,
         })
     }
 

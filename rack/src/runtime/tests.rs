@@ -7,12 +7,14 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::path::Path;
 
+use chassis::config::check::load_from;
 use model::Table;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::*;
+use crate::config::{RackConfig, SCHEMA};
 use crate::gears::testing::{Bench, push};
 
 /// Waits for a listening gear and gives its address.
@@ -153,7 +155,7 @@ async fn a_posted_body_becomes_a_message_in_the_callers_trace() {
 async fn http_in_refuses_what_it_cannot_pass_on_and_says_why() {
     let folder = tempfile::tempdir().unwrap();
     let bench = Bench::open(folder.path());
-    let mut runtime = bench.runtime_with(64, 4096);
+    let mut runtime = bench.runtime_with(Limits::new(64, 4096));
     let alone = "\n  - { name: alone, type: http_in, deploy: rack-a, config: { listen: '127.0.0.1:0' } }";
     runtime
         .apply(&push("h", &format!("{HTTP}{alone}{SINK}"), DOOR_TO_SINK))
@@ -376,10 +378,12 @@ async fn a_suspended_rack_holds_no_socket_and_resumes_what_ran() {
 async fn a_loop_ends_at_max_hops_and_a_large_message_at_max_payload_size() {
     let folder = tempfile::tempdir().unwrap();
     let bench = Bench::open(folder.path());
-    let mut runtime = bench.runtime_with(5, 1000);
+    let file = "[rack]\nmax_hops = 5\nmax_payload_size = 1024\n";
+    let config = RackConfig::of(&load_from(&SCHEMA, file, &[]).unwrap()).unwrap();
+    let mut runtime = bench.runtime_with(Limits::of(&config.rack));
     let gears = "
   - { name: numbers, type: generator, deploy: rack-a, config: { rate: 1000, count: 1 } }
-  - { name: large, type: generator, deploy: rack-a, config: { rate: 1000, count: 3, size: 1000 } }
+  - { name: large, type: generator, deploy: rack-a, config: { rate: 1000, count: 3, size: 1024 } }
   - { name: a, type: test_loop, deploy: rack-a }
   - { name: b, type: test_loop, deploy: rack-a }";
     let wires = "{ from: numbers.out, to: a.in }, { from: large.out, to: a.in }, { from: a.out, to: b.in }, { from: b.out, to: a.in }";
@@ -389,7 +393,7 @@ async fn a_loop_ends_at_max_hops_and_a_large_message_at_max_payload_size() {
     bench
         .says("a", "a message was refused: the message has passed 5 gears")
         .await;
-    bench.says("large", "max_payload_size allows 1000").await;
+    bench.says("large", "max_payload_size allows 1024").await;
     runtime.close().await;
     bench.says("large", "2 more messages were refused").await;
     bench

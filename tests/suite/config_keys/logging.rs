@@ -128,16 +128,32 @@ fn a_gear_says_no_more_than_rate_and_burst_allow_until_throttling_is_switched_of
     );
 
     let toml = rack.path().join("platform.toml");
-    std::fs::write(&toml, format!("{}logging.throttling.enabled = false\n", text_of(&toml)))?;
-    eventually(
-        "that the change is noticed, and what was held back is told",
-        SOON,
-        || {
-            std::fs::write(&file, "").ok()?;
-            let mut app = process::append_to(&file).ok()?;
-            writeln!(app, "another line that is longer than the first one was").ok()?;
-            rack.log().contains("was truncated or written anew").then_some(())
-        },
+    std::fs::write(
+        &toml,
+        format!(
+            "{}logging.throttling.enabled = false\nrack.max_hops = 9\n",
+            text_of(&toml)
+        ),
     )?;
+    let restart = eventually("that the change is noticed", SOON, || {
+        let log = rack.log();
+        log.lines()
+            .find(|line| line.contains("needs a restart"))
+            .map(str::to_owned)
+    })?;
+    assert!(
+        restart.contains("rack.max_hops") && !restart.contains("throttling"),
+        "{restart}"
+    );
+    let mut attempt = 0;
+    eventually("that the gear speaks again", SOON, || {
+        attempt += 1;
+        let mut app = process::append_to(&file).ok()?;
+        writeln!(app, "more-{attempt}, longer than what follows").ok()?;
+        arrives(&format!("more-{attempt},")).ok()?;
+        std::fs::write(&file, format!("anew-{attempt}.\n")).ok()?;
+        arrives(&format!("anew-{attempt}.")).ok()?;
+        rack.log().contains("was truncated or written anew").then_some(())
+    })?;
     Ok(())
 }

@@ -103,7 +103,7 @@ pub(super) const MIXER: &[(&str, Proof)] = &[
     ("query.max_concurrent", Test("config_keys/api_query.rs::queries_keep_to_their_memory_and_their_number")),
     ("observability.enabled", Test("config_keys/api_query.rs::a_mixer_that_shall_not_collect_or_report_does_neither_and_pushes_late")),
     ("observability.tier", Test("config_keys/refused.rs::what_is_not_in_this_version_is_refused_with_what_to_do_instead")),
-    ("observability.sampling_rate", Test("rack/tests/keys.rs::observability_sampling_rate_of_the_mixer_narrows_that_of_the_rack")),
+    ("observability.sampling_rate", Test("mixer/src/app/tests.rs::a_pending_rack_is_approved_and_gets_its_part_of_the_scenario_until_it_runs_it")),
     ("observability.embedded.data_dir", Test("config_keys/store.rs::the_store_lies_and_looks_as_the_keys_say")),
     ("observability.embedded.flush_interval", Test("config_keys/store.rs::the_store_lies_and_looks_as_the_keys_say")),
     ("observability.embedded.storage.format", Test("config_keys/refused.rs::what_is_not_in_this_version_is_refused_with_what_to_do_instead")),
