@@ -4,13 +4,14 @@
 //! # Invariants
 //!
 //! - A connection that was up once is never given up; its state is a watch channel.
-//! - What only arrives as an event of the client (refused subjects, slow consumers) is logged here, once.
+//! - What only arrives as an event of the client (refused subjects, slow consumers) is logged, once (`outage`).
 //! - Addresses are shown without credentials.
 //!
 //! # Not here
 //!
 //! The server process and the streams (`mixer`), what is published (`rack`), what is consumed (`ingest`).
 
+mod outage;
 mod preflight;
 
 use std::collections::hash_map::RandomState;
@@ -19,12 +20,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::jetstream;
-use async_nats::{Client, ConnectErrorKind, ConnectOptions, Event, ServerAddr, ServerError};
+use async_nats::{Client, ConnectErrorKind, ConnectOptions, ServerAddr};
 use model::HumanDuration;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
+use self::outage::Observer;
 use crate::Error;
 use crate::config::{Secret, bus_urls, without_credentials};
 
@@ -237,7 +239,7 @@ fn addresses(options: &BusOptions) -> Result<Vec<ServerAddr>, Error> {
 
 fn connect_options(options: &BusOptions, tell: watch::Sender<BusState>) -> ConnectOptions {
     let wait = options.reconnect_wait;
-    let url = without_credentials(&options.url);
+    let observer = Arc::new(Observer::new(without_credentials(&options.url), tell));
     let mut connect = ConnectOptions::new()
         .name(&options.name)
         .connection_timeout(options.connect_timeout)
@@ -246,7 +248,7 @@ fn connect_options(options: &BusOptions, tell: watch::Sender<BusState>) -> Conne
         .max_reconnects(None)
         .reconnect_delay_callback(move |attempt| delay(wait, attempt))
         .event_callback(move |event| {
-            observe(&url, &tell, &event);
+            observer.see(&event);
             std::future::ready(())
         });
     if let Some(token) = &options.token {
@@ -273,38 +275,6 @@ fn delay(wait: Duration, attempt: usize) -> Duration {
     // Jitter needs no good randomness: the hasher's per-process keys are enough.
     let jitter = RandomState::new().build_hasher().finish() % 1_000;
     step / 2 + (step / 2).mul_f64(f64::from(u32::try_from(jitter).unwrap_or(0)) / 1_000.0)
-}
-
-/// Logs what happens to the connection and tells the watchers.
-fn observe(url: &str, tell: &watch::Sender<BusState>, event: &Event) {
-    match event {
-        Event::Connected => {
-            tracing::info!(bus = url, "bus connected");
-            tell.send_replace(BusState::Connected);
-        }
-        Event::Disconnected => {
-            tracing::warn!(bus = url, "bus lost; reconnecting");
-            tell.send_replace(BusState::Disconnected);
-        }
-        Event::Closed => {
-            tracing::debug!(bus = url, "bus connection closed");
-            tell.send_replace(BusState::Closed);
-        }
-        Event::SlowConsumer(subscription) => {
-            tracing::error!(
-                bus = url,
-                subscription,
-                "slow consumer: messages of a subscription were lost"
-            );
-        }
-        Event::ServerError(ServerError::AuthorizationViolation) => {
-            tracing::error!(bus = url, "the bus refuses our credentials");
-        }
-        Event::ServerError(error) => tracing::error!(bus = url, %error, "the bus reports an error"),
-        Event::ClientError(error) => tracing::warn!(bus = url, %error, "bus client"),
-        Event::LameDuckMode => tracing::warn!(bus = url, "the bus server is about to stop"),
-        Event::Draining => tracing::debug!(bus = url, "bus connection draining"),
-    }
 }
 
 fn connect_error(options: &BusOptions, error: &async_nats::ConnectError) -> Error {

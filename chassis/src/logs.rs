@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! tracing ─┬─ level (live) ─ file layer ──▶ queue ──▶ writer thread ─▶ file ─ rotate ─▶ gzip thread
-//!          ├─ level (live) ─ stderr layer (everything on a terminal, else warn and up)
+//!          ├─ level (live) ─ stderr layer (everything on a terminal, else warn and up; nothing of a command)
 //!          └─ level (live) ─ the caller's layer (a Rack's own telemetry)
 //! ```
 //!
@@ -24,6 +24,7 @@ use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use tracing::level_filters::LevelFilter;
 use tracing_subscriber::layer::{Layer, SubscriberExt};
 use tracing_subscriber::registry::Registry;
 
@@ -41,7 +42,7 @@ pub type ExtraLayer = Box<dyn Layer<Registry> + Send + Sync>;
 pub enum LogFile {
     /// `platform-rack.log` in the folder of `logging.filename`.
     Rack,
-    /// `platform-cli.log` there. The terminal sees warnings only.
+    /// `platform-cli.log` there. The terminal sees nothing of it: a command says on standard error itself what went wrong.
     Cli,
     /// `logging.filename` itself.
     Exact,
@@ -76,11 +77,16 @@ pub fn start(config: &LoggingConfig, file: LogFile, extra_layer: Option<ExtraLay
     let writer = Writer::start(&path, Rotation::of(config))?;
     let level = Arc::new(LiveLevel::new(config));
     let terminal = io::stderr().is_terminal();
+    let shown = match (file, terminal) {
+        (LogFile::Cli, _) => LevelFilter::OFF,
+        (_, true) => LevelFilter::TRACE,
+        (_, false) => LevelFilter::WARN,
+    };
     let stderr = tracing_subscriber::fmt::layer()
         .with_writer(io::stderr)
         .with_ansi(terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()))
         .log_internal_errors(false)
-        .with_filter(level::Filter::stderr(&level, terminal && file != LogFile::Cli));
+        .with_filter(level::Filter::stderr(&level, shown));
     let to_file = tracing_subscriber::fmt::layer()
         .with_writer(writer.sink())
         .with_ansi(false)

@@ -10,7 +10,7 @@
 //! What a Mixer does ([`mixer::app`]), what a key means ([`mixer::config`]).
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,7 +39,7 @@ struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// The configuration: merged, new, explained
+    /// The configuration: merged, new, explained, converted
     Config {
         #[command(subcommand)]
         verb: ConfigVerb,
@@ -58,6 +58,11 @@ enum ConfigVerb {
     },
     /// Print the reference of all keys, as Markdown
     Reference,
+    /// Print the current form of a v0.4.4 file; standard error says what changed and what is left to do
+    Migrate {
+        /// The file
+        file: PathBuf,
+    },
 }
 
 /// A sentence for standard error, and how to end.
@@ -115,8 +120,21 @@ fn run(args: &Args) -> Result<Exit, Stop> {
             ConfigVerb::Init => config::init_text(&SCHEMA),
             ConfigVerb::Show { origin } => config::show_text(&config::load(&SCHEMA, &sources)?, *origin),
             ConfigVerb::Reference => config::reference_markdown(&[&SCHEMA]),
+            ConfigVerb::Migrate { file } => migrate(file)?,
         }),
     }
+}
+
+/// The current form of a file; what changed goes to standard error.
+fn migrate(file: &Path) -> Result<String, Stop> {
+    let text = std::fs::read_to_string(file)
+        .map_err(|error| Stop::new(Exit::Io, format!("cannot read {}: {error}", file.display())))?;
+    let migrated = config::migrate(&SCHEMA, file, &text)?;
+    let mut notes = std::io::stderr().lock();
+    for note in &migrated.notes {
+        let _ = writeln!(notes, "platform-mixer: {note}");
+    }
+    Ok(migrated.text)
 }
 
 /// To standard output; a reader that has enough is no error.

@@ -50,7 +50,7 @@ pub(crate) fn nats_server() -> PathBuf {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools/bin/nats-server");
     assert!(
         path.is_file(),
-        "no nats-server at {}: run scripts/install-nats-server.sh",
+        "no nats-server at {}: run `make tools` first",
         path.display()
     );
     path.canonicalize().unwrap()

@@ -1,5 +1,4 @@
-//! Tests against a real bus server. Where none is installed they say so and test nothing; the integration suite,
-//! which always has one, asks the same questions.
+//! Tests against a real bus server: the one of `.tools/bin`, which is part of what tests need, or one on `PATH`.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::fs;
@@ -21,17 +20,16 @@ struct Server {
 }
 
 impl Server {
-    /// Starts a server with some lines of configuration; `None` if there is no program to start.
-    async fn start(config: &str) -> Option<Self> {
-        let program = program()?;
+    /// Starts a server with some lines of configuration.
+    async fn start(config: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let (child, port) = spawn(&program, dir.path(), config, -1).await;
-        Some(Self {
+        let (child, port) = spawn(&program(), dir.path(), config, -1).await;
+        Self {
             child,
             port,
             dir,
             config: config.to_owned(),
-        })
+        }
     }
 
     fn kill(&mut self) {
@@ -40,9 +38,8 @@ impl Server {
     }
 
     async fn restart(&mut self) {
-        let program = program().unwrap();
         let port = i32::from(self.port);
-        (self.child, self.port) = spawn(&program, self.dir.path(), &self.config, port).await;
+        (self.child, self.port) = spawn(&program(), self.dir.path(), &self.config, port).await;
     }
 
     fn options(&self, domain: &str) -> BusOptions {
@@ -59,17 +56,18 @@ impl Drop for Server {
     }
 }
 
-fn program() -> Option<PathBuf> {
+fn program() -> PathBuf {
     let tools = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools/bin");
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::iter::once(tools)
         .chain(std::env::split_paths(&path))
         .map(|dir| dir.join("nats-server"))
         .find(|program| program.is_file());
-    if found.is_none() {
-        eprintln!("no nats-server found: nothing tested here");
-    }
-    found
+    assert!(
+        found.is_some(),
+        "no nats-server in .tools/bin or on PATH: run `make tools` first"
+    );
+    found.unwrap()
 }
 
 /// Starts the program and waits until it listens; gives its port.
@@ -115,9 +113,7 @@ async fn reaches(bus: &Bus, wanted: BusState) {
 
 #[tokio::test]
 async fn the_preflight_tells_a_wrong_domain_from_missing_streams() {
-    let Some(server) = Server::start(STREAMS).await else {
-        return;
-    };
+    let server = Server::start(STREAMS).await;
     Bus::connect(server.options("plant"))
         .await
         .unwrap()
@@ -136,7 +132,7 @@ async fn the_preflight_tells_a_wrong_domain_from_missing_streams() {
         text.contains("snake.domain is \"flux\" here") && text.contains("serves \"plant\""),
         "{text}"
     );
-    let Some(bare) = Server::start("").await else { return };
+    let bare = Server::start("").await;
     let error = Bus::connect(bare.options("flux"))
         .await
         .unwrap()
@@ -148,9 +144,7 @@ async fn the_preflight_tells_a_wrong_domain_from_missing_streams() {
 
 #[tokio::test]
 async fn a_missing_token_is_a_denial_and_the_right_one_lets_in() {
-    let Some(server) = Server::start("authorization { token: hush }\n").await else {
-        return;
-    };
+    let server = Server::start("authorization { token: hush }\n").await;
     let error = Bus::connect(server.options("plant")).await.unwrap_err();
     assert!(matches!(error, Error::BusDenied { .. }), "{error}");
     assert!(error.to_string().contains("PLATFORM_SNAKE_TOKEN"));
@@ -161,9 +155,7 @@ async fn a_missing_token_is_a_denial_and_the_right_one_lets_in() {
 
 #[tokio::test]
 async fn a_killed_server_is_noticed_and_found_again() {
-    let Some(mut server) = Server::start(STREAMS).await else {
-        return;
-    };
+    let mut server = Server::start(STREAMS).await;
     let bus = Bus::connect(server.options("plant")).await.unwrap();
     reaches(&bus, BusState::Connected).await;
     server.kill();
@@ -176,9 +168,7 @@ async fn a_killed_server_is_noticed_and_found_again() {
 
 #[tokio::test]
 async fn a_rack_that_starts_before_the_bus_waits_for_it() {
-    let Some(mut server) = Server::start(STREAMS).await else {
-        return;
-    };
+    let mut server = Server::start(STREAMS).await;
     server.kill();
     let bus = Bus::connect_forever(server.options("plant")).await.unwrap();
     assert_eq!(*bus.state().borrow(), BusState::Disconnected);
@@ -191,7 +181,7 @@ async fn a_rack_that_starts_before_the_bus_waits_for_it() {
 
 #[tokio::test]
 async fn requests_carry_cbor_and_say_what_went_wrong() {
-    let Some(server) = Server::start("").await else { return };
+    let server = Server::start("").await;
     let bus = Bus::connect(server.options("plant")).await.unwrap();
     let within = Duration::from_secs(5);
     let error = bus.request::<_, String>("nobody.there", &1, within).await.unwrap_err();

@@ -1,7 +1,7 @@
 //! The current form of a v0.4.4 file, with comments kept and a note for every change.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use toml_edit::{DocumentMut, Item, Key as TomlKey, Table, TableLike};
 
@@ -18,16 +18,16 @@ pub struct Migrated {
     pub notes: Vec<String>,
 }
 
-/// Rewrites the text of a v0.4.4 file into its current form.
+/// Rewrites the text of a v0.4.4 file into its current form; `file` is its name in messages.
 ///
 /// # Errors
 /// If the text is not TOML.
-pub fn migrate(schema: &'static Schema, text: &str) -> Result<Migrated, ConfigErrors> {
+pub fn migrate(schema: &'static Schema, file: &Path, text: &str) -> Result<Migrated, ConfigErrors> {
     let mut document: DocumentMut = text.parse().map_err(|error: toml_edit::TomlError| {
         let start = error.span().map_or(0, |span| span.start).min(text.len());
         ConfigErrors::from(Problem::Syntax {
             place: Place::File {
-                path: PathBuf::from(schema.file),
+                path: file.to_owned(),
                 line: 1 + text.as_bytes()[..start].iter().filter(|byte| **byte == b'\n').count(),
             },
             reason: error.message().trim().replace('\n', ", "),

@@ -6,8 +6,7 @@ use super::key::{Fallback, Key, Schema};
 
 const INTRODUCTION: &str = "# Configuration
 
-<!-- Generated from the schemas in the code; tests compare. Regenerate a chapter:
-     UPDATE=1 cargo nextest run -j1 -p platform-rack -p platform-mixer -E 'test(reference_page)' -->
+<!-- Generated from the schemas in the code; tests compare. Write it anew with: make docs -->
 
 Values are merged key by key: command-line flags win over environment variables, those over the file, that over the
 defaults. The environment name of a key is its path in upper case, dots as underscores, behind `PLATFORM_`: `base.name`
@@ -18,8 +17,8 @@ Section names are case-insensitive. Durations are written like `100ms`, `5s`, `1
 applies as soon as the file changes, every other one needs a restart. A key marked *secret* never stands in a file as
 plain text: use its environment variable, or a `${NAME}` reference. Relative paths start at the working folder.
 
-`config init` prints a commented default file, `config show --origin` the merged result with where each value came
-from, `config migrate FILE` the current form of a v0.4.4 file. A wrong configuration stops the start with exit code 78
+`platform config` and `platform-mixer config` do the same for their own file: `init` prints a commented default one,
+`show --origin` the merged result with where each value came from, `migrate FILE` the current form of a v0.4.4 file. A wrong configuration stops the start with exit code 78
 and names every problem with its file, line and key.
 ";
 

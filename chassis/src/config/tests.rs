@@ -270,7 +270,7 @@ fn no_text_at_all_makes_the_loader_panic() {
     proptest!(|(words in prop::collection::vec(word, 0..40))| {
         let text = words.concat();
         let _ = load_from(&SCHEMA, &text, &[]);
-        let _ = migrate(&SCHEMA, &text);
+        let _ = migrate(&SCHEMA, std::path::Path::new("old.toml"), &text);
     });
 }
 

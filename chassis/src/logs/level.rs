@@ -118,14 +118,10 @@ impl Filter {
         }
     }
 
-    pub(super) fn stderr(level: &Arc<LiveLevel>, everything: bool) -> Self {
+    pub(super) fn stderr(level: &Arc<LiveLevel>, bound: LevelFilter) -> Self {
         Self {
             level: Arc::clone(level),
-            bound: if everything {
-                LevelFilter::TRACE
-            } else {
-                LevelFilter::WARN
-            },
+            bound,
         }
     }
 

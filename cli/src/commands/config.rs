@@ -1,7 +1,6 @@
 //! `platform config`: the Rack's configuration, shown, made, converted.
 
 use std::io::Write;
-use std::process::ExitCode;
 
 use chassis::config::{self, Sources};
 use rack::config::SCHEMA;
@@ -9,7 +8,7 @@ use rack::config::SCHEMA;
 use crate::args::{ConfigArgs, ConfigVerb, Global};
 use crate::error::Error;
 
-pub(crate) fn run(global: &Global, args: &ConfigArgs) -> Result<ExitCode, Error> {
+pub(crate) fn run(global: &Global, args: &ConfigArgs) -> Result<(), Error> {
     let mut out = std::io::stdout().lock();
     match &args.verb {
         ConfigVerb::Show { origin } => {
@@ -22,7 +21,7 @@ pub(crate) fn run(global: &Global, args: &ConfigArgs) -> Result<ExitCode, Error>
                 path: file.clone(),
                 source,
             })?;
-            let migrated = config::migrate(&SCHEMA, &text).map_err(|bad| Error::Config(bad.to_string()))?;
+            let migrated = config::migrate(&SCHEMA, file, &text).map_err(|bad| Error::Config(bad.to_string()))?;
             out.write_all(migrated.text.as_bytes())?;
             let mut notes = std::io::stderr().lock();
             for note in migrated.notes {
@@ -30,8 +29,7 @@ pub(crate) fn run(global: &Global, args: &ConfigArgs) -> Result<ExitCode, Error>
             }
         }
     }
-    out.flush()?;
-    Ok(ExitCode::SUCCESS)
+    Ok(out.flush()?)
 }
 
 /// Where the Rack's configuration comes from, given the flags of the command line.

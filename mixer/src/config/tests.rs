@@ -175,7 +175,7 @@ fn header_values_come_from_the_environment_and_are_never_shown() {
 
 #[test]
 fn a_migrated_v0_4_4_file_loads_and_means_the_same() {
-    let migrated = migrate(&SCHEMA, OLD).unwrap();
+    let migrated = migrate(&SCHEMA, std::path::Path::new("old.toml"), OLD).unwrap();
     let config = config(&migrated.text, &[]).unwrap();
     assert_eq!(config.name.as_str(), "mixer-02");
     assert_eq!(config.snake.domain.as_str(), "plant");
@@ -206,5 +206,8 @@ fn the_reference_page_is_the_generated_one() {
         std::fs::write(path, &wanted).unwrap();
         return;
     }
-    assert_eq!(page, wanted, "regenerate docs/configuration.md as its head says");
+    assert_eq!(
+        page, wanted,
+        "docs/configuration.md is not the generated one: make docs"
+    );
 }

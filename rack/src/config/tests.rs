@@ -113,7 +113,7 @@ fn keys_of_v0_4_4_are_refused_each_with_what_replaced_it() {
 
 #[test]
 fn a_migrated_v0_4_4_file_loads_means_the_same_and_keeps_its_comments() {
-    let migrated = migrate(&SCHEMA, OLD).unwrap();
+    let migrated = migrate(&SCHEMA, std::path::Path::new("old.toml"), OLD).unwrap();
     let settings = load_from(&SCHEMA, &migrated.text, &[]).unwrap();
     let config = RackConfig::of(&settings).unwrap();
     assert_eq!(config.base.name.unwrap().as_str(), "press-7");
@@ -147,5 +147,8 @@ fn the_reference_page_is_the_generated_one() {
         std::fs::write(path, &wanted).unwrap();
         return;
     }
-    assert_eq!(page, wanted, "regenerate docs/configuration.md as its head says");
+    assert_eq!(
+        page, wanted,
+        "docs/configuration.md is not the generated one: make docs"
+    );
 }
