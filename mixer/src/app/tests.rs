@@ -352,6 +352,30 @@ async fn a_rack_is_approved_under_a_name_that_is_free_and_only_under_such_a_name
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_push_that_comes_before_the_racks_subscription_is_sent_again_without_a_heartbeat() {
+    let folder = tempfile::tempdir().unwrap();
+    let scenario = write_scenario(folder.path(), SCENARIO);
+    let flags = [
+        ("mixer.startup_scenario", scenario.as_str()),
+        ("enrollment.auto_adopt", "true"),
+    ];
+    let mixer = start(folder.path(), &flags).await;
+    let mut rack = FakeRack::connect(&mixer, 1).await;
+    let passport = rack.adopted("rack-a").await;
+    // Longer than the push delay: the first push has found nobody. Nothing is awaited by it.
+    tokio::time::sleep(Duration::from_millis(40)).await;
+    let mut commands = rack.commands(&passport.entity_id).await;
+    let hash = model::scenario::content_hash(SCENARIO);
+    let applied = Applied {
+        running: Some(hash.clone()),
+        error: None,
+    };
+    let push: ScenarioPush = next(&mut commands, &rack.client, "scenario", &passport, &applied).await;
+    assert_eq!(push.hash, hash);
+    mixer.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_rack_that_cannot_apply_a_scenario_says_why_and_is_not_sent_it_again_at_every_heartbeat() {
     let folder = tempfile::tempdir().unwrap();
     let scenario = write_scenario(folder.path(), SCENARIO);

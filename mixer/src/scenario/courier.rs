@@ -8,7 +8,7 @@
 //! # Invariants
 //!
 //! - What is pushed is read from the registry at that moment: a late push never brings an old scenario.
-//! - One push per Rack at a time. A Rack that is not there asks again by its next heartbeat.
+//! - One push per Rack at a time. A Rack that nobody hears for [`LISTENS_SOON`] asks again by its next heartbeat.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use model::subject::RackCommand;
 use model::{Clock, EntityId, signed};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::part::part;
@@ -31,6 +31,14 @@ use crate::registry::{Registry, RegistryError};
 
 /// How long a Rack may take to apply a push.
 const APPLY: Duration = Duration::from_secs(15);
+/// The waits before a push that nobody listened to is sent again: a Rack that was just answered may have its
+/// subscription on the way to the server still.
+const LISTENS_SOON: [Duration; 4] = [
+    Duration::from_millis(50),
+    Duration::from_millis(150),
+    Duration::from_millis(450),
+    Duration::from_millis(1350),
+];
 const AT_ONCE: usize = 16;
 const FIRST_RETRY: Duration = Duration::from_secs(15);
 const LAST_RETRY: Duration = Duration::from_secs(600);
@@ -299,11 +307,17 @@ impl CourierParts {
     }
 
     async fn send(&self, push: &ScenarioPush) -> Result<Applied, PushError> {
-        let command = RackCommand::Scenario;
-        let answer = self
-            .bus
-            .command(&self.cluster, &push.entity_id, command, push, APPLY)
-            .await?;
-        Ok(signed::decode_strict(&answer)?)
+        let mut waits = LISTENS_SOON.iter();
+        loop {
+            let command = RackCommand::Scenario;
+            let sent = self
+                .bus
+                .command(&self.cluster, &push.entity_id, command, push, APPLY)
+                .await;
+            match (sent, waits.next()) {
+                (Err(CommandError::NotConnected), Some(wait)) => sleep(*wait).await,
+                (sent, _) => return Ok(signed::decode_strict(&sent?)?),
+            }
+        }
     }
 }
