@@ -4,7 +4,6 @@
 //!
 //! What a Rack does (`rack`).
 
-use std::process::ExitCode;
 use std::sync::Arc;
 
 use chassis::config::{self, Change, LoggingConfig, Settings, Sources, Watch};
@@ -21,26 +20,25 @@ use crate::commands::config::sources;
 use crate::error::Error;
 
 /// Runs the agent until it is told to stop.
-pub(crate) fn run(global: &Global) -> Result<ExitCode, Error> {
+pub(crate) fn run(global: &Global) -> Result<(), Error> {
     let sources = sources(global);
     let settings = config::load(&SCHEMA, &sources).map_err(|bad| Error::Config(bad.to_string()))?;
     let rack = RackConfig::of(&settings).map_err(|bad| Error::Config(bad.to_string()))?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
-        .map_err(|error| Error::Agent {
+        .map_err(|error| Error::Process {
             reason: format!("no runtime: {error}"),
             exit: Exit::Unavailable,
         })?;
-    runtime.block_on(serve(sources, settings, rack))?;
-    Ok(ExitCode::SUCCESS)
+    runtime.block_on(serve(sources, settings, rack))
 }
 
 /// Listens for signals before anything else, so that a stop is orderly from the first moment on.
 async fn serve(sources: Sources, settings: Settings, rack: RackConfig) -> Result<(), Error> {
-    let shutdown = Shutdown::start().map_err(of_chassis)?;
+    let shutdown = Shutdown::start()?;
     let layer = TelemetryLayer::default();
-    let logs = logs::start(&rack.logging, LogFile::Rack, Some(Box::new(layer.clone()))).map_err(of_chassis)?;
+    let logs = logs::start(&rack.logging, LogFile::Rack, Some(Box::new(layer.clone())))?;
     let logs = Arc::new(logs);
     settings
         .warnings()
@@ -54,13 +52,13 @@ async fn serve(sources: Sources, settings: Settings, rack: RackConfig) -> Result
         tracing::error!(%error, "the rack cannot run");
     }
     if let Some(watch) = watch {
-        watch.close().await.map_err(of_chassis)?;
+        watch.close().await?;
     }
     shutdown.close().await;
     if let Some(logs) = Arc::into_inner(logs) {
         logs.close();
     }
-    ended.map_err(|error| Error::Agent {
+    ended.map_err(|error| Error::Process {
         exit: error.exit(),
         reason: error.to_string(),
     })
@@ -77,11 +75,4 @@ fn watch(sources: Sources, settings: Settings, logs: Arc<Logs>, throttle: Arc<Th
         tracing::warn!(%error, "changes of the configuration file will not be noticed");
         None
     })
-}
-
-fn of_chassis(error: chassis::Error) -> Error {
-    Error::Agent {
-        exit: error.exit(),
-        reason: error.to_string(),
-    }
 }

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use clap::builder::FalseyValueParser;
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use model::filter::{Aggregate, When};
 use model::{FluxId, HumanDuration, Level, SpanStatus, Token, TraceId};
@@ -27,6 +28,11 @@ pub(crate) struct Global {
     /// The agent's log level: debug, info, warn or error
     #[arg(long, value_name = "LEVEL")]
     pub(crate) level: Option<String>,
+    /// Write what this command asks and how it ends to platform-cli.log, beside the Rack's log file
+    ///
+    /// The folder, the level and the rotation are those of [logging] in platform.toml. The agent has a log of its own.
+    #[arg(long, global = true, env = "PLATFORM_CLI_LOG", value_parser = FalseyValueParser::new(), hide_env_values = true)]
+    pub(crate) log: bool,
 }
 
 #[derive(Debug, Subcommand)]
@@ -62,6 +68,7 @@ pub(crate) struct ApiArgs {
     #[arg(
         long,
         env = "PLATFORM_API_URL",
+        hide_env_values = true,
         default_value = "http://localhost:8090",
         value_name = "URL"
     )]
@@ -94,6 +101,9 @@ pub(crate) struct PageArgs {
     /// At most so many rows
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) limit: u32,
+    /// Wait so long for the Mixer to be ready and for the first row, such as 30s
+    #[arg(long, value_name = "DURATION")]
+    pub(crate) wait: Option<HumanDuration>,
     #[command(flatten)]
     pub(crate) api: ApiArgs,
 }
@@ -264,7 +274,7 @@ pub(crate) enum ConfigVerb {
     },
     /// Print a commented default platform.toml
     Init,
-    /// Print the current form of a v0.4.4 file
+    /// Print the current form of a v0.4.4 file; standard error says what changed and what is left to do
     Migrate {
         /// The file
         file: PathBuf,

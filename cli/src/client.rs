@@ -1,7 +1,9 @@
 //! The Mixer's REST API as calls. Problem documents become [`Error::Refused`].
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use chassis::config::without_credentials;
+use model::HumanDuration;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -10,6 +12,8 @@ use crate::error::Error;
 
 /// The longest one answer may take.
 const TIMEOUT: Duration = Duration::from_secs(60);
+/// The pause between two questions while a command waits for rows.
+const AGAIN: Duration = Duration::from_millis(200);
 /// The largest answer that is read, in bytes.
 const LARGEST: u64 = 512 << 20;
 
@@ -46,7 +50,7 @@ impl Client {
         for (name, value) in parameters(filter)? {
             request = request.query(name, value);
         }
-        self.answer(request.call())
+        self.answer("GET", path, request.call())
     }
 
     /// GET of a page of rows.
@@ -64,22 +68,54 @@ impl Client {
         })
     }
 
+    /// The same; waits at most `wait` for a Mixer that is ready and for the first row.
+    pub(crate) fn page_within<F: Serialize>(
+        &self,
+        path: &str,
+        filter: &F,
+        wait: Option<HumanDuration>,
+    ) -> Result<Page, Error> {
+        let within = wait.map_or(Duration::ZERO, HumanDuration::get);
+        let start = Instant::now();
+        loop {
+            let page = self.page(path, filter);
+            let may_come = match &page {
+                Ok(page) => page.rows.is_empty(),
+                Err(error) => error.is_unavailable(),
+            };
+            if !may_come || start.elapsed() >= within {
+                return page;
+            }
+            std::thread::sleep(AGAIN);
+        }
+    }
+
     /// POST of a JSON body.
     pub(crate) fn post(&self, path: &str, body: &Value) -> Result<Value, Error> {
         let request = self
             .agent
             .post(format!("{}{path}", self.base))
             .header("content-type", "application/json");
-        self.answer(request.send(body.to_string()))
+        self.answer("POST", path, request.send(body.to_string()))
     }
 
-    fn answer(&self, sent: Result<ureq::http::Response<ureq::Body>, ureq::Error>) -> Result<Value, Error> {
-        let unreachable = |error: ureq::Error| Error::Unreachable {
-            url: self.base.clone(),
-            reason: error.to_string(),
+    fn answer(
+        &self,
+        method: &str,
+        path: &str,
+        sent: Result<ureq::http::Response<ureq::Body>, ureq::Error>,
+    ) -> Result<Value, Error> {
+        let url = without_credentials(&self.base);
+        let unreachable = |error: ureq::Error| {
+            tracing::debug!(method, api = url, path, %error, "asked in vain");
+            Error::Unreachable {
+                url: url.clone(),
+                reason: error.to_string(),
+            }
         };
         let mut response = sent.map_err(unreachable)?;
         let status = response.status().as_u16();
+        tracing::debug!(method, api = url, path, status, "asked");
         let text = response
             .body_mut()
             .with_config()

@@ -3,6 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use chassis::Exit;
+
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
@@ -22,8 +24,9 @@ pub(crate) enum Error {
     Config(String),
     #[error("{0}")]
     Usage(String),
+    /// The agent or a log file.
     #[error("{reason}")]
-    Agent { reason: String, exit: chassis::Exit },
+    Process { reason: String, exit: Exit },
     #[error("cannot write the answer")]
     Write(#[from] io::Error),
 }
@@ -44,8 +47,13 @@ impl Error {
             Self::Read { .. } | Self::Write(_) => 74,
             Self::Config(_) => 78,
             Self::Usage(_) => 64,
-            Self::Agent { exit, .. } => exit.code(),
+            Self::Process { exit, .. } => exit.code(),
         }
+    }
+
+    /// Whether asking again later may help.
+    pub(crate) fn is_unavailable(&self) -> bool {
+        self.exit_code() == Exit::Unavailable.code()
     }
 
     /// Whether the reader of our output is gone: not an error of ours.
@@ -63,5 +71,14 @@ impl Error {
             cause = error.source();
         }
         text
+    }
+}
+
+impl From<chassis::Error> for Error {
+    fn from(error: chassis::Error) -> Self {
+        Self::Process {
+            exit: error.exit(),
+            reason: error.to_string(),
+        }
     }
 }

@@ -14,6 +14,7 @@ mod args;
 mod client;
 mod commands;
 mod error;
+mod log;
 mod output;
 
 use std::io::Write;
@@ -23,6 +24,7 @@ use clap::Parser;
 
 use crate::args::{Args, Command};
 use crate::error::Error;
+use crate::log::CommandLog;
 
 fn main() -> ExitCode {
     let args = match Args::try_parse() {
@@ -33,32 +35,37 @@ fn main() -> ExitCode {
             return ExitCode::from(code);
         }
     };
-    match run(args) {
-        Ok(code) => code,
-        Err(error) if error.is_closed_pipe() => ExitCode::SUCCESS,
-        Err(error) => {
-            let _ = writeln!(std::io::stderr(), "platform: {}", error.chain());
-            ExitCode::from(error.exit_code())
-        }
-    }
+    let log = match CommandLog::start(&args) {
+        Ok(log) => log,
+        Err(error) => return ExitCode::from(complain(&error)),
+    };
+    let ended = run(args);
+    let code = match &ended {
+        Err(error) if !error.is_closed_pipe() => complain(error),
+        _ => 0,
+    };
+    log.close(code, ended.err().as_ref());
+    ExitCode::from(code)
 }
 
-fn run(args: Args) -> Result<ExitCode, Error> {
-    let Some(command) = args.command else {
-        return agent::run(&args.global);
-    };
-    match command {
-        Command::Run => return agent::run(&args.global),
-        Command::Logs(query) => commands::logs::run(&query)?,
-        Command::Traces(query) => commands::traces::list(&query)?,
-        Command::Trace(query) => commands::traces::show(&query)?,
-        Command::Metrics(query) => commands::metrics::run(&query)?,
-        Command::DeadLetters(query) => commands::logs::dead_letters(&query)?,
-        Command::Storage(query) => commands::storage::run(&query)?,
-        Command::Racks(racks) => commands::racks::run(&racks)?,
-        Command::Scenario(scenario) => commands::scenario::run(&scenario)?,
-        Command::Gears(gears) => commands::gears::run(&gears)?,
-        Command::Config(config) => return commands::config::run(&args.global, &config),
+/// Says what went wrong; the exit code for it.
+fn complain(error: &Error) -> u8 {
+    let _ = writeln!(std::io::stderr(), "platform: {}", error.chain());
+    error.exit_code()
+}
+
+fn run(args: Args) -> Result<(), Error> {
+    match args.command {
+        None | Some(Command::Run) => agent::run(&args.global),
+        Some(Command::Logs(query)) => commands::logs::run(&query),
+        Some(Command::Traces(query)) => commands::traces::list(&query),
+        Some(Command::Trace(query)) => commands::traces::show(&query),
+        Some(Command::Metrics(query)) => commands::metrics::run(&query),
+        Some(Command::DeadLetters(query)) => commands::logs::dead_letters(&query),
+        Some(Command::Storage(query)) => commands::storage::run(&query),
+        Some(Command::Racks(racks)) => commands::racks::run(&racks),
+        Some(Command::Scenario(scenario)) => commands::scenario::run(&scenario),
+        Some(Command::Gears(gears)) => commands::gears::run(&gears),
+        Some(Command::Config(config)) => commands::config::run(&args.global, &config),
     }
-    Ok(ExitCode::SUCCESS)
 }

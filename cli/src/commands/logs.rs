@@ -36,12 +36,12 @@ pub(crate) fn run(args: &LogsArgs) -> Result<(), Error> {
         limit: Some(args.page.limit),
         ..LogFilter::default()
     };
-    let page = Client::new(&args.page.api).page("/api/v1/telemetry/logs", &filter)?;
+    let page = Client::new(&args.page.api).page_within("/api/v1/telemetry/logs", &filter, args.page.wait)?;
     match args.page.api.output {
         Format::Table => lines(&page.rows)?,
         format => output::rows(&page.rows, COLUMNS, format)?,
     }
-    super::notes(&page);
+    super::notes(&page, super::NO_ROWS);
     Ok(())
 }
 
@@ -52,9 +52,9 @@ pub(crate) fn dead_letters(args: &PageArgs) -> Result<(), Error> {
         limit: Some(args.limit),
         ..LogFilter::default()
     };
-    let page = Client::new(&args.api).page("/api/v1/telemetry/dead_letters", &filter)?;
+    let page = Client::new(&args.api).page_within("/api/v1/telemetry/dead_letters", &filter, args.wait)?;
     output::rows(&page.rows, LETTERS, args.api.output)?;
-    super::notes(&page);
+    super::notes(&page, "no dead letters in this window");
     Ok(())
 }
 

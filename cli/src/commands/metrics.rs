@@ -21,9 +21,9 @@ pub(crate) fn run(args: &MetricsArgs) -> Result<(), Error> {
         limit: Some(args.page.limit),
         ..MetricFilter::default()
     };
-    let page = Client::new(&args.page.api).page("/api/v1/telemetry/metrics", &filter)?;
+    let page = Client::new(&args.page.api).page_within("/api/v1/telemetry/metrics", &filter, args.page.wait)?;
     output::rows(&page.rows, &columns(&page.rows), args.page.api.output)?;
-    super::notes(&page);
+    super::notes(&page, super::NO_ROWS);
     Ok(())
 }
 

@@ -13,9 +13,16 @@ use std::io::Write;
 
 use crate::client::Page;
 
-/// Says on standard error what the answer left out.
-fn notes(page: &Page) {
+/// What an answer without rows means where rows were expected.
+const NO_ROWS: &str = "no rows in this window (--since, --until; without them the last 24 h); `platform racks list` \
+                       shows who reports, --wait 30s waits for the first row";
+
+/// Says on standard error what the answer left out, or `none` if there is nothing in it.
+fn notes(page: &Page, none: &str) {
     let mut out = std::io::stderr().lock();
+    if page.rows.is_empty() {
+        let _ = writeln!(out, "platform: {none}");
+    }
     if let Some(reason) = &page.partial {
         let _ = writeln!(out, "platform: the answer is partial: {reason}");
     }

@@ -34,9 +34,9 @@ pub(crate) fn list(args: &TracesArgs) -> Result<(), Error> {
         limit: Some(args.page.limit),
         ..TraceFilter::default()
     };
-    let page = Client::new(&args.page.api).page("/api/v1/telemetry/traces", &filter)?;
+    let page = Client::new(&args.page.api).page_within("/api/v1/telemetry/traces", &filter, args.page.wait)?;
     output::rows(&page.rows, COLUMNS, args.page.api.output)?;
-    super::notes(&page);
+    super::notes(&page, super::NO_ROWS);
     Ok(())
 }
 
