@@ -28,14 +28,15 @@ suite: tools bins ## unit and integration tests
 	@scripts/with-nextest.sh
 	cargo nextest run --workspace --locked
 
-unit:            ## unit tests of one room: make unit ROOM=engine
+unit: tools      ## unit tests of one room: make unit ROOM=engine
 	cargo nextest run --workspace --locked -E 'package(platform-$(ROOM))'
 
 tools:           ## pinned, hash-checked helpers in .tools/
 	@scripts/install-tools.sh
 
-docs:            ## write the generated reference pages anew
-	UPDATE=1 cargo nextest run --workspace --locked -E 'test(reference_page)'
+docs: bins       ## write the generated reference pages anew (one test after another: two write one file)
+	@scripts/with-nextest.sh
+	UPDATE=1 cargo nextest run --workspace --locked -j1 -E 'test(reference_page)'
 
 bench: build     ## the release benches; see benches/README.md
 	@benches/run.sh

@@ -50,7 +50,10 @@ fn main() -> ExitCode {
 
 /// Says what went wrong; the exit code for it.
 fn complain(error: &Error) -> u8 {
-    let _ = writeln!(std::io::stderr(), "platform: {}", error.chain());
+    // A reason may quote what was stored; only its line breaks are ours.
+    let chain = error.chain();
+    let lines: Vec<_> = chain.lines().map(output::safe).collect();
+    let _ = writeln!(std::io::stderr(), "platform: {}", lines.join("\n"));
     error.exit_code()
 }
 

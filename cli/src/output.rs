@@ -2,7 +2,8 @@
 //!
 //! # Invariants
 //!
-//! - Stored control characters never reach the terminal: they are shown escaped. JSON escapes them by itself.
+//! - Stored control characters are never written as they are, whatever the format: a pipe may end at a terminal. Tables
+//!   and CSV show them escaped (CSV keeps line breaks and tabs, quoted), JSON escapes them so that a reader gets them back.
 //! - Colours only on a terminal, and never with `NO_COLOR`.
 
 use std::borrow::Cow;
@@ -21,13 +22,11 @@ pub(crate) fn rows(rows: &[Row], columns: &[&str], format: Format) -> io::Result
     match format {
         Format::Table => table(&mut out, rows, columns)?,
         Format::Json => {
-            serde_json::to_writer_pretty(&mut out, rows)?;
-            writeln!(out)?;
+            writeln!(out, "{}", json_safe(&serde_json::to_string_pretty(rows)?))?;
         }
         Format::Ndjson => {
             for row in rows {
-                serde_json::to_writer(&mut out, row)?;
-                writeln!(out)?;
+                writeln!(out, "{}", json_safe(&serde_json::to_string(row)?))?;
             }
         }
         Format::Csv => csv(&mut out, rows, columns)?,
@@ -56,7 +55,8 @@ fn table(out: &mut impl Write, rows: &[Row], columns: &[&str]) -> io::Result<()>
 }
 
 fn csv(out: &mut impl Write, rows: &[Row], columns: &[&str]) -> io::Result<()> {
-    writeln!(out, "{}", columns.join(","))?;
+    let header: Vec<_> = columns.iter().map(|column| quoted(column)).collect();
+    writeln!(out, "{}", header.join(","))?;
     for row in rows {
         let cells: Vec<_> = columns
             .iter()
@@ -68,11 +68,18 @@ fn csv(out: &mut impl Write, rows: &[Row], columns: &[&str]) -> io::Result<()> {
 }
 
 fn quoted(cell: &str) -> String {
-    if cell.contains([',', '"', '\n', '\r']) {
+    let cell = escaped(cell, |c| is_bad(c) && !matches!(c, '\n' | '\t'), shown);
+    if cell.contains([',', '"', '\n']) {
         format!("\"{}\"", cell.replace('"', "\"\""))
     } else {
-        cell.to_owned()
+        cell.into_owned()
     }
+}
+
+/// JSON text with what `serde_json` leaves as it is (DEL, the controls above it, bidirectional marks) escaped too. Such
+/// characters stand in strings only; the line breaks between values stay.
+fn json_safe(json: &str) -> Cow<'_, str> {
+    escaped(json, |c| is_bad(c) && c != '\n', |c| format!("\\u{:04x}", u32::from(c)))
 }
 
 fn text(value: &Value) -> String {
@@ -98,18 +105,25 @@ pub(crate) fn plain(value: &Value) -> String {
 
 /// The text with control characters (and the bidirectional ones that reorder a line) escaped.
 pub(crate) fn safe(text: &str) -> Cow<'_, str> {
-    let bad = |c: char| c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    if !text.contains(bad) {
+    escaped(text, is_bad, shown)
+}
+
+/// Control characters, and the bidirectional ones that reorder a line.
+fn is_bad(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+fn shown(c: char) -> String {
+    c.escape_default().to_string()
+}
+
+fn escaped(text: &str, bad: impl Fn(char) -> bool, escape: impl Fn(char) -> String) -> Cow<'_, str> {
+    if !text.contains(&bad) {
         return Cow::Borrowed(text);
     }
-    let escape = |c: char| {
-        if bad(c) {
-            c.escape_default().to_string()
-        } else {
-            c.to_string()
-        }
-    };
-    Cow::Owned(text.chars().map(escape).collect())
+    let one = |c: char| if bad(c) { escape(c) } else { c.to_string() };
+    Cow::Owned(text.chars().map(one).collect())
 }
 
 /// Paints words if standard output wants colours.
@@ -157,15 +171,29 @@ mod tests {
     }
 
     #[test]
+    fn json_gives_back_what_was_stored_and_writes_no_control_character() {
+        let stored = "\u{1b}[2J\u{7f}\u{9b}\u{202e}é\n";
+        let json = serde_json::to_string_pretty(&[stored]).unwrap_or_default();
+        let written = json_safe(&json);
+        assert!(!written.replace('\n', "").contains(is_bad), "{written}");
+        let read: Vec<String> = serde_json::from_str(&written).unwrap_or_default();
+        assert_eq!(read, [stored]);
+    }
+
+    #[test]
     fn csv_quotes_what_would_break_a_line() {
         let row: Row = [
             ("a".to_owned(), Value::from("x,\"y\"\n")),
-            ("b".to_owned(), Value::Null),
+            ("b".to_owned(), Value::from("\u{1b}[2J\r")),
+            ("c,d".to_owned(), Value::Null),
         ]
         .into_iter()
         .collect();
         let mut out = Vec::new();
-        assert!(csv(&mut out, &[row], &["a", "b"]).is_ok());
-        assert_eq!(String::from_utf8_lossy(&out), "a,b\n\"x,\"\"y\"\"\n\",\n");
+        assert!(csv(&mut out, &[row], &["a", "b", "c,d"]).is_ok());
+        assert_eq!(
+            String::from_utf8_lossy(&out),
+            "a,b,\"c,d\"\n\"x,\"\"y\"\"\n\",\\u{1b}[2J\\r,\n"
+        );
     }
 }

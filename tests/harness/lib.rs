@@ -18,6 +18,7 @@ pub mod mixer;
 pub mod process;
 pub mod rack;
 pub mod random;
+pub mod shell;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -28,6 +29,7 @@ pub use bus::TestBus;
 pub use mixer::TestMixer;
 pub use rack::TestRack;
 pub use random::Random;
+pub use shell::Shell;
 
 /// Anything that goes wrong in a test's surroundings; tests return it.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;

@@ -8,8 +8,12 @@
 )]
 
 mod architecture;
+// mod cli;
 mod config_keys;
 mod faults;
 mod first_light;
 mod ingest;
 mod kill9;
+mod migrate;
+mod readme;
+mod reference;

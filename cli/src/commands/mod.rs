@@ -12,6 +12,7 @@ pub(crate) mod traces;
 use std::io::Write;
 
 use crate::client::Page;
+use crate::output::safe;
 
 /// What an answer without rows means where rows were expected.
 const NO_ROWS: &str = "no rows in this window (--since, --until; without them the last 24 h); `platform racks list` \
@@ -24,7 +25,7 @@ fn notes(page: &Page, none: &str) {
         let _ = writeln!(out, "platform: {none}");
     }
     if let Some(reason) = &page.partial {
-        let _ = writeln!(out, "platform: the answer is partial: {reason}");
+        let _ = writeln!(out, "platform: the answer is partial: {}", safe(reason));
     }
     if page.next_cursor.is_some() {
         let _ = writeln!(

@@ -1,0 +1,210 @@
+//! The README holds: its commands are run as they are written, in one shell in a fresh folder.
+//!
+//! Only the ports differ from a user's machine, and only through the environment. `dist/` holds the binaries under test;
+//! what `make` does there is the suite's own condition.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use harness::{Failure, Shell, binary, eventually, process, tool};
+
+const SOON: Duration = Duration::from_secs(90);
+
+fn project() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+fn readme() -> Result<String, Failure> {
+    Ok(std::fs::read_to_string(project().join("README.md"))?)
+}
+
+/// The command blocks under a heading of the README, line by line.
+fn blocks(readme: &str, heading: &str) -> Vec<Vec<String>> {
+    let chapter = readme
+        .split("\n## ")
+        .find(|chapter| chapter.starts_with(heading))
+        .unwrap_or_else(|| panic!("the README has no chapter {heading}"));
+    let fenced = chapter.split("```").skip(1).step_by(2);
+    let of_commands = fenced.filter_map(|block| block.strip_prefix("sh\n").or_else(|| block.strip_prefix("console\n")));
+    of_commands
+        .map(|block| block.lines().map(str::to_owned).collect())
+        .collect()
+}
+
+/// A port that nothing listens on, outside of the range from which the system gives ports to others.
+fn free_port() -> Result<u16, Failure> {
+    let from = u16::try_from(std::process::id() % 8_000)? + 20_000;
+    (from..32_000)
+        .chain(20_000..from)
+        .find(|port| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok())
+        .ok_or_else(|| "no port is free".into())
+}
+
+/// A folder as a clone looks to a user after `make build tools`.
+fn clone_folder() -> Result<tempfile::TempDir, Failure> {
+    let folder = tempfile::tempdir()?;
+    let link = |to: PathBuf, at: &str| std::os::unix::fs::symlink(to, folder.path().join(at));
+    std::fs::create_dir_all(folder.path().join("dist"))?;
+    std::fs::create_dir_all(folder.path().join(".tools/bin"))?;
+    for name in ["platform", "platform-mixer"] {
+        link(binary(name)?, &format!("dist/{name}"))?;
+    }
+    for name in ["nats-server", "duckdb"] {
+        link(tool(name)?, &format!(".tools/bin/{name}"))?;
+    }
+    link(project().join("examples").canonicalize()?, "examples")?;
+    Ok(folder)
+}
+
+fn shell(folder: &Path) -> Result<Shell, Failure> {
+    let api = free_port()?;
+    let listener = std::net::TcpListener::bind(("127.0.0.1", api))?;
+    let bus = free_port()?;
+    drop(listener);
+    let envs = [
+        ("PLATFORM_API_PORT", api.to_string()),
+        ("PLATFORM_SNAKE_PORT", bus.to_string()),
+        ("PLATFORM_SNAKE_URL", format!("nats://127.0.0.1:{bus}")),
+        ("PLATFORM_API_URL", format!("http://127.0.0.1:{api}")),
+    ];
+    Shell::start(folder, &envs, &folder.join("errors"))
+}
+
+#[test]
+fn the_first_steps_work_as_written_and_show_rows_in_under_five_commands() -> Result<(), Failure> {
+    let readme = readme()?;
+    let blocks = blocks(&readme, "First steps");
+    let [first, outside, scenario] = blocks.as_slice() else {
+        panic!("three blocks: first steps, DuckDB, scenario; not {blocks:#?}");
+    };
+    assert!(first.len() < 5, "under five commands: {first:#?}");
+    assert_eq!(
+        first[0], "make build tools",
+        "what the suite itself stands on, so not run here"
+    );
+
+    let folder = clone_folder()?;
+    let mut shell = shell(folder.path())?;
+    let mut run = |line: &str| -> Result<String, Failure> {
+        let (code, printed) = shell.run(line, SOON)?;
+        if code == 0 {
+            Ok(printed)
+        } else {
+            Err(format!("{line}: exit {code}\n{printed}\n{}", shell.errors()).into())
+        }
+    };
+    let mut shown = String::new();
+    for line in &first[1..] {
+        shown = run(line)?;
+    }
+    assert!(shown.contains(" node-01 enrolled "), "{shown}");
+
+    for line in outside {
+        let rows = eventually("the rows in DuckDB", Duration::from_secs(30), || {
+            run(line).ok().filter(|rows| rows.contains("enrolled"))
+        })?;
+        assert!(rows.contains("node-01"), "{rows}");
+    }
+
+    let mut all = String::new();
+    for line in scenario {
+        shown = run(line)?;
+        all.push_str(&shown);
+    }
+    assert!(all.contains("host:1 is valid"), "{all}");
+    assert!(
+        shown.contains("system.memory.usage") && shown.contains("node-01"),
+        "{shown}"
+    );
+    Ok(())
+}
+
+#[test]
+fn the_example_scenarios_are_valid() -> Result<(), Failure> {
+    let folder = clone_folder()?;
+    let mut count = 0;
+    for entry in std::fs::read_dir(folder.path().join("examples"))? {
+        let path = entry?.path();
+        let file = path.display().to_string();
+        let done = process::run(
+            &binary("platform")?,
+            &["scenario", "validate", &file],
+            folder.path(),
+            &[],
+        )?;
+        assert_eq!(done.code, Some(0), "{file}: {}", done.err);
+        count += 1;
+    }
+    assert!(count >= 3, "{count} examples");
+    Ok(())
+}
+
+/// The commands that the README's table names, each as its words, alternatives apart.
+fn commands_of_table(readme: &str) -> BTreeSet<Vec<String>> {
+    let rows = readme.lines().filter(|line| line.starts_with("| `platform"));
+    let mut commands = BTreeSet::new();
+    for row in rows {
+        let cell = row.trim_start_matches("| ").split(" | ").next().unwrap_or_default();
+        for span in cell.replace("\\|", "|").split('`').skip(1).step_by(2) {
+            let mut all = vec![Vec::new()];
+            for word in span.split_whitespace() {
+                if word.chars().all(char::is_uppercase) {
+                    continue;
+                }
+                all = all
+                    .iter()
+                    .flat_map(|command| {
+                        word.split('|').map(|choice| {
+                            let mut command: Vec<String> = Vec::clone(command);
+                            command.push(choice.to_owned());
+                            command
+                        })
+                    })
+                    .collect();
+            }
+            commands.extend(all);
+        }
+    }
+    commands
+}
+
+#[test]
+fn every_command_of_the_table_exists_and_every_command_that_exists_is_in_the_table() -> Result<(), Failure> {
+    let folder = tempfile::tempdir()?;
+    let named = commands_of_table(&readme()?);
+    let mut existing = BTreeSet::new();
+    for program in ["platform", "platform-mixer"] {
+        for (command, _) in crate::reference::helps(program, folder.path())? {
+            existing.insert(command);
+        }
+    }
+    // Groups such as `racks` stand in the table by their verbs.
+    let group = |command: &Vec<String>| {
+        let longer = |other: &Vec<String>| other.len() > command.len() && other.starts_with(command);
+        command.len() > 1 && existing.iter().any(longer)
+    };
+    let existing: BTreeSet<_> = existing.iter().filter(|command| !group(command)).cloned().collect();
+    assert_eq!(named, existing);
+    Ok(())
+}
+
+#[test]
+fn every_make_target_that_the_readme_names_exists() -> Result<(), Failure> {
+    let makefile = std::fs::read_to_string(project().join("Makefile"))?;
+    let readme = readme()?;
+    let mut lines: Vec<String> = blocks(&readme, "Two commands").concat();
+    lines.extend(blocks(&readme, "First steps").concat());
+    let targets: BTreeSet<String> = lines
+        .iter()
+        .filter_map(|line| line.strip_prefix("make "))
+        .flat_map(|line| line.split('#').next().unwrap_or_default().split_whitespace())
+        .map(str::to_owned)
+        .collect();
+    assert!(targets.contains("demo") && targets.contains("test"), "{targets:?}");
+    for target in &targets {
+        let rule = format!("\n{target}:");
+        assert!(makefile.contains(&rule), "the Makefile has no target {target}");
+    }
+    Ok(())
+}
