@@ -8,7 +8,7 @@
 )]
 
 mod architecture;
-// mod cli;
+mod cli;
 mod config_keys;
 mod faults;
 mod first_light;

@@ -1,0 +1,210 @@
+//! What the query commands print, in each format, and what their filters choose.
+
+use std::time::Duration;
+
+use harness::{Failure, eventually};
+use serde_json::{Value, json};
+
+use super::{Desk, SOON, TRACE, json_rows, publish};
+
+fn three_logs(desk: &Desk) -> Value {
+    json!([
+        { "ts": desk.ago(7200), "level": "debug", "message": "two hours old" },
+        { "ts": desk.ago(600), "level": "warn", "message": "disk, \"almost\" full", "attributes": { "disk": "sda", "free": 7 } },
+        { "ts": desk.ago(60), "level": "error", "message": "disk full" },
+    ])
+}
+
+#[test]
+fn logs_are_a_line_per_row_for_people_and_the_rows_of_the_api_for_programs() -> Result<(), Failure> {
+    let desk = Desk::open()?;
+    desk.seed("logs", "press", &three_logs(&desk))?;
+    let api = desk.mixer.api.get("/api/v1/telemetry/logs?entity=press&since=1h")?.json["data"].clone();
+    let id = api[0]["entity_id"].as_str().unwrap().to_owned();
+    let (early, late) = (desk.ago(600), desk.ago(60));
+    let with = |format: &str| desk.answer(&["logs", "--entity", "press", "--since", "1h", "--output", format]);
+
+    assert_eq!(
+        with("table")?,
+        format!("{early} warn  press disk, \"almost\" full disk=sda free=7\n{late} error press disk full \n"),
+        "oldest first, as people read logs"
+    );
+    assert_eq!(
+        with("csv")?,
+        format!(
+            "ts,entity_id,entity_name,flux_id,level,message,attributes\n\
+             {late},{id},press,,error,disk full,{}\n\
+             {early},{id},press,,warn,\"disk, \"\"almost\"\" full\",\"{{\"\"disk\"\":\"\"sda\"\",\"\"free\"\":7}}\"\n",
+            match &api[0]["attributes"] {
+                Value::Null => String::new(),
+                other => other.to_string(),
+            }
+        ),
+        "newest first, as the API answers"
+    );
+    let lines = with("ndjson")?;
+    let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(Value::from(lines), api);
+    assert_eq!(Value::from(json_rows(&with("json")?)?), api);
+    Ok(())
+}
+
+#[test]
+fn filters_of_the_command_choose_what_they_say() -> Result<(), Failure> {
+    let desk = Desk::open()?;
+    desk.seed("logs", "press", &three_logs(&desk))?;
+    let other = json!([{ "ts": desk.ago(30), "level": "info", "message": "of another" }]);
+    desk.seed("logs", "lathe", &other)?;
+    let since = desk.ago(900);
+    let until = desk.ago(300);
+    for (args, messages) in [
+        (
+            vec![],
+            vec!["of another", "disk full", "disk, \"almost\" full", "two hours old"],
+        ),
+        (
+            vec!["--since", "1h"],
+            vec!["of another", "disk full", "disk, \"almost\" full"],
+        ),
+        (
+            vec!["--since", &since, "--until", &until],
+            vec!["disk, \"almost\" full"],
+        ),
+        (vec!["--min-level", "warn"], vec!["disk full", "disk, \"almost\" full"]),
+        (vec!["--level", "debug"], vec!["two hours old"]),
+        (vec!["--entity", "lathe"], vec!["of another"]),
+        (vec!["-q", "DISK", "--limit", "1"], vec!["disk full"]),
+        (vec!["--entity", "nobody"], vec![]),
+    ] {
+        let all: Vec<&str> = ["logs", "-o", "json"].into_iter().chain(args.iter().copied()).collect();
+        let done = desk.ask(&all)?;
+        assert_eq!(done.code, Some(0), "{all:?}: {}", done.err);
+        let rows = json_rows(&done.out)?;
+        let found: Vec<&str> = rows.iter().filter_map(|row| row["message"].as_str()).collect();
+        assert_eq!(found, messages, "{all:?}");
+        assert_eq!(
+            done.err.contains("there are more rows"),
+            all.contains(&"--limit"),
+            "{}",
+            done.err
+        );
+        assert_eq!(
+            done.err.contains("no rows in this window"),
+            messages.is_empty(),
+            "{}",
+            done.err
+        );
+    }
+    Ok(())
+}
+
+#[test]
+fn metrics_are_points_or_buckets() -> Result<(), Failure> {
+    let desk = Desk::open()?;
+    let ts = desk.ago(600);
+    let point = |name: &str, value: f64| json!({ "ts": ts, "name": name, "type": "gauge", "value": value, "labels": { "zone": "a" } });
+    let points = json!([point("temp", 20.5), point("temp", 21.5), point("load", 1.0)]);
+    desk.seed("metrics", "press", &points)?;
+    assert_eq!(
+        desk.answer(&["metrics", "--name", "load", "--entity", "press"])?,
+        format!(
+            "TS                           NAME  ENTITY_NAME  TYPE   VALUE  LABELS\n{ts}  load  press        gauge  1.0    zone=a\n"
+        )
+    );
+    let minute = desk.now.minus(Duration::from_secs(600)).to_string();
+    let minute = format!("{}:00.000000Z", &minute[..16]);
+    let buckets = desk.answer(&["metrics", "--name", "temp", "--interval", "1m", "--group-by", "zone"])?;
+    let cells: Vec<Vec<&str>> = buckets.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(
+        cells[0],
+        ["TS", "NAME", "LABELS", "TYPE", "SAMPLES", "VALUE"],
+        "{buckets}"
+    );
+    assert_eq!(
+        cells[1..],
+        [[minute.as_str(), "temp", "zone=a", "gauge", "2", "21.0"]],
+        "{buckets}"
+    );
+    Ok(())
+}
+
+fn spans(desk: &Desk) -> Value {
+    let span = |id: &str, parent: Option<&str>, name: &str, seconds: u64, ms: f64, status: &str| {
+        json!({
+            "ts": desk.ago(seconds), "trace_id": TRACE, "span_id": id, "parent_span_id": parent,
+            "span_name": name, "duration_ms": ms, "status": status,
+        })
+    };
+    json!([
+        span("00000000000000a1", None, "order", 100, 12.5, "ok"),
+        span("00000000000000b1", Some("00000000000000a1"), "check", 99, 2.0, "ok"),
+        span("00000000000000c1", Some("00000000000000b1"), "stock", 98, 1.0, "error"),
+        span("00000000000000b2", Some("00000000000000a1"), "ship", 97, 3.25, "ok"),
+        span(
+            "00000000000000d1",
+            Some("00000000000000ff"),
+            "parent lost",
+            96,
+            0.5,
+            "ok"
+        ),
+    ])
+}
+
+#[test]
+fn a_trace_is_a_tree_for_people_and_its_spans_for_programs() -> Result<(), Failure> {
+    let desk = Desk::open()?;
+    desk.seed("traces", "press", &spans(&desk))?;
+    let at = |seconds| desk.ago(seconds);
+    let tree = desk.answer(&["trace", TRACE])?;
+    let (head, lines) = tree.split_once('\n').ok_or("one line only")?;
+    assert!(
+        head.starts_with(&format!("trace {TRACE} ")) && head.ends_with(" 5 spans"),
+        "{head}"
+    );
+    assert_eq!(
+        lines,
+        format!(
+            "  order 12.500 ms ok press {}\n    check 2.000 ms ok press {}\n      stock 1.000 ms error press {}\n    \
+             ship 3.250 ms ok press {}\n  parent lost 0.500 ms ok press {}\n",
+            at(100),
+            at(99),
+            at(98),
+            at(97),
+            at(96)
+        )
+    );
+    let rows = json_rows(&desk.answer(&["trace", TRACE, "-o", "json"])?)?;
+    let names: Vec<&str> = rows.iter().filter_map(|row| row["span_name"].as_str()).collect();
+    assert_eq!(names, ["order", "check", "stock", "ship", "parent lost"]);
+    let slow = json_rows(&desk.answer(&["traces", "--min-duration-ms", "3", "-o", "json"])?)?;
+    assert_eq!(slow.len(), 2, "{slow:?}");
+    let failed = desk.answer(&["traces", "--status", "error", "-o", "csv"])?;
+    assert!(failed.lines().count() == 2 && failed.contains(",stock,"), "{failed}");
+    Ok(())
+}
+
+#[test]
+fn dead_letters_are_listed_with_their_reason() -> Result<(), Failure> {
+    let desk = Desk::open()?;
+    publish(
+        &desk.mixer.bus_url,
+        "flux.telemetry.logs.press",
+        "application/json",
+        "{ not json".to_owned(),
+    )?;
+    let table = eventually("the dead letter", SOON, || {
+        desk.answer(&["dead-letters"])
+            .ok()
+            .filter(|out| out.lines().count() == 2)
+    })?;
+    assert!(table.starts_with("TS ") && table.contains("REASON"), "{table}");
+    let row = &json_rows(&desk.answer(&["dead-letters", "-o", "json"])?)?[0];
+    assert_eq!(
+        (&row["subject"], &row["content_type"]),
+        (&json!("flux.telemetry.logs.press"), &json!("application/json"))
+    );
+    let reason = row["reason"].as_str().unwrap();
+    assert!(!reason.is_empty() && table.contains(reason), "{table}");
+    Ok(())
+}
