@@ -28,9 +28,7 @@ pub(crate) struct Global {
     /// The agent's log level: debug, info, warn or error
     #[arg(long, value_name = "LEVEL")]
     pub(crate) level: Option<String>,
-    /// Write what this command asks and how it ends to platform-cli.log, beside the Rack's log file
-    ///
-    /// The folder, the level and the rotation are those of `logging` in platform.toml. The agent has a log of its own.
+    /// Log this command to platform-cli.log, beside the Rack's log file (the agent always logs)
     #[arg(long, global = true, env = "PLATFORM_CLI_LOG", value_parser = FalseyValueParser::new(), hide_env_values = true)]
     pub(crate) log: bool,
 }
