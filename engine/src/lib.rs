@@ -52,6 +52,7 @@ pub use append::{Appended, Batch, BusPosition, Origin};
 pub use catalog::Segment;
 pub use engine::{Engine, Trouble};
 pub use error::{Error, ErrorKind};
+pub use segment::Run;
 pub use settings::{Compression, JsonType, PartitionBy, Settings};
 pub use stats::Stats;
 pub use view::{HotBatch, ReadView};

@@ -10,7 +10,8 @@
 //! # When a partition is due
 //!
 //! At every tick while its open file has few row groups; later when enough is new or at every third tick. Always when
-//! rows are wanted cold at once: flush, close, a full log, crowded memory.
+//! rows are wanted cold at once: flush, close, a full log. When memory is crowded, the partitions with enough rows for a
+//! large row group if there are any, as large groups need not be encoded again; else all.
 //!
 //! # Invariants
 //!
@@ -39,8 +40,21 @@ const GROUP_BYTES: u64 = 64 << 20;
 const YOUNG_GROUPS: usize = 32;
 /// So many bytes of hot rows, a few times what they take in a file, are worth a row group at any tick.
 const WORTHWHILE: u64 = 4 << 20;
+/// So many bytes of hot rows make a large row group.
+const LARGE: u64 = GROUP_BYTES / 2;
 /// Ticks that a partition with little new waits at most.
 const PATIENT_TICKS: u32 = 3;
+
+/// What a tick is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Want {
+    /// Every row in a file.
+    Everything,
+    /// What waited long enough.
+    Due,
+    /// Room in memory.
+    Room,
+}
 
 /// The publisher's own things.
 #[derive(Debug)]
@@ -99,10 +113,16 @@ impl Publisher {
     }
 
     fn tick(&mut self, tick: Tick, on_time: bool, stop: bool) {
-        let everything = tick.urgent || stop || !tick.flushes.is_empty();
+        let want = if stop || !tick.flushes.is_empty() || (tick.urgent && self.shared.log_is_full()) {
+            Want::Everything
+        } else if on_time {
+            Want::Due
+        } else {
+            Want::Room
+        };
         let result = match self.shared.poisoned() {
             Some(reason) => Err(Error::Poisoned { reason }),
-            None => self.publish(everything, on_time),
+            None => self.publish(want, on_time),
         };
         if let Some(error) = result.as_ref().err().filter(|error| error.is_in_doubt()) {
             self.shared.poison(&error.to_string());
@@ -143,9 +163,9 @@ impl Publisher {
     }
 
     /// Publishes what is due, in rounds until nothing is left over.
-    fn publish(&mut self, everything: bool, on_time: bool) -> Result<(), Error> {
+    fn publish(&mut self, want: Want, on_time: bool) -> Result<(), Error> {
         self.record()?;
-        let mut due = self.due(everything, on_time);
+        let mut due = self.due(want, on_time);
         while !due.is_empty() {
             let mut more = Vec::new();
             let mut failed = None;
@@ -163,6 +183,9 @@ impl Publisher {
                 return Err(error);
             }
             due = more;
+            if want == Want::Room {
+                due = self.left_over(&due);
+            }
         }
         self.advance_full_log()
     }
@@ -176,8 +199,18 @@ impl Publisher {
         Ok(())
     }
 
-    fn due(&mut self, everything: bool, on_time: bool) -> Vec<Waiting> {
+    /// What is still large of what was published in part: the rest can wait for its tick.
+    fn left_over(&self, of: &[Waiting]) -> Vec<Waiting> {
+        let waiting = self.shared.state.lock().hot.waiting().into_iter();
+        let is_large = |now: &Waiting| now.weight >= LARGE && of.iter().any(|then| then.place == now.place);
+        waiting.filter(is_large).collect()
+    }
+
+    fn due(&mut self, want: Want, on_time: bool) -> Vec<Waiting> {
         let mut waiting = self.shared.state.lock().hot.waiting();
+        if want == Want::Room && waiting.iter().any(|waiting| waiting.weight >= LARGE) {
+            waiting.retain(|waiting| waiting.weight >= LARGE);
+        }
         waiting.retain(|waiting| {
             let Some(slot) = self.open.get_mut(&waiting.place) else {
                 return true;
@@ -185,7 +218,7 @@ impl Publisher {
             if on_time {
                 slot.waited += 1;
             }
-            everything
+            want != Want::Due
                 || slot.segment.row_groups() <= YOUNG_GROUPS
                 || waiting.weight >= WORTHWHILE
                 || slot.waited >= PATIENT_TICKS

@@ -20,7 +20,7 @@ use super::footers::Footers;
 use super::state::FileEntry;
 use crate::Error;
 use crate::layout::{Layout, Partition};
-use crate::segment::{FileAt, footer_crc, read_metadata};
+use crate::segment::{FileAt, Run, footer_crc, read_metadata};
 
 /// One version of a data file. Its rows never change; the name may be given to a later version while this one is held.
 #[derive(Debug)]
@@ -41,8 +41,10 @@ pub struct Segment {
     pub min_ts: Timestamp,
     /// Their latest `ts`.
     pub max_ts: Timestamp,
-    /// Whether it will never change again and is sorted by `ts` descending.
+    /// Whether it will never change again; then it is sorted by `ts` descending, as a whole or run by run.
     pub sealed: bool,
+    /// Its row groups, each sorted by `ts` descending, if it is sealed and not sorted as a whole. Empty otherwise.
+    pub runs: Vec<Run>,
     key: (Partition, u32),
     footer_crc: u32,
     lineage: Arc<Lineage>,
@@ -104,6 +106,7 @@ impl Segment {
             min_ts: entry.min_ts(),
             max_ts: entry.max_ts(),
             sealed: entry.sealed,
+            runs: entry.runs.clone(),
             key: (entry.partition, entry.number),
             footer_crc: entry.footer_crc,
             lineage: parts.lineage,

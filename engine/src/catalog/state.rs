@@ -8,6 +8,7 @@ use uuid::Uuid;
 
 use crate::hot::Place;
 use crate::layout::Partition;
+use crate::segment::Run;
 use crate::watermark::{Marks, Watermarks};
 
 /// One live data file.
@@ -28,6 +29,9 @@ pub(crate) struct FileEntry {
     /// Microseconds.
     pub(crate) max_ts: i64,
     pub(crate) sealed: bool,
+    /// The row groups of a sealed file that is not sorted as a whole.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) runs: Vec<Run>,
     /// CRC-32C of the whole file.
     pub(crate) crc: u32,
     /// CRC-32C of the footer.

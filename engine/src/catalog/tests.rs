@@ -21,6 +21,7 @@ fn entry(id: u64, version: u32) -> FileEntry {
         min_ts: -5,
         max_ts: 5,
         sealed: false,
+        runs: Vec::new(),
         crc: 1,
         footer_crc: 2,
         first: 1,

@@ -144,6 +144,7 @@ fn adopt_open(found: &mut Found, findings: &mut Findings, mut entry: FileEntry, 
 fn adopt_sealed(found: &mut Found, mut entry: FileEntry, sealed: &Sealed) {
     entry.version = sealed.facts.version;
     entry.sealed = true;
+    entry.runs.clone_from(&sealed.runs);
     entry.size = sealed.size;
     entry.rows = sealed.rows;
     entry.min_ts = sealed.min_ts.micros();
@@ -257,6 +258,7 @@ fn judge(
             min_ts: about.extent.min_ts.micros(),
             max_ts: about.extent.max_ts.micros(),
             sealed: about.sealed,
+            runs: Vec::new(),
             crc: 0,
             footer_crc: about.footer_crc,
             first: about.facts.first_lsn,

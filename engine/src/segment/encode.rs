@@ -1,5 +1,8 @@
 //! Rows to one row group of an open file, and the order that rows have in every file.
 //!
+//! A small group is written cheaply, a seal encodes its rows anew. A large one ([`RUN_ROWS`]) is written in its final form,
+//! with filters and a page index, so that a seal copies it as it is: rows of a fast stream are encoded once.
+//!
 //! # Not here
 //!
 //! Where the group's bytes end up: [`super::open`]. Merging what is already sorted: [`super::merge`].
@@ -15,7 +18,7 @@ use arrow_select::interleave::interleave_record_batch;
 use model::{Table, Timestamp};
 use parquet::arrow::ArrowWriter;
 use parquet::errors::ParquetError;
-use parquet::file::metadata::ParquetMetaData;
+use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
 
 use super::footer::{Extent, unwritable};
 use super::schema::{Purpose, WriteOptions, writer_options};
@@ -26,11 +29,16 @@ pub(super) const CHUNK_ROWS: usize = 8192;
 /// Bytes handed to a writer at once, roughly; a single larger row is a chunk of its own.
 pub(super) const CHUNK_BYTES: usize = 8 << 20;
 
+/// From so many rows on …
+const RUN_ROWS: u64 = 128 << 10;
+/// … or so many bytes in memory, a group is written in its final form.
+const RUN_BYTES: usize = 32 << 20;
+
 /// One encoded row group, its offsets as if it began a file.
 #[derive(Debug)]
 pub(crate) struct RowGroup {
     pub(super) table: Table,
-    /// The magic, then the pages.
+    /// The magic, then the pages, then the filters.
     pub(super) bytes: Vec<u8>,
     pub(super) metadata: ParquetMetaData,
     pub(super) extent: Extent,
@@ -49,9 +57,11 @@ impl RowGroup {
 /// If there are no rows, or they are not the table's.
 pub(crate) fn encode(table: Table, batches: &[RecordBatch], options: &WriteOptions) -> Result<RowGroup, Error> {
     let sorted = Sorted::new(table, batches)?;
+    let is_run = sorted.extent.rows >= RUN_ROWS || sorted.bytes >= RUN_BYTES;
+    let purpose = if is_run { Purpose::Run } else { Purpose::Publish };
     let mut bytes = Vec::new();
     let mut write = || -> Result<ParquetMetaData, ParquetError> {
-        let options = writer_options(table, options, Purpose::Publish)?;
+        let options = writer_options(table, options, purpose)?;
         let mut writer = ArrowWriter::try_new_with_options(&mut bytes, table.schema(), options)?;
         for chunk in sorted.chunks() {
             writer.write(&chunk?)?;
@@ -59,9 +69,8 @@ pub(crate) fn encode(table: Table, batches: &[RecordBatch], options: &WriteOptio
         writer.close()
     };
     let metadata = write().map_err(unwritable(Path::new(table.name())))?;
-    let ends = metadata.row_groups().iter().flat_map(|group| group.columns());
-    let end = ends.map(|column| column.byte_range()).map(|(at, length)| at + length);
-    bytes.truncate(usize::try_from(end.max().unwrap_or(0)).unwrap_or(usize::MAX));
+    let end = metadata.row_groups().iter().map(|group| byte_range(group).1).max();
+    bytes.truncate(usize::try_from(end.unwrap_or(0)).unwrap_or(usize::MAX));
     Ok(RowGroup {
         table,
         bytes,
@@ -70,11 +79,26 @@ pub(crate) fn encode(table: Table, batches: &[RecordBatch], options: &WriteOptio
     })
 }
 
+/// Where the pages and the filters of a group begin and end.
+pub(super) fn byte_range(group: &RowGroupMetaData) -> (u64, u64) {
+    let mut range = (u64::MAX, 0);
+    for column in group.columns() {
+        let (at, length) = column.byte_range();
+        range = (range.0.min(at), range.1.max(at + length));
+        let filter = column.bloom_filter_offset().zip(column.bloom_filter_length());
+        if let Some((Ok(at), Ok(length))) = filter.map(|(at, length)| (u64::try_from(at), u64::try_from(length))) {
+            range.1 = range.1.max(at + length);
+        }
+    }
+    range
+}
+
 /// Rows of several batches in stored order: `ts` descending, equal times in order of arrival.
 pub(super) struct Sorted {
     batches: Vec<RecordBatch>,
     order: Vec<(usize, usize)>,
     chunk_rows: usize,
+    bytes: usize,
     pub(super) extent: Extent,
 }
 
@@ -106,6 +130,7 @@ impl Sorted {
             order: keyed.into_iter().map(|(_, place)| place).collect(),
             batches,
             chunk_rows: (CHUNK_BYTES / row_bytes).clamp(1, CHUNK_ROWS),
+            bytes,
             extent,
         })
     }

@@ -37,7 +37,7 @@ use crate::Error;
 
 /// The format of the keys and columns written here.
 const SCHEMA_VERSION: &str = "1";
-const MAGIC: &[u8; 4] = b"PAR1";
+pub(super) const MAGIC: &[u8; 4] = b"PAR1";
 /// Bytes of the length and the magic at the end of a footer.
 const TRAILER: u64 = 8;
 

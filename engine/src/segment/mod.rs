@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! open    PAR1 │ group 0 │ footer 0 │ group 1 │ footer 1 │ …          one row group per publish, old footers stay
-//! sealed  PAR1 │ groups of ≤ 128k rows, blooms │ page index │ hole │ footer
+//! sealed  PAR1 │ large groups, blooms │ page index │ hole │ footer
 //! ```
 //!
 //! The whole earlier open file, its footer included, is a prefix of the later one. A reader that looked up an earlier
@@ -12,7 +12,8 @@
 //! name in the tree: both then differ by one publish. The displaced inode becomes the next twin and needs only that
 //! difference, unless somebody still has it: then a fresh one is copied whole. See [`OpenSegment`].
 //!
-//! A seal gives the same name to a sorted, re-encoded file, padded to the open file's length so that a reader with a stale
+//! A seal gives the same name to a sorted file, re-encoded or, where the groups were large from the start, put together
+//! from them ([`runs`]), padded to the open file's length so that a reader with a stale
 //! length still finds a footer there. Where the sealed file is larger it is simply larger: such a reader gets an error,
 //! once.
 //!
@@ -34,6 +35,7 @@ mod footer;
 mod merge;
 mod open;
 mod resume;
+mod runs;
 mod schema;
 mod seal;
 mod source;
@@ -45,6 +47,7 @@ mod tests;
 pub(crate) use footer::{FooterFacts, Identity, footer_crc, inspect, read_metadata};
 pub(crate) use open::{OpenSegment, Published};
 pub(crate) use resume::{Recorded, Resumed, resume};
+pub use runs::Run;
 pub(crate) use schema::WriteOptions;
 pub(crate) use seal::{Sealed, seal, write_sealed};
 pub(crate) use source::FileAt;

@@ -19,6 +19,7 @@
 //!
 //! What a crash between the steps leaves behind: [`super::resume()`].
 
+use std::collections::BTreeMap;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -30,6 +31,7 @@ use parquet::file::metadata::{FileMetaData, RowGroupMetaData};
 
 use super::encode::{RowGroup, encode};
 use super::footer::{Extent, FooterFacts, Identity, arrow_schema_of, footer_bytes, key_values, unwritable};
+use super::runs::{PageIndex, moved};
 use super::schema::{WriteOptions, same_schema};
 use super::twin::{self, Prefix, Prepared, Replace, Twin};
 use crate::{Error, sys};
@@ -60,6 +62,9 @@ pub(crate) struct OpenSegment {
 pub(super) struct Version {
     pub(super) file: FileMetaData,
     pub(super) groups: Vec<RowGroupMetaData>,
+    /// The page indexes of the groups that are in their final form, by their place in `groups`. A restart forgets them: a
+    /// seal then encodes those groups anew.
+    pub(super) runs: BTreeMap<usize, Arc<PageIndex>>,
     pub(super) bytes: Prefix,
     pub(super) footer_crc: u32,
     pub(super) extent: Extent,
@@ -252,7 +257,14 @@ impl OpenSegment {
             .present
             .as_ref()
             .map_or_else(Vec::new, |present| present.groups.clone());
-        for added in group.metadata.row_groups() {
+        let mut runs = self
+            .present
+            .as_ref()
+            .map_or_else(BTreeMap::new, |present| present.runs.clone());
+        for (at, added) in group.metadata.row_groups().iter().enumerate() {
+            if let Some(index) = PageIndex::of(&group.metadata, at) {
+                runs.insert(groups.len(), Arc::new(index));
+            }
             groups.push(shifted(added, groups.len(), old.size)?);
         }
         let extent = self
@@ -276,6 +288,7 @@ impl OpenSegment {
         Ok(Version {
             file,
             groups,
+            runs,
             bytes: old,
             footer_crc: 0,
             extent,
@@ -377,22 +390,5 @@ fn shifted(group: &RowGroupMetaData, ordinal: usize, at: u64) -> Result<RowGroup
     let too_far = |_| ParquetError::General(format!("row group {ordinal} at {at}"));
     // At a file's beginning the pages come after the magic, which later groups do not bring along.
     let by = i64::try_from(at.saturating_sub(MAGIC_LENGTH as u64)).map_err(too_far)?;
-    let columns = group.columns().iter().map(|column| {
-        let dictionary = column.dictionary_page_offset().map(|offset| offset + by);
-        column
-            .clone()
-            .into_builder()
-            .set_data_page_offset(column.data_page_offset() + by)
-            .set_dictionary_page_offset(dictionary)
-            .set_offset_index_offset(None)
-            .set_offset_index_length(None)
-            .set_column_index_offset(None)
-            .set_column_index_length(None)
-            .build()
-    });
-    let columns = columns.collect::<Result<Vec<_>, _>>()?;
-    let ordinal = i16::try_from(ordinal).map_err(too_far)?;
-    let file_offset = group.file_offset().unwrap_or(MAGIC_LENGTH as i64) + by;
-    let group = group.clone().into_builder().set_ordinal(ordinal);
-    group.set_file_offset(file_offset).set_column_metadata(columns).build()
+    moved(group, ordinal, by)
 }

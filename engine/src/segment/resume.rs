@@ -15,6 +15,7 @@
 //! - The twin is thrown away: which of its bytes reached the disk is unknown.
 //! - What is adopted has its names synced before it counts. No file in the tree is written to, a reader may have it.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
@@ -24,6 +25,7 @@ use parquet::file::reader::Length;
 
 use super::footer::{Found, Identity, damaged, footer_crc, inspect_at};
 use super::open::{OpenSegment, Version};
+use super::runs::runs_of;
 use super::schema::{WriteOptions, json_type_of};
 use super::seal::Sealed;
 use super::source::{FileAt, file_crc};
@@ -194,6 +196,7 @@ impl Place {
         let version = Version {
             file: found.metadata.file_metadata().clone(),
             groups: found.metadata.row_groups().to_vec(),
+            runs: BTreeMap::new(),
             bytes: Prefix { size: found.size, crc },
             footer_crc: found.footer_crc,
             extent: found.extent,
@@ -204,6 +207,7 @@ impl Place {
 
     fn sealed(&self, found: Found, crc: u32) -> Sealed {
         Sealed {
+            runs: runs_of(found.metadata.row_groups()),
             staged: self.path.clone(),
             size: found.size,
             crc,

@@ -69,6 +69,8 @@ impl Default for WriteOptions {
 pub(super) enum Purpose {
     /// One row group of an open file: cheap, small pages, no page index, no filters.
     Publish,
+    /// One row group of an open file in its final form, which a seal copies.
+    Run,
     /// A sealed file.
     Seal,
 }
@@ -129,6 +131,9 @@ fn properties(table: Table, options: &WriteOptions, purpose: Purpose) -> Result<
             .set_write_batch_size(OPEN_WRITE_BATCH)
             .set_statistics_enabled(EnabledStatistics::Chunk)
             .set_offset_index_disabled(true),
+        Purpose::Run => builder
+            .set_max_row_group_row_count(None)
+            .set_statistics_enabled(EnabledStatistics::Page),
         Purpose::Seal => builder
             .set_max_row_group_row_count(Some(SEALED_GROUP_ROWS))
             .set_max_row_group_bytes(Some(SEALED_GROUP_BYTES))
@@ -153,7 +158,7 @@ fn column_properties(builder: WriterPropertiesBuilder, column: &Column, purpose:
     } else {
         builder.set_column_statistics_enabled(path(), EnabledStatistics::None)
     };
-    if purpose == Purpose::Seal && matches!(column.name, "flux_id" | "trace_id") {
+    if purpose != Purpose::Publish && matches!(column.name, "flux_id" | "trace_id") {
         builder
             .set_column_bloom_filter_enabled(path(), true)
             .set_column_bloom_filter_fpp(path(), BLOOM_FALSE_POSITIVES)

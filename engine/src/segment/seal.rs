@@ -1,4 +1,7 @@
-//! Sealed files: sorted over all rows, with large row groups, filters and page index, never changed again.
+//! Sealed files: sorted, with large row groups, filters and page index, never changed again.
+//!
+//! A file whose rows came in large groups is put together from them ([`super::runs`]); any other is encoded anew, sorted over
+//! all rows.
 //!
 //! A sealed file is finished in staging, synced, and installed under its name in one step. Where it takes the name of an
 //! open file, that one gets a name among the retired first, so that at every moment a holder of the old version finds it
@@ -29,6 +32,7 @@ use super::encode::{Sorted, times};
 use super::footer::{Extent, FooterFacts, Identity, damaged, footer_crc, footer_length, key_values, unwritable};
 use super::merge::Merge;
 use super::open::{OpenSegment, Version};
+use super::runs::{self, Assembled, Run};
 use super::schema::{Purpose, WriteOptions, writer_options};
 use super::source::{CHUNK, FileAt, file_crc};
 use super::twin::{self, Replace};
@@ -54,9 +58,11 @@ pub(crate) struct Sealed {
     pub(crate) max_ts: Timestamp,
     /// What the footer says about them.
     pub(crate) facts: FooterFacts,
+    /// The runs of a file that is not sorted as a whole.
+    pub(crate) runs: Vec<Run>,
 }
 
-/// Merges the row groups of an open file into a sealed one at `staged`, with `version` in its footer.
+/// Merges or copies the row groups of an open file into a sealed one at `staged`, with `version` in its footer.
 ///
 /// # Errors
 /// If the disk refuses, or the open file is not what was published. The open file stays as it is.
@@ -73,6 +79,10 @@ pub(crate) fn seal(open: &OpenSegment, staged: &Path, version: u32, options: &Wr
     };
     clean_on_error(staged, || {
         let source = verified(open.path(), present)?;
+        if runs::pays(present) {
+            let Assembled { file, runs } = runs::assemble(open, present, &source, staged, version, options)?;
+            return complete(file, staged, present.bytes.size, present.extent, facts, runs);
+        }
         let metadata = Arc::new(ParquetMetaData::new(present.file.clone(), present.groups.clone()));
         let table = open.identity().table;
         let mut merge = Merge::new(table, open.path(), &source, metadata)?;
@@ -192,22 +202,35 @@ impl Output {
             .into_inner()
             .map_err(|failed| failed.into_error())
             .map_err(Error::io("write", &path))?;
-        let size = pad(&file, &path, least)?;
-        sys::sync_file(&file, &path).map_err(Error::io("sync", &path))?;
-        let file = FileAt::new(file, size);
-        let crc = file_crc(&file, 0, 0).map_err(Error::io("read", &path))?;
-        let footer = footer_crc(&file).map_err(Error::io("read", &path))?;
-        Ok(Sealed {
-            size,
-            crc,
-            footer_crc: footer.ok_or_else(|| damaged(&path, "its footer is gone".to_owned()))?,
-            rows: extent.rows,
-            min_ts: extent.min_ts,
-            max_ts: extent.max_ts,
-            facts,
-            staged: path,
-        })
+        complete(file, &path, least, extent, facts, Vec::new())
     }
+}
+
+/// Pads a file that has everything to `least` bytes, and syncs it.
+fn complete(
+    file: File,
+    path: &Path,
+    least: u64,
+    extent: Extent,
+    facts: FooterFacts,
+    runs: Vec<Run>,
+) -> Result<Sealed, Error> {
+    let size = pad(&file, path, least)?;
+    sys::sync_file(&file, path).map_err(Error::io("sync", path))?;
+    let file = FileAt::new(file, size);
+    let crc = file_crc(&file, 0, 0).map_err(Error::io("read", path))?;
+    let footer = footer_crc(&file).map_err(Error::io("read", path))?;
+    Ok(Sealed {
+        size,
+        crc,
+        footer_crc: footer.ok_or_else(|| damaged(path, "its footer is gone".to_owned()))?,
+        rows: extent.rows,
+        min_ts: extent.min_ts,
+        max_ts: extent.max_ts,
+        facts,
+        runs,
+        staged: path.to_owned(),
+    })
 }
 
 /// Moves the footer so that the file ends at `least`, over a hole; offsets in a footer count from the file's beginning.
