@@ -1,7 +1,7 @@
 //! One table of one [`ReadView`] for DataFusion: its segments and its hot rows in one plan.
 //!
 //! ```text
-//!                      ┌─ sealed segments that do not overlap, newest first, declared sorted by ts DESC
+//!                      ┌─ sorted pieces that do not overlap, newest first, declared sorted by ts DESC
 //! UnionExec ───────────┼─ other segments: open ones, and all where order is of no use
 //!                      └─ hot batches
 //! ```
@@ -10,8 +10,8 @@
 //!
 //! - Segments and batches outside the window are left out by the catalogue alone; filters are pushed down as hints
 //!   (`Inexact`), so a plan is right even if a hint is ignored.
-//! - Order is declared only within a chain of sealed segments of which each ends before the next begins. Declared order
-//!   helps "newest first"; aggregates are better off without it.
+//! - Order is declared only within a chain of pieces of which each ends before the next begins: sealed segments, or the runs
+//!   of one that is not sorted as a whole. Declared order helps "newest first"; aggregates are better off without it.
 
 use std::sync::Arc;
 
@@ -33,8 +33,8 @@ use datafusion::physical_expr::{LexOrdering, PhysicalSortExpr};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::empty::EmptyExec;
 use datafusion::physical_plan::union::UnionExec;
-use engine::{ReadView, Segment};
-use model::Table;
+use engine::{ReadView, Run, Segment};
+use model::{Table, Timestamp};
 
 use crate::reader::{Meter, SegmentReaders, Source};
 use crate::window::Window;
@@ -86,15 +86,16 @@ impl TableProvider for ViewTable {
         let files = self.view.files(self.table).iter();
         let (chains, rest) = arrange(
             files.filter(|file| self.window.meets(file.min_ts, file.max_ts)),
+            self.window,
             self.order,
         );
         let mut inputs: Vec<Arc<dyn ExecutionPlan>> = Vec::new();
         if !chains.is_empty() {
             let groups = chains.into_iter().flat_map(|chain| contiguous(&chain, parallel));
-            inputs.push(self.segments(groups.collect(), true, projection, limit)?);
+            inputs.push(self.pieces(groups.collect(), true, projection, limit)?);
         }
         if !rest.is_empty() {
-            inputs.push(self.segments(dealt(rest, parallel), false, projection, limit)?);
+            inputs.push(self.pieces(dealt(rest, parallel), false, projection, limit)?);
         }
         let hot = self.hot(parallel);
         if !hot.is_empty() {
@@ -123,9 +124,9 @@ impl ViewTable {
         dealt(hot.map(|hot| hot.batch.clone()).collect(), parallel)
     }
 
-    fn segments(
+    fn pieces(
         &self,
-        groups: Vec<Vec<Arc<Segment>>>,
+        groups: Vec<Vec<Piece>>,
         sorted: bool,
         projection: Option<&Vec<usize>>,
         limit: Option<usize>,
@@ -133,7 +134,7 @@ impl ViewTable {
         let schema = self.schema();
         let ordering = if sorted { newest_first() } else { None };
         let groups = groups.into_iter().map(|group| {
-            let files = group.into_iter().map(|segment| self.file(segment, ordering.clone()));
+            let files = group.into_iter().map(|piece| self.file(piece, ordering.clone()));
             FileGroup::new(files.collect())
         });
         let source = ParquetSource::new(schema)
@@ -149,27 +150,76 @@ impl ViewTable {
     }
 
     /// The name is for plans and errors only: files are read through their [`Source`].
-    fn file(&self, segment: Arc<Segment>, ordering: Option<LexOrdering>) -> PartitionedFile {
+    fn file(&self, piece: Piece, ordering: Option<LexOrdering>) -> PartitionedFile {
+        let Piece { segment, run } = &piece;
         let name = format!("{}/segment_{}_v{}.parquet", self.table, segment.id, segment.version);
-        PartitionedFile::new(name, segment.size)
-            .with_statistics(Arc::new(statistics(self.table, &segment)))
+        let file = PartitionedFile::new(name, segment.size);
+        let file = match run {
+            // A range means the row groups that begin in it.
+            Some(run) => {
+                let at = i64::try_from(run.at).unwrap_or(i64::MAX);
+                file.with_range(at, at.saturating_add(1))
+            }
+            None => file,
+        };
+        file.with_statistics(Arc::new(statistics(self.table, &piece)))
             .with_ordering(ordering)
-            .with_extension(Source(segment))
+            .with_extension(Source(piece.segment))
     }
 }
 
-fn statistics(table: Table, segment: &Segment) -> Statistics {
-    let exact = |ts: model::Timestamp| {
-        Precision::Exact(ScalarValue::TimestampMicrosecond(Some(ts.micros()), Some("UTC".into())))
-    };
+/// A segment, or one of its runs.
+#[derive(Debug, Clone)]
+struct Piece {
+    segment: Arc<Segment>,
+    run: Option<Run>,
+}
+
+impl Piece {
+    fn whole(segment: &Arc<Segment>) -> Self {
+        Self {
+            segment: Arc::clone(segment),
+            run: None,
+        }
+    }
+
+    /// The sorted pieces of a sealed segment.
+    fn sorted(segment: &Arc<Segment>) -> Vec<Self> {
+        let run = |run: &Run| Self {
+            segment: Arc::clone(segment),
+            run: Some(*run),
+        };
+        if segment.runs.is_empty() {
+            vec![Self::whole(segment)]
+        } else {
+            segment.runs.iter().map(run).collect()
+        }
+    }
+
+    fn rows(&self) -> u64 {
+        self.run.map_or(self.segment.rows, |run| run.rows)
+    }
+
+    fn min_ts(&self) -> Timestamp {
+        self.run.map_or(self.segment.min_ts, |run| run.min_ts)
+    }
+
+    fn max_ts(&self) -> Timestamp {
+        self.run.map_or(self.segment.max_ts, |run| run.max_ts)
+    }
+}
+
+fn statistics(table: Table, piece: &Piece) -> Statistics {
+    let exact =
+        |ts: Timestamp| Precision::Exact(ScalarValue::TimestampMicrosecond(Some(ts.micros()), Some("UTC".into())));
     let mut columns = vec![ColumnStatistics::new_unknown(); table.columns().len()];
     if let Some(ts) = columns.first_mut() {
-        ts.min_value = exact(segment.min_ts);
-        ts.max_value = exact(segment.max_ts);
+        ts.min_value = exact(piece.min_ts());
+        ts.max_value = exact(piece.max_ts());
         ts.null_count = Precision::Exact(0);
     }
     Statistics {
-        num_rows: usize::try_from(segment.rows).map_or(Precision::Absent, Precision::Exact),
+        num_rows: usize::try_from(piece.rows()).map_or(Precision::Absent, Precision::Exact),
         total_byte_size: Precision::Absent,
         column_statistics: columns,
     }
@@ -184,40 +234,44 @@ fn newest_first() -> Option<LexOrdering> {
     LexOrdering::new([PhysicalSortExpr::new(Arc::new(Column::new("ts", 0)), options)])
 }
 
-/// The chains of sealed segments that are worth their order, and the other segments.
+/// The chains of sorted pieces that are worth their order, and the other segments.
 fn arrange<'a>(
     files: impl Iterator<Item = &'a Arc<Segment>>,
+    window: Window,
     order: Order,
-) -> (Vec<Vec<Arc<Segment>>>, Vec<Arc<Segment>>) {
-    let files = files.map(Arc::clone);
+) -> (Vec<Vec<Piece>>, Vec<Piece>) {
     if order == Order::Any {
-        return (Vec::new(), files.collect());
+        return (Vec::new(), files.map(Piece::whole).collect());
     }
-    let (sealed, mut rest): (Vec<_>, Vec<_>) = files.partition(|file| file.sealed);
-    let chains = chains(sealed);
+    let (sealed, open): (Vec<_>, Vec<_>) = files.partition(|file| file.sealed);
+    let sorted = sealed.iter().copied().flat_map(Piece::sorted);
+    let chains = chains(
+        sorted
+            .filter(|piece| window.meets(piece.min_ts(), piece.max_ts()))
+            .collect(),
+    );
     if chains.len() > MAX_CHAINS {
-        rest.extend(chains.into_iter().flatten());
-        return (Vec::new(), rest);
+        return (Vec::new(), open.into_iter().chain(sealed).map(Piece::whole).collect());
     }
-    (chains, rest)
+    (chains, open.into_iter().map(Piece::whole).collect())
 }
 
-/// As few chains as possible, newest first, in which each segment begins after the next one ends.
-fn chains(mut sealed: Vec<Arc<Segment>>) -> Vec<Vec<Arc<Segment>>> {
-    sealed.sort_by_key(|file| std::cmp::Reverse((file.max_ts, file.min_ts, file.id)));
-    let mut chains: Vec<Vec<Arc<Segment>>> = Vec::new();
-    for file in sealed {
-        let fits = |chain: &&mut Vec<Arc<Segment>>| chain.last().is_some_and(|last| last.min_ts > file.max_ts);
+/// As few chains as possible, newest first, in which each piece begins after the next one ends.
+fn chains(mut pieces: Vec<Piece>) -> Vec<Vec<Piece>> {
+    pieces.sort_by_key(|piece| std::cmp::Reverse((piece.max_ts(), piece.min_ts(), piece.segment.id)));
+    let mut chains: Vec<Vec<Piece>> = Vec::new();
+    for piece in pieces {
+        let fits = |chain: &&mut Vec<Piece>| chain.last().is_some_and(|last| last.min_ts() > piece.max_ts());
         match chains.iter_mut().find(fits) {
-            Some(chain) => chain.push(file),
-            None => chains.push(vec![file]),
+            Some(chain) => chain.push(piece),
+            None => chains.push(vec![piece]),
         }
     }
     chains
 }
 
-/// At most `parts` parts that keep the order: the first holds the newest files.
-fn contiguous(chain: &[Arc<Segment>], parts: usize) -> Vec<Vec<Arc<Segment>>> {
+/// At most `parts` parts that keep the order: the first holds the newest pieces.
+fn contiguous(chain: &[Piece], parts: usize) -> Vec<Vec<Piece>> {
     let size = chain.len().div_ceil(parts).max(1);
     chain.chunks(size).map(<[_]>::to_vec).collect()
 }

@@ -37,11 +37,15 @@ struct Bench {
 
 /// The store with ticks as often as `tick`; past files are sealed at a tick.
 async fn open(dir: &tempfile::TempDir, tick: Duration) -> Arc<Engine> {
+    open_at(dir, tick, Clock::new(now)).await
+}
+
+async fn open_at(dir: &tempfile::TempDir, tick: Duration, clock: Clock) -> Arc<Engine> {
     let mut settings = Settings::new(dir.path().join("store"));
     settings.flush_interval = tick;
     settings.seal_grace = Duration::ZERO;
     let entropy = Entropy::new(|bytes| bytes.fill(7));
-    Engine::open(settings, Clock::new(now), entropy).await.unwrap()
+    Engine::open(settings, clock, entropy).await.unwrap()
 }
 
 impl Bench {

@@ -1,13 +1,17 @@
 //! Typed queries answer what a reading of all rows would.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
 use arrow_array::RecordBatch;
 use model::batch::row_json;
 use model::filter::{LogFilter, TraceFilter, When};
-use model::{EntityId, FluxId, LogRecord, Record, Span, Timestamp};
+use model::{Clock, EntityId, FluxId, LogRecord, Record, Span, Timestamp};
 use serde_json::{Map, Value};
 
 use super::world::{self, Random};
 use super::{Bench, HOUR, now};
+use crate::Querier;
 use crate::functions::hash_rows;
 
 /// The stretch of time of a query, told without the code under test.
@@ -224,4 +228,59 @@ async fn the_newest_rows_are_read_from_the_newest_files() {
     let stats = bench.querier.logs(&five).await.unwrap().stats;
     assert!(stats.files_considered == 5 && stats.files_read < 5, "{stats:?} {plan}");
     bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_of_overlapping_runs_answers_in_order_without_a_row_twice_or_missing() {
+    const LARGE: i64 = 140_000;
+    let bench = Bench::new().await;
+    bench.engine.close().await.unwrap();
+    let start = now().micros() - 2 * HOUR;
+    let time = Arc::new(AtomicI64::new(start + 600_000_000));
+    let clock = {
+        let time = Arc::clone(&time);
+        Clock::new(move || Timestamp::from_micros(time.load(Ordering::Relaxed)))
+    };
+    let engine = super::open_at(&bench.dir, std::time::Duration::from_millis(20), clock).await;
+    let mut random = Random::new();
+    let mut row = |n: i64| LogRecord {
+        // Every thousandth row comes a minute late, so the two publishes overlap in time.
+        ts: Timestamp::from_micros(start + n * 1000 - if n % 1000 == 0 { 60_000_000 } else { 0 }),
+        message: format!("row {n}"),
+        ..world::log(&mut random)
+    };
+    let rows: Vec<LogRecord> = (0..2 * LARGE).map(&mut row).collect();
+    for part in rows.chunks(usize::try_from(LARGE).unwrap()) {
+        super::append(&engine, part).await;
+        engine.flush().await.unwrap();
+    }
+    time.store(now().micros(), Ordering::Relaxed);
+    let sealed = || engine.view().files(model::Table::Logs).iter().all(|file| file.sealed);
+    super::until("the seal", sealed).await;
+    let runs: usize = engine
+        .view()
+        .files(model::Table::Logs)
+        .iter()
+        .map(|file| file.runs.len())
+        .sum();
+    assert_eq!(runs, 2);
+    let querier = Querier::new(Arc::clone(&engine), bench.limits.clone(), Clock::new(now)).unwrap();
+    let mut filter = LogFilter {
+        since: Some(When::At(Timestamp::from_micros(start + 100_000_000))),
+        ..LogFilter::default()
+    };
+    filter.limit = Some(10_000);
+    let mut wanted: Vec<&LogRecord> = rows
+        .iter()
+        .filter(|row| row.ts.micros() >= start + 100_000_000)
+        .collect();
+    wanted.sort_by_key(|row| std::cmp::Reverse(row.ts));
+    let page = querier.logs(&filter).await.unwrap();
+    let times = |rows: &[Map<String, Value>]| -> Vec<String> {
+        rows.iter().map(|row| row["ts"].as_str().unwrap().to_owned()).collect()
+    };
+    let expected: Vec<String> = wanted.iter().take(10_000).map(|row| row.ts.to_string()).collect();
+    assert_eq!(times(&page.rows), expected);
+    querier.close().await;
+    engine.close().await.unwrap();
 }

@@ -5,6 +5,7 @@
 mod crash;
 mod publish;
 mod readers;
+mod runs;
 mod schema;
 mod seal;
 
