@@ -202,7 +202,7 @@ impl Puller {
                 return None;
             }
         };
-        self.shared.stats.pulling.store(true, Ordering::Relaxed);
+        self.shared.stats.pulling.send_replace(true);
         let end = loop {
             let message = tokio::select! {
                 biased;
@@ -228,7 +228,7 @@ impl Puller {
                 None => break None,
             }
         };
-        self.shared.stats.pulling.store(false, Ordering::Relaxed);
+        self.shared.stats.pulling.send_replace(false);
         end
     }
 

@@ -1,6 +1,8 @@
 //! Counters of the pipeline, read by `/metrics` and `/readyz`.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokio::sync::watch;
 
 /// Live counters.
 #[derive(Debug, Default)]
@@ -14,7 +16,7 @@ pub struct Stats {
     pub(crate) stalls: AtomicU64,
     pub(crate) resubscribed: AtomicU64,
     pub(crate) floors_sent: AtomicU64,
-    pub(crate) pulling: AtomicBool,
+    pub(crate) pulling: watch::Sender<bool>,
 }
 
 /// The counters at one moment.
@@ -57,8 +59,14 @@ impl Stats {
             stalls: get(&self.stalls),
             resubscribed: get(&self.resubscribed),
             floors_sent: get(&self.floors_sent),
-            pulling: self.pulling.load(Ordering::Relaxed),
+            pulling: *self.pulling.borrow(),
         }
+    }
+
+    /// Returns as soon as the consumer is open.
+    pub async fn opened(&self) {
+        // The sender is `self`, so this ends by the consumer being open or not at all.
+        let _ = self.pulling.subscribe().wait_for(|pulling| *pulling).await;
     }
 
     pub(crate) fn add(counter: &AtomicU64, by: u64) {

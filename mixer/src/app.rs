@@ -119,6 +119,16 @@ impl Mixer {
         self.api
     }
 
+    /// Returns when telemetry that is sent is stored: at once where collection is off.
+    pub fn ready(&self) -> impl Future<Output = ()> + use<> {
+        let stats = self.parts.ingest.as_ref().map(ingest::Pipeline::live_stats);
+        async move {
+            if let Some(stats) = stats {
+                stats.opened().await;
+            }
+        }
+    }
+
     /// Returns when the Mixer cannot go on; then close it and exit.
     pub async fn failed(&mut self) -> Failure {
         let died = |reason| Failure { reason, exit: Exit::Io };

@@ -194,11 +194,17 @@ async fn until_asked(config: MixerConfig, shutdown: &Shutdown) -> Exit {
         }
     };
     let (api, bus) = (mixer.api_addr(), mixer.control().bus_status());
-    tracing::info!(%api, bus = %bus.url, durability = bus.durability, version = env!("CARGO_PKG_VERSION"), "ready");
-    // Whoever started us may not read our output.
-    let _ = print(&format!("ready api=http://{api} bus={}\n", bus.url));
+    let ready = mixer.ready();
+    let announced = async {
+        ready.await;
+        tracing::info!(%api, bus = %bus.url, durability = bus.durability, version = env!("CARGO_PKG_VERSION"), "ready");
+        // Whoever started us may not read our output.
+        let _ = print(&format!("ready api=http://{api} bus={}\n", bus.url));
+        std::future::pending().await
+    };
     let exit = tokio::select! {
         () = asked.cancelled() => Exit::Ok,
+        () = announced => Exit::Ok,
         failure = mixer.failed() => {
             tracing::error!("cannot go on: {failure}");
             failure.exit
