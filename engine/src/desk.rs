@@ -11,11 +11,14 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::oneshot;
 
-use crate::Error;
 use crate::sealer::Job;
+use crate::{Error, RotationRun};
 
 /// A flush's answer: why it failed, if it did.
 pub(crate) type Flushed = Result<(), Arc<str>>;
+
+/// A rotation's report: why it failed, if it did.
+pub(crate) type Rotated = Result<RotationRun, Arc<str>>;
 
 /// Seals that may wait at once; the publisher keeps the others.
 const SEALS: usize = 2;
@@ -30,6 +33,7 @@ pub(crate) struct Desk {
 #[derive(Debug, Default)]
 struct Orders {
     flushes: Vec<oneshot::Sender<Flushed>>,
+    rotations: Vec<oneshot::Sender<Rotated>>,
     urgent: bool,
     stop: Option<Stop>,
     stopped: bool,
@@ -52,6 +56,7 @@ pub(crate) enum Stop {
 #[derive(Debug, Default)]
 pub(crate) struct Tick {
     pub(crate) flushes: Vec<oneshot::Sender<Flushed>>,
+    pub(crate) rotations: Vec<oneshot::Sender<Rotated>>,
     /// Publish everything, not only what is due.
     pub(crate) urgent: bool,
     pub(crate) stop: Option<Stop>,
@@ -67,6 +72,19 @@ impl Desk {
             return None;
         }
         orders.flushes.push(answer);
+        drop(orders);
+        self.news.notify_all();
+        Some(receiver)
+    }
+
+    /// Asks for a check of the rotation rules; `None` if the publisher has stopped.
+    pub(crate) fn rotate(&self) -> Option<oneshot::Receiver<Rotated>> {
+        let (answer, receiver) = oneshot::channel();
+        let mut orders = self.orders.lock();
+        if orders.stopped {
+            return None;
+        }
+        orders.rotations.push(answer);
         drop(orders);
         self.news.notify_all();
         Some(receiver)
@@ -98,15 +116,19 @@ impl Desk {
         let mut orders = self.orders.lock();
         orders.stopped = true;
         orders.flushes.clear();
+        orders.rotations.clear();
     }
 
     /// Waits until `next` or an order.
     pub(crate) fn wait(&self, next: Instant) -> Tick {
         let mut orders = self.orders.lock();
-        let idle = |orders: &Orders| orders.flushes.is_empty() && !orders.urgent && orders.stop.is_none();
+        let idle = |orders: &Orders| {
+            orders.flushes.is_empty() && orders.rotations.is_empty() && !orders.urgent && orders.stop.is_none()
+        };
         while idle(&orders) && !self.news.wait_until(&mut orders, next).timed_out() {}
         Tick {
             flushes: std::mem::take(&mut orders.flushes),
+            rotations: std::mem::take(&mut orders.rotations),
             urgent: std::mem::take(&mut orders.urgent),
             stop: orders.stop,
             returned: std::mem::take(&mut orders.returned),

@@ -20,7 +20,7 @@ use crate::intake::Append;
 use crate::recovery::{self, Opened};
 use crate::shared::{Shared, units};
 use crate::wal::Frame;
-use crate::{Appended, Batch, Error, ReadView, Settings, Stats, origin, place, sealer};
+use crate::{Appended, Batch, Error, ReadView, RotationRun, Settings, Stats, origin, place, sealer};
 
 /// An open store. One per folder; shared behind its `Arc`.
 #[derive(Debug)]
@@ -182,6 +182,30 @@ impl Engine {
         };
         let flushed = flushed.await.map_err(|_| self.shared.refusal())?;
         flushed.map_err(|reason| Error::Publishing { reason })
+    }
+
+    /// Checks the rotation rules now, whenever the next check would be due, and says what went.
+    ///
+    /// # Errors
+    /// If the removal could not be recorded; nothing went then.
+    pub async fn rotate(&self) -> Result<RotationRun, Error> {
+        let Some(rotated) = self.shared.desk.rotate() else {
+            return Err(self.shared.refusal());
+        };
+        let rotated = rotated.await.map_err(|_| self.shared.refusal())?;
+        rotated.map_err(|reason| Error::Rotation { reason })
+    }
+
+    /// What the last check of the rotation rules did; `None` before the first.
+    #[must_use]
+    pub fn last_rotation(&self) -> Option<RotationRun> {
+        self.shared.rotation.lock().clone()
+    }
+
+    /// The settings that the store was opened with.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.shared.settings
     }
 
     /// Counters and gauges.

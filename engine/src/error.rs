@@ -102,6 +102,12 @@ pub enum Error {
         /// The first failure.
         reason: Arc<str>,
     },
+    /// Old data could not be removed; it is tried again.
+    #[error("old data could not be removed: {reason}")]
+    Rotation {
+        /// Why.
+        reason: Arc<str>,
+    },
     /// The engine is closing or closed.
     #[error("the store is closed")]
     Closed,
@@ -202,6 +208,7 @@ impl Error {
             Self::Io { .. }
             | Self::InDoubt { .. }
             | Self::Publishing { .. }
+            | Self::Rotation { .. }
             | Self::Poisoned { .. }
             | Self::Parquet { .. }
             | Self::LogFull { .. }

@@ -19,6 +19,8 @@
 //! - A partition's rows go into its files in the order of their LSNs.
 //! - A file is sealed at least one tick after its last publish.
 
+mod rotate;
+
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::Arc;
@@ -28,6 +30,7 @@ use crate::Error;
 use crate::catalog::Record;
 use crate::desk::{Stop, Tick};
 use crate::hot::{Frozen, Place, Waiting};
+use crate::rotation::Janitor;
 use crate::sealer::Job;
 use crate::shared::{Sentinel, Shared};
 use crate::slot::{Done, Slot, append, is_taken, new_slot, seal_in_memory};
@@ -65,6 +68,7 @@ pub(crate) struct Publisher {
     full: Vec<Job>,
     /// Published into files, not recorded.
     unrecorded: Vec<Done>,
+    janitor: Janitor,
 }
 
 impl Publisher {
@@ -81,6 +85,7 @@ impl Publisher {
             }
         }
         Self {
+            janitor: Janitor::new(&shared),
             shared,
             open,
             full,
@@ -139,6 +144,7 @@ impl Publisher {
         if on_time && failed.is_none() && !stop {
             self.offer_seals();
         }
+        self.rotate(tick.rotations, on_time && !stop);
         if failed.is_some() && !stop {
             // Appends that wait for room hurry us again at once; what failed will not heal that fast.
             self.shared
@@ -301,6 +307,7 @@ impl Publisher {
     }
 
     fn write_record(&mut self) -> Result<(), Error> {
+        let relied_on = self.janitor.relied_on(&self.shared).micros();
         let record = {
             let mut catalog = self.shared.catalog.lock();
             let mut marks = self.shared.marks.lock();
@@ -309,6 +316,7 @@ impl Publisher {
                 through: self.unrecorded.iter().map(|done| (done.place, done.through)).collect(),
                 low_water: self.shared.state.lock().low_water(),
                 marks: marks.take_changes(),
+                relied_on,
                 ..Record::default()
             };
             drop(marks);

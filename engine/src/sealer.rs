@@ -43,6 +43,11 @@ impl Job {
         }
     }
 
+    /// Whether the sealed file has the name already, though no record says so yet.
+    pub(crate) const fn is_installed(&self) -> bool {
+        self.installed.is_some()
+    }
+
     /// Whether it is time for an attempt; asked once a tick.
     pub(crate) fn is_due(&mut self) -> bool {
         let due = self.pause == 0;

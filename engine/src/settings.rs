@@ -10,7 +10,7 @@ use std::time::Duration;
 use model::ByteSize;
 use serde::{Deserialize, Serialize};
 
-use crate::Error;
+use crate::{Error, Rotation};
 
 /// The page compression of data files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -68,8 +68,10 @@ pub struct Settings {
     pub wal_max: ByteSize,
     /// The cap of rows in memory that are in no data file yet: at it, appends wait; at a half of it, rows are published early.
     pub hot_max: ByteSize,
-    /// Rows older than this on arrival go to the partition of their arrival.
+    /// Rows older than this on arrival go to the partition of their arrival. Rotation by age removes what is older.
     pub max_age: Duration,
+    /// When old data goes.
+    pub rotation: Rotation,
     /// A commit group is closed at this size.
     pub group_bytes: ByteSize,
     /// A commit group waits at most this long for companions.
@@ -94,6 +96,7 @@ impl Settings {
             wal_max: ByteSize::mib(512),
             hot_max: ByteSize::mib(256),
             max_age: Duration::from_secs(30 * 86_400),
+            rotation: Rotation::default(),
             group_bytes: ByteSize::mib(1),
             group_linger: Duration::from_millis(2),
             seal_grace: Duration::from_secs(300),
@@ -109,6 +112,9 @@ impl Settings {
                 reason: reason.to_owned(),
             })
         };
+        if self.rotation.check_interval.is_zero() {
+            return bad("rotation.check_interval", "0s".to_owned(), "give a duration such as 1h");
+        }
         if self.flush_interval.is_zero() {
             return bad("flush_interval", "0s".to_owned(), "give a duration such as 5s");
         }

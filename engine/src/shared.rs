@@ -13,6 +13,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use model::{Clock, Table};
@@ -24,12 +25,12 @@ use crate::catalog::{Catalog, FileEntry, Footers, Lineage, Lock, Segment, Segmen
 use crate::desk::Desk;
 use crate::hot::{Hot, Place};
 use crate::intake::Intake;
-use crate::layout::Layout;
+use crate::layout::{Layout, Partition};
 use crate::place::Rule;
 use crate::stats::{Counters, Stats};
 use crate::view::{HotTable, Snapshot, slot};
 use crate::watermark::Watermarks;
-use crate::{Error, HotBatch, Origin, Settings};
+use crate::{Error, HotBatch, Origin, RotationRun, Settings};
 
 /// Room for hot rows is counted in this unit.
 const ROOM_UNIT: u64 = 1024;
@@ -59,6 +60,12 @@ pub(crate) struct Shared {
     /// Let go when the store is closed.
     pub(crate) locks: Mutex<Vec<Lock>>,
     pub(crate) state: Mutex<State>,
+    /// What the last check of the rotation rules did.
+    pub(crate) rotation: Mutex<Option<RotationRun>>,
+    pub(crate) opened: Instant,
+    /// Added to the time since then, in seconds.
+    #[cfg(test)]
+    pub(crate) skew: std::sync::atomic::AtomicU64,
     #[cfg(test)]
     pub(crate) fail_log_syncs: FailLogSyncs,
 }
@@ -108,6 +115,18 @@ impl State {
         }
     }
 
+    pub(crate) fn has_file(&self, table: Table, key: (Partition, u32)) -> bool {
+        let files = &self.files[slot(table)];
+        files.binary_search_by_key(&key, |other| other.key()).is_ok()
+    }
+
+    /// Takes a file out, if it is there.
+    pub(crate) fn remove_file(&mut self, table: Table, key: (Partition, u32)) -> Option<Arc<Segment>> {
+        let files = &mut self.files[slot(table)];
+        let at = files.binary_search_by_key(&key, |other| other.key()).ok()?;
+        Some(Arc::make_mut(files).remove(at))
+    }
+
     /// Every row with a lower LSN is in a file once what is frozen now is recorded.
     pub(crate) fn low_water(&self) -> u64 {
         self.hot.first_fresh_lsn().unwrap_or(self.committed + 1)
@@ -120,6 +139,14 @@ pub(crate) fn units(weight: u64) -> u32 {
 }
 
 impl Shared {
+    /// The time since the store was opened, by a counter that nobody sets.
+    pub(crate) fn uptime(&self) -> Duration {
+        let uptime = self.opened.elapsed();
+        #[cfg(test)]
+        let uptime = uptime + Duration::from_secs(self.skew.load(Ordering::Relaxed));
+        uptime
+    }
+
     /// All the room there is.
     pub(crate) fn total_room(settings: &Settings) -> u32 {
         units(settings.hot_max.get()).min(u32::MAX >> 1)
@@ -240,6 +267,11 @@ impl Shared {
             seals: counters.seals.get(),
             seal_failures: counters.seal_failures.get(),
             file_bytes_written: counters.file_bytes_written.get(),
+            rotation_runs: counters.rotation_runs.get(),
+            rotated_partitions: counters.rotated_partitions.get(),
+            rotated_files: counters.rotated_files.get(),
+            rotated_rows: counters.rotated_rows.get(),
+            rotated_bytes: counters.rotated_bytes.get(),
             replayed_rows: counters.replayed_rows.get(),
             torn_bytes: counters.torn_bytes.get(),
             quarantined: counters.quarantined.get(),

@@ -39,6 +39,16 @@ pub struct Stats {
     pub seal_failures: u64,
     /// Bytes written into data files, by publishing and sealing.
     pub file_bytes_written: u64,
+    /// Checks of the rotation rules.
+    pub rotation_runs: u64,
+    /// Partitions that rotation removed.
+    pub rotated_partitions: u64,
+    /// Data files that rotation removed.
+    pub rotated_files: u64,
+    /// Their rows.
+    pub rotated_rows: u64,
+    /// Their bytes.
+    pub rotated_bytes: u64,
     /// Data files that still take rows (gauge).
     pub open_segments: u64,
     /// Data files (gauge).
@@ -74,6 +84,11 @@ pub(crate) struct Counters {
     pub(crate) seals: Counter,
     pub(crate) seal_failures: Counter,
     pub(crate) file_bytes_written: Counter,
+    pub(crate) rotation_runs: Counter,
+    pub(crate) rotated_partitions: Counter,
+    pub(crate) rotated_files: Counter,
+    pub(crate) rotated_rows: Counter,
+    pub(crate) rotated_bytes: Counter,
     pub(crate) replayed_rows: Counter,
     pub(crate) torn_bytes: Counter,
     pub(crate) quarantined: Counter,

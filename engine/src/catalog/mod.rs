@@ -74,6 +74,11 @@ impl Catalog {
         &self.state
     }
 
+    /// The bytes of the newest checkpoint and its log.
+    pub(crate) const fn bytes(&self) -> u64 {
+        self.written + self.log_bytes
+    }
+
     /// A segment number and a file number that were never given out.
     pub(crate) fn allocate(&mut self, place: crate::hot::Place) -> (u64, u32) {
         self.state.allocate(place)
@@ -138,21 +143,28 @@ impl Found {
 
 /// The store's id, from its file or made from `fresh` if the store is new.
 pub(crate) fn store_id(dir: &Path, fresh: impl FnOnce() -> Uuid) -> Result<Uuid, Error> {
+    if let Some(id) = known_store_id(dir)? {
+        return Ok(id);
+    }
+    let path = dir.join("store.id");
+    if log::any(dir)? {
+        let reason = "it is missing beside a catalogue".to_owned();
+        return Err(Error::Damaged { path, reason });
+    }
+    let id = fresh();
+    write_whole(&path, format!("{id}\n").as_bytes())?;
+    Ok(id)
+}
+
+/// The store's id from its file, if it is there.
+pub(crate) fn known_store_id(dir: &Path) -> Result<Option<Uuid>, Error> {
     let path = dir.join("store.id");
     match std::fs::read_to_string(&path) {
-        Ok(text) => Uuid::try_parse(text.trim()).map_err(|_| Error::Damaged {
+        Ok(text) => Uuid::try_parse(text.trim()).map(Some).map_err(|_| Error::Damaged {
             path,
             reason: format!("{:?} is not a UUID", text.chars().take(64).collect::<String>()),
         }),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            if log::any(dir)? {
-                let reason = "it is missing beside a catalogue".to_owned();
-                return Err(Error::Damaged { path, reason });
-            }
-            let id = fresh();
-            write_whole(&path, format!("{id}\n").as_bytes())?;
-            Ok(id)
-        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(Error::io("read", &path)(error)),
     }
 }

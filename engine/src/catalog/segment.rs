@@ -1,8 +1,8 @@
 //! One version of one data file, as a view names it.
 //!
-//! Publishing keeps every earlier version readable under the same name: it is a prefix of the later file. Sealing and
-//! removing give the name away; the bytes of the versions before then stay under a name among the retired files until
-//! nobody holds one of them.
+//! Publishing keeps every earlier version readable under the same name: it is a prefix of the later file. Sealing gives the
+//! name away; the bytes of the versions before then stay under a name among the retired files until nobody holds one of
+//! them. A file that expired keeps its name until then.
 //!
 //! # Not here
 //!
@@ -117,6 +117,10 @@ impl Segment {
     /// Its place among its table's files.
     pub(crate) const fn key(&self) -> (Partition, u32) {
         self.key
+    }
+
+    pub(crate) const fn lineage(&self) -> &Arc<Lineage> {
+        &self.lineage
     }
 
     /// The file with this version's bytes, which are its first [`Segment::size`] bytes.

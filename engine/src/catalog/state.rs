@@ -70,6 +70,9 @@ pub(crate) struct Record {
     /// Every row with a lower LSN is in a file.
     pub(crate) low_water: u64,
     pub(crate) marks: Marks,
+    /// The time that rotation relied on, µs; 0 if it is not said.
+    #[serde(default)]
+    pub(crate) relied_on: i64,
 }
 
 /// The whole.
@@ -88,6 +91,7 @@ pub(crate) struct State {
     through: BTreeMap<Place, u64>,
     pub(crate) low_water: u64,
     pub(crate) marks: Watermarks,
+    relied_on: i64,
 }
 
 /// As it stands in a checkpoint.
@@ -102,6 +106,8 @@ struct Stored {
     through: Vec<(Place, u64)>,
     low_water: u64,
     marks: Marks,
+    #[serde(default)]
+    relied_on: i64,
 }
 
 impl State {
@@ -135,6 +141,11 @@ impl State {
     /// The highest LSN that any partition is in files through.
     pub(crate) fn highest_through(&self) -> u64 {
         self.through.values().copied().max().unwrap_or(0)
+    }
+
+    /// The last time that rotation relied on.
+    pub(crate) fn relied_on(&self) -> Option<Timestamp> {
+        (self.relied_on != 0).then_some(Timestamp::from_micros(self.relied_on))
     }
 
     pub(crate) fn allocate(&mut self, place: Place) -> (u64, u32) {
@@ -181,6 +192,9 @@ impl State {
         self.low_water = self.low_water.max(record.low_water);
         self.through.retain(|_, lsn| *lsn >= self.low_water);
         self.marks.join(&record.marks);
+        if record.relied_on != 0 {
+            self.relied_on = record.relied_on;
+        }
     }
 }
 
@@ -194,6 +208,7 @@ impl From<Stored> for State {
             numbers: stored.numbers.into_iter().collect(),
             through: stored.through.into_iter().collect(),
             low_water: stored.low_water,
+            relied_on: stored.relied_on,
             ..Self::default()
         };
         stored.files.into_iter().for_each(|entry| state.put(entry));
@@ -214,6 +229,7 @@ impl From<&State> for Stored {
             through: state.through.iter().map(|(place, lsn)| (*place, *lsn)).collect(),
             low_water: state.low_water,
             marks: state.marks.all(),
+            relied_on: state.relied_on,
         }
     }
 }

@@ -133,6 +133,8 @@ fn a_cut_at_any_byte_of_the_last_record_keeps_the_records_before() {
         // What a power cut leaves of pages that were not written: zeros up to the length.
         let mut zeros = whole[..cut].to_vec();
         zeros.resize(whole.len(), 0);
+        // The record may end with zeros itself.
+        let files = if zeros[..record] == whole[..record] { 2 } else { files };
         std::fs::write(&log, zeros).unwrap();
         let found = Catalog::read(dir.path(), Uuid::nil()).unwrap();
         assert_eq!(found.state.files().count(), files, "zeros from {cut}");

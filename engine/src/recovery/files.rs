@@ -22,6 +22,7 @@ use uuid::Uuid;
 
 use crate::catalog::{FileEntry, Found};
 use crate::layout::{Layout, parse};
+use crate::rotation::remove_empty_folders;
 use crate::segment::{Identity, OpenSegment, Recorded, Resumed, Sealed, inspect, resume};
 use crate::slot::write_options;
 use crate::{Error, Settings};
@@ -275,6 +276,7 @@ fn judge(
     if known && state.file(id).is_none() {
         tracing::info!(path = %path.display(), "unlinked a data file that had been removed");
         std::fs::remove_file(&path).map_err(Error::io("remove", &path))?;
+        remove_empty_folders(&path, &layout.data);
     } else {
         let reason = "it is ours, but the catalogue never knew it".to_owned();
         let error = Error::Damaged {

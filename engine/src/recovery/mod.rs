@@ -233,6 +233,10 @@ fn assemble(settings: Settings, clock: Clock, layout: Layout, locks: Vec<Lock>, 
         poison: watch::Sender::new(None),
         locks: Mutex::new(locks),
         state: Mutex::new(parts.state),
+        rotation: Mutex::default(),
+        opened: std::time::Instant::now(),
+        #[cfg(test)]
+        skew: 0.into(),
         #[cfg(test)]
         fail_log_syncs: crate::shared::FailLogSyncs(Box::new(parts.wal.failing_syncs())),
         settings,

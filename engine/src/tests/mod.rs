@@ -6,6 +6,7 @@ mod appends;
 mod faults;
 mod model_based;
 mod restarts;
+mod rotation;
 mod sealing;
 mod views;
 

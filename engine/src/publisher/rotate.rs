@@ -1,0 +1,53 @@
+//! The publisher's turn at rotation: it alone knows which files are open, and lets go of those that expired.
+
+use tokio::sync::oneshot;
+
+use super::Publisher;
+use crate::desk::Rotated;
+use crate::slot::Slot;
+
+impl Publisher {
+    /// Checks the rotation rules if it is time or asked for, and clears away what went before. A disk that is too full for
+    /// publishing is a reason to do it, not one to leave it.
+    pub(super) fn rotate(&mut self, asked: Vec<oneshot::Sender<Rotated>>, on_time: bool) {
+        let due = on_time && self.janitor.is_due(&self.shared);
+        let wanted = self.shared.poisoned().is_none() && (due || !asked.is_empty());
+        let rotated = wanted.then(|| self.check_rotation());
+        self.janitor.sweep(&self.shared);
+        if let Some(rotated) = rotated {
+            for answer in asked {
+                // Whoever asked may have gone.
+                let _ = answer.send(rotated.clone());
+            }
+        }
+    }
+
+    fn check_rotation(&mut self) -> Rotated {
+        let full = self.full.iter().filter(|job| !job.is_installed());
+        let slots = self.open.values().chain(full.map(|job| &job.slot));
+        let ours = slots.map(|slot| slot.segment.identity().segment).collect();
+        match self.janitor.check(&self.shared, &ours) {
+            Ok((run, gone)) => {
+                let gone = |slot: &mut Slot| {
+                    let gone = gone.contains(&slot.segment.identity().segment);
+                    if gone {
+                        // Staging is emptied at every start: a failure costs space until then.
+                        let _ = slot.segment.discard_twin();
+                    }
+                    gone
+                };
+                self.open.retain(|_, slot| !gone(slot));
+                self.full.retain_mut(|job| !gone(&mut job.slot));
+                *self.shared.rotation.lock() = Some(run.clone());
+                Ok(run)
+            }
+            Err(error) => {
+                if error.is_in_doubt() {
+                    self.shared.poison(&error.to_string());
+                }
+                tracing::error!(%error, "old data could not be removed; it is tried again at the next check");
+                Err(error.to_string().into())
+            }
+        }
+    }
+}

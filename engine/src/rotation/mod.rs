@@ -1,0 +1,181 @@
+//! Rotation: whole closed partitions go, oldest first, by age or by the store's total size.
+//!
+//! ```text
+//! plan (pure) ─> one catalogue record ─> swap the view ─> wait for the last view that holds a file ─> unlink, empty folders
+//! ```
+//!
+//! # Invariants
+//!
+//! - A partition goes whole: all its files in one record. It is closed: it has ended, and no row of it waits in memory.
+//! - The record comes first. Whatever a crash leaves unlinked is unlinked at the next start; it is in no view.
+//! - A view that holds a file finds it under its name. Rotation makes no query fail.
+//! - A clock that jumped deletes nothing: see [`trust`]. By age at most a quarter of the partitions go in one check.
+//! - Watermarks and file numbers stay: what is gone is not stored again, and its names are not used again.
+//!
+//! # Not here
+//!
+//! Deciding when: the publisher asks at its ticks, because it knows which files are open.
+
+mod preview;
+mod run;
+#[cfg(test)]
+mod tests;
+mod trust;
+
+use std::time::Duration;
+
+use model::{ByteSize, Table, Timestamp};
+use serde::Serialize;
+
+use crate::hot::Place;
+pub use preview::{RotationPreview, preview_rotation};
+pub(crate) use run::{Janitor, remove_empty_folders};
+
+/// What makes old partitions go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RotationPolicy {
+    /// Their age.
+    #[default]
+    Time,
+    /// The store's total size.
+    Size,
+    /// Either.
+    Both,
+}
+
+/// When data goes; the age is [`crate::Settings::max_age`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rotation {
+    /// What makes it go.
+    pub policy: RotationPolicy,
+    /// The total size of data files, log and catalogue above which the oldest partitions go.
+    pub max_size: ByteSize,
+    /// The time between checks. A check happens at a flush tick.
+    pub check_interval: Duration,
+}
+
+impl Default for Rotation {
+    fn default() -> Self {
+        Self {
+            policy: RotationPolicy::default(),
+            max_size: ByteSize::mib(10 << 10),
+            check_interval: Duration::from_secs(3_600),
+        }
+    }
+}
+
+/// Why a partition goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RotationReason {
+    /// It ended longer than the greatest age ago.
+    Age,
+    /// The store is larger than allowed, and it is the oldest.
+    Size,
+}
+
+/// A partition that went, or would go.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Removal {
+    /// Its table.
+    pub table: Table,
+    /// Its folder below the table's.
+    pub partition: String,
+    /// The first moment after it.
+    pub end: Timestamp,
+    /// Its data files.
+    pub files: u64,
+    /// Their rows.
+    pub rows: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Why.
+    pub reason: RotationReason,
+}
+
+/// What a check did.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct RotationRun {
+    /// When, by the clock.
+    pub at: Timestamp,
+    /// What went.
+    pub removed: Vec<Removal>,
+    /// More is too old, and waits for the next check.
+    pub more: bool,
+    /// Why nothing goes by the clock's word just now.
+    pub held: Option<String>,
+}
+
+/// A partition in the catalogue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Candidate {
+    pub(crate) place: Place,
+    pub(crate) ids: Vec<u64>,
+    pub(crate) rows: u64,
+    pub(crate) bytes: u64,
+    /// Whether it takes no more rows and nobody works on its files.
+    pub(crate) closed: bool,
+}
+
+impl Candidate {
+    fn removal(&self, reason: RotationReason) -> Removal {
+        Removal {
+            table: self.place.0,
+            partition: self.place.1.to_string(),
+            end: self.place.1.end(),
+            files: self.ids.len() as u64,
+            rows: self.rows,
+            bytes: self.bytes,
+            reason,
+        }
+    }
+}
+
+/// What the plan obeys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Limits {
+    pub(crate) policy: RotationPolicy,
+    pub(crate) max_age: Duration,
+    pub(crate) max_bytes: u64,
+}
+
+/// The partitions that go, oldest first. `now` is a time that can be relied on; `other_bytes` count against the size too and
+/// do not go.
+pub(crate) fn plan(
+    mut all: Vec<Candidate>,
+    limits: Limits,
+    now: Timestamp,
+    other_bytes: u64,
+) -> Vec<(Candidate, RotationReason)> {
+    let by_age = limits.policy != RotationPolicy::Size;
+    let by_size = limits.policy != RotationPolicy::Time;
+    let mut total = other_bytes.saturating_add(all.iter().map(|candidate| candidate.bytes).sum());
+    all.retain(|candidate| candidate.closed);
+    all.sort_by_key(|candidate| (candidate.place.1.end(), candidate.place));
+    let mut gone = Vec::new();
+    for candidate in all {
+        let reason = if by_age && candidate.place.1.end().plus(limits.max_age) <= now {
+            RotationReason::Age
+        } else if by_size && total > limits.max_bytes {
+            RotationReason::Size
+        } else {
+            continue;
+        };
+        total = total.saturating_sub(candidate.bytes);
+        gone.push((candidate, reason));
+    }
+    gone
+}
+
+/// Keeps of what goes by age only the oldest, at most a quarter of `partitions` and at least one. Whether that was less.
+pub(crate) fn cap(planned: &mut Vec<(Candidate, RotationReason)>, partitions: usize) -> bool {
+    let most = partitions.div_ceil(4).max(1);
+    let before = planned.len();
+    let mut aged = 0;
+    planned.retain(|(_, reason)| {
+        aged += usize::from(*reason == RotationReason::Age);
+        *reason == RotationReason::Size || aged <= most
+    });
+    planned.len() < before
+}

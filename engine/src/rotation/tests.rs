@@ -1,0 +1,102 @@
+//! The plan: what goes, in which order, and what never goes.
+
+use super::*;
+use crate::PartitionBy;
+use crate::layout::Partition;
+
+const HOUR: i64 = 3_600_000_000;
+
+fn candidate(table: Table, hour: i64, bytes: u64) -> Candidate {
+    let partition = Partition::of(Timestamp::from_micros(hour * HOUR), PartitionBy::Hour);
+    Candidate {
+        place: (table, partition),
+        ids: vec![1],
+        rows: 10,
+        bytes,
+        closed: true,
+    }
+}
+
+fn limits(policy: RotationPolicy, hours: u64, max_bytes: u64) -> Limits {
+    Limits {
+        policy,
+        max_age: Duration::from_secs(hours * 3_600),
+        max_bytes,
+    }
+}
+
+/// Which hours go, of ten hours of two tables with 100 bytes each.
+fn gone(limits: Limits, now: i64, other: u64, closed: impl Fn(i64) -> bool) -> Vec<(Table, i64, RotationReason)> {
+    let all = (0..10).rev().flat_map(|hour| {
+        [Table::Traces, Table::Logs].map(|table| Candidate {
+            closed: closed(hour),
+            ..candidate(table, hour, 100)
+        })
+    });
+    plan(all.collect(), limits, Timestamp::from_micros(now * HOUR), other)
+        .iter()
+        .map(|(gone, reason)| (gone.place.0, gone.place.1.start().micros() / HOUR, *reason))
+        .collect()
+}
+
+#[test]
+fn by_age_goes_what_ended_the_age_ago_or_longer_oldest_first() {
+    let rule = limits(RotationPolicy::Time, 7, 0);
+    let age = RotationReason::Age;
+    let wanted = [
+        (Table::Logs, 0, age),
+        (Table::Traces, 0, age),
+        (Table::Logs, 1, age),
+        (Table::Traces, 1, age),
+    ];
+    assert_eq!(gone(rule, 9, 1_000_000, |_| true), wanted);
+    assert_eq!(gone(rule, 7, 0, |_| true), [], "hour 0 ended six hours ago");
+}
+
+#[test]
+fn by_size_the_oldest_go_until_the_rest_fits_log_and_catalogue_counted() {
+    let rule = limits(RotationPolicy::Size, 1, 1_900);
+    assert_eq!(gone(rule, 1_000, 0, |_| true), [(Table::Logs, 0, RotationReason::Size)]);
+    assert_eq!(gone(rule, 1_000, 150, |_| true).len(), 3);
+    assert_eq!(gone(limits(RotationPolicy::Size, 1, 2_000), 1_000, 0, |_| true), []);
+    assert_eq!(gone(limits(RotationPolicy::Size, 1, 0), 1_000, 0, |_| true).len(), 20);
+}
+
+#[test]
+fn by_both_age_counts_first_and_what_it_frees_need_not_go_by_size() {
+    let both = gone(limits(RotationPolicy::Both, 8, 1_700), 9, 0, |_| true);
+    let reasons: Vec<_> = both.iter().map(|(_, hour, reason)| (*hour, *reason)).collect();
+    let (age, size) = (RotationReason::Age, RotationReason::Size);
+    assert_eq!(reasons, [(0, age), (0, age), (1, size)]);
+    assert_eq!(gone(limits(RotationPolicy::Both, 8, 1_800), 9, 0, |_| true).len(), 2);
+}
+
+#[test]
+fn what_is_not_closed_never_goes_and_is_passed_over() {
+    let rule = limits(RotationPolicy::Both, 1, 0);
+    let hours: Vec<i64> = gone(rule, 1_000, 0, |hour| hour % 2 == 1)
+        .iter()
+        .map(|(_, hour, _)| *hour)
+        .collect();
+    assert_eq!(hours, [1, 1, 3, 3, 5, 5, 7, 7, 9, 9]);
+}
+
+#[test]
+fn one_check_takes_a_quarter_by_age_and_as_much_as_needed_by_size() {
+    let aged = |count: i64| -> Vec<_> {
+        let all = (0..count).map(|hour| (candidate(Table::Logs, hour, 1), RotationReason::Age));
+        all.collect()
+    };
+    for (count, partitions, left, more) in [(10, 10, 3, true), (1, 1, 1, false), (2, 2, 1, true), (3, 100, 3, false)] {
+        let mut planned = aged(count);
+        assert_eq!(cap(&mut planned, partitions), more);
+        assert_eq!(planned.len(), left);
+        assert_eq!(planned[0].0.place.1.start().micros(), 0, "the oldest");
+    }
+    let mut by_size: Vec<_> = aged(10)
+        .into_iter()
+        .map(|(gone, _)| (gone, RotationReason::Size))
+        .collect();
+    assert!(!cap(&mut by_size, 10));
+    assert_eq!(by_size.len(), 10);
+}

@@ -1,0 +1,184 @@
+//! Which time rotation may rely on: a clock that jumped forward would make everything look old.
+//!
+//! The time that passes is measured twice, by the clock and by a counter that nobody sets. A clock that runs ahead of the
+//! counter by more than [`SLACK`] is held: until it has gone on evenly for as long as it jumped, at most [`LONGEST_HOLD`],
+//! the time counted from before the jump is relied on. The last relied-on time is kept in the catalogue, so a restart is
+//! not a way around.
+//!
+//! A machine that was switched off for two hours so deletes two hours late; one whose clock shows next year for an hour
+//! deletes nothing for it. A clock that went back is believed at once: that deletes less.
+
+use std::time::Duration;
+
+use model::Timestamp;
+
+/// How far the clock may run ahead.
+pub(super) const SLACK: Duration = Duration::from_secs(3_600);
+/// How long a clock that jumped must run evenly before it is believed.
+pub(super) const LONGEST_HOLD: Duration = Duration::from_secs(24 * 3_600);
+
+/// The judge of the clock.
+#[derive(Debug)]
+pub(super) struct Trust {
+    /// A time that was relied on, and the counter then.
+    anchor: (Timestamp, Duration),
+    hold: Option<Hold>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Hold {
+    jump: Duration,
+    /// The counter when it began.
+    since: Duration,
+}
+
+/// A judgement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Judged {
+    /// The time to rely on.
+    pub(super) now: Timestamp,
+    /// How far ahead the clock is and how much longer it is held for that.
+    pub(super) held: Option<(Duration, Duration)>,
+    /// Whether the hold begins with this judgement.
+    pub(super) news: bool,
+}
+
+fn ahead(of: Timestamp, by: Timestamp) -> Duration {
+    Duration::from_micros(u64::try_from(by.micros().saturating_sub(of.micros())).unwrap_or(0))
+}
+
+impl Trust {
+    /// Begins with the last time that was relied on, and the counter now.
+    pub(super) const fn new(relied_on: Timestamp, counter: Duration) -> Self {
+        Self {
+            anchor: (relied_on, counter),
+            hold: None,
+        }
+    }
+
+    /// Judges the clock.
+    pub(super) fn judge(&mut self, clock: Timestamp, counter: Duration) -> Judged {
+        let counted = self.anchor.0.plus(counter.saturating_sub(self.anchor.1));
+        let jump = ahead(counted, clock);
+        if jump <= SLACK {
+            self.hold = None;
+            if clock < counted {
+                self.anchor = (clock, counter);
+            }
+            return Judged {
+                now: clock,
+                held: None,
+                news: false,
+            };
+        }
+        let same = |hold: &Hold| hold.jump.abs_diff(jump) <= SLACK;
+        let news = !self.hold.as_ref().is_some_and(same);
+        let hold = match self.hold.filter(|_| !news) {
+            Some(hold) => hold,
+            None => Hold { jump, since: counter },
+        };
+        self.hold = Some(hold);
+        let left = jump
+            .min(LONGEST_HOLD)
+            .saturating_sub(counter.saturating_sub(hold.since));
+        if left.is_zero() {
+            self.anchor = (clock, counter);
+            self.hold = None;
+            return Judged {
+                now: clock,
+                held: None,
+                news: false,
+            };
+        }
+        Judged {
+            now: counted,
+            held: Some((jump, left)),
+            news,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR: u64 = 3_600;
+
+    fn at(hours: i64) -> Timestamp {
+        Timestamp::from_micros(hours * 3_600_000_000)
+    }
+
+    const fn hours(hours: u64) -> Duration {
+        Duration::from_secs(hours * HOUR)
+    }
+
+    #[test]
+    fn an_even_clock_is_believed_for_ever() {
+        let mut trust = Trust::new(at(0), hours(5));
+        for hour in 0..10_000u32 {
+            let judged = trust.judge(at(i64::from(hour)), hours(5 + u64::from(hour)));
+            assert_eq!((judged.now, judged.held), (at(i64::from(hour)), None));
+        }
+    }
+
+    #[test]
+    fn a_clock_that_jumps_forty_days_ahead_is_held_for_a_day_and_dropped_when_it_comes_back() {
+        let mut trust = Trust::new(at(0), hours(0));
+        let jumped = trust.judge(at(1 + 40 * 24), hours(1));
+        assert_eq!(jumped.now, at(1), "counted from before the jump");
+        assert!(jumped.news && jumped.held.is_some());
+        let later = trust.judge(at(3 + 40 * 24), hours(3));
+        assert_eq!((later.now, later.news), (at(3), false));
+        let back = trust.judge(at(4), hours(4));
+        assert_eq!((back.now, back.held), (at(4), None));
+        assert!(
+            trust.judge(at(5 + 40 * 24), hours(5)).news,
+            "a second jump is held anew"
+        );
+    }
+
+    #[test]
+    fn a_clock_that_stays_ahead_is_believed_after_as_long_as_it_jumped_and_a_day_at_most() {
+        let mut trust = Trust::new(at(0), hours(0));
+        assert_eq!(trust.judge(at(3), hours(0)).now, at(0));
+        assert_eq!(trust.judge(at(5), hours(2)).now, at(2));
+        assert_eq!(
+            trust.judge(at(6), hours(3)).now,
+            at(6),
+            "three hours ahead, three hours held"
+        );
+        assert_eq!(trust.judge(at(7), hours(4)).held, None);
+        let mut trust = Trust::new(at(0), hours(0));
+        let far = |hours: i64| at(365 * 24 + hours);
+        assert!(trust.judge(far(0), hours(0)).held.is_some());
+        assert_eq!(trust.judge(far(23), hours(23)).now, at(23));
+        assert_eq!(trust.judge(far(24), hours(24)).now, far(24));
+    }
+
+    #[test]
+    fn many_small_steps_are_no_way_around() {
+        let mut trust = Trust::new(at(0), hours(0));
+        let mut clock = at(0);
+        for _ in 0..100 {
+            clock = clock.plus(Duration::from_secs(1_800));
+            let judged = trust.judge(clock, hours(0));
+            assert!(judged.now <= at(1), "{:?}", judged.now);
+        }
+    }
+
+    #[test]
+    fn a_clock_that_wanders_while_it_is_held_is_not_believed() {
+        let mut trust = Trust::new(at(0), hours(0));
+        for hour in 0..100u32 {
+            let clock = at(i64::from(1_000 + hour * 3));
+            assert!(trust.judge(clock, hours(u64::from(hour))).held.is_some(), "{hour}");
+        }
+    }
+
+    #[test]
+    fn a_clock_that_goes_back_is_believed_at_once() {
+        let mut trust = Trust::new(at(1_000), hours(0));
+        assert_eq!(trust.judge(at(10), hours(1)).now, at(10));
+        assert_eq!(trust.judge(at(1_000), hours(2)).now, at(11));
+    }
+}
