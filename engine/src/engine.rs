@@ -20,7 +20,7 @@ use crate::intake::Append;
 use crate::recovery::{self, Opened};
 use crate::shared::{Shared, units};
 use crate::wal::Frame;
-use crate::{Appended, Batch, Error, ReadView, RotationRun, Settings, Stats, origin, place, sealer};
+use crate::{Appended, Batch, Error, ReadView, RotationHistory, RotationRun, Settings, Stats, origin, place, sealer};
 
 /// An open store. One per folder; shared behind its `Arc`.
 #[derive(Debug)]
@@ -196,9 +196,9 @@ impl Engine {
         rotated.map_err(|reason| Error::Rotation { reason })
     }
 
-    /// What the last check of the rotation rules did; `None` before the first.
+    /// What rotation did since the store was opened.
     #[must_use]
-    pub fn last_rotation(&self) -> Option<RotationRun> {
+    pub fn rotation(&self) -> RotationHistory {
         self.shared.rotation.lock().clone()
     }
 

@@ -53,7 +53,9 @@ pub use append::{Appended, Batch, BusPosition, Origin};
 pub use catalog::Segment;
 pub use engine::{Engine, Trouble};
 pub use error::{Error, ErrorKind};
-pub use rotation::{Removal, Rotation, RotationPolicy, RotationPreview, RotationReason, RotationRun, preview_rotation};
+pub use rotation::{
+    Removal, Rotation, RotationHistory, RotationPolicy, RotationPreview, RotationReason, RotationRun, preview_rotation,
+};
 pub use segment::Run;
 pub use settings::{Compression, JsonType, PartitionBy, Settings};
 pub use stats::Stats;

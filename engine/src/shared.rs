@@ -30,7 +30,7 @@ use crate::place::Rule;
 use crate::stats::{Counters, Stats};
 use crate::view::{HotTable, Snapshot, slot};
 use crate::watermark::Watermarks;
-use crate::{Error, HotBatch, Origin, RotationRun, Settings};
+use crate::{Error, HotBatch, Origin, RotationHistory, Settings};
 
 /// Room for hot rows is counted in this unit.
 const ROOM_UNIT: u64 = 1024;
@@ -60,8 +60,8 @@ pub(crate) struct Shared {
     /// Let go when the store is closed.
     pub(crate) locks: Mutex<Vec<Lock>>,
     pub(crate) state: Mutex<State>,
-    /// What the last check of the rotation rules did.
-    pub(crate) rotation: Mutex<Option<RotationRun>>,
+    /// What the last checks of the rotation rules did.
+    pub(crate) rotation: Mutex<RotationHistory>,
     pub(crate) opened: Instant,
     /// Added to the time since then, in seconds.
     #[cfg(test)]

@@ -15,7 +15,7 @@
 //! Command line, log files, signals (`main`).
 
 mod error;
-mod settings;
+pub(crate) mod settings;
 #[cfg(test)]
 mod tests;
 

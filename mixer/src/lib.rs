@@ -29,6 +29,7 @@ mod heartbeat;
 mod hex;
 pub mod presence;
 pub mod registry;
+pub mod retention;
 mod roll_call;
 pub mod scenario;
 mod tasks;

@@ -22,6 +22,7 @@ use chassis::{Exit, os_entropy, system_clock};
 use clap::{Parser, Subcommand};
 use mixer::app::Mixer;
 use mixer::config::{MixerConfig, SCHEMA};
+use mixer::retention;
 
 /// The control plane: admits Racks, stores their telemetry, answers queries.
 #[derive(Debug, Parser)]
@@ -39,6 +40,15 @@ struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Old data: what would be removed now. The running Mixer removes it by itself
+    Retention {
+        /// Only say what would be removed
+        #[arg(long, required = true)]
+        dry_run: bool,
+        /// How to write it
+        #[arg(short, long, value_name = "FORMAT", default_value = "table")]
+        output: retention::Output,
+    },
     /// The configuration: merged, new, explained, converted
     Config {
         #[command(subcommand)]
@@ -116,6 +126,11 @@ fn run(args: &Args) -> Result<Exit, Stop> {
     let sources = Sources::of_process(&SCHEMA, args.config.clone(), flags);
     match &args.command {
         None => serve(sources),
+        Some(Command::Retention { output, .. }) => {
+            let config = MixerConfig::of(&config::load(&SCHEMA, &sources)?)?;
+            let said = retention::dry_run(&config, &system_clock(), *output);
+            print(&said.map_err(|(exit, sentence)| Stop::new(exit, sentence))?)
+        }
         Some(Command::Config { verb }) => print(&match verb {
             ConfigVerb::Init => config::init_text(&SCHEMA),
             ConfigVerb::Show { origin } => config::show_text(&config::load(&SCHEMA, &sources)?, *origin),

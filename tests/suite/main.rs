@@ -17,3 +17,4 @@ mod kill9;
 mod migrate;
 mod readme;
 mod reference;
+mod retention;

@@ -38,7 +38,11 @@ impl Publisher {
                 };
                 self.open.retain(|_, slot| !gone(slot));
                 self.full.retain_mut(|job| !gone(&mut job.slot));
-                *self.shared.rotation.lock() = Some(run.clone());
+                let mut history = self.shared.rotation.lock();
+                history.last = Some(run.clone());
+                if !run.removed.is_empty() {
+                    history.last_removal = Some(run.clone());
+                }
                 Ok(run)
             }
             Err(error) => {

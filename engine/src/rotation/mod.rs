@@ -107,6 +107,15 @@ pub struct RotationRun {
     pub held: Option<String>,
 }
 
+/// What rotation did since the store was opened.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct RotationHistory {
+    /// The last check.
+    pub last: Option<RotationRun>,
+    /// The last check by which something went.
+    pub last_removal: Option<RotationRun>,
+}
+
 /// A partition in the catalogue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Candidate {

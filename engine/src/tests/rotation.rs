@@ -63,7 +63,7 @@ async fn what_is_too_old_goes_with_its_folders_and_its_marks_and_names_stay() {
         (1, 1, 1)
     );
     assert_eq!(seen.rotated_bytes, removal.bytes);
-    assert_eq!(engine.last_rotation(), Some(run));
+    assert_eq!(engine.rotation().last, Some(run));
 
     pass(&bench, &engine, DAY);
     while engine.rotate().await.unwrap().more {}
@@ -374,7 +374,7 @@ proptest! {
             bench.settings.rotation = by(RotationPolicy::Time, ByteSize::mib(1));
             let mut engine = bench.open().await;
             // The first tick's own check.
-            until("it was made", || engine.last_rotation().is_some()).await;
+            until("it was made", || engine.rotation().last.is_some()).await;
             let mut model = Model::default();
             for step in &steps {
                 match step {
@@ -389,7 +389,7 @@ proptest! {
                         drop(engine);
                         engine = bench.open().await;
                         // Its first tick makes a check of its own.
-                        until("it was made", || engine.last_rotation().is_some()).await;
+                        until("it was made", || engine.rotation().last.is_some()).await;
                         model.rotate(&bench, &engine).await;
                     }
                 }

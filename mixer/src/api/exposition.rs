@@ -127,6 +127,7 @@ struct Rooms(ApiParts);
 impl Collector for Rooms {
     fn encode(&self, mut to: DescriptorEncoder) -> Result<(), fmt::Error> {
         self.engine(&mut to)?;
+        self.rotation(&mut to)?;
         self.ingest(&mut to)?;
         self.control(&mut to)
     }
@@ -221,6 +222,40 @@ impl Rooms {
             ("engine_poisoned", "1 if the log has failed", u64::from(stats.poisoned)),
         ] {
             gauge(to, name, help, value)?;
+        }
+        Ok(())
+    }
+
+    fn rotation(&self, to: &mut DescriptorEncoder) -> Result<(), fmt::Error> {
+        let stats = self.0.engine.stats();
+        for (name, help, value) in [
+            (
+                "engine_rotation_checks",
+                "Checks of the rotation rules",
+                stats.rotation_runs,
+            ),
+            (
+                "engine_rotated_partitions",
+                "Partitions removed for age or size",
+                stats.rotated_partitions,
+            ),
+            (
+                "engine_rotated_files",
+                "Data files removed for age or size",
+                stats.rotated_files,
+            ),
+            (
+                "engine_rotated_rows",
+                "Rows removed for age or size",
+                stats.rotated_rows,
+            ),
+            (
+                "engine_rotated_bytes",
+                "Bytes of data files removed for age or size",
+                stats.rotated_bytes,
+            ),
+        ] {
+            counter(to, name, help, value)?;
         }
         Ok(())
     }

@@ -23,6 +23,7 @@ mod ops;
 mod params;
 mod problem;
 mod racks;
+mod rotation;
 mod server;
 mod telemetry;
 #[cfg(test)]

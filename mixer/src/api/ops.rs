@@ -111,6 +111,7 @@ async fn storage(State(parts): State<ApiParts>, params: Params) -> Result<Json<V
         "duplicate_batches": stats.duplicates,
         "misdated_rows": stats.misdated_rows,
         "quarantined_files": stats.quarantined,
+        "rotation": super::rotation::facts(&parts.engine),
         "trouble": parts.engine.trouble().map(|trouble| trouble.to_string()),
         "partial": view.partial(),
     } })))

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::bus_server::{Managed, Server, Settings as BusSettings, StreamSettings};
-use crate::config::{MixerConfig, ServerMode};
+use crate::config::{MixerConfig, RotationConfig, RotationPolicy, ServerMode};
 
 /// The URL that the configuration has when nobody set one.
 const DEFAULT_URL: &str = "nats://localhost:4222";
@@ -13,7 +13,7 @@ const CONNECT: Duration = Duration::from_secs(10);
 /// The bytes of batches between the bus and the store.
 const IN_FLIGHT: u32 = 64 << 20;
 
-pub(super) fn engine(config: &MixerConfig) -> engine::Settings {
+pub(crate) fn engine(config: &MixerConfig) -> engine::Settings {
     let embedded = &config.observability.embedded;
     engine::Settings {
         data_dir: embedded.data_dir.clone(),
@@ -24,7 +24,20 @@ pub(super) fn engine(config: &MixerConfig) -> engine::Settings {
         segment_size: embedded.segment_size,
         wal_max: config.store.wal_max,
         max_age: embedded.rotation.max_age,
+        rotation: rotation(embedded.rotation),
         ..engine::Settings::new(&config.store.dir)
+    }
+}
+
+fn rotation(config: RotationConfig) -> engine::Rotation {
+    engine::Rotation {
+        policy: match config.policy {
+            RotationPolicy::Time => engine::RotationPolicy::Time,
+            RotationPolicy::Size => engine::RotationPolicy::Size,
+            RotationPolicy::Both => engine::RotationPolicy::Both,
+        },
+        max_size: config.max_size,
+        check_interval: config.check_interval,
     }
 }
 
