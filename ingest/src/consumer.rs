@@ -30,9 +30,10 @@ fn bus_error<E: std::fmt::Display>(action: &'static str) -> impl Fn(E) -> Error 
     }
 }
 
-/// How long the bus waits for an acknowledgement before it sends a message again.
+/// How long the bus waits for an acknowledgement before it sends a message again: work that goes on tells it so at every
+/// interval, so this is what a Mixer that was killed makes its last batches wait.
 pub(crate) fn ack_wait(flush_interval: Duration) -> Duration {
-    flush_interval * 2 + Duration::from_secs(30)
+    flush_interval * 2 + Duration::from_secs(10)
 }
 
 pub(crate) async fn open(js: &Context, settings: &Settings) -> Result<Opened, Error> {

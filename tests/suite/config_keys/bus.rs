@@ -77,7 +77,7 @@ fn the_bus_and_its_streams_are_what_the_keys_say() -> Result<(), Failure> {
     assert_eq!(ingest.max_ack_pending, 33, "ingest.buffer_size");
     assert_eq!(
         ingest.ack_wait,
-        Duration::from_secs(7 * 2 + 30),
+        Duration::from_secs(7 * 2 + 10),
         "ingest.flush_interval"
     );
 
