@@ -1,5 +1,7 @@
 //! `platform storage`.
 
+use std::io::Write;
+
 use serde_json::Value;
 
 use crate::args::{ApiArgs, Format};
@@ -7,11 +9,11 @@ use crate::client::{Client, Row};
 use crate::error::Error;
 use crate::output;
 
-/// The Mixer's storage figures: name and value for people, the object itself for programs.
+/// The Mixer's storage figures: two tables for people, the object itself for programs.
 pub(crate) fn run(api: &ApiArgs) -> Result<(), Error> {
     let mut answer = Client::new(api).get("/api/v1/storage", &())?;
     let data = answer.get_mut("data").map(Value::take).unwrap_or(answer);
-    let row: Row = data
+    let mut row: Row = data
         .as_object()
         .cloned()
         .ok_or_else(|| Error::Answer("it is not an object".to_owned()))?;
@@ -19,13 +21,37 @@ pub(crate) fn run(api: &ApiArgs) -> Result<(), Error> {
         let columns: Vec<&str> = row.keys().map(String::as_str).collect();
         return Ok(output::rows(std::slice::from_ref(&row), &columns, api.output)?);
     }
-    let rows: Vec<Row> = row
-        .into_iter()
-        .map(|(name, value)| {
-            [("figure".to_owned(), Value::from(name)), ("value".to_owned(), value)]
-                .into_iter()
-                .collect()
-        })
+    let tables = row.remove("tables");
+    let tables: Vec<Row> = tables
+        .iter()
+        .filter_map(Value::as_object)
+        .flatten()
+        .map(table)
         .collect();
-    Ok(output::rows(&rows, &["figure", "value"], Format::Table)?)
+    output::rows(&tables, &TABLE, Format::Table)?;
+    writeln!(std::io::stdout())?;
+    let figures: Vec<Row> = row.into_iter().map(figure).collect();
+    Ok(output::rows(&figures, &["figure", "value"], Format::Table)?)
+}
+
+/// What is shown of each telemetry table.
+const TABLE: [&str; 8] = [
+    "table",
+    "files",
+    "open_files",
+    "rows",
+    "hot_rows",
+    "bytes",
+    "earliest",
+    "latest",
+];
+
+fn table((name, facts): (&String, &Value)) -> Row {
+    let mut row = facts.as_object().cloned().unwrap_or_default();
+    row.insert("table".to_owned(), name.as_str().into());
+    row
+}
+
+fn figure((name, value): (String, Value)) -> Row {
+    Row::from_iter([("figure".to_owned(), name.into()), ("value".to_owned(), value)])
 }
