@@ -20,6 +20,7 @@
 
 mod append;
 mod catalog;
+mod check;
 mod committer;
 mod desk;
 mod engine;
@@ -51,6 +52,7 @@ mod tests;
 
 pub use append::{Appended, Batch, BusPosition, Origin};
 pub use catalog::Segment;
+pub use check::{CheckReport, Problem, check_store};
 pub use engine::{Engine, Trouble};
 pub use error::{Error, ErrorKind};
 pub use rotation::{

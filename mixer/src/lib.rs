@@ -19,6 +19,7 @@
 pub mod api;
 pub mod app;
 pub mod bus_server;
+pub mod check;
 pub mod cluster;
 pub mod config;
 pub mod control;

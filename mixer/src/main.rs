@@ -22,7 +22,7 @@ use chassis::{Exit, os_entropy, system_clock};
 use clap::{Parser, Subcommand};
 use mixer::app::Mixer;
 use mixer::config::{MixerConfig, SCHEMA};
-use mixer::retention;
+use mixer::{check, retention};
 
 /// The control plane: admits Racks, stores their telemetry, answers queries.
 #[derive(Debug, Parser)]
@@ -40,6 +40,15 @@ struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Compare the data files with what the catalogue recorded about them; a running Mixer is not disturbed
+    Check {
+        /// Read every byte and compare checksums, not only lengths and footers
+        #[arg(long)]
+        deep: bool,
+        /// How to write it
+        #[arg(short, long, value_name = "FORMAT", default_value = "table")]
+        output: retention::Output,
+    },
     /// Old data: what would be removed now. The running Mixer removes it by itself
     Retention {
         /// Only say what would be removed
@@ -126,6 +135,12 @@ fn run(args: &Args) -> Result<Exit, Stop> {
     let sources = Sources::of_process(&SCHEMA, args.config.clone(), flags);
     match &args.command {
         None => serve(sources),
+        Some(Command::Check { deep, output }) => {
+            let config = MixerConfig::of(&config::load(&SCHEMA, &sources)?)?;
+            let checked = check::check(&config, *deep, *output);
+            let (report, exit) = checked.map_err(|(exit, sentence)| Stop::new(exit, sentence))?;
+            print(&report).map(|_| exit)
+        }
         Some(Command::Retention { output, .. }) => {
             let config = MixerConfig::of(&config::load(&SCHEMA, &sources)?)?;
             let said = retention::dry_run(&config, &system_clock(), *output);

@@ -8,6 +8,7 @@
 )]
 
 mod architecture;
+mod check;
 mod cli;
 mod config_keys;
 mod faults;

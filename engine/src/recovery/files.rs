@@ -170,7 +170,7 @@ fn put_aside(layout: &Layout, path: &Path, error: &Error, findings: &mut Finding
 }
 
 /// The data files in the tree.
-fn data_files(root: &Path) -> Result<Vec<PathBuf>, Error> {
+pub(crate) fn data_files(root: &Path) -> Result<Vec<PathBuf>, Error> {
     let mut files = Vec::new();
     let mut folders = vec![root.to_owned()];
     while let Some(folder) = folders.pop() {

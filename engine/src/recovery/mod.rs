@@ -36,6 +36,7 @@ use crate::view::Snapshot;
 use crate::wal::{Frame, MAX_FRAME, Wal, WalOptions};
 use crate::watermark::Watermarks;
 use crate::{Error, Settings, origin, place, sys};
+pub(crate) use files::data_files;
 use files::{Findings, check_files, empty_staging, judge_unknown_files};
 
 /// Memory for footers of data files.

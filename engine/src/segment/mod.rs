@@ -50,4 +50,4 @@ pub(crate) use resume::{Recorded, Resumed, resume};
 pub use runs::Run;
 pub(crate) use schema::WriteOptions;
 pub(crate) use seal::{Sealed, seal, write_sealed};
-pub(crate) use source::FileAt;
+pub(crate) use source::{FileAt, file_crc};

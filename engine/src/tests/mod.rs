@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::large_futures, reason = "tests")]
 
 mod appends;
+mod check;
 mod faults;
 mod model_based;
 mod restarts;

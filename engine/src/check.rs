@@ -1,0 +1,203 @@
+//! Compares a store's data files with what its catalogue recorded about them; nothing is locked, nothing is written.
+//!
+//! | checked | how |
+//! |---|---|
+//! | catalogue | every record's checksum, as a start does |
+//! | each data file | it is there, has its length, and its footer has its checksum |
+//! | deep: each data file | all its bytes have the recorded checksum, which the Parquet reader does not look at |
+//! | the tree | files that no record names |
+//!
+//! # Invariants
+//!
+//! - Beside a running Mixer nothing is reported that is only newer than the record that was read: what does not match is
+//!   compared again with a catalogue that is read anew.
+//!
+//! # Not here
+//!
+//! The log: a start reads all of it, and says what is damaged. Repair.
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use model::Table;
+use serde::Serialize;
+use uuid::Uuid;
+
+use crate::catalog::{Catalog, FileEntry, Found, known_store_id};
+use crate::layout::Layout;
+use crate::recovery::data_files;
+use crate::segment::{FileAt, file_crc, footer_crc, inspect};
+use crate::{Error, Settings};
+
+/// How often a catalogue that changes under the reader is read again, and the time between.
+const TRIES: usize = 10;
+const PATIENCE: Duration = Duration::from_millis(50);
+
+/// A file that is not what was recorded.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Problem {
+    /// The file.
+    pub path: PathBuf,
+    /// What is wrong with it.
+    pub what: String,
+    /// The rows that it should have.
+    pub rows: u64,
+}
+
+/// What a check found.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct CheckReport {
+    /// Whether every byte was read.
+    pub deep: bool,
+    /// Data files of the catalogue.
+    pub files: u64,
+    /// Their rows.
+    pub rows: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Files that are not what was recorded.
+    pub problems: Vec<Problem>,
+    /// Files in the tree that no record names; readers of the tree see them, queries do not.
+    pub strangers: Vec<PathBuf>,
+    /// Files that starts put aside as damaged.
+    pub quarantined: Vec<PathBuf>,
+}
+
+/// Checks the store. `each` is called before each file, with the files done and all of them.
+///
+/// # Errors
+/// If there is no store, its catalogue is damaged, or the system refuses to read.
+pub fn check_store(settings: &Settings, deep: bool, mut each: impl FnMut(u64, u64)) -> Result<CheckReport, Error> {
+    let store = Store::open(settings)?;
+    let entries: Vec<FileEntry> = store.read()?.state.files().cloned().collect();
+    let mut report = CheckReport {
+        deep,
+        files: entries.len() as u64,
+        rows: entries.iter().map(|entry| entry.rows).sum(),
+        bytes: entries.iter().map(|entry| entry.size).sum(),
+        ..CheckReport::default()
+    };
+    for (done, entry) in entries.iter().enumerate() {
+        each(done as u64, report.files);
+        report.problems.extend(store.check(entry, deep)?);
+    }
+    each(report.files, report.files);
+    report.strangers = store.strangers()?;
+    report.quarantined = data_files(&store.layout.quarantine)?;
+    report.quarantined.sort();
+    Ok(report)
+}
+
+struct Store {
+    layout: Layout,
+    id: Uuid,
+}
+
+impl Store {
+    fn open(settings: &Settings) -> Result<Self, Error> {
+        let layout = Layout::new(settings);
+        let id = known_store_id(&layout.meta)?.ok_or_else(|| Error::Setting {
+            key: "store.dir",
+            value: settings.store_dir.display().to_string(),
+            reason: "there is no store in it".to_owned(),
+        })?;
+        Ok(Self { layout, id })
+    }
+
+    /// The catalogue now. A Mixer may begin a new generation while this one is read.
+    fn read(&self) -> Result<Found, Error> {
+        for _ in 1..TRIES {
+            if let Ok(found) = Catalog::read(&self.layout.meta, self.id) {
+                return Ok(found);
+            }
+            std::thread::sleep(PATIENCE);
+        }
+        Catalog::read(&self.layout.meta, self.id)
+    }
+
+    fn path(&self, entry: &FileEntry) -> PathBuf {
+        self.layout.file(entry.table, entry.partition, entry.number)
+    }
+
+    /// What is wrong with a file, as far as a catalogue that is read anew still says so.
+    fn check(&self, entry: &FileEntry, deep: bool) -> Result<Option<Problem>, Error> {
+        let mut entry = entry.clone();
+        for _ in 0..TRIES {
+            let path = self.path(&entry);
+            let Some(what) = differs(&path, &entry, deep)? else {
+                return Ok(None);
+            };
+            match self.read()?.state.file(entry.id) {
+                // It expired meanwhile.
+                None => return Ok(None),
+                Some(now) if now.version != entry.version => entry = now.clone(),
+                Some(_) if self.is_newer(&path, &entry) => std::thread::sleep(PATIENCE),
+                Some(_) => {
+                    let rows = entry.rows;
+                    return Ok(Some(Problem { path, what, rows }));
+                }
+            }
+        }
+        // Always one step ahead of its record: it is being written.
+        Ok(None)
+    }
+
+    /// Whether the file is a later version of the segment: its record is on its way, or the next start adopts it.
+    fn is_newer(&self, path: &Path, entry: &FileEntry) -> bool {
+        inspect(path).is_ok_and(|about| {
+            let ours = about.identity.store == self.id && about.identity.segment == entry.id;
+            ours && about.facts.version > entry.version
+        })
+    }
+
+    /// Files in the tree that neither catalogue, the one before the listing and the one after it, names.
+    fn strangers(&self) -> Result<Vec<PathBuf>, Error> {
+        let named = |found: &Found| -> HashSet<PathBuf> { found.state.files().map(|entry| self.path(entry)).collect() };
+        let before = named(&self.read()?);
+        let mut strangers = Vec::new();
+        for table in Table::ALL {
+            strangers.extend(data_files(&self.layout.data.join(table.name()))?);
+        }
+        strangers.retain(|path| !before.contains(path));
+        if !strangers.is_empty() {
+            std::thread::sleep(PATIENCE);
+            let after = named(&self.read()?);
+            strangers.retain(|path| !after.contains(path) && path.exists());
+        }
+        strangers.sort();
+        Ok(strangers)
+    }
+}
+
+/// How a file differs from its entry; what follows an open file's recorded length is a later version.
+fn differs(path: &Path, entry: &FileEntry, deep: bool) -> Result<Option<String>, Error> {
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Some("it is missing".to_owned())),
+        Err(error) => return Err(Error::io("open", path)(error)),
+    };
+    let length = file.metadata().map_err(Error::io("read", path))?.len();
+    if length < entry.size || (entry.sealed && length > entry.size) {
+        return Ok(Some(format!("it has {length} bytes instead of {}", entry.size)));
+    }
+    let version = FileAt::new(file, entry.size);
+    let wrong = |part: &str, found: u32, wanted: u32| {
+        Some(format!("{part} has the checksum {found:08x} instead of {wanted:08x}"))
+    };
+    match footer_crc(&version).map_err(Error::io("read", path))? {
+        None => return Ok(Some("it has no footer at its end".to_owned())),
+        Some(found) if found != entry.footer_crc => return Ok(wrong("its footer", found, entry.footer_crc)),
+        Some(_) => {}
+    }
+    if !deep {
+        return Ok(None);
+    }
+    let found = file_crc(&version, 0, 0).map_err(Error::io("read", path))?;
+    Ok(if found == entry.crc {
+        None
+    } else {
+        wrong("it", found, entry.crc)
+    })
+}
