@@ -142,6 +142,11 @@ impl Desk {
         while orders.stop.is_none() && !self.news.wait_until(&mut orders, end).timed_out() {}
     }
 
+    /// Whether the threads are to stop.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.orders.lock().stop.is_some()
+    }
+
     /// Hands a segment to the sealer; gives it back if too many wait already.
     pub(crate) fn seal(&self, job: Job) -> Option<Job> {
         let mut orders = self.orders.lock();

@@ -2,8 +2,9 @@
 //!
 //! # Who spawns, joins
 //!
-//! `open` starts three threads: committer, publisher, sealer. `close` joins them in this order: the committer stops taking
-//! appends, the publisher publishes what is left, the sealer ends with the file it is at. Dropping an engine that was not
+//! `open` starts four threads: committer, publisher, sealer, scrubber. `close` joins them in this order: the committer stops
+//! taking appends, the publisher publishes what is left, the sealer ends with the file it is at, the scrubber where it is.
+//! Dropping an engine that was not
 //! closed stops the threads where they are, like the end of the process would; nothing acknowledged is lost by that.
 
 use std::sync::Arc;
@@ -20,7 +21,9 @@ use crate::intake::Append;
 use crate::recovery::{self, Opened};
 use crate::shared::{Shared, units};
 use crate::wal::Frame;
-use crate::{Appended, Batch, Error, ReadView, RotationHistory, RotationRun, Settings, Stats, origin, place, sealer};
+use crate::{
+    Appended, Batch, Error, ReadView, RotationHistory, RotationRun, Settings, Stats, origin, place, scrubber, sealer,
+};
 
 /// An open store. One per folder; shared behind its `Arc`.
 #[derive(Debug)]
@@ -35,6 +38,7 @@ struct Threads {
     committer: JoinHandle<()>,
     publisher: JoinHandle<()>,
     sealer: JoinHandle<()>,
+    scrubber: JoinHandle<()>,
 }
 
 /// Why the engine is not ready to take rows just now.
@@ -84,6 +88,8 @@ impl Engine {
         };
         let for_sealer = Arc::clone(&shared);
         let sealer = spawn("engine-sealer", Box::new(move || sealer::run(&for_sealer)))?;
+        let for_scrubber = Arc::clone(&shared);
+        let scrubber = spawn("engine-scrubber", Box::new(move || scrubber::run(&for_scrubber)))?;
         let publisher = spawn("engine-publisher", Box::new(move || publisher.run()))?;
         let committer = spawn("engine-committer", Box::new(move || committer.run()))?;
         Ok(Arc::new(Self {
@@ -91,6 +97,7 @@ impl Engine {
                 committer,
                 publisher,
                 sealer,
+                scrubber,
             })),
             closing: tokio::sync::Mutex::default(),
             shared,
@@ -258,6 +265,7 @@ impl Engine {
             shared.desk.stop(Stop::Orderly);
             let _ = threads.publisher.join();
             let _ = threads.sealer.join();
+            let _ = threads.scrubber.join();
             shared.locks.lock().clear();
             match (shared.poisoned(), shared.publishing.lock().clone()) {
                 (Some(reason), _) => Err(Error::Poisoned { reason }),
@@ -280,5 +288,6 @@ impl Drop for Engine {
         let _ = threads.committer.join();
         let _ = threads.publisher.join();
         let _ = threads.sealer.join();
+        let _ = threads.scrubber.join();
     }
 }

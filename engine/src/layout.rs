@@ -131,6 +131,16 @@ impl Layout {
         self.staging.join(format!("segment_{id:020}.sealing"))
     }
 
+    /// Where a damaged data file is kept: its path in the tree as one name.
+    pub(crate) fn quarantined(&self, path: &Path) -> PathBuf {
+        let name = path
+            .strip_prefix(&self.data)
+            .unwrap_or(path)
+            .to_string_lossy()
+            .replace('/', "_");
+        self.quarantine.join(name)
+    }
+
     /// Where the open file of segment `id` goes when its sealed form takes its name.
     pub(crate) fn retired(&self, id: u64) -> PathBuf {
         self.retired.join(format!("segment_{id:020}.parquet"))

@@ -4,7 +4,7 @@
 //! append ─> committer ─> log, fdatasync ─┬─> hot rows ──┐
 //!                                        └─> answer     ├─> ReadView (one immutable snapshot)
 //!           publisher: open segments <── hot rows       │
-//!           sealer: sealed segments ────────────────────┘
+//!           sealer: sealed segments ────────────────────┘      scrubber: reads them again and compares
 //! ```
 //!
 //! # Invariants
@@ -35,6 +35,7 @@ mod place;
 mod publisher;
 mod recovery;
 mod rotation;
+mod scrubber;
 mod sealer;
 mod segment;
 mod seqs;

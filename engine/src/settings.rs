@@ -76,6 +76,8 @@ pub struct Settings {
     pub group_bytes: ByteSize,
     /// A commit group waits at most this long for companions.
     pub group_linger: Duration,
+    /// The time between two passes that read sealed files again and compare checksums.
+    pub scrub_interval: Duration,
     /// A past partition is sealed when nothing came for it this long, counted from its end or its last row.
     pub seal_grace: Duration,
 }
@@ -99,6 +101,7 @@ impl Settings {
             rotation: Rotation::default(),
             group_bytes: ByteSize::mib(1),
             group_linger: Duration::from_millis(2),
+            scrub_interval: Duration::from_secs(86_400),
             seal_grace: Duration::from_secs(300),
         }
     }

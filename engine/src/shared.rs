@@ -267,6 +267,8 @@ impl Shared {
             seals: counters.seals.get(),
             seal_failures: counters.seal_failures.get(),
             file_bytes_written: counters.file_bytes_written.get(),
+            scrubbed_files: counters.scrubbed_files.get(),
+            scrubbed_bytes: counters.scrubbed_bytes.get(),
             rotation_runs: counters.rotation_runs.get(),
             rotated_partitions: counters.rotated_partitions.get(),
             rotated_files: counters.rotated_files.get(),

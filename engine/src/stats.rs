@@ -39,6 +39,10 @@ pub struct Stats {
     pub seal_failures: u64,
     /// Bytes written into data files, by publishing and sealing.
     pub file_bytes_written: u64,
+    /// Sealed files that were read again and found as recorded.
+    pub scrubbed_files: u64,
+    /// Their bytes.
+    pub scrubbed_bytes: u64,
     /// Checks of the rotation rules.
     pub rotation_runs: u64,
     /// Partitions that rotation removed.
@@ -61,7 +65,7 @@ pub struct Stats {
     pub replayed_rows: u64,
     /// Torn bytes cut from the log's end when the store was opened.
     pub torn_bytes: u64,
-    /// Files put aside as damaged when the store was opened.
+    /// Files put aside as damaged when the store was opened or since.
     pub quarantined: u64,
     /// Whether the log has failed (gauge).
     pub poisoned: bool,
@@ -84,6 +88,8 @@ pub(crate) struct Counters {
     pub(crate) seals: Counter,
     pub(crate) seal_failures: Counter,
     pub(crate) file_bytes_written: Counter,
+    pub(crate) scrubbed_files: Counter,
+    pub(crate) scrubbed_bytes: Counter,
     pub(crate) rotation_runs: Counter,
     pub(crate) rotated_partitions: Counter,
     pub(crate) rotated_files: Counter,

@@ -158,9 +158,7 @@ fn adopt_sealed(found: &mut Found, mut entry: FileEntry, sealed: &Sealed) {
 }
 
 fn put_aside(layout: &Layout, path: &Path, error: &Error, findings: &mut Findings) {
-    let name: PathBuf = path.strip_prefix(&layout.data).unwrap_or(path).components().collect();
-    let name = name.to_string_lossy().replace('/', "_");
-    let target = layout.quarantine.join(name);
+    let target = layout.quarantined(path);
     let kept = std::fs::rename(path, &target);
     findings.quarantined += 1;
     findings.report(match kept {

@@ -8,6 +8,7 @@ mod faults;
 mod model_based;
 mod restarts;
 mod rotation;
+mod scrubber;
 mod sealing;
 mod views;
 

@@ -127,7 +127,7 @@ struct Rooms(ApiParts);
 impl Collector for Rooms {
     fn encode(&self, mut to: DescriptorEncoder) -> Result<(), fmt::Error> {
         self.engine(&mut to)?;
-        self.rotation(&mut to)?;
+        self.upkeep(&mut to)?;
         self.ingest(&mut to)?;
         self.control(&mut to)
     }
@@ -226,9 +226,15 @@ impl Rooms {
         Ok(())
     }
 
-    fn rotation(&self, to: &mut DescriptorEncoder) -> Result<(), fmt::Error> {
+    fn upkeep(&self, to: &mut DescriptorEncoder) -> Result<(), fmt::Error> {
         let stats = self.0.engine.stats();
         for (name, help, value) in [
+            (
+                "engine_scrubbed_files",
+                "Sealed data files read again and found as recorded",
+                stats.scrubbed_files,
+            ),
+            ("engine_scrubbed_bytes", "Their bytes", stats.scrubbed_bytes),
             (
                 "engine_rotation_checks",
                 "Checks of the rotation rules",

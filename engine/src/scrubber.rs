@@ -1,0 +1,130 @@
+//! The thread that reads sealed files again, slowly, and compares them with the checksum in the catalogue: the Parquet
+//! reader would answer from a flipped bit without a word.
+//!
+//! ```text
+//! each file of the view ─> read at a bounded rate ─> differs, twice ─> out of the view ─> into quarantine, reported
+//! ```
+//!
+//! # Invariants
+//!
+//! - A file is taken away only when its bytes, read twice from two handles, are not what was recorded for its version.
+//!   What cannot be read is reported and left.
+//! - From then on no view has it, and views say that they are partial. Its entry stays, so a start says the same.
+//!
+//! # Not here
+//!
+//! Open files: each publish checks what it copies, and the seal checks all of it. Repair.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use crate::catalog::{FileEntry, Segment};
+use crate::segment::FileAt;
+use crate::shared::{Sentinel, Shared};
+use crate::{Error, sys};
+
+/// The longest wait before the first pass.
+const FIRST: Duration = Duration::from_secs(600);
+/// Bytes read in a second, about.
+const RATE: u64 = 32 << 20;
+
+/// Passes over all sealed files, again and again, until the threads are to stop.
+pub(crate) fn run(shared: &Arc<Shared>) {
+    let _sentinel = Sentinel(Arc::clone(shared));
+    let interval = shared.settings.scrub_interval;
+    let mut wait = interval.min(FIRST);
+    loop {
+        shared.desk.pause(wait);
+        if shared.desk.is_stopping() {
+            return;
+        }
+        pass(shared);
+        wait = interval;
+    }
+}
+
+fn pass(shared: &Shared) {
+    // A pass takes long: it must not hold files that expire meanwhile.
+    let files: Vec<Weak<Segment>> = {
+        let view = shared.view.load();
+        let all = view.files.iter().flat_map(|files| files.iter());
+        all.filter(|file| file.sealed).map(Arc::downgrade).collect()
+    };
+    for segment in files.iter().filter_map(Weak::upgrade) {
+        match look(shared, &segment) {
+            Ok(None) => {
+                shared.counters.scrubbed_files.add(1);
+                shared.counters.scrubbed_bytes.add(segment.size);
+            }
+            Ok(Some(reason)) => put_aside(shared, &segment, &reason),
+            Err(error) => {
+                tracing::warn!(%error, path = %segment.path.display(), "a data file could not be read again");
+            }
+        }
+        if shared.desk.is_stopping() {
+            return;
+        }
+    }
+}
+
+/// What is wrong with a file, if it is still the catalogue's.
+fn look(shared: &Shared, segment: &Segment) -> Result<Option<String>, Error> {
+    let entry = shared.catalog.lock().state().file(segment.id).cloned();
+    let Some(entry) = entry.filter(|entry| entry.version == segment.version) else {
+        return Ok(None);
+    };
+    let Some(reason) = differs(shared, segment, &entry)? else {
+        return Ok(None);
+    };
+    // Memory and buses flip bits too, but rarely the same twice.
+    let again = differs(shared, segment, &entry)?;
+    Ok(again.map(|_| reason))
+}
+
+fn differs(shared: &Shared, segment: &Segment, entry: &FileEntry) -> Result<Option<String>, Error> {
+    let file = match segment.open() {
+        Ok(file) => FileAt::new(file, segment.size),
+        Err(Error::Stale { reason, .. }) => return Ok(Some(reason)),
+        Err(error) => return Err(error),
+    };
+    let (mut crc, mut read) = (0, 0);
+    let all = file.for_each_chunk(0, |_, bytes| {
+        crc = crc32c::crc32c_append(crc, bytes);
+        read += bytes.len() as u64;
+        shared
+            .desk
+            .pause(Duration::from_micros(bytes.len() as u64 * 1_000_000 / RATE));
+        if shared.desk.is_stopping() {
+            return Err(std::io::ErrorKind::Interrupted.into());
+        }
+        Ok(())
+    });
+    match all {
+        Ok(()) if crc != entry.crc => Ok(Some(format!("its checksum is {crc:08x} instead of {:08x}", entry.crc))),
+        Ok(()) => Ok(None),
+        Err(_) if shared.desk.is_stopping() => Ok(None),
+        Err(error) => Err(Error::io("read", &segment.path)(error)),
+    }
+}
+
+/// Takes a damaged file out of the view, then out of the tree.
+fn put_aside(shared: &Shared, segment: &Segment, reason: &str) {
+    let kept = shared.layout.quarantined(&segment.path);
+    let what = format!("{} is damaged: {reason}", segment.path.display());
+    {
+        let mut state = shared.state.lock();
+        if state.remove_file(segment.table, segment.key()).is_none() {
+            return;
+        }
+        state.partial = Some(match &state.partial {
+            Some(earlier) => format!("{earlier}; and {what}").into(),
+            None => what.as_str().into(),
+        });
+        shared.show(&mut state, []);
+    }
+    shared.counters.quarantined.add(1);
+    match sys::rename(&segment.path, &kept) {
+        Ok(()) => tracing::error!(rows = segment.rows, "{what}; it was put into {}", kept.display()),
+        Err(error) => tracing::error!(rows = segment.rows, %error, "{what}; it stays where it is, no query reads it"),
+    }
+}
