@@ -11,7 +11,7 @@
 //!
 //! # Not here
 //!
-//! Encoding everything anew, when most of a file came in small groups: [`super::seal`].
+//! Encoding everything anew, when most of a file came in small groups: [`super::seal()`].
 
 use std::cmp::Reverse;
 use std::fs::File;
