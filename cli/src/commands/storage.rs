@@ -30,7 +30,10 @@ pub(crate) fn run(api: &ApiArgs) -> Result<(), Error> {
         .collect();
     output::rows(&tables, &TABLE, Format::Table)?;
     writeln!(std::io::stdout())?;
-    let figures: Vec<Row> = row.into_iter().map(figure).collect();
+    let mut figures = Vec::new();
+    for (name, value) in row {
+        add(&mut figures, name, value);
+    }
     Ok(output::rows(&figures, &["figure", "value"], Format::Table)?)
 }
 
@@ -52,6 +55,18 @@ fn table((name, facts): (&String, &Value)) -> Row {
     row
 }
 
-fn figure((name, value): (String, Value)) -> Row {
-    Row::from_iter([("figure".to_owned(), name.into()), ("value".to_owned(), value)])
+/// Adds a figure, or those of an object under its name; lists are for programs.
+fn add(figures: &mut Vec<Row>, name: String, value: Value) {
+    match value {
+        Value::Object(inner) => {
+            for (key, value) in inner {
+                add(figures, format!("{name}.{key}"), value);
+            }
+        }
+        Value::Array(_) => {}
+        value => figures.push(Row::from_iter([
+            ("figure".to_owned(), name.into()),
+            ("value".to_owned(), value),
+        ])),
+    }
 }
