@@ -3,7 +3,8 @@
 //!
 //! Method: `generate` writes deterministic batches (`benches::data`) to a file as Arrow IPC; every run is a process of its
 //! own that reads that file through the page cache, so its peak memory is the engine's. `append`: 32 concurrent appenders,
-//! default settings; the clock of the engine is that of the data. The run ends when every row is in a sealed file. `writer`:
+//! default settings but for a tick of 1 s, as seals are offered at ticks and the run ends when every row is in a sealed file;
+//! the clock of the engine is that of the data. `writer`:
 //! two threads, each its own file, row groups of 256k rows, zstd 1, no sync until the end. `latency`: batches of 20 rows,
 //! open loop, each timed from when it was due.
 //!
@@ -184,7 +185,9 @@ async fn open(store: &Path) -> Result<(Arc<Engine>, Arc<AtomicI64>), Failure> {
     let read = Arc::clone(&now);
     let clock = Clock::new(move || Timestamp::from_micros(read.load(Ordering::Relaxed)));
     let entropy = Entropy::new(|bytes| bytes.fill(7));
-    Ok((Engine::open(Settings::new(store), clock, entropy).await?, now))
+    let mut settings = Settings::new(store);
+    settings.flush_interval = Duration::from_secs(1);
+    Ok((Engine::open(settings, clock, entropy).await?, now))
 }
 
 async fn append(table: Table, file: &Path, store: &Path) -> Result<(), Failure> {
