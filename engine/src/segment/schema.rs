@@ -42,6 +42,8 @@ const OPEN_PAGE_BYTES: usize = 64 << 10;
 const OPEN_WRITE_BATCH: usize = 128;
 /// How often a filter may claim an id that is not there.
 const BLOOM_FALSE_POSITIVES: f64 = 0.01;
+/// Different ids that a filter has room for: as many as the largest row groups have rows. It shrinks to what it holds.
+const BLOOM_DISTINCT: u64 = 256 << 10;
 
 /// How files of a store are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -162,7 +164,7 @@ fn column_properties(builder: WriterPropertiesBuilder, column: &Column, purpose:
         builder
             .set_column_bloom_filter_enabled(path(), true)
             .set_column_bloom_filter_fpp(path(), BLOOM_FALSE_POSITIVES)
-            .set_column_bloom_filter_max_ndv(path(), SEALED_GROUP_ROWS as u64)
+            .set_column_bloom_filter_max_ndv(path(), BLOOM_DISTINCT)
     } else {
         builder
     }
