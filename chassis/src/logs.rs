@@ -130,7 +130,6 @@ mod tests {
     use model::{ByteSize, Level};
 
     use super::*;
-    use crate::config::ThrottleConfig;
 
     fn config(dir: &Path) -> LoggingConfig {
         LoggingConfig {
@@ -141,11 +140,6 @@ mod tests {
             compress: true,
             trace: false,
             debug: false,
-            throttling: ThrottleConfig {
-                enabled: true,
-                rate: 1.0,
-                burst: 1,
-            },
         }
     }
 

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use chassis::config::{self, Change, LoggingConfig, Settings, Sources, Watch};
+use chassis::config::{self, Change, LoggingConfig, Settings, Sources, ThrottleConfig, Watch};
 use chassis::logs::{self, LogFile, Logs};
 use chassis::shutdown::Shutdown;
 use chassis::throttle::Throttle;
@@ -44,7 +44,7 @@ async fn serve(sources: Sources, settings: Settings, rack: RackConfig) -> Result
         .warnings()
         .iter()
         .for_each(|warning| tracing::warn!("{warning}"));
-    let throttle = Arc::new(Throttle::new(rack.logging.throttling));
+    let throttle = Arc::new(Throttle::new(rack.throttling));
     let watch = watch(sources, settings, Arc::clone(&logs), Arc::clone(&throttle));
     let parts = AgentParts::new(rack, system_clock(), os_entropy(), throttle, layer);
     let ended = rack::run(parts, shutdown.token()).await;
@@ -67,9 +67,8 @@ async fn serve(sources: Sources, settings: Settings, rack: RackConfig) -> Result
 /// Applies the live keys whenever the file changes.
 fn watch(sources: Sources, settings: Settings, logs: Arc<Logs>, throttle: Arc<Throttle>) -> Option<Watch> {
     let apply = move |settings: &Settings, _: &Change| {
-        let logging = LoggingConfig::of(settings);
-        logs.apply(&logging);
-        throttle.apply(logging.throttling);
+        logs.apply(&LoggingConfig::of(settings));
+        throttle.apply(ThrottleConfig::of(settings));
     };
     config::watch(sources, settings, apply).unwrap_or_else(|error| {
         tracing::warn!(%error, "changes of the configuration file will not be noticed");

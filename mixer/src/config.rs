@@ -14,7 +14,7 @@ pub use sections::{
     Tier,
 };
 
-static LOGGING: [Key; 10] = logging::keys("\"logs/mixer.log\"");
+static LOGGING: [Key; 7] = logging::keys("\"logs/mixer.log\"");
 
 static BASE: [Key; 1] = [Key::new(
     "base.name",

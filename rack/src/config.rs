@@ -8,11 +8,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use chassis::config::{
-    ConfigErrors, Key, Kind, LoggingConfig, Problem, Removed, Schema, Secret, Section, Settings, logging,
+    ConfigErrors, Key, Kind, LoggingConfig, Problem, Removed, Schema, Secret, Section, Settings, ThrottleConfig,
+    logging,
 };
 use model::{ByteSize, Token};
 
-static LOGGING: [Key; 10] = logging::keys("\"logs/platform.log\"");
+static LOGGING: [Key; 7] = logging::keys("\"logs/platform.log\"");
+static THROTTLING: [Key; 3] = logging::throttling_keys();
 
 static BASE: [Key; 3] = [
     Key::new(
@@ -173,6 +175,10 @@ pub static SCHEMA: Schema = Schema {
             keys: &LOGGING,
         },
         Section {
+            doc: logging::THROTTLING_DOC,
+            keys: &THROTTLING,
+        },
+        Section {
             doc: "Who this Rack is and where it keeps its state.",
             keys: &BASE,
         },
@@ -252,6 +258,8 @@ pub static SCHEMA: Schema = Schema {
 pub struct RackConfig {
     /// `[logging]`.
     pub logging: LoggingConfig,
+    /// The protection against gears that log too much.
+    pub throttling: ThrottleConfig,
     /// `[base]`.
     pub base: BaseConfig,
     /// `[rack]`.
@@ -349,6 +357,7 @@ impl RackConfig {
         let base_dir = settings.path("base.state_dir");
         Ok(Self {
             logging: LoggingConfig::of(settings),
+            throttling: ThrottleConfig::of(settings),
             base: BaseConfig {
                 name: settings
                     .some_text("base.name")

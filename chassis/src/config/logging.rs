@@ -1,4 +1,4 @@
-//! The section `[logging]`, which every process of ours has.
+//! The section `[logging]`, which every process of ours has, and `[logging.throttling]` of those that run gears.
 
 use std::path::{Path, PathBuf};
 
@@ -8,11 +8,13 @@ use super::key::{Key, Kind};
 use super::settings::Settings;
 
 /// What `[logging]` rules, for the schemas.
-pub const DOC: &str = "Log files: level, rotation, and the protection against gears that log too much.";
+pub const DOC: &str = "Log files: level and rotation.";
+/// What `[logging.throttling]` rules, for the schemas.
+pub const THROTTLING_DOC: &str = "The protection against gears that log too much.";
 
-/// The keys of `[logging]`, with the default of `filename` as a TOML literal.
+/// The keys of `[logging]` without those of throttling, with the default of `filename` as a TOML literal.
 #[must_use]
-pub const fn keys(filename: &'static str) -> [Key; 10] {
+pub const fn keys(filename: &'static str) -> [Key; 7] {
     [
         Key::new(
             "logging.level",
@@ -63,6 +65,13 @@ pub const fn keys(filename: &'static str) -> [Key; 10] {
         )
         .live()
         .aliases(&["PLATFORM_DEBUG"]),
+    ]
+}
+
+/// The keys of `[logging.throttling]`.
+#[must_use]
+pub const fn throttling_keys() -> [Key; 3] {
+    [
         Key::new(
             "logging.throttling.enabled",
             Kind::Bool,
@@ -109,8 +118,6 @@ pub struct LoggingConfig {
     pub trace: bool,
     /// Log everything from debug up.
     pub debug: bool,
-    /// The protection against gears that log too much.
-    pub throttling: ThrottleConfig,
 }
 
 /// The section `[logging.throttling]`.
@@ -122,6 +129,18 @@ pub struct ThrottleConfig {
     pub rate: f64,
     /// Lines at once and gear.
     pub burst: u32,
+}
+
+impl ThrottleConfig {
+    /// The section of some settings.
+    #[must_use]
+    pub fn of(settings: &Settings) -> Self {
+        Self {
+            enabled: settings.bool("logging.throttling.enabled"),
+            rate: settings.float("logging.throttling.rate"),
+            burst: u32::try_from(settings.int("logging.throttling.burst")).unwrap_or(u32::MAX),
+        }
+    }
 }
 
 impl LoggingConfig {
@@ -136,11 +155,6 @@ impl LoggingConfig {
             compress: settings.bool("logging.compress"),
             trace: settings.bool("logging.trace"),
             debug: settings.bool("logging.debug"),
-            throttling: ThrottleConfig {
-                enabled: settings.bool("logging.throttling.enabled"),
-                rate: settings.float("logging.throttling.rate"),
-                burst: u32::try_from(settings.int("logging.throttling.burst")).unwrap_or(u32::MAX),
-            },
         }
     }
 

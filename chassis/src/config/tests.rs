@@ -9,7 +9,8 @@ use tokio::sync::mpsc;
 use super::check::{complaints, load_from};
 use super::*;
 
-static LOGGING: [Key; 10] = logging::keys("\"logs/test.log\"");
+static LOGGING: [Key; 7] = logging::keys("\"logs/test.log\"");
+static THROTTLING: [Key; 3] = logging::throttling_keys();
 static BASE: [Key; 3] = [
     Key::new("base.name", Kind::Name { empty: true }, "\"node-01\"", "Name"),
     Key::new("base.dir", Kind::Path, "\"./data\"", "Folder"),
@@ -31,6 +32,10 @@ static SCHEMA: Schema = Schema {
         Section {
             doc: logging::DOC,
             keys: &LOGGING,
+        },
+        Section {
+            doc: logging::THROTTLING_DOC,
+            keys: &THROTTLING,
         },
         Section {
             doc: "Who.",

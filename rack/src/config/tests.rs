@@ -52,7 +52,7 @@ fn defaults_are_those_of_the_specification() {
     assert_eq!(config.base.name.unwrap().as_str(), "node-01");
     assert_eq!(config.base.state_file, PathBuf::from("./data/rack.flux"));
     assert_eq!(config.logging.filename, PathBuf::from("logs/platform.log"));
-    assert_eq!((config.logging.max_backups, config.logging.throttling.burst), (7, 50));
+    assert_eq!((config.logging.max_backups, config.throttling.burst), (7, 50));
     assert_eq!(config.rack.enrollment_timeout, Duration::from_secs(15));
     assert_eq!(config.rack.heartbeat_interval, Duration::from_secs(30));
     assert_eq!((config.rack.max_hops, config.rack.max_payload.get()), (64, 2_097_152));
