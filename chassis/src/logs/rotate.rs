@@ -17,8 +17,8 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use flate2::Compression;
@@ -58,6 +58,33 @@ pub(super) struct RotatingFile {
     size: u64,
     unchecked: u64,
     gzip: Option<Gzip>,
+    work: Arc<Work>,
+}
+
+/// What the compressing thread is to do: an order that comes while it ends is neither lost nor given to two.
+#[derive(Debug, Default)]
+struct Work(Mutex<Orders>);
+
+#[derive(Debug, Default)]
+struct Orders {
+    wanted: bool,
+    running: bool,
+}
+
+impl Work {
+    /// Asks for a look at the files. Whether a thread must be started for it.
+    fn order(&self) -> bool {
+        let mut orders = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        orders.wanted = true;
+        !std::mem::replace(&mut orders.running, true)
+    }
+
+    /// Takes the order; `false` if there is none, and then nobody runs.
+    fn take(&self) -> bool {
+        let mut orders = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        orders.running = orders.wanted;
+        std::mem::take(&mut orders.wanted)
+    }
 }
 
 #[derive(Debug)]
@@ -77,6 +104,7 @@ impl RotatingFile {
             size,
             unchecked: 0,
             gzip: None,
+            work: Arc::default(),
         };
         if is_regular(path) {
             this.tidy();
@@ -157,8 +185,7 @@ impl RotatingFile {
 
     /// Removes what is too old, and starts compressing what is not compressed yet.
     fn tidy(&mut self) {
-        if self.gzip.as_ref().is_some_and(|gzip| !gzip.thread.is_finished()) {
-            // It looks for more work itself before it ends.
+        if !self.work.order() {
             return;
         }
         if let Some(done) = self.gzip.take() {
@@ -166,10 +193,16 @@ impl RotatingFile {
         }
         let (path, rotation) = (self.path.clone(), self.rotation);
         let stop = Arc::new(AtomicBool::new(false));
-        let stopped = Arc::clone(&stop);
-        let thread = std::thread::Builder::new()
-            .name("log-gzip".to_owned())
-            .spawn(move || tidy(&path, rotation, &stopped));
+        let (stopped, work) = (Arc::clone(&stop), Arc::clone(&self.work));
+        let thread = std::thread::Builder::new().name("log-gzip".to_owned()).spawn(move || {
+            while work.take() {
+                tidy(&path, rotation, &stopped);
+            }
+        });
+        if thread.is_err() {
+            // The order waits for the next rotation.
+            self.work.0.lock().unwrap_or_else(PoisonError::into_inner).running = false;
+        }
         self.gzip = thread.ok().map(|thread| Gzip { stop, thread });
     }
 }
@@ -325,6 +358,16 @@ mod tests {
     use flate2::read::GzDecoder;
 
     use super::*;
+
+    #[test]
+    fn an_order_that_comes_while_the_thread_ends_is_taken_by_exactly_one() {
+        let work = Work::default();
+        assert!(work.order() && !work.order(), "one thread is started");
+        assert!(work.take(), "both orders are one look");
+        assert!(!work.order(), "the thread is still there …");
+        assert!(work.take() && !work.take(), "… takes it, and ends");
+        assert!(work.order(), "the next order starts another");
+    }
 
     fn rotation(max_size: u64, max_backups: usize, compress: bool) -> Rotation {
         Rotation {
