@@ -33,6 +33,7 @@ mod layout;
 mod origin;
 mod place;
 mod publisher;
+mod quarantine;
 mod recovery;
 mod rotation;
 mod scrubber;

@@ -18,7 +18,9 @@
 //! - Rows that reached a file but whose record failed stay frozen, and that record is tried again before anything else.
 //! - A partition's rows go into its files in the order of their LSNs.
 //! - A file is sealed at least one tick after its last publish.
+//! - A file that is damaged takes no more rows: the next ones begin the next number.
 
+mod aside;
 mod rotate;
 
 use std::collections::BTreeMap;
@@ -271,8 +273,7 @@ impl Publisher {
         self.shared.settings.segment_size.get().saturating_mul(2)
     }
 
-    fn publish_frozen(&mut self, place: Place, frozen: &Frozen) -> Result<Done, Error> {
-        self.set_full_aside(place);
+    fn publish_open(&mut self, place: Place, frozen: &Frozen) -> Result<Done, Error> {
         let slot = match self.open.entry(place) {
             Entry::Occupied(slot) => slot.into_mut(),
             Entry::Vacant(free) => free.insert(new_slot(&self.shared, place, frozen)),

@@ -18,10 +18,11 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use crate::Error;
 use crate::catalog::{FileEntry, Segment};
+use crate::quarantine::{hide, keep};
 use crate::segment::FileAt;
 use crate::shared::{Sentinel, Shared};
-use crate::{Error, sys};
 
 /// The longest wait before the first pass.
 const FIRST: Duration = Duration::from_secs(600);
@@ -109,22 +110,12 @@ fn differs(shared: &Shared, segment: &Segment, entry: &FileEntry) -> Result<Opti
 
 /// Takes a damaged file out of the view, then out of the tree.
 fn put_aside(shared: &Shared, segment: &Segment, reason: &str) {
-    let kept = shared.layout.quarantined(&segment.path);
     let what = format!("{} is damaged: {reason}", segment.path.display());
-    {
-        let mut state = shared.state.lock();
-        if state.remove_file(segment.table, segment.key()).is_none() {
-            return;
-        }
-        state.partial = Some(match &state.partial {
-            Some(earlier) => format!("{earlier}; and {what}").into(),
-            None => what.as_str().into(),
-        });
-        shared.show(&mut state, []);
+    if !hide(shared, segment.table, segment.key(), &what) {
+        return;
     }
-    shared.counters.quarantined.add(1);
-    match sys::rename(&segment.path, &kept) {
-        Ok(()) => tracing::error!(rows = segment.rows, "{what}; it was put into {}", kept.display()),
+    match keep(&shared.layout, &segment.path) {
+        Ok(kept) => tracing::error!(rows = segment.rows, "{what}; it was put into {}", kept.display()),
         Err(error) => tracing::error!(rows = segment.rows, %error, "{what}; it stays where it is, no query reads it"),
     }
 }

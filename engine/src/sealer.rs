@@ -9,13 +9,15 @@
 //! - A file that is being sealed takes no more rows: its partition's next rows go into the next number.
 //! - A seal that failed before the install is tried again from the start, one that failed after it from the record on, each
 //!   time after a longer pause. Appends do not notice. Only where an error leaves the disk unknown the store is poisoned.
+//! - A file that is damaged is not sealed but put aside: its seal would make the damage look right.
 //! - The displaced file stays readable until no view holds a version of it.
 
 use std::sync::Arc;
 
 use crate::Error;
 use crate::catalog::{Lineage, Record};
-use crate::segment::{Sealed, seal};
+use crate::quarantine::set_aside;
+use crate::segment::{Sealed, damage_of, seal};
 use crate::shared::{Sentinel, Shared};
 use crate::slot::{Slot, write_options};
 
@@ -78,6 +80,7 @@ pub(crate) fn run(shared: &Arc<Shared>) {
                     tracing::info!(%path, failures = job.failures, "a data file is sealed at last");
                 }
             }
+            Err(Error::Damaged { .. }) if set_damaged_aside(shared, &mut job) => {}
             Err(error) => {
                 shared.counters.seal_failures.add(1);
                 if error.is_in_doubt() {
@@ -91,6 +94,20 @@ pub(crate) fn run(shared: &Arc<Shared>) {
             }
         }
     }
+}
+
+/// Takes an open file away that reading it anew finds damaged too: it would never be sealed. Whether it did.
+fn set_damaged_aside(shared: &Shared, job: &mut Job) -> bool {
+    if job.is_installed() {
+        return false;
+    }
+    let Ok(Some(reason)) = damage_of(&job.slot.segment) else {
+        return false;
+    };
+    if let Err(error) = set_aside(shared, &mut job.slot, &reason) {
+        shared.poison(&error.to_string());
+    }
+    true
 }
 
 fn seal_one(shared: &Shared, job: &mut Job) -> Result<(), Error> {

@@ -22,6 +22,7 @@ use uuid::Uuid;
 
 use crate::catalog::{FileEntry, Found};
 use crate::layout::{Layout, parse};
+use crate::quarantine::keep;
 use crate::rotation::remove_empty_folders;
 use crate::segment::{Identity, OpenSegment, Recorded, Resumed, Sealed, inspect, resume};
 use crate::slot::write_options;
@@ -158,11 +159,10 @@ fn adopt_sealed(found: &mut Found, mut entry: FileEntry, sealed: &Sealed) {
 }
 
 fn put_aside(layout: &Layout, path: &Path, error: &Error, findings: &mut Findings) {
-    let target = layout.quarantined(path);
-    let kept = std::fs::rename(path, &target);
+    let kept = keep(layout, path);
     findings.quarantined += 1;
     findings.report(match kept {
-        Ok(()) => format!("{error}; it was put into {}", target.display()),
+        Ok(kept) => format!("{error}; it was put into {}", kept.display()),
         Err(kept) => format!("{error}; it stays where it is, it could not be put into quarantine: {kept}"),
     });
 }

@@ -49,5 +49,5 @@ pub(crate) use open::{OpenSegment, Published};
 pub(crate) use resume::{Recorded, Resumed, resume};
 pub use runs::Run;
 pub(crate) use schema::WriteOptions;
-pub(crate) use seal::{Sealed, seal, write_sealed};
+pub(crate) use seal::{Sealed, damage_of, seal, write_sealed};
 pub(crate) use source::{FileAt, file_crc};

@@ -131,12 +131,33 @@ pub(crate) fn write_sealed(
 fn verified(path: &Path, present: &Version) -> Result<FileAt, Error> {
     let file = File::open(path).map_err(Error::io("open", path))?;
     let source = FileAt::new(file, present.bytes.size);
-    let crc = file_crc(&source, 0, 0).map_err(Error::io("read", path))?;
+    let crc = match file_crc(&source, 0, 0) {
+        Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
+            let reason = format!("it is shorter than the {} bytes that were written", present.bytes.size);
+            return Err(damaged(path, reason));
+        }
+        crc => crc.map_err(Error::io("read", path))?,
+    };
     if crc == present.bytes.crc {
         Ok(source)
     } else {
         let reason = format!("its checksum is {crc:08x}, {:08x} was written", present.bytes.crc);
         Err(damaged(path, reason))
+    }
+}
+
+/// What of an open file is not as it was published, by reading all of it; `None` where nothing is.
+///
+/// # Errors
+/// If it cannot be read: that is no damage.
+pub(crate) fn damage_of(open: &OpenSegment) -> Result<Option<String>, Error> {
+    let Some(present) = open.present() else {
+        return Ok(None);
+    };
+    match verified(open.path(), present) {
+        Ok(_) => Ok(None),
+        Err(Error::Damaged { reason, .. }) => Ok(Some(reason)),
+        Err(error) => Err(error),
     }
 }
 

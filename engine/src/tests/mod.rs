@@ -6,6 +6,7 @@ mod appends;
 mod check;
 mod faults;
 mod model_based;
+mod open_damage;
 mod restarts;
 mod rotation;
 mod scrubber;

@@ -1,0 +1,123 @@
+//! Damaged data files leave the tree: into quarantine under their path as one name, never over an earlier one.
+//!
+//! # Invariants
+//!
+//! - A file is in the tree or in quarantine, whole, whatever happens in between. Its entry goes when it is durably there:
+//!   a file without an entry counts as expired at the next start.
+//! - A damaged open file takes with it what was published into it. Rows that are still hot are not of it: they go into the
+//!   partition's next file.
+//!
+//! # Not here
+//!
+//! Who finds the damage: the publisher, the sealer, the scrubber, recovery, [`crate::check`].
+
+use std::fs::{self, File};
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use model::Table;
+
+use crate::Error;
+use crate::catalog::Record;
+use crate::layout::{Layout, Partition};
+use crate::shared::Shared;
+use crate::slot::Slot;
+use crate::sys::{self, Folders};
+
+/// Moves a file into quarantine, durably. Where it is now.
+pub(crate) fn keep(layout: &Layout, path: &Path) -> Result<PathBuf, Error> {
+    let target = free_name(layout.quarantined(path));
+    let folders = Folders::open([sys::parent_of(path), sys::parent_of(&target)])?;
+    match sys::rename(path, &target) {
+        Err(error) if error.kind() == ErrorKind::CrossesDevices => {
+            copy(path, &target).map_err(Error::io("copy into quarantine", path))?;
+            sys::sync_dir(sys::parent_of(&target))?;
+            sys::remove_if_there(path).map_err(Error::io("remove", path))?;
+        }
+        renamed => renamed.map_err(Error::io("put into quarantine", path))?,
+    }
+    folders.sync()?;
+    Ok(target)
+}
+
+fn copy(path: &Path, target: &Path) -> std::io::Result<()> {
+    let copied = fs::copy(path, target).and_then(|_| File::open(target)?.sync_all());
+    if copied.is_err() {
+        // Part of a copy is worth nothing, the file is still in its place.
+        let _ = fs::remove_file(target);
+    }
+    copied
+}
+
+/// The name, or the name with the first number that makes it free.
+pub(crate) fn free_name(name: PathBuf) -> PathBuf {
+    let mut free = name.clone();
+    let mut copy = 1u32;
+    while free.symlink_metadata().is_ok() {
+        let mut numbered = name.clone().into_os_string();
+        numbered.push(format!(".{copy}"));
+        free = numbered.into();
+        copy += 1;
+    }
+    free
+}
+
+/// Takes a damaged file out of the views to come, which say so from then on. Whether they had it.
+pub(crate) fn hide(shared: &Shared, table: Table, key: (Partition, u32), what: &str) -> bool {
+    let mut state = shared.state.lock();
+    if state.remove_file(table, key).is_none() {
+        return false;
+    }
+    state.partial = Some(match &state.partial {
+        Some(earlier) => format!("{earlier}; and {what}").into(),
+        None => what.into(),
+    });
+    shared.show(&mut state, []);
+    drop(state);
+    shared.counters.quarantined.add(1);
+    true
+}
+
+/// Takes a damaged open file out of the view, the tree and the catalogue. The caller drops the slot: the partition's next
+/// rows begin the next number.
+///
+/// # Errors
+/// [`Error::InDoubt`] and the like, if nobody knows what is on the disk now. What else goes wrong is reported: the entry
+/// stays then, and the next start finds the file damaged or missing.
+pub(crate) fn set_aside(shared: &Shared, slot: &mut Slot, reason: &str) -> Result<(), Error> {
+    let path = slot.segment.path().to_owned();
+    let rows = slot.segment.published().map_or(0, |published| published.rows);
+    let what = format!(
+        "{} is damaged: {reason}; the {rows} rows that were in it are in no answer",
+        path.display()
+    );
+    let (table, partition) = slot.place;
+    hide(shared, table, (partition, slot.number), &what);
+    // Staging is emptied at every start: a failure costs space until then.
+    let _ = slot.segment.discard_twin();
+    let kept = keep(&shared.layout, &path).and_then(|kept| {
+        let mut catalog = shared.catalog.lock();
+        let low_water = catalog.state().low_water;
+        catalog.commit(Record {
+            remove: vec![slot.segment.identity().segment],
+            low_water,
+            ..Record::default()
+        })?;
+        Ok(kept)
+    });
+    match kept {
+        Ok(kept) => {
+            tracing::error!(
+                rows,
+                "{what}; it was put into {}, new rows go into a new file",
+                kept.display()
+            );
+            Ok(())
+        }
+        Err(error) if error.is_in_doubt() => Err(error),
+        Err(error) => {
+            tracing::error!(rows, %error, "{what}; it could not be put into quarantine, new rows go into a new file");
+            Ok(())
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! An open file that is damaged while the store runs costs what was in it, and nothing after it.
+
+use super::*;
+use crate::faults::{Faults, Op};
+
+/// A store whose open file of this hour has two rows of two publishes.
+async fn two_published(bench: &Bench) -> Arc<Engine> {
+    let engine = bench.open().await;
+    for (seq, name) in [(1, "a"), (2, "b")] {
+        let rows = batch(name, &[bench.now()], from_producer(seq));
+        engine.append(rows).await.unwrap();
+        engine.flush().await.unwrap();
+    }
+    engine
+}
+
+fn flip(path: &Path, at: usize) {
+    let mut bytes = std::fs::read(path).unwrap();
+    bytes[at] ^= 1;
+    std::fs::write(path, bytes).unwrap();
+}
+
+fn names(files: &[PathBuf]) -> Vec<&str> {
+    files
+        .iter()
+        .map(|path| path.file_name().unwrap().to_str().unwrap())
+        .collect()
+}
+
+fn quarantine(bench: &Bench) -> Vec<PathBuf> {
+    files_below(&bench.settings.store_dir.join("quarantine"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bit_that_flips_in_an_open_file_costs_its_rows_and_publishing_goes_on_in_the_next_number() {
+    let bench = Bench::new();
+    let engine = two_published(&bench).await;
+    let victim = bench.tree()[0].clone();
+    // In the rows of the second publish: the third one copies them.
+    let end = std::fs::metadata(&victim).unwrap().len() as usize;
+    let first = engine.view().files(Table::Logs)[0].size;
+    assert_eq!(first, end as u64);
+    flip(&victim, end / 2 + 40);
+    for (seq, name) in [(3, "c"), (4, "d")] {
+        engine
+            .append(batch(name, &[bench.now()], from_producer(seq)))
+            .await
+            .unwrap();
+        engine.flush().await.unwrap();
+    }
+    let view = engine.view();
+    assert_eq!(messages(&view), ["c/0", "d/0"]);
+    let partial = view.partial().unwrap();
+    assert!(
+        partial.contains(victim.to_str().unwrap()) && partial.contains("2 rows"),
+        "{partial}"
+    );
+    assert_eq!(names(&bench.tree()), ["logs_002.parquet"]);
+    assert_eq!(quarantine(&bench).len(), 1);
+    let seen = stats(&engine);
+    assert_eq!((seen.quarantined, seen.hot_rows, seen.publish_failures), (1, 0, 0));
+    assert_eq!(engine.trouble(), None);
+    drop(engine);
+    let engine = bench.open().await;
+    assert_eq!(messages(&engine.view()), ["c/0", "d/0"]);
+    assert_eq!(engine.view().partial(), None, "the catalogue has let go of it");
+    assert_eq!((floor(&engine), names(&bench.tree())), (4, vec!["logs_002.parquet"]));
+    for (seq, name) in [(2, "b"), (4, "d")] {
+        let again = engine.append(batch(name, &[bench.now()], from_producer(seq))).await;
+        assert_eq!(again.unwrap(), Appended::Duplicate);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn other_partitions_do_not_notice_and_a_file_that_was_cut_is_damaged_too() {
+    let bench = Bench::new();
+    let engine = two_published(&bench).await;
+    let victim = bench.tree()[0].clone();
+    let whole = std::fs::read(&victim).unwrap();
+    std::fs::write(&victim, &whole[..whole.len() - 1]).unwrap();
+    let times = [bench.now(), bench.now() - HOUR];
+    engine.append(batch("c", &times, from_producer(3))).await.unwrap();
+    engine.flush().await.unwrap();
+    assert_eq!(messages(&engine.view()), ["c/0", "c/1"]);
+    assert_eq!(names(&bench.tree()), ["logs_001.parquet", "logs_002.parquet"]);
+    assert_eq!(stats(&engine).quarantined, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_damaged_open_file_is_never_sealed_as_if_it_were_right() {
+    for cut in [false, true] {
+        not_sealed(cut).await;
+    }
+}
+
+async fn not_sealed(cut: bool) {
+    let mut bench = Bench::new();
+    bench.settings.flush_interval = Duration::from_millis(5);
+    let engine = two_published(&bench).await;
+    let victim = bench.tree()[0].clone();
+    if cut {
+        std::fs::write(&victim, &std::fs::read(&victim).unwrap()[..30]).unwrap();
+    } else {
+        flip(&victim, 30);
+    }
+    bench.advance(Duration::from_secs(7_200));
+    until("it is put aside", || stats(&engine).quarantined == 1).await;
+    until("it has left the tree", || !victim.exists()).await;
+    assert_eq!(messages(&engine.view()), [""; 0]);
+    assert!(engine.view().partial().unwrap().contains("2 rows"));
+    let seen = stats(&engine);
+    assert_eq!((seen.seals, seen.files), (0, 0));
+    until("its entry has gone", || {
+        engine.shared.catalog.lock().state().files().next().is_none()
+    })
+    .await;
+    let rows = batch("c", &[bench.now() - 2 * HOUR], from_producer(3));
+    engine.append(rows).await.unwrap();
+    engine.flush().await.unwrap();
+    assert_eq!(messages(&engine.view()), ["c/0"]);
+    engine.close().await.unwrap();
+    drop(engine);
+    assert_eq!(messages(&bench.open().await.view()), ["c/0"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_quarantine_refuses_rows_go_on_all_the_same_and_the_next_start_says_it_again() {
+    let bench = Bench::new();
+    let engine = two_published(&bench).await;
+    let victim = bench.tree()[0].clone();
+    let end = std::fs::metadata(&victim).unwrap().len() as usize;
+    flip(&victim, end - 20);
+    let faults = Faults::below(bench.dir.path());
+    faults.fail(Op::Rename, "logs_001.parquet", 1, libc::EIO);
+    engine
+        .append(batch("c", &[bench.now()], from_producer(3)))
+        .await
+        .unwrap();
+    engine.flush().await.unwrap();
+    assert_eq!(faults.left(), 0);
+    assert_eq!(messages(&engine.view()), ["c/0"]);
+    drop(engine);
+    let engine = bench.open().await;
+    assert_eq!(messages(&engine.view()), ["c/0"]);
+    assert!(engine.view().partial().unwrap().contains("logs_001.parquet"));
+    assert_eq!(quarantine(&bench).len(), 1);
+}
