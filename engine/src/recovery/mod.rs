@@ -174,12 +174,14 @@ fn replay(
 fn insert_frame(catalog: &Catalog, state: &mut State, marks: &mut Watermarks, frame: &Frame) -> Result<u64, String> {
     let table = Table::from_number(frame.table).ok_or_else(|| format!("it names table {}", frame.table))?;
     let (origin, rule) = origin::decode(&frame.origin)?;
-    let rows = match decode_arrow(table, &frame.payload) {
-        Ok(rows) => rows,
-        Err(DecodeError::Empty) => Vec::new(),
-        Err(error) => return Err(error.to_string()),
-    };
-    let placed = place::place(table, &rows, frame.arrived, rule).map_err(|error| error.to_string())?;
+    let placed = contained(|| {
+        let rows = match decode_arrow(table, &frame.payload) {
+            Ok(rows) => rows,
+            Err(DecodeError::Empty) => Vec::new(),
+            Err(error) => return Err(error.to_string()),
+        };
+        place::place(table, &rows, frame.arrived, rule).map_err(|error| error.to_string())
+    })?;
     marks.mark(&origin);
     let missing = placed.pieces.into_iter().filter_map(|(partition, rows)| {
         let place = (table, partition);
@@ -190,6 +192,18 @@ fn insert_frame(catalog: &Catalog, state: &mut State, marks: &mut Watermarks, fr
     let rows = missing.iter().map(|(_, rows, _)| rows.batch.num_rows() as u64).sum();
     Shared::insert(state, table, missing, frame.lsn, &origin, 0);
     Ok(rows)
+}
+
+/// What `decode` says; that it panicked, if it did. A batch that no decoder survives must not keep the store from opening.
+fn contained<T>(decode: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(decode)).unwrap_or_else(|panic| {
+        let said = panic.downcast_ref::<String>().map(String::as_str);
+        let said = said.or_else(|| panic.downcast_ref::<&str>().copied());
+        Err(format!(
+            "the decoder panicked: {}",
+            said.unwrap_or("it did not say why")
+        ))
+    })
 }
 
 /// Keeps a frame that cannot be understood, durably: its rows count as stored, so the log is going to let go of it.
@@ -284,4 +298,19 @@ fn slots(shared: &Shared, open: Vec<(FileEntry, OpenSegment)>) -> Vec<Slot> {
         segment,
     };
     open.into_iter().map(slot).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    #[test]
+    fn a_decoder_that_panics_is_a_batch_that_cannot_be_read() {
+        let batch: &[u8] = &[];
+        let beyond = batch.len();
+        let died = contained(|| Ok(batch[beyond])).unwrap_err();
+        assert!(died.contains("panicked") && died.contains("index"), "{died}");
+        assert_eq!(contained(|| Ok(7)), Ok(7));
+    }
 }
