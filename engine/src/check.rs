@@ -14,7 +14,7 @@
 //!
 //! # Not here
 //!
-//! The log: a start reads all of it, and says what is damaged. Repair.
+//! The log: a start reads all of it, and says what is damaged. Repair: [`crate::repair`], [`crate::rebuild`].
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -44,6 +44,20 @@ pub struct Problem {
     pub what: String,
     /// The rows that it should have.
     pub rows: u64,
+    /// Where a repair put it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kept: Option<PathBuf>,
+}
+
+impl Problem {
+    pub(crate) const fn new(path: PathBuf, what: String, rows: u64) -> Self {
+        Self {
+            path,
+            what,
+            rows,
+            kept: None,
+        }
+    }
 }
 
 /// What a check found.
@@ -51,6 +65,9 @@ pub struct Problem {
 pub struct CheckReport {
     /// Whether every byte was read.
     pub deep: bool,
+    /// Whether the files with problems were taken out of the store: damaged ones into quarantine, missing ones from the
+    /// catalogue.
+    pub repaired: bool,
     /// Data files of the catalogue.
     pub files: u64,
     /// Their rows.
@@ -61,8 +78,20 @@ pub struct CheckReport {
     pub problems: Vec<Problem>,
     /// Files in the tree that no record names; readers of the tree see them, queries do not.
     pub strangers: Vec<PathBuf>,
-    /// Files that starts put aside as damaged.
+    /// Files that were put aside as damaged.
     pub quarantined: Vec<PathBuf>,
+}
+
+impl CheckReport {
+    pub(crate) fn of(entries: &[FileEntry], deep: bool) -> Self {
+        Self {
+            deep,
+            files: entries.len() as u64,
+            rows: entries.iter().map(|entry| entry.rows).sum(),
+            bytes: entries.iter().map(|entry| entry.size).sum(),
+            ..Self::default()
+        }
+    }
 }
 
 /// Checks the store. `each` is called before each file, with the files done and all of them.
@@ -72,33 +101,27 @@ pub struct CheckReport {
 pub fn check_store(settings: &Settings, deep: bool, mut each: impl FnMut(u64, u64)) -> Result<CheckReport, Error> {
     let store = Store::open(settings)?;
     let entries: Vec<FileEntry> = store.read()?.state.files().cloned().collect();
-    let mut report = CheckReport {
-        deep,
-        files: entries.len() as u64,
-        rows: entries.iter().map(|entry| entry.rows).sum(),
-        bytes: entries.iter().map(|entry| entry.size).sum(),
-        ..CheckReport::default()
-    };
+    let mut report = CheckReport::of(&entries, deep);
     for (done, entry) in entries.iter().enumerate() {
         each(done as u64, report.files);
         report.problems.extend(store.check(entry, deep)?);
     }
     each(report.files, report.files);
-    report.strangers = store.strangers()?;
-    report.quarantined = data_files(&store.layout.quarantine)?;
-    report.quarantined.sort();
+    store.look_around(&mut report)?;
     Ok(report)
 }
 
-struct Store {
-    layout: Layout,
-    id: Uuid,
+/// A store that is looked at, open or not.
+pub(crate) struct Store {
+    pub(crate) layout: Layout,
+    pub(crate) id: Uuid,
 }
 
 impl Store {
-    fn open(settings: &Settings) -> Result<Self, Error> {
+    pub(crate) fn open(settings: &Settings) -> Result<Self, Error> {
         let layout = Layout::new(settings);
-        let id = known_store_id(&layout.meta)?.ok_or_else(|| Error::Setting {
+        let id = known_store_id(&layout.meta).map_err(Error::of_catalogue)?;
+        let id = id.ok_or_else(|| Error::Setting {
             key: "store.dir",
             value: settings.store_dir.display().to_string(),
             reason: "there is no store in it".to_owned(),
@@ -106,18 +129,30 @@ impl Store {
         Ok(Self { layout, id })
     }
 
+    /// The catalogue, read once.
+    pub(crate) fn load(&self) -> Result<Found, Error> {
+        let found = Catalog::read(&self.layout.meta, self.id).map_err(Error::of_catalogue)?;
+        if found.has_begun() {
+            return Ok(found);
+        }
+        Err(Error::Catalogue {
+            path: self.layout.meta.clone(),
+            reason: "it has no checkpoint".to_owned(),
+        })
+    }
+
     /// The catalogue now. A Mixer may begin a new generation while this one is read.
     fn read(&self) -> Result<Found, Error> {
         for _ in 1..TRIES {
-            if let Ok(found) = Catalog::read(&self.layout.meta, self.id) {
+            if let Ok(found) = self.load() {
                 return Ok(found);
             }
             std::thread::sleep(PATIENCE);
         }
-        Catalog::read(&self.layout.meta, self.id)
+        self.load()
     }
 
-    fn path(&self, entry: &FileEntry) -> PathBuf {
+    pub(crate) fn path(&self, entry: &FileEntry) -> PathBuf {
         self.layout.file(entry.table, entry.partition, entry.number)
     }
 
@@ -136,7 +171,7 @@ impl Store {
                 Some(_) if self.is_newer(&path, &entry) => std::thread::sleep(PATIENCE),
                 Some(_) => {
                     let rows = entry.rows;
-                    return Ok(Some(Problem { path, what, rows }));
+                    return Ok(Some(Problem::new(path, what, rows)));
                 }
             }
         }
@@ -145,14 +180,22 @@ impl Store {
     }
 
     /// Whether the file is a later version of the segment: its record is on its way, or the next start adopts it.
-    fn is_newer(&self, path: &Path, entry: &FileEntry) -> bool {
+    pub(crate) fn is_newer(&self, path: &Path, entry: &FileEntry) -> bool {
         inspect(path).is_ok_and(|about| {
             let ours = about.identity.store == self.id && about.identity.segment == entry.id;
             ours && about.facts.version > entry.version
         })
     }
 
-    /// Files in the tree that neither catalogue, the one before the listing and the one after it, names.
+    /// Lists what is beside the catalogue's files.
+    pub(crate) fn look_around(&self, report: &mut CheckReport) -> Result<(), Error> {
+        report.strangers = self.strangers()?;
+        report.quarantined = data_files(&self.layout.quarantine)?;
+        report.quarantined.sort();
+        Ok(())
+    }
+
+    /// Files in the tree that no catalogue names, neither the one before the listing nor those after it.
     fn strangers(&self) -> Result<Vec<PathBuf>, Error> {
         let named = |found: &Found| -> HashSet<PathBuf> { found.state.files().map(|entry| self.path(entry)).collect() };
         let before = named(&self.read()?);
@@ -161,7 +204,11 @@ impl Store {
             strangers.extend(data_files(&self.layout.data.join(table.name()))?);
         }
         strangers.retain(|path| !before.contains(path));
-        if !strangers.is_empty() {
+        // A new file waits for its record, an expired one for its unlinking.
+        for _ in 0..TRIES {
+            if strangers.is_empty() {
+                break;
+            }
             std::thread::sleep(PATIENCE);
             let after = named(&self.read()?);
             strangers.retain(|path| !after.contains(path) && path.exists());
@@ -172,7 +219,7 @@ impl Store {
 }
 
 /// How a file differs from its entry; what follows an open file's recorded length is a later version.
-fn differs(path: &Path, entry: &FileEntry, deep: bool) -> Result<Option<String>, Error> {
+pub(crate) fn differs(path: &Path, entry: &FileEntry, deep: bool) -> Result<Option<String>, Error> {
     let file = match File::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Some("it is missing".to_owned())),

@@ -139,6 +139,26 @@ pub enum Error {
         /// What was found.
         reason: String,
     },
+    /// The catalogue holds what was never written there, or is gone.
+    #[error(
+        "{path}, of the catalogue, is damaged: {reason}; `platform-mixer check --rebuild` makes the catalogue anew from the data \
+         files and the log"
+    )]
+    Catalogue {
+        /// The file or folder.
+        path: PathBuf,
+        /// What was found.
+        reason: String,
+    },
+    /// A rebuild of a catalogue that is whole.
+    #[error(
+        "the catalogue in {path} is whole, there is nothing to rebuild: `platform-mixer check --repair` puts damaged data \
+         files aside"
+    )]
+    CatalogueWhole {
+        /// Its folder.
+        path: PathBuf,
+    },
     /// A data file cannot be read as the version that the catalogue names.
     #[error("{path} is not version {version} of segment {id}: {reason}")]
     Stale {
@@ -220,8 +240,10 @@ impl Error {
             | Self::LogOrder { .. }
             | Self::Rows { .. }
             | Self::Arrow { .. } => ErrorKind::Input,
-            Self::Damaged { .. } | Self::Newer { .. } | Self::Stale { .. } => ErrorKind::Damage,
-            Self::Setting { .. } => ErrorKind::Setting,
+            Self::Damaged { .. } | Self::Catalogue { .. } | Self::Newer { .. } | Self::Stale { .. } => {
+                ErrorKind::Damage
+            }
+            Self::Setting { .. } | Self::CatalogueWhole { .. } => ErrorKind::Setting,
         }
     }
 
@@ -235,6 +257,14 @@ impl Error {
     pub(crate) fn in_doubt(path: &Path) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.to_owned();
         move |source| Self::InDoubt { path, source }
+    }
+
+    /// For `map_err` where the catalogue is read: damage there has a remedy of its own.
+    pub(crate) fn of_catalogue(self) -> Self {
+        match self {
+            Self::Damaged { path, reason } => Self::Catalogue { path, reason },
+            other => other,
+        }
     }
 
     /// For `map_err` on system calls.

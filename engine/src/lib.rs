@@ -34,7 +34,9 @@ mod origin;
 mod place;
 mod publisher;
 mod quarantine;
+mod rebuild;
 mod recovery;
+mod repair;
 mod rotation;
 mod scrubber;
 mod sealer;
@@ -57,6 +59,8 @@ pub use catalog::Segment;
 pub use check::{CheckReport, Problem, check_store};
 pub use engine::{Engine, Trouble};
 pub use error::{Error, ErrorKind};
+pub use rebuild::{RebuildReport, rebuild_catalogue};
+pub use repair::repair_store;
 pub use rotation::{
     Removal, Rotation, RotationHistory, RotationPolicy, RotationPreview, RotationReason, RotationRun, preview_rotation,
 };

@@ -15,7 +15,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use model::EntityId;
+use model::{EntityId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::seqs::Seqs;
@@ -78,6 +78,21 @@ impl Eras {
         if let Some(era) = self.0.get_mut(at) {
             era.seqs.insert(position.seq);
             era.latest = era.latest.max(stored);
+        }
+    }
+
+    /// Counts every sequence up to `last` as stored, of messages that the bus had by `until` (µs).
+    fn assume(&mut self, last: u64, until: i64) {
+        if self.0.is_empty() {
+            self.0.push(Era {
+                after: i64::MIN,
+                latest: until,
+                seqs: Seqs::default(),
+            });
+        }
+        if let Some(era) = self.0.last_mut() {
+            era.seqs.raise(last);
+            era.latest = era.latest.max(until);
         }
     }
 
@@ -180,6 +195,16 @@ impl Watermarks {
         }
     }
 
+    /// Counts every batch of a run up to `last` as stored, where nothing better is known.
+    pub(crate) fn assume_run(&mut self, run: Run, last: u64) {
+        self.producers.entry(run).or_default().raise(last);
+    }
+
+    /// Counts every message of a stream up to `last` as stored, if the bus had it by `until`.
+    pub(crate) fn assume_stream(&mut self, stream: Stream, last: u64, until: Timestamp) {
+        self.streams.entry(stream).or_default().assume(last, until.micros());
+    }
+
     /// The contiguous floor of a producer's run; 0 for an unknown one.
     pub(crate) fn floor(&self, entity: EntityId, boot_epoch: u64) -> u64 {
         self.producers.get(&(entity, boot_epoch)).map_or(0, Seqs::floor)
@@ -233,7 +258,6 @@ impl Watermarks {
 
 #[cfg(test)]
 mod tests {
-    use model::Timestamp;
     use model::wire::BatchId;
 
     use super::*;

@@ -1,52 +1,115 @@
-//! `platform-mixer check [--deep]`: is every data file what the catalogue recorded, as text or JSON.
+//! `platform-mixer check`: is every data file what the catalogue recorded, as text or JSON; with `--repair` and `--rebuild`
+//! the store is made fit to start again.
 //!
 //! # Not here
 //!
-//! The comparison ([`engine::check_store`]). Repair.
+//! The work itself ([`engine::check_store`], [`engine::repair_store`], [`engine::rebuild_catalogue`]).
 
 use std::fmt::Write as _;
 use std::io::{IsTerminal, Write as _};
 
 use chassis::Exit;
-use engine::{CheckReport, ErrorKind};
-use model::ByteSize;
+use engine::{CheckReport, ErrorKind, Problem, RebuildReport};
+use model::{ByteSize, Clock};
+use serde::Serialize;
 
 use crate::app::settings;
 use crate::config::MixerConfig;
 use crate::retention::Output;
 
-/// Checks the store of this configuration, beside a running Mixer or not. The report, and [`Exit::Data`] if there is damage.
+/// What to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Task {
+    /// Read every byte.
+    pub deep: bool,
+    /// Take what is damaged or missing out of the store.
+    pub repair: bool,
+    /// Make the catalogue anew.
+    pub rebuild: bool,
+}
+
+/// Checks the store of this configuration; beside a running Mixer or not where nothing is to be changed. The report, and
+/// [`Exit::Data`] if there is damage, repaired or not.
 ///
 /// # Errors
-/// A sentence and an exit code if there is no store, its catalogue is damaged, or it cannot be read.
-pub fn check(config: &MixerConfig, deep: bool, output: Output) -> Result<(String, Exit), (Exit, String)> {
+/// A sentence and an exit code if there is no store, its catalogue is damaged, a Mixer has the store that is to be changed,
+/// or it cannot be read.
+pub fn check(
+    config: &MixerConfig,
+    clock: &Clock,
+    task: Task,
+    output: Output,
+) -> Result<(String, Exit), (Exit, String)> {
+    let settings = settings::engine(config);
+    let checked = if task.rebuild {
+        engine::rebuild_catalogue(&settings, clock.now(), progress()).map(|report| {
+            let exit = exit(&report.problems);
+            (render(&report, output, rebuilt), exit)
+        })
+    } else {
+        let report = if task.repair {
+            engine::repair_store(&settings, task.deep, progress(), announce)
+        } else {
+            engine::check_store(&settings, task.deep, progress())
+        };
+        report.map(|report| {
+            let exit = exit(&report.problems);
+            (render(&report, output, text), exit)
+        })
+    };
+    checked.map_err(|error| {
+        let exit = match error.kind() {
+            ErrorKind::Setting => Exit::Config,
+            ErrorKind::Locked => Exit::Unavailable,
+            ErrorKind::Damage => Exit::Data,
+            _ => Exit::Io,
+        };
+        (exit, error.to_string())
+    })
+}
+
+const fn exit(problems: &[Problem]) -> Exit {
+    if problems.is_empty() { Exit::Ok } else { Exit::Data }
+}
+
+fn progress() -> impl FnMut(u64, u64) {
     let mut stderr = std::io::stderr();
     let shown = stderr.is_terminal();
-    let progress = |done: u64, all: u64| {
+    move |done, all| {
         if shown {
             let end = if done == all { "\n" } else { "" };
             // Who closed standard error does not want it.
             let _ = write!(stderr, "\r{done} of {all} files{end}");
         }
-    };
-    let report = engine::check_store(&settings::engine(config), deep, progress).map_err(|error| {
-        let exit = match error.kind() {
-            ErrorKind::Setting => Exit::Config,
-            ErrorKind::Damage => Exit::Data,
-            _ => Exit::Io,
-        };
-        (exit, error.to_string())
-    })?;
-    let exit = if report.problems.is_empty() {
-        Exit::Ok
-    } else {
-        Exit::Data
-    };
-    let text = match output {
+    }
+}
+
+/// Says what is about to be taken out of the store.
+fn announce(problem: &Problem) {
+    let Problem { path, what, rows, .. } = problem;
+    let _ = writeln!(
+        std::io::stderr(),
+        "platform-mixer: {}: {what}; its {rows} rows leave the store",
+        path.display()
+    );
+}
+
+fn render<R: Serialize>(report: &R, output: Output, text: fn(&R) -> String) -> String {
+    match output {
         Output::Json => format!("{}\n", serde_json::json!(report)),
-        Output::Table => text(&report),
-    };
-    Ok((text, exit))
+        Output::Table => text(report),
+    }
+}
+
+fn list(text: &mut String, problems: &[Problem]) {
+    for Problem { path, what, rows, kept } in problems {
+        // Writing to a string does not fail.
+        let _ = write!(text, "damaged: {}: {what} ({rows} rows)", path.display());
+        let _ = match kept {
+            Some(kept) => writeln!(text, "; now {}", kept.display()),
+            None => writeln!(text),
+        };
+    }
 }
 
 fn text(report: &CheckReport) -> String {
@@ -57,32 +120,54 @@ fn text(report: &CheckReport) -> String {
     } else {
         "lengths and footers; every byte with --deep"
     };
-    // Writing to a string does not fail.
     let _ = writeln!(
         text,
         "{files} data files, {rows} rows, {}: {compared}",
         ByteSize::bytes(report.bytes)
     );
-    for problem in &report.problems {
-        let _ = writeln!(
-            text,
-            "damaged: {}: {} ({} rows)",
-            problem.path.display(),
-            problem.what,
-            problem.rows
-        );
-    }
+    list(&mut text, &report.problems);
     for path in &report.strangers {
         let _ = writeln!(text, "not in the catalogue: {}", path.display());
     }
     for path in &report.quarantined {
-        let _ = writeln!(text, "put aside earlier: {}", path.display());
+        let _ = writeln!(text, "put aside: {}", path.display());
     }
-    match report.problems.len() {
-        0 => text.push_str("no damage\n"),
-        count => {
-            let _ = writeln!(text, "{count} damaged: put copies of these files back from a backup");
+    match (report.problems.len(), report.repaired) {
+        (0, _) => text.push_str("no damage\n"),
+        (count, true) => {
+            let _ = writeln!(
+                text,
+                "{count} damaged, taken out of the store: it starts without their rows"
+            );
+        }
+        (count, false) => {
+            let _ = writeln!(
+                text,
+                "{count} damaged: put copies of these files back from a backup, or take them out of the store with --repair"
+            );
         }
     }
+    text
+}
+
+fn rebuilt(report: &RebuildReport) -> String {
+    let mut text = String::new();
+    let RebuildReport { files, rows, .. } = report;
+    let _ = writeln!(
+        text,
+        "a new catalogue of {files} data files, {rows} rows, {}",
+        ByteSize::bytes(report.bytes)
+    );
+    list(&mut text, &report.problems);
+    for path in &report.strangers {
+        let _ = writeln!(text, "not of this store: {}", path.display());
+    }
+    for unknown in &report.unknown {
+        let _ = writeln!(text, "not known: {unknown}");
+    }
+    if let Some(kept) = &report.kept {
+        let _ = writeln!(text, "the old catalogue is kept in {}", kept.display());
+    }
+    text.push_str("start the Mixer: it replays the log\n");
     text
 }

@@ -45,6 +45,13 @@ enum Command {
         /// Read every byte and compare checksums, not only lengths and footers
         #[arg(long)]
         deep: bool,
+        /// Put damaged files into quarantine and forget missing ones; not while a Mixer runs. Exits as without it: 65 if
+        /// there was damage, and 0 the next time
+        #[arg(long)]
+        repair: bool,
+        /// Make a lost or damaged catalogue anew from the data files and the log; not while a Mixer runs
+        #[arg(long, conflicts_with_all = ["deep", "repair"])]
+        rebuild: bool,
         /// How to write it
         #[arg(short, long, value_name = "FORMAT", default_value = "table")]
         output: retention::Output,
@@ -135,9 +142,19 @@ fn run(args: &Args) -> Result<Exit, Stop> {
     let sources = Sources::of_process(&SCHEMA, args.config.clone(), flags);
     match &args.command {
         None => serve(sources),
-        Some(Command::Check { deep, output }) => {
+        Some(Command::Check {
+            deep,
+            repair,
+            rebuild,
+            output,
+        }) => {
             let config = MixerConfig::of(&config::load(&SCHEMA, &sources)?)?;
-            let checked = check::check(&config, *deep, *output);
+            let task = check::Task {
+                deep: *deep,
+                repair: *repair,
+                rebuild: *rebuild,
+            };
+            let checked = check::check(&config, &system_clock(), task, *output);
             let (report, exit) = checked.map_err(|(exit, sentence)| Stop::new(exit, sentence))?;
             print(&report).map(|_| exit)
         }

@@ -71,11 +71,11 @@ pub(super) struct Generation {
     bytes: u64,
 }
 
-fn log_path(dir: &Path, number: u64) -> PathBuf {
+pub(super) fn log_path(dir: &Path, number: u64) -> PathBuf {
     dir.join(format!("catalogue_{number:010}.log"))
 }
 
-fn checkpoint_path(dir: &Path, number: u64) -> PathBuf {
+pub(super) fn checkpoint_path(dir: &Path, number: u64) -> PathBuf {
     dir.join(format!("checkpoint_{number:010}"))
 }
 
@@ -160,12 +160,12 @@ impl Generation {
 
 /// The generations that have a file in `dir`, by kind.
 #[derive(Debug, Default)]
-struct Files {
-    logs: Vec<u64>,
-    checkpoints: Vec<u64>,
+pub(super) struct Files {
+    pub(super) logs: Vec<u64>,
+    pub(super) checkpoints: Vec<u64>,
 }
 
-fn list(dir: &Path) -> Result<Files, Error> {
+pub(super) fn list(dir: &Path) -> Result<Files, Error> {
     let mut files = Files::default();
     for entry in std::fs::read_dir(dir).map_err(Error::io("list", dir))? {
         let name = entry.map_err(Error::io("list", dir))?.file_name();
@@ -254,7 +254,7 @@ fn is_without_records(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|meta| meta.len() <= LOG_MAGIC.len() as u64)
 }
 
-fn read_checkpoint(dir: &Path, number: u64, store: Uuid) -> Result<State, Error> {
+pub(super) fn read_checkpoint(dir: &Path, number: u64, store: Uuid) -> Result<State, Error> {
     let path = checkpoint_path(dir, number);
     let bytes = std::fs::read(&path).map_err(Error::io("read", &path))?;
     let damaged = |reason: &str| Error::Damaged {
@@ -278,7 +278,7 @@ fn read_checkpoint(dir: &Path, number: u64, store: Uuid) -> Result<State, Error>
 }
 
 /// The record at the start of `bytes` and the bytes it takes.
-fn parse(bytes: &[u8], store: Uuid, number: u64) -> Option<(Record, usize)> {
+pub(super) fn parse(bytes: &[u8], store: Uuid, number: u64) -> Option<(Record, usize)> {
     let (len, rest) = bytes.split_first_chunk::<4>()?;
     let (crc, rest) = rest.split_first_chunk::<4>()?;
     let len = u32::from_le_bytes(*len);

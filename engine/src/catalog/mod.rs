@@ -24,6 +24,7 @@
 mod footers;
 mod lock;
 mod log;
+mod salvage;
 mod segment;
 mod state;
 #[cfg(test)]
@@ -35,6 +36,7 @@ use uuid::Uuid;
 
 pub(crate) use footers::Footers;
 pub(crate) use lock::Lock;
+pub(crate) use salvage::Salvage;
 pub use segment::Segment;
 pub(crate) use segment::{Lineage, SegmentParts};
 pub(crate) use state::{FileEntry, Record, State};
@@ -67,6 +69,21 @@ impl Catalog {
             newest,
             torn,
         })
+    }
+
+    /// What a damaged catalogue still says.
+    pub(crate) fn salvage(dir: &Path, store: Uuid) -> Result<Salvage, Error> {
+        salvage::read(dir, store)
+    }
+
+    /// Removes the files of generations before `number`.
+    pub(crate) fn remove_before(dir: &Path, number: u64) -> Result<(), Error> {
+        log::remove_before(dir, number)
+    }
+
+    /// Whether `dir` holds files of a catalogue, whatever is in them.
+    pub(crate) fn is_there(dir: &Path) -> Result<bool, Error> {
+        log::any(dir)
     }
 
     /// The state as of the last commit.
@@ -125,6 +142,21 @@ pub(crate) struct Found {
 }
 
 impl Found {
+    /// A state that was made anew, to follow generation `newest`.
+    pub(crate) fn anew(dir: &Path, state: State, newest: u64) -> Self {
+        Self {
+            dir: dir.to_owned(),
+            state,
+            newest,
+            torn: 0,
+        }
+    }
+
+    /// Whether there ever was a checkpoint.
+    pub(crate) const fn has_begun(&self) -> bool {
+        self.state.epoch > 0
+    }
+
     /// Begins a new generation under the next writer epoch.
     pub(crate) fn begin(mut self) -> Result<Catalog, Error> {
         self.state.epoch += 1;
@@ -167,6 +199,11 @@ pub(crate) fn known_store_id(dir: &Path) -> Result<Option<Uuid>, Error> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(Error::io("read", &path)(error)),
     }
+}
+
+/// Writes the store's id where it is missing or damaged.
+pub(crate) fn write_store_id(dir: &Path, id: Uuid) -> Result<(), Error> {
+    write_whole(&dir.join("store.id"), format!("{id}\n").as_bytes())
 }
 
 /// Writes a small file durably: complete under its name, or not there.

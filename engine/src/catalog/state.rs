@@ -119,6 +119,13 @@ impl State {
         }
     }
 
+    /// The same without any file: what was given out and what is stored stay.
+    pub(crate) fn without_files(mut self) -> Self {
+        self.files.clear();
+        self.keys.clear();
+        self
+    }
+
     /// Live files, by table, partition and number.
     pub(crate) fn files(&self) -> impl Iterator<Item = &FileEntry> {
         self.files.values()

@@ -21,10 +21,11 @@ use model::Table;
 use uuid::Uuid;
 
 use crate::catalog::{FileEntry, Found};
+use crate::hot::Place;
 use crate::layout::{Layout, parse};
 use crate::quarantine::keep;
 use crate::rotation::remove_empty_folders;
-use crate::segment::{Identity, OpenSegment, Recorded, Resumed, Sealed, inspect, resume};
+use crate::segment::{Described, Identity, OpenSegment, Published, Recorded, Resumed, Sealed, inspect, resume};
 use crate::slot::write_options;
 use crate::{Error, Settings};
 
@@ -129,21 +130,31 @@ fn take_up(
 /// Records what an open file's own footer says.
 fn adopt_open(found: &mut Found, findings: &mut Findings, mut entry: FileEntry, open: OpenSegment) {
     if let Some(published) = open.published() {
-        entry.version = published.facts.version;
-        entry.size = published.size;
-        entry.rows = published.rows;
-        entry.min_ts = published.min_ts.micros();
-        entry.max_ts = published.max_ts.micros();
-        entry.crc = published.crc;
-        entry.footer_crc = published.footer_crc;
-        entry.first = published.facts.first_lsn;
+        take_open(&mut entry, &published);
         found.state.set_through(entry.place(), published.facts.last_lsn);
         found.state.put(entry.clone());
         findings.open.push((entry, open));
     }
 }
 
+fn take_open(entry: &mut FileEntry, published: &Published) {
+    entry.version = published.facts.version;
+    entry.size = published.size;
+    entry.rows = published.rows;
+    entry.min_ts = published.min_ts.micros();
+    entry.max_ts = published.max_ts.micros();
+    entry.crc = published.crc;
+    entry.footer_crc = published.footer_crc;
+    entry.first = published.facts.first_lsn;
+}
+
 fn adopt_sealed(found: &mut Found, mut entry: FileEntry, sealed: &Sealed) {
+    take_sealed(&mut entry, sealed);
+    found.state.set_through(entry.place(), sealed.facts.last_lsn);
+    found.state.put(entry);
+}
+
+fn take_sealed(entry: &mut FileEntry, sealed: &Sealed) {
     entry.version = sealed.facts.version;
     entry.sealed = true;
     entry.runs.clone_from(&sealed.runs);
@@ -154,8 +165,48 @@ fn adopt_sealed(found: &mut Found, mut entry: FileEntry, sealed: &Sealed) {
     entry.crc = sealed.crc;
     entry.footer_crc = sealed.footer_crc;
     entry.first = sealed.facts.first_lsn;
-    found.state.set_through(entry.place(), sealed.facts.last_lsn);
-    found.state.put(entry);
+}
+
+/// The entry of a data file of ours as its own footer and bytes describe it.
+pub(crate) fn describe(
+    layout: &Layout,
+    settings: &Settings,
+    path: PathBuf,
+    about: &Described,
+    (place, number): (Place, u32),
+) -> Result<FileEntry, Error> {
+    let mut entry = entry_of(about, place, number);
+    let twin = layout.twin(entry.id);
+    match resume(path, twin, about.identity, write_options(settings), None)? {
+        Resumed::AsRecorded(open) | Resumed::Newer(open) => {
+            if let Some(published) = open.published() {
+                take_open(&mut entry, &published);
+            }
+        }
+        Resumed::Sealed(sealed) => take_sealed(&mut entry, &sealed),
+    }
+    Ok(entry)
+}
+
+/// What the footer says; the checksum of the whole is still to be found.
+fn entry_of(about: &Described, (table, partition): Place, number: u32) -> FileEntry {
+    FileEntry {
+        id: about.identity.segment,
+        version: about.facts.version,
+        table,
+        partition,
+        number,
+        size: about.size,
+        rows: about.extent.rows,
+        min_ts: about.extent.min_ts.micros(),
+        max_ts: about.extent.max_ts.micros(),
+        sealed: about.sealed,
+        runs: Vec::new(),
+        crc: 0,
+        footer_crc: about.footer_crc,
+        first: about.facts.first_lsn,
+        published: about.extent.max_ts.micros(),
+    }
 }
 
 fn put_aside(layout: &Layout, path: &Path, error: &Error, findings: &mut Findings) {
@@ -246,23 +297,7 @@ fn judge(
     if state.file(id).is_none() && unrecorded {
         tracing::info!(path = %path.display(), rows = about.extent.rows, "adopted a data file whose record was lost");
         state.burn(place, number, id);
-        let entry = FileEntry {
-            id,
-            version: about.facts.version,
-            table,
-            partition,
-            number,
-            size: about.size,
-            rows: about.extent.rows,
-            min_ts: about.extent.min_ts.micros(),
-            max_ts: about.extent.max_ts.micros(),
-            sealed: about.sealed,
-            runs: Vec::new(),
-            crc: 0,
-            footer_crc: about.footer_crc,
-            first: about.facts.first_lsn,
-            published: about.extent.max_ts.micros(),
-        };
+        let entry = entry_of(&about, place, number);
         let identity = identity(state.store, &entry);
         match resume(path, layout.twin(id), identity, write_options(settings), None)? {
             Resumed::AsRecorded(open) | Resumed::Newer(open) => adopt_open(found, findings, entry, open),

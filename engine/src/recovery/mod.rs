@@ -22,22 +22,23 @@ use model::wire::{DecodeError, decode_arrow};
 use model::{Clock, Entropy, Table, Timestamp};
 use parking_lot::Mutex;
 use tokio::sync::{Semaphore, watch};
+use uuid::Uuid;
 
-use crate::catalog::{Catalog, FileEntry, Footers, Lineage, Lock, store_id};
+use crate::catalog::{Catalog, FileEntry, Footers, Lineage, Lock, known_store_id, store_id};
 use crate::committer::Committer;
 use crate::hot::{OriginRanges, weight};
 use crate::layout::Layout;
 use crate::publisher::Publisher;
-use crate::segment::OpenSegment;
+use crate::segment::{OpenSegment, inspect};
 use crate::shared::{Shared, State};
 use crate::slot::Slot;
 use crate::stats::Counters;
 use crate::view::Snapshot;
-use crate::wal::{Frame, MAX_FRAME, Wal, WalOptions};
+use crate::wal::{self, Frame, MAX_FRAME, Wal, WalOptions};
 use crate::watermark::Watermarks;
 use crate::{Error, Settings, origin, place, sys};
-pub(crate) use files::data_files;
 use files::{Findings, check_files, empty_staging, judge_unknown_files};
+pub(crate) use files::{data_files, describe};
 
 /// Memory for footers of data files.
 const FOOTER_BYTES: usize = 64 << 20;
@@ -66,18 +67,21 @@ pub(crate) fn open(settings: Settings, clock: Clock, entropy: &Entropy) -> Resul
     for dir in dirs {
         sys::create_dirs(dir)?;
     }
-    let locks = vec![
-        Lock::take(&layout.meta, &settings.store_dir)?,
-        Lock::take(&layout.staging, &settings.data_dir)?,
-    ];
+    let locks = lock(&layout, &settings)?;
+    if !Catalog::is_there(&layout.meta)? {
+        check_not_lost(&layout)?;
+    }
     check_one_file_system(&layout)?;
     let now = clock.now();
     let fresh = || {
         let millis = u64::try_from(now.micros().div_euclid(1_000)).unwrap_or(0);
         uuid::Builder::from_unix_timestamp_millis(millis, &entropy.bytes()).into_uuid()
     };
-    let store = store_id(&layout.meta, fresh)?;
-    let mut found = Catalog::read(&layout.meta, store)?;
+    let store = store_id(&layout.meta, fresh).map_err(Error::of_catalogue)?;
+    let mut found = Catalog::read(&layout.meta, store).map_err(Error::of_catalogue)?;
+    if !found.has_begun() {
+        check_not_lost(&layout)?;
+    }
     let mut findings = Findings::default();
     check_files(&layout, &settings, &mut found, &mut findings)?;
     judge_unknown_files(&layout, &settings, &mut found, &mut findings)?;
@@ -87,6 +91,38 @@ pub(crate) fn open(settings: Settings, clock: Clock, entropy: &Entropy) -> Resul
     }
     let catalog = found.begin()?;
     replay(settings, clock, layout, locks, catalog, findings)
+}
+
+/// Takes the store and its tree for this process.
+pub(crate) fn lock(layout: &Layout, settings: &Settings) -> Result<Vec<Lock>, Error> {
+    Ok(vec![
+        Lock::take(&layout.meta, &settings.store_dir)?,
+        Lock::take(&layout.staging, &settings.data_dir)?,
+    ])
+}
+
+/// Refuses a store whose catalogue is gone: it must not begin anew beside its data, and forget what it had stored.
+fn check_not_lost(layout: &Layout) -> Result<(), Error> {
+    let id = || known_store_id(&layout.meta).map_err(Error::of_catalogue);
+    let beside = if wal::is_there(&layout.wal)? {
+        "a log"
+    } else if id()?.is_some_and(|id| has_data(layout, id)) {
+        "data files"
+    } else {
+        return Ok(());
+    };
+    Err(Error::Catalogue {
+        path: layout.meta.clone(),
+        reason: format!("it has no checkpoint, beside {beside}"),
+    })
+}
+
+fn has_data(layout: &Layout, store: Uuid) -> bool {
+    let files = Table::ALL
+        .iter()
+        .filter_map(|table| data_files(&layout.data.join(table.name())).ok());
+    let mut files = files.flatten();
+    files.any(|path| inspect(&path).is_ok_and(|about| about.identity.store == store))
 }
 
 fn check_one_file_system(layout: &Layout) -> Result<(), Error> {

@@ -44,7 +44,7 @@ mod twin;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use footer::{FooterFacts, Identity, footer_crc, inspect, read_metadata};
+pub(crate) use footer::{FooterFacts, Found as Described, Identity, footer_crc, inspect, read_metadata};
 pub(crate) use open::{OpenSegment, Published};
 pub(crate) use resume::{Recorded, Resumed, resume};
 pub use runs::Run;

@@ -6,7 +6,7 @@ use super::*;
 use crate::{CheckReport, check_store};
 
 /// A closed store with a sealed file, an open one of several row groups, and one of another hour.
-async fn store() -> Bench {
+pub(super) async fn store() -> Bench {
     let mut bench = Bench::new();
     bench.settings.flush_interval = Duration::from_millis(5);
     let engine = bench.open().await;
@@ -116,7 +116,7 @@ async fn a_folder_without_a_store_and_a_damaged_catalogue_are_errors_that_name_i
         std::fs::write(path, bytes).unwrap();
     }
     let refused = check_store(&bench.settings, true, |_, _| {}).unwrap_err();
-    assert!(matches!(&refused, Error::Damaged { path, .. } if path.to_string_lossy().contains("checkpoint_")));
+    assert!(matches!(&refused, Error::Catalogue { path, .. } if path.to_string_lossy().contains("checkpoint_")));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -7,6 +7,8 @@ mod check;
 mod faults;
 mod model_based;
 mod open_damage;
+mod rebuild;
+mod repair;
 mod restarts;
 mod rotation;
 mod scrubber;

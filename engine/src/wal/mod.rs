@@ -30,6 +30,7 @@
 mod copy;
 mod disk;
 mod frame;
+mod glance;
 mod recover;
 mod replay;
 mod segment;
@@ -48,6 +49,7 @@ use std::sync::Arc;
 use uuid::Uuid;
 
 pub(crate) use frame::{Frame, MAX_FRAME};
+pub(crate) use glance::{glance, is_there};
 pub(crate) use recover::Recovered;
 
 use crate::Error;

@@ -1,0 +1,396 @@
+//! Makes a lost or damaged catalogue anew, from what the data files say of themselves, from the log, and from what of the
+//! old catalogue is still readable.
+//!
+//! | of the new catalogue | comes from |
+//! |---|---|
+//! | live files | the tree: each footer names store, table, segment, version, rows; the checksum is taken from the bytes |
+//! | numbers, next segment | the highest in the tree and in the old catalogue |
+//! | through which LSN a partition is in files | the footers, each says it of its partition |
+//! | low water | where the log begins, or later where the old catalogue says so: what no file has is replayed |
+//! | origins of batches in the log | the log itself, at the next start |
+//! | origins of batches before the log | the old catalogue if it is whole up to there, else the footers' ranges |
+//!
+//! # Invariants
+//!
+//! - Replay stores each row once: a row is in a file exactly if its partition's files reach its LSN.
+//! - The old catalogue is kept before the new one counts, and the new one counts in one step.
+//! - What cannot be known is in the report.
+//!
+//! # Limits
+//!
+//! A range says which sequences are the first and the last in a file, not which are missing between them. Where nothing
+//! better is known every sequence up to the last counts as stored: a batch that came out of order and was on its way when
+//! the catalogue was lost counts as a duplicate then. Batches in the log are known exactly, and those are the latest ones.
+
+mod log;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use model::{Table, Timestamp};
+use serde::Serialize;
+use uuid::Uuid;
+
+use crate::catalog::{Catalog, FileEntry, Found, Salvage, State, known_store_id, write_store_id};
+use crate::check::Problem;
+use crate::hot::{OriginRanges, Place};
+use crate::layout::{Layout, file_number, parse};
+use crate::quarantine::{free_name, keep};
+use crate::recovery::{data_files, describe, lock};
+use crate::segment::{FileAt, file_crc, inspect};
+use crate::{Error, Settings, sys, wal};
+use log::Origins;
+
+/// What a rebuild came to.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct RebuildReport {
+    /// Data files of the new catalogue.
+    pub files: u64,
+    /// Their rows.
+    pub rows: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Where the old catalogue is kept, if anything was left of it.
+    pub kept: Option<PathBuf>,
+    /// Files that are damaged, missing, or older than was recorded.
+    pub problems: Vec<Problem>,
+    /// Files in the tree that are not of this store; they are left alone.
+    pub strangers: Vec<PathBuf>,
+    /// What could not be known, and what is assumed instead.
+    pub unknown: Vec<String>,
+}
+
+/// A data file that the new catalogue is going to name.
+struct Candidate {
+    entry: FileEntry,
+    /// Its partition is in files through this LSN.
+    through: u64,
+    origins: OriginRanges,
+}
+
+struct Rebuild<'a> {
+    settings: &'a Settings,
+    layout: Layout,
+    store: Uuid,
+    salvage: Salvage,
+    candidates: BTreeMap<u64, Candidate>,
+    /// Files without an entry that the next start unlinks: their place, number, segment and last LSN.
+    removed: Vec<(Place, u32, u64, u64)>,
+    /// Without a recorded checksum.
+    unverified: u64,
+    report: RebuildReport,
+}
+
+/// Makes the catalogue anew. `each` is called before each file, with the files done and all of them.
+///
+/// # Errors
+/// If there is no store, a Mixer has it, its catalogue is whole, or the system refuses. The old catalogue still counts then.
+pub fn rebuild_catalogue(
+    settings: &Settings,
+    now: Timestamp,
+    mut each: impl FnMut(u64, u64),
+) -> Result<RebuildReport, Error> {
+    let layout = Layout::new(settings);
+    let tree = tree(&layout)?;
+    let has_meta = layout.meta.is_dir() && (Catalog::is_there(&layout.meta)? || layout.meta.join("store.id").exists());
+    if !has_meta && tree.is_empty() && !wal::is_there(&layout.wal)? {
+        return Err(Error::Setting {
+            key: "store.dir",
+            value: settings.store_dir.display().to_string(),
+            reason: "there is no store in it".to_owned(),
+        });
+    }
+    for dir in [&layout.meta, &layout.staging, &layout.quarantine] {
+        sys::create_dirs(dir)?;
+    }
+    let _locks = lock(&layout, settings)?;
+    let (store, known) = find_store(&layout, &tree)?;
+    if known
+        && Catalog::is_there(&layout.meta)?
+        && Catalog::read(&layout.meta, store).is_ok_and(|found| found.has_begun())
+    {
+        return Err(Error::CatalogueWhole { path: layout.meta });
+    }
+    let mut rebuild = Rebuild {
+        settings,
+        store,
+        salvage: Catalog::salvage(&layout.meta, store)?,
+        layout,
+        candidates: BTreeMap::new(),
+        removed: Vec::new(),
+        unverified: 0,
+        report: RebuildReport::default(),
+    };
+    let all = tree.len() as u64;
+    for (done, (table, path)) in tree.into_iter().enumerate() {
+        each(done as u64, all);
+        rebuild.look(table, path)?;
+    }
+    each(all, all);
+    rebuild.finish(now)
+}
+
+/// Every file in the tables' folders.
+fn tree(layout: &Layout) -> Result<Vec<(Table, PathBuf)>, Error> {
+    let mut all = Vec::new();
+    for table in Table::ALL {
+        let mut files = data_files(&layout.data.join(table.name()))?;
+        files.sort();
+        all.extend(files.into_iter().map(|path| (table, path)));
+    }
+    Ok(all)
+}
+
+/// The store's id, and whether its file has it.
+fn find_store(layout: &Layout, tree: &[(Table, PathBuf)]) -> Result<(Uuid, bool), Error> {
+    match known_store_id(&layout.meta) {
+        Ok(Some(id)) => return Ok((id, true)),
+        Ok(None) | Err(Error::Damaged { .. }) => {}
+        Err(error) => return Err(error),
+    }
+    let named = tree.iter().filter_map(|(_, path)| inspect(path).ok());
+    let named: BTreeSet<Uuid> = named.map(|about| about.identity.store).collect();
+    match named.iter().collect::<Vec<_>>()[..] {
+        [id] => Ok((*id, false)),
+        _ => Err(Error::Catalogue {
+            path: layout.meta.join("store.id"),
+            reason: format!(
+                "it names no store, and the data files are of {} stores: write the id of the right one into it",
+                named.len()
+            ),
+        }),
+    }
+}
+
+impl Rebuild<'_> {
+    fn look(&mut self, table: Table, path: PathBuf) -> Result<(), Error> {
+        let about = match inspect(&path) {
+            Ok(about) => about,
+            Err(error @ (Error::Damaged { .. } | Error::Parquet { .. })) => {
+                self.unreadable(table, path, &error);
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        };
+        let ours = about.identity.store == self.store && about.identity.table == table;
+        let named = ours.then(|| parse(&self.layout, table, &path, about.extent.min_ts));
+        let Some((partition, number)) = named.flatten() else {
+            self.report.strangers.push(path);
+            return Ok(());
+        };
+        let (place, id) = ((table, partition), about.identity.segment);
+        if self.salvage.removed.contains(&id) {
+            self.removed.push((place, number, id, about.facts.last_lsn));
+            return Ok(());
+        }
+        let entry = describe(&self.layout, self.settings, path.clone(), &about, (place, number))?;
+        if let Some(what) = self.contradicts(&path, &entry)? {
+            self.report.problems.push(Problem::new(path, what, entry.rows));
+            return Ok(());
+        }
+        let candidate = Candidate {
+            entry,
+            through: about.facts.last_lsn,
+            origins: OriginRanges::from_text(&about.facts.origins),
+        };
+        self.offer(id, candidate);
+        Ok(())
+    }
+
+    /// Of two files of one segment the later version counts; the other is a copy that somebody made.
+    fn offer(&mut self, id: u64, mut candidate: Candidate) {
+        if let Some(other) = self.candidates.remove(&id) {
+            let later = candidate.entry.version > other.entry.version;
+            let (taken, left) = if later { (candidate, other) } else { (other, candidate) };
+            let FileEntry {
+                table,
+                partition,
+                number,
+                ..
+            } = left.entry;
+            self.report.strangers.push(self.layout.file(table, partition, number));
+            candidate = taken;
+        }
+        self.candidates.insert(id, candidate);
+    }
+
+    /// A file that says nothing of itself. Where the old catalogue knows it, the next start judges it by that.
+    fn unreadable(&mut self, table: Table, path: PathBuf, error: &Error) {
+        let at = |entry: &&FileEntry| self.layout.file(entry.table, entry.partition, entry.number) == path;
+        let recorded = self.salvage.state.files().find(at).cloned();
+        if let Some(entry) = recorded {
+            let what = format!("{error}; the next start takes its recorded version or puts it into quarantine");
+            self.report.problems.push(Problem::new(path, what, entry.rows));
+            let candidate = Candidate {
+                through: self.salvage.state.through(entry.place()),
+                origins: OriginRanges::default(),
+                entry,
+            };
+            self.offer(candidate.entry.id, candidate);
+        } else if file_number(table, &path).is_some() {
+            let what = format!("{error}; it is left where it is");
+            self.report.problems.push(Problem::new(path, what, 0));
+        } else {
+            self.report.strangers.push(path);
+        }
+    }
+
+    /// What the old catalogue says against a file.
+    fn contradicts(&mut self, path: &Path, entry: &FileEntry) -> Result<Option<String>, Error> {
+        let Some(recorded) = self
+            .salvage
+            .state
+            .file(entry.id)
+            .filter(|old| old.version <= entry.version)
+        else {
+            self.unverified += 1;
+            return Ok(None);
+        };
+        let found = if recorded.version == entry.version {
+            entry.crc
+        } else if entry.sealed || entry.size < recorded.size {
+            self.unverified += 1;
+            return Ok(None);
+        } else {
+            let file = File::open(path).map_err(Error::io("open", path))?;
+            file_crc(&FileAt::new(file, recorded.size), 0, 0).map_err(Error::io("read", path))?
+        };
+        let wanted = recorded.crc;
+        Ok((found != wanted).then(|| format!("it has the checksum {found:08x} instead of {wanted:08x}")))
+    }
+
+    /// Files of the old catalogue that are not there, or only as an earlier version.
+    fn miss(&mut self) {
+        for old in self.salvage.state.files() {
+            let path = self.layout.file(old.table, old.partition, old.number);
+            let seen = self.report.problems.iter().any(|problem| problem.path == path);
+            let problem = match self.candidates.get(&old.id) {
+                None if !seen => Some(("it is missing".to_owned(), old.rows)),
+                Some(now) if now.entry.version < old.version => {
+                    let what = format!("it is version {}, recorded was {}", now.entry.version, old.version);
+                    Some((what, old.rows.saturating_sub(now.entry.rows)))
+                }
+                _ => None,
+            };
+            self.report
+                .problems
+                .extend(problem.map(|(what, rows)| Problem::new(path, what, rows)));
+        }
+    }
+
+    /// Puts damaged files aside, keeps the old catalogue, begins the new one.
+    fn finish(mut self, now: Timestamp) -> Result<RebuildReport, Error> {
+        self.miss();
+        let old = &mut self.salvage.state;
+        let origins = Origins::read(&self.layout.wal, self.store, old.low_water, &mut old.marks)?;
+        let (newest, old) = (self.salvage.newest, self.salvage.files.clone());
+        let entries: BTreeSet<PathBuf> = self.candidates.values().map(|file| self.path(&file.entry)).collect();
+        let state = self.state(&origins, now);
+        self.report.kept = keep_old(&self.layout, old, now)?;
+        for problem in &mut self.report.problems {
+            let ours = problem.rows > 0 && !entries.contains(&problem.path);
+            if ours && problem.path.symlink_metadata().is_ok() {
+                problem.kept = Some(keep(&self.layout, &problem.path)?);
+            }
+        }
+        for file in state.files() {
+            self.report.files += 1;
+            self.report.rows += file.rows;
+            self.report.bytes += file.size;
+        }
+        write_store_id(&self.layout.meta, self.store)?;
+        Found::anew(&self.layout.meta, state, newest).begin()?;
+        Catalog::remove_before(&self.layout.meta, newest + 1)?;
+        Ok(self.report)
+    }
+
+    fn path(&self, entry: &FileEntry) -> PathBuf {
+        self.layout.file(entry.table, entry.partition, entry.number)
+    }
+
+    fn state(&mut self, log: &Origins, now: Timestamp) -> State {
+        let empty = State::new(self.store);
+        let mut state = std::mem::replace(&mut self.salvage.state, empty).without_files();
+        let recorded = state.low_water;
+        for Candidate { entry, through, .. } in self.candidates.values() {
+            state.set_through(entry.place(), *through);
+            state.put(entry.clone());
+        }
+        for (place, number, id, through) in &self.removed {
+            state.burn(*place, *number, *id);
+            state.set_through(*place, *through);
+        }
+        let behind = log.begins.unwrap_or(state.highest_through().saturating_add(1));
+        state.low_water = behind.max(recorded);
+        self.assume(&mut state, log, now);
+        if let Some(begins) = log.begins
+            && begins > recorded
+        {
+            self.report.unknown.push(format!(
+                "the log begins at batch {begins}: whether every batch before it is in the data files is not known"
+            ));
+        }
+        if self.unverified > 0 {
+            self.report.unknown.push(format!(
+                "{} files have no checksum from before: their bytes count as they are",
+                self.unverified
+            ));
+        }
+        if !self.salvage.any {
+            self.report.unknown.push(
+                "which files had been removed: rows of theirs that the log still has are there again until rotation removes \
+                 them, and their numbers may be given out again"
+                    .to_owned(),
+            );
+        }
+        state
+    }
+
+    /// Marks what was stored before the log begins, as far as the old catalogue does not know it.
+    fn assume(&mut self, state: &mut State, log: &Origins, now: Timestamp) {
+        let (from, to) = (self.salvage.exact_below, state.low_water);
+        if from >= to {
+            return;
+        }
+        let (mut runs, mut streams) = (BTreeSet::new(), BTreeSet::new());
+        let in_between = |file: &&Candidate| file.entry.first < to && file.through >= from;
+        for Candidate { origins, .. } in self.candidates.values().filter(in_between) {
+            for (run, (_, last)) in &origins.producers {
+                state.marks.assume_run(*run, log.before_run(run, *last));
+                runs.insert(*run);
+            }
+            for (stream, (_, last)) in &origins.streams {
+                let last = log.before_stream(stream, *last);
+                state.marks.assume_stream(stream.clone(), last, now);
+                streams.insert(stream.clone());
+            }
+        }
+        if !runs.is_empty() || !streams.is_empty() {
+            self.report.unknown.push(format!(
+                "which batches before batch {to} of the log were stored: of {} producer runs and {} bus streams all up to the \
+                 last one in the data files count as stored",
+                runs.len(),
+                streams.len()
+            ));
+        }
+    }
+}
+
+/// Copies the old catalogue's files under a name that says when.
+fn keep_old(layout: &Layout, mut files: Vec<PathBuf>, now: Timestamp) -> Result<Option<PathBuf>, Error> {
+    files.extend(Some(layout.meta.join("store.id")).filter(|path| path.exists() && !files.is_empty()));
+    if files.is_empty() {
+        return Ok(None);
+    }
+    let when = now.to_datetime().unwrap_or_default().format("%Y%m%dT%H%M%SZ");
+    let folder = free_name(layout.quarantine.join(format!("catalogue_{when}")));
+    sys::create_dirs(&folder)?;
+    for path in files {
+        let bytes = fs::read(&path).map_err(Error::io("read", &path))?;
+        if let Some(name) = path.file_name() {
+            sys::write_durably(&folder.join(name), &bytes)?;
+        }
+    }
+    Ok(Some(folder))
+}

@@ -1,0 +1,70 @@
+//! Takes damaged and missing data files out of a store that nobody has open, so that it starts and answers without them.
+//!
+//! ```text
+//! lock ─> check every file ─> say what is wrong ─> damaged ones into quarantine ─> one record removes their entries
+//! ```
+//!
+//! # Invariants
+//!
+//! - A file's entry goes after the file: interrupted, it is missing at the next repair, not forgotten.
+//! - What only needs a start (a file that is newer than its record) is left to it.
+//!
+//! # Not here
+//!
+//! A catalogue that is damaged itself: [`crate::rebuild`].
+
+use crate::catalog::{FileEntry, Record};
+use crate::check::{CheckReport, Problem, Store, differs};
+use crate::quarantine::keep;
+use crate::recovery::lock;
+use crate::{Error, Settings, sys};
+
+/// Repairs the store. `each` is called before each file, with the files done and all of them; `say` before anything is done
+/// about a file.
+///
+/// # Errors
+/// If there is no store, a Mixer has it, its catalogue is damaged, or the system refuses.
+pub fn repair_store(
+    settings: &Settings,
+    deep: bool,
+    mut each: impl FnMut(u64, u64),
+    mut say: impl FnMut(&Problem),
+) -> Result<CheckReport, Error> {
+    let store = Store::open(settings)?;
+    for dir in [&store.layout.staging, &store.layout.quarantine] {
+        sys::create_dirs(dir)?;
+    }
+    let _locks = lock(&store.layout, settings)?;
+    let found = store.load()?;
+    let entries: Vec<FileEntry> = found.state.files().cloned().collect();
+    let mut report = CheckReport::of(&entries, deep);
+    let mut ids = Vec::new();
+    for (done, entry) in entries.iter().enumerate() {
+        each(done as u64, report.files);
+        let path = store.path(entry);
+        if let Some(what) = differs(&path, entry, deep)?
+            && !store.is_newer(&path, entry)
+        {
+            ids.push(entry.id);
+            report.problems.push(Problem::new(path, what, entry.rows));
+        }
+    }
+    each(report.files, report.files);
+    for problem in &mut report.problems {
+        say(problem);
+        if problem.path.symlink_metadata().is_ok() {
+            problem.kept = Some(keep(&store.layout, &problem.path)?);
+        }
+    }
+    if !ids.is_empty() {
+        let low_water = found.state.low_water;
+        found.begin()?.commit(Record {
+            remove: ids,
+            low_water,
+            ..Record::default()
+        })?;
+    }
+    report.repaired = true;
+    store.look_around(&mut report)?;
+    Ok(report)
+}
