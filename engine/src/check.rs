@@ -34,6 +34,8 @@ use crate::{Error, Settings};
 /// How often a catalogue that changes under the reader is read again, and the time between.
 const TRIES: usize = 10;
 const PATIENCE: Duration = Duration::from_millis(50);
+/// How often a file of ours is looked at again: a round of publishing makes many files before it records them all.
+const ROUNDS: usize = 100;
 
 /// A file that is not what was recorded.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -205,8 +207,9 @@ impl Store {
         }
         strangers.retain(|path| !before.contains(path));
         // A new file waits for its record, an expired one for its unlinking.
-        for _ in 0..TRIES {
-            if strangers.is_empty() {
+        let is_ours = |path: &PathBuf| inspect(path).is_ok_and(|about| about.identity.store == self.id);
+        for round in 0..ROUNDS {
+            if strangers.is_empty() || (round >= TRIES && !strangers.iter().any(is_ours)) {
                 break;
             }
             std::thread::sleep(PATIENCE);
