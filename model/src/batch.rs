@@ -3,7 +3,9 @@
 //! # Invariants
 //!
 //! - `rows → batch → rows` is the identity for records whose attributes are flat.
-//! - [`conform`] accepts a foreign batch only if every required column is there with the right type; it never guesses.
+//! - [`conform()`] accepts a foreign batch only if every required column is there with the right type; it never guesses.
+
+mod conform;
 
 use std::sync::Arc;
 
@@ -16,8 +18,10 @@ use arrow_array::{Array, ArrayRef, RecordBatch};
 use arrow_schema::{ArrowError, DataType};
 use serde_json::{Map, Value};
 
-use crate::flat::FlatObject;
-use crate::{Attributes, ColumnType, LogRecord, MetricPoint, Span, Table, Timestamp};
+use crate::{Attributes, LogRecord, MetricPoint, Span, Table, Timestamp};
+
+pub(crate) use conform::words;
+pub use conform::{Nonconforming, conform, sift};
 
 fn times<'a>(rows: impl ExactSizeIterator<Item = &'a Timestamp>) -> ArrayRef {
     let mut builder = TimestampMicrosecondBuilder::with_capacity(rows.len()).with_timezone("UTC");
@@ -135,111 +139,6 @@ pub fn dead_letters(rows: &[DeadLetter]) -> Result<RecordBatch, ArrowError> {
     ];
     debug_assert!(columns.iter().all(|column| column.len() == rows.len()));
     RecordBatch::try_new(Table::DeadLetters.schema(), columns)
-}
-
-/// Why a batch is not one of a table.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Nonconforming {
-    /// A column is missing.
-    #[error("column {0} is missing")]
-    Missing(&'static str),
-    /// A column has another type.
-    #[error("column {column} is {found}, not {wanted}")]
-    Type {
-        /// The column.
-        column: &'static str,
-        /// Its type in the batch.
-        found: String,
-        /// The table's type.
-        wanted: String,
-    },
-    /// A required column has nulls.
-    #[error("column {0} has nulls")]
-    Nulls(&'static str),
-    /// A column that the table does not have.
-    #[error("column {0} is not one of the table's")]
-    Unknown(String),
-    /// A value that a column of few words does not allow, or JSON that is not a flat object.
-    #[error("column {column} holds {value:?}")]
-    Value {
-        /// The column.
-        column: &'static str,
-        /// The first bad value, shortened.
-        value: String,
-    },
-}
-
-/// The same rows under exactly the table's schema (column order and metadata), or the first reason why not.
-///
-/// # Errors
-/// The first difference, by column.
-pub fn conform(table: Table, batch: &RecordBatch) -> Result<RecordBatch, Nonconforming> {
-    let schema = table.schema();
-    if let Some(extra) = batch
-        .schema()
-        .fields()
-        .iter()
-        .find(|field| schema.index_of(field.name()).is_err())
-    {
-        return Err(Nonconforming::Unknown(extra.name().clone()));
-    }
-    let mut columns = Vec::with_capacity(table.columns().len());
-    for (column, field) in table.columns().iter().zip(schema.fields()) {
-        let found = batch
-            .column_by_name(column.name)
-            .ok_or(Nonconforming::Missing(column.name))?;
-        if found.data_type() != field.data_type() {
-            return Err(Nonconforming::Type {
-                column: column.name,
-                found: found.data_type().to_string(),
-                wanted: field.data_type().to_string(),
-            });
-        }
-        if !column.nullable && found.null_count() > 0 {
-            return Err(Nonconforming::Nulls(column.name));
-        }
-        check_words(table, column.name, found)?;
-        if column.kind == ColumnType::Json {
-            check_json(column.name, found)?;
-        }
-        columns.push(Arc::clone(found));
-    }
-    RecordBatch::try_new(schema, columns).map_err(|error| Nonconforming::Unknown(error.to_string()))
-}
-
-fn check_words(table: Table, column: &'static str, array: &ArrayRef) -> Result<(), Nonconforming> {
-    let allowed: &[&str] = match (table, column) {
-        (Table::Logs, "level") => &["debug", "info", "warn", "error"],
-        (Table::Traces, "status") => &["ok", "error"],
-        (Table::Metrics, "type") => &["counter", "gauge", "histogram"],
-        _ => return Ok(()),
-    };
-    let bad = array
-        .as_string::<i32>()
-        .iter()
-        .flatten()
-        .find(|word| !allowed.contains(word));
-    bad.map_or(Ok(()), |word| {
-        Err(Nonconforming::Value {
-            column,
-            value: word.chars().take(40).collect(),
-        })
-    })
-}
-
-fn check_json(column: &'static str, array: &ArrayRef) -> Result<(), Nonconforming> {
-    let flat = |text: &&str| serde_json::from_str::<FlatObject>(text).is_ok();
-    let bad = array
-        .as_string::<i32>()
-        .iter()
-        .flatten()
-        .find(|text| *text != "{}" && !flat(text));
-    bad.map_or(Ok(()), |text| {
-        Err(Nonconforming::Value {
-            column,
-            value: text.chars().take(40).collect(),
-        })
-    })
 }
 
 /// The least and greatest `ts` of a batch of any table; `None` when it is empty.

@@ -4,6 +4,8 @@
 //!
 //! A clock: the current time is always an argument.
 
+mod plain;
+
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
@@ -88,6 +90,9 @@ impl fmt::Display for Timestamp {
 impl FromStr for Timestamp {
     type Err = BadTimestamp;
     fn from_str(text: &str) -> Result<Self, BadTimestamp> {
+        if let Some(micros) = plain::micros(text.as_bytes()) {
+            return Ok(Self(micros));
+        }
         let at = DateTime::parse_from_rfc3339(text).map_err(|_| BadTimestamp(text.to_owned()))?;
         let at = Self::from(at.with_timezone(&Utc));
         if (Self::MIN..=Self::MAX).contains(&at) {

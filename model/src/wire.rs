@@ -15,8 +15,14 @@
 //!   themselves how large they become: that is added up before one is unpacked.
 //! - Foreign records may leave out `entity_id` and `entity_name`; the publisher's own are filled in.
 
+mod cells;
+mod flatten;
+mod records;
+mod rows;
+#[cfg(test)]
+mod tests;
+
 use std::fmt;
-use std::io::Cursor;
 use std::str::FromStr;
 
 use arrow_array::RecordBatch;
@@ -26,10 +32,11 @@ use arrow_ipc::writer::{IpcWriteOptions, StreamWriter};
 use arrow_schema::ArrowError;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
 
 use crate::batch::{Nonconforming, conform};
-use crate::{BadId, EntityId, LogRecord, MetricPoint, Record, Span, Table};
+use crate::{BadId, EntityId, Table};
+
+pub use records::{NAMED, Part, Records, Rejected};
 
 /// Header: the encoding of the body.
 pub const CONTENT_TYPE: &str = "Content-Type";
@@ -114,8 +121,12 @@ pub struct Publisher {
     pub entity_name: String,
 }
 
-/// Compressed Arrow buffers may become this many times the bytes of their body.
+/// A body may become this many times its bytes: by compressed Arrow buffers, or by long keys over nested attributes.
 const UNPACKED: u64 = 8;
+/// Compressed Arrow buffers may become this many bytes, however large their body is.
+pub const MAX_UNPACKED: u64 = 64 << 20;
+/// A bus message's records become batches of about this size; nearly all of them one.
+const PART: usize = 32 << 20;
 
 /// Why a body could not be decoded.
 #[derive(Debug, thiserror::Error)]
@@ -152,7 +163,7 @@ pub enum DecodeError {
     },
     /// An Arrow IPC stream whose compressed buffers become too large.
     #[error(
-        "the compressed buffers of the Arrow IPC stream become {unpacked} bytes, more than {UNPACKED} times the {packed} sent: send smaller batches, or without compression"
+        "the compressed buffers of the Arrow IPC stream become {unpacked} bytes, more than {MAX_UNPACKED} or {UNPACKED} times the {packed} sent: send smaller batches, or without compression"
     )]
     Unpacked {
         /// What the buffers say.
@@ -186,8 +197,15 @@ pub fn encode_arrow(batches: &[RecordBatch]) -> Result<Vec<u8>, ArrowError> {
 /// # Errors
 /// A [`DecodeError`] that says what is wrong.
 pub fn decode_arrow(table: Table, body: &Bytes) -> Result<Vec<RecordBatch>, DecodeError> {
+    let batches = arrow_batches(body)?;
+    let conform = |batch: RecordBatch| conform(table, &batch).map_err(|source| DecodeError::Schema { table, source });
+    batches.into_iter().map(conform).collect()
+}
+
+/// The batches of an Arrow IPC stream that have rows, in whatever schema; at least one.
+fn arrow_batches(body: &Bytes) -> Result<Vec<RecordBatch>, DecodeError> {
     let unpacked = unpacked_bytes(body)?;
-    if unpacked > (body.len() as u64).saturating_mul(UNPACKED) {
+    if unpacked > (body.len() as u64).saturating_mul(UNPACKED).min(MAX_UNPACKED) {
         let packed = body.len();
         return Err(DecodeError::Unpacked { unpacked, packed });
     }
@@ -195,7 +213,6 @@ pub fn decode_arrow(table: Table, body: &Bytes) -> Result<Vec<RecordBatch>, Deco
     let mut decoder = StreamDecoder::new();
     let mut batches = Vec::new();
     while let Some(batch) = decoder.decode(&mut rest)? {
-        let batch = conform(table, &batch).map_err(|source| DecodeError::Schema { table, source })?;
         if batch.num_rows() > 0 {
             batches.push(batch);
         }
@@ -263,168 +280,35 @@ pub fn decode(
     if encoding == Encoding::Arrow {
         return decode_arrow(table, body);
     }
-    let values = match encoding {
-        Encoding::Ndjson => ndjson(body)?,
-        Encoding::Json => json(body)?,
-        Encoding::Cbor | Encoding::Arrow => cbor(body)?,
-    };
-    if values.is_empty() {
-        return Err(DecodeError::Empty);
-    }
-    let batch = match table {
-        Table::Logs => LogRecord::to_batch(&records(table, values, publisher)?)?,
-        Table::Traces => Span::to_batch(&records(table, values, publisher)?)?,
-        Table::Metrics => MetricPoint::to_batch(&records(table, values, publisher)?)?,
-        Table::DeadLetters => {
-            return Err(DecodeError::Body {
-                encoding: encoding.content_type(),
-                reason: "nobody publishes dead letters".into(),
+    let mut records = Records::new(table, encoding, body.clone(), publisher.clone())?;
+    let most = (body.len() as u64).saturating_mul(UNPACKED).saturating_add(PART as u64);
+    let (mut batches, mut unpacked) = (Vec::new(), 0);
+    loop {
+        let part = records.next_part(PART)?;
+        if let Some(first) = records.named().first() {
+            return Err(DecodeError::Record {
+                table,
+                index: usize::try_from(first.row).unwrap_or(usize::MAX),
+                reason: first.reason.clone(),
             });
         }
-    };
-    Ok(vec![batch])
+        let Some(part) = part else { break };
+        unpacked += part.batch.get_array_memory_size() as u64;
+        if unpacked > most {
+            let reason = format!("its rows become more than {UNPACKED} times as large as it is: send smaller batches");
+            return Err(body_error(encoding, reason));
+        }
+        batches.push(part.batch);
+    }
+    if batches.is_empty() {
+        return Err(DecodeError::Empty);
+    }
+    Ok(batches)
 }
 
 fn body_error(encoding: Encoding, reason: impl fmt::Display) -> DecodeError {
     DecodeError::Body {
         encoding: encoding.content_type(),
         reason: reason.to_string(),
-    }
-}
-
-fn json(body: &[u8]) -> Result<Vec<Value>, DecodeError> {
-    match serde_json::from_slice(body).map_err(|error| body_error(Encoding::Json, error))? {
-        Value::Array(values) => Ok(values),
-        one @ Value::Object(_) => Ok(vec![one]),
-        _ => Err(body_error(Encoding::Json, "neither an array of records nor a record")),
-    }
-}
-
-fn ndjson(body: &[u8]) -> Result<Vec<Value>, DecodeError> {
-    body.split(|byte| *byte == b'\n')
-        .filter(|line| !line.trim_ascii().is_empty())
-        .zip(1..)
-        .map(|(line, number)| {
-            serde_json::from_slice(line)
-                .map_err(|error| body_error(Encoding::Ndjson, format!("line {number}: {error}")))
-        })
-        .collect()
-}
-
-/// A CBOR array of maps; nesting is bounded, bytes behind it are refused.
-fn cbor(body: &[u8]) -> Result<Vec<Value>, DecodeError> {
-    let mut cursor = Cursor::new(body);
-    let values: Vec<Value> = ciborium::de::from_reader_with_recursion_limit(&mut cursor, 16)
-        .map_err(|error| body_error(Encoding::Cbor, error))?;
-    if (cursor.position() as usize) < body.len() {
-        return Err(body_error(Encoding::Cbor, "bytes follow the array"));
-    }
-    Ok(values)
-}
-
-fn records<R: Record>(table: Table, values: Vec<Value>, publisher: &Publisher) -> Result<Vec<R>, DecodeError> {
-    let bad = |index, reason: String| DecodeError::Record { table, index, reason };
-    let mut rows = Vec::with_capacity(values.len());
-    for (index, value) in values.into_iter().enumerate() {
-        let Value::Object(mut object) = value else {
-            return Err(bad(index, "not an object".into()));
-        };
-        fill(&mut object, publisher);
-        rows.push(serde_json::from_value(Value::Object(object)).map_err(|error| bad(index, error.to_string()))?);
-    }
-    Ok(rows)
-}
-
-fn fill(object: &mut Map<String, Value>, publisher: &Publisher) {
-    object
-        .entry("entity_id")
-        .or_insert_with(|| publisher.entity_id.to_string().into());
-    object
-        .entry("entity_name")
-        .or_insert_with(|| publisher.entity_name.clone().into());
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, reason = "tests")]
-    use super::*;
-
-    fn publisher() -> Publisher {
-        Publisher {
-            entity_id: EntityId::for_name("script"),
-            entity_name: "script".into(),
-        }
-    }
-
-    #[test]
-    fn json_ndjson_and_cbor_of_the_same_record_make_the_same_batch() {
-        let json =
-            &br#"[{"ts":"2026-11-21T10:00:00Z","level":"info","message":"hello","attributes":{"a":{"b":1}}}]"#[..];
-        let a = decode(Table::Logs, Encoding::Json, &Bytes::from_static(json), &publisher()).unwrap();
-        let b = decode(
-            Table::Logs,
-            Encoding::Ndjson,
-            &Bytes::from_static(&json[1..json.len() - 1]),
-            &publisher(),
-        )
-        .unwrap();
-        let mut cbor = Vec::new();
-        ciborium::into_writer(&serde_json::from_slice::<Value>(json).unwrap(), &mut cbor).unwrap();
-        let c = decode(Table::Logs, Encoding::Cbor, &cbor.into(), &publisher()).unwrap();
-        assert!(a == b && b == c);
-        let arrow = decode(
-            Table::Logs,
-            Encoding::Arrow,
-            &encode_arrow(&a).unwrap().into(),
-            &publisher(),
-        )
-        .unwrap();
-        assert_eq!(a, arrow);
-    }
-
-    #[test]
-    fn bad_bodies_are_refused_with_the_record_and_the_reason() {
-        let bad = br#"[{"ts":"2026-11-21T10:00:00Z","level":"info","message":"x"},{"ts":"yesterday","level":"info","message":"x"}]"#;
-        let error = decode(Table::Logs, Encoding::Json, &Bytes::from_static(bad), &publisher())
-            .unwrap_err()
-            .to_string();
-        assert!(error.contains("record 1") && error.contains("yesterday"), "{error}");
-        for (encoding, body) in [
-            (Encoding::Arrow, &b"garbage"[..]),
-            (Encoding::Cbor, b"\x81\x80\x00"),
-            (Encoding::Json, b"3"),
-            (Encoding::Ndjson, b"{}\n{"),
-            (Encoding::Json, b"[]"),
-        ] {
-            assert!(decode(Table::Logs, encoding, &Bytes::from_static(body), &publisher()).is_err());
-        }
-    }
-
-    fn lz4(batches: &[RecordBatch]) -> Vec<u8> {
-        let options = IpcWriteOptions::default()
-            .try_with_compression(Some(arrow_ipc::CompressionType::LZ4_FRAME))
-            .unwrap();
-        let mut writer = StreamWriter::try_new_with_options(Vec::new(), batches[0].schema_ref(), options).unwrap();
-        batches.iter().for_each(|batch| writer.write(batch).unwrap());
-        writer.into_inner().unwrap()
-    }
-
-    #[test]
-    fn compressed_arrow_bodies_are_read_unless_they_become_many_times_larger() {
-        let batch = |message: String| {
-            let line = format!(r#"{{"ts":"2026-11-21T10:00:00Z","level":"info","message":"{message}"}}"#);
-            decode(Table::Logs, Encoding::Json, &line.into(), &publisher()).unwrap()
-        };
-        let small = batch("hello".to_owned());
-        assert_eq!(decode_arrow(Table::Logs, &lz4(&small).into()).unwrap(), small);
-        let bomb = lz4(&batch("a".repeat(1 << 20)));
-        let refused = decode_arrow(Table::Logs, &bomb.clone().into()).unwrap_err();
-        assert!(matches!(refused, DecodeError::Unpacked { .. }), "{refused}");
-        // A length that is a lie is not believed either: every place that could hold one is set to 2^62.
-        for at in (0..bomb.len() - 8).step_by(8) {
-            let mut lie = bomb.clone();
-            lie[at..at + 8].copy_from_slice(&(1u64 << 62).to_le_bytes());
-            assert!(decode_arrow(Table::Logs, &lie.into()).is_err(), "at {at}");
-        }
     }
 }

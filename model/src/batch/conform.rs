@@ -1,0 +1,153 @@
+//! Whether foreign columns are a table's: whole, or row by row.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrow_array::cast::AsArray;
+use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch};
+use arrow_select::filter::filter;
+
+use crate::flat::FlatObject;
+use crate::{Column, ColumnType, Table};
+
+/// Why a batch is not one of a table.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Nonconforming {
+    /// A column is missing.
+    #[error("column {0} is missing")]
+    Missing(&'static str),
+    /// A column has another type.
+    #[error("column {column} is {found}, not {wanted}")]
+    Type {
+        /// The column.
+        column: &'static str,
+        /// Its type in the batch.
+        found: String,
+        /// The table's type.
+        wanted: String,
+    },
+    /// A required column has nulls.
+    #[error("column {0} has nulls")]
+    Nulls(&'static str),
+    /// A column that the table does not have.
+    #[error("column {0} is not one of the table's")]
+    Unknown(String),
+    /// A value that a column of few words does not allow, or JSON that is not a flat object.
+    #[error("column {column} holds {value:?}")]
+    Value {
+        /// The column.
+        column: &'static str,
+        /// The first bad value, shortened.
+        value: String,
+    },
+}
+
+/// The same rows under exactly the table's schema (column order and metadata), or the first reason why not.
+///
+/// # Errors
+/// The first difference, by column.
+pub fn conform(table: Table, batch: &RecordBatch) -> Result<RecordBatch, Nonconforming> {
+    let columns = arranged(table, batch)?;
+    let bad = table.columns().iter().zip(&columns);
+    let bad = bad.flat_map(|(column, array)| faults(table, column, array)).next();
+    match bad {
+        Some((_, reason)) => Err(reason),
+        None => of_table(table, columns),
+    }
+}
+
+/// The good rows under exactly the table's schema, and the bad ones by position, each with its first reason.
+///
+/// # Errors
+/// If the columns are others.
+pub fn sift(table: Table, batch: &RecordBatch) -> Result<(RecordBatch, Vec<(usize, Nonconforming)>), Nonconforming> {
+    let columns = arranged(table, batch)?;
+    let mut bad = BTreeMap::new();
+    for (column, array) in table.columns().iter().zip(&columns) {
+        for (row, reason) in faults(table, column, array) {
+            bad.entry(row).or_insert(reason);
+        }
+    }
+    if bad.is_empty() {
+        return Ok((of_table(table, columns)?, Vec::new()));
+    }
+    let good: BooleanArray = (0..batch.num_rows()).map(|row| Some(!bad.contains_key(&row))).collect();
+    let kept = columns
+        .iter()
+        .map(|column| filter(column, &good))
+        .collect::<Result<_, _>>();
+    let kept = kept.map_err(|error| Nonconforming::Unknown(error.to_string()))?;
+    Ok((of_table(table, kept)?, bad.into_iter().collect()))
+}
+
+fn of_table(table: Table, columns: Vec<ArrayRef>) -> Result<RecordBatch, Nonconforming> {
+    RecordBatch::try_new(table.schema(), columns).map_err(|error| Nonconforming::Unknown(error.to_string()))
+}
+
+/// The columns in the table's order and of its types, whatever they hold.
+fn arranged(table: Table, batch: &RecordBatch) -> Result<Vec<ArrayRef>, Nonconforming> {
+    let schema = table.schema();
+    if let Some(extra) = batch
+        .schema()
+        .fields()
+        .iter()
+        .find(|field| schema.index_of(field.name()).is_err())
+    {
+        return Err(Nonconforming::Unknown(extra.name().clone()));
+    }
+    let mut columns = Vec::with_capacity(table.columns().len());
+    for (column, field) in table.columns().iter().zip(schema.fields()) {
+        let found = batch
+            .column_by_name(column.name)
+            .ok_or(Nonconforming::Missing(column.name))?;
+        if found.data_type() != field.data_type() {
+            return Err(Nonconforming::Type {
+                column: column.name,
+                found: found.data_type().to_string(),
+                wanted: field.data_type().to_string(),
+            });
+        }
+        columns.push(Arc::clone(found));
+    }
+    Ok(columns)
+}
+
+/// The words that a column allows; none where it allows any text.
+pub(crate) fn words(table: Table, column: &str) -> Option<&'static [&'static str]> {
+    match (table, column) {
+        (Table::Logs, "level") => Some(&["debug", "info", "warn", "error"]),
+        (Table::Traces, "status") => Some(&["ok", "error"]),
+        (Table::Metrics, "type") => Some(&["counter", "gauge", "histogram"]),
+        _ => None,
+    }
+}
+
+/// The rows in which a column holds what the table does not allow.
+fn faults<'a>(
+    table: Table,
+    column: &'static Column,
+    array: &'a ArrayRef,
+) -> Box<dyn Iterator<Item = (usize, Nonconforming)> + 'a> {
+    let lacking = !column.nullable && array.null_count() > 0;
+    let words = words(table, column.name);
+    let json = column.kind == ColumnType::Json;
+    if !lacking && words.is_none() && !json {
+        return Box::new(std::iter::empty());
+    }
+    let texts = array.as_string_opt::<i32>();
+    let is_good = move |text: &str| {
+        words.is_none_or(|words| words.contains(&text))
+            && (!json || text == "{}" || serde_json::from_str::<FlatObject>(text).is_ok())
+    };
+    Box::new((0..array.len()).filter_map(move |row| {
+        if array.is_null(row) {
+            return (!column.nullable).then_some((row, Nonconforming::Nulls(column.name)));
+        }
+        let text = texts?.value(row);
+        (!is_good(text)).then(|| {
+            let value = text.chars().take(40).collect();
+            let column = column.name;
+            (row, Nonconforming::Value { column, value })
+        })
+    }))
+}

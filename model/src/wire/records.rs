@@ -1,0 +1,385 @@
+//! A body record by record, in parts of bounded size; a bad record is named and the ones behind it are read.
+//!
+//! # What is a record
+//!
+//! A line that is not blank, an element of the JSON or CBOR array, the one JSON object, a row of the Arrow stream; counted
+//! from 0. Behind bytes that are no CBOR, or no Arrow message, nothing can be told apart: what begins there counts as one
+//! bad record.
+//!
+//! # Invariants
+//!
+//! - The parts of a body depend on the body, the publisher and the part size only.
+//! - At most [`NAMED`] bad records are named, all are counted. What is held at a time is the body, one part, one record.
+
+use std::collections::VecDeque;
+use std::io::BufRead;
+use std::ops::Range;
+
+use arrow_array::RecordBatch;
+use arrow_schema::ArrowError;
+use bytes::Bytes;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::rows::Rows;
+use super::{DecodeError, Encoding, Publisher, arrow_batches, body_error};
+use crate::Table;
+use crate::batch::sift;
+
+/// So many bad records of a body are named.
+pub const NAMED: usize = 100;
+/// The largest JSON or CBOR record: values become many times their text while they are read.
+const LARGEST: usize = 8 << 20;
+/// What is kept of a reason.
+const REASON_CHARS: usize = 300;
+
+/// A record that is not stored.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Rejected {
+    /// Its position in the body, from 0.
+    pub row: u64,
+    /// Why.
+    pub reason: String,
+}
+
+/// Some good rows of a body.
+#[derive(Debug, Clone)]
+pub struct Part {
+    /// They.
+    pub batch: RecordBatch,
+    /// The position of the last of them in the body.
+    pub last: u64,
+}
+
+/// A body that is read part by part.
+#[derive(Debug)]
+pub struct Records {
+    table: Table,
+    publisher: Publisher,
+    body: Bytes,
+    source: Source,
+    rows: Rows,
+    /// Records met.
+    next: u64,
+    named: Vec<Rejected>,
+    rejected: u64,
+}
+
+/// Where the next record begins.
+#[derive(Debug)]
+enum Source {
+    Lines(usize),
+    One,
+    Array(usize),
+    /// And the number of elements to come, if it was said.
+    Cbor(usize, Option<u64>),
+    Arrow(VecDeque<Good>),
+    End,
+}
+
+/// Good rows of an Arrow stream and where they were in it.
+#[derive(Debug)]
+struct Good {
+    batch: RecordBatch,
+    positions: Vec<u64>,
+}
+
+/// What was found where a record should be.
+enum Found {
+    Json(Range<usize>),
+    Cbor(Value),
+    Bad(String),
+}
+
+impl Records {
+    /// Begins to read a body.
+    ///
+    /// # Errors
+    /// If it is not what its content type says from the beginning; of an Arrow stream, anywhere.
+    pub fn new(table: Table, encoding: Encoding, body: Bytes, publisher: Publisher) -> Result<Self, DecodeError> {
+        if table == Table::DeadLetters {
+            return Err(body_error(encoding, "nobody publishes dead letters"));
+        }
+        let mut records = Self {
+            table,
+            publisher,
+            source: Source::End,
+            rows: Rows::new(table),
+            next: 0,
+            named: Vec::new(),
+            rejected: 0,
+            body: Bytes::new(),
+        };
+        records.source = match encoding {
+            Encoding::Ndjson => Source::Lines(0),
+            Encoding::Json => {
+                let start = body.iter().take_while(|byte| byte.is_ascii_whitespace()).count();
+                match body.get(start) {
+                    Some(b'[') => array(&body, start + 1),
+                    Some(b'{') => Source::One,
+                    _ => return Err(body_error(encoding, "neither an array of records nor a record")),
+                }
+            }
+            Encoding::Cbor => cbor_array(&body).ok_or_else(|| body_error(encoding, "it does not begin an array"))?,
+            Encoding::Arrow => Source::Arrow(records.sifted(&body)?),
+        };
+        records.body = body;
+        Ok(records)
+    }
+
+    /// The next good rows, of about `size` bytes, a larger record alone; `None` at the end.
+    ///
+    /// # Errors
+    /// Only if columns do not fit the schema, a defect here.
+    pub fn next_part(&mut self, size: usize) -> Result<Option<Part>, ArrowError> {
+        if let Source::Arrow(parts) = &mut self.source {
+            return Ok(next_slice(parts, size));
+        }
+        let mut last = 0;
+        loop {
+            // A record's text is about as large as its columns.
+            let likely = self.peek();
+            if self.rows.len() > 0 && self.rows.bytes() + likely > size {
+                break;
+            }
+            let Some(found) = self.find() else { break };
+            let row = self.next;
+            self.next += 1;
+            let read = match found {
+                Found::Json(range) if range.len() > LARGEST => Err(too_large(range.len())),
+                Found::Json(range) => {
+                    let text = self.body.get(range).unwrap_or_default();
+                    self.rows
+                        .push_json(text, &self.publisher)
+                        .map_err(|error| error.to_string())
+                }
+                Found::Cbor(value) => {
+                    let read = self.rows.push_value(&value, &self.publisher);
+                    read.map_err(|error| error.to_string())
+                }
+                Found::Bad(reason) => Err(reason),
+            };
+            match read {
+                Ok(()) => last = row,
+                Err(reason) => self.reject(row, &reason),
+            }
+        }
+        if self.rows.len() == 0 {
+            return Ok(None);
+        }
+        let batch = self.rows.take()?;
+        Ok(Some(Part { batch, last }))
+    }
+
+    /// The first bad records, by position.
+    #[must_use]
+    pub fn named(&self) -> &[Rejected] {
+        &self.named
+    }
+
+    /// All bad records.
+    #[must_use]
+    pub const fn rejected(&self) -> u64 {
+        self.rejected
+    }
+
+    /// Counts a record, or the `rows` that end with it, as bad.
+    pub fn reject_rows(&mut self, last: u64, rows: u64, reason: &str) {
+        self.rejected += rows;
+        if self.named.len() < NAMED {
+            let reason = reason.chars().take(REASON_CHARS).collect();
+            let at = self.named.partition_point(|other| other.row <= last);
+            self.named.insert(at, Rejected { row: last, reason });
+        }
+    }
+
+    fn reject(&mut self, row: u64, reason: &str) {
+        self.reject_rows(row, 1, reason);
+    }
+
+    /// The bytes of the next record where that is cheap to say.
+    fn peek(&self) -> usize {
+        let line = |start: usize| {
+            let mut rest = self.body.get(start..).unwrap_or_default();
+            rest.skip_until(b'\n').unwrap_or(0)
+        };
+        match &self.source {
+            Source::Lines(start) if self.rows.bytes() > 0 => line(*start),
+            Source::Array(start) if self.rows.bytes() > 0 => element(&self.body, *start) - start,
+            _ => 0,
+        }
+    }
+
+    fn find(&mut self) -> Option<Found> {
+        match self.source {
+            Source::Lines(start) => {
+                let (line, next) = line(&self.body, start)?;
+                self.source = Source::Lines(next);
+                Some(Found::Json(line))
+            }
+            Source::One => {
+                self.source = Source::End;
+                Some(Found::Json(0..self.body.len()))
+            }
+            Source::Array(start) => {
+                let end = element(&self.body, start);
+                let behind = self.body.get(end + 1..).unwrap_or_default();
+                let (found, next) = match self.body.get(end) {
+                    Some(b',') => (Found::Json(start..end), Source::Array(end + 1)),
+                    Some(_) if behind.trim_ascii().is_empty() => (Found::Json(start..end), Source::End),
+                    Some(_) => {
+                        // The last element, then what should not be there.
+                        self.body.truncate(end + 1);
+                        let reason = "bytes follow the array".to_owned();
+                        self.reject(self.next + 1, &reason);
+                        (Found::Json(start..end), Source::End)
+                    }
+                    None => (Found::Bad("the array is not closed".to_owned()), Source::End),
+                };
+                self.source = next;
+                Some(found)
+            }
+            Source::Cbor(start, left) => self.cbor_element(start, left),
+            Source::Arrow(_) | Source::End => None,
+        }
+    }
+
+    fn cbor_element(&mut self, start: usize, left: Option<u64>) -> Option<Found> {
+        const BREAK: u8 = 0xff;
+        let rest = self.body.get(start..).unwrap_or_default();
+        self.source = Source::End;
+        if left == Some(0) || (left.is_none() && rest.first() == Some(&BREAK)) {
+            let end = start + usize::from(left.is_none());
+            return (end < self.body.len()).then(|| Found::Bad("bytes follow the array".to_owned()));
+        }
+        let window = rest.get(..LARGEST).unwrap_or(rest);
+        let mut cursor = std::io::Cursor::new(window);
+        match ciborium::de::from_reader_with_recursion_limit::<ciborium::Value, _>(&mut cursor, 16) {
+            Ok(value) => {
+                let read = usize::try_from(cursor.position()).unwrap_or(usize::MAX);
+                self.source = Source::Cbor(start.saturating_add(read), left.map(|left| left - 1));
+                Some(match value.deserialized::<Value>() {
+                    Ok(value) => Found::Cbor(value),
+                    Err(error) => Found::Bad(error.to_string()),
+                })
+            }
+            Err(_) if window.len() < rest.len() => Some(Found::Bad(format!(
+                "no CBOR within {LARGEST} bytes; nothing behind it was read"
+            ))),
+            Err(error) => Some(Found::Bad(format!("not CBOR: {error}; nothing behind it was read"))),
+        }
+    }
+
+    /// The good rows of an Arrow stream; the bad ones are rejected.
+    fn sifted(&mut self, body: &Bytes) -> Result<VecDeque<Good>, DecodeError> {
+        let table = self.table;
+        let mut all = VecDeque::new();
+        for batch in arrow_batches(body)? {
+            let (good, bad) = sift(table, &batch).map_err(|source| DecodeError::Schema { table, source })?;
+            let is_good = |row: &usize| bad.binary_search_by_key(row, |(other, _)| *other).is_err();
+            let positions = (0..batch.num_rows()).filter(is_good);
+            let positions = positions.map(|row| self.next + row as u64).collect();
+            if good.num_rows() > 0 {
+                all.push_back(Good { batch: good, positions });
+            }
+            for (row, reason) in bad {
+                self.reject(self.next + row as u64, &reason.to_string());
+            }
+            self.next += batch.num_rows() as u64;
+        }
+        Ok(all)
+    }
+}
+
+fn too_large(bytes: usize) -> String {
+    format!("the record has {bytes} bytes, more than {LARGEST}")
+}
+
+/// The next line that is not blank, and where the one behind it begins.
+fn line(body: &[u8], mut start: usize) -> Option<(Range<usize>, usize)> {
+    loop {
+        let mut rest = body.get(start..).filter(|rest| !rest.is_empty())?;
+        let line = start..start + rest.skip_until(b'\n').unwrap_or(rest.len());
+        start = line.end;
+        if !body.get(line.clone())?.trim_ascii().is_empty() {
+            return Some((line, start));
+        }
+    }
+}
+
+/// An array whose first element begins at `start` if there is one.
+fn array(body: &[u8], start: usize) -> Source {
+    let rest = body.get(start..).unwrap_or_default();
+    if rest.trim_ascii() == b"]" {
+        Source::End
+    } else {
+        Source::Array(start)
+    }
+}
+
+/// Where the element that begins at `start` ends: at a comma, at the closing bracket, or at the end of the body.
+fn element(body: &[u8], start: usize) -> usize {
+    let (mut depth, mut in_text, mut escaped) = (0usize, false, false);
+    for (at, byte) in body.iter().enumerate().skip(start) {
+        if in_text {
+            in_text = escaped || *byte != b'"';
+            escaped = !escaped && *byte == b'\\';
+            continue;
+        }
+        match byte {
+            b'"' => in_text = true,
+            b'{' | b'[' => depth += 1,
+            b',' | b']' if depth == 0 => return at,
+            b'}' | b']' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    body.len()
+}
+
+/// The head of a CBOR array.
+fn cbor_array(body: &[u8]) -> Option<Source> {
+    let (first, rest) = body.split_first()?;
+    let number = |bytes: usize| {
+        let digits = rest.get(..bytes)?;
+        Some(
+            digits
+                .iter()
+                .fold(0, |number: u64, byte| (number << 8) | u64::from(*byte)),
+        )
+    };
+    let (head, length) = match first {
+        0x80..=0x97 => (1, Some(u64::from(first - 0x80))),
+        0x98 => (2, Some(number(1)?)),
+        0x99 => (3, Some(number(2)?)),
+        0x9a => (5, Some(number(4)?)),
+        0x9b => (9, Some(number(8)?)),
+        0x9f => (1, None),
+        _ => return None,
+    };
+    Some(Source::Cbor(head, length))
+}
+
+/// The first rows of the first batch, of about `size` bytes, at least one.
+fn next_slice(all: &mut VecDeque<Good>, size: usize) -> Option<Part> {
+    let Good { batch, mut positions } = all.pop_front()?;
+    let mut rows = batch.num_rows();
+    while rows > 1 && bytes_of(&batch.slice(0, rows)) > size {
+        rows = rows.div_ceil(2);
+    }
+    let behind = positions.split_off(rows.min(positions.len()));
+    if rows < batch.num_rows() {
+        all.push_front(Good {
+            batch: batch.slice(rows, batch.num_rows() - rows),
+            positions: behind,
+        });
+    }
+    let last = positions.last().copied().unwrap_or(0);
+    let batch = batch.slice(0, rows);
+    Some(Part { batch, last })
+}
+
+fn bytes_of(batch: &RecordBatch) -> usize {
+    let of = |column: &arrow_array::ArrayRef| column.to_data().get_slice_memory_size().unwrap_or(usize::MAX / 64);
+    batch.columns().iter().map(of).sum()
+}

@@ -1,0 +1,322 @@
+//! Bodies of every encoding, good, bad and hostile.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::{LogRecord, MetricPoint, Record, Span};
+
+fn publisher() -> Publisher {
+    Publisher {
+        entity_id: EntityId::for_name("script"),
+        entity_name: "script".into(),
+    }
+}
+
+#[test]
+fn json_ndjson_and_cbor_of_the_same_record_make_the_same_batch() {
+    let json = &br#"[{"ts":"2026-11-21T10:00:00Z","level":"info","message":"hello","attributes":{"a":{"b":1}}}]"#[..];
+    let a = decode(Table::Logs, Encoding::Json, &Bytes::from_static(json), &publisher()).unwrap();
+    let b = decode(
+        Table::Logs,
+        Encoding::Ndjson,
+        &Bytes::from_static(&json[1..json.len() - 1]),
+        &publisher(),
+    )
+    .unwrap();
+    let mut cbor = Vec::new();
+    ciborium::into_writer(&serde_json::from_slice::<Value>(json).unwrap(), &mut cbor).unwrap();
+    let c = decode(Table::Logs, Encoding::Cbor, &cbor.into(), &publisher()).unwrap();
+    assert!(a == b && b == c);
+    let arrow = decode(
+        Table::Logs,
+        Encoding::Arrow,
+        &encode_arrow(&a).unwrap().into(),
+        &publisher(),
+    )
+    .unwrap();
+    assert_eq!(a, arrow);
+}
+
+#[test]
+fn bad_bodies_are_refused_with_the_record_and_the_reason() {
+    let bad = br#"[{"ts":"2026-11-21T10:00:00Z","level":"info","message":"x"},{"ts":"yesterday","level":"info","message":"x"}]"#;
+    let error = decode(Table::Logs, Encoding::Json, &Bytes::from_static(bad), &publisher())
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("record 1") && error.contains("yesterday"), "{error}");
+    for (encoding, body) in [
+        (Encoding::Arrow, &b"garbage"[..]),
+        (Encoding::Cbor, b"\x81\x80\x00"),
+        (Encoding::Json, b"3"),
+        (Encoding::Ndjson, b"{}\n{"),
+        (Encoding::Json, b"[]"),
+    ] {
+        assert!(decode(Table::Logs, encoding, &Bytes::from_static(body), &publisher()).is_err());
+    }
+}
+
+fn lz4(batches: &[RecordBatch]) -> Vec<u8> {
+    let options = IpcWriteOptions::default()
+        .try_with_compression(Some(arrow_ipc::CompressionType::LZ4_FRAME))
+        .unwrap();
+    let mut writer = StreamWriter::try_new_with_options(Vec::new(), batches[0].schema_ref(), options).unwrap();
+    batches.iter().for_each(|batch| writer.write(batch).unwrap());
+    writer.into_inner().unwrap()
+}
+
+#[test]
+fn compressed_arrow_bodies_are_read_unless_they_become_many_times_larger() {
+    let batch = |message: String| {
+        let line = format!(r#"{{"ts":"2026-11-21T10:00:00Z","level":"info","message":"{message}"}}"#);
+        decode(Table::Logs, Encoding::Json, &line.into(), &publisher()).unwrap()
+    };
+    let small = batch("hello".to_owned());
+    assert_eq!(decode_arrow(Table::Logs, &lz4(&small).into()).unwrap(), small);
+    let bomb = lz4(&batch("a".repeat(1 << 20)));
+    let refused = decode_arrow(Table::Logs, &bomb.clone().into()).unwrap_err();
+    assert!(matches!(refused, DecodeError::Unpacked { .. }), "{refused}");
+    // A length that is a lie is not believed either: every place that could hold one is set to 2^62.
+    for at in (0..bomb.len() - 8).step_by(8) {
+        let mut lie = bomb.clone();
+        lie[at..at + 8].copy_from_slice(&(1u64 << 62).to_le_bytes());
+        assert!(decode_arrow(Table::Logs, &lie.into()).is_err(), "at {at}");
+    }
+}
+
+/// The good rows, part by part, and the bad ones.
+fn read(table: Table, encoding: Encoding, body: &[u8], size: usize) -> (Vec<RecordBatch>, Records) {
+    let mut records = Records::new(table, encoding, body.to_vec().into(), publisher()).unwrap();
+    let mut batches = Vec::new();
+    while let Some(part) = records.next_part(size).unwrap() {
+        assert!(part.batch.num_rows() > 0);
+        batches.push(part.batch);
+    }
+    (batches, records)
+}
+
+fn messages(batches: &[RecordBatch]) -> Vec<String> {
+    let rows = |batch: &RecordBatch| {
+        (0..batch.num_rows())
+            .map(|row| crate::batch::row_json(batch, row))
+            .collect::<Vec<_>>()
+    };
+    let text = |row: serde_json::Map<String, Value>| row["message"].as_str().unwrap().to_owned();
+    batches.iter().flat_map(rows).map(text).collect()
+}
+
+fn line(message: &str) -> Value {
+    json!({ "ts": "2026-11-21T10:00:00Z", "level": "info", "message": message })
+}
+
+fn cbor(value: &Value) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    ciborium::into_writer(value, &mut bytes).unwrap();
+    bytes
+}
+
+#[test]
+fn bad_records_are_named_by_position_and_the_good_ones_are_read_in_every_encoding() {
+    let mut bad = line("bad");
+    bad["level"] = "loud".into();
+    let mut strange = line("strange");
+    strange["colour"] = "red".into();
+    let all = json!([line("a"), bad, line("b"), 7, strange, { "message": "no time" }, line("c")]);
+    let lines: Vec<String> = all.as_array().unwrap().iter().map(Value::to_string).collect();
+    let ndjson = lines.join("\n\n") + "\r\n";
+    for (encoding, body) in [
+        (Encoding::Json, all.to_string().into_bytes()),
+        (Encoding::Ndjson, ndjson.into_bytes()),
+        (Encoding::Cbor, cbor(&all)),
+    ] {
+        let (batches, records) = read(Table::Logs, encoding, &body, usize::MAX);
+        assert_eq!(messages(&batches), ["a", "b", "c"], "{encoding:?}");
+        assert_eq!(records.rejected(), 4);
+        let named: Vec<_> = records.named().iter().map(|bad| bad.row).collect();
+        assert_eq!(named, [1, 3, 4, 5], "{encoding:?}");
+        for (bad, says) in
+            records
+                .named()
+                .iter()
+                .zip(["level: \"loud\"", "record of logs", "\"colour\"", "missing field"])
+        {
+            assert!(bad.reason.contains(says), "{encoding:?}: {bad:?}");
+        }
+    }
+}
+
+#[test]
+fn bad_rows_of_an_arrow_stream_are_named_and_the_good_ones_are_kept() {
+    let good = decode(
+        Table::Logs,
+        Encoding::Json,
+        &json!([line("a"), line("b"), line("c")]).to_string().into(),
+        &publisher(),
+    );
+    let good = good.unwrap().remove(0);
+    let levels = arrow_array::StringArray::from(vec!["info", "loud", "warn"]);
+    let texts = arrow_array::StringArray::from(vec!["{}", "{}", "{\"a\":{}}"]);
+    let mut columns = good.columns().to_vec();
+    columns[4] = std::sync::Arc::new(levels);
+    columns[6] = std::sync::Arc::new(texts);
+    let batch = RecordBatch::try_new(good.schema(), columns).unwrap();
+    let stream = encode_arrow(&[good.clone(), batch]).unwrap();
+    assert!(
+        decode_arrow(Table::Logs, &stream.clone().into()).is_err(),
+        "the bus refuses it"
+    );
+    for size in [1, usize::MAX] {
+        let (batches, records) = read(Table::Logs, Encoding::Arrow, &stream, size);
+        assert_eq!(messages(&batches), ["a", "b", "c", "a"]);
+        let named: Vec<_> = records
+            .named()
+            .iter()
+            .map(|bad| (bad.row, bad.reason.contains("loud")))
+            .collect();
+        assert_eq!(named, [(4, true), (5, false)]);
+    }
+    assert!(Records::new(Table::Metrics, Encoding::Arrow, stream.into(), publisher()).is_err());
+}
+
+#[test]
+fn a_body_comes_in_parts_of_the_size_asked_for_and_a_large_record_comes_alone() {
+    let large = "x".repeat(50_000);
+    let all: Vec<Value> = (0..100)
+        .map(|n| line(if n == 50 { &large } else { "a line of the usual length" }))
+        .collect();
+    let ndjson: String = all.iter().map(|line| format!("{line}\n")).collect();
+    let arrow = decode(
+        Table::Logs,
+        Encoding::Json,
+        &Value::from(all.clone()).to_string().into(),
+        &publisher(),
+    )
+    .unwrap();
+    for (encoding, body) in [
+        (Encoding::Ndjson, ndjson.into_bytes()),
+        (Encoding::Json, Value::from(all.clone()).to_string().into_bytes()),
+        (Encoding::Arrow, encode_arrow(&arrow).unwrap()),
+    ] {
+        let (batches, records) = read(Table::Logs, encoding, &body, 4_000);
+        assert_eq!((messages(&batches).len(), records.rejected()), (100, 0));
+        assert!(batches.len() > 3, "{encoding:?}: {}", batches.len());
+        let with_large = batches
+            .iter()
+            .find(|batch| messages(std::slice::from_ref(batch)).contains(&large));
+        assert_eq!(with_large.unwrap().num_rows(), 1, "{encoding:?}");
+    }
+}
+
+#[test]
+fn what_ends_or_goes_on_where_it_should_not_is_one_more_bad_record() {
+    let good = line("a").to_string();
+    for (encoding, body, says) in [
+        (Encoding::Json, format!("[{good},{good}"), "not closed"),
+        (Encoding::Json, format!("[{good}] []"), "bytes follow"),
+        (Encoding::Json, format!("[{good},]"), "EOF"),
+        (Encoding::Ndjson, format!("{good}\n{}", &good[..20]), "EOF"),
+        (Encoding::Ndjson, format!("{good}\n{good}{good}"), "trailing"),
+        (Encoding::Ndjson, format!("{good}\n\u{0}"), "expected value"),
+    ] {
+        let (batches, records) = read(Table::Logs, encoding, body.as_bytes(), usize::MAX);
+        assert_eq!((messages(&batches).len(), records.rejected()), (1, 1), "{body}");
+        let bad = &records.named()[0];
+        assert!(bad.row == 1 && bad.reason.contains(says), "{says}: {bad:?}");
+    }
+    let mut cut = cbor(&json!([line("a"), line("b")]));
+    cut.truncate(cut.len() - 3);
+    let (batches, records) = read(Table::Logs, Encoding::Cbor, &cut, usize::MAX);
+    assert_eq!((messages(&batches).len(), records.rejected()), (1, 1));
+    assert!(
+        records.named()[0].reason.contains("nothing behind it"),
+        "{:?}",
+        records.named()
+    );
+}
+
+#[test]
+fn a_long_key_over_many_values_is_refused_and_reasons_are_short() {
+    let many: serde_json::Map<_, _> = (0..2_000).map(|n| (n.to_string(), Value::from(0))).collect();
+    let mut bomb = line("bomb");
+    bomb["attributes"] = json!({ "k".repeat(20_000): many });
+    let body = format!("{bomb}\n{}\n", line("a"));
+    let (batches, records) = read(Table::Logs, Encoding::Ndjson, body.as_bytes(), usize::MAX);
+    assert_eq!(messages(&batches), ["a"]);
+    assert!(records.named()[0].reason.contains("flattened"), "{:?}", records.named());
+    let mut long = line("long");
+    long["y".repeat(5_000).as_str()] = 1.into();
+    let (_, records) = read(Table::Logs, Encoding::Json, format!("[{long}]").as_bytes(), usize::MAX);
+    assert!(records.named()[0].reason.len() < 400, "{:?}", records.named());
+}
+
+/// What the record structs make of the same text.
+fn by_struct<R: Record>(text: &str) -> Option<RecordBatch> {
+    let mut value: serde_json::Map<String, Value> = serde_json::from_str(text).ok()?;
+    let publisher = publisher();
+    value
+        .entry("entity_id")
+        .or_insert_with(|| publisher.entity_id.to_string().into());
+    value
+        .entry("entity_name")
+        .or_insert_with(|| publisher.entity_name.into());
+    let record: R = serde_json::from_value(Value::Object(value)).ok()?;
+    R::to_batch(&[record]).ok()
+}
+
+fn json_value() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<f64>().prop_map(Value::from),
+        any::<String>().prop_map(Value::from),
+        Just(Value::from("2026-11-21T10:00:00.5Z")),
+        Just(Value::from("error")),
+        Just(Value::from("4BF92F3577B34DA6A3CE929D0E0E4736")),
+        Just(Value::from("01935b1c-0000-7000-8000-000000000001")),
+    ];
+    leaf.prop_recursive(3, 12, 4, |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+            prop::collection::hash_map("[a-cA\"é]{0,2}", inner, 0..4)
+                .prop_map(|map| map.into_iter().collect::<Value>()),
+        ]
+    })
+}
+
+proptest! {
+    #[test]
+    fn columns_are_what_the_record_structs_would_have_made(
+        table in 0usize..3, changed in prop::collection::vec((0usize..12, json_value()), 0..3), attributes in json_value(),
+    ) {
+        let table = [Table::Logs, Table::Traces, Table::Metrics][table];
+        let mut record = match table {
+            Table::Logs => line("hello"),
+            Table::Traces => json!({
+                "ts": "2026-11-21T10:00:00+01:00", "trace_id": "4bf92f3577b34da6a3ce929d0e0e4736", "span_id": "00f067aa0ba902b7",
+                "span_name": "get", "duration_ms": 1.25, "status": "ok",
+            }),
+            _ => json!({ "ts": "2026-11-21T10:00:00Z", "name": "cpu", "type": "gauge", "value": 3 }),
+        };
+        if attributes.is_object() {
+            record[table.notes_column()] = attributes;
+        }
+        for (column, value) in changed {
+            let name = table.columns().get(column).map_or("colour", |column| column.name);
+            record[name] = value;
+        }
+        let text = record.to_string();
+        let expected = match table {
+            Table::Logs => by_struct::<LogRecord>(&text),
+            Table::Traces => by_struct::<Span>(&text),
+            _ => by_struct::<MetricPoint>(&text),
+        };
+        let made = decode(table, Encoding::Ndjson, &text.clone().into(), &publisher()).ok();
+        prop_assert_eq!(made.map(|mut batches| batches.remove(0)), expected.clone(), "{}", text);
+        let record: Value = serde_json::from_str(&text).unwrap();
+        let made = decode(table, Encoding::Cbor, &cbor(&json!([record])).into(), &publisher()).ok();
+        prop_assert_eq!(made.map(|mut batches| batches.remove(0)), expected, "{} in CBOR", text);
+    }
+}
