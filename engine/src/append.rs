@@ -4,6 +4,7 @@ use arrow_array::RecordBatch;
 use bytes::Bytes;
 use model::wire::BatchId;
 use model::{Table, Timestamp};
+use uuid::Uuid;
 
 /// Rows to append, all of one table and one origin: stored whole or not at all.
 #[derive(Debug, Clone)]
@@ -27,7 +28,34 @@ pub struct Origin {
     pub settled: u64,
     /// The position on the bus. Without a producer key, a batch is a duplicate exactly if its position was stored.
     pub bus: Option<BusPosition>,
+    /// The request that it is a part of; goes before the others. A part is a duplicate if it was stored, as long as the
+    /// request is among the last [`REQUESTS_KNOWN`].
+    pub request: Option<RequestPart>,
 }
+
+/// A part of a request that its sender may send again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RequestPart {
+    /// Stands for the sender and its key.
+    pub id: Uuid,
+    /// Stands for what the request says: tells a repetition from another request under the same key.
+    pub digest: u64,
+    /// Counts from 0, without gaps; a part is appended when the one before it was.
+    pub part: u32,
+}
+
+/// What is known of a request of which something was stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StoredRequest {
+    /// That of its first stored part.
+    pub digest: u64,
+    /// How many parts were stored.
+    pub parts: u32,
+}
+
+/// So many requests are known, the last ones of which something was stored: the marks must not grow with every request for
+/// ever.
+pub const REQUESTS_KNOWN: usize = 1 << 16;
 
 impl Origin {
     /// The producer's key. Sequences count from 1: 0 is what a publisher without one says.

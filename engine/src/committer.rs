@@ -48,15 +48,16 @@ struct Judged {
 /// What makes two appends of one group the same batch.
 #[derive(Debug, PartialEq, Eq, Hash)]
 enum Key {
+    Request(uuid::Uuid, u32),
     Producer(model::wire::BatchId),
     Bus(String, i64, u64, i64),
 }
 
 fn key(origin: &Origin) -> Option<Key> {
     let bus = origin.bus_key();
-    origin
-        .producer_key()
-        .map(Key::Producer)
+    let request = origin.request.map(|part| Key::Request(part.id, part.part));
+    request
+        .or_else(|| origin.producer_key().map(Key::Producer))
         .or_else(|| bus.map(|at| Key::Bus(at.stream.clone(), at.incarnation, at.seq, at.stored.micros())))
 }
 

@@ -14,6 +14,7 @@ use arc_swap::ArcSwapAny;
 use model::{Clock, EntityId, Entropy};
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, TryAcquireError, oneshot};
+use uuid::Uuid;
 
 use crate::desk::Stop;
 use crate::hot::weight;
@@ -22,7 +23,8 @@ use crate::recovery::{self, Opened};
 use crate::shared::{Shared, units};
 use crate::wal::Frame;
 use crate::{
-    Appended, Batch, Error, ReadView, RotationHistory, RotationRun, Settings, Stats, origin, place, scrubber, sealer,
+    Appended, Batch, Error, ReadView, RotationHistory, RotationRun, Settings, Stats, StoredRequest, origin, place,
+    scrubber, sealer,
 };
 
 /// An open store. One per folder; shared behind its `Arc`.
@@ -177,6 +179,12 @@ impl Engine {
     #[must_use]
     pub fn floor(&self, entity: EntityId, boot_epoch: u64) -> u64 {
         self.shared.marks.lock().floor(entity, boot_epoch)
+    }
+
+    /// What was stored of a request, if it is among the last [`crate::REQUESTS_KNOWN`].
+    #[must_use]
+    pub fn request(&self, id: Uuid) -> Option<StoredRequest> {
+        self.shared.marks.lock().request(id)
     }
 
     /// Publishes every row that is visible now into data files.

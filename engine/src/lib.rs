@@ -37,6 +37,7 @@ mod quarantine;
 mod rebuild;
 mod recovery;
 mod repair;
+mod requests;
 mod rotation;
 mod scrubber;
 mod sealer;
@@ -54,7 +55,7 @@ mod watermark;
 #[cfg(test)]
 mod tests;
 
-pub use append::{Appended, Batch, BusPosition, Origin};
+pub use append::{Appended, Batch, BusPosition, Origin, REQUESTS_KNOWN, RequestPart, StoredRequest};
 pub use catalog::Segment;
 pub use check::{CheckReport, Problem, check_store};
 pub use engine::{Engine, Trouble};

@@ -8,9 +8,10 @@ use bytes::Bytes;
 use model::wire::BatchId;
 use model::{EntityId, Timestamp};
 use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
 use crate::place::Rule;
-use crate::{BusPosition, Origin};
+use crate::{BusPosition, Origin, RequestPart};
 
 #[derive(Serialize, Deserialize)]
 struct Stored {
@@ -23,6 +24,9 @@ struct Stored {
     /// Stream, incarnation, sequence, store time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     bus: Option<(String, i64, u64, i64)>,
+    /// Id, digest, part.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    request: Option<(Uuid, u64, u32)>,
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
@@ -40,6 +44,7 @@ pub(crate) fn encode(origin: &Origin, rule: Rule) -> Bytes {
             .bus
             .as_ref()
             .map(|at| (at.stream.clone(), at.incarnation, at.seq, at.stored.micros())),
+        request: origin.request.map(|request| (request.id, request.digest, request.part)),
     };
     let mut bytes = Vec::with_capacity(160);
     // Writing to memory does not fail; were it to, the empty origin is refused at replay, not misread.
@@ -65,6 +70,9 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<(Origin, Rule), String> {
             seq,
             stored: Timestamp::from_micros(at),
         }),
+        request: stored
+            .request
+            .map(|(id, digest, part)| RequestPart { id, digest, part }),
     };
     Ok((origin, stored.rule))
 }
@@ -93,6 +101,11 @@ mod tests {
                 incarnation: i64::MIN,
                 seq: u64::MAX,
                 stored: Timestamp::from_micros(i64::MAX),
+            }),
+            request: Some(RequestPart {
+                id: Uuid::from_u128(u128::MAX),
+                digest: u64::MAX,
+                part: u32::MAX,
             }),
         };
         for origin in [Origin::default(), full] {

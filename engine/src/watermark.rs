@@ -1,4 +1,4 @@
-//! What was stored already: per producer run and per bus stream, as sets of sequence numbers.
+//! What was stored already: per producer run and per bus stream, as sets of sequence numbers; and the last requests.
 //!
 //! A batch with a producer key is a duplicate exactly if the key was stored. One without is a duplicate exactly if its bus
 //! position was stored. A bus that lost acknowledged messages gives their sequences to new ones; such a message was
@@ -10,16 +10,18 @@
 //!
 //! # Invariants
 //!
-//! - Marks only grow. Neither retention nor a restart takes anything back.
+//! - Marks only grow, those of requests apart, which are bounded. Neither retention nor a restart takes anything back.
 //! - Telling a reused sequence without producer key from a redelivery relies on the bus's clock not going back over a loss.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use model::{EntityId, Timestamp};
 use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
+use crate::requests::{Requests, Stored};
 use crate::seqs::Seqs;
-use crate::{BusPosition, Origin};
+use crate::{BusPosition, Origin, StoredRequest};
 
 /// A producer's run.
 pub(crate) type Run = (EntityId, u64);
@@ -135,12 +137,14 @@ pub(crate) enum Verdict {
 pub(crate) struct Marks {
     producers: Vec<(Run, Seqs)>,
     streams: Vec<(Stream, Eras)>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    requests: Vec<Stored>,
 }
 
 #[cfg(test)]
 impl Marks {
     fn is_empty(&self) -> bool {
-        self.producers.is_empty() && self.streams.is_empty()
+        self.producers.is_empty() && self.streams.is_empty() && self.requests.is_empty()
     }
 }
 
@@ -149,6 +153,7 @@ impl Marks {
 pub(crate) struct Watermarks {
     producers: BTreeMap<Run, Seqs>,
     streams: BTreeMap<Stream, Eras>,
+    requests: Requests,
     /// What changed since the last [`Watermarks::take_changes`].
     changed_producers: BTreeSet<Run>,
     changed_streams: BTreeSet<Stream>,
@@ -161,6 +166,9 @@ fn stream_of(position: &BusPosition) -> Stream {
 impl Watermarks {
     /// Whether a batch of this origin was stored. Without any key it never was.
     pub(crate) fn judge(&self, origin: &Origin) -> Verdict {
+        if origin.request.is_some_and(|part| self.requests.contains(&part)) {
+            return Verdict::Duplicate;
+        }
         let bus = origin.bus_key().map(|position| {
             let eras = self.streams.get(&stream_of(position));
             eras.map_or(Seen::Never, |eras| eras.check(position))
@@ -180,6 +188,9 @@ impl Watermarks {
 
     /// Marks an origin as stored, and what its producer settled.
     pub(crate) fn mark(&mut self, origin: &Origin) {
+        if let Some(part) = &origin.request {
+            self.requests.insert(part);
+        }
         if let Some(id) = origin.producer_key() {
             let run = (id.entity, id.boot_epoch);
             let seqs = self.producers.entry(run).or_default();
@@ -210,6 +221,11 @@ impl Watermarks {
         self.producers.get(&(entity, boot_epoch)).map_or(0, Seqs::floor)
     }
 
+    /// What is known of a request.
+    pub(crate) fn request(&self, id: Uuid) -> Option<StoredRequest> {
+        self.requests.get(id)
+    }
+
     /// Joins stored marks into these, without counting them as changed.
     pub(crate) fn join(&mut self, marks: &Marks) {
         for (run, seqs) in &marks.producers {
@@ -218,6 +234,7 @@ impl Watermarks {
         for (stream, eras) in &marks.streams {
             self.streams.entry(stream.clone()).or_default().join(eras);
         }
+        self.requests.join(&marks.requests);
     }
 
     /// The marks that changed since they were last taken. If they cannot be stored, give them back with
@@ -232,11 +249,13 @@ impl Watermarks {
                 .into_iter()
                 .filter_map(|stream| self.streams.get(&stream).cloned().map(|eras| (stream, eras)))
                 .collect(),
+            requests: self.requests.take_changes(),
         }
     }
 
     /// Counts marks as changed again.
     pub(crate) fn return_changes(&mut self, marks: Marks) {
+        self.requests.return_changes(&marks.requests);
         self.changed_producers
             .extend(marks.producers.into_iter().map(|(run, _)| run));
         self.changed_streams
@@ -252,6 +271,7 @@ impl Watermarks {
                 .iter()
                 .map(|(stream, eras)| (stream.clone(), eras.clone()))
                 .collect(),
+            requests: self.requests.all(),
         }
     }
 }
@@ -356,6 +376,14 @@ mod tests {
         for (seq, at) in [(1, 1), (2, 2), (5, 5), (2, 12), (3, 13), (3, 23)] {
             marks.mark(&bus(seq, at));
             marks.mark(&producer(seq, 0));
+            marks.mark(&Origin {
+                request: Some(crate::RequestPart {
+                    id: Uuid::from_u128(u128::from(seq)),
+                    digest: 1,
+                    part: 0,
+                }),
+                ..Origin::default()
+            });
             stored.push(marks.take_changes());
         }
         assert!(marks.take_changes().is_empty());

@@ -60,6 +60,7 @@ pub(crate) fn decode(incoming: &Incoming<'_>, now: Timestamp, max_payload: usize
         producer,
         settled,
         bus: Some(incoming.position.clone()),
+        ..Origin::default()
     };
     match caught(|| rows(incoming, producer, max_payload)) {
         Ok((table, encoding, rows)) => {

@@ -218,3 +218,38 @@ async fn closing_refuses_what_waits_and_what_comes_later() {
     assert_eq!(messages(&engine.view()).len(), kept);
     assert_eq!(stats(&engine).replayed_rows, 0);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_part_of_a_request_is_stored_once_also_after_sudden_and_orderly_ends() {
+    let bench = Bench::new();
+    let id = uuid::Uuid::from_u128(42);
+    let part = |part| Origin {
+        request: Some(crate::RequestPart { id, digest: 9, part }),
+        ..Origin::default()
+    };
+    let engine = bench.open().await;
+    assert_eq!(engine.request(id), None);
+    let send = || engine.append(batch("a", &[bench.now()], part(0)));
+    let (first, second) = tokio::join!(send(), send());
+    assert_eq!([first.unwrap(), second.unwrap()], [stored(1), Appended::Duplicate]);
+    drop(engine);
+    for round in 0..2 {
+        let engine = bench.open().await;
+        let known = crate::StoredRequest {
+            digest: 9,
+            parts: round + 1,
+        };
+        assert_eq!(engine.request(id), Some(known), "round {round}");
+        for origin in [part(0), part(round)] {
+            let again = engine.append(batch("a", &[bench.now()], origin)).await.unwrap();
+            assert_eq!(again, Appended::Duplicate, "round {round}");
+        }
+        let next = engine
+            .append(batch("b", &[bench.now()], part(round + 1)))
+            .await
+            .unwrap();
+        assert_eq!(next, stored(1));
+        engine.close().await.unwrap();
+    }
+    assert_eq!(messages(&bench.open().await.view()), ["a/0", "b/0", "b/0"]);
+}
