@@ -64,6 +64,18 @@ impl Api {
         Self::answer(request.send(body.to_string())?)
     }
 
+    /// POST of any body with these headers, whatever the status.
+    ///
+    /// # Errors
+    /// If there is no answer.
+    pub fn send(&self, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Result<Answer, Failure> {
+        let request = self.agent.post(format!("{}{path}", self.base));
+        let request = headers
+            .iter()
+            .fold(request, |request, (name, value)| request.header(*name, *value));
+        Self::answer(request.send(body)?)
+    }
+
     fn answer(mut response: ureq::http::Response<ureq::Body>) -> Result<Answer, Failure> {
         let header = response
             .headers()

@@ -74,6 +74,7 @@ fn shell(folder: &Path) -> Result<Shell, Failure> {
 #[test]
 fn the_first_steps_work_as_written_and_show_rows_in_under_five_commands() -> Result<(), Failure> {
     let readme = readme()?;
+    let sending = blocks(&readme, "Telemetry over HTTP").concat();
     let blocks = blocks(&readme, "First steps");
     let [first, outside, scenario] = blocks.as_slice() else {
         panic!("three blocks: first steps, DuckDB, scenario; not {blocks:#?}");
@@ -116,6 +117,19 @@ fn the_first_steps_work_as_written_and_show_rows_in_under_five_commands() -> Res
     assert!(
         shown.contains("system.memory.usage") && shown.contains("node-01"),
         "{shown}"
+    );
+
+    for line in &sending {
+        shown = run(line)?;
+    }
+    assert!(
+        shown.contains(r#""stored":1,"#) && shown.contains(r#""duplicate":false"#),
+        "{shown}"
+    );
+    let again = run(sending.last().ok_or("nothing is sent")?)?;
+    assert!(
+        again.contains(r#""stored":1,"#) && again.contains(r#""duplicate":true"#),
+        "{again}"
     );
     Ok(())
 }

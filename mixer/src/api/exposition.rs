@@ -51,8 +51,9 @@ fn histogram() -> Histogram {
 }
 
 impl Exposition {
-    pub(crate) fn new(parts: ApiParts) -> Self {
+    pub(crate) fn new(parts: ApiParts, ingest: &super::ingest::Counters) -> Self {
         let mut exposition = Self::of_requests();
+        ingest.register(&mut exposition.registry);
         exposition.registry.register_collector(Box::new(Rooms(parts)));
         exposition
     }

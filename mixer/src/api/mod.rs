@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `GET /api/v1/telemetry/{logs,traces,traces/{id},metrics,metrics/{name},dead_letters}` | [`query::Querier`] |
 //! | `GET /api/v1/{logs,traces,traces/{id},metrics,metrics/{name}}` | the same, with a `Deprecation` header (v0.4.4) |
+//! | `POST /api/v1/ingest/{logs,metrics,traces}` | [`engine::Engine`], when it is durable |
 //! | `GET /api/v1/racks`, `GET /api/v1/racks/{id}`, `POST /api/v1/racks/{id}/{approve,suspend,resume,remove}`, `GET /api/v1/scenarios` | [`crate::control::Control`] |
 //! | `GET /api/v1/storage`, `/healthz`, `/readyz`, `/metrics`, `/version` | all of them |
 //!
@@ -19,6 +20,7 @@
 //! Authentication (none is needed on loopback); what a Rack is (`control`); how rows are found (`query`).
 
 mod exposition;
+mod ingest;
 mod ops;
 mod params;
 mod problem;
@@ -48,7 +50,7 @@ use problem::Problem;
 
 pub use server::ApiServer;
 
-/// The largest body of a request.
+/// The largest body of a request, telemetry apart.
 const MAX_BODY: usize = 64 << 10;
 /// The longest that a request may take, its body included; queries have a shorter limit of their own.
 const MAX_TIME: Duration = Duration::from_secs(120);
@@ -63,7 +65,7 @@ pub struct ApiParts {
     /// The store's state.
     pub engine: Arc<engine::Engine>,
     /// The ingest pipeline's counters; none where collection is switched off.
-    pub ingest: Option<Arc<ingest::Stats>>,
+    pub ingest: Option<Arc<::ingest::Stats>>,
     /// Whether the process reports about itself at `/metrics`.
     pub reports_itself: bool,
 }
@@ -73,9 +75,12 @@ pub struct ApiParts {
 /// # Errors
 /// If the listener has no address.
 pub fn serve(parts: ApiParts, listener: TcpListener) -> std::io::Result<ApiServer> {
-    let exposition = Arc::new(Exposition::new(parts.clone()));
+    let counters = ingest::Counters::default();
+    let exposition = Arc::new(Exposition::new(parts.clone(), &counters));
     let changes = TaskTracker::new();
+    let (engine, collects) = (Arc::clone(&parts.engine), parts.ingest.is_some());
     let router = telemetry::routes(Arc::clone(&parts.querier))
+        .merge(ingest::routes(engine, collects, changes.clone(), counters))
         .merge(racks::routes(Arc::clone(&parts.control), changes.clone()))
         .merge(ops::routes(parts, Arc::clone(&exposition)));
     server::start(guarded(router, exposition), listener, changes)

@@ -3,6 +3,7 @@
 use axum::response::{IntoResponse, Response};
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderValue, Method, StatusCode};
+use model::wire::Rejected;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -15,6 +16,8 @@ pub(crate) struct Problem {
     code: &'static str,
     detail: String,
     parameter: Option<String>,
+    /// Bad rows of a body.
+    rows: Vec<Rejected>,
 }
 
 /// The document's fields.
@@ -36,6 +39,7 @@ impl Problem {
             code,
             detail: detail.into(),
             parameter: None,
+            rows: Vec::new(),
         }
     }
 
@@ -92,6 +96,42 @@ impl Problem {
         )
     }
 
+    /// A body without one row that can be stored.
+    pub(crate) fn nothing_stored(rejected: u64, named: &[Rejected]) -> Self {
+        let detail = match named.first() {
+            Some(first) => format!(
+                "none of {rejected} rows can be stored; row {}: {}",
+                first.row, first.reason
+            ),
+            None => "the body has no rows".to_owned(),
+        };
+        Self {
+            rows: named.to_vec(),
+            ..Self::new(StatusCode::BAD_REQUEST, "nothing_stored", detail)
+        }
+    }
+
+    /// Rows cannot be stored just now.
+    pub(crate) fn busy(reason: impl std::fmt::Display) -> Self {
+        let detail = format!("{reason}; try again");
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "busy", detail)
+    }
+
+    pub(crate) fn not_collected() -> Self {
+        let detail = "this Mixer collects no telemetry: observability.enabled is false";
+        Self::new(StatusCode::FORBIDDEN, "not_collected", detail)
+    }
+
+    pub(crate) fn key_in_use() -> Self {
+        let detail = "a request with this Idempotency-Key is being answered: ask again when it is";
+        Self::new(StatusCode::CONFLICT, "key_in_use", detail)
+    }
+
+    pub(crate) fn key_of_another(header: &str) -> Self {
+        let detail = format!("{header}: it was used for another body; every body needs a key of its own");
+        Self::new(StatusCode::UNPROCESSABLE_ENTITY, "key_of_another", detail)
+    }
+
     pub(crate) fn internal(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", detail)
     }
@@ -141,19 +181,21 @@ impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         self.log();
         let errors = self.parameter.as_ref();
+        let errors = errors.map(|parameter| json!([{ "parameter": parameter, "detail": self.detail }]));
+        let errors = errors.or_else(|| (!self.rows.is_empty()).then(|| json!(self.rows)));
         let document = Document {
             r#type: "about:blank",
             title: self.status.canonical_reason().unwrap_or("error"),
             status: self.status.as_u16(),
             code: self.code,
             detail: &self.detail,
-            errors: errors.map(|parameter| json!([{ "parameter": parameter, "detail": self.detail }])),
+            errors,
         };
         let body = serde_json::to_vec(&document).unwrap_or_default();
         let mut response = (self.status, body).into_response();
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
-        if self.status == StatusCode::SERVICE_UNAVAILABLE {
+        if self.status == StatusCode::SERVICE_UNAVAILABLE || self.code == "key_in_use" {
             headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
         }
         response

@@ -1,0 +1,236 @@
+//! A request's body: read and unpacked, bounded by itself and together with all others.
+//!
+//! # Invariants
+//!
+//! - Nothing is held that was not counted first. Requests that wait for room hold some, so each waits only so long.
+//! - What a packed body becomes is counted as it is unpacked; what it says of itself is not believed.
+
+use std::io::Read;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use bytes::Bytes;
+use futures::StreamExt;
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH};
+use http::{HeaderMap, StatusCode};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::api::problem::Problem;
+
+/// The largest body, packed and unpacked.
+pub(super) const MAX_BODY: usize = 64 << 20;
+/// Room is counted in this unit.
+const UNIT: usize = 1 << 10;
+/// How much is unpacked at a time.
+const STEP: usize = 256 << 10;
+/// How long to wait for room.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// The largest window of a zstd frame, as a power of two: the 8 MiB of RFC 9659.
+const ZSTD_WINDOW: u32 = 23;
+
+/// What a request takes of the memory that all of them share; given back when it is dropped.
+#[derive(Debug)]
+pub(super) struct Room {
+    all: Arc<Semaphore>,
+    taken: Vec<OwnedSemaphorePermit>,
+    units: usize,
+    bytes: usize,
+    patience: Duration,
+}
+
+impl Room {
+    /// The room of all requests.
+    pub(super) fn of_all(bytes: usize) -> Arc<Semaphore> {
+        Arc::new(Semaphore::new(bytes / UNIT))
+    }
+
+    pub(super) fn new(all: &Arc<Semaphore>) -> Self {
+        Self {
+            all: Arc::clone(all),
+            taken: Vec::new(),
+            units: 0,
+            bytes: 0,
+            patience: PATIENCE,
+        }
+    }
+
+    /// Takes room for so many bytes more.
+    pub(super) async fn grow(&mut self, bytes: usize) -> Result<(), Problem> {
+        self.bytes += bytes;
+        // In steps, so that small chunks of a body do not each take a permit.
+        let wanted = self.bytes.div_ceil(UNIT);
+        if wanted <= self.units {
+            return Ok(());
+        }
+        let more = (wanted - self.units).max(if self.units == 0 { 0 } else { STEP / UNIT });
+        let permits = u32::try_from(more).unwrap_or(u32::MAX);
+        let taking = Arc::clone(&self.all).acquire_many_owned(permits);
+        let taken = tokio::time::timeout(self.patience, taking).await;
+        let taken = taken.map_err(|_| Problem::busy("other requests hold the memory for bodies"))?;
+        self.taken.push(taken.map_err(|_| Problem::busy("the API is closing"))?);
+        self.units += more;
+        Ok(())
+    }
+}
+
+/// How a body is packed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Packing {
+    None,
+    Gzip,
+    Zstd,
+}
+
+/// What `Content-Encoding` says.
+pub(super) fn packing(headers: &HeaderMap) -> Result<Packing, Problem> {
+    let mut said = headers.get_all(CONTENT_ENCODING).iter();
+    let (first, second) = (said.next(), said.next());
+    let name = first.map(|value| value.to_str().unwrap_or("?").trim().to_ascii_lowercase());
+    match name.as_deref() {
+        _ if second.is_some() => Err(unknown("more than one")),
+        None | Some("" | "identity") => Ok(Packing::None),
+        Some("gzip" | "x-gzip") => Ok(Packing::Gzip),
+        Some("zstd") => Ok(Packing::Zstd),
+        Some(other) => Err(unknown(other)),
+    }
+}
+
+fn unknown(name: &str) -> Problem {
+    let detail = format!("Content-Encoding {name:?} is not known here: send gzip, zstd, or none");
+    Problem::body(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail)
+}
+
+fn too_large() -> Problem {
+    let detail = format!("the body is larger than {MAX_BODY} bytes, unpacked: send several smaller ones");
+    Problem::body(StatusCode::PAYLOAD_TOO_LARGE, detail)
+}
+
+/// The body as it came.
+pub(super) async fn read(headers: &HeaderMap, body: Body, room: &mut Room) -> Result<Bytes, Problem> {
+    let said = headers
+        .get(CONTENT_LENGTH)
+        .and_then(|value| value.to_str().ok()?.parse().ok());
+    if said.is_some_and(|said: usize| said > MAX_BODY) {
+        return Err(too_large());
+    }
+    let mut chunks = body.into_data_stream();
+    let mut read = Vec::new();
+    while let Some(chunk) = chunks.next().await {
+        let chunk = chunk.map_err(|error| {
+            let detail = format!("the body did not arrive whole: {error}");
+            Problem::body(StatusCode::BAD_REQUEST, detail)
+        })?;
+        if read.len() + chunk.len() > MAX_BODY {
+            return Err(too_large());
+        }
+        room.grow(chunk.len()).await?;
+        if read.is_empty() {
+            read.reserve(said.unwrap_or(0).min(STEP).max(chunk.len()));
+        }
+        read.extend_from_slice(&chunk);
+    }
+    Ok(read.into())
+}
+
+/// The body as it was meant.
+pub(super) async fn unpack(packing: Packing, packed: Bytes, room: &mut Room) -> Result<Bytes, Problem> {
+    let bad =
+        |error: std::io::Error| Problem::body(StatusCode::BAD_REQUEST, format!("the body cannot be unpacked: {error}"));
+    let from = std::io::Cursor::new(packed);
+    let mut reader: Box<dyn Read + Send> = match packing {
+        Packing::None => return Ok(from.into_inner()),
+        Packing::Gzip => Box::new(flate2::read::MultiGzDecoder::new(from)),
+        Packing::Zstd => {
+            let mut reader = zstd::stream::read::Decoder::new(from).map_err(bad)?;
+            reader.window_log_max(ZSTD_WINDOW).map_err(bad)?;
+            room.grow(1 << ZSTD_WINDOW).await?;
+            Box::new(reader)
+        }
+    };
+    let mut unpacked = Vec::new();
+    loop {
+        room.grow(STEP).await?;
+        let read = reader
+            .by_ref()
+            .take(STEP as u64)
+            .read_to_end(&mut unpacked)
+            .map_err(bad)?;
+        if unpacked.len() > MAX_BODY {
+            return Err(too_large());
+        }
+        if read == 0 {
+            return Ok(unpacked.into());
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use std::io::Write;
+
+    use super::*;
+
+    fn gzip(bytes: &[u8]) -> Vec<u8> {
+        let mut writer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        writer.write_all(bytes).unwrap();
+        writer.finish().unwrap()
+    }
+
+    async fn unpacked(packing: Packing, packed: Vec<u8>, room: usize) -> Result<Bytes, Problem> {
+        unpack(packing, packed.into(), &mut Room::new(&Room::of_all(room))).await
+    }
+
+    #[tokio::test]
+    async fn bodies_are_unpacked_and_bombs_and_garbage_are_refused() {
+        let text = b"some telemetry, ".repeat(100_000);
+        let zstd = |bytes: &[u8]| zstd::encode_all(bytes, 1).unwrap();
+        let twice = [gzip(&text), gzip(&text)].concat();
+        for (packing, packed, copies) in [
+            (Packing::None, text.clone(), 1),
+            (Packing::Gzip, gzip(&text), 1),
+            (Packing::Gzip, twice, 2),
+            (Packing::Zstd, zstd(&text), 1),
+            (Packing::Zstd, [zstd(&text), zstd(&text)].concat(), 2),
+        ] {
+            let body = unpacked(packing, packed, 256 << 20).await.unwrap();
+            assert_eq!(body.len(), text.len() * copies, "{packing:?}");
+        }
+        let bomb = vec![b' '; MAX_BODY + 1];
+        for (packing, packed, says) in [
+            (Packing::Gzip, gzip(&bomb), "larger than"),
+            (Packing::Zstd, zstd(&bomb), "larger than"),
+            (Packing::Gzip, b"garbage".to_vec(), "unpacked"),
+            (Packing::Zstd, b"garbage".to_vec(), "unpacked"),
+            (Packing::Gzip, gzip(&text)[..500].to_vec(), "unpacked"),
+            (Packing::Zstd, zstd(&text)[..100].to_vec(), "unpacked"),
+        ] {
+            let refused = format!("{:?}", unpacked(packing, packed, 256 << 20).await.unwrap_err());
+            assert!(refused.contains(says), "{packing:?}: {refused}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_zstd_frame_that_wants_a_huge_window_is_refused() {
+        let mut writer = zstd::Encoder::new(Vec::new(), 1).unwrap();
+        writer.window_log(27).unwrap();
+        writer.write_all(b"small").unwrap();
+        let frame = writer.finish().unwrap();
+        assert!(unpacked(Packing::Zstd, frame, 256 << 20).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn a_request_that_finds_no_room_is_sent_away_after_a_while_and_room_comes_back() {
+        let all = Room::of_all(1 << 20);
+        let mut first = Room::new(&all);
+        first.grow(1 << 20).await.unwrap();
+        let mut second = Room::new(&all);
+        second.patience = Duration::from_millis(10);
+        let busy = format!("{:?}", second.grow(1).await.unwrap_err());
+        assert!(busy.contains("memory for bodies"), "{busy}");
+        drop(first);
+        Room::new(&all).grow(1 << 20).await.unwrap();
+    }
+}
