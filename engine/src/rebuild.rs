@@ -23,24 +23,26 @@
 //! the catalogue was lost counts as a duplicate then. Batches in the log are known exactly, and those are the latest ones.
 
 mod log;
+mod old;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use model::{Table, Timestamp};
 use serde::Serialize;
 use uuid::Uuid;
 
-use crate::catalog::{Catalog, FileEntry, Found, Salvage, State, known_store_id, write_store_id};
+use crate::catalog::{Catalog, FileEntry, Found, Salvage, State, write_store_id};
 use crate::check::Problem;
 use crate::hot::{OriginRanges, Place};
 use crate::layout::{Layout, file_number, parse};
-use crate::quarantine::{free_name, keep};
+use crate::quarantine::keep;
 use crate::recovery::{data_files, describe, lock};
 use crate::segment::{FileAt, file_crc, inspect};
 use crate::{Error, Settings, sys, wal};
 use log::Origins;
+use old::{find_store, keep_old};
 
 /// What a rebuild came to.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -122,6 +124,11 @@ pub fn rebuild_catalogue(
         unverified: 0,
         report: RebuildReport::default(),
     };
+    if !known {
+        rebuild.report.unknown.push(format!(
+            "which store this is: its id was missing or damaged, all data files are of store {store}"
+        ));
+    }
     let all = tree.len() as u64;
     for (done, (table, path)) in tree.into_iter().enumerate() {
         each(done as u64, all);
@@ -140,27 +147,6 @@ fn tree(layout: &Layout) -> Result<Vec<(Table, PathBuf)>, Error> {
         all.extend(files.into_iter().map(|path| (table, path)));
     }
     Ok(all)
-}
-
-/// The store's id, and whether its file has it.
-fn find_store(layout: &Layout, tree: &[(Table, PathBuf)]) -> Result<(Uuid, bool), Error> {
-    match known_store_id(&layout.meta) {
-        Ok(Some(id)) => return Ok((id, true)),
-        Ok(None) | Err(Error::Damaged { .. }) => {}
-        Err(error) => return Err(error),
-    }
-    let named = tree.iter().filter_map(|(_, path)| inspect(path).ok());
-    let named: BTreeSet<Uuid> = named.map(|about| about.identity.store).collect();
-    match named.iter().collect::<Vec<_>>()[..] {
-        [id] => Ok((*id, false)),
-        _ => Err(Error::Catalogue {
-            path: layout.meta.join("store.id"),
-            reason: format!(
-                "it names no store, and the data files are of {} stores: write the id of the right one into it",
-                named.len()
-            ),
-        }),
-    }
 }
 
 impl Rebuild<'_> {
@@ -375,22 +361,4 @@ impl Rebuild<'_> {
             ));
         }
     }
-}
-
-/// Copies the old catalogue's files under a name that says when.
-fn keep_old(layout: &Layout, mut files: Vec<PathBuf>, now: Timestamp) -> Result<Option<PathBuf>, Error> {
-    files.extend(Some(layout.meta.join("store.id")).filter(|path| path.exists() && !files.is_empty()));
-    if files.is_empty() {
-        return Ok(None);
-    }
-    let when = now.to_datetime().unwrap_or_default().format("%Y%m%dT%H%M%SZ");
-    let folder = free_name(layout.quarantine.join(format!("catalogue_{when}")));
-    sys::create_dirs(&folder)?;
-    for path in files {
-        let bytes = fs::read(&path).map_err(Error::io("read", &path))?;
-        if let Some(name) = path.file_name() {
-            sys::write_durably(&folder.join(name), &bytes)?;
-        }
-    }
-    Ok(Some(folder))
 }

@@ -91,6 +91,15 @@ fn files_below(dir: &Path) -> Vec<PathBuf> {
     files
 }
 
+/// Copies a store as a power cut at this moment might leave it.
+fn copy_tree(from: &Path, to: &Path) {
+    for file in files_below(from) {
+        let target = to.join(file.strip_prefix(from).unwrap());
+        std::fs::create_dir_all(target.parent().unwrap()).unwrap();
+        std::fs::copy(file, target).unwrap();
+    }
+}
+
 /// Log records named `name`, at these times.
 fn rows(name: &str, times: &[i64]) -> RecordBatch {
     let rows: Vec<_> = times

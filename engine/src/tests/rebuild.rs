@@ -1,11 +1,10 @@
 //! A catalogue that is made anew serves the same rows, and what comes again is still a duplicate.
 
-use std::collections::{BTreeMap, BTreeSet};
-
-use proptest::prelude::*;
+mod history;
 
 use super::check::store;
 use super::*;
+use crate::faults::{Faults, Op};
 use crate::{RebuildReport, rebuild_catalogue};
 
 fn meta(bench: &Bench) -> PathBuf {
@@ -219,167 +218,95 @@ async fn files_of_others_are_left_alone_and_a_folder_without_a_store_is_refused(
     assert_eq!(messages(&engine.view()).len(), 303);
 }
 
-#[derive(Debug, Clone)]
-enum Step {
-    /// A new batch: rows, and how many hours before now.
-    Append(usize, i64),
-    Flush,
-    /// Hours pass, and ticks with them: past files are sealed.
-    Pass(u64),
-    Rotate,
-    Close,
-    Crash,
-    /// The catalogue goes; whether only by damage.
-    Lose(bool),
+/// The store of `bench` as it lies there, in a folder of its own.
+fn copy_of(bench: &Bench) -> Bench {
+    let mut copy = Bench::new();
+    copy.now = Arc::clone(&bench.now);
+    copy_tree(&bench.settings.store_dir, &copy.settings.store_dir);
+    copy
 }
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let step = prop_oneof![
-        8 => (1usize..40, 0i64..4).prop_map(|(rows, hours)| Step::Append(rows, hours)),
-        4 => Just(Step::Flush),
-        2 => (1u64..20).prop_map(Step::Pass),
-        1 => Just(Step::Rotate),
-        1 => Just(Step::Close),
-        2 => Just(Step::Crash),
-        3 => any::<bool>().prop_map(Step::Lose),
-    ];
-    prop::collection::vec(step, 1..30)
-}
-
-struct History {
-    bench: Bench,
-    engine: Option<Arc<Engine>>,
-    sent: Vec<(Batch, usize)>,
-    /// Every row ever stored, and its time.
-    rows: BTreeMap<String, i64>,
-}
-
-impl History {
-    async fn engine(&mut self) -> Arc<Engine> {
-        if self.engine.is_none() {
-            self.engine = Some(self.bench.open().await);
-        }
-        Arc::clone(self.engine.as_ref().unwrap())
-    }
-
-    async fn step(&mut self, step: &Step) {
-        let engine = self.engine().await;
-        match step {
-            Step::Append(rows, hours) => {
-                let seq = self.sent.len() as u64 + 1;
-                let from = self.bench.now() - hours * HOUR;
-                let times: Vec<i64> = (0..*rows as i64).map(|row| from - row * HOUR / 20).collect();
-                let origin = match seq % 2 {
-                    0 => from_bus(seq, self.bench.now()),
-                    _ => from_producer(seq),
-                };
-                let batch = batch(&seq.to_string(), &times, origin);
-                assert_eq!(engine.append(batch.clone()).await.unwrap(), stored(*rows));
-                self.sent.push((batch, *rows));
-                let named = times.iter().enumerate().map(|(row, ts)| (format!("{seq}/{row}"), *ts));
-                self.rows.extend(named);
-            }
-            Step::Flush => engine.flush().await.unwrap(),
-            Step::Pass(hours) => {
-                engine.flush().await.unwrap();
-                self.bench.advance(Duration::from_secs(hours * 3_600));
-                engine.shared.skew.fetch_add(hours * 3_600, Ordering::Relaxed);
-                let seals = stats(&engine).seals;
-                let end = self.bench.now() - HOUR;
-                let view = engine.view();
-                if view
-                    .files(Table::Logs)
-                    .iter()
-                    .any(|file| !file.sealed && file.max_ts.micros() < end)
-                {
-                    drop(view);
-                    until("a past file is sealed", || stats(&engine).seals > seals).await;
-                }
-            }
-            Step::Rotate => {
-                engine.rotate().await.unwrap();
-            }
-            Step::Close => {
-                engine.close().await.unwrap();
-                self.engine = None;
-            }
-            Step::Crash => self.engine = None,
-            Step::Lose(damage) => {
-                drop(engine);
-                self.engine = None;
-                if *damage {
-                    damage_catalogue(&self.bench);
-                } else {
-                    lose_catalogue(&self.bench, false);
-                }
-                // A flip may have hit what is not needed any more.
-                match try_rebuild(&self.bench) {
-                    Ok(report) => assert_eq!(report.problems, []),
-                    Err(error) => assert!(*damage && matches!(error, Error::CatalogueWhole { .. }), "{error}"),
-                }
-                self.redeliver().await;
-            }
+/// A store with sealed and open files and rows in the log, its end without warning, and its rows.
+async fn busy() -> (Bench, Vec<String>) {
+    let bench = store().await;
+    let engine = bench.open().await;
+    for (seq, hours) in [(5, 0), (6, 2), (7, 0)] {
+        let times = [bench.now() - hours * HOUR];
+        let rows = batch(&seq.to_string(), &times, from_producer(seq));
+        engine.append(rows).await.unwrap();
+        if seq < 7 {
+            engine.flush().await.unwrap();
         }
     }
-
-    /// Whether no check of the rotation rules may have removed a row. One that may be gone may be back too: the log may
-    /// still have it, and nobody knows without the old catalogue that it went.
-    fn is_young(&self, row: &str) -> bool {
-        let Some(ts) = self.rows.get(row) else {
-            return false;
-        };
-        (ts.div_euclid(HOUR) + 1) * HOUR + 24 * HOUR > self.bench.now()
-    }
-
-    /// The last batches come again, as after a crash of the bus. Those whose rows may all be gone may have left no trace.
-    async fn redeliver(&mut self) {
-        let engine = self.engine().await;
-        let last = self.sent.len().saturating_sub(5)..self.sent.len();
-        for at in last {
-            let (batch, rows) = self.sent[at].clone();
-            if (0..rows).any(|row| self.is_young(&format!("{}/{row}", at + 1))) {
-                let again = engine.append(batch).await.unwrap();
-                assert_eq!(again, Appended::Duplicate, "batch {}", at + 1);
-            }
-        }
-    }
-
-    async fn check(&mut self) {
-        let engine = self.engine().await;
-        let seen = messages(&engine.view());
-        let once: BTreeSet<String> = seen.iter().cloned().collect();
-        assert_eq!(seen.len(), once.len(), "each row once");
-        let lost: Vec<_> = self
-            .rows
-            .keys()
-            .filter(|row| !once.contains(*row) && self.is_young(row))
-            .collect();
-        assert_eq!(lost, Vec::<&String>::new());
-        let strange: Vec<_> = once.iter().filter(|row| !self.rows.contains_key(*row)).collect();
-        assert_eq!(strange, Vec::<&String>::new());
-        assert_eq!(engine.view().partial(), None);
-    }
+    let rows = messages(&engine.view());
+    drop(engine);
+    (bench, rows)
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 24, max_shrink_iters: 60, ..ProptestConfig::default() })]
-    #[test]
-    fn a_rebuilt_catalogue_has_every_row_once_whatever_was_before(steps in steps()) {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-        runtime.block_on(async {
-            let mut bench = Bench::new();
-            bench.settings.flush_interval = Duration::from_millis(10);
-            bench.settings.seal_grace = Duration::ZERO;
-            bench.settings.segment_size = ByteSize::bytes(64 << 10);
-            bench.settings.max_age = Duration::from_secs(24 * 3_600);
-            bench.settings.rotation.check_interval = Duration::from_secs(86_400 * 36_500);
-            let mut history = History { bench, engine: None, sent: Vec::new(), rows: BTreeMap::new() };
-            for step in &steps {
-                history.step(step).await;
-                history.check().await;
+async fn has_all(bench: &Bench, wanted: &[String], what: &str) {
+    let engine = bench.open().await;
+    assert_eq!(messages(&engine.view()), wanted, "{what}");
+    assert_eq!((engine.view().partial(), floor(&engine)), (None, 7), "{what}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_flip_anywhere_in_the_catalogue_is_harmless_or_healed_by_a_rebuild() {
+    let (bench, wanted) = busy().await;
+    let mut rebuilt = 0;
+    let files: Vec<PathBuf> = files_below(&meta(&bench))
+        .into_iter()
+        .filter(|path| path.file_name().unwrap() != "LOCK")
+        .collect();
+    for path in files {
+        let whole = std::fs::read(&path).unwrap();
+        for at in (0..whole.len()).step_by(whole.len().div_ceil(9)) {
+            let copy = copy_of(&bench);
+            let mut bytes = whole.clone();
+            // In the store's id this makes another one.
+            bytes[at] ^= 1;
+            let name = path.file_name().unwrap();
+            std::fs::write(meta(&copy).join(name), bytes).unwrap();
+            match copy.try_open().await {
+                Ok(engine) => drop(engine),
+                Err(error) => {
+                    assert!(matches!(error, Error::Catalogue { .. }), "{name:?} at {at}: {error}");
+                    assert_eq!(rebuild(&copy).problems, [], "{name:?} at {at}");
+                    rebuilt += 1;
+                }
             }
-            history.step(&Step::Lose(false)).await;
-            history.check().await;
-        });
+            has_all(&copy, &wanted, &format!("{name:?} at {at}")).await;
+        }
+    }
+    assert!(rebuilt >= 5, "{rebuilt}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rebuild_that_was_interrupted_is_done_again_or_was_done() {
+    let (bench, wanted) = busy().await;
+    damage_catalogue(&bench);
+    for (op, part) in [
+        (Op::Create, "quarantine"),
+        (Op::SyncFile, "quarantine"),
+        (Op::Rename, "store.tmp"),
+        (Op::Create, "meta/catalogue_"),
+        (Op::SyncFile, "meta/catalogue_"),
+        (Op::Rename, "meta/checkpoint_"),
+        (Op::SyncFolder, "meta"),
+        (Op::Remove, "meta/checkpoint_"),
+    ] {
+        let copy = copy_of(&bench);
+        let faults = Faults::below(copy.dir.path());
+        faults.fail(op, part, 1, libc::EIO);
+        let failed = try_rebuild(&copy).unwrap_err();
+        assert_eq!(faults.left(), 0, "{op:?} {part}");
+        assert!(
+            matches!(failed, Error::Io { .. } | Error::InDoubt { .. }),
+            "{op:?} {part}: {failed}"
+        );
+        match try_rebuild(&copy) {
+            Ok(report) => assert_eq!(report.problems, [], "{op:?} {part}"),
+            Err(error) => assert!(matches!(error, Error::CatalogueWhole { .. }), "{op:?} {part}: {error}"),
+        }
+        has_all(&copy, &wanted, &format!("{op:?} {part}")).await;
     }
 }

@@ -82,15 +82,6 @@ async fn a_json_type_that_changed_begins_no_unreadable_file() {
     assert_eq!(messages(&bench.open().await.view()), ["0/0", "1/0", "2/0"]);
 }
 
-/// Copies a store as a power cut at this moment might leave it.
-fn copy_tree(from: &Path, to: &Path) {
-    for file in files_below(from) {
-        let target = to.join(file.strip_prefix(from).unwrap());
-        std::fs::create_dir_all(target.parent().unwrap()).unwrap();
-        std::fs::copy(file, target).unwrap();
-    }
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_publish_whose_record_was_lost_is_adopted_and_not_doubled() {
     let bench = Bench::new();
