@@ -8,7 +8,7 @@
 //! | through which LSN a partition is in files | the footers, each says it of its partition |
 //! | low water | where the log begins, or later where the old catalogue says so: what no file has is replayed |
 //! | origins of batches in the log | the log itself, at the next start |
-//! | origins of batches before the log | the old catalogue if it is whole up to there, else the footers' ranges |
+//! | origins of batches before the log | the old catalogue if it is whole up to there, else the footers' ranges; they say nothing of requests |
 //!
 //! # Invariants
 //!
@@ -336,7 +336,8 @@ impl Rebuild<'_> {
     /// Marks what was stored before the log begins, as far as the old catalogue does not know it.
     fn assume(&mut self, state: &mut State, log: &Origins, now: Timestamp) {
         let (from, to) = (self.salvage.exact_below, state.low_water);
-        if from >= to {
+        // The first batch of a store is batch 1.
+        if from.max(1) >= to {
             return;
         }
         let (mut runs, mut streams) = (BTreeSet::new(), BTreeSet::new());
@@ -352,13 +353,11 @@ impl Rebuild<'_> {
                 streams.insert(stream.clone());
             }
         }
-        if !runs.is_empty() || !streams.is_empty() {
-            self.report.unknown.push(format!(
-                "which batches before batch {to} of the log were stored: of {} producer runs and {} bus streams all up to the \
-                 last one in the data files count as stored",
-                runs.len(),
-                streams.len()
-            ));
-        }
+        self.report.unknown.push(format!(
+            "which batches before batch {to} of the log were stored: of {} producer runs and {} bus streams all up to the last \
+             one in the data files count as stored, and requests of then whose key comes again count as new",
+            runs.len(),
+            streams.len()
+        ));
     }
 }

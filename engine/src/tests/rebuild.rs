@@ -124,10 +124,27 @@ async fn a_batch_that_was_overtaken_in_the_log_is_not_taken_for_stored() {
         engine.append(rows).await.unwrap();
         engine.flush().await.unwrap();
     }
+    let request = Origin {
+        request: Some(crate::RequestPart {
+            id: uuid::Uuid::from_u128(1),
+            digest: 2,
+            part: 0,
+        }),
+        ..Origin::default()
+    };
+    let part = batch("request", &[bench.now()], request);
+    assert_eq!(engine.append(part.clone()).await.unwrap(), stored(1));
+    engine.flush().await.unwrap();
     drop(engine);
     lose_catalogue(&bench, false);
-    rebuild(&bench);
+    let report = rebuild(&bench);
+    assert!(
+        !report.unknown.iter().any(|unknown| unknown.contains("requests")),
+        "{:?}",
+        report.unknown
+    );
     let engine = bench.open().await;
+    assert_eq!(engine.append(part).await.unwrap(), Appended::Duplicate);
     let origins: [fn(u64) -> Origin; 2] = [from_producer, |seq| from_bus(seq, 5)];
     for origin in origins {
         for seq in [1, 2, 4] {
@@ -137,7 +154,7 @@ async fn a_batch_that_was_overtaken_in_the_log_is_not_taken_for_stored() {
         let late = engine.append(batch("late", &[bench.now()], origin(3))).await;
         assert_eq!(late.unwrap(), stored(1));
     }
-    assert_eq!(messages(&engine.view()).len(), 8);
+    assert_eq!(messages(&engine.view()).len(), 9);
 }
 
 #[tokio::test(flavor = "multi_thread")]
