@@ -35,9 +35,12 @@ struct Orders {
     flushes: Vec<oneshot::Sender<Flushed>>,
     rotations: Vec<oneshot::Sender<Rotated>>,
     urgent: bool,
+    pressed: bool,
     stop: Option<Stop>,
     stopped: bool,
     seals: VecDeque<Job>,
+    /// The sealer has one in hand.
+    sealing: bool,
     /// Seals that failed and are to be tried again.
     returned: Vec<Job>,
     no_more_seals: bool,
@@ -57,8 +60,10 @@ pub(crate) enum Stop {
 pub(crate) struct Tick {
     pub(crate) flushes: Vec<oneshot::Sender<Flushed>>,
     pub(crate) rotations: Vec<oneshot::Sender<Rotated>>,
-    /// Publish everything, not only what is due.
+    /// Make room, do not wait for the next tick.
     pub(crate) urgent: bool,
+    /// Publish everything: somebody has waited long for room.
+    pub(crate) pressed: bool,
     pub(crate) stop: Option<Stop>,
     pub(crate) returned: Vec<Job>,
 }
@@ -91,6 +96,12 @@ impl Desk {
     }
 
     /// Asks for a publish of everything without waiting for it.
+    pub(crate) fn press(&self) {
+        self.orders.lock().pressed = true;
+        self.hurry();
+    }
+
+    /// Asks for room, without waiting for it.
     pub(crate) fn hurry(&self) {
         let mut orders = self.orders.lock();
         if !std::mem::replace(&mut orders.urgent, true) {
@@ -130,6 +141,7 @@ impl Desk {
             flushes: std::mem::take(&mut orders.flushes),
             rotations: std::mem::take(&mut orders.rotations),
             urgent: std::mem::take(&mut orders.urgent),
+            pressed: std::mem::take(&mut orders.pressed),
             stop: orders.stop,
             returned: std::mem::take(&mut orders.returned),
         }
@@ -163,15 +175,23 @@ impl Desk {
     /// the next start takes them up.
     pub(crate) fn next_seal(&self) -> Option<Job> {
         let mut orders = self.orders.lock();
+        orders.sealing = false;
         loop {
             if orders.no_more_seals || orders.stop == Some(Stop::AtOnce) {
                 return None;
             }
             if let Some(job) = orders.seals.pop_front() {
+                orders.sealing = true;
                 return Some(job);
             }
             self.news.wait(&mut orders);
         }
+    }
+
+    /// Segments here and with the sealer.
+    pub(crate) fn seals(&self) -> usize {
+        let orders = self.orders.lock();
+        orders.seals.len() + orders.returned.len() + usize::from(orders.sealing)
     }
 
     /// A seal failed: the publisher offers it again.

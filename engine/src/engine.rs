@@ -9,6 +9,7 @@
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use arc_swap::ArcSwapAny;
 use model::{Clock, EntityId, Entropy};
@@ -26,6 +27,9 @@ use crate::{
     Appended, Batch, Error, ReadView, RotationHistory, RotationRun, Settings, Stats, StoredRequest, origin, place,
     scrubber, sealer,
 };
+
+/// An append that has waited so long for room has every hot row published.
+const LONG_WAIT: Duration = Duration::from_secs(1);
 
 /// An open store. One per folder; shared behind its `Arc`.
 #[derive(Debug)]
@@ -162,7 +166,15 @@ impl Engine {
         let room = match Arc::clone(&shared.room).try_acquire_many_owned(wanted) {
             Err(TryAcquireError::NoPermits) => {
                 shared.desk.hurry();
-                Arc::clone(&shared.room).acquire_many_owned(wanted).await.ok()
+                let room = Arc::clone(&shared.room).acquire_many_owned(wanted);
+                tokio::pin!(room);
+                loop {
+                    // What is published first may not be enough for a large batch: then everything must go.
+                    match tokio::time::timeout(LONG_WAIT, &mut room).await {
+                        Ok(room) => break room.ok(),
+                        Err(_) => shared.desk.press(),
+                    }
+                }
             }
             now => now.ok(),
         };

@@ -20,6 +20,7 @@
 //! - A file is sealed at least one tick after its last publish.
 //! - A file that is damaged takes no more rows: the next ones begin the next number.
 
+mod admission;
 mod aside;
 mod rotate;
 
@@ -37,16 +38,12 @@ use crate::sealer::Job;
 use crate::shared::{Sentinel, Shared};
 use crate::slot::{Done, Slot, append, is_taken, new_slot, seal_in_memory};
 
-/// A row group takes at most about so many rows …
+/// A row group takes at most about so many rows, and [`crate::Settings::group_max`] bytes of hot rows.
 const GROUP_ROWS: usize = 256 << 10;
-/// … and so many bytes of hot rows.
-const GROUP_BYTES: u64 = 64 << 20;
 /// Up to so many row groups a file is young: it gets one at every tick.
 const YOUNG_GROUPS: usize = 32;
 /// So many bytes of hot rows, a few times what they take in a file, are worth a row group at any tick.
 const WORTHWHILE: u64 = 4 << 20;
-/// So many bytes of hot rows make a large row group.
-const LARGE: u64 = GROUP_BYTES / 2;
 /// Ticks that a partition with little new waits at most.
 const PATIENT_TICKS: u32 = 3;
 
@@ -71,6 +68,8 @@ pub(crate) struct Publisher {
     /// Published into files, not recorded.
     unrecorded: Vec<Done>,
     janitor: Janitor,
+    /// Ticks that partitions without an open file have waited for one.
+    late: BTreeMap<Place, u32>,
 }
 
 impl Publisher {
@@ -92,7 +91,15 @@ impl Publisher {
             open,
             full,
             unrecorded: Vec::new(),
+            late: BTreeMap::new(),
         }
+    }
+
+    /// Publishes every hot row, before the threads are there.
+    pub(crate) fn publish_all(&mut self) -> Result<(), Error> {
+        let done = self.publish(Want::Everything, false);
+        self.note(done.as_ref().err().map(|error| Arc::<str>::from(error.to_string())));
+        done
     }
 
     /// Publishes on every tick and on demand, until told to stop.
@@ -120,7 +127,7 @@ impl Publisher {
     }
 
     fn tick(&mut self, tick: Tick, on_time: bool, stop: bool) {
-        let want = if stop || !tick.flushes.is_empty() || (tick.urgent && self.shared.log_is_full()) {
+        let want = if stop || tick.pressed || !tick.flushes.is_empty() || (tick.urgent && self.shared.log_is_full()) {
             Want::Everything
         } else if on_time {
             Want::Due
@@ -210,14 +217,19 @@ impl Publisher {
     /// What is still large of what was published in part: the rest can wait for its tick.
     fn left_over(&self, of: &[Waiting]) -> Vec<Waiting> {
         let waiting = self.shared.state.lock().hot.waiting().into_iter();
-        let is_large = |now: &Waiting| now.weight >= LARGE && of.iter().any(|then| then.place == now.place);
+        let large = self.large();
+        let is_large = |now: &Waiting| now.weight >= large && of.iter().any(|then| then.place == now.place);
         waiting.filter(is_large).collect()
     }
 
     fn due(&mut self, want: Want, on_time: bool) -> Vec<Waiting> {
         let mut waiting = self.shared.state.lock().hot.waiting();
-        if want == Want::Room && waiting.iter().any(|waiting| waiting.weight >= LARGE) {
-            waiting.retain(|waiting| waiting.weight >= LARGE);
+        let large = self.large();
+        if want == Want::Room && waiting.iter().any(|waiting| waiting.weight >= large) {
+            waiting.retain(|waiting| waiting.weight >= large);
+        }
+        if want == Want::Due {
+            self.admit(&mut waiting);
         }
         waiting.retain(|waiting| {
             let Some(slot) = self.open.get_mut(&waiting.place) else {
@@ -237,11 +249,13 @@ impl Publisher {
     /// Publishes a partition's oldest rows; whether more wait behind them. After an error they wait again.
     fn publish_place(&mut self, waiting: Waiting) -> Result<bool, Error> {
         let place = waiting.place;
-        let in_memory = !self.open.contains_key(&place) && waiting.weight >= self.in_memory_weight();
+        self.set_full_aside(place);
+        let in_memory =
+            !self.open.contains_key(&place) && (waiting.weight >= self.in_memory_weight() || !self.may_open(place));
         let (rows, bytes) = if in_memory {
             (usize::MAX, u64::MAX)
         } else {
-            (GROUP_ROWS, GROUP_BYTES)
+            (GROUP_ROWS, self.shared.settings.group_max.get())
         };
         let frozen = {
             let mut state = self.shared.state.lock();
@@ -258,6 +272,7 @@ impl Publisher {
         };
         match done {
             Ok(done) => {
+                self.late.remove(&place);
                 self.unrecorded.push(done);
                 Ok(frozen.more)
             }
@@ -266,6 +281,11 @@ impl Publisher {
                 Err(error)
             }
         }
+    }
+
+    /// So many bytes of hot rows make a large row group.
+    fn large(&self) -> u64 {
+        self.shared.settings.group_max.get() / 2
     }
 
     /// Hot rows that would fill a segment at once. In a file they take about a quarter of their bytes in memory.
@@ -378,6 +398,7 @@ impl Publisher {
             self.full.extend(self.open.remove(&place).map(Job::new));
         }
         for slot in self.open.values_mut() {
+            slot.idle = if slot.touched { 0 } else { slot.idle.saturating_add(1) };
             slot.touched = false;
         }
         let mut kept = Vec::new();

@@ -12,6 +12,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Error, Rotation};
 
+const MIB: u64 = 1 << 20;
+
 /// The page compression of data files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -67,9 +69,18 @@ pub struct Settings {
     /// The log's cap: at it, appends wait.
     pub wal_max: ByteSize,
     /// The cap of rows in memory that are in no data file yet: at it, appends wait; at a half of it, rows are published early.
+    /// A share of the memory budget, see [`Settings::with_memory`].
     pub hot_max: ByteSize,
+    /// The rows, in bytes before encoding, that become one row group at most. Another share of the budget.
+    pub group_max: ByteSize,
+    /// What the row groups of an open file may cost the merge that seals it: at it, the file takes no more of them. Another
+    /// share of the budget.
+    pub merge_max: ByteSize,
     /// Rows older than this on arrival go to the partition of their arrival. Rotation by age removes what is older.
     pub max_age: Duration,
+    /// Partitions that have an open data file at once, at most; beyond, the least recently used are sealed early, and rows that
+    /// come late to many partitions wait longer and become sealed files at once.
+    pub open_max: usize,
     /// When old data goes.
     pub rotation: Rotation,
     /// A commit group is closed at this size.
@@ -97,13 +108,43 @@ impl Settings {
             segment_size: ByteSize::mib(128),
             wal_max: ByteSize::mib(512),
             hot_max: ByteSize::mib(256),
+            group_max: ByteSize::mib(64),
+            merge_max: ByteSize::mib(64),
             max_age: Duration::from_secs(30 * 86_400),
+            open_max: 64,
             rotation: Rotation::default(),
             group_bytes: ByteSize::mib(1),
             group_linger: Duration::from_millis(2),
             scrub_interval: Duration::from_secs(86_400),
             seal_grace: Duration::from_secs(300),
         }
+    }
+
+    /// Divides a memory budget among everything that holds rows or their encoded bytes:
+    ///
+    /// | share | who | at its cap |
+    /// |---|---|---|
+    /// | 1/2 | hot rows: appends on their way, replayed rows, rows not yet published | appends wait; replay publishes |
+    /// | 1/4 | encoding a row group, which holds its rows' bytes up to twice: groups of 1/8, of 64 MiB at most | more row groups |
+    /// | 1/8 | the merge that seals a file | the file is sealed with fewer row groups |
+    /// | 1/8 | batches on their way here, see [`Settings::inbound_of`] | whoever reads from the bus or a socket waits |
+    ///
+    /// One batch that is larger than a share still passes, alone.
+    #[must_use]
+    pub fn with_memory(self, budget: ByteSize) -> Self {
+        let share = |part: u64, most: u64| ByteSize::bytes((budget.get() / part).clamp(MIB, most));
+        Self {
+            hot_max: share(2, u64::MAX),
+            group_max: share(8, 64 * MIB),
+            merge_max: share(8, 64 * MIB),
+            ..self
+        }
+    }
+
+    /// The share of a memory budget that belongs to batches on their way to the engine.
+    #[must_use]
+    pub fn inbound_of(budget: ByteSize) -> ByteSize {
+        ByteSize::bytes((budget.get() / 8).max(MIB))
     }
 
     /// Refuses values with which no store could work.
@@ -125,12 +166,17 @@ impl Settings {
             ("segment_size", self.segment_size, 64 << 10),
             ("wal_max_size", self.wal_max, 1 << 20),
             ("hot_max", self.hot_max, 1 << 20),
+            ("group_max", self.group_max, 64 << 10),
+            ("merge_max", self.merge_max, 64 << 10),
             ("group_bytes", self.group_bytes, 1),
         ] {
             if size.get() < least {
                 let least = format!("give at least {}", ByteSize::bytes(least));
                 return bad(key, size.to_string(), &least);
             }
+        }
+        if self.open_max == 0 {
+            return bad("open_max", "0".to_owned(), "give at least 1");
         }
         if self.data_dir.starts_with(self.store_dir.join("wal"))
             || self.data_dir.starts_with(self.store_dir.join("meta"))

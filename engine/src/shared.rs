@@ -277,6 +277,9 @@ impl Shared {
             replayed_rows: counters.replayed_rows.get(),
             torn_bytes: counters.torn_bytes.get(),
             quarantined: counters.quarantined.get(),
+            hot_max_bytes: self.settings.hot_max.get(),
+            evicted_segments: counters.evicted_segments.get(),
+            late_partitions: counters.late_partitions.get(),
             poisoned: self.poisoned().is_some(),
             ..Stats::default()
         };

@@ -34,6 +34,8 @@ pub(crate) struct Slot {
     pub(crate) waited: u32,
     /// Whether it was published into since the last tick.
     pub(crate) touched: bool,
+    /// Ticks since it was published into.
+    pub(crate) idle: u32,
 }
 
 impl Slot {
@@ -95,6 +97,8 @@ pub(crate) fn write_options(settings: &Settings) -> WriteOptions {
     WriteOptions {
         compression: settings.compression,
         json: settings.json_type,
+        merge_max: settings.merge_max.get(),
+        group_max: usize::try_from(settings.group_max.get()).unwrap_or(usize::MAX),
         ..WriteOptions::default()
     }
 }
@@ -116,6 +120,7 @@ pub(crate) fn append(shared: &Shared, slot: &mut Slot, frozen: &Frozen) -> Resul
     slot.published = shared.clock.now();
     slot.waited = 0;
     slot.touched = true;
+    slot.idle = 0;
     Ok(Done {
         place: slot.place,
         entry: slot.entry(&published),
@@ -146,6 +151,7 @@ pub(crate) fn new_slot(shared: &Shared, place: Place, frozen: &Frozen) -> Slot {
         published: shared.clock.now(),
         waited: 0,
         touched: true,
+        idle: 0,
     }
 }
 

@@ -65,6 +65,12 @@ pub struct Stats {
     pub replayed_rows: u64,
     /// Torn bytes cut from the log's end when the store was opened.
     pub torn_bytes: u64,
+    /// The cap of rows in memory (gauge).
+    pub hot_max_bytes: u64,
+    /// Open data files sealed early because rows came for too many partitions.
+    pub evicted_segments: u64,
+    /// Partitions whose rows wait in memory because too many data files are open (gauge).
+    pub late_partitions: u64,
     /// Files put aside as damaged when the store was opened or since.
     pub quarantined: u64,
     /// Whether the log has failed (gauge).
@@ -98,6 +104,8 @@ pub(crate) struct Counters {
     pub(crate) replayed_rows: Counter,
     pub(crate) torn_bytes: Counter,
     pub(crate) quarantined: Counter,
+    pub(crate) evicted_segments: Counter,
+    pub(crate) late_partitions: Counter,
 }
 
 /// One number, counted by any thread.

@@ -309,7 +309,7 @@ static EMBEDDED: [Key; 2] = [
     ),
 ];
 
-static STORAGE: [Key; 6] = [
+static STORAGE: [Key; 7] = [
     Key::new(
         "observability.embedded.storage.format",
         Kind::Word(&["parquet", "json"]),
@@ -339,6 +339,12 @@ static STORAGE: [Key; 6] = [
         Kind::Int { min: 1, max: 1 << 16 },
         "128",
         "Size in MiB at which a data file is sealed",
+    ),
+    Key::new(
+        "observability.embedded.storage.memory_limit_mb",
+        Kind::Int { min: 16, max: 1 << 20 },
+        "512",
+        "MiB of memory for rows: on their way in, not yet in files, being encoded, sealed or replayed; at the limit ingest waits",
     ),
     Key::optional(
         "observability.embedded.storage.url",

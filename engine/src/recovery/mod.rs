@@ -13,6 +13,7 @@
 
 mod files;
 
+use std::collections::HashSet;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -172,24 +173,12 @@ fn replay(
         });
     }
     let next_lsn = recovered.next_lsn.max(catalog.state().highest_through() + 1);
-    let mut state = State::new(next_lsn.saturating_sub(1), None);
+    let counters = Counters::default();
+    counters.torn_bytes.set(recovered.torn_bytes);
+    counters.wal_bytes.set(wal.used_bytes());
     let mut marks = Watermarks::default();
     marks.join(&catalog.state().marks.all());
-    let mut replayed = 0;
-    for frame in recovered.frames {
-        let frame = frame?;
-        match insert_frame(&catalog, &mut state, &mut marks, &frame) {
-            Ok(rows) => replayed += rows,
-            Err(reason) => keep_frame(&layout, &frame, &reason, &mut findings)?,
-        }
-    }
-    state.partial = findings.partial();
-    let counters = Counters::default();
-    counters.replayed_rows.set(replayed);
-    counters.torn_bytes.set(recovered.torn_bytes);
-    counters.quarantined.set(findings.quarantined);
-    counters.wal_bytes.set(wal.used_bytes());
-    Ok(assemble(
+    let mut opened = assemble(
         settings,
         clock,
         layout,
@@ -198,35 +187,88 @@ fn replay(
             catalog,
             wal,
             next_lsn,
-            state,
             marks,
             counters,
-            findings,
+            open: std::mem::take(&mut findings.open),
+            unreadable: std::mem::take(&mut findings.unreadable),
         },
-    ))
+    );
+    replay_frames(&mut opened, recovered.frames, &mut findings)?;
+    finish(&opened, next_lsn, &findings);
+    Ok(opened)
+}
+
+/// Makes the frames' rows hot. Where they are more than memory is for, those so far are published first.
+fn replay_frames(opened: &mut Opened, frames: wal::Replay, findings: &mut Findings) -> Result<(), Error> {
+    let shared = Arc::clone(&opened.shared);
+    let cap = shared.settings.hot_max.get();
+    // Where the disk refuses, rows beyond the cap are better than no start: it is tried again a quarter of the cap later.
+    let mut limit = cap;
+    for frame in frames {
+        let frame = frame?;
+        match insert_frame(&shared, &frame) {
+            Ok(rows) => shared.counters.replayed_rows.add(rows),
+            Err(reason) => keep_frame(&shared.layout, &frame, &reason, findings)?,
+        }
+        let weight = shared.state.lock().hot.weight();
+        if weight >= limit {
+            match opened.publisher.publish_all() {
+                Ok(()) => limit = cap,
+                Err(error) if error.is_in_doubt() => return Err(error),
+                Err(_) => limit = weight.saturating_add(cap / 4),
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The store is what it was: shows it.
+fn finish(opened: &Opened, next_lsn: u64, findings: &Findings) {
+    let shared = &opened.shared;
+    shared.counters.quarantined.set(findings.quarantined);
+    let mut state = shared.state.lock();
+    state.committed = next_lsn.saturating_sub(1);
+    state.partial = findings.partial();
+    shared.settle_debt(&mut state);
+    shared.show(&mut state, Table::ALL);
 }
 
 /// Makes hot what of a frame is in no file. Returns the rows; after an error nothing was inserted.
-fn insert_frame(catalog: &Catalog, state: &mut State, marks: &mut Watermarks, frame: &Frame) -> Result<u64, String> {
-    let table = Table::from_number(frame.table).ok_or_else(|| format!("it names table {}", frame.table))?;
-    let (origin, rule) = origin::decode(&frame.origin)?;
-    let placed = contained(|| {
-        let rows = match decode_arrow(table, &frame.payload) {
-            Ok(rows) => rows,
-            Err(DecodeError::Empty) => Vec::new(),
-            Err(error) => return Err(error.to_string()),
-        };
-        place::place(table, &rows, frame.arrived, rule).map_err(|error| error.to_string())
-    })?;
-    marks.mark(&origin);
-    let missing = placed.pieces.into_iter().filter_map(|(partition, rows)| {
-        let place = (table, partition);
-        let weight = weight(&rows.batch);
-        (catalog.state().through(place) < frame.lsn).then_some((place, rows, weight))
+fn insert_frame(shared: &Shared, frame: &Frame) -> Result<u64, String> {
+    // Whatever becomes of it, the log is read up to here.
+    let through = |state: &mut State| state.committed = state.committed.max(frame.lsn);
+    let table = Table::from_number(frame.table).ok_or_else(|| format!("it names table {}", frame.table));
+    let placed = table.and_then(|table| {
+        let (origin, rule) = origin::decode(&frame.origin)?;
+        let placed = contained(|| {
+            let rows = match decode_arrow(table, &frame.payload) {
+                Ok(rows) => rows,
+                Err(DecodeError::Empty) => Vec::new(),
+                Err(error) => return Err(error.to_string()),
+            };
+            place::place(table, &rows, frame.arrived, rule).map_err(|error| error.to_string())
+        })?;
+        Ok((table, origin, placed))
     });
-    let missing: Vec<_> = missing.collect();
+    let (table, origin, placed) = match placed {
+        Ok(placed) => placed,
+        Err(reason) => {
+            through(&mut shared.state.lock());
+            return Err(reason);
+        }
+    };
+    shared.marks.lock().mark(&origin);
+    let missing: Vec<_> = {
+        let catalog = shared.catalog.lock();
+        let missing = placed.pieces.into_iter().filter_map(|(partition, rows)| {
+            let place = (table, partition);
+            let weight = weight(&rows.batch);
+            (catalog.state().through(place) < frame.lsn).then_some((place, rows, weight))
+        });
+        missing.collect()
+    };
     let rows = missing.iter().map(|(_, rows, _)| rows.batch.num_rows() as u64).sum();
-    Shared::insert(state, table, missing, frame.lsn, &origin, 0);
+    Shared::insert(&mut shared.state.lock(), table, missing, frame.lsn, &origin, 0);
     Ok(rows)
 }
 
@@ -259,15 +301,19 @@ struct Parts {
     catalog: Catalog,
     wal: Wal,
     next_lsn: u64,
-    state: State,
     marks: Watermarks,
     counters: Counters,
-    findings: Findings,
+    open: Vec<(FileEntry, OpenSegment)>,
+    /// Ids of files that cannot be read.
+    unreadable: HashSet<u64>,
 }
 
+/// The store with its files and without hot rows.
 fn assemble(settings: Settings, clock: Clock, layout: Layout, locks: Vec<Lock>, parts: Parts) -> Opened {
     let room = Shared::total_room(&settings);
     let files: Vec<FileEntry> = parts.catalog.state().files().cloned().collect();
+    // Every frame below the low water has its rows in files.
+    let committed = parts.catalog.state().low_water.saturating_sub(1);
     let shared = Arc::new(Shared {
         store: parts.catalog.state().store,
         footers: Arc::new(Footers::new(FOOTER_BYTES)),
@@ -283,7 +329,7 @@ fn assemble(settings: Settings, clock: Clock, layout: Layout, locks: Vec<Lock>, 
         publishing: Mutex::default(),
         poison: watch::Sender::new(None),
         locks: Mutex::new(locks),
-        state: Mutex::new(parts.state),
+        state: Mutex::new(State::new(committed, None)),
         rotation: Mutex::default(),
         opened: std::time::Instant::now(),
         #[cfg(test)]
@@ -294,13 +340,10 @@ fn assemble(settings: Settings, clock: Clock, layout: Layout, locks: Vec<Lock>, 
         clock,
         layout,
     });
-    let slots = slots(&shared, parts.findings.open);
+    let slots = slots(&shared, parts.open);
     {
         let mut state = shared.state.lock();
-        for entry in files
-            .iter()
-            .filter(|entry| !parts.findings.unreadable.contains(&entry.id))
-        {
+        for entry in files.iter().filter(|entry| !parts.unreadable.contains(&entry.id)) {
             let lineage = slots.iter().find(|slot| slot.segment.identity().segment == entry.id);
             let lineage = lineage.map_or_else(
                 || Arc::new(Lineage::new(shared.layout.retired(entry.id).with_extension("sealed"))),
@@ -308,8 +351,6 @@ fn assemble(settings: Settings, clock: Clock, layout: Layout, locks: Vec<Lock>, 
             );
             state.put_file(shared.segment(entry, &lineage));
         }
-        shared.settle_debt(&mut state);
-        shared.show(&mut state, Table::ALL);
     }
     Opened {
         committer: Committer::new(Arc::clone(&shared), parts.wal, parts.next_lsn),
@@ -331,6 +372,7 @@ fn slots(shared: &Shared, open: Vec<(FileEntry, OpenSegment)>) -> Vec<Slot> {
         published: Timestamp::from_micros(entry.published),
         waited: 0,
         touched: false,
+        idle: 0,
         segment,
     };
     open.into_iter().map(slot).collect()

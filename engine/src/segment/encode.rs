@@ -12,7 +12,7 @@ use std::path::Path;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::TimestampMicrosecondType;
-use arrow_array::{Array, RecordBatch};
+use arrow_array::{Array, ArrayRef, RecordBatch};
 use arrow_schema::ArrowError;
 use arrow_select::interleave::interleave_record_batch;
 use model::{Table, Timestamp};
@@ -42,6 +42,8 @@ pub(crate) struct RowGroup {
     pub(super) bytes: Vec<u8>,
     pub(super) metadata: ParquetMetaData,
     pub(super) extent: Extent,
+    /// No row of it takes more bytes in memory.
+    pub(super) widest: u64,
 }
 
 impl RowGroup {
@@ -76,6 +78,7 @@ pub(crate) fn encode(table: Table, batches: &[RecordBatch], options: &WriteOptio
         bytes,
         metadata,
         extent: sorted.extent,
+        widest: sorted.widest as u64,
     })
 }
 
@@ -97,8 +100,8 @@ pub(super) fn byte_range(group: &RowGroupMetaData) -> (u64, u64) {
 pub(super) struct Sorted {
     batches: Vec<RecordBatch>,
     order: Vec<(usize, usize)>,
-    chunk_rows: usize,
     bytes: usize,
+    widest: usize,
     pub(super) extent: Extent,
 }
 
@@ -124,13 +127,11 @@ impl Sorted {
             min_ts: Timestamp::from_micros(*min),
             max_ts: Timestamp::from_micros(*max),
         };
-        let bytes: usize = batches.iter().map(RecordBatch::get_array_memory_size).sum();
-        let row_bytes = (bytes / keyed.len()).max(1);
         Ok(Self {
             order: keyed.into_iter().map(|(_, place)| place).collect(),
+            bytes: batches.iter().map(RecordBatch::get_array_memory_size).sum(),
+            widest: batches.iter().map(widest).max().unwrap_or(0),
             batches,
-            chunk_rows: (CHUNK_BYTES / row_bytes).clamp(1, CHUNK_ROWS),
-            bytes,
             extent,
         })
     }
@@ -138,11 +139,58 @@ impl Sorted {
     /// The rows in order, in pieces of bounded size.
     pub(super) fn chunks(&self) -> impl Iterator<Item = Result<RecordBatch, ArrowError>> {
         let batches: Vec<&RecordBatch> = self.batches.iter().collect();
-        self.order
-            .chunks(self.chunk_rows)
-            .map(move |rows| interleave_record_batch(&batches, rows))
+        let mut rest = self.order.as_slice();
+        std::iter::from_fn(move || {
+            let (rows, behind) = rest.split_at(self.next_rows(rest));
+            rest = behind;
+            (!rows.is_empty()).then(|| interleave_record_batch(&batches, rows))
+        })
+    }
+
+    /// How many of the rows that are left make the next piece: at least one, if there are any.
+    fn next_rows(&self, rest: &[(usize, usize)]) -> usize {
+        let most = rest.len().min(CHUNK_ROWS);
+        if self.widest.saturating_mul(most) <= CHUNK_BYTES {
+            return most;
+        }
+        let mut bytes = 0;
+        let fits = rest.iter().take(most).take_while(|(batch, row)| {
+            bytes += row_bytes(&self.batches[*batch], *row);
+            bytes <= CHUNK_BYTES
+        });
+        fits.count().max(most.min(1))
     }
 }
+
+/// The bytes of one row: of its texts and blobs; what a column of fixed width takes is small.
+pub(super) fn row_bytes(batch: &RecordBatch, row: usize) -> usize {
+    let length = |column: &ArrayRef| {
+        offsets(column).map_or(FIXED_WIDTH, |at| usize::try_from(at[row + 1] - at[row]).unwrap_or(0))
+    };
+    batch.columns().iter().map(length).sum()
+}
+
+/// A bound for [`row_bytes`] of every row.
+pub(super) fn widest(batch: &RecordBatch) -> usize {
+    let longest = |column: &ArrayRef| match offsets(column) {
+        Some(at) => at
+            .windows(2)
+            .map(|pair| pair[1] - pair[0])
+            .max()
+            .map_or(0, |most| usize::try_from(most).unwrap_or(0)),
+        None => FIXED_WIDTH,
+    };
+    batch.columns().iter().map(longest).sum()
+}
+
+/// Where the values of a column of variable width begin and end.
+fn offsets(column: &ArrayRef) -> Option<&[i32]> {
+    let text = column.as_string_opt::<i32>().map(|texts| texts.value_offsets());
+    text.or_else(|| column.as_binary_opt::<i32>().map(|blobs| blobs.value_offsets()))
+}
+
+/// What a value of fixed width takes, at most.
+const FIXED_WIDTH: usize = 16;
 
 /// The batch under exactly the table's schema: readers add metadata to fields that writers refuse.
 pub(super) fn conforming(table: Table, batch: &RecordBatch) -> Result<RecordBatch, Error> {

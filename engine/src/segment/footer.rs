@@ -12,6 +12,7 @@
 //! | `platform.rows` | rows in the file |
 //! | `platform.ts` | `min..max`, microseconds since the epoch |
 //! | `platform.origins` | where its rows came from, as the engine writes it |
+//! | `platform.widest` | of an open file: a letter per row group, see [`super::width`] |
 //! | `ARROW:schema` | the Arrow schema |
 //!
 //! # Invariants

@@ -2,7 +2,8 @@
 //!
 //! Each group is read by a cursor that holds one page per column and one small batch of decoded rows. With `n` groups the
 //! batches share [`DECODED_BYTES`]; pages were bounded when the groups were written ([`super::schema`]). So the memory of a
-//! merge depends on the number of groups, which is capped, and not on the size of the file.
+//! merge depends on the number of groups and the width of their rows, and not on the size of the file. Both are capped
+//! together: [`super::OpenSegment::is_full`].
 //!
 //! # Invariants
 //!
@@ -26,17 +27,22 @@ use std::sync::Arc;
 use super::encode::{CHUNK_BYTES, CHUNK_ROWS, conforming, times};
 use super::footer::{damaged, unreadable};
 use super::source::FileAt;
+use super::width::{Widths, average};
 use crate::Error;
 
 /// Decoded rows that all cursors hold together, roughly, in bytes.
 const DECODED_BYTES: u64 = 16 << 20;
 /// Rows a cursor decodes at once, at most.
 const BATCH_ROWS: u64 = 1024;
+/// Rows wider than this are decoded as if all rows of their group were as wide.
+const WIDE: u64 = 16 << 10;
 
-/// Rows a cursor of one of `groups` groups may decode at once. Encoded words count less than decoded ones, hence twice.
-pub(super) fn batch_rows(group: &RowGroupMetaData, groups: usize) -> usize {
-    let rows = u64::try_from(group.num_rows()).unwrap_or(0).max(1);
-    let row_bytes = 2 * u64::try_from(group.total_byte_size()).unwrap_or(0) / rows;
+/// Rows a cursor of one of `groups` groups may decode at once, none wider than `widest` where that is known. Encoded words
+/// count less than decoded ones, hence twice the average.
+pub(super) fn batch_rows(group: &RowGroupMetaData, widest: Option<u64>, groups: usize) -> usize {
+    // A thousand narrow rows weigh more than one wide one among them, so rows of some KiB do not count one by one.
+    let wide = widest.filter(|bytes| *bytes > WIDE).unwrap_or(0);
+    let row_bytes = wide.max(2 * average(group));
     let share = DECODED_BYTES / (groups as u64).max(1);
     let rows = (share / row_bytes.max(1)).clamp(1, BATCH_ROWS);
     usize::try_from(rows).unwrap_or(1)
@@ -57,6 +63,7 @@ impl Merge {
         path: &Path,
         source: &FileAt,
         metadata: Arc<ParquetMetaData>,
+        widths: &Widths,
     ) -> Result<Self, Error> {
         let groups = metadata.num_row_groups();
         let mut merge = Self {
@@ -65,7 +72,7 @@ impl Merge {
         };
         let metadata = ArrowReaderMetadata::try_new(metadata, ArrowReaderOptions::new()).map_err(unreadable(path))?;
         for index in 0..groups {
-            let rows = batch_rows(metadata.metadata().row_group(index), groups);
+            let rows = batch_rows(metadata.metadata().row_group(index), widths.at(index), groups);
             let open = || -> Result<ParquetRecordBatchReader, ParquetError> {
                 ParquetRecordBatchReaderBuilder::new_with_metadata(source.clone(), metadata.clone())
                     .with_row_groups(vec![index])

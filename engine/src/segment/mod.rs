@@ -40,6 +40,7 @@ mod schema;
 mod seal;
 mod source;
 mod twin;
+mod width;
 
 #[cfg(test)]
 mod tests;

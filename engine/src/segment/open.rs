@@ -34,6 +34,7 @@ use super::footer::{Extent, FooterFacts, Identity, arrow_schema_of, footer_bytes
 use super::runs::{PageIndex, moved};
 use super::schema::{WriteOptions, same_schema};
 use super::twin::{self, Prefix, Prepared, Replace, Twin};
+use super::width::Widths;
 use crate::{Error, sys};
 
 /// Row groups of an open file, at most: kept footers grow with their square.
@@ -65,6 +66,7 @@ pub(super) struct Version {
     /// The page indexes of the groups that are in their final form, by their place in `groups`. A restart forgets them: a
     /// seal then encodes those groups anew.
     pub(super) runs: BTreeMap<usize, Arc<PageIndex>>,
+    pub(super) widths: Widths,
     pub(super) bytes: Prefix,
     pub(super) footer_crc: u32,
     pub(super) extent: Extent,
@@ -193,7 +195,11 @@ impl OpenSegment {
             return refused(format!("they are rows of {}", group.table));
         }
         if self.is_full() {
-            return refused(format!("{} has {MAX_ROW_GROUPS} row groups", self.path.display()));
+            return refused(format!(
+                "{} has {} row groups and takes no more",
+                self.path.display(),
+                self.row_groups()
+            ));
         }
         match &self.present {
             Some(present) if !accepts(present, group) => {
@@ -275,7 +281,13 @@ impl OpenSegment {
             .present
             .as_ref()
             .map_or(group.metadata.file_metadata(), |present| &present.file);
-        let pairs = key_values(arrow_schema_of(like), &self.identity, &facts, &extent, false);
+        let mut widths = self
+            .present
+            .as_ref()
+            .map_or_else(Widths::default, |present| present.widths.clone());
+        widths.push(group.widest);
+        let mut pairs = key_values(arrow_schema_of(like), &self.identity, &facts, &extent, false);
+        pairs.push(widths.key_value());
         let rows = i64::try_from(extent.rows).map_err(|_| ParquetError::General(format!("{} rows", extent.rows)))?;
         let file = FileMetaData::new(
             like.version(),
@@ -289,6 +301,7 @@ impl OpenSegment {
             file,
             groups,
             runs,
+            widths,
             bytes: old,
             footer_crc: 0,
             extent,
@@ -345,9 +358,11 @@ impl OpenSegment {
         self.present.as_ref().map_or(0, |present| present.groups.len())
     }
 
-    /// Whether it takes no more row groups.
+    /// Whether it takes no more row groups: at most [`MAX_ROW_GROUPS`], fewer where rows are so wide that the merge of more
+    /// would not keep its bound.
     pub(crate) fn is_full(&self) -> bool {
-        self.row_groups() >= MAX_ROW_GROUPS
+        let costs = |present: &Version| present.widths.merge_bytes() >= self.options.merge_max;
+        self.row_groups() >= MAX_ROW_GROUPS || self.present.as_ref().is_some_and(costs)
     }
 
     /// The file's length; zero before the first publish.

@@ -30,6 +30,7 @@ use super::schema::{WriteOptions, json_type_of};
 use super::seal::Sealed;
 use super::source::{FileAt, file_crc};
 use super::twin::{self, Prefix, Replace};
+use super::width::Widths;
 use crate::{Error, sys};
 
 /// What the catalogue recorded about an open file.
@@ -197,6 +198,7 @@ impl Place {
             file: found.metadata.file_metadata().clone(),
             groups: found.metadata.row_groups().to_vec(),
             runs: BTreeMap::new(),
+            widths: Widths::of(&found.metadata),
             bytes: Prefix { size: found.size, crc },
             footer_crc: found.footer_crc,
             extent: found.extent,

@@ -36,8 +36,10 @@ use super::footer::{MAGIC, arrow_schema_of, damaged, key_values, unwritable};
 use super::merge::Merge;
 use super::open::{OpenSegment, Version};
 use super::schema::{Purpose, WriteOptions, writer_options};
+use super::seal::write_bounded;
 use super::source::FileAt;
 use super::twin;
+use super::width::Widths;
 use crate::Error;
 
 /// A row group of a sealed file, sorted by `ts` descending, that overlaps others in time.
@@ -263,17 +265,23 @@ fn merge_small(
         .filter(|(at, _)| !present.runs.contains_key(at))
         .map(|(_, group)| group.clone())
         .collect();
+    let mut widths = Widths::default();
+    for at in (0..present.groups.len()).filter(|at| !present.runs.contains_key(at)) {
+        widths.push(present.widths.at(at).unwrap_or(0));
+    }
     let mut bytes = Vec::new();
     if small.is_empty() {
         return Ok((bytes, None));
     }
     let metadata = Arc::new(ParquetMetaData::new(present.file.clone(), small));
-    let mut merge = Merge::new(table, path, source, metadata)?;
+    let mut merge = Merge::new(table, path, source, metadata, &widths)?;
+    let group_max = options.group_max;
     let options = writer_options(table, options, Purpose::Seal).map_err(unwritable(path))?;
     let mut writer =
         ArrowWriter::try_new_with_options(&mut bytes, table.schema(), options).map_err(unwritable(path))?;
+    let mut group_bytes = 0;
     while let Some(rows) = merge.next_chunk()? {
-        writer.write(&rows).map_err(unwritable(path))?;
+        write_bounded(&mut writer, &mut group_bytes, &rows, group_max).map_err(unwritable(path))?;
     }
     let metadata = writer.close().map_err(unwritable(path))?;
     Ok((bytes, Some(metadata)))

@@ -34,8 +34,6 @@ use crate::{Compression, JsonType};
 
 /// Rows of a sealed row group, at most.
 pub(super) const SEALED_GROUP_ROWS: usize = 128 << 10;
-/// Encoded bytes of a sealed row group, at most, and so the memory of its writer.
-const SEALED_GROUP_BYTES: usize = 64 << 20;
 /// Bytes of a page and of a dictionary in an open file. A seal holds one page per column and row group at once.
 const OPEN_PAGE_BYTES: usize = 64 << 10;
 /// Values between two looks at a page's size: large values overshoot the limit by at most so many.
@@ -54,6 +52,10 @@ pub(crate) struct WriteOptions {
     pub(crate) zstd_level: i32,
     /// The Parquet type of JSON columns.
     pub(crate) json: JsonType,
+    /// What the row groups of an open file may cost a merge.
+    pub(crate) merge_max: u64,
+    /// Bytes of a row group, at most, encoded or not: the memory of its writer, and of whoever reads it whole.
+    pub(crate) group_max: usize,
 }
 
 impl Default for WriteOptions {
@@ -62,6 +64,8 @@ impl Default for WriteOptions {
             compression: Compression::default(),
             zstd_level: 1,
             json: JsonType::default(),
+            merge_max: 64 << 20,
+            group_max: 64 << 20,
         }
     }
 }
@@ -138,7 +142,7 @@ fn properties(table: Table, options: &WriteOptions, purpose: Purpose) -> Result<
             .set_statistics_enabled(EnabledStatistics::Page),
         Purpose::Seal => builder
             .set_max_row_group_row_count(Some(SEALED_GROUP_ROWS))
-            .set_max_row_group_bytes(Some(SEALED_GROUP_BYTES))
+            .set_max_row_group_bytes(Some(options.group_max))
             .set_statistics_enabled(EnabledStatistics::Page),
     };
     for column in table.columns() {

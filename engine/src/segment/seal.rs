@@ -18,14 +18,15 @@
 //! When to seal, and when nobody holds the retired file any more: the engine.
 
 use std::fs::File;
-use std::io::BufWriter;
+use std::io::{BufWriter, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use arrow_array::RecordBatch;
+use arrow_array::{Array, RecordBatch};
 use model::{Table, Timestamp};
 use parquet::arrow::ArrowWriter;
+use parquet::errors::ParquetError;
 use parquet::file::metadata::ParquetMetaData;
 
 use super::encode::{Sorted, times};
@@ -85,7 +86,7 @@ pub(crate) fn seal(open: &OpenSegment, staged: &Path, version: u32, options: &Wr
         }
         let metadata = Arc::new(ParquetMetaData::new(present.file.clone(), present.groups.clone()));
         let table = open.identity().table;
-        let mut merge = Merge::new(table, open.path(), &source, metadata)?;
+        let mut merge = Merge::new(table, open.path(), &source, metadata, &present.widths)?;
         let mut output = Output::create(table, staged, options)?;
         while let Some(rows) = merge.next_chunk()? {
             output.write(&rows)?;
@@ -170,16 +171,48 @@ fn clean_on_error<T>(staged: &Path, make: impl FnOnce() -> Result<T, Error>) -> 
     made
 }
 
+/// Writes rows, in a new row group if the present one would take too many bytes: what compresses well is held whole by
+/// those who read it.
+pub(super) fn write_bounded<W: Write + Send>(
+    writer: &mut ArrowWriter<W>,
+    group_bytes: &mut usize,
+    rows: &RecordBatch,
+    group_max: usize,
+) -> Result<(), ParquetError> {
+    let bytes = rows
+        .columns()
+        .iter()
+        .map(|column| column.to_data().get_slice_memory_size().unwrap_or(0));
+    let bytes: usize = bytes.sum();
+    if *group_bytes > 0 && *group_bytes + bytes > group_max {
+        writer.flush()?;
+    }
+    writer.write(rows)?;
+    if writer.in_progress_rows() < rows.num_rows() {
+        *group_bytes = 0;
+    }
+    *group_bytes = if writer.in_progress_rows() == 0 {
+        0
+    } else {
+        *group_bytes + bytes
+    };
+    Ok(())
+}
+
 /// A sealed file being written.
 struct Output {
     table: Table,
     path: PathBuf,
     writer: ArrowWriter<BufWriter<File>>,
+    /// Bytes of rows in the row group that is being written.
+    group_bytes: usize,
+    group_max: usize,
     extent: Option<Extent>,
 }
 
 impl Output {
     fn create(table: Table, path: &Path, options: &WriteOptions) -> Result<Self, Error> {
+        let group_max = options.group_max;
         let file = BufWriter::with_capacity(CHUNK, twin::create(path)?);
         let open = || {
             let options = writer_options(table, options, Purpose::Seal)?;
@@ -189,6 +222,8 @@ impl Output {
             table,
             path: path.to_owned(),
             writer: open().map_err(unwritable(path))?,
+            group_bytes: 0,
+            group_max,
             extent: None,
         })
     }
@@ -203,7 +238,7 @@ impl Output {
             };
             self.extent = Some(self.extent.map_or(added, |extent| extent.and(added)));
         }
-        self.writer.write(rows).map_err(unwritable(&self.path))
+        write_bounded(&mut self.writer, &mut self.group_bytes, rows, self.group_max).map_err(unwritable(&self.path))
     }
 
     /// Ends the file at `least` bytes or later and syncs it.

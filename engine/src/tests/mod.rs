@@ -5,6 +5,7 @@
 mod appends;
 mod check;
 mod faults;
+mod late;
 mod model_based;
 mod open_damage;
 mod rebuild;

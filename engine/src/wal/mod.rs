@@ -51,6 +51,7 @@ use uuid::Uuid;
 pub(crate) use frame::{Frame, MAX_FRAME};
 pub(crate) use glance::{glance, is_there};
 pub(crate) use recover::Recovered;
+pub(crate) use replay::Replay;
 
 use crate::Error;
 use disk::Disk;

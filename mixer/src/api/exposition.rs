@@ -205,12 +205,18 @@ impl Rooms {
         for (name, help, value) in [
             ("engine_wal_bytes", "Bytes of the log in use", stats.wal_bytes),
             ("engine_wal_max_bytes", "The log's cap", stats.wal_max_bytes),
+            ("engine_hot_max_bytes", "The cap of rows in memory", stats.hot_max_bytes),
             ("engine_hot_bytes", "Bytes of rows in no data file yet", stats.hot_bytes),
             ("engine_hot_rows", "Rows in no data file yet", stats.hot_rows),
             (
                 "engine_open_files",
                 "Data files that still take rows",
                 stats.open_segments,
+            ),
+            (
+                "engine_late_partitions",
+                "Partitions whose rows wait in memory because too many data files are open",
+                stats.late_partitions,
             ),
             ("engine_files", "Data files", stats.files),
             ("engine_file_bytes", "Bytes of data files", stats.file_bytes),
@@ -236,6 +242,11 @@ impl Rooms {
                 stats.scrubbed_files,
             ),
             ("engine_scrubbed_bytes", "Their bytes", stats.scrubbed_bytes),
+            (
+                "engine_evicted_files",
+                "Data files sealed early because rows came for too many partitions",
+                stats.evicted_segments,
+            ),
             (
                 "engine_rotation_checks",
                 "Checks of the rotation rules",

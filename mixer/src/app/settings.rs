@@ -10,8 +10,6 @@ const DEFAULT_URL: &str = "nats://localhost:4222";
 const DEFAULT_PORT: u16 = 4222;
 /// How long to try to reach the bus.
 const CONNECT: Duration = Duration::from_secs(10);
-/// The bytes of batches between the bus and the store.
-const IN_FLIGHT: u32 = 64 << 20;
 
 pub(crate) fn engine(config: &MixerConfig) -> engine::Settings {
     let embedded = &config.observability.embedded;
@@ -25,7 +23,7 @@ pub(crate) fn engine(config: &MixerConfig) -> engine::Settings {
         wal_max: config.store.wal_max,
         max_age: embedded.rotation.max_age,
         rotation: rotation(embedded.rotation),
-        ..engine::Settings::new(&config.store.dir)
+        ..engine::Settings::new(&config.store.dir).with_memory(embedded.memory_limit)
     }
 }
 
@@ -89,11 +87,12 @@ pub(super) fn rack_limits(config: &MixerConfig) -> model::control::Limits {
 }
 
 pub(super) fn ingest(config: &MixerConfig) -> ingest::Settings {
+    let inbound = engine::Settings::inbound_of(config.observability.embedded.memory_limit).get();
     ingest::Settings {
         flush_interval: config.ingest.flush_interval,
         buffer_size: u32::try_from(config.ingest.buffer_size).unwrap_or(u32::MAX),
         max_payload: usize::try_from(config.mixer.max_payload.get()).unwrap_or(usize::MAX),
-        buffer_bytes: IN_FLIGHT,
+        buffer_bytes: u32::try_from(inbound).unwrap_or(u32::MAX >> 1),
     }
 }
 

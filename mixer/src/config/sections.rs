@@ -200,6 +200,8 @@ pub struct EmbeddedConfig {
     pub json_type: JsonType,
     /// The size at which a data file is sealed.
     pub segment_size: ByteSize,
+    /// The memory for rows on their way into data files.
+    pub memory_limit: ByteSize,
     /// The object store.
     pub url: Option<String>,
     /// `[observability.embedded.rotation]`.
@@ -485,6 +487,7 @@ fn embedded(settings: &Settings) -> EmbeddedConfig {
             _ => JsonType::Json,
         },
         segment_size: ByteSize::mib(settings.int("observability.embedded.storage.segment_size_mb")),
+        memory_limit: ByteSize::mib(settings.int("observability.embedded.storage.memory_limit_mb")),
         url: settings
             .some_text("observability.embedded.storage.url")
             .map(str::to_owned),

@@ -3,6 +3,7 @@
 use parquet::file::metadata::SortingColumn;
 
 use super::super::merge::{Merge, batch_rows};
+use super::super::width::Widths;
 use super::*;
 
 fn filled(groups: u64, rows: u64) -> Room {
@@ -188,12 +189,12 @@ fn a_merge_holds_a_bounded_part_of_the_rows_whatever_their_size() {
         let batch = model::batch::logs(&rows).unwrap();
         let group = encode(Table::Logs, &[batch], &WriteOptions::default()).unwrap();
         let metadata = group.metadata.row_group(0);
-        let held = groups * batch_rows(metadata, groups) * message;
+        let held = groups * batch_rows(metadata, None, groups) * message;
         assert!(
             held <= 16 << 20,
             "{groups} cursors hold {held} bytes of messages {message} long"
         );
-        assert!(batch_rows(metadata, groups) >= 1);
+        assert!(batch_rows(metadata, None, groups) >= 1);
     }
 }
 
@@ -214,7 +215,7 @@ fn a_merge_hands_out_chunks_of_bounded_rows_and_bytes() {
     }
     let source = FileAt::new(File::open(&room.path).unwrap(), room.open.size());
     let metadata = std::sync::Arc::new(metadata_at(&room.path));
-    let mut merge = Merge::new(Table::Logs, &room.path, &source, metadata).unwrap();
+    let mut merge = Merge::new(Table::Logs, &room.path, &source, metadata, &Widths::default()).unwrap();
     let (mut rows, mut chunks) = (0, 0);
     while let Some(chunk) = merge.next_chunk().unwrap() {
         assert!(chunk.num_rows() <= 8192);
@@ -237,7 +238,8 @@ fn a_group_that_is_not_sorted_is_damage_and_not_merged_wrong() {
     let path = room.dir.path().join("unsorted.parquet");
     fs::write(&path, &bytes).unwrap();
     let source = FileAt::new(File::open(&path).unwrap(), bytes.len() as u64);
-    let mut merge = Merge::new(Table::Logs, &path, &source, std::sync::Arc::new(metadata_at(&path))).unwrap();
+    let metadata = std::sync::Arc::new(metadata_at(&path));
+    let mut merge = Merge::new(Table::Logs, &path, &source, metadata, &Widths::default()).unwrap();
     let refused = merge.next_chunk().unwrap_err();
     assert!(refused.to_string().contains("row group 0 is not sorted"), "{refused}");
 }
