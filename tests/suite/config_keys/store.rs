@@ -52,6 +52,7 @@ fn the_store_lies_and_looks_as_the_keys_say() -> Result<(), Failure> {
             ("observability.embedded.storage.partition_by", "\"day\""),
             ("observability.embedded.storage.compression", "\"snappy\""),
             ("observability.embedded.storage.json_type", "\"string\""),
+            ("observability.embedded.storage.memory_limit_mb", "64"),
             ("observability.embedded.rotation.max_age_days", "1"),
         ],
         &[("PLATFORM_STORE_DIR", "house")],
@@ -62,6 +63,10 @@ fn the_store_lies_and_looks_as_the_keys_say() -> Result<(), Failure> {
     assert_eq!(
         mixer.api.metric("platform_engine_wal_max_bytes"),
         Some(f64::from(3 << 20))
+    );
+    assert_eq!(
+        mixer.api.metric("platform_engine_hot_max_bytes"),
+        Some(f64::from(32 << 20))
     );
 
     let bus = TestBus::connect(&mixer.bus_url, None, "flux")?;

@@ -108,6 +108,7 @@ pub(super) const MIXER: &[(&str, Proof)] = &[
     ("observability.embedded.storage.compression", Test("config_keys/store.rs::the_store_lies_and_looks_as_the_keys_say")),
     ("observability.embedded.storage.json_type", Test("config_keys/store.rs::the_store_lies_and_looks_as_the_keys_say")),
     ("observability.embedded.storage.segment_size_mb", Test("config_keys/store.rs::data_files_are_sealed_at_their_size_and_may_be_uncompressed")),
+    ("observability.embedded.storage.memory_limit_mb", Test("config_keys/store.rs::the_store_lies_and_looks_as_the_keys_say")),
     ("observability.embedded.storage.url", Test("config_keys/refused.rs::what_is_not_in_this_version_is_refused_with_what_to_do_instead")),
     ("observability.embedded.rotation.policy", Test("retention.rs::a_partition_older_than_the_rules_allow_goes_everywhere_at_once")),
     ("observability.embedded.rotation.max_age_days", Test("config_keys/store.rs::the_store_lies_and_looks_as_the_keys_say")),
