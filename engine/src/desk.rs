@@ -5,12 +5,14 @@
 //! - A flush that was asked for is answered, also when the threads stop.
 
 use std::collections::VecDeque;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::oneshot;
 
+use crate::hot::Place;
 use crate::sealer::Job;
 use crate::{Error, RotationRun};
 
@@ -34,6 +36,7 @@ pub(crate) struct Desk {
 struct Orders {
     flushes: Vec<oneshot::Sender<Flushed>>,
     rotations: Vec<oneshot::Sender<Rotated>>,
+    damaged: Vec<Damaged>,
     urgent: bool,
     pressed: bool,
     stop: Option<Stop>,
@@ -66,6 +69,19 @@ pub(crate) struct Tick {
     pub(crate) pressed: bool,
     pub(crate) stop: Option<Stop>,
     pub(crate) returned: Vec<Job>,
+    /// Files that have left the view and are to leave the tree.
+    pub(crate) damaged: Vec<Damaged>,
+}
+
+/// A file that a query found damaged.
+#[derive(Debug)]
+pub(crate) struct Damaged {
+    pub(crate) place: Place,
+    pub(crate) number: u32,
+    pub(crate) sealed: bool,
+    pub(crate) path: PathBuf,
+    pub(crate) rows: u64,
+    pub(crate) what: String,
 }
 
 impl Desk {
@@ -93,6 +109,12 @@ impl Desk {
         drop(orders);
         self.news.notify_all();
         Some(receiver)
+    }
+
+    /// Asks for a damaged file to be put aside.
+    pub(crate) fn put_aside(&self, damaged: Damaged) {
+        self.orders.lock().damaged.push(damaged);
+        self.news.notify_all();
     }
 
     /// Asks for a publish of everything without waiting for it.
@@ -134,7 +156,11 @@ impl Desk {
     pub(crate) fn wait(&self, next: Instant) -> Tick {
         let mut orders = self.orders.lock();
         let idle = |orders: &Orders| {
-            orders.flushes.is_empty() && orders.rotations.is_empty() && !orders.urgent && orders.stop.is_none()
+            orders.flushes.is_empty()
+                && orders.rotations.is_empty()
+                && orders.damaged.is_empty()
+                && !orders.urgent
+                && orders.stop.is_none()
         };
         while idle(&orders) && !self.news.wait_until(&mut orders, next).timed_out() {}
         Tick {
@@ -144,6 +170,7 @@ impl Desk {
             pressed: std::mem::take(&mut orders.pressed),
             stop: orders.stop,
             returned: std::mem::take(&mut orders.returned),
+            damaged: std::mem::take(&mut orders.damaged),
         }
     }
 

@@ -126,7 +126,8 @@ impl Publisher {
         self.shared.desk.stopped();
     }
 
-    fn tick(&mut self, tick: Tick, on_time: bool, stop: bool) {
+    fn tick(&mut self, mut tick: Tick, on_time: bool, stop: bool) {
+        self.put_aside(std::mem::take(&mut tick.damaged));
         let want = if stop || tick.pressed || !tick.flushes.is_empty() || (tick.urgent && self.shared.log_is_full()) {
             Want::Everything
         } else if on_time {

@@ -9,16 +9,18 @@
 //!
 //! # Not here
 //!
-//! Who finds the damage: the publisher, the sealer, the scrubber, recovery, [`crate::check`].
+//! Who finds the damage: queries, the publisher, the sealer, the scrubber, recovery, [`crate::check`].
 
 use std::fs::{self, File};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use model::Table;
 
 use crate::Error;
-use crate::catalog::Record;
+use crate::catalog::{Record, Segment};
+use crate::desk::Damaged;
 use crate::layout::{Layout, Partition};
 use crate::shared::Shared;
 use crate::slot::Slot;
@@ -64,10 +66,21 @@ pub(crate) fn free_name(name: PathBuf) -> PathBuf {
 
 /// Takes a damaged file out of the views to come, which say so from then on. Whether they had it.
 pub(crate) fn hide(shared: &Shared, table: Table, key: (Partition, u32), what: &str) -> bool {
+    hide_if(shared, table, key, what, |_| true)
+}
+
+fn hide_if(
+    shared: &Shared,
+    table: Table,
+    key: (Partition, u32),
+    what: &str,
+    is_it: impl FnOnce(&Segment) -> bool,
+) -> bool {
     let mut state = shared.state.lock();
-    if state.remove_file(table, key).is_none() {
+    if !state.file(table, key).is_some_and(|now| is_it(now)) {
         return false;
     }
+    state.remove_file(table, key);
     state.partial = Some(match &state.partial {
         Some(earlier) => format!("{earlier}; and {what}").into(),
         None => what.into(),
@@ -76,6 +89,28 @@ pub(crate) fn hide(shared: &Shared, table: Table, key: (Partition, u32), what: &
     drop(state);
     shared.counters.quarantined.add(1);
     true
+}
+
+/// A query found a file damaged: takes it out of the views to come, and has it put aside. A file that has the name by now,
+/// sealed or begun anew, is another one.
+pub(crate) fn report(shared: &Shared, segment: &Segment, reason: &str) {
+    let rows = segment.rows;
+    let what = format!(
+        "{} is damaged: {reason}; the {rows} rows that were in it are in no answer",
+        segment.path.display()
+    );
+    let (partition, number) = segment.key();
+    let is_it = |now: &Segment| Arc::ptr_eq(now.lineage(), segment.lineage());
+    if hide_if(shared, segment.table, segment.key(), &what, is_it) {
+        shared.desk.put_aside(Damaged {
+            place: (segment.table, partition),
+            number,
+            sealed: segment.sealed,
+            path: segment.path.clone(),
+            rows,
+            what,
+        });
+    }
 }
 
 /// Takes a damaged open file out of the view, the tree and the catalogue. The caller drops the slot: the partition's next

@@ -13,7 +13,7 @@
 //!
 //! # Not here
 //!
-//! Open files: each publish checks what it copies, and the seal checks all of it. Repair.
+//! What a query opens for the first time: [`Segment::open`]. Open files: each publish checks what it copies, and the seal checks all of it. Repair.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -83,7 +83,7 @@ fn look(shared: &Shared, segment: &Segment) -> Result<Option<String>, Error> {
 }
 
 fn differs(shared: &Shared, segment: &Segment, entry: &FileEntry) -> Result<Option<String>, Error> {
-    let file = match segment.open() {
+    let file = match segment.find() {
         Ok(file) => FileAt::new(file, segment.size),
         Err(Error::Stale { reason, .. }) => return Ok(Some(reason)),
         Err(error) => return Err(error),

@@ -11,7 +11,7 @@
 //! - A view is built and stored under `state`, so versions never go back and no change is lost.
 //! - Room for hot rows is returned exactly once: by the publish that makes rows cold, or by the append that stored none.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -38,6 +38,8 @@ const ROOM_UNIT: u64 = 1024;
 /// Everything that more than one thread needs.
 #[derive(Debug)]
 pub(crate) struct Shared {
+    /// Itself, for the segments of views.
+    pub(crate) me: Weak<Self>,
     pub(crate) settings: Settings,
     pub(crate) clock: Clock,
     pub(crate) layout: Layout,
@@ -116,8 +118,13 @@ impl State {
     }
 
     pub(crate) fn has_file(&self, table: Table, key: (Partition, u32)) -> bool {
+        self.file(table, key).is_some()
+    }
+
+    pub(crate) fn file(&self, table: Table, key: (Partition, u32)) -> Option<&Arc<Segment>> {
         let files = &self.files[slot(table)];
-        files.binary_search_by_key(&key, |other| other.key()).is_ok()
+        let at = files.binary_search_by_key(&key, |other| other.key()).ok()?;
+        files.get(at)
     }
 
     /// Takes a file out, if it is there.
@@ -217,6 +224,7 @@ impl Shared {
             layout: &self.layout,
             footers: &self.footers,
             lineage: Arc::clone(lineage),
+            store: Weak::clone(&self.me),
         };
         Arc::new(Segment::new(entry, parts))
     }
@@ -269,6 +277,7 @@ impl Shared {
             file_bytes_written: counters.file_bytes_written.get(),
             scrubbed_files: counters.scrubbed_files.get(),
             scrubbed_bytes: counters.scrubbed_bytes.get(),
+            checked_bytes: counters.checked_bytes.get(),
             rotation_runs: counters.rotation_runs.get(),
             rotated_partitions: counters.rotated_partitions.get(),
             rotated_files: counters.rotated_files.get(),

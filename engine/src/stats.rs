@@ -43,6 +43,8 @@ pub struct Stats {
     pub scrubbed_files: u64,
     /// Their bytes.
     pub scrubbed_bytes: u64,
+    /// Bytes of data files that were compared with their checksum when a query opened them first.
+    pub checked_bytes: u64,
     /// Checks of the rotation rules.
     pub rotation_runs: u64,
     /// Partitions that rotation removed.
@@ -96,6 +98,7 @@ pub(crate) struct Counters {
     pub(crate) file_bytes_written: Counter,
     pub(crate) scrubbed_files: Counter,
     pub(crate) scrubbed_bytes: Counter,
+    pub(crate) checked_bytes: Counter,
     pub(crate) rotation_runs: Counter,
     pub(crate) rotated_partitions: Counter,
     pub(crate) rotated_files: Counter,

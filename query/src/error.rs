@@ -90,6 +90,18 @@ impl Error {
         }
     }
 
+    /// Whether a data file was not what had been written.
+    pub(crate) fn met_damage(&self) -> bool {
+        let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(self);
+        while let Some(error) = cause {
+            if matches!(error.downcast_ref(), Some(engine::Error::Damaged { .. })) {
+                return true;
+            }
+            cause = error.source();
+        }
+        false
+    }
+
     pub(crate) fn parameter(parameter: &'static str, reason: impl Into<String>) -> Self {
         Self::Parameter {
             parameter,

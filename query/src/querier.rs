@@ -32,6 +32,8 @@ use crate::{Error, metrics, rows, trace};
 
 /// How long a query waits for a place behind the gate.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// So many damaged files a query leaves behind before it gives up.
+const DAMAGED_FILES: usize = 256;
 
 /// The bounds of queries.
 #[derive(Debug, Clone)]
@@ -150,8 +152,11 @@ impl Querier {
     /// # Errors
     /// [`Error::NotFound`] if the store has no span of it; see [`Error`].
     pub async fn trace(&self, id: TraceId) -> Result<TraceTree, Error> {
-        let scan = self.scan(Table::Traces, Window::ALL, vec![filter::of_trace(id)]);
-        self.run(async move { trace::tree(&scan, id).await }).await
+        self.run(|| {
+            let scan = self.scan(Table::Traces, Window::ALL, vec![filter::of_trace(id)]);
+            async move { trace::tree(&scan, id).await }
+        })
+        .await
     }
 
     /// The metric points that a filter lets through, or what they come to.
@@ -174,9 +179,12 @@ impl Querier {
         };
         let fingerprint = fingerprint(filter);
         let (window, after) = self.begin(filter.since, filter.until, None, filter.cursor.as_deref(), fingerprint)?;
-        let scan = self.scan(Table::Metrics, window, filter::metrics(filter));
-        self.run(async move { metrics::page(&scan, &summary, paging, after, fingerprint).await })
-            .await
+        self.run(|| {
+            let scan = self.scan(Table::Metrics, window, filter::metrics(filter));
+            let (summary, after) = (summary.clone(), after.clone());
+            async move { metrics::page(&scan, &summary, paging, after, fingerprint).await }
+        })
+        .await
     }
 
     /// One metric by its name: its points, or what they come to, with its type, unit and label keys.
@@ -200,10 +208,12 @@ impl Querier {
             ..filter.clone()
         };
         let window = Window::resolve(filter.since, filter.until, None, self.clock.now())?;
-        let scan = self.scan(Table::Metrics, window, filter::metrics(&named));
-        let name = name.to_owned();
-        self.run(async move { metrics::describe(&scan, name, page).await })
-            .await
+        self.run(|| {
+            let scan = self.scan(Table::Metrics, window, filter::metrics(&named));
+            let (name, page) = (name.to_owned(), page.clone());
+            async move { metrics::describe(&scan, name, page).await }
+        })
+        .await
     }
 
     /// Telemetry that could not be decoded, newest first.
@@ -237,9 +247,12 @@ impl Querier {
     async fn rows(&self, query: RowQuery, conditions: Vec<datafusion::logical_expr::Expr>) -> Result<Page, Error> {
         let cursor = query.cursor.as_deref();
         let (window, from) = self.begin(query.since, query.until, query.flux_id, cursor, query.fingerprint)?;
-        let scan = self.scan(query.table, window, conditions);
-        self.run(async move { rows::page(&scan, query.paging, from, query.fingerprint).await })
-            .await
+        self.run(|| {
+            let scan = self.scan(query.table, window, conditions.clone());
+            let (paging, from, fingerprint) = (query.paging, from.clone(), query.fingerprint);
+            async move { rows::page(&scan, paging, from, fingerprint).await }
+        })
+        .await
     }
 
     /// The window, and the position to go on from, of a first or a later page.
@@ -264,8 +277,23 @@ impl Querier {
         Scan::new(self.state.clone(), self.engine.view(), table, window, conditions)
     }
 
+    /// Runs a query, again if it met a damaged file: that one has left the view, and the answer says so.
+    async fn run<T, W>(&self, query: impl Fn() -> W) -> Result<T, Error>
+    where
+        T: Send + 'static,
+        W: Future<Output = Result<T, Error>> + Send + 'static,
+    {
+        for _ in 0..DAMAGED_FILES {
+            match self.run_once(query()).await {
+                Err(error) if error.met_damage() => tracing::warn!(%error, "a query begins anew without a damaged file"),
+                answered => return answered,
+            }
+        }
+        self.run_once(query()).await
+    }
+
     /// Runs a query's work on the query threads, within the limits.
-    async fn run<T: Send + 'static>(
+    async fn run_once<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, Error>> + Send + 'static,
     ) -> Result<T, Error> {

@@ -4,23 +4,35 @@
 //! name away; the bytes of the versions before then stay under a name among the retired files until nobody holds one of
 //! them. A file that expired keeps its name until then.
 //!
+//! # Checked once
+//!
+//! The Parquet reader answers from a flipped bit without a word, so the first [`Segment::open`] of a version compares the
+//! file with the checksum that the catalogue has. Versions of one file are prefixes of each other: of a later one only what
+//! was added is read. A sealed file is read whole, once in a process.
+//!
+//! What is not what was written, read twice, leaves the view, which says so from then on; whoever opened it takes a new
+//! view. Flips that come later are the scrubber's, the publisher's and the sealer's to find.
+//!
 //! # Not here
 //!
 //! Reading rows: `query` does that with the file and the footer from here.
 
 use std::fs::File;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 
 use model::{Table, Timestamp};
+use parking_lot::Mutex;
 use parquet::file::metadata::ParquetMetaData;
 
 use super::footers::Footers;
 use super::state::FileEntry;
 use crate::Error;
 use crate::layout::{Layout, Partition};
-use crate::segment::{FileAt, Run, footer_crc, read_metadata};
+use crate::quarantine::report;
+use crate::segment::{FileAt, Run, file_crc, footer_crc, read_metadata};
+use crate::shared::Shared;
 
 /// One version of a data file. Its rows never change; the name may be given to a later version while this one is held.
 #[derive(Debug)]
@@ -46,9 +58,12 @@ pub struct Segment {
     /// Its row groups, each sorted by `ts` descending, if it is sealed and not sorted as a whole. Empty otherwise.
     pub runs: Vec<Run>,
     key: (Partition, u32),
+    crc: u32,
     footer_crc: u32,
     lineage: Arc<Lineage>,
     footers: Arc<Footers>,
+    /// Who is told of damage.
+    store: Weak<Shared>,
 }
 
 /// What all versions of a segment share that lie in one file, and what becomes of that file.
@@ -56,6 +71,8 @@ pub struct Segment {
 pub(crate) struct Lineage {
     retired: PathBuf,
     displaced: AtomicBool,
+    /// How many of its first bytes are known to be what was written, and their checksum.
+    checked: Mutex<(u64, u32)>,
 }
 
 impl Lineage {
@@ -63,6 +80,7 @@ impl Lineage {
         Self {
             retired,
             displaced: AtomicBool::new(false),
+            checked: Mutex::default(),
         }
     }
 
@@ -92,6 +110,7 @@ pub(crate) struct SegmentParts<'a> {
     pub(crate) layout: &'a Layout,
     pub(crate) footers: &'a Arc<Footers>,
     pub(crate) lineage: Arc<Lineage>,
+    pub(crate) store: Weak<Shared>,
 }
 
 impl Segment {
@@ -108,9 +127,11 @@ impl Segment {
             sealed: entry.sealed,
             runs: entry.runs.clone(),
             key: (entry.partition, entry.number),
+            crc: entry.crc,
             footer_crc: entry.footer_crc,
             lineage: parts.lineage,
             footers: Arc::clone(parts.footers),
+            store: parts.store,
         }
     }
 
@@ -123,11 +144,58 @@ impl Segment {
         &self.lineage
     }
 
-    /// The file with this version's bytes, which are its first [`Segment::size`] bytes.
+    /// The file with this version's bytes, which are its first [`Segment::size`] bytes. Opened for the first time it is
+    /// read, and compared with its checksum.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] if it is not what was written: no view taken from now on has it. If the file is missing.
+    pub fn open(&self) -> Result<File, Error> {
+        let opened = match self.find() {
+            Ok(file) => self.check(&file).map(|()| file),
+            Err(Error::Stale { path, reason, .. }) => Err(Error::Damaged { path, reason }),
+            other => other,
+        };
+        if let (Err(Error::Damaged { reason, .. }), Some(store)) = (&opened, self.store.upgrade()) {
+            report(&store, self, reason);
+        }
+        opened
+    }
+
+    /// Compares what was not compared yet. Others who open it meanwhile wait for the outcome.
+    fn check(&self, file: &File) -> Result<(), Error> {
+        let mut checked = self.lineage.checked.lock();
+        let (size, crc) = *checked;
+        if size >= self.size {
+            return Ok(());
+        }
+        let found = self.crc_of(file, size, crc)?;
+        if found != self.crc {
+            // Memory and buses flip bits too, but rarely the same twice.
+            let again = self.crc_of(&self.find()?, 0, 0)?;
+            if again != self.crc {
+                return Err(Error::Damaged {
+                    path: self.path.clone(),
+                    reason: format!("its checksum is {again:08x}, {:08x} was written", self.crc),
+                });
+            }
+        }
+        *checked = (self.size, self.crc);
+        if let Some(store) = self.store.upgrade() {
+            store.counters.checked_bytes.add(self.size - size);
+        }
+        Ok(())
+    }
+
+    fn crc_of(&self, file: &File, from: u64, crc: u32) -> Result<u32, Error> {
+        let file = file.try_clone().map_err(Error::io("open", &self.path))?;
+        file_crc(&FileAt::new(file, self.size), from, crc).map_err(Error::io("read", &self.path))
+    }
+
+    /// The file with this version's bytes by its footer; the rest is not looked at.
     ///
     /// # Errors
     /// If the file is missing or is not this version.
-    pub fn open(&self) -> Result<File, Error> {
+    pub(crate) fn find(&self) -> Result<File, Error> {
         match self.try_open(&self.path) {
             Ok(file) => Ok(file),
             Err(under_its_name) => self.try_open(&self.lineage.retired).map_err(|_| under_its_name),
@@ -156,7 +224,9 @@ impl Segment {
     /// If the file cannot be opened or its footer is damaged.
     pub fn metadata(&self) -> Result<Arc<ParquetMetaData>, Error> {
         self.footers.get((self.id, self.version), || {
-            let file = FileAt::new(self.open()?, self.size);
+            // The page index lies outside the footer.
+            let file = if self.sealed { self.open()? } else { self.find()? };
+            let file = FileAt::new(file, self.size);
             read_metadata(&file, &self.path, self.sealed)
         })
     }

@@ -2,12 +2,46 @@
 
 use super::Publisher;
 use crate::Error;
+use crate::desk::Damaged;
 use crate::hot::{Frozen, Place};
-use crate::quarantine::set_aside;
+use crate::quarantine::{keep, set_aside};
 use crate::segment::damage_of;
 use crate::slot::Done;
 
 impl Publisher {
+    /// Moves files that queries found damaged out of the tree. One that cannot be moved stays, outside every view; the next
+    /// start finds it again.
+    pub(super) fn put_aside(&mut self, damaged: Vec<Damaged>) {
+        // Of a poisoned store nothing is moved any more.
+        let damaged = damaged.into_iter().filter(|_| self.shared.poisoned().is_none());
+        for Damaged {
+            place,
+            number,
+            sealed,
+            path,
+            rows,
+            what,
+        } in damaged.collect::<Vec<_>>()
+        {
+            if sealed {
+                match keep(&self.shared.layout, &path) {
+                    Ok(kept) => tracing::error!(rows, "{what}; it was put into {}", kept.display()),
+                    Err(error) => tracing::error!(rows, %error, "{what}; it stays where it is, no query reads it"),
+                }
+                continue;
+            }
+            // A file that waits for its seal is the sealer's to find.
+            if self.open.get(&place).is_some_and(|slot| slot.number == number)
+                && let Err(error) = self.set_damaged_aside(place)
+            {
+                if error.is_in_doubt() {
+                    self.shared.poison(&error.to_string());
+                }
+                tracing::error!(rows, %error, "{what}; it stays where it is, no query reads it");
+            }
+        }
+    }
+
     /// Publishes frozen rows into the partition's file, into a new one if the present one turns out damaged.
     pub(super) fn publish_frozen(&mut self, place: Place, frozen: &Frozen) -> Result<Done, Error> {
         self.set_full_aside(place);

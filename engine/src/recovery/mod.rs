@@ -314,7 +314,8 @@ fn assemble(settings: Settings, clock: Clock, layout: Layout, locks: Vec<Lock>, 
     let files: Vec<FileEntry> = parts.catalog.state().files().cloned().collect();
     // Every frame below the low water has its rows in files.
     let committed = parts.catalog.state().low_water.saturating_sub(1);
-    let shared = Arc::new(Shared {
+    let shared = Arc::new_cyclic(|me| Shared {
+        me: std::sync::Weak::clone(me),
         store: parts.catalog.state().store,
         footers: Arc::new(Footers::new(FOOTER_BYTES)),
         counters: parts.counters,

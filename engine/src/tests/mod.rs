@@ -5,6 +5,7 @@
 mod appends;
 mod check;
 mod faults;
+mod first_open;
 mod late;
 mod model_based;
 mod open_damage;

@@ -248,6 +248,11 @@ impl Rooms {
                 stats.evicted_segments,
             ),
             (
+                "engine_checked_bytes",
+                "Bytes of data files compared with their checksum when first opened",
+                stats.checked_bytes,
+            ),
+            (
                 "engine_rotation_checks",
                 "Checks of the rotation rules",
                 stats.rotation_runs,

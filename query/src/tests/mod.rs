@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::large_futures, reason = "tests")]
 
 mod bounds;
+mod damage;
 mod hostile;
 mod paging;
 mod rows;
