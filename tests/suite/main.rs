@@ -20,3 +20,4 @@ mod migrate;
 mod readme;
 mod reference;
 mod retention;
+mod store;
