@@ -104,7 +104,10 @@ impl Committer {
             self.next_lsn += 1;
         }
         match self.store(&judged.fresh) {
-            Ok(true) => self.finish(judged),
+            Ok(true) => {
+                self.finish(judged);
+                self.mark();
+            }
             Ok(false) => refuse(judged.fresh.into_iter().chain(judged.duplicates), &self.shared),
             Err(error) => {
                 self.shared.poison(&error.to_string());
@@ -152,6 +155,13 @@ impl Committer {
         self.wal.sync()?;
         self.shared.counters.fsyncs.add(1);
         Ok(true)
+    }
+
+    /// Marks the group as synced, when its appenders have their answers.
+    fn mark(&mut self) {
+        if let Err(error) = self.wal.mark() {
+            self.shared.poison(&error.to_string());
+        }
     }
 
     /// Waits until something of the log may go; `false` if the store closes instead.

@@ -191,7 +191,7 @@ pub(crate) fn store_id(dir: &Path, fresh: impl FnOnce() -> Uuid) -> Result<Uuid,
 /// The store's id from its file, if it is there.
 pub(crate) fn known_store_id(dir: &Path) -> Result<Option<Uuid>, Error> {
     let path = dir.join("store.id");
-    match std::fs::read_to_string(&path) {
+    match std::fs::read(&path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()) {
         Ok(text) => Uuid::try_parse(text.trim()).map(Some).map_err(|_| Error::Damaged {
             path,
             reason: format!("{:?} is not a UUID", text.chars().take(64).collect::<String>()),

@@ -290,3 +290,14 @@ fn a_store_without_its_id_is_not_taken_for_a_new_one() {
     std::fs::remove_file(dir.path().join("store.id")).unwrap();
     assert!(matches!(store_id(dir.path(), Uuid::nil), Err(Error::Damaged { .. })));
 }
+
+#[test]
+fn a_store_id_that_is_no_text_is_damage() {
+    let dir = tempfile::tempdir().unwrap();
+    store_id(dir.path(), Uuid::max).unwrap();
+    let path = dir.path().join("store.id");
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes[3] ^= 0x80;
+    std::fs::write(&path, bytes).unwrap();
+    assert!(matches!(store_id(dir.path(), Uuid::nil), Err(Error::Damaged { .. })));
+}

@@ -175,6 +175,7 @@ impl<'a> Copier<'a> {
             at: target.at,
             last: self.copied,
             dirty: false,
+            marked: false,
         });
         self.retire_pending()
     }

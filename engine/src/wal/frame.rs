@@ -14,6 +14,13 @@
 //! | 37 | 3 | zero |
 //! | 40 | | origin, then payload |
 //!
+//! # Marks
+//!
+//! Behind the last frame stands a mark as soon as its sync has returned: `0xffff_ffff`, a CRC-32C over store id, segment
+//! number and the rest, and the LSN up to which everything is durable. The next frame takes its place. It is not synced
+//! itself: a killed process leaves it to the kernel, and the next sync takes it along. Without it a last frame that was
+//! damaged would look like one that was being written.
+//!
 //! # Invariants
 //!
 //! - A recycled segment holds frames of its earlier lives: the segment number in the checksum makes them foreign.
@@ -79,6 +86,31 @@ impl Frame {
         out[start + 4..start + 8].copy_from_slice(&crc.to_le_bytes());
         out.resize(start + len.next_multiple_of(ALIGN), 0);
     }
+}
+
+/// What a mark has where a frame has its length: no frame is that long.
+const MARK: u32 = u32::MAX;
+/// Bytes of a mark: fewer than any frame has, so that the next frame covers all of it.
+pub(super) const MARK_BYTES: usize = 16;
+
+/// The mark that says that everything up to `durable` is synced.
+pub(super) fn mark(identity: &Identity, durable: u64) -> [u8; MARK_BYTES] {
+    let mut mark = [0; MARK_BYTES];
+    mark[..4].copy_from_slice(&MARK.to_le_bytes());
+    mark[8..].copy_from_slice(&durable.to_le_bytes());
+    let crc = checksum(identity, &mark);
+    mark[4..8].copy_from_slice(&crc.to_le_bytes());
+    mark
+}
+
+/// What the mark at `at` says, if there is one.
+fn parse_mark(identity: &Identity, bytes: &[u8], at: usize) -> Option<u64> {
+    let found: [u8; MARK_BYTES] = array(bytes, at)?;
+    if found[..4] != MARK.to_le_bytes() {
+        return None;
+    }
+    let durable = u64::from_le_bytes(array(&found, 8)?);
+    (found == mark(identity, durable)).then_some(durable)
 }
 
 /// The longest frame that the length field can say.
@@ -165,6 +197,8 @@ pub(super) struct Scan {
     pub(super) prefix: Vec<Found>,
     /// Good frames behind the bad spot.
     pub(super) beyond: Vec<Found>,
+    /// Everything up to this LSN had been synced, says a mark behind the frames; 0 where there is none.
+    pub(super) marked: u64,
     /// Bytes of bad spots that were written as frames, as far as that can be told from an earlier life's content.
     pub(super) broken_bytes: u64,
 }
@@ -186,9 +220,11 @@ impl Scan {
             scan.broken_bytes = torn.len as u64;
         }
         let mut budget = bytes.len().saturating_mul(4);
+        scan.marked = parse_mark(identity, bytes, bad).unwrap_or(0);
         at = bad.saturating_add(ALIGN);
         while at.saturating_add(FRAME_HEADER) <= bytes.len() {
             let Some(claimed) = claim(bytes, at, last).filter(|claimed| claimed.len <= budget) else {
+                scan.marked = scan.marked.max(parse_mark(identity, bytes, at).unwrap_or(0));
                 at += ALIGN;
                 continue;
             };

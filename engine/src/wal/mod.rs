@@ -20,8 +20,9 @@
 //!
 //! # Limits
 //!
-//! Damage that reaches to the end of what was written, with no good frame behind it, can not be told from an interrupted
-//! write: it is cut. The next group written closes that gap for everything before it.
+//! Damage that reaches to the end of what was written, the mark included, can not be told from an interrupted write: it is
+//! cut. So it is where the power failed before the last mark was on the disk. The next group written closes that gap for
+//! everything before it.
 //!
 //! # Not here
 //!
@@ -117,6 +118,8 @@ struct Active {
     last: u64,
     /// Written to since the last sync.
     dirty: bool,
+    /// Whether its end is marked as synced.
+    marked: bool,
 }
 
 impl Active {
@@ -238,7 +241,7 @@ impl Wal {
         for frame in frames {
             frame.encode(&active.identity, self.durable, &mut self.buffer);
         }
-        active.dirty = true;
+        (active.dirty, active.marked) = (true, false);
         if let Err(error) = self.disk.write_at(&active.file, &active.path, &self.buffer, active.at) {
             return Err(self.poison(error));
         }
@@ -261,6 +264,21 @@ impl Wal {
         }
         self.durable = self.tail;
         Ok(())
+    }
+
+    /// Marks the last frame as synced, where the next one will stand. Needs no sync: see [`frame`].
+    pub(crate) fn mark(&mut self) -> Result<(), Error> {
+        self.check_poison()?;
+        let Some(active) = self.active.as_mut().filter(|active| !active.dirty && !active.marked) else {
+            return Ok(());
+        };
+        active.marked = true;
+        if active.room() < frame::MARK_BYTES as u64 {
+            return Ok(());
+        }
+        let mark = frame::mark(&active.identity, self.durable);
+        let marked = self.disk.write_at(&active.file, &active.path, &mark, active.at);
+        marked.map_err(|error| self.poison(error))
     }
 
     /// Frames below `low_water` are stored elsewhere, durably: segments that hold no others become spares or go.

@@ -8,8 +8,8 @@
 //!
 //! Every good frame of a segment counts, those behind a bad spot too: they may have been acknowledged. The bad spot itself is
 //! - an interrupted write, if nothing proves that its frames had been acknowledged: it is cut, its bytes are counted;
-//! - damage, if something proves it (a later frame's *durable*, the next segment's *before*, a copy's *copied*): the file
-//!   goes to quarantine and is reported.
+//! - damage, if something proves it (a mark behind it, a later frame's *durable*, the next segment's *before*, a copy's
+//!   *copied*): the file goes to quarantine and is reported.
 //!
 //! # Invariants
 //!
@@ -221,7 +221,7 @@ fn judge(old: &Old, scan: &Scan, last: u64, next_before: u64) -> Option<Damage> 
     let good = scan.prefix.last().map_or(last, |found| found.lsn.max(last));
     let copied = old.header.as_ref().map_or(0, |header| header.copied);
     let claimed = scan.beyond.iter().map(|found| found.durable).max().unwrap_or(0);
-    let proven = copied.max(claimed).max(next_before);
+    let proven = copied.max(claimed).max(next_before).max(scan.marked);
     if proven > good {
         let salvaged = scan.beyond.iter().filter(|found| found.lsn > good).count();
         let mut end = proven;

@@ -84,6 +84,7 @@ impl Wal {
             at: BLOCK,
             last: self.tail,
             dirty: false,
+            marked: false,
         });
         Ok(())
     }

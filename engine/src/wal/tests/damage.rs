@@ -301,3 +301,54 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_flipped_bit_in_the_last_frame_is_damage_once_its_sync_was_marked() {
+    let (place, written) = log_of(3, 40);
+    let newest = place.logs().pop().unwrap();
+    let (starts, end) = spans(&newest);
+    let header = Header::decode(&fs::read(&newest).unwrap()).unwrap();
+    let identity = Identity::new(header.store, header.number);
+    let mut whole = fs::read(&newest).unwrap();
+    whole[end..end + frame::MARK_BYTES].copy_from_slice(&frame::mark(&identity, 3));
+    let last = *starts.last().unwrap();
+    for bit in (last * 8..(end + frame::MARK_BYTES) * 8).step_by(3) {
+        let mut bytes = whole.clone();
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        let twin = place.twin();
+        fs::write(twin.log().join(newest.file_name().unwrap()), &bytes).unwrap();
+        let (_, recovered) = twin.open();
+        let lost: Vec<_> = recovered.damage.iter().filter_map(|damage| damage.missing.clone()).collect();
+        let kept = frames(recovered);
+        if kept.len() == 3 {
+            // Padding, or the mark itself.
+            assert_eq!((kept, lost), (written.clone(), vec![]), "bit {bit}");
+        } else {
+            assert_eq!((kept, lost), (written[..2].to_vec(), vec![3..=3]), "bit {bit}");
+        }
+    }
+}
+
+#[test]
+fn a_mark_is_replaced_by_the_next_frame_and_says_nothing_of_an_unsynced_one() {
+    let place = Place::new();
+    let (mut wal, _) = place.open();
+    let written: Vec<Frame> = (1..=3).map(|lsn| frame(lsn, 40)).collect();
+    for group in written[..2].chunks(1) {
+        fill(&mut wal, &[group]);
+        wal.mark().unwrap();
+        wal.mark().unwrap();
+    }
+    wal.append(&written[2..]).unwrap();
+    wal.mark().unwrap();
+    drop(wal);
+    let newest = place.logs().pop().unwrap();
+    let (starts, _) = spans(&newest);
+    assert_eq!(starts.len(), 3);
+    let mut bytes = fs::read(&newest).unwrap();
+    bytes[starts[2] + 50] ^= 1;
+    fs::write(&newest, bytes).unwrap();
+    let (_, recovered) = place.open();
+    assert_eq!(recovered.damage, [], "it was never acknowledged");
+    assert_eq!(frames(recovered), written[..2]);
+}
