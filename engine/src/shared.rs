@@ -11,8 +11,8 @@
 //! - A view is built and stored under `state`, so versions never go back and no change is lost.
 //! - Room for hot rows is returned exactly once: by the publish that makes rows cold, or by the append that stored none.
 
-use std::sync::{Arc, Weak};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;

@@ -249,7 +249,7 @@ impl Querier {
         let (window, from) = self.begin(query.since, query.until, query.flux_id, cursor, query.fingerprint)?;
         self.run(|| {
             let scan = self.scan(query.table, window, conditions.clone());
-            let (paging, from, fingerprint) = (query.paging, from.clone(), query.fingerprint);
+            let (paging, from, fingerprint) = (query.paging, from, query.fingerprint);
             async move { rows::page(&scan, paging, from, fingerprint).await }
         })
         .await
@@ -285,7 +285,9 @@ impl Querier {
     {
         for _ in 0..DAMAGED_FILES {
             match self.run_once(query()).await {
-                Err(error) if error.met_damage() => tracing::warn!(%error, "a query begins anew without a damaged file"),
+                Err(error) if error.met_damage() => {
+                    tracing::warn!(%error, "a query begins anew without a damaged file")
+                }
                 answered => return answered,
             }
         }

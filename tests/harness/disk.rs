@@ -91,7 +91,15 @@ impl Disk {
 
     fn mount(&mut self) -> Result<(), Failure> {
         let image = self.image.as_ref().ok_or("only an image can be mounted again")?;
-        run("mount", &["-o", "loop", &image.display().to_string(), &self.at.display().to_string()])?;
+        run(
+            "mount",
+            &[
+                "-o",
+                "loop",
+                &image.display().to_string(),
+                &self.at.display().to_string(),
+            ],
+        )?;
         self.mounted = true;
         Ok(())
     }

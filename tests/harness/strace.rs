@@ -28,19 +28,34 @@ impl std::fmt::Display for Refusal {
 /// # Errors
 /// Why it cannot.
 pub fn available() -> Result<(), Lacking> {
-    let arguments = ["-f", "--seccomp-bpf", "-e", "trace=getppid", "-e", "inject=getppid:retval=7", "true"];
+    let arguments = [
+        "-f",
+        "--seccomp-bpf",
+        "-e",
+        "trace=getppid",
+        "-e",
+        "inject=getppid:retval=7",
+        "true",
+    ];
     let done = Command::new("strace").args(arguments).output();
     match done {
         Ok(done) if done.status.success() => Ok(()),
-        Ok(done) => Err(Lacking(format!("strace: {}", String::from_utf8_lossy(&done.stderr).trim()))),
-        Err(error) => Err(Lacking(format!("strace: {error}; install it with: apt-get install strace"))),
+        Ok(done) => Err(Lacking(format!(
+            "strace: {}",
+            String::from_utf8_lossy(&done.stderr).trim()
+        ))),
+        Err(error) => Err(Lacking(format!(
+            "strace: {error}; install it with: apt-get install strace"
+        ))),
     }
 }
 
 /// The words before the program that make it be traced, with the trace in `log`.
 #[must_use]
 pub fn wrapper(calls: &[&str], refusal: Option<&Refusal>, log: &Path) -> Vec<String> {
-    let mut words: Vec<String> = ["strace", "-f", "--seccomp-bpf", "-y", "-qq", "-s", "0", "-o"].map(str::to_owned).to_vec();
+    let mut words: Vec<String> = ["strace", "-f", "--seccomp-bpf", "-y", "-qq", "-s", "0", "-o"]
+        .map(str::to_owned)
+        .to_vec();
     words.push(log.display().to_string());
     words.extend(["-e".to_owned(), format!("trace={}", calls.join(","))]);
     if let Some(Refusal { call, errno, at }) = refusal {
@@ -71,7 +86,9 @@ pub fn read(log: &Path, folder: &Path) -> Result<Trace, Failure> {
     let mut trace = Trace::default();
     let mut counted: std::collections::BTreeMap<(String, String), u32> = std::collections::BTreeMap::new();
     for line in text.lines() {
-        let Some((thread, call)) = line.split_once(' ') else { continue };
+        let Some((thread, call)) = line.split_once(' ') else {
+            continue;
+        };
         let call = call.trim_start();
         if call.contains("(INJECTED)") {
             trace.refused += 1;
@@ -80,7 +97,9 @@ pub fn read(log: &Path, folder: &Path) -> Result<Trace, Failure> {
                 trace.ours.push(call.to_owned());
             }
         }
-        let Some((name, _)) = call.split_once('(') else { continue };
+        let Some((name, _)) = call.split_once('(') else {
+            continue;
+        };
         let count = counted.entry((thread.to_owned(), name.to_owned())).or_default();
         *count += 1;
         if call.contains(&folder) {

@@ -59,7 +59,11 @@ async fn a_flipped_bit_anywhere_in_a_file_takes_it_out_of_every_later_view_and_o
             copied.settings.data_dir = store.join("telemetry");
             copied.now.store(bench.now(), Ordering::Relaxed);
             let engine = copied.open().await;
-            assert_eq!(rows_after_damage(&engine), if which == 0 { 30 } else { 50 }, "byte {at}");
+            assert_eq!(
+                rows_after_damage(&engine),
+                if which == 0 { 30 } else { 50 },
+                "byte {at}"
+            );
             let view = engine.view();
             let partial = view.partial().unwrap();
             let name = victim.file_name().unwrap().to_str().unwrap();
@@ -130,7 +134,10 @@ async fn a_view_from_before_a_seal_that_meets_damage_leaves_the_sealed_file_in_v
     for path in &retired {
         flip(path, 40, 3);
     }
-    assert!(!retired.is_empty(), "the open version is kept for the view that holds it");
+    assert!(
+        !retired.is_empty(),
+        "the open version is kept for the view that holds it"
+    );
     let damaged = before.files(Table::Logs)[0].open();
     assert!(matches!(damaged, Err(Error::Damaged { .. })), "{damaged:?}");
     let view = engine.view();

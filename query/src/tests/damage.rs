@@ -42,7 +42,10 @@ async fn a_query_that_meets_damaged_files_answers_without_them_and_says_so() {
     let whole = bench.engine.view();
     let rows_of = |path: &PathBuf| {
         let segments = whole.files(model::Table::Logs).iter();
-        segments.filter(|file| file.path == *path).map(|file| file.rows).sum::<u64>()
+        segments
+            .filter(|file| file.path == *path)
+            .map(|file| file.rows)
+            .sum::<u64>()
     };
     let mut wanted = 400;
     for victim in files.iter().take(2) {
@@ -55,7 +58,10 @@ async fn a_query_that_meets_damaged_files_answers_without_them_and_says_so() {
     for victim in files.iter().take(2) {
         assert!(partial.contains(victim.to_str().unwrap()), "{partial}");
     }
-    until("they have left the tree", || files.iter().take(2).all(|file| !file.exists())).await;
+    until("they have left the tree", || {
+        files.iter().take(2).all(|file| !file.exists())
+    })
+    .await;
     let again = bench.querier.logs(&filter).await.unwrap();
     assert_eq!(again.rows, page.rows);
     drop(whole);

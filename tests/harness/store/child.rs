@@ -119,7 +119,12 @@ impl Driver {
             None => Command::new(program),
         };
         let errors = std::fs::OpenOptions::new().create(true).append(true).open(errors)?;
-        command.args(arguments).arg(address.to_string()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(errors);
+        command
+            .args(arguments)
+            .arg(address.to_string())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(errors);
         let child = command.spawn()?;
         let heard = Arc::new(Mutex::new(Heard::default()));
         let hears = Arc::clone(&heard);

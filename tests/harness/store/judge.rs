@@ -163,7 +163,9 @@ impl Judge<'_> {
                 continue;
             };
             if seq == 0 || seq > self.last {
-                verdict.violations.push(format!("torn: batch {seq} was never sent, and is {place}"));
+                verdict
+                    .violations
+                    .push(format!("torn: batch {seq} was never sent, and is {place}"));
                 continue;
             }
             let wanted = match seen.entry(seq) {
@@ -171,12 +173,16 @@ impl Judge<'_> {
                 std::collections::btree_map::Entry::Vacant(free) => free.insert(self.wanted(seq)?),
             };
             let (Some((_, print)), Some(was_seen)) = (wanted.rows.get(n), wanted.seen.get_mut(n)) else {
-                verdict.violations.push(format!("torn: row {seq}/{n} was never sent, and is {place}"));
+                verdict
+                    .violations
+                    .push(format!("torn: row {seq}/{n} was never sent, and is {place}"));
                 continue;
             };
             prints.clear();
             if fingerprint(batch, row, &mut prints) != Some(*print) {
-                verdict.violations.push(format!("torn: row {seq}/{n} {place} is not what was sent"));
+                verdict
+                    .violations
+                    .push(format!("torn: row {seq}/{n} {place} is not what was sent"));
             }
             if std::mem::replace(was_seen, true) {
                 verdict.violations.push(format!("doubled: row {seq}/{n}, {place}"));
@@ -221,10 +227,16 @@ impl Judge<'_> {
                 if self.may_be_gone(*seq, *ts) {
                     partitions.entry(hour(*ts)).or_default().insert(*there);
                     if *there && self.heard.rotated {
-                        verdict.violations.push(format!("risen: row {seq}/{n} of a partition that was removed"));
+                        verdict
+                            .violations
+                            .push(format!("risen: row {seq}/{n} of a partition that was removed"));
                     }
                 } else if !there {
-                    let what = if acknowledged.contains(seq) { "lost" } else { "torn: half a batch:" };
+                    let what = if acknowledged.contains(seq) {
+                        "lost"
+                    } else {
+                        "torn: half a batch:"
+                    };
                     verdict.lost.push(format!("{what} row {seq}/{n}"));
                 }
             }
@@ -318,7 +330,9 @@ pub fn files_below(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
 
 /// The batch and row that a row says it is.
 fn key_of(batch: &RecordBatch, row: usize) -> Option<(u64, usize)> {
-    let column = batch.column_by_name("attributes").or_else(|| batch.column_by_name("labels"))?;
+    let column = batch
+        .column_by_name("attributes")
+        .or_else(|| batch.column_by_name("labels"))?;
     let text = column.as_string_opt::<i32>()?.value(row);
     let key = text.split("\"k\":\"").nth(1)?.split('"').next()?;
     let (seq, n) = key.split_once('/')?;

@@ -37,7 +37,18 @@ pub struct Load {
 }
 
 const WORDS: [&str; 12] = [
-    "accepted", "connection", "from", "worker", "retry", "timeout", "while", "reading", "header", "queue", "drained", "ok",
+    "accepted",
+    "connection",
+    "from",
+    "worker",
+    "retry",
+    "timeout",
+    "while",
+    "reading",
+    "header",
+    "queue",
+    "drained",
+    "ok",
 ];
 
 impl Load {
@@ -73,10 +84,18 @@ impl Load {
         let table = if seq % 5 == 4 { Table::Metrics } else { Table::Logs };
         let times: Vec<i64> = (0..rows).map(|_| self.time(seq, &mut rng)).collect();
         let batch = if table == Table::Logs {
-            let rows: Vec<_> = times.iter().enumerate().map(|(n, ts)| log(seq, n, *ts, &mut rng)).collect();
+            let rows: Vec<_> = times
+                .iter()
+                .enumerate()
+                .map(|(n, ts)| log(seq, n, *ts, &mut rng))
+                .collect();
             LogRecord::to_batch(&rows)?
         } else {
-            let rows: Vec<_> = times.iter().enumerate().map(|(n, ts)| point(seq, n, *ts, &mut rng)).collect();
+            let rows: Vec<_> = times
+                .iter()
+                .enumerate()
+                .map(|(n, ts)| point(seq, n, *ts, &mut rng))
+                .collect();
             MetricPoint::to_batch(&rows)?
         };
         let producer = BatchId {
@@ -104,7 +123,9 @@ impl Load {
             (Phase::Any, hours @ 0..3) => i64::from(hours) + 1,
             _ => 0,
         };
-        NOON - hours * HOUR + rng.random_range(-20 * 60..20 * 60) * 1_000_000 + i64::try_from(seq % 1_000_000).unwrap_or(0)
+        NOON - hours * HOUR
+            + rng.random_range(-20 * 60..20 * 60) * 1_000_000
+            + i64::try_from(seq % 1_000_000).unwrap_or(0)
     }
 }
 
@@ -127,7 +148,9 @@ fn log(seq: u64, n: usize, ts: i64, rng: &mut StdRng) -> LogRecord {
         flux_id: None,
         level: levels[rng.random_range(0..levels.len())],
         message: words(rng),
-        attributes: Attributes::new().with("k", key(seq, n)).with("port", rng.random::<u16>()),
+        attributes: Attributes::new()
+            .with("k", key(seq, n))
+            .with("port", rng.random::<u16>()),
     }
 }
 
@@ -139,6 +162,8 @@ fn point(seq: u64, n: usize, ts: i64, rng: &mut StdRng) -> MetricPoint {
         entity_name: "driver".to_owned(),
         metric_type: MetricType::Gauge,
         value: rng.random::<f64>() * 1e6,
-        labels: Attributes::new().with("k", key(seq, n)).with("cpu", rng.random_range(0..8)),
+        labels: Attributes::new()
+            .with("k", key(seq, n))
+            .with("cpu", rng.random_range(0..8)),
     }
 }

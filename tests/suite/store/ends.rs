@@ -66,10 +66,14 @@ fn endings(
         driver.wait_for(1)?;
         std::thread::sleep(Duration::from_millis(random.below(1_000)));
         heard.join(end(driver)?);
-        acknowledged = judge(load, &heard, &store).map_err(|error| format!("seed {}, end {round}: {error}", load.seed))?;
+        acknowledged =
+            judge(load, &heard, &store).map_err(|error| format!("seed {}, end {round}: {error}", load.seed))?;
     }
     in_all += acknowledged;
-    eprintln!("{ends} ends, {in_all} rows acknowledged and found, {:?}", begun.elapsed());
+    eprintln!(
+        "{ends} ends, {in_all} rows acknowledged and found, {:?}",
+        begun.elapsed()
+    );
     Ok(())
 }
 

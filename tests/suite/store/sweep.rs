@@ -84,7 +84,11 @@ impl Place {
         let (log, errors) = (self.folder.path().join("trace"), self.folder.path().join("errors"));
         std::fs::write(&errors, "")?;
         let wrapper = strace::wrapper(calls, refusal, &log);
-        let arguments = ["script".to_owned(), store.display().to_string(), self.load.seed.to_string()];
+        let arguments = [
+            "script".to_owned(),
+            store.display().to_string(),
+            self.load.seed.to_string(),
+        ];
         let driver = Driver::start(&wrapper, &arguments, &errors)?;
         let (status, heard) = driver.finish(PATIENCE)?;
         let status = status.ok_or_else(|| format!("{}: the driver hangs: {:?}", about(refusal), heard.notes))?;
@@ -105,7 +109,9 @@ impl Place {
         if !matches!(outcome.code, Some(0 | 74)) {
             let errors = std::fs::read_to_string(self.folder.path().join("errors"))?;
             let (code, notes) = (outcome.code, &outcome.heard.notes);
-            return Err(format!("{refusal}: the driver ended with {code:?}: {errors} {notes:?}, refused {ours:?}").into());
+            return Err(
+                format!("{refusal}: the driver ended with {code:?}: {errors} {notes:?}, refused {ours:?}").into(),
+            );
         }
         if let Some(disk) = self.disk.as_mut().filter(|_| refusal.call.contains("sync")) {
             disk.cut()?;
@@ -124,7 +130,11 @@ fn about(refusal: Option<&Refusal>) -> String {
 
 fn judge(load: Load, heard: &Heard, store: &Path) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build()?;
-    let judge = Judge { load, last: LAST, heard };
+    let judge = Judge {
+        load,
+        last: LAST,
+        heard,
+    };
     runtime.block_on(judge.judge(script_settings(store)))?.check("judged")
 }
 
@@ -175,7 +185,9 @@ fn whichever_system_call_fails_nothing_acknowledged_is_lost_doubled_or_torn() ->
         Ok(one) => todo = vec![chosen(one)?],
         Err(_) => {
             let wanted = usize::try_from(setting("PLATFORM_TEST_SWEEP_RUNS", 24))?;
-            todo = (0..wanted.min(sites)).map(|_| todo[random.below(sites as u64) as usize].clone()).collect();
+            todo = (0..wanted.min(sites))
+                .map(|_| todo[random.below(sites as u64) as usize].clone())
+                .collect();
         }
     }
     let (runs, mut refused, mut failures) = (todo.len(), 0, Vec::new());
@@ -183,12 +195,18 @@ fn whichever_system_call_fails_nothing_acknowledged_is_lost_doubled_or_torn() ->
         match place.refuse(&refusal) {
             Ok((ours, _)) => refused += ours,
             Err(error) => {
-                eprintln!("PLATFORM_TEST_SEED={} PLATFORM_TEST_SWEEP={refusal}: {error}", random.seed);
+                eprintln!(
+                    "PLATFORM_TEST_SEED={} PLATFORM_TEST_SWEEP={refusal}: {error}",
+                    random.seed
+                );
                 failures.push(refusal.to_string());
             }
         }
     }
-    eprintln!("{sites} sites, {runs} runs, {refused} calls refused, {} violations", failures.len());
+    eprintln!(
+        "{sites} sites, {runs} runs, {refused} calls refused, {} violations",
+        failures.len()
+    );
     assert!(failures.is_empty(), "{failures:?}");
     Ok(())
 }

@@ -318,7 +318,11 @@ fn a_flipped_bit_in_the_last_frame_is_damage_once_its_sync_was_marked() {
         let twin = place.twin();
         fs::write(twin.log().join(newest.file_name().unwrap()), &bytes).unwrap();
         let (_, recovered) = twin.open();
-        let lost: Vec<_> = recovered.damage.iter().filter_map(|damage| damage.missing.clone()).collect();
+        let lost: Vec<_> = recovered
+            .damage
+            .iter()
+            .filter_map(|damage| damage.missing.clone())
+            .collect();
         let kept = frames(recovered);
         if kept.len() == 3 {
             // Padding, or the mark itself.
