@@ -72,8 +72,8 @@ async fn run() -> Result<(), Failure> {
     }
     let stats = writer.engine.stats();
     println!(
-        "writer: {} rows, {} publishes, {} seals, {} partitions removed, {} files left",
-        stats.appended_rows, stats.publishes, stats.seals, stats.rotated_partitions, stats.files
+        "writer: {} rows, {} publishes, {} seals, {} of them longer than before, {} partitions removed, {} files left",
+        stats.appended_rows, stats.publishes, stats.seals, writer.grown, stats.rotated_partitions, stats.files
     );
     println!("load after: {}", load());
     writer.engine.close().await?;
@@ -90,6 +90,10 @@ struct Writer {
     /// Rows of each hour that data files have.
     published: BTreeMap<i64, u64>,
     batches: u64,
+    /// The length of each open file.
+    open: BTreeMap<u64, u64>,
+    /// Seals that made a file longer: a reader with the length of before finds no footer there.
+    grown: u64,
 }
 
 impl Writer {
@@ -112,6 +116,8 @@ impl Writer {
             appended: BTreeMap::new(),
             published: BTreeMap::new(),
             batches: 0,
+            open: BTreeMap::new(),
+            grown: 0,
         })
     }
 
@@ -149,7 +155,14 @@ impl Writer {
         };
         let payload = encode_arrow(&rows)?.into();
         let table = Table::Logs;
-        self.engine.append(Batch { table, origin, payload, rows }).await?;
+        self.engine
+            .append(Batch {
+                table,
+                origin,
+                payload,
+                rows,
+            })
+            .await?;
         self.appended.insert(hour, first + ROWS);
         Ok(())
     }
@@ -160,6 +173,11 @@ impl Writer {
         let mut rows: BTreeMap<i64, u64> = BTreeMap::new();
         for file in view.files(Table::Logs) {
             *rows.entry(file.min_ts.micros().div_euclid(HOUR)).or_default() += file.rows;
+            if !file.sealed {
+                self.open.insert(file.id, file.size);
+            } else if let Some(size) = self.open.remove(&file.id) {
+                self.grown += u64::from(file.size > size);
+            }
         }
         self.published.extend(rows.iter().map(|(hour, rows)| (*hour, *rows)));
         for (hour, published) in &mut self.published {
@@ -198,8 +216,15 @@ fn record(hour: i64, number: u64) -> LogRecord {
         entity_id: EntityId::for_name("bench"),
         entity_name: "bench".to_owned(),
         flux_id: None,
-        level: if number.is_multiple_of(9) { Level::Error } else { Level::Info },
-        message: format!("{hour:010}{number:010} {:016x}", number.wrapping_mul(0x9e37_79b9_7f4a_7c15)),
+        level: if number.is_multiple_of(9) {
+            Level::Error
+        } else {
+            Level::Info
+        },
+        message: format!(
+            "{hour:010}{number:010} {:016x}",
+            number.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        ),
         attributes: attributes(number),
     }
 }
