@@ -17,7 +17,7 @@
 //!
 //! - Rows that reached a file but whose record failed stay frozen, and that record is tried again before anything else.
 //! - A partition's rows go into its files in the order of their LSNs.
-//! - A file is sealed at least one tick after its last publish.
+//! - A file is sealed at least one tick and the rest of [`crate::Settings::seal_rest`] after its last publish.
 //! - A file that is damaged takes no more rows: the next ones begin the next number.
 
 mod admission;
@@ -377,17 +377,19 @@ impl Publisher {
         self.shared.show(&mut state, tables);
     }
 
-    /// Offers the sealer what is full and what is past, if it was left alone for a whole tick.
+    /// Offers the sealer what is full and what is past, if it has rested.
     fn offer_seals(&mut self) {
         let now = self.shared.clock.now();
         let grace = self.shared.settings.seal_grace;
         let cap = self.shared.settings.segment_size.get();
+        let rest = self.shared.settings.seal_rest;
         let state = self.shared.state.lock();
         let past = |slot: &Slot| {
             let over = slot.place.1.end().plus(grace) <= now && slot.published.plus(grace) <= now;
             over && !state.hot.has(slot.place)
         };
-        let ripe = |slot: &Slot| !slot.touched && (slot.segment.is_full() || slot.segment.size() >= cap || past(slot));
+        let ripe =
+            |slot: &Slot| slot.rested(rest) && (slot.segment.is_full() || slot.segment.size() >= cap || past(slot));
         let places: Vec<Place> = self
             .open
             .values()
@@ -404,7 +406,9 @@ impl Publisher {
         }
         let mut kept = Vec::new();
         for mut job in std::mem::take(&mut self.full) {
-            if std::mem::take(&mut job.slot.touched) || !job.is_due() {
+            let rested = job.slot.rested(rest);
+            job.slot.touched = false;
+            if !rested || !job.is_due() {
                 kept.push(job);
             } else {
                 kept.extend(self.shared.desk.seal(job));

@@ -9,6 +9,7 @@
 //! When to publish, and what becomes of a failure: [`crate::publisher`].
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use model::Timestamp;
 
@@ -34,11 +35,18 @@ pub(crate) struct Slot {
     pub(crate) waited: u32,
     /// Whether it was published into since the last tick.
     pub(crate) touched: bool,
+    /// When it was published into last.
+    pub(crate) touched_at: Instant,
     /// Ticks since it was published into.
     pub(crate) idle: u32,
 }
 
 impl Slot {
+    /// Whether it was left alone for a whole tick and as long as `rest`.
+    pub(crate) fn rested(&self, rest: Duration) -> bool {
+        !self.touched && self.touched_at.elapsed() >= rest
+    }
+
     pub(crate) fn entry(&self, published: &Published) -> FileEntry {
         FileEntry {
             id: self.segment.identity().segment,
@@ -120,6 +128,7 @@ pub(crate) fn append(shared: &Shared, slot: &mut Slot, frozen: &Frozen) -> Resul
     slot.published = shared.clock.now();
     slot.waited = 0;
     slot.touched = true;
+    slot.touched_at = Instant::now();
     slot.idle = 0;
     Ok(Done {
         place: slot.place,
@@ -151,6 +160,7 @@ pub(crate) fn new_slot(shared: &Shared, place: Place, frozen: &Frozen) -> Slot {
         published: shared.clock.now(),
         waited: 0,
         touched: true,
+        touched_at: Instant::now(),
         idle: 0,
     }
 }

@@ -2,7 +2,7 @@
 //! 50 ms, seals and rotates. Counts each reader's errors and every torn, missing or doubled row.
 //!
 //! Method: the engine runs in this process, at 20,000 rows/s over four hours of event time at once; the clock is injected and an hour
-//! passes every eight seconds, so partitions end, are sealed and, above 12 MB, removed. Each row carries its hour and its number in that hour;
+//! passes every four seconds, so partitions end, are sealed and, above 6 MB, removed. Each row carries its hour and its number in that hour;
 //! before each query a reader notes how many rows of each hour were published, and no answer may have fewer, nor gaps, nor
 //! a number twice. `BENCH_PYTHON` names a Python with the packages of `benches/requirements.txt`; the loops are
 //! `benches/readers.py`, all at once.
@@ -26,7 +26,7 @@ use serde_json::json;
 const READERS: [&str; 4] = ["duckdb", "polars", "pyarrow", "chdb"];
 const HOUR: i64 = 3_600_000_000;
 /// Real time in which an hour of the data passes.
-const HOUR_TAKES: Duration = Duration::from_secs(8);
+const HOUR_TAKES: Duration = Duration::from_secs(4);
 /// Rows of a batch; one is sent every 12.5 ms.
 const ROWS: u64 = 250;
 const PAUSE: Duration = Duration::from_micros(12_500);
@@ -103,10 +103,10 @@ impl Writer {
         let clock = Clock::new(move || Timestamp::from_micros(read.load(Ordering::Relaxed)));
         let mut settings = Settings::new(folder.join("store"));
         settings.flush_interval = Duration::from_millis(50);
-        settings.segment_size = ByteSize::mib(2);
+        settings.segment_size = ByteSize::bytes(512 << 10);
         settings.wal_max = ByteSize::mib(8);
         settings.rotation.policy = RotationPolicy::Size;
-        settings.rotation.max_size = ByteSize::mib(12 + 8);
+        settings.rotation.max_size = ByteSize::mib(6 + 8);
         settings.rotation.check_interval = Duration::from_millis(500);
         std::fs::create_dir_all(&settings.data_dir)?;
         Ok(Self {

@@ -17,6 +17,7 @@ use std::collections::HashSet;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use model::wire::{DecodeError, decode_arrow};
@@ -373,6 +374,7 @@ fn slots(shared: &Shared, open: Vec<(FileEntry, OpenSegment)>) -> Vec<Slot> {
         published: Timestamp::from_micros(entry.published),
         waited: 0,
         touched: false,
+        touched_at: Instant::now(),
         idle: 0,
         segment,
     };

@@ -46,6 +46,7 @@ impl Bench {
         let dir = tempfile::tempdir().unwrap();
         let mut settings = Settings::new(dir.path().join("store"));
         settings.flush_interval = Duration::from_secs(3_600);
+        settings.seal_rest = Duration::ZERO;
         settings.wal_max = ByteSize::mib(16);
         settings.hot_max = ByteSize::mib(16);
         let noon: Timestamp = "2026-11-21T12:30:00Z".parse().unwrap();
