@@ -108,6 +108,8 @@ pub struct Source {
     random: SmallRng,
     hosts: Vec<(EntityId, String)>,
     now: i64,
+    /// The mean gap between two rows in µs.
+    mean: i64,
     /// Rows left of the present burst, and its gap between two rows in µs.
     burst: (u32, i64),
 }
@@ -116,11 +118,18 @@ impl Source {
     /// The rows of a seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
+        Self::with_rate(seed, ROWS_PER_SECOND)
+    }
+
+    /// The rows of a seed at another rate.
+    #[must_use]
+    pub fn with_rate(seed: u64, rows_per_second: i64) -> Self {
         let name = |at: usize| format!("{}-{:02}", ["web", "db", "edge", "worker"][at % 4], at / 4);
         Self {
             random: SmallRng::seed_from_u64(seed),
             hosts: (0..HOSTS).map(|at| (EntityId::for_name(&name(at)), name(at))).collect(),
             now: START.micros(),
+            mean: 1_000_000 / rows_per_second.clamp(1, 1_000_000),
             burst: (0, 0),
         }
     }
@@ -144,7 +153,7 @@ impl Source {
 
     fn tick(&mut self) -> Timestamp {
         if self.burst.0 == 0 {
-            let mean = 1_000_000 / ROWS_PER_SECOND;
+            let mean = self.mean;
             let gap = if self.random.random_ratio(1, 8) {
                 mean / 10
             } else {
