@@ -155,7 +155,7 @@ impl Store {
     }
 
     pub(crate) fn path(&self, entry: &FileEntry) -> PathBuf {
-        self.layout.file(entry.table, entry.partition, entry.number)
+        entry.path(&self.layout)
     }
 
     /// What is wrong with a file, as far as a catalogue that is read anew still says so.
@@ -203,7 +203,7 @@ impl Store {
         let before = named(&self.read()?);
         let mut strangers = Vec::new();
         for table in Table::ALL {
-            strangers.extend(data_files(&self.layout.data.join(table.name()))?);
+            strangers.extend(data_files(&self.layout.folder(table))?);
         }
         strangers.retain(|path| !before.contains(path));
         // A new file waits for its record, an expired one for its unlinking.

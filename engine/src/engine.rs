@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use arc_swap::ArcSwapAny;
-use model::{Clock, EntityId, Entropy};
+use model::{Clock, EntityId, Entropy, Table};
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, TryAcquireError, oneshot};
 use uuid::Uuid;
@@ -20,12 +20,13 @@ use uuid::Uuid;
 use crate::desk::Stop;
 use crate::hot::weight;
 use crate::intake::Append;
+use crate::place::Rule;
 use crate::recovery::{self, Opened};
 use crate::shared::{Shared, units};
 use crate::wal::Frame;
 use crate::{
-    Appended, Batch, Error, ReadView, RotationHistory, RotationRun, Settings, Stats, StoredRequest, origin, place,
-    scrubber, sealer,
+    Appended, Batch, Error, ReadView, RotationHistory, RotationRun, Settings, SpecName, Stats, StoredRequest, origin,
+    place, scrubber, sealer,
 };
 
 /// An append that has waited so long for room has every hot row published.
@@ -116,8 +117,26 @@ impl Engine {
     /// # Errors
     /// [`Error::Closed`], [`Error::Poisoned`], or a batch that can never be stored.
     pub async fn append(&self, batch: Batch) -> Result<Appended, Error> {
+        self.append_to(batch, None).await
+    }
+
+    /// As [`Engine::append`], for messages of a spec: they lie in that spec's folder.
+    ///
+    /// # Errors
+    /// As there; also if the batch is not of messages.
+    pub async fn append_of_spec(&self, batch: Batch, spec: SpecName) -> Result<Appended, Error> {
+        if batch.table != Table::Messages {
+            return Err(Error::Rows {
+                table: batch.table,
+                reason: format!("the spec {spec} is of messages"),
+            });
+        }
+        self.append_to(batch, Some(spec)).await
+    }
+
+    async fn append_to(&self, batch: Batch, spec: Option<SpecName>) -> Result<Appended, Error> {
         let shared = &self.shared;
-        let rule = shared.rule();
+        let rule = Rule { spec, ..shared.rule() };
         let arrived = shared.clock.now();
         let placed = place::place(batch.table, &batch.rows, arrived, rule)?;
         let frame = Frame {

@@ -1,19 +1,22 @@
 //! Where things lie: partitions of event time, names of data files, the store's folders.
 //!
 //! ```text
-//! <data_dir>/<table>/YYYY/MM/DD[/HH]/<table>_NNN.parquet     finished data files, nothing else ever
+//! <data_dir>/<table>/YYYY/MM/DD[/HH]/<table>_NNN.parquet                        finished data files, nothing else ever
+//! <messages_dir>/generic/YYYY/MM/DD[/HH]/fluxmsg_NNN.parquet                    business messages
+//! <messages_dir>/fluxSpec/<spec>/YYYY/MM/DD[/HH]/<spec>_NNN.parquet             those of a spec
 //! <store_dir>/wal/            the log
 //! <store_dir>/meta/           catalogue, store id, LOCK
 //! <store_dir>/.staging/       files on their way into the tree, and out of it
 //! <store_dir>/quarantine/     what was found damaged
 //! ```
 //!
-//! Staging must share a file system with the tree, because files are exchanged by name: where `data_dir` does not lie
-//! below `store_dir`, staging lies beside it, as `.staging/<its name>/`.
+//! Staging must share a file system with the tree, because files are exchanged by name: where a tree does not lie below
+//! `store_dir`, its staging lies beside it, as `.staging/<its name>/`. Names of other forms end in `.json`, `.json.zst`, or
+//! `.json.sz`.
 //!
 //! # Invariants
 //!
-//! - A partition is a half-open interval of UTC event time; its folder is a pure function of it.
+//! - A partition is a half-open interval of UTC event time, of one spec if it has one; its folder is a pure function of it.
 //! - `NNN` has at least three digits and is never used twice within a partition.
 
 use std::fmt;
@@ -24,7 +27,8 @@ use chrono::{DateTime, Datelike, Timelike, Utc};
 use model::{Table, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::{PartitionBy, Settings};
+use crate::segment::Form;
+use crate::{PartitionBy, Settings, SpecName};
 
 /// An interval of event time whose rows share a folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -32,6 +36,9 @@ pub(crate) struct Partition {
     /// The interval's number since the epoch, in its own length.
     index: i64,
     by: PartitionBy,
+    /// The spec whose messages it has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    spec: Option<SpecName>,
 }
 
 const fn length_micros(by: PartitionBy) -> i64 {
@@ -48,7 +55,13 @@ impl Partition {
         Self {
             index: at.micros().div_euclid(length_micros(by)),
             by,
+            spec: None,
         }
+    }
+
+    /// The same interval, of a spec's messages.
+    pub(crate) const fn of_spec(self, spec: Option<SpecName>) -> Self {
+        Self { spec, ..self }
     }
 
     /// Its first moment.
@@ -61,7 +74,7 @@ impl Partition {
         Timestamp::from_micros(self.index.saturating_add(1).saturating_mul(length_micros(self.by)))
     }
 
-    /// Its folder below the table's.
+    /// Its folder below the table's, or the spec's.
     pub(crate) fn folder(self) -> PathBuf {
         let start: DateTime<Utc> = self.start().to_datetime().unwrap_or_default();
         let mut folder = PathBuf::from(format!("{:04}", start.year()));
@@ -85,14 +98,18 @@ impl fmt::Display for Partition {
 pub(crate) struct Layout {
     /// The tree of data files.
     pub(crate) data: PathBuf,
+    /// The tree of business messages.
+    pub(crate) messages: PathBuf,
     /// The log.
     pub(crate) wal: PathBuf,
     /// The catalogue, the store's id, the lock.
     pub(crate) meta: PathBuf,
-    /// Files on their way.
-    pub(crate) staging: PathBuf,
-    /// Displaced versions of data files that a view may still hold.
-    pub(crate) retired: PathBuf,
+    /// Files on their way into the tree of data files, and displaced versions that a view may still hold.
+    pub(crate) data_staging: PathBuf,
+    /// The same for messages.
+    pub(crate) messages_staging: PathBuf,
+    /// Folders below them.
+    retired: [PathBuf; 2],
     /// What was found damaged.
     pub(crate) quarantine: PathBuf,
 }
@@ -100,41 +117,83 @@ pub(crate) struct Layout {
 impl Layout {
     pub(crate) fn new(settings: &Settings) -> Self {
         let store = &settings.store_dir;
-        let data = &settings.data_dir;
-        let staging = match (data.parent(), data.file_name()) {
-            (Some(parent), Some(name)) if !data.starts_with(store) => parent.join(".staging").join(name),
+        let staging = |tree: &Path| match (tree.parent(), tree.file_name()) {
+            (Some(parent), Some(name)) if !tree.starts_with(store) => parent.join(".staging").join(name),
             _ => store.join(".staging"),
         };
+        let (data_staging, messages_staging) = (staging(&settings.data_dir), staging(&settings.messages_dir));
         Self {
             data: settings.data_dir.clone(),
+            messages: settings.messages_dir.clone(),
             wal: store.join("wal"),
             meta: store.join("meta"),
-            retired: staging.join("retired"),
-            staging,
+            retired: [data_staging.join("retired"), messages_staging.join("retired")],
+            data_staging,
+            messages_staging,
             quarantine: store.join("quarantine"),
         }
     }
 
+    /// Where a table's files lie, all of them.
+    pub(crate) fn folder(&self, table: Table) -> PathBuf {
+        match table {
+            Table::Messages => self.messages.clone(),
+            _ => self.data.join(table.name()),
+        }
+    }
+
+    /// The tree that a data file is in.
+    pub(crate) fn root_of(&self, path: &Path) -> &Path {
+        if path.starts_with(&self.messages) {
+            &self.messages
+        } else {
+            &self.data
+        }
+    }
+
     /// The data file `number` of a partition.
-    pub(crate) fn file(&self, table: Table, partition: Partition, number: u32) -> PathBuf {
-        let name = format!("{table}_{number:03}.parquet");
-        self.data.join(table.name()).join(partition.folder()).join(name)
+    pub(crate) fn file(&self, table: Table, partition: Partition, number: u32, form: Form) -> PathBuf {
+        let folder = self.folder(table);
+        let (folder, prefix) = match (table, &partition.spec) {
+            (Table::Messages, Some(spec)) => (folder.join(SPECS).join(spec.as_str()), spec.as_str()),
+            (Table::Messages, None) => (folder.join(GENERIC), prefix(table)),
+            _ => (folder, prefix(table)),
+        };
+        let name = format!("{prefix}_{number:03}.{}", form.ending());
+        folder.join(partition.folder()).join(name)
+    }
+
+    /// Every folder of files on their way: emptied at each start.
+    pub(crate) fn staging_folders(&self) -> Vec<&PathBuf> {
+        let [data, messages] = &self.retired;
+        let mut all = vec![&self.data_staging, data];
+        if self.messages_staging != self.data_staging {
+            all.extend([&self.messages_staging, messages]);
+        }
+        all
+    }
+
+    fn staging(&self, table: Table) -> &Path {
+        match table {
+            Table::Messages => &self.messages_staging,
+            _ => &self.data_staging,
+        }
     }
 
     /// Where the bytes of segment `id` are written before they are exchanged into the tree.
-    pub(crate) fn twin(&self, id: u64) -> PathBuf {
-        self.staging.join(format!("segment_{id:020}.twin"))
+    pub(crate) fn twin(&self, table: Table, id: u64) -> PathBuf {
+        self.staging(table).join(format!("segment_{id:020}.twin"))
     }
 
     /// Where the sealed form of segment `id` is written.
-    pub(crate) fn sealing(&self, id: u64) -> PathBuf {
-        self.staging.join(format!("segment_{id:020}.sealing"))
+    pub(crate) fn sealing(&self, table: Table, id: u64) -> PathBuf {
+        self.staging(table).join(format!("segment_{id:020}.sealing"))
     }
 
     /// Where a damaged data file is kept: its path in the tree as one name.
     pub(crate) fn quarantined(&self, path: &Path) -> PathBuf {
         let name = path
-            .strip_prefix(&self.data)
+            .strip_prefix(self.root_of(path))
             .unwrap_or(path)
             .to_string_lossy()
             .replace('/', "_");
@@ -142,29 +201,50 @@ impl Layout {
     }
 
     /// Where the open file of segment `id` goes when its sealed form takes its name.
-    pub(crate) fn retired(&self, id: u64) -> PathBuf {
-        self.retired.join(format!("segment_{id:020}.parquet"))
+    pub(crate) fn retired(&self, table: Table, id: u64) -> PathBuf {
+        let [data, messages] = &self.retired;
+        let retired = if table == Table::Messages { messages } else { data };
+        retired.join(format!("segment_{id:020}.parquet"))
+    }
+}
+
+/// Messages without a spec.
+const GENERIC: &str = "generic";
+/// Messages of specs, a folder each.
+const SPECS: &str = "fluxSpec";
+
+/// What names of a table's files begin with.
+const fn prefix(table: Table) -> &'static str {
+    match table {
+        Table::Messages => "fluxmsg",
+        _ => table.name(),
     }
 }
 
 /// The place and number that a path of a data file means, if it is one that the layout makes.
 pub(crate) fn parse(layout: &Layout, table: Table, path: &Path, min_ts: Timestamp) -> Option<(Partition, u32)> {
     let number = file_number(table, path)?;
+    let form = Form::of_path(path);
+    let spec = spec_of(layout, path);
     [PartitionBy::Hour, PartitionBy::Day]
-        .map(|by| Partition::of(min_ts, by))
+        .map(|by| Partition::of(min_ts, by).of_spec(spec))
         .into_iter()
-        .find(|partition| layout.file(table, *partition, number) == path)
+        .find(|partition| layout.file(table, *partition, number, form) == path)
         .map(|partition| (partition, number))
+}
+
+/// The spec in whose folder a path lies.
+fn spec_of(layout: &Layout, path: &Path) -> Option<SpecName> {
+    let below = path.strip_prefix(&layout.messages).ok()?.strip_prefix(SPECS).ok()?;
+    below.iter().next()?.to_str()?.parse().ok()
 }
 
 /// The number in a data file's name, if it is one of `table`'s names.
 pub(crate) fn file_number(table: Table, path: &Path) -> Option<u32> {
-    let name = path.file_name()?.to_str()?;
-    let digits = name
-        .strip_prefix(table.name())?
-        .strip_prefix('_')?
-        .strip_suffix(".parquet")?;
-    let canonical = digits.len() >= 3 && digits.bytes().all(|b| b.is_ascii_digit());
+    let (stem, _) = Form::split(path.file_name()?.to_str()?)?;
+    let (before, digits) = stem.rsplit_once('_')?;
+    let ours = before == prefix(table) || (table == Table::Messages && before.parse::<SpecName>().is_ok());
+    let canonical = ours && digits.len() >= 3 && digits.bytes().all(|b| b.is_ascii_digit());
     canonical.then(|| digits.parse().ok()).flatten()
 }
 
@@ -210,10 +290,10 @@ mod tests {
     #[test]
     fn staging_lies_beside_a_tree_outside_of_the_store_and_never_in_it() {
         let mut settings = Settings::new("/store");
-        assert_eq!(Layout::new(&settings).staging, Path::new("/store/.staging"));
+        assert_eq!(Layout::new(&settings).data_staging, Path::new("/store/.staging"));
         settings.data_dir = "/other/disk/telemetry".into();
         assert_eq!(
-            Layout::new(&settings).staging,
+            Layout::new(&settings).data_staging,
             Path::new("/other/disk/.staging/telemetry")
         );
     }
@@ -223,8 +303,11 @@ mod tests {
         let layout = Layout::new(&Settings::new("/store"));
         let part = Partition::of(at("2026-03-02T10:00:00Z"), PartitionBy::Hour);
         for number in [1, 42, 999, 1000, 123_456] {
-            let path = layout.file(Table::Logs, part, number);
-            assert_eq!(file_number(Table::Logs, &path), Some(number));
+            for form in [Form::Parquet, Form::Json, Form::JsonZstd, Form::JsonSnappy] {
+                let path = layout.file(Table::Logs, part, number, form);
+                assert_eq!(file_number(Table::Logs, &path), Some(number));
+                assert_eq!(parse(&layout, Table::Logs, &path, part.start()), Some((part, number)));
+            }
         }
         for bad in [
             "logs_1.parquet",
@@ -232,8 +315,30 @@ mod tests {
             "traces_001.parquet",
             ".logs_001.parquet",
             "logs_001.tmp",
+            "logs_001.json.gz",
         ] {
             assert_eq!(file_number(Table::Logs, Path::new(bad)), None, "{bad}");
         }
+    }
+
+    #[test]
+    fn messages_have_a_tree_of_their_own_with_a_folder_for_each_spec() {
+        let layout = Layout::new(&Settings::new("/store"));
+        let part = Partition::of(at("2026-03-02T10:00:00Z"), PartitionBy::Hour);
+        let generic = layout.file(Table::Messages, part, 1, Form::Parquet);
+        assert_eq!(
+            generic,
+            Path::new("/store/messages/generic/2026/03/02/10/fluxmsg_001.parquet")
+        );
+        let spec: SpecName = "order_paid".parse().unwrap();
+        let part = part.of_spec(Some(spec));
+        let path = layout.file(Table::Messages, part, 12, Form::JsonZstd);
+        assert_eq!(
+            path,
+            Path::new("/store/messages/fluxSpec/order_paid/2026/03/02/10/order_paid_012.json.zst")
+        );
+        assert_eq!(parse(&layout, Table::Messages, &path, part.start()), Some((part, 12)));
+        let elsewhere = Path::new("/store/messages/fluxSpec/other/2026/03/02/10/order_paid_012.json.zst");
+        assert_eq!(parse(&layout, Table::Messages, elsewhere, part.start()), None);
     }
 }

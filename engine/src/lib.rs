@@ -46,6 +46,7 @@ mod seqs;
 mod settings;
 mod shared;
 mod slot;
+mod spec_name;
 mod stats;
 mod sys;
 mod view;
@@ -65,7 +66,8 @@ pub use repair::repair_store;
 pub use rotation::{
     Removal, Rotation, RotationHistory, RotationPolicy, RotationPreview, RotationReason, RotationRun, preview_rotation,
 };
-pub use segment::Run;
-pub use settings::{Compression, JsonType, PartitionBy, Settings};
+pub use segment::{Lines, Run};
+pub use settings::{Compression, Format, JsonType, PartitionBy, Settings};
+pub use spec_name::{BadSpecName, SpecName};
 pub use stats::Stats;
 pub use view::{HotBatch, ReadView};

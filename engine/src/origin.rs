@@ -88,6 +88,7 @@ mod tests {
         let rule = Rule {
             by: PartitionBy::Day,
             max_age: 7,
+            spec: "orders".parse().ok(),
         };
         let full = Origin {
             producer: Some(BatchId {

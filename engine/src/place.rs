@@ -27,7 +27,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::layout::{MAX_FUTURE, Partition};
-use crate::{Error, HotBatch, PartitionBy};
+use crate::{Error, HotBatch, PartitionBy, SpecName};
 
 /// The note that keeps a misdated row's own time.
 const ORIGINAL: &str = "_ts_original";
@@ -38,6 +38,15 @@ pub(crate) struct Rule {
     pub(crate) by: PartitionBy,
     /// Seconds.
     pub(crate) max_age: u64,
+    /// The spec that the rows belong to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) spec: Option<SpecName>,
+}
+
+impl Rule {
+    fn partition(self, at: Timestamp) -> Partition {
+        Partition::of(at, self.by).of_spec(self.spec)
+    }
 }
 
 /// A batch's rows by partition.
@@ -94,7 +103,7 @@ fn split(table: Table, rows: &RecordBatch, arrived: Timestamp, rule: Rule) -> Re
             misdated: 0,
         });
     };
-    let first = Partition::of(min_ts, rule.by);
+    let first = rule.partition(min_ts);
     if oldest <= min_ts && max_ts <= newest && max_ts < first.end() {
         let whole = HotBatch {
             batch: rows.clone(),
@@ -118,7 +127,7 @@ fn split(table: Table, rows: &RecordBatch, arrived: Timestamp, rule: Rule) -> Re
         &redated
     };
     Ok(Placed {
-        pieces: by_partition(rows, rule.by)?,
+        pieces: by_partition(rows, rule)?,
         rows: rows.num_rows(),
         misdated,
     })
@@ -163,11 +172,11 @@ fn with_note(notes: &StringArray, row: usize, original: Timestamp) -> String {
     Value::Object(object).to_string()
 }
 
-fn by_partition(rows: &RecordBatch, by: PartitionBy) -> Result<Vec<(Partition, HotBatch)>, ArrowError> {
+fn by_partition(rows: &RecordBatch, rule: Rule) -> Result<Vec<(Partition, HotBatch)>, ArrowError> {
     let times = rows.column(0).as_primitive::<TimestampMicrosecondType>();
     let mut members: BTreeMap<Partition, Vec<u64>> = BTreeMap::new();
     for (row, ts) in (0u64..).zip(times.values()) {
-        let partition = Partition::of(Timestamp::from_micros(*ts), by);
+        let partition = rule.partition(Timestamp::from_micros(*ts));
         members.entry(partition).or_default().push(row);
     }
     let mut pieces = Vec::with_capacity(members.len());
@@ -191,6 +200,7 @@ mod tests {
     const RULE: Rule = Rule {
         by: PartitionBy::Hour,
         max_age: 86_400,
+        spec: None,
     };
 
     fn log(n: usize, ts: i64) -> LogRecord {

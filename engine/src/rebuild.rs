@@ -103,7 +103,10 @@ pub fn rebuild_catalogue(
             reason: "there is no store in it".to_owned(),
         });
     }
-    for dir in [&layout.meta, &layout.staging, &layout.quarantine] {
+    for dir in [&layout.meta, &layout.quarantine]
+        .into_iter()
+        .chain(layout.staging_folders())
+    {
         sys::create_dirs(dir)?;
     }
     let _locks = lock(&layout, settings)?;
@@ -142,7 +145,7 @@ pub fn rebuild_catalogue(
 fn tree(layout: &Layout) -> Result<Vec<(Table, PathBuf)>, Error> {
     let mut all = Vec::new();
     for table in Table::ALL {
-        let mut files = data_files(&layout.data.join(table.name()))?;
+        let mut files = data_files(&layout.folder(table))?;
         files.sort();
         all.extend(files.into_iter().map(|path| (table, path)));
     }
@@ -189,13 +192,7 @@ impl Rebuild<'_> {
         if let Some(other) = self.candidates.remove(&id) {
             let later = candidate.entry.version > other.entry.version;
             let (taken, left) = if later { (candidate, other) } else { (other, candidate) };
-            let FileEntry {
-                table,
-                partition,
-                number,
-                ..
-            } = left.entry;
-            self.report.strangers.push(self.layout.file(table, partition, number));
+            self.report.strangers.push(left.entry.path(&self.layout));
             candidate = taken;
         }
         self.candidates.insert(id, candidate);
@@ -203,7 +200,7 @@ impl Rebuild<'_> {
 
     /// A file that says nothing of itself. Where the old catalogue knows it, the next start judges it by that.
     fn unreadable(&mut self, table: Table, path: PathBuf, error: &Error) {
-        let at = |entry: &&FileEntry| self.layout.file(entry.table, entry.partition, entry.number) == path;
+        let at = |entry: &&FileEntry| entry.path(&self.layout) == path;
         let recorded = self.salvage.state.files().find(at).cloned();
         if let Some(entry) = recorded {
             let what = format!("{error}; the next start takes its recorded version or puts it into quarantine");
@@ -249,7 +246,7 @@ impl Rebuild<'_> {
     /// Files of the old catalogue that are not there, or only as an earlier version.
     fn miss(&mut self) {
         for old in self.salvage.state.files() {
-            let path = self.layout.file(old.table, old.partition, old.number);
+            let path = old.path(&self.layout);
             let seen = self.report.problems.iter().any(|problem| problem.path == path);
             let problem = match self.candidates.get(&old.id) {
                 None if !seen => Some(("it is missing".to_owned(), old.rows)),
@@ -292,7 +289,7 @@ impl Rebuild<'_> {
     }
 
     fn path(&self, entry: &FileEntry) -> PathBuf {
-        self.layout.file(entry.table, entry.partition, entry.number)
+        entry.path(&self.layout)
     }
 
     fn state(&mut self, log: &Origins, now: Timestamp) -> State {

@@ -31,7 +31,12 @@ pub fn repair_store(
     mut say: impl FnMut(&Problem),
 ) -> Result<CheckReport, Error> {
     let store = Store::open(settings)?;
-    for dir in [&store.layout.staging, &store.layout.quarantine] {
+    for dir in store
+        .layout
+        .staging_folders()
+        .into_iter()
+        .chain([&store.layout.quarantine])
+    {
         sys::create_dirs(dir)?;
     }
     let _locks = lock(&store.layout, settings)?;

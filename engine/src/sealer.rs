@@ -115,12 +115,12 @@ fn seal_one(shared: &Shared, job: &mut Job) -> Result<(), Error> {
         return Err(Error::Poisoned { reason });
     }
     let slot = &mut job.slot;
-    let id = slot.segment.identity().segment;
+    let (table, id) = (slot.place.0, slot.segment.identity().segment);
     let sealed = match &job.installed {
         Some(sealed) => sealed,
         None => {
             slot.segment.discard_twin()?;
-            let staged = shared.layout.sealing(id);
+            let staged = shared.layout.sealing(table, id);
             let sealed = seal(
                 &slot.segment,
                 &staged,
@@ -142,7 +142,7 @@ fn seal_one(shared: &Shared, job: &mut Job) -> Result<(), Error> {
             ..Record::default()
         })?;
     }
-    let lineage = Arc::new(Lineage::new(shared.layout.retired(id).with_extension("sealed")));
+    let lineage = Arc::new(Lineage::new(shared.layout.retired(table, id).with_extension("sealed")));
     {
         let mut state = shared.state.lock();
         state.put_file(shared.segment(&entry, &lineage));

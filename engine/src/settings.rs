@@ -14,6 +14,17 @@ use crate::{Error, Rotation};
 
 const MIB: u64 = 1 << 20;
 
+/// What data files are made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Format {
+    /// Parquet: sorted, pruned, small.
+    #[default]
+    Parquet,
+    /// A JSON object per line, for whoever reads nothing else.
+    Json,
+}
+
 /// The page compression of data files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -56,9 +67,13 @@ pub struct Settings {
     pub store_dir: PathBuf,
     /// The tree of finished data files.
     pub data_dir: PathBuf,
+    /// The tree of finished data files of business messages.
+    pub messages_dir: PathBuf,
     /// The tick on which appended rows are published into Parquet.
     pub flush_interval: Duration,
-    /// The page compression of data files.
+    /// What new data files are made of.
+    pub format: Format,
+    /// The compression of data files: of pages, or of frames of lines.
     pub compression: Compression,
     /// How long a partition is.
     pub partition_by: PartitionBy,
@@ -104,8 +119,10 @@ impl Settings {
         let store_dir = store_dir.into();
         Self {
             data_dir: store_dir.join("telemetry"),
+            messages_dir: store_dir.join("messages"),
             store_dir,
             flush_interval: Duration::from_secs(5),
+            format: Format::default(),
             compression: Compression::default(),
             partition_by: PartitionBy::default(),
             json_type: JsonType::default(),
@@ -183,15 +200,19 @@ impl Settings {
         if self.open_max == 0 {
             return bad("open_max", "0".to_owned(), "give at least 1");
         }
-        if self.data_dir.starts_with(self.store_dir.join("wal"))
-            || self.data_dir.starts_with(self.store_dir.join("meta"))
-        {
-            let reason = "the data files must not lie in the log's or the catalogue's folder";
-            return bad("data_dir", self.data_dir.display().to_string(), reason);
+        for (key, dir) in [("data_dir", &self.data_dir), ("messages_dir", &self.messages_dir)] {
+            if dir.starts_with(self.store_dir.join("wal")) || dir.starts_with(self.store_dir.join("meta")) {
+                let reason = "the data files must not lie in the log's or the catalogue's folder";
+                return bad(key, dir.display().to_string(), reason);
+            }
+            if self.store_dir.starts_with(dir) {
+                let reason = "the store's own folder must not lie in the tree of data files";
+                return bad(key, dir.display().to_string(), reason);
+            }
         }
-        if self.store_dir.starts_with(&self.data_dir) {
-            let reason = "the store's own folder must not lie in the tree of data files";
-            return bad("data_dir", self.data_dir.display().to_string(), reason);
+        if self.data_dir.starts_with(&self.messages_dir) || self.messages_dir.starts_with(&self.data_dir) {
+            let reason = "telemetry and messages need a tree each, one must not lie in the other";
+            return bad("messages_dir", self.messages_dir.display().to_string(), reason);
         }
         Ok(())
     }

@@ -15,7 +15,7 @@ use model::Timestamp;
 
 use crate::catalog::{FileEntry, Lineage};
 use crate::hot::{Frozen, OriginRanges, Place};
-use crate::segment::{FooterFacts, Identity, OpenSegment, Published, Sealed, WriteOptions, write_sealed};
+use crate::segment::{FooterFacts, Form, Identity, OpenSegment, Published, Sealed, WriteOptions, write_sealed};
 use crate::shared::Shared;
 use crate::{Error, Settings};
 
@@ -54,6 +54,7 @@ impl Slot {
             table: self.place.0,
             partition: self.place.1,
             number: self.number,
+            form: self.segment.form(),
             size: published.size,
             rows: published.rows,
             min_ts: published.min_ts.micros(),
@@ -75,6 +76,7 @@ impl Slot {
             table: self.place.0,
             partition: self.place.1,
             number: self.number,
+            form: self.segment.form(),
             size: sealed.size,
             rows: sealed.rows,
             min_ts: sealed.min_ts.micros(),
@@ -103,6 +105,7 @@ pub(crate) struct Done {
 /// How this store's files are written.
 pub(crate) fn write_options(settings: &Settings) -> WriteOptions {
     WriteOptions {
+        form: Form::of(settings.format, settings.compression),
         compression: settings.compression,
         json: settings.json_type,
         merge_max: settings.merge_max.get(),
@@ -148,15 +151,17 @@ pub(crate) fn new_slot(shared: &Shared, place: Place, frozen: &Frozen) -> Slot {
         table: place.0,
         segment: id,
     };
-    let path = shared.layout.file(place.0, place.1, number);
+    let options = write_options(&shared.settings);
+    let path = shared.layout.file(place.0, place.1, number, options.form);
+    let twin = shared.layout.twin(place.0, id);
     Slot {
         place,
-        segment: OpenSegment::create(path, shared.layout.twin(id), identity, write_options(&shared.settings)),
+        segment: OpenSegment::create(path, twin, identity, options),
         number,
         version: 0,
         first: frozen.first,
         origins: OriginRanges::default(),
-        lineage: Arc::new(Lineage::new(shared.layout.retired(id))),
+        lineage: Arc::new(Lineage::new(shared.layout.retired(place.0, id))),
         published: shared.clock.now(),
         waited: 0,
         touched: true,
@@ -175,7 +180,7 @@ pub(crate) fn seal_in_memory(shared: &Shared, place: Place, frozen: &Frozen) -> 
         origins: frozen.origins.to_text(),
     };
     let options = write_options(&shared.settings);
-    let staged = shared.layout.sealing(slot.segment.identity().segment);
+    let staged = shared.layout.sealing(place.0, slot.segment.identity().segment);
     let sealed = write_sealed(slot.segment.identity(), &frozen.rows, facts, &staged, &options)?;
     sealed.install_new(slot.segment.path())?;
     let mut entry = slot.sealed_entry(&sealed);

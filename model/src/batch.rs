@@ -18,7 +18,9 @@ use arrow_array::{Array, ArrayRef, RecordBatch};
 use arrow_schema::{ArrowError, DataType};
 use serde_json::{Map, Value};
 
-use crate::{Attributes, LogRecord, MetricPoint, Span, Table, Timestamp};
+use crate::{
+    Attributes, Direction, EntityId, FluxId, LogRecord, MetricPoint, Span, SpanStatus, Table, Timestamp, TraceId,
+};
 
 pub(crate) use conform::words;
 pub use conform::{Nonconforming, conform, sift};
@@ -141,6 +143,59 @@ pub fn dead_letters(rows: &[DeadLetter]) -> Result<RecordBatch, ArrowError> {
     RecordBatch::try_new(Table::DeadLetters.schema(), columns)
 }
 
+/// A business message as it is stored.
+#[derive(Debug, Clone)]
+pub struct MessageRow {
+    /// When it was made.
+    pub ts: Timestamp,
+    /// The trace it belongs to.
+    pub trace_id: TraceId,
+    /// The business signal.
+    pub flux_id: FluxId,
+    /// The Rack that sent it.
+    pub entity_id: EntityId,
+    /// Its name.
+    pub entity_name: String,
+    /// The gear that sent it.
+    pub src_gear_id: String,
+    /// The gear that it is for, where that is known.
+    pub dst_gear_id: Option<String>,
+    /// What kind of message it is.
+    pub msg_type: String,
+    /// Which way it went.
+    pub direction: Direction,
+    /// Whether it could be read.
+    pub status: SpanStatus,
+    /// All of it, in CBOR as it was sent.
+    pub raw_msg: Vec<u8>,
+    /// What its spec takes out of it.
+    pub promoted: Attributes,
+}
+
+/// Business messages as one batch.
+///
+/// # Errors
+/// Only if the columns do not fit the schema, a defect here.
+pub fn messages(rows: &[MessageRow]) -> Result<RecordBatch, ArrowError> {
+    let mut raw = BinaryBuilder::new();
+    rows.iter().for_each(|row| raw.append_value(&row.raw_msg));
+    let columns = vec![
+        times(rows.iter().map(|row| &row.ts)),
+        texts(rows.iter().map(|row| Some(row.trace_id.to_string()))),
+        uuids(rows.iter().map(|row| Some(row.flux_id.as_bytes())))?,
+        uuids(rows.iter().map(|row| Some(row.entity_id.as_bytes())))?,
+        texts(rows.iter().map(|row| Some(&row.entity_name))),
+        texts(rows.iter().map(|row| Some(&row.src_gear_id))),
+        texts(rows.iter().map(|row| row.dst_gear_id.as_ref())),
+        texts(rows.iter().map(|row| Some(&row.msg_type))),
+        texts(rows.iter().map(|row| Some(row.direction.as_str()))),
+        texts(rows.iter().map(|row| Some(row.status.as_str()))),
+        Arc::new(raw.finish()) as ArrayRef,
+        texts(rows.iter().map(|row| Some(row.promoted.to_json()))),
+    ];
+    RecordBatch::try_new(Table::Messages.schema(), columns)
+}
+
 /// The least and greatest `ts` of a batch of any table; `None` when it is empty.
 #[must_use]
 pub fn time_range(batch: &RecordBatch) -> Option<(Timestamp, Timestamp)> {
@@ -227,7 +282,7 @@ fn hex(bytes: &[u8]) -> String {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
-    use crate::{EntityId, FluxId, Level, Record};
+    use crate::{Level, Record};
 
     fn log(n: i64) -> LogRecord {
         LogRecord {

@@ -32,6 +32,7 @@ pub mod wire;
 
 pub use ambient::{Clock, Entropy};
 pub use id::{BadId, ClusterId, EntityId, FluxId, SpanId, TraceId};
+pub use message::Direction;
 pub use record::{Attributes, Level, LogRecord, MetricPoint, MetricType, Record, Span, SpanStatus};
 pub use signed::{BadSignature, Context, Signed};
 pub use table::{Column, ColumnType, Table};

@@ -10,6 +10,30 @@ use serde::{Deserialize, Serialize};
 use crate::signed::bytes_form;
 use crate::{Attributes, FluxId, SpanId, Timestamp, TraceId};
 
+/// Which way a message crossed the edge of its Rack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Direction {
+    /// It came in.
+    Inbound,
+    /// It left.
+    Outbound,
+    /// It did not cross it.
+    Internal,
+}
+
+impl Direction {
+    /// The stored word.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Inbound => "inbound",
+            Self::Outbound => "outbound",
+            Self::Internal => "internal",
+        }
+    }
+}
+
 /// A business message. On the bus it is this struct in CBOR.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

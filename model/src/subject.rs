@@ -27,7 +27,7 @@ pub const TELEMETRY_ALL: &str = "flux.telemetry.>";
 /// A telemetry batch of one table; `None` for a table that nobody publishes.
 #[must_use]
 pub fn telemetry(table: Table, rack: &Token) -> Option<String> {
-    (table != Table::DeadLetters).then(|| format!("flux.telemetry.{table}.{rack}"))
+    table.is_telemetry().then(|| format!("flux.telemetry.{table}.{rack}"))
 }
 
 /// The table and publisher of a telemetry subject.
@@ -38,7 +38,7 @@ pub fn parse_telemetry(subject: &str) -> Option<(Table, Token)> {
         .next()?
         .parse()
         .ok()
-        .filter(|table| *table != Table::DeadLetters)?;
+        .filter(|table: &Table| table.is_telemetry())?;
     let rack = parts.next()?.parse().ok()?;
     parts.next().is_none().then_some((table, rack))
 }

@@ -64,6 +64,8 @@ pub enum Table {
     Metrics,
     /// Telemetry that could not be decoded, with the reason.
     DeadLetters,
+    /// Business messages.
+    Messages,
 }
 
 const fn col(name: &'static str, kind: ColumnType) -> Column {
@@ -125,11 +127,33 @@ const DEAD_LETTERS: &[Column] = &[
     col("payload", ColumnType::Blob),
 ];
 
+const MESSAGES: &[Column] = &[
+    col("ts", ColumnType::Time),
+    col("trace_id", ColumnType::Text),
+    col("flux_id", ColumnType::Uuid),
+    col("entity_id", ColumnType::Uuid),
+    col("entity_name", ColumnType::Word),
+    col("src_gear_id", ColumnType::Word),
+    opt("dst_gear_id", ColumnType::Word),
+    col("msg_type", ColumnType::Word),
+    col("direction", ColumnType::Word),
+    col("status", ColumnType::Word),
+    col("raw_msg", ColumnType::Blob),
+    col("promoted", ColumnType::Json),
+];
+
 impl Table {
     /// Every table, in the order of their stored numbers.
-    pub const ALL: [Self; 4] = [Self::Logs, Self::Traces, Self::Metrics, Self::DeadLetters];
+    pub const ALL: [Self; 5] = [
+        Self::Logs,
+        Self::Traces,
+        Self::Metrics,
+        Self::DeadLetters,
+        Self::Messages,
+    ];
 
-    /// The table's name, which is also its folder under `telemetry/` and the prefix of its files.
+    /// The table's name, which is also its folder under `telemetry/` and the prefix of its files; messages have a tree and
+    /// names of their own.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -137,6 +161,7 @@ impl Table {
             Self::Traces => "traces",
             Self::Metrics => "metrics",
             Self::DeadLetters => "dead_letters",
+            Self::Messages => "messages",
         }
     }
 
@@ -148,6 +173,7 @@ impl Table {
             Self::Traces => 2,
             Self::Metrics => 3,
             Self::DeadLetters => 4,
+            Self::Messages => 5,
         }
     }
 
@@ -155,6 +181,12 @@ impl Table {
     #[must_use]
     pub fn from_number(number: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|table| table.number() == number)
+    }
+
+    /// Whether its rows are telemetry that anybody may send: on `flux.telemetry.`, or over HTTP.
+    #[must_use]
+    pub const fn is_telemetry(self) -> bool {
+        matches!(self, Self::Logs | Self::Traces | Self::Metrics)
     }
 
     /// The columns, in stored order.
@@ -165,6 +197,7 @@ impl Table {
             Self::Traces => TRACES,
             Self::Metrics => METRICS,
             Self::DeadLetters => DEAD_LETTERS,
+            Self::Messages => MESSAGES,
         }
     }
 
@@ -175,13 +208,14 @@ impl Table {
             Self::Logs | Self::Traces => "attributes",
             Self::Metrics => "labels",
             Self::DeadLetters => "headers",
+            Self::Messages => "promoted",
         }
     }
 
     /// The Arrow schema: what travels, what is logged, what is queried.
     #[must_use]
     pub fn schema(self) -> SchemaRef {
-        static SCHEMAS: LazyLock<[SchemaRef; 4]> = LazyLock::new(|| Table::ALL.map(|table| Arc::new(build(table))));
+        static SCHEMAS: LazyLock<[SchemaRef; 5]> = LazyLock::new(|| Table::ALL.map(|table| Arc::new(build(table))));
         Arc::clone(&SCHEMAS[self.number() as usize - 1])
     }
 }
@@ -219,7 +253,7 @@ impl FromStr for Table {
             .into_iter()
             .find(|table| table.name() == text)
             .ok_or_else(|| BadId {
-                what: "a table: logs, traces, metrics or dead_letters",
+                what: "a table: logs, traces, metrics, dead_letters or messages",
                 text: text.to_owned(),
             })
     }

@@ -31,7 +31,7 @@ use super::state::FileEntry;
 use crate::Error;
 use crate::layout::{Layout, Partition};
 use crate::quarantine::report;
-use crate::segment::{FileAt, Run, file_crc, footer_crc, read_metadata};
+use crate::segment::{FileAt, Form, Lines, Run, file_crc, footer_crc, read_metadata};
 use crate::shared::Shared;
 
 /// One version of a data file. Its rows never change; the name may be given to a later version while this one is held.
@@ -59,6 +59,7 @@ pub struct Segment {
     pub runs: Vec<Run>,
     key: (Partition, u32),
     crc: u32,
+    form: Form,
     footer_crc: u32,
     lineage: Arc<Lineage>,
     footers: Arc<Footers>,
@@ -119,7 +120,8 @@ impl Segment {
             id: entry.id,
             version: entry.version,
             table: entry.table,
-            path: parts.layout.file(entry.table, entry.partition, entry.number),
+            path: entry.path(parts.layout),
+            form: entry.form,
             size: entry.size,
             rows: entry.rows,
             min_ts: entry.min_ts(),
@@ -218,7 +220,22 @@ impl Segment {
         })
     }
 
-    /// The footer, from the cache or the file; with the page index for sealed files.
+    /// Whether it is Parquet. Else it is made of lines: [`Segment::lines`].
+    #[must_use]
+    pub const fn is_parquet(&self) -> bool {
+        self.form.is_parquet()
+    }
+
+    /// The rows of a file of lines, in no order.
+    ///
+    /// # Errors
+    /// If the file cannot be opened. What is damaged in it is an error of the iterator.
+    pub fn lines(&self) -> Result<Lines, Error> {
+        let file = FileAt::new(self.open()?, self.size);
+        Lines::new(self.table, &self.path, self.form, &file, self.rows)
+    }
+
+    /// The footer of a Parquet file, from the cache or the file; with the page index for sealed files.
     ///
     /// # Errors
     /// If the file cannot be opened or its footer is damaged.

@@ -1,14 +1,15 @@
 //! What the catalogue says: live files, numbers given out, what of the log is in files, what of every origin is stored.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use model::{Table, Timestamp};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::hot::Place;
-use crate::layout::Partition;
-use crate::segment::Run;
+use crate::layout::{Layout, Partition};
+use crate::segment::{Form, Run};
 use crate::watermark::{Marks, Watermarks};
 
 /// One live data file.
@@ -22,6 +23,8 @@ pub(crate) struct FileEntry {
     pub(crate) partition: Partition,
     /// The `NNN` in its name.
     pub(crate) number: u32,
+    #[serde(default, skip_serializing_if = "Form::is_parquet")]
+    pub(crate) form: Form,
     pub(crate) size: u64,
     pub(crate) rows: u64,
     /// Microseconds.
@@ -43,6 +46,11 @@ pub(crate) struct FileEntry {
 }
 
 impl FileEntry {
+    /// Its name in the tree.
+    pub(crate) fn path(&self, layout: &Layout) -> PathBuf {
+        layout.file(self.table, self.partition, self.number, self.form)
+    }
+
     pub(crate) const fn place(&self) -> Place {
         (self.table, self.partition)
     }

@@ -15,6 +15,7 @@ fn entry(id: u64, version: u32) -> FileEntry {
         version,
         table: Table::Logs,
         partition: Partition::of(Timestamp::from_micros(0), PartitionBy::Hour),
+        form: crate::segment::Form::Parquet,
         number: u32::try_from(id).unwrap(),
         size: 100,
         rows: 10,

@@ -30,7 +30,7 @@ impl Publisher {
     /// Whether a partition may have an open file that has none.
     pub(super) fn may_open(&self, place: Place) -> bool {
         let now = Partition::of(self.shared.clock.now(), self.shared.settings.partition_by);
-        let more = if place.1 == now { PRESENT } else { 0 };
+        let more = if place.1.of_spec(None) == now { PRESENT } else { 0 };
         self.unsealed() < self.shared.settings.open_max.saturating_add(more)
     }
 
@@ -43,7 +43,7 @@ impl Publisher {
         // The newest first: most of what comes is new.
         waiting.sort_by_key(|waiting| std::cmp::Reverse(waiting.place.1.start()));
         waiting.retain(|waiting| {
-            if self.open.contains_key(&waiting.place) || waiting.place.1 == present {
+            if self.open.contains_key(&waiting.place) || waiting.place.1.of_spec(None) == present {
                 return true;
             }
             if free > 0 {

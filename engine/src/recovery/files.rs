@@ -25,7 +25,7 @@ use crate::hot::Place;
 use crate::layout::{Layout, parse};
 use crate::quarantine::keep;
 use crate::rotation::remove_empty_folders;
-use crate::segment::{Described, Identity, OpenSegment, Published, Recorded, Resumed, Sealed, inspect, resume};
+use crate::segment::{Described, Form, Identity, OpenSegment, Published, Recorded, Resumed, Sealed, inspect, resume};
 use crate::slot::write_options;
 use crate::{Error, Settings};
 
@@ -63,7 +63,7 @@ pub(super) fn check_files(
 ) -> Result<(), Error> {
     let entries: Vec<FileEntry> = found.state.files().cloned().collect();
     for entry in entries {
-        let path = layout.file(entry.table, entry.partition, entry.number);
+        let path = entry.path(layout);
         let checked = if entry.sealed {
             check_sealed(&path, &entry)
         } else {
@@ -116,10 +116,16 @@ fn take_up(
         crc: entry.crc,
         footer_crc: entry.footer_crc,
     };
-    let path = layout.file(entry.table, entry.partition, entry.number);
+    let path = entry.path(layout);
     let identity = identity(found.state.store, entry);
     let options = write_options(settings);
-    match resume(path, layout.twin(entry.id), identity, options, Some(recorded))? {
+    match resume(
+        path,
+        layout.twin(entry.table, entry.id),
+        identity,
+        options,
+        Some(recorded),
+    )? {
         Resumed::AsRecorded(open) => findings.open.push((entry.clone(), open)),
         Resumed::Newer(open) => adopt_open(found, findings, entry.clone(), open),
         Resumed::Sealed(sealed) => adopt_sealed(found, entry.clone(), &sealed),
@@ -175,8 +181,8 @@ pub(crate) fn describe(
     about: &Described,
     (place, number): (Place, u32),
 ) -> Result<FileEntry, Error> {
-    let mut entry = entry_of(about, place, number);
-    let twin = layout.twin(entry.id);
+    let mut entry = entry_of(about, &path, place, number);
+    let twin = layout.twin(entry.table, entry.id);
     match resume(path, twin, about.identity, write_options(settings), None)? {
         Resumed::AsRecorded(open) | Resumed::Newer(open) => {
             if let Some(published) = open.published() {
@@ -189,13 +195,14 @@ pub(crate) fn describe(
 }
 
 /// What the footer says; the checksum of the whole is still to be found.
-fn entry_of(about: &Described, (table, partition): Place, number: u32) -> FileEntry {
+fn entry_of(about: &Described, path: &Path, (table, partition): Place, number: u32) -> FileEntry {
     FileEntry {
         id: about.identity.segment,
         version: about.facts.version,
         table,
         partition,
         number,
+        form: Form::of_path(path),
         size: about.size,
         rows: about.extent.rows,
         min_ts: about.extent.min_ts.micros(),
@@ -246,13 +253,9 @@ pub(super) fn judge_unknown_files(
     found: &mut Found,
     findings: &mut Findings,
 ) -> Result<(), Error> {
-    let live: HashSet<PathBuf> = found
-        .state
-        .files()
-        .map(|entry| layout.file(entry.table, entry.partition, entry.number))
-        .collect();
+    let live: HashSet<PathBuf> = found.state.files().map(|entry| entry.path(layout)).collect();
     for table in Table::ALL {
-        let mut unknown = data_files(&layout.data.join(table.name()))?;
+        let mut unknown = data_files(&layout.folder(table))?;
         unknown.retain(|path| !live.contains(path));
         unknown.sort();
         for path in unknown {
@@ -297,9 +300,9 @@ fn judge(
     if state.file(id).is_none() && unrecorded {
         tracing::info!(path = %path.display(), rows = about.extent.rows, "adopted a data file whose record was lost");
         state.burn(place, number, id);
-        let entry = entry_of(&about, place, number);
+        let entry = entry_of(&about, &path, place, number);
         let identity = identity(state.store, &entry);
-        match resume(path, layout.twin(id), identity, write_options(settings), None)? {
+        match resume(path, layout.twin(table, id), identity, write_options(settings), None)? {
             Resumed::AsRecorded(open) | Resumed::Newer(open) => adopt_open(found, findings, entry, open),
             Resumed::Sealed(sealed) => adopt_sealed(found, entry, &sealed),
         }
@@ -309,7 +312,7 @@ fn judge(
     if known && state.file(id).is_none() {
         tracing::info!(path = %path.display(), "unlinked a data file that had been removed");
         std::fs::remove_file(&path).map_err(Error::io("remove", &path))?;
-        remove_empty_folders(&path, &layout.data);
+        remove_empty_folders(&path, layout.root_of(&path));
     } else {
         let reason = "it is ours, but the catalogue never knew it".to_owned();
         let error = Error::Damaged {
@@ -327,7 +330,7 @@ fn foreign(path: &Path, why: &str) {
 
 /// Throws away what was on its way: nothing relies on it.
 pub(super) fn empty_staging(layout: &Layout) -> Result<(), Error> {
-    for dir in [&layout.staging, &layout.retired] {
+    for dir in layout.staging_folders() {
         for entry in std::fs::read_dir(dir).map_err(Error::io("list", dir))? {
             let path = entry.map_err(Error::io("list", dir))?.path();
             if path.extension().is_some() && path.is_file() {

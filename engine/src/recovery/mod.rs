@@ -61,12 +61,12 @@ pub(crate) fn open(settings: Settings, clock: Clock, entropy: &Entropy) -> Resul
     let layout = Layout::new(&settings);
     let dirs = [
         &layout.data,
+        &layout.messages,
         &layout.meta,
         &layout.wal,
-        &layout.retired,
         &layout.quarantine,
     ];
-    for dir in dirs {
+    for dir in dirs.into_iter().chain(layout.staging_folders()) {
         sys::create_dirs(dir)?;
     }
     let locks = lock(&layout, &settings)?;
@@ -97,10 +97,14 @@ pub(crate) fn open(settings: Settings, clock: Clock, entropy: &Entropy) -> Resul
 
 /// Takes the store and its tree for this process.
 pub(crate) fn lock(layout: &Layout, settings: &Settings) -> Result<Vec<Lock>, Error> {
-    Ok(vec![
+    let mut locks = vec![
         Lock::take(&layout.meta, &settings.store_dir)?,
-        Lock::take(&layout.staging, &settings.data_dir)?,
-    ])
+        Lock::take(&layout.data_staging, &settings.data_dir)?,
+    ];
+    if layout.messages_staging != layout.data_staging {
+        locks.push(Lock::take(&layout.messages_staging, &settings.messages_dir)?);
+    }
+    Ok(locks)
 }
 
 /// Refuses a store whose catalogue is gone: it must not begin anew beside its data, and forget what it had stored.
@@ -122,7 +126,7 @@ fn check_not_lost(layout: &Layout) -> Result<(), Error> {
 fn has_data(layout: &Layout, store: Uuid) -> bool {
     let files = Table::ALL
         .iter()
-        .filter_map(|table| data_files(&layout.data.join(table.name())).ok());
+        .filter_map(|table| data_files(&layout.folder(*table)).ok());
     let mut files = files.flatten();
     files.any(|path| inspect(&path).is_ok_and(|about| about.identity.store == store))
 }
@@ -133,17 +137,22 @@ fn check_one_file_system(layout: &Layout) -> Result<(), Error> {
             .map(|meta| meta.dev())
             .map_err(Error::io("read", dir))
     };
-    if device(&layout.staging)? == device(&layout.data)? {
-        return Ok(());
+    for (key, tree, staging) in [
+        ("data_dir", &layout.data, &layout.data_staging),
+        ("messages_dir", &layout.messages, &layout.messages_staging),
+    ] {
+        if device(staging)? != device(tree)? {
+            return Err(Error::Setting {
+                key,
+                value: tree.display().to_string(),
+                reason: format!(
+                    "files are staged in {}, which must be on the same file system: put {key} one folder below the mount point",
+                    staging.display()
+                ),
+            });
+        }
     }
-    Err(Error::Setting {
-        key: "data_dir",
-        value: layout.data.display().to_string(),
-        reason: format!(
-            "files are staged in {}, which must be on the same file system: put data_dir one folder below the mount point",
-            layout.staging.display()
-        ),
-    })
+    Ok(())
 }
 
 fn replay(
@@ -348,7 +357,11 @@ fn assemble(settings: Settings, clock: Clock, layout: Layout, locks: Vec<Lock>, 
         for entry in files.iter().filter(|entry| !parts.unreadable.contains(&entry.id)) {
             let lineage = slots.iter().find(|slot| slot.segment.identity().segment == entry.id);
             let lineage = lineage.map_or_else(
-                || Arc::new(Lineage::new(shared.layout.retired(entry.id).with_extension("sealed"))),
+                || {
+                    Arc::new(Lineage::new(
+                        shared.layout.retired(entry.table, entry.id).with_extension("sealed"),
+                    ))
+                },
                 |slot| Arc::clone(&slot.lineage),
             );
             state.put_file(shared.segment(entry, &lineage));
@@ -370,7 +383,7 @@ fn slots(shared: &Shared, open: Vec<(FileEntry, OpenSegment)>) -> Vec<Slot> {
         origins: segment.published().map_or_else(OriginRanges::default, |published| {
             OriginRanges::from_text(&published.facts.origins)
         }),
-        lineage: Arc::new(Lineage::new(shared.layout.retired(entry.id))),
+        lineage: Arc::new(Lineage::new(shared.layout.retired(entry.table, entry.id))),
         published: Timestamp::from_micros(entry.published),
         waited: 0,
         touched: false,

@@ -138,7 +138,7 @@ impl Janitor {
                 .map_or_else(Weak::new, |segment| Arc::downgrade(segment.lineage()));
             self.doomed.push(Doomed {
                 held_by,
-                path: shared.layout.file(entry.table, entry.partition, entry.number),
+                path: entry.path(&shared.layout),
                 reported: false,
             });
         }
@@ -155,7 +155,7 @@ impl Janitor {
             }
             match sys::remove_if_there(&doomed.path) {
                 Ok(()) => {
-                    remove_empty_folders(&doomed.path, &shared.layout.data);
+                    remove_empty_folders(&doomed.path, shared.layout.root_of(&doomed.path));
                     false
                 }
                 Err(error) => {

@@ -21,6 +21,7 @@ use parquet::errors::ParquetError;
 use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
 
 use super::footer::{Extent, unwritable};
+use super::lines;
 use super::schema::{Purpose, WriteOptions, writer_options};
 use crate::Error;
 
@@ -38,9 +39,10 @@ const RUN_BYTES: usize = 32 << 20;
 #[derive(Debug)]
 pub(crate) struct RowGroup {
     pub(super) table: Table,
-    /// The magic, then the pages, then the filters.
+    /// The magic, then the pages, then the filters; a frame of lines.
     pub(super) bytes: Vec<u8>,
-    pub(super) metadata: ParquetMetaData,
+    /// Of a Parquet row group.
+    pub(super) metadata: Option<ParquetMetaData>,
     pub(super) extent: Extent,
     /// No row of it takes more bytes in memory.
     pub(super) widest: u64,
@@ -58,6 +60,9 @@ impl RowGroup {
 /// # Errors
 /// If there are no rows, or they are not the table's.
 pub(crate) fn encode(table: Table, batches: &[RecordBatch], options: &WriteOptions) -> Result<RowGroup, Error> {
+    if options.form.is_lines() {
+        return lines::frame(table, batches, options);
+    }
     let sorted = Sorted::new(table, batches)?;
     let is_run = sorted.extent.rows >= RUN_ROWS || sorted.bytes >= RUN_BYTES;
     let purpose = if is_run { Purpose::Run } else { Purpose::Publish };
@@ -76,7 +81,7 @@ pub(crate) fn encode(table: Table, batches: &[RecordBatch], options: &WriteOptio
     Ok(RowGroup {
         table,
         bytes,
-        metadata,
+        metadata: Some(metadata),
         extent: sorted.extent,
         widest: sorted.widest as u64,
     })

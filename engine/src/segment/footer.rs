@@ -33,6 +33,7 @@ use parquet::file::metadata::{
 use parquet::file::reader::Length;
 use uuid::Uuid;
 
+use super::lines::{self, Pairs, raw_description};
 use super::source::FileAt;
 use crate::Error;
 
@@ -96,7 +97,15 @@ pub(crate) struct Found {
     pub(crate) size: u64,
     /// The CRC-32C of the footer, trailer included.
     pub(crate) footer_crc: u32,
-    pub(crate) metadata: ParquetMetaData,
+    pub(crate) shape: Shape,
+}
+
+/// What a file is made of.
+#[derive(Debug)]
+pub(crate) enum Shape {
+    Parquet(Box<ParquetMetaData>),
+    /// Frames of lines: so many.
+    Lines(usize),
 }
 
 /// The key-values of a file.
@@ -124,6 +133,20 @@ pub(super) fn key_values(
     all
 }
 
+/// The key-values of a file of lines that has `frames` frames.
+pub(super) fn line_pairs(
+    identity: &Identity,
+    facts: &FooterFacts,
+    extent: &Extent,
+    frames: usize,
+    sealed: bool,
+) -> Pairs {
+    let pairs = key_values(None, identity, facts, extent, sealed).into_iter();
+    let mut pairs: Pairs = pairs.map(|pair| (pair.key, pair.value.unwrap_or_default())).collect();
+    pairs.insert("platform.frames".to_owned(), frames.to_string());
+    pairs
+}
+
 /// The Arrow schema's key-value, which a hand-made footer must carry over.
 pub(super) fn arrow_schema_of(metadata: &FileMetaData) -> Option<KeyValue> {
     let all = metadata.key_value_metadata()?;
@@ -135,6 +158,26 @@ pub(super) fn footer_bytes(file: FileMetaData, groups: Vec<RowGroupMetaData>) ->
     let mut bytes = Vec::new();
     ParquetMetaDataWriter::new(&mut bytes, &ParquetMetaData::new(file, groups)).finish()?;
     Ok(bytes)
+}
+
+/// What ends at the file's size and describes it: a Parquet footer, trailer included, or the description of a file of lines.
+enum Raw {
+    Parquet(Vec<u8>),
+    Lines(Vec<u8>),
+}
+
+impl Raw {
+    fn bytes(&self) -> &[u8] {
+        let (Self::Parquet(bytes) | Self::Lines(bytes)) = self;
+        bytes
+    }
+}
+
+fn raw(file: &FileAt) -> std::io::Result<Option<Raw>> {
+    if let Some(footer) = raw_footer(file)? {
+        return Ok(Some(Raw::Parquet(footer)));
+    }
+    Ok(raw_description(file)?.map(Raw::Lines))
 }
 
 /// The footer that ends at the file's size, trailer included; `None` where no footer ends.
@@ -169,8 +212,8 @@ pub(super) fn footer_length(file: &FileAt, path: &Path) -> Result<u64, Error> {
 /// The CRC-32C of the footer, trailer included, that ends at `size`; `None` where no footer ends or the file is shorter.
 /// It tells whether the file holds the version with that length.
 pub(crate) fn footer_crc(file: &FileAt) -> std::io::Result<Option<u32>> {
-    match raw_footer(file) {
-        Ok(footer) => Ok(footer.map(|bytes| crc32c::crc32c(&bytes))),
+    match raw(file) {
+        Ok(footer) => Ok(footer.map(|footer| crc32c::crc32c(footer.bytes()))),
         Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => Ok(None),
         Err(error) => Err(error),
     }
@@ -209,31 +252,54 @@ pub(crate) fn inspect(path: &Path) -> Result<Found, Error> {
 
 /// As [`inspect`], of the version that ends at the source's size.
 pub(super) fn inspect_at(file: &FileAt, path: &Path) -> Result<Found, Error> {
-    let footer = raw_footer(file).map_err(Error::io("read", path))?;
-    let footer = footer.ok_or_else(|| damaged(path, "no Parquet footer at its end".to_owned()))?;
-    let metadata = decode(&footer).map_err(unreadable(path))?;
-    let found = parse(&metadata).map_err(|reason| damaged(path, reason))?;
-    let (identity, facts, extent, sealed) = found;
+    let footer = raw(file).map_err(Error::io("read", path))?;
+    let footer = footer.ok_or_else(|| damaged(path, "nothing at its end describes it".to_owned()))?;
+    let (parsed, metadata) = match &footer {
+        Raw::Parquet(footer) => {
+            let metadata = decode(footer).map_err(unreadable(path))?;
+            (parse_pages(&metadata), Shape::Parquet(Box::new(metadata)))
+        }
+        Raw::Lines(description) => {
+            let pairs = lines::pairs_of(description).map_err(|reason| damaged(path, reason))?;
+            let parsed = parse(|key| pairs.get(key).map(String::as_str));
+            let frames = pairs.get("platform.frames").and_then(|frames| frames.parse().ok());
+            (parsed, Shape::Lines(frames.unwrap_or(1)))
+        }
+    };
+    let (identity, facts, extent, sealed) = parsed.map_err(|reason| damaged(path, reason))?;
     Ok(Found {
         identity,
         facts,
         extent,
         sealed,
         size: file.len(),
-        footer_crc: crc32c::crc32c(&footer),
-        metadata,
+        footer_crc: crc32c::crc32c(footer.bytes()),
+        shape: metadata,
     })
 }
 
 type Parsed = (Identity, FooterFacts, Extent, bool);
 
-fn parse(metadata: &ParquetMetaData) -> Result<Parsed, String> {
+/// As the footer of a Parquet file says, whose row groups must agree.
+fn parse_pages(metadata: &ParquetMetaData) -> Result<Parsed, String> {
     let all = metadata.file_metadata().key_value_metadata();
+    let parsed = parse(|key| {
+        let pair = all.into_iter().flatten().find(|pair| pair.key == key);
+        pair.and_then(|pair| pair.value.as_deref())
+    })?;
+    let counted = metadata.row_groups().iter().try_fold(0u64, |sum, group| {
+        sum.checked_add(u64::try_from(group.num_rows()).ok()?)
+    });
+    let rows = parsed.2.rows;
+    if counted != Some(rows) {
+        return Err(format!("its row groups do not have the {rows} rows it names"));
+    }
+    Ok(parsed)
+}
+
+fn parse<'a>(pair: impl Fn(&str) -> Option<&'a str>) -> Result<Parsed, String> {
     let get = |key: &'static str| -> Result<&str, String> {
-        let mut pairs = all.into_iter().flatten();
-        let pair = pairs.find(|pair| pair.key.strip_prefix("platform.") == Some(key));
-        let value = pair.and_then(|pair| pair.value.as_deref());
-        value.ok_or_else(|| format!("its footer has no platform.{key}"))
+        pair(&format!("platform.{key}")).ok_or_else(|| format!("its footer has no platform.{key}"))
     };
     let version = get("schema_version")?;
     if version != SCHEMA_VERSION {
@@ -257,12 +323,6 @@ fn parse(metadata: &ParquetMetaData) -> Result<Parsed, String> {
         min_ts: Timestamp::from_micros(min_ts),
         max_ts: Timestamp::from_micros(max_ts),
     };
-    let counted = metadata.row_groups().iter().try_fold(0u64, |sum, group| {
-        sum.checked_add(u64::try_from(group.num_rows()).ok()?)
-    });
-    if counted != Some(extent.rows) {
-        return Err(format!("its row groups do not have the {} rows it names", extent.rows));
-    }
     Ok((identity, facts, extent, number("sealed", get("sealed")?)?))
 }
 

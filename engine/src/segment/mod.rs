@@ -1,4 +1,5 @@
-//! Data files: an *open* one per (table, partition) that grows in place, and *sealed* ones that never change.
+//! Data files: an *open* one per (table, partition) that grows in place, and *sealed* ones that never change. Most are
+//! Parquet; files of lines ([`lines`]) grow and end in the same way.
 //!
 //! ```text
 //! open    PAR1 │ group 0 │ footer 0 │ group 1 │ footer 1 │ …          one row group per publish, old footers stay
@@ -32,6 +33,8 @@
 
 mod encode;
 mod footer;
+mod form;
+mod lines;
 mod merge;
 mod open;
 mod resume;
@@ -46,6 +49,8 @@ mod width;
 mod tests;
 
 pub(crate) use footer::{FooterFacts, Found as Described, Identity, footer_crc, inspect, read_metadata};
+pub(crate) use form::Form;
+pub use lines::Lines;
 pub(crate) use open::{OpenSegment, Published};
 pub(crate) use resume::{Recorded, Resumed, resume};
 pub use runs::Run;

@@ -27,10 +27,12 @@ use std::sync::Arc;
 use arrow_array::RecordBatch;
 use model::Timestamp;
 use parquet::errors::ParquetError;
-use parquet::file::metadata::{FileMetaData, RowGroupMetaData};
+use parquet::file::metadata::{FileMetaData, KeyValue, ParquetMetaData, RowGroupMetaData};
 
 use super::encode::{RowGroup, encode};
-use super::footer::{Extent, FooterFacts, Identity, arrow_schema_of, footer_bytes, key_values, unwritable};
+use super::footer::{Extent, FooterFacts, Identity, arrow_schema_of, footer_bytes, key_values, line_pairs, unwritable};
+use super::form::Form;
+use super::lines;
 use super::runs::{PageIndex, moved};
 use super::schema::{WriteOptions, same_schema};
 use super::twin::{self, Prefix, Prepared, Replace, Twin};
@@ -61,16 +63,30 @@ pub(crate) struct OpenSegment {
 /// A version of the file, as published.
 #[derive(Debug, Clone)]
 pub(super) struct Version {
-    pub(super) file: FileMetaData,
-    pub(super) groups: Vec<RowGroupMetaData>,
-    /// The page indexes of the groups that are in their final form, by their place in `groups`. A restart forgets them: a
-    /// seal then encodes those groups anew.
-    pub(super) runs: BTreeMap<usize, Arc<PageIndex>>,
+    pub(super) body: Body,
     pub(super) widths: Widths,
     pub(super) bytes: Prefix,
     pub(super) footer_crc: u32,
     pub(super) extent: Extent,
     pub(super) facts: FooterFacts,
+}
+
+/// What a version is made of.
+#[derive(Debug, Clone)]
+pub(super) enum Body {
+    Parquet(Pages),
+    /// Frames of lines: so many.
+    Lines(usize),
+}
+
+/// The Parquet metadata of a version.
+#[derive(Debug, Clone)]
+pub(super) struct Pages {
+    pub(super) file: FileMetaData,
+    pub(super) groups: Vec<RowGroupMetaData>,
+    /// The page indexes of the groups that are in their final form, by their place in `groups`. A restart forgets them: a
+    /// seal then encodes those groups anew.
+    pub(super) runs: BTreeMap<usize, Arc<PageIndex>>,
 }
 
 /// A version on the disk under the twin's name, synced, in nobody's sight.
@@ -221,15 +237,12 @@ impl OpenSegment {
                 (self.fresh()?, Prefix { size: 0, crc: 0 })
             }
         };
-        let pages = if old.size == 0 {
+        let pages = if old.size == 0 || group.metadata.is_none() {
             &group.bytes[..]
         } else {
             group.bytes.get(MAGIC_LENGTH..).unwrap_or_default()
         };
-        let mut version = self
-            .next_version(group, facts, old)
-            .map_err(unwritable(&self.twin_path))?;
-        let footer = footer_bytes(version.file.clone(), version.groups.clone()).map_err(unwritable(&self.twin_path))?;
+        let (mut version, footer) = self.next_version(group, facts, old)?;
         let write = || -> std::io::Result<()> {
             prepared.file.write_all_at(pages, old.size)?;
             prepared.file.write_all_at(&footer, old.size + pages.len() as u64)?;
@@ -257,56 +270,73 @@ impl OpenSegment {
         })
     }
 
-    /// The present version with one more group at `old.size`; its length and checksums are still the old ones.
-    fn next_version(&self, group: &RowGroup, facts: FooterFacts, old: Prefix) -> Result<Version, ParquetError> {
-        let mut groups = self
-            .present
-            .as_ref()
-            .map_or_else(Vec::new, |present| present.groups.clone());
-        let mut runs = self
-            .present
-            .as_ref()
-            .map_or_else(BTreeMap::new, |present| present.runs.clone());
-        for (at, added) in group.metadata.row_groups().iter().enumerate() {
-            if let Some(index) = PageIndex::of(&group.metadata, at) {
-                runs.insert(groups.len(), Arc::new(index));
-            }
-            groups.push(shifted(added, groups.len(), old.size)?);
-        }
-        let extent = self
-            .present
-            .as_ref()
-            .map_or(group.extent, |present| present.extent.and(group.extent));
-        let like = self
-            .present
-            .as_ref()
-            .map_or(group.metadata.file_metadata(), |present| &present.file);
-        let mut widths = self
-            .present
-            .as_ref()
-            .map_or_else(Widths::default, |present| present.widths.clone());
+    /// The present version with one more group at `old.size`, and its footer; its length and checksums are still the old
+    /// ones.
+    fn next_version(&self, group: &RowGroup, facts: FooterFacts, old: Prefix) -> Result<(Version, Vec<u8>), Error> {
+        let present = self.present.as_ref();
+        let extent = present.map_or(group.extent, |present| present.extent.and(group.extent));
+        let mut widths = present.map_or_else(Widths::default, |present| present.widths.clone());
         widths.push(group.widest);
-        let mut pairs = key_values(arrow_schema_of(like), &self.identity, &facts, &extent, false);
-        pairs.push(widths.key_value());
-        let rows = i64::try_from(extent.rows).map_err(|_| ParquetError::General(format!("{} rows", extent.rows)))?;
-        let file = FileMetaData::new(
-            like.version(),
-            rows,
-            like.created_by().map(str::to_owned),
-            Some(pairs),
-            like.schema_descr_ptr(),
-            like.column_orders().cloned(),
-        );
-        Ok(Version {
-            file,
-            groups,
-            runs,
+        let (body, footer) = match &group.metadata {
+            Some(metadata) => {
+                let mut pairs = key_values(None, &self.identity, &facts, &extent, false);
+                pairs.push(widths.key_value());
+                let pages = self
+                    .next_pages(metadata, pairs, extent, old)
+                    .map_err(unwritable(&self.twin_path))?;
+                let footer = footer_bytes(pages.file.clone(), pages.groups.clone());
+                (Body::Parquet(pages), footer.map_err(unwritable(&self.twin_path))?)
+            }
+            None => {
+                let frames = self.row_groups() + 1;
+                let pairs = line_pairs(&self.identity, &facts, &extent, frames, false);
+                let footer = lines::description(self.options.form, &pairs);
+                (
+                    Body::Lines(frames),
+                    footer.map_err(Error::io("write", &self.twin_path))?,
+                )
+            }
+        };
+        let version = Version {
+            body,
             widths,
             bytes: old,
             footer_crc: 0,
             extent,
             facts,
-        })
+        };
+        Ok((version, footer))
+    }
+
+    fn next_pages(
+        &self,
+        added: &ParquetMetaData,
+        pairs: Vec<KeyValue>,
+        extent: Extent,
+        old: Prefix,
+    ) -> Result<Pages, ParquetError> {
+        let present = self.present.as_ref().and_then(Version::pages);
+        let mut groups = present.map_or_else(Vec::new, |present| present.groups.clone());
+        let mut runs = present.map_or_else(BTreeMap::new, |present| present.runs.clone());
+        for (at, group) in added.row_groups().iter().enumerate() {
+            if let Some(index) = PageIndex::of(added, at) {
+                runs.insert(groups.len(), Arc::new(index));
+            }
+            groups.push(shifted(group, groups.len(), old.size)?);
+        }
+        let like = present.map_or(added.file_metadata(), |present| &present.file);
+        let mut all: Vec<KeyValue> = arrow_schema_of(like).into_iter().collect();
+        all.extend(pairs);
+        let rows = i64::try_from(extent.rows).map_err(|_| ParquetError::General(format!("{} rows", extent.rows)))?;
+        let file = FileMetaData::new(
+            like.version(),
+            rows,
+            like.created_by().map(str::to_owned),
+            Some(all),
+            like.schema_descr_ptr(),
+            like.column_orders().cloned(),
+        );
+        Ok(Pages { file, groups, runs })
     }
 
     /// Gives the staged version the name in the tree. The names are not durable yet.
@@ -355,7 +385,10 @@ impl OpenSegment {
 
     /// Its row groups so far.
     pub(crate) fn row_groups(&self) -> usize {
-        self.present.as_ref().map_or(0, |present| present.groups.len())
+        self.present.as_ref().map_or(0, |present| match &present.body {
+            Body::Parquet(pages) => pages.groups.len(),
+            Body::Lines(frames) => *frames,
+        })
     }
 
     /// Whether it takes no more row groups: at most [`MAX_ROW_GROUPS`], fewer where rows are so wide that the merge of more
@@ -380,6 +413,15 @@ impl OpenSegment {
         &self.identity
     }
 
+    /// What it is made of.
+    pub(crate) const fn form(&self) -> Form {
+        self.options.form
+    }
+
+    pub(super) const fn options(&self) -> &WriteOptions {
+        &self.options
+    }
+
     pub(super) fn present(&self) -> Option<&Version> {
         self.present.as_ref()
     }
@@ -394,10 +436,25 @@ impl OpenSegment {
     }
 }
 
-/// Whether the group has the columns of the file.
+impl Version {
+    pub(super) const fn pages(&self) -> Option<&Pages> {
+        match &self.body {
+            Body::Parquet(pages) => Some(pages),
+            Body::Lines(_) => None,
+        }
+    }
+}
+
+/// Whether the group is of the file's form and has its columns.
 fn accepts(present: &Version, group: &RowGroup) -> bool {
-    let added = group.metadata.file_metadata().schema_descr_ptr();
-    same_schema(&present.file.schema_descr_ptr(), &added)
+    match (&present.body, &group.metadata) {
+        (Body::Parquet(pages), Some(added)) => {
+            let added = added.file_metadata().schema_descr_ptr();
+            same_schema(&pages.file.schema_descr_ptr(), &added)
+        }
+        (Body::Lines(_), None) => true,
+        _ => false,
+    }
 }
 
 /// A group's metadata with its pages at `at` in the file instead of at its beginning.

@@ -23,8 +23,9 @@ use std::path::PathBuf;
 use parquet::file::metadata::RowGroupMetaData;
 use parquet::file::reader::Length;
 
-use super::footer::{Found, Identity, damaged, footer_crc, inspect_at};
-use super::open::{OpenSegment, Version};
+use super::footer::{Found, Identity, Shape, damaged, footer_crc, inspect_at};
+use super::form::Form;
+use super::open::{Body, OpenSegment, Pages, Version};
 use super::runs::runs_of;
 use super::schema::{WriteOptions, json_type_of};
 use super::seal::Sealed;
@@ -192,13 +193,26 @@ impl Place {
     }
 
     fn open(&self, found: Found, identity: Identity, crc: u32) -> OpenSegment {
-        let json = json_type_of(identity.table, found.metadata.file_metadata().schema_descr());
-        let options = WriteOptions { json, ..self.options };
+        let mut options = WriteOptions {
+            form: Form::of_path(&self.path),
+            ..self.options
+        };
+        let mut widths = Widths::default();
+        let body = match found.shape {
+            Shape::Parquet(metadata) => {
+                options.json = json_type_of(identity.table, metadata.file_metadata().schema_descr());
+                widths = Widths::of(&metadata);
+                Body::Parquet(Pages {
+                    file: metadata.file_metadata().clone(),
+                    groups: metadata.row_groups().to_vec(),
+                    runs: BTreeMap::new(),
+                })
+            }
+            Shape::Lines(frames) => Body::Lines(frames),
+        };
         let version = Version {
-            file: found.metadata.file_metadata().clone(),
-            groups: found.metadata.row_groups().to_vec(),
-            runs: BTreeMap::new(),
-            widths: Widths::of(&found.metadata),
+            body,
+            widths,
             bytes: Prefix { size: found.size, crc },
             footer_crc: found.footer_crc,
             extent: found.extent,
@@ -209,7 +223,10 @@ impl Place {
 
     fn sealed(&self, found: Found, crc: u32) -> Sealed {
         Sealed {
-            runs: runs_of(found.metadata.row_groups()),
+            runs: match &found.shape {
+                Shape::Parquet(metadata) => runs_of(metadata.row_groups()),
+                Shape::Lines(_) => Vec::new(),
+            },
             staged: self.path.clone(),
             size: found.size,
             crc,
@@ -222,16 +239,20 @@ impl Place {
     }
 }
 
-/// Whether `newer` is `old` with more row groups.
+/// Whether `newer` is `old` with more row groups, or frames.
 fn continues(newer: &Found, old: &Found) -> bool {
     let place = |group: &RowGroupMetaData| (group.num_rows(), group.file_offset(), group.compressed_size());
-    let (new_groups, old_groups) = (newer.metadata.row_groups(), old.metadata.row_groups());
-    !newer.sealed
-        && newer.facts.version > old.facts.version
-        && newer.facts.last_lsn >= old.facts.last_lsn
-        && new_groups.len() > old_groups.len()
-        && old_groups
-            .iter()
-            .zip(new_groups)
-            .all(|(old, new)| place(old) == place(new))
+    let grown = match (&newer.shape, &old.shape) {
+        (Shape::Parquet(newer), Shape::Parquet(old)) => {
+            let (new_groups, old_groups) = (newer.row_groups(), old.row_groups());
+            new_groups.len() > old_groups.len()
+                && old_groups
+                    .iter()
+                    .zip(new_groups)
+                    .all(|(old, new)| place(old) == place(new))
+        }
+        (Shape::Lines(newer), Shape::Lines(old)) => newer > old,
+        _ => false,
+    };
+    grown && !newer.sealed && newer.facts.version > old.facts.version && newer.facts.last_lsn >= old.facts.last_lsn
 }

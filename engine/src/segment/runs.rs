@@ -34,7 +34,7 @@ use serde::{Deserialize, Serialize};
 use super::encode::byte_range;
 use super::footer::{MAGIC, arrow_schema_of, damaged, key_values, unwritable};
 use super::merge::Merge;
-use super::open::{OpenSegment, Version};
+use super::open::{OpenSegment, Pages, Version};
 use super::schema::{Purpose, WriteOptions, writer_options};
 use super::seal::write_bounded;
 use super::source::FileAt;
@@ -181,7 +181,7 @@ impl Piece<'_> {
 }
 
 /// Whether the greatest part of the file is in its final form.
-pub(super) fn pays(present: &Version) -> bool {
+pub(super) fn pays(present: &Pages) -> bool {
     let size = |(at, group): (usize, &RowGroupMetaData)| (present.runs.contains_key(&at), group.compressed_size());
     let (mut ready, mut all) = (0, 0);
     for (is_run, bytes) in present.groups.iter().enumerate().map(size) {
@@ -200,18 +200,18 @@ pub(super) struct Assembled {
 /// Puts the sealed form of `present` together at `staged`.
 pub(super) fn assemble(
     open: &OpenSegment,
-    present: &Version,
+    (present, pages): (&Version, &Pages),
     source: &FileAt,
     staged: &Path,
     version: u32,
     options: &WriteOptions,
 ) -> Result<Assembled, Error> {
     let table = open.identity().table;
-    let (small, small_metadata) = merge_small(table, open.path(), present, source, options)?;
+    let (small, small_metadata) = merge_small(table, open.path(), (pages, &present.widths), source, options)?;
     let unknown = || damaged(open.path(), "a row group does not say when its rows are".to_owned());
     let mut pieces = Vec::new();
-    for (at, index) in &present.runs {
-        let group = present.groups.get(*at).cloned().ok_or_else(unknown)?;
+    for (at, index) in &pages.runs {
+        let group = pages.groups.get(*at).cloned().ok_or_else(unknown)?;
         pieces.push(Piece {
             bytes: Bytes::File(source),
             run: run_of(&group).ok_or_else(unknown)?,
@@ -235,19 +235,19 @@ pub(super) fn assemble(
     let mut facts = present.facts.clone();
     facts.version = version;
     let pairs = key_values(
-        arrow_schema_of(&present.file),
+        arrow_schema_of(&pages.file),
         open.identity(),
         &facts,
         &present.extent,
         true,
     );
     let file = FileMetaData::new(
-        present.file.version(),
-        present.file.num_rows(),
-        present.file.created_by().map(str::to_owned),
+        pages.file.version(),
+        pages.file.num_rows(),
+        pages.file.created_by().map(str::to_owned),
         Some(pairs),
-        present.file.schema_descr_ptr(),
-        present.file.column_orders().cloned(),
+        pages.file.schema_descr_ptr(),
+        pages.file.column_orders().cloned(),
     );
     write(&pieces, file, staged)
 }
@@ -256,7 +256,7 @@ pub(super) fn assemble(
 fn merge_small(
     table: Table,
     path: &Path,
-    present: &Version,
+    (present, all_widths): (&Pages, &Widths),
     source: &FileAt,
     options: &WriteOptions,
 ) -> Result<(Vec<u8>, Option<ParquetMetaData>), Error> {
@@ -267,7 +267,7 @@ fn merge_small(
         .collect();
     let mut widths = Widths::default();
     for at in (0..present.groups.len()).filter(|at| !present.runs.contains_key(at)) {
-        widths.push(present.widths.at(at).unwrap_or(0));
+        widths.push(all_widths.at(at).unwrap_or(0));
     }
     let mut bytes = Vec::new();
     if small.is_empty() {

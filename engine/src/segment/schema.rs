@@ -30,6 +30,7 @@ use parquet::file::metadata::SortingColumn;
 use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPropertiesBuilder};
 use parquet::schema::types::{ColumnPath, SchemaDescriptor};
 
+use super::form::Form;
 use crate::{Compression, JsonType};
 
 /// Rows of a sealed row group, at most.
@@ -46,6 +47,8 @@ const BLOOM_DISTINCT: u64 = 256 << 10;
 /// How files of a store are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct WriteOptions {
+    /// What files are made of.
+    pub(crate) form: Form,
     /// The page compression.
     pub(crate) compression: Compression,
     /// The level of zstd, 1 to 22; other codecs have none.
@@ -61,6 +64,7 @@ pub(crate) struct WriteOptions {
 impl Default for WriteOptions {
     fn default() -> Self {
         Self {
+            form: Form::default(),
             compression: Compression::default(),
             zstd_level: 1,
             json: JsonType::default(),

@@ -31,6 +31,7 @@ use parquet::file::metadata::ParquetMetaData;
 
 use super::encode::{Sorted, times};
 use super::footer::{Extent, FooterFacts, Identity, damaged, footer_crc, footer_length, key_values, unwritable};
+use super::lines;
 use super::merge::Merge;
 use super::open::{OpenSegment, Version};
 use super::runs::{self, Assembled, Run};
@@ -80,11 +81,14 @@ pub(crate) fn seal(open: &OpenSegment, staged: &Path, version: u32, options: &Wr
     };
     clean_on_error(staged, || {
         let source = verified(open.path(), present)?;
-        if runs::pays(present) {
-            let Assembled { file, runs } = runs::assemble(open, present, &source, staged, version, options)?;
+        let Some(pages) = present.pages() else {
+            return lines::seal(open, present, &source, staged, facts);
+        };
+        if runs::pays(pages) {
+            let Assembled { file, runs } = runs::assemble(open, (present, pages), &source, staged, version, options)?;
             return complete(file, staged, present.bytes.size, present.extent, facts, runs);
         }
-        let metadata = Arc::new(ParquetMetaData::new(present.file.clone(), present.groups.clone()));
+        let metadata = Arc::new(ParquetMetaData::new(pages.file.clone(), pages.groups.clone()));
         let table = open.identity().table;
         let mut merge = Merge::new(table, open.path(), &source, metadata, &present.widths)?;
         let mut output = Output::create(table, staged, options)?;
@@ -112,6 +116,11 @@ pub(crate) fn write_sealed(
     staged: &Path,
     options: &WriteOptions,
 ) -> Result<Sealed, Error> {
+    if options.form.is_lines() {
+        return clean_on_error(staged, || {
+            lines::write_sealed(identity, batches, facts, staged, options)
+        });
+    }
     let table = identity.table;
     let sorted = Sorted::new(table, batches)?;
     clean_on_error(staged, || {
@@ -263,7 +272,7 @@ impl Output {
 }
 
 /// Pads a file that has everything to `least` bytes, and syncs it.
-fn complete(
+pub(super) fn complete(
     file: File,
     path: &Path,
     least: u64,

@@ -6,7 +6,9 @@ mod appends;
 mod check;
 mod faults;
 mod first_open;
+mod json;
 mod late;
+mod message_tree;
 mod model_based;
 mod open_damage;
 mod rebuild;
@@ -160,6 +162,9 @@ fn floor(engine: &Engine) -> u64 {
 
 /// A file's rows, read as a query would.
 fn read(segment: &Segment) -> Vec<RecordBatch> {
+    if !segment.is_parquet() {
+        return segment.lines().unwrap().map(Result::unwrap).collect();
+    }
     let metadata = ArrowReaderMetadata::try_new(segment.metadata().unwrap(), ArrowReaderOptions::new()).unwrap();
     let reader = ParquetRecordBatchReaderBuilder::new_with_metadata(segment.open().unwrap(), metadata);
     let batches: Vec<RecordBatch> = reader.build().unwrap().map(Result::unwrap).collect();

@@ -116,7 +116,8 @@ fn arranged(table: Table, batch: &RecordBatch) -> Result<Vec<ArrayRef>, Nonconfo
 pub(crate) fn words(table: Table, column: &str) -> Option<&'static [&'static str]> {
     match (table, column) {
         (Table::Logs, "level") => Some(&["debug", "info", "warn", "error"]),
-        (Table::Traces, "status") => Some(&["ok", "error"]),
+        (Table::Traces | Table::Messages, "status") => Some(&["ok", "error"]),
+        (Table::Messages, "direction") => Some(&["inbound", "outbound", "internal"]),
         (Table::Metrics, "type") => Some(&["counter", "gauge", "histogram"]),
         _ => None,
     }

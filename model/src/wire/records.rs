@@ -97,8 +97,8 @@ impl Records {
     /// # Errors
     /// If it is not what its content type says from the beginning; of an Arrow stream, anywhere.
     pub fn new(table: Table, encoding: Encoding, body: Bytes, publisher: Publisher) -> Result<Self, DecodeError> {
-        if table == Table::DeadLetters {
-            return Err(body_error(encoding, "nobody publishes dead letters"));
+        if !table.is_telemetry() {
+            return Err(body_error(encoding, format!("nobody sends {table} here")));
         }
         let mut records = Self {
             table,

@@ -188,7 +188,7 @@ fn a_merge_holds_a_bounded_part_of_the_rows_whatever_their_size() {
             .collect();
         let batch = model::batch::logs(&rows).unwrap();
         let group = encode(Table::Logs, &[batch], &WriteOptions::default()).unwrap();
-        let metadata = group.metadata.row_group(0);
+        let metadata = group.metadata.as_ref().unwrap().row_group(0);
         let held = groups * batch_rows(metadata, None, groups) * message;
         assert!(
             held <= 16 << 20,

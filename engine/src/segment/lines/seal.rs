@@ -1,0 +1,199 @@
+//! Frames of open files, and sealed files.
+//!
+//! A seal packs the lines of an open file anew, in large frames and without the descriptions between them. It does not parse
+//! them: that every line is there is counted, that every byte is right was checked against the file's CRC.
+
+use std::fs::File;
+use std::io::{BufRead, BufWriter, Write};
+use std::path::Path;
+
+use arrow_array::RecordBatch;
+use model::Table;
+
+use super::super::encode::{RowGroup, Sorted};
+use super::super::footer::{Extent, FooterFacts, Identity, damaged, line_pairs};
+use super::super::form::Form;
+use super::super::open::{OpenSegment, Version};
+use super::super::schema::WriteOptions;
+use super::super::seal::{Sealed, complete};
+use super::super::source::{CHUNK, FileAt};
+use super::super::twin;
+use super::description::description;
+use super::pack::{Packer, unpack};
+use super::write::Rows;
+use crate::Error;
+
+/// Lines in one frame of a sealed file, in bytes.
+const FRAME: usize = 8 << 20;
+
+fn arrow(table: Table) -> impl Fn(arrow_schema::ArrowError) -> Error {
+    move |source| Error::Arrow {
+        action: "sort",
+        table,
+        source,
+    }
+}
+
+/// Rows as one frame, newest first. A plain frame lacks its last newline: the description comes before it.
+pub(in super::super) fn frame(
+    table: Table,
+    batches: &[RecordBatch],
+    options: &WriteOptions,
+) -> Result<RowGroup, Error> {
+    let sorted = Sorted::new(table, batches)?;
+    let failed = Error::io("pack rows of", Path::new(table.name()));
+    let pack = || -> std::io::Result<Result<Vec<u8>, Error>> {
+        let mut packer = Packer::new(options.form, options.zstd_level, Vec::new())?;
+        let (mut line, mut first) = (Vec::new(), true);
+        for chunk in sorted.chunks() {
+            let chunk = match chunk.map_err(arrow(table)) {
+                Ok(chunk) => chunk,
+                Err(error) => return Ok(Err(error)),
+            };
+            let rows = match Rows::new(table, &chunk) {
+                Ok(rows) => rows,
+                Err(error) => return Ok(Err(error)),
+            };
+            for row in 0..chunk.num_rows() {
+                line.clear();
+                if options.form == Form::Json && !std::mem::take(&mut first) {
+                    line.push(b'\n');
+                }
+                rows.write(row, &mut line);
+                if options.form != Form::Json {
+                    line.push(b'\n');
+                }
+                packer.write_all(&line)?;
+            }
+        }
+        packer.finish().map(Ok)
+    };
+    let bytes = pack().map_err(failed)??;
+    Ok(RowGroup {
+        table,
+        bytes,
+        metadata: None,
+        extent: sorted.extent,
+        widest: 0,
+    })
+}
+
+/// Packs the lines of an open file into a sealed one at `staged`.
+pub(in super::super) fn seal(
+    open: &OpenSegment,
+    present: &Version,
+    source: &FileAt,
+    staged: &Path,
+    facts: FooterFacts,
+) -> Result<Sealed, Error> {
+    let form = open.options().form;
+    let mut lines = unpack(form, source).map_err(Error::io("read", open.path()))?;
+    let mut output = Output::create(staged, form, open.options().zstd_level)?;
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        let read = lines.read_until(b'\n', &mut line);
+        if read.map_err(Error::io("read", open.path()))? == 0 {
+            break;
+        }
+        output.line(line.trim_ascii_end())?;
+    }
+    if output.lines != present.extent.rows {
+        let reason = format!("it has {} lines, published were {}", output.lines, present.extent.rows);
+        return Err(damaged(open.path(), reason));
+    }
+    output.finish(open.identity(), facts, present.extent)
+}
+
+/// Sorts rows in memory into a sealed file at `staged`.
+pub(in super::super) fn write_sealed(
+    identity: &Identity,
+    batches: &[RecordBatch],
+    facts: FooterFacts,
+    staged: &Path,
+    options: &WriteOptions,
+) -> Result<Sealed, Error> {
+    let table = identity.table;
+    let sorted = Sorted::new(table, batches)?;
+    let mut output = Output::create(staged, options.form, options.zstd_level)?;
+    let mut line = Vec::new();
+    for chunk in sorted.chunks() {
+        let chunk = chunk.map_err(arrow(table))?;
+        let rows = Rows::new(table, &chunk)?;
+        for row in 0..chunk.num_rows() {
+            line.clear();
+            rows.write(row, &mut line);
+            output.line(&line)?;
+        }
+    }
+    output.finish(identity, facts, sorted.extent)
+}
+
+/// A sealed file being written.
+struct Output<'a> {
+    path: &'a Path,
+    form: Form,
+    level: i32,
+    /// Always there but while a frame ends.
+    packer: Option<Packer<BufWriter<File>>>,
+    frame_bytes: usize,
+    lines: u64,
+}
+
+impl<'a> Output<'a> {
+    fn create(path: &'a Path, form: Form, level: i32) -> Result<Self, Error> {
+        let file = BufWriter::with_capacity(CHUNK, twin::create(path)?);
+        let packer = Packer::new(form, level, file).map_err(Error::io("write", path))?;
+        Ok(Self {
+            path,
+            form,
+            level,
+            packer: Some(packer),
+            frame_bytes: 0,
+            lines: 0,
+        })
+    }
+
+    /// Adds a line, given without its newline.
+    fn line(&mut self, line: &[u8]) -> Result<(), Error> {
+        self.try_line(line).map_err(Error::io("write", self.path))
+    }
+
+    fn try_line(&mut self, line: &[u8]) -> std::io::Result<()> {
+        if self.frame_bytes >= FRAME && self.form != Form::Json {
+            let file = self.end()?;
+            self.packer = Some(Packer::new(self.form, self.level, file)?);
+            self.frame_bytes = 0;
+        }
+        let packer = self.packer.as_mut().ok_or(std::io::ErrorKind::BrokenPipe)?;
+        // In a plain file the description comes before the last newline.
+        if self.form == Form::Json && self.lines > 0 {
+            packer.write_all(b"\n")?;
+        }
+        packer.write_all(line)?;
+        if self.form != Form::Json {
+            packer.write_all(b"\n")?;
+        }
+        self.frame_bytes += line.len() + 1;
+        self.lines += 1;
+        Ok(())
+    }
+
+    fn end(&mut self) -> std::io::Result<BufWriter<File>> {
+        let packer = self.packer.take().ok_or(std::io::ErrorKind::BrokenPipe)?;
+        packer.finish()
+    }
+
+    fn finish(mut self, identity: &Identity, facts: FooterFacts, extent: Extent) -> Result<Sealed, Error> {
+        let write = || -> std::io::Result<File> {
+            let mut file = self.end()?;
+            file.write_all(&description(
+                self.form,
+                &line_pairs(identity, &facts, &extent, 1, true),
+            )?)?;
+            file.into_inner().map_err(std::io::IntoInnerError::into_error)
+        };
+        let file = { write }().map_err(Error::io("write", self.path))?;
+        complete(file, self.path, 0, extent, facts, Vec::new())
+    }
+}
