@@ -83,7 +83,7 @@ pub(crate) fn decode(incoming: &Incoming<'_>, now: Timestamp, max_payload: usize
 }
 
 /// What `decode` says; that it panicked, if it did.
-fn caught<T>(decode: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+pub(crate) fn caught<T>(decode: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(decode)).unwrap_or_else(|panic| {
         let said = panic.downcast_ref::<String>().map(String::as_str);
         let said = said.or_else(|| panic.downcast_ref::<&str>().copied());
@@ -126,7 +126,7 @@ fn number(headers: &HeaderMap, name: &str) -> Result<Option<u64>, String> {
         .transpose()
 }
 
-fn entity(headers: &HeaderMap) -> Result<Option<EntityId>, String> {
+pub(crate) fn entity(headers: &HeaderMap) -> Result<Option<EntityId>, String> {
     header(headers, wire::ENTITY_ID)
         .map(|text| {
             text.parse()

@@ -4,11 +4,11 @@
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The bus does not let us read the telemetry stream.
+    /// The bus does not let us read a stream.
     #[error("cannot {action} on the bus: {reason}")]
     Bus {
         /// What was tried.
-        action: &'static str,
+        action: String,
         /// What the bus said.
         reason: String,
     },

@@ -6,6 +6,9 @@
 //!                                     └▶ dead_letters row with the reason (durable) ─▶ ack
 //! ```
 //!
+//! Business messages take the same way from their stream into `messages`, each as one row; they stay on the bus for those
+//! whom they are for.
+//!
 //! # Invariants
 //!
 //! - A message is acknowledged only after its rows, or its dead letter, are durable.
@@ -18,6 +21,7 @@
 //!
 //! Storage and exactly-once bookkeeping (`engine`), signing floors (`mixer`), OTLP and HTTP ingest.
 
+mod archive;
 mod consumer;
 mod decode;
 mod error;
@@ -27,5 +31,5 @@ mod stats;
 
 pub use error::Error;
 pub use floors::SignFloor;
-pub use pipeline::{Parts, Pipeline, Settings};
+pub use pipeline::{Messages, Parts, Pipeline, Settings};
 pub use stats::{Snapshot, Stats};

@@ -1,4 +1,4 @@
-//! The pipeline's tasks: one pulls, many store, one sends floors. `start` spawns them, `close` drains and joins them.
+//! The pipeline's tasks: one pulls from each stream, many store, one sends floors. `start` spawns them, `close` drains and joins them.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, LazyLock};
@@ -15,7 +15,8 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
-use crate::consumer::{self, Opened};
+use crate::archive::archive;
+use crate::consumer::{self, Feed, Opened};
 use crate::decode::{Decoded, Incoming, Keep, dead_letter, decode};
 use crate::error::Error;
 use crate::floors::{Floors, SignFloor};
@@ -38,6 +39,17 @@ pub struct Settings {
     pub max_payload: usize,
     /// The most bytes in flight.
     pub buffer_bytes: u32,
+    /// Where business messages come from; without it they are not archived.
+    pub messages: Option<Messages>,
+}
+
+/// The stream of business messages.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Messages {
+    /// Its name.
+    pub stream: String,
+    /// What of it is archived.
+    pub subjects: Vec<String>,
 }
 
 /// What the pipeline works with.
@@ -65,6 +77,7 @@ impl std::fmt::Debug for Parts {
 pub struct Pipeline {
     stop: CancellationToken,
     puller: JoinHandle<Result<(), Error>>,
+    archive: Option<JoinHandle<Result<(), Error>>>,
     floors: JoinHandle<()>,
     stats: Arc<Stats>,
 }
@@ -83,7 +96,9 @@ impl Pipeline {
             stats: Arc::clone(&stats),
         };
         let permits = usize::try_from(settings.buffer_size.max(1)).unwrap_or(1);
+        let messages = settings.messages.clone();
         let puller = Puller {
+            feed: Feed::Telemetry,
             batches: Arc::new(Semaphore::new(permits)),
             bytes: Arc::new(Semaphore::new(settings.buffer_bytes as usize)),
             shared: Arc::new(Shared {
@@ -96,7 +111,9 @@ impl Pipeline {
             }),
             js: parts.js,
         };
+        let archive = messages.map(|messages| puller.of(Feed::Messages(messages)));
         Self {
+            archive: archive.map(|puller| tokio::spawn(puller.run())),
             puller: tokio::spawn(puller.run()),
             floors: tokio::spawn(floors.run(on_durable)),
             stop,
@@ -119,7 +136,7 @@ impl Pipeline {
     /// Whether the pipeline ended by itself: only the engine's end does that.
     #[must_use]
     pub fn is_finished(&self) -> bool {
-        self.puller.is_finished()
+        self.puller.is_finished() || self.archive.as_ref().is_some_and(JoinHandle::is_finished)
     }
 
     /// Stops pulling, waits until everything received is durable and acknowledged, joins the tasks.
@@ -128,7 +145,11 @@ impl Pipeline {
     /// Why the pipeline had ended before, if it had.
     pub async fn close(self) -> Result<(), Error> {
         self.stop.cancel();
-        let ended = self.puller.await.map_err(|died| Error::TaskDied(died.to_string()))?;
+        let mut ended = self.puller.await.map_err(|died| Error::TaskDied(died.to_string()))?;
+        if let Some(archive) = self.archive {
+            let archived = archive.await.map_err(|died| Error::TaskDied(died.to_string()))?;
+            ended = ended.and(archived);
+        }
         self.floors.await.map_err(|died| Error::TaskDied(died.to_string()))?;
         ended
     }
@@ -144,6 +165,7 @@ struct Shared {
 }
 
 struct Puller {
+    feed: Feed,
     shared: Arc<Shared>,
     js: Context,
     batches: Arc<Semaphore>,
@@ -157,6 +179,17 @@ struct Room {
 }
 
 impl Puller {
+    /// Another one, in the same room.
+    fn of(&self, feed: Feed) -> Self {
+        Self {
+            feed,
+            shared: Arc::clone(&self.shared),
+            js: self.js.clone(),
+            batches: Arc::clone(&self.batches),
+            bytes: Arc::clone(&self.bytes),
+        }
+    }
+
     /// Opens the consumer again and again until stopped or until the engine is gone.
     async fn run(self) -> Result<(), Error> {
         let mut wait = Duration::from_millis(100);
@@ -164,17 +197,21 @@ impl Puller {
         let ended = loop {
             let opened = tokio::select! {
                 () = self.shared.stop.cancelled() => break Ok(()),
-                opened = consumer::open(&self.js, &self.shared.settings) => opened,
+                opened = consumer::open(&self.js, &self.feed, &self.shared.settings) => opened,
             };
             match opened {
                 Ok(opened) => {
                     wait = Duration::from_millis(100);
-                    info!(incarnation = opened.incarnation, "telemetry consumer is open");
+                    info!(
+                        incarnation = opened.incarnation,
+                        of = self.feed.what(),
+                        "consumer is open"
+                    );
                     if let Some(end) = self.pull(opened, &mut storing).await {
                         break end;
                     }
                 }
-                Err(error) => warn!(%error, "no telemetry is read; trying again"),
+                Err(error) => warn!(%error, of = self.feed.what(), "nothing is read; trying again"),
             }
             Stats::add(&self.shared.stats.resubscribed, 1);
             tokio::select! {
@@ -198,11 +235,11 @@ impl Puller {
         let mut messages = match messages.await {
             Ok(messages) => messages,
             Err(error) => {
-                warn!(%error, "the telemetry consumer cannot be pulled");
+                warn!(%error, of = self.feed.what(), "the consumer cannot be pulled");
                 return None;
             }
         };
-        self.shared.stats.pulling.send_replace(true);
+        self.set_pulling(true);
         let end = loop {
             let message = tokio::select! {
                 biased;
@@ -216,20 +253,28 @@ impl Puller {
             match message {
                 Some(Ok(message)) => match self.room(message.payload.len()).await {
                     Some(room) => {
-                        let (shared, incarnation) = (Arc::clone(&self.shared), opened.incarnation);
-                        storing.spawn(async move { shared.store(message, incarnation, room).await });
+                        let (shared, feed) = (Arc::clone(&self.shared), self.feed.clone());
+                        let incarnation = opened.incarnation;
+                        storing.spawn(async move { shared.store(&feed, message, incarnation, room).await });
                     }
                     None => break Some(Ok(())),
                 },
                 Some(Err(error)) => {
-                    warn!(%error, "pulling telemetry was interrupted");
+                    warn!(%error, of = self.feed.what(), "pulling was interrupted");
                     break None;
                 }
                 None => break None,
             }
         };
-        self.shared.stats.pulling.send_replace(false);
+        self.set_pulling(false);
         end
+    }
+
+    /// Telemetry tells whether ingest is ready.
+    fn set_pulling(&self, pulling: bool) {
+        if self.feed == Feed::Telemetry {
+            self.shared.stats.pulling.send_replace(pulling);
+        }
     }
 
     /// Waits for room; `None` when stopped meanwhile.
@@ -272,14 +317,14 @@ async fn drain(storing: &mut JoinSet<Result<(), Error>>) -> Result<(), Error> {
 
 impl Shared {
     /// Decodes, appends, acknowledges. An error here means that the engine takes no more rows.
-    async fn store(&self, message: Message, incarnation: i64, _room: Room) -> Result<(), Error> {
+    async fn store(&self, feed: &Feed, message: Message, incarnation: i64, _room: Room) -> Result<(), Error> {
         Stats::add(&self.stats.received, 1);
         Stats::add(&self.stats.received_bytes, message.payload.len() as u64);
-        let Some(incoming) = incoming(&message, incarnation) else {
+        let Some(incoming) = incoming(feed, &message, incarnation) else {
             return Ok(());
         };
         Stats::add(&self.stats.in_flight, 1);
-        let settled = self.settle(&incoming, &message).await;
+        let settled = self.settle(feed, &incoming, &message).await;
         self.stats.in_flight.fetch_sub(1, Ordering::Relaxed);
         let Some(producer) = settled? else {
             return Ok(());
@@ -296,9 +341,17 @@ impl Shared {
 
     /// Makes the message's rows durable; where they cannot be stored, a dead letter, cut if it is too large itself. The
     /// producer's key of what is durable; `None` if the message must stay on the bus.
-    async fn settle(&self, incoming: &Incoming<'_>, message: &Message) -> Result<Option<Option<BatchId>>, Error> {
+    async fn settle(
+        &self,
+        feed: &Feed,
+        incoming: &Incoming<'_>,
+        message: &Message,
+    ) -> Result<Option<Option<BatchId>>, Error> {
         let now = self.clock.now();
-        let mut next = decode(incoming, now, self.settings.max_payload);
+        let mut next = match feed {
+            Feed::Telemetry => decode(incoming, now, self.settings.max_payload),
+            Feed::Messages(_) => archive(incoming, now, self.settings.max_payload),
+        };
         let mut cuts = [Keep::Whole, Keep::Head(CUT), Keep::Head(0)].into_iter();
         loop {
             let Decoded { batch, dead } = match next {
@@ -362,7 +415,7 @@ impl Shared {
 }
 
 /// The message with its place in the stream.
-fn incoming(message: &Message, incarnation: i64) -> Option<Incoming<'_>> {
+fn incoming<'a>(feed: &Feed, message: &'a Message, incarnation: i64) -> Option<Incoming<'a>> {
     static NONE: LazyLock<HeaderMap> = LazyLock::new(HeaderMap::new);
     let info = match message.info() {
         Ok(info) => info,
@@ -377,7 +430,7 @@ fn incoming(message: &Message, incarnation: i64) -> Option<Incoming<'_>> {
         headers: message.headers.as_ref().unwrap_or(&NONE),
         payload: &message.payload,
         position: BusPosition {
-            stream: model::subject::TELEMETRY_STREAM.to_owned(),
+            stream: feed.stream().to_owned(),
             incarnation,
             seq: info.stream_sequence,
             stored: Timestamp::from_micros(stored),

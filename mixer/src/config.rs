@@ -9,7 +9,7 @@ use chassis::config::{Key, Kind, Removed, Schema, Section, logging};
 mod sections;
 
 pub use sections::{
-    ApiConfig, EmbeddedConfig, EnrollmentConfig, Format, IngestConfig, MixerConfig, MixerSection, ObservabilityConfig,
+    ApiConfig, EmbeddedConfig, EnrollmentConfig, IngestConfig, MixerConfig, MixerSection, ObservabilityConfig,
     OtlpConfig, OtlpMessagesConfig, QueryConfig, RotationConfig, RotationPolicy, ServerMode, SnakeConfig, StoreConfig,
     Tier,
 };
@@ -305,7 +305,7 @@ static EMBEDDED: [Key; 2] = [
         "observability.embedded.flush_interval",
         Kind::span(10),
         "\"5s\"",
-        "Tick on which appended rows are published into Parquet files",
+        "Tick on which appended rows are published into data files",
     ),
 ];
 
@@ -314,7 +314,7 @@ static STORAGE: [Key; 7] = [
         "observability.embedded.storage.format",
         Kind::Word(&["parquet", "json"]),
         "\"parquet\"",
-        "Format of data files",
+        "Format of new data files: Parquet, or one JSON object per line (.json, .json.zst, .json.sz by compression)",
     ),
     Key::new(
         "observability.embedded.storage.partition_by",

@@ -58,6 +58,31 @@ pub struct Message {
 }
 
 impl Message {
+    /// As it travels.
+    ///
+    /// # Errors
+    /// Only if the encoder fails, a defect.
+    pub fn to_cbor(&self) -> Result<Vec<u8>, String> {
+        let mut bytes = Vec::with_capacity(self.size() + 256);
+        ciborium::into_writer(self, &mut bytes).map_err(|error| error.to_string())?;
+        Ok(bytes)
+    }
+
+    /// From what travelled; nothing may follow it.
+    ///
+    /// # Errors
+    /// If it is not a message, in words.
+    pub fn from_cbor(bytes: &[u8]) -> Result<Self, String> {
+        let mut rest = bytes;
+        let message =
+            ciborium::de::from_reader_with_recursion_limit(&mut rest, 16).map_err(|error| error.to_string())?;
+        if rest.is_empty() {
+            Ok(message)
+        } else {
+            Err(format!("{} bytes follow it", rest.len()))
+        }
+    }
+
     /// The bytes that count against `max_payload_size`: body, facts and ids.
     #[must_use]
     pub fn size(&self) -> usize {

@@ -21,6 +21,8 @@ pub const HEARTBEAT: &str = "flux.agent.heartbeat";
 pub const TELEMETRY_STREAM: &str = "flux-telemetry";
 /// The stream of lifecycle events.
 pub const EVENT_STREAM: &str = "flux-events";
+/// Every business message.
+pub const MESSAGES_ALL: &str = "flux.msg.>";
 /// Everything the telemetry stream captures.
 pub const TELEMETRY_ALL: &str = "flux.telemetry.>";
 
@@ -47,6 +49,15 @@ pub fn parse_telemetry(subject: &str) -> Option<(Table, Token)> {
 #[must_use]
 pub fn message(rack: &Token, gear: &Token, port: &Token) -> String {
     format!("flux.msg.{rack}.{gear}.{port}")
+}
+
+/// The Rack, the gear and the port of a business message's subject.
+#[must_use]
+pub fn parse_message(subject: &str) -> Option<(Token, Token, Token)> {
+    let mut parts = subject.strip_prefix("flux.msg.")?.split('.');
+    let mut token = || parts.next()?.parse::<Token>().ok();
+    let found = (token()?, token()?, token()?);
+    parts.next().is_none().then_some(found)
 }
 
 /// A lifecycle event.

@@ -25,6 +25,7 @@ mod error;
 mod exec;
 mod filter;
 mod functions;
+mod lines;
 mod metrics;
 mod querier;
 mod reader;

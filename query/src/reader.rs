@@ -40,6 +40,12 @@ impl Meter {
         self.bytes.load(Ordering::Relaxed)
     }
 
+    /// Counts what is read of a segment.
+    pub(crate) fn read(&self, segment: u64, bytes: u64) {
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.files.lock().insert(segment);
+    }
+
     pub(crate) fn files(&self) -> u64 {
         self.files.lock().len() as u64
     }
@@ -96,8 +102,7 @@ impl SegmentReader {
         .await?;
         self.file = Some(file);
         let read = bytes.iter().map(|bytes| bytes.len() as u64).sum();
-        self.meter.bytes.fetch_add(read, Ordering::Relaxed);
-        self.meter.files.lock().insert(self.segment.id);
+        self.meter.read(self.segment.id, read);
         Ok(bytes)
     }
 }

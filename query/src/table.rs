@@ -3,6 +3,7 @@
 //! ```text
 //!                      ┌─ sorted pieces that do not overlap, newest first, declared sorted by ts DESC
 //! UnionExec ───────────┼─ other segments: open ones, and all where order is of no use
+//!                      ├─ segments of lines, see [`crate::lines`]
 //!                      └─ hot batches
 //! ```
 //!
@@ -36,6 +37,7 @@ use datafusion::physical_plan::union::UnionExec;
 use engine::{ReadView, Run, Segment};
 use model::{Table, Timestamp};
 
+use crate::lines;
 use crate::reader::{Meter, SegmentReaders, Source};
 use crate::window::Window;
 
@@ -84,11 +86,9 @@ impl TableProvider for ViewTable {
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let parallel = state.config().target_partitions().max(1);
         let files = self.view.files(self.table).iter();
-        let (chains, rest) = arrange(
-            files.filter(|file| self.window.meets(file.min_ts, file.max_ts)),
-            self.window,
-            self.order,
-        );
+        let files = files.filter(|file| self.window.meets(file.min_ts, file.max_ts));
+        let (parquet, lines): (Vec<_>, Vec<_>) = files.partition(|file| file.is_parquet());
+        let (chains, rest) = arrange(parquet.into_iter(), self.window, self.order);
         let mut inputs: Vec<Arc<dyn ExecutionPlan>> = Vec::new();
         if !chains.is_empty() {
             let groups = chains.into_iter().flat_map(|chain| contiguous(&chain, parallel));
@@ -96,6 +96,10 @@ impl TableProvider for ViewTable {
         }
         if !rest.is_empty() {
             inputs.push(self.pieces(dealt(rest, parallel), false, projection, limit)?);
+        }
+        if !lines.is_empty() {
+            let shares = dealt(lines.into_iter().cloned().collect(), parallel);
+            inputs.push(lines::plan(&self.schema(), shares, projection, &self.meter)?);
         }
         let hot = self.hot(parallel);
         if !hot.is_empty() {

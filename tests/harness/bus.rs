@@ -54,6 +54,17 @@ impl TestBus {
         Ok(())
     }
 
+    /// Publishes one message as it is, acknowledged by the bus.
+    ///
+    /// # Errors
+    /// If the bus does not acknowledge.
+    pub fn publish(&self, subject: &str, body: Vec<u8>) -> Result<(), Failure> {
+        let (subject, body) = (subject.to_owned(), body.into());
+        self.runtime
+            .block_on(async { self.js.publish(subject, body).await?.await })?;
+        Ok(())
+    }
+
     /// How a stream is configured.
     ///
     /// # Errors

@@ -16,7 +16,9 @@ pub(crate) fn engine(config: &MixerConfig) -> engine::Settings {
     engine::Settings {
         data_dir: embedded.data_dir.clone(),
         flush_interval: embedded.flush_interval,
+        format: embedded.format,
         compression: embedded.compression,
+        messages_dir: config.store.dir.join("messages"),
         partition_by: embedded.partition_by,
         json_type: embedded.json_type,
         segment_size: embedded.segment_size,
@@ -92,8 +94,24 @@ pub(super) fn ingest(config: &MixerConfig) -> ingest::Settings {
         flush_interval: config.ingest.flush_interval,
         buffer_size: u32::try_from(config.ingest.buffer_size).unwrap_or(u32::MAX),
         max_payload: usize::try_from(config.mixer.max_payload.get()).unwrap_or(usize::MAX),
+        messages: messages(config),
         buffer_bytes: u32::try_from(inbound).unwrap_or(u32::MAX >> 1),
     }
+}
+
+/// Where business messages come from, if the business stream captures any.
+fn messages(config: &MixerConfig) -> Option<ingest::Messages> {
+    let captured = config.snake.stream_subjects.iter();
+    let subjects: Vec<String> = captured
+        .filter_map(|subject| match subject.as_str() {
+            "flux.>" => Some(model::subject::MESSAGES_ALL.to_owned()),
+            subject => subject.starts_with("flux.msg.").then(|| subject.to_owned()),
+        })
+        .collect();
+    (!subjects.is_empty()).then(|| ingest::Messages {
+        stream: config.snake.stream_name.to_string(),
+        subjects,
+    })
 }
 
 pub(super) fn limits(config: &MixerConfig) -> query::Limits {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use chassis::config::{ConfigErrors, LoggingConfig, Problem, Secret, Settings};
-use engine::{Compression, JsonType, PartitionBy};
+use engine::{Compression, Format, JsonType, PartitionBy};
 use model::{ByteSize, Token};
 
 /// `platform-mixer.toml`, resolved.
@@ -174,21 +174,12 @@ pub struct ObservabilityConfig {
     pub otlp: OtlpConfig,
 }
 
-/// The format of data files.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Format {
-    /// Parquet.
-    Parquet,
-    /// One JSON object per line.
-    Json,
-}
-
 /// `[observability.embedded]` with `[.storage]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EmbeddedConfig {
     /// The telemetry tree.
     pub data_dir: PathBuf,
-    /// The tick on which rows are published into Parquet.
+    /// The tick on which rows are published into data files.
     pub flush_interval: Duration,
     /// The format of data files.
     pub format: Format,
@@ -310,10 +301,6 @@ impl MixerConfig {
     pub fn unsupported(&self) -> Vec<String> {
         let embedded = &self.observability.embedded;
         let cases = [
-            (
-                embedded.format == Format::Json,
-                "observability.embedded.storage.format = \"json\" is not in this version: use \"parquet\"",
-            ),
             (
                 embedded.url.is_some(),
                 "observability.embedded.storage.url is not in this version: leave it empty, data stays in observability.embedded.data_dir",

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use engine::{Batch, Engine, Origin, Settings};
+use engine::{Batch, Compression, Engine, Format, Origin, Settings};
 use model::wire::encode_arrow;
 use model::{Clock, Entropy, Record, Timestamp};
 
@@ -34,6 +34,9 @@ struct Bench {
     querier: Querier,
     limits: Limits,
     dir: tempfile::TempDir,
+    /// Each opening of the store takes the next of them for new files.
+    forms: &'static [(Format, Compression)],
+    openings: usize,
 }
 
 /// The store with ticks as often as `tick`; past files are sealed at a tick.
@@ -42,7 +45,18 @@ async fn open(dir: &tempfile::TempDir, tick: Duration) -> Arc<Engine> {
 }
 
 async fn open_at(dir: &tempfile::TempDir, tick: Duration, clock: Clock) -> Arc<Engine> {
+    open_as(dir, tick, clock, (Format::Parquet, Compression::Zstd)).await
+}
+
+async fn open_as(
+    dir: &tempfile::TempDir,
+    tick: Duration,
+    clock: Clock,
+    (format, compression): (Format, Compression),
+) -> Arc<Engine> {
     let mut settings = Settings::new(dir.path().join("store"));
+    settings.format = format;
+    settings.compression = compression;
     settings.flush_interval = tick;
     settings.seal_grace = Duration::ZERO;
     let entropy = Entropy::new(|bytes| bytes.fill(7));
@@ -54,15 +68,33 @@ impl Bench {
         Self::with(Limits::new(model::ByteSize::mib(256), Duration::from_secs(60), 4)).await
     }
 
+    /// A store whose files are of all forms.
+    async fn of_lines() -> Self {
+        let forms = &[
+            (Format::Json, Compression::Zstd),
+            (Format::Json, Compression::None),
+            (Format::Parquet, Compression::Zstd),
+            (Format::Json, Compression::Snappy),
+        ];
+        let limits = Limits::new(model::ByteSize::mib(256), Duration::from_secs(60), 4);
+        Self::made_of(limits, forms).await
+    }
+
     async fn with(limits: Limits) -> Self {
+        Self::made_of(limits, &[(Format::Parquet, Compression::Zstd)]).await
+    }
+
+    async fn made_of(limits: Limits, forms: &'static [(Format, Compression)]) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let engine = open(&dir, Duration::from_secs(3_600)).await;
+        let engine = open_as(&dir, Duration::from_secs(3_600), Clock::new(now), forms[0]).await;
         let querier = Querier::new(Arc::clone(&engine), limits.clone(), Clock::new(now)).unwrap();
         Self {
             engine,
             querier,
             limits,
             dir,
+            forms,
+            openings: 1,
         }
     }
 
@@ -87,7 +119,9 @@ impl Bench {
         until("the seal of past files", || unsealed() == 0).await;
         ticking.close().await.unwrap();
         drop(ticking);
-        self.engine = open(&self.dir, Duration::from_secs(3_600)).await;
+        let form = self.forms[self.openings % self.forms.len()];
+        self.openings += 1;
+        self.engine = open_as(&self.dir, Duration::from_secs(3_600), Clock::new(now), form).await;
         self.querier = Querier::new(Arc::clone(&self.engine), self.limits.clone(), Clock::new(now)).unwrap();
     }
 

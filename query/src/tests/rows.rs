@@ -109,37 +109,39 @@ async fn scattered<R: Record + Clone>(bench: &mut Bench, random: &mut Random, ma
 #[tokio::test(flavor = "multi_thread")]
 async fn logs_are_exactly_those_that_the_filter_lets_through_in_order() {
     let mut random = Random::new();
-    let mut bench = Bench::new().await;
-    let all = scattered(&mut bench, &mut random, world::log).await;
-    for _ in 0..120 {
-        let filter = world::log_filter(&mut random);
-        let rows = all.iter().filter(|log| lets_log(&filter, log)).cloned().collect();
-        let (rows, more) = cut(expected::<LogRecord>(rows), filter.limit, filter.offset);
-        let page = bench.querier.logs(&filter).await.unwrap();
-        assert_eq!(page.rows, rows, "{filter:?}");
-        assert_eq!(page.next_cursor.is_some(), more, "{filter:?}");
-        assert_eq!(page.stats.rows, rows.len() as u64);
+    for mut bench in [Bench::new().await, Bench::of_lines().await] {
+        let all = scattered(&mut bench, &mut random, world::log).await;
+        for _ in 0..120 {
+            let filter = world::log_filter(&mut random);
+            let rows = all.iter().filter(|log| lets_log(&filter, log)).cloned().collect();
+            let (rows, more) = cut(expected::<LogRecord>(rows), filter.limit, filter.offset);
+            let page = bench.querier.logs(&filter).await.unwrap();
+            assert_eq!(page.rows, rows, "{filter:?}");
+            assert_eq!(page.next_cursor.is_some(), more, "{filter:?}");
+            assert_eq!(page.stats.rows, rows.len() as u64);
+        }
+        bench.close().await;
     }
-    bench.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn spans_are_exactly_those_that_the_filter_lets_through_in_order() {
     let mut random = Random::new();
-    let mut bench = Bench::new().await;
-    let all = scattered(&mut bench, &mut random, world::span).await;
-    for _ in 0..60 {
-        let filter = world::trace_filter(&mut random);
-        let rows = all.iter().filter(|span| lets_span(&filter, span)).cloned().collect();
-        let (rows, more) = cut(expected::<Span>(rows), filter.limit, filter.offset);
-        let page = bench.querier.traces(&filter).await.unwrap();
-        assert_eq!(page.rows, rows, "{filter:?}");
-        assert_eq!(page.next_cursor.is_some(), more, "{filter:?}");
+    for mut bench in [Bench::new().await, Bench::of_lines().await] {
+        let all = scattered(&mut bench, &mut random, world::span).await;
+        for _ in 0..60 {
+            let filter = world::trace_filter(&mut random);
+            let rows = all.iter().filter(|span| lets_span(&filter, span)).cloned().collect();
+            let (rows, more) = cut(expected::<Span>(rows), filter.limit, filter.offset);
+            let page = bench.querier.traces(&filter).await.unwrap();
+            assert_eq!(page.rows, rows, "{filter:?}");
+            assert_eq!(page.next_cursor.is_some(), more, "{filter:?}");
+        }
+        let id = all[0].trace_id;
+        let tree = bench.querier.trace(id).await.unwrap();
+        assert_eq!(tree.rows.len(), all.iter().filter(|span| span.trace_id == id).count());
+        bench.close().await;
     }
-    let id = all[0].trace_id;
-    let tree = bench.querier.trace(id).await.unwrap();
-    assert_eq!(tree.rows.len(), all.iter().filter(|span| span.trace_id == id).count());
-    bench.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

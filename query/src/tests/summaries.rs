@@ -129,52 +129,53 @@ fn lets(filter: &MetricFilter, point: &MetricPoint, since: Timestamp) -> bool {
 #[tokio::test(flavor = "multi_thread")]
 async fn groups_and_buckets_come_to_what_their_points_come_to() {
     let mut random = Random::new();
-    let mut bench = Bench::new().await;
-    let all = scattered(&mut bench, &mut random).await;
-    for _ in 0..80 {
-        let filter = world::summary_filter(&mut random);
-        let end = filter.until.map_or(now(), |until| until.resolve(now()));
-        let since = filter
-            .since
-            .map_or(Timestamp::from_micros(end.micros() - 24 * HOUR), |since| {
-                since.resolve(now())
-            });
-        let points: Vec<_> = all.iter().filter(|point| lets(&filter, point, since)).collect();
-        let rates = rates(&filter, &points, since);
-        let mut groups: BTreeMap<String, Vec<&MetricPoint>> = BTreeMap::new();
-        for point in points {
-            groups
-                .entry(format!("{:?}", group(&filter, point, since)))
-                .or_default()
-                .push(point);
-        }
-        let page = bench.querier.metrics(&filter).await.unwrap();
-        assert_eq!(page.rows.len(), groups.len(), "{filter:?}");
-        assert!(page.rows.is_sorted_by(|a, b| a["ts"].as_str() >= b["ts"].as_str()));
-        for row in &page.rows {
-            let text = |key: &str| row[key].as_str().unwrap().to_owned();
-            let by = match filter.group_by.as_deref() {
-                None | Some("name" | "type") => Value::Null,
-                Some(column @ ("entity_name" | "entity_id")) => row[column].clone(),
-                Some(_) => row["labels"].clone(),
-            };
-            let key = format!("{:?}", (text("ts"), text("name"), text("type"), by));
-            let points = groups
-                .get(&key)
-                .unwrap_or_else(|| panic!("{key} is no group of {filter:?}"));
-            assert_eq!(row["samples"], points.len(), "{filter:?} {key}");
-            if filter.agg.is_none() && points[0].metric_type == MetricType::Histogram {
-                continue;
+    for mut bench in [Bench::new().await, Bench::of_lines().await] {
+        let all = scattered(&mut bench, &mut random).await;
+        for _ in 0..80 {
+            let filter = world::summary_filter(&mut random);
+            let end = filter.until.map_or(now(), |until| until.resolve(now()));
+            let since = filter
+                .since
+                .map_or(Timestamp::from_micros(end.micros() - 24 * HOUR), |since| {
+                    since.resolve(now())
+                });
+            let points: Vec<_> = all.iter().filter(|point| lets(&filter, point, since)).collect();
+            let rates = rates(&filter, &points, since);
+            let mut groups: BTreeMap<String, Vec<&MetricPoint>> = BTreeMap::new();
+            for point in points {
+                groups
+                    .entry(format!("{:?}", group(&filter, point, since)))
+                    .or_default()
+                    .push(point);
             }
-            let expected = value(&filter, points, rates.get(&key).copied());
-            let close = match (row["value"].as_f64(), expected) {
-                (Some(found), Some(expected)) => (found - expected).abs() <= 1e-9 * expected.abs().max(1.0),
-                (found, expected) => found == expected,
-            };
-            assert!(close, "{filter:?} {key}: {} is not {expected:?}", row["value"]);
+            let page = bench.querier.metrics(&filter).await.unwrap();
+            assert_eq!(page.rows.len(), groups.len(), "{filter:?}");
+            assert!(page.rows.is_sorted_by(|a, b| a["ts"].as_str() >= b["ts"].as_str()));
+            for row in &page.rows {
+                let text = |key: &str| row[key].as_str().unwrap().to_owned();
+                let by = match filter.group_by.as_deref() {
+                    None | Some("name" | "type") => Value::Null,
+                    Some(column @ ("entity_name" | "entity_id")) => row[column].clone(),
+                    Some(_) => row["labels"].clone(),
+                };
+                let key = format!("{:?}", (text("ts"), text("name"), text("type"), by));
+                let points = groups
+                    .get(&key)
+                    .unwrap_or_else(|| panic!("{key} is no group of {filter:?}"));
+                assert_eq!(row["samples"], points.len(), "{filter:?} {key}");
+                if filter.agg.is_none() && points[0].metric_type == MetricType::Histogram {
+                    continue;
+                }
+                let expected = value(&filter, points, rates.get(&key).copied());
+                let close = match (row["value"].as_f64(), expected) {
+                    (Some(found), Some(expected)) => (found - expected).abs() <= 1e-9 * expected.abs().max(1.0),
+                    (found, expected) => found == expected,
+                };
+                assert!(close, "{filter:?} {key}: {} is not {expected:?}", row["value"]);
+            }
         }
+        bench.close().await;
     }
-    bench.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -7,6 +7,7 @@
 mod api_query;
 mod bus;
 mod control;
+mod json;
 mod layers;
 mod logging;
 mod rack;

@@ -5,7 +5,6 @@ use harness::{Failure, binary, process};
 #[test]
 fn what_is_not_in_this_version_is_refused_with_what_to_do_instead() -> Result<(), Failure> {
     for (key, value, instead) in [
-        ("observability.embedded.storage.format", "\"json\"", "use \"parquet\""),
         (
             "observability.embedded.storage.url",
             "\"s3://bucket/prefix\"",

@@ -103,7 +103,7 @@ pub(super) const MIXER: &[(&str, Proof)] = &[
     ("observability.sampling_rate", Test("mixer/src/app/tests.rs::a_pending_rack_is_approved_and_gets_its_part_of_the_scenario_until_it_runs_it")),
     ("observability.embedded.data_dir", Test("config_keys/store.rs::the_store_lies_and_looks_as_the_keys_say")),
     ("observability.embedded.flush_interval", Test("config_keys/store.rs::the_store_lies_and_looks_as_the_keys_say")),
-    ("observability.embedded.storage.format", Test("config_keys/refused.rs::what_is_not_in_this_version_is_refused_with_what_to_do_instead")),
+    ("observability.embedded.storage.format", Test("config_keys/json.rs::an_outside_reader_of_lines_finds_what_the_api_says")),
     ("observability.embedded.storage.partition_by", Test("config_keys/store.rs::the_store_lies_and_looks_as_the_keys_say")),
     ("observability.embedded.storage.compression", Test("config_keys/store.rs::the_store_lies_and_looks_as_the_keys_say")),
     ("observability.embedded.storage.json_type", Test("config_keys/store.rs::the_store_lies_and_looks_as_the_keys_say")),

@@ -1,0 +1,180 @@
+//! A business message as a row of `messages`: pure, so that every kind of message is a unit test.
+//!
+//! | column | from |
+//! |---|---|
+//! | `ts`, `trace_id`, `flux_id` | the message |
+//! | `entity_name`, `src_gear_id` | the subject's Rack and gear |
+//! | `entity_id` | the header `Entity-Id`, else the Rack's name |
+//! | `dst_gear_id` | the message's fact `dst.gear`; a message to a subject has no other receiver |
+//! | `msg_type` | the message's fact `msg.type`, else the subject's port |
+//! | `direction` | `outbound`: it left a gear |
+//! | `status` | `error` if the message has the fact `error`, else `ok` |
+//! | `raw_msg` | the payload as it came |
+//! | `promoted` | nothing yet: promoted fields come with specs |
+//!
+//! # Invariants
+//!
+//! - A message is known by its place on the bus, so it is stored once however often it comes.
+//! - What is no message becomes a dead letter with the same place.
+
+use engine::{Batch, Origin};
+use model::batch::MessageRow;
+use model::message::Message;
+use model::{Attributes, Direction, EntityId, SpanStatus, Table, Timestamp, subject, wire};
+
+use crate::decode::{Decoded, Incoming, Keep, caught, dead_letter, entity};
+
+/// The batch of one row that a message is; a dead letter if it is none.
+///
+/// # Errors
+/// Only if even the dead letter cannot be encoded, a defect of `model`.
+pub(crate) fn archive(incoming: &Incoming<'_>, now: Timestamp, max_payload: usize) -> Result<Decoded, String> {
+    let origin = Origin {
+        bus: Some(incoming.position.clone()),
+        ..Origin::default()
+    };
+    let row = match caught(|| row(incoming, max_payload)) {
+        Ok(row) => row,
+        Err(reason) => return dead_letter(incoming, origin, reason, now, Keep::Whole),
+    };
+    let rows = vec![model::batch::messages(&[row]).map_err(|error| error.to_string())?];
+    let payload = wire::encode_arrow(&rows).map_err(|error| error.to_string())?.into();
+    Ok(Decoded {
+        batch: Batch {
+            table: Table::Messages,
+            origin,
+            payload,
+            rows,
+        },
+        dead: None,
+    })
+}
+
+fn row(incoming: &Incoming<'_>, max_payload: usize) -> Result<MessageRow, String> {
+    let (rack, gear, port) = subject::parse_message(incoming.subject)
+        .ok_or_else(|| "the subject is not flux.msg.<rack>.<gear>.<port>".to_owned())?;
+    let bytes = incoming.payload.len();
+    if bytes > max_payload {
+        return Err(format!(
+            "the message has {bytes} bytes, mixer.max_payload_size allows {max_payload}"
+        ));
+    }
+    let message = Message::from_cbor(incoming.payload).map_err(|reason| format!("not a message: {reason}"))?;
+    let fact = |name: &str| {
+        message
+            .meta
+            .get(name)
+            .and_then(serde_json::Value::as_str)
+            .map(str::to_owned)
+    };
+    Ok(MessageRow {
+        ts: message.ts,
+        trace_id: message.trace_id,
+        flux_id: message.flux_id,
+        entity_id: entity(incoming.headers)?.unwrap_or_else(|| EntityId::for_name(rack.as_str())),
+        entity_name: rack.to_string(),
+        src_gear_id: gear.to_string(),
+        dst_gear_id: fact("dst.gear"),
+        msg_type: fact("msg.type").unwrap_or_else(|| port.to_string()),
+        direction: Direction::Outbound,
+        status: if message.meta.get("error").is_some() {
+            SpanStatus::Error
+        } else {
+            SpanStatus::Ok
+        },
+        raw_msg: incoming.payload.to_vec(),
+        promoted: Attributes::new(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use async_nats::HeaderMap;
+    use bytes::Bytes;
+    use engine::BusPosition;
+    use model::FluxId;
+
+    use super::*;
+
+    fn message(meta: Attributes) -> Message {
+        let ts = "2026-11-21T10:00:00Z".parse().unwrap();
+        Message {
+            flux_id: FluxId::at(ts, [1; 10]),
+            trace_id: "0af7651916cd43dd8448eb211c80319c".parse().unwrap(),
+            span_id: "b7ad6b7169203331".parse().unwrap(),
+            sampled: true,
+            ts,
+            hops: 1,
+            meta,
+            data: vec![1, 2, 3],
+        }
+    }
+
+    fn archived(subject: &str, payload: Vec<u8>) -> Decoded {
+        let (headers, payload) = (HeaderMap::new(), Bytes::from(payload));
+        let incoming = Incoming {
+            subject,
+            headers: &headers,
+            payload: &payload,
+            position: BusPosition {
+                stream: "flux-msg".into(),
+                incarnation: 1,
+                seq: 7,
+                stored: Timestamp::from_micros(1),
+            },
+        };
+        archive(&incoming, Timestamp::from_micros(2), 4096).unwrap()
+    }
+
+    #[test]
+    fn a_message_is_a_row_with_all_of_its_bytes() {
+        let sent = message(Attributes::new().with("msg.type", "order").with("dst.gear", "sink"));
+        let payload = sent.to_cbor().unwrap();
+        let done = archived("flux.msg.rack-a.parse.out", payload.clone());
+        assert_eq!((done.dead, done.batch.table), (None, Table::Messages));
+        assert_eq!(done.batch.origin.bus.unwrap().seq, 7);
+        let row = model::batch::row_json(&done.batch.rows[0], 0);
+        for (key, value) in [
+            ("ts", "2026-11-21T10:00:00.000000Z"),
+            ("entity_name", "rack-a"),
+            ("src_gear_id", "parse"),
+            ("dst_gear_id", "sink"),
+            ("msg_type", "order"),
+            ("direction", "outbound"),
+            ("status", "ok"),
+            ("trace_id", "0af7651916cd43dd8448eb211c80319c"),
+        ] {
+            assert_eq!(row[key], value, "{key}");
+        }
+        assert_eq!(row["raw_msg"].as_str().map(str::len), Some(payload.len() * 2));
+    }
+
+    #[test]
+    fn a_message_without_facts_is_of_the_type_of_its_port() {
+        let payload = message(Attributes::new().with("error", "broken")).to_cbor().unwrap();
+        let row = model::batch::row_json(&archived("flux.msg.r.g.out", payload).batch.rows[0], 0);
+        assert_eq!(
+            (row["msg_type"].as_str(), row["status"].as_str()),
+            (Some("out"), Some("error"))
+        );
+        assert!(row["dst_gear_id"].is_null());
+    }
+
+    #[test]
+    fn what_is_no_message_becomes_a_dead_letter_at_its_place() {
+        let good = message(Attributes::new()).to_cbor().unwrap();
+        for (subject, payload, says) in [
+            ("flux.msg.r.g.out", b"garbage".to_vec(), "not a message"),
+            ("flux.msg.r.g.out", [good.clone(), vec![0]].concat(), "not a message"),
+            ("flux.msg.r.g", good.clone(), "the subject is not"),
+            ("flux.msg.r.g.out", vec![0; 5000], "max_payload_size"),
+        ] {
+            let done = archived(subject, payload);
+            let reason = done.dead.unwrap();
+            assert!(reason.contains(says), "{says}: {reason}");
+            assert_eq!(done.batch.table, Table::DeadLetters);
+            assert_eq!(done.batch.origin.bus.unwrap().seq, 7);
+        }
+    }
+}

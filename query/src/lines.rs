@@ -1,0 +1,72 @@
+//! Segments of lines for DataFusion: read from their beginning, a batch at a time, on threads that may wait for the disk.
+//!
+//! # Invariants
+//!
+//! - A segment is read as the version that the view holds; what is damaged in it is the query's error.
+//! - A query that ends early stops the reading at its next batch.
+//!
+//! # Not here
+//!
+//! Which segments are read: [`crate::table`] leaves out those outside the window. Within one nothing is skipped.
+
+use std::sync::Arc;
+
+use arrow_schema::SchemaRef;
+use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::stream::RecordBatchReceiverStream;
+use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
+use engine::Segment;
+
+use crate::reader::Meter;
+
+/// A plan that reads the segments, those of one share after each other.
+pub(crate) fn plan(
+    schema: &SchemaRef,
+    shares: Vec<Vec<Arc<Segment>>>,
+    projection: Option<&Vec<usize>>,
+    meter: &Arc<Meter>,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    let share = |segments| -> Arc<dyn PartitionStream> {
+        Arc::new(Share {
+            schema: Arc::clone(schema),
+            segments,
+            meter: Arc::clone(meter),
+        })
+    };
+    let shares = shares.into_iter().map(share).collect();
+    let plan = StreamingTableExec::try_new(Arc::clone(schema), shares, projection, None, false, None)?;
+    Ok(Arc::new(plan))
+}
+
+#[derive(Debug)]
+struct Share {
+    schema: SchemaRef,
+    segments: Vec<Arc<Segment>>,
+    meter: Arc<Meter>,
+}
+
+impl PartitionStream for Share {
+    fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    fn execute(&self, _: Arc<TaskContext>) -> SendableRecordBatchStream {
+        let mut stream = RecordBatchReceiverStream::builder(Arc::clone(&self.schema), 1);
+        let (to, segments, meter) = (stream.tx(), self.segments.clone(), Arc::clone(&self.meter));
+        stream.spawn_blocking(move || {
+            let failed = |error| DataFusionError::External(Box::new(error));
+            for segment in segments {
+                meter.read(segment.id, segment.size);
+                for batch in segment.lines().map_err(failed)? {
+                    if to.blocking_send(Ok(batch.map_err(failed)?)).is_err() {
+                        return Ok(());
+                    }
+                }
+            }
+            Ok(())
+        });
+        stream.build()
+    }
+}
