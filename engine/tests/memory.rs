@@ -211,9 +211,9 @@ async fn one_large_batch_passes() {
 #[tokio::test(flavor = "multi_thread")]
 async fn rows_of_200_bytes_and_of_2_mib_stay_within_one_budget() {
     const NOISE: u64 = 1_442_695_040_888_963_407;
-    within_budget("rows of 2 MiB that do not compress", 120, 1, 2 * MIB, NOISE, 64).await;
-    within_budget("rows of 2 MiB that compress", 400, 1, 2 * MIB, 0, 64).await;
-    within_budget("rows of 200 bytes", 400, 1_000, 200, NOISE, 64).await;
+    within_budget("rows of 2 MiB that do not compress", 60, 1, 2 * MIB, NOISE, 64).await;
+    within_budget("rows of 2 MiB that compress", 200, 1, 2 * MIB, 0, 64).await;
+    within_budget("rows of 200 bytes", 250, 1_000, 200, NOISE, 64).await;
     replay_within_budget().await;
     one_large_batch_passes().await;
 }

@@ -193,6 +193,12 @@ pub(super) fn write_bounded<W: Write + Send>(
         .iter()
         .map(|column| column.to_data().get_slice_memory_size().unwrap_or(0));
     let bytes: usize = bytes.sum();
+    if bytes > group_max && rows.num_rows() > 1 {
+        let half = rows.num_rows() / 2;
+        write_bounded(writer, group_bytes, &rows.slice(0, half), group_max)?;
+        let rest = rows.slice(half, rows.num_rows() - half);
+        return write_bounded(writer, group_bytes, &rest, group_max);
+    }
     if *group_bytes > 0 && *group_bytes + bytes > group_max {
         writer.flush()?;
     }

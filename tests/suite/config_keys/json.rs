@@ -43,7 +43,7 @@ fn an_outside_reader_of_lines_finds_what_the_api_says() -> Result<(), Failure> {
         for batch in 0..BATCHES {
             let now = Timestamp::from(std::time::SystemTime::now());
             let rows: Vec<Value> = (0..ROWS)
-                .map(|row| json!({ "ts": now.to_string(), "level": "warn", "message": format!("{batch}/{row}"), "row": row }))
+                .map(|row| json!({ "ts": now.to_string(), "level": "warn", "message": format!("{batch}/{row}"), "attributes": { "row": row } }))
                 .collect();
             bus.send("logs", "script", &Value::from(rows))?;
             // Each look finds whole lines, none twice, and never fewer than the one before.
@@ -57,7 +57,7 @@ fn an_outside_reader_of_lines_finds_what_the_api_says() -> Result<(), Failure> {
                 (all == (batch + 1) * ROWS).then_some(())
             })?;
         }
-        let rows = mixer.api.all_rows("/api/v1/telemetry/logs?limit=100")?;
+        let rows = mixer.api.all_rows("/api/v1/telemetry/logs?since=1h")?;
         assert_eq!(rows.len() as u64, BATCHES * ROWS);
         let ours: u64 = rows.iter().filter_map(|row| row["attributes"]["row"].as_u64()).sum();
         let theirs = of_lines(&telemetry, "sum(attributes.row)::bigint")?;
@@ -74,7 +74,7 @@ fn an_outside_reader_of_lines_finds_what_the_api_says() -> Result<(), Failure> {
 
         mixer.kill9()?;
         mixer.restart()?;
-        let again = mixer.api.all_rows("/api/v1/telemetry/logs?limit=100")?;
+        let again = mixer.api.all_rows("/api/v1/telemetry/logs?since=1h")?;
         assert_eq!(again, rows, "{compression}: after kill -9");
     }
     Ok(())

@@ -3,30 +3,18 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::fs;
-use std::sync::Arc;
 
-use arrow_array::{ArrayRef, RecordBatch};
+use arrow_array::RecordBatch;
 use model::Table;
 use proptest::prelude::*;
 use uuid::Uuid;
 
 use super::*;
 use crate::segment::form::Form;
+use crate::segment::tests::sample::{Cell, batch};
 use crate::segment::{FileAt, FooterFacts, Identity, WriteOptions, inspect};
 
 const FORMS: [Form; 3] = [Form::Json, Form::JsonZstd, Form::JsonSnappy];
-
-/// A row of any table, as far as its columns are that wide.
-#[derive(Debug, Clone)]
-struct Cell {
-    ts: i64,
-    id: [u8; 16],
-    text: String,
-    json: String,
-    number: f64,
-    blob: Vec<u8>,
-    missing: bool,
-}
 
 fn cell() -> impl Strategy<Value = Cell> {
     let json = prop_oneof![
@@ -59,52 +47,6 @@ fn cell() -> impl Strategy<Value = Cell> {
         })
 }
 
-fn batch(table: Table, cells: &[Cell]) -> RecordBatch {
-    use arrow_array::builder::{BinaryBuilder, FixedSizeBinaryBuilder};
-    use arrow_array::{Float32Array, Float64Array, StringArray, TimestampMicrosecondArray};
-    use model::ColumnType as Kind;
-    let columns = table.columns().iter().map(|column| -> ArrayRef {
-        let missing = |cell: &Cell| column.nullable && cell.missing;
-        match column.kind {
-            Kind::Time => {
-                let times = cells
-                    .iter()
-                    .map(|cell| Some(cell.ts))
-                    .collect::<TimestampMicrosecondArray>();
-                Arc::new(times.with_timezone("UTC"))
-            }
-            Kind::Uuid => {
-                let mut ids = FixedSizeBinaryBuilder::new(16);
-                for cell in cells {
-                    if missing(cell) {
-                        ids.append_null();
-                    } else {
-                        ids.append_value(cell.id).unwrap();
-                    }
-                }
-                Arc::new(ids.finish())
-            }
-            Kind::Text | Kind::Word => {
-                let texts = cells.iter().map(|cell| (!missing(cell)).then_some(&cell.text));
-                Arc::new(texts.collect::<StringArray>())
-            }
-            Kind::Json => Arc::new(cells.iter().map(|cell| Some(&cell.json)).collect::<StringArray>()),
-            Kind::Float => {
-                #[expect(clippy::cast_possible_truncation, reason = "any number will do")]
-                let numbers = cells.iter().map(|cell| Some(cell.number as f32));
-                Arc::new(numbers.collect::<Float32Array>())
-            }
-            Kind::Double => Arc::new(cells.iter().map(|cell| Some(cell.number)).collect::<Float64Array>()),
-            Kind::Blob => {
-                let mut blobs = BinaryBuilder::new();
-                cells.iter().for_each(|cell| blobs.append_value(&cell.blob));
-                Arc::new(blobs.finish())
-            }
-        }
-    });
-    RecordBatch::try_new(table.schema(), columns.collect()).unwrap()
-}
-
 fn identity(table: Table) -> Identity {
     Identity {
         store: Uuid::from_u128(7),
@@ -134,7 +76,7 @@ proptest! {
         for (table, form) in Table::ALL.into_iter().zip(FORMS.into_iter().cycle()) {
             let rows = batch(table, &cells);
             let staged = dir.path().join(format!("{table}.{}", form.ending()));
-            let sealed = write_sealed(&identity(table), &[rows.clone()], FooterFacts::default(), &staged, &options(form)).unwrap();
+            let sealed = write_sealed(&identity(table), std::slice::from_ref(&rows), FooterFacts::default(), &staged, &options(form)).unwrap();
             let file = FileAt::new(fs::File::open(&staged).unwrap(), sealed.size);
             let read: Vec<RecordBatch> = Lines::new(table, &staged, form, &file, sealed.rows).unwrap().map(Result::unwrap).collect();
             prop_assert_eq!(read.iter().map(shown).collect::<Vec<_>>(), vec![shown(&rows)]);

@@ -6,8 +6,10 @@ mod crash;
 mod publish;
 mod readers;
 mod runs;
+pub(super) mod sample;
 mod schema;
 mod seal;
+mod written;
 
 use std::fs::{self, File};
 use std::ops::Range;

@@ -60,7 +60,23 @@ fn the_parquet_schemas_are_these() {
   REQUIRED BYTE_ARRAY payload [6];
 }
 ",
+        "message messages {
+  REQUIRED INT64 ts [1] (TIMESTAMP(MICROS,true));
+  REQUIRED BYTE_ARRAY trace_id [2] (STRING);
+  REQUIRED FIXED_LEN_BYTE_ARRAY (16) flux_id [3] (UUID);
+  REQUIRED FIXED_LEN_BYTE_ARRAY (16) entity_id [4] (UUID);
+  REQUIRED BYTE_ARRAY entity_name [5] (STRING);
+  REQUIRED BYTE_ARRAY src_gear_id [6] (STRING);
+  OPTIONAL BYTE_ARRAY dst_gear_id [7] (STRING);
+  REQUIRED BYTE_ARRAY msg_type [8] (STRING);
+  REQUIRED BYTE_ARRAY direction [9] (STRING);
+  REQUIRED BYTE_ARRAY status [10] (STRING);
+  REQUIRED BYTE_ARRAY raw_msg [11];
+  REQUIRED BYTE_ARRAY promoted [12] (JSON);
+}
+",
     ];
+    assert_eq!(expected.len(), Table::ALL.len());
     for (table, expected) in Table::ALL.into_iter().zip(expected) {
         assert_eq!(printed(table, JsonType::Json), expected);
         let as_text = expected.replace("(JSON)", "(STRING)");
