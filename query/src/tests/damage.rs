@@ -27,43 +27,44 @@ fn flip_one_bit(path: &Path, random: &mut Random) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_query_that_meets_damaged_files_answers_without_them_and_says_so() {
     let mut random = Random::new();
-    let mut bench = Bench::new().await;
-    let rows: Vec<_> = (0..400).map(|_| log(&mut random)).collect();
-    bench.append(&rows).await;
-    bench.seal().await;
-    let mut files = Vec::new();
-    files_below(&bench.folder().join("store/telemetry/logs"), &mut files);
-    files.sort();
-    assert!(files.len() >= 3, "{files:?}");
-    let filter = LogFilter {
-        limit: Some(1_000),
-        ..LogFilter::default()
-    };
-    let whole = bench.engine.view();
-    let rows_of = |path: &PathBuf| {
-        let segments = whole.files(model::Table::Logs).iter();
-        segments
-            .filter(|file| file.path == *path)
-            .map(|file| file.rows)
-            .sum::<u64>()
-    };
-    let mut wanted = 400;
-    for victim in files.iter().take(2) {
-        wanted -= rows_of(victim);
-        flip_one_bit(victim, &mut random);
+    for mut bench in [Bench::new().await, Bench::of_lines().await] {
+        let rows: Vec<_> = (0..400).map(|_| log(&mut random)).collect();
+        bench.append(&rows).await;
+        bench.seal().await;
+        let mut files = Vec::new();
+        files_below(&bench.folder().join("store/telemetry/logs"), &mut files);
+        files.sort();
+        assert!(files.len() >= 3, "{files:?}");
+        let filter = LogFilter {
+            limit: Some(1_000),
+            ..LogFilter::default()
+        };
+        let whole = bench.engine.view();
+        let rows_of = |path: &PathBuf| {
+            let segments = whole.files(model::Table::Logs).iter();
+            segments
+                .filter(|file| file.path == *path)
+                .map(|file| file.rows)
+                .sum::<u64>()
+        };
+        let mut wanted = 400;
+        for victim in files.iter().take(2) {
+            wanted -= rows_of(victim);
+            flip_one_bit(victim, &mut random);
+        }
+        let page = bench.querier.logs(&filter).await.unwrap();
+        assert_eq!(page.rows.len() as u64, wanted);
+        let partial = page.stats.partial.unwrap();
+        for victim in files.iter().take(2) {
+            assert!(partial.contains(victim.to_str().unwrap()), "{partial}");
+        }
+        until("they have left the tree", || {
+            files.iter().take(2).all(|file| !file.exists())
+        })
+        .await;
+        let again = bench.querier.logs(&filter).await.unwrap();
+        assert_eq!(again.rows, page.rows);
+        drop(whole);
+        bench.close().await;
     }
-    let page = bench.querier.logs(&filter).await.unwrap();
-    assert_eq!(page.rows.len() as u64, wanted);
-    let partial = page.stats.partial.unwrap();
-    for victim in files.iter().take(2) {
-        assert!(partial.contains(victim.to_str().unwrap()), "{partial}");
-    }
-    until("they have left the tree", || {
-        files.iter().take(2).all(|file| !file.exists())
-    })
-    .await;
-    let again = bench.querier.logs(&filter).await.unwrap();
-    assert_eq!(again.rows, page.rows);
-    drop(whole);
-    bench.close().await;
 }
