@@ -111,7 +111,7 @@ async fn logs_are_exactly_those_that_the_filter_lets_through_in_order() {
     let mut random = Random::new();
     for mut bench in [Bench::new().await, Bench::of_lines().await] {
         let all = scattered(&mut bench, &mut random, world::log).await;
-        for _ in 0..120 {
+        for _ in 0..60 {
             let filter = world::log_filter(&mut random);
             let rows = all.iter().filter(|log| lets_log(&filter, log)).cloned().collect();
             let (rows, more) = cut(expected::<LogRecord>(rows), filter.limit, filter.offset);
