@@ -23,7 +23,7 @@ pub(crate) type Flushed = Result<(), Arc<str>>;
 pub(crate) type Rotated = Result<RotationRun, Arc<str>>;
 
 /// Seals that may wait at once; the publisher keeps the others.
-const SEALS: usize = 2;
+const SEALS: usize = 16;
 
 /// Orders for the publisher and the sealer.
 #[derive(Debug, Default)]

@@ -8,7 +8,7 @@ use async_nats::HeaderMap;
 use async_nats::jetstream::{AckKind, Context, Message};
 use engine::{Appended, Batch, BusPosition, Engine, ErrorKind};
 use futures::StreamExt;
-use model::wire::BatchId;
+use model::wire::{self, BatchId, Encoding};
 use model::{Clock, Timestamp};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::{JoinHandle, JoinSet};
@@ -251,7 +251,7 @@ impl Puller {
                 message = messages.next() => message,
             };
             match message {
-                Some(Ok(message)) => match self.room(message.payload.len()).await {
+                Some(Ok(message)) => match self.room(weight(&message)).await {
                     Some(room) => {
                         let (shared, feed) = (Arc::clone(&self.shared), self.feed.clone());
                         let incarnation = opened.incarnation;
@@ -278,7 +278,7 @@ impl Puller {
     }
 
     /// Waits for room; `None` when stopped meanwhile.
-    async fn room(&self, bytes: usize) -> Option<Room> {
+    async fn room(&self, bytes: u64) -> Option<Room> {
         let bytes = u32::try_from(bytes)
             .unwrap_or(u32::MAX)
             .clamp(1, self.shared.settings.buffer_bytes.max(1));
@@ -291,6 +291,20 @@ impl Puller {
             } => room,
         }
     }
+}
+
+/// The bytes that a message takes until its rows are durable.
+fn weight(message: &Message) -> u64 {
+    let said = message
+        .headers
+        .as_ref()
+        .and_then(|headers| headers.get(wire::CONTENT_TYPE));
+    let encoding = said.and_then(|said| said.as_str().parse::<Encoding>().ok());
+    // A business message, or what becomes a dead letter: its bytes, its row, and the row as it is logged.
+    encoding.map_or_else(
+        || (message.payload.len() as u64).saturating_mul(3),
+        |encoding| wire::decoded_bytes(encoding, &message.payload),
+    )
 }
 
 fn flatten(done: Result<Result<(), Error>, tokio::task::JoinError>) -> Result<(), Error> {

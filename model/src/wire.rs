@@ -202,6 +202,24 @@ pub fn decode_arrow(table: Table, body: &Bytes) -> Result<Vec<RecordBatch>, Deco
     batches.into_iter().map(conform).collect()
 }
 
+/// About how many bytes a body takes once it is decoded, itself included: what to make room for before that. Looks only at
+/// the heads of messages.
+#[must_use]
+pub fn decoded_bytes(encoding: Encoding, body: &[u8]) -> u64 {
+    let length = body.len() as u64;
+    match encoding {
+        // Rows share the body's bytes unless they are compressed. What cannot be read takes no more.
+        Encoding::Arrow => {
+            length
+                + unpacked_bytes(body)
+                    .unwrap_or(0)
+                    .min(length.saturating_mul(UNPACKED).min(MAX_UNPACKED))
+        }
+        // The body, its rows, and the rows as they are logged.
+        Encoding::Cbor | Encoding::Json | Encoding::Ndjson => length.saturating_mul(3),
+    }
+}
+
 /// The batches of an Arrow IPC stream that have rows, in whatever schema; at least one.
 fn arrow_batches(body: &Bytes) -> Result<Vec<RecordBatch>, DecodeError> {
     let unpacked = unpacked_bytes(body)?;

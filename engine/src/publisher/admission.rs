@@ -55,7 +55,9 @@ impl Publisher {
             *waited += 1;
             *waited > LONGEST_WAIT || waiting.weight >= WORTHWHILE
         });
-        self.evict(asked);
+        // Those on their way to their seal will make room too.
+        let coming = self.unsealed() - self.open.len();
+        self.evict(asked.min(self.open.len()).saturating_sub(coming));
         let counters = &self.shared.counters;
         counters.late_partitions.set(self.late.len() as u64);
     }

@@ -165,7 +165,10 @@ fn replay(
 ) -> Result<Opened, Error> {
     let options = WalOptions {
         store: catalog.state().store,
-        segment_bytes: LOG_SEGMENT.min(settings.wal_max.get() / 8),
+        // Replay holds one segment at a time.
+        segment_bytes: LOG_SEGMENT
+            .min(settings.wal_max.get() / 8)
+            .min(settings.group_max.get().max(LOG_SEGMENT / 16)),
         max_bytes: settings.wal_max.get(),
         low_water: catalog.state().low_water,
         quarantine: layout.quarantine.clone(),

@@ -30,6 +30,9 @@ pub(super) const CHUNK_ROWS: usize = 8192;
 /// Bytes handed to a writer at once, roughly; a single larger row is a chunk of its own.
 pub(super) const CHUNK_BYTES: usize = 8 << 20;
 
+/// Pieces of fewer rows are cut by what their rows really take.
+const FEW_ROWS: usize = 256;
+
 /// From so many rows on …
 const RUN_ROWS: u64 = 128 << 10;
 /// … or so many bytes in memory, a group is written in its final form.
@@ -155,8 +158,10 @@ impl Sorted {
     /// How many of the rows that are left make the next piece: at least one, if there are any.
     fn next_rows(&self, rest: &[(usize, usize)]) -> usize {
         let most = rest.len().min(CHUNK_ROWS);
-        if self.widest.saturating_mul(most) <= CHUNK_BYTES {
-            return most;
+        // Where no row is so wide that pieces would become small, the widest row decides for all of them.
+        let safe = CHUNK_BYTES / self.widest.max(1);
+        if safe >= most.min(FEW_ROWS) {
+            return most.min(safe);
         }
         let mut bytes = 0;
         let fits = rest.iter().take(most).take_while(|(batch, row)| {

@@ -273,3 +273,54 @@ async fn rows_beyond_the_open_files_become_sealed_files_of_lines() {
     );
     assert_eq!(messages(&engine.view()).len(), 5);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_of_the_tree_under_load_finds_whole_lines_each_once() {
+    for (compression, _) in ALL {
+        let mut bench = bench(compression);
+        bench.settings.flush_interval = Duration::from_millis(5);
+        bench.settings.segment_size = ByteSize::bytes(64 << 10);
+        bench.settings.seal_grace = Duration::ZERO;
+        let engine = bench.open().await;
+        let done = Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let watch = {
+            let (engine, done, data_dir) = (Arc::clone(&engine), Arc::clone(&done), bench.settings.data_dir.clone());
+            std::thread::spawn(move || {
+                let mut looks = 0;
+                while !done.load(Ordering::Acquire) {
+                    let published = stats(&engine).file_rows;
+                    let mut seen: Vec<String> = files_below(&data_dir)
+                        .iter()
+                        .flat_map(|path| lines(path))
+                        .map(|row| row["message"].to_string())
+                        .collect();
+                    let rows = seen.len();
+                    seen.sort();
+                    seen.dedup();
+                    assert_eq!(seen.len(), rows, "a line twice");
+                    assert!(
+                        rows as u64 >= published,
+                        "{rows} lines seen, {published} were published"
+                    );
+                    looks += 1;
+                }
+                looks
+            })
+        };
+        for n in 0..150 {
+            let times: Vec<i64> = (0..50).map(|row| bench.now() - row * HOUR / 40).collect();
+            engine
+                .append(batch(&format!("{n:04}"), &times, from_producer(n + 1)))
+                .await
+                .unwrap();
+        }
+        bench.advance(Duration::from_secs(7_200));
+        until("every file is sealed", || {
+            stats(&engine).open_segments + stats(&engine).hot_rows == 0
+        })
+        .await;
+        done.store(true, Ordering::Release);
+        assert!(watch.join().unwrap() > 3);
+        assert_eq!(outside(&bench).len(), 7_500);
+    }
+}

@@ -48,8 +48,8 @@ use super::telemetry::in_path;
 const PART: u64 = 4 << 20;
 /// How long an append may wait for a store that is at its caps.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// What all requests together may hold in memory.
-const TOTAL: usize = 256 << 20;
+/// What all requests together may hold in memory at least: the largest body, packed and unpacked.
+const LEAST_TOTAL: usize = 2 * body::MAX_BODY;
 /// The publisher of those that do not name themselves.
 const NAMELESS: &str = "http";
 /// The longest name of a publisher: it may be repeated in every row.
@@ -99,11 +99,13 @@ struct Door {
 
 /// `storing` is where requests that have begun to store go on without their requester.
 pub(crate) fn routes(engine: Arc<Engine>, open: bool, storing: TaskTracker, counters: Counters) -> Router {
+    // As much as hot rows may take.
+    let total = usize::try_from(engine.settings().hot_max.get()).unwrap_or(usize::MAX >> 1);
     let door = Door {
         engine,
         open,
         storing,
-        room: Room::of_all(TOTAL),
+        room: Room::of_all(total.max(LEAST_TOTAL)),
         in_use: InUse::default(),
         counters,
     };
