@@ -9,7 +9,7 @@
 //! - Nothing of a group is visible, marked or answered before its sync returned.
 //! - Marks are set before rows can be published: a record that calls rows cold knows their origins.
 //! - A duplicate is answered after the group that it came with, so its original, in this group or earlier, is durable.
-//! - A full log or disk makes the group wait; it is neither refused nor dropped. A failed write or sync poisons the store.
+//! - A full log or a disk that is almost full makes the group wait; it is neither refused nor dropped. A failed write or sync poisons the store.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -139,6 +139,9 @@ impl Committer {
         if appends.is_empty() {
             return Ok(true);
         }
+        if !self.wait_for_the_disk() {
+            return Ok(false);
+        }
         let frames: Vec<Frame> = appends.iter().map(|append| append.frame.clone()).collect();
         loop {
             match self.wal.append(&frames) {
@@ -162,6 +165,28 @@ impl Committer {
         if let Err(error) = self.wal.mark() {
             self.shared.poison(&error.to_string());
         }
+    }
+
+    /// Waits while too little is free on the disk; `false` if the store closes instead.
+    fn wait_for_the_disk(&mut self) -> bool {
+        let mut waits = false;
+        while self.shared.space.look() {
+            if !std::mem::replace(&mut waits, true) {
+                let (free, wanted) = self.shared.space.told();
+                tracing::warn!(free, wanted, "appends wait for room on the disk");
+            }
+            let (closed, release) = self.shared.intake.wait_for_release(PATIENCE);
+            if let Some(low_water) = release {
+                self.release(low_water);
+            }
+            if closed {
+                return false;
+            }
+        }
+        if waits {
+            tracing::info!("there is room on the disk again: appends go on");
+        }
+        true
     }
 
     /// Waits until something of the log may go; `false` if the store closes instead.

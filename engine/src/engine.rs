@@ -55,6 +55,16 @@ pub enum Trouble {
     /// The log failed: nothing more is accepted until a restart.
     #[error("the store accepts no more rows until the process has restarted: {0}")]
     Poisoned(Arc<str>),
+    /// Appends wait because too little is free on the disk.
+    #[error(
+        "the disk is almost full ({free} bytes free, {wanted} must be): appends wait until there is room; nothing is lost"
+    )]
+    DiskFull {
+        /// Bytes that may still be written.
+        free: u64,
+        /// What must be free for appends to go on.
+        wanted: u64,
+    },
     /// Appends wait because the log is at its cap.
     #[error("the log is full ({used} of {max} bytes): appends wait until rows are published")]
     WalFull {
@@ -266,6 +276,10 @@ impl Engine {
         let shared = &self.shared;
         if let Some(reason) = shared.poisoned() {
             return Some(Trouble::Poisoned(reason));
+        }
+        if shared.space.is_short() {
+            let (free, wanted) = shared.space.told();
+            return Some(Trouble::DiskFull { free, wanted });
         }
         if let Some(reason) = shared.publishing.lock().clone() {
             return Some(Trouble::Publishing(reason));

@@ -46,6 +46,7 @@ mod seqs;
 mod settings;
 mod shared;
 mod slot;
+mod space;
 mod spec_name;
 mod stats;
 mod sys;

@@ -137,7 +137,11 @@ impl Publisher {
         };
         let result = match self.shared.poisoned() {
             Some(reason) => Err(Error::Poisoned { reason }),
-            None => self.publish(want, on_time),
+            None => match self.publish(want, on_time) {
+                // What is in doubt stays so.
+                Err(error) if !error.is_in_doubt() && self.shared.space.unload() => self.publish(want, on_time),
+                published => published,
+            },
         };
         if let Some(error) = result.as_ref().err().filter(|error| error.is_in_doubt()) {
             self.shared.poison(&error.to_string());
@@ -152,6 +156,7 @@ impl Publisher {
             self.full.push(job);
         }
         if on_time && failed.is_none() && !stop {
+            self.shared.space.load();
             self.offer_seals();
         }
         self.rotate(tick.rotations, on_time && !stop);

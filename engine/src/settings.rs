@@ -83,6 +83,9 @@ pub struct Settings {
     pub segment_size: ByteSize,
     /// The log's cap: at it, appends wait.
     pub wal_max: ByteSize,
+    /// Appends wait while less is free on the store's disks; by default a 64th of the smaller one, of 2 to 256 MiB. Half of it
+    /// is kept in reserve beside that, for publishing and rotation on a full disk.
+    pub min_free: Option<ByteSize>,
     /// The cap of rows in memory that are in no data file yet: at it, appends wait; at a half of it, rows are published early.
     /// A share of the memory budget, see [`Settings::with_memory`].
     pub hot_max: ByteSize,
@@ -128,6 +131,7 @@ impl Settings {
             json_type: JsonType::default(),
             segment_size: ByteSize::mib(128),
             wal_max: ByteSize::mib(512),
+            min_free: None,
             hot_max: ByteSize::mib(256),
             group_max: ByteSize::mib(64),
             merge_max: ByteSize::mib(64),

@@ -27,6 +27,7 @@ use crate::hot::{Hot, Place};
 use crate::intake::Intake;
 use crate::layout::{Layout, Partition};
 use crate::place::Rule;
+use crate::space::Space;
 use crate::stats::{Counters, Stats};
 use crate::view::{HotTable, Snapshot, slot};
 use crate::watermark::Watermarks;
@@ -56,6 +57,8 @@ pub(crate) struct Shared {
     pub(crate) largest_frame: u64,
     /// Appends wait because the log is at its cap or its disk is full.
     pub(crate) log_is_full: AtomicBool,
+    /// The room on the disks.
+    pub(crate) space: Space,
     /// Why publishing or sealing failed last; `None` after a success.
     pub(crate) publishing: Mutex<Option<Arc<str>>>,
     pub(crate) poison: watch::Sender<Option<Arc<str>>>,

@@ -3,6 +3,7 @@
 //! | file | what |
 //! |---|---|
 //! | `sweep` | the N-th call of each kind fails, for every N |
+//! | `full` | its disk fills up |
 //! | `flips` | single bits of its files flip |
 //! | `ends` | power cuts and kill -9 at random moments under load |
 //!
@@ -11,6 +12,7 @@
 
 mod ends;
 mod flips;
+mod full;
 mod sweep;
 
 use std::path::{Path, PathBuf};

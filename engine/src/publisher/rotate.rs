@@ -26,7 +26,11 @@ impl Publisher {
         let full = self.full.iter().filter(|job| !job.is_installed());
         let slots = self.open.values().chain(full.map(|job| &job.slot));
         let ours = slots.map(|slot| slot.segment.identity().segment).collect();
-        match self.janitor.check(&self.shared, &ours) {
+        let mut checked = self.janitor.check(&self.shared, &ours);
+        if checked.as_ref().is_err_and(|error| !error.is_in_doubt()) && self.shared.space.unload() {
+            checked = self.janitor.check(&self.shared, &ours);
+        }
+        match checked {
             Ok((run, gone)) => {
                 let gone = |slot: &mut Slot| {
                     let gone = gone.contains(&slot.segment.identity().segment);

@@ -34,6 +34,7 @@ use crate::publisher::Publisher;
 use crate::segment::{OpenSegment, inspect};
 use crate::shared::{Shared, State};
 use crate::slot::Slot;
+use crate::space::{Space, drop_ballast};
 use crate::stats::Counters;
 use crate::view::Snapshot;
 use crate::wal::{self, Frame, MAX_FRAME, Wal, WalOptions};
@@ -70,6 +71,7 @@ pub(crate) fn open(settings: Settings, clock: Clock, entropy: &Entropy) -> Resul
         sys::create_dirs(dir)?;
     }
     let locks = lock(&layout, &settings)?;
+    drop_ballast(&layout)?;
     if !Catalog::is_there(&layout.meta)? {
         check_not_lost(&layout)?;
     }
@@ -340,6 +342,7 @@ fn assemble(settings: Settings, clock: Clock, layout: Layout, locks: Vec<Lock>, 
         room: Arc::new(Semaphore::new(room as usize)),
         largest_frame: MAX_FRAME.min(parts.wal.max_group_bytes()),
         log_is_full: false.into(),
+        space: Space::new(&layout, settings.min_free.map(model::ByteSize::get)),
         publishing: Mutex::default(),
         poison: watch::Sender::new(None),
         locks: Mutex::new(locks),

@@ -1,0 +1,228 @@
+//! Room on the disk: appends wait before it is really full, so that what frees room, and what answers, can go on.
+//!
+//! ```text
+//! free >= resume        appends go on, the ballast is made anew
+//! free <  least         appends wait; queries, publishing, sealing, rotation go on
+//! a write finds no room the ballast goes: publishing and rotation have that much room, whoever filled the disk
+//! ```
+//!
+//! # Invariants
+//!
+//! - Nobody decides to go on: the room is looked at again and again, by whoever waits for it.
+//! - The ballast is a file that nothing is read from. Whether it is there changes no content of the store. It stays while the
+//!   store is closed: the next opening needs room too.
+//!
+//! # Not here
+//!
+//! Making room: rotation's rules and the operator do that.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use nix::fcntl::{FallocateFlags, fallocate};
+use nix::sys::statvfs::statvfs;
+use parking_lot::Mutex;
+
+use crate::layout::Layout;
+use crate::{Error, sys};
+
+const MIB: u64 = 1 << 20;
+/// Of a disk, so much must be free for appends, by default: a 64th of it, within bounds.
+const SHARE: u64 = 64;
+const LEAST: u64 = 2 * MIB;
+const MOST: u64 = 256 * MIB;
+/// The ballast is half of what must be free, at most this.
+const BALLAST: u64 = 32 * MIB;
+
+/// The disks of a store, and what is kept free on them.
+#[derive(Debug)]
+pub(crate) struct Space {
+    folders: [PathBuf; 2],
+    /// Appends wait when less is free.
+    least: u64,
+    /// Appends wait because less is free.
+    short: AtomicBool,
+    /// What was free when somebody last looked.
+    free: AtomicU64,
+    ballast: PathBuf,
+    ballast_bytes: u64,
+    /// Whether the ballast is there.
+    loaded: Mutex<bool>,
+}
+
+/// Bytes that we may still write below a folder, and the size of its disk; nothing is known where the system does not say.
+fn room(folder: &Path) -> Option<(u64, u64)> {
+    let about = statvfs(folder).ok()?;
+    let unit = about.fragment_size();
+    Some((about.blocks_available() * unit, about.blocks() * unit))
+}
+
+fn ballast_of(layout: &Layout) -> PathBuf {
+    layout.staging.join("ballast")
+}
+
+/// Lets go of the ballast of a store that is about to be opened: its opening needs room.
+pub(crate) fn drop_ballast(layout: &Layout) -> Result<(), Error> {
+    let path = ballast_of(layout);
+    sys::remove_if_there(&path).map_err(Error::io("remove", &path))
+}
+
+impl Space {
+    /// `least` is what must be free for appends; by default a share of the disk.
+    pub(crate) fn new(layout: &Layout, least: Option<u64>) -> Self {
+        let folders = [layout.wal.clone(), layout.data.clone()];
+        let size = folders
+            .iter()
+            .filter_map(|folder| room(folder))
+            .map(|(_, size)| size)
+            .min();
+        let least = least.unwrap_or_else(|| size.map_or(0, |size| (size / SHARE).clamp(LEAST, MOST)));
+        let space = Self {
+            folders,
+            least,
+            short: AtomicBool::new(false),
+            free: AtomicU64::new(u64::MAX),
+            ballast: ballast_of(layout),
+            ballast_bytes: (least / 2).min(BALLAST),
+            loaded: Mutex::new(false),
+        };
+        space.load();
+        space.look();
+        space
+    }
+
+    /// Looks at the disks. Whether appends must wait.
+    pub(crate) fn look(&self) -> bool {
+        let free = self
+            .folders
+            .iter()
+            .filter_map(|folder| room(folder))
+            .map(|(free, _)| free)
+            .min();
+        let free = free.unwrap_or(u64::MAX);
+        self.free.store(free, Ordering::Relaxed);
+        // Somewhat more to go on than to stop, so that it does not flap.
+        let wanted = if self.is_short() { self.resume() } else { self.least };
+        let short = free < wanted;
+        self.short.store(short, Ordering::Relaxed);
+        short
+    }
+
+    fn resume(&self) -> u64 {
+        self.least + self.least / 4
+    }
+
+    /// Whether appends had to wait when somebody last looked.
+    pub(crate) fn is_short(&self) -> bool {
+        self.short.load(Ordering::Relaxed)
+    }
+
+    /// What was free then, and what must be.
+    pub(crate) fn told(&self) -> (u64, u64) {
+        let wanted = if self.is_short() { self.resume() } else { self.least };
+        (self.free.load(Ordering::Relaxed), wanted)
+    }
+
+    /// A write found no room: lets go of the ballast. Whether there is more room now.
+    pub(crate) fn unload(&self) -> bool {
+        let mut loaded = self.loaded.lock();
+        if !*loaded || !self.look() {
+            return false;
+        }
+        *loaded = false;
+        match sys::remove_if_there(&self.ballast) {
+            Ok(()) => {
+                tracing::warn!(
+                    bytes = self.ballast_bytes,
+                    "the disk is full: its reserve is given to publishing and rotation"
+                );
+                true
+            }
+            Err(error) => {
+                tracing::warn!(%error, path = %self.ballast.display(), "the reserve of a full disk could not be freed");
+                false
+            }
+        }
+    }
+
+    /// Makes the ballast where there is plenty of room.
+    pub(crate) fn load(&self) {
+        let mut loaded = self.loaded.lock();
+        if *loaded || self.ballast_bytes == 0 {
+            return;
+        }
+        let free = room(&self.folders[1]).map_or(0, |(free, _)| free);
+        if free < self.resume() + self.ballast_bytes {
+            return;
+        }
+        let make = || -> std::io::Result<()> {
+            sys::remove_if_there(&self.ballast)?;
+            let file = sys::create_new(&self.ballast)?;
+            reserve(&file, self.ballast_bytes)
+        };
+        match make() {
+            Ok(()) => *loaded = true,
+            // Without it a full disk is met a little earlier by publishing, nothing else.
+            Err(error) => {
+                tracing::debug!(%error, "no reserve for a full disk");
+                let _ = sys::remove_if_there(&self.ballast);
+            }
+        }
+    }
+}
+
+fn reserve(file: &File, bytes: u64) -> std::io::Result<()> {
+    let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
+    Ok(fallocate(file, FallocateFlags::empty(), 0, bytes)?)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+    use crate::Settings;
+
+    fn layout(dir: &Path) -> Layout {
+        let layout = Layout::new(&Settings::new(dir));
+        for folder in [&layout.wal, &layout.data, &layout.staging] {
+            std::fs::create_dir_all(folder).unwrap();
+        }
+        layout
+    }
+
+    #[test]
+    fn plenty_of_room_is_not_short_and_a_reserve_is_kept_also_while_the_store_is_closed() {
+        let dir = tempfile::tempdir().unwrap();
+        let layout = layout(dir.path());
+        let space = Space::new(&layout, Some(64 << 10));
+        assert!(!space.look() && !space.is_short());
+        assert_eq!(std::fs::metadata(ballast_of(&layout)).unwrap().len(), 32 << 10);
+        assert!(!space.unload(), "nobody needs it");
+        drop(space);
+        assert!(ballast_of(&layout).exists());
+        drop_ballast(&layout).unwrap();
+        assert!(!ballast_of(&layout).exists());
+    }
+
+    #[test]
+    fn where_less_is_free_than_must_be_appends_wait_and_no_reserve_is_made() {
+        let dir = tempfile::tempdir().unwrap();
+        let layout = layout(dir.path());
+        let space = Space::new(&layout, Some(u64::MAX / 4));
+        assert!(space.is_short());
+        let (free, wanted) = space.told();
+        assert!(free < wanted);
+        assert!(!space.unload(), "there is none");
+        assert!(!ballast_of(&layout).exists());
+    }
+
+    #[test]
+    fn nothing_need_be_free_where_nothing_is_asked_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let layout = layout(dir.path());
+        let space = Space::new(&layout, Some(0));
+        assert!(!space.look());
+        assert!(!ballast_of(&layout).exists());
+    }
+}
