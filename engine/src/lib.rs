@@ -27,6 +27,8 @@ mod engine;
 mod error;
 #[cfg(test)]
 mod faults;
+#[cfg(any(test, feature = "fuzz"))]
+pub mod fuzz;
 mod hot;
 mod intake;
 mod layout;

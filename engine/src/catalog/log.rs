@@ -348,3 +348,30 @@ fn read_log(dir: &Path, number: u64, store: Uuid, state: &mut State) -> Result<u
     }
     Ok((bytes.len() - at) as u64)
 }
+
+/// Reads bytes as a log of generation 1 would be read, from every place that could be a record or a mark.
+#[cfg(any(test, feature = "fuzz"))]
+pub(crate) fn fuzz_log(bytes: &[u8], store: Uuid) {
+    let mut state = State::new(store);
+    let mut at = LOG_MAGIC.len();
+    while at < bytes.len() {
+        match parse(&bytes[at..], store, 1) {
+            Some((record, taken)) => {
+                state.apply(record);
+                at += taken;
+            }
+            None if parse_mark(&bytes[at..], store, 1).is_some() => at += MARK_BYTES,
+            None => at += 1,
+        }
+    }
+}
+
+/// Reads the body of a record and applies it.
+#[cfg(any(test, feature = "fuzz"))]
+pub(crate) fn fuzz_record(bytes: &[u8]) {
+    if let Ok(record) = ciborium::from_reader::<Record, _>(bytes) {
+        let mut state = State::new(Uuid::nil());
+        state.apply(record);
+        let _ = state.encode();
+    }
+}

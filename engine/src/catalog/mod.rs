@@ -36,6 +36,8 @@ use uuid::Uuid;
 
 pub(crate) use footers::Footers;
 pub(crate) use lock::Lock;
+#[cfg(any(test, feature = "fuzz"))]
+pub(crate) use log::{fuzz_log, fuzz_record};
 pub(crate) use salvage::Salvage;
 pub use segment::Segment;
 pub(crate) use segment::{Lineage, SegmentParts};

@@ -288,7 +288,7 @@ fn insert_frame(shared: &Shared, frame: &Frame) -> Result<u64, String> {
 }
 
 /// What `decode` says; that it panicked, if it did. A batch that no decoder survives must not keep the store from opening.
-fn contained<T>(decode: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+pub(crate) fn contained<T>(decode: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(decode)).unwrap_or_else(|panic| {
         let said = panic.downcast_ref::<String>().map(String::as_str);
         let said = said.or_else(|| panic.downcast_ref::<&str>().copied());

@@ -6,6 +6,7 @@ mod appends;
 mod check;
 mod faults;
 mod first_open;
+mod fuzzing;
 mod json;
 mod late;
 mod message_tree;

@@ -54,6 +54,9 @@ pub(crate) use glance::{glance, is_there};
 pub(crate) use recover::Recovered;
 pub(crate) use replay::Replay;
 
+#[cfg(any(test, feature = "fuzz"))]
+pub(crate) use recover::fuzz_segment;
+
 use crate::Error;
 use disk::Disk;
 use segment::{HEADER_BLOCK, Identity, Role, file_name};

@@ -247,3 +247,13 @@ fn judge(old: &Old, scan: &Scan, last: u64, next_before: u64) -> Option<Damage> 
     }
     None
 }
+
+/// What a segment's bytes hold, by the header they have or as segment 1: the LSN and the origin of each good frame.
+#[cfg(any(test, feature = "fuzz"))]
+pub(crate) fn fuzz_segment(store: uuid::Uuid, bytes: &[u8]) -> Vec<(u64, Bytes)> {
+    let number = Header::decode(bytes).map_or(1, |header| header.number);
+    let bytes = Bytes::copy_from_slice(bytes);
+    let scan = Scan::run(&Identity::new(store, number), &bytes, HEADER_BLOCK.min(bytes.len()));
+    let found = scan.prefix.iter().chain(&scan.beyond);
+    found.map(|found| (found.lsn, found.frame(&bytes).origin)).collect()
+}

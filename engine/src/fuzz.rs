@@ -1,0 +1,131 @@
+//! What reads bytes that anybody may have written, as functions from bytes: none may panic, take memory without bound, or
+//! believe what was not written.
+//!
+//! | target | reads |
+//! |---|---|
+//! | `log` | a segment of the log: header, frames, marks; origins of frames |
+//! | `catalogue` | records and marks of a catalogue log, one after another |
+//! | `checkpoint` | the body of a checkpoint, and of a record |
+//! | `footer` | a data file: footer, page index |
+//! | `batch` | an Arrow stream, for each table |
+//! | `json`, `cbor` | records as publishers send them, for each table |
+//!
+//! The fuzzer of `fuzz/` calls them with its inputs; a test calls them with the committed corpus and seeded changes of it.
+//!
+//! # Not here
+//!
+//! The product: this module is compiled for tests and under the feature `fuzz` only.
+
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use bytes::Bytes;
+use model::wire::{Encoding, Publisher, decode, decode_arrow};
+use model::{EntityId, Table};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use parquet::file::metadata::RowGroupMetaData;
+use uuid::Uuid;
+
+use crate::catalog::{State, fuzz_log};
+use crate::recovery::contained;
+use crate::segment::{FileAt, inspect, read_metadata};
+
+/// A target: its name, and what it does with bytes.
+pub type Target = (&'static str, fn(&[u8]));
+
+/// All of them.
+pub const TARGETS: [Target; 7] = [
+    ("log", log),
+    ("catalogue", catalogue),
+    ("checkpoint", checkpoint),
+    ("footer", footer),
+    ("batch", batch),
+    ("json", json),
+    ("cbor", cbor),
+];
+
+/// The store that the corpus is of.
+pub const STORE: Uuid = Uuid::from_u128(0x5708e);
+
+/// A segment of the log.
+pub fn log(bytes: &[u8]) {
+    let found = crate::wal::fuzz_segment(STORE, bytes);
+    let mut last = 0;
+    for (lsn, origin) in found {
+        assert!(lsn > last, "LSNs grow");
+        last = lsn;
+        // An origin that says nothing is refused, never more.
+        let _ = crate::origin::decode(&origin);
+    }
+}
+
+/// A log of the catalogue.
+pub fn catalogue(bytes: &[u8]) {
+    fuzz_log(bytes, STORE);
+}
+
+/// The state in a checkpoint; what is read is written and read again.
+pub fn checkpoint(bytes: &[u8]) {
+    if let Ok(state) = State::decode(bytes)
+        && let Ok(again) = state.encode()
+    {
+        assert!(State::decode(&again).is_ok(), "a state that was written can be read");
+    }
+    crate::catalog::fuzz_record(bytes);
+}
+
+/// A data file.
+pub fn footer(bytes: &[u8]) {
+    let Ok(memory) = memfd_create("data file", MFdFlags::empty()) else {
+        return;
+    };
+    let file = File::from(memory);
+    if file.write_all_at(bytes, 0).is_err() {
+        return;
+    }
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let path = Path::new(&path);
+    let about = inspect(path);
+    let metadata = read_metadata(&FileAt::new(file, bytes.len() as u64), path, true);
+    if let (Ok(about), Ok(metadata)) = (about, metadata) {
+        assert_eq!(about.size, bytes.len() as u64);
+        let counted: i64 = metadata.row_groups().iter().map(RowGroupMetaData::num_rows).sum();
+        assert_eq!(u64::try_from(counted).ok(), Some(about.extent.rows));
+    }
+}
+
+/// An Arrow stream. The Arrow library panics on some of them: whoever decodes contains that, and so does this, which a
+/// fuzzer that ends at the first panic does not see.
+pub fn batch(bytes: &[u8]) {
+    let body = Bytes::copy_from_slice(bytes);
+    for table in Table::ALL {
+        let decoded = contained(|| decode_arrow(table, &body).map_err(|error| error.to_string()));
+        if let Ok(batches) = decoded {
+            assert!(batches.iter().all(|batch| batch.schema() == table.schema()));
+        }
+    }
+}
+
+/// Records in JSON.
+pub fn json(bytes: &[u8]) {
+    records(bytes, Encoding::Json);
+}
+
+/// Records in CBOR.
+pub fn cbor(bytes: &[u8]) {
+    records(bytes, Encoding::Cbor);
+}
+
+fn records(bytes: &[u8], encoding: Encoding) {
+    let publisher = Publisher {
+        entity_id: EntityId::for_name("fuzz"),
+        entity_name: "fuzz".to_owned(),
+    };
+    for table in Table::ALL {
+        if let Ok(batches) = decode(table, encoding, &Bytes::copy_from_slice(bytes), &publisher) {
+            assert!(batches.iter().all(|batch| batch.schema() == table.schema()));
+        }
+    }
+}
