@@ -15,7 +15,7 @@ mod judge;
 mod load;
 
 pub use child::{Driver, Heard, Told};
-pub use judge::{Judge, Verdict, files_below, open};
+pub use judge::{Judge, Verdict, files_below, open, view_rows};
 pub use load::{Load, NOON, Phase};
 
 use std::path::Path;

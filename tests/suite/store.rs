@@ -3,6 +3,7 @@
 //! | file | what |
 //! |---|---|
 //! | `sweep` | the N-th call of each kind fails, for every N |
+//! | `versions` | stores that earlier versions wrote are opened |
 //! | `full` | its disk fills up |
 //! | `flips` | single bits of its files flip |
 //! | `ends` | power cuts and kill -9 at random moments under load |
@@ -14,6 +15,7 @@ mod ends;
 mod flips;
 mod full;
 mod sweep;
+mod versions;
 
 use std::path::{Path, PathBuf};
 

@@ -45,6 +45,12 @@ const LOG_MAGIC: &[u8; 8] = b"FLUXCAT2";
 /// A log without them, of an earlier version.
 const LOG_MAGIC_UNMARKED: &[u8; 8] = b"FLUXCAT1";
 const CHECKPOINT_MAGIC: &[u8; 8] = b"FLUXCHK1";
+/// The magic without its version, one digit.
+const LOG_KIND: &[u8; 7] = b"FLUXCAT";
+const CHECKPOINT_KIND: &[u8; 7] = b"FLUXCHK";
+/// The latest versions known here.
+const LOG_VERSION: u32 = 2;
+const CHECKPOINT_VERSION: u32 = 1;
 /// Length and checksum before a record.
 const RECORD_HEAD: usize = 8;
 /// What a mark has where a record has its length.
@@ -250,6 +256,21 @@ pub(super) fn load(dir: &Path, store: Uuid) -> Result<Loaded, Error> {
     Ok(Loaded { state, newest, torn })
 }
 
+/// Refuses what a later version of this program wrote.
+fn refuse_newer(bytes: &[u8], kind: &[u8; 7], known: u32, path: &Path) -> Result<(), Error> {
+    let version = bytes
+        .strip_prefix(kind)
+        .and_then(|rest| char::from(*rest.first()?).to_digit(10));
+    match version {
+        Some(found) if found > known => Err(Error::Newer {
+            path: path.to_owned(),
+            found,
+            known,
+        }),
+        _ => Ok(()),
+    }
+}
+
 fn is_without_records(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|meta| meta.len() <= LOG_MAGIC.len() as u64)
 }
@@ -261,6 +282,7 @@ pub(super) fn read_checkpoint(dir: &Path, number: u64, store: Uuid) -> Result<St
         path: path.clone(),
         reason: reason.to_owned(),
     };
+    refuse_newer(&bytes, CHECKPOINT_KIND, CHECKPOINT_VERSION, &path)?;
     let rest = bytes
         .strip_prefix(CHECKPOINT_MAGIC)
         .ok_or_else(|| damaged("it is not a checkpoint"))?;
@@ -310,6 +332,7 @@ fn read_log(dir: &Path, number: u64, store: Uuid, state: &mut State) -> Result<u
         // Its creation was interrupted. Had it been finished, the checkpoint or the next log's first record would show it.
         return Ok(bytes.len() as u64);
     }
+    refuse_newer(&bytes, LOG_KIND, LOG_VERSION, &path)?;
     let marked = bytes.starts_with(LOG_MAGIC);
     if !marked && !bytes.starts_with(LOG_MAGIC_UNMARKED) {
         return Err(damaged("it does not begin like a catalogue log".to_owned()));

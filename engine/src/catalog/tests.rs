@@ -1,6 +1,6 @@
 //! The catalogue's files under damage, growth and interruption.
 
-#![allow(clippy::unwrap_used, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 use model::{Table, Timestamp};
 
@@ -301,4 +301,24 @@ fn a_store_id_that_is_no_text_is_damage() {
     bytes[3] ^= 0x80;
     std::fs::write(&path, bytes).unwrap();
     assert!(matches!(store_id(dir.path(), Uuid::nil), Err(Error::Damaged { .. })));
+}
+
+#[test]
+fn files_of_a_later_version_are_refused_by_name_and_version() {
+    for (prefix, version) in [("catalogue_", 2), ("checkpoint_", 1)] {
+        let dir = tempfile::tempdir().unwrap();
+        open(dir.path()).unwrap().commit(put(1, 1)).unwrap();
+        let path = newest(dir.path(), prefix);
+        let mut bytes = std::fs::read(&path).unwrap();
+        bytes[7] = b'9';
+        std::fs::write(&path, bytes).unwrap();
+        match open(dir.path()) {
+            Err(Error::Newer {
+                path: named,
+                found,
+                known,
+            }) => assert_eq!((named, found, known), (path, 9, version)),
+            other => panic!("{other:?}"),
+        }
+    }
 }

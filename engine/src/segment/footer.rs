@@ -39,6 +39,8 @@ use crate::Error;
 
 /// The format of the keys and columns written here.
 const SCHEMA_VERSION: &str = "1";
+const KNOWN_SCHEMA: u32 = 1;
+const VERSION_KEY: &str = "platform.schema_version";
 pub(super) const MAGIC: &[u8; 4] = b"PAR1";
 /// Bytes of the length and the magic at the end of a footer.
 const TRAILER: u64 = 8;
@@ -257,10 +259,14 @@ pub(super) fn inspect_at(file: &FileAt, path: &Path) -> Result<Found, Error> {
     let (parsed, metadata) = match &footer {
         Raw::Parquet(footer) => {
             let metadata = decode(footer).map_err(unreadable(path))?;
+            let pairs = metadata.file_metadata().key_value_metadata().into_iter().flatten();
+            let mut version = pairs.filter(|pair| pair.key == VERSION_KEY);
+            refuse_newer(version.next().and_then(|pair| pair.value.as_deref()), path)?;
             (parse_pages(&metadata), Shape::Parquet(Box::new(metadata)))
         }
         Raw::Lines(description) => {
             let pairs = lines::pairs_of(description).map_err(|reason| damaged(path, reason))?;
+            refuse_newer(pairs.get(VERSION_KEY).map(String::as_str), path)?;
             let parsed = parse(|key| pairs.get(key).map(String::as_str));
             let frames = pairs.get("platform.frames").and_then(|frames| frames.parse().ok());
             (parsed, Shape::Lines(frames.unwrap_or(1)))
@@ -276,6 +282,18 @@ pub(super) fn inspect_at(file: &FileAt, path: &Path) -> Result<Found, Error> {
         footer_crc: crc32c::crc32c(footer.bytes()),
         shape: metadata,
     })
+}
+
+/// Refuses what a later version of this program wrote.
+fn refuse_newer(version: Option<&str>, path: &Path) -> Result<(), Error> {
+    match version.and_then(|version| version.parse().ok()) {
+        Some(found) if found > KNOWN_SCHEMA => Err(Error::Newer {
+            path: path.to_owned(),
+            found,
+            known: KNOWN_SCHEMA,
+        }),
+        _ => Ok(()),
+    }
 }
 
 type Parsed = (Identity, FooterFacts, Extent, bool);

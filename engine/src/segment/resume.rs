@@ -150,7 +150,13 @@ impl Place {
     }
 
     fn sealed_or_damaged(&self, whole: &FileAt, identity: Identity, recorded: Recorded) -> Result<Resumed, Error> {
-        let found = inspect_at(whole, &self.path)?;
+        let found = match inspect_at(whole, &self.path) {
+            // What was recorded is not there: a version that one flipped bit can make says nothing.
+            Err(Error::Newer { found, .. }) => {
+                return Err(damaged(&self.path, format!("its footer says version {found}")));
+            }
+            found => found?,
+        };
         if found.identity == identity && found.sealed {
             let crc = file_crc(whole, 0, 0).map_err(Error::io("read", &self.path))?;
             return Ok(Resumed::Sealed(self.sealed(found, crc)));

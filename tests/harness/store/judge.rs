@@ -284,6 +284,21 @@ pub async fn open(settings: engine::Settings) -> Result<Arc<Engine>, engine::Err
     Engine::open(settings, clock, Entropy::new(|bytes| bytes.fill(7))).await
 }
 
+/// Every batch of rows of a view.
+///
+/// # Errors
+/// If a file cannot be read.
+pub fn view_rows(view: &ReadView) -> Result<Vec<(Table, RecordBatch)>, Failure> {
+    let mut all = Vec::new();
+    for table in Table::ALL {
+        all.extend(view.hot(table).iter().map(|hot| (table, hot.batch.clone())));
+        for file in view.files(table) {
+            all.extend(segment_rows(file)?.into_iter().map(|batch| (table, batch)));
+        }
+    }
+    Ok(all)
+}
+
 /// A segment's rows as a query reads them.
 fn segment_rows(segment: &Segment) -> Result<Vec<RecordBatch>, Failure> {
     let metadata = ArrowReaderMetadata::try_new(segment.metadata()?, ArrowReaderOptions::new())?;
