@@ -7,7 +7,8 @@
 //! checkpoint: magic 8 │ len u64 │ crc32c u32 │ CBOR state
 //! ```
 //!
-//! A checksum covers the store's id, the generation and the length too, so bytes of another file are not taken for ours.
+//! A checksum covers the store's id, the generation and the length too, so bytes of another file are not taken for ours. A
+//! later version changes the digit at the end of the magic and how its checksums begin: that tells it from a flipped bit.
 //!
 //! # Torn or damaged
 //!
@@ -256,13 +257,14 @@ pub(super) fn load(dir: &Path, store: Uuid) -> Result<Loaded, Error> {
     Ok(Loaded { state, newest, torn })
 }
 
-/// Refuses what a later version of this program wrote.
-fn refuse_newer(bytes: &[u8], kind: &[u8; 7], known: u32, path: &Path) -> Result<(), Error> {
+/// Refuses what a later version of this program wrote. What is `whole` by the checksums of this one is not of a later one:
+/// a bit of its magic flipped.
+fn refuse_newer(bytes: &[u8], kind: &[u8; 7], known: u32, whole: bool, path: &Path) -> Result<(), Error> {
     let version = bytes
         .strip_prefix(kind)
         .and_then(|rest| char::from(*rest.first()?).to_digit(10));
     match version {
-        Some(found) if found > known => Err(Error::Newer {
+        Some(found) if found > known && !whole => Err(Error::Newer {
             path: path.to_owned(),
             found,
             known,
@@ -282,10 +284,9 @@ pub(super) fn read_checkpoint(dir: &Path, number: u64, store: Uuid) -> Result<St
         path: path.clone(),
         reason: reason.to_owned(),
     };
-    refuse_newer(&bytes, CHECKPOINT_KIND, CHECKPOINT_VERSION, &path)?;
-    let rest = bytes
-        .strip_prefix(CHECKPOINT_MAGIC)
-        .ok_or_else(|| damaged("it is not a checkpoint"))?;
+    let (magic, rest) = bytes
+        .split_first_chunk::<8>()
+        .ok_or_else(|| damaged("it is too short"))?;
     let (len, rest) = rest
         .split_first_chunk::<8>()
         .ok_or_else(|| damaged("it is too short"))?;
@@ -293,7 +294,12 @@ pub(super) fn read_checkpoint(dir: &Path, number: u64, store: Uuid) -> Result<St
         .split_first_chunk::<4>()
         .ok_or_else(|| damaged("it is too short"))?;
     let len = u64::from_le_bytes(*len);
-    if len != body.len() as u64 || checksum(store, number, len, body) != u32::from_le_bytes(*crc) {
+    let whole = len == body.len() as u64 && checksum(store, number, len, body) == u32::from_le_bytes(*crc);
+    if magic != CHECKPOINT_MAGIC {
+        refuse_newer(magic, CHECKPOINT_KIND, CHECKPOINT_VERSION, whole, &path)?;
+        return Err(damaged("it is not a checkpoint"));
+    }
+    if !whole {
         return Err(damaged("its checksum does not match, or it belongs to another store"));
     }
     State::decode(body).map_err(|reason| damaged(&reason))
@@ -332,7 +338,8 @@ fn read_log(dir: &Path, number: u64, store: Uuid, state: &mut State) -> Result<u
         // Its creation was interrupted. Had it been finished, the checkpoint or the next log's first record would show it.
         return Ok(bytes.len() as u64);
     }
-    refuse_newer(&bytes, LOG_KIND, LOG_VERSION, &path)?;
+    let whole = bytes.len() == at || parse(&bytes[at..], store, number).is_some();
+    refuse_newer(&bytes, LOG_KIND, LOG_VERSION, whole, &path)?;
     let marked = bytes.starts_with(LOG_MAGIC);
     if !marked && !bytes.starts_with(LOG_MAGIC_UNMARKED) {
         return Err(damaged("it does not begin like a catalogue log".to_owned()));
