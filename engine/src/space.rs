@@ -59,7 +59,7 @@ fn room(folder: &Path) -> Option<(u64, u64)> {
 }
 
 fn ballast_of(layout: &Layout) -> PathBuf {
-    layout.staging.join("ballast")
+    layout.data_staging.join("ballast")
 }
 
 /// Lets go of the ballast of a store that is about to be opened: its opening needs room.
@@ -185,7 +185,7 @@ mod tests {
 
     fn layout(dir: &Path) -> Layout {
         let layout = Layout::new(&Settings::new(dir));
-        for folder in [&layout.wal, &layout.data, &layout.staging] {
+        for folder in [&layout.wal, &layout.data, &layout.data_staging] {
             std::fs::create_dir_all(folder).unwrap();
         }
         layout
