@@ -14,3 +14,7 @@ cd "$(dirname "$0")"
   9797555bd39095d730eb0d0b3bf29e95e148c96a4cdce1e363f01c7bf7003a44 \
   duckdb_cli/duckdb \
   61238cfbe9dfeaad4bcfcd8a48f6f7123dae2e9603aaadb1f77a4217aeb8980c
+# Tests that make system calls fail need strace, a package of the distribution; without it they say that they are skipped.
+command -v strace >/dev/null \
+  || { [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get install --quiet --yes strace >/dev/null 2>&1; } \
+  || echo "install-tools: strace is missing; install it with: apt-get install strace" >&2

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! store-driver script <store> <seed> <address>           each step that a store knows, once, in one order
-//! store-driver stream <store> <seed> <first> <rows> <address>   batches from <first> on, without end, four at once
+//! store-driver stream <store> <seed> <first> <rows> <appenders> <address>   batches from <first> on, without end
 //! ```
 //!
 //! # Invariants
@@ -29,8 +29,6 @@ use model::{ByteSize, Clock, Entropy, Table, Timestamp};
 const GAVE_UP: u8 = 74;
 /// How often a step that failed without harm is tried again.
 const TRIES: usize = 8;
-/// Appenders of a stream.
-const APPENDERS: usize = 4;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -46,7 +44,7 @@ fn main() -> ExitCode {
 
 fn run(arguments: &[String]) -> Result<bool, Failure> {
     let [mode, store, seed, rest @ ..] = arguments else {
-        return Err("usage: store-driver script|stream <store> <seed> [<first> <rows>] <address>".into());
+        return Err("usage: store-driver script|stream <store> <seed> [<first> <rows> <appenders>] <address>".into());
     };
     let (Some(address), seed) = (rest.last(), seed.parse()?) else {
         return Err("the address is missing".into());
@@ -69,7 +67,8 @@ fn run(arguments: &[String]) -> Result<bool, Failure> {
             driver.script(load, store).await
         } else {
             let first = rest.first().ok_or("the first batch is missing")?.parse()?;
-            driver.stream(load, settings(store), first).await
+            let appenders = rest.get(2).ok_or("the number of appenders is missing")?.parse()?;
+            driver.stream(load, settings(store), first, appenders).await
         }
     })
 }
@@ -230,12 +229,12 @@ impl Driver {
     }
 
     /// Appends until somebody ends it.
-    async fn stream(self: Arc<Self>, load: Load, settings: Settings, first: u64) -> Goes {
+    async fn stream(self: Arc<Self>, load: Load, settings: Settings, first: u64, appenders: usize) -> Goes {
         let Some(engine) = self.open(&settings).await? else {
             return Ok(false);
         };
         let next = Arc::new(AtomicU64::new(first));
-        let appenders: Vec<_> = (0..APPENDERS)
+        let appenders: Vec<_> = (0..appenders)
             .map(|_| {
                 let (driver, engine, next) = (Arc::clone(&self), Arc::clone(&engine), Arc::clone(&next));
                 tokio::spawn(async move {

@@ -3,6 +3,7 @@
 //! | file | what |
 //! |---|---|
 //! | `sweep` | the N-th call of each kind fails, for every N |
+//! | `overload` | ten times more is sent than it can take |
 //! | `versions` | stores that earlier versions wrote are opened |
 //! | `full` | its disk fills up |
 //! | `flips` | single bits of its files flip |
@@ -14,6 +15,7 @@
 mod ends;
 mod flips;
 mod full;
+mod overload;
 mod sweep;
 mod versions;
 

@@ -165,6 +165,16 @@ impl Driver {
         self.heard().acknowledged.len()
     }
 
+    /// The memory that it has in use, in bytes; 0 once it has ended.
+    #[must_use]
+    pub fn memory(&self) -> u64 {
+        let pid = self.heard().pid.unwrap_or(0);
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+        kib.unwrap_or(0) << 10
+    }
+
     /// Waits until so many batches were acknowledged.
     ///
     /// # Errors

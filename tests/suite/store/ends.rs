@@ -23,6 +23,7 @@ fn start(load: Load, store: &Path, heard: &Heard, errors: &Path) -> Result<Drive
         load.seed.to_string(),
         heard.next().to_string(),
         load.rows.to_string(),
+        "4".to_owned(),
     ];
     Driver::start(&[], &arguments, errors)
 }

@@ -73,7 +73,15 @@ fn ended(folder: &Path, seed: u64) -> Result<Vec<Ended>, Failure> {
         scripted: false,
     };
     let store = store_on(&folder.join("killed"));
-    let arguments = ["stream", &store.display().to_string(), &seed.to_string(), "1", "24"].map(str::to_owned);
+    let arguments = [
+        "stream",
+        &store.display().to_string(),
+        &seed.to_string(),
+        "1",
+        "24",
+        "4",
+    ]
+    .map(str::to_owned);
     let mut driver = Driver::start(&[], &arguments, &errors)?;
     driver.wait_for(120)?;
     let heard = driver.kill9()?;
