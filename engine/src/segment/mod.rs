@@ -15,8 +15,8 @@
 //!
 //! A seal gives the same name to a sorted file, re-encoded or, where the groups were large from the start, put together
 //! from them ([`runs`]), padded to the open file's length so that a reader with a stale
-//! length still finds a footer there. Where the sealed file is larger it is simply larger: such a reader gets an error,
-//! once.
+//! length still finds a footer there. An open file of large groups leaves room before its footer for what the sealed one
+//! adds. Where the sealed file is larger all the same it is simply larger: such a reader gets an error, once.
 //!
 //! # Invariants
 //!

@@ -33,7 +33,7 @@ use super::encode::{RowGroup, encode};
 use super::footer::{Extent, FooterFacts, Identity, arrow_schema_of, footer_bytes, key_values, line_pairs, unwritable};
 use super::form::Form;
 use super::lines;
-use super::runs::{PageIndex, moved};
+use super::runs::{PageIndex, moved, sealed_length};
 use super::schema::{WriteOptions, same_schema};
 use super::twin::{self, Prefix, Prepared, Replace, Twin};
 use super::width::Widths;
@@ -243,17 +243,19 @@ impl OpenSegment {
             group.bytes.get(MAGIC_LENGTH..).unwrap_or_default()
         };
         let (mut version, footer) = self.next_version(group, facts, old)?;
+        version.footer_crc = crc32c::crc32c(&footer);
+        let end = old.size + pages.len() as u64;
+        let tail = with_slack(&version, end, footer);
         let write = || -> std::io::Result<()> {
             prepared.file.write_all_at(pages, old.size)?;
-            prepared.file.write_all_at(&footer, old.size + pages.len() as u64)?;
+            prepared.file.write_all_at(&tail, end)?;
             sys::sync_file(&prepared.file, &self.twin_path)
         };
         write().map_err(Error::io("write", &self.twin_path))?;
-        let added = (pages.len() + footer.len()) as u64;
-        version.footer_crc = crc32c::crc32c(&footer);
+        let added = (pages.len() + tail.len()) as u64;
         version.bytes = Prefix {
             size: old.size + added,
-            crc: crc32c::crc32c_append(crc32c::crc32c_append(old.crc, pages), &footer),
+            crc: crc32c::crc32c_append(crc32c::crc32c_append(old.crc, pages), &tail),
         };
         Ok(Staged {
             version,
@@ -463,4 +465,19 @@ fn shifted(group: &RowGroupMetaData, ordinal: usize, at: u64) -> Result<RowGroup
     // At a file's beginning the pages come after the magic, which later groups do not bring along.
     let by = i64::try_from(at.saturating_sub(MAGIC_LENGTH as u64)).map_err(too_far)?;
     moved(group, ordinal, by)
+}
+
+/// A footer for a file that ends at `end` without it, behind as many zeros as the file is shorter than its sealed form may
+/// be: the sealed file then has the same length, and who looked that up before the seal finds a footer there.
+fn with_slack(version: &Version, end: u64, footer: Vec<u8>) -> Vec<u8> {
+    let length = footer.len() as u64;
+    let sealed = version.pages().map_or(0, |pages| sealed_length(pages, length));
+    match usize::try_from(sealed.saturating_sub(end + length)) {
+        Ok(slack @ 1..) => {
+            let mut tail = vec![0; slack];
+            tail.extend_from_slice(&footer);
+            tail
+        }
+        _ => footer,
+    }
 }

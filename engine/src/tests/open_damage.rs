@@ -37,10 +37,11 @@ async fn a_bit_that_flips_in_an_open_file_costs_its_rows_and_publishing_goes_on_
     let engine = two_published(&bench).await;
     let victim = bench.tree()[0].clone();
     // In the rows of the second publish: the third one copies them.
-    let end = std::fs::metadata(&victim).unwrap().len() as usize;
-    let first = engine.view().files(Table::Logs)[0].size;
-    assert_eq!(first, end as u64);
-    flip(&victim, end / 2 + 40);
+    let end = std::fs::metadata(&victim).unwrap().len();
+    assert_eq!(engine.view().files(Table::Logs)[0].size, end);
+    let metadata = engine.view().files(Table::Logs)[0].metadata().unwrap();
+    let (second, _) = metadata.row_group(1).column(0).byte_range();
+    flip(&victim, usize::try_from(second).unwrap() + 10);
     for (seq, name) in [(3, "c"), (4, "d")] {
         engine
             .append(batch(name, &[bench.now()], from_producer(seq)))
