@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use proptest::prelude::*;
 
 use super::*;
+use crate::{Compression, Format};
 
 #[derive(Debug, Clone)]
 enum Step {
@@ -15,9 +16,10 @@ enum Step {
     Flush,
     /// Hours pass, and ticks with them: past files are sealed.
     Pass(i64),
-    Close,
-    /// The process ends.
-    Crash,
+    /// The store is closed; the next opening has other settings.
+    Close(u8),
+    /// The process ends; the next one has other settings.
+    Crash(u8),
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -26,8 +28,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         3 => (0usize..20).prop_map(Step::Again),
         3 => Just(Step::Flush),
         2 => (1i64..4).prop_map(Step::Pass),
-        1 => Just(Step::Close),
-        2 => Just(Step::Crash),
+        1 => any::<u8>().prop_map(Step::Close),
+        2 => any::<u8>().prop_map(Step::Crash),
     ];
     prop::collection::vec(step, 1..30)
 }
@@ -78,12 +80,21 @@ impl History {
                     until("a past file is sealed", || stats(&engine).seals > seals).await;
                 }
             }
-            Step::Close => {
+            Step::Close(settings) => {
                 engine.close().await.unwrap();
-                self.engine = None;
+                self.change(*settings);
             }
-            Step::Crash => self.engine = None,
+            Step::Crash(settings) => self.change(*settings),
         }
+    }
+
+    /// Ends the engine; the next one writes new files in another form, and keeps more or fewer of them open.
+    fn change(&mut self, settings: u8) {
+        self.engine = None;
+        let now = &mut self.bench.settings;
+        now.format = [Format::Parquet, Format::Json][usize::from(settings & 1)];
+        now.compression = [Compression::Zstd, Compression::Snappy, Compression::None][usize::from(settings >> 1) % 3];
+        now.open_max = [1, 64][usize::from(settings >> 7)];
     }
 
     async fn check(&mut self) {
