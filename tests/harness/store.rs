@@ -21,11 +21,11 @@ pub use load::{Load, NOON, Phase};
 use std::path::Path;
 use std::time::Duration;
 
-use engine::{Rotation, RotationPolicy, Settings};
+use engine::{Format, Rotation, RotationPolicy, Settings};
 use model::ByteSize;
 
 /// Settings under which little data goes through every step that a store knows: several segments of the log, publishes at
-/// every tick, seals of past hours at once, rotation by size when asked.
+/// every tick, seals of past hours at once, rotation by size when asked. `PLATFORM_TEST_FORMAT=json` makes files of lines.
 #[must_use]
 pub fn settings(store: &Path) -> Settings {
     let mut settings = Settings::new(store);
@@ -34,6 +34,9 @@ pub fn settings(store: &Path) -> Settings {
     settings.wal_max = ByteSize::mib(4);
     settings.hot_max = ByteSize::mib(8);
     settings.seal_grace = Duration::ZERO;
+    if std::env::var("PLATFORM_TEST_FORMAT").as_deref() == Ok("json") {
+        settings.format = Format::Json;
+    }
     settings.rotation = Rotation {
         policy: RotationPolicy::Size,
         max_size: ByteSize::mib(1 << 20),

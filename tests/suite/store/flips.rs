@@ -102,7 +102,7 @@ fn ended(folder: &Path, seed: u64) -> Result<Vec<Ended>, Failure> {
 fn kind(path: &Path) -> Option<&'static str> {
     let name = path.file_name()?.to_str()?;
     match path.extension().and_then(std::ffi::OsStr::to_str) {
-        Some("parquet") => Some("data file"),
+        Some("parquet" | "zst") => Some("data file"),
         Some("log") if name.starts_with("wal_") => Some("log"),
         Some("log") => Some("catalogue log"),
         _ if name.starts_with("checkpoint_") => Some("checkpoint"),
