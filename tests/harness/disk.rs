@@ -59,6 +59,37 @@ impl Disk {
         Ok(disk)
     }
 
+    /// An ext4 of `mib` MiB whose image lies on this disk, which may have less room than it promises: then the kernel's
+    /// write-back fails, later, behind everybody's back.
+    ///
+    /// # Errors
+    /// What the machine lacks for it.
+    pub fn ext4_within(&self, mib: u64) -> Result<Self, Lacking> {
+        let folder = tempfile::tempdir().map_err(|error| Lacking(error.to_string()))?;
+        let image = self.at.join("disk.img");
+        let made = File::create(&image).and_then(|file| file.set_len(mib << 20));
+        made.map_err(|error| Lacking(error.to_string()))?;
+        run(
+            "mkfs.ext4",
+            &["-q", "-F", "-E", "nodiscard", &image.display().to_string()],
+        )
+        .map_err(Lacking)?;
+        let mut disk = Self::below(folder, Some(image))?;
+        disk.mount().map_err(|error| Lacking(error.to_string()))?;
+        Ok(disk)
+    }
+
+    /// Gives a tmpfs another size.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn resize(&self, mib: u64) -> Result<(), Failure> {
+        Ok(run(
+            "mount",
+            &["-o", &format!("remount,size={mib}m"), &self.at.display().to_string()],
+        )?)
+    }
+
     /// A tmpfs of `mib` MiB.
     ///
     /// # Errors
@@ -110,6 +141,14 @@ impl Disk {
     /// If the kernel refuses.
     pub fn cut(&self) -> Result<(), Failure> {
         shut_down(&File::open(&self.at)?)
+    }
+
+    /// Forgets what is in memory and not on the disk, as a restart of the machine does; nobody may have a file of it open.
+    ///
+    /// # Errors
+    /// If it cannot be unmounted or mounted.
+    pub fn restart(&mut self) -> Result<(), Failure> {
+        self.power_on()
     }
 
     /// Brings the disk back after a cut; nobody may have a file of it open.

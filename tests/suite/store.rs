@@ -3,6 +3,7 @@
 //! | file | what |
 //! |---|---|
 //! | `sweep` | the N-th call of each kind fails, for every N |
+//! | `writeback` | its disk fails behind the kernel's back: a sync fails once, and the next one says that all is well |
 //! | `overload` | ten times more is sent than it can take |
 //! | `versions` | stores that earlier versions wrote are opened |
 //! | `full` | its disk fills up |
@@ -18,6 +19,7 @@ mod full;
 mod overload;
 mod sweep;
 mod versions;
+mod writeback;
 
 use std::path::{Path, PathBuf};
 

@@ -273,7 +273,7 @@ impl Verdict {
     /// # Errors
     /// If there are any.
     pub fn check(&self, about: &str) -> Result<(), Failure> {
-        let all = || self.violations.iter().chain(&self.lost).chain(&self.partial);
+        let all = || self.violations.iter().chain(&self.partial).chain(&self.lost);
         let first: Vec<_> = all().take(8).map(String::as_str).collect();
         if first.is_empty() {
             return Ok(());

@@ -1,0 +1,98 @@
+//! A disk that fails behind the kernel's back: a sync fails once and the next one says that all is well, because the kernel
+//! has marked the lost pages clean; and now and then a sync says that all is well whose writes failed.
+//!
+//! The disk is an ext4 whose image lies on a tmpfs with less room than the image promises, so that write-back really fails.
+//! The store gives up at the first failed sync. What such a disk has lost of files whose sync succeeded, no program can
+//! bring back (a dozen lines that append, sync and exchange two files lose it too): but after a restart of the machine no
+//! row may be wrong or doubled, and nothing may be missing without a word.
+//!
+//! `PLATFORM_TEST_LOST_WRITES` makes it longer: the long form is 20.
+
+use std::time::Duration;
+
+use harness::disk::{Disk, Lacking};
+use harness::store::{Driver, Heard, Judge, Load, open, settings};
+use harness::{Failure, Random};
+
+use super::{setting, store_on};
+
+/// What the memory under the image has at first, and later.
+const SCARCE: u64 = 14;
+const PLENTY: u64 = 160;
+
+fn disks() -> Result<(Disk, Disk), Lacking> {
+    let memory = Disk::tmpfs(SCARCE)?;
+    let disk = memory.ext4_within(96)?;
+    Ok((memory, disk))
+}
+
+/// Runs until the store gives up because of its disk.
+fn run_until_lost(disk: &Disk, load: Load) -> Result<Heard, Failure> {
+    let store = store_on(disk.path());
+    let errors = tempfile::NamedTempFile::new()?;
+    let arguments = [
+        "stream",
+        &store.display().to_string(),
+        &load.seed.to_string(),
+        "1",
+        &load.rows.to_string(),
+        "4",
+    ];
+    let driver = Driver::start(&[], &arguments.map(str::to_owned), errors.path())?;
+    let (status, heard) = driver.finish(Duration::from_secs(180))?;
+    let code = status.ok_or("the disk never fails")?.code();
+    let said = std::fs::read_to_string(errors.path())?;
+    assert_eq!(code, Some(74), "{:?} {said}", heard.notes);
+    Ok(heard)
+}
+
+#[test]
+fn what_a_disk_lost_behind_the_kernels_back_is_never_missing_without_a_word() -> Result<(), Failure> {
+    let name = "what_a_disk_lost_behind_the_kernels_back_is_never_missing_without_a_word";
+    let mut random = Random::for_test(name);
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build()?;
+    let (mut reopened, mut rows, mut told) = (0, 0, 0);
+    let rounds = setting("PLATFORM_TEST_LOST_WRITES", 1);
+    for _ in 0..rounds {
+        let (memory, mut disk) = match disks() {
+            Ok(disks) => disks,
+            Err(lacking) => {
+                eprintln!("{lacking}");
+                return Ok(());
+            }
+        };
+        let load = Load {
+            seed: random.below(u64::MAX),
+            rows: 200,
+            scripted: false,
+        };
+        let heard = run_until_lost(&disk, load)?;
+        memory.resize(PLENTY)?;
+        let store = store_on(disk.path());
+        // The process is started again on the machine as it is. Its disk may refuse all writing until a restart.
+        if let Ok(engine) = runtime.block_on(open(settings(&store))) {
+            reopened += 1;
+            drop(engine);
+        }
+        disk.restart()?;
+        let judge = Judge {
+            load,
+            last: heard.acknowledged.last().copied().unwrap_or(0) + 64,
+            heard: &heard,
+        };
+        let verdict = runtime.block_on(judge.judge(settings(&store)))?;
+        let about = format!("seed {}: {:?}", load.seed, heard.notes);
+        assert_eq!(verdict.violations, Vec::<String>::new(), "{about}");
+        assert!(
+            verdict.lost.is_empty() || verdict.partial.is_some(),
+            "{about}: not told: {:?}",
+            verdict.lost.first()
+        );
+        told += usize::from(verdict.partial.is_some());
+        rows += verdict.rows;
+    }
+    eprintln!(
+        "{rounds} disks lost writes, {reopened} stores opened before the restart, {told} told of loss, {rows} rows found"
+    );
+    Ok(())
+}
