@@ -7,6 +7,7 @@
 //! | `catalogue` | records and marks of a catalogue log, one after another |
 //! | `checkpoint` | the body of a checkpoint, and of a record |
 //! | `footer` | a data file: footer, page index |
+//! | `lines` | a data file of lines: description, frames, rows |
 //! | `batch` | an Arrow stream, for each table |
 //! | `json`, `cbor` | records as publishers send them, for each table |
 //!
@@ -30,17 +31,18 @@ use uuid::Uuid;
 
 use crate::catalog::{State, fuzz_log};
 use crate::recovery::contained;
-use crate::segment::{FileAt, inspect, read_metadata};
+use crate::segment::{FileAt, Form, Lines, inspect, read_metadata};
 
 /// A target: its name, and what it does with bytes.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All of them.
-pub const TARGETS: [Target; 7] = [
+pub const TARGETS: [Target; 8] = [
     ("log", log),
     ("catalogue", catalogue),
     ("checkpoint", checkpoint),
     ("footer", footer),
+    ("lines", lines),
     ("batch", batch),
     ("json", json),
     ("cbor", cbor),
@@ -93,6 +95,31 @@ pub fn footer(bytes: &[u8]) {
         assert_eq!(about.size, bytes.len() as u64);
         let counted: i64 = metadata.row_groups().iter().map(RowGroupMetaData::num_rows).sum();
         assert_eq!(u64::try_from(counted).ok(), Some(about.extent.rows));
+    }
+}
+
+/// A data file of lines, as any form and any table.
+pub fn lines(bytes: &[u8]) {
+    let Ok(memory) = memfd_create("data file", MFdFlags::empty()) else {
+        return;
+    };
+    let file = File::from(memory);
+    if file.write_all_at(bytes, 0).is_err() {
+        return;
+    }
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let path = Path::new(&path);
+    if let Ok(about) = inspect(path) {
+        assert_eq!(about.size, bytes.len() as u64);
+    }
+    let file = FileAt::new(file, bytes.len() as u64);
+    for form in [Form::Json, Form::JsonZstd, Form::JsonSnappy] {
+        for table in [Table::Logs, Table::Messages] {
+            let rows = Lines::new(table, path, form, &file, 64).into_iter().flatten().flatten();
+            for batch in rows {
+                assert_eq!(batch.schema(), table.schema());
+            }
+        }
     }
 }
 

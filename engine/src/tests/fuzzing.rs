@@ -111,6 +111,25 @@ async fn the_corpus_is_made_of_real_files() {
     for (n, path) in bench.tree().iter().enumerate() {
         keep("footer", &format!("open_{n}"), &std::fs::read(path).unwrap());
     }
+    for (name, compression) in [
+        ("plain", crate::Compression::None),
+        ("zstd", crate::Compression::Zstd),
+        ("snappy", crate::Compression::Snappy),
+    ] {
+        let mut bench = Bench::new();
+        bench.settings.format = crate::Format::Json;
+        bench.settings.compression = compression;
+        let engine = bench.open().await;
+        for seq in 1..=2 {
+            let times = [bench.now(), bench.now() - 7];
+            engine
+                .append(batch(&seq.to_string(), &times, from_producer(seq)))
+                .await
+                .unwrap();
+            engine.flush().await.unwrap();
+        }
+        keep("lines", name, &std::fs::read(&bench.tree()[0]).unwrap());
+    }
     for path in files_below(&bench.settings.store_dir) {
         let name = path.file_name().unwrap().to_str().unwrap().to_owned();
         let bytes = std::fs::read(&path).unwrap();
