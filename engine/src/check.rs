@@ -4,6 +4,7 @@
 //! |---|---|
 //! | catalogue | every record's checksum, as a start does |
 //! | each data file | it is there, has its length, and its footer has its checksum |
+//! | a data file that is not here | the object store's catalogue has the same version of it; deep: its object's bytes |
 //! | deep: each data file | all its bytes have the recorded checksum, which the Parquet reader does not look at |
 //! | the tree | files that no record names |
 //!
@@ -28,6 +29,7 @@ use uuid::Uuid;
 use crate::catalog::{Catalog, FileEntry, Found, known_store_id};
 use crate::layout::Layout;
 use crate::recovery::data_files;
+use crate::remote::elsewhere::Elsewhere;
 use crate::segment::{FileAt, file_crc, footer_crc, inspect};
 use crate::{Error, Settings};
 
@@ -117,6 +119,8 @@ pub fn check_store(settings: &Settings, deep: bool, mut each: impl FnMut(u64, u6
 pub(crate) struct Store {
     pub(crate) layout: Layout,
     pub(crate) id: Uuid,
+    /// The object store, if there is one.
+    elsewhere: Option<Elsewhere>,
 }
 
 impl Store {
@@ -128,7 +132,22 @@ impl Store {
             value: settings.store_dir.display().to_string(),
             reason: "there is no store in it".to_owned(),
         })?;
-        Ok(Self { layout, id })
+        let remote = settings.remote.as_ref();
+        let elsewhere = remote.map(|remote| Elsewhere::look(remote, &layout)).transpose()?;
+        let store = Self { layout, id, elsewhere };
+        if store.elsewhere.is_none() && store.read()?.state.attached {
+            return Err(Error::needs_url());
+        }
+        Ok(store)
+    }
+
+    /// How a file differs from its entry. It may be in the object store only.
+    pub(crate) fn differs(&self, entry: &FileEntry, deep: bool) -> Result<Option<String>, Error> {
+        let path = self.path(entry);
+        match &self.elsewhere {
+            Some(elsewhere) if entry.sealed && !path.exists() => elsewhere.differs(entry, deep),
+            _ => differs(&path, entry, deep),
+        }
     }
 
     /// The catalogue, read once.
@@ -163,7 +182,7 @@ impl Store {
         let mut entry = entry.clone();
         for _ in 0..TRIES {
             let path = self.path(&entry);
-            let Some(what) = differs(&path, &entry, deep)? else {
+            let Some(what) = self.differs(&entry, deep)? else {
                 return Ok(None);
             };
             match self.read()?.state.file(entry.id) {
@@ -222,7 +241,7 @@ impl Store {
 }
 
 /// How a file differs from its entry; what follows an open file's recorded length is a later version.
-pub(crate) fn differs(path: &Path, entry: &FileEntry, deep: bool) -> Result<Option<String>, Error> {
+fn differs(path: &Path, entry: &FileEntry, deep: bool) -> Result<Option<String>, Error> {
     let file = match File::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Some("it is missing".to_owned())),

@@ -19,7 +19,8 @@ use std::time::Duration;
 use model::Table;
 
 use crate::intake::{Append, Work};
-use crate::shared::{Sentinel, Shared};
+use crate::journal::Key as BatchKey;
+use crate::shared::{Sentinel, Shared, units};
 use crate::wal::{Frame, Wal};
 use crate::watermark::Verdict;
 use crate::{Appended, Error, Origin};
@@ -129,9 +130,32 @@ impl Committer {
                 continue;
             }
             judged.regressions += u64::from(verdict == Verdict::NewUnderUsedSequence);
-            judged.fresh.push(append);
+            judged.fresh.push(self.without_known_parts(append));
         }
         judged
+    }
+
+    /// Leaves out what a lost machine had uploaded of a batch.
+    fn without_known_parts(&self, mut append: Append) -> Append {
+        let parts = &self.shared.parts;
+        if parts.is_empty() {
+            return append;
+        }
+        let key = BatchKey::of(&append.origin);
+        append.pieces.retain(|(place, _, _)| !parts.has(key.as_ref(), *place));
+        append.rows = append.pieces.iter().map(|(_, rows, _)| rows.batch.num_rows()).sum();
+        let needed: u64 = append
+            .pieces
+            .iter()
+            .map(|(_, _, weight)| u64::from(units(*weight)))
+            .sum();
+        let spare = append
+            .room
+            .num_permits()
+            .saturating_sub(usize::try_from(needed).unwrap_or(usize::MAX));
+        // Dropping it gives the room back.
+        drop(append.room.split(spare));
+        append
     }
 
     /// Makes the appends durable. `false`: the store closed before the log had room for them.
@@ -231,6 +255,10 @@ impl Committer {
         counters.bus_regressions.add(regressions);
         counters.duplicates.add(duplicates.len() as u64);
         counters.appended_batches.add(fresh.len() as u64);
+        for append in &fresh {
+            let places = append.pieces.iter().map(|(place, _, _)| *place).collect();
+            self.shared.journal(append.frame.lsn, &append.origin, places);
+        }
         let answers = self.insert(fresh);
         for (answer, rows) in answers {
             // The appender may have gone; the rows stay.

@@ -2,8 +2,9 @@
 //!
 //! # Who spawns, joins
 //!
-//! `open` starts four threads: committer, publisher, sealer, scrubber. `close` joins them in this order: the committer stops
-//! taking appends, the publisher publishes what is left, the sealer ends with the file it is at, the scrubber where it is.
+//! `open` starts four threads: committer, publisher, sealer, scrubber; with an object store a fifth, uploader or follower.
+//! `close` joins them in this order: the committer stops taking appends, the publisher publishes what is left, the sealer
+//! ends with the file it is at, the scrubber and the fifth where they are.
 //! Dropping an engine that was not
 //! closed stops the threads where they are, like the end of the process would; nothing acknowledged is lost by that.
 
@@ -22,6 +23,8 @@ use crate::hot::weight;
 use crate::intake::Append;
 use crate::place::Rule;
 use crate::recovery::{self, Opened};
+use crate::remote::follower::Follower;
+use crate::remote::uploader::Uploader;
 use crate::shared::{Shared, units};
 use crate::wal::Frame;
 use crate::{
@@ -46,6 +49,8 @@ struct Threads {
     publisher: JoinHandle<()>,
     sealer: JoinHandle<()>,
     scrubber: JoinHandle<()>,
+    /// The uploader or the follower, if there is an object store.
+    remote: Option<JoinHandle<()>>,
 }
 
 /// Why the engine is not ready to take rows just now.
@@ -98,11 +103,23 @@ impl Engine {
             shared,
             committer,
             publisher,
+            connected,
         } = opened;
         let spawn = |name: &str, run: Box<dyn FnOnce() + Send>| {
             let thread = std::thread::Builder::new().name(name.to_owned()).spawn(run);
             thread.map_err(Error::io("start a thread for", &shared.settings.store_dir))
         };
+        let remote = connected.map(|connected| {
+            let (shared, link) = (Arc::clone(&shared), connected.link);
+            if link.is_reader() {
+                let follower = Follower::new(shared, link, connected.chain);
+                spawn("engine-follower", Box::new(move || follower.run()))
+            } else {
+                let uploader = Uploader::new(shared, link, connected.chain);
+                spawn("engine-uploader", Box::new(move || uploader.run()))
+            }
+        });
+        let remote = remote.transpose()?;
         let for_sealer = Arc::clone(&shared);
         let sealer = spawn("engine-sealer", Box::new(move || sealer::run(&for_sealer)))?;
         let for_scrubber = Arc::clone(&shared);
@@ -115,6 +132,7 @@ impl Engine {
                 publisher,
                 sealer,
                 scrubber,
+                remote,
             })),
             closing: tokio::sync::Mutex::default(),
             shared,
@@ -146,6 +164,9 @@ impl Engine {
 
     async fn append_to(&self, batch: Batch, spec: Option<SpecName>) -> Result<Appended, Error> {
         let shared = &self.shared;
+        if shared.remote.as_ref().is_some_and(|remote| remote.is_reader()) {
+            return Err(Error::ReadOnly);
+        }
         let rule = Rule { spec, ..shared.rule() };
         let arrived = shared.clock.now();
         let placed = place::place(batch.table, &batch.rows, arrived, rule)?;
@@ -252,6 +273,20 @@ impl Engine {
         rotated.map_err(|reason| Error::Rotation { reason })
     }
 
+    /// Uploads every sealed file to the object store; of an engine that only reads, looks for what is new there. At once
+    /// done without an object store.
+    ///
+    /// # Errors
+    /// If the object store does not do it; it is tried again.
+    pub async fn sync_remote(&self) -> Result<(), Error> {
+        let Some(remote) = &self.shared.remote else {
+            return Ok(());
+        };
+        let answered = remote.ask().ok_or(Error::Closed)?;
+        let done = answered.await.map_err(|_| self.shared.refusal())?;
+        done.map_err(|reason| Error::Publishing { reason })
+    }
+
     /// What rotation did since the store was opened.
     #[must_use]
     pub fn rotation(&self) -> RotationHistory {
@@ -290,6 +325,14 @@ impl Engine {
         })
     }
 
+    /// Why the object store is not served just now, or not followed; `None` when all is well, or there is none. Rows are
+    /// taken all the same.
+    #[must_use]
+    pub fn object_store_trouble(&self) -> Option<String> {
+        let failing = self.shared.remote.as_ref()?.failing.lock().clone();
+        failing.map(|reason| reason.to_string())
+    }
+
     /// Returns when the log has failed, with the reason: the process should end with exit code 74 then.
     pub async fn poisoned(&self) -> Arc<str> {
         let mut poison = self.shared.poison.subscribe();
@@ -319,6 +362,10 @@ impl Engine {
             let _ = threads.publisher.join();
             let _ = threads.sealer.join();
             let _ = threads.scrubber.join();
+            if let (Some(remote), Some(thread)) = (&shared.remote, threads.remote) {
+                remote.stop();
+                let _ = thread.join();
+            }
             shared.locks.lock().clear();
             match (shared.poisoned(), shared.publishing.lock().clone()) {
                 (Some(reason), _) => Err(Error::Poisoned { reason }),
@@ -342,5 +389,9 @@ impl Drop for Engine {
         let _ = threads.publisher.join();
         let _ = threads.sealer.join();
         let _ = threads.scrubber.join();
+        if let (Some(remote), Some(thread)) = (&self.shared.remote, threads.remote) {
+            remote.stop();
+            let _ = thread.join();
+        }
     }
 }

@@ -9,6 +9,9 @@ use std::sync::Arc;
 
 use arrow_schema::ArrowError;
 use model::Table;
+use uuid::Uuid;
+
+use crate::RemoteTrouble;
 
 /// Why the engine could not do what it was asked.
 #[derive(Debug, thiserror::Error)]
@@ -191,6 +194,67 @@ pub enum Error {
         /// What the Parquet library said.
         source: parquet::errors::ParquetError,
     },
+    /// The object store did not do what it was asked.
+    #[error("could not {action} {object}: {reason}")]
+    Remote {
+        /// What was tried, as a verb.
+        action: &'static str,
+        /// The object, and which store it is of.
+        object: String,
+        /// What kind of trouble it is.
+        trouble: RemoteTrouble,
+        /// What it said, and the fix where one is known.
+        reason: String,
+    },
+    /// Another Mixer writes into the object store now.
+    #[error(
+        "{url} is written by another Mixer now: process {pid} on {host:?} claimed it as writer epoch {epoch}, this one had \
+         epoch {ours}; stop one of the two, each store has one writer (others read with \
+         observability.embedded.storage.read_only)"
+    )]
+    Fenced {
+        /// The object store.
+        url: String,
+        /// The other's machine.
+        host: String,
+        /// Its process.
+        pid: u32,
+        /// Its writer epoch.
+        epoch: u64,
+        /// Ours.
+        ours: u64,
+    },
+    /// The object store was written from another folder since.
+    #[error(
+        "{url} and {dir} are no longer the same store: {reason}; to go on with what the object store has, give an empty \
+         store.dir, and keep this one if rows that were never uploaded matter"
+    )]
+    Superseded {
+        /// The object store.
+        url: String,
+        /// The folder's catalogue.
+        dir: PathBuf,
+        /// What happened.
+        reason: String,
+    },
+    /// The object store holds another store.
+    #[error(
+        "{url} holds store {theirs}, this folder holds store {ours}: give another observability.embedded.storage.url or \
+         another store.dir"
+    )]
+    OtherStore {
+        /// The object store.
+        url: String,
+        /// Its store.
+        theirs: Uuid,
+        /// The folder's.
+        ours: Uuid,
+    },
+    /// Rows, or a change, for an engine that only reads.
+    #[error(
+        "this Mixer only reads, observability.embedded.storage.read_only is true: send rows to the Mixer that writes"
+    )]
+    ReadOnly,
     /// A setting that cannot work.
     #[error("{key} = {value} cannot work: {reason}")]
     Setting {
@@ -218,6 +282,10 @@ pub enum ErrorKind {
     Damage,
     /// A setting is at fault: exit code 78.
     Setting,
+    /// Something outside cannot be reached or does not work: exit code 69.
+    Unavailable,
+    /// Access was denied: exit code 77.
+    Denied,
 }
 
 impl Error {
@@ -233,7 +301,13 @@ impl Error {
             | Self::Parquet { .. }
             | Self::LogFull { .. }
             | Self::NoSpace { .. } => ErrorKind::Io,
-            Self::Locked { .. } => ErrorKind::Locked,
+            Self::Locked { .. } | Self::Fenced { .. } => ErrorKind::Locked,
+            Self::Remote { trouble, .. } => match trouble {
+                RemoteTrouble::Denied => ErrorKind::Denied,
+                RemoteTrouble::Damaged => ErrorKind::Damage,
+                RemoteTrouble::NoBucket | RemoteTrouble::Unsupported => ErrorKind::Setting,
+                _ => ErrorKind::Unavailable,
+            },
             Self::Closed => ErrorKind::Closed,
             Self::TooLarge { .. }
             | Self::LogGroup { .. }
@@ -243,7 +317,11 @@ impl Error {
             Self::Damaged { .. } | Self::Catalogue { .. } | Self::Newer { .. } | Self::Stale { .. } => {
                 ErrorKind::Damage
             }
-            Self::Setting { .. } | Self::CatalogueWhole { .. } => ErrorKind::Setting,
+            Self::Setting { .. }
+            | Self::CatalogueWhole { .. }
+            | Self::Superseded { .. }
+            | Self::OtherStore { .. }
+            | Self::ReadOnly => ErrorKind::Setting,
         }
     }
 
@@ -264,6 +342,17 @@ impl Error {
         match self {
             Self::Damaged { path, reason } => Self::Catalogue { path, reason },
             other => other,
+        }
+    }
+
+    /// For a store whose files are in an object store that is not configured.
+    pub(crate) fn needs_url() -> Self {
+        Self::Setting {
+            key: "observability.embedded.storage.url",
+            value: "\"\"".to_owned(),
+            reason:
+                "files of this store are in an object store: name it again, or bring them home with platform-mixer copy"
+                    .to_owned(),
         }
     }
 

@@ -185,6 +185,11 @@ impl Layout {
         self.staging(table).join(format!("segment_{id:020}.twin"))
     }
 
+    /// Where the bytes of segment `id` are written that come from the object store.
+    pub(crate) fn fetching(&self, table: Table, id: u64) -> PathBuf {
+        self.staging(table).join(format!("segment_{id:020}.fetching"))
+    }
+
     /// Where the sealed form of segment `id` is written.
     pub(crate) fn sealing(&self, table: Table, id: u64) -> PathBuf {
         self.staging(table).join(format!("segment_{id:020}.sealing"))

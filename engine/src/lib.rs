@@ -31,6 +31,7 @@ mod faults;
 pub mod fuzz;
 mod hot;
 mod intake;
+mod journal;
 mod layout;
 mod origin;
 mod place;
@@ -38,6 +39,7 @@ mod publisher;
 mod quarantine;
 mod rebuild;
 mod recovery;
+mod remote;
 mod repair;
 mod requests;
 mod rotation;
@@ -65,6 +67,7 @@ pub use check::{CheckReport, Problem, check_store};
 pub use engine::{Engine, Trouble};
 pub use error::{Error, ErrorKind};
 pub use rebuild::{RebuildReport, rebuild_catalogue};
+pub use remote::{CopyReport, Remote, RemoteMode, RemoteTrouble, copy_from_remote, copy_to_remote};
 pub use repair::repair_store;
 pub use rotation::{
     Removal, Rotation, RotationHistory, RotationPolicy, RotationPreview, RotationReason, RotationRun, preview_rotation,
@@ -72,5 +75,5 @@ pub use rotation::{
 pub use segment::{Lines, Run};
 pub use settings::{Compression, Format, JsonType, PartitionBy, Settings};
 pub use spec_name::{BadSpecName, SpecName};
-pub use stats::Stats;
+pub use stats::{RemoteStats, Stats};
 pub use view::{HotBatch, ReadView};

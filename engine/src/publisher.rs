@@ -338,17 +338,20 @@ impl Publisher {
         let record = {
             let mut catalog = self.shared.catalog.lock();
             let mut marks = self.shared.marks.lock();
+            let low_water = self.shared.state.lock().low_water();
             let record = Record {
                 put: self.unrecorded.iter().map(|done| done.entry.clone()).collect(),
                 through: self.unrecorded.iter().map(|done| (done.place, done.through)).collect(),
-                low_water: self.shared.state.lock().low_water(),
+                low_water,
                 marks: marks.take_changes(),
                 relied_on,
+                journal: self.shared.fresh.lock().take_below(low_water),
                 ..Record::default()
             };
             drop(marks);
             if let Err(error) = catalog.commit(record.clone()) {
                 self.shared.marks.lock().return_changes(record.marks);
+                self.shared.fresh.lock().give_back(record.journal);
                 return Err(error);
             }
             record

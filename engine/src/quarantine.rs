@@ -102,6 +102,10 @@ pub(crate) fn report(shared: &Shared, segment: &Segment, reason: &str) {
     let (partition, number) = segment.key();
     let is_it = |now: &Segment| Arc::ptr_eq(now.lineage(), segment.lineage());
     if hide_if(shared, segment.table, segment.key(), &what, is_it) {
+        if segment.is_uploaded() {
+            tracing::error!(rows, "{what}; the object stays where it is");
+            return;
+        }
         shared.desk.put_aside(Damaged {
             place: (segment.table, partition),
             number,

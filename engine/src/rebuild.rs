@@ -249,6 +249,8 @@ impl Rebuild<'_> {
             let path = old.path(&self.layout);
             let seen = self.report.problems.iter().any(|problem| problem.path == path);
             let problem = match self.candidates.get(&old.id) {
+                // The next start takes it from the object store's catalogue.
+                None if old.sealed && self.settings.remote.is_some() => None,
                 None if !seen => Some(("it is missing".to_owned(), old.rows)),
                 Some(now) if now.entry.version < old.version => {
                     let what = format!("it is version {}, recorded was {}", now.entry.version, old.version);

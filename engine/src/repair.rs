@@ -14,7 +14,7 @@
 //! A catalogue that is damaged itself: [`crate::rebuild`].
 
 use crate::catalog::{FileEntry, Record};
-use crate::check::{CheckReport, Problem, Store, differs};
+use crate::check::{CheckReport, Problem, Store};
 use crate::quarantine::keep;
 use crate::recovery::lock;
 use crate::{Error, Settings, sys};
@@ -47,7 +47,7 @@ pub fn repair_store(
     for (done, entry) in entries.iter().enumerate() {
         each(done as u64, report.files);
         let path = store.path(entry);
-        if let Some(what) = differs(&path, entry, deep)?
+        if let Some(what) = store.differs(entry, deep)?
             && !store.is_newer(&path, entry)
         {
             ids.push(entry.id);

@@ -15,6 +15,7 @@
 //!
 //! What a query opens for the first time: [`Segment::open`]. Open files: each publish checks what it copies, and the seal checks all of it. Repair.
 
+use std::io::ErrorKind;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -85,6 +86,10 @@ fn look(shared: &Shared, segment: &Segment) -> Result<Option<String>, Error> {
 fn differs(shared: &Shared, segment: &Segment, entry: &FileEntry) -> Result<Option<String>, Error> {
     let file = match segment.find() {
         Ok(file) => FileAt::new(file, segment.size),
+        // It is in the object store, which looks after its bytes; whoever fetches it checks them.
+        Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound && segment.is_uploaded() => {
+            return Ok(None);
+        }
         Err(Error::Stale { reason, .. }) => return Ok(Some(reason)),
         Err(error) => return Err(error),
     };
@@ -111,6 +116,16 @@ fn differs(shared: &Shared, segment: &Segment, entry: &FileEntry) -> Result<Opti
 /// Takes a damaged file out of the view, then out of the tree.
 fn put_aside(shared: &Shared, segment: &Segment, reason: &str) {
     let what = format!("{} is damaged: {reason}", segment.path.display());
+    if segment.is_uploaded() {
+        match keep(&shared.layout, &segment.path) {
+            Ok(kept) => tracing::error!(
+                "{what}; it was put into {}, the object store has it whole",
+                kept.display()
+            ),
+            Err(error) => tracing::error!(%error, "{what}; it stays where it is"),
+        }
+        return;
+    }
     if !hide(shared, segment.table, segment.key(), &what) {
         return;
     }

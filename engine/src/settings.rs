@@ -10,7 +10,7 @@ use std::time::Duration;
 use model::ByteSize;
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, Rotation};
+use crate::{Error, Remote, RemoteMode, Rotation};
 
 const MIB: u64 = 1 << 20;
 
@@ -113,6 +113,8 @@ pub struct Settings {
     /// first and opens it later finds the footer at that length in every later version of an open file, but in the sealed
     /// one only at the last length: by then it should have opened the file.
     pub seal_rest: Duration,
+    /// The object store that sealed files are uploaded to, or read from.
+    pub remote: Option<Remote>,
 }
 
 impl Settings {
@@ -143,6 +145,7 @@ impl Settings {
             scrub_interval: Duration::from_secs(86_400),
             seal_grace: Duration::from_secs(300),
             seal_rest: Duration::from_secs(1),
+            remote: None,
         }
     }
 
@@ -171,6 +174,17 @@ impl Settings {
     #[must_use]
     pub fn inbound_of(budget: ByteSize) -> ByteSize {
         ByteSize::bytes((budget.get() / 8).max(MIB))
+    }
+
+    /// The same, in a folder of its own for one that only reads: what is there are copies.
+    pub(crate) fn of_mode(mut self) -> Self {
+        let reads = |remote: &Remote| remote.mode == RemoteMode::Read;
+        if self.remote.as_ref().is_some_and(reads) {
+            self.store_dir = self.store_dir.join("replica");
+            self.data_dir = self.store_dir.join("telemetry");
+            self.messages_dir = self.store_dir.join("messages");
+        }
+        self
     }
 
     /// Refuses values with which no store could work.

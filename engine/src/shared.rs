@@ -25,8 +25,10 @@ use crate::catalog::{Catalog, FileEntry, Footers, Lineage, Lock, Segment, Segmen
 use crate::desk::Desk;
 use crate::hot::{Hot, Place};
 use crate::intake::Intake;
+use crate::journal::{Fresh, Parts};
 use crate::layout::{Layout, Partition};
 use crate::place::Rule;
+use crate::remote::attach::Link;
 use crate::space::Space;
 use crate::stats::{Counters, Stats};
 use crate::view::{HotTable, Snapshot, slot};
@@ -67,6 +69,14 @@ pub(crate) struct Shared {
     pub(crate) state: Mutex<State>,
     /// What the last checks of the rotation rules did.
     pub(crate) rotation: Mutex<RotationHistory>,
+    /// The object store, if there is one.
+    pub(crate) remote: Option<Arc<Link>>,
+    /// With an object store: batches that no record has yet. Taken last.
+    pub(crate) fresh: Mutex<Fresh>,
+    /// Batches of which a lost machine had uploaded some rows.
+    pub(crate) parts: Parts,
+    /// The last LSN that was given out before the store was opened.
+    pub(crate) recovered: u64,
     pub(crate) opened: Instant,
     /// Added to the time since then, in seconds.
     #[cfg(test)]
@@ -171,6 +181,13 @@ impl Shared {
         }
     }
 
+    /// Notes which partitions have rows of a batch that no record names yet, where there is an object store to tell.
+    pub(crate) fn journal(&self, lsn: u64, origin: &Origin, places: Vec<Place>) {
+        if self.remote.as_ref().is_some_and(|remote| !remote.is_reader()) {
+            self.fresh.lock().insert(lsn, origin, places);
+        }
+    }
+
     /// Makes rows of a durable batch hot. The caller swaps the view. `taken` is the room its append took.
     pub(crate) fn insert(
         state: &mut State,
@@ -229,6 +246,7 @@ impl Shared {
             footers: &self.footers,
             lineage: Arc::clone(lineage),
             store: Weak::clone(&self.me),
+            cache: self.remote.as_ref().map(|remote| Arc::clone(&remote.cache)),
         };
         Arc::new(Segment::new(entry, parts))
     }
@@ -296,6 +314,8 @@ impl Shared {
             poisoned: self.poisoned().is_some(),
             ..Stats::default()
         };
+        let cache = self.remote.as_ref().map(|remote| &remote.cache);
+        let (mut waiting, mut waiting_bytes) = (0, 0);
         let files = {
             let state = self.state.lock();
             stats.hot_rows = state.hot.rows() as u64;
@@ -307,8 +327,33 @@ impl Shared {
             stats.file_bytes += file.size;
             stats.file_rows += file.rows;
             stats.open_segments += u64::from(!file.sealed);
+            if cache.is_some_and(|cache| !cache.has(file.id)) {
+                waiting += 1;
+                waiting_bytes += file.size;
+            }
         }
+        stats.remote = self.remote.as_ref().map(|remote| {
+            let (cached_files, cached_bytes) = remote.cache.local();
+            crate::RemoteStats {
+                unuploaded_files: waiting,
+                unuploaded_bytes: waiting_bytes + stats.hot_bytes,
+                unuploaded_age_seconds: self.seconds_since(remote.counters.oldest.get()),
+                cached_files,
+                cached_bytes,
+                ..remote.counters.read()
+            }
+        });
         stats
+    }
+
+    /// How long ago a time in µs was; 0 for none.
+    fn seconds_since(&self, micros: u64) -> u64 {
+        let now = u64::try_from(self.clock.now().micros()).unwrap_or(0);
+        if micros == 0 {
+            0
+        } else {
+            now.saturating_sub(micros) / 1_000_000
+        }
     }
 
     pub(crate) fn log_is_full(&self) -> bool {

@@ -64,6 +64,7 @@ impl Slot {
             crc: published.crc,
             footer_crc: published.footer_crc,
             first: self.first,
+            last: published.facts.last_lsn,
             published: self.published.micros(),
         }
     }
@@ -86,6 +87,7 @@ impl Slot {
             crc: sealed.crc,
             footer_crc: sealed.footer_crc,
             first: self.first,
+            last: sealed.facts.last_lsn,
             published: self.published.micros(),
         }
     }

@@ -77,6 +77,91 @@ pub struct Stats {
     pub quarantined: u64,
     /// Whether the log has failed (gauge).
     pub poisoned: bool,
+    /// What the object store got and gave, if there is one.
+    pub remote: Option<RemoteStats>,
+}
+
+/// A reading of what was done with the object store. Counters count since the store was opened.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RemoteStats {
+    /// Data files that are on this machine only, those that still take rows included (gauge).
+    pub unuploaded_files: u64,
+    /// Their bytes, and those of rows in no file yet: what a loss of this machine would take (gauge).
+    pub unuploaded_bytes: u64,
+    /// How long the oldest of those files waits, in seconds (gauge).
+    pub unuploaded_age_seconds: u64,
+    /// Data files uploaded.
+    pub uploaded_files: u64,
+    /// Their bytes.
+    pub uploaded_bytes: u64,
+    /// Rows of steps of uploading that failed; they are tried again.
+    pub upload_failures: u64,
+    /// Records committed to the object store's catalogue.
+    pub records: u64,
+    /// Requests that write: PUT, POST.
+    pub puts: u64,
+    /// Requests that read: GET, HEAD, listings.
+    pub gets: u64,
+    /// Requests that delete.
+    pub deletes: u64,
+    /// Requests that were made again.
+    pub retries: u64,
+    /// Objects of expired files deleted.
+    pub deleted_files: u64,
+    /// Uploaded files of which there is a local copy (gauge).
+    pub cached_files: u64,
+    /// Their bytes (gauge).
+    pub cached_bytes: u64,
+    /// Local copies that were removed to keep the cache small.
+    pub evicted_files: u64,
+    /// Files brought back to be read.
+    pub fetched_files: u64,
+    /// Their bytes.
+    pub fetched_bytes: u64,
+    /// Files that could not be brought back.
+    pub fetch_failures: u64,
+}
+
+/// The object store's counters as they are counted.
+#[derive(Debug, Default)]
+pub(crate) struct RemoteCounters {
+    /// Since when the oldest file waits for its upload, µs; 0 if none does.
+    pub(crate) oldest: Counter,
+    pub(crate) uploaded_files: Counter,
+    pub(crate) uploaded_bytes: Counter,
+    pub(crate) upload_failures: Counter,
+    pub(crate) records: Counter,
+    pub(crate) puts: Counter,
+    pub(crate) gets: Counter,
+    pub(crate) deletes: Counter,
+    pub(crate) retries: Counter,
+    pub(crate) deleted_files: Counter,
+    pub(crate) evicted_files: Counter,
+    pub(crate) fetched_files: Counter,
+    pub(crate) fetched_bytes: Counter,
+    pub(crate) fetch_failures: Counter,
+}
+
+impl RemoteCounters {
+    /// The counters; the gauges that are not among them are left to the caller.
+    pub(crate) fn read(&self) -> RemoteStats {
+        RemoteStats {
+            uploaded_files: self.uploaded_files.get(),
+            uploaded_bytes: self.uploaded_bytes.get(),
+            upload_failures: self.upload_failures.get(),
+            records: self.records.get(),
+            puts: self.puts.get(),
+            gets: self.gets.get(),
+            deletes: self.deletes.get(),
+            retries: self.retries.get(),
+            deleted_files: self.deleted_files.get(),
+            evicted_files: self.evicted_files.get(),
+            fetched_files: self.fetched_files.get(),
+            fetched_bytes: self.fetched_bytes.get(),
+            fetch_failures: self.fetch_failures.get(),
+            ..RemoteStats::default()
+        }
+    }
 }
 
 /// The counters as they are counted.

@@ -41,7 +41,7 @@ pub(crate) use log::{fuzz_log, fuzz_record};
 pub(crate) use salvage::Salvage;
 pub use segment::Segment;
 pub(crate) use segment::{Lineage, SegmentParts};
-pub(crate) use state::{FileEntry, Record, State};
+pub(crate) use state::{FileEntry, Legacy, Record, State};
 
 use crate::{Error, sys};
 use log::{Generation, Loaded};
@@ -119,6 +119,22 @@ impl Catalog {
         }
         self.state.apply(record);
         Ok(())
+    }
+
+    /// As [`Catalog::commit`], of a record that says nothing about rows.
+    pub(crate) fn commit_with(&mut self, say: impl FnOnce(&mut Record)) -> Result<(), Error> {
+        let mut record = Record {
+            low_water: self.state.low_water,
+            ..Record::default()
+        };
+        say(&mut record);
+        self.commit(record)
+    }
+
+    /// Changes the state without a record: for one that only reads, and begins anew at each start.
+    pub(crate) fn follow(&mut self, change: impl FnOnce(&mut State)) {
+        change(&mut self.state);
+        self.state.gone.clear();
     }
 
     fn begin_generation(&mut self) -> Result<(), Error> {

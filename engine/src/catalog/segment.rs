@@ -31,6 +31,8 @@ use super::state::FileEntry;
 use crate::Error;
 use crate::layout::{Layout, Partition};
 use crate::quarantine::report;
+use crate::remote::RemoteTrouble;
+use crate::remote::cache::Cache;
 use crate::segment::{FileAt, Form, Lines, Run, file_crc, footer_crc, read_metadata};
 use crate::shared::Shared;
 
@@ -65,6 +67,8 @@ pub struct Segment {
     footers: Arc<Footers>,
     /// Who is told of damage.
     store: Weak<Shared>,
+    /// Where its bytes are too, if there is an object store.
+    cache: Option<Arc<Cache>>,
 }
 
 /// What all versions of a segment share that lie in one file, and what becomes of that file.
@@ -112,6 +116,7 @@ pub(crate) struct SegmentParts<'a> {
     pub(crate) footers: &'a Arc<Footers>,
     pub(crate) lineage: Arc<Lineage>,
     pub(crate) store: Weak<Shared>,
+    pub(crate) cache: Option<Arc<Cache>>,
 }
 
 impl Segment {
@@ -134,6 +139,7 @@ impl Segment {
             lineage: parts.lineage,
             footers: Arc::clone(parts.footers),
             store: parts.store,
+            cache: parts.cache,
         }
     }
 
@@ -147,20 +153,55 @@ impl Segment {
     }
 
     /// The file with this version's bytes, which are its first [`Segment::size`] bytes. Opened for the first time it is
-    /// read, and compared with its checksum.
+    /// read, and compared with its checksum. One that is in the object store, and not whole here, is fetched first: this
+    /// blocks.
     ///
     /// # Errors
-    /// [`Error::Damaged`] if it is not what was written: no view taken from now on has it. If the file is missing.
+    /// [`Error::Damaged`] if it is not what was written: no view taken from now on has it. If the file is missing, or cannot
+    /// be fetched.
     pub fn open(&self) -> Result<File, Error> {
-        let opened = match self.find() {
-            Ok(file) => self.check(&file).map(|()| file),
-            Err(Error::Stale { path, reason, .. }) => Err(Error::Damaged { path, reason }),
-            other => other,
+        let opened = match (self.open_here(), &self.cache) {
+            (Err(_), Some(cache)) if self.is_uploaded() => self.fetch(cache),
+            (opened, _) => opened,
         };
         if let (Err(Error::Damaged { reason, .. }), Some(store)) = (&opened, self.store.upgrade()) {
             report(&store, self, reason);
         }
         opened
+    }
+
+    fn open_here(&self) -> Result<File, Error> {
+        match self.find() {
+            Ok(file) => self.check(&file).map(|()| file),
+            Err(Error::Stale { path, reason, .. }) => Err(Error::Damaged { path, reason }),
+            other => other,
+        }
+    }
+
+    /// Brings the file here. What comes is compared with its checksum before it has its name.
+    fn fetch(&self, cache: &Cache) -> Result<File, Error> {
+        match cache.fetch(self) {
+            Ok(()) => *self.lineage.checked.lock() = (self.size, self.crc),
+            Err(
+                error @ Error::Remote {
+                    trouble: RemoteTrouble::Damaged | RemoteTrouble::Missing,
+                    ..
+                },
+            ) => {
+                return Err(Error::Damaged {
+                    path: self.path.clone(),
+                    reason: error.to_string(),
+                });
+            }
+            Err(error) => return Err(error),
+        }
+        self.find()
+    }
+
+    /// Whether the object store has it.
+    #[must_use]
+    pub fn is_uploaded(&self) -> bool {
+        self.sealed && self.cache.as_ref().is_some_and(|cache| cache.has(self.id))
     }
 
     /// Compares what was not compared yet. Others who open it meanwhile wait for the outcome.
@@ -198,10 +239,14 @@ impl Segment {
     /// # Errors
     /// If the file is missing or is not this version.
     pub(crate) fn find(&self) -> Result<File, Error> {
-        match self.try_open(&self.path) {
+        let found = match self.try_open(&self.path) {
             Ok(file) => Ok(file),
             Err(under_its_name) => self.try_open(&self.lineage.retired).map_err(|_| under_its_name),
+        };
+        if let (Ok(_), Some(cache)) = (&found, &self.cache) {
+            cache.touch(self.id);
         }
+        found
     }
 
     fn try_open(&self, path: &PathBuf) -> Result<File, Error> {

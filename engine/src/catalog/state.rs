@@ -1,6 +1,6 @@
 //! What the catalogue says: live files, numbers given out, what of the log is in files, what of every origin is stored.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use model::{Table, Timestamp};
@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::hot::Place;
+use crate::journal::{Entry, Journal, Parts, Range};
 use crate::layout::{Layout, Partition};
 use crate::segment::{Form, Run};
 use crate::watermark::{Marks, Watermarks};
@@ -41,6 +42,10 @@ pub(crate) struct FileEntry {
     pub(crate) footer_crc: u32,
     /// First LSN with rows in it.
     pub(crate) first: u64,
+    /// Its rows, and those of earlier files of the partition, are all those of the partition up to this LSN; 0 if an
+    /// earlier version wrote the entry.
+    #[serde(default)]
+    pub(crate) last: u64,
     /// When the last rows were published into it, µs.
     pub(crate) published: i64,
 }
@@ -81,6 +86,27 @@ pub(crate) struct Record {
     /// The time that rotation relied on, µs; 0 if it is not said.
     #[serde(default)]
     pub(crate) relied_on: i64,
+    /// With an object store: batches whose rows are all in files from now on.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) journal: Vec<Entry>,
+    /// Files that are in the object store, and its catalogue, from now on.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) uploaded: Vec<(u64, Range)>,
+    /// Expired files that the object store's catalogue does not have either.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) forgotten: Vec<u64>,
+    /// The object store knows all batches from before it was there.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) legacy_done: bool,
+}
+
+/// What was stored before there was an object store.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct Legacy {
+    /// Files of then that are not uploaded.
+    pub(crate) files: BTreeSet<u64>,
+    /// Batches of then.
+    pub(crate) marks: Marks,
 }
 
 /// The whole.
@@ -100,6 +126,14 @@ pub(crate) struct State {
     pub(crate) low_water: u64,
     pub(crate) marks: Watermarks,
     relied_on: i64,
+    /// Whether there is an object store; the fields below are kept for it.
+    pub(crate) attached: bool,
+    pub(crate) journal: Journal,
+    /// Batches of a lost machine that were uploaded in part.
+    pub(crate) parts: Parts,
+    /// Files that expired here and may still be in the object store's catalogue.
+    pub(crate) gone: BTreeSet<u64>,
+    pub(crate) legacy: Option<Legacy>,
 }
 
 /// As it stands in a checkpoint.
@@ -116,6 +150,16 @@ struct Stored {
     marks: Marks,
     #[serde(default)]
     relied_on: i64,
+    #[serde(default)]
+    attached: bool,
+    #[serde(default)]
+    journal: Vec<Entry>,
+    #[serde(default)]
+    parts: Parts,
+    #[serde(default)]
+    gone: BTreeSet<u64>,
+    #[serde(default)]
+    legacy: Option<Legacy>,
 }
 
 impl State {
@@ -187,8 +231,16 @@ impl State {
     }
 
     pub(crate) fn remove(&mut self, id: u64) {
-        if let Some(key) = self.keys.remove(&id) {
-            self.files.remove(&key);
+        let entry = self.keys.remove(&id).and_then(|key| self.files.remove(&key));
+        let Some(entry) = entry.filter(|_| self.attached) else {
+            return;
+        };
+        self.gone.insert(id);
+        if entry.last > 0 {
+            self.journal.cover((entry.place(), entry.first, entry.last));
+        }
+        if let Some(legacy) = &mut self.legacy {
+            legacy.files.remove(&id);
         }
     }
 
@@ -210,6 +262,19 @@ impl State {
         if record.relied_on != 0 {
             self.relied_on = record.relied_on;
         }
+        record.journal.into_iter().for_each(|entry| self.journal.insert(entry));
+        for (id, range) in record.uploaded {
+            self.journal.cover(range);
+            if let Some(legacy) = &mut self.legacy {
+                legacy.files.remove(&id);
+            }
+        }
+        for id in record.forgotten {
+            self.gone.remove(&id);
+        }
+        if record.legacy_done {
+            self.legacy = None;
+        }
     }
 }
 
@@ -224,8 +289,13 @@ impl From<Stored> for State {
             through: stored.through.into_iter().collect(),
             low_water: stored.low_water,
             relied_on: stored.relied_on,
+            attached: stored.attached,
+            parts: stored.parts,
+            gone: stored.gone,
+            legacy: stored.legacy,
             ..Self::default()
         };
+        stored.journal.into_iter().for_each(|entry| state.journal.insert(entry));
         stored.files.into_iter().for_each(|entry| state.put(entry));
         state.marks.join(&stored.marks);
         state
@@ -245,6 +315,11 @@ impl From<&State> for Stored {
             low_water: state.low_water,
             marks: state.marks.all(),
             relied_on: state.relied_on,
+            attached: state.attached,
+            journal: state.journal.entries(),
+            parts: state.parts.clone(),
+            gone: state.gone.clone(),
+            legacy: state.legacy.clone(),
         }
     }
 }

@@ -26,6 +26,7 @@ fn entry(id: u64, version: u32) -> FileEntry {
         crc: 1,
         footer_crc: 2,
         first: 1,
+        last: 1,
         published: 0,
     }
 }

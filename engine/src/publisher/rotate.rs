@@ -11,7 +11,8 @@ impl Publisher {
     /// publishing is a reason to do it, not one to leave it.
     pub(super) fn rotate(&mut self, asked: Vec<oneshot::Sender<Rotated>>, on_time: bool) {
         let due = on_time && self.janitor.is_due(&self.shared);
-        let wanted = self.shared.poisoned().is_none() && (due || !asked.is_empty());
+        let reads = self.shared.remote.as_ref().is_some_and(|remote| remote.is_reader());
+        let wanted = !reads && self.shared.poisoned().is_none() && (due || !asked.is_empty());
         let rotated = wanted.then(|| self.check_rotation());
         self.janitor.sweep(&self.shared);
         if let Some(rotated) = rotated {

@@ -54,12 +54,14 @@ impl Findings {
     }
 }
 
-/// Compares every live file with its entry, and takes up the open ones.
+/// Compares every live file with its entry, and takes up the open ones. What is `elsewhere`, in the object store, need not
+/// be here.
 pub(super) fn check_files(
     layout: &Layout,
     settings: &Settings,
     found: &mut Found,
     findings: &mut Findings,
+    elsewhere: impl Fn(u64) -> bool,
 ) -> Result<(), Error> {
     let entries: Vec<FileEntry> = found.state.files().cloned().collect();
     for entry in entries {
@@ -71,6 +73,14 @@ pub(super) fn check_files(
         };
         match checked {
             Ok(()) => {}
+            Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound && elsewhere(entry.id) => {}
+            Err(error @ Error::Damaged { .. }) if elsewhere(entry.id) => {
+                let kept = keep(layout, &path)?;
+                tracing::warn!(
+                    %error, kept = %kept.display(),
+                    "the local copy of an uploaded file is damaged; it is fetched again when it is read"
+                );
+            }
             Err(error @ (Error::Damaged { .. } | Error::Parquet { .. })) => {
                 findings.unreadable.insert(entry.id);
                 put_aside(layout, &path, &error, findings);
@@ -152,6 +162,7 @@ fn take_open(entry: &mut FileEntry, published: &Published) {
     entry.crc = published.crc;
     entry.footer_crc = published.footer_crc;
     entry.first = published.facts.first_lsn;
+    entry.last = published.facts.last_lsn;
 }
 
 fn adopt_sealed(found: &mut Found, mut entry: FileEntry, sealed: &Sealed) {
@@ -171,6 +182,7 @@ fn take_sealed(entry: &mut FileEntry, sealed: &Sealed) {
     entry.crc = sealed.crc;
     entry.footer_crc = sealed.footer_crc;
     entry.first = sealed.facts.first_lsn;
+    entry.last = sealed.facts.last_lsn;
 }
 
 /// The entry of a data file of ours as its own footer and bytes describe it.
@@ -212,6 +224,7 @@ fn entry_of(about: &Described, path: &Path, (table, partition): Place, number: u
         crc: 0,
         footer_crc: about.footer_crc,
         first: about.facts.first_lsn,
+        last: about.facts.last_lsn,
         published: about.extent.max_ts.micros(),
     }
 }
@@ -260,6 +273,20 @@ pub(super) fn judge_unknown_files(
         unknown.sort();
         for path in unknown {
             judge(layout, settings, found, findings, table, path)?;
+        }
+    }
+    Ok(())
+}
+
+/// Removes files that no entry names, where all there is are copies of objects.
+pub(super) fn remove_unknown_files(layout: &Layout, found: &Found) -> Result<(), Error> {
+    let live: HashSet<PathBuf> = found.state.files().map(|entry| entry.path(layout)).collect();
+    for table in Table::ALL {
+        for path in data_files(&layout.folder(table))? {
+            if !live.contains(&path) {
+                std::fs::remove_file(&path).map_err(Error::io("remove", &path))?;
+                remove_empty_folders(&path, layout.root_of(&path));
+            }
         }
     }
     Ok(())

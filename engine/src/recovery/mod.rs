@@ -26,11 +26,13 @@ use parking_lot::Mutex;
 use tokio::sync::{Semaphore, watch};
 use uuid::Uuid;
 
-use crate::catalog::{Catalog, FileEntry, Footers, Lineage, Lock, known_store_id, store_id};
+use crate::catalog::{Catalog, FileEntry, Footers, Found, Lineage, Lock, known_store_id, store_id};
 use crate::committer::Committer;
 use crate::hot::{OriginRanges, weight};
+use crate::journal::Key;
 use crate::layout::Layout;
 use crate::publisher::Publisher;
+use crate::remote::attach::{self, Connected, Link};
 use crate::segment::{OpenSegment, inspect};
 use crate::shared::{Shared, State};
 use crate::slot::Slot;
@@ -40,7 +42,7 @@ use crate::view::Snapshot;
 use crate::wal::{self, Frame, MAX_FRAME, Wal, WalOptions};
 use crate::watermark::Watermarks;
 use crate::{Error, Settings, origin, place, sys};
-use files::{Findings, check_files, empty_staging, judge_unknown_files};
+use files::{Findings, check_files, empty_staging, judge_unknown_files, remove_unknown_files};
 pub(crate) use files::{data_files, describe};
 
 /// Memory for footers of data files.
@@ -54,11 +56,13 @@ pub(crate) struct Opened {
     pub(crate) shared: Arc<Shared>,
     pub(crate) committer: Committer,
     pub(crate) publisher: Publisher,
+    pub(crate) connected: Option<Connected>,
 }
 
 /// Opens the store.
 pub(crate) fn open(settings: Settings, clock: Clock, entropy: &Entropy) -> Result<Opened, Error> {
     settings.check()?;
+    let settings = settings.of_mode();
     let layout = Layout::new(&settings);
     let dirs = [
         &layout.data,
@@ -72,29 +76,77 @@ pub(crate) fn open(settings: Settings, clock: Clock, entropy: &Entropy) -> Resul
     }
     let locks = lock(&layout, &settings)?;
     drop_ballast(&layout)?;
-    if !Catalog::is_there(&layout.meta)? {
-        check_not_lost(&layout)?;
-    }
     check_one_file_system(&layout)?;
     let now = clock.now();
     let fresh = || {
         let millis = u64::try_from(now.micros().div_euclid(1_000)).unwrap_or(0);
         uuid::Builder::from_unix_timestamp_millis(millis, &entropy.bytes()).into_uuid()
     };
-    let store = store_id(&layout.meta, fresh).map_err(Error::of_catalogue)?;
-    let mut found = Catalog::read(&layout.meta, store).map_err(Error::of_catalogue)?;
-    if !found.has_begun() {
-        check_not_lost(&layout)?;
-    }
+    let remote = settings.remote.as_ref();
+    let mut connected = remote
+        .map(|remote| attach::connect(remote, &layout, entropy))
+        .transpose()?;
+    let is_reader = connected.as_ref().is_some_and(|connected| connected.link.is_reader());
+    let mut found = match &mut connected {
+        None => alone(&layout, fresh)?,
+        Some(connected) if is_reader => attach::become_reader(&layout, connected)?,
+        Some(connected) => attach::become_writer(&layout, connected, now, fresh)?,
+    };
     let mut findings = Findings::default();
-    check_files(&layout, &settings, &mut found, &mut findings)?;
-    judge_unknown_files(&layout, &settings, &mut found, &mut findings)?;
+    check_files(&layout, &settings, &mut found, &mut findings, |id| {
+        connected
+            .as_ref()
+            .is_some_and(|connected| connected.chain.state().files.contains_key(&id))
+    })?;
+    if is_reader {
+        remove_unknown_files(&layout, &found)?;
+    } else {
+        judge_unknown_files(&layout, &settings, &mut found, &mut findings)?;
+    }
     empty_staging(&layout)?;
+    if let Some(connected) = &connected {
+        attach::fill_cache(connected, &layout);
+    }
     if found.torn > 0 {
         tracing::info!(bytes = found.torn, "cut an unfinished record from the catalogue's end");
     }
     let catalog = found.begin()?;
-    replay(settings, clock, layout, locks, catalog, findings)
+    let link = connected.as_ref().map(|connected| Arc::clone(&connected.link));
+    let ground = Ground {
+        settings,
+        clock,
+        layout,
+        locks,
+        link,
+    };
+    let mut opened = replay(ground, catalog, findings)?;
+    opened.connected = connected;
+    Ok(opened)
+}
+
+/// The catalogue of a store without an object store.
+fn alone(layout: &Layout, fresh: impl FnOnce() -> Uuid) -> Result<Found, Error> {
+    if !Catalog::is_there(&layout.meta)? {
+        check_not_lost(layout)?;
+    }
+    let store = store_id(&layout.meta, fresh).map_err(Error::of_catalogue)?;
+    let found = Catalog::read(&layout.meta, store).map_err(Error::of_catalogue)?;
+    if !found.has_begun() {
+        check_not_lost(layout)?;
+    }
+    if found.state.attached {
+        return Err(Error::needs_url());
+    }
+    Ok(found)
+}
+
+/// What a store is opened with.
+struct Ground {
+    settings: Settings,
+    clock: Clock,
+    layout: Layout,
+    locks: Vec<Lock>,
+    link: Option<Arc<Link>>,
 }
 
 /// Takes the store and its tree for this process.
@@ -110,7 +162,7 @@ pub(crate) fn lock(layout: &Layout, settings: &Settings) -> Result<Vec<Lock>, Er
 }
 
 /// Refuses a store whose catalogue is gone: it must not begin anew beside its data, and forget what it had stored.
-fn check_not_lost(layout: &Layout) -> Result<(), Error> {
+pub(crate) fn check_not_lost(layout: &Layout) -> Result<(), Error> {
     let id = || known_store_id(&layout.meta).map_err(Error::of_catalogue);
     let beside = if wal::is_there(&layout.wal)? {
         "a log"
@@ -157,14 +209,8 @@ fn check_one_file_system(layout: &Layout) -> Result<(), Error> {
     Ok(())
 }
 
-fn replay(
-    settings: Settings,
-    clock: Clock,
-    layout: Layout,
-    locks: Vec<Lock>,
-    catalog: Catalog,
-    mut findings: Findings,
-) -> Result<Opened, Error> {
+fn replay(ground: Ground, catalog: Catalog, mut findings: Findings) -> Result<Opened, Error> {
+    let Ground { settings, layout, .. } = &ground;
     let options = WalOptions {
         store: catalog.state().store,
         // Replay holds one segment at a time.
@@ -187,17 +233,17 @@ fn replay(
             None => damage.to_string(),
         });
     }
-    let next_lsn = recovered.next_lsn.max(catalog.state().highest_through() + 1);
+    let next_lsn = recovered
+        .next_lsn
+        .max(catalog.state().highest_through() + 1)
+        .max(catalog.state().low_water);
     let counters = Counters::default();
     counters.torn_bytes.set(recovered.torn_bytes);
     counters.wal_bytes.set(wal.used_bytes());
     let mut marks = Watermarks::default();
     marks.join(&catalog.state().marks.all());
     let mut opened = assemble(
-        settings,
-        clock,
-        layout,
-        locks,
+        ground,
         Parts {
             catalog,
             wal,
@@ -273,9 +319,18 @@ fn insert_frame(shared: &Shared, frame: &Frame) -> Result<u64, String> {
         }
     };
     shared.marks.lock().mark(&origin);
+    let key = Key::of(&origin);
+    let uploaded = |partition| shared.parts.has(key.as_ref(), (table, partition));
+    let pieces = placed.pieces.into_iter();
+    let pieces: Vec<_> = pieces.filter(|(partition, _)| !uploaded(*partition)).collect();
+    shared.journal(
+        frame.lsn,
+        &origin,
+        pieces.iter().map(|(partition, _)| (table, *partition)).collect(),
+    );
     let missing: Vec<_> = {
         let catalog = shared.catalog.lock();
-        let missing = placed.pieces.into_iter().filter_map(|(partition, rows)| {
+        let missing = pieces.into_iter().filter_map(|(partition, rows)| {
             let place = (table, partition);
             let weight = weight(&rows.batch);
             (catalog.state().through(place) < frame.lsn).then_some((place, rows, weight))
@@ -324,7 +379,15 @@ struct Parts {
 }
 
 /// The store with its files and without hot rows.
-fn assemble(settings: Settings, clock: Clock, layout: Layout, locks: Vec<Lock>, parts: Parts) -> Opened {
+fn assemble(ground: Ground, parts: Parts) -> Opened {
+    let Ground {
+        settings,
+        clock,
+        layout,
+        locks,
+        link,
+    } = ground;
+    let inherited = parts.catalog.state().parts.clone();
     let room = Shared::total_room(&settings);
     let files: Vec<FileEntry> = parts.catalog.state().files().cloned().collect();
     // Every frame below the low water has its rows in files.
@@ -348,6 +411,10 @@ fn assemble(settings: Settings, clock: Clock, layout: Layout, locks: Vec<Lock>, 
         locks: Mutex::new(locks),
         state: Mutex::new(State::new(committed, None)),
         rotation: Mutex::default(),
+        remote: link,
+        fresh: Mutex::default(),
+        parts: inherited,
+        recovered: parts.next_lsn.saturating_sub(1),
         opened: std::time::Instant::now(),
         #[cfg(test)]
         skew: 0.into(),
@@ -377,6 +444,7 @@ fn assemble(settings: Settings, clock: Clock, layout: Layout, locks: Vec<Lock>, 
         committer: Committer::new(Arc::clone(&shared), parts.wal, parts.next_lsn),
         publisher: Publisher::new(Arc::clone(&shared), slots),
         shared,
+        connected: None,
     }
 }
 

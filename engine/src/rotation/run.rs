@@ -136,6 +136,9 @@ impl Janitor {
             let held_by = state
                 .remove_file(entry.table, (entry.partition, entry.number))
                 .map_or_else(Weak::new, |segment| Arc::downgrade(segment.lineage()));
+            if let Some(remote) = &shared.remote {
+                remote.expired(entry.id, Weak::clone(&held_by));
+            }
             self.doomed.push(Doomed {
                 held_by,
                 path: entry.path(&shared.layout),

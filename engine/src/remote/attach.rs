@@ -1,0 +1,317 @@
+//! Opening a store that has an object store: whose it is, what both know, who writes from now on.
+//!
+//! | the folder | the bucket | then |
+//! |---|---|---|
+//! | new or empty | empty | a new store |
+//! | a store | empty | its files are going to be uploaded |
+//! | empty | a store | a new machine: it takes over, with everything that is in the bucket |
+//! | the store that wrote last | the same | it goes on |
+//! | the store, but another folder wrote since | the same | refused: what the two have may differ |
+//! | another store | a store | refused |
+//!
+//! # Invariants
+//!
+//! - The claim comes before anything is written here that relies on being the writer.
+//! - Files that the bucket has and the folder's catalogue does not, and that did not expire here, are live again.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use model::{Entropy, Timestamp};
+use parking_lot::{Condvar, Mutex};
+use std::collections::HashMap;
+use std::sync::Weak;
+use tokio::sync::oneshot;
+use uuid::Uuid;
+
+use super::cache::Cache;
+use super::chain::Chain;
+use super::format::Names;
+use super::io::{Created, Io};
+use super::state::RemoteState;
+use super::trouble::RemoteTrouble;
+use super::upload::give_up_abandoned;
+use super::{Remote, RemoteMode};
+use crate::catalog::{Catalog, Found, Legacy, Lineage, State, known_store_id, store_id, write_store_id};
+use crate::layout::Layout;
+use crate::recovery::check_not_lost;
+use crate::stats::RemoteCounters;
+use crate::{Error, sys};
+
+/// What every thread needs of the object store.
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub(crate) settings: Remote,
+    pub(crate) io: Io,
+    pub(crate) counters: Arc<RemoteCounters>,
+    pub(crate) cache: Arc<Cache>,
+    pub(super) names: Names,
+    pub(super) orders: Mutex<Orders>,
+    pub(super) news: Condvar,
+    /// Who may still read files that expired.
+    pub(super) holders: Mutex<HashMap<u64, Weak<Lineage>>>,
+    /// Why the last step failed; `None` after a success.
+    pub(crate) failing: Mutex<Option<Arc<str>>>,
+}
+
+/// An upload's answer: why it failed, if it did.
+pub(crate) type Uploaded = Result<(), Arc<str>>;
+
+#[derive(Debug, Default)]
+pub(super) struct Orders {
+    pub(super) asked: Vec<oneshot::Sender<Uploaded>>,
+    pub(super) stop: bool,
+}
+
+impl Link {
+    /// Asks for everything sealed to be uploaded, or for news; `None` if the thread is to stop.
+    pub(crate) fn ask(&self) -> Option<oneshot::Receiver<Uploaded>> {
+        let mut orders = self.orders.lock();
+        if orders.stop {
+            return None;
+        }
+        let (answer, answered) = oneshot::channel();
+        orders.asked.push(answer);
+        drop(orders);
+        self.news.notify_all();
+        Some(answered)
+    }
+
+    /// Ends the thread and every call; what is under way is found out at the next start.
+    pub(crate) fn stop(&self) {
+        let mut orders = self.orders.lock();
+        orders.stop = true;
+        orders.asked.clear();
+        drop(orders);
+        self.io.stop();
+        self.news.notify_all();
+    }
+
+    /// A file expired; `lineage` says who still reads it.
+    pub(crate) fn expired(&self, id: u64, lineage: Weak<Lineage>) {
+        self.holders.lock().insert(id, lineage);
+    }
+
+    /// Whether this engine takes no rows.
+    pub(crate) fn is_reader(&self) -> bool {
+        self.settings.mode == RemoteMode::Read
+    }
+
+    /// Waits for an order or `poll`. Who asked; `None` to stop.
+    pub(super) fn next(&self) -> Option<Vec<oneshot::Sender<Uploaded>>> {
+        let end = std::time::Instant::now() + self.settings.poll;
+        let mut orders = self.orders.lock();
+        while orders.asked.is_empty() && !orders.stop && !self.news.wait_until(&mut orders, end).timed_out() {}
+        (!orders.stop).then(|| std::mem::take(&mut orders.asked))
+    }
+
+    pub(super) fn is_stopping(&self) -> bool {
+        self.orders.lock().stop
+    }
+}
+
+/// An object store that was read.
+#[derive(Debug)]
+pub(crate) struct Connected {
+    pub(crate) link: Arc<Link>,
+    pub(crate) chain: Chain,
+}
+
+/// Reads the object store's catalogue; of a writer it is also found out whether the store does what is needed.
+pub(crate) fn connect(remote: &Remote, layout: &Layout, entropy: &Entropy) -> Result<Connected, Error> {
+    let counters = Arc::new(RemoteCounters::default());
+    let io = Io::start(remote, Arc::clone(&counters), entropy)?;
+    let names = Names::new(remote.prefix.clone());
+    if remote.mode == RemoteMode::Write {
+        probe(&io, &names, &remote.url)?;
+        let given_up = give_up_abandoned(&io, &names, &layout.meta)?;
+        if given_up > 0 {
+            tracing::info!(given_up, "gave up uploads that were unfinished");
+        }
+    }
+    let chain = Chain::read(io.clone(), names.clone(), &remote.url)?;
+    let cache = Cache::new(io.clone(), names.clone(), remote, layout);
+    Ok(Connected {
+        link: Arc::new(Link {
+            settings: remote.clone(),
+            io,
+            counters,
+            cache: Arc::new(cache),
+            names,
+            orders: Mutex::default(),
+            news: Condvar::new(),
+            holders: Mutex::default(),
+            failing: Mutex::default(),
+        }),
+        chain,
+    })
+}
+
+/// Two writers are told apart by create-if-absent; a store that ignores the condition would let both go on.
+fn probe(io: &Io, names: &Names, url: &str) -> Result<(), Error> {
+    let path = names.probe(io.nonce());
+    let first = io.create(path.clone(), Bytes::from_static(b"first"))?;
+    let second = io.create(path.clone(), Bytes::from_static(b"second"))?;
+    io.delete_all(vec![path.clone()])?;
+    if first == Created::New && matches!(second, Created::Taken(_)) {
+        return Ok(());
+    }
+    Err(Error::Remote {
+        action: "use",
+        object: url.to_owned(),
+        trouble: RemoteTrouble::Unsupported,
+        reason: "it replaced an object that was to be created only if absent (If-None-Match: *), so two writers could not be \
+                 told apart: use a store that honours the condition"
+            .to_owned(),
+    })
+}
+
+/// The id of the folder, made once: tells the machine that wrote last from another one of the same store.
+fn instance(meta: &Path, fresh: impl FnOnce() -> Uuid) -> Result<Uuid, Error> {
+    let path = meta.join("instance");
+    match std::fs::read_to_string(&path) {
+        Ok(text) => Uuid::try_parse(text.trim()).map_err(|_| Error::Damaged {
+            path,
+            reason: "it is not a UUID".to_owned(),
+        }),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            let id = fresh();
+            sys::write_durably(&path, format!("{id}\n").as_bytes())?;
+            Ok(id)
+        }
+        Err(error) => Err(Error::io("read", &path)(error)),
+    }
+}
+
+/// The catalogue to go on with, as the writer.
+pub(crate) fn become_writer(
+    layout: &Layout,
+    connected: &mut Connected,
+    now: Timestamp,
+    fresh: impl Fn() -> Uuid,
+) -> Result<Found, Error> {
+    let meta = &layout.meta;
+    let ours = instance(meta, || {
+        Uuid::from_u128(fresh().as_u128() ^ u128::from(connected.link.io.nonce()) << 16)
+    })?;
+    let url = connected.link.settings.url.clone();
+    let host = connected.link.settings.host.clone();
+    let remote = connected.chain.state();
+    let theirs = remote.store;
+    if !Catalog::is_there(meta)? && !connected.chain.is_new() {
+        let known = known_store_id(meta).map_err(Error::of_catalogue)?;
+        same_store(&url, known.unwrap_or(theirs), theirs)?;
+        check_not_lost(layout)?;
+        tracing::info!(
+            url,
+            host = remote.writer.host,
+            epoch = remote.writer.epoch,
+            files = remote.files.len(),
+            "taking over from the machine that wrote last"
+        );
+        connected.chain.claim(theirs, ours, &host, now)?;
+        write_store_id(meta, theirs)?;
+        return Ok(Found::anew(meta, connected.chain.state().to_local(), 0));
+    }
+    let store = store_id(meta, &fresh).map_err(Error::of_catalogue)?;
+    let mut found = Catalog::read(meta, store).map_err(Error::of_catalogue)?;
+    if !found.has_begun() {
+        check_not_lost(layout)?;
+    }
+    if !connected.chain.is_new() {
+        same_store(&url, store, theirs)?;
+        still_ours(&url, layout, remote, ours, &found.state)?;
+    }
+    connected.chain.claim(store, ours, &host, now)?;
+    reconcile(&mut found.state, connected.chain.state());
+    Ok(found)
+}
+
+fn same_store(url: &str, ours: Uuid, theirs: Uuid) -> Result<(), Error> {
+    if ours == theirs {
+        return Ok(());
+    }
+    Err(Error::OtherStore {
+        url: url.to_owned(),
+        theirs,
+        ours,
+    })
+}
+
+fn still_ours(url: &str, layout: &Layout, remote: &RemoteState, ours: Uuid, local: &State) -> Result<(), Error> {
+    let writer = &remote.writer;
+    let reason = if writer.instance != ours {
+        format!("{} took it over as writer epoch {}", writer.host, writer.epoch)
+    } else if remote.lsn >= local.low_water.max(1) && !remote.files.is_empty() && local.attached {
+        format!(
+            "it has rows up to batch {}, the folder only to batch {}: the folder is an older copy",
+            remote.lsn, local.low_water
+        )
+    } else {
+        return Ok(());
+    };
+    Err(Error::Superseded {
+        url: url.to_owned(),
+        dir: layout.meta.clone(),
+        reason,
+    })
+}
+
+/// Brings the folder's catalogue up to what the bucket's says.
+fn reconcile(local: &mut State, remote: &RemoteState) {
+    if !local.attached {
+        let files = local.files().map(|entry| entry.id);
+        local.legacy = Some(Legacy {
+            files: files.filter(|id| !remote.files.contains_key(id)).collect(),
+            marks: local.marks.all(),
+        });
+        local.attached = true;
+    }
+    for (id, file) in &remote.files {
+        let entry = &file.entry;
+        local.journal.cover((entry.place(), entry.first, entry.last));
+        if local.file(*id).is_none() && !local.gone.contains(id) {
+            local.put(entry.clone());
+        }
+        if let Some(legacy) = &mut local.legacy {
+            legacy.files.remove(id);
+        }
+    }
+    for (place, number) in &remote.numbers {
+        local.burn(*place, *number, remote.next_segment.saturating_sub(1));
+    }
+}
+
+/// The catalogue of one that only reads. What an earlier run of it had here, apart from copies of files, is thrown away.
+pub(crate) fn become_reader(layout: &Layout, connected: &Connected) -> Result<Found, Error> {
+    if connected.chain.is_new() {
+        return Err(Error::Remote {
+            action: "read",
+            object: connected.link.settings.url.clone(),
+            trouble: RemoteTrouble::Missing,
+            reason: "there is no store in it yet: start the Mixer that writes it first".to_owned(),
+        });
+    }
+    for dir in [&layout.meta, &layout.wal] {
+        for entry in std::fs::read_dir(dir).map_err(Error::io("list", dir))? {
+            let path = entry.map_err(Error::io("list", dir))?.path();
+            if path.is_file() && path.file_name().is_some_and(|name| name != "LOCK") {
+                sys::remove_if_there(&path).map_err(Error::io("remove", &path))?;
+            }
+        }
+    }
+    let state = connected.chain.state();
+    write_store_id(&layout.meta, state.store)?;
+    Ok(Found::anew(&layout.meta, state.to_local(), 0))
+}
+
+/// Tells the cache what is in the object store, and which of it is in the tree too.
+pub(crate) fn fill_cache(connected: &Connected, layout: &Layout) {
+    for file in connected.chain.state().files.values() {
+        let entry = &file.entry;
+        let path = entry.path(layout);
+        let here = std::fs::metadata(path).is_ok_and(|meta| meta.len() == entry.size);
+        connected.link.cache.put(file, here);
+    }
+}

@@ -1,0 +1,320 @@
+//! The tree of data files as a cache of the object store: what was taken away comes back when it is read.
+//!
+//! # Invariants
+//!
+//! - A file that comes back has its name only when its length and CRC-32C are those that the catalogue records, and when its
+//!   bytes are synced. Many readers of one file wait for one download.
+//! - A file goes only if its object is recorded, and while a query's plan names it only where plans name far more than fits;
+//!   who has it open keeps its bytes.
+//! - An object that differs is read a second time before it counts as damaged.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use model::Table;
+use parking_lot::{Condvar, Mutex};
+
+use super::format::Names;
+use super::io::Io;
+use super::state::RemoteFile;
+use super::trouble::{RemoteTrouble, damaged};
+use crate::catalog::Segment;
+use crate::layout::Layout;
+use crate::shared::Shared;
+use crate::{Error, sys};
+
+/// So many bytes of copies that queries' plans name stay in any case.
+const MUCH: u64 = 1 << 30;
+
+/// A file that is in the object store.
+#[derive(Debug, Clone)]
+struct Object {
+    key: String,
+    size: u64,
+    crc: u32,
+}
+
+/// A local copy.
+#[derive(Debug)]
+struct Copy {
+    size: u64,
+    used: u64,
+}
+
+#[derive(Debug, Default)]
+struct Local {
+    copies: HashMap<u64, Copy>,
+    bytes: u64,
+    clock: u64,
+}
+
+impl Local {
+    fn put(&mut self, id: u64, size: u64) {
+        self.clock += 1;
+        let used = self.clock;
+        self.bytes += size;
+        if let Some(old) = self.copies.insert(id, Copy { size, used }) {
+            self.bytes -= old.size;
+        }
+    }
+
+    fn remove(&mut self, id: u64) {
+        if let Some(old) = self.copies.remove(&id) {
+            self.bytes -= old.size;
+        }
+    }
+}
+
+/// How a download ended: what the trouble is, and what was said of it.
+type Ended = Result<(), (RemoteTrouble, Arc<str>)>;
+
+/// A download that several may wait for.
+#[derive(Debug, Default)]
+struct Flight {
+    ended: Mutex<Option<Ended>>,
+    news: Condvar,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Cache {
+    io: Io,
+    names: Names,
+    url: String,
+    layout: Layout,
+    cap: u64,
+    known: Mutex<HashMap<u64, Object>>,
+    local: Mutex<Local>,
+    flights: Mutex<HashMap<u64, Arc<Flight>>>,
+}
+
+impl Cache {
+    pub(super) fn new(io: Io, names: Names, remote: &super::Remote, layout: &Layout) -> Self {
+        Self {
+            io,
+            names,
+            url: remote.url.clone(),
+            layout: layout.clone(),
+            cap: remote.cache_size.get(),
+            known: Mutex::default(),
+            local: Mutex::default(),
+            flights: Mutex::default(),
+        }
+    }
+
+    /// A file's object is recorded. `here`: its local copy is in the tree.
+    pub(super) fn put(&self, file: &RemoteFile, here: bool) {
+        let (id, size) = (file.entry.id, file.entry.size);
+        let object = Object {
+            key: file.key.clone(),
+            size,
+            crc: file.entry.crc,
+        };
+        self.known.lock().insert(id, object);
+        if here {
+            self.local.lock().put(id, size);
+        }
+    }
+
+    /// A file expired.
+    pub(super) fn remove(&self, id: u64) {
+        self.known.lock().remove(&id);
+        self.local.lock().remove(id);
+    }
+
+    /// Whether a file is in the object store.
+    pub(crate) fn has(&self, id: u64) -> bool {
+        self.known.lock().contains_key(&id)
+    }
+
+    /// Local copies of uploaded files, and their bytes.
+    pub(crate) fn local(&self) -> (u64, u64) {
+        let local = self.local.lock();
+        (local.copies.len() as u64, local.bytes)
+    }
+
+    /// Remembers that a file was used.
+    pub(crate) fn touch(&self, id: u64) {
+        let mut local = self.local.lock();
+        local.clock += 1;
+        let used = local.clock;
+        if let Some(copy) = local.copies.get_mut(&id) {
+            copy.used = used;
+        }
+    }
+
+    /// Brings a file back into the tree. Blocks until it is there.
+    pub(crate) fn fetch(&self, segment: &Segment) -> Result<(), Error> {
+        let (flight, leads) = {
+            let mut flights = self.flights.lock();
+            match flights.get(&segment.id) {
+                Some(flight) => (Arc::clone(flight), false),
+                None => {
+                    let flight = Arc::new(Flight::default());
+                    flights.insert(segment.id, Arc::clone(&flight));
+                    (flight, true)
+                }
+            }
+        };
+        if !leads {
+            return self.wait_for(&flight, segment);
+        }
+        let fetched = self.bring_to(segment.table, segment.id, &segment.path);
+        let told = fetched.as_ref().copied().map_err(|error| {
+            let trouble = match error {
+                Error::Remote { trouble, .. } => *trouble,
+                _ => RemoteTrouble::Failing,
+            };
+            (trouble, error.to_string().into())
+        });
+        self.flights.lock().remove(&segment.id);
+        *flight.ended.lock() = Some(told);
+        flight.news.notify_all();
+        fetched
+    }
+
+    fn wait_for(&self, flight: &Flight, segment: &Segment) -> Result<(), Error> {
+        let mut ended = flight.ended.lock();
+        loop {
+            match &*ended {
+                Some(Ok(())) => return Ok(()),
+                Some(Err((trouble, reason))) => {
+                    return Err(Error::Remote {
+                        action: "read",
+                        object: format!("{} of {}", segment.path.display(), self.url),
+                        trouble: *trouble,
+                        reason: reason.to_string(),
+                    });
+                }
+                None => flight.news.wait(&mut ended),
+            }
+        }
+    }
+
+    /// Puts a file under its name, checked and synced.
+    pub(super) fn bring_to(&self, table: Table, id: u64, path: &Path) -> Result<(), Error> {
+        let object = self.known.lock().get(&id).cloned();
+        let object = object.ok_or(Error::Closed)?;
+        let counters = self.io.counters();
+        let staged = self.layout.fetching(table, id);
+        let mut fetched = self.download(&object, &staged);
+        if is_lost(&fetched) {
+            // A network flips bits too, but rarely the same twice.
+            fetched = self.download(&object, &staged);
+        }
+        if fetched.is_err() {
+            counters.fetch_failures.add(1);
+            // Staging is emptied at every start.
+            let _ = sys::remove_if_there(&staged);
+        }
+        fetched?;
+        install(&staged, path)?;
+        counters.fetched_files.add(1);
+        counters.fetched_bytes.add(object.size);
+        self.local.lock().put(id, object.size);
+        Ok(())
+    }
+
+    fn download(&self, object: &Object, staged: &Path) -> Result<(), Error> {
+        sys::remove_if_there(staged).map_err(Error::io("remove", staged))?;
+        let file = sys::create_new(staged).map_err(Error::io("create", staged))?;
+        let (path, to) = (self.names.object(&object.key), staged.to_owned());
+        let downloaded = self.io.wait(|calls| async move {
+            let (mut file, mut crc) = (file, 0);
+            let each = |bytes: &[u8]| {
+                crc = crc32c::crc32c_append(crc, bytes);
+                file.write_all(bytes).map_err(Error::io("write", &to))
+            };
+            let size = calls.download(&path, each).await?;
+            Ok((file, size, crc))
+        });
+        let (file, size, crc): (File, u64, u32) = downloaded?;
+        if (size, crc) != (object.size, object.crc) {
+            let reason = format!(
+                "{size} bytes with checksum {crc:08x} instead of {} with {:08x}",
+                object.size, object.crc
+            );
+            return Err(damaged(&self.url, &object.key, &reason));
+        }
+        sys::sync_file(&file, staged).map_err(Error::io("sync", staged))
+    }
+
+    /// Takes local copies away until the others fit, least recently used first: those that no query's plan names, and where
+    /// plans name far more than fits, those too. Who has one open keeps its bytes.
+    pub(super) fn make_room(&self, shared: &Shared) {
+        if self.local.lock().bytes <= self.cap {
+            return;
+        }
+        let (mut free, mut named) = (HashMap::new(), HashMap::new());
+        {
+            let state = shared.state.lock();
+            for file in state
+                .files
+                .iter()
+                .flat_map(|files| files.iter())
+                .filter(|file| file.sealed)
+            {
+                // One holder is the list itself; the others are older views and plans of queries.
+                let free_or_named = if Arc::strong_count(file) == 1 {
+                    &mut free
+                } else {
+                    &mut named
+                };
+                free_or_named.insert(file.id, file.path.clone());
+            }
+        }
+        self.take_away(&free, self.cap);
+        self.take_away(&named, self.cap.saturating_mul(2).max(MUCH));
+    }
+
+    fn take_away(&self, files: &HashMap<u64, PathBuf>, cap: u64) {
+        let mut oldest: Vec<(u64, u64)> = {
+            let local = self.local.lock();
+            let ours = local.copies.iter().filter(|(id, _)| files.contains_key(id));
+            ours.map(|(id, copy)| (copy.used, *id)).collect()
+        };
+        oldest.sort_unstable();
+        for (_, id) in oldest {
+            if self.local.lock().bytes <= cap {
+                return;
+            }
+            let Some(path) = files.get(&id) else {
+                continue;
+            };
+            match sys::remove_if_there(path) {
+                Ok(()) => {
+                    self.local.lock().remove(id);
+                    self.io.counters().evicted_files.add(1);
+                }
+                Err(error) => {
+                    tracing::warn!(%error, path = %path.display(), "an uploaded file could not be removed from the local disk");
+                }
+            }
+        }
+    }
+}
+
+fn is_lost(fetched: &Result<(), Error>) -> bool {
+    matches!(
+        fetched,
+        Err(Error::Remote {
+            trouble: RemoteTrouble::Damaged | RemoteTrouble::Missing,
+            ..
+        })
+    )
+}
+
+/// Gives a checked file its name. A folder that rotation found empty just now is made again.
+fn install(staged: &Path, path: &Path) -> Result<(), Error> {
+    for _ in 0..3 {
+        sys::create_dirs(sys::parent_of(path))?;
+        match sys::rename(staged, path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            renamed => return renamed.map_err(Error::io("rename", staged)),
+        }
+    }
+    sys::rename(staged, path).map_err(Error::io("rename", staged))
+}

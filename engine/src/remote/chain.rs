@@ -1,0 +1,293 @@
+//! The chain of records in the object store: reading it, adding to it, being pushed out of it.
+//!
+//! Each record is an object created only if absent under the next number. Whoever creates number *n* decides what follows
+//! *n − 1*; everybody else finds the name taken, reads who it was, and stops if it was another writer.
+//!
+//! ```text
+//! writer A (epoch 1)   … 17 ─ 18 ─┐            commits 19: taken, by epoch 2 ─> stops, says whose it is
+//! writer B (epoch 2)              └ 19 claim ─ 20 ─ 21 …
+//! ```
+//!
+//! # Invariants
+//!
+//! - A record that was committed is read by every later opening; a record is committed at most once.
+//! - A checkpoint is created after its last record. The records since the checkpoint before are kept, should it be damaged.
+//! - A writer that was pushed out commits nothing more, whatever it tries.
+
+use bytes::Bytes;
+use model::Timestamp;
+use uuid::Uuid;
+
+use super::format::{self, Names};
+use super::io::{Created, Io};
+use super::state::{RemoteRecord, RemoteState, Writer};
+use super::trouble::damaged;
+use crate::Error;
+
+/// A checkpoint is due after so many records …
+const MOST_RECORDS: u64 = 512;
+/// … or after so many, if they take as many bytes as it would.
+const SOME_RECORDS: u64 = 32;
+/// Claims that lost a race are tried again so often.
+const CLAIMS: u32 = 16;
+
+/// The catalogue in the object store.
+#[derive(Debug)]
+pub(crate) struct Chain {
+    io: Io,
+    names: Names,
+    url: String,
+    state: RemoteState,
+    /// The last checkpoint and the one before.
+    checkpoints: (u64, u64),
+    checkpoint_bytes: u64,
+    bytes_since: u64,
+}
+
+impl Chain {
+    /// Reads what is there; an empty state if nothing is.
+    pub(crate) fn read(io: Io, names: Names, url: &str) -> Result<Self, Error> {
+        let mut chain = Self {
+            io,
+            names,
+            url: url.to_owned(),
+            state: RemoteState::default(),
+            checkpoints: (0, 0),
+            checkpoint_bytes: 0,
+            bytes_since: 0,
+        };
+        chain.load()?;
+        Ok(chain)
+    }
+
+    pub(crate) const fn state(&self) -> &RemoteState {
+        &self.state
+    }
+
+    /// Whether anybody ever wrote.
+    pub(crate) const fn is_new(&self) -> bool {
+        self.state.number == 0
+    }
+
+    fn load(&mut self) -> Result<(), Error> {
+        let listed = self.io.list(self.names.checkpoints(), self.names.checkpoint(0))?;
+        let mut found: Vec<u64> = listed
+            .iter()
+            .filter_map(|meta| format::number_of(&meta.location))
+            .collect();
+        found.sort_unstable();
+        let mut unreadable = None;
+        let mut start = None;
+        for number in found.iter().rev() {
+            let path = self.names.checkpoint(*number);
+            let Some(bytes) = self.io.get(path.clone())? else {
+                continue;
+            };
+            match format::decode_checkpoint(*number, &bytes) {
+                Ok(state) => {
+                    start = Some((*number, state, bytes.len() as u64));
+                    break;
+                }
+                Err(reason) => unreadable = unreadable.or(Some(damaged(&self.url, path.as_ref(), &reason))),
+            }
+        }
+        match (start, unreadable) {
+            (Some((number, state, bytes)), _) => {
+                let before = found.iter().rev().find(|other| **other < number).copied().unwrap_or(0);
+                self.state = state;
+                self.checkpoints = (number, before);
+                self.checkpoint_bytes = bytes;
+                self.bytes_since = 0;
+            }
+            (None, Some(error)) => return Err(error),
+            (None, None) => {}
+        }
+        self.read_on()?;
+        Ok(())
+    }
+
+    /// Applies the records behind our state; returns them.
+    fn read_on(&mut self) -> Result<Vec<RemoteRecord>, Error> {
+        let mut all = Vec::new();
+        let listed = self.io.list(self.names.logs(), self.names.log(self.state.number))?;
+        let mut numbers: Vec<u64> = listed
+            .iter()
+            .filter_map(|meta| format::number_of(&meta.location))
+            .collect();
+        numbers.sort_unstable();
+        if let Some(gap) = (self.state.number + 1..)
+            .zip(&numbers)
+            .find(|(wanted, found)| wanted != *found)
+        {
+            let path = self.names.log(gap.0);
+            return Err(damaged(&self.url, path.as_ref(), "it is missing before later records"));
+        }
+        let paths = numbers.iter().map(|number| self.names.log(*number)).collect();
+        for (number, bytes) in numbers.into_iter().zip(self.io.get_all(paths)?) {
+            let Some(bytes) = bytes else {
+                break;
+            };
+            all.push(self.apply(number, &bytes)?);
+        }
+        // A listing may be older than the last record.
+        while let Some(bytes) = self.io.get(self.names.log(self.state.number + 1))? {
+            all.push(self.apply(self.state.number + 1, &bytes)?);
+        }
+        Ok(all)
+    }
+
+    fn apply(&mut self, number: u64, bytes: &Bytes) -> Result<RemoteRecord, Error> {
+        let record = format::decode_record(number, bytes)
+            .map_err(|reason| damaged(&self.url, self.names.log(number).as_ref(), &reason))?;
+        self.bytes_since += bytes.len() as u64;
+        self.state.apply(record.clone());
+        Ok(record)
+    }
+
+    /// What was committed since it was read last. `None`: so much that the state was read anew.
+    pub(crate) fn follow(&mut self, look_at_checkpoints: bool) -> Result<Option<Vec<RemoteRecord>>, Error> {
+        let mut all = Vec::new();
+        while let Some(bytes) = self.io.get(self.names.log(self.state.number + 1))? {
+            all.push(self.apply(self.state.number + 1, &bytes)?);
+        }
+        if all.is_empty() && look_at_checkpoints {
+            let later = self
+                .io
+                .list(self.names.checkpoints(), self.names.checkpoint(self.state.number))?;
+            if !later.is_empty() {
+                self.state = RemoteState::default();
+                self.load()?;
+                return Ok(None);
+            }
+        }
+        Ok(Some(all))
+    }
+
+    /// Becomes the writer: whoever was before is pushed out.
+    pub(crate) fn claim(&mut self, store: Uuid, instance: Uuid, host: &str, now: Timestamp) -> Result<(), Error> {
+        for _ in 0..CLAIMS {
+            let before = &self.state.writer;
+            let same = before.instance == instance && before.generation > 0;
+            let writer = Writer {
+                epoch: before.epoch + 1,
+                generation: before.generation + u64::from(!same),
+                instance,
+                host: host.to_owned(),
+                pid: std::process::id(),
+            };
+            let record = RemoteRecord {
+                store,
+                writer,
+                ..RemoteRecord::default()
+            };
+            match self.put(record, now)? {
+                Created::New => return Ok(()),
+                Created::Taken(_) => {
+                    self.read_on()?;
+                }
+            }
+            if self.state.store != store {
+                return Err(Error::OtherStore {
+                    url: self.url.clone(),
+                    theirs: self.state.store,
+                    ours: store,
+                });
+            }
+        }
+        Err(self.fenced_by(&self.state.writer.clone(), 0))
+    }
+
+    /// Commits a record as the writer that claimed last.
+    ///
+    /// # Errors
+    /// [`Error::Fenced`] if another one claimed since. After any other error it is unknown whether the record counts:
+    /// [`Chain::settle`] finds out.
+    pub(crate) fn commit(&mut self, mut record: RemoteRecord, now: Timestamp) -> Result<(), Error> {
+        record.store = self.state.store;
+        record.writer = self.state.writer.clone();
+        let number = self.state.number + 1;
+        match self.put(record, now)? {
+            Created::New => {
+                self.checkpoint_if_due();
+                Ok(())
+            }
+            Created::Taken(bytes) => {
+                let theirs = format::decode_record(number, &bytes)
+                    .map_err(|reason| damaged(&self.url, self.names.log(number).as_ref(), &reason))?;
+                Err(self.fenced_by(&theirs.writer, self.state.writer.epoch))
+            }
+        }
+    }
+
+    /// Finds out whether somebody, or a commit of ours whose answer never came, is behind what we know.
+    ///
+    /// # Errors
+    /// [`Error::Fenced`] if another writer is.
+    pub(crate) fn settle(&mut self) -> Result<(), Error> {
+        let (ours, epoch) = (self.state.writer.instance, self.state.writer.epoch);
+        while let Some(bytes) = self.io.get(self.names.log(self.state.number + 1))? {
+            let number = self.state.number + 1;
+            let record = format::decode_record(number, &bytes)
+                .map_err(|reason| damaged(&self.url, self.names.log(number).as_ref(), &reason))?;
+            if record.writer.instance != ours || record.writer.epoch != epoch {
+                return Err(self.fenced_by(&record.writer, epoch));
+            }
+            self.bytes_since += bytes.len() as u64;
+            self.state.apply(record);
+        }
+        Ok(())
+    }
+
+    fn put(&mut self, mut record: RemoteRecord, now: Timestamp) -> Result<Created, Error> {
+        record.number = self.state.number + 1;
+        record.nonce = self.io.nonce();
+        record.at = now.micros();
+        let path = self.names.log(record.number);
+        let bytes = format::encode_record(&record).map_err(|reason| damaged(&self.url, path.as_ref(), &reason))?;
+        let len = bytes.len() as u64;
+        let created = self.io.create(path, bytes.into())?;
+        if created == Created::New {
+            self.bytes_since += len;
+            self.state.apply(record);
+        }
+        Ok(created)
+    }
+
+    fn fenced_by(&self, theirs: &Writer, ours: u64) -> Error {
+        Error::Fenced {
+            url: self.url.clone(),
+            host: theirs.host.clone(),
+            pid: theirs.pid,
+            epoch: theirs.epoch,
+            ours,
+        }
+    }
+
+    /// Writes a checkpoint when opening would read many records; a failure costs the next opening some time.
+    fn checkpoint_if_due(&mut self) {
+        let records = self.state.number - self.checkpoints.0;
+        let due = records >= MOST_RECORDS || (records >= SOME_RECORDS && self.bytes_since >= self.checkpoint_bytes);
+        if due && let Err(error) = self.checkpoint() {
+            tracing::warn!(%error, "no checkpoint could be written into the object store; the next record tries again");
+        }
+    }
+
+    /// Writes a checkpoint and deletes what only earlier ones needed.
+    pub(crate) fn checkpoint(&mut self) -> Result<(), Error> {
+        let number = self.state.number;
+        let path = self.names.checkpoint(number);
+        let bytes =
+            format::encode_checkpoint(&self.state).map_err(|reason| damaged(&self.url, path.as_ref(), &reason))?;
+        let len = bytes.len() as u64;
+        self.io.create(path, bytes.into())?;
+        let (last, before) = self.checkpoints;
+        self.checkpoints = (number, last);
+        self.checkpoint_bytes = len;
+        self.bytes_since = 0;
+        let mut old: Vec<_> = (before + 1..=last).map(|number| self.names.log(number)).collect();
+        if before > 0 {
+            old.push(self.names.checkpoint(before));
+        }
+        self.io.delete_all(old)
+    }
+}

@@ -1,0 +1,146 @@
+//! The thread of an engine that only reads: it follows the writer's records.
+//!
+//! # Invariants
+//!
+//! - Each record is one new view. What a query holds stays readable: objects outlive their record by the writer's grace, and
+//!   a file that was brought here outlives the last plan that names it.
+//! - Nothing is written into the bucket.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Weak};
+
+use super::attach::{Link, Uploaded};
+use super::chain::Chain;
+use super::state::RemoteFile;
+use crate::Error;
+use crate::catalog::{Lineage, Segment};
+use crate::rotation::remove_empty_folders;
+use crate::shared::{Sentinel, Shared};
+use crate::sys;
+
+/// So many polls without news pass between two looks for a checkpoint that overtook us.
+const LOOK_EVERY: u32 = 15;
+
+/// The follower's own things.
+#[derive(Debug)]
+pub(crate) struct Follower {
+    shared: Arc<Shared>,
+    link: Arc<Link>,
+    chain: Chain,
+    polls: u32,
+    /// Local copies of files that expired, with those who may still read them.
+    expired: Vec<(std::path::PathBuf, Weak<Segment>)>,
+}
+
+impl Follower {
+    pub(crate) fn new(shared: Arc<Shared>, link: Arc<Link>, chain: Chain) -> Self {
+        Self {
+            shared,
+            link,
+            chain,
+            polls: 0,
+            expired: Vec::new(),
+        }
+    }
+
+    /// Follows until told to stop.
+    pub(crate) fn run(mut self) {
+        let _sentinel = Sentinel(Arc::clone(&self.shared));
+        while let Some(asked) = self.link.next() {
+            let done: Uploaded = self.step().map_err(|error| error.to_string().into());
+            let mut failing = self.link.failing.lock();
+            match &done {
+                Ok(()) if failing.take().is_some() => tracing::info!("the object store is followed again"),
+                Ok(()) => {}
+                Err(_) if self.link.is_stopping() => {}
+                Err(reason) => {
+                    self.link.counters.upload_failures.add(1);
+                    if failing.replace(Arc::clone(reason)).is_none() {
+                        tracing::error!(%reason, "the object store cannot be followed; answers are as old as that, and it is tried again");
+                    }
+                }
+            }
+            drop(failing);
+            for asked in asked {
+                // Whoever asked may have gone.
+                let _ = asked.send(done.clone());
+            }
+        }
+    }
+
+    fn step(&mut self) -> Result<(), Error> {
+        self.polls += 1;
+        let look = self.polls >= LOOK_EVERY;
+        if look {
+            self.polls = 0;
+        }
+        match self.chain.follow(look)? {
+            Some(records) => {
+                for record in records {
+                    self.show(&record.put, &record.remove);
+                }
+            }
+            None => self.compare(),
+        }
+        self.sweep();
+        self.link.cache.make_room(&self.shared);
+        Ok(())
+    }
+
+    fn show(&mut self, put: &[RemoteFile], remove: &[u64]) {
+        if put.is_empty() && remove.is_empty() {
+            return;
+        }
+        let shared = &self.shared;
+        let mut catalog = shared.catalog.lock();
+        let mut state = shared.state.lock();
+        for id in remove {
+            self.link.cache.remove(*id);
+            let Some(entry) = catalog.state().file(*id).cloned() else {
+                continue;
+            };
+            let path = entry.path(&shared.layout);
+            let held = state.remove_file(entry.table, (entry.partition, entry.number));
+            let held = held.map_or_else(Weak::new, |segment| Arc::downgrade(&segment));
+            self.expired.push((path, held));
+            catalog.follow(|state| state.remove(*id));
+        }
+        for file in put {
+            let entry = file.entry.clone();
+            self.link.cache.put(file, false);
+            let lineage = Lineage::new(shared.layout.retired(entry.id).with_extension("sealed"));
+            state.put_file(shared.segment(&entry, &Arc::new(lineage)));
+            catalog.follow(|state| state.put(entry));
+        }
+        shared.show(&mut state, []);
+    }
+
+    /// After the state was read anew.
+    fn compare(&mut self) {
+        let remote = &self.chain.state().files;
+        let (ours, gone): (HashSet<u64>, Vec<u64>) = {
+            let catalog = self.shared.catalog.lock();
+            let ours: HashSet<u64> = catalog.state().files().map(|entry| entry.id).collect();
+            let gone = ours.iter().filter(|id| !remote.contains_key(id)).copied().collect();
+            (ours, gone)
+        };
+        let new = remote.iter().filter(|(id, _)| !ours.contains(id));
+        let new: Vec<RemoteFile> = new.map(|(_, file)| file.clone()).collect();
+        self.show(&new, &gone);
+    }
+
+    fn sweep(&mut self) {
+        let layout = self.shared.layout.clone();
+        self.expired.retain(|(path, held)| {
+            if held.strong_count() > 0 {
+                return true;
+            }
+            if let Err(error) = sys::remove_if_there(path) {
+                tracing::warn!(%error, path = %path.display(), "a file that expired could not be removed; it is tried again");
+                return true;
+            }
+            remove_empty_folders(path, layout.root_of(path));
+            false
+        });
+    }
+}

@@ -1,0 +1,119 @@
+//! The object store behind a store: sealed files are uploaded, and what is there survives the machine.
+//!
+//! ```text
+//!  log, hot rows, open files: local disk only
+//!  sealed file ─ uploader ─> object ─> record in the object store's catalogue ─> record here
+//!                                                └─> a new machine, read-only Mixers
+//!  the tree of data files = read cache: uploaded files go from it, least recently used first, and come back when read
+//! ```
+//!
+//! | file | what |
+//! |---|---|
+//! | [`io`], [`trouble`] | calls, retries, what a refusal means |
+//! | [`format`], [`state`], [`chain`] | the catalogue in the object store, and who may write it |
+//! | [`attach`] | opening: a new bucket, a new machine, the same folder again |
+//! | [`upload`], [`uploader`], [`orphans`] | the way there, and what was left on it |
+//! | [`cache`] | the way back |
+//! | [`follower`] | a Mixer that only reads |
+//! | [`elsewhere`] | what a check asks |
+//! | [`copy`] | a whole store from one back end to the other |
+//!
+//! # Invariants
+//!
+//! - Appends never wait for the object store, and nothing is acknowledged because of it.
+//! - A record names only objects that are whole; an object is deleted only after the record that removes it, and a grace.
+//! - A local file goes only when its object is recorded. A file that comes back is checked before it has its name.
+//! - One writer: a second one pushes the first out, which stops with the other's name.
+//!
+//! # Not here
+//!
+//! Making an S3 client: that is HTTP, and the Mixer's. Anything that implements `object_store`'s traits serves.
+
+pub(crate) mod attach;
+pub(crate) mod cache;
+mod chain;
+pub(crate) mod copy;
+pub(crate) mod elsewhere;
+pub(crate) mod follower;
+mod format;
+mod io;
+mod orphans;
+mod state;
+mod trouble;
+mod upload;
+pub(crate) mod uploader;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use model::ByteSize;
+use object_store::ObjectStore;
+use object_store::multipart::MultipartStore;
+use object_store::path::Path;
+
+pub use copy::{CopyReport, copy_from_remote, copy_to_remote};
+pub use trouble::RemoteTrouble;
+
+/// What a Mixer does with an object store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum RemoteMode {
+    /// It is the one that writes.
+    #[default]
+    Write,
+    /// It takes no rows and answers from what the writer has uploaded.
+    Read,
+}
+
+/// An object store, and how it is used.
+#[derive(Clone)]
+pub struct Remote {
+    /// For messages: `s3://bucket/prefix`.
+    pub url: String,
+    /// The bucket.
+    pub store: Arc<dyn ObjectStore>,
+    /// The same, for uploads in parts; without it every file is one request.
+    pub multipart: Option<Arc<dyn MultipartStore>>,
+    /// Where in the bucket everything lies.
+    pub prefix: Path,
+    /// This machine's name, for the message to a writer that is pushed out.
+    pub host: String,
+    /// Whether this one writes.
+    pub mode: RemoteMode,
+    /// The local disk space for files that are uploaded; the least recently used go first.
+    pub cache_size: ByteSize,
+    /// How often it is looked for work, for another writer, and by readers for news.
+    pub poll: Duration,
+    /// How long an object stays after the record that removes it: longer than any query of a reader takes.
+    pub grace: Duration,
+}
+
+impl Remote {
+    /// The defaults for a bucket.
+    #[must_use]
+    pub fn new(url: impl Into<String>, store: Arc<dyn ObjectStore>, prefix: Path) -> Self {
+        Self {
+            url: url.into(),
+            store,
+            multipart: None,
+            prefix,
+            host: String::new(),
+            mode: RemoteMode::default(),
+            cache_size: ByteSize::mib(10 << 10),
+            poll: Duration::from_secs(2),
+            grace: Duration::from_secs(600),
+        }
+    }
+}
+
+impl fmt::Debug for Remote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Remote")
+            .field("url", &self.url)
+            .field("mode", &self.mode)
+            .field("cache_size", &self.cache_size)
+            .field("poll", &self.poll)
+            .field("grace", &self.grace)
+            .finish_non_exhaustive()
+    }
+}
