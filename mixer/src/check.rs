@@ -40,7 +40,7 @@ pub fn check(
     task: Task,
     output: Output,
 ) -> Result<(String, Exit), (Exit, String)> {
-    let settings = settings::engine(config);
+    let settings = settings::engine_and_bucket(config).map_err(|error| (Exit::Config, error.to_string()))?;
     let checked = if task.rebuild {
         engine::rebuild_catalogue(&settings, clock.now(), progress()).map(|report| {
             let exit = exit(&report.problems);
@@ -60,7 +60,8 @@ pub fn check(
     checked.map_err(|error| {
         let exit = match error.kind() {
             ErrorKind::Setting => Exit::Config,
-            ErrorKind::Locked => Exit::Unavailable,
+            ErrorKind::Locked | ErrorKind::Unavailable => Exit::Unavailable,
+            ErrorKind::Denied => Exit::Denied,
             ErrorKind::Damage => Exit::Data,
             _ => Exit::Io,
         };

@@ -309,7 +309,7 @@ static EMBEDDED: [Key; 2] = [
     ),
 ];
 
-static STORAGE: [Key; 7] = [
+static STORAGE: [Key; 10] = [
     Key::new(
         "observability.embedded.storage.format",
         Kind::Word(&["parquet", "json"]),
@@ -350,7 +350,25 @@ static STORAGE: [Key; 7] = [
         "observability.embedded.storage.url",
         Kind::Text,
         "local disk, in data_dir",
-        "Object store for sealed files, such as s3://bucket/prefix",
+        "Object store for sealed files, such as s3://bucket/prefix; credentials come from AWS_ACCESS_KEY_ID and the like",
+    ),
+    Key::new(
+        "observability.embedded.storage.cache_size_mb",
+        Kind::Int { min: 0, max: 1 << 30 },
+        "10240",
+        "Local disk space in MiB for files that are in the object store too; the least recently used go first",
+    ),
+    Key::new(
+        "observability.embedded.storage.read_only",
+        Kind::Bool,
+        "false",
+        "Take in nothing and answer from what another Mixer puts into the object store",
+    ),
+    Key::new(
+        "observability.embedded.storage.allow_http",
+        Kind::Bool,
+        "false",
+        "Allow an object store on another machine without encryption",
     ),
 ];
 

@@ -18,11 +18,13 @@
 
 pub mod api;
 pub mod app;
+pub mod bucket;
 pub mod bus_server;
 pub mod check;
 pub mod cluster;
 pub mod config;
 pub mod control;
+pub mod copy;
 mod desk;
 mod enrollment;
 pub mod events;

@@ -22,7 +22,7 @@ use chassis::{Exit, os_entropy, system_clock};
 use clap::{Parser, Subcommand};
 use mixer::app::Mixer;
 use mixer::config::{MixerConfig, SCHEMA};
-use mixer::{check, retention};
+use mixer::{check, copy, retention};
 
 /// The control plane: admits Racks, stores their telemetry, answers queries.
 #[derive(Debug, Parser)]
@@ -61,6 +61,17 @@ enum Command {
         /// Only say what would be removed
         #[arg(long, required = true)]
         dry_run: bool,
+        /// How to write it
+        #[arg(short, long, value_name = "FORMAT", default_value = "table")]
+        output: retention::Output,
+    },
+    /// Copy a store from a folder into a bucket or from a bucket into a folder, every file compared with its checksum; no
+    /// Mixer may have it open
+    Copy {
+        /// A folder (store.dir) or s3://bucket/prefix
+        from: String,
+        /// A folder without a store or s3://bucket/prefix, the other of the two
+        to: String,
         /// How to write it
         #[arg(short, long, value_name = "FORMAT", default_value = "table")]
         output: retention::Output,
@@ -161,6 +172,12 @@ fn run(args: &Args) -> Result<Exit, Stop> {
         Some(Command::Retention { output, .. }) => {
             let config = MixerConfig::of(&config::load(&SCHEMA, &sources)?)?;
             let said = retention::dry_run(&config, &system_clock(), *output);
+            print(&said.map_err(|(exit, sentence)| Stop::new(exit, sentence))?)
+        }
+        Some(Command::Copy { from, to, output }) => {
+            let config = MixerConfig::of(&config::load(&SCHEMA, &sources)?)?;
+            let ambient = (&system_clock(), &os_entropy());
+            let said = copy::copy(&config, ambient, (from, to), *output);
             print(&said.map_err(|(exit, sentence)| Stop::new(exit, sentence))?)
         }
         Some(Command::Config { verb }) => print(&match verb {

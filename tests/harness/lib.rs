@@ -16,10 +16,12 @@ pub mod api;
 pub mod bus;
 pub mod disk;
 pub mod duckdb;
+pub mod faulty;
 pub mod mixer;
 pub mod process;
 pub mod rack;
 pub mod random;
+pub mod s3;
 pub mod shell;
 pub mod store;
 pub mod strace;
@@ -33,6 +35,7 @@ pub use bus::TestBus;
 pub use mixer::TestMixer;
 pub use rack::TestRack;
 pub use random::Random;
+pub use s3::TestS3;
 pub use shell::Shell;
 
 /// Anything that goes wrong in a test's surroundings; tests return it.

@@ -17,6 +17,7 @@ mod http_ingest;
 mod ingest;
 mod kill9;
 mod migrate;
+mod object_stores;
 mod readme;
 mod reference;
 mod retention;

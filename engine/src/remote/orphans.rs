@@ -21,30 +21,29 @@ use crate::segment::Form;
 /// Deletes what no record names. The chain's end must be known. How many.
 pub(super) fn delete(io: &Io, names: &Names, chain: &Chain) -> Result<u64, Error> {
     let state = chain.state();
-    let mut listed = Vec::new();
-    for tree in [TELEMETRY, MESSAGES] {
-        let all = names.object(tree);
-        listed.extend(io.list(all.clone(), all)?);
-    }
     let named: std::collections::HashSet<_> = state
         .files
         .values()
         .map(|file| names.object(&file.key))
         .chain(state.doomed.keys().map(|key| names.object(key)))
         .collect();
-    let ours = |name: &str| generation(name).is_some_and(|generation| generation <= state.writer.generation.max(1));
-    let orphans = listed
-        .into_iter()
-        .map(|object| object.location)
-        .filter(|path| !named.contains(path) && path.filename().is_some_and(ours));
-    let orphans: Vec<_> = orphans.collect();
+    let mut orphans = Vec::new();
+    for (tree, is_messages) in [(TELEMETRY, false), (MESSAGES, true)] {
+        let all = names.object(tree);
+        let listed = io.list(all.clone(), all)?.into_iter().map(|object| object.location);
+        let ours = |name: &str| {
+            let generation = generation(name, |table| (table == Table::Messages) == is_messages);
+            generation.is_some_and(|generation| generation <= state.writer.generation.max(1))
+        };
+        orphans.extend(listed.filter(|path| !named.contains(path) && path.filename().is_some_and(ours)));
+    }
     let count = orphans.len() as u64;
     io.delete_all(orphans)?;
     Ok(count)
 }
 
-/// Of which folder's writer a data file's name is.
-fn generation(name: &str) -> Option<u64> {
+/// Of which folder's writer a name is, if it is that of a data file of these tables.
+fn generation(name: &str, of: impl Fn(Table) -> bool) -> Option<u64> {
     let (stem, form) = Form::split(name)?;
     let (stem, generation) = match stem.rsplit_once("_w") {
         Some((stem, digits)) if digits.bytes().all(|byte| byte.is_ascii_digit()) => (stem, digits.parse().ok()?),
@@ -52,7 +51,8 @@ fn generation(name: &str) -> Option<u64> {
     };
     let plain = format!("{stem}.{}", form.ending());
     let is_ours = |table: &Table| file_number(*table, Path::new(&plain)).is_some();
-    Table::ALL.iter().any(is_ours).then_some(generation)
+    let mut tables = Table::ALL.iter().filter(|table| of(**table));
+    tables.any(is_ours).then_some(generation)
 }
 
 #[cfg(test)]
@@ -61,17 +61,21 @@ mod tests {
 
     #[test]
     fn a_name_says_whose_it_is_and_foreign_ones_are_nobodys() {
-        assert_eq!(generation("logs_001.parquet"), Some(1));
-        assert_eq!(generation("dead_letters_1000_w12.json.zst"), Some(12));
-        assert_eq!(generation("fluxmsg_001_w2.parquet"), Some(2));
+        let telemetry = |name| generation(name, |table| table != Table::Messages);
+        let messages = |name| generation(name, |table| table == Table::Messages);
+        assert_eq!(telemetry("logs_001.parquet"), Some(1));
+        assert_eq!(telemetry("dead_letters_1000_w12.json.zst"), Some(12));
+        assert_eq!(messages("fluxmsg_001_w2.parquet"), Some(2));
+        assert_eq!(messages("orders_001.parquet"), Some(1));
         for foreign in [
             "notes.parquet",
+            "notes_001.parquet",
             "logs_1.parquet",
             "logs_abc.parquet",
             "logs_001.csv",
             "logs_001_wx.parquet",
         ] {
-            assert_eq!(generation(foreign), None, "{foreign}");
+            assert_eq!(telemetry(foreign), None, "{foreign}");
         }
     }
 }

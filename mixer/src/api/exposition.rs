@@ -129,6 +129,7 @@ impl Collector for Rooms {
     fn encode(&self, mut to: DescriptorEncoder) -> Result<(), fmt::Error> {
         self.engine(&mut to)?;
         self.upkeep(&mut to)?;
+        self.object_store(&mut to)?;
         self.ingest(&mut to)?;
         self.control(&mut to)
     }
@@ -279,6 +280,83 @@ impl Rooms {
             ),
         ] {
             counter(to, name, help, value)?;
+        }
+        Ok(())
+    }
+
+    fn object_store(&self, to: &mut DescriptorEncoder) -> Result<(), fmt::Error> {
+        let Some(stats) = self.0.engine.stats().remote else {
+            return Ok(());
+        };
+        for (name, help, value) in [
+            (
+                "object_store_uploaded_files",
+                "Data files uploaded",
+                stats.uploaded_files,
+            ),
+            ("object_store_uploaded_bytes", "Their bytes", stats.uploaded_bytes),
+            (
+                "object_store_failures",
+                "Attempts to upload, or to follow, that failed",
+                stats.upload_failures,
+            ),
+            (
+                "object_store_records",
+                "Records committed to its catalogue",
+                stats.records,
+            ),
+            ("object_store_writes", "Requests that write", stats.puts),
+            ("object_store_reads", "Requests that read", stats.gets),
+            ("object_store_deletes", "Requests that delete", stats.deletes),
+            ("object_store_retries", "Requests made again", stats.retries),
+            (
+                "object_store_deleted_files",
+                "Objects of expired files deleted",
+                stats.deleted_files,
+            ),
+            (
+                "object_store_evicted_files",
+                "Local copies removed for space",
+                stats.evicted_files,
+            ),
+            (
+                "object_store_fetched_files",
+                "Data files brought back to be read",
+                stats.fetched_files,
+            ),
+            ("object_store_fetched_bytes", "Their bytes", stats.fetched_bytes),
+            (
+                "object_store_fetch_failures",
+                "Data files that could not be brought back",
+                stats.fetch_failures,
+            ),
+        ] {
+            counter(to, name, help, value)?;
+        }
+        for (name, help, value) in [
+            (
+                "object_store_unuploaded_files",
+                "Data files on this machine only",
+                stats.unuploaded_files,
+            ),
+            (
+                "object_store_unuploaded_bytes",
+                "Bytes that a loss of this machine would take",
+                stats.unuploaded_bytes,
+            ),
+            (
+                "object_store_unuploaded_age_seconds",
+                "Age of the oldest data file that is on this machine only",
+                stats.unuploaded_age_seconds,
+            ),
+            (
+                "object_store_cached_files",
+                "Uploaded files with a local copy",
+                stats.cached_files,
+            ),
+            ("object_store_cached_bytes", "Their bytes", stats.cached_bytes),
+        ] {
+            gauge(to, name, help, value)?;
         }
         Ok(())
     }

@@ -262,6 +262,7 @@ impl Door {
         match tokio::time::timeout(PATIENCE, self.engine.append(batch)).await {
             Ok(Ok(appended)) => Ok(Ok(appended)),
             Ok(Err(error)) if error.kind() == ErrorKind::Input => Ok(Err(error.to_string())),
+            Ok(Err(error @ engine::Error::ReadOnly)) => Err(Problem::read_only(error)),
             Ok(Err(error)) => Err(Problem::busy(format_args!("{error}{so_far}"))),
             Err(_) => {
                 let why = self.engine.trouble().map(|trouble| format!(": {trouble}"));

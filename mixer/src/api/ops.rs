@@ -111,10 +111,36 @@ async fn storage(State(parts): State<ApiParts>, params: Params) -> Result<Json<V
         "duplicate_batches": stats.duplicates,
         "misdated_rows": stats.misdated_rows,
         "quarantined_files": stats.quarantined,
+        "object_store": object_store(&parts, stats.remote.as_ref()),
         "rotation": super::rotation::facts(&parts.engine),
         "trouble": parts.engine.trouble().map(|trouble| trouble.to_string()),
         "partial": view.partial(),
     } })))
+}
+
+/// What is in the object store and what is not; `null` without one.
+fn object_store(parts: &ApiParts, stats: Option<&engine::RemoteStats>) -> Value {
+    let (Some(stats), Some(remote)) = (stats, &parts.engine.settings().remote) else {
+        return Value::Null;
+    };
+    json!({
+        "url": remote.url,
+        "read_only": remote.mode == engine::RemoteMode::Read,
+        "unuploaded_files": stats.unuploaded_files,
+        "unuploaded_bytes": stats.unuploaded_bytes,
+        "unuploaded_age_seconds": stats.unuploaded_age_seconds,
+        "uploaded_files": stats.uploaded_files,
+        "uploaded_bytes": stats.uploaded_bytes,
+        "cached_files": stats.cached_files,
+        "cached_bytes": stats.cached_bytes,
+        "cache_max_bytes": remote.cache_size.get(),
+        "fetched_files": stats.fetched_files,
+        "fetched_bytes": stats.fetched_bytes,
+        "writes": stats.puts,
+        "reads": stats.gets,
+        "retries": stats.retries,
+        "trouble": parts.engine.object_store_trouble(),
+    })
 }
 
 async fn metrics(State(exposition): State<Arc<Exposition>>) -> Result<Response, Problem> {

@@ -122,6 +122,10 @@ impl Problem {
         Self::new(StatusCode::FORBIDDEN, "not_collected", detail)
     }
 
+    pub(crate) fn read_only(reason: impl std::fmt::Display) -> Self {
+        Self::new(StatusCode::FORBIDDEN, "read_only", reason.to_string())
+    }
+
     pub(crate) fn key_in_use() -> Self {
         let detail = "a request with this Idempotency-Key is being answered: ask again when it is";
         Self::new(StatusCode::CONFLICT, "key_in_use", detail)

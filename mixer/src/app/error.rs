@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use chassis::Exit;
 use engine::ErrorKind;
 
+use crate::bucket::BucketError;
 use crate::bus_server::BusError;
 use crate::cluster::ClusterError;
 use crate::registry::RegistryError;
@@ -31,6 +32,9 @@ pub enum StartError {
     /// The storage engine does not open.
     #[error(transparent)]
     Engine(#[from] engine::Error),
+    /// The object store's URL or its variables.
+    #[error(transparent)]
+    Bucket(#[from] BucketError),
     /// There is no bus.
     #[error(transparent)]
     Bus(#[from] BusError),
@@ -75,10 +79,11 @@ impl StartError {
     #[must_use]
     pub fn exit_code(&self) -> Exit {
         match self {
-            Self::Unsupported(_) | Self::ApiAddress { .. } => Exit::Config,
+            Self::Unsupported(_) | Self::ApiAddress { .. } | Self::Bucket(_) => Exit::Config,
             Self::Engine(error) => match error.kind() {
                 ErrorKind::Setting => Exit::Config,
-                ErrorKind::Locked => Exit::Unavailable,
+                ErrorKind::Locked | ErrorKind::Unavailable => Exit::Unavailable,
+                ErrorKind::Denied => Exit::Denied,
                 ErrorKind::Damage | ErrorKind::Input => Exit::Data,
                 _ => Exit::Io,
             },

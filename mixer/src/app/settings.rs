@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::bucket::{self, BucketError};
 use crate::bus_server::{Managed, Server, Settings as BusSettings, StreamSettings};
 use crate::config::{MixerConfig, RotationConfig, RotationPolicy, ServerMode};
 
@@ -27,6 +28,14 @@ pub(crate) fn engine(config: &MixerConfig) -> engine::Settings {
         rotation: rotation(embedded.rotation),
         ..engine::Settings::new(&config.store.dir).with_memory(embedded.memory_limit)
     }
+}
+
+/// The same with its object store, whose credentials are among the process's variables.
+pub(crate) fn engine_and_bucket(config: &MixerConfig) -> Result<engine::Settings, BucketError> {
+    Ok(engine::Settings {
+        remote: bucket::remote(&config.observability.embedded, std::env::vars())?,
+        ..engine(config)
+    })
 }
 
 fn rotation(config: RotationConfig) -> engine::Rotation {

@@ -195,6 +195,12 @@ pub struct EmbeddedConfig {
     pub memory_limit: ByteSize,
     /// The object store.
     pub url: Option<String>,
+    /// Local disk space for files that are in the object store too.
+    pub cache_size: ByteSize,
+    /// Whether this Mixer takes in nothing and answers from the object store.
+    pub read_only: bool,
+    /// Whether the object store may be on another machine without encryption.
+    pub allow_http: bool,
     /// `[observability.embedded.rotation]`.
     pub rotation: RotationConfig,
 }
@@ -301,10 +307,6 @@ impl MixerConfig {
     pub fn unsupported(&self) -> Vec<String> {
         let embedded = &self.observability.embedded;
         let cases = [
-            (
-                embedded.url.is_some(),
-                "observability.embedded.storage.url is not in this version: leave it empty, data stays in observability.embedded.data_dir",
-            ),
             (
                 self.observability.tier == Tier::Otlp,
                 "observability.tier = \"otlp\" is not in this version: use \"embedded\"",
@@ -478,6 +480,9 @@ fn embedded(settings: &Settings) -> EmbeddedConfig {
         url: settings
             .some_text("observability.embedded.storage.url")
             .map(str::to_owned),
+        cache_size: ByteSize::mib(settings.int("observability.embedded.storage.cache_size_mb")),
+        read_only: settings.bool("observability.embedded.storage.read_only"),
+        allow_http: settings.bool("observability.embedded.storage.allow_http"),
         rotation: RotationConfig {
             policy: match settings.text("observability.embedded.rotation.policy") {
                 "size" => RotationPolicy::Size,

@@ -120,7 +120,6 @@ fn an_open_address_without_authentication_is_refused_unless_it_is_allowed() {
 #[test]
 fn what_this_version_does_not_do_is_said_key_by_key() {
     for (env, value, key) in [
-        ("PLATFORM_OBSERVABILITY_EMBEDDED_STORAGE_URL", "s3://b/p", "storage.url"),
         ("PLATFORM_OBSERVABILITY_TIER", "otlp", "observability.tier"),
         (
             "PLATFORM_OBSERVABILITY_OTLP_MESSAGES_ENABLED",

@@ -10,6 +10,7 @@ mod control;
 mod json;
 mod layers;
 mod logging;
+mod object_store;
 mod rack;
 mod refused;
 mod store;

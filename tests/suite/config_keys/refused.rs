@@ -5,11 +5,6 @@ use harness::{Failure, binary, process};
 #[test]
 fn what_is_not_in_this_version_is_refused_with_what_to_do_instead() -> Result<(), Failure> {
     for (key, value, instead) in [
-        (
-            "observability.embedded.storage.url",
-            "\"s3://bucket/prefix\"",
-            "leave it empty",
-        ),
         ("observability.tier", "\"otlp\"", "use \"embedded\""),
         ("observability.otlp.messages.enabled", "true", "set it to false"),
         ("api.tls_cert", "\"cert.pem\"", "proxy"),

@@ -1,0 +1,126 @@
+//! `[observability.embedded.storage]`: the object store, as two Mixers and its own listing see it.
+
+use futures::TryStreamExt;
+use harness::s3::{BUCKET, KEY, SECRET};
+use harness::{Failure, Random, TestBus, TestMixer, TestS3, binary, eventually, process};
+use model::Timestamp;
+use object_store::ObjectStore;
+use object_store::path::Path;
+use serde_json::{Value, json};
+use tokio::runtime::Runtime;
+
+use super::{SOON, names_in};
+
+fn variables(server: &TestS3) -> Vec<(String, String)> {
+    [
+        ("AWS_ACCESS_KEY_ID", KEY.to_owned()),
+        ("AWS_SECRET_ACCESS_KEY", SECRET.to_owned()),
+        ("AWS_ENDPOINT_URL", server.url()),
+    ]
+    .map(|(name, value)| (name.to_owned(), value))
+    .into()
+}
+
+fn mixer(server: &TestS3, keys: &[(&str, &str)]) -> Result<TestMixer, Failure> {
+    let variables = variables(server);
+    let envs: Vec<(&str, &str)> = variables
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.as_str()))
+        .collect();
+    let url = format!("\"s3://{BUCKET}/plant/a\"");
+    let usual = [
+        ("observability.embedded.storage.url", url.as_str()),
+        ("observability.embedded.storage.segment_size_mb", "1"),
+    ];
+    TestMixer::with(&[&usual, keys].concat(), &envs)
+}
+
+#[test]
+fn sealed_files_go_to_the_bucket_that_the_keys_name_and_another_mixer_reads_them() -> Result<(), Failure> {
+    let runtime = Runtime::new()?;
+    let server = runtime.block_on(TestS3::start())?;
+    let writing = mixer(&server, &[("observability.embedded.storage.cache_size_mb", "0")])?;
+    let bus = TestBus::connect(&writing.bus_url, None, "flux")?;
+    let mut random = Random::for_test("sealed_files_go_to_the_bucket_that_the_keys_name_and_another_mixer_reads_them");
+    let now = Timestamp::from(std::time::SystemTime::now());
+    for batch in 0..4 {
+        let mut noise = || {
+            (0..512)
+                .map(|_| format!("{:016x}", random.below(u64::MAX)))
+                .collect::<String>()
+        };
+        let line = |row: i32, noise: String| json!({ "ts": now.to_string(), "level": "info", "message": format!("{batch} {row} {noise}") });
+        let lines: Vec<Value> = (0..100).map(|row| line(row, noise())).collect();
+        bus.send("logs", "script", &Value::from(lines))?;
+    }
+    let storage = |name: &'static str| {
+        move |mixer: &TestMixer| mixer.api.get("/api/v1/storage").ok()?.json["data"]["object_store"][name].as_u64()
+    };
+    eventually("a file in the bucket", SOON, || {
+        (storage("uploaded_files")(&writing)? >= 1).then_some(())
+    })?;
+    let client = server.client(BUCKET, KEY, SECRET)?;
+    let below = Path::from("plant/a/telemetry/logs");
+    let objects: Vec<_> = runtime.block_on(client.list(Some(&below)).try_collect())?;
+    assert!(!objects.is_empty());
+    // No room for copies: what is uploaded is not in the tree.
+    eventually("the tree without the uploaded file", SOON, || {
+        (storage("cached_files")(&writing)? == 0).then_some(())
+    })?;
+    assert!(writing.api.metric("platform_object_store_unuploaded_bytes").is_some());
+    assert!(!writing.api.rows("/api/v1/logs?limit=1000&q=0%200%20")?.is_empty());
+
+    let reading = mixer(&server, &[("observability.embedded.storage.read_only", "true")])?;
+    let rows =
+        |mixer: &TestMixer| mixer.api.get("/api/v1/storage").ok()?.json["data"]["tables"]["logs"]["rows"].as_u64();
+    eventually("rows of the writer at the reader", SOON, || {
+        (rows(&reading)? >= 100).then_some(())
+    })?;
+    assert!(reading.api.rows("/api/v1/logs?limit=1000")?.len() >= 100);
+    let other = TestBus::connect(&reading.bus_url, None, "flux")?;
+    assert!(
+        other.consumer("flux-telemetry", "ingest").is_err(),
+        "a reader takes telemetry in"
+    );
+    assert!(
+        names_in(&reading.telemetry()).is_empty(),
+        "a reader's copies lie in its replica folder"
+    );
+    Ok(())
+}
+
+#[test]
+fn an_object_store_without_encryption_or_credentials_is_refused() -> Result<(), Failure> {
+    let keys = [("AWS_ACCESS_KEY_ID", "me"), ("AWS_SECRET_ACCESS_KEY", "hush-hush")];
+    let far = ("AWS_ENDPOINT_URL", "http://192.0.2.1:9000");
+    for (url, allow, envs, wanted) in [
+        ("s3://bucket/prefix", false, vec![], "AWS_ACCESS_KEY_ID"),
+        (
+            "s3://bucket/prefix",
+            false,
+            [&keys[..], &[far]].concat(),
+            "observability.embedded.storage.allow_http",
+        ),
+        ("gs://bucket/prefix", false, keys.to_vec(), "S3"),
+        (
+            "",
+            false,
+            vec![("PLATFORM_OBSERVABILITY_EMBEDDED_STORAGE_READ_ONLY", "true")],
+            "storage.url",
+        ),
+    ] {
+        let folder = tempfile::tempdir()?;
+        let url = if url.is_empty() {
+            String::new()
+        } else {
+            format!("observability.embedded.storage.url = {url:?}\n")
+        };
+        let toml = format!("api.port = 0\nsnake.port = 0\n{url}observability.embedded.storage.allow_http = {allow}\n");
+        std::fs::write(folder.path().join("platform-mixer.toml"), toml)?;
+        let done = process::run(&binary("platform-mixer")?, &[], folder.path(), &envs)?;
+        assert_eq!(done.code, Some(78), "{}", done.err);
+        assert!(done.err.contains(wanted), "{}", done.err);
+        assert!(!done.err.contains("hush-hush"), "{}", done.err);
+    }
+    Ok(())
+}
