@@ -168,7 +168,7 @@ impl CopyOut<'_> {
 
     /// Uploads a file, unless an earlier run did, and reads its object back.
     fn file(&mut self, store: Uuid, entry: &FileEntry) -> Result<RemoteFile, Error> {
-        let tree = entry.path(&self.layout);
+        let tree = entry.path(self.layout);
         let key = data_key(self.layout, &tree, &self.connected.chain.state().writer);
         let (path, entry) = if entry.sealed {
             (tree, entry.clone())

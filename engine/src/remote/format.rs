@@ -166,10 +166,26 @@ mod tests {
         let layout = Layout::new(&crate::Settings::new("/store"));
         let mut writer = Writer::default();
         for (generation, path, key) in [
-            (1, "telemetry/logs/2026/11/21/10/logs_003.parquet", "telemetry/logs/2026/11/21/10/logs_003.parquet"),
-            (2, "telemetry/logs/2026/11/21/logs_003.parquet", "telemetry/logs/2026/11/21/logs_003_w2.parquet"),
-            (2, "telemetry/logs/2026/11/21/logs_003.json.zst", "telemetry/logs/2026/11/21/logs_003_w2.json.zst"),
-            (2, "messages/generic/2026/11/21/fluxmsg_001.json", "messages/generic/2026/11/21/fluxmsg_001_w2.json"),
+            (
+                1,
+                "telemetry/logs/2026/11/21/10/logs_003.parquet",
+                "telemetry/logs/2026/11/21/10/logs_003.parquet",
+            ),
+            (
+                2,
+                "telemetry/logs/2026/11/21/logs_003.parquet",
+                "telemetry/logs/2026/11/21/logs_003_w2.parquet",
+            ),
+            (
+                2,
+                "telemetry/logs/2026/11/21/logs_003.json.zst",
+                "telemetry/logs/2026/11/21/logs_003_w2.json.zst",
+            ),
+            (
+                2,
+                "messages/generic/2026/11/21/fluxmsg_001.json",
+                "messages/generic/2026/11/21/fluxmsg_001_w2.json",
+            ),
         ] {
             writer.generation = generation;
             assert_eq!(data_key(&layout, &FsPath::new("/store").join(path), &writer), key);

@@ -305,7 +305,6 @@ impl MixerConfig {
     /// What is configured but not in this version, one sentence each. The Mixer does not start with any.
     #[must_use]
     pub fn unsupported(&self) -> Vec<String> {
-        let embedded = &self.observability.embedded;
         let cases = [
             (
                 self.observability.tier == Tier::Otlp,
