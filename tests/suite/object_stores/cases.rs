@@ -1,6 +1,7 @@
 //! One machine and its bucket.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use engine::{Appended, RemoteMode, Rotation, RotationPolicy};
 use harness::Failure;
@@ -104,13 +105,12 @@ pub(super) async fn an_expired_object_is_deleted_after_its_record_and_a_grace(bu
     uploaded(&engine, 0).await?;
     engine.close().await?;
     machine.settings.rotation.max_size = ByteSize::bytes(1);
+    // The rules are checked when it is asked for, not before the view is taken.
+    machine.settings.flush_interval = Duration::from_secs(3_600);
     let engine = machine.open().await?;
     let view = engine.view();
     engine.append(batch(2, &[machine.now()])).await?;
-    assert_eq!(
-        engine.rotate().await?.removed.len() + usize::try_from(engine.stats().rotated_files)? - 1,
-        1
-    );
+    assert_eq!(engine.rotate().await?.removed.len(), 1);
     engine.sync_remote().await?;
     machine.advance(HOUR);
     engine.sync_remote().await?;
