@@ -22,6 +22,7 @@ mod id;
 pub mod message;
 pub mod passport;
 mod record;
+mod scan;
 pub mod scenario;
 pub mod signed;
 pub mod subject;

@@ -17,6 +17,7 @@
 
 mod cells;
 mod flatten;
+mod quick;
 mod records;
 mod rows;
 #[cfg(test)]

@@ -8,6 +8,7 @@ use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch};
 use arrow_select::filter::filter;
 
 use crate::flat::FlatObject;
+use crate::scan::is_flat;
 use crate::{Column, ColumnType, Table};
 
 /// Why a batch is not one of a table.
@@ -138,7 +139,7 @@ fn faults<'a>(
     let texts = array.as_string_opt::<i32>();
     let is_good = move |text: &str| {
         words.is_none_or(|words| words.contains(&text))
-            && (!json || text == "{}" || serde_json::from_str::<FlatObject>(text).is_ok())
+            && (!json || is_flat(text) || serde_json::from_str::<FlatObject>(text).is_ok())
     };
     Box::new((0..array.len()).filter_map(move |row| {
         if array.is_null(row) {

@@ -12,7 +12,6 @@
 //! - At most [`NAMED`] bad records are named, all are counted. What is held at a time is the body, one part, one record.
 
 use std::collections::VecDeque;
-use std::io::BufRead;
 use std::ops::Range;
 
 use arrow_array::RecordBatch;
@@ -59,7 +58,9 @@ pub struct Records {
     body: Bytes,
     source: Source,
     rows: Rows,
-    /// Records met.
+    /// Found, and not read as it did not fit into the part before.
+    pending: Option<Found>,
+    /// Records read.
     next: u64,
     named: Vec<Rejected>,
     rejected: u64,
@@ -85,10 +86,21 @@ struct Good {
 }
 
 /// What was found where a record should be.
+#[derive(Debug)]
 enum Found {
     Json(Range<usize>),
     Cbor(Value),
     Bad(String),
+}
+
+impl Found {
+    /// About the bytes of its columns: a record's text is about as large.
+    fn likely_bytes(&self) -> usize {
+        match self {
+            Self::Json(range) => range.len(),
+            Self::Cbor(_) | Self::Bad(_) => 0,
+        }
+    }
 }
 
 impl Records {
@@ -105,6 +117,7 @@ impl Records {
             publisher,
             source: Source::End,
             rows: Rows::new(table),
+            pending: None,
             next: 0,
             named: Vec::new(),
             rejected: 0,
@@ -136,13 +149,11 @@ impl Records {
             return Ok(next_slice(parts, size));
         }
         let mut last = 0;
-        loop {
-            // A record's text is about as large as its columns.
-            let likely = self.peek();
-            if self.rows.len() > 0 && self.rows.bytes() + likely > size {
+        while let Some(found) = self.pending.take().or_else(|| self.find()) {
+            if self.rows.len() > 0 && self.rows.bytes() + found.likely_bytes() > size {
+                self.pending = Some(found);
                 break;
             }
-            let Some(found) = self.find() else { break };
             let row = self.next;
             self.next += 1;
             let read = match found {
@@ -195,19 +206,6 @@ impl Records {
 
     fn reject(&mut self, row: u64, reason: &str) {
         self.reject_rows(row, 1, reason);
-    }
-
-    /// The bytes of the next record where that is cheap to say.
-    fn peek(&self) -> usize {
-        let line = |start: usize| {
-            let mut rest = self.body.get(start..).unwrap_or_default();
-            rest.skip_until(b'\n').unwrap_or(0)
-        };
-        match &self.source {
-            Source::Lines(start) if self.rows.bytes() > 0 => line(*start),
-            Source::Array(start) if self.rows.bytes() > 0 => element(&self.body, *start) - start,
-            _ => 0,
-        }
     }
 
     fn find(&mut self) -> Option<Found> {
@@ -298,10 +296,11 @@ fn too_large(bytes: usize) -> String {
 /// The next line that is not blank, and where the one behind it begins.
 fn line(body: &[u8], mut start: usize) -> Option<(Range<usize>, usize)> {
     loop {
-        let mut rest = body.get(start..).filter(|rest| !rest.is_empty())?;
-        let line = start..start + rest.skip_until(b'\n').unwrap_or(rest.len());
-        start = line.end;
-        if !body.get(line.clone())?.trim_ascii().is_empty() {
+        let rest = body.get(start..).filter(|rest| !rest.is_empty())?;
+        let end = memchr::memchr(b'\n', rest).map_or(body.len(), |at| start + at + 1);
+        let line = start..end;
+        start = end;
+        if !body.get(line.clone())?.trim_ascii_start().is_empty() {
             return Some((line, start));
         }
     }
@@ -319,20 +318,28 @@ fn array(body: &[u8], start: usize) -> Source {
 
 /// Where the element that begins at `start` ends: at a comma, at the closing bracket, or at the end of the body.
 fn element(body: &[u8], start: usize) -> usize {
-    let (mut depth, mut in_text, mut escaped) = (0usize, false, false);
-    for (at, byte) in body.iter().enumerate().skip(start) {
-        if in_text {
-            in_text = escaped || *byte != b'"';
-            escaped = !escaped && *byte == b'\\';
-            continue;
-        }
+    let (mut at, mut depth) = (start, 0usize);
+    while let Some(byte) = body.get(at) {
         match byte {
-            b'"' => in_text = true,
+            b'"' => at = text_end(body, at + 1),
             b'{' | b'[' => depth += 1,
             b',' | b']' if depth == 0 => return at,
             b'}' | b']' => depth = depth.saturating_sub(1),
             _ => {}
         }
+        at += 1;
+    }
+    body.len()
+}
+
+/// Where the quote is that ends a text, or the end of the body.
+fn text_end(body: &[u8], mut at: usize) -> usize {
+    while let Some(next) = memchr::memchr2(b'"', b'\\', body.get(at..).unwrap_or_default()) {
+        at += next;
+        if body.get(at) == Some(&b'"') {
+            return at;
+        }
+        at += 2;
     }
     body.len()
 }

@@ -1,4 +1,5 @@
-//! Records straight into columns: the way of JSON and CBOR, without a struct or a value tree per row.
+//! Records straight into columns: the general way of JSON and CBOR, without a struct or a value tree per row. JSON in its usual
+//! forms goes a quicker way ([`super::quick`]) to the same cells.
 //!
 //! # Invariants
 //!
@@ -19,6 +20,7 @@ use serde_json::Value;
 use super::Publisher;
 use super::cells::Cells;
 use super::flatten::Flat;
+use super::quick::{self, Quick};
 use crate::batch::words;
 use crate::{Column, ColumnType, SpanId, Table, Timestamp, TraceId};
 
@@ -33,6 +35,7 @@ pub(super) struct Rows {
     rows: usize,
     bytes: usize,
     flat: Flat,
+    quick: Quick,
 }
 
 impl Rows {
@@ -46,6 +49,7 @@ impl Rows {
             rows: 0,
             bytes: 0,
             flat: Flat::default(),
+            quick: Quick::default(),
         }
     }
 
@@ -60,6 +64,16 @@ impl Rows {
 
     /// Adds the record that a JSON text holds, with the publisher's identity where it names none.
     pub(super) fn push_json(&mut self, text: &[u8], publisher: &Publisher) -> Result<(), serde_json::Error> {
+        let to = quick::Into {
+            table: self.table,
+            columns: self.columns,
+            cells: &mut self.cells,
+            valid: &mut self.valid,
+        };
+        if let Some(seen) = self.quick.record(text, to) {
+            return self.settle(Ok(seen), publisher);
+        }
+        self.go_back();
         let mut from = serde_json::Deserializer::from_slice(text);
         let read = RecordSeed(self).deserialize(&mut from);
         let read = read.and_then(|seen| from.end().map(|()| seen));
@@ -84,10 +98,15 @@ impl Rows {
             self.rows += 1;
             self.bytes += self.cells.iter().map(Cells::last_bytes).sum::<usize>();
         } else {
-            self.cells.iter_mut().for_each(|cells| cells.truncate(self.rows));
-            self.valid.iter_mut().for_each(|valid| valid.truncate(self.rows));
+            self.go_back();
         }
         settled
+    }
+
+    /// Forgets what a record left before it turned out to be bad.
+    fn go_back(&mut self) {
+        self.cells.iter_mut().for_each(|cells| cells.truncate(self.rows));
+        self.valid.iter_mut().for_each(|valid| valid.truncate(self.rows));
     }
 
     /// What a record did not say.

@@ -271,6 +271,7 @@ fn json_value() -> impl Strategy<Value = Value> {
         any::<bool>().prop_map(Value::from),
         any::<i64>().prop_map(Value::from),
         any::<f64>().prop_map(Value::from),
+        (any::<i32>(), 0..9).prop_map(|(n, places)| (f64::from(n) / 10f64.powi(places)).into()),
         any::<String>().prop_map(Value::from),
         Just(Value::from("2026-11-21T10:00:00.5Z")),
         Just(Value::from("error")),
@@ -284,6 +285,20 @@ fn json_value() -> impl Strategy<Value = Value> {
                 .prop_map(|map| map.into_iter().collect::<Value>()),
         ]
     })
+}
+
+/// The same JSON with the keys of its objects from the last to the first, and white space where it may be.
+fn backwards(value: &Value) -> String {
+    match value {
+        Value::Object(map) => {
+            let members = map.iter().rev();
+            let members: Vec<_> = members
+                .map(|(key, value)| format!("{} :\t{}", json!(key), backwards(value)))
+                .collect();
+            format!("{{ {} }}", members.join(" , "))
+        }
+        other => other.to_string(),
+    }
 }
 
 proptest! {
@@ -315,6 +330,9 @@ proptest! {
         };
         let made = decode(table, Encoding::Ndjson, &text.clone().into(), &publisher()).ok();
         prop_assert_eq!(made.map(|mut batches| batches.remove(0)), expected.clone(), "{}", text);
+        let other = backwards(&record);
+        let made = decode(table, Encoding::Json, &other.clone().into(), &publisher()).ok();
+        prop_assert_eq!(made.map(|mut batches| batches.remove(0)), expected.clone(), "{}", other);
         let record: Value = serde_json::from_str(&text).unwrap();
         let made = decode(table, Encoding::Cbor, &cbor(&json!([record])).into(), &publisher()).ok();
         prop_assert_eq!(made.map(|mut batches| batches.remove(0)), expected, "{} in CBOR", text);

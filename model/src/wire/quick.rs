@@ -1,0 +1,188 @@
+//! The quick way of a JSON record into columns: the usual forms, read in place.
+//!
+//! # Invariants
+//!
+//! - What it takes ends up byte by byte as by the general way ([`super::rows`]). A record it is not sure of is given back whole, and
+//!   the general way reads it anew, names what is wrong, or stores it.
+//!
+//! # Not here
+//!
+//! What a record lacks: [`super::rows`] completes it either way.
+
+use std::ops::Range;
+
+use super::cells::Cells;
+use crate::batch::words;
+use crate::scan::{Number, Scan, unescape};
+use crate::{Column, ColumnType, Table, Timestamp};
+
+/// What is used again from record to record.
+#[derive(Debug, Default)]
+pub(super) struct Quick {
+    /// Keys and values of the present object, with their quotes.
+    leaves: Vec<(Range<usize>, Range<usize>)>,
+}
+
+/// Where a record goes.
+pub(super) struct Into<'a> {
+    pub(super) table: Table,
+    pub(super) columns: &'static [Column],
+    pub(super) cells: &'a mut [Cells],
+    pub(super) valid: &'a mut [Vec<bool>],
+}
+
+impl Quick {
+    /// Reads a record; a bit for each column that it has. After `None` columns may have a cell too many.
+    pub(super) fn record(&mut self, text: &[u8], mut to: Into<'_>) -> Option<u32> {
+        let mut scan = Scan::new(text);
+        if !scan.pass(b'{') {
+            return None;
+        }
+        let (mut seen, mut likely) = (0u32, 0);
+        loop {
+            scan.peek()?;
+            let key = scan.text()?;
+            let name = scan.bytes(key.range);
+            let is_named = |column: &Column| column.name.as_bytes() == name;
+            let at = if to.columns.get(likely).is_some_and(is_named) {
+                likely
+            } else {
+                to.columns.iter().position(is_named)?
+            };
+            if seen & (1 << at) != 0 || !scan.pass(b':') {
+                return None;
+            }
+            scan.peek()?;
+            self.value(&mut scan, &mut to, at)?;
+            seen |= 1 << at;
+            likely = at + 1;
+            if !scan.pass(b',') {
+                break;
+            }
+        }
+        let is_whole = scan.pass(b'}') && scan.is_at_end();
+        // Outside of texts no high byte is passed over.
+        (is_whole && (!scan.has_high_bytes() || std::str::from_utf8(text).is_ok())).then_some(seen)
+    }
+
+    fn value(&mut self, scan: &mut Scan<'_>, to: &mut Into<'_>, at: usize) -> Option<()> {
+        let column = to.columns.get(at)?;
+        let cells = to.cells.get_mut(at)?;
+        if column.nullable {
+            let is_there = scan.peek() != Some(b'n');
+            to.valid.get_mut(at)?.push(is_there);
+            if !is_there {
+                scan.literal(b"null")?;
+                cells.push_nothing();
+                return Some(());
+            }
+        }
+        match column.kind {
+            ColumnType::Json => return self.object(scan, cells),
+            ColumnType::Float | ColumnType::Double => return number(scan, cells),
+            _ => {}
+        }
+        let text = scan.text()?;
+        let bytes = scan.bytes(text.range);
+        match (column.kind, cells) {
+            (ColumnType::Time, Cells::Times(cells)) => {
+                cells.push(std::str::from_utf8(bytes).ok()?.parse::<Timestamp>().ok()?.micros());
+            }
+            (ColumnType::Uuid, cells) => cells.push_uuid(uuid::Uuid::try_parse_ascii(bytes).ok()?.as_bytes()),
+            (ColumnType::Text, cells) if column.name.ends_with("_id") => {
+                let length = if column.name == "trace_id" { 32 } else { 16 };
+                let is_hex = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+                let is_id = bytes.len() == length && bytes.iter().all(is_hex) && bytes.iter().any(|byte| *byte != b'0');
+                is_id.then(|| cells.push_text(bytes))?;
+            }
+            (ColumnType::Word, cells) => {
+                let allowed = words(to.table, column.name);
+                if text.escaped || allowed.is_some_and(|allowed| !allowed.iter().any(|word| word.as_bytes() == bytes)) {
+                    return None;
+                }
+                cells.push_text(bytes);
+            }
+            (_, Cells::Texts { bytes: all, ends }) if text.escaped => {
+                unescape(bytes, all);
+                ends.push(i32::try_from(all.len()).unwrap_or(i32::MAX));
+            }
+            (_, cells) => cells.push_text(bytes),
+        }
+        Some(())
+    }
+
+    /// A flat object whose parts are as they would be stored: copied, its keys in order.
+    fn object(&mut self, scan: &mut Scan<'_>, cells: &mut Cells) -> Option<()> {
+        let Cells::Texts { bytes: to, ends } = cells else {
+            return None;
+        };
+        let leaves = &mut self.leaves;
+        leaves.clear();
+        let start = scan.at;
+        scan.flat(|key, value, canonical| {
+            leaves.push((key.range, value));
+            (canonical && !key.escaped).then_some(())
+        })?;
+        let key = |leaf: &(Range<usize>, Range<usize>)| scan.bytes(leaf.0.clone());
+        if !leaves.is_sorted_by(|a, b| key(a) < key(b)) {
+            // Stable: of equal keys the last one read comes last, and is the one to keep.
+            leaves.sort_by(|a, b| key(a).cmp(key(b)));
+            leaves.reverse();
+            leaves.dedup_by(|later, kept| key(later) == key(kept));
+            leaves.reverse();
+        }
+        // A brace or comma, two quotes and a colon for each, and the closing brace.
+        let bytes: usize = leaves.iter().map(|(key, value)| key.len() + value.len() + 4).sum();
+        let whole = scan.bytes(start..scan.at);
+        if whole.len() == bytes + 1 && leaves.is_sorted_by_key(|(key, _)| key.start) {
+            to.extend_from_slice(whole);
+        } else {
+            let mut before = b'{';
+            for (key, value) in leaves.iter() {
+                to.extend_from_slice(&[before, b'"']);
+                to.extend_from_slice(scan.bytes(key.clone()));
+                to.extend_from_slice(b"\":");
+                to.extend_from_slice(scan.bytes(value.clone()));
+                before = b',';
+            }
+            to.extend_from_slice(if before == b'{' { b"{}" } else { b"}" });
+        }
+        ends.push(i32::try_from(to.len()).unwrap_or(i32::MAX));
+        Some(())
+    }
+}
+
+/// A number as serde would cast it.
+#[allow(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    reason = "as serde casts numbers to floats"
+)]
+fn number(scan: &mut Scan<'_>, cells: &mut Cells) -> Option<()> {
+    let number = scan.number()?;
+    let is_zero = number.significand == 0;
+    let (wide, narrow) = match number.decimals {
+        None if number.digits <= Number::EXACT && !(number.negative && is_zero) => {
+            let sign = if number.negative { -1 } else { 1 };
+            let whole = sign * number.significand as i64;
+            (whole as f64, whole as f32)
+        }
+        // Both are exact, so their quotient is the nearest there is.
+        Some(decimals) if number.digits <= Number::FLOAT_DIGITS => {
+            let size = number.significand as f64 / 10f64.powi(decimals as i32);
+            let wide = if number.negative { -size } else { size };
+            (wide, wide as f32)
+        }
+        _ => {
+            let wide: f64 = serde_json::from_slice(scan.bytes(number.range)).ok()?;
+            (wide, wide as f32)
+        }
+    };
+    match cells {
+        Cells::Floats(cells) => cells.push(narrow),
+        Cells::Doubles(cells) => cells.push(wide),
+        _ => return None,
+    }
+    Some(())
+}
