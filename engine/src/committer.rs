@@ -14,7 +14,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use model::Table;
 
@@ -36,6 +36,8 @@ pub(crate) struct Committer {
     next_lsn: u64,
     /// Appends in the last group: how many may come back at once.
     last_group: usize,
+    /// What the last group took: nobody waits longer than that for companions.
+    last_took: Duration,
 }
 
 /// A group, judged.
@@ -69,6 +71,7 @@ impl Committer {
             wal,
             next_lsn,
             last_group: 1,
+            last_took: Duration::ZERO,
         }
     }
 
@@ -79,14 +82,16 @@ impl Committer {
         // A group is one write into one segment of the log: it stays small against the log.
         let bytes = settings.group_bytes.get().min(settings.wal_max.get() / 8);
         loop {
-            let Work { group, release, closed } =
-                self.shared.intake.next(bytes, self.last_group, settings.group_linger);
+            let linger = settings.group_linger.min(self.last_took);
+            let Work { group, release, closed } = self.shared.intake.next(bytes, self.last_group, linger);
             if let Some(low_water) = release {
                 self.release(low_water);
             }
             if !group.is_empty() {
+                let began = Instant::now();
                 self.last_group = group.len();
                 self.commit(group);
+                self.last_took = began.elapsed();
             }
             if closed && self.shared.intake.len() == 0 {
                 return;

@@ -6,29 +6,34 @@
 //!             └──── thaw ────────┘ publish failed
 //! ```
 //!
-//! Small batches are joined into larger ones as they come, like carries of a binary counter: a chunk is joined with the one
-//! before it while that is less than twice as large. A row is copied at most log2([`JOIN_ROWS`]) times, and a query finds
-//! hundreds of chunks, not hundreds of thousands.
+//! Small batches are joined into larger ones as they come, like carries of a counter to base [`FAN`]: when so many chunks of
+//! one size wait at the end, they become one of the next size. A row is copied about twice, once if its batch has hundreds
+//! of rows and not at all if it has thousands; and a query finds dozens of small chunks, not hundreds of thousands.
 //!
 //! # Invariants
 //!
 //! - Chunks of a partition are in the order of their LSNs; all rows of one LSN in one partition are in one chunk.
 //! - Frozen chunks are not joined with fresh ones: what a publisher took stays what it took.
 
+mod ranges;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 use arrow_select::concat::concat_batches;
-use model::{EntityId, Table};
+use model::Table;
 
+pub(crate) use self::ranges::OriginRanges;
 use crate::layout::Partition;
 use crate::{HotBatch, Origin};
 
-/// Chunks are not joined beyond this many rows.
-const JOIN_ROWS: usize = 16_384;
-/// Chunks are not joined beyond this many bytes.
-const JOIN_BYTES: u64 = 4 << 20;
+/// So many chunks are joined at once; a chunk's size is its number of digits to this base.
+const FAN: usize = 16;
+/// A chunk of so many rows …
+const LARGE_ROWS: usize = 2048;
+/// … or so many bytes is not joined with others any more.
+const LARGE_BYTES: u64 = 256 << 10;
 
 /// A partition of a table.
 pub(crate) type Place = (Table, Partition);
@@ -54,69 +59,35 @@ pub(crate) struct Chunk {
     pub(crate) weight: u64,
 }
 
-/// The first and last sequence of each producer run and bus stream among some rows, for the footers of data files.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct OriginRanges {
-    pub(crate) producers: BTreeMap<(EntityId, u64), (u64, u64)>,
-    pub(crate) streams: BTreeMap<(String, i64), (u64, u64)>,
-}
-
-impl OriginRanges {
-    pub(crate) fn add(&mut self, origin: &Origin) {
-        if let Some(id) = origin.producer {
-            widen(&mut self.producers, (id.entity, id.boot_epoch), (id.seq, id.seq));
-        }
-        if let Some(at) = &origin.bus {
-            widen(&mut self.streams, (at.stream.clone(), at.incarnation), (at.seq, at.seq));
-        }
+impl Chunk {
+    /// Its size among those that are joined; `None` once it is large.
+    fn size(&self) -> Option<u32> {
+        let rows = self.rows.batch.num_rows();
+        let is_small = rows < LARGE_ROWS && self.weight < LARGE_BYTES;
+        is_small.then(|| rows.max(1).ilog(FAN))
     }
 
-    pub(crate) fn join(&mut self, other: &Self) {
-        for (run, range) in &other.producers {
-            widen(&mut self.producers, *run, *range);
-        }
-        for (stream, range) in &other.streams {
-            widen(&mut self.streams, stream.clone(), *range);
-        }
-    }
-}
-
-type Ranges = (Vec<(EntityId, u64, u64, u64)>, Vec<(String, i64, u64, u64)>);
-
-impl OriginRanges {
-    /// As it stands in footers: JSON, `[[entity, boot epoch, first, last], …]` and `[[stream, incarnation, first, last], …]`.
-    pub(crate) fn to_text(&self) -> String {
-        let producers = self
-            .producers
+    /// Several, in order, as one.
+    fn join(chunks: &[Self]) -> Option<Self> {
+        let (first, rest) = chunks.split_first()?;
+        let schema = first.rows.batch.schema_ref();
+        // Schemas are equal and sizes small; were it to fail, several chunks are as right as one.
+        let batch = concat_batches(schema, chunks.iter().map(|chunk| &chunk.rows.batch)).ok()?;
+        let range = rest
             .iter()
-            .map(|((entity, epoch), (first, last))| (*entity, *epoch, *first, *last));
-        let streams = self
-            .streams
-            .iter()
-            .map(|((name, made), (first, last))| (name.clone(), *made, *first, *last));
-        let ranges: Ranges = (producers.collect(), streams.collect());
-        serde_json::to_string(&ranges).unwrap_or_default()
+            .fold((first.rows.min_ts, first.rows.max_ts), |(min, max), chunk| {
+                (min.min(chunk.rows.min_ts), max.max(chunk.rows.max_ts))
+            });
+        Some(Self {
+            rows: Arc::new(HotBatch {
+                batch,
+                min_ts: range.0,
+                max_ts: range.1,
+            }),
+            first: first.first,
+            weight: chunks.iter().map(|chunk| chunk.weight).sum(),
+        })
     }
-
-    /// From a footer; what cannot be read is left out, nothing depends on it but a rebuild.
-    pub(crate) fn from_text(text: &str) -> Self {
-        let (producers, streams): Ranges = serde_json::from_str(text).unwrap_or_default();
-        Self {
-            producers: producers
-                .into_iter()
-                .map(|(entity, epoch, first, last)| ((entity, epoch), (first, last)))
-                .collect(),
-            streams: streams
-                .into_iter()
-                .map(|(name, made, first, last)| ((name, made), (first, last)))
-                .collect(),
-        }
-    }
-}
-
-fn widen<K: Ord>(ranges: &mut BTreeMap<K, (u64, u64)>, key: K, (first, last): (u64, u64)) {
-    let range = ranges.entry(key).or_insert((first, last));
-    *range = (range.0.min(first), range.1.max(last));
 }
 
 /// What a publisher took: a partition's oldest rows, and the LSN through which they are complete.
@@ -147,26 +118,14 @@ impl Rows {
     }
 
     fn join_tail(&mut self) {
-        while let [.., before, last] = self.fresh.as_slice() {
-            let (big, small) = (before.rows.batch.num_rows(), last.rows.batch.num_rows());
-            if big >= small * 2 || big + small > JOIN_ROWS || before.weight + last.weight > JOIN_BYTES {
-                return;
-            }
-            let batches = [&before.rows.batch, &last.rows.batch];
-            // Schemas are equal and sizes small; were it to fail, two chunks are as right as one.
-            let Ok(batch) = concat_batches(before.rows.batch.schema_ref(), batches) else {
+        while let Some(size) = self.fresh.last().and_then(Chunk::size) {
+            let fits = |chunk: &&Chunk| chunk.size().is_some_and(|other| other <= size);
+            let count = self.fresh.iter().rev().take_while(fits).take(FAN).count();
+            let tail = self.fresh.get(self.fresh.len() - count..).unwrap_or_default();
+            let Some(joined) = (count == FAN).then(|| Chunk::join(tail)).flatten() else {
                 return;
             };
-            let joined = Chunk {
-                rows: Arc::new(HotBatch {
-                    batch,
-                    min_ts: before.rows.min_ts.min(last.rows.min_ts),
-                    max_ts: before.rows.max_ts.max(last.rows.max_ts),
-                }),
-                first: before.first,
-                weight: before.weight + last.weight,
-            };
-            self.fresh.truncate(self.fresh.len() - 2);
+            self.fresh.truncate(self.fresh.len() - count);
             self.fresh.push(joined);
         }
     }
@@ -299,7 +258,7 @@ impl Hot {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use model::batch::{row_json, time_range};
-    use model::{Attributes, Level, LogRecord, Record, Timestamp};
+    use model::{Attributes, EntityId, Level, LogRecord, Record, Timestamp};
 
     use super::*;
     use crate::PartitionBy;
@@ -345,7 +304,11 @@ mod tests {
     fn a_thousand_small_batches_are_few_chunks_in_their_order() {
         let mut hot = Hot::default();
         (1..=1000).for_each(|lsn| insert(&mut hot, lsn, 3));
-        assert!(hot.list(Table::Logs).len() <= 12, "{}", hot.list(Table::Logs).len());
+        assert!(
+            hot.list(Table::Logs).len() <= 3 * FAN,
+            "{}",
+            hot.list(Table::Logs).len()
+        );
         let wanted: Vec<_> = (1..=1000)
             .flat_map(|lsn| (0..3).map(move |n| format!("{lsn}-{n}")))
             .collect();

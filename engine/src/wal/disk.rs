@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 
 use nix::fcntl::{FallocateFlags, fallocate};
 
+use super::ahead::Pace;
 use crate::Error;
 
 /// The log's folder.
@@ -76,6 +77,16 @@ impl Disk {
         })
     }
 
+    /// The same folder for another thread.
+    pub(super) fn share(&self) -> io::Result<Self> {
+        Ok(Self {
+            dir: self.dir.clone(),
+            handle: self.handle.try_clone()?,
+            #[cfg(test)]
+            faults: self.faults.clone(),
+        })
+    }
+
     pub(super) fn dir(&self) -> &Path {
         &self.dir
     }
@@ -99,7 +110,7 @@ impl Disk {
     /// Creates a file of `len` bytes of zeros, written and synced: later writes into it allocate nothing.
     ///
     /// On failure nothing of it is left.
-    pub(super) fn create(&self, name: &str, len: u64) -> Result<File, Error> {
+    pub(super) fn create(&self, name: &str, len: u64, pace: &Pace) -> Result<File, Error> {
         let path = self.path(name);
         fault!(self, Create, "create", &path);
         let file = OpenOptions::new()
@@ -110,7 +121,7 @@ impl Disk {
             .open(&path)
             .map_err(Error::io("create", &path))?;
         done!(self, created(name, &file));
-        let filled = self.fill(&file, &path, len);
+        let filled = self.fill(&file, &path, len, pace);
         if filled.is_err() {
             // The first error is the one to report; a leftover is cleared at the next start.
             let _ = self.unlink(name);
@@ -119,7 +130,7 @@ impl Disk {
     }
 
     /// Reserves and writes the zeros. Unwritten extents would cost a journal commit at every later sync.
-    fn fill(&self, file: &File, path: &Path, len: u64) -> Result<(), Error> {
+    fn fill(&self, file: &File, path: &Path, len: u64, pace: &Pace) -> Result<(), Error> {
         fault!(self, Allocate, "allocate", path);
         match fallocate(file, FallocateFlags::empty(), 0, i64::try_from(len).unwrap_or(i64::MAX)) {
             // A file system without reservations: writing the zeros reserves just as well.
@@ -133,6 +144,7 @@ impl Disk {
             let zeros = zeros.get(..usize::try_from(piece).unwrap_or(0)).unwrap_or_default();
             self.write_at(file, path, zeros, at)?;
             at += piece;
+            pace.rest(file).map_err(Error::io("fill", path))?;
         }
         fault!(self, SyncFile, "sync", path, file);
         file.sync_all().map_err(Error::io("sync", path))?;

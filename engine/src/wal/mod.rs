@@ -28,6 +28,7 @@
 //!
 //! What frames mean, group commit, when to release: the committer and the publisher.
 
+mod ahead;
 mod copy;
 mod disk;
 mod frame;
@@ -58,6 +59,7 @@ pub(crate) use replay::Replay;
 pub(crate) use recover::fuzz_segment;
 
 use crate::Error;
+use ahead::Ahead;
 use disk::Disk;
 use segment::{HEADER_BLOCK, Identity, Role, file_name};
 
@@ -65,6 +67,8 @@ use segment::{HEADER_BLOCK, Identity, Role, file_name};
 const BLOCK: u64 = HEADER_BLOCK as u64;
 /// Of the buffer that a group is encoded in, this much is kept for the next one.
 const KEPT_BUFFER: usize = 4 << 20;
+/// A smaller segment is made in no time.
+const MADE_AHEAD: u64 = 1 << 20;
 /// Spares kept for reuse; more are removed.
 const SPARES: usize = 4;
 
@@ -141,6 +145,10 @@ pub(crate) struct Wal {
     active: Option<Active>,
     /// Numbers of the spare files, each of `segment_bytes`.
     spares: Vec<u64>,
+    /// The next segment's file, if one is being made and no spare is there.
+    ahead: Option<Ahead>,
+    /// The segment for which that was tried last.
+    tried_ahead: u64,
     /// Names changed since the folder was last synced.
     names_dirty: bool,
     next_number: u64,
@@ -170,6 +178,8 @@ impl Wal {
             closed: VecDeque::new(),
             active: None,
             spares: Vec::new(),
+            ahead: None,
+            tried_ahead: 0,
             names_dirty: false,
             next_number: 1,
             next_lsn: below.saturating_add(1),
@@ -207,9 +217,10 @@ impl Wal {
         self.closed_bytes() + self.active.as_ref().map_or(0, |active| active.capacity)
     }
 
-    /// Bytes of all files of the log, spares included; never more than `max_bytes` once recovery is done.
+    /// Bytes of all files of the log, spares and the one being made included; never more than `max_bytes` once recovery is done.
     pub(crate) fn disk_bytes(&self) -> u64 {
-        self.used_bytes() + self.spares.len() as u64 * self.options.segment_bytes
+        let ahead = self.ahead.as_ref().map_or(0, |ahead| ahead.capacity);
+        self.used_bytes() + self.spares.len() as u64 * self.options.segment_bytes + ahead
     }
 
     /// The largest group that the log could ever take.
@@ -266,6 +277,7 @@ impl Wal {
             active.dirty = false;
         }
         self.durable = self.tail;
+        self.look_ahead();
         Ok(())
     }
 

@@ -1,11 +1,11 @@
-//! Where segments come from and where they go: spares, new files, the switch from one segment to the next.
+//! Where segments come from and where they go: spares, new files, those made ahead, the switch from one segment to the next.
 //!
 //! # Invariants
 //!
 //! - The order of a switch: a file is found, the old segment synced to its end, the new header written and synced, the name
 //!   given, the folder synced. Up to and with finding the file, nothing has changed if it fails; after that, failure poisons.
 //! - A spare's header is overwritten only once its name durably says that it is a spare.
-//! - Before a file is made, spares go until it fits under the cap.
+//! - Before a file is made, spares go until it fits under the cap, and then the one that is being made ahead.
 //!
 //! # Not here
 //!
@@ -14,8 +14,9 @@
 use std::fs::File;
 use std::path::PathBuf;
 
+use super::ahead::{Ahead, Pace};
 use super::segment::{Header, Identity, Role, file_name};
-use super::{Active, BLOCK, Closed, SPARES, Wal, disk};
+use super::{Active, BLOCK, Closed, MADE_AHEAD, SPARES, Wal, disk};
 use crate::Error;
 
 /// A file to become a segment, under its present name.
@@ -135,9 +136,16 @@ impl Wal {
                 capacity: size,
             });
         }
+        if let Some(ahead) = self.ahead.take_if(|ahead| ahead.capacity == size) {
+            let name = ahead.name.clone();
+            if let Some(file) = ahead.take() {
+                let capacity = size;
+                return Ok(Blank { name, file, capacity });
+            }
+        }
         self.trim_spares(size)?;
         let name = file_name(Role::New, self.take_number()?);
-        match self.disk.create(&name, size) {
+        match self.disk.create(&name, size, &Pace::at_once()) {
             Ok(file) => Ok(Blank {
                 name,
                 file,
@@ -159,7 +167,25 @@ impl Wal {
         {
             self.disk.unlink(&file_name(Role::Spare, number))?;
         }
+        if self.disk_bytes() + size > self.options.max_bytes {
+            self.ahead = None;
+        }
         Ok(())
+    }
+
+    /// Begins to make the next segment's file when the active one is half full, no spare is there, and the cap allows it.
+    pub(super) fn look_ahead(&mut self) {
+        let size = self.options.segment_bytes;
+        let number = self.active.as_ref().filter(|active| active.at > active.capacity / 2);
+        let Some(number) = number.map(|active| active.identity.number) else {
+            return;
+        };
+        let wanted = size >= MADE_AHEAD && self.spares.is_empty() && self.ahead.is_none() && self.tried_ahead != number;
+        if wanted && self.disk_bytes() + size <= self.options.max_bytes {
+            self.tried_ahead = number;
+            let name = self.take_number().map(|number| file_name(Role::New, number));
+            self.ahead = name.ok().and_then(|name| Ahead::begin(&self.disk, name, size));
+        }
     }
 
     pub(super) fn take_number(&mut self) -> Result<u64, Error> {

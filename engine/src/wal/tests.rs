@@ -1,6 +1,7 @@
 //! The log as a whole: what was synced comes back, whatever happened.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+mod ahead;
 mod behaviour;
 mod crash;
 mod damage;

@@ -1,0 +1,106 @@
+//! The file of the next segment, made on a thread of its own before it is needed: to fill and sync one takes a hundred
+//! milliseconds, in which nothing would be acknowledged.
+//!
+//! # Invariants
+//!
+//! - There is one at most, and it counts against the cap from its beginning.
+//! - Nothing in it counts: it has the name of a file being prepared until a switch takes it, and goes when the log closes.
+//! - A failure to make it costs nothing: a switch without it makes its file itself and says what stands in the way.
+//!
+//! # Not here
+//!
+//! When it is begun and taken: [`super::supply`].
+
+use std::fs::File;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use super::disk::Disk;
+use crate::Error;
+
+/// The pause between two pieces while nobody waits: appends sync in between.
+const PAUSE: Duration = Duration::from_millis(2);
+
+const GENTLE: u8 = 0;
+const HURRIED: u8 = 1;
+const STOPPED: u8 = 2;
+
+/// How a file is filled: piece by piece with syncs and pauses, at once, or not to the end.
+#[derive(Debug)]
+pub(super) struct Pace(AtomicU8);
+
+impl Pace {
+    /// Without pauses.
+    pub(super) const fn at_once() -> Self {
+        Self(AtomicU8::new(HURRIED))
+    }
+
+    /// What to do between two pieces of a file.
+    pub(super) fn rest(&self, file: &File) -> std::io::Result<()> {
+        match self.0.load(Ordering::Relaxed) {
+            GENTLE => {
+                file.sync_data()?;
+                std::thread::sleep(PAUSE);
+                Ok(())
+            }
+            HURRIED => Ok(()),
+            _ => Err(std::io::ErrorKind::Interrupted.into()),
+        }
+    }
+}
+
+/// A file being made.
+#[derive(Debug)]
+pub(super) struct Ahead {
+    pub(super) name: String,
+    pub(super) capacity: u64,
+    pace: Arc<Pace>,
+    making: Option<JoinHandle<Result<File, Error>>>,
+    disk: Disk,
+}
+
+impl Ahead {
+    /// Begins to make a file.
+    pub(super) fn begin(disk: &Disk, name: String, capacity: u64) -> Option<Self> {
+        let pace = Arc::new(Pace(AtomicU8::new(GENTLE)));
+        let (its_disk, its_pace, its_name) = (disk.share().ok()?, Arc::clone(&pace), name.clone());
+        let make = move || its_disk.create(&its_name, capacity, &its_pace);
+        let making = std::thread::Builder::new().name("engine-log".to_owned()).spawn(make);
+        Some(Self {
+            name,
+            capacity,
+            pace,
+            making: Some(making.ok()?),
+            disk: disk.share().ok()?,
+        })
+    }
+
+    /// The file, as soon as it is ready; `None` if it could not be made.
+    pub(super) fn take(mut self) -> Option<File> {
+        self.end(HURRIED)
+    }
+
+    /// Waits until it is ready, without haste.
+    #[cfg(test)]
+    pub(super) fn wait(&self) {
+        while self.making.as_ref().is_some_and(|making| !making.is_finished()) {
+            std::thread::yield_now();
+        }
+    }
+
+    fn end(&mut self, pace: u8) -> Option<File> {
+        self.pace.0.store(pace, Ordering::Relaxed);
+        self.making.take()?.join().ok()?.ok()
+    }
+}
+
+impl Drop for Ahead {
+    fn drop(&mut self) {
+        if self.end(STOPPED).is_some() {
+            // What is left is cleared away at the next start.
+            let _ = self.disk.unlink(&self.name);
+        }
+    }
+}
