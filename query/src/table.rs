@@ -11,6 +11,7 @@
 //!
 //! - Segments and batches outside the window are left out by the catalogue alone; filters are pushed down as hints
 //!   (`Inexact`), so a plan is right even if a hint is ignored.
+//! - Files of metrics lie by series and declare no order; a top-k finds the newest points.
 //! - Order is declared only within a chain of pieces of which each ends before the next begins: sealed segments, or the runs
 //!   of one that is not sorted as a whole. Declared order helps "newest first"; aggregates are better off without it.
 
@@ -88,7 +89,7 @@ impl TableProvider for ViewTable {
         let files = self.view.files(self.table).iter();
         let files = files.filter(|file| self.window.meets(file.min_ts, file.max_ts));
         let (parquet, lines): (Vec<_>, Vec<_>) = files.partition(|file| file.is_parquet());
-        let (chains, rest) = arrange(parquet.into_iter(), self.window, self.order);
+        let (chains, rest) = arrange(parquet.into_iter(), self.window, self.order());
         let mut inputs: Vec<Arc<dyn ExecutionPlan>> = Vec::new();
         if !chains.is_empty() {
             let groups = chains.into_iter().flat_map(|chain| contiguous(&chain, parallel));
@@ -121,6 +122,15 @@ impl TableProvider for ViewTable {
 }
 
 impl ViewTable {
+    /// What the order of rows is good for: files of metrics lie by series, whatever is asked.
+    fn order(&self) -> Order {
+        if self.table == Table::Metrics {
+            Order::Any
+        } else {
+            self.order
+        }
+    }
+
     /// The hot batches within the window, in at most `parallel` shares.
     fn hot(&self, parallel: usize) -> Vec<Vec<RecordBatch>> {
         let hot = self.view.hot(self.table).iter();

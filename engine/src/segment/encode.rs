@@ -7,7 +7,6 @@
 //!
 //! Where the group's bytes end up: [`super::open`]. Merging what is already sorted: [`super::merge`].
 
-use std::cmp::Reverse;
 use std::path::Path;
 
 use arrow_array::cast::AsArray;
@@ -15,13 +14,14 @@ use arrow_array::types::TimestampMicrosecondType;
 use arrow_array::{Array, ArrayRef, RecordBatch};
 use arrow_schema::ArrowError;
 use arrow_select::interleave::interleave_record_batch;
-use model::{Table, Timestamp};
+use model::Table;
 use parquet::arrow::ArrowWriter;
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
 
 use super::footer::{Extent, unwritable};
 use super::lines;
+use super::order::{Keys, Order, sort};
 use super::schema::{Purpose, WriteOptions, writer_options};
 use crate::Error;
 
@@ -58,7 +58,7 @@ impl RowGroup {
     }
 }
 
-/// Encodes rows as one row group, sorted newest first.
+/// Encodes rows as one row group, sorted.
 ///
 /// # Errors
 /// If there are no rows, or they are not the table's.
@@ -66,7 +66,7 @@ pub(crate) fn encode(table: Table, batches: &[RecordBatch], options: &WriteOptio
     if options.form.is_lines() {
         return lines::frame(table, batches, options);
     }
-    let sorted = Sorted::new(table, batches)?;
+    let sorted = Sorted::new(table, options.order, batches)?;
     let is_run = sorted.extent.rows >= RUN_ROWS || sorted.bytes >= RUN_BYTES;
     let purpose = if is_run { Purpose::Run } else { Purpose::Publish };
     let mut bytes = Vec::new();
@@ -104,7 +104,7 @@ pub(super) fn byte_range(group: &RowGroupMetaData) -> (u64, u64) {
     range
 }
 
-/// Rows of several batches in stored order: `ts` descending, equal times in order of arrival.
+/// Rows of several batches in stored order.
 pub(super) struct Sorted {
     batches: Vec<RecordBatch>,
     order: Vec<(usize, usize)>,
@@ -114,29 +114,23 @@ pub(super) struct Sorted {
 }
 
 impl Sorted {
-    pub(super) fn new(table: Table, batches: &[RecordBatch]) -> Result<Self, Error> {
+    pub(super) fn new(table: Table, order: Order, batches: &[RecordBatch]) -> Result<Self, Error> {
         let batches = batches
             .iter()
             .map(|batch| conforming(table, batch))
             .collect::<Result<Vec<_>, Error>>()?;
-        let mut keyed = Vec::with_capacity(batches.iter().map(RecordBatch::num_rows).sum());
-        for (at, batch) in batches.iter().enumerate() {
-            keyed.extend(times(table, batch)?.iter().zip(0..).map(|(ts, row)| (*ts, (at, row))));
-        }
-        keyed.sort_by_key(|(ts, _)| Reverse(*ts));
-        let (Some((max, _)), Some((min, _))) = (keyed.first(), keyed.last()) else {
-            return Err(Error::Rows {
-                table,
-                reason: "there are none".to_owned(),
-            });
-        };
-        let extent = Extent {
-            rows: keyed.len() as u64,
-            min_ts: Timestamp::from_micros(*min),
-            max_ts: Timestamp::from_micros(*max),
-        };
+        let keys = batches
+            .iter()
+            .map(|batch| Keys::new(table, order, batch))
+            .collect::<Result<Vec<_>, Error>>()?;
+        let extents = keys.iter().filter_map(|keys| Extent::of(keys.times()));
+        let extent = extents.reduce(Extent::and).ok_or_else(|| Error::Rows {
+            table,
+            reason: "there are none".to_owned(),
+        })?;
+        let order = sort(&keys);
         Ok(Self {
-            order: keyed.into_iter().map(|(_, place)| place).collect(),
+            order,
             bytes: batches.iter().map(RecordBatch::get_array_memory_size).sum(),
             widest: batches.iter().map(widest).max().unwrap_or(0),
             batches,

@@ -78,6 +78,15 @@ pub(crate) struct Extent {
 }
 
 impl Extent {
+    /// Of the rows of these times; `None` without any.
+    pub(super) fn of(times: &[i64]) -> Option<Self> {
+        Some(Self {
+            rows: times.len() as u64,
+            min_ts: Timestamp::from_micros(*times.iter().min()?),
+            max_ts: Timestamp::from_micros(*times.iter().max()?),
+        })
+    }
+
     /// Of both.
     pub(super) fn and(self, other: Self) -> Self {
         Self {

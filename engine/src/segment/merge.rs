@@ -7,10 +7,9 @@
 //!
 //! # Invariants
 //!
-//! - The output is sorted by `ts` descending; equal times come in order of arrival, which is the order of the groups.
+//! - The output is sorted as the groups are; equal rows come in order of arrival, which is the order of the groups.
 //! - A group that is not sorted is damage.
 
-use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::path::{Path, PathBuf};
 
@@ -24,8 +23,9 @@ use parquet::errors::ParquetError;
 use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
 use std::sync::Arc;
 
-use super::encode::{CHUNK_BYTES, CHUNK_ROWS, conforming, times};
+use super::encode::{CHUNK_BYTES, CHUNK_ROWS, conforming};
 use super::footer::{damaged, unreadable};
+use super::order::{Head, Keys, Order};
 use super::source::FileAt;
 use super::width::{Widths, average};
 use crate::Error;
@@ -48,9 +48,6 @@ pub(super) fn batch_rows(group: &RowGroupMetaData, widest: Option<u64>, groups: 
     usize::try_from(rows).unwrap_or(1)
 }
 
-/// Where a cursor stands: later times first, then earlier groups.
-type Head = (i64, Reverse<usize>);
-
 /// The merge of a file's row groups.
 pub(super) struct Merge {
     cursors: Vec<Cursor>,
@@ -64,6 +61,7 @@ impl Merge {
         source: &FileAt,
         metadata: Arc<ParquetMetaData>,
         widths: &Widths,
+        order: Order,
     ) -> Result<Self, Error> {
         let groups = metadata.num_row_groups();
         let mut merge = Self {
@@ -81,19 +79,20 @@ impl Merge {
             };
             let mut cursor = Cursor {
                 table,
+                order,
                 path: path.to_owned(),
                 group: index,
                 reader: open().map_err(unreadable(path))?,
                 batch: RecordBatch::new_empty(table.schema()),
                 row_bytes: 1,
                 at: 0,
-                last: i64::MAX,
+                head: Head::first(merge.cursors.len()),
                 slot: None,
             };
             if cursor.load()? {
-                let ts = cursor.ts()?;
+                cursor.step()?;
+                merge.heads.push(cursor.head.clone());
                 merge.cursors.push(cursor);
-                merge.heads.push((ts, Reverse(merge.cursors.len() - 1)));
             }
         }
         Ok(merge)
@@ -104,12 +103,12 @@ impl Merge {
         let mut chunk = Chunk::default();
         self.cursors.iter_mut().for_each(|cursor| cursor.slot = None);
         while !chunk.is_full() {
-            let Some((_, Reverse(index))) = self.heads.pop() else {
+            let Some(Head { group, .. }) = self.heads.pop() else {
                 break;
             };
-            let next = self.heads.peek().copied();
-            if let Some(ts) = self.cursors[index].take_run(index, next, &mut chunk)? {
-                self.heads.push((ts, Reverse(index)));
+            let cursor = &mut self.cursors[group];
+            if cursor.take_run(self.heads.peek(), &mut chunk)? {
+                self.heads.push(cursor.head.clone());
             }
         }
         let Some(first) = self.cursors.first().filter(|_| !chunk.rows.is_empty()) else {
@@ -142,14 +141,15 @@ impl Chunk {
 /// A place in one row group.
 struct Cursor {
     table: Table,
+    order: Order,
     path: PathBuf,
     group: usize,
     reader: ParquetRecordBatchReader,
     batch: RecordBatch,
     row_bytes: usize,
     at: usize,
-    /// The time of the row before.
-    last: i64,
+    /// The present row.
+    head: Head,
     /// Where the present batch lies in the chunk being picked.
     slot: Option<usize>,
 }
@@ -173,20 +173,18 @@ impl Cursor {
         Ok(false)
     }
 
-    /// The time of the present row, which is not later than that of the row before.
-    fn ts(&mut self) -> Result<i64, Error> {
-        let ts = times(self.table, &self.batch)?.get(self.at).copied();
-        match ts.filter(|ts| *ts <= self.last) {
-            Some(ts) => {
-                self.last = ts;
-                Ok(ts)
-            }
+    /// Takes notice of the present row, which does not come before the one before.
+    fn step(&mut self) -> Result<(), Error> {
+        let keys = Keys::new(self.table, self.order, &self.batch)?;
+        let ts = keys.ts(self.at);
+        match ts.filter(|ts| self.head.advance(keys.series(self.at), *ts)) {
+            Some(_) => Ok(()),
             None => Err(damaged(&self.path, format!("row group {} is not sorted", self.group))),
         }
     }
 
-    /// Picks rows as long as this cursor comes before `next`; the time it then stands at, `None` at its end.
-    fn take_run(&mut self, index: usize, next: Option<Head>, chunk: &mut Chunk) -> Result<Option<i64>, Error> {
+    /// Picks rows as long as this cursor comes before `next`; `false` at its end.
+    fn take_run(&mut self, next: Option<&Head>, chunk: &mut Chunk) -> Result<bool, Error> {
         loop {
             let slot = *self.slot.get_or_insert_with(|| {
                 chunk.held.push(self.batch.clone());
@@ -196,11 +194,11 @@ impl Cursor {
             chunk.bytes += self.row_bytes;
             self.at += 1;
             if self.at == self.batch.num_rows() && !self.load()? {
-                return Ok(None);
+                return Ok(false);
             }
-            let ts = self.ts()?;
-            if chunk.is_full() || next.is_some_and(|next| next > (ts, Reverse(index))) {
-                return Ok(Some(ts));
+            self.step()?;
+            if chunk.is_full() || next.is_some_and(|next| *next > self.head) {
+                return Ok(true);
             }
         }
     }

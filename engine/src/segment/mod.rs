@@ -24,7 +24,7 @@
 //! - No inode that somebody else has open, mapped or linked is ever written to.
 //! - A publish that failed up to the exchange changed nothing and may be tried again. One that failed after it needs a
 //!   restart.
-//! - Rows of one group are sorted by `ts` descending; rows with equal `ts` keep their order of arrival.
+//! - Rows of one group are sorted: metrics by series, others by `ts` descending ([`order`]).
 //! - A file's CRC-32C is known without reading it again, and bytes copied from it are checked against it.
 //!
 //! # Not here
@@ -37,6 +37,7 @@ mod form;
 mod lines;
 mod merge;
 mod open;
+mod order;
 mod resume;
 mod runs;
 mod schema;

@@ -33,6 +33,7 @@ use super::encode::{RowGroup, encode};
 use super::footer::{Extent, FooterFacts, Identity, arrow_schema_of, footer_bytes, key_values, line_pairs, unwritable};
 use super::form::Form;
 use super::lines;
+use super::order::Order;
 use super::runs::{PageIndex, moved, sealed_length};
 use super::schema::{WriteOptions, same_schema};
 use super::twin::{self, Prefix, Prepared, Replace, Twin};
@@ -124,6 +125,10 @@ impl OpenSegment {
     /// A segment without a file yet. `path` is its name in the tree, `twin_path` the name for its twin on the same file
     /// system; the folders of both are created when first needed.
     pub(crate) fn create(path: PathBuf, twin_path: PathBuf, identity: Identity, options: WriteOptions) -> Self {
+        let options = WriteOptions {
+            order: Order::of(identity.table),
+            ..options
+        };
         Self {
             path,
             twin_path,
@@ -137,11 +142,14 @@ impl OpenSegment {
     }
 
     pub(super) fn with_version(mut self, version: Version) -> Self {
+        if let Some(pages) = version.pages() {
+            self.options.order = Order::of_groups(self.identity.table, &pages.groups);
+        }
         self.present = Some(version);
         self
     }
 
-    /// Encodes rows as the file's next row group: under the file's own schema, should the settings have changed since.
+    /// Encodes rows as the file's next row group: under the file's own schema and order, should either have changed since.
     ///
     /// # Errors
     /// If there are no rows, or they are not the table's.
@@ -422,6 +430,11 @@ impl OpenSegment {
 
     pub(super) const fn options(&self) -> &WriteOptions {
         &self.options
+    }
+
+    /// The order of its rows.
+    pub(super) const fn order(&self) -> Order {
+        self.options.order
     }
 
     pub(super) fn present(&self) -> Option<&Version> {

@@ -35,6 +35,7 @@ use super::encode::byte_range;
 use super::footer::{MAGIC, arrow_schema_of, damaged, key_values, unwritable};
 use super::merge::Merge;
 use super::open::{OpenSegment, Pages, Version};
+use super::order::Order;
 use super::schema::{Purpose, WriteOptions, writer_options};
 use super::seal::write_bounded;
 use super::source::FileAt;
@@ -55,9 +56,14 @@ pub struct Run {
     pub max_ts: Timestamp,
 }
 
-/// The runs of a file; none if its groups, in their order, are sorted as a whole, or do not say when their rows are.
+/// The runs of a file; none if its groups, in their order, are sorted as a whole, are sorted by series, or do not say when
+/// their rows are.
 pub(super) fn runs_of(groups: &[RowGroupMetaData]) -> Vec<Run> {
-    let runs: Option<Vec<Run>> = groups.iter().map(run_of).collect();
+    let by_time = |group: &RowGroupMetaData| group.sorting_columns() == Some(&Order::Newest.columns());
+    let runs: Option<Vec<Run>> = groups
+        .iter()
+        .map(|group| run_of(group).filter(|_| by_time(group)))
+        .collect();
     let mut runs = runs.unwrap_or_default();
     if runs.is_sorted_by(|newer, older| newer.min_ts >= older.max_ts) {
         runs.clear();
@@ -300,7 +306,7 @@ fn merge_small(
         return Ok((bytes, None));
     }
     let metadata = Arc::new(ParquetMetaData::new(present.file.clone(), small));
-    let mut merge = Merge::new(table, path, source, metadata, &widths)?;
+    let mut merge = Merge::new(table, path, source, metadata, &widths, options.order)?;
     let group_max = options.group_max;
     let options = writer_options(table, options, Purpose::Seal).map_err(unwritable(path))?;
     let mut writer =

@@ -6,7 +6,7 @@
 //! | `Uuid` | FLBA(16) UUID | PLAIN | yes |
 //! | `Word` | BYTE_ARRAY UTF8 | dictionary | yes |
 //! | `Text` | BYTE_ARRAY UTF8 | PLAIN | only ids |
-//! | `Json` | BYTE_ARRAY JSON or UTF8 | PLAIN | no |
+//! | `Json` | BYTE_ARRAY JSON or UTF8 | dictionary in metrics and traces, else PLAIN | no |
 //! | `Float` / `Double` | FLOAT / DOUBLE | BYTE_STREAM_SPLIT / PLAIN | yes |
 //! | `Blob` | BYTE_ARRAY | PLAIN | no |
 //!
@@ -26,11 +26,11 @@ use parquet::arrow::ArrowSchemaConverter;
 use parquet::arrow::arrow_writer::ArrowWriterOptions;
 use parquet::basic::{Compression as Codec, Encoding, LogicalType, ZstdLevel};
 use parquet::errors::ParquetError;
-use parquet::file::metadata::SortingColumn;
 use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPropertiesBuilder};
 use parquet::schema::types::{ColumnPath, SchemaDescriptor};
 
 use super::form::Form;
+use super::order::Order;
 use crate::{Compression, JsonType};
 
 /// Rows of a sealed row group, at most.
@@ -55,6 +55,8 @@ pub(crate) struct WriteOptions {
     pub(crate) zstd_level: i32,
     /// The Parquet type of JSON columns.
     pub(crate) json: JsonType,
+    /// The order of the rows; of an open file, its own.
+    pub(crate) order: Order,
     /// What the row groups of an open file may cost a merge.
     pub(crate) merge_max: u64,
     /// Bytes of a row group, at most, encoded or not: the memory of its writer, and of whoever reads it whole.
@@ -68,6 +70,7 @@ impl Default for WriteOptions {
             compression: Compression::default(),
             zstd_level: 1,
             json: JsonType::default(),
+            order: Order::default(),
             merge_max: 64 << 20,
             group_max: 64 << 20,
         }
@@ -123,16 +126,11 @@ pub(super) fn writer_options(
 }
 
 fn properties(table: Table, options: &WriteOptions, purpose: Purpose) -> Result<WriterProperties, ParquetError> {
-    let newest_first = SortingColumn {
-        column_idx: 0,
-        descending: true,
-        nulls_first: false,
-    };
     let mut builder = WriterProperties::builder()
         .set_created_by(concat!("platform version ", env!("CARGO_PKG_VERSION")).to_owned())
         .set_compression(codec(options)?)
         .set_dictionary_enabled(false)
-        .set_sorting_columns(Some(vec![newest_first]));
+        .set_sorting_columns(Some(options.order.columns()));
     builder = match purpose {
         Purpose::Publish => builder
             .set_max_row_group_row_count(None)
@@ -150,16 +148,25 @@ fn properties(table: Table, options: &WriteOptions, purpose: Purpose) -> Result<
             .set_statistics_enabled(EnabledStatistics::Page),
     };
     for column in table.columns() {
-        builder = column_properties(builder, column, purpose);
+        builder = column_properties(builder, table, column, purpose);
     }
     Ok(builder.build())
 }
 
-fn column_properties(builder: WriterPropertiesBuilder, column: &Column, purpose: Purpose) -> WriterPropertiesBuilder {
+fn column_properties(
+    builder: WriterPropertiesBuilder,
+    table: Table,
+    column: &Column,
+    purpose: Purpose,
+) -> WriterPropertiesBuilder {
     let path = || ColumnPath::from(column.name);
     let builder = match column.kind {
         ColumnType::Time => builder.set_column_encoding(path(), Encoding::DELTA_BINARY_PACKED),
         ColumnType::Word => builder.set_column_dictionary_enabled(path(), true),
+        // Labels and the attributes of spans repeat themselves, those of logs do not.
+        ColumnType::Json if matches!(table, Table::Metrics | Table::Traces) => {
+            builder.set_column_dictionary_enabled(path(), true)
+        }
         ColumnType::Float => builder.set_column_encoding(path(), Encoding::BYTE_STREAM_SPLIT),
         ColumnType::Uuid | ColumnType::Text | ColumnType::Json | ColumnType::Double | ColumnType::Blob => builder,
     };

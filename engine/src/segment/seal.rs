@@ -34,6 +34,7 @@ use super::footer::{Extent, FooterFacts, Identity, damaged, footer_crc, footer_l
 use super::lines;
 use super::merge::Merge;
 use super::open::{OpenSegment, Version};
+use super::order::Order;
 use super::runs::{self, Assembled, Run};
 use super::schema::{Purpose, WriteOptions, writer_options};
 use super::source::{CHUNK, FileAt, file_crc};
@@ -79,6 +80,10 @@ pub(crate) fn seal(open: &OpenSegment, staged: &Path, version: u32, options: &Wr
         version,
         ..present.facts.clone()
     };
+    let options = &WriteOptions {
+        order: open.order(),
+        ..*options
+    };
     clean_on_error(staged, || {
         let source = verified(open.path(), present)?;
         let Some(pages) = present.pages() else {
@@ -90,7 +95,7 @@ pub(crate) fn seal(open: &OpenSegment, staged: &Path, version: u32, options: &Wr
         }
         let metadata = Arc::new(ParquetMetaData::new(pages.file.clone(), pages.groups.clone()));
         let table = open.identity().table;
-        let mut merge = Merge::new(table, open.path(), &source, metadata, &present.widths)?;
+        let mut merge = Merge::new(table, open.path(), &source, metadata, &present.widths, options.order)?;
         let mut output = Output::create(table, staged, options)?;
         while let Some(rows) = merge.next_chunk()? {
             output.write(&rows)?;
@@ -122,7 +127,11 @@ pub(crate) fn write_sealed(
         });
     }
     let table = identity.table;
-    let sorted = Sorted::new(table, batches)?;
+    let options = &WriteOptions {
+        order: Order::of(table),
+        ..*options
+    };
+    let sorted = Sorted::new(table, options.order, batches)?;
     clean_on_error(staged, || {
         let mut output = Output::create(table, staged, options)?;
         for rows in sorted.chunks() {
@@ -245,14 +254,8 @@ impl Output {
 
     /// Appends rows that are sorted and come after those before.
     fn write(&mut self, rows: &RecordBatch) -> Result<(), Error> {
-        if let [max, .., min] | [max @ min] = times(self.table, rows)? {
-            let added = Extent {
-                rows: rows.num_rows() as u64,
-                min_ts: Timestamp::from_micros(*min),
-                max_ts: Timestamp::from_micros(*max),
-            };
-            self.extent = Some(self.extent.map_or(added, |extent| extent.and(added)));
-        }
+        let added = Extent::of(times(self.table, rows)?);
+        self.extent = [self.extent, added].into_iter().flatten().reduce(Extent::and);
         write_bounded(&mut self.writer, &mut self.group_bytes, rows, self.group_max).map_err(unwritable(&self.path))
     }
 

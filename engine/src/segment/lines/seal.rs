@@ -14,6 +14,7 @@ use super::super::encode::{RowGroup, Sorted};
 use super::super::footer::{Extent, FooterFacts, Identity, damaged, line_pairs};
 use super::super::form::Form;
 use super::super::open::{OpenSegment, Version};
+use super::super::order::Order;
 use super::super::schema::WriteOptions;
 use super::super::seal::{Sealed, complete};
 use super::super::source::{CHUNK, FileAt};
@@ -40,7 +41,7 @@ pub(in super::super) fn frame(
     batches: &[RecordBatch],
     options: &WriteOptions,
 ) -> Result<RowGroup, Error> {
-    let sorted = Sorted::new(table, batches)?;
+    let sorted = Sorted::new(table, Order::Newest, batches)?;
     let failed = Error::io("pack rows of", Path::new(table.name()));
     let pack = || -> std::io::Result<Result<Vec<u8>, Error>> {
         let mut packer = Packer::new(options.form, options.zstd_level, Vec::new())?;
@@ -114,7 +115,7 @@ pub(in super::super) fn write_sealed(
     options: &WriteOptions,
 ) -> Result<Sealed, Error> {
     let table = identity.table;
-    let sorted = Sorted::new(table, batches)?;
+    let sorted = Sorted::new(table, Order::Newest, batches)?;
     let mut output = Output::create(staged, options.form, options.zstd_level)?;
     let mut line = Vec::new();
     for chunk in sorted.chunks() {

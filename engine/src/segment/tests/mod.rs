@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod crash;
+mod order;
 mod publish;
 mod readers;
 mod runs;

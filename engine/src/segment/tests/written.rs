@@ -41,8 +41,19 @@ fn check(table: Table, at: usize, column: &ColumnChunkMetaData, json: JsonType, 
         ColumnType::Uuid => (Type::FIXED_LEN_BYTE_ARRAY, Some(LogicalType::Uuid), Encoding::PLAIN),
         ColumnType::Text => (Type::BYTE_ARRAY, Some(LogicalType::String), Encoding::PLAIN),
         ColumnType::Word => (Type::BYTE_ARRAY, Some(LogicalType::String), Encoding::RLE_DICTIONARY),
-        ColumnType::Json if json == JsonType::Json => (Type::BYTE_ARRAY, Some(LogicalType::Json), Encoding::PLAIN),
-        ColumnType::Json => (Type::BYTE_ARRAY, Some(LogicalType::String), Encoding::PLAIN),
+        ColumnType::Json => {
+            let repeats = matches!(table, Table::Metrics | Table::Traces);
+            let logical = match json {
+                JsonType::Json => LogicalType::Json,
+                JsonType::String => LogicalType::String,
+            };
+            let encoding = if repeats {
+                Encoding::RLE_DICTIONARY
+            } else {
+                Encoding::PLAIN
+            };
+            (Type::BYTE_ARRAY, Some(logical), encoding)
+        }
         ColumnType::Float => (Type::FLOAT, None, Encoding::BYTE_STREAM_SPLIT),
         ColumnType::Double => (Type::DOUBLE, None, Encoding::PLAIN),
         ColumnType::Blob => (Type::BYTE_ARRAY, None, Encoding::PLAIN),
@@ -53,7 +64,7 @@ fn check(table: Table, at: usize, column: &ColumnChunkMetaData, json: JsonType, 
     assert!(encodings.contains(&encoding), "{name}: {encodings:?}");
     assert_eq!(
         column.dictionary_page_offset().is_some(),
-        wanted.kind == ColumnType::Word,
+        encoding == Encoding::RLE_DICTIONARY,
         "{name}"
     );
     let ordered = match wanted.kind {
@@ -102,12 +113,17 @@ fn every_column_of_every_table_is_written_as_promised_open_and_sealed() {
             let metadata = metadata_at(&path);
             assert_eq!(metadata.num_row_groups(), if sealed { 1 } else { 2 });
             for group in metadata.row_groups() {
-                let newest_first = SortingColumn {
-                    column_idx: 0,
-                    descending: true,
+                let sorted = |column_idx, descending| SortingColumn {
+                    column_idx,
+                    descending,
                     nulls_first: false,
                 };
-                assert_eq!(group.sorting_columns(), Some(&vec![newest_first]));
+                let newest = sorted(0, true);
+                let order = match table {
+                    Table::Metrics => vec![sorted(1, false), sorted(2, false), newest],
+                    _ => vec![newest],
+                };
+                assert_eq!(group.sorting_columns(), Some(&order));
                 for (at, column) in group.columns().iter().enumerate() {
                     check(table, at, column, json, sealed);
                 }
