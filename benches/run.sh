@@ -1,16 +1,24 @@
 #!/usr/bin/env bash
-# Runs the release benches, three rounds each, and prints every figure; quote medians. Arguments choose some: run.sh engine
+# Runs the release benches and prints every figure; quote medians. Arguments choose some: run.sh engine store
 set -euo pipefail
 cd "$(dirname "$0")/.."
-cargo build --release --locked --workspace --bin bench-first-light --bin bench-engine --bin bench-http-ingest
+bins=(first-light engine store http-ingest layout hour readers)
+cargo build --release --locked --workspace "${bins[@]/#/--bin=bench-}"
 export PLATFORM_TEST_BIN_DIR=$PWD/dist
 bin=${CARGO_TARGET_DIR:-target}/release
-[ $# -gt 0 ] || set -- first-light engine http-ingest
+python=.tools/bench-python/bin/python
+if [ -n "${BENCH_PEERS:-}" ]; then
+  [ -x $python ] || python3 -m venv .tools/bench-python
+  $python -m pip install --quiet --disable-pip-version-check --no-deps --only-binary :all: --require-hashes -r benches/requirements.txt
+fi
+[ ! -x $python ] || export BENCH_PYTHON=${BENCH_PYTHON:-$PWD/$python}
+[ $# -gt 0 ] || set -- "${bins[@]}"
 for bench in "$@"; do
   case $bench in
     first-light) for round in 1 2 3; do echo "round $round"; "$bin/bench-first-light"; done ;;
-    engine) "$bin/bench-engine" ;;
-    http-ingest) for round in 1 2 3; do echo "round $round"; "$bin/bench-http-ingest"; done ;;
+    engine | store | http-ingest | layout | hour) "$bin/bench-$bench" ;;
+    readers)
+      if [ -n "${BENCH_PYTHON:-}" ]; then "$bin/bench-readers"; else echo "readers: left out, BENCH_PEERS=1 installs them"; fi ;;
     *) echo "no bench is named $bench" >&2; exit 64 ;;
   esac
 done

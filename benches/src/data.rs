@@ -12,7 +12,10 @@
 
 use arrow_array::RecordBatch;
 use arrow_schema::ArrowError;
-use model::{Attributes, EntityId, FluxId, Level, LogRecord, MetricPoint, MetricType, Record, Table, Timestamp};
+use model::{
+    Attributes, EntityId, FluxId, Level, LogRecord, MetricPoint, MetricType, Record, Span, SpanId, SpanStatus, Table,
+    Timestamp, TraceId,
+};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
@@ -134,13 +137,21 @@ impl Source {
         }
     }
 
-    /// The next rows of a table. Only logs and metrics are made.
+    /// The next rows of a table; logs for a table without telemetry.
     ///
     /// # Errors
     /// Only if rows do not fit their schema, a defect of `model`.
     pub fn batch(&mut self, table: Table, rows: usize) -> Result<RecordBatch, ArrowError> {
         match table {
             Table::Metrics => MetricPoint::to_batch(&(0..rows).map(|at| self.point(at)).collect::<Vec<_>>()),
+            Table::Traces => {
+                let mut spans = Vec::with_capacity(rows + 8);
+                while spans.len() < rows {
+                    self.trace(&mut spans);
+                }
+                spans.truncate(rows);
+                Span::to_batch(&spans)
+            }
             _ => LogRecord::to_batch(&(0..rows).map(|_| self.log()).collect::<Vec<_>>()),
         }
     }
@@ -244,6 +255,54 @@ impl Source {
             attributes.set("region", ["eu-1", "eu-2", "us-1"][self.random.random_range(0..3)]);
         }
         attributes
+    }
+
+    /// A trace: a root and up to seven spans below it, each within its parent.
+    fn trace(&mut self, spans: &mut Vec<Span>) {
+        const OPERATIONS: [&str; 8] = [
+            "GET /api/v2/orders",
+            "POST /api/v2/payments",
+            "SELECT orders",
+            "UPDATE inventory",
+            "publish order.accepted",
+            "render invoice",
+            "cache get",
+            "auth check",
+        ];
+        let trace_id = TraceId::from_entropy(self.random.random());
+        let start = self.tick();
+        let flux_id = self
+            .random
+            .random_ratio(3, 10)
+            .then(|| FluxId::at(start, self.random.random()));
+        let (first, mut left) = (spans.len(), self.random.random_range(1..=8));
+        let (mut begin, mut length) = (start.micros(), self.random.random_range(2_000..200_000i64));
+        while left > 0 {
+            let parent = spans.len().checked_sub(1).filter(|last| *last >= first);
+            let parent = parent.map(|last| self.random.random_range(first..=last));
+            let (entity_id, entity_name) = self.host();
+            let at = self.random.random_range(0..OPERATIONS.len());
+            spans.push(Span {
+                ts: Timestamp::from_micros(begin),
+                trace_id,
+                span_id: SpanId::from_entropy(self.random.random()),
+                parent_span_id: parent.and_then(|parent| spans.get(parent)).map(|parent| parent.span_id),
+                flux_id,
+                entity_id,
+                entity_name,
+                span_name: OPERATIONS[at].to_owned(),
+                duration_ms: length as f32 / 1000.0,
+                status: if self.random.random_ratio(1, 50) {
+                    SpanStatus::Error
+                } else {
+                    SpanStatus::Ok
+                },
+                attributes: self.attributes("otlp", at),
+            });
+            begin += self.random.random_range(1..=length / 8 + 1);
+            length = length * 3 / 4 + 1;
+            left -= 1;
+        }
     }
 
     /// Points come as scrapes do: every series of a host in turn, at nearly the same time.

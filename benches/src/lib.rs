@@ -5,6 +5,7 @@
 //! The method of each bench: its own file, and `benches/README.md`.
 
 pub mod data;
+pub mod feed;
 
 use std::fs;
 

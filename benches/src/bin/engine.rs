@@ -6,31 +6,31 @@
 //! default settings but for a tick of 1 s, as seals are offered at ticks and the run ends when every row is in a sealed file;
 //! the clock of the engine is that of the data. `writer`:
 //! two threads, each its own file, row groups of 256k rows, zstd 1, no sync until the end. `latency`: batches of 20 rows,
-//! open loop, each timed from when it was due.
+//! open loop, each timed from when it was due, default settings. `sync`: the same disk without us, as fast as it can and at the
+//! same pace.
 //!
 //! Sizes: `BENCH_ROWS` (10,000,000 of each table), `BENCH_ROUNDS` (3), `BENCH_SECONDS` (20), `BENCH_FOLDER`.
 
 use std::fs::File;
-use std::io::{BufWriter, Read, Write};
+use std::io::Write;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use benches::data::Source;
+use benches::feed::{Batches, batch, figure, generate, open, runtime, seal_all, table as parse, text, this};
 use benches::{Cost, cost, load, median, quantile, setting};
 use bytes::Bytes;
-use engine::{Batch, Engine, Origin, Settings};
 use harness::Failure;
-use model::wire::{BatchId, decode_arrow, encode_arrow};
-use model::{Clock, EntityId, Entropy, Table, Timestamp};
+use model::Table;
+use model::wire::{decode_arrow, encode_arrow};
 use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::file::properties::WriterProperties;
 
-/// Rows of a batch, as a busy Rack sends them.
-const BATCH_ROWS: usize = 500;
+/// Rows of the small batches whose time to an answer is measured.
+const ROWS: u64 = 20;
 
 fn main() -> Result<(), Failure> {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -44,21 +44,9 @@ fn main() -> Result<(), Failure> {
             let (rate, seconds) = (rate.parse()?, seconds.parse()?);
             runtime()?.block_on(latency(rate, seconds, Path::new(file), Path::new(store)))
         }
-        ["sync", seconds, folder] => bare_sync(seconds.parse()?, Path::new(folder)),
+        ["sync", rate, seconds, folder] => bare_sync(rate.parse()?, seconds.parse()?, Path::new(folder)),
         _ => Err("usage: bench-engine [generate|append|writer|latency|sync …]".into()),
     }
-}
-
-fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
-    Ok(tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()?)
-}
-
-fn parse(table: &str) -> Result<Table, Failure> {
-    let found = Table::ALL.into_iter().find(|known| known.name() == table);
-    found.ok_or_else(|| format!("no table is named {table}").into())
 }
 
 /// All runs of all tables, in turn, and the medians.
@@ -75,9 +63,15 @@ fn compare() -> Result<(), Failure> {
         let (mut bare, mut ours) = (Vec::new(), Vec::new());
         for _ in 0..rounds {
             let out = tempfile::tempdir_in(folder.path())?;
-            bare.push(figure(&this(&["writer", table, &text(&file), &text(out.path())])?)?);
+            bare.push(figure(
+                &this(&["writer", table, &text(&file), &text(out.path())])?,
+                "rows/s",
+            )?);
             let store = tempfile::tempdir_in(folder.path())?;
-            ours.push(figure(&this(&["append", table, &text(&file), &text(store.path())])?)?);
+            ours.push(figure(
+                &this(&["append", table, &text(&file), &text(store.path())])?,
+                "rows/s",
+            )?);
         }
         let (bare, ours) = (median(&mut bare), median(&mut ours));
         println!(
@@ -88,7 +82,8 @@ fn compare() -> Result<(), Failure> {
     for rate in ["1000", "50000"] {
         for _ in 0..rounds {
             let store = tempfile::tempdir_in(folder.path())?;
-            this(&["sync", &seconds.to_string(), &text(store.path())])?;
+            this(&["sync", "0", &seconds.to_string(), &text(store.path())])?;
+            this(&["sync", rate, &seconds.to_string(), &text(store.path())])?;
             let file = text(&folder.path().join("logs"));
             this(&["latency", rate, &seconds.to_string(), &file, &text(store.path())])?;
         }
@@ -97,101 +92,9 @@ fn compare() -> Result<(), Failure> {
     Ok(())
 }
 
-fn text(path: &Path) -> String {
-    path.display().to_string()
-}
-
-/// Runs one part in a process of its own and passes on what it prints.
-fn this(args: &[&str]) -> Result<String, Failure> {
-    let output = Command::new(std::env::current_exe()?).args(args).output()?;
-    std::io::stderr().write_all(&output.stderr)?;
-    let printed = String::from_utf8(output.stdout)?;
-    print!("{printed}");
-    if output.status.success() {
-        Ok(printed)
-    } else {
-        Err(format!("{args:?} ended with {}", output.status).into())
-    }
-}
-
-/// The number behind `rows/s `.
-fn figure(printed: &str) -> Result<f64, Failure> {
-    let (_, rest) = printed.split_once("rows/s ").ok_or("no rows/s were printed")?;
-    Ok(rest.split([',', ' ']).next().unwrap_or_default().parse()?)
-}
-
-fn generate(table: Table, rows: usize, file: &Path) -> Result<(), Failure> {
-    let mut source = Source::new(7);
-    let mut out = BufWriter::with_capacity(1 << 20, File::create(file)?);
-    let mut bytes = 0;
-    for _ in 0..rows / BATCH_ROWS {
-        let batch = source.batch(table, BATCH_ROWS)?;
-        let payload = encode_arrow(&[batch])?;
-        bytes += payload.len();
-        out.write_all(&u32::try_from(payload.len())?.to_le_bytes())?;
-        out.write_all(&source.now().micros().to_le_bytes())?;
-        out.write_all(&payload)?;
-    }
-    out.into_inner()?.sync_all()?;
-    let name = table.name();
-    println!(
-        "data: {name} {rows} rows, {} bytes per row as Arrow IPC",
-        bytes / rows.max(1)
-    );
-    Ok(())
-}
-
-/// The batches of a generated file, in order.
-struct Batches(std::io::BufReader<File>);
-
-impl Batches {
-    fn open(file: &Path) -> Result<Self, Failure> {
-        Ok(Self(std::io::BufReader::with_capacity(1 << 20, File::open(file)?)))
-    }
-
-    fn next(&mut self) -> Result<Option<(i64, Bytes)>, Failure> {
-        let mut head = [0; 12];
-        match self.0.read_exact(&mut head) {
-            Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => return Ok(None),
-            read => read?,
-        }
-        let (length, now) = head.split_at(4);
-        let mut payload = vec![0; u32::from_le_bytes(length.try_into()?) as usize];
-        self.0.read_exact(&mut payload)?;
-        Ok(Some((i64::from_le_bytes(now.try_into()?), payload.into())))
-    }
-}
-
-fn batch(table: Table, seq: u64, payload: &Bytes) -> Result<Batch, Failure> {
-    let producer = BatchId {
-        entity: EntityId::for_name("bench"),
-        boot_epoch: 1,
-        seq,
-    };
-    Ok(Batch {
-        table,
-        origin: Origin {
-            producer: Some(producer),
-            ..Origin::default()
-        },
-        payload: payload.clone(),
-        rows: decode_arrow(table, payload)?,
-    })
-}
-
-/// A store whose clock is the data's.
-async fn open(store: &Path) -> Result<(Arc<Engine>, Arc<AtomicI64>), Failure> {
-    let now = Arc::new(AtomicI64::new(benches::data::START.micros()));
-    let read = Arc::clone(&now);
-    let clock = Clock::new(move || Timestamp::from_micros(read.load(Ordering::Relaxed)));
-    let entropy = Entropy::new(|bytes| bytes.fill(7));
-    let mut settings = Settings::new(store);
-    settings.flush_interval = Duration::from_secs(1);
-    Ok((Engine::open(settings, clock, entropy).await?, now))
-}
-
 async fn append(table: Table, file: &Path, store: &Path) -> Result<(), Failure> {
-    let (engine, now) = open(store).await?;
+    let tick = |settings: &mut engine::Settings| settings.flush_interval = Duration::from_secs(1);
+    let (engine, now) = open(store, tick).await?;
     let source = Arc::new(Mutex::new((Batches::open(file)?, 0u64)));
     let bytes = Arc::new(AtomicU64::new(0));
     let start = Instant::now();
@@ -204,7 +107,7 @@ async fn append(table: Table, file: &Path, store: &Path) -> Result<(), Failure> 
                     let next = {
                         let mut source = source.lock().map_err(|_| "a reader failed")?;
                         source.1 += 1;
-                        (source.1, source.0.next().map_err(|error| error.to_string())?)
+                        (source.1, source.0.read().map_err(|error| error.to_string())?)
                     };
                     let (seq, Some((at, payload))) = next else {
                         return Ok::<(), String>(());
@@ -223,10 +126,7 @@ async fn append(table: Table, file: &Path, store: &Path) -> Result<(), Failure> 
     let appended = start.elapsed();
     engine.flush().await?;
     let published = start.elapsed();
-    now.fetch_add(2 * 3_600_000_000, Ordering::Relaxed);
-    while engine.stats().open_segments > 0 {
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    seal_all(&engine, &now).await;
     let sealed = start.elapsed();
     let stats = engine.stats();
     let Cost { cpu_seconds, peak_mib } = cost(i32::try_from(std::process::id())?);
@@ -295,7 +195,7 @@ fn write_all(table: Table, source: &Mutex<Batches>, rows: &AtomicU64, path: &Pat
         .build();
     let mut writer = ArrowWriter::try_new(File::create(path)?, table.schema(), Some(properties))?;
     loop {
-        let next = source.lock().map_err(|_| "a reader failed")?.next()?;
+        let next = source.lock().map_err(|_| "a reader failed")?.read()?;
         let Some((_, payload)) = next else {
             break;
         };
@@ -309,17 +209,16 @@ fn write_all(table: Table, source: &Mutex<Batches>, rows: &AtomicU64, path: &Pat
 }
 
 async fn latency(rate: u64, seconds: u64, file: &Path, store: &Path) -> Result<(), Failure> {
-    const ROWS: u64 = 20;
-    let (engine, now) = open(store).await?;
+    let (engine, now) = open(store, |_| {}).await?;
     let mut source = Batches::open(file)?;
     let start = Instant::now();
     let mut answers = Vec::new();
     for seq in 1..=rate * seconds / ROWS {
-        let next = match source.next()? {
+        let next = match source.read()? {
             // The same rows again: what makes a batch another one is its sequence.
             None => {
                 source = Batches::open(file)?;
-                source.next()?
+                source.read()?
             }
             found => found,
         };
@@ -357,20 +256,34 @@ async fn latency(rate: u64, seconds: u64, file: &Path, store: &Path) -> Result<(
     Ok(())
 }
 
-/// The disk alone: 4 KiB appended and synced, again and again.
-fn bare_sync(seconds: u64, folder: &Path) -> Result<(), Failure> {
+/// The disk alone: 4 KiB written behind each other into a file that has its size, each synced; again and again without a pause
+/// (`rate` 0), or at the pace at which batches of [`ROWS`] come at that rate: a disk and a processor that rest between two
+/// syncs answer later.
+fn bare_sync(rate: u64, seconds: u64, folder: &Path) -> Result<(), Failure> {
+    const SIZE: u64 = 64 << 20;
     let mut file = File::create(folder.join("bare"))?;
-    let end = Instant::now() + Duration::from_secs(seconds.min(5));
-    let mut times = Vec::new();
-    while Instant::now() < end {
+    (0..64).try_for_each(|_| file.write_all(&[0; 1 << 20]))?;
+    file.sync_all()?;
+    let pace = Duration::from_nanos((ROWS * 1_000_000_000).checked_div(rate).unwrap_or(0));
+    let begin = Instant::now();
+    let (mut times, mut due, mut at) = (Vec::new(), begin, 0);
+    while begin.elapsed() < Duration::from_secs(seconds.min(10)) {
+        due += pace;
+        std::thread::sleep(due.saturating_duration_since(Instant::now()));
         let start = Instant::now();
-        file.write_all(&[0x5a; 4096])?;
+        file.write_all_at(&[0x5a; 4096], at)?;
         file.sync_data()?;
         times.push(start.elapsed().as_secs_f64() * 1e3);
+        at = (at + 4096) % SIZE;
     }
     times.sort_by(f64::total_cmp);
+    let how = if rate == 0 {
+        "without a pause".to_owned()
+    } else {
+        format!("every {pace:?}")
+    };
     println!(
-        "disk: append 4 KiB + fdatasync: p50 {:.2} ms, p99 {:.2} ms",
+        "disk: 4 KiB + fdatasync {how}: p50 {:.2} ms, p99 {:.2} ms",
         quantile(&times, 0.5),
         quantile(&times, 0.99)
     );

@@ -1,93 +1,175 @@
-//! NDJSON over HTTP → durable: rows per second, and what they cost the Mixer.
+//! NDJSON over HTTP → durable: rows per second, and what they cost the Mixer; next to DuckDB and ClickHouse with the same file.
 //!
-//! Method: the release Mixer with default settings in a temporary folder; `BENCH_CONNECTIONS` (4) keep-alive connections over
-//! loopback send bodies of 10,000 log lines, made beforehand, 40 of them again and again until `BENCH_ROWS` (2,000,000) are
-//! answered with 200. The clients share the machine's cores. CPU and peak memory are the kernel's figures of the Mixer's
-//! process: when the last row was answered, and when no row waits to be published any more.
+//! Method: `BENCH_ROWS` (5,000,000) log lines are written to one file beforehand, their times the last seconds. Ours: the
+//! release Mixer with default settings in a temporary folder; `BENCH_CONNECTIONS` (4) keep-alive connections over loopback read
+//! 10,000 lines at a time from the file and post them, until all are answered with 200. The clients share the machine's cores.
+//! CPU and peak memory are the kernel's figures of the Mixer's process: when the last row was answered (durable and visible),
+//! and when no row waits to be published into Parquet any more. Theirs: `benches/peers.py`, each a process of its own that
+//! reads the file as JSON and writes Parquet, or a MergeTree, with zstd, and syncs what it wrote. In turn, three rounds
+//! (`BENCH_ROUNDS`); the peers are left out where their Python packages are not installed (`BENCH_PEERS=1 benches/run.sh` installs them).
 
-use std::fmt::Write as _;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Mutex;
 use std::time::{Duration, Instant, SystemTime};
 
 use benches::data::Source;
-use benches::{cost, load, setting};
+use benches::{cost, load, median, setting};
 use harness::{Failure, TestMixer, eventually};
 use model::batch::row_json;
 use model::{Table, Timestamp};
 
 const LINES: usize = 10_000;
-const BODIES: usize = 40;
+const PEERS: [&str; 3] = ["duckdb-parquet", "clickhouse-parquet", "clickhouse-mergetree"];
 
-/// Bodies whose rows happened in the last seconds.
-fn bodies() -> Result<Vec<String>, Failure> {
+fn main() -> Result<(), Failure> {
+    println!("load before: {}", load());
+    let rounds = setting("BENCH_ROUNDS", 3);
+    let root = std::env::var_os("BENCH_FOLDER").map_or_else(std::env::temp_dir, PathBuf::from);
+    let folder = tempfile::tempdir_in(root)?;
+    let path = folder.path().join("logs.ndjson");
+    let bodies = write_lines(&path, usize::try_from(setting("BENCH_ROWS", 5_000_000))?)?;
+    let mut figures: Vec<(String, Vec<f64>, Vec<f64>)> = Vec::new();
+    for _ in 0..rounds {
+        note(&mut figures, "ours", post(&path, &bodies)?);
+        for peer in PEERS {
+            if let Some(figure) = peer_of(peer, &path, bodies.len() * LINES)? {
+                note(&mut figures, peer, figure);
+            }
+        }
+    }
+    for (name, speeds, costs) in &mut figures {
+        let (speed, cost) = (median(speeds), median(costs));
+        println!("{name}: median {speed:.0} rows/s, {cost:.2} CPU s per million rows");
+    }
+    println!("load after: {}", load());
+    Ok(())
+}
+
+fn note(figures: &mut Vec<(String, Vec<f64>, Vec<f64>)>, name: &str, (speed, cost): (f64, f64)) {
+    let at = figures.iter().position(|(other, ..)| other == name).unwrap_or_else(|| {
+        figures.push((name.to_owned(), Vec::new(), Vec::new()));
+        figures.len() - 1
+    });
+    figures[at].1.push(speed);
+    figures[at].2.push(cost);
+}
+
+/// Writes lines whose rows happened in the last seconds; where each body of lines lies.
+#[allow(clippy::cast_precision_loss, reason = "counts of a bench")]
+fn write_lines(path: &Path, rows: usize) -> Result<Vec<(u64, usize)>, Failure> {
     let mut source = Source::new(7);
-    let now = Timestamp::from(SystemTime::now());
-    let mut bodies = Vec::with_capacity(BODIES);
-    for body in 0..BODIES {
+    let (now, start) = (Timestamp::from(SystemTime::now()), benches::data::START);
+    let mut out = BufWriter::with_capacity(1 << 20, File::create(path)?);
+    let (mut bodies, mut bytes) = (Vec::new(), 0);
+    for _ in 0..rows / LINES {
         let batch = source.batch(Table::Logs, LINES)?;
-        let mut text = String::new();
+        let mut text = Vec::new();
         for row in 0..LINES {
             let mut line = row_json(&batch, row);
-            let age = Duration::from_micros(((BODIES - body) * LINES - row) as u64 * 50);
-            line.insert("ts".to_owned(), now.minus(age).to_string().into());
-            writeln!(text, "{}", serde_json::Value::from(line))?;
+            let ts: Timestamp = line["ts"].as_str().unwrap_or_default().parse()?;
+            let ts =
+                now.micros() - rows as i64 * 1_000_000 / benches::data::ROWS_PER_SECOND + ts.micros() - start.micros();
+            line.insert(
+                "ts".to_owned(),
+                Timestamp::from_micros(ts.min(now.micros())).to_string().into(),
+            );
+            line.retain(|_, value| !value.is_null());
+            serde_json::to_writer(&mut text, &line)?;
+            text.push(b'\n');
         }
-        bodies.push(text);
+        bodies.push((bytes, text.len()));
+        bytes += text.len() as u64;
+        out.write_all(&text)?;
     }
+    out.into_inner()?.sync_all()?;
+    println!(
+        "data: {rows} rows, {:.0} bytes per NDJSON row",
+        bytes as f64 / rows as f64
+    );
     Ok(bodies)
 }
 
+/// Rows per second and CPU seconds per million rows.
 #[allow(clippy::cast_precision_loss, reason = "counts and seconds of a bench")]
-fn main() -> Result<(), Failure> {
-    println!("load before: {}", load());
-    let (rows, connections) = (setting("BENCH_ROWS", 2_000_000), setting("BENCH_CONNECTIONS", 4));
-    let bodies = bodies()?;
-    let bytes: usize = bodies.iter().map(String::len).sum();
-    println!("{:.0} bytes per NDJSON row", bytes as f64 / (BODIES * LINES) as f64);
+fn post(path: &Path, bodies: &[(u64, usize)]) -> Result<(f64, f64), Failure> {
     let mut mixer = TestMixer::start("[observability.embedded]\nflush_interval = \"5s\"\n")?;
     let pid = mixer.process()?.pid().as_raw();
+    let (file, next) = (File::open(path)?, Mutex::new(bodies.iter()));
     let before = cost(pid);
-    let next = AtomicU64::new(0);
     let started = Instant::now();
     std::thread::scope(|scope| {
         let send = || -> Result<(), Failure> {
             let api = mixer.api.clone();
+            let mut body = Vec::new();
             loop {
-                let at = next.fetch_add(1, Ordering::Relaxed);
-                if at * LINES as u64 >= rows {
-                    return Ok(());
-                }
-                let body = bodies.get(at as usize % BODIES).map_or("", String::as_str);
+                let taken = next.lock().map_err(|_| "a client died")?.next();
+                let Some((at, length)) = taken else { return Ok(()) };
+                body.resize(*length, 0);
+                file.read_exact_at(&mut body, *at)?;
                 let headers = [("Content-Type", "application/x-ndjson")];
-                let answer = api.send("/api/v1/ingest/logs", &headers, body.as_bytes())?;
+                let answer = api.send("/api/v1/ingest/logs", &headers, &body)?;
                 if answer.status != 200 || answer.json["data"]["stored"] != LINES {
                     return Err(format!("{} {}", answer.status, answer.text).into());
                 }
             }
         };
+        let connections = setting("BENCH_CONNECTIONS", 4);
         let threads: Vec<_> = (0..connections).map(|_| scope.spawn(send)).collect();
         threads
             .into_iter()
             .try_for_each(|thread| thread.join().map_err(|_| "a client died")?)
     })?;
     let seconds = started.elapsed().as_secs_f64();
-    let (answered, millions) = (cost(pid), rows as f64 / 1e6);
-    println!(
-        "answered: {:.0} rows/s, {:.2} CPU s per million rows, peak {:.0} MiB",
-        rows as f64 / seconds,
-        (answered.cpu_seconds - before.cpu_seconds) / millions,
-        answered.peak_mib
-    );
-    eventually("every row in a file", Duration::from_secs(120), || {
+    let rows = (bodies.len() * LINES) as f64;
+    let millions = rows / 1e6;
+    let answered = cost(pid);
+    let storage = eventually("every row in a file", Duration::from_secs(120), || {
         let storage = mixer.api.get("/api/v1/storage").ok()?.json;
-        (storage["data"]["hot_rows"] == 0).then_some(())
+        (storage["data"]["hot_rows"] == 0).then_some(storage)
     })?;
-    let published = cost(pid);
+    let (published, after) = (cost(pid), started.elapsed().as_secs_f64());
+    let spent = published.cpu_seconds - before.cpu_seconds;
     println!(
-        "published: {:.2} CPU s per million rows, peak {:.0} MiB",
-        (published.cpu_seconds - before.cpu_seconds) / millions,
-        published.peak_mib
+        "ours: answered {:.0} rows/s, {:.2} CPU s per million rows; published {:.0} rows/s, {:.2} CPU s per million rows, peak {:.0} MiB, {:.1} bytes per row",
+        rows / seconds,
+        (answered.cpu_seconds - before.cpu_seconds) / millions,
+        rows / after,
+        spent / millions,
+        published.peak_mib,
+        storage["data"]["bytes"].as_f64().unwrap_or(0.0) / rows,
     );
-    println!("load after: {}", load());
-    Ok(())
+    Ok((rows / seconds, spent / millions))
+}
+
+/// The same of a peer; `None` where it is not installed.
+#[allow(clippy::cast_precision_loss, reason = "counts and seconds of a bench")]
+fn peer_of(name: &str, path: &Path, rows: usize) -> Result<Option<(f64, f64)>, Failure> {
+    let Some(python) = std::env::var_os("BENCH_PYTHON") else {
+        return Ok(None);
+    };
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("peers.py");
+    let output = Command::new(python).arg(script).arg(name).arg(path).output()?;
+    std::io::stderr().write_all(&output.stderr)?;
+    if !output.status.success() {
+        return Err(format!("{name} ended with {}", output.status).into());
+    }
+    let figures: serde_json::Value = serde_json::from_slice(&output.stdout)?;
+    let figure = |key: &str| figures[key].as_f64().unwrap_or(0.0);
+    if figure("rows") != rows as f64 {
+        return Err(format!("{name} stored {} of {rows} rows", figure("rows")).into());
+    }
+    let (speed, cost) = (
+        rows as f64 / figure("seconds"),
+        figure("cpu_seconds") / rows as f64 * 1e6,
+    );
+    println!(
+        "{name}: {speed:.0} rows/s, {cost:.2} CPU s per million rows, peak {:.0} MiB, {:.1} bytes per row",
+        figure("peak_mib"),
+        figure("bytes") / rows as f64
+    );
+    Ok(Some((speed, cost)))
 }
