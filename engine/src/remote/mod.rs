@@ -10,7 +10,7 @@
 //! | file | what |
 //! |---|---|
 //! | [`io`], [`trouble`] | calls, retries, what a refusal means |
-//! | [`format`], [`state`], [`chain`] | the catalogue in the object store, and who may write it |
+//! | [`mod@format`], [`state`], [`chain`] | the catalogue in the object store, and who may write it |
 //! | [`attach`] | opening: a new bucket, a new machine, the same folder again |
 //! | [`upload`], [`uploader`], [`orphans`] | the way there, and what was left on it |
 //! | [`cache`] | the way back |
