@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use model::filter::LogFilter;
 use model::{Attributes, EntityId, Level, LogRecord, Timestamp};
+use tokio::sync::Semaphore;
 
 use super::world::Random;
 use super::{Bench, HOUR, append, now};
@@ -35,12 +35,14 @@ async fn every_row_that_was_there_at_the_first_page_is_given_exactly_once_during
     bench.publish().await;
     bench.append(&there[300..]).await;
 
-    let stop = Arc::new(AtomicBool::new(false));
+    // So many batches come while a page is read, however slow the machine: the reading ends.
+    let batches = Arc::new(Semaphore::new(8));
     let writer = {
-        let (engine, stop) = (Arc::clone(&bench.engine), Arc::clone(&stop));
+        let (engine, batches) = (Arc::clone(&bench.engine), Arc::clone(&batches));
         tokio::spawn(async move {
             let mut number = 0;
-            while !stop.load(Ordering::Relaxed) {
+            while let Ok(batch) = batches.acquire().await {
+                batch.forget();
                 let rows: Vec<_> = (0..5).map(|n| row(&mut random, "late", number + n)).collect();
                 number += rows.len();
                 append(&engine, &rows).await;
@@ -64,8 +66,12 @@ async fn every_row_that_was_there_at_the_first_page_is_given_exactly_once_during
             *given.entry(row["message"].as_str().unwrap().to_owned()).or_default() += 1;
         }
         filter.cursor = page.next_cursor;
-        // The last rows are read without company, so that the reading ends.
-        stop.fetch_or(given.len() > 300, Ordering::Relaxed);
+        // The last rows are read without company.
+        if given.len() > 300 {
+            batches.close();
+        } else {
+            batches.add_permits(8);
+        }
         if filter.cursor.is_none() {
             break;
         }
