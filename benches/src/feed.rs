@@ -162,10 +162,15 @@ pub async fn open(store: &Path, change: impl FnOnce(&mut Settings)) -> Result<(A
     Ok((engine, now))
 }
 
-/// Lets the clock pass the data's last hour and waits until every file is sealed.
-pub async fn seal_all(engine: &Engine, now: &AtomicI64) {
+/// Lets the clock pass the data's last hour and waits until every file is sealed. The flush spares it the wait for a tick.
+///
+/// # Errors
+/// If the engine cannot flush.
+pub async fn seal_all(engine: &Engine, now: &AtomicI64) -> Result<(), Failure> {
     now.fetch_add(2 * 3_600_000_000, Ordering::Relaxed);
+    engine.flush().await?;
     while engine.stats().open_segments > 0 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
+    Ok(())
 }

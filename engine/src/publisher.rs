@@ -17,7 +17,7 @@
 //!
 //! - Rows that reached a file but whose record failed stay frozen, and that record is tried again before anything else.
 //! - A partition's rows go into its files in the order of their LSNs.
-//! - A file is sealed at least one tick and the rest of [`crate::Settings::seal_rest`] after its last publish.
+//! - A file is sealed at the earliest [`crate::Settings::seal_rest`] after its last publish.
 //! - A file that is damaged takes no more rows: the next ones begin the next number.
 
 mod admission;
@@ -56,6 +56,8 @@ enum Want {
     Due,
     /// Room in memory.
     Room,
+    /// What was published and could not be recorded, if there is any.
+    Nothing,
 }
 
 /// The publisher's own things.
@@ -70,6 +72,8 @@ pub(crate) struct Publisher {
     janitor: Janitor,
     /// Ticks that partitions without an open file have waited for one.
     late: BTreeMap<Place, u32>,
+    /// When the next file that waits for nothing else has rested.
+    rested_at: Option<Instant>,
 }
 
 impl Publisher {
@@ -92,6 +96,7 @@ impl Publisher {
             full,
             unrecorded: Vec::new(),
             late: BTreeMap::new(),
+            rested_at: None,
         }
     }
 
@@ -108,7 +113,10 @@ impl Publisher {
         let interval = self.shared.settings.flush_interval;
         let mut next = Instant::now() + interval;
         loop {
-            let tick = self.shared.desk.wait(next);
+            let tick = self
+                .shared
+                .desk
+                .wait(self.rested_at.map_or(next, |rested| rested.min(next)));
             let on_time = Instant::now() >= next;
             if on_time {
                 next = Instant::now() + interval;
@@ -132,8 +140,10 @@ impl Publisher {
             Want::Everything
         } else if on_time {
             Want::Due
-        } else {
+        } else if tick.urgent {
             Want::Room
+        } else {
+            Want::Nothing
         };
         let result = match self.shared.poisoned() {
             Some(reason) => Err(Error::Poisoned { reason }),
@@ -155,9 +165,11 @@ impl Publisher {
         for job in tick.returned {
             self.full.push(job);
         }
-        if on_time && failed.is_none() && !stop {
-            self.shared.space.load();
-            self.offer_seals();
+        if failed.is_none() && !stop {
+            if on_time {
+                self.shared.space.load();
+            }
+            self.offer_seals(on_time);
         }
         self.rotate(tick.rotations, on_time && !stop);
         if failed.is_some() && !stop {
@@ -229,6 +241,9 @@ impl Publisher {
     }
 
     fn due(&mut self, want: Want, on_time: bool) -> Vec<Waiting> {
+        if want == Want::Nothing {
+            return Vec::new();
+        }
         let mut waiting = self.shared.state.lock().hot.waiting();
         let large = self.large();
         if want == Want::Room && waiting.iter().any(|waiting| waiting.weight >= large) {
@@ -386,42 +401,53 @@ impl Publisher {
     }
 
     /// Offers the sealer what is full and what is past, if it has rested.
-    fn offer_seals(&mut self) {
+    fn offer_seals(&mut self, on_time: bool) {
+        let rest = self.shared.settings.seal_rest;
+        let mut rested_at = None;
+        let mut rested = |slot: &Slot| {
+            let at = slot.touched_at + rest;
+            let rested = at <= Instant::now();
+            if !rested {
+                rested_at = rested_at.map_or(Some(at), |other: Instant| Some(other.min(at)));
+            }
+            rested
+        };
+        let ripe = self.ripe().into_iter();
+        let places: Vec<Place> = ripe
+            .filter(|place| self.open.get(place).is_some_and(&mut rested))
+            .collect();
+        for place in places {
+            self.full.extend(self.open.remove(&place).map(Job::new));
+        }
+        if on_time {
+            for slot in self.open.values_mut() {
+                slot.idle = if slot.touched { 0 } else { slot.idle.saturating_add(1) };
+                slot.touched = false;
+            }
+        }
+        let mut kept = Vec::new();
+        for mut job in std::mem::take(&mut self.full) {
+            if rested(&job.slot) && job.is_due(on_time) {
+                kept.extend(self.shared.desk.seal(job));
+            } else {
+                kept.push(job);
+            }
+        }
+        self.full = kept;
+        self.rested_at = rested_at;
+    }
+
+    /// The partitions whose open files take no more rows.
+    fn ripe(&self) -> Vec<Place> {
         let now = self.shared.clock.now();
         let grace = self.shared.settings.seal_grace;
         let cap = self.shared.settings.segment_size.get();
-        let rest = self.shared.settings.seal_rest;
         let state = self.shared.state.lock();
         let past = |slot: &Slot| {
             let over = slot.place.1.end().plus(grace) <= now && slot.published.plus(grace) <= now;
             over && !state.hot.has(slot.place)
         };
-        let ripe =
-            |slot: &Slot| slot.rested(rest) && (slot.segment.is_full() || slot.segment.size() >= cap || past(slot));
-        let places: Vec<Place> = self
-            .open
-            .values()
-            .filter(|slot| ripe(slot))
-            .map(|slot| slot.place)
-            .collect();
-        drop(state);
-        for place in places {
-            self.full.extend(self.open.remove(&place).map(Job::new));
-        }
-        for slot in self.open.values_mut() {
-            slot.idle = if slot.touched { 0 } else { slot.idle.saturating_add(1) };
-            slot.touched = false;
-        }
-        let mut kept = Vec::new();
-        for mut job in std::mem::take(&mut self.full) {
-            let rested = job.slot.rested(rest);
-            job.slot.touched = false;
-            if !rested || !job.is_due() {
-                kept.push(job);
-            } else {
-                kept.extend(self.shared.desk.seal(job));
-            }
-        }
-        self.full = kept;
+        let ripe = |slot: &&Slot| slot.segment.is_full() || slot.segment.size() >= cap || past(slot);
+        self.open.values().filter(ripe).map(|slot| slot.place).collect()
     }
 }

@@ -50,10 +50,10 @@ impl Job {
         self.installed.is_some()
     }
 
-    /// Whether it is time for an attempt; asked once a tick.
-    pub(crate) fn is_due(&mut self) -> bool {
+    /// Whether it is time for an attempt; ticks are counted.
+    pub(crate) fn is_due(&mut self, is_tick: bool) -> bool {
         let due = self.pause == 0;
-        self.pause = self.pause.saturating_sub(1);
+        self.pause = self.pause.saturating_sub(u32::from(is_tick));
         due
     }
 

@@ -144,7 +144,7 @@ impl Settings {
             group_linger: Duration::from_millis(2),
             scrub_interval: Duration::from_secs(86_400),
             seal_grace: Duration::from_secs(300),
-            seal_rest: Duration::from_secs(1),
+            seal_rest: Duration::from_secs(5),
             remote: None,
         }
     }

@@ -9,7 +9,7 @@
 //! When to publish, and what becomes of a failure: [`crate::publisher`].
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use model::Timestamp;
 
@@ -42,11 +42,6 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
-    /// Whether it was left alone for a whole tick and as long as `rest`.
-    pub(crate) fn rested(&self, rest: Duration) -> bool {
-        !self.touched && self.touched_at.elapsed() >= rest
-    }
-
     pub(crate) fn entry(&self, published: &Published) -> FileEntry {
         FileEntry {
             id: self.segment.identity().segment,

@@ -206,7 +206,7 @@ async fn make(table: Table, file: &Path, store: &Path) -> Result<(), Failure> {
         engine.append(batch(table, seq, &payload)?).await?;
     }
     engine.flush().await?;
-    seal_all(&engine, &now).await;
+    seal_all(&engine, &now).await?;
     engine.close().await?;
     Ok(())
 }

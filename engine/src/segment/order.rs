@@ -12,7 +12,7 @@
 //! - All row groups of a file have one order, which their metadata says (`sorting_columns`). An open file that was begun in another
 //!   order than its table's goes on in its own until it is sealed.
 
-use std::cmp::{Ordering, Reverse};
+use std::cmp::Ordering;
 use std::collections::HashMap;
 
 use arrow_array::cast::AsArray;
@@ -113,38 +113,65 @@ impl<'a> Keys<'a> {
 
 /// The rows of several batches in order, each as its batch and its place there.
 pub(super) fn sort(batches: &[Keys<'_>]) -> Vec<(usize, usize)> {
-    let mut ranks: HashMap<(&[u8], &[u8]), u32> = HashMap::new();
-    let mut keyed = Vec::with_capacity(batches.iter().map(|keys| keys.times.len()).sum());
+    let rows = batches.iter().map(|keys| keys.times.len()).sum();
+    let ranks = ranks(batches, rows);
+    // One number per row: its series, its time from the newest on, and its place, which makes the sort stable.
+    let mut keyed = Vec::with_capacity(rows);
+    let mut places = Vec::with_capacity(rows);
     for (at, keys) in batches.iter().enumerate() {
+        for (row, ts) in keys.times.iter().enumerate() {
+            let place = places.len();
+            let series = ranks.get(place).copied().unwrap_or(0);
+            keyed.push(u128::from(series) << 96 | u128::from(newest_first(*ts)) << 32 | place as u128);
+            places.push((at, row));
+        }
+    }
+    keyed.sort_unstable();
+    let place = |key: u128| places.get((key & u128::from(u32::MAX)) as usize).copied();
+    keyed.into_iter().filter_map(place).collect()
+}
+
+/// A number that is the smaller the later the time is.
+const fn newest_first(ts: i64) -> u64 {
+    !(ts.cast_unsigned() ^ (1 << 63))
+}
+
+/// For each row the place of its series among all series here; nothing where series do not matter.
+fn ranks(batches: &[Keys<'_>], rows: usize) -> Vec<u32> {
+    if batches.iter().all(|keys| keys.series.is_none()) {
+        return Vec::new();
+    }
+    let mut known: HashMap<(&[u8], &[u8]), u32> = HashMap::new();
+    let mut ranks = Vec::with_capacity(rows);
+    for keys in batches {
         // Rows of one series often come one after another.
         let mut last = None;
-        for (row, ts) in keys.times.iter().enumerate() {
+        for row in 0..keys.times.len() {
             let series = keys.series(row);
             let rank = match last {
                 Some((same, rank)) if same == series => rank,
                 _ => {
-                    let next = u32::try_from(ranks.len()).unwrap_or(u32::MAX);
-                    *ranks.entry(series).or_insert(next)
+                    let next = u32::try_from(known.len()).unwrap_or(u32::MAX);
+                    *known.entry(series).or_insert(next)
                 }
             };
             last = Some((series, rank));
-            keyed.push((rank, Reverse(*ts), (at, row)));
+            ranks.push(rank);
         }
     }
     // So far a series' rank is when it was met first.
-    let mut met: Vec<_> = ranks.into_iter().collect();
+    let mut met: Vec<_> = known.into_iter().collect();
     met.sort_unstable();
-    let mut ranks = vec![0; met.len()];
+    let mut sorted = vec![0; met.len()];
     for (rank, (_, first)) in (0u32..).zip(met) {
-        if let Some(place) = ranks.get_mut(first as usize) {
+        if let Some(place) = sorted.get_mut(first as usize) {
             *place = rank;
         }
     }
-    for (rank, ..) in &mut keyed {
-        *rank = ranks.get(*rank as usize).copied().unwrap_or(*rank);
+    for rank in &mut ranks {
+        *rank = sorted.get(*rank as usize).copied().unwrap_or(*rank);
     }
-    keyed.sort_by_key(|(rank, ts, _)| (*rank, *ts));
-    keyed.into_iter().map(|(_, _, place)| place).collect()
+    ranks
 }
 
 /// A row's place in the order of a file, and the group that it is in: the greatest comes first.

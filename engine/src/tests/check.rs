@@ -8,7 +8,7 @@ use crate::{CheckReport, check_store};
 /// A closed store with a sealed file, an open one of several row groups, and one of another hour.
 pub(super) async fn store() -> Bench {
     let mut bench = Bench::new();
-    bench.settings.flush_interval = Duration::from_millis(5);
+    bench.ticks_every(Duration::from_millis(5));
     let engine = bench.open().await;
     let times: Vec<i64> = (0..300).map(|row| bench.now() - 5 * HOUR - row).collect();
     engine.append(batch("old", &times, from_producer(1))).await.unwrap();
@@ -122,7 +122,7 @@ async fn a_folder_without_a_store_and_a_damaged_catalogue_are_errors_that_name_i
 #[tokio::test(flavor = "multi_thread")]
 async fn beside_a_writer_that_publishes_seals_and_rotates_nothing_is_reported() {
     let mut bench = Bench::new();
-    bench.settings.flush_interval = Duration::from_millis(2);
+    bench.ticks_every(Duration::from_millis(2));
     bench.settings.seal_grace = Duration::ZERO;
     bench.settings.rotation.policy = crate::RotationPolicy::Size;
     bench.settings.rotation.max_size = ByteSize::bytes(3 << 20);

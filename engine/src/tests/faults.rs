@@ -5,7 +5,7 @@ use super::*;
 #[tokio::test(flavor = "multi_thread")]
 async fn rows_that_cannot_be_published_stay_visible_and_are_published_when_they_can() {
     let mut bench = Bench::new();
-    bench.settings.flush_interval = Duration::from_millis(20);
+    bench.ticks_every(Duration::from_millis(20));
     let engine = bench.open().await;
     // A file where the table's folder should be: no data file can be created.
     let table_dir = bench.settings.data_dir.join("logs");

@@ -4,7 +4,7 @@ use super::*;
 
 /// A store with a sealed file of the hour before, and an open file of this hour; closed.
 async fn sealed_and_open(bench: &mut Bench) {
-    bench.settings.flush_interval = Duration::from_millis(5);
+    bench.ticks_every(Duration::from_millis(5));
     let engine = bench.open().await;
     let times: Vec<i64> = (0..50).map(|row| bench.now() - HOUR - row).collect();
     engine.append(batch("old", &times, from_producer(1))).await.unwrap();
@@ -83,7 +83,7 @@ async fn a_flipped_bit_anywhere_in_a_file_takes_it_out_of_every_later_view_and_o
 async fn a_file_is_read_whole_once_and_of_its_later_versions_only_what_was_added() {
     let mut bench = Bench::new();
     sealed_and_open(&mut bench).await;
-    bench.settings.flush_interval = Duration::from_secs(3_600);
+    bench.ticks_every(Duration::from_secs(3_600));
     let engine = bench.open().await;
     let size = |engine: &Engine| -> u64 { engine.view().files(Table::Logs).iter().map(|file| file.size).sum() };
     assert_eq!(stats(&engine).checked_bytes, 0, "opening a store reads no data file");
@@ -121,7 +121,7 @@ async fn an_open_file_that_a_query_finds_damaged_takes_no_more_rows() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_view_from_before_a_seal_that_meets_damage_leaves_the_sealed_file_in_view() {
     let mut bench = Bench::new();
-    bench.settings.flush_interval = Duration::from_millis(5);
+    bench.ticks_every(Duration::from_millis(5));
     let engine = bench.open().await;
     let times: Vec<i64> = (0..50).map(|row| bench.now() - HOUR - row).collect();
     engine.append(batch("old", &times, from_producer(1))).await.unwrap();

@@ -93,7 +93,7 @@ async fn every_publish_grows_one_file_that_any_reader_of_lines_reads() {
 async fn a_sealed_file_has_the_lines_of_the_open_one_and_stays() {
     for (compression, _) in ALL {
         let mut bench = bench(compression);
-        bench.settings.flush_interval = Duration::from_millis(10);
+        bench.ticks_every(Duration::from_millis(10));
         bench.settings.seal_grace = Duration::ZERO;
         let engine = bench.open().await;
         for round in 0..20 {
@@ -278,7 +278,7 @@ async fn rows_beyond_the_open_files_become_sealed_files_of_lines() {
 async fn a_reader_of_the_tree_under_load_finds_whole_lines_each_once() {
     for (compression, _) in ALL {
         let mut bench = bench(compression);
-        bench.settings.flush_interval = Duration::from_millis(5);
+        bench.ticks_every(Duration::from_millis(5));
         bench.settings.segment_size = ByteSize::bytes(64 << 10);
         bench.settings.seal_grace = Duration::ZERO;
         let engine = bench.open().await;

@@ -13,7 +13,7 @@ fn scattered(bench: &Bench, name: &str, hours: i64) -> Batch {
 #[tokio::test(flavor = "multi_thread")]
 async fn rows_for_many_hours_open_a_bounded_number_of_files_and_all_of_them_end_in_files() {
     let mut bench = Bench::new();
-    bench.settings.flush_interval = Duration::from_millis(20);
+    bench.ticks_every(Duration::from_millis(20));
     bench.settings.open_max = 8;
     let engine = bench.open().await;
     let mut most = 0;
@@ -40,7 +40,7 @@ async fn rows_for_many_hours_open_a_bounded_number_of_files_and_all_of_them_end_
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_left_alone_makes_room_for_another_partition() {
     let mut bench = Bench::new();
-    bench.settings.flush_interval = Duration::from_millis(20);
+    bench.ticks_every(Duration::from_millis(20));
     bench.settings.open_max = 2;
     let engine = bench.open().await;
     for hour in 1..6 {
@@ -70,7 +70,7 @@ async fn a_flush_leaves_no_late_row_in_memory() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_clock_that_jumps_forty_days_either_way_loses_doubles_and_removes_nothing() {
     let mut bench = Bench::new();
-    bench.settings.flush_interval = Duration::from_millis(10);
+    bench.ticks_every(Duration::from_millis(10));
     bench.settings.rotation.check_interval = Duration::from_millis(10);
     let engine = bench.open().await;
     let right = bench.now();

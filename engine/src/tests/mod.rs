@@ -49,7 +49,7 @@ impl Bench {
         let dir = tempfile::tempdir().unwrap();
         let mut settings = Settings::new(dir.path().join("store"));
         settings.flush_interval = Duration::from_secs(3_600);
-        settings.seal_rest = Duration::ZERO;
+        settings.seal_rest = settings.flush_interval;
         settings.wal_max = ByteSize::mib(16);
         settings.hot_max = ByteSize::mib(16);
         let noon: Timestamp = "2026-11-21T12:30:00Z".parse().unwrap();
@@ -58,6 +58,12 @@ impl Bench {
             settings,
             now: Arc::new(AtomicI64::new(noon.micros())),
         }
+    }
+
+    /// A file rests for a tick before its seal.
+    fn ticks_every(&mut self, interval: Duration) {
+        self.settings.flush_interval = interval;
+        self.settings.seal_rest = interval;
     }
 
     fn now(&self) -> i64 {

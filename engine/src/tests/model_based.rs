@@ -114,7 +114,7 @@ proptest! {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         runtime.block_on(async {
             let mut bench = Bench::new();
-            bench.settings.flush_interval = Duration::from_millis(10);
+            bench.ticks_every(Duration::from_millis(10));
             bench.settings.seal_grace = Duration::ZERO;
             bench.settings.segment_size = ByteSize::bytes(64 << 10);
             let mut history = History { bench, engine: None, sent: Vec::new(), wanted: BTreeSet::new() };

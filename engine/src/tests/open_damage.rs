@@ -96,7 +96,7 @@ async fn a_damaged_open_file_is_never_sealed_as_if_it_were_right() {
 
 async fn not_sealed(cut: bool) {
     let mut bench = Bench::new();
-    bench.settings.flush_interval = Duration::from_millis(5);
+    bench.ticks_every(Duration::from_millis(5));
     let engine = two_published(&bench).await;
     let victim = bench.tree()[0].clone();
     if cut {

@@ -112,9 +112,6 @@ async fn a_partition_with_rows_that_wait_and_the_present_one_never_go() {
         .append(batch("c", &[bench.now()], from_producer(3)))
         .await
         .unwrap();
-    // They cannot be published just now.
-    let faults = Faults::below(bench.dir.path());
-    faults.fail(Op::SyncFile, ".twin", 2, libc::ENOSPC);
     assert_eq!(engine.rotate().await.unwrap().removed, [], "b waits in that hour");
     engine.flush().await.unwrap();
     assert_eq!(partitions(&engine.rotate().await.unwrap()), ["2026/11/21/11"]);
@@ -177,7 +174,7 @@ async fn a_clock_that_jumped_deletes_nothing_also_after_a_restart() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_view_that_is_held_reads_all_its_files_and_the_last_holder_lets_them_go() {
     let mut bench = Bench::new();
-    bench.settings.flush_interval = Duration::from_millis(5);
+    bench.ticks_every(Duration::from_millis(5));
     bench.settings.rotation.check_interval = Duration::from_millis(1);
     let engine = three_hours(&bench).await;
     let young = engine.view();
@@ -368,7 +365,7 @@ proptest! {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         runtime.block_on(async {
             let mut bench = Bench::new();
-            bench.settings.flush_interval = Duration::from_millis(10);
+            bench.ticks_every(Duration::from_millis(10));
             bench.settings.seal_grace = Duration::ZERO;
             bench.settings.max_age = Duration::from_secs(2 * DAY);
             bench.settings.rotation = by(RotationPolicy::Time, ByteSize::mib(1));

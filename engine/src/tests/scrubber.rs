@@ -4,7 +4,7 @@ use super::*;
 
 /// Three sealed files of 300 rows each, one of an hour.
 async fn three_sealed(bench: &mut Bench) -> Arc<Engine> {
-    bench.settings.flush_interval = Duration::from_millis(5);
+    bench.ticks_every(Duration::from_millis(5));
     bench.settings.scrub_interval = Duration::from_millis(20);
     let engine = bench.open().await;
     for hour in 1..=3 {

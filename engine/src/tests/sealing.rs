@@ -5,7 +5,7 @@ use crate::faults::{Faults, Op};
 
 /// A store with one file that is due for its seal.
 async fn due(bench: &mut Bench) -> Arc<Engine> {
-    bench.settings.flush_interval = Duration::from_millis(5);
+    bench.ticks_every(Duration::from_millis(5));
     let engine = bench.open().await;
     for (seq, name) in [(1, "a"), (2, "b")] {
         let rows = batch(name, &[bench.now()], from_producer(seq));

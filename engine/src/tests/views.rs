@@ -12,7 +12,7 @@ async fn append(bench: &Bench, engine: &Engine, name: &str) {
 /// Small files, sealed as soon as they were left alone for a tick.
 fn sealing(flush_interval: Duration) -> Bench {
     let mut bench = Bench::new();
-    bench.settings.flush_interval = flush_interval;
+    bench.ticks_every(flush_interval);
     bench.settings.seal_grace = Duration::ZERO;
     bench
 }
@@ -75,7 +75,7 @@ async fn rows_after_a_seal_go_into_the_next_number() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_at_its_size_is_sealed_and_a_flood_is_sealed_from_memory() {
     let mut bench = Bench::new();
-    bench.settings.flush_interval = Duration::from_millis(20);
+    bench.ticks_every(Duration::from_millis(20));
     bench.settings.segment_size = ByteSize::bytes(64 << 10);
     let engine = bench.open().await;
     for n in 0..200 {
@@ -108,7 +108,7 @@ async fn a_file_at_its_size_is_sealed_and_a_flood_is_sealed_from_memory() {
 #[tokio::test(flavor = "multi_thread")]
 async fn every_view_under_load_has_each_acknowledged_row_once_and_the_tree_only_finished_files() {
     let mut bench = Bench::new();
-    bench.settings.flush_interval = Duration::from_millis(5);
+    bench.ticks_every(Duration::from_millis(5));
     bench.settings.segment_size = ByteSize::bytes(64 << 10);
     bench.settings.hot_max = ByteSize::mib(1);
     let engine = bench.open().await;

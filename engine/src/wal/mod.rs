@@ -69,7 +69,7 @@ const BLOCK: u64 = HEADER_BLOCK as u64;
 const KEPT_BUFFER: usize = 4 << 20;
 /// A smaller segment is made in no time.
 const MADE_AHEAD: u64 = 1 << 20;
-/// Spares kept for reuse; more are removed.
+/// Spares kept for reuse, at least; more if the log needed more of late.
 const SPARES: usize = 4;
 
 /// How a log is laid out and from where it matters.
@@ -145,6 +145,8 @@ pub(crate) struct Wal {
     active: Option<Active>,
     /// Numbers of the spare files, each of `segment_bytes`.
     spares: Vec<u64>,
+    /// How many segments were in use at once, less one for every segment that was begun since then without so many.
+    needed: usize,
     /// The next segment's file, if one is being made and no spare is there.
     ahead: Option<Ahead>,
     /// The segment for which that was tried last.
@@ -178,6 +180,7 @@ impl Wal {
             closed: VecDeque::new(),
             active: None,
             spares: Vec::new(),
+            needed: 0,
             ahead: None,
             tried_ahead: 0,
             names_dirty: false,

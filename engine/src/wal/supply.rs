@@ -87,7 +87,20 @@ impl Wal {
             dirty: false,
             marked: false,
         });
+        self.shed();
         Ok(())
+    }
+
+    /// Notes how many segments are in use, and removes a spare that was not needed for long.
+    fn shed(&mut self) {
+        self.needed = self.needed.saturating_sub(1).max(self.closed.len());
+        if self.spares.len() > self.needed.max(SPARES)
+            && let Some(number) = self.spares.pop()
+            && self.disk.unlink(&file_name(Role::Spare, number)).is_err()
+        {
+            // It only takes space, and another switch tries again.
+            self.spares.push(number);
+        }
     }
 
     /// Syncs the active segment and takes it out of use.
@@ -201,8 +214,9 @@ impl Wal {
     pub(super) fn retire(&mut self, name: &str, number: u64, capacity: u64) -> Result<(), Error> {
         self.names_dirty = true;
         let size = self.options.segment_bytes;
-        let fits =
-            self.spares.len() < SPARES && !self.spares.contains(&number) && self.disk_bytes() <= self.options.max_bytes;
+        let fits = self.spares.len() < self.needed.max(SPARES)
+            && !self.spares.contains(&number)
+            && self.disk_bytes() <= self.options.max_bytes;
         if capacity == size && fits {
             self.disk.rename(name, &file_name(Role::Spare, number))?;
             self.spares.push(number);

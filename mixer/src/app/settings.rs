@@ -9,6 +9,8 @@ use crate::config::{MixerConfig, RotationConfig, RotationPolicy, ServerMode};
 /// The URL that the configuration has when nobody set one.
 const DEFAULT_URL: &str = "nats://localhost:4222";
 const DEFAULT_PORT: u16 = 4222;
+/// The least rest of a file before its seal: a reader from outside opens a file within so long of looking it up.
+const SEAL_REST: Duration = Duration::from_secs(1);
 /// How long to try to reach the bus.
 const CONNECT: Duration = Duration::from_secs(10);
 
@@ -17,6 +19,7 @@ pub(crate) fn engine(config: &MixerConfig) -> engine::Settings {
     engine::Settings {
         data_dir: embedded.data_dir.clone(),
         flush_interval: embedded.flush_interval,
+        seal_rest: embedded.flush_interval.max(SEAL_REST),
         format: embedded.format,
         compression: embedded.compression,
         messages_dir: config.store.dir.join("messages"),
