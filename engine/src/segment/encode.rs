@@ -7,6 +7,7 @@
 //!
 //! Where the group's bytes end up: [`super::open`]. Merging what is already sorted: [`super::merge`].
 
+use std::ops::Range;
 use std::path::Path;
 
 use arrow_array::cast::AsArray;
@@ -15,10 +16,9 @@ use arrow_array::{Array, ArrayRef, RecordBatch};
 use arrow_schema::ArrowError;
 use arrow_select::interleave::interleave_record_batch;
 use model::Table;
-use parquet::arrow::ArrowWriter;
-use parquet::errors::ParquetError;
 use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
 
+use super::columns::write_group;
 use super::footer::{Extent, unwritable};
 use super::lines;
 use super::order::{Keys, Order, sort};
@@ -70,15 +70,9 @@ pub(crate) fn encode(table: Table, batches: &[RecordBatch], options: &WriteOptio
     let is_run = sorted.extent.rows >= RUN_ROWS || sorted.bytes >= RUN_BYTES;
     let purpose = if is_run { Purpose::Run } else { Purpose::Publish };
     let mut bytes = Vec::new();
-    let mut write = || -> Result<ParquetMetaData, ParquetError> {
-        let options = writer_options(table, options, purpose)?;
-        let mut writer = ArrowWriter::try_new_with_options(&mut bytes, table.schema(), options)?;
-        for chunk in sorted.chunks() {
-            writer.write(&chunk?)?;
-        }
-        writer.close()
-    };
-    let metadata = write().map_err(unwritable(Path::new(table.name())))?;
+    let metadata = writer_options(table, options, purpose)
+        .and_then(|options| write_group(&sorted, &table.schema(), options, &mut bytes))
+        .map_err(unwritable(Path::new(table.name())))?;
     let end = metadata.row_groups().iter().map(|group| byte_range(group).1).max();
     bytes.truncate(usize::try_from(end.unwrap_or(0)).unwrap_or(usize::MAX));
     Ok(RowGroup {
@@ -141,12 +135,35 @@ impl Sorted {
     /// The rows in order, in pieces of bounded size.
     pub(super) fn chunks(&self) -> impl Iterator<Item = Result<RecordBatch, ArrowError>> {
         let batches: Vec<&RecordBatch> = self.batches.iter().collect();
-        let mut rest = self.order.as_slice();
-        std::iter::from_fn(move || {
-            let (rows, behind) = rest.split_at(self.next_rows(rest));
-            rest = behind;
-            (!rows.is_empty()).then(|| interleave_record_batch(&batches, rows))
-        })
+        let pieces = self.pieces().into_iter();
+        pieces.map(move |piece| interleave_record_batch(&batches, self.order.get(piece).unwrap_or_default()))
+    }
+
+    /// Where each row is, as its batch and its place there, in order.
+    pub(super) fn order(&self) -> &[(usize, usize)] {
+        &self.order
+    }
+
+    pub(super) fn rows(&self) -> usize {
+        self.order.len()
+    }
+
+    /// A column of every batch.
+    pub(super) fn column(&self, at: usize) -> impl Iterator<Item = &dyn Array> {
+        let columns = self.batches.iter().filter_map(move |batch| batch.columns().get(at));
+        columns.map(AsRef::as_ref)
+    }
+
+    /// Ranges of [`Self::order`] that follow each other and are of bounded size.
+    pub(super) fn pieces(&self) -> Vec<Range<usize>> {
+        let mut pieces = Vec::new();
+        let mut at = 0;
+        while let Some(rest) = self.order.get(at..).filter(|rest| !rest.is_empty()) {
+            let end = at + self.next_rows(rest);
+            pieces.push(at..end);
+            at = end;
+        }
+        pieces
     }
 
     /// How many of the rows that are left make the next piece: at least one, if there are any.

@@ -31,6 +31,7 @@
 //!
 //! Which rows go where, when to publish and to seal, what is recorded: the engine's publisher and catalogue.
 
+mod columns;
 mod encode;
 mod footer;
 mod form;

@@ -13,10 +13,10 @@
 //!   order than its table's goes on in its own until it is sealed.
 
 use std::cmp::Ordering;
-use std::collections::HashMap;
 
 use arrow_array::cast::AsArray;
 use arrow_array::{FixedSizeBinaryArray, RecordBatch, StringArray};
+use foldhash::HashMap;
 use model::Table;
 use parquet::file::metadata::{RowGroupMetaData, SortingColumn};
 
@@ -141,7 +141,7 @@ fn ranks(batches: &[Keys<'_>], rows: usize) -> Vec<u32> {
     if batches.iter().all(|keys| keys.series.is_none()) {
         return Vec::new();
     }
-    let mut known: HashMap<(&[u8], &[u8]), u32> = HashMap::new();
+    let mut known: HashMap<(&[u8], &[u8]), u32> = HashMap::default();
     let mut ranks = Vec::with_capacity(rows);
     for keys in batches {
         // Rows of one series often come one after another.
