@@ -28,6 +28,13 @@ use crate::{Appended, Error, Origin};
 /// How long a full log waits before it looks at the disk again.
 const PATIENCE: Duration = Duration::from_millis(250);
 
+/// The disk is looked at after so many bytes for the log, a fraction of what must be free …
+const LOOK_BYTES: u64 = 256 << 10;
+/// … or so long after the last time: others fill it too.
+const LOOK_PAUSE: Duration = Duration::from_millis(10);
+/// Groups for which nobody waits after one whose companions did not come.
+const WITHOUT_COMPANIONS: u32 = 64;
+
 /// The committer's own things.
 #[derive(Debug)]
 pub(crate) struct Committer {
@@ -38,6 +45,12 @@ pub(crate) struct Committer {
     last_group: usize,
     /// What the last group took: nobody waits longer than that for companions.
     last_took: Duration,
+    /// So many groups are committed without waiting for companions.
+    alone: u32,
+    /// When somebody looked last how much is free on the disk.
+    looked: Instant,
+    /// Bytes for the log since then.
+    unseen: u64,
 }
 
 /// A group, judged.
@@ -72,6 +85,9 @@ impl Committer {
             next_lsn,
             last_group: 1,
             last_took: Duration::ZERO,
+            alone: 0,
+            looked: Instant::now(),
+            unseen: 0,
         }
     }
 
@@ -82,8 +98,22 @@ impl Committer {
         // A group is one write into one segment of the log: it stays small against the log.
         let bytes = settings.group_bytes.get().min(settings.wal_max.get() / 8);
         loop {
-            let linger = settings.group_linger.min(self.last_took);
-            let Work { group, release, closed } = self.shared.intake.next(bytes, self.last_group, linger);
+            let linger = if self.alone > 0 {
+                Duration::ZERO
+            } else {
+                settings.group_linger.min(self.last_took)
+            };
+            let Work {
+                group,
+                release,
+                closed,
+                is_complete,
+            } = self.shared.intake.next(bytes, self.last_group, linger);
+            self.alone = if is_complete || linger.is_zero() {
+                self.alone.saturating_sub(1)
+            } else {
+                WITHOUT_COMPANIONS
+            };
             if let Some(low_water) = release {
                 self.release(low_water);
             }
@@ -168,10 +198,11 @@ impl Committer {
         if appends.is_empty() {
             return Ok(true);
         }
+        let frames: Vec<Frame> = appends.iter().map(|append| append.frame.clone()).collect();
+        self.unseen += frames.iter().map(Frame::encoded_len).sum::<u64>();
         if !self.wait_for_the_disk() {
             return Ok(false);
         }
-        let frames: Vec<Frame> = appends.iter().map(|append| append.frame.clone()).collect();
         loop {
             match self.wal.append(&frames) {
                 Ok(()) => break,
@@ -196,10 +227,19 @@ impl Committer {
         }
     }
 
+    /// Whether too little is free on the disk; asks the system only now and then.
+    fn disk_is_short(&mut self) -> bool {
+        if !self.shared.space.is_short() && self.unseen < LOOK_BYTES && self.looked.elapsed() < LOOK_PAUSE {
+            return false;
+        }
+        (self.looked, self.unseen) = (Instant::now(), 0);
+        self.shared.space.look()
+    }
+
     /// Waits while too little is free on the disk; `false` if the store closes instead.
     fn wait_for_the_disk(&mut self) -> bool {
         let mut waits = false;
-        while self.shared.space.look() {
+        while self.disk_is_short() {
             if !std::mem::replace(&mut waits, true) {
                 let (free, wanted) = self.shared.space.told();
                 tracing::warn!(free, wanted, "appends wait for room on the disk");
@@ -264,6 +304,11 @@ impl Committer {
             let places = append.pieces.iter().map(|(place, _, _)| *place).collect();
             self.shared.journal(append.frame.lsn, &append.origin, places);
         }
+        let mut places: Vec<_> = fresh
+            .iter()
+            .flat_map(|append| &append.pieces)
+            .map(|piece| piece.0)
+            .collect();
         let answers = self.insert(fresh);
         for (answer, rows) in answers {
             // The appender may have gone; the rows stay.
@@ -271,6 +316,12 @@ impl Committer {
         }
         for append in duplicates {
             let _ = append.answer.send(Ok(Appended::Duplicate));
+        }
+        places.sort_unstable();
+        places.dedup();
+        let mut state = self.shared.state.lock();
+        for place in places {
+            state.hot.join(place);
         }
     }
 

@@ -29,7 +29,7 @@ use crate::shared::{Shared, units};
 use crate::wal::Frame;
 use crate::{
     Appended, Batch, Error, ReadView, RotationHistory, RotationRun, Settings, SpecName, Stats, StoredRequest, origin,
-    place, scrubber, sealer,
+    place, scrubber, sealer, sys,
 };
 
 /// An append that has waited so long for room has every hot row published.
@@ -106,6 +106,14 @@ impl Engine {
             connected,
         } = opened;
         let spawn = |name: &str, run: Box<dyn FnOnce() + Send>| {
+            // Appends wait for the committer, and for nobody else.
+            let is_awaited = name == "engine-committer";
+            let run = move || {
+                if !is_awaited {
+                    sys::step_back();
+                }
+                run();
+            };
             let thread = std::thread::Builder::new().name(name.to_owned()).spawn(run);
             thread.map_err(Error::io("start a thread for", &shared.settings.store_dir))
         };

@@ -6,9 +6,9 @@
 //!             └──── thaw ────────┘ publish failed
 //! ```
 //!
-//! Small batches are joined into larger ones as they come, like carries of a counter to base [`FAN`]: when so many chunks of
-//! one size wait at the end, they become one of the next size. A row is copied about twice, once if its batch has hundreds
-//! of rows and not at all if it has thousands; and a query finds dozens of small chunks, not hundreds of thousands.
+//! Small batches are joined into larger ones once they are answered, like carries of a counter to base [`FAN`]: when so many chunks of
+//! one size wait at the end, or enough of them for a large one, they become one. A row is copied about twice, once if its batch has
+//! hundreds of rows and not at all if it has thousands; and a query finds dozens of small chunks, not hundreds of thousands.
 //!
 //! # Invariants
 //!
@@ -31,7 +31,7 @@ use crate::{HotBatch, Origin};
 /// So many chunks are joined at once; a chunk's size is its number of digits to this base.
 const FAN: usize = 16;
 /// A chunk of so many rows …
-const LARGE_ROWS: usize = 2048;
+const LARGE_ROWS: usize = 1024;
 /// … or so many bytes is not joined with others any more.
 const LARGE_BYTES: u64 = 256 << 10;
 
@@ -119,10 +119,17 @@ impl Rows {
 
     fn join_tail(&mut self) {
         while let Some(size) = self.fresh.last().and_then(Chunk::size) {
-            let fits = |chunk: &&Chunk| chunk.size().is_some_and(|other| other <= size);
-            let count = self.fresh.iter().rev().take_while(fits).take(FAN).count();
+            let mut rows = 0;
+            let fits = |chunk: &&Chunk| {
+                let fits = rows < LARGE_ROWS && chunk.size().is_some_and(|other| other <= size);
+                rows += chunk.rows.batch.num_rows();
+                fits
+            };
+            let count = self.fresh.iter().rev().take(FAN).take_while(fits).count();
             let tail = self.fresh.get(self.fresh.len() - count..).unwrap_or_default();
-            let Some(joined) = (count == FAN).then(|| Chunk::join(tail)).flatten() else {
+            let is_due =
+                count == FAN || tail.iter().map(|chunk| chunk.rows.batch.num_rows()).sum::<usize>() >= LARGE_ROWS;
+            let Some(joined) = is_due.then(|| Chunk::join(tail)).flatten() else {
                 return;
             };
             self.fresh.truncate(self.fresh.len() - count);
@@ -159,9 +166,15 @@ impl Hot {
         here.origins.add(origin);
         here.rows += count;
         here.weight += weight;
-        here.join_tail();
         self.rows += count;
         self.weight += weight;
+    }
+
+    /// Joins what came last to a partition, where it is enough.
+    pub(crate) fn join(&mut self, place: Place) {
+        if let Some(here) = self.places.get_mut(&place) {
+            here.join_tail();
+        }
     }
 
     /// Takes a partition's oldest rows for a publish: whole chunks, at least one, up to about `max_rows` and `max_bytes`.
@@ -199,10 +212,11 @@ impl Hot {
         }
     }
 
-    /// The publish is done: the frozen rows are in a file. Returns the weight they had.
-    pub(crate) fn forget(&mut self, place: Place) -> u64 {
+    /// The publish is done: the frozen rows are in a file. Returns the weight they had, and the rows themselves: to free them
+    /// takes its time.
+    pub(crate) fn forget(&mut self, place: Place) -> (u64, Vec<Chunk>) {
         let Some(here) = self.places.get_mut(&place) else {
-            return 0;
+            return (0, Vec::new());
         };
         let frozen = std::mem::take(&mut here.frozen);
         let weight: u64 = frozen.iter().map(|chunk| chunk.weight).sum();
@@ -214,7 +228,7 @@ impl Hot {
         }
         self.rows -= rows;
         self.weight -= weight;
-        weight
+        (weight, frozen)
     }
 
     /// The lowest LSN that has rows here which are not frozen.
@@ -284,6 +298,7 @@ mod tests {
             lsn,
             &Origin::default(),
         );
+        hot.join(place());
     }
 
     fn place() -> Place {
@@ -330,7 +345,7 @@ mod tests {
         let frozen = hot.freeze(place(), 3, 1000, 1 << 30).unwrap();
         assert_eq!(frozen.rows.iter().map(RecordBatch::num_rows).sum::<usize>(), 6);
         insert(&mut hot, 4, 1);
-        assert_eq!(hot.forget(place()), 300);
+        assert_eq!(hot.forget(place()).0, 300);
         assert_eq!(
             (messages(&hot), hot.first_fresh_lsn()),
             (vec!["4-0".to_owned()], Some(4))

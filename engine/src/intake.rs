@@ -6,7 +6,8 @@
 //!
 //! While one group is being synced the next one gathers here by itself. A committer that finds fewer appends than its last
 //! group had waits for the others, at most `linger` and as long as the last group took: their appenders were all answered at
-//! once and come back at once. An appender that is alone was alone in the last group too, so it never waits. On a busy machine of two cores this took
+//! once and come back at once. An appender that is alone was alone in the last group too, so it never waits. Where the others did not
+//! come, appends come at their own pace: then some groups are taken as they are. On a busy machine of two cores this took
 //! eight concurrent appenders from five to eight appends a sync, and 64 from 39 to 62, at no higher median latency.
 //!
 //! # Invariants
@@ -59,6 +60,8 @@ pub(crate) struct Work {
     pub(crate) group: Vec<Append>,
     pub(crate) release: Option<u64>,
     pub(crate) closed: bool,
+    /// Whether all that were expected are in the group.
+    pub(crate) is_complete: bool,
 }
 
 impl Intake {
@@ -111,7 +114,11 @@ impl Intake {
             !inner.queue.is_empty() && inner.queue.len() < expected && inner.bytes < bytes && !inner.closed
         };
         while gathering(&inner) && !self.news.wait_until(&mut inner, end).timed_out() {}
-        inner.take(bytes)
+        let is_complete = !gathering(&inner);
+        Work {
+            is_complete,
+            ..inner.take(bytes)
+        }
     }
 
     /// Waits for a release, a closing, or `patience`. Whether the intake is closed, and the release.
@@ -146,6 +153,7 @@ impl Inner {
             group,
             release: self.release.take(),
             closed: self.closed,
+            is_complete: true,
         }
     }
 }

@@ -23,6 +23,7 @@
 mod admission;
 mod aside;
 mod rotate;
+mod seals;
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -35,6 +36,7 @@ use crate::desk::{Stop, Tick};
 use crate::hot::{Frozen, Place, Waiting};
 use crate::rotation::Janitor;
 use crate::sealer::Job;
+use crate::segment::Haste;
 use crate::shared::{Sentinel, Shared};
 use crate::slot::{Done, Slot, append, is_taken, new_slot, seal_in_memory};
 
@@ -199,11 +201,14 @@ impl Publisher {
     fn publish(&mut self, want: Want, on_time: bool) -> Result<(), Error> {
         self.record()?;
         let mut due = self.due(want, on_time);
+        let is_calm =
+            want == Want::Due && self.shared.state.lock().hot.weight() < self.shared.settings.hot_max.get() / 4;
+        let haste = if is_calm { Haste::No } else { Haste::Yes };
         while !due.is_empty() {
             let mut more = Vec::new();
             let mut failed = None;
             for waiting in due {
-                match self.publish_place(waiting) {
+                match self.publish_place(waiting, haste) {
                     Ok(true) => more.push(waiting),
                     Ok(false) => {}
                     // The disk is unknown: nothing more is published, nothing is recorded.
@@ -268,7 +273,7 @@ impl Publisher {
     }
 
     /// Publishes a partition's oldest rows; whether more wait behind them. After an error they wait again.
-    fn publish_place(&mut self, waiting: Waiting) -> Result<bool, Error> {
+    fn publish_place(&mut self, waiting: Waiting, haste: Haste) -> Result<bool, Error> {
         let place = waiting.place;
         self.set_full_aside(place);
         let in_memory =
@@ -289,7 +294,7 @@ impl Publisher {
         let done = if in_memory {
             seal_in_memory(&self.shared, place, &frozen)
         } else {
-            self.publish_frozen(place, &frozen)
+            self.publish_frozen(place, &frozen, haste)
         };
         match done {
             Ok(done) => {
@@ -314,12 +319,12 @@ impl Publisher {
         self.shared.settings.segment_size.get().saturating_mul(2)
     }
 
-    fn publish_open(&mut self, place: Place, frozen: &Frozen) -> Result<Done, Error> {
+    fn publish_open(&mut self, place: Place, frozen: &Frozen, haste: Haste) -> Result<Done, Error> {
         let slot = match self.open.entry(place) {
             Entry::Occupied(slot) => slot.into_mut(),
             Entry::Vacant(free) => free.insert(new_slot(&self.shared, place, frozen)),
         };
-        let done = append(&self.shared, slot, frozen);
+        let done = append(&self.shared, slot, frozen, haste);
         if let Err(error) = &done {
             // A file that never came to be gives its number up.
             if slot.version == 0 && (is_taken(error) || !slot.segment.path().exists()) {
@@ -387,9 +392,12 @@ impl Publisher {
     }
 
     fn make_cold(&self, done: &[Done]) {
+        // What is cold is freed without the lock, for which appends wait.
+        let mut cold = Vec::with_capacity(done.len());
         let mut state = self.shared.state.lock();
         for done in done {
-            let weight = state.hot.forget(done.place);
+            let (weight, rows) = state.hot.forget(done.place);
+            cold.push(rows);
             self.shared
                 .return_room(&mut state, u64::from(crate::shared::units(weight)));
             state.put_file(self.shared.segment(&done.entry, &done.lineage));
@@ -398,56 +406,6 @@ impl Publisher {
         tables.sort_unstable();
         tables.dedup();
         self.shared.show(&mut state, tables);
-    }
-
-    /// Offers the sealer what is full and what is past, if it has rested.
-    fn offer_seals(&mut self, on_time: bool) {
-        let rest = self.shared.settings.seal_rest;
-        let mut rested_at = None;
-        let mut rested = |slot: &Slot| {
-            let at = slot.touched_at + rest;
-            let rested = at <= Instant::now();
-            if !rested {
-                rested_at = rested_at.map_or(Some(at), |other: Instant| Some(other.min(at)));
-            }
-            rested
-        };
-        let ripe = self.ripe().into_iter();
-        let places: Vec<Place> = ripe
-            .filter(|place| self.open.get(place).is_some_and(&mut rested))
-            .collect();
-        for place in places {
-            self.full.extend(self.open.remove(&place).map(Job::new));
-        }
-        if on_time {
-            for slot in self.open.values_mut() {
-                slot.idle = if slot.touched { 0 } else { slot.idle.saturating_add(1) };
-                slot.touched = false;
-            }
-        }
-        let mut kept = Vec::new();
-        for mut job in std::mem::take(&mut self.full) {
-            if rested(&job.slot) && job.is_due(on_time) {
-                kept.extend(self.shared.desk.seal(job));
-            } else {
-                kept.push(job);
-            }
-        }
-        self.full = kept;
-        self.rested_at = rested_at;
-    }
-
-    /// The partitions whose open files take no more rows.
-    fn ripe(&self) -> Vec<Place> {
-        let now = self.shared.clock.now();
-        let grace = self.shared.settings.seal_grace;
-        let cap = self.shared.settings.segment_size.get();
-        let state = self.shared.state.lock();
-        let past = |slot: &Slot| {
-            let over = slot.place.1.end().plus(grace) <= now && slot.published.plus(grace) <= now;
-            over && !state.hot.has(slot.place)
-        };
-        let ripe = |slot: &&Slot| slot.segment.is_full() || slot.segment.size() >= cap || past(slot);
-        self.open.values().filter(ripe).map(|slot| slot.place).collect()
+        drop(state);
     }
 }

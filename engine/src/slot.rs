@@ -15,7 +15,7 @@ use model::Timestamp;
 
 use crate::catalog::{FileEntry, Lineage};
 use crate::hot::{Frozen, OriginRanges, Place};
-use crate::segment::{FooterFacts, Form, Identity, OpenSegment, Published, Sealed, WriteOptions, write_sealed};
+use crate::segment::{FooterFacts, Form, Haste, Identity, OpenSegment, Published, Sealed, WriteOptions, write_sealed};
 use crate::shared::Shared;
 use crate::{Error, Settings};
 
@@ -112,8 +112,8 @@ pub(crate) fn write_options(settings: &Settings) -> WriteOptions {
 }
 
 /// Appends rows to an open file.
-pub(crate) fn append(shared: &Shared, slot: &mut Slot, frozen: &Frozen) -> Result<Done, Error> {
-    let group = slot.segment.encode(&frozen.rows)?;
+pub(crate) fn append(shared: &Shared, slot: &mut Slot, frozen: &Frozen, haste: Haste) -> Result<Done, Error> {
+    let group = slot.segment.encode(&frozen.rows, haste)?;
     let mut origins = slot.origins.clone();
     origins.join(&frozen.origins);
     let facts = FooterFacts {

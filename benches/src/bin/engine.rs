@@ -7,7 +7,7 @@
 //! the run ends when every row is in a sealed file; the clock of the engine is that of the data. `writer`:
 //! two threads, each its own file, row groups of 256k rows, zstd 1, no sync until the end. `latency`: batches of 20 rows,
 //! open loop, each timed from when it was due, default settings. `sync`: the same disk without us, as fast as it can and at the
-//! same pace.
+//! same pace, there too from when each was due.
 //!
 //! Sizes: `BENCH_ROWS` (10,000,000 of each table), `BENCH_ROUNDS` (3), `BENCH_SECONDS` (20), `BENCH_FOLDER`.
 
@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use arrow_array::RecordBatch;
 use benches::feed::{Batches, batch, figure, generate, open, runtime, seal_all, table as parse, text, this};
 use benches::{Cost, cost, load, median, quantile, setting};
 use bytes::Bytes;
@@ -42,7 +43,7 @@ fn main() -> Result<(), Failure> {
         ["writer", table, file, folder] => writer(parse(table)?, Path::new(file), Path::new(folder)),
         ["latency", rate, seconds, file, store] => {
             let (rate, seconds) = (rate.parse()?, seconds.parse()?);
-            runtime()?.block_on(latency(rate, seconds, Path::new(file), Path::new(store)))
+            latency(rate, seconds, Path::new(file), Path::new(store))
         }
         ["sync", rate, seconds, folder] => bare_sync(rate.parse()?, seconds.parse()?, Path::new(folder)),
         _ => Err("usage: bench-engine [generate|append|writer|latency|sync …]".into()),
@@ -211,44 +212,67 @@ fn write_all(table: Table, source: &Mutex<Batches>, rows: &AtomicU64, path: &Pat
     Ok(())
 }
 
-async fn latency(rate: u64, seconds: u64, file: &Path, store: &Path) -> Result<(), Failure> {
-    let (engine, now) = open(store, |_| {}).await?;
-    let mut source = Batches::open(file)?;
-    let start = Instant::now();
-    let mut answers = Vec::new();
-    for seq in 1..=rate * seconds / ROWS {
-        let next = match source.read()? {
-            // The same rows again: what makes a batch another one is its sequence.
-            None => {
-                source = Batches::open(file)?;
-                source.read()?
+/// The rows of a file in batches of [`ROWS`], for ever: what makes a batch another one is its sequence.
+struct Small<'a> {
+    file: &'a Path,
+    source: Batches,
+    now: i64,
+    left: Option<RecordBatch>,
+}
+
+impl Small<'_> {
+    fn next(&mut self) -> Result<(i64, Bytes), Failure> {
+        let rows = usize::try_from(ROWS)?;
+        loop {
+            if let Some(left) = self.left.take().filter(|left| left.num_rows() >= rows) {
+                self.left = Some(left.slice(rows, left.num_rows() - rows));
+                return Ok((self.now, encode_arrow(&[left.slice(0, rows)])?.into()));
             }
-            found => found,
-        };
-        let Some((at, payload)) = next else {
-            return Err("the file has no rows".into());
-        };
+            let Some((now, payload)) = self.source.read()? else {
+                self.source = Batches::open(self.file)?;
+                continue;
+            };
+            self.now = now;
+            self.left = decode_arrow(Table::Logs, &payload)?.into_iter().next();
+        }
+    }
+}
+
+/// Appends at a fixed rate, whatever becomes of the ones before. This thread only makes batches and waits for their time, as
+/// [`bare_sync`] does; the appends run on the runtime.
+fn latency(rate: u64, seconds: u64, file: &Path, store: &Path) -> Result<(), Failure> {
+    let runtime = runtime()?;
+    let (engine, now) = runtime.block_on(open(store, |_| {}))?;
+    let source = Batches::open(file)?;
+    let (mut small, mut answers) = (
+        Small {
+            file,
+            source,
+            now: 0,
+            left: None,
+        },
+        Vec::new(),
+    );
+    let start = Instant::now();
+    for seq in 1..=rate * seconds / ROWS {
+        let (at, payload) = small.next()?;
         now.fetch_max(at, Ordering::Relaxed);
-        let rows = decode_arrow(Table::Logs, &payload)?
-            .first()
-            .map(|batch| batch.slice(0, usize::try_from(ROWS).unwrap_or(1)));
-        let payload: Bytes = encode_arrow(&rows.into_iter().collect::<Vec<_>>())?.into();
         let batch = batch(Table::Logs, seq, &payload)?;
         let due = start + Duration::from_nanos(seq * ROWS * 1_000_000_000 / rate);
-        tokio::time::sleep_until(due.into()).await;
-        // The timer's own grain of a millisecond is not the engine's.
+        std::thread::sleep(due.saturating_duration_since(Instant::now()));
+        // The timer's own grain is not the engine's.
         let sent = Instant::now().max(due);
         let engine = Arc::clone(&engine);
-        answers.push(tokio::spawn(async move {
+        answers.push(runtime.spawn(async move {
             engine.append(batch).await.map_err(|error| error.to_string())?;
             Ok::<f64, String>(sent.elapsed().as_secs_f64() * 1e3)
         }));
     }
     let mut times = Vec::with_capacity(answers.len());
     for answer in answers {
-        times.push(answer.await??);
+        times.push(runtime.block_on(answer)??);
     }
-    engine.close().await?;
+    runtime.block_on(engine.close())?;
     times.sort_by(f64::total_cmp);
     println!(
         "latency: {rate} rows/s in batches of {ROWS}: p50 {:.2} ms, p99 {:.2} ms, worst {:.2} ms",
@@ -272,8 +296,14 @@ fn bare_sync(rate: u64, seconds: u64, folder: &Path) -> Result<(), Failure> {
     let (mut times, mut due, mut at) = (Vec::new(), begin, 0);
     while begin.elapsed() < Duration::from_secs(seconds.min(10)) {
         due += pace;
-        std::thread::sleep(due.saturating_duration_since(Instant::now()));
-        let start = Instant::now();
+        let wait = due.saturating_duration_since(Instant::now());
+        std::thread::sleep(wait);
+        // What comes due during a sync waits for it, as an append would.
+        let start = if wait.is_zero() && rate > 0 {
+            due
+        } else {
+            Instant::now()
+        };
         file.write_all_at(&[0x5a; 4096], at)?;
         file.sync_data()?;
         times.push(start.elapsed().as_secs_f64() * 1e3);

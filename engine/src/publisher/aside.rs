@@ -5,7 +5,7 @@ use crate::Error;
 use crate::desk::Damaged;
 use crate::hot::{Frozen, Place};
 use crate::quarantine::{keep, set_aside};
-use crate::segment::damage_of;
+use crate::segment::{Haste, damage_of};
 use crate::slot::Done;
 
 impl Publisher {
@@ -43,10 +43,10 @@ impl Publisher {
     }
 
     /// Publishes frozen rows into the partition's file, into a new one if the present one turns out damaged.
-    pub(super) fn publish_frozen(&mut self, place: Place, frozen: &Frozen) -> Result<Done, Error> {
+    pub(super) fn publish_frozen(&mut self, place: Place, frozen: &Frozen, haste: Haste) -> Result<Done, Error> {
         self.set_full_aside(place);
-        match self.publish_open(place, frozen) {
-            Err(Error::Damaged { .. }) if self.set_damaged_aside(place)? => self.publish_open(place, frozen),
+        match self.publish_open(place, frozen, haste) {
+            Err(Error::Damaged { .. }) if self.set_damaged_aside(place)? => self.publish_open(place, frozen, haste),
             done => done,
         }
     }

@@ -1,4 +1,5 @@
-//! The columns of one row group, encoded side by side: a large group on two threads, each taking the widest column that is left.
+//! The columns of one row group, encoded side by side: a large group in haste on two threads, each taking the widest column
+//! that is left.
 //!
 //! # Invariants
 //!
@@ -26,9 +27,18 @@ use super::encode::Sorted;
 /// A group of fewer rows is encoded before a second thread has begun.
 const SHARED_ROWS: usize = 16 << 10;
 
+/// Whether somebody waits for a group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Haste {
+    /// Nobody: one core is left to those who append and ask.
+    No,
+    /// Appends wait for room, or an opening store for its last rows.
+    Yes,
+}
+
 /// Writes rows as a file of one row group.
 pub(super) fn write_group(
-    sorted: &Sorted,
+    (sorted, haste): (&Sorted, Haste),
     schema: &SchemaRef,
     options: ArrowWriterOptions,
     to: &mut Vec<u8>,
@@ -37,7 +47,7 @@ pub(super) fn write_group(
     let (mut file, factory) = writer.into_serialized_writer()?;
     let work = Work::new(sorted, schema, factory.create_column_writers(0)?);
     let mut group = file.next_row_group()?;
-    for chunk in work.done()? {
+    for chunk in work.done(haste)? {
         chunk.append_to_row_group(&mut group)?;
     }
     group.close()?;
@@ -80,9 +90,9 @@ impl<'a> Work<'a> {
     }
 
     /// Every column, encoded, in the order of the schema.
-    fn done(&self) -> Result<Vec<ArrowColumnChunk>, ParquetError> {
+    fn done(&self, haste: Haste) -> Result<Vec<ArrowColumnChunk>, ParquetError> {
         let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
-        let mut chunks = if cores > 1 && self.sorted.rows() >= SHARED_ROWS {
+        let mut chunks = if haste == Haste::Yes && cores > 1 && self.sorted.rows() >= SHARED_ROWS {
             self.share()?
         } else {
             self.encode()?

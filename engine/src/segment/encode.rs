@@ -18,7 +18,7 @@ use arrow_select::interleave::interleave_record_batch;
 use model::Table;
 use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
 
-use super::columns::write_group;
+use super::columns::{Haste, write_group};
 use super::footer::{Extent, unwritable};
 use super::lines;
 use super::order::{Keys, Order, sort};
@@ -62,7 +62,12 @@ impl RowGroup {
 ///
 /// # Errors
 /// If there are no rows, or they are not the table's.
-pub(crate) fn encode(table: Table, batches: &[RecordBatch], options: &WriteOptions) -> Result<RowGroup, Error> {
+pub(crate) fn encode(
+    table: Table,
+    batches: &[RecordBatch],
+    options: &WriteOptions,
+    haste: Haste,
+) -> Result<RowGroup, Error> {
     if options.form.is_lines() {
         return lines::frame(table, batches, options);
     }
@@ -71,7 +76,7 @@ pub(crate) fn encode(table: Table, batches: &[RecordBatch], options: &WriteOptio
     let purpose = if is_run { Purpose::Run } else { Purpose::Publish };
     let mut bytes = Vec::new();
     let metadata = writer_options(table, options, purpose)
-        .and_then(|options| write_group(&sorted, &table.schema(), options, &mut bytes))
+        .and_then(|options| write_group((&sorted, haste), &table.schema(), options, &mut bytes))
         .map_err(unwritable(Path::new(table.name())))?;
     let end = metadata.row_groups().iter().map(|group| byte_range(group).1).max();
     bytes.truncate(usize::try_from(end.unwrap_or(0)).unwrap_or(usize::MAX));

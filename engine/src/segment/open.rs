@@ -29,6 +29,7 @@ use model::Timestamp;
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{FileMetaData, KeyValue, ParquetMetaData, RowGroupMetaData};
 
+use super::columns::Haste;
 use super::encode::{RowGroup, encode};
 use super::footer::{Extent, FooterFacts, Identity, arrow_schema_of, footer_bytes, key_values, line_pairs, unwritable};
 use super::form::Form;
@@ -153,8 +154,8 @@ impl OpenSegment {
     ///
     /// # Errors
     /// If there are no rows, or they are not the table's.
-    pub(crate) fn encode(&self, batches: &[RecordBatch]) -> Result<RowGroup, Error> {
-        encode(self.identity.table, batches, &self.options)
+    pub(crate) fn encode(&self, batches: &[RecordBatch], haste: Haste) -> Result<RowGroup, Error> {
+        encode(self.identity.table, batches, &self.options, haste)
     }
 
     /// Publishes a row group: when this returns, the file in the tree has it, durably.

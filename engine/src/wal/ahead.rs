@@ -18,7 +18,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::disk::Disk;
-use crate::Error;
+use crate::{Error, sys};
 
 /// The pause between two pieces while nobody waits: appends sync in between.
 const PAUSE: Duration = Duration::from_millis(2);
@@ -66,7 +66,10 @@ impl Ahead {
     pub(super) fn begin(disk: &Disk, name: String, capacity: u64) -> Option<Self> {
         let pace = Arc::new(Pace(AtomicU8::new(GENTLE)));
         let (its_disk, its_pace, its_name) = (disk.share().ok()?, Arc::clone(&pace), name.clone());
-        let make = move || its_disk.create(&its_name, capacity, &its_pace);
+        let make = move || {
+            sys::step_back();
+            its_disk.create(&its_name, capacity, &its_pace)
+        };
         let making = std::thread::Builder::new().name("engine-log".to_owned()).spawn(make);
         Some(Self {
             name,

@@ -28,7 +28,7 @@ fn room_with_twenty() -> (Room, RowGroup) {
     let mut room = Room::new();
     room.publish(0..10);
     room.publish(10..20);
-    let group = room.open.encode(&[logs(20..30)]).unwrap();
+    let group = room.open.encode(&[logs(20..30)], Haste::Yes).unwrap();
     (room, group)
 }
 

@@ -143,7 +143,7 @@ impl Room {
 
     /// Publishes without telling that it was recorded.
     fn try_publish(&mut self, rows: Range<u64>) -> Result<Published, Error> {
-        let group = self.open.encode(&[logs(rows.clone())])?;
+        let group = self.open.encode(&[logs(rows.clone())], Haste::Yes)?;
         let facts = self.facts(&rows);
         self.open.publish(&group, facts)
     }

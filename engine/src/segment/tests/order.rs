@@ -77,7 +77,10 @@ fn a_series_is_in_one_place_of_each_group_and_of_the_sealed_file_newest_first() 
     let mut open = segment(dir.path());
     for (version, rows) in (1..).zip([0..2000, 2000..2500, 2500..6000]) {
         let group = open
-            .encode(&[points(rows.start..rows.start + 100), points(rows.start + 100..rows.end)])
+            .encode(
+                &[points(rows.start..rows.start + 100), points(rows.start + 100..rows.end)],
+                Haste::Yes,
+            )
             .unwrap();
         publish(&mut open, &group, version);
     }
@@ -101,7 +104,7 @@ fn large_groups_are_copied_and_the_file_names_no_runs() {
     let dir = tempfile::tempdir().unwrap();
     let mut open = segment(dir.path());
     for (version, rows) in (1..).zip([0..140_000, 140_000..280_000]) {
-        let group = open.encode(&[points(rows)]).unwrap();
+        let group = open.encode(&[points(rows)], Haste::Yes).unwrap();
         publish(&mut open, &group, version);
     }
     let sealed = seal(&open, &dir.path().join("sealed"), 3, &WriteOptions::default()).unwrap();
@@ -115,7 +118,7 @@ fn large_groups_are_copied_and_the_file_names_no_runs() {
 fn an_open_file_that_was_begun_newest_first_goes_on_and_is_sealed_so() {
     let dir = tempfile::tempdir().unwrap();
     let mut open = segment(dir.path());
-    let earlier = encode(Table::Metrics, &[points(0..500)], &WriteOptions::default()).unwrap();
+    let earlier = encode(Table::Metrics, &[points(0..500)], &WriteOptions::default(), Haste::Yes).unwrap();
     publish(&mut open, &earlier, 1);
     let recorded = open.published().map(|published| Recorded {
         size: published.size,
@@ -127,7 +130,7 @@ fn an_open_file_that_was_begun_newest_first_goes_on_and_is_sealed_so() {
     let Resumed::AsRecorded(mut open) = resumed else {
         panic!("{resumed:?}");
     };
-    let group = open.encode(&[points(500..1000)]).unwrap();
+    let group = open.encode(&[points(500..1000)], Haste::Yes).unwrap();
     publish(&mut open, &group, 2);
     let sealed = seal(&open, &dir.path().join("sealed"), 3, &WriteOptions::default()).unwrap();
     let mut wanted: Vec<u64> = (0..1000).collect();

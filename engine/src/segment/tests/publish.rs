@@ -236,14 +236,14 @@ fn rows_of_another_table_or_schema_and_no_rows_are_refused() {
     let mut room = Room::new();
     room.publish(0..10);
     let facts = room.facts(&(0..0));
-    let none = room.open.encode(&[]).unwrap_err();
+    let none = room.open.encode(&[], Haste::Yes).unwrap_err();
     assert!(none.to_string().contains("there are none"), "{none}");
-    assert!(encode(Table::Metrics, &[logs(0..1)], &WriteOptions::default()).is_err());
+    assert!(encode(Table::Metrics, &[logs(0..1)], &WriteOptions::default(), Haste::Yes).is_err());
     let text = WriteOptions {
         json: crate::JsonType::String,
         ..WriteOptions::default()
     };
-    let group = encode(Table::Logs, &[logs(10..20)], &text).unwrap();
+    let group = encode(Table::Logs, &[logs(10..20)], &text, Haste::Yes).unwrap();
     let refused = room.open.publish(&group, facts).unwrap_err();
     assert!(refused.to_string().contains("another Parquet schema"), "{refused}");
     assert_eq!(numbers(rows_at(&room.path)), all(0..10));
@@ -253,7 +253,7 @@ fn rows_of_another_table_or_schema_and_no_rows_are_refused() {
 fn a_group_is_sorted_newest_first_over_all_its_batches() {
     let mut room = Room::new();
     let batches: Vec<RecordBatch> = (0..40).map(|n| logs(n * 500..(n + 1) * 500)).collect();
-    let group = room.open.encode(&batches).unwrap();
+    let group = room.open.encode(&batches, Haste::Yes).unwrap();
     assert_eq!(group.rows(), 20_000);
     let facts = room.facts(&(0..20_000));
     room.open.publish(&group, facts).unwrap();

@@ -16,7 +16,10 @@ fn row(n: u64, late: u64) -> LogRecord {
 }
 
 fn publish(room: &mut Room, rows: &[LogRecord]) {
-    let group = room.open.encode(&[model::batch::logs(rows).unwrap()]).unwrap();
+    let group = room
+        .open
+        .encode(&[model::batch::logs(rows).unwrap()], Haste::Yes)
+        .unwrap();
     let facts = room.facts(&(0..rows.len() as u64));
     room.open.publish(&group, facts).unwrap();
     room.open.finished();

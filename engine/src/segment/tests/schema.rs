@@ -218,7 +218,7 @@ fn each_compression_is_the_one_in_the_file_and_reads_back() {
 fn rows_read_back_are_the_rows_that_were_written() {
     let mut room = Room::new();
     let written = logs(0..500);
-    let group = room.open.encode(std::slice::from_ref(&written)).unwrap();
+    let group = room.open.encode(std::slice::from_ref(&written), Haste::Yes).unwrap();
     let facts = room.facts(&(0..500));
     room.open.publish(&group, facts).unwrap();
     let file = File::open(&room.path).unwrap();

@@ -198,7 +198,7 @@ fn a_merge_holds_a_bounded_part_of_the_rows_whatever_their_size() {
             })
             .collect();
         let batch = model::batch::logs(&rows).unwrap();
-        let group = encode(Table::Logs, &[batch], &WriteOptions::default()).unwrap();
+        let group = encode(Table::Logs, &[batch], &WriteOptions::default(), Haste::Yes).unwrap();
         let metadata = group.metadata.as_ref().unwrap().row_group(0);
         let held = groups * batch_rows(metadata, None, groups) * message;
         assert!(
@@ -219,7 +219,10 @@ fn a_merge_hands_out_chunks_of_bounded_rows_and_bytes() {
                 ..log(n * 60 + row)
             })
             .collect();
-        let group = room.open.encode(&[model::batch::logs(&rows).unwrap()]).unwrap();
+        let group = room
+            .open
+            .encode(&[model::batch::logs(&rows).unwrap()], Haste::Yes)
+            .unwrap();
         let facts = room.facts(&(0..60));
         room.open.publish(&group, facts).unwrap();
         room.open.finished();

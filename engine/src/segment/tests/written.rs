@@ -97,7 +97,7 @@ fn every_column_of_every_table_is_written_as_promised_open_and_sealed() {
         let (path, twin) = (dir.path().join("tree/file.parquet"), dir.path().join("twin"));
         let mut open = OpenSegment::create(path.clone(), twin, identity, options);
         for version in 1..=2 {
-            let group = open.encode(&[batch(table, &cells())]).unwrap();
+            let group = open.encode(&[batch(table, &cells())], Haste::Yes).unwrap();
             let facts = FooterFacts {
                 version,
                 first_lsn: 3,
@@ -179,7 +179,7 @@ fn a_row_group_takes_few_bytes_also_of_rows_that_compress_well() {
     )
     .unwrap();
     let mut room = Room::with(options);
-    let group = room.open.encode(&[rows]).unwrap();
+    let group = room.open.encode(&[rows], Haste::Yes).unwrap();
     let facts = room.facts(&(0..40));
     room.open.publish(&group, facts).unwrap();
     seal(&room.open, &room.staged, 2, &options).unwrap();
@@ -204,7 +204,10 @@ fn a_file_of_wide_rows_takes_few_row_groups_also_after_a_restart() {
             message: "x".repeat(400_000),
             ..log(n)
         };
-        let group = room.open.encode(&[model::batch::logs(&[wide]).unwrap()]).unwrap();
+        let group = room
+            .open
+            .encode(&[model::batch::logs(&[wide]).unwrap()], Haste::Yes)
+            .unwrap();
         let facts = room.facts(&(n..n + 1));
         room.open.publish(&group, facts).unwrap();
         room.open.finished();

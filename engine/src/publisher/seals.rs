@@ -1,0 +1,65 @@
+//! Which open files the sealer gets, and when.
+//!
+//! # Not here
+//!
+//! The seal itself, and what becomes of one that failed: [`crate::sealer`].
+
+use std::time::Instant;
+
+use super::Publisher;
+use crate::hot::Place;
+use crate::sealer::Job;
+use crate::slot::Slot;
+
+impl Publisher {
+    /// Offers the sealer what is full and what is past, if it has rested.
+    pub(super) fn offer_seals(&mut self, on_time: bool) {
+        let rest = self.shared.settings.seal_rest;
+        let mut rested_at = None;
+        let mut rested = |slot: &Slot| {
+            let at = slot.touched_at + rest;
+            let rested = at <= Instant::now();
+            if !rested {
+                rested_at = rested_at.map_or(Some(at), |other: Instant| Some(other.min(at)));
+            }
+            rested
+        };
+        let ripe = self.ripe().into_iter();
+        let places: Vec<Place> = ripe
+            .filter(|place| self.open.get(place).is_some_and(&mut rested))
+            .collect();
+        for place in places {
+            self.full.extend(self.open.remove(&place).map(Job::new));
+        }
+        if on_time {
+            for slot in self.open.values_mut() {
+                slot.idle = if slot.touched { 0 } else { slot.idle.saturating_add(1) };
+                slot.touched = false;
+            }
+        }
+        let mut kept = Vec::new();
+        for mut job in std::mem::take(&mut self.full) {
+            if rested(&job.slot) && job.is_due(on_time) {
+                kept.extend(self.shared.desk.seal(job));
+            } else {
+                kept.push(job);
+            }
+        }
+        self.full = kept;
+        self.rested_at = rested_at;
+    }
+
+    /// The partitions whose open files take no more rows.
+    fn ripe(&self) -> Vec<Place> {
+        let now = self.shared.clock.now();
+        let grace = self.shared.settings.seal_grace;
+        let cap = self.shared.settings.segment_size.get();
+        let state = self.shared.state.lock();
+        let past = |slot: &Slot| {
+            let over = slot.place.1.end().plus(grace) <= now && slot.published.plus(grace) <= now;
+            over && !state.hot.has(slot.place)
+        };
+        let ripe = |slot: &&Slot| slot.segment.is_full() || slot.segment.size() >= cap || past(slot);
+        self.open.values().filter(ripe).map(|slot| slot.place).collect()
+    }
+}
