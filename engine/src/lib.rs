@@ -34,6 +34,7 @@ mod intake;
 mod journal;
 mod layout;
 mod origin;
+mod pace;
 mod place;
 mod publisher;
 mod quarantine;

@@ -20,7 +20,6 @@
 //! What a crash between the steps leaves behind: [`super::resume()`].
 
 use std::collections::BTreeMap;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -39,7 +38,7 @@ use super::runs::{PageIndex, moved, sealed_length};
 use super::schema::{WriteOptions, same_schema};
 use super::twin::{self, Prefix, Prepared, Replace, Twin};
 use super::width::Widths;
-use crate::{Error, sys};
+use crate::{Error, pace, sys};
 
 /// Row groups of an open file, at most: kept footers grow with their square.
 pub(crate) const MAX_ROW_GROUPS: usize = 128;
@@ -256,8 +255,8 @@ impl OpenSegment {
         let end = old.size + pages.len() as u64;
         let tail = with_slack(&version, end, footer);
         let write = || -> std::io::Result<()> {
-            prepared.file.write_all_at(pages, old.size)?;
-            prepared.file.write_all_at(&tail, end)?;
+            pace::write_all_at(&prepared.file, pages, old.size)?;
+            pace::write_all_at(&prepared.file, &tail, end)?;
             sys::sync_file(&prepared.file, &self.twin_path)
         };
         write().map_err(Error::io("write", &self.twin_path))?;

@@ -42,6 +42,7 @@ use super::source::FileAt;
 use super::twin;
 use super::width::Widths;
 use crate::Error;
+use crate::pace::Paced;
 
 /// A row group of a sealed file, sorted by `ts` descending, that overlaps others in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -321,7 +322,7 @@ fn merge_small(
 
 fn write(pieces: &[Piece<'_>], file: FileMetaData, staged: &Path) -> Result<Assembled, Error> {
     let mut target = Target {
-        file: twin::create(staged)?,
+        file: Paced::new(twin::create(staged)?),
         tail: None,
     };
     let mut out = TrackedWrite::new(&mut target);
@@ -352,12 +353,13 @@ fn write(pieces: &[Piece<'_>], file: FileMetaData, staged: &Path) -> Result<Asse
     let Target { mut file, tail } = target;
     file.write_all(&tail.unwrap_or_default())
         .map_err(Error::io("write", staged))?;
+    let file = file.into_inner();
     Ok(Assembled { file, runs })
 }
 
 /// Where bytes go: to the file, and what the footer's writer writes, which swallows the errors of its last flush, to memory.
 struct Target {
-    file: File,
+    file: Paced,
     tail: Option<Vec<u8>>,
 }
 

@@ -39,6 +39,7 @@ use super::runs::{self, Assembled, Run};
 use super::schema::{Purpose, WriteOptions, writer_options};
 use super::source::{CHUNK, FileAt, file_crc};
 use super::twin::{self, Replace};
+use crate::pace::Paced;
 use crate::sys::Folders;
 use crate::{Error, sys};
 
@@ -227,7 +228,7 @@ pub(super) fn write_bounded<W: Write + Send>(
 struct Output {
     table: Table,
     path: PathBuf,
-    writer: ArrowWriter<BufWriter<File>>,
+    writer: ArrowWriter<BufWriter<Paced>>,
     /// Bytes of rows in the row group that is being written.
     group_bytes: usize,
     group_max: usize,
@@ -237,7 +238,7 @@ struct Output {
 impl Output {
     fn create(table: Table, path: &Path, options: &WriteOptions) -> Result<Self, Error> {
         let group_max = options.group_max;
-        let file = BufWriter::with_capacity(CHUNK, twin::create(path)?);
+        let file = BufWriter::with_capacity(CHUNK, Paced::new(twin::create(path)?));
         let open = || {
             let options = writer_options(table, options, Purpose::Seal)?;
             ArrowWriter::try_new_with_options(file, table.schema(), options)
@@ -276,7 +277,7 @@ impl Output {
             .into_inner()
             .map_err(|failed| failed.into_error())
             .map_err(Error::io("write", &path))?;
-        complete(file, &path, least, extent, facts, Vec::new())
+        complete(file.into_inner(), &path, least, extent, facts, Vec::new())
     }
 }
 

@@ -13,12 +13,12 @@
 //! - What is copied is checked against the known CRC, so that damage is found and not spread.
 
 use std::fs::{self, File};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use super::footer::damaged;
 use super::source::FileAt;
-use crate::{Error, sys};
+use crate::{Error, pace, sys};
 
 /// A version's bytes, known by length and CRC-32C.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,7 +99,7 @@ fn copy(path: &Path, have: Prefix, want: Prefix, to: &File, twin_path: &Path) ->
     let mut crc = have.crc;
     let copied = FileAt::new(from, want.size).for_each_chunk(have.size, |at, bytes| {
         crc = crc32c::crc32c_append(crc, bytes);
-        to.write_all_at(bytes, at)
+        pace::write_all_at(to, bytes, at)
     });
     copied.map_err(Error::io("copy to", twin_path))?;
     if crc != want.crc {

@@ -1,0 +1,109 @@
+//! Large writes, piece by piece: each is on its way to the disk and there before the next.
+//!
+//! In one go they would keep the small writes of the log waiting, for which appends wait: some ten milliseconds for a row group, a
+//! few hundred for a sealed file.
+//!
+//! # Invariants
+//!
+//! - Nothing is durable by this: whoever writes syncs, as ever. A failure to write back is a failed write, as the sync that comes
+//!   later need not tell it again.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+
+use nix::errno::Errno;
+
+/// The bytes of a piece: a millisecond or two of a disk.
+const PIECE: usize = 512 << 10;
+
+/// Writes bytes at a place.
+pub(crate) fn write_all_at(file: &File, bytes: &[u8], at: u64) -> io::Result<()> {
+    let mut at = at;
+    for piece in bytes.chunks(PIECE) {
+        file.write_all_at(piece, at)?;
+        // What is left is for the sync.
+        if piece.len() == PIECE {
+            write_back(file, at, piece.len())?;
+        }
+        at += piece.len() as u64;
+    }
+    Ok(())
+}
+
+/// A file that is written from its beginning to its end.
+#[derive(Debug)]
+pub(crate) struct Paced {
+    file: File,
+    at: u64,
+    waiting: usize,
+}
+
+impl Paced {
+    /// The file is empty.
+    pub(crate) const fn new(file: File) -> Self {
+        Self {
+            file,
+            at: 0,
+            waiting: 0,
+        }
+    }
+
+    pub(crate) fn into_inner(self) -> File {
+        self.file
+    }
+}
+
+impl Write for Paced {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.file.write(bytes)?;
+        self.waiting += written;
+        if self.waiting >= PIECE {
+            write_back(&self.file, self.at, self.waiting)?;
+            self.at += self.waiting as u64;
+            self.waiting = 0;
+        }
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+/// Waits until the disk has a range of a file, its length and the disk's own cache aside.
+#[allow(unsafe_code, reason = "no safe wrapper has this call")]
+fn write_back(file: &File, at: u64, length: usize) -> io::Result<()> {
+    let range = i64::try_from(at).ok().zip(i64::try_from(length).ok());
+    let Some((at, length)) = range else {
+        return Ok(());
+    };
+    let flags = libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WRITE | libc::SYNC_FILE_RANGE_WAIT_AFTER;
+    // SAFETY: the descriptor is open, the rest are numbers.
+    let done = unsafe { libc::sync_file_range(file.as_raw_fd(), at, length, flags) };
+    match Errno::result(done) {
+        // A file system or a kernel without it: the sync does everything.
+        Ok(_) | Err(Errno::ENOSYS | Errno::EINVAL | Errno::ESPIPE | Errno::EOPNOTSUPP) => Ok(()),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    #[test]
+    fn every_byte_is_where_it_belongs_however_it_was_cut() {
+        let bytes: Vec<u8> = (0..3 * PIECE + 77).map(|at| (at % 251) as u8).collect();
+        let dir = tempfile::tempdir().unwrap();
+        let (one, other) = (dir.path().join("one"), dir.path().join("other"));
+        write_all_at(&File::create(&one).unwrap(), &bytes, 5).unwrap();
+        assert_eq!(std::fs::read(one).unwrap().get(5..), Some(&bytes[..]));
+        let mut paced = Paced::new(File::create(&other).unwrap());
+        bytes.chunks(100_000).for_each(|part| paced.write_all(part).unwrap());
+        assert_eq!(paced.into_inner().metadata().unwrap().len(), bytes.len() as u64);
+        assert_eq!(std::fs::read(other).unwrap(), bytes);
+    }
+}
