@@ -23,7 +23,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use chrono::{DateTime, Datelike, Timelike, Utc};
+use chrono::{DateTime, Datelike, NaiveDate, Timelike, Utc};
 use model::{Table, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -59,6 +59,16 @@ impl Partition {
         }
     }
 
+    /// Its number in its own length, that length, its spec.
+    pub(crate) const fn parts(self) -> (i64, PartitionBy, Option<SpecName>) {
+        (self.index, self.by, self.spec)
+    }
+
+    /// The partition of such parts.
+    pub(crate) const fn from_parts(index: i64, by: PartitionBy, spec: Option<SpecName>) -> Self {
+        Self { index, by, spec }
+    }
+
     /// The same interval, of a spec's messages.
     pub(crate) const fn of_spec(self, spec: Option<SpecName>) -> Self {
         Self { spec, ..self }
@@ -74,22 +84,33 @@ impl Partition {
         Timestamp::from_micros(self.index.saturating_add(1).saturating_mul(length_micros(self.by)))
     }
 
-    /// Its folder below the table's, or the spec's.
-    pub(crate) fn folder(self) -> PathBuf {
-        let start: DateTime<Utc> = self.start().to_datetime().unwrap_or_default();
-        let mut folder = PathBuf::from(format!("{:04}", start.year()));
-        folder.push(format!("{:02}", start.month()));
-        folder.push(format!("{:02}", start.day()));
-        if self.by == PartitionBy::Hour {
-            folder.push(format!("{:02}", start.hour()));
-        }
-        folder
+    /// The partition whose folder has these numbers: year, month, day, and the hour if it has one.
+    pub(crate) fn of_date(numbers: &[u16]) -> Option<Self> {
+        let (date, by, hour) = match *numbers {
+            [year, month, day] => ([year, month, day], PartitionBy::Day, 0),
+            [year, month, day, hour @ 0..24] => ([year, month, day], PartitionBy::Hour, hour),
+            _ => return None,
+        };
+        let [year, month, day] = date;
+        let date = NaiveDate::from_ymd_opt(i32::from(year), month.into(), day.into()).filter(|_| year > 0)?;
+        let days = i64::from(date.to_epoch_days());
+        let index = match by {
+            PartitionBy::Hour => days * 24 + i64::from(hour),
+            PartitionBy::Day => days,
+        };
+        Some(Self { index, by, spec: None })
     }
 }
 
+/// Its folder below the table's, or the spec's.
 impl fmt::Display for Partition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.folder().display().fmt(f)
+        let start: DateTime<Utc> = self.start().to_datetime().unwrap_or_default();
+        write!(f, "{:04}/{:02}/{:02}", start.year(), start.month(), start.day())?;
+        match self.by {
+            PartitionBy::Hour => write!(f, "/{:02}", start.hour()),
+            PartitionBy::Day => Ok(()),
+        }
     }
 }
 
@@ -115,6 +136,11 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
+    /// Messages without a spec.
+    pub(crate) const GENERIC: &str = "generic";
+    /// Messages of specs, a folder each.
+    pub(crate) const SPECS: &str = "fluxSpec";
+
     pub(crate) fn new(settings: &Settings) -> Self {
         let store = &settings.store_dir;
         let staging = |tree: &Path| match (tree.parent(), tree.file_name()) {
@@ -153,14 +179,13 @@ impl Layout {
 
     /// The data file `number` of a partition.
     pub(crate) fn file(&self, table: Table, partition: Partition, number: u32, form: Form) -> PathBuf {
-        let folder = self.folder(table);
-        let (folder, prefix) = match (table, &partition.spec) {
-            (Table::Messages, Some(spec)) => (folder.join(SPECS).join(spec.as_str()), spec.as_str()),
-            (Table::Messages, None) => (folder.join(GENERIC), prefix(table)),
-            _ => (folder, prefix(table)),
-        };
-        let name = format!("{prefix}_{number:03}.{}", form.ending());
-        folder.join(partition.folder()).join(name)
+        let prefix = prefix(table, partition.spec.as_ref());
+        let name = format!("{partition}/{prefix}_{number:03}.{}", form.ending());
+        match (table, &partition.spec) {
+            (Table::Messages, Some(spec)) => self.messages.join(format!("{}/{spec}/{name}", Self::SPECS)),
+            (Table::Messages, None) => self.messages.join(format!("{}/{name}", Self::GENERIC)),
+            _ => self.data.join(format!("{}/{name}", table.name())),
+        }
     }
 
     /// Every folder of files on their way: emptied at each start.
@@ -207,23 +232,36 @@ impl Layout {
 
     /// Where the open file of segment `id` goes when its sealed form takes its name.
     pub(crate) fn retired(&self, table: Table, id: u64) -> PathBuf {
+        self.retired_folder(table).join(format!("segment_{id:020}.parquet"))
+    }
+
+    /// Where the sealed file of segment `id` would go.
+    pub(crate) fn retired_sealed(&self, table: Table, id: u64) -> PathBuf {
+        self.retired_folder(table).join(format!("segment_{id:020}.sealed"))
+    }
+
+    fn retired_folder(&self, table: Table) -> &Path {
         let [data, messages] = &self.retired;
-        let retired = if table == Table::Messages { messages } else { data };
-        retired.join(format!("segment_{id:020}.parquet"))
+        if table == Table::Messages { messages } else { data }
     }
 }
 
-/// Messages without a spec.
-const GENERIC: &str = "generic";
-/// Messages of specs, a folder each.
-const SPECS: &str = "fluxSpec";
-
 /// What names of a table's files begin with.
-const fn prefix(table: Table) -> &'static str {
-    match table {
-        Table::Messages => "fluxmsg",
+fn prefix(table: Table, spec: Option<&SpecName>) -> &str {
+    match (table, spec) {
+        (Table::Messages, Some(spec)) => spec.as_str(),
+        (Table::Messages, None) => "fluxmsg",
         _ => table.name(),
     }
+}
+
+/// The number and the form in a data file's name, if it is one that the layout makes.
+pub(crate) fn number_in(table: Table, spec: Option<SpecName>, name: &str) -> Option<(u32, Form)> {
+    let (stem, form) = Form::split(name)?;
+    let digits = stem.strip_prefix(prefix(table, spec.as_ref()))?.strip_prefix('_')?;
+    let plain = digits.len() >= 3 && digits.bytes().all(|b| b.is_ascii_digit());
+    let canonical = plain && (digits.len() == 3 || !digits.starts_with('0'));
+    Some((digits.parse().ok().filter(|_| canonical)?, form))
 }
 
 /// The place and number that a path of a data file means, if it is one that the layout makes.
@@ -240,7 +278,7 @@ pub(crate) fn parse(layout: &Layout, table: Table, path: &Path, min_ts: Timestam
 
 /// The spec in whose folder a path lies.
 fn spec_of(layout: &Layout, path: &Path) -> Option<SpecName> {
-    let below = path.strip_prefix(&layout.messages).ok()?.strip_prefix(SPECS).ok()?;
+    let below = path.strip_prefix(&layout.messages).ok()?.strip_prefix(Layout::SPECS).ok()?;
     below.iter().next()?.to_str()?.parse().ok()
 }
 
@@ -248,7 +286,7 @@ fn spec_of(layout: &Layout, path: &Path) -> Option<SpecName> {
 pub(crate) fn file_number(table: Table, path: &Path) -> Option<u32> {
     let (stem, _) = Form::split(path.file_name()?.to_str()?)?;
     let (before, digits) = stem.rsplit_once('_')?;
-    let ours = before == prefix(table) || (table == Table::Messages && before.parse::<SpecName>().is_ok());
+    let ours = before == prefix(table, None) || (table == Table::Messages && before.parse::<SpecName>().is_ok());
     let canonical = ours && digits.len() >= 3 && digits.bytes().all(|b| b.is_ascii_digit());
     canonical.then(|| digits.parse().ok()).flatten()
 }

@@ -4,7 +4,7 @@
 //! log:        magic 8 │ record │ mark │ record │ mark │ …
 //! record:     len u32 │ crc32c u32 │ CBOR
 //! mark:       0xffff_ffff │ crc32c u32 │ where its record begins u64
-//! checkpoint: magic 8 │ len u64 │ crc32c u32 │ CBOR state
+//! checkpoint: magic 8 │ len u64 │ crc32c u32 │ state: CBOR, and its files packed ([`super::packed`])
 //! ```
 //!
 //! A checksum covers the store's id, the generation and the length too, so bytes of another file are not taken for ours. A
@@ -45,13 +45,18 @@ use crate::{Error, sys};
 const LOG_MAGIC: &[u8; 8] = b"FLUXCAT2";
 /// A log without them, of an earlier version.
 const LOG_MAGIC_UNMARKED: &[u8; 8] = b"FLUXCAT1";
-const CHECKPOINT_MAGIC: &[u8; 8] = b"FLUXCHK1";
+/// A checkpoint with packed files.
+const CHECKPOINT_MAGIC: &[u8; 8] = b"FLUXCHK2";
+/// One with everything in CBOR, of an earlier version.
+const CHECKPOINT_MAGIC_UNPACKED: &[u8; 8] = b"FLUXCHK1";
+/// Length and checksum after the magic, and that.
+const CHECKPOINT_HEAD: usize = 20;
 /// The magic without its version, one digit.
 const LOG_KIND: &[u8; 7] = b"FLUXCAT";
 const CHECKPOINT_KIND: &[u8; 7] = b"FLUXCHK";
 /// The latest versions known here.
 const LOG_VERSION: u32 = 2;
-const CHECKPOINT_VERSION: u32 = 1;
+const CHECKPOINT_VERSION: u32 = 2;
 /// Length and checksum before a record.
 const RECORD_HEAD: usize = 8;
 /// What a mark has where a record has its length.
@@ -93,6 +98,26 @@ fn checksum(store: Uuid, number: u64, len: u64, body: &[u8]) -> u32 {
     crc32c::crc32c_append(crc, body)
 }
 
+/// The checksum of a checkpoint: its version comes first.
+fn checkpoint_checksum(store: Uuid, number: u64, body: &[u8]) -> u32 {
+    let crc = crc32c::crc32c(&CHECKPOINT_VERSION.to_le_bytes());
+    let crc = crc32c::crc32c_append(crc, store.as_bytes());
+    let crc = crc32c::crc32c_append(crc, &number.to_le_bytes());
+    crc32c::crc32c_append(crc, body)
+}
+
+/// The whole of a checkpoint.
+fn checkpoint_bytes(number: u64, state: &State) -> Result<Vec<u8>, String> {
+    let mut bytes = vec![0; CHECKPOINT_HEAD];
+    state.encode(&mut bytes)?;
+    let (head, body) = bytes.split_at_mut(CHECKPOINT_HEAD);
+    let crc = checkpoint_checksum(state.store, number, body);
+    head[..8].copy_from_slice(CHECKPOINT_MAGIC);
+    head[8..16].copy_from_slice(&(body.len() as u64).to_le_bytes());
+    head[16..].copy_from_slice(&crc.to_le_bytes());
+    Ok(bytes)
+}
+
 /// The mark of the record that begins at `start`.
 fn mark(store: Uuid, number: u64, start: u64) -> [u8; MARK_BYTES] {
     let start = start.to_le_bytes();
@@ -112,15 +137,10 @@ impl Generation {
         let file = File::options().append(true).open(&path);
         let file = file.map_err(Error::io("open", &path))?;
         let checkpoint = checkpoint_path(dir, number);
-        let body = state.encode().map_err(|reason| Error::Damaged {
+        let bytes = checkpoint_bytes(number, state).map_err(|reason| Error::Damaged {
             path: checkpoint.clone(),
             reason,
         })?;
-        let mut bytes = Vec::with_capacity(body.len() + 20);
-        bytes.extend_from_slice(CHECKPOINT_MAGIC);
-        bytes.extend_from_slice(&(body.len() as u64).to_le_bytes());
-        bytes.extend_from_slice(&checksum(state.store, number, body.len() as u64, &body).to_le_bytes());
-        bytes.extend_from_slice(&body);
         write_whole(&checkpoint, &bytes)?;
         let log = Self {
             number,
@@ -293,16 +313,21 @@ pub(super) fn read_checkpoint(dir: &Path, number: u64, store: Uuid) -> Result<St
     let (crc, body) = rest
         .split_first_chunk::<4>()
         .ok_or_else(|| damaged("it is too short"))?;
-    let len = u64::from_le_bytes(*len);
-    let whole = len == body.len() as u64 && checksum(store, number, len, body) == u32::from_le_bytes(*crc);
-    if magic != CHECKPOINT_MAGIC {
-        refuse_newer(magic, CHECKPOINT_KIND, CHECKPOINT_VERSION, whole, &path)?;
-        return Err(damaged("it is not a checkpoint"));
-    }
-    if !whole {
-        return Err(damaged("its checksum does not match, or it belongs to another store"));
-    }
-    State::decode(body).map_err(|reason| damaged(&reason))
+    let (len, crc) = (u64::from_le_bytes(*len), u32::from_le_bytes(*crc));
+    let of_len = |found: u32| len == body.len() as u64 && found == crc;
+    let whole = || of_len(checkpoint_checksum(store, number, body));
+    let whole_unpacked = || of_len(checksum(store, number, len, body));
+    let state = match magic {
+        CHECKPOINT_MAGIC => whole().then(|| State::decode(body)),
+        CHECKPOINT_MAGIC_UNPACKED => whole_unpacked().then(|| State::decode_unpacked(body)),
+        _ => {
+            let ours = whole() || whole_unpacked();
+            refuse_newer(magic, CHECKPOINT_KIND, CHECKPOINT_VERSION, ours, &path)?;
+            return Err(damaged("it is not a checkpoint"));
+        }
+    };
+    let state = state.ok_or_else(|| damaged("its checksum does not match, or it belongs to another store"))?;
+    state.map_err(|reason| damaged(&reason))
 }
 
 /// The record at the start of `bytes` and the bytes it takes.
@@ -402,6 +427,6 @@ pub(crate) fn fuzz_record(bytes: &[u8]) {
     if let Ok(record) = ciborium::from_reader::<Record, _>(bytes) {
         let mut state = State::new(Uuid::nil());
         state.apply(record);
-        let _ = state.encode();
+        let _ = state.encode(&mut Vec::new());
     }
 }

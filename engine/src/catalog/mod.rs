@@ -24,6 +24,7 @@
 mod footers;
 mod lock;
 mod log;
+mod packed;
 mod salvage;
 mod segment;
 mod state;

@@ -7,6 +7,7 @@ use model::{Table, Timestamp};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use super::packed;
 use crate::hot::Place;
 use crate::journal::{Entry, Journal, Parts, Range};
 use crate::layout::{Layout, Partition};
@@ -136,14 +137,16 @@ pub(crate) struct State {
     pub(crate) legacy: Option<Legacy>,
 }
 
-/// As it stands in a checkpoint.
+/// As it stands in a checkpoint. Its files follow, packed; those of an earlier version are in it.
 #[derive(Serialize, Deserialize)]
 struct Stored {
     store: Uuid,
     epoch: u64,
     version: u64,
     next_segment: u64,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     files: Vec<FileEntry>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     numbers: Vec<(Place, u32)>,
     through: Vec<(Place, u64)>,
     low_water: u64,
@@ -187,6 +190,11 @@ impl State {
         self.files.get(self.keys.get(&id)?)
     }
 
+    /// The file `number` of a partition.
+    pub(crate) fn file_at(&self, place: Place, number: u32) -> Option<&FileEntry> {
+        self.files.get(&(place, number))
+    }
+
     /// Whether a segment number was ever given out.
     pub(crate) const fn knows(&self, id: u64) -> bool {
         id < self.next_segment
@@ -195,6 +203,11 @@ impl State {
     /// The LSN through which a partition's rows are in files. Below the low water the log holds nothing to ask for.
     pub(crate) fn through(&self, place: Place) -> u64 {
         self.through.get(&place).copied().unwrap_or(0)
+    }
+
+    /// As [`State::through`], of all partitions that may have rows in the log.
+    pub(crate) fn all_through(&self) -> BTreeMap<Place, u64> {
+        self.through.clone()
     }
 
     /// The highest LSN that any partition is in files through.
@@ -309,8 +322,8 @@ impl From<&State> for Stored {
             epoch: state.epoch,
             version: state.version,
             next_segment: state.next_segment,
-            files: state.files.values().cloned().collect(),
-            numbers: state.numbers.iter().map(|(place, number)| (*place, *number)).collect(),
+            files: Vec::new(),
+            numbers: Vec::new(),
             through: state.through.iter().map(|(place, lsn)| (*place, *lsn)).collect(),
             low_water: state.low_water,
             marks: state.marks.all(),
@@ -325,15 +338,40 @@ impl From<&State> for Stored {
 }
 
 impl State {
-    /// The bytes of a checkpoint.
-    pub(crate) fn encode(&self) -> Result<Vec<u8>, String> {
-        let mut bytes = Vec::new();
-        ciborium::into_writer(&Stored::from(self), &mut bytes).map_err(|error| error.to_string())?;
-        Ok(bytes)
+    /// Appends a checkpoint's body: the length of what is not packed u64, that in CBOR, the files.
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) -> Result<(), String> {
+        let start = out.len();
+        out.extend_from_slice(&[0; 8]);
+        ciborium::into_writer(&Stored::from(self), &mut *out).map_err(|error| error.to_string())?;
+        let length = (out.len() - start - 8) as u64;
+        if let Some(head) = out.get_mut(start..start + 8) {
+            head.copy_from_slice(&length.to_le_bytes());
+        }
+        packed::write(&self.numbers, &self.files, out);
+        Ok(())
     }
 
-    /// The state from a checkpoint's bytes.
+    /// The state from such a body.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, String> {
+        let (length, rest) = bytes.split_first_chunk().ok_or("it is too short")?;
+        let length = usize::try_from(u64::from_le_bytes(*length)).unwrap_or(usize::MAX);
+        let (head, files) = rest.split_at_checked(length).ok_or("it is too short")?;
+        let mut state = Self::decode_unpacked(head)?;
+        let unpacked = packed::read(files)?;
+        state.numbers.extend(unpacked.numbers);
+        for ((place, number), entry) in &unpacked.files {
+            let highest = state.numbers.entry(*place).or_insert(0);
+            *highest = (*highest).max(*number);
+            state.next_segment = state.next_segment.max(entry.id.saturating_add(1));
+        }
+        // All at once: a tree that is built so has full nodes.
+        state.keys = unpacked.files.iter().map(|(key, entry)| (entry.id, *key)).collect();
+        state.files = unpacked.files.into_iter().collect();
+        Ok(state)
+    }
+
+    /// The state from the body of a checkpoint whose files are not packed.
+    pub(crate) fn decode_unpacked(bytes: &[u8]) -> Result<Self, String> {
         let stored: Stored = ciborium::from_reader(bytes).map_err(|error| error.to_string())?;
         Ok(stored.into())
     }
