@@ -21,6 +21,7 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, Datelike, NaiveDate, Timelike, Utc};
@@ -130,7 +131,7 @@ pub(crate) struct Layout {
     /// The same for messages.
     pub(crate) messages_staging: PathBuf,
     /// Folders below them.
-    retired: [PathBuf; 2],
+    retired: [Arc<PathBuf>; 2],
     /// What was found damaged.
     pub(crate) quarantine: PathBuf,
 }
@@ -153,7 +154,7 @@ impl Layout {
             messages: settings.messages_dir.clone(),
             wal: store.join("wal"),
             meta: store.join("meta"),
-            retired: [data_staging.join("retired"), messages_staging.join("retired")],
+            retired: [&data_staging, &messages_staging].map(|staging| Arc::new(staging.join("retired"))),
             data_staging,
             messages_staging,
             quarantine: store.join("quarantine"),
@@ -191,9 +192,9 @@ impl Layout {
     /// Every folder of files on their way: emptied at each start.
     pub(crate) fn staging_folders(&self) -> Vec<&PathBuf> {
         let [data, messages] = &self.retired;
-        let mut all = vec![&self.data_staging, data];
+        let mut all = vec![&self.data_staging, data.as_ref()];
         if self.messages_staging != self.data_staging {
-            all.extend([&self.messages_staging, messages]);
+            all.extend([&self.messages_staging, messages.as_ref()]);
         }
         all
     }
@@ -231,18 +232,33 @@ impl Layout {
     }
 
     /// Where the open file of segment `id` goes when its sealed form takes its name.
-    pub(crate) fn retired(&self, table: Table, id: u64) -> PathBuf {
-        self.retired_folder(table).join(format!("segment_{id:020}.parquet"))
+    pub(crate) fn retired(&self, table: Table, id: u64) -> Retired {
+        self.retired_as(table, id, "parquet")
     }
 
     /// Where the sealed file of segment `id` would go.
-    pub(crate) fn retired_sealed(&self, table: Table, id: u64) -> PathBuf {
-        self.retired_folder(table).join(format!("segment_{id:020}.sealed"))
+    pub(crate) fn retired_sealed(&self, table: Table, id: u64) -> Retired {
+        self.retired_as(table, id, "sealed")
     }
 
-    fn retired_folder(&self, table: Table) -> &Path {
+    fn retired_as(&self, table: Table, id: u64, ending: &'static str) -> Retired {
         let [data, messages] = &self.retired;
-        if table == Table::Messages { messages } else { data }
+        let folder = Arc::clone(if table == Table::Messages { messages } else { data });
+        Retired { folder, id, ending }
+    }
+}
+
+/// A name among the retired files. Every segment has one and few need it: it is made when it is asked for.
+#[derive(Debug)]
+pub(crate) struct Retired {
+    folder: Arc<PathBuf>,
+    id: u64,
+    ending: &'static str,
+}
+
+impl Retired {
+    pub(crate) fn path(&self) -> PathBuf {
+        self.folder.join(format!("segment_{:020}.{}", self.id, self.ending))
     }
 }
 
@@ -278,7 +294,11 @@ pub(crate) fn parse(layout: &Layout, table: Table, path: &Path, min_ts: Timestam
 
 /// The spec in whose folder a path lies.
 fn spec_of(layout: &Layout, path: &Path) -> Option<SpecName> {
-    let below = path.strip_prefix(&layout.messages).ok()?.strip_prefix(Layout::SPECS).ok()?;
+    let below = path
+        .strip_prefix(&layout.messages)
+        .ok()?
+        .strip_prefix(Layout::SPECS)
+        .ok()?;
     below.iter().next()?.to_str()?.parse().ok()
 }
 

@@ -102,9 +102,12 @@ impl Publisher {
         }
     }
 
-    /// Publishes every hot row, before the threads are there.
-    pub(crate) fn publish_all(&mut self) -> Result<(), Error> {
-        let done = self.publish(Want::Everything, false);
+    /// Publishes one round of what makes room, before the threads are there.
+    pub(crate) fn relieve(&mut self) -> Result<(), Error> {
+        let done = self.record().and_then(|()| {
+            let due = self.due(Want::Room, false);
+            self.round(due, Haste::Yes).map(|_| ())
+        });
         self.note(done.as_ref().err().map(|error| Arc::<str>::from(error.to_string())));
         done
     }
@@ -205,27 +208,29 @@ impl Publisher {
             want == Want::Due && self.shared.state.lock().hot.weight() < self.shared.settings.hot_max.get() / 4;
         let haste = if is_calm { Haste::No } else { Haste::Yes };
         while !due.is_empty() {
-            let mut more = Vec::new();
-            let mut failed = None;
-            for waiting in due {
-                match self.publish_place(waiting, haste) {
-                    Ok(true) => more.push(waiting),
-                    Ok(false) => {}
-                    // The disk is unknown: nothing more is published, nothing is recorded.
-                    Err(error) if error.is_in_doubt() => return Err(error),
-                    Err(error) => failed = failed.or(Some(error)),
-                }
-            }
-            self.record()?;
-            if let Some(error) = failed {
-                return Err(error);
-            }
-            due = more;
+            due = self.round(due, haste)?;
             if want == Want::Room {
                 due = self.left_over(&due);
             }
         }
         self.advance_full_log()
+    }
+
+    /// Publishes each partition's oldest rows and records them all. The partitions that have more.
+    fn round(&mut self, due: Vec<Waiting>, haste: Haste) -> Result<Vec<Waiting>, Error> {
+        let mut more = Vec::new();
+        let mut failed = None;
+        for waiting in due {
+            match self.publish_place(waiting, haste) {
+                Ok(true) => more.push(waiting),
+                Ok(false) => {}
+                // The disk is unknown: nothing more is published, nothing is recorded.
+                Err(error) if error.is_in_doubt() => return Err(error),
+                Err(error) => failed = failed.or(Some(error)),
+            }
+        }
+        self.record()?;
+        failed.map_or(Ok(more), Err)
     }
 
     /// Batches without rows make no publish and so no record; in a full log even their frames must be able to go.

@@ -127,7 +127,7 @@ fn seal_one(shared: &Shared, job: &mut Job) -> Result<(), Error> {
                 slot.version + 1,
                 &write_options(&shared.settings),
             )?;
-            sealed.install(slot.segment.path(), slot.lineage.retired())?;
+            sealed.install(slot.segment.path(), &slot.lineage.retired())?;
             shared.counters.file_bytes_written.add(sealed.size);
             job.installed.insert(sealed)
         }
@@ -142,7 +142,7 @@ fn seal_one(shared: &Shared, job: &mut Job) -> Result<(), Error> {
             ..Record::default()
         })?;
     }
-    let lineage = Arc::new(Lineage::new(shared.layout.retired(table, id).with_extension("sealed")));
+    let lineage = Arc::new(Lineage::new(shared.layout.retired_sealed(table, id)));
     {
         let mut state = shared.state.lock();
         state.put_file(shared.segment(&entry, &lineage));

@@ -11,7 +11,7 @@
 //! - A view is built and stored under `state`, so versions never go back and no change is lost.
 //! - Room for hot rows is returned exactly once: by the publish that makes rows cold, or by the append that stored none.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -75,19 +75,31 @@ pub(crate) struct Shared {
     pub(crate) fresh: Mutex<Fresh>,
     /// Batches of which a lost machine had uploaded some rows.
     pub(crate) parts: Parts,
-    /// The last LSN that was given out before the store was opened.
-    pub(crate) recovered: u64,
+    /// The last LSN that was given out before the store was opened; known when the log has been read.
+    pub(crate) recovered: AtomicU64,
     pub(crate) opened: Instant,
     /// Added to the time since then, in seconds.
     #[cfg(test)]
-    pub(crate) skew: std::sync::atomic::AtomicU64,
+    pub(crate) skew: AtomicU64,
     #[cfg(test)]
     pub(crate) fail_log_syncs: FailLogSyncs,
 }
 
 /// Makes every later sync of the log fail.
 #[cfg(test)]
-pub(crate) struct FailLogSyncs(pub(crate) Box<dyn Fn() + Send + Sync>);
+#[derive(Default)]
+pub(crate) struct FailLogSyncs(std::sync::OnceLock<Box<dyn Fn() + Send + Sync>>);
+
+#[cfg(test)]
+impl FailLogSyncs {
+    pub(crate) fn is(&self, fail: impl Fn() + Send + Sync + 'static) {
+        let _ = self.0.set(Box::new(fail));
+    }
+
+    pub(crate) fn now(&self) {
+        self.0.get().into_iter().for_each(|fail| fail());
+    }
+}
 
 #[cfg(test)]
 impl std::fmt::Debug for FailLogSyncs {

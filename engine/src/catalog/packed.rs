@@ -243,9 +243,15 @@ mod tests {
         let hour = Partition::of(at, PartitionBy::Hour);
         let of_spec = Partition::of(at, PartitionBy::Day).of_spec(Some("order_paid".parse().unwrap()));
         let files = [entry(1, hour, 0), entry(3, hour, 2), entry(9, of_spec, 1)];
-        let numbers = [(hour, 5), (of_spec, 9), (hour.of_spec(Some("gone".parse().unwrap())), 2)];
+        let numbers = [
+            (hour, 5),
+            (of_spec, 9),
+            (hour.of_spec(Some("gone".parse().unwrap())), 2),
+        ];
         (
-            numbers.map(|(partition, highest)| ((Table::Messages, partition), highest)).into(),
+            numbers
+                .map(|(partition, highest)| ((Table::Messages, partition), highest))
+                .into(),
             files.map(|entry| ((entry.place(), entry.number), entry)).into(),
         )
     }

@@ -29,7 +29,7 @@ use parquet::file::metadata::ParquetMetaData;
 use super::footers::Footers;
 use super::state::FileEntry;
 use crate::Error;
-use crate::layout::{Layout, Partition};
+use crate::layout::{Layout, Partition, Retired};
 use crate::quarantine::report;
 use crate::remote::RemoteTrouble;
 use crate::remote::cache::Cache;
@@ -74,14 +74,14 @@ pub struct Segment {
 /// What all versions of a segment share that lie in one file, and what becomes of that file.
 #[derive(Debug)]
 pub(crate) struct Lineage {
-    retired: PathBuf,
+    retired: Retired,
     displaced: AtomicBool,
     /// How many of its first bytes are known to be what was written, and their checksum.
     checked: Mutex<(u64, u32)>,
 }
 
 impl Lineage {
-    pub(crate) fn new(retired: PathBuf) -> Self {
+    pub(crate) fn new(retired: Retired) -> Self {
         Self {
             retired,
             displaced: AtomicBool::new(false),
@@ -90,8 +90,8 @@ impl Lineage {
     }
 
     /// Where the file's bytes are found once its name was given away.
-    pub(crate) const fn retired(&self) -> &PathBuf {
-        &self.retired
+    pub(crate) fn retired(&self) -> PathBuf {
+        self.retired.path()
     }
 
     /// The name was given away: the retired file goes with the last holder.
@@ -104,7 +104,7 @@ impl Drop for Lineage {
     fn drop(&mut self) {
         if *self.displaced.get_mut() {
             // Staging is emptied at the next start: a failure costs space until then.
-            let _ = std::fs::remove_file(&self.retired);
+            let _ = std::fs::remove_file(self.retired.path());
         }
     }
 }
@@ -121,11 +121,14 @@ pub(crate) struct SegmentParts<'a> {
 
 impl Segment {
     pub(crate) fn new(entry: &FileEntry, parts: SegmentParts<'_>) -> Self {
+        let mut path = entry.path(parts.layout);
+        // There may be a hundred thousand.
+        path.shrink_to_fit();
         Self {
             id: entry.id,
             version: entry.version,
             table: entry.table,
-            path: entry.path(parts.layout),
+            path,
             form: entry.form,
             size: entry.size,
             rows: entry.rows,
@@ -241,7 +244,7 @@ impl Segment {
     pub(crate) fn find(&self) -> Result<File, Error> {
         let found = match self.try_open(&self.path) {
             Ok(file) => Ok(file),
-            Err(under_its_name) => self.try_open(&self.lineage.retired).map_err(|_| under_its_name),
+            Err(under_its_name) => self.try_open(&self.lineage.retired()).map_err(|_| under_its_name),
         };
         if let (Ok(_), Some(cache)) = (&found, &self.cache) {
             cache.touch(self.id);

@@ -20,6 +20,7 @@ use std::sync::Arc;
 use model::Table;
 use uuid::Uuid;
 
+use super::tree::Tree;
 use crate::catalog::{FileEntry, Found};
 use crate::hot::Place;
 use crate::layout::{Layout, parse};
@@ -57,14 +58,15 @@ impl Findings {
 /// Compares every live file with its entry, and takes up the open ones. What is `elsewhere`, in the object store, need not
 /// be here.
 pub(super) fn check_files(
-    layout: &Layout,
-    settings: &Settings,
+    (layout, settings): (&Layout, &Settings),
+    tree: &Tree,
     found: &mut Found,
     findings: &mut Findings,
     elsewhere: impl Fn(u64) -> bool,
 ) -> Result<(), Error> {
-    let entries: Vec<FileEntry> = found.state.files().cloned().collect();
-    for entry in entries {
+    let is_well = |entry: &&FileEntry| entry.sealed && tree.size_of(entry) == Some(entry.size);
+    let others: Vec<FileEntry> = found.state.files().filter(|entry| !is_well(entry)).cloned().collect();
+    for entry in others {
         let path = entry.path(layout);
         let checked = if entry.sealed {
             check_sealed(&path, &entry)
@@ -261,33 +263,22 @@ pub(crate) fn data_files(root: &Path) -> Result<Vec<PathBuf>, Error> {
 }
 
 pub(super) fn judge_unknown_files(
-    layout: &Layout,
-    settings: &Settings,
+    (layout, settings): (&Layout, &Settings),
+    tree: &Tree,
     found: &mut Found,
     findings: &mut Findings,
 ) -> Result<(), Error> {
-    let live: HashSet<PathBuf> = found.state.files().map(|entry| entry.path(layout)).collect();
-    for table in Table::ALL {
-        let mut unknown = data_files(&layout.folder(table))?;
-        unknown.retain(|path| !live.contains(path));
-        unknown.sort();
-        for path in unknown {
-            judge(layout, settings, found, findings, table, path)?;
-        }
+    for (table, path) in tree.unknown(&found.state, layout) {
+        judge(layout, settings, found, findings, table, path)?;
     }
     Ok(())
 }
 
 /// Removes files that no entry names, where all there is are copies of objects.
-pub(super) fn remove_unknown_files(layout: &Layout, found: &Found) -> Result<(), Error> {
-    let live: HashSet<PathBuf> = found.state.files().map(|entry| entry.path(layout)).collect();
-    for table in Table::ALL {
-        for path in data_files(&layout.folder(table))? {
-            if !live.contains(&path) {
-                std::fs::remove_file(&path).map_err(Error::io("remove", &path))?;
-                remove_empty_folders(&path, layout.root_of(&path));
-            }
-        }
+pub(super) fn remove_unknown_files(layout: &Layout, tree: &Tree, found: &Found) -> Result<(), Error> {
+    for (_, path) in tree.unknown(&found.state, layout) {
+        std::fs::remove_file(&path).map_err(Error::io("remove", &path))?;
+        remove_empty_folders(&path, layout.root_of(&path));
     }
     Ok(())
 }

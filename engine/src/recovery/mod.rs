@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! lock ─> store id ─> catalogue ─> live files checked, open ones taken up ─> the tree's unknown files judged
-//!      ─> staging emptied ─> new catalogue generation ─> log rewritten ─> frames replayed into hot rows ─> threads
+//!      ─> staging emptied ─> new catalogue generation ─> log rewritten, replayed, and published where it is long ─> threads
 //! ```
 //!
 //! # Invariants
@@ -12,15 +12,18 @@
 //! - What is missing or damaged is reported, kept, and makes views partial; it is never dropped in silence.
 
 mod files;
+mod replay;
+mod tree;
 
 use std::collections::HashSet;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::ScopedJoinHandle;
 use std::time::Instant;
 
 use arc_swap::ArcSwap;
-use model::wire::{DecodeError, decode_arrow};
 use model::{Clock, Entropy, Table, Timestamp};
 use parking_lot::Mutex;
 use tokio::sync::{Semaphore, watch};
@@ -28,8 +31,7 @@ use uuid::Uuid;
 
 use crate::catalog::{Catalog, FileEntry, Footers, Found, Lineage, Lock, known_store_id, store_id};
 use crate::committer::Committer;
-use crate::hot::{OriginRanges, weight};
-use crate::journal::Key;
+use crate::hot::OriginRanges;
 use crate::layout::Layout;
 use crate::publisher::Publisher;
 use crate::remote::attach::{self, Connected, Link};
@@ -39,11 +41,14 @@ use crate::slot::Slot;
 use crate::space::{Space, drop_ballast};
 use crate::stats::Counters;
 use crate::view::Snapshot;
-use crate::wal::{self, Frame, MAX_FRAME, Wal, WalOptions};
+use crate::wal::{self, MAX_FRAME, Wal, WalOptions};
 use crate::watermark::Watermarks;
-use crate::{Error, Settings, origin, place, sys};
+use crate::{Error, Settings, sys};
 use files::{Findings, check_files, empty_staging, judge_unknown_files, remove_unknown_files};
 pub(crate) use files::{data_files, describe};
+#[cfg(any(test, feature = "fuzz"))]
+pub(crate) use replay::contained;
+use tree::Tree;
 
 /// Memory for footers of data files.
 const FOOTER_BYTES: usize = 64 << 20;
@@ -87,22 +92,30 @@ pub(crate) fn open(settings: Settings, clock: Clock, entropy: &Entropy) -> Resul
         .map(|remote| attach::connect(remote, &layout, entropy))
         .transpose()?;
     let is_reader = connected.as_ref().is_some_and(|connected| connected.link.is_reader());
-    let mut found = match &mut connected {
+    let (mut found, tree) = match &mut connected {
         None => alone(&layout, fresh)?,
-        Some(connected) if is_reader => attach::become_reader(&layout, connected)?,
-        Some(connected) => attach::become_writer(&layout, connected, now, fresh)?,
+        Some(connected) => {
+            let found = if is_reader {
+                attach::become_reader(&layout, connected)?
+            } else {
+                attach::become_writer(&layout, connected, now, fresh)?
+            };
+            (found, Tree::survey(&layout)?)
+        }
     };
     let mut findings = Findings::default();
-    check_files(&layout, &settings, &mut found, &mut findings, |id| {
+    let ground = (&layout, &settings);
+    check_files(ground, &tree, &mut found, &mut findings, |id| {
         connected
             .as_ref()
             .is_some_and(|connected| connected.chain.state().files.contains_key(&id))
     })?;
     if is_reader {
-        remove_unknown_files(&layout, &found)?;
+        remove_unknown_files(&layout, &tree, &found)?;
     } else {
-        judge_unknown_files(&layout, &settings, &mut found, &mut findings)?;
+        judge_unknown_files(ground, &tree, &mut found, &mut findings)?;
     }
+    drop(tree);
     empty_staging(&layout)?;
     if let Some(connected) = &connected {
         attach::fill_cache(connected, &layout);
@@ -124,8 +137,20 @@ pub(crate) fn open(settings: Settings, clock: Clock, entropy: &Entropy) -> Resul
     Ok(opened)
 }
 
-/// The catalogue of a store without an object store.
-fn alone(layout: &Layout, fresh: impl FnOnce() -> Uuid) -> Result<Found, Error> {
+/// The catalogue of a store without an object store, and what lies in its trees, looked up meanwhile.
+fn alone(layout: &Layout, fresh: impl FnOnce() -> Uuid) -> Result<(Found, Tree), Error> {
+    std::thread::scope(|threads| {
+        let survey = std::thread::Builder::new().name("engine-survey".to_owned());
+        let survey = survey
+            .spawn_scoped(threads, || Tree::survey(layout))
+            .map_err(Error::io("start a thread for", &layout.meta))?;
+        let found = read_catalogue(layout, fresh);
+        let tree = joined(survey);
+        Ok((found?, tree?))
+    })
+}
+
+fn read_catalogue(layout: &Layout, fresh: impl FnOnce() -> Uuid) -> Result<Found, Error> {
     if !Catalog::is_there(&layout.meta)? {
         check_not_lost(layout)?;
     }
@@ -138,6 +163,11 @@ fn alone(layout: &Layout, fresh: impl FnOnce() -> Uuid) -> Result<Found, Error> 
         return Err(Error::needs_url());
     }
     Ok(found)
+}
+
+/// What a thread returned; its panic goes on here.
+fn joined<T>(thread: ScopedJoinHandle<'_, T>) -> T {
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 /// What a store is opened with.
@@ -209,6 +239,7 @@ fn check_one_file_system(layout: &Layout) -> Result<(), Error> {
     Ok(())
 }
 
+/// The log's frames on their way into a store that has its files.
 fn replay(ground: Ground, catalog: Catalog, mut findings: Findings) -> Result<Opened, Error> {
     let Ground { settings, layout, .. } = &ground;
     let options = WalOptions {
@@ -221,7 +252,22 @@ fn replay(ground: Ground, catalog: Catalog, mut findings: Findings) -> Result<Op
         low_water: catalog.state().low_water,
         quarantine: layout.quarantine.clone(),
     };
-    let (wal, recovered) = Wal::open(&layout.wal, options)?;
+    let known = (catalog.state().highest_through() + 1).max(catalog.state().low_water);
+    let mut marks = Watermarks::default();
+    marks.join(&catalog.state().marks.all());
+    let (shared, mut publisher) = assemble(
+        ground,
+        Parts {
+            catalog,
+            largest_frame: MAX_FRAME.min(options.max_group_bytes()),
+            marks,
+            open: std::mem::take(&mut findings.open),
+            unreadable: std::mem::take(&mut findings.unreadable),
+        },
+    );
+    let (wal, recovered) = replay::run(&shared, &mut publisher, &mut findings, |sink| {
+        Wal::open(&shared.layout.wal, options, sink)
+    })?;
     for damage in &recovered.damage {
         findings.quarantined += u64::from(damage.kept.is_some());
         findings.report(match &damage.missing {
@@ -233,153 +279,45 @@ fn replay(ground: Ground, catalog: Catalog, mut findings: Findings) -> Result<Op
             None => damage.to_string(),
         });
     }
-    let next_lsn = recovered
-        .next_lsn
-        .max(catalog.state().highest_through() + 1)
-        .max(catalog.state().low_water);
-    let counters = Counters::default();
-    counters.torn_bytes.set(recovered.torn_bytes);
-    counters.wal_bytes.set(wal.used_bytes());
-    let mut marks = Watermarks::default();
-    marks.join(&catalog.state().marks.all());
-    let mut opened = assemble(
-        ground,
-        Parts {
-            catalog,
-            wal,
-            next_lsn,
-            marks,
-            counters,
-            open: std::mem::take(&mut findings.open),
-            unreadable: std::mem::take(&mut findings.unreadable),
-        },
-    );
-    replay_frames(&mut opened, recovered.frames, &mut findings)?;
-    finish(&opened, next_lsn, &findings);
-    Ok(opened)
-}
-
-/// Makes the frames' rows hot. Where they are more than memory is for, those so far are published first.
-fn replay_frames(opened: &mut Opened, frames: wal::Replay, findings: &mut Findings) -> Result<(), Error> {
-    let shared = Arc::clone(&opened.shared);
-    let cap = shared.settings.hot_max.get();
-    // Where the disk refuses, rows beyond the cap are better than no start: it is tried again a quarter of the cap later.
-    let mut limit = cap;
-    for frame in frames {
-        let frame = frame?;
-        match insert_frame(&shared, &frame) {
-            Ok(rows) => shared.counters.replayed_rows.add(rows),
-            Err(reason) => keep_frame(&shared.layout, &frame, &reason, findings)?,
-        }
-        let weight = shared.state.lock().hot.weight();
-        if weight >= limit {
-            match opened.publisher.publish_all() {
-                Ok(()) => limit = cap,
-                Err(error) if error.is_in_doubt() => return Err(error),
-                Err(_) => limit = weight.saturating_add(cap / 4),
-            }
-        }
-    }
-    Ok(())
+    shared.counters.torn_bytes.set(recovered.torn_bytes);
+    shared.counters.wal_bytes.set(wal.used_bytes());
+    #[cfg(test)]
+    shared.fail_log_syncs.is(wal.failing_syncs());
+    let next_lsn = recovered.next_lsn.max(known);
+    finish(&shared, next_lsn, &findings);
+    Ok(Opened {
+        committer: Committer::new(Arc::clone(&shared), wal, next_lsn),
+        publisher,
+        shared,
+        connected: None,
+    })
 }
 
 /// The store is what it was: shows it.
-fn finish(opened: &Opened, next_lsn: u64, findings: &Findings) {
-    let shared = &opened.shared;
+fn finish(shared: &Shared, next_lsn: u64, findings: &Findings) {
     shared.counters.quarantined.set(findings.quarantined);
+    shared.recovered.store(next_lsn.saturating_sub(1), Ordering::Relaxed);
     let mut state = shared.state.lock();
     state.committed = next_lsn.saturating_sub(1);
     state.partial = findings.partial();
     shared.settle_debt(&mut state);
     shared.show(&mut state, Table::ALL);
-}
-
-/// Makes hot what of a frame is in no file. Returns the rows; after an error nothing was inserted.
-fn insert_frame(shared: &Shared, frame: &Frame) -> Result<u64, String> {
-    // Whatever becomes of it, the log is read up to here.
-    let through = |state: &mut State| state.committed = state.committed.max(frame.lsn);
-    let table = Table::from_number(frame.table).ok_or_else(|| format!("it names table {}", frame.table));
-    let placed = table.and_then(|table| {
-        let (origin, rule) = origin::decode(&frame.origin)?;
-        let placed = contained(|| {
-            let rows = match decode_arrow(table, &frame.payload) {
-                Ok(rows) => rows,
-                Err(DecodeError::Empty) => Vec::new(),
-                Err(error) => return Err(error.to_string()),
-            };
-            place::place(table, &rows, frame.arrived, rule).map_err(|error| error.to_string())
-        })?;
-        Ok((table, origin, placed))
-    });
-    let (table, origin, placed) = match placed {
-        Ok(placed) => placed,
-        Err(reason) => {
-            through(&mut shared.state.lock());
-            return Err(reason);
-        }
-    };
-    shared.marks.lock().mark(&origin);
-    let key = Key::of(&origin);
-    let uploaded = |partition| shared.parts.has(key.as_ref(), (table, partition));
-    let pieces = placed.pieces.into_iter();
-    let pieces: Vec<_> = pieces.filter(|(partition, _)| !uploaded(*partition)).collect();
-    shared.journal(
-        frame.lsn,
-        &origin,
-        pieces.iter().map(|(partition, _)| (table, *partition)).collect(),
-    );
-    let missing: Vec<_> = {
-        let catalog = shared.catalog.lock();
-        let missing = pieces.into_iter().filter_map(|(partition, rows)| {
-            let place = (table, partition);
-            let weight = weight(&rows.batch);
-            (catalog.state().through(place) < frame.lsn).then_some((place, rows, weight))
-        });
-        missing.collect()
-    };
-    let rows = missing.iter().map(|(_, rows, _)| rows.batch.num_rows() as u64).sum();
-    Shared::insert(&mut shared.state.lock(), table, missing, frame.lsn, &origin, 0);
-    Ok(rows)
-}
-
-/// What `decode` says; that it panicked, if it did. A batch that no decoder survives must not keep the store from opening.
-pub(crate) fn contained<T>(decode: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
-    std::panic::catch_unwind(std::panic::AssertUnwindSafe(decode)).unwrap_or_else(|panic| {
-        let said = panic.downcast_ref::<String>().map(String::as_str);
-        let said = said.or_else(|| panic.downcast_ref::<&str>().copied());
-        Err(format!(
-            "the decoder panicked: {}",
-            said.unwrap_or("it did not say why")
-        ))
-    })
-}
-
-/// Keeps a frame that cannot be understood, durably: its rows count as stored, so the log is going to let go of it.
-fn keep_frame(layout: &Layout, frame: &Frame, reason: &str, findings: &mut Findings) -> Result<(), Error> {
-    let path = layout.quarantine.join(format!("batch_{:020}", frame.lsn));
-    sys::write_durably(&path, &frame.payload)?;
-    findings.quarantined += 1;
-    let lsn = frame.lsn;
-    findings.report(format!(
-        "batch {lsn} of the log cannot be read: {reason}; it was put into {}",
-        path.display()
-    ));
-    Ok(())
+    if state.hot.weight() >= shared.settings.hot_max.get() / 2 {
+        shared.desk.hurry();
+    }
 }
 
 struct Parts {
     catalog: Catalog,
-    wal: Wal,
-    next_lsn: u64,
+    largest_frame: u64,
     marks: Watermarks,
-    counters: Counters,
     open: Vec<(FileEntry, OpenSegment)>,
     /// Ids of files that cannot be read.
     unreadable: HashSet<u64>,
 }
 
 /// The store with its files and without hot rows.
-fn assemble(ground: Ground, parts: Parts) -> Opened {
+fn assemble(ground: Ground, parts: Parts) -> (Arc<Shared>, Publisher) {
     let Ground {
         settings,
         clock,
@@ -389,21 +327,20 @@ fn assemble(ground: Ground, parts: Parts) -> Opened {
     } = ground;
     let inherited = parts.catalog.state().parts.clone();
     let room = Shared::total_room(&settings);
-    let files: Vec<FileEntry> = parts.catalog.state().files().cloned().collect();
     // Every frame below the low water has its rows in files.
     let committed = parts.catalog.state().low_water.saturating_sub(1);
     let shared = Arc::new_cyclic(|me| Shared {
         me: std::sync::Weak::clone(me),
         store: parts.catalog.state().store,
         footers: Arc::new(Footers::new(FOOTER_BYTES)),
-        counters: parts.counters,
+        counters: Counters::default(),
         view: ArcSwap::from_pointee(Snapshot::default()),
         marks: Mutex::new(parts.marks),
         catalog: Mutex::new(parts.catalog),
         intake: crate::intake::Intake::default(),
         desk: crate::desk::Desk::default(),
         room: Arc::new(Semaphore::new(room as usize)),
-        largest_frame: MAX_FRAME.min(parts.wal.max_group_bytes()),
+        largest_frame: parts.largest_frame,
         log_is_full: false.into(),
         space: Space::new(&layout, settings.min_free.map(model::ByteSize::get)),
         publishing: Mutex::default(),
@@ -414,38 +351,32 @@ fn assemble(ground: Ground, parts: Parts) -> Opened {
         remote: link,
         fresh: Mutex::default(),
         parts: inherited,
-        recovered: parts.next_lsn.saturating_sub(1),
+        recovered: 0.into(),
         opened: std::time::Instant::now(),
         #[cfg(test)]
         skew: 0.into(),
         #[cfg(test)]
-        fail_log_syncs: crate::shared::FailLogSyncs(Box::new(parts.wal.failing_syncs())),
+        fail_log_syncs: crate::shared::FailLogSyncs::default(),
         settings,
         clock,
         layout,
     });
     let slots = slots(&shared, parts.open);
     {
+        let catalog = shared.catalog.lock();
         let mut state = shared.state.lock();
-        for entry in files.iter().filter(|entry| !parts.unreadable.contains(&entry.id)) {
+        let files = catalog.state().files();
+        for entry in files.filter(|entry| !parts.unreadable.contains(&entry.id)) {
             let lineage = slots.iter().find(|slot| slot.segment.identity().segment == entry.id);
             let lineage = lineage.map_or_else(
-                || {
-                    Arc::new(Lineage::new(
-                        shared.layout.retired(entry.table, entry.id).with_extension("sealed"),
-                    ))
-                },
+                || Arc::new(Lineage::new(shared.layout.retired_sealed(entry.table, entry.id))),
                 |slot| Arc::clone(&slot.lineage),
             );
             state.put_file(shared.segment(entry, &lineage));
         }
     }
-    Opened {
-        committer: Committer::new(Arc::clone(&shared), parts.wal, parts.next_lsn),
-        publisher: Publisher::new(Arc::clone(&shared), slots),
-        shared,
-        connected: None,
-    }
+    let publisher = Publisher::new(Arc::clone(&shared), slots);
+    (shared, publisher)
 }
 
 fn slots(shared: &Shared, open: Vec<(FileEntry, OpenSegment)>) -> Vec<Slot> {
@@ -466,19 +397,4 @@ fn slots(shared: &Shared, open: Vec<(FileEntry, OpenSegment)>) -> Vec<Slot> {
         segment,
     };
     open.into_iter().map(slot).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, reason = "tests")]
-    use super::*;
-
-    #[test]
-    fn a_decoder_that_panics_is_a_batch_that_cannot_be_read() {
-        let batch: &[u8] = &[];
-        let beyond = batch.len();
-        let died = contained(|| Ok(batch[beyond])).unwrap_err();
-        assert!(died.contains("panicked") && died.contains("index"), "{died}");
-        assert_eq!(contained(|| Ok(7)), Ok(7));
-    }
 }

@@ -108,7 +108,7 @@ impl Follower {
         for file in put {
             let entry = file.entry.clone();
             self.link.cache.put(file, false);
-            let lineage = Lineage::new(shared.layout.retired(entry.table, entry.id).with_extension("sealed"));
+            let lineage = Lineage::new(shared.layout.retired_sealed(entry.table, entry.id));
             state.put_file(shared.segment(&entry, &Arc::new(lineage)));
             catalog.follow(|state| state.put(entry));
         }

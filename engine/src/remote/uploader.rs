@@ -14,6 +14,7 @@
 //! - Pushed out by another writer, the store takes no more rows: it is poisoned with the other's name.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -278,11 +279,9 @@ impl Uploader {
         let catalog = self.shared.catalog.lock();
         let state = catalog.state();
         let legacy = state.legacy.as_ref()?;
-        let rest = state
-            .journal
-            .first()
-            .is_some_and(|first| first <= self.shared.recovered);
-        let hot = state.low_water <= self.shared.recovered;
+        let recovered = self.shared.recovered.load(Ordering::Relaxed);
+        let rest = state.journal.first().is_some_and(|first| first <= recovered);
+        let hot = state.low_water <= recovered;
         (legacy.files.is_empty() && !rest && !hot).then(|| legacy.marks.clone())
     }
 

@@ -14,6 +14,7 @@ mod model_based;
 mod open_damage;
 mod rebuild;
 mod repair;
+mod replay;
 mod restarts;
 mod rotation;
 mod scrubber;

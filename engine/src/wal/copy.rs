@@ -5,26 +5,28 @@
 //! - A copy's number is burned in the synced folder before a frame is written under it.
 //! - An old segment goes when every frame read so far is in a named copy.
 //! - Each LSN is copied once, in growing order.
+//! - A frame is handed out when the copy that it is in is synced and named, and after the old segments it made superfluous
+//!   have gone.
 //!
 //! # Not here
 //!
 //! Which frames count: [`super::recover`].
 
-use std::collections::VecDeque;
-
 use super::frame::Frame;
 use super::recover::{Damage, Old};
-use super::replay::Copy;
 use super::segment::{Header, Identity, Role, file_name};
 use super::supply::Blank;
-use super::{Active, BLOCK, Closed, Wal};
+use super::{Active, BLOCK, Closed, Sink, Wal};
 use crate::Error;
 
 /// Writes what counts into new segments.
 pub(super) struct Copier<'a> {
     pub(super) wal: &'a mut Wal,
     target: Option<Target>,
-    copies: VecDeque<Copy>,
+    /// Who gets the frames.
+    sink: Sink<'a>,
+    /// Frames of the copy being written.
+    frames: Vec<Frame>,
     /// The highest LSN read.
     pub(super) last: u64,
     /// The highest LSN reported as lost.
@@ -39,7 +41,6 @@ pub(super) struct Copier<'a> {
 
 /// What copying came to.
 pub(super) struct Done {
-    pub(super) copies: VecDeque<Copy>,
     pub(super) highest: u64,
     pub(super) damage: Vec<Damage>,
 }
@@ -52,19 +53,19 @@ struct Target {
     before: u64,
     /// Where the buffer goes.
     at: u64,
-    frames: usize,
 }
 
 /// Copied frames are written in pieces of about this size.
 const PIECE: usize = 1 << 20;
 
 impl<'a> Copier<'a> {
-    pub(super) fn new(wal: &'a mut Wal, damage: Vec<Damage>) -> Self {
+    pub(super) fn new(wal: &'a mut Wal, damage: Vec<Damage>, sink: Sink<'a>) -> Self {
         let last = wal.tail;
         Self {
             wal,
             target: None,
-            copies: VecDeque::new(),
+            sink,
+            frames: Vec::new(),
             last,
             reported: 0,
             copied: 0,
@@ -95,7 +96,7 @@ impl<'a> Copier<'a> {
         }
         if let Some(target) = &mut self.target {
             frame.encode(&target.identity, lsn, &mut self.buffer);
-            target.frames += 1;
+            self.frames.push(frame);
             self.copied = lsn;
         }
         if self.buffer.len() >= PIECE {
@@ -119,7 +120,6 @@ impl<'a> Copier<'a> {
             first,
             before: self.copied,
             at: BLOCK,
-            frames: 0,
         })
     }
 
@@ -135,7 +135,8 @@ impl<'a> Copier<'a> {
         Ok(())
     }
 
-    /// Makes the copy durable under its name; it becomes the active segment, the one before it is closed.
+    /// Makes the copy durable under its name; it becomes the active segment, the one before it is closed. Then its frames
+    /// are handed out.
     fn finish_target(&mut self) -> Result<(), Error> {
         self.write_out()?;
         let Some(target) = self.target.take() else {
@@ -149,15 +150,6 @@ impl<'a> Copier<'a> {
             copied: self.copied,
         };
         let path = self.wal.install(&target.blank, &header)?;
-        let file = target.blank.file.try_clone().map_err(Error::io("open", &path))?;
-        self.copies.push_back(Copy {
-            identity: target.identity,
-            file,
-            path: path.clone(),
-            start: BLOCK,
-            end: target.at,
-            frames: target.frames,
-        });
         self.wal.tail = self.copied;
         self.wal.durable = self.copied;
         if let Some(previous) = self.wal.active.take() {
@@ -177,7 +169,8 @@ impl<'a> Copier<'a> {
             dirty: false,
             marked: false,
         });
-        self.retire_pending()
+        self.retire_pending()?;
+        (self.sink)(std::mem::take(&mut self.frames))
     }
 
     /// Adds to the damage list; the answer is the entry's place.
@@ -189,13 +182,19 @@ impl<'a> Copier<'a> {
         self.damage.len() - 1
     }
 
-    /// An old segment has been read to its end.
+    /// An old segment has been read to its end, and must not be kept in memory while the next one is read. So a copy that is
+    /// half full by then is finished, and the frames of another one get memory of their own. There are not more copies than
+    /// there were old segments.
     pub(super) fn done_with(&mut self, old: Old) -> Result<(), Error> {
         self.pending.push(old);
-        if self.target.is_none() {
-            self.retire_pending()
-        } else {
-            Ok(())
+        let buffered = self.buffer.len() as u64;
+        match &self.target {
+            None => self.retire_pending(),
+            Some(target) if target.at + buffered > target.blank.capacity / 2 => self.finish_target(),
+            Some(_) => {
+                self.frames.iter_mut().for_each(Frame::detach);
+                Ok(())
+            }
         }
     }
 
@@ -217,7 +216,6 @@ impl<'a> Copier<'a> {
         self.finish_target()?;
         self.retire_pending()?;
         Ok(Done {
-            copies: self.copies,
             highest: self.last.max(self.reported),
             damage: self.damage,
         })

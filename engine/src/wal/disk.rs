@@ -173,6 +173,31 @@ impl Disk {
         Ok(bytes)
     }
 
+    /// As many bytes of a file as `bytes` has.
+    pub(super) fn read_into(&self, name: &str, bytes: &mut [u8]) -> Result<(), Error> {
+        let path = self.path(name);
+        self.open_file(name)?
+            .read_exact_at(bytes, 0)
+            .map_err(Error::io("read", &path))
+    }
+
+    /// The same, into zeros: pieces of zeros are left untouched.
+    pub(super) fn read_sparsely(&self, name: &str, zeros: &mut [u8]) -> Result<(), Error> {
+        let path = self.path(name);
+        let file = self.open_file(name)?;
+        let mut piece = vec![0; 256 << 10];
+        let mut at = 0;
+        for place in zeros.chunks_mut(piece.len()) {
+            let found = piece.get_mut(..place.len()).unwrap_or_default();
+            file.read_exact_at(found, at).map_err(Error::io("read", &path))?;
+            if found.iter().any(|byte| *byte != 0) {
+                place.copy_from_slice(found);
+            }
+            at += place.len() as u64;
+        }
+        Ok(())
+    }
+
     /// The first bytes of a file, at most `len`.
     pub(super) fn read_start(&self, name: &str, len: usize) -> Result<Vec<u8>, Error> {
         let path = self.path(name);

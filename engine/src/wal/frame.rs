@@ -66,6 +66,13 @@ impl Frame {
         len.next_multiple_of(ALIGN as u64)
     }
 
+    /// Gives it memory of its own.
+    pub(super) fn detach(&mut self) {
+        for bytes in [&mut self.origin, &mut self.payload] {
+            *bytes = Bytes::copy_from_slice(bytes);
+        }
+    }
+
     /// Appends the frame's bytes. `durable` is the LSN up to which the log is synced.
     ///
     /// The caller has checked that the length fits 32 bits ([`MAX_FRAME`]).
@@ -223,6 +230,10 @@ impl Scan {
         scan.marked = parse_mark(identity, bytes, bad).unwrap_or(0);
         at = bad.saturating_add(ALIGN);
         while at.saturating_add(FRAME_HEADER) <= bytes.len() {
+            if let Some(behind) = behind_zeros(bytes, at) {
+                at = behind;
+                continue;
+            }
             let Some(claimed) = claim(bytes, at, last).filter(|claimed| claimed.len <= budget) else {
                 scan.marked = scan.marked.max(parse_mark(identity, bytes, at).unwrap_or(0));
                 at += ALIGN;
@@ -244,6 +255,17 @@ impl Scan {
         }
         scan
     }
+}
+
+/// Bytes that are looked at together for being zeros.
+const ZEROS: usize = 1024;
+
+/// Where the search goes on behind zeros at `at`, if there are many: no frame and no mark begins in them, except with the
+/// few last ones.
+fn behind_zeros(bytes: &[u8], at: usize) -> Option<usize> {
+    let zeros = bytes.get(at..at.checked_add(ZEROS)?)?;
+    let last = ZEROS - FRAME_HEADER.next_multiple_of(ALIGN);
+    (zeros.first() == Some(&0) && *zeros == [0; ZEROS]).then_some(at + last)
 }
 
 /// A broken header whose LSN is further ahead than this is old content or noise, not the next frame.

@@ -17,6 +17,7 @@
 //! - A segment is synced to its end before the next one's header exists; a header is synced before the segment gets its
 //!   name; the folder is synced before the first frame is written. So a torn tail is possible in one place only.
 //! - What recovery hands out has been rewritten and synced by recovery ([`recover`]).
+//! - The first segment of a new log is small: the next one is made while it is written.
 //!
 //! # Limits
 //!
@@ -33,8 +34,8 @@ mod copy;
 mod disk;
 mod frame;
 mod glance;
+mod pool;
 mod recover;
-mod replay;
 mod segment;
 mod supply;
 
@@ -53,7 +54,6 @@ use uuid::Uuid;
 pub(crate) use frame::{Frame, MAX_FRAME};
 pub(crate) use glance::{glance, is_there};
 pub(crate) use recover::Recovered;
-pub(crate) use replay::Replay;
 
 #[cfg(any(test, feature = "fuzz"))]
 pub(crate) use recover::fuzz_segment;
@@ -69,6 +69,8 @@ const BLOCK: u64 = HEADER_BLOCK as u64;
 const KEPT_BUFFER: usize = 4 << 20;
 /// A smaller segment is made in no time.
 const MADE_AHEAD: u64 = 1 << 20;
+/// The size of a log's very first segment, so that a new store need not wait for a large one.
+const FIRST: u64 = MADE_AHEAD;
 /// Spares kept for reuse, at least; more if the log needed more of late.
 const SPARES: usize = 4;
 
@@ -100,6 +102,11 @@ impl WalOptions {
         let most = self.max_bytes / 4 / BLOCK * BLOCK;
         self.segment_bytes = (self.segment_bytes / BLOCK * BLOCK).clamp(2 * BLOCK, most);
         Ok(self)
+    }
+
+    /// The largest group that the log could ever take.
+    pub(crate) const fn max_group_bytes(&self) -> u64 {
+        self.max_bytes / BLOCK * BLOCK - BLOCK
     }
 }
 
@@ -135,6 +142,9 @@ impl Active {
     }
 }
 
+/// Who takes the frames that recovery finds, some at a time.
+pub(crate) type Sink<'a> = &'a mut dyn FnMut(Vec<Frame>) -> Result<(), Error>;
+
 /// The log. One thread owns it.
 #[derive(Debug)]
 pub(crate) struct Wal {
@@ -166,13 +176,14 @@ pub(crate) struct Wal {
 }
 
 impl Wal {
-    /// Opens the log in `dir`, creating it if need be, and recovers what it holds.
-    pub(crate) fn open(dir: &Path, options: WalOptions) -> Result<(Self, Recovered), Error> {
+    /// Opens the log in `dir`, creating it if need be, and recovers what it holds: the frames from the low water on, in LSN
+    /// order, go to `sink` as soon as they are durable anew. An error of it ends the recovery; a later one begins again.
+    pub(crate) fn open(dir: &Path, options: WalOptions, sink: Sink<'_>) -> Result<(Self, Recovered), Error> {
         disk::create_dir_durably(dir)?;
-        Self::open_on(Disk::open(dir)?, options)
+        Self::open_on(Disk::open(dir)?, options, sink)
     }
 
-    fn open_on(disk: Disk, options: WalOptions) -> Result<(Self, Recovered), Error> {
+    fn open_on(disk: Disk, options: WalOptions, sink: Sink<'_>) -> Result<(Self, Recovered), Error> {
         let options = options.checked()?;
         let below = options.low_water.saturating_sub(1);
         let mut wal = Self {
@@ -193,15 +204,27 @@ impl Wal {
             poisoned: None,
             buffer: Vec::new(),
         };
-        let recovered = recover::run(&mut wal)?;
+        let recovered = recover::run(&mut wal, sink)?;
         if wal.active.is_none() {
-            match wal.switch(0) {
+            match wal.begin() {
                 // A full disk must not keep queries from starting; appends will say it again.
                 Ok(()) | Err(Error::NoSpace { .. }) => {}
                 Err(error) => return Err(error),
             }
         }
         Ok((wal, recovered))
+    }
+
+    /// Makes a log without segments ready: with a spare if there is one, else with a small segment, and the next one is begun.
+    fn begin(&mut self) -> Result<(), Error> {
+        let size = self.options.segment_bytes;
+        if self.spares.is_empty() {
+            self.switch_to(size.min(FIRST))?;
+        } else {
+            self.switch_to(size)?;
+        }
+        self.look_ahead();
+        Ok(())
     }
 
     /// The smallest LSN that the next frame may have.
@@ -228,7 +251,7 @@ impl Wal {
 
     /// The largest group that the log could ever take.
     pub(crate) fn max_group_bytes(&self) -> u64 {
-        self.options.max_bytes / BLOCK * BLOCK - BLOCK
+        self.options.max_group_bytes()
     }
 
     /// Whether an append of `bytes` (the sum of [`Frame::encoded_len`]) finds room without anything being released first.

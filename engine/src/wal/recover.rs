@@ -2,7 +2,8 @@
 //!
 //! Segments are read in the order of the LSNs that their headers promise. Every frame that counts is copied into new
 //! segments, which are synced and named before the old ones go. A page that a failed sync left in the cache looks stored
-//! and is not: after the copy it is.
+//! and is not: after the copy it is. Then, and not before, the frames of that copy are handed out, from the memory that was
+//! checked and written.
 //!
 //! # Torn or damaged
 //!
@@ -16,6 +17,7 @@
 //! - A crash anywhere in here repeats: old and new copies of a frame may both exist, the second is skipped by its LSN.
 //! - An old segment goes only when every counting frame of it is in a synced and named copy. So one spare segment of
 //!   space is enough to recover a log of any size.
+//! - One segment is held at a time, apart from those whose frames the caller still holds.
 //! - The name of a file is a hint. Its header says which segment it is; without a readable header the name is tried.
 //!
 //! # Not here
@@ -27,18 +29,16 @@ use std::path::PathBuf;
 
 use bytes::Bytes;
 
-use super::Wal;
 use super::copy::Copier;
 use super::frame::Scan;
-use super::replay::Replay;
+use super::pool::Pool;
 use super::segment::{BadHeader, HEADER_BLOCK, Header, Identity, Role, parse_name};
+use super::{Sink, Wal};
 use crate::Error;
 
 /// What a log held when it was opened.
 #[derive(Debug)]
 pub(crate) struct Recovered {
-    /// The frames from `low_water` on, in LSN order; to be read to the end before the first release.
-    pub(crate) frames: Replay,
     /// The smallest LSN that the next frame may have.
     pub(crate) next_lsn: u64,
     /// Bytes of interrupted writes that were cut; never acknowledged.
@@ -87,13 +87,14 @@ impl Old {
     }
 }
 
-/// Recovers the log: afterwards `wal` holds only segments that were written and synced here.
-pub(super) fn run(wal: &mut Wal) -> Result<Recovered, Error> {
+/// Recovers the log: afterwards `wal` holds only segments that were written and synced here, and `sink` has had their frames.
+pub(super) fn run(wal: &mut Wal, sink: Sink<'_>) -> Result<Recovered, Error> {
     let mut damage = Vec::new();
     let olds = survey(wal, &mut damage)?;
     let befores: Vec<u64> = olds.iter().skip(1).map(Old::before).chain([0]).collect();
     let mut torn_bytes = 0;
-    let mut copier = Copier::new(wal, damage);
+    let mut copier = Copier::new(wal, damage, sink);
+    let pool = Pool::default();
     if let Some(oldest) = olds.first().filter(|oldest| oldest.before() > copier.last) {
         let missing = copier.last + 1..=oldest.before();
         copier.report(Damage {
@@ -103,8 +104,14 @@ pub(super) fn run(wal: &mut Wal) -> Result<Recovered, Error> {
             kept: None,
         });
     }
+    let mut left = olds.len();
     for (mut old, next_before) in olds.into_iter().zip(befores) {
-        let bytes = Bytes::from(copier.wal.disk.read(&old.name)?);
+        left -= 1;
+        let bytes = if left > 0 {
+            read(copier.wal, &old, &pool)?
+        } else {
+            read_last(copier.wal, &old, &pool)?
+        };
         let scan = Scan::run(&old.identity(copier.wal), &bytes, HEADER_BLOCK.min(bytes.len()));
         let verdict = judge(&old, &scan, copier.last.max(copier.reported), next_before);
         for found in scan.prefix.iter().chain(&scan.beyond) {
@@ -122,11 +129,28 @@ pub(super) fn run(wal: &mut Wal) -> Result<Recovered, Error> {
     // What went stays gone: a later start does not read and copy it again.
     wal.sync_dir()?;
     Ok(Recovered {
-        frames: Replay::new(done.copies),
         next_lsn: wal.next_lsn,
         torn_bytes,
         damage: done.damage,
     })
+}
+
+/// The whole of a segment.
+fn read(wal: &Wal, old: &Old, pool: &Pool) -> Result<Bytes, Error> {
+    let len = usize::try_from(old.capacity).unwrap_or(usize::MAX);
+    let mut buffer = pool.take(len);
+    wal.disk
+        .read_into(&old.name, buffer.get_mut(..len).unwrap_or_default())?;
+    Ok(pool.lend(buffer, len))
+}
+
+/// The whole of the last segment. Most of it may be the zeros that it was made of: they take no memory.
+fn read_last(wal: &Wal, old: &Old, pool: &Pool) -> Result<Bytes, Error> {
+    pool.clear();
+    let len = usize::try_from(old.capacity).unwrap_or(usize::MAX);
+    let mut bytes = vec![0; len];
+    wal.disk.read_sparsely(&old.name, &mut bytes)?;
+    Ok(pool.lend(bytes, len))
 }
 
 /// Finds the segments in LSN order, and turns everything else of ours into spares.

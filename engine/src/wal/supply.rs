@@ -55,7 +55,11 @@ impl Wal {
 
     /// Opens a new active segment with room for `bytes`.
     pub(super) fn switch(&mut self, bytes: u64) -> Result<(), Error> {
-        let size = self.segment_for(bytes);
+        self.switch_to(self.segment_for(bytes))
+    }
+
+    /// Opens a new active segment of `size` bytes.
+    pub(super) fn switch_to(&mut self, size: u64) -> Result<(), Error> {
         if self.kept_bytes() + size > self.options.max_bytes {
             return Err(Error::LogFull {
                 used: self.kept_bytes(),
@@ -186,10 +190,12 @@ impl Wal {
         Ok(())
     }
 
-    /// Begins to make the next segment's file when the active one is half full, no spare is there, and the cap allows it.
+    /// Begins to make the next segment's file when the active one is half full, or small, no spare is there, and the cap
+    /// allows it.
     pub(super) fn look_ahead(&mut self) {
         let size = self.options.segment_bytes;
-        let number = self.active.as_ref().filter(|active| active.at > active.capacity / 2);
+        let is_near = |active: &&Active| active.capacity < size || active.at > active.capacity / 2;
+        let number = self.active.as_ref().filter(is_near);
         let Some(number) = number.map(|active| active.identity.number) else {
             return;
         };

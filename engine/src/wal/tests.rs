@@ -13,6 +13,15 @@ use super::disk::Disk;
 use super::faults::Faults;
 use super::*;
 
+/// What recovery found, with all that it handed out.
+#[derive(Debug)]
+struct Recovered {
+    frames: std::vec::IntoIter<Frame>,
+    next_lsn: u64,
+    torn_bytes: u64,
+    damage: Vec<super::recover::Damage>,
+}
+
 /// A folder with a log in it. In memory where the system has such a folder: syncs are modelled, not timed.
 struct Place {
     dir: tempfile::TempDir,
@@ -50,7 +59,7 @@ impl Place {
     }
 
     fn open(&self) -> (Wal, Recovered) {
-        Wal::open(&self.log(), self.options()).unwrap()
+        self.open_with(self.options(), &Faults::default()).unwrap()
     }
 
     fn open_above(&self, low_water: u64) -> (Wal, Recovered) {
@@ -58,13 +67,27 @@ impl Place {
             low_water,
             ..self.options()
         };
-        Wal::open(&self.log(), options).unwrap()
+        self.open_with(options, &Faults::default()).unwrap()
     }
 
     fn open_with(&self, options: WalOptions, faults: &Faults) -> Result<(Wal, Recovered), Error> {
         let mut disk = Disk::open(&self.log())?;
         disk.faults = faults.clone();
-        Wal::open_on(disk, options)
+        let mut frames = Vec::new();
+        let mut take = |some| {
+            frames.extend(some);
+            Ok(())
+        };
+        let (wal, recovered) = Wal::open_on(disk, options, &mut take)?;
+        Ok((
+            wal,
+            Recovered {
+                frames: frames.into_iter(),
+                next_lsn: recovered.next_lsn,
+                torn_bytes: recovered.torn_bytes,
+                damage: recovered.damage,
+            },
+        ))
     }
 
     /// The files of the log, by name, with their sizes.
@@ -126,7 +149,7 @@ fn frame_of(lsn: u64, len: usize, life: u64) -> Frame {
 }
 
 fn frames(recovered: Recovered) -> Vec<Frame> {
-    recovered.frames.map(Result::unwrap).collect()
+    recovered.frames.collect()
 }
 
 fn lsns(recovered: Recovered) -> Vec<u64> {

@@ -288,12 +288,15 @@ fn a_cap_that_cannot_work_is_refused_and_a_large_segment_size_is_cut_to_the_cap(
         max_bytes: 7 * BLOCK,
         ..place.options()
     };
-    assert!(matches!(Wal::open(&place.log(), tiny), Err(Error::Setting { .. })));
+    assert!(matches!(
+        place.open_with(tiny, &Faults::default()),
+        Err(Error::Setting { .. })
+    ));
     let wide = WalOptions {
         segment_bytes: u64::MAX,
         ..place.options()
     };
-    let (wal, _) = Wal::open(&place.log(), wide).unwrap();
+    let (wal, _) = place.open_with(wide, &Faults::default()).unwrap();
     assert_eq!(wal.used_bytes(), 16 * BLOCK);
 }
 
@@ -309,7 +312,7 @@ fn a_smaller_cap_at_the_next_start_holds_appends_back_until_rows_are_released() 
         max_bytes: 16 * BLOCK,
         ..place.options()
     };
-    let (mut wal, recovered) = Wal::open(&place.log(), smaller).unwrap();
+    let (mut wal, recovered) = place.open_with(smaller, &Faults::default()).unwrap();
     assert_eq!(lsns(recovered), (1..=40).collect::<Vec<u64>>());
     let filler = frame(41, 16_000);
     assert!(!wal.would_fit(filler.encoded_len()));

@@ -230,7 +230,7 @@ fn a_segment_of_another_store_is_kept_aside_and_not_read() {
         store: Uuid::from_u128(99),
         ..other.options()
     };
-    let (mut wal, _) = Wal::open(&other.log(), foreign).unwrap();
+    let (mut wal, _) = other.open_with(foreign, &Faults::default()).unwrap();
     fill(&mut wal, &[&[frame(4, 10)]]);
     drop(wal);
     fs::copy(&other.logs()[0], place.log().join("wal_00000000000000000077.log")).unwrap();
@@ -249,7 +249,7 @@ fn a_segment_of_a_later_version_stops_the_start_and_stays() {
     let crc = crc32c::crc32c_append(crc32c::crc32c(&bytes[..12]), &bytes[16..64]);
     bytes[12..16].copy_from_slice(&crc.to_le_bytes());
     fs::write(path, &bytes).unwrap();
-    let refused = Wal::open(&place.log(), place.options()).unwrap_err();
+    let refused = place.open_with(place.options(), &Faults::default()).unwrap_err();
     assert!(matches!(refused, Error::Newer { found: 7, known: 1, .. }), "{refused}");
     assert_eq!(fs::read(path).unwrap(), bytes);
 }
@@ -287,7 +287,7 @@ proptest! {
             let content = fs::read(path).unwrap();
             fs::write(path, &content[..at.index(content.len())]).unwrap();
         }
-        match Wal::open(&place.log(), place.options()) {
+        match place.open_with(place.options(), &Faults::default()) {
             Ok((_, recovered)) => {
                 let damage = recovered.damage.len();
                 let recovered = frames(recovered);

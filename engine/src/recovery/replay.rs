@@ -1,0 +1,250 @@
+//! The log's frames become hot rows, and data files where they are more than memory is for.
+//!
+//! ```text
+//! here            read a segment ─> check ─> write it anew, sync ─> decode ─> place ─> hot rows
+//! engine-relief   hot rows ─> data files, from a row group's worth on, until every frame is hot
+//! ```
+//!
+//! # Invariants
+//!
+//! - A frame becomes hot when it is durable in a segment that this recovery wrote.
+//! - Hot rows keep their cap: at it, reading waits. Beside them one segment of the log is held. Rows that cannot be published may pass it, better than no start.
+//! - A frame counts as read when its rows are hot, in files, or kept aside durably: what is published meanwhile lets go of
+//!   the log up to there.
+//! - Whichever of the two ends early, by an error or a panic, the other ends too.
+
+use std::collections::BTreeMap;
+use std::thread::{Builder, scope};
+
+use bytes::Bytes;
+use model::Table;
+use model::wire::{DecodeError, decode_arrow};
+use parking_lot::{Condvar, Mutex};
+
+use super::files::Findings;
+use super::joined;
+use crate::hot::{Place, weight};
+use crate::journal::Key;
+use crate::layout::Layout;
+use crate::publisher::Publisher;
+use crate::shared::Shared;
+use crate::wal::{Frame, Recovered, Sink, Wal};
+use crate::{Error, origin, place, sys};
+
+/// Makes what `open_log` hands out hot, and publishes beside it. Returns the log when all of it was read.
+pub(super) fn run(
+    shared: &Shared,
+    publisher: &mut Publisher,
+    findings: &mut Findings,
+    open_log: impl FnOnce(Sink<'_>) -> Result<(Wal, Recovered), Error>,
+) -> Result<(Wal, Recovered), Error> {
+    let relief = Relief::new(shared);
+    // Publishing meanwhile takes only what was inserted here.
+    let through = shared.catalog.lock().state().all_through();
+    scope(|threads| {
+        let relieving = Builder::new().name("engine-relief".to_owned());
+        let relieving = relieving
+            .spawn_scoped(threads, || relief.run(publisher))
+            .map_err(Error::io("start a thread for", &shared.settings.store_dir))?;
+        let all_read = Ending(&relief);
+        let read = open_log(&mut |frames| insert(shared, &through, frames, &relief, findings));
+        drop(all_read);
+        joined(relieving)?;
+        read
+    })
+}
+
+/// Makes frames hot, waiting for room.
+fn insert(
+    shared: &Shared,
+    through: &BTreeMap<Place, u64>,
+    frames: Vec<Frame>,
+    relief: &Relief<'_>,
+    findings: &mut Findings,
+) -> Result<(), Error> {
+    for frame in frames {
+        match insert_frame(shared, through, &frame) {
+            Ok(rows) => shared.counters.replayed_rows.add(rows),
+            Err(reason) => {
+                keep_frame(&shared.layout, &frame, &reason, findings)?;
+                let mut state = shared.state.lock();
+                state.committed = state.committed.max(frame.lsn);
+            }
+        }
+        drop(frame);
+        relief.wait()?;
+    }
+    Ok(())
+}
+
+/// Publishes hot rows while others come.
+struct Relief<'a> {
+    shared: &'a Shared,
+    levels: Mutex<Levels>,
+    news: Condvar,
+    cap: u64,
+    start: u64,
+}
+
+/// Weights of hot rows, and whether it is over.
+struct Levels {
+    /// From here on some are published.
+    start: u64,
+    /// From here on the next ones wait.
+    limit: u64,
+    /// No more come, or nobody publishes any more.
+    over: bool,
+}
+
+/// Ends the relief when it goes, in whatever way.
+struct Ending<'a>(&'a Relief<'a>);
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        self.0.levels.lock().over = true;
+        self.0.news.notify_all();
+    }
+}
+
+impl<'a> Relief<'a> {
+    fn new(shared: &'a Shared) -> Self {
+        let cap = shared.settings.hot_max.get();
+        let start = (cap / 2).min(shared.settings.group_max.get());
+        Self {
+            shared,
+            levels: Mutex::new(Levels {
+                start,
+                limit: cap,
+                over: false,
+            }),
+            news: Condvar::new(),
+            cap,
+            start,
+        }
+    }
+
+    fn weight(&self) -> u64 {
+        self.shared.state.lock().hot.weight()
+    }
+
+    /// Waits while hot rows are at their limit. An error if nobody publishes any more, who says why.
+    fn wait(&self) -> Result<(), Error> {
+        let mut weight = self.weight();
+        if weight < self.start {
+            return Ok(());
+        }
+        let mut levels = self.levels.lock();
+        self.news.notify_all();
+        while weight >= levels.limit && !levels.over {
+            self.news.wait(&mut levels);
+            weight = self.weight();
+        }
+        if levels.over { Err(Error::Closed) } else { Ok(()) }
+    }
+
+    /// Publishes round by round until it is over.
+    fn run(&self, publisher: &mut Publisher) -> Result<(), Error> {
+        let _ending = Ending(self);
+        loop {
+            let mut levels = self.levels.lock();
+            while !levels.over && self.weight() < levels.start {
+                self.news.wait(&mut levels);
+            }
+            if levels.over {
+                return Ok(());
+            }
+            drop(levels);
+            let relieved = publisher.relieve();
+            let mut levels = self.levels.lock();
+            (levels.start, levels.limit) = match relieved {
+                Ok(()) => (self.start, self.cap),
+                Err(error) if error.is_in_doubt() => return Err(error),
+                // It is tried again a quarter of the cap later.
+                Err(_) => {
+                    let later = self.weight().max(self.cap).saturating_add(self.cap / 4);
+                    (later, later)
+                }
+            };
+            self.news.notify_all();
+        }
+    }
+}
+
+/// Makes hot what of a frame is in no file. Returns the rows; after an error nothing was inserted.
+fn insert_frame(shared: &Shared, through: &BTreeMap<Place, u64>, frame: &Frame) -> Result<u64, String> {
+    let table = Table::from_number(frame.table).ok_or_else(|| format!("it names table {}", frame.table));
+    let placed = table.and_then(|table| {
+        let (origin, rule) = origin::decode(&frame.origin)?;
+        let placed = contained(|| {
+            // Memory of its own, aligned: rows share it, and must not keep a whole segment of the log.
+            let rows = match decode_arrow(table, &Bytes::copy_from_slice(&frame.payload)) {
+                Ok(rows) => rows,
+                Err(DecodeError::Empty) => Vec::new(),
+                Err(error) => return Err(error.to_string()),
+            };
+            place::place(table, &rows, frame.arrived, rule).map_err(|error| error.to_string())
+        })?;
+        Ok((table, origin, placed))
+    });
+    let (table, origin, placed) = placed?;
+    shared.marks.lock().mark(&origin);
+    let key = Key::of(&origin);
+    let uploaded = |partition| shared.parts.has(key.as_ref(), (table, partition));
+    let pieces = placed.pieces.into_iter();
+    let pieces: Vec<_> = pieces.filter(|(partition, _)| !uploaded(*partition)).collect();
+    shared.journal(
+        frame.lsn,
+        &origin,
+        pieces.iter().map(|(partition, _)| (table, *partition)).collect(),
+    );
+    let missing = pieces.into_iter().filter_map(|(partition, rows)| {
+        let place = (table, partition);
+        let weight = weight(&rows.batch);
+        let in_files = through.get(&place).is_some_and(|through| *through >= frame.lsn);
+        (!in_files).then_some((place, rows, weight))
+    });
+    let missing: Vec<_> = missing.collect();
+    let rows = missing.iter().map(|(_, rows, _)| rows.batch.num_rows() as u64).sum();
+    Shared::insert(&mut shared.state.lock(), table, missing, frame.lsn, &origin, 0);
+    Ok(rows)
+}
+
+/// What `decode` says; that it panicked, if it did. A batch that no decoder survives must not keep the store from opening.
+pub(crate) fn contained<T>(decode: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(decode)).unwrap_or_else(|panic| {
+        let said = panic.downcast_ref::<String>().map(String::as_str);
+        let said = said.or_else(|| panic.downcast_ref::<&str>().copied());
+        Err(format!(
+            "the decoder panicked: {}",
+            said.unwrap_or("it did not say why")
+        ))
+    })
+}
+
+/// Keeps a frame that cannot be understood, durably: its rows count as stored, so the log is going to let go of it.
+fn keep_frame(layout: &Layout, frame: &Frame, reason: &str, findings: &mut Findings) -> Result<(), Error> {
+    let path = layout.quarantine.join(format!("batch_{:020}", frame.lsn));
+    sys::write_durably(&path, &frame.payload)?;
+    findings.quarantined += 1;
+    let lsn = frame.lsn;
+    findings.report(format!(
+        "batch {lsn} of the log cannot be read: {reason}; it was put into {}",
+        path.display()
+    ));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    #[test]
+    fn a_decoder_that_panics_is_a_batch_that_cannot_be_read() {
+        let batch: &[u8] = &[];
+        let beyond = batch.len();
+        let died = contained(|| Ok(batch[beyond])).unwrap_err();
+        assert!(died.contains("panicked") && died.contains("index"), "{died}");
+        assert_eq!(contained(|| Ok(7)), Ok(7));
+    }
+}

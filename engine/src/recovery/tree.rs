@@ -1,0 +1,336 @@
+//! What lies in the trees of data files: found once at a start, on several threads, folder by folder.
+//!
+//! A name that the layout makes is kept as what it means, not as a path: of 100,000 files a few megabytes. Sizes are looked
+//! up beside the names, where that costs least.
+//!
+//! # Not here
+//!
+//! What becomes of files that the catalogue does not know: [`super::files`].
+
+use std::collections::HashSet;
+use std::fs::DirEntry;
+use std::path::PathBuf;
+use std::thread::{Builder, scope};
+use std::vec::IntoIter;
+
+use model::Table;
+use parking_lot::Mutex;
+
+use super::joined;
+use crate::catalog::{FileEntry, State};
+use crate::hot::Place;
+use crate::layout::{Layout, Partition, number_in};
+use crate::segment::Form;
+use crate::{Error, SpecName};
+
+/// Threads that look, at most.
+const THREADS: usize = 4;
+
+/// A file under a name that the layout makes.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Seen {
+    place: Place,
+    number: u32,
+    form: Form,
+    size: u64,
+}
+
+/// The files of all trees.
+#[derive(Debug, Default)]
+pub(super) struct Tree {
+    /// In order.
+    ours: Vec<Seen>,
+    others: Vec<(Table, PathBuf)>,
+}
+
+/// A folder to look into.
+#[derive(Debug)]
+struct Folder {
+    path: PathBuf,
+    table: Table,
+    kind: Kind,
+}
+
+/// What names in a folder mean.
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    /// The folders of messages.
+    Messages,
+    /// The folders of specs.
+    Specs,
+    /// Years, months, days, hours: as many numbers of a date are known.
+    Dates {
+        spec: Option<SpecName>,
+        date: [u16; 4],
+        known: usize,
+    },
+    /// Nothing.
+    Foreign,
+}
+
+impl Tree {
+    /// Looks into every tree.
+    pub(super) fn survey(layout: &Layout) -> Result<Self, Error> {
+        let mut tree = Self::default();
+        let mut deep = Vec::new();
+        let mut near: Vec<Folder> = Table::ALL.map(|table| Folder::root(layout, table)).into();
+        while let Some(folder) = near.pop() {
+            if folder.is_deep() {
+                deep.push(folder);
+            } else {
+                tree.list(&folder, &mut near)?;
+            }
+        }
+        tree.take_all(deep)?;
+        tree.ours.sort_unstable();
+        Ok(tree)
+    }
+
+    fn take_all(&mut self, folders: Vec<Folder>) -> Result<(), Error> {
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        // A thread for a handful of folders costs more than it saves.
+        let threads = threads.min(THREADS).min(folders.len() / 4);
+        let folders = Mutex::new(folders.into_iter());
+        let parts = scope(|scope| {
+            let start = |_| {
+                let thread = Builder::new().name("engine-survey".to_owned());
+                thread.spawn_scoped(scope, || Self::of(&folders)).ok()
+            };
+            let others: Vec<_> = (1..threads).filter_map(start).collect();
+            let own = Self::of(&folders);
+            let mut parts: Vec<_> = others.into_iter().map(joined).collect();
+            parts.push(own);
+            parts
+        });
+        for part in parts {
+            let part = part?;
+            self.ours.extend(part.ours);
+            self.others.extend(part.others);
+        }
+        Ok(())
+    }
+
+    /// What is in the folders that are left, and below them.
+    fn of(folders: &Mutex<IntoIter<Folder>>) -> Result<Self, Error> {
+        let mut tree = Self::default();
+        let mut below = Vec::new();
+        loop {
+            let next = below.pop().or_else(|| folders.lock().next());
+            let Some(folder) = next else {
+                return Ok(tree);
+            };
+            tree.list(&folder, &mut below)?;
+        }
+    }
+
+    fn list(&mut self, folder: &Folder, below: &mut Vec<Folder>) -> Result<(), Error> {
+        let path = &folder.path;
+        let entries = match std::fs::read_dir(path) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(Error::io("list", path)(error)),
+        };
+        for entry in entries {
+            let entry = entry.map_err(Error::io("list", path))?;
+            let name = entry.file_name();
+            let name = name.to_str();
+            let kind = entry.file_type().map_err(Error::io("read", path))?;
+            if kind.is_dir() {
+                below.push(folder.below(&entry, name));
+                continue;
+            }
+            let ours = name.filter(|_| kind.is_file()).and_then(|name| folder.file(name)).map(
+                |(place, number, form)| -> Result<Seen, Error> {
+                    let size = entry.metadata().map_err(Error::io("read", path))?.len();
+                    Ok(Seen {
+                        place,
+                        number,
+                        form,
+                        size,
+                    })
+                },
+            );
+            match ours {
+                Some(seen) => self.ours.push(seen?),
+                None => self.others.push((folder.table, entry.path())),
+            }
+        }
+        Ok(())
+    }
+
+    /// The size of an entry's file; `None` if it was not found as a file of its own.
+    pub(super) fn size_of(&self, entry: &FileEntry) -> Option<u64> {
+        let key = (entry.place(), entry.number, entry.form);
+        let key_of = |seen: &Seen| (seen.place, seen.number, seen.form);
+        let at = self.ours.binary_search_by_key(&key, key_of).ok()?;
+        self.ours.get(at).map(|seen| seen.size)
+    }
+
+    /// The files that no entry names, by table and path.
+    pub(super) fn unknown(&self, state: &State, layout: &Layout) -> Vec<(Table, PathBuf)> {
+        let named = |seen: &&Seen| {
+            let entry = state.file_at(seen.place, seen.number);
+            entry.is_some_and(|entry| entry.form == seen.form)
+        };
+        let ours = self.ours.iter().filter(|seen| !named(seen)).map(|seen| {
+            let (table, partition) = seen.place;
+            (table, layout.file(table, partition, seen.number, seen.form))
+        });
+        // A link to a file stands for it.
+        let live: HashSet<PathBuf> = match self.others[..] {
+            [] => HashSet::new(),
+            _ => state.files().map(|entry| entry.path(layout)).collect(),
+        };
+        let others = self.others.iter().filter(|(_, path)| !live.contains(path)).cloned();
+        let mut unknown: Vec<_> = ours.chain(others).collect();
+        unknown.sort();
+        unknown
+    }
+}
+
+impl Folder {
+    fn root(layout: &Layout, table: Table) -> Self {
+        let dates = Kind::Dates {
+            spec: None,
+            date: [0; 4],
+            known: 0,
+        };
+        Self {
+            path: layout.folder(table),
+            table,
+            kind: if table == Table::Messages {
+                Kind::Messages
+            } else {
+                dates
+            },
+        }
+    }
+
+    /// Whether it is worth a thread's while: a month, or whatever lies below one.
+    const fn is_deep(&self) -> bool {
+        matches!(self.kind, Kind::Dates { known: 2.., .. } | Kind::Foreign)
+    }
+
+    fn below(&self, entry: &DirEntry, name: Option<&str>) -> Self {
+        Self {
+            path: entry.path(),
+            table: self.table,
+            kind: name.and_then(|name| self.kind.below(name)).unwrap_or(Kind::Foreign),
+        }
+    }
+
+    /// What a file's name means here.
+    fn file(&self, name: &str) -> Option<(Place, u32, Form)> {
+        let Kind::Dates { spec, date, known } = self.kind else {
+            return None;
+        };
+        let partition = Partition::of_date(date.get(..known)?)?.of_spec(spec);
+        let (number, form) = number_in(self.table, spec, name)?;
+        Some(((self.table, partition), number, form))
+    }
+}
+
+impl Kind {
+    fn below(self, name: &str) -> Option<Self> {
+        let dates = |spec| Self::Dates {
+            spec,
+            date: [0; 4],
+            known: 0,
+        };
+        match self {
+            Self::Messages if name == Layout::GENERIC => Some(dates(None)),
+            Self::Messages if name == Layout::SPECS => Some(Self::Specs),
+            Self::Specs => name.parse().ok().map(|spec| dates(Some(spec))),
+            Self::Dates { spec, mut date, known } => {
+                let digits = if known == 0 { 4 } else { 2 };
+                let plain = name.len() == digits && name.bytes().all(|byte| byte.is_ascii_digit());
+                *date.get_mut(known).filter(|_| plain)? = name.parse().ok()?;
+                Some(Self::Dates {
+                    spec,
+                    date,
+                    known: known + 1,
+                })
+            }
+            Self::Messages | Self::Foreign => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+    use crate::Settings;
+    use crate::layout::{file_number, parse};
+
+    #[test]
+    fn names_that_the_layout_makes_are_known_and_every_other_file_is_somebody_elses() {
+        let dir = tempfile::tempdir().unwrap();
+        let layout = Layout::new(&Settings::new(dir.path()));
+        let ours = [
+            "telemetry/logs/2026/03/02/10/logs_001.parquet",
+            "telemetry/logs/2026/03/02/10/logs_1000.json",
+            "telemetry/metrics/2026/03/02/metrics_012.json.zst",
+            "telemetry/dead_letters/0001/01/01/00/dead_letters_001.json.sz",
+            "messages/generic/2026/03/02/10/fluxmsg_001.parquet",
+            "messages/fluxSpec/order_paid/2026/03/02/10/order_paid_001.parquet",
+        ];
+        let others = [
+            "telemetry/logs/2026/03/02/10/logs_01.parquet",
+            "telemetry/logs/2026/03/02/10/logs_0001.parquet",
+            "telemetry/logs/2026/03/02/10/traces_001.parquet",
+            "telemetry/logs/2026/03/02/10/.logs_001.parquet",
+            "telemetry/logs/2026/03/02/24/logs_001.parquet",
+            "telemetry/logs/2026/02/30/10/logs_001.parquet",
+            "telemetry/logs/0000/01/01/10/logs_001.parquet",
+            "telemetry/logs/2026/3/02/10/logs_001.parquet",
+            "telemetry/logs/2026/03/02/10/11/logs_001.parquet",
+            "telemetry/logs/2026/03/logs_001.parquet",
+            "telemetry/logs/readme.txt",
+            "messages/generic/2026/03/02/10/order_paid_001.parquet",
+            "messages/fluxSpec/order_paid/2026/03/02/10/fluxmsg_001.parquet",
+            "messages/fluxSpec/no spec/2026/03/02/10/fluxmsg_001.parquet",
+            "messages/elsewhere/2026/03/02/10/fluxmsg_001.parquet",
+        ];
+        for path in ours.iter().chain(&others) {
+            let path = dir.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(&path, path.to_str().unwrap()).unwrap();
+        }
+        let tree = Tree::survey(&layout).unwrap();
+        let sorted = |paths: &[&str]| {
+            let mut paths: Vec<_> = paths.iter().map(|path| dir.path().join(path)).collect();
+            paths.sort();
+            paths
+        };
+        let path_of = |seen: &Seen| layout.file(seen.place.0, seen.place.1, seen.number, seen.form);
+        let mut found: Vec<_> = tree.ours.iter().map(path_of).collect();
+        found.sort();
+        assert_eq!(found, sorted(&ours));
+        for (seen, path) in tree.ours.iter().map(|seen| (seen, path_of(seen))) {
+            assert_eq!(seen.size, path.to_str().unwrap().len() as u64);
+            assert_eq!(file_number(seen.place.0, &path), Some(seen.number));
+            let place = (seen.place.1, seen.number);
+            assert_eq!(parse(&layout, seen.place.0, &path, seen.place.1.start()), Some(place));
+        }
+        let mut found: Vec<_> = tree.others.iter().map(|(_, path)| path.clone()).collect();
+        found.sort();
+        assert_eq!(found, sorted(&others));
+        assert_eq!(
+            tree.unknown(&State::default(), &layout).len(),
+            ours.len() + others.len()
+        );
+    }
+
+    #[test]
+    fn many_folders_are_all_looked_into() {
+        let dir = tempfile::tempdir().unwrap();
+        let layout = Layout::new(&Settings::new(dir.path()));
+        for (year, month) in (2001..2011).flat_map(|year| (1..=12).map(move |month| (year, month))) {
+            let folder = layout.data.join(format!("logs/{year}/{month:02}/01"));
+            std::fs::create_dir_all(&folder).unwrap();
+            std::fs::write(folder.join("logs_001.parquet"), "").unwrap();
+        }
+        assert_eq!(Tree::survey(&layout).unwrap().ours.len(), 120);
+    }
+}
