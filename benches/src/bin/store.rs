@@ -185,14 +185,14 @@ async fn start(what: &str, store: &Path) -> Result<(), Failure> {
     let (engine, _) = open(store, large_log).await?;
     let seconds = began.elapsed().as_secs_f64();
     let (cost, stats) = (cost(i32::try_from(std::process::id())?), engine.stats());
-    println!(
-        "{what}: open in {seconds:.3} s, {:.2} CPU s, peak {:.0} MiB; {} files, {} rows replayed, per GB of log {:.2} s",
-        cost.cpu_seconds,
-        cost.peak_mib,
-        stats.files,
-        stats.replayed_rows,
-        seconds / (log as f64 / 1e9).max(1e-9),
-    );
+    let (cpu, peak, files) = (cost.cpu_seconds, cost.peak_mib, stats.files);
+    print!("{what}: open in {seconds:.3} s, {cpu:.2} CPU s, peak {peak:.0} MiB; {files} files");
+    if stats.replayed_rows > 0 {
+        let (rows, hot) = (stats.replayed_rows, stats.hot_rows);
+        let each = seconds / (log as f64 / 1e9);
+        print!(", {rows} rows replayed, {hot} of them in no file yet, per GB of log {each:.2} s");
+    }
+    println!();
     std::process::exit(0)
 }
 

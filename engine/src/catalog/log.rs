@@ -1,10 +1,9 @@
-//! The catalogue's files: records one after another, and checkpoints.
+//! The catalogue's log: records one after another behind a checkpoint ([`super::checkpoint`]).
 //!
 //! ```text
-//! log:        magic 8 │ record │ mark │ record │ mark │ …
-//! record:     len u32 │ crc32c u32 │ CBOR
-//! mark:       0xffff_ffff │ crc32c u32 │ where its record begins u64
-//! checkpoint: magic 8 │ len u64 │ crc32c u32 │ state: CBOR, and its files packed ([`super::packed`])
+//! log:     magic 8 │ record │ mark │ record │ mark │ …
+//! record:  len u32 │ crc32c u32 │ CBOR
+//! mark:    0xffff_ffff │ crc32c u32 │ where its record begins u64
 //! ```
 //!
 //! A checksum covers the store's id, the generation and the length too, so bytes of another file are not taken for ours. A
@@ -37,26 +36,18 @@ use std::path::{Path, PathBuf};
 
 use uuid::Uuid;
 
+use super::checkpoint;
 use super::state::{Record, State};
-use super::write_whole;
 use crate::{Error, sys};
 
 /// A log with marks.
 const LOG_MAGIC: &[u8; 8] = b"FLUXCAT2";
 /// A log without them, of an earlier version.
 const LOG_MAGIC_UNMARKED: &[u8; 8] = b"FLUXCAT1";
-/// A checkpoint with packed files.
-const CHECKPOINT_MAGIC: &[u8; 8] = b"FLUXCHK2";
-/// One with everything in CBOR, of an earlier version.
-const CHECKPOINT_MAGIC_UNPACKED: &[u8; 8] = b"FLUXCHK1";
-/// Length and checksum after the magic, and that.
-const CHECKPOINT_HEAD: usize = 20;
 /// The magic without its version, one digit.
 const LOG_KIND: &[u8; 7] = b"FLUXCAT";
-const CHECKPOINT_KIND: &[u8; 7] = b"FLUXCHK";
-/// The latest versions known here.
+/// The latest version known here.
 const LOG_VERSION: u32 = 2;
-const CHECKPOINT_VERSION: u32 = 2;
 /// Length and checksum before a record.
 const RECORD_HEAD: usize = 8;
 /// What a mark has where a record has its length.
@@ -87,35 +78,11 @@ pub(super) fn log_path(dir: &Path, number: u64) -> PathBuf {
     dir.join(format!("catalogue_{number:010}.log"))
 }
 
-pub(super) fn checkpoint_path(dir: &Path, number: u64) -> PathBuf {
-    dir.join(format!("checkpoint_{number:010}"))
-}
-
-fn checksum(store: Uuid, number: u64, len: u64, body: &[u8]) -> u32 {
+pub(super) fn checksum(store: Uuid, number: u64, len: u64, body: &[u8]) -> u32 {
     let crc = crc32c::crc32c(store.as_bytes());
     let crc = crc32c::crc32c_append(crc, &number.to_le_bytes());
     let crc = crc32c::crc32c_append(crc, &len.to_le_bytes());
     crc32c::crc32c_append(crc, body)
-}
-
-/// The checksum of a checkpoint: its version comes first.
-fn checkpoint_checksum(store: Uuid, number: u64, body: &[u8]) -> u32 {
-    let crc = crc32c::crc32c(&CHECKPOINT_VERSION.to_le_bytes());
-    let crc = crc32c::crc32c_append(crc, store.as_bytes());
-    let crc = crc32c::crc32c_append(crc, &number.to_le_bytes());
-    crc32c::crc32c_append(crc, body)
-}
-
-/// The whole of a checkpoint.
-fn checkpoint_bytes(number: u64, state: &State) -> Result<Vec<u8>, String> {
-    let mut bytes = vec![0; CHECKPOINT_HEAD];
-    state.encode(&mut bytes)?;
-    let (head, body) = bytes.split_at_mut(CHECKPOINT_HEAD);
-    let crc = checkpoint_checksum(state.store, number, body);
-    head[..8].copy_from_slice(CHECKPOINT_MAGIC);
-    head[8..16].copy_from_slice(&(body.len() as u64).to_le_bytes());
-    head[16..].copy_from_slice(&crc.to_le_bytes());
-    Ok(bytes)
 }
 
 /// The mark of the record that begins at `start`.
@@ -136,12 +103,7 @@ impl Generation {
         sys::write_durably(&path, LOG_MAGIC)?;
         let file = File::options().append(true).open(&path);
         let file = file.map_err(Error::io("open", &path))?;
-        let checkpoint = checkpoint_path(dir, number);
-        let bytes = checkpoint_bytes(number, state).map_err(|reason| Error::Damaged {
-            path: checkpoint.clone(),
-            reason,
-        })?;
-        write_whole(&checkpoint, &bytes)?;
+        let written = checkpoint::write(dir, number, state)?;
         let log = Self {
             number,
             store: state.store,
@@ -149,7 +111,7 @@ impl Generation {
             path,
             bytes: LOG_MAGIC.len() as u64,
         };
-        Ok((log, bytes.len() as u64))
+        Ok((log, written))
     }
 
     /// Appends a record, syncs, and marks it as synced. Returns the log's length. After an error the file must not be
@@ -222,7 +184,7 @@ pub(super) fn remove_before(dir: &Path, keep: u64) -> Result<(), Error> {
     let checkpoints = files
         .checkpoints
         .iter()
-        .map(|number| (*number, checkpoint_path(dir, *number)));
+        .map(|number| (*number, checkpoint::path(dir, *number)));
     for (_, path) in logs.chain(checkpoints).filter(|(number, _)| *number < keep) {
         sys::remove_if_there(&path).map_err(Error::io("remove", &path))?;
     }
@@ -236,7 +198,7 @@ pub(super) fn load(dir: &Path, store: Uuid) -> Result<Loaded, Error> {
     let mut unreadable = None;
     let mut start = None;
     for number in files.checkpoints.iter().rev() {
-        match read_checkpoint(dir, *number, store) {
+        match checkpoint::read(dir, *number, store) {
             Ok(state) => {
                 start = Some((*number, state));
                 break;
@@ -279,7 +241,7 @@ pub(super) fn load(dir: &Path, store: Uuid) -> Result<Loaded, Error> {
 
 /// Refuses what a later version of this program wrote. What is `whole` by the checksums of this one is not of a later one:
 /// a bit of its magic flipped.
-fn refuse_newer(bytes: &[u8], kind: &[u8; 7], known: u32, whole: bool, path: &Path) -> Result<(), Error> {
+pub(super) fn refuse_newer(bytes: &[u8], kind: &[u8; 7], known: u32, whole: bool, path: &Path) -> Result<(), Error> {
     let version = bytes
         .strip_prefix(kind)
         .and_then(|rest| char::from(*rest.first()?).to_digit(10));
@@ -295,39 +257,6 @@ fn refuse_newer(bytes: &[u8], kind: &[u8; 7], known: u32, whole: bool, path: &Pa
 
 fn is_without_records(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|meta| meta.len() <= LOG_MAGIC.len() as u64)
-}
-
-pub(super) fn read_checkpoint(dir: &Path, number: u64, store: Uuid) -> Result<State, Error> {
-    let path = checkpoint_path(dir, number);
-    let bytes = std::fs::read(&path).map_err(Error::io("read", &path))?;
-    let damaged = |reason: &str| Error::Damaged {
-        path: path.clone(),
-        reason: reason.to_owned(),
-    };
-    let (magic, rest) = bytes
-        .split_first_chunk::<8>()
-        .ok_or_else(|| damaged("it is too short"))?;
-    let (len, rest) = rest
-        .split_first_chunk::<8>()
-        .ok_or_else(|| damaged("it is too short"))?;
-    let (crc, body) = rest
-        .split_first_chunk::<4>()
-        .ok_or_else(|| damaged("it is too short"))?;
-    let (len, crc) = (u64::from_le_bytes(*len), u32::from_le_bytes(*crc));
-    let of_len = |found: u32| len == body.len() as u64 && found == crc;
-    let whole = || of_len(checkpoint_checksum(store, number, body));
-    let whole_unpacked = || of_len(checksum(store, number, len, body));
-    let state = match magic {
-        CHECKPOINT_MAGIC => whole().then(|| State::decode(body)),
-        CHECKPOINT_MAGIC_UNPACKED => whole_unpacked().then(|| State::decode_unpacked(body)),
-        _ => {
-            let ours = whole() || whole_unpacked();
-            refuse_newer(magic, CHECKPOINT_KIND, CHECKPOINT_VERSION, ours, &path)?;
-            return Err(damaged("it is not a checkpoint"));
-        }
-    };
-    let state = state.ok_or_else(|| damaged("its checksum does not match, or it belongs to another store"))?;
-    state.map_err(|reason| damaged(&reason))
 }
 
 /// The record at the start of `bytes` and the bytes it takes.

@@ -21,6 +21,7 @@
 //!
 //! Folders are never listed to answer a query; only recovery compares the tree with the catalogue.
 
+mod checkpoint;
 mod footers;
 mod lock;
 mod log;

@@ -228,7 +228,7 @@ mod tests {
             rows: far + 3,
             min_ts: -1,
             max_ts: i64::MAX,
-            sealed: number % 2 == 0,
+            sealed: number.is_multiple_of(2),
             runs: vec![run; runs],
             crc: 5,
             footer_crc: u32::MAX,

@@ -12,7 +12,8 @@ use std::path::{Path, PathBuf};
 
 use uuid::Uuid;
 
-use super::log::{checkpoint_path, list, log_path, parse, read_checkpoint};
+use super::checkpoint;
+use super::log::{list, log_path, parse};
 use super::state::{Record, State};
 use crate::Error;
 
@@ -44,14 +45,14 @@ pub(super) fn read(dir: &Path, store: Uuid) -> Result<Salvage, Error> {
         any: false,
         files: Vec::new(),
     };
-    let checkpoints = files.checkpoints.iter().map(|number| checkpoint_path(dir, *number));
+    let checkpoints = files.checkpoints.iter().map(|number| checkpoint::path(dir, *number));
     salvage.files.extend(checkpoints);
     salvage
         .files
         .extend(files.logs.iter().map(|number| log_path(dir, *number)));
     let mut first = 0;
     for number in files.checkpoints.iter().rev() {
-        match read_checkpoint(dir, *number, store) {
+        match checkpoint::read(dir, *number, store) {
             Ok(state) => {
                 salvage.exact_below = state.low_water;
                 salvage.state = state;
@@ -144,7 +145,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         assert!(!read(dir.path(), STORE).unwrap().any);
         catalogue(dir.path());
-        fs::write(checkpoint_path(dir.path(), 1), "no checkpoint").unwrap();
+        fs::write(checkpoint::path(dir.path(), 1), "no checkpoint").unwrap();
         let salvage = read(dir.path(), STORE).unwrap();
         assert_eq!(
             (salvage.any, salvage.exact_below, salvage.state.low_water),

@@ -16,7 +16,7 @@ use harness::store::{Load, open, settings, view_rows};
 use harness::{Failure, eventually};
 
 /// Names the fixture that this version writes; a new name comes with each change of a format.
-const PRESENT: &str = "2026-11-marks";
+const PRESENT: &str = "2026-11-packed";
 
 fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/stores")
