@@ -353,8 +353,28 @@ pub(super) fn empty_staging(layout: &Layout) -> Result<(), Error> {
             let path = entry.map_err(Error::io("list", dir))?.path();
             if path.extension().is_some() && path.is_file() {
                 std::fs::remove_file(&path).map_err(Error::io("remove", &path))?;
+            } else if is_expired(&path) {
+                remove_expired(&path)?;
             }
         }
     }
+    Ok(())
+}
+
+fn is_expired(path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str());
+    name.is_some_and(|name| name.starts_with(Layout::EXPIRED)) && path.is_dir()
+}
+
+/// Removes the data files of an expired partition, and the folder if there is nothing else in it.
+fn remove_expired(folder: &Path) -> Result<(), Error> {
+    for path in data_files(folder)? {
+        let name = path.file_name().and_then(|name| name.to_str());
+        if name.and_then(Form::split).is_some() {
+            std::fs::remove_file(&path).map_err(Error::io("remove", &path))?;
+        }
+    }
+    // Somebody else's file stays, and its folder.
+    let _ = std::fs::remove_dir(folder);
     Ok(())
 }

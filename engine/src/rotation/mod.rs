@@ -1,13 +1,14 @@
 //! Rotation: whole closed partitions go, oldest first, by age or by the store's total size.
 //!
 //! ```text
-//! plan (pure) ─> one catalogue record ─> swap the view ─> wait for the last view that holds a file ─> unlink, empty folders
+//! plan (pure) ─> one catalogue record ─> swap the view ─> wait for the last view that holds a file
+//!      ─> the partition's folder out of the tree, in one step ─> unlink, empty folders
 //! ```
 //!
 //! # Invariants
 //!
 //! - A partition goes whole: all its files in one record. It is closed: it has ended, and no row of it waits in memory.
-//! - The record comes first. Whatever a crash leaves unlinked is unlinked at the next start; it is in no view.
+//! - The record comes first. Whatever a crash leaves, in the tree or out of it, is unlinked at the next start; it is in no view.
 //! - A view that holds a file finds it under its name. Rotation makes no query fail.
 //! - A clock that jumped deletes nothing: see [`trust`]. By age at most a quarter of the partitions go in one check.
 //! - Watermarks and file numbers stay: what is gone is not stored again, and its names are not used again.

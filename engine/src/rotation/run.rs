@@ -1,6 +1,9 @@
-//! The publisher's part of rotation: what may go, the record, and the unlinking when nobody holds a file any more.
+//! The publisher's part of rotation: what may go, the record, and taking a partition away when nobody holds a file of it.
 
 use std::collections::{BTreeMap, HashSet};
+use std::ffi::OsString;
+use std::fs::DirEntry;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -11,6 +14,7 @@ use super::trust::{Judged, SLACK, Trust};
 use super::{Candidate, Limits, RotationRun, cap, plan};
 use crate::catalog::{FileEntry, Lineage, Record};
 use crate::hot::Place;
+use crate::layout::Layout;
 use crate::shared::Shared;
 use crate::{Error, sys};
 
@@ -23,11 +27,15 @@ pub(crate) struct Janitor {
     doomed: Vec<Doomed>,
 }
 
-/// A file without an entry, to be unlinked when nobody holds a version of it.
+/// A partition without entries, to be taken away when nobody holds a version of any of its files.
 #[derive(Debug)]
 struct Doomed {
-    held_by: Weak<Lineage>,
-    path: PathBuf,
+    folder: PathBuf,
+    /// Its names, and who holds them.
+    files: Vec<(OsString, Weak<Lineage>)>,
+    /// Where the folder goes, out of readers' sight.
+    aside: PathBuf,
+    is_aside: bool,
     reported: bool,
 }
 
@@ -132,6 +140,7 @@ impl Janitor {
             removed
         };
         let mut state = shared.state.lock();
+        let mut doomed: BTreeMap<PathBuf, Doomed> = BTreeMap::new();
         for entry in &removed {
             let held_by = state
                 .remove_file(entry.table, (entry.partition, entry.number))
@@ -139,37 +148,80 @@ impl Janitor {
             if let Some(remote) = &shared.remote {
                 remote.expired(entry.id, Weak::clone(&held_by));
             }
-            self.doomed.push(Doomed {
-                held_by,
-                path: entry.path(&shared.layout),
+            let path = entry.path(&shared.layout);
+            let folder = sys::parent_of(&path).to_owned();
+            let of_partition = doomed.entry(folder.clone()).or_insert_with(|| Doomed {
+                folder,
+                files: Vec::new(),
+                aside: shared.layout.expired(entry.table, entry.id),
+                is_aside: false,
                 reported: false,
             });
+            of_partition
+                .files
+                .extend(path.file_name().map(|name| (name.to_owned(), held_by)));
         }
+        self.doomed.extend(doomed.into_values());
         shared.show(&mut state, []);
         Ok(())
     }
 
-    /// Unlinks what went and nobody holds any more, with the folders that are empty then. No file is created in the tree
+    /// Takes away what went and nobody holds any more, with the folders that are empty then. No file is created in the tree
     /// meanwhile: its only creator is the caller.
     pub(crate) fn sweep(&mut self, shared: &Shared) {
         self.doomed.retain_mut(|doomed| {
-            if doomed.held_by.strong_count() > 0 {
+            if doomed.files.iter().any(|(_, held_by)| held_by.strong_count() > 0) {
                 return true;
             }
-            match sys::remove_if_there(&doomed.path) {
-                Ok(()) => {
-                    remove_empty_folders(&doomed.path, shared.layout.root_of(&doomed.path));
-                    false
-                }
+            match doomed.take_away(&shared.layout) {
+                Ok(()) => false,
                 Err(error) => {
                     if !std::mem::replace(&mut doomed.reported, true) {
-                        let path = doomed.path.display();
-                        tracing::warn!(%error, %path, "a data file that expired could not be removed; it is tried again");
+                        let path = doomed.folder.display();
+                        tracing::warn!(%error, %path, "an expired partition could not be removed; it is tried again");
                     }
                     true
                 }
             }
         });
+    }
+}
+
+impl Doomed {
+    /// Out of the tree in one step, so that nobody who lists it finds half of the partition; then the files are unlinked.
+    /// Where the folder cannot be moved, or has something else in it, they are unlinked where they are.
+    fn take_away(&mut self, layout: &Layout) -> io::Result<()> {
+        if !self.is_aside && self.is_all_there_is() && sys::rename(&self.folder, &self.aside).is_ok() {
+            self.is_aside = true;
+            remove_empty_folders(&self.folder, layout.root_of(&self.folder));
+        }
+        let folder = if self.is_aside { &self.aside } else { &self.folder };
+        for (name, _) in &self.files {
+            sys::remove_if_there(&folder.join(name))?;
+        }
+        if !self.is_aside {
+            if let Some((name, _)) = self.files.first() {
+                remove_empty_folders(&self.folder.join(name), layout.root_of(&self.folder));
+            }
+            return Ok(());
+        }
+        match std::fs::remove_dir(folder) {
+            Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {
+                let path = folder.display();
+                tracing::warn!(%path, "somebody put a file into a folder while it expired; it is kept here");
+                Ok(())
+            }
+            removed => removed,
+        }
+    }
+
+    /// Whether the folder is one, and has nothing but these files.
+    fn is_all_there_is(&self) -> bool {
+        let is_ours = |entry: io::Result<DirEntry>| {
+            entry.is_ok_and(|entry| self.files.iter().any(|(name, _)| *name == entry.file_name()))
+        };
+        self.folder.symlink_metadata().is_ok_and(|meta| meta.is_dir())
+            && std::fs::read_dir(&self.folder).is_ok_and(|mut entries| entries.all(is_ours))
     }
 }
 

@@ -8,15 +8,15 @@ use super::*;
 use crate::faults::{Faults, Op};
 use crate::{Rotation, RotationPolicy, RotationReason, RotationRun};
 
-const DAY: u64 = 86_400;
+pub(super) const DAY: u64 = 86_400;
 
 /// Time passes, for the clock and for the counter that nobody sets.
-fn pass(bench: &Bench, engine: &Engine, seconds: u64) {
+pub(super) fn pass(bench: &Bench, engine: &Engine, seconds: u64) {
     bench.advance(Duration::from_secs(seconds));
     engine.shared.skew.fetch_add(seconds, Ordering::Relaxed);
 }
 
-fn by(policy: RotationPolicy, max_size: ByteSize) -> Rotation {
+pub(super) fn by(policy: RotationPolicy, max_size: ByteSize) -> Rotation {
     Rotation {
         policy,
         max_size,
@@ -259,13 +259,19 @@ async fn an_end_at_any_step_leaves_all_or_nothing_of_what_goes() {
         .await
         .unwrap();
     engine.flush().await.unwrap();
-    let faults = Faults::below(&bench.settings.data_dir);
+    let faults = Faults::below(&bench.settings.store_dir);
     faults.fail(Op::Remove, "logs_002", 2, libc::EIO);
+    let aside = || files_below(&bench.settings.store_dir.join(".staging")).len();
+    let before = aside();
     assert_eq!(engine.rotate().await.unwrap().removed.len(), 1);
-    assert_eq!(bench.tree().len(), 2);
+    assert_eq!(
+        (bench.tree().len(), aside()),
+        (1, before + 1),
+        "out of the tree, not unlinked"
+    );
     engine.rotate().await.unwrap();
     engine.rotate().await.unwrap();
-    assert_eq!((bench.tree().len(), faults.left()), (1, 0));
+    assert_eq!((bench.tree().len(), aside(), faults.left()), (1, before, 0));
 }
 
 #[tokio::test(flavor = "multi_thread")]
