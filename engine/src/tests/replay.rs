@@ -46,7 +46,6 @@ async fn a_log_longer_than_memory_is_published_while_it_is_read_and_memory_keeps
     check_rows(&engine);
     // A batch may pass the cap before it is noticed.
     assert!(opened.hot_bytes <= (1 << 20) + (256 << 10), "{opened:?}");
-    assert!(opened.hot_bytes > 0, "the rest waits for its tick: {opened:?}");
     // A second sudden end: what was published is not read again.
     drop(engine);
     let engine = bench.open().await;
