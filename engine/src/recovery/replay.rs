@@ -205,7 +205,10 @@ fn insert_frame(shared: &Shared, through: &BTreeMap<Place, u64>, frame: &Frame) 
     });
     let missing: Vec<_> = missing.collect();
     let rows = missing.iter().map(|(_, rows, _)| rows.batch.num_rows() as u64).sum();
-    Shared::insert(&mut shared.state.lock(), table, missing, frame.lsn, &origin, 0);
+    let places: Vec<Place> = missing.iter().map(|(place, _, _)| *place).collect();
+    let mut state = shared.state.lock();
+    Shared::insert(&mut state, table, missing, frame.lsn, &origin, 0);
+    places.into_iter().for_each(|place| state.hot.join(place));
     Ok(rows)
 }
 
