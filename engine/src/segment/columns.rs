@@ -1,4 +1,4 @@
-//! The columns of one row group, encoded side by side: a large group in haste on two threads, each taking the widest column
+//! The columns of a row group, encoded side by side: a large group in haste on two threads, each taking the widest column
 //! that is left.
 //!
 //! # Invariants
@@ -36,21 +36,25 @@ pub(crate) enum Haste {
     Yes,
 }
 
-/// Writes rows as a file of one row group.
-pub(super) fn write_group(
+/// Writes rows as a file of row groups of `each` rows, the last of what is left.
+pub(super) fn write_groups(
     (sorted, haste): (&Sorted, Haste),
+    each: usize,
     schema: &SchemaRef,
     options: ArrowWriterOptions,
     to: &mut Vec<u8>,
 ) -> Result<ParquetMetaData, ParquetError> {
     let writer = ArrowWriter::try_new_with_options(to, SchemaRef::clone(schema), options)?;
     let (mut file, factory) = writer.into_serialized_writer()?;
-    let work = Work::new(sorted, schema, factory.create_column_writers(0)?);
-    let mut group = file.next_row_group()?;
-    for chunk in work.done(haste)? {
-        chunk.append_to_row_group(&mut group)?;
+    for (at, first) in (0..sorted.rows()).step_by(each.max(1)).enumerate() {
+        let rows = first..sorted.rows().min(first + each);
+        let work = Work::new((sorted, rows), schema, factory.create_column_writers(at)?);
+        let mut group = file.next_row_group()?;
+        for chunk in work.done(haste)? {
+            chunk.append_to_row_group(&mut group)?;
+        }
+        group.close()?;
     }
-    group.close()?;
     file.close()
 }
 
@@ -71,7 +75,7 @@ struct Work<'a> {
 }
 
 impl<'a> Work<'a> {
-    fn new(sorted: &'a Sorted, schema: &'a SchemaRef, writers: Vec<ArrowColumnWriter>) -> Self {
+    fn new((sorted, rows): (&'a Sorted, Range<usize>), schema: &'a SchemaRef, writers: Vec<ArrowColumnWriter>) -> Self {
         let columns = writers.into_iter().enumerate();
         let mut columns: Vec<Column> = columns
             .map(|(at, writer)| Column {
@@ -84,7 +88,7 @@ impl<'a> Work<'a> {
         Self {
             sorted,
             schema,
-            pieces: sorted.pieces(),
+            pieces: sorted.pieces(rows),
             columns: Mutex::new(columns),
         }
     }

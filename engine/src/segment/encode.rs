@@ -1,7 +1,8 @@
-//! Rows to one row group of an open file, and the order that rows have in every file.
+//! Rows to one row group of an open file, or a few, and the order that rows have in every file.
 //!
 //! A small group is written cheaply, a seal encodes its rows anew. A large one ([`RUN_ROWS`]) is written in its final form,
-//! with filters and a page index, so that a seal copies it as it is: rows of a fast stream are encoded once.
+//! with filters and a page index, as groups of about the size that sealed files have, so that a seal copies it as it is:
+//! rows of a fast stream are encoded once.
 //!
 //! # Not here
 //!
@@ -18,11 +19,12 @@ use arrow_select::interleave::interleave_record_batch;
 use model::Table;
 use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
 
-use super::columns::{Haste, write_group};
+use super::columns::{Haste, write_groups};
 use super::footer::{Extent, unwritable};
 use super::lines;
 use super::order::{Keys, Order, sort};
-use super::schema::{Purpose, WriteOptions, writer_options};
+use super::repeats::Repeats;
+use super::schema::{Purpose, SEALED_GROUP_ROWS, WriteOptions, writer_options};
 use crate::Error;
 
 /// Rows handed to a writer at once, at most.
@@ -38,13 +40,13 @@ const RUN_ROWS: u64 = 128 << 10;
 /// … or so many bytes in memory, a group is written in its final form.
 const RUN_BYTES: usize = 32 << 20;
 
-/// One encoded row group, its offsets as if it began a file.
+/// Rows encoded as a row group, or as several one after the other, their offsets as if they began a file.
 #[derive(Debug)]
 pub(crate) struct RowGroup {
     pub(super) table: Table,
     /// The magic, then the pages, then the filters; a frame of lines.
     pub(super) bytes: Vec<u8>,
-    /// Of a Parquet row group.
+    /// Of Parquet row groups.
     pub(super) metadata: Option<ParquetMetaData>,
     pub(super) extent: Extent,
     /// No row of it takes more bytes in memory.
@@ -58,7 +60,7 @@ impl RowGroup {
     }
 }
 
-/// Encodes rows as one row group, sorted.
+/// Encodes rows, sorted: as one row group, or as a few where they are many.
 ///
 /// # Errors
 /// If there are no rows, or they are not the table's.
@@ -73,10 +75,17 @@ pub(crate) fn encode(
     }
     let sorted = Sorted::new(table, options.order, batches)?;
     let is_run = sorted.extent.rows >= RUN_ROWS || sorted.bytes >= RUN_BYTES;
-    let purpose = if is_run { Purpose::Run } else { Purpose::Publish };
+    let rows = sorted.rows();
+    let (purpose, each) = if is_run {
+        let groups = ((rows + SEALED_GROUP_ROWS / 2) / SEALED_GROUP_ROWS).max(1);
+        let each = rows.div_ceil(groups);
+        (Purpose::Run(Repeats::of(table, batches.iter(), each)), each)
+    } else {
+        (Purpose::Publish, rows)
+    };
     let mut bytes = Vec::new();
     let metadata = writer_options(table, options, purpose)
-        .and_then(|options| write_group((&sorted, haste), &table.schema(), options, &mut bytes))
+        .and_then(|options| write_groups((&sorted, haste), each, &table.schema(), options, &mut bytes))
         .map_err(unwritable(Path::new(table.name())))?;
     let end = metadata.row_groups().iter().map(|group| byte_range(group).1).max();
     bytes.truncate(usize::try_from(end.unwrap_or(0)).unwrap_or(usize::MAX));
@@ -140,7 +149,7 @@ impl Sorted {
     /// The rows in order, in pieces of bounded size.
     pub(super) fn chunks(&self) -> impl Iterator<Item = Result<RecordBatch, ArrowError>> {
         let batches: Vec<&RecordBatch> = self.batches.iter().collect();
-        let pieces = self.pieces().into_iter();
+        let pieces = self.pieces(0..self.rows()).into_iter();
         pieces.map(move |piece| interleave_record_batch(&batches, self.order.get(piece).unwrap_or_default()))
     }
 
@@ -159,11 +168,11 @@ impl Sorted {
         columns.map(AsRef::as_ref)
     }
 
-    /// Ranges of [`Self::order`] that follow each other and are of bounded size.
-    pub(super) fn pieces(&self) -> Vec<Range<usize>> {
+    /// Ranges of [`Self::order`] that follow each other in `rows` and are of bounded size.
+    pub(super) fn pieces(&self, rows: Range<usize>) -> Vec<Range<usize>> {
         let mut pieces = Vec::new();
-        let mut at = 0;
-        while let Some(rest) = self.order.get(at..).filter(|rest| !rest.is_empty()) {
+        let mut at = rows.start;
+        while let Some(rest) = self.order.get(at..rows.end).filter(|rest| !rest.is_empty()) {
             let end = at + self.next_rows(rest);
             pieces.push(at..end);
             at = end;

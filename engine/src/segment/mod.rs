@@ -2,7 +2,7 @@
 //! Parquet; files of lines ([`lines`]) grow and end in the same way.
 //!
 //! ```text
-//! open    PAR1 │ group 0 │ footer 0 │ group 1 │ footer 1 │ …          one row group per publish, old footers stay
+//! open    PAR1 │ group 0 │ footer 0 │ group 1 │ footer 1 │ …     a publish adds row groups, old footers stay
 //! sealed  PAR1 │ large groups, blooms │ page index │ hole │ footer
 //! ```
 //!
@@ -39,6 +39,7 @@ mod lines;
 mod merge;
 mod open;
 mod order;
+mod repeats;
 mod resume;
 mod runs;
 mod schema;
@@ -46,6 +47,7 @@ mod seal;
 mod source;
 mod twin;
 mod width;
+mod writer;
 
 #[cfg(test)]
 mod tests;

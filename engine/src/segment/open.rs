@@ -286,7 +286,8 @@ impl OpenSegment {
         let present = self.present.as_ref();
         let extent = present.map_or(group.extent, |present| present.extent.and(group.extent));
         let mut widths = present.map_or_else(Widths::default, |present| present.widths.clone());
-        widths.push(group.widest);
+        let added = group.metadata.as_ref().map_or(1, ParquetMetaData::num_row_groups);
+        (0..added).for_each(|_| widths.push(group.widest));
         let (body, footer) = match &group.metadata {
             Some(metadata) => {
                 let mut pairs = key_values(None, &self.identity, &facts, &extent, false);

@@ -20,7 +20,6 @@ use std::path::Path;
 use std::sync::Arc;
 
 use model::{Table, Timestamp};
-use parquet::arrow::ArrowWriter;
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{
     ColumnChunkMetaData, FileMetaData, ParquetMetaData, ParquetMetaDataBuilder, ParquetMetaDataWriter, RowGroupMetaData,
@@ -36,11 +35,11 @@ use super::footer::{MAGIC, arrow_schema_of, damaged, key_values, unwritable};
 use super::merge::Merge;
 use super::open::{OpenSegment, Pages, Version};
 use super::order::Order;
-use super::schema::{Purpose, WriteOptions, writer_options};
-use super::seal::write_bounded;
+use super::schema::WriteOptions;
 use super::source::FileAt;
 use super::twin;
 use super::width::Widths;
+use super::writer::GroupWriter;
 use crate::Error;
 use crate::pace::Paced;
 
@@ -308,13 +307,9 @@ fn merge_small(
     }
     let metadata = Arc::new(ParquetMetaData::new(present.file.clone(), small));
     let mut merge = Merge::new(table, path, source, metadata, &widths, options.order)?;
-    let group_max = options.group_max;
-    let options = writer_options(table, options, Purpose::Seal).map_err(unwritable(path))?;
-    let mut writer =
-        ArrowWriter::try_new_with_options(&mut bytes, table.schema(), options).map_err(unwritable(path))?;
-    let mut group_bytes = 0;
+    let mut writer = GroupWriter::new(table, *options, &mut bytes);
     while let Some(rows) = merge.next_chunk()? {
-        write_bounded(&mut writer, &mut group_bytes, &rows, group_max).map_err(unwritable(path))?;
+        writer.write(rows).map_err(unwritable(path))?;
     }
     let metadata = writer.close().map_err(unwritable(path))?;
     Ok((bytes, Some(metadata)))

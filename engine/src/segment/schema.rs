@@ -3,12 +3,17 @@
 //! | [`ColumnType`] | Parquet | encoding | statistics |
 //! |---|---|---|---|
 //! | `Time` | INT64 TIMESTAMP(MICROS, adjusted) | DELTA_BINARY_PACKED | yes |
-//! | `Uuid` | FLBA(16) UUID | PLAIN | yes |
+//! | `Uuid` | FLBA(16) UUID | dictionary for entities, else PLAIN | yes |
 //! | `Word` | BYTE_ARRAY UTF8 | dictionary | yes |
-//! | `Text` | BYTE_ARRAY UTF8 | PLAIN | only ids |
-//! | `Json` | BYTE_ARRAY JSON or UTF8 | dictionary in metrics and traces, else PLAIN | no |
-//! | `Float` / `Double` | FLOAT / DOUBLE | BYTE_STREAM_SPLIT / PLAIN | yes |
+//! | `Text` | BYTE_ARRAY UTF8 | dictionary where it pays, else DELTA_LENGTH_BYTE_ARRAY for ids, PLAIN for others | only ids |
+//! | `Json` | BYTE_ARRAY JSON or UTF8 | dictionary where it pays, and in small groups of metrics and traces; else PLAIN | no |
+//! | `Float` | FLOAT | dictionary where it pays, else BYTE_STREAM_SPLIT | yes |
+//! | `Double` | DOUBLE | PLAIN | yes |
 //! | `Blob` | BYTE_ARRAY | PLAIN | no |
+//!
+//! Where a dictionary pays, [`super::repeats`] says for the rows of a final form. Pages are of version 2, without which the
+//! writer gives no dictionary to fixed-size ids. Every encoding is named here, as that version's defaults are others, which
+//! not every reader knows for every type.
 //!
 //! The embedded Arrow schema says Utf8 for JSON columns: readers that prefer it see a string instead of an extension type
 //! they may not know, the others see JSON. Words are never Parquet ENUM, which many readers show as bytes.
@@ -26,11 +31,12 @@ use parquet::arrow::ArrowSchemaConverter;
 use parquet::arrow::arrow_writer::ArrowWriterOptions;
 use parquet::basic::{Compression as Codec, Encoding, LogicalType, ZstdLevel};
 use parquet::errors::ParquetError;
-use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPropertiesBuilder};
+use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPropertiesBuilder, WriterVersion};
 use parquet::schema::types::{ColumnPath, SchemaDescriptor};
 
 use super::form::Form;
 use super::order::Order;
+use super::repeats::Repeats;
 use crate::{Compression, JsonType};
 
 /// Rows of a sealed row group, at most.
@@ -39,6 +45,12 @@ pub(super) const SEALED_GROUP_ROWS: usize = 128 << 10;
 const OPEN_PAGE_BYTES: usize = 64 << 10;
 /// Values between two looks at a page's size: large values overshoot the limit by at most so many.
 const OPEN_WRITE_BATCH: usize = 128;
+/// Bytes of a dictionary in a final form, at most: whoever reads one row of the column decodes all of it, and a column that
+/// outgrows it goes on without.
+pub(super) const DICTIONARY_BYTES: usize = 6 << 20;
+/// The level of zstd for texts in a large dictionary, at least: what is left of them when nothing is there twice is alike at
+/// distances that level 1 does not see.
+const DICTIONARY_LEVEL: i32 = 2;
 /// How often a filter may claim an id that is not there.
 const BLOOM_FALSE_POSITIVES: f64 = 0.01;
 /// Different ids that a filter has room for: as many as the largest row groups have rows. It shrinks to what it holds.
@@ -51,7 +63,7 @@ pub(crate) struct WriteOptions {
     pub(crate) form: Form,
     /// The page compression.
     pub(crate) compression: Compression,
-    /// The level of zstd, 1 to 22; other codecs have none.
+    /// The level of zstd, 1 to 22, at least; other codecs have none.
     pub(crate) zstd_level: i32,
     /// The Parquet type of JSON columns.
     pub(crate) json: JsonType,
@@ -82,10 +94,20 @@ impl Default for WriteOptions {
 pub(super) enum Purpose {
     /// One row group of an open file: cheap, small pages, no page index, no filters.
     Publish,
-    /// One row group of an open file in its final form, which a seal copies.
-    Run,
+    /// Row groups of an open file in their final form, which a seal copies.
+    Run(Repeats),
     /// A sealed file.
-    Seal,
+    Seal(Repeats),
+}
+
+impl Purpose {
+    /// Which columns get a large dictionary; `None` where all are small.
+    fn repeats(self) -> Option<Repeats> {
+        match self {
+            Self::Publish => None,
+            Self::Run(repeats) | Self::Seal(repeats) => Some(repeats),
+        }
+    }
 }
 
 /// The Parquet schema of a table.
@@ -128,7 +150,8 @@ pub(super) fn writer_options(
 fn properties(table: Table, options: &WriteOptions, purpose: Purpose) -> Result<WriterProperties, ParquetError> {
     let mut builder = WriterProperties::builder()
         .set_created_by(concat!("platform version ", env!("CARGO_PKG_VERSION")).to_owned())
-        .set_compression(codec(options)?)
+        .set_writer_version(WriterVersion::PARQUET_2_0)
+        .set_compression(codec(options, options.zstd_level)?)
         .set_dictionary_enabled(false)
         .set_sorting_columns(Some(options.order.columns()));
     builder = match purpose {
@@ -139,43 +162,47 @@ fn properties(table: Table, options: &WriteOptions, purpose: Purpose) -> Result<
             .set_write_batch_size(OPEN_WRITE_BATCH)
             .set_statistics_enabled(EnabledStatistics::Chunk)
             .set_offset_index_disabled(true),
-        Purpose::Run => builder
+        Purpose::Run(_) => builder
             .set_max_row_group_row_count(None)
             .set_statistics_enabled(EnabledStatistics::Page),
-        Purpose::Seal => builder
+        Purpose::Seal(_) => builder
             .set_max_row_group_row_count(Some(SEALED_GROUP_ROWS))
             .set_max_row_group_bytes(Some(options.group_max))
             .set_statistics_enabled(EnabledStatistics::Page),
     };
-    for column in table.columns() {
-        builder = column_properties(builder, table, column, purpose);
+    for (at, column) in table.columns().iter().enumerate() {
+        let repeats = purpose.repeats().map(|repeats| repeats.has(at));
+        builder = column_properties(builder, table, column, repeats);
+        if repeats == Some(true) && column.kind != ColumnType::Float {
+            let level = options.zstd_level.max(DICTIONARY_LEVEL);
+            builder = builder.set_column_compression(ColumnPath::from(column.name), codec(options, level)?);
+        }
     }
     Ok(builder.build())
 }
 
+/// `repeats`: whether the column does, in a final form.
 fn column_properties(
     builder: WriterPropertiesBuilder,
     table: Table,
     column: &Column,
-    purpose: Purpose,
+    repeats: Option<bool>,
 ) -> WriterPropertiesBuilder {
     let path = || ColumnPath::from(column.name);
-    let builder = match column.kind {
-        ColumnType::Time => builder.set_column_encoding(path(), Encoding::DELTA_BINARY_PACKED),
-        ColumnType::Word => builder.set_column_dictionary_enabled(path(), true),
-        // Labels and the attributes of spans repeat themselves, those of logs do not.
-        ColumnType::Json if matches!(table, Table::Metrics | Table::Traces) => {
-            builder.set_column_dictionary_enabled(path(), true)
-        }
-        ColumnType::Float => builder.set_column_encoding(path(), Encoding::BYTE_STREAM_SPLIT),
-        ColumnType::Uuid | ColumnType::Text | ColumnType::Json | ColumnType::Double | ColumnType::Blob => builder,
+    let builder = builder
+        .set_column_encoding(path(), encoding(column))
+        .set_column_dictionary_enabled(path(), has_dictionary(table, column, repeats));
+    let builder = if repeats == Some(true) {
+        builder.set_column_dictionary_page_size_limit(path(), DICTIONARY_BYTES)
+    } else {
+        builder
     };
     let builder = if has_statistics(column) {
         builder
     } else {
         builder.set_column_statistics_enabled(path(), EnabledStatistics::None)
     };
-    if purpose != Purpose::Publish && matches!(column.name, "flux_id" | "trace_id") {
+    if repeats.is_some() && matches!(column.name, "flux_id" | "trace_id") {
         builder
             .set_column_bloom_filter_enabled(path(), true)
             .set_column_bloom_filter_fpp(path(), BLOOM_FALSE_POSITIVES)
@@ -185,18 +212,49 @@ fn column_properties(
     }
 }
 
+/// The encoding of values that are in no dictionary.
+fn encoding(column: &Column) -> Encoding {
+    match column.kind {
+        ColumnType::Time => Encoding::DELTA_BINARY_PACKED,
+        ColumnType::Float => Encoding::BYTE_STREAM_SPLIT,
+        // Digits of equal length: their lengths take nothing, and between digits they cost a bit each.
+        ColumnType::Text if is_id(column) => Encoding::DELTA_LENGTH_BYTE_ARRAY,
+        ColumnType::Uuid
+        | ColumnType::Word
+        | ColumnType::Text
+        | ColumnType::Json
+        | ColumnType::Double
+        | ColumnType::Blob => Encoding::PLAIN,
+    }
+}
+
+fn has_dictionary(table: Table, column: &Column, repeats: Option<bool>) -> bool {
+    match column.kind {
+        ColumnType::Word => true,
+        ColumnType::Uuid => column.name == "entity_id",
+        // Labels and the attributes of spans mostly repeat themselves, those of logs often do not.
+        ColumnType::Json => repeats.unwrap_or(matches!(table, Table::Metrics | Table::Traces)),
+        ColumnType::Text | ColumnType::Float => repeats.unwrap_or(false),
+        ColumnType::Time | ColumnType::Double | ColumnType::Blob => false,
+    }
+}
+
+pub(super) fn is_id(column: &Column) -> bool {
+    column.name.ends_with("_id")
+}
+
 /// The least and greatest of a free text prune nothing, and cost space in every footer.
 fn has_statistics(column: &Column) -> bool {
     match column.kind {
         ColumnType::Json | ColumnType::Blob => false,
-        ColumnType::Text => column.name.ends_with("_id"),
+        ColumnType::Text => is_id(column),
         ColumnType::Time | ColumnType::Uuid | ColumnType::Word | ColumnType::Float | ColumnType::Double => true,
     }
 }
 
-fn codec(options: &WriteOptions) -> Result<Codec, ParquetError> {
+fn codec(options: &WriteOptions, level: i32) -> Result<Codec, ParquetError> {
     Ok(match options.compression {
-        Compression::Zstd => Codec::ZSTD(ZstdLevel::try_new(options.zstd_level)?),
+        Compression::Zstd => Codec::ZSTD(ZstdLevel::try_new(level)?),
         Compression::Snappy => Codec::SNAPPY,
         Compression::None => Codec::UNCOMPRESSED,
     })

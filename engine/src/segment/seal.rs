@@ -11,22 +11,20 @@
 //!
 //! - The sealed file has exactly the rows of the open one; a different count or a broken checksum is an error.
 //! - It is not shorter than the open file: the footer is moved to that length, over a hole. It may be longer.
-//! - Memory: the merge's bound plus one row group of at most 64 MiB, whatever the file's size.
+//! - Memory: the merge's bound plus one row group of at most 64 MiB and the rows that wait for it, whatever the file's size.
 //!
 //! # Not here
 //!
 //! When to seal, and when nobody holds the retired file any more: the engine.
 
 use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::BufWriter;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use arrow_array::{Array, RecordBatch};
+use arrow_array::RecordBatch;
 use model::{Table, Timestamp};
-use parquet::arrow::ArrowWriter;
-use parquet::errors::ParquetError;
 use parquet::file::metadata::ParquetMetaData;
 
 use super::encode::{Sorted, times};
@@ -36,9 +34,10 @@ use super::merge::Merge;
 use super::open::{OpenSegment, Version};
 use super::order::Order;
 use super::runs::{self, Assembled, Run};
-use super::schema::{Purpose, WriteOptions, writer_options};
+use super::schema::WriteOptions;
 use super::source::{CHUNK, FileAt, file_crc};
 use super::twin::{self, Replace};
+use super::writer::GroupWriter;
 use crate::pace::Paced;
 use crate::sys::Folders;
 use crate::{Error, sys};
@@ -99,7 +98,7 @@ pub(crate) fn seal(open: &OpenSegment, staged: &Path, version: u32, options: &Wr
         let mut merge = Merge::new(table, open.path(), &source, metadata, &present.widths, options.order)?;
         let mut output = Output::create(table, staged, options)?;
         while let Some(rows) = merge.next_chunk()? {
-            output.write(&rows)?;
+            output.write(rows)?;
         }
         match output.extent {
             Some(extent) if extent == present.extent => output.finish(open.identity(), facts, present.bytes.size),
@@ -141,7 +140,7 @@ pub(crate) fn write_sealed(
                 table,
                 source,
             })?;
-            output.write(&rows)?;
+            output.write(rows)?;
         }
         output.finish(identity, facts, 0)
     })
@@ -190,89 +189,43 @@ fn clean_on_error<T>(staged: &Path, make: impl FnOnce() -> Result<T, Error>) -> 
     made
 }
 
-/// Writes rows, in a new row group if the present one would take too many bytes: what compresses well is held whole by
-/// those who read it.
-pub(super) fn write_bounded<W: Write + Send>(
-    writer: &mut ArrowWriter<W>,
-    group_bytes: &mut usize,
-    rows: &RecordBatch,
-    group_max: usize,
-) -> Result<(), ParquetError> {
-    let bytes = rows
-        .columns()
-        .iter()
-        .map(|column| column.to_data().get_slice_memory_size().unwrap_or(0));
-    let bytes: usize = bytes.sum();
-    if bytes > group_max && rows.num_rows() > 1 {
-        let half = rows.num_rows() / 2;
-        write_bounded(writer, group_bytes, &rows.slice(0, half), group_max)?;
-        let rest = rows.slice(half, rows.num_rows() - half);
-        return write_bounded(writer, group_bytes, &rest, group_max);
-    }
-    if *group_bytes > 0 && *group_bytes + bytes > group_max {
-        writer.flush()?;
-    }
-    writer.write(rows)?;
-    if writer.in_progress_rows() < rows.num_rows() {
-        *group_bytes = 0;
-    }
-    *group_bytes = if writer.in_progress_rows() == 0 {
-        0
-    } else {
-        *group_bytes + bytes
-    };
-    Ok(())
-}
-
 /// A sealed file being written.
 struct Output {
     table: Table,
     path: PathBuf,
-    writer: ArrowWriter<BufWriter<Paced>>,
-    /// Bytes of rows in the row group that is being written.
-    group_bytes: usize,
-    group_max: usize,
+    writer: GroupWriter<BufWriter<Paced>>,
     extent: Option<Extent>,
 }
 
 impl Output {
     fn create(table: Table, path: &Path, options: &WriteOptions) -> Result<Self, Error> {
-        let group_max = options.group_max;
         let file = BufWriter::with_capacity(CHUNK, Paced::new(twin::create(path)?));
-        let open = || {
-            let options = writer_options(table, options, Purpose::Seal)?;
-            ArrowWriter::try_new_with_options(file, table.schema(), options)
-        };
         Ok(Self {
             table,
             path: path.to_owned(),
-            writer: open().map_err(unwritable(path))?,
-            group_bytes: 0,
-            group_max,
+            writer: GroupWriter::new(table, *options, file),
             extent: None,
         })
     }
 
     /// Appends rows that are sorted and come after those before.
-    fn write(&mut self, rows: &RecordBatch) -> Result<(), Error> {
-        let added = Extent::of(times(self.table, rows)?);
+    fn write(&mut self, rows: RecordBatch) -> Result<(), Error> {
+        let added = Extent::of(times(self.table, &rows)?);
         self.extent = [self.extent, added].into_iter().flatten().reduce(Extent::and);
-        write_bounded(&mut self.writer, &mut self.group_bytes, rows, self.group_max).map_err(unwritable(&self.path))
+        self.writer.write(rows).map_err(unwritable(&self.path))
     }
 
     /// Ends the file at `least` bytes or later and syncs it.
-    fn finish(mut self, identity: &Identity, facts: FooterFacts, least: u64) -> Result<Sealed, Error> {
+    fn finish(self, identity: &Identity, facts: FooterFacts, least: u64) -> Result<Sealed, Error> {
         let Some(extent) = self.extent else {
             return Err(Error::Rows {
                 table: self.table,
                 reason: "there are none".to_owned(),
             });
         };
-        for pair in key_values(None, identity, &facts, &extent, true) {
-            self.writer.append_key_value_metadata(pair);
-        }
         let path = self.path;
-        let buffered = self.writer.into_inner().map_err(unwritable(&path))?;
+        let pairs = key_values(None, identity, &facts, &extent, true);
+        let buffered = self.writer.into_inner(pairs).map_err(unwritable(&path))?;
         let file = buffered
             .into_inner()
             .map_err(|failed| failed.into_error())

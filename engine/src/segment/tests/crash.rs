@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn as_recorded(resumed: Resumed) -> OpenSegment {
+pub(super) fn as_recorded(resumed: Resumed) -> OpenSegment {
     match resumed {
         Resumed::AsRecorded(open) => open,
         other => panic!("not as recorded: {other:?}"),

@@ -6,6 +6,7 @@ mod crash;
 mod order;
 mod publish;
 mod readers;
+mod repeats;
 mod runs;
 pub(super) mod sample;
 mod schema;

@@ -126,7 +126,7 @@ fn every_column_of_logs_is_encoded_as_measured() {
             assert_eq!(column.dictionary_page_offset().is_some(), dictionary, "{name}");
         };
         is("ts", Encoding::DELTA_BINARY_PACKED);
-        is("entity_id", Encoding::PLAIN);
+        is("entity_id", Encoding::RLE_DICTIONARY);
         is("entity_name", Encoding::RLE_DICTIONARY);
         is("flux_id", Encoding::PLAIN);
         is("level", Encoding::RLE_DICTIONARY);
@@ -143,6 +143,7 @@ fn every_column_of_logs_is_encoded_as_measured() {
 
 #[test]
 fn durations_are_split_by_byte_and_trace_ids_have_a_filter_when_sealed() {
+    #[expect(clippy::cast_precision_loss, reason = "any number will do")]
     let spans: Vec<model::Span> = (0..100u64)
         .map(|n| model::Span {
             ts: log(n).ts,
@@ -153,7 +154,7 @@ fn durations_are_split_by_byte_and_trace_ids_have_a_filter_when_sealed() {
             entity_id: EntityId::from_bytes([1; 16]),
             entity_name: "host".to_owned(),
             span_name: "work".to_owned(),
-            duration_ms: 0.1,
+            duration_ms: n as f32 / 7.0,
             status: model::SpanStatus::Ok,
             attributes: Attributes::new(),
         })

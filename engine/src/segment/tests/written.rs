@@ -1,6 +1,6 @@
 //! Every column of every table, read from the footers of an open and of a sealed file.
 
-use model::ColumnType;
+use model::{Column, ColumnType};
 use parquet::basic::{Encoding, LogicalType, TimeUnit, Type};
 use parquet::file::metadata::{ColumnChunkMetaData, SortingColumn};
 
@@ -22,6 +22,20 @@ fn cells() -> Vec<Cell> {
         .collect()
 }
 
+/// How the values of [`cells`] are encoded, of which the sealed file has each twice at least.
+fn encoding_of(table: Table, column: &Column, sealed: bool) -> Encoding {
+    match column.kind {
+        ColumnType::Time => Encoding::DELTA_BINARY_PACKED,
+        ColumnType::Uuid if column.name == "entity_id" => Encoding::RLE_DICTIONARY,
+        ColumnType::Word => Encoding::RLE_DICTIONARY,
+        ColumnType::Text | ColumnType::Json | ColumnType::Float if sealed => Encoding::RLE_DICTIONARY,
+        ColumnType::Text if column.name.ends_with("_id") => Encoding::DELTA_LENGTH_BYTE_ARRAY,
+        ColumnType::Json if matches!(table, Table::Metrics | Table::Traces) => Encoding::RLE_DICTIONARY,
+        ColumnType::Float => Encoding::BYTE_STREAM_SPLIT,
+        _ => Encoding::PLAIN,
+    }
+}
+
 /// Type, encoding, statistics and filter of a column, as decision 14 and the design say.
 fn check(table: Table, at: usize, column: &ColumnChunkMetaData, json: JsonType, sealed: bool) {
     let wanted = table.columns()[at];
@@ -36,27 +50,18 @@ fn check(table: Table, at: usize, column: &ColumnChunkMetaData, json: JsonType, 
         "{name}"
     );
     let timestamp = LogicalType::timestamp(true, TimeUnit::MICROS);
-    let (physical, logical, encoding) = match wanted.kind {
-        ColumnType::Time => (Type::INT64, Some(timestamp), Encoding::DELTA_BINARY_PACKED),
-        ColumnType::Uuid => (Type::FIXED_LEN_BYTE_ARRAY, Some(LogicalType::Uuid), Encoding::PLAIN),
-        ColumnType::Text => (Type::BYTE_ARRAY, Some(LogicalType::String), Encoding::PLAIN),
-        ColumnType::Word => (Type::BYTE_ARRAY, Some(LogicalType::String), Encoding::RLE_DICTIONARY),
-        ColumnType::Json => {
-            let repeats = matches!(table, Table::Metrics | Table::Traces);
-            let logical = match json {
-                JsonType::Json => LogicalType::Json,
-                JsonType::String => LogicalType::String,
-            };
-            let encoding = if repeats {
-                Encoding::RLE_DICTIONARY
-            } else {
-                Encoding::PLAIN
-            };
-            (Type::BYTE_ARRAY, Some(logical), encoding)
-        }
-        ColumnType::Float => (Type::FLOAT, None, Encoding::BYTE_STREAM_SPLIT),
-        ColumnType::Double => (Type::DOUBLE, None, Encoding::PLAIN),
-        ColumnType::Blob => (Type::BYTE_ARRAY, None, Encoding::PLAIN),
+    let encoding = encoding_of(table, &wanted, sealed);
+    let (physical, logical) = match wanted.kind {
+        ColumnType::Time => (Type::INT64, Some(timestamp)),
+        ColumnType::Uuid => (Type::FIXED_LEN_BYTE_ARRAY, Some(LogicalType::Uuid)),
+        ColumnType::Text | ColumnType::Word => (Type::BYTE_ARRAY, Some(LogicalType::String)),
+        ColumnType::Json => match json {
+            JsonType::Json => (Type::BYTE_ARRAY, Some(LogicalType::Json)),
+            JsonType::String => (Type::BYTE_ARRAY, Some(LogicalType::String)),
+        },
+        ColumnType::Float => (Type::FLOAT, None),
+        ColumnType::Double => (Type::DOUBLE, None),
+        ColumnType::Blob => (Type::BYTE_ARRAY, None),
     };
     assert_eq!(described.physical_type(), physical, "{name}");
     assert_eq!(described.logical_type_ref(), logical.as_ref(), "{name}");

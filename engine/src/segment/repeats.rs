@@ -1,0 +1,162 @@
+//! Which columns repeat their values so much that a dictionary pays.
+//!
+//! A dictionary holds each value of a row group once, and a number per row. Where most values come once it is all cost: the
+//! numbers do not compress, and every value is hashed for nothing. So the rows say it, group by group: values are chosen by
+//! their hash, one in [`ONE_IN`], equal ones all or none, and what the different ones take is compared with what all take.
+//!
+//! # Invariants
+//!
+//! - A choice only costs space and time: rows are the same either way.
+//! - The same rows lead to the same choice.
+//!
+//! # Not here
+//!
+//! Columns that always have a dictionary, and what a dictionary may take at most: [`super::schema`].
+
+use std::collections::HashSet;
+use std::hash::BuildHasher;
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::Float32Type;
+use arrow_array::{Array, RecordBatch};
+use foldhash::fast::FixedState;
+use model::{Column, ColumnType, Table};
+
+use super::schema::{DICTIONARY_BYTES, is_id};
+
+/// Of so many different values one is looked at, where there are enough.
+const ONE_IN: u64 = 16;
+/// So many of those tell.
+const ENOUGH: usize = 64;
+/// Otherwise each value of so many rows is looked at.
+const FEW: usize = 8 << 10;
+/// What Parquet adds to a text.
+const LENGTH: u64 = 4;
+
+/// Columns that repeat themselves, a bit for each.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Repeats(u32);
+
+impl Repeats {
+    /// Of the first `rows` of some rows, which stand for all of a row group.
+    pub(super) fn of<'a>(table: Table, batches: impl Iterator<Item = &'a RecordBatch> + Clone, rows: usize) -> Self {
+        let columns = table.columns().iter().enumerate();
+        let repeated = columns.filter(|(at, column)| match column.kind {
+            ColumnType::Text | ColumnType::Json => counted(texts, &batches, *at, rows).pays(column),
+            ColumnType::Float => counted(floats, &batches, *at, rows).pays(column),
+            _ => false,
+        });
+        Self(repeated.fold(0, |bits, (at, _)| bits | 1 << at))
+    }
+
+    /// Whether the column does.
+    pub(super) fn has(self, column: usize) -> bool {
+        self.0 >> column & 1 == 1
+    }
+}
+
+/// What the values of a column take.
+#[derive(Debug, Default)]
+struct Count {
+    values: u64,
+    bytes: u64,
+    /// Of so many different values one is looked at.
+    one_in: u64,
+    seen: HashSet<u64, FixedState>,
+    /// Bytes of those, each once.
+    seen_bytes: u64,
+}
+
+impl Count {
+    /// A value of so many bytes.
+    fn add(&mut self, hash: u64, bytes: u64) {
+        self.values += 1;
+        self.bytes += bytes;
+        if hash >> 32 & (self.one_in - 1) == 0 && self.seen.insert(hash) {
+            self.seen_bytes += bytes;
+        }
+    }
+
+    /// Whether a dictionary is small enough, spares enough of the hashing it costs, and takes less with its numbers than
+    /// the values themselves, both compressed.
+    fn pays(&self, column: &Column) -> bool {
+        let (least, compressed) = match column.kind {
+            ColumnType::Float => Self::NUMBER,
+            _ if is_id(column) => Self::ID,
+            _ => Self::TEXT,
+        };
+        let different = self.seen.len() as u64 * self.one_in;
+        let dictionary = self.seen_bytes * self.one_in;
+        let saved = self.bytes.saturating_sub(dictionary);
+        let number_bits = u64::from(different.max(2).next_power_of_two().trailing_zeros());
+        self.values > 0
+            && dictionary <= DICTIONARY_BYTES as u64 / 8 * 7
+            && saved * 100 >= self.bytes * least
+            && saved * compressed / 100 >= self.values * number_bits / 8
+    }
+
+    /// Hundredths of the bytes that must be there twice, and hundredths that compression leaves of values, about.
+    const TEXT: (u64, u64) = (34, 20);
+    /// Digits of an id that came shortly before are found by the compression as well.
+    const ID: (u64, u64) = (75, 45);
+    const NUMBER: (u64, u64) = (34, 90);
+}
+
+/// The first `rows` of a column, batch by batch.
+fn pieces<'a, A: Array + 'a>(
+    batches: impl Iterator<Item = &'a RecordBatch>,
+    rows: usize,
+    column: impl Fn(&'a RecordBatch) -> Option<&'a A>,
+) -> impl Iterator<Item = (&'a A, usize)> {
+    let mut left = rows;
+    batches.filter_map(column).map(move |values| {
+        let take = values.len().min(left);
+        left -= take;
+        (values, take)
+    })
+}
+
+/// Counts some of the values; all of fewer rows where those are few, or where there are few different ones.
+fn counted<I: Clone>(count: impl Fn(&mut Count, I, usize, usize), batches: &I, at: usize, rows: usize) -> Count {
+    for (one_in, rows) in [(ONE_IN, rows), (1, rows.min(FEW))] {
+        let mut counted = Count {
+            one_in,
+            ..Count::default()
+        };
+        count(&mut counted, batches.clone(), at, rows);
+        if counted.seen.len() >= ENOUGH || one_in == 1 {
+            return counted;
+        }
+    }
+    Count::default()
+}
+
+fn texts<'a>(count: &mut Count, batches: impl Iterator<Item = &'a RecordBatch>, at: usize, rows: usize) {
+    let hasher = FixedState::default();
+    let column = |batch: &'a RecordBatch| batch.columns().get(at)?.as_string_opt::<i32>();
+    for (values, take) in pieces(batches, rows, column) {
+        let bytes = values.value_data();
+        for (row, ends) in values.value_offsets().windows(2).take(take).enumerate() {
+            let range = usize::try_from(ends[0]).ok().zip(usize::try_from(ends[1]).ok());
+            let Some(value) = range.and_then(|(start, end)| bytes.get(start..end)) else {
+                continue;
+            };
+            if !values.is_null(row) {
+                count.add(hasher.hash_one(value), value.len() as u64 + LENGTH);
+            }
+        }
+    }
+}
+
+fn floats<'a>(count: &mut Count, batches: impl Iterator<Item = &'a RecordBatch>, at: usize, rows: usize) {
+    const WIDTH: u64 = 4;
+    let hasher = FixedState::default();
+    let column = |batch: &'a RecordBatch| batch.columns().get(at)?.as_primitive_opt::<Float32Type>();
+    for (values, take) in pieces(batches, rows, column) {
+        for (row, value) in values.values().iter().take(take).enumerate() {
+            if !values.is_null(row) {
+                count.add(hasher.hash_one(value.to_bits()), WIDTH);
+            }
+        }
+    }
+}
