@@ -8,10 +8,11 @@ use std::fs::File;
 use std::io::{BufReader, BufWriter, Read, Write};
 use std::path::Path;
 use std::process::Command;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use arrow_array::RecordBatch;
 use bytes::Bytes;
 use engine::{Batch, Engine, Origin, Settings};
 use harness::Failure;
@@ -81,20 +82,36 @@ pub fn figure(printed: &str, behind: &str) -> Result<f64, Failure> {
 /// If the disk refuses.
 pub fn generate(table: Table, rows: usize, file: &Path) -> Result<(), Failure> {
     let mut source = Source::new(7);
-    let mut out = BufWriter::with_capacity(1 << 20, File::create(file)?);
-    let mut bytes = 0;
-    for _ in 0..rows / BATCH_ROWS {
+    let batches = (0..rows / BATCH_ROWS).map(|_| {
         let batch = source.batch(table, BATCH_ROWS)?;
-        let payload = encode_arrow(&[batch])?;
-        bytes += payload.len();
-        out.write_all(&u32::try_from(payload.len())?.to_le_bytes())?;
-        out.write_all(&source.now().micros().to_le_bytes())?;
-        out.write_all(&payload)?;
-    }
-    out.into_inner()?.sync_all()?;
+        Ok((source.now(), batch))
+    });
+    let bytes = write(batches, file)?;
     let (name, each) = (table.name(), bytes / rows.max(1));
     println!("data: {name} {rows} rows, {each} bytes per row as Arrow IPC");
     Ok(())
+}
+
+/// Writes batches, each with the time at which it is appended, to a file as Arrow IPC; the bytes of the batches.
+///
+/// # Errors
+/// If the disk refuses, or there is no next batch.
+pub fn write(
+    batches: impl Iterator<Item = Result<(Timestamp, RecordBatch), Failure>>,
+    file: &Path,
+) -> Result<usize, Failure> {
+    let mut out = BufWriter::with_capacity(1 << 20, File::create(file)?);
+    let mut bytes = 0;
+    for next in batches {
+        let (at, batch) = next?;
+        let payload = encode_arrow(&[batch])?;
+        bytes += payload.len();
+        out.write_all(&u32::try_from(payload.len())?.to_le_bytes())?;
+        out.write_all(&at.micros().to_le_bytes())?;
+        out.write_all(&payload)?;
+    }
+    out.into_inner()?.sync_all()?;
+    Ok(bytes)
 }
 
 /// The batches of a generated file, in order.
@@ -160,6 +177,41 @@ pub async fn open(store: &Path, change: impl FnOnce(&mut Settings)) -> Result<(A
     change(&mut settings);
     let engine = Engine::open(settings, clock, Entropy::new(|bytes| bytes.fill(7))).await?;
     Ok((engine, now))
+}
+
+/// Appends the batches of a file, 32 at a time, the clock at their time; the bytes of the batches.
+///
+/// # Errors
+/// If the file or the engine refuses.
+pub async fn append_all(engine: &Arc<Engine>, now: &Arc<AtomicI64>, table: Table, file: &Path) -> Result<u64, Failure> {
+    let source = Arc::new(Mutex::new((Batches::open(file)?, 0u64)));
+    let bytes = Arc::new(AtomicU64::new(0));
+    let appenders: Vec<_> = (0..32)
+        .map(|_| {
+            let (engine, source) = (Arc::clone(engine), Arc::clone(&source));
+            let (now, bytes) = (Arc::clone(now), Arc::clone(&bytes));
+            tokio::spawn(async move {
+                loop {
+                    let next = {
+                        let mut source = source.lock().map_err(|_| "a reader failed")?;
+                        source.1 += 1;
+                        (source.1, source.0.read().map_err(|error| error.to_string())?)
+                    };
+                    let (seq, Some((at, payload))) = next else {
+                        return Ok::<(), String>(());
+                    };
+                    now.fetch_max(at, Ordering::Relaxed);
+                    bytes.fetch_add(payload.len() as u64, Ordering::Relaxed);
+                    let batch = batch(table, seq, &payload).map_err(|error| error.to_string())?;
+                    engine.append(batch).await.map_err(|error| error.to_string())?;
+                }
+            })
+        })
+        .collect();
+    for appender in appenders {
+        appender.await??;
+    }
+    Ok(bytes.load(Ordering::Relaxed))
 }
 
 /// Lets the clock pass the data's last hour and waits until every file is sealed. The flush spares it the wait for a tick.

@@ -20,7 +20,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use arrow_array::RecordBatch;
-use benches::feed::{Batches, batch, figure, generate, open, runtime, seal_all, table as parse, text, this};
+use benches::feed::{
+    Batches, append_all, batch, figure, generate, open, runtime, seal_all, table as parse, text, this,
+};
 use benches::{Cost, cost, load, median, quantile, setting};
 use bytes::Bytes;
 use harness::Failure;
@@ -99,34 +101,8 @@ async fn append(table: Table, file: &Path, store: &Path) -> Result<(), Failure> 
         settings.seal_rest = Duration::ZERO;
     };
     let (engine, now) = open(store, change).await?;
-    let source = Arc::new(Mutex::new((Batches::open(file)?, 0u64)));
-    let bytes = Arc::new(AtomicU64::new(0));
     let start = Instant::now();
-    let appenders: Vec<_> = (0..32)
-        .map(|_| {
-            let (engine, source) = (Arc::clone(&engine), Arc::clone(&source));
-            let (now, bytes) = (Arc::clone(&now), Arc::clone(&bytes));
-            tokio::spawn(async move {
-                loop {
-                    let next = {
-                        let mut source = source.lock().map_err(|_| "a reader failed")?;
-                        source.1 += 1;
-                        (source.1, source.0.read().map_err(|error| error.to_string())?)
-                    };
-                    let (seq, Some((at, payload))) = next else {
-                        return Ok::<(), String>(());
-                    };
-                    now.fetch_max(at, Ordering::Relaxed);
-                    bytes.fetch_add(payload.len() as u64, Ordering::Relaxed);
-                    let batch = batch(table, seq, &payload).map_err(|error| error.to_string())?;
-                    engine.append(batch).await.map_err(|error| error.to_string())?;
-                }
-            })
-        })
-        .collect();
-    for appender in appenders {
-        appender.await??;
-    }
+    let bytes = append_all(&engine, &now, table, file).await?;
     let appended = start.elapsed();
     engine.flush().await?;
     let published = start.elapsed();
@@ -136,7 +112,7 @@ async fn append(table: Table, file: &Path, store: &Path) -> Result<(), Failure> 
     let Cost { cpu_seconds, peak_mib } = cost(i32::try_from(std::process::id())?);
     engine.close().await?;
     let rows = stats.appended_rows as f64;
-    let payload = bytes.load(Ordering::Relaxed) as f64;
+    let payload = bytes as f64;
     println!(
         "append: {} rows/s {:.0} (appended {:.0}, published {:.0}), {:.0} MB/s, {:.2} CPU s per M rows, peak {peak_mib:.0} MiB",
         table.name(),

@@ -3,9 +3,13 @@
 //!
 //! Method: `bench-layout TABLE [FILE.ndjson]`, rows of `benches::data` (`BENCH_ROWS`, 1,000,000) or of a file, taken in their order
 //! of arrival in groups of so many rows, as a fast stream makes them; each group is sorted and written as one row group, on one
-//! thread, into memory. The present layout comes first, then variants that differ in one thing each. `one`: the rows of one name
+//! thread, into memory. The plainest layout comes first, then variants that differ in one thing each. `one`: the rows of one name
 //! (metrics) or one host (others) of the middle group, its times and values decoded, by a pushed-down filter with page index.
-//! Best of three.
+//! Best of three. `bench-layout sizes [TABLE [FILE.ndjson]]` instead compares the engine's sealed files with what others write:
+//! `layout/sizes.rs`.
+
+#[path = "layout/sizes.rs"]
+mod sizes;
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -43,10 +47,10 @@ struct Layout {
 
 const SAME: Change = |builder| builder;
 
-/// The present layout, then what differs.
+/// The plainest layout, then what differs.
 fn layouts(table: Table) -> Vec<Layout> {
     let base = Layout {
-        name: "present",
+        name: "plain",
         order: &["-ts"],
         group: 128 << 10,
         level: 1,
@@ -125,26 +129,12 @@ fn encodings(base: Layout) -> Vec<Layout> {
         },
         ..l
     });
-    and("message at zstd 2", |l| Layout {
-        change: |b| b.set_column_compression("message".into(), zstd(2)),
+    and("version 2, dictionary for entities, lengths of ids apart", |l| Layout {
+        change: version_2,
         ..l
     });
-    and("message at zstd 3", |l| Layout {
-        change: |b| b.set_column_compression("message".into(), zstd(3)),
-        ..l
-    });
-    and("pages of version 2, dictionaries for ids of entities", |l| Layout {
-        change: |b| version_2(b),
-        ..l
-    });
-    and("the same, zstd 2", |l| Layout {
-        level: 2,
-        change: |b| version_2(b),
-        ..l
-    });
-    and("the same, zstd 3", |l| Layout {
-        level: 3,
-        change: |b| version_2(b),
+    and("the same, large dictionaries at zstd 2", |l| Layout {
+        change: |b| large_dictionaries(version_2(b)),
         ..l
     });
     and("value split into bytes", |l| Layout {
@@ -192,34 +182,48 @@ fn zstd(level: i32) -> Compression {
 
 /// Fixed-size ids have dictionaries only in version 2, which writes texts by their differences unless told otherwise.
 fn version_2(builder: WriterPropertiesBuilder) -> WriterPropertiesBuilder {
-    let texts = [
-        "message",
-        "attributes",
-        "labels",
-        "trace_id",
-        "span_id",
-        "parent_span_id",
-        "flux_id",
-        "value",
-    ];
-    texts
-        .iter()
-        .fold(
-            builder.set_writer_version(WriterVersion::PARQUET_2_0),
-            |builder, name| builder.set_column_encoding(ColumnPath::from(*name), Encoding::PLAIN),
-        )
+    let plain = ["message", "attributes", "labels", "flux_id", "entity_id", "value"];
+    let ids = ["trace_id", "span_id", "parent_span_id"];
+    let plain = plain.map(|name| (name, Encoding::PLAIN));
+    let ids = ids.map(|name| (name, Encoding::DELTA_LENGTH_BYTE_ARRAY));
+    let builder = builder.set_writer_version(WriterVersion::PARQUET_2_0);
+    let named = plain.into_iter().chain(ids);
+    named
+        .fold(builder, |builder, (name, encoding)| {
+            builder.set_column_encoding(name.into(), encoding)
+        })
         .set_column_dictionary_enabled("entity_id".into(), true)
+}
+
+/// For all that the engine gives one when it pays, whether it does or not.
+fn large_dictionaries(builder: WriterPropertiesBuilder) -> WriterPropertiesBuilder {
+    let names = ["message", "attributes", "labels", "trace_id", "duration_ms"];
+    names.into_iter().fold(builder, |builder, name| {
+        builder
+            .set_column_dictionary_enabled(name.into(), true)
+            .set_column_dictionary_page_size_limit(name.into(), 6 << 20)
+            .set_column_compression(name.into(), zstd(2))
+    })
 }
 
 fn main() -> Result<(), Failure> {
     println!("load before: {}", load());
-    let args: Vec<String> = std::env::args().skip(1).collect();
+    let mut args: Vec<String> = std::env::args().skip(1).collect();
+    let is_sizes = args.first().is_some_and(|word| word == "sizes");
+    if is_sizes {
+        args.remove(0);
+    }
     let tables: Vec<Table> = Table::ALL
         .into_iter()
-        .filter(|table| args.first().is_none_or(|name| name == table.name()) && *table != Table::DeadLetters)
+        .filter(|table| args.first().is_none_or(|name| name == table.name()))
+        .filter(|table| matches!(table, Table::Logs | Table::Metrics | Table::Traces))
         .collect();
     for table in tables {
         let rows = rows(table, args.get(1).map(String::as_str))?;
+        if is_sizes {
+            sizes::compare(table, &rows)?;
+            continue;
+        }
         println!("{table}: {} rows", rows.num_rows());
         println!(
             "| layout | bytes/row | write CPU s/M | read CPU s/M | one, ms | columns, bytes/row |\n|---|---|---|---|---|---|"
