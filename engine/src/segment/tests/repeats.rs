@@ -106,6 +106,20 @@ fn ids_repeat_themselves_when_most_are_there_several_times() {
 }
 
 #[test]
+fn durations_repeat_themselves_when_their_numbers_take_less() {
+    for (different, wanted) in [(50, true), (28_000, true), (50_000, false)] {
+        let mut cells: Vec<Cell> = (0..65_536).map(|n| cell(n, String::new())).collect();
+        for (n, cell) in cells.iter_mut().enumerate() {
+            #[expect(clippy::cast_precision_loss, reason = "any number will do")]
+            let number = (n * 7919 % different) as f64;
+            cell.number = number / 16.0;
+        }
+        let batches = [batch(Table::Traces, &cells)];
+        assert_eq!(repeats(Table::Traces, "duration_ms", &batches), wanted, "{different}");
+    }
+}
+
+#[test]
 fn rows_without_texts_repeat_nothing() {
     let none = [rows(Table::Traces, 0, unique)];
     assert!(!repeats(Table::Traces, "span_id", &none));
