@@ -16,7 +16,8 @@ fi
 for bench in "$@"; do
   case $bench in
     first-light) for round in 1 2 3; do echo "round $round"; "$bin/bench-first-light"; done ;;
-    engine | store | http-ingest | layout | hour) "$bin/bench-$bench" ;;
+    engine | store | http-ingest | hour) "$bin/bench-$bench" ;;
+    layout) "$bin/bench-layout" && "$bin/bench-layout" sizes ;;
     readers)
       if [ -n "${BENCH_PYTHON:-}" ]; then "$bin/bench-readers"; else echo "readers: left out, BENCH_PEERS=1 installs them"; fi ;;
     *) echo "no bench is named $bench" >&2; exit 64 ;;
