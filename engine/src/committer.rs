@@ -32,7 +32,7 @@ const PATIENCE: Duration = Duration::from_millis(250);
 const LOOK_BYTES: u64 = 256 << 10;
 /// … or so long after the last time: others fill it too.
 const LOOK_PAUSE: Duration = Duration::from_millis(10);
-/// Groups for which nobody waits after one whose companions did not come.
+/// Groups for which nobody waits after some whose companions did not come, at most.
 const WITHOUT_COMPANIONS: u32 = 64;
 
 /// The committer's own things.
@@ -47,6 +47,8 @@ pub(crate) struct Committer {
     last_took: Duration,
     /// So many groups are committed without waiting for companions.
     alone: u32,
+    /// So many were the last time; twice as many when waiting is in vain again.
+    pause: u32,
     /// When somebody looked last how much is free on the disk.
     looked: Instant,
     /// Bytes for the log since then.
@@ -86,6 +88,7 @@ impl Committer {
             last_group: 1,
             last_took: Duration::ZERO,
             alone: 0,
+            pause: 0,
             looked: Instant::now(),
             unseen: 0,
         }
@@ -112,8 +115,12 @@ impl Committer {
             self.alone = if is_complete || linger.is_zero() {
                 self.alone.saturating_sub(1)
             } else {
-                WITHOUT_COMPANIONS
+                self.pause = (2 * self.pause).clamp(1, WITHOUT_COMPANIONS);
+                self.pause
             };
+            if is_complete && !linger.is_zero() && self.last_group > 1 {
+                self.pause = 0;
+            }
             if let Some(low_water) = release {
                 self.release(low_water);
             }

@@ -10,7 +10,6 @@
 //!   row where it was placed the first time, whatever the settings are by then.
 //! - No row is lost or doubled; the rows of one batch that share a partition form one piece, in their order.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -174,11 +173,26 @@ fn with_note(notes: &StringArray, row: usize, original: Timestamp) -> String {
 
 fn by_partition(rows: &RecordBatch, rule: Rule) -> Result<Vec<(Partition, HotBatch)>, ArrowError> {
     let times = rows.column(0).as_primitive::<TimestampMicrosecondType>();
-    let mut members: BTreeMap<Partition, Vec<u64>> = BTreeMap::new();
+    let mut members: Vec<(Partition, Vec<u64>)> = Vec::new();
+    // Rows of one partition often come one after another.
+    let (mut here, mut span) = (0, 0..0);
     for (row, ts) in (0u64..).zip(times.values()) {
-        let partition = rule.partition(Timestamp::from_micros(*ts));
-        members.entry(partition).or_default().push(row);
+        if !span.contains(ts) {
+            let partition = rule.partition(Timestamp::from_micros(*ts));
+            span = partition.start().micros()..partition.end().micros();
+            here = members
+                .iter()
+                .position(|(other, _)| *other == partition)
+                .unwrap_or(members.len());
+            if here == members.len() {
+                members.push((partition, Vec::new()));
+            }
+        }
+        if let Some((_, rows)) = members.get_mut(here) {
+            rows.push(row);
+        }
     }
+    members.sort_unstable_by_key(|(partition, _)| *partition);
     let mut pieces = Vec::with_capacity(members.len());
     for (partition, indices) in members {
         let batch = take_record_batch(rows, &UInt64Array::from(indices))?;

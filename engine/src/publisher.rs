@@ -34,9 +34,9 @@ use crate::Error;
 use crate::catalog::Record;
 use crate::desk::{Stop, Tick};
 use crate::hot::{Frozen, Place, Waiting};
+use crate::pace::Haste;
 use crate::rotation::Janitor;
 use crate::sealer::Job;
-use crate::segment::Haste;
 use crate::shared::{Sentinel, Shared};
 use crate::slot::{Done, Slot, append, is_taken, new_slot, seal_in_memory};
 

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use crate::Error;
 use crate::catalog::{Lineage, Record};
 use crate::quarantine::set_aside;
-use crate::segment::{Sealed, damage_of, seal};
+use crate::segment::{Sealed, WriteOptions, damage_of, seal};
 use crate::shared::{Sentinel, Shared};
 use crate::slot::{Slot, write_options};
 
@@ -125,7 +125,10 @@ fn seal_one(shared: &Shared, job: &mut Job) -> Result<(), Error> {
                 &slot.segment,
                 &staged,
                 slot.version + 1,
-                &write_options(&shared.settings),
+                &WriteOptions {
+                    haste: shared.haste(),
+                    ..write_options(&shared.settings)
+                },
             )?;
             sealed.install(slot.segment.path(), &slot.lineage.retired())?;
             shared.counters.file_bytes_written.add(sealed.size);

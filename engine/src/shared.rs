@@ -27,6 +27,7 @@ use crate::hot::{Hot, Place};
 use crate::intake::Intake;
 use crate::journal::{Fresh, Parts};
 use crate::layout::{Layout, Partition};
+use crate::pace::Haste;
 use crate::place::Rule;
 use crate::remote::attach::Link;
 use crate::space::Space;
@@ -182,6 +183,15 @@ impl Shared {
     /// All the room there is.
     pub(crate) fn total_room(settings: &Settings) -> u32 {
         units(settings.hot_max.get()).min(u32::MAX >> 1)
+    }
+
+    /// Whether so much waits to be published that nobody has time.
+    pub(crate) fn haste(&self) -> Haste {
+        if self.state.lock().hot.weight() < self.settings.hot_max.get() / 4 {
+            Haste::No
+        } else {
+            Haste::Yes
+        }
     }
 
     /// How batches are placed now.

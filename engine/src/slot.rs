@@ -15,7 +15,8 @@ use model::Timestamp;
 
 use crate::catalog::{FileEntry, Lineage};
 use crate::hot::{Frozen, OriginRanges, Place};
-use crate::segment::{FooterFacts, Form, Haste, Identity, OpenSegment, Published, Sealed, WriteOptions, write_sealed};
+use crate::pace::Haste;
+use crate::segment::{FooterFacts, Form, Identity, OpenSegment, Published, Sealed, WriteOptions, write_sealed};
 use crate::shared::Shared;
 use crate::{Error, Settings};
 

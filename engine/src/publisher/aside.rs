@@ -4,8 +4,9 @@ use super::Publisher;
 use crate::Error;
 use crate::desk::Damaged;
 use crate::hot::{Frozen, Place};
+use crate::pace::Haste;
 use crate::quarantine::{keep, set_aside};
-use crate::segment::{Haste, damage_of};
+use crate::segment::damage_of;
 use crate::slot::Done;
 
 impl Publisher {

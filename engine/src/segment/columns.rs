@@ -23,18 +23,10 @@ use parquet::errors::ParquetError;
 use parquet::file::metadata::ParquetMetaData;
 
 use super::encode::Sorted;
+use crate::pace::Haste;
 
 /// A group of fewer rows is encoded before a second thread has begun.
 const SHARED_ROWS: usize = 16 << 10;
-
-/// Whether somebody waits for a group.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Haste {
-    /// Nobody: one core is left to those who append and ask.
-    No,
-    /// Appends wait for room, or an opening store for its last rows.
-    Yes,
-}
 
 /// Writes rows as a file of row groups of `each` rows, the last of what is left.
 pub(super) fn write_groups(

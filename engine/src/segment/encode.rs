@@ -19,13 +19,14 @@ use arrow_select::interleave::interleave_record_batch;
 use model::Table;
 use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
 
-use super::columns::{Haste, write_groups};
+use super::columns::write_groups;
 use super::footer::{Extent, unwritable};
 use super::lines;
 use super::order::{Keys, Order, sort};
 use super::repeats::Repeats;
 use super::schema::{Purpose, SEALED_GROUP_ROWS, WriteOptions, writer_options};
 use crate::Error;
+use crate::pace::Haste;
 
 /// Rows handed to a writer at once, at most.
 pub(super) const CHUNK_ROWS: usize = 8192;
@@ -51,6 +52,7 @@ pub(crate) struct RowGroup {
     pub(super) extent: Extent,
     /// No row of it takes more bytes in memory.
     pub(super) widest: u64,
+    pub(super) haste: Haste,
 }
 
 impl RowGroup {
@@ -71,7 +73,7 @@ pub(crate) fn encode(
     haste: Haste,
 ) -> Result<RowGroup, Error> {
     if options.form.is_lines() {
-        return lines::frame(table, batches, options);
+        return lines::frame(table, batches, options, haste);
     }
     let sorted = Sorted::new(table, options.order, batches)?;
     let is_run = sorted.extent.rows >= RUN_ROWS || sorted.bytes >= RUN_BYTES;
@@ -95,6 +97,7 @@ pub(crate) fn encode(
         metadata: Some(metadata),
         extent: sorted.extent,
         widest: sorted.widest as u64,
+        haste,
     })
 }
 

@@ -52,7 +52,6 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use columns::Haste;
 pub(crate) use footer::{FooterFacts, Found as Described, Identity, footer_crc, inspect, read_metadata};
 pub(crate) use form::Form;
 pub use lines::Lines;

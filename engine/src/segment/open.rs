@@ -28,7 +28,6 @@ use model::Timestamp;
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{FileMetaData, KeyValue, ParquetMetaData, RowGroupMetaData};
 
-use super::columns::Haste;
 use super::encode::{RowGroup, encode};
 use super::footer::{Extent, FooterFacts, Identity, arrow_schema_of, footer_bytes, key_values, line_pairs, unwritable};
 use super::form::Form;
@@ -38,6 +37,7 @@ use super::runs::{PageIndex, moved, sealed_length};
 use super::schema::{WriteOptions, same_schema};
 use super::twin::{self, Prefix, Prepared, Replace, Twin};
 use super::width::Widths;
+use crate::pace::Haste;
 use crate::{Error, pace, sys};
 
 /// Row groups of an open file, at most: kept footers grow with their square.
@@ -237,7 +237,7 @@ impl OpenSegment {
         let twin = std::mem::replace(&mut self.twin, Twin::Absent);
         let (prepared, old) = match &self.present {
             Some(present) => {
-                let prepared = twin::prepare(&self.twin_path, twin, &self.path, present.bytes)?;
+                let prepared = twin::prepare(&self.twin_path, twin, &self.path, present.bytes, group.haste)?;
                 (prepared, present.bytes)
             }
             None => {
@@ -255,8 +255,8 @@ impl OpenSegment {
         let end = old.size + pages.len() as u64;
         let tail = with_slack(&version, end, footer);
         let write = || -> std::io::Result<()> {
-            pace::write_all_at(&prepared.file, pages, old.size)?;
-            pace::write_all_at(&prepared.file, &tail, end)?;
+            pace::write_all_at(&prepared.file, pages, old.size, group.haste)?;
+            pace::write_all_at(&prepared.file, &tail, end, group.haste)?;
             sys::sync_file(&prepared.file, &self.twin_path)
         };
         write().map_err(Error::io("write", &self.twin_path))?;

@@ -115,18 +115,32 @@ impl<'a> Keys<'a> {
 pub(super) fn sort(batches: &[Keys<'_>]) -> Vec<(usize, usize)> {
     let rows = batches.iter().map(|keys| keys.times.len()).sum();
     let ranks = ranks(batches, rows);
-    // One number per row: its series, its time from the newest on, and its place, which makes the sort stable.
-    let mut keyed = Vec::with_capacity(rows);
+    // Where each series begins; where series do not matter, there is one.
+    let mut begins = vec![0; ranks.iter().max().map_or(1, |last| *last as usize + 1) + 1];
+    for rank in &ranks {
+        begins[*rank as usize + 1] += 1;
+    }
+    if ranks.is_empty() {
+        begins[1] = rows;
+    }
+    for at in 1..begins.len() {
+        begins[at] += begins[at - 1];
+    }
+    // One number per row: its time from the newest on, and its place, which makes the sort stable.
+    let (mut keyed, mut free) = (vec![0u128; rows], begins.clone());
     let mut places = Vec::with_capacity(rows);
     for (at, keys) in batches.iter().enumerate() {
         for (row, ts) in keys.times.iter().enumerate() {
             let place = places.len();
-            let series = ranks.get(place).copied().unwrap_or(0);
-            keyed.push(u128::from(series) << 96 | u128::from(newest_first(*ts)) << 32 | place as u128);
+            let slot = &mut free[ranks.get(place).map_or(0, |rank| *rank as usize)];
+            keyed[*slot] = u128::from(newest_first(*ts)) << 32 | place as u128;
+            *slot += 1;
             places.push((at, row));
         }
     }
-    keyed.sort_unstable();
+    for ends in begins.windows(2) {
+        keyed[ends[0]..ends[1]].sort_unstable();
+    }
     let place = |key: u128| places.get((key & u128::from(u32::MAX)) as usize).copied();
     keyed.into_iter().filter_map(place).collect()
 }

@@ -41,7 +41,7 @@ use super::twin;
 use super::width::Widths;
 use super::writer::GroupWriter;
 use crate::Error;
-use crate::pace::Paced;
+use crate::pace::{Haste, Paced};
 
 /// A row group of a sealed file, sorted by `ts` descending, that overlaps others in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -281,7 +281,7 @@ pub(super) fn assemble(
         pages.file.schema_descr_ptr(),
         pages.file.column_orders().cloned(),
     );
-    write(&pieces, file, staged)
+    write(&pieces, file, staged, options.haste)
 }
 
 /// The groups that are not in their final form, as groups that are.
@@ -315,9 +315,9 @@ fn merge_small(
     Ok((bytes, Some(metadata)))
 }
 
-fn write(pieces: &[Piece<'_>], file: FileMetaData, staged: &Path) -> Result<Assembled, Error> {
+fn write(pieces: &[Piece<'_>], file: FileMetaData, staged: &Path, haste: Haste) -> Result<Assembled, Error> {
     let mut target = Target {
-        file: Paced::new(twin::create(staged)?),
+        file: Paced::new(twin::create(staged)?, haste),
         tail: None,
     };
     let mut out = TrackedWrite::new(&mut target);

@@ -37,6 +37,7 @@ use parquet::schema::types::{ColumnPath, SchemaDescriptor};
 use super::form::Form;
 use super::order::Order;
 use super::repeats::Repeats;
+use crate::pace::Haste;
 use crate::{Compression, JsonType};
 
 /// Rows of a sealed row group, at most.
@@ -73,6 +74,8 @@ pub(crate) struct WriteOptions {
     pub(crate) merge_max: u64,
     /// Bytes of a row group, at most, encoded or not: the memory of its writer, and of whoever reads it whole.
     pub(crate) group_max: usize,
+    /// Whether somebody waits for a sealed file.
+    pub(crate) haste: Haste,
 }
 
 impl Default for WriteOptions {
@@ -85,6 +88,7 @@ impl Default for WriteOptions {
             order: Order::default(),
             merge_max: 64 << 20,
             group_max: 64 << 20,
+            haste: Haste::default(),
         }
     }
 }

@@ -199,7 +199,7 @@ struct Output {
 
 impl Output {
     fn create(table: Table, path: &Path, options: &WriteOptions) -> Result<Self, Error> {
-        let file = BufWriter::with_capacity(CHUNK, Paced::new(twin::create(path)?));
+        let file = BufWriter::with_capacity(CHUNK, Paced::new(twin::create(path)?, options.haste));
         Ok(Self {
             table,
             path: path.to_owned(),

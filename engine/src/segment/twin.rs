@@ -18,6 +18,7 @@ use std::path::Path;
 
 use super::footer::damaged;
 use super::source::FileAt;
+use crate::pace::Haste;
 use crate::{Error, pace, sys};
 
 /// A version's bytes, known by length and CRC-32C.
@@ -48,11 +49,17 @@ pub(super) struct Prepared {
 }
 
 /// Brings the twin to the version `want` of the file at `path`: by what it lacks if it may be extended, else anew.
-pub(super) fn prepare(twin_path: &Path, twin: Twin, path: &Path, want: Prefix) -> Result<Prepared, Error> {
+pub(super) fn prepare(
+    twin_path: &Path,
+    twin: Twin,
+    path: &Path,
+    want: Prefix,
+    haste: Haste,
+) -> Result<Prepared, Error> {
     if let Twin::Ready(have) = twin
         && let Some(file) = reopen(twin_path, have)
     {
-        let bytes = copy(path, have, want, &file, twin_path)?;
+        let bytes = copy(path, (have, want), (&file, haste), twin_path)?;
         return Ok(Prepared {
             file,
             copied: false,
@@ -60,7 +67,7 @@ pub(super) fn prepare(twin_path: &Path, twin: Twin, path: &Path, want: Prefix) -
         });
     }
     let file = create(twin_path)?;
-    let bytes = copy(path, Prefix { size: 0, crc: 0 }, want, &file, twin_path)?;
+    let bytes = copy(path, (Prefix { size: 0, crc: 0 }, want), (&file, haste), twin_path)?;
     Ok(Prepared {
         file,
         copied: true,
@@ -86,7 +93,12 @@ fn reopen(twin_path: &Path, have: Prefix) -> Option<File> {
 }
 
 /// Copies what `have` lacks of `want` from the file at `path`.
-fn copy(path: &Path, have: Prefix, want: Prefix, to: &File, twin_path: &Path) -> Result<u64, Error> {
+fn copy(
+    path: &Path,
+    (have, want): (Prefix, Prefix),
+    (to, haste): (&File, Haste),
+    twin_path: &Path,
+) -> Result<u64, Error> {
     if want.size == have.size {
         return Ok(0);
     }
@@ -99,7 +111,7 @@ fn copy(path: &Path, have: Prefix, want: Prefix, to: &File, twin_path: &Path) ->
     let mut crc = have.crc;
     let copied = FileAt::new(from, want.size).for_each_chunk(have.size, |at, bytes| {
         crc = crc32c::crc32c_append(crc, bytes);
-        pace::write_all_at(to, bytes, at)
+        pace::write_all_at(to, bytes, at, haste)
     });
     copied.map_err(Error::io("copy to", twin_path))?;
     if crc != want.crc {

@@ -70,7 +70,7 @@ const KEPT_BUFFER: usize = 4 << 20;
 /// A smaller segment is made in no time.
 const MADE_AHEAD: u64 = 1 << 20;
 /// The size of a log's very first segment, so that a new store need not wait for a large one.
-const FIRST: u64 = MADE_AHEAD;
+const FIRST: u64 = 8 << 20;
 /// Spares kept for reuse, at least; more if the log needed more of late.
 const SPARES: usize = 4;
 

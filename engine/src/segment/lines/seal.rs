@@ -23,6 +23,7 @@ use super::description::description;
 use super::pack::{Packer, unpack};
 use super::write::Rows;
 use crate::Error;
+use crate::pace::Haste;
 
 /// Lines in one frame of a sealed file, in bytes.
 const FRAME: usize = 8 << 20;
@@ -40,6 +41,7 @@ pub(in super::super) fn frame(
     table: Table,
     batches: &[RecordBatch],
     options: &WriteOptions,
+    haste: Haste,
 ) -> Result<RowGroup, Error> {
     let sorted = Sorted::new(table, Order::Newest, batches)?;
     let failed = Error::io("pack rows of", Path::new(table.name()));
@@ -76,6 +78,7 @@ pub(in super::super) fn frame(
         metadata: None,
         extent: sorted.extent,
         widest: 0,
+        haste,
     })
 }
 

@@ -32,6 +32,7 @@ use super::encode::{RowGroup, encode};
 use super::source::file_crc;
 use super::*;
 use crate::Error;
+use crate::pace::Haste;
 
 /// 2026-11-21T10:00:00Z
 const TEN: i64 = 1_795_255_200_000_000;
