@@ -25,11 +25,12 @@ use std::time::Duration;
 
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, Request, State};
+use axum::middleware::map_response;
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use axum::{Json, Router};
 use engine::{Appended, Batch, Engine, ErrorKind, Origin, RequestPart, Trouble};
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
 use model::wire::{self, Encoding, Publisher, Records, Rejected};
 use model::{EntityId, Table};
 use prometheus_client::metrics::counter::Counter;
@@ -111,7 +112,18 @@ pub(crate) fn routes(engine: Arc<Engine>, open: bool, storing: TaskTracker, coun
     };
     Router::new()
         .route("/api/v1/ingest/{table}", post(ingest))
+        .layer(map_response(end_after_refusal))
         .with_state(door)
+}
+
+/// A refusal may come before the whole body has: then the connection ends, and the client must know that it does, or it sends
+/// the next request into it.
+async fn end_after_refusal(mut response: Response) -> Response {
+    if response.status().is_client_error() || response.status().is_server_error() {
+        let headers = response.headers_mut();
+        headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    response
 }
 
 /// The answer to a request of which something was stored.
