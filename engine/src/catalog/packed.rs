@@ -87,7 +87,7 @@ fn write_file(entry: &FileEntry, out: &mut Vec<u8>) {
     }
 }
 
-/// What [`write`] wrote: the highest numbers, and the files, both in order.
+/// What [`write()`] wrote: the highest numbers, and the files, both in order.
 #[derive(Debug, Default)]
 pub(super) struct Unpacked {
     pub(super) numbers: Vec<(Place, u32)>,
