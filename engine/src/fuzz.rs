@@ -20,7 +20,7 @@
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::PathBuf;
 
 use bytes::Bytes;
 use model::wire::{Encoding, Publisher, decode, decode_arrow};
@@ -82,17 +82,20 @@ pub fn checkpoint(bytes: &[u8]) {
     crate::catalog::fuzz_record(bytes);
 }
 
+/// A file of these bytes that is on no disk, and a name that opens it as long as it is held.
+fn in_memory(bytes: &[u8]) -> Option<(File, PathBuf)> {
+    let file = File::from(memfd_create("data file", MFdFlags::empty()).ok()?);
+    file.write_all_at(bytes, 0).ok()?;
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    Some((file, path.into()))
+}
+
 /// A data file.
 pub fn footer(bytes: &[u8]) {
-    let Ok(memory) = memfd_create("data file", MFdFlags::empty()) else {
+    let Some((file, path)) = in_memory(bytes) else {
         return;
     };
-    let file = File::from(memory);
-    if file.write_all_at(bytes, 0).is_err() {
-        return;
-    }
-    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-    let path = Path::new(&path);
+    let path = path.as_path();
     let about = inspect(path);
     let metadata = read_metadata(&FileAt::new(file, bytes.len() as u64), path, true);
     if let (Ok(about), Ok(metadata)) = (about, metadata) {
@@ -104,15 +107,10 @@ pub fn footer(bytes: &[u8]) {
 
 /// A data file of lines, as any form and any table.
 pub fn lines(bytes: &[u8]) {
-    let Ok(memory) = memfd_create("data file", MFdFlags::empty()) else {
+    let Some((file, path)) = in_memory(bytes) else {
         return;
     };
-    let file = File::from(memory);
-    if file.write_all_at(bytes, 0).is_err() {
-        return;
-    }
-    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-    let path = Path::new(&path);
+    let path = path.as_path();
     if let Ok(about) = inspect(path) {
         assert_eq!(about.size, bytes.len() as u64);
     }

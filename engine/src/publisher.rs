@@ -118,10 +118,9 @@ impl Publisher {
         let interval = self.shared.settings.flush_interval;
         let mut next = Instant::now() + interval;
         loop {
-            let tick = self
-                .shared
-                .desk
-                .wait(self.rested_at.map_or(next, |rested| rested.min(next)));
+            // Taken: one that has passed must not wake us again and again when publishing fails and nothing is offered.
+            let until = self.rested_at.take().map_or(next, |rested| rested.min(next));
+            let tick = self.shared.desk.wait(until);
             let on_time = Instant::now() >= next;
             if on_time {
                 next = Instant::now() + interval;

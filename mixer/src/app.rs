@@ -46,6 +46,7 @@ use crate::scenario::{self, Convergence, Courier, CourierParts};
 use crate::tasks::{Failures, Fatal, Task, failures};
 
 pub use error::StartError;
+pub(crate) use error::of_engine;
 
 /// How often the ingest pipeline is asked whether it still runs.
 const LOOK: Duration = Duration::from_millis(200);

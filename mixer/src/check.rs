@@ -9,11 +9,11 @@ use std::fmt::Write as _;
 use std::io::{IsTerminal, Write as _};
 
 use chassis::Exit;
-use engine::{CheckReport, ErrorKind, Problem, RebuildReport};
+use engine::{CheckReport, Problem, RebuildReport};
 use model::{ByteSize, Clock};
 use serde::Serialize;
 
-use crate::app::settings;
+use crate::app::{of_engine, settings};
 use crate::config::MixerConfig;
 use crate::retention::Output;
 
@@ -58,13 +58,7 @@ pub fn check(
         })
     };
     checked.map_err(|error| {
-        let exit = match error.kind() {
-            ErrorKind::Setting => Exit::Config,
-            ErrorKind::Locked | ErrorKind::Unavailable => Exit::Unavailable,
-            ErrorKind::Denied => Exit::Denied,
-            ErrorKind::Damage => Exit::Data,
-            _ => Exit::Io,
-        };
+        let exit = of_engine(error.kind());
         (exit, error.to_string())
     })
 }

@@ -7,10 +7,10 @@
 use std::io::{IsTerminal, Write};
 
 use chassis::Exit;
-use engine::{CopyReport, ErrorKind, Remote, Settings};
+use engine::{CopyReport, Remote, Settings};
 use model::{Clock, Entropy};
 
-use crate::app::settings;
+use crate::app::{of_engine, settings};
 use crate::bucket;
 use crate::config::MixerConfig;
 use crate::retention::Output;
@@ -39,13 +39,7 @@ pub fn copy(
         }
     };
     let report = copied.map_err(|error| {
-        let exit = match error.kind() {
-            ErrorKind::Setting => Exit::Config,
-            ErrorKind::Locked | ErrorKind::Unavailable => Exit::Unavailable,
-            ErrorKind::Denied => Exit::Denied,
-            ErrorKind::Damage => Exit::Data,
-            _ => Exit::Io,
-        };
+        let exit = of_engine(error.kind());
         (exit, error.to_string())
     })?;
     Ok(match output {

@@ -7,10 +7,10 @@
 use std::fmt::Write as _;
 
 use chassis::Exit;
-use engine::{ErrorKind, RotationPolicy, RotationPreview, RotationReason};
+use engine::{RotationPolicy, RotationPreview, RotationReason};
 use model::{ByteSize, Clock};
 
-use crate::app::settings;
+use crate::app::{of_engine, settings};
 use crate::config::MixerConfig;
 
 /// How to write it.
@@ -30,11 +30,7 @@ pub enum Output {
 pub fn dry_run(config: &MixerConfig, clock: &Clock, output: Output) -> Result<String, (Exit, String)> {
     let settings = settings::engine(config);
     let preview = engine::preview_rotation(&settings, clock).map_err(|error| {
-        let exit = match error.kind() {
-            ErrorKind::Setting => Exit::Config,
-            ErrorKind::Damage => Exit::Data,
-            _ => Exit::Io,
-        };
+        let exit = of_engine(error.kind());
         (exit, error.to_string())
     })?;
     Ok(match output {

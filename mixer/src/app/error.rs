@@ -74,19 +74,24 @@ fn api_address(host: &IpAddr, port: u16, source: &io::Error) -> String {
     }
 }
 
+/// The exit code of an error of the engine, at a start as in the commands on a store.
+pub(crate) const fn of_engine(kind: ErrorKind) -> Exit {
+    match kind {
+        ErrorKind::Setting => Exit::Config,
+        ErrorKind::Locked | ErrorKind::Unavailable => Exit::Unavailable,
+        ErrorKind::Denied => Exit::Denied,
+        ErrorKind::Damage | ErrorKind::Input => Exit::Data,
+        _ => Exit::Io,
+    }
+}
+
 impl StartError {
     /// The exit code, after sysexits.
     #[must_use]
     pub fn exit_code(&self) -> Exit {
         match self {
             Self::Unsupported(_) | Self::ApiAddress { .. } | Self::Bucket(_) => Exit::Config,
-            Self::Engine(error) => match error.kind() {
-                ErrorKind::Setting => Exit::Config,
-                ErrorKind::Locked | ErrorKind::Unavailable => Exit::Unavailable,
-                ErrorKind::Denied => Exit::Denied,
-                ErrorKind::Damage | ErrorKind::Input => Exit::Data,
-                _ => Exit::Io,
-            },
+            Self::Engine(error) => of_engine(error.kind()),
             Self::Bus(error) => error.exit(),
             Self::Registry(error) => of_registry(error),
             Self::Cluster(error) => match error {
