@@ -149,7 +149,10 @@ impl Committer {
         match self.store(&judged.fresh) {
             Ok(true) => {
                 self.finish(judged);
-                self.mark();
+                // The next group says the same.
+                if self.shared.intake.len() == 0 {
+                    self.mark();
+                }
             }
             Ok(false) => refuse(judged.fresh.into_iter().chain(judged.duplicates), &self.shared),
             Err(error) => {
@@ -250,6 +253,7 @@ impl Committer {
             if !std::mem::replace(&mut waits, true) {
                 let (free, wanted) = self.shared.space.told();
                 tracing::warn!(free, wanted, "appends wait for room on the disk");
+                self.mark();
             }
             let (closed, release) = self.shared.intake.wait_for_release(PATIENCE);
             if let Some(low_water) = release {
@@ -269,6 +273,7 @@ impl Committer {
     fn wait_for_room(&mut self, error: &Error) -> bool {
         if !self.shared.log_is_full.swap(true, Ordering::Relaxed) {
             tracing::warn!(%error, "appends wait for room in the log");
+            self.mark();
         }
         self.shared.desk.hurry();
         let (closed, release) = self.shared.intake.wait_for_release(PATIENCE);

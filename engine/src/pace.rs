@@ -42,7 +42,7 @@ pub(crate) fn write_all_at(file: &File, bytes: &[u8], at: u64, haste: Haste) -> 
         file.write_all_at(piece, at)?;
         // What is left is for the sync.
         if piece.len() == haste.piece() {
-            write_back(file, at, piece.len())?;
+            write_back(file, at, piece.len() as u64)?;
         }
         at += piece.len() as u64;
     }
@@ -80,7 +80,7 @@ impl Write for Paced {
         let written = self.file.write(piece)?;
         self.waiting += written;
         if self.waiting >= self.haste.piece() {
-            write_back(&self.file, self.at, self.waiting)?;
+            write_back(&self.file, self.at, self.waiting as u64)?;
             self.at += self.waiting as u64;
             self.waiting = 0;
         }
@@ -94,7 +94,7 @@ impl Write for Paced {
 
 /// Waits until the disk has a range of a file, its length and the disk's own cache aside.
 #[allow(unsafe_code, reason = "no safe wrapper has this call")]
-fn write_back(file: &File, at: u64, length: usize) -> io::Result<()> {
+pub(crate) fn write_back(file: &File, at: u64, length: u64) -> io::Result<()> {
     let range = i64::try_from(at).ok().zip(i64::try_from(length).ok());
     let Some((at, length)) = range else {
         return Ok(());

@@ -20,7 +20,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
-use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
+use nix::fcntl::{AT_FDCWD, FcntlArg, OFlag, RenameFlags, fcntl, renameat2};
 
 use crate::Error;
 
@@ -39,6 +39,38 @@ pub(crate) fn step_back() {
     const NICE: libc::c_int = 5;
     // SAFETY: it takes three numbers; zero stands for the calling thread. A refusal changes nothing.
     let _ = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) };
+}
+
+/// Makes writes of whole blocks of 4096 bytes into a file pass the page cache by, if its file system says that it can. Reads
+/// through this handle would have to be of whole blocks too.
+#[allow(unsafe_code, reason = "no safe wrapper has this call")]
+pub(crate) fn write_directly(file: &File) {
+    const BLOCK: u32 = 4096;
+    // SAFETY: all of it are numbers.
+    let mut found: libc::statx = unsafe { std::mem::zeroed() };
+    // SAFETY: the descriptor is open, the path an empty string, and the answer's memory is ours.
+    let asked = unsafe {
+        let flags = libc::AT_EMPTY_PATH;
+        libc::statx(
+            file.as_raw_fd(),
+            c"".as_ptr(),
+            flags,
+            libc::STATX_DIOALIGN,
+            &raw mut found,
+        )
+    };
+    let fits = |align: u32| align > 0 && BLOCK.is_multiple_of(align);
+    let can = asked == 0
+        && found.stx_mask & libc::STATX_DIOALIGN != 0
+        && fits(found.stx_dio_mem_align)
+        && fits(found.stx_dio_offset_align);
+    if can && let Ok(flags) = fcntl(file, FcntlArg::F_GETFL) {
+        // A refusal leaves a file that is written as any other.
+        let _ = fcntl(
+            file,
+            FcntlArg::F_SETFL(OFlag::from_bits_retain(flags) | OFlag::O_DIRECT),
+        );
+    }
 }
 
 /// Lets two names on one file system trade their files in one step. `false`: this file system cannot, nothing happened.

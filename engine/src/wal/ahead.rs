@@ -18,6 +18,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::disk::Disk;
+use crate::pace::write_back;
 use crate::{Error, sys};
 
 /// The pause between two pieces while nobody waits: appends sync in between.
@@ -37,11 +38,11 @@ impl Pace {
         Self(AtomicU8::new(HURRIED))
     }
 
-    /// What to do between two pieces of a file.
-    pub(super) fn rest(&self, file: &File) -> std::io::Result<()> {
+    /// What to do after a piece of a file.
+    pub(super) fn rest(&self, file: &File, at: u64, length: u64) -> std::io::Result<()> {
         match self.0.load(Ordering::Relaxed) {
             GENTLE => {
-                file.sync_data()?;
+                write_back(file, at, length)?;
                 std::thread::sleep(PAUSE);
                 Ok(())
             }

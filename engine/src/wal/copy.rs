@@ -12,6 +12,7 @@
 //!
 //! Which frames count: [`super::recover`].
 
+use super::blocks::Blocks;
 use super::frame::Frame;
 use super::recover::{Damage, Old};
 use super::segment::{Header, Identity, Role, file_name};
@@ -36,7 +37,6 @@ pub(super) struct Copier<'a> {
     /// Old segments whose frames are not all in named copies yet.
     pending: Vec<Old>,
     damage: Vec<Damage>,
-    buffer: Vec<u8>,
 }
 
 /// What copying came to.
@@ -51,8 +51,7 @@ struct Target {
     identity: Identity,
     first: u64,
     before: u64,
-    /// Where the buffer goes.
-    at: u64,
+    out: Blocks,
 }
 
 /// Copied frames are written in pieces of about this size.
@@ -71,7 +70,6 @@ impl<'a> Copier<'a> {
             copied: 0,
             pending: Vec::new(),
             damage,
-            buffer: Vec::new(),
         }
     }
 
@@ -83,23 +81,21 @@ impl<'a> Copier<'a> {
         self.last = lsn;
         let frame = frame();
         let bytes = frame.encoded_len();
-        let full = |target: &Target, buffered: usize| target.at + buffered as u64 + bytes > target.blank.capacity;
-        if self
-            .target
-            .as_ref()
-            .is_some_and(|target| full(target, self.buffer.len()))
-        {
+        let is_full = |target: &Target| target.out.end() + bytes > target.blank.capacity;
+        if self.target.as_ref().is_some_and(is_full) {
             self.finish_target()?;
         }
         if self.target.is_none() {
             self.target = Some(self.start(lsn, bytes)?);
         }
-        if let Some(target) = &mut self.target {
-            frame.encode(&target.identity, lsn, &mut self.buffer);
-            self.frames.push(frame);
-            self.copied = lsn;
-        }
-        if self.buffer.len() >= PIECE {
+        let Some(target) = &mut self.target else {
+            return Ok(());
+        };
+        let out = target.out.room(usize::try_from(bytes).unwrap_or(usize::MAX));
+        frame.encode(&target.identity, lsn, out);
+        self.frames.push(frame);
+        self.copied = lsn;
+        if target.out.waiting().len() >= PIECE {
             self.write_out()
         } else {
             Ok(())
@@ -119,18 +115,15 @@ impl<'a> Copier<'a> {
             identity: Identity::new(self.wal.options.store, number),
             first,
             before: self.copied,
-            at: BLOCK,
+            out: Blocks::new(BLOCK),
         })
     }
 
     fn write_out(&mut self) -> Result<(), Error> {
         if let Some(target) = &mut self.target {
-            let path = self.wal.disk.path(&target.blank.name);
-            self.wal
-                .disk
-                .write_at(&target.blank.file, &path, &self.buffer, target.at)?;
-            target.at += self.buffer.len() as u64;
-            self.buffer.clear();
+            let (disk, file) = (&self.wal.disk, &target.blank.file);
+            let path = disk.path(&target.blank.name);
+            target.out.write(|bytes, at| disk.write_at(file, &path, bytes, at))?;
         }
         Ok(())
     }
@@ -164,7 +157,7 @@ impl<'a> Copier<'a> {
             file: target.blank.file,
             path,
             capacity: target.blank.capacity,
-            at: target.at,
+            out: target.out,
             last: self.copied,
             dirty: false,
             marked: false,
@@ -187,10 +180,9 @@ impl<'a> Copier<'a> {
     /// there were old segments.
     pub(super) fn done_with(&mut self, old: Old) -> Result<(), Error> {
         self.pending.push(old);
-        let buffered = self.buffer.len() as u64;
         match &self.target {
             None => self.retire_pending(),
-            Some(target) if target.at + buffered > target.blank.capacity / 2 => self.finish_target(),
+            Some(target) if target.out.end() > target.blank.capacity / 2 => self.finish_target(),
             Some(_) => {
                 self.frames.iter_mut().for_each(Frame::detach);
                 Ok(())

@@ -18,7 +18,11 @@ use std::path::{Path, PathBuf};
 use nix::fcntl::{FallocateFlags, fallocate};
 
 use super::ahead::Pace;
-use crate::Error;
+use super::blocks::Blocks;
+use crate::{Error, sys};
+
+/// A file is filled in pieces of so many bytes.
+const PIECE: u64 = 1 << 20;
 
 /// The log's folder.
 #[derive(Debug)]
@@ -120,7 +124,8 @@ impl Disk {
             .mode(0o600)
             .open(&path)
             .map_err(Error::io("create", &path))?;
-        done!(self, created(name, &file));
+        done!(self, created(name, &path));
+        sys::write_directly(&file);
         let filled = self.fill(&file, &path, len, pace);
         if filled.is_err() {
             // The first error is the one to report; a leftover is cleared at the next start.
@@ -137,14 +142,14 @@ impl Disk {
             Ok(()) | Err(nix::errno::Errno::EOPNOTSUPP) => {}
             Err(errno) => return Err(Error::io("allocate", path)(errno.into())),
         }
-        let zeros = vec![0; usize::try_from(len.min(1 << 20)).unwrap_or(1 << 20)];
+        let zeros = Blocks::of(&vec![0; usize::try_from(len.min(PIECE)).unwrap_or(0)], 0);
         let mut at = 0;
         while at < len {
-            let piece = (len - at).min(zeros.len() as u64);
-            let zeros = zeros.get(..usize::try_from(piece).unwrap_or(0)).unwrap_or_default();
-            self.write_at(file, path, zeros, at)?;
+            let piece = (len - at).min(PIECE);
+            let zeros = zeros.waiting().get(..usize::try_from(piece).unwrap_or(0));
+            self.write_at(file, path, zeros.unwrap_or_default(), at)?;
+            pace.rest(file, at, piece).map_err(Error::io("fill", path))?;
             at += piece;
-            pace.rest(file).map_err(Error::io("fill", path))?;
         }
         fault!(self, SyncFile, "sync", path, file);
         file.sync_all().map_err(Error::io("sync", path))?;
@@ -161,6 +166,13 @@ impl Disk {
             .custom_flags(libc::O_NOFOLLOW)
             .open(&path)
             .map_err(Error::io("open", &path))
+    }
+
+    /// Opens an existing file for writes of whole blocks.
+    pub(super) fn open_to_write(&self, name: &str) -> Result<File, Error> {
+        let file = self.open_file(name)?;
+        sys::write_directly(&file);
+        Ok(file)
     }
 
     /// Everything in a file.
@@ -209,12 +221,12 @@ impl Disk {
         Ok(bytes)
     }
 
-    /// Writes all bytes at an offset.
+    /// Writes whole blocks at a multiple of a block.
     pub(super) fn write_at(&self, file: &File, path: &Path, bytes: &[u8], at: u64) -> Result<(), Error> {
         #[cfg(test)]
         if let Err(source) = self.faults.before(Op::Write) {
             // A failed write may have written a part.
-            let _ = file.write_all_at(bytes.get(..bytes.len() / 2).unwrap_or_default(), at);
+            let _ = file.write_all_at(bytes.get(..bytes.len() / 1024 * 512).unwrap_or_default(), at);
             return Err(Error::io("write", path)(source));
         }
         file.write_all_at(bytes, at).map_err(Error::io("write", path))?;

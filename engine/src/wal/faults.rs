@@ -217,11 +217,12 @@ impl Faults {
         }
     }
 
-    pub(super) fn created(&self, name: &str, file: &File) {
+    /// Read through a handle of its own: the log's takes whole blocks only.
+    pub(super) fn created(&self, name: &str, path: &Path) {
         self.with_model(|model| {
             let node = model.nodes.len();
             model.nodes.push(Node {
-                file: file.try_clone().unwrap(),
+                file: File::open(path).unwrap(),
                 synced: Vec::new(),
                 lost: BTreeMap::new(),
             });
@@ -242,8 +243,8 @@ impl Faults {
 
     pub(super) fn synced(&self, file: &File) {
         self.with_model(|model| {
-            let now = content(file);
             let node = model.node_of(file);
+            let now = content(&node.file);
             let dirty = node.dirty(&now);
             node.write_back(&now, &dirty);
         });
@@ -251,8 +252,8 @@ impl Faults {
 
     pub(super) fn sync_failed(&self, file: &File) {
         self.with_model(|model| {
-            let now = content(file);
             let node = model.node_of(file);
+            let now = content(&node.file);
             for number in node.dirty(&now) {
                 node.lost.insert(number, sector(&now, number).to_vec());
             }

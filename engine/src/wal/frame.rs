@@ -16,10 +16,10 @@
 //!
 //! # Marks
 //!
-//! Behind the last frame stands a mark as soon as its sync has returned: `0xffff_ffff`, a CRC-32C over store id, segment
-//! number and the rest, and the LSN up to which everything is durable. The next frame takes its place. It is not synced
-//! itself: a killed process leaves it to the kernel, and the next sync takes it along. Without it a last frame that was
-//! damaged would look like one that was being written.
+//! Behind the last frame stands a mark as soon as its sync has returned and no other group is at hand: `0xffff_ffff`, a
+//! CRC-32C over store id, segment number and the rest, and the LSN up to which everything is durable. The next frame takes its
+//! place. It is not synced itself: the disk or the kernel has it when the process is killed, and the next sync takes it along.
+//! Without it a last frame that was damaged would look like one that was being written.
 //!
 //! # Invariants
 //!

@@ -13,6 +13,7 @@
 //! - Segments are allocated and zero-written before use: an append into one can not find the disk full. A full disk or a
 //!   full log is met when a segment is wanted; that error leaves the log as it was, and the append may be tried again.
 //! - Files of the log, spares included, never take more than `max_bytes`.
+//! - Writes pass the page cache by where the file system lets them: the memory is for data files, and nothing is copied twice.
 //! - One append is one write in one segment. A group larger than a segment gets a segment of its own size.
 //! - A segment is synced to its end before the next one's header exists; a header is synced before the segment gets its
 //!   name; the folder is synced before the first frame is written. So a torn tail is possible in one place only.
@@ -30,6 +31,7 @@
 //! What frames mean, group commit, when to release: the committer and the publisher.
 
 mod ahead;
+mod blocks;
 mod copy;
 mod disk;
 mod frame;
@@ -60,13 +62,12 @@ pub(crate) use recover::fuzz_segment;
 
 use crate::Error;
 use ahead::Ahead;
+use blocks::Blocks;
 use disk::Disk;
 use segment::{HEADER_BLOCK, Identity, Role, file_name};
 
 /// Segment sizes are multiples of this.
 const BLOCK: u64 = HEADER_BLOCK as u64;
-/// Of the buffer that a group is encoded in, this much is kept for the next one.
-const KEPT_BUFFER: usize = 4 << 20;
 /// A smaller segment is made in no time.
 const MADE_AHEAD: u64 = 1 << 20;
 /// The size of a log's very first segment, so that a new store need not wait for a large one.
@@ -126,8 +127,8 @@ struct Active {
     file: File,
     path: PathBuf,
     capacity: u64,
-    /// Where the next frame goes.
-    at: u64,
+    /// What is written next, and where.
+    out: Blocks,
     /// LSN of its last frame; of the last frame before it while it has none.
     last: u64,
     /// Written to since the last sync.
@@ -138,7 +139,7 @@ struct Active {
 
 impl Active {
     fn room(&self) -> u64 {
-        self.capacity - self.at
+        self.capacity - self.out.end()
     }
 }
 
@@ -172,7 +173,6 @@ pub(crate) struct Wal {
     durable: u64,
     low_water: u64,
     poisoned: Option<Arc<str>>,
-    buffer: Vec<u8>,
 }
 
 impl Wal {
@@ -202,7 +202,6 @@ impl Wal {
             low_water: options.low_water,
             options,
             poisoned: None,
-            buffer: Vec::new(),
         };
         let recovered = recover::run(&mut wal, sink)?;
         if wal.active.is_none() {
@@ -277,16 +276,16 @@ impl Wal {
         let Some(active) = self.active.as_mut() else {
             return Ok(());
         };
-        self.buffer.clear();
+        let out = active.out.room(usize::try_from(bytes).unwrap_or(usize::MAX));
         for frame in frames {
-            frame.encode(&active.identity, self.durable, &mut self.buffer);
+            frame.encode(&active.identity, self.durable, out);
         }
         (active.dirty, active.marked) = (true, false);
-        if let Err(error) = self.disk.write_at(&active.file, &active.path, &self.buffer, active.at) {
+        let (file, path) = (&active.file, &active.path);
+        let written = active.out.write(|bytes, at| self.disk.write_at(file, path, bytes, at));
+        if let Err(error) = written {
             return Err(self.poison(error));
         }
-        self.buffer.shrink_to(KEPT_BUFFER);
-        active.at += bytes;
         active.last = last;
         self.tail = last;
         self.next_lsn = last.saturating_add(1);
@@ -318,7 +317,9 @@ impl Wal {
             return Ok(());
         }
         let mark = frame::mark(&active.identity, self.durable);
-        let marked = self.disk.write_at(&active.file, &active.path, &mark, active.at);
+        let (file, path) = (&active.file, &active.path);
+        let write = |bytes: &[u8], at| self.disk.write_at(file, path, bytes, at);
+        let marked = active.out.write_with(&mark, write);
         marked.map_err(|error| self.poison(error))
     }
 

@@ -15,6 +15,7 @@ use std::fs::File;
 use std::path::PathBuf;
 
 use super::ahead::{Ahead, Pace};
+use super::blocks::Blocks;
 use super::segment::{Header, Identity, Role, file_name};
 use super::{Active, BLOCK, Closed, MADE_AHEAD, SPARES, Wal, disk};
 use crate::Error;
@@ -86,7 +87,7 @@ impl Wal {
             file: blank.file,
             path,
             capacity: blank.capacity,
-            at: BLOCK,
+            out: Blocks::new(BLOCK),
             last: self.tail,
             dirty: false,
             marked: false,
@@ -125,7 +126,8 @@ impl Wal {
         let from = self.disk.path(&blank.name);
         let name = file_name(Role::Log, header.number);
         let installed = (|| {
-            self.disk.write_at(&blank.file, &from, &header.encode(), 0)?;
+            let header = Blocks::of(&header.encode(), 0);
+            self.disk.write_at(&blank.file, &from, header.waiting(), 0)?;
             self.disk.sync(&blank.file, &from)?;
             self.disk.rename(&blank.name, &name)?;
             self.disk.sync_dir()
@@ -146,7 +148,7 @@ impl Wal {
                 self.sync_dir()?;
             }
             let name = file_name(Role::Spare, number);
-            let file = self.disk.open_file(&name)?;
+            let file = self.disk.open_to_write(&name)?;
             return Ok(Blank {
                 name,
                 file,
@@ -194,7 +196,7 @@ impl Wal {
     /// allows it.
     pub(super) fn look_ahead(&mut self) {
         let size = self.options.segment_bytes;
-        let is_near = |active: &&Active| active.capacity < size || active.at > active.capacity / 2;
+        let is_near = |active: &&Active| active.capacity < size || active.room() < active.capacity / 2;
         let number = self.active.as_ref().filter(is_near);
         let Some(number) = number.map(|active| active.identity.number) else {
             return;
