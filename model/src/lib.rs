@@ -19,6 +19,7 @@ pub mod filter;
 mod flat;
 pub mod gear;
 mod id;
+mod known;
 pub mod message;
 pub mod passport;
 mod record;

@@ -7,8 +7,7 @@ use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch};
 use arrow_select::filter::filter;
 
-use crate::flat::FlatObject;
-use crate::scan::is_flat;
+use crate::known::Known;
 use crate::{Column, ColumnType, Table};
 
 /// Why a batch is not one of a table.
@@ -137,9 +136,9 @@ fn faults<'a>(
         return Box::new(std::iter::empty());
     }
     let texts = array.as_string_opt::<i32>();
-    let is_good = move |text: &str| {
-        words.is_none_or(|words| words.contains(&text))
-            && (!json || is_flat(text) || serde_json::from_str::<FlatObject>(text).is_ok())
+    let mut known = json.then(Known::lent);
+    let mut is_good = move |text: &str| {
+        words.is_none_or(|words| words.contains(&text)) && known.as_mut().is_none_or(|known| known.is_flat(text))
     };
     Box::new((0..array.len()).filter_map(move |row| {
         if array.is_null(row) {
