@@ -10,16 +10,19 @@
 //!   row where it was placed the first time, whatever the settings are by then.
 //! - No row is lost or doubled; the rows of one batch that share a partition form one piece, in their order.
 
+use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
 use arrow_array::builder::StringBuilder;
 use arrow_array::cast::AsArray;
 use arrow_array::types::TimestampMicrosecondType;
-use arrow_array::{Array, ArrayRef, RecordBatch, StringArray, TimestampMicrosecondArray, UInt64Array};
+use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch, StringArray, TimestampMicrosecondArray};
+use arrow_buffer::BooleanBufferBuilder;
 use arrow_schema::ArrowError;
 use arrow_select::concat::concat_batches;
-use arrow_select::take::take_record_batch;
+use arrow_select::filter::FilterBuilder;
 use model::batch::time_range;
 use model::{Table, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -172,41 +175,48 @@ fn with_note(notes: &StringArray, row: usize, original: Timestamp) -> String {
 }
 
 fn by_partition(rows: &RecordBatch, rule: Rule) -> Result<Vec<(Partition, HotBatch)>, ArrowError> {
-    let times = rows.column(0).as_primitive::<TimestampMicrosecondType>();
-    let mut members: Vec<(Partition, Vec<u64>)> = Vec::new();
-    // Rows of one partition often come one after another.
-    let (mut here, mut span) = (0, 0..0);
-    for (row, ts) in (0u64..).zip(times.values()) {
-        if !span.contains(ts) {
-            let partition = rule.partition(Timestamp::from_micros(*ts));
-            span = partition.start().micros()..partition.end().micros();
-            here = members
-                .iter()
-                .position(|(other, _)| *other == partition)
-                .unwrap_or(members.len());
-            if here == members.len() {
-                members.push((partition, Vec::new()));
-            }
-        }
-        if let Some((_, rows)) = members.get_mut(here) {
-            rows.push(row);
-        }
-    }
-    members.sort_unstable_by_key(|(partition, _)| *partition);
-    let mut pieces = Vec::with_capacity(members.len());
-    for (partition, indices) in members {
-        let batch = take_record_batch(rows, &UInt64Array::from(indices))?;
+    let mut pieces = Vec::new();
+    for (partition, runs) in runs(rows, rule) {
+        // Copies long runs at once: most rows of a batch share a partition, few are late.
+        let members = FilterBuilder::new(&mask(&runs, rows.num_rows())).optimize().build();
+        let batch = members.filter_record_batch(rows)?;
         let (min_ts, max_ts) = time_range(&batch).unwrap_or((partition.start(), partition.start()));
         pieces.push((partition, HotBatch { batch, min_ts, max_ts }));
     }
     Ok(pieces)
 }
 
+/// The rows of each partition as ranges that neither touch nor overlap; the earliest partition first.
+fn runs(rows: &RecordBatch, rule: Rule) -> BTreeMap<Partition, Vec<Range<usize>>> {
+    let times = rows.column(0).as_primitive::<TimestampMicrosecondType>().values();
+    let mut runs: BTreeMap<Partition, Vec<Range<usize>>> = BTreeMap::new();
+    let mut from = 0;
+    while let Some(first) = times.get(from) {
+        let partition = rule.partition(Timestamp::from_micros(*first));
+        let span = partition.start().micros()..partition.end().micros();
+        let rest = times.iter().skip(from);
+        let end = from + rest.take_while(|ts| span.contains(ts)).count().max(1);
+        runs.entry(partition).or_default().push(from..end);
+        from = end;
+    }
+    runs
+}
+
+fn mask(runs: &[Range<usize>], rows: usize) -> BooleanArray {
+    let mut mask = BooleanBufferBuilder::new(rows);
+    for run in runs {
+        mask.append_n(run.start - mask.len(), false);
+        mask.append_n(run.len(), true);
+    }
+    mask.append_n(rows - mask.len(), false);
+    mask.finish().into()
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use model::batch::row_json;
-    use model::{Attributes, EntityId, Level, LogRecord, Record};
+    use model::{Attributes, EntityId, FluxId, Level, LogRecord, Record};
     use proptest::prelude::*;
 
     use super::*;
@@ -293,6 +303,30 @@ mod tests {
             let mut wanted: Vec<_> = rows.iter().map(|row| row.message.clone()).collect();
             wanted.sort();
             prop_assert_eq!(seen, wanted);
+        }
+
+        #[test]
+        fn pieces_are_those_of_a_row_by_row_split(picks in prop::collection::vec((0i64..40, 1usize..30), 0..12), late in prop::collection::vec(any::<prop::sample::Index>(), 0..5)) {
+            // Runs within an hour or another, some of them broken by single late rows.
+            let mut hours: Vec<i64> = picks.iter().flat_map(|(hour, rows)| std::iter::repeat_n(hour / 16, *rows)).collect();
+            for at in late.iter().filter(|_| !picks.is_empty()) {
+                let at = at.index(hours.len());
+                hours[at] = 9;
+            }
+            let rows: Vec<_> = hours.iter().enumerate().map(|(n, hour)| {
+                let row = log(n, noon().micros() - hour * 3_600_000_000 + n as i64);
+                LogRecord { flux_id: n.is_multiple_of(3).then(|| FluxId::at(row.ts, [7; 10])), ..row }
+            }).collect();
+            let batch = LogRecord::to_batch(&rows).unwrap();
+            let placed = place(Table::Logs, std::slice::from_ref(&batch), noon(), RULE).unwrap();
+            let mut naive: BTreeMap<Partition, Vec<LogRecord>> = BTreeMap::new();
+            for row in &rows {
+                naive.entry(RULE.partition(row.ts)).or_default().push(row.clone());
+            }
+            prop_assert_eq!(placed.pieces.len(), naive.len());
+            for ((partition, piece), (other, rows)) in placed.pieces.iter().zip(&naive) {
+                prop_assert_eq!((partition, &piece.batch), (other, &LogRecord::to_batch(rows).unwrap()));
+            }
         }
     }
 }
