@@ -15,7 +15,7 @@ use std::ops::Range;
 
 use arrow_array::Array;
 use arrow_schema::SchemaRef;
-use arrow_select::interleave::interleave;
+
 use parking_lot::Mutex;
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_writer::{ArrowColumnChunk, ArrowColumnWriter, ArrowWriterOptions, compute_leaves};
@@ -23,6 +23,7 @@ use parquet::errors::ParquetError;
 use parquet::file::metadata::ParquetMetaData;
 
 use super::encode::Sorted;
+use super::gather::gather;
 use crate::pace::Haste;
 
 /// A group of fewer rows is encoded before a second thread has begun.
@@ -122,7 +123,7 @@ impl<'a> Work<'a> {
             let parts: Vec<&dyn Array> = self.sorted.column(at).collect();
             for piece in &self.pieces {
                 let rows = self.sorted.order().get(piece.clone()).unwrap_or_default();
-                let values = interleave(&parts, rows)?;
+                let values = gather(&parts, rows)?;
                 for leaf in compute_leaves(self.schema.field(at), &values)? {
                     writer.write(&leaf)?;
                 }

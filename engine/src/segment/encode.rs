@@ -15,12 +15,13 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::TimestampMicrosecondType;
 use arrow_array::{Array, ArrayRef, RecordBatch};
 use arrow_schema::ArrowError;
-use arrow_select::interleave::interleave_record_batch;
+
 use model::Table;
 use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
 
 use super::columns::write_groups;
 use super::footer::{Extent, unwritable};
+use super::gather::gather_batch;
 use super::lines;
 use super::order::{Keys, Order, sort};
 use super::repeats::Repeats;
@@ -153,7 +154,7 @@ impl Sorted {
     pub(super) fn chunks(&self) -> impl Iterator<Item = Result<RecordBatch, ArrowError>> {
         let batches: Vec<&RecordBatch> = self.batches.iter().collect();
         let pieces = self.pieces(0..self.rows()).into_iter();
-        pieces.map(move |piece| interleave_record_batch(&batches, self.order.get(piece).unwrap_or_default()))
+        pieces.map(move |piece| gather_batch(&batches, self.order.get(piece).unwrap_or_default()))
     }
 
     /// Where each row is, as its batch and its place there, in order.

@@ -14,7 +14,7 @@ use std::collections::BinaryHeap;
 use std::path::{Path, PathBuf};
 
 use arrow_array::RecordBatch;
-use arrow_select::interleave::interleave_record_batch;
+
 use model::Table;
 use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder,
@@ -25,6 +25,7 @@ use std::sync::Arc;
 
 use super::encode::{CHUNK_BYTES, CHUNK_ROWS, conforming};
 use super::footer::{damaged, unreadable};
+use super::gather::gather_batch;
 use super::order::{Head, Keys, Order};
 use super::source::FileAt;
 use super::width::{Widths, average};
@@ -115,7 +116,7 @@ impl Merge {
             return Ok(None);
         };
         let held: Vec<&RecordBatch> = chunk.held.iter().collect();
-        let rows = interleave_record_batch(&held, &chunk.rows).map_err(|source| Error::Arrow {
+        let rows = gather_batch(&held, &chunk.rows).map_err(|source| Error::Arrow {
             action: "merge",
             table: first.table,
             source,

@@ -35,6 +35,7 @@ mod columns;
 mod encode;
 mod footer;
 mod form;
+mod gather;
 mod lines;
 mod merge;
 mod open;
