@@ -82,7 +82,7 @@ pub(crate) fn encode(
     let (purpose, each) = if is_run {
         let groups = ((rows + SEALED_GROUP_ROWS / 2) / SEALED_GROUP_ROWS).max(1);
         let each = rows.div_ceil(groups);
-        (Purpose::Run(Repeats::of(table, batches.iter(), each)), each)
+        (Purpose::Run(Repeats::of(table, batches.iter(), each, each)), each)
     } else {
         (Purpose::Publish, rows)
     };

@@ -4,6 +4,10 @@
 //! numbers do not compress, and every value is hashed for nothing. So the rows say it, group by group: values are chosen by
 //! their hash, one in [`ONE_IN`], equal ones all or none, and what the different ones take is compared with what all take.
 //!
+//! Different values come ever more rarely: of 64k durations half may be different, of 128k two fifths. So where only a part of
+//! a row group can be looked at, what is different in all of it follows from the part and the part's first half: with every
+//! doubling of the rows it grows as it did from the one to the other. That is rather too much, the more so the smaller the part.
+//!
 //! # Invariants
 //!
 //! - A choice only costs space and time: rows are the same either way.
@@ -15,6 +19,7 @@
 
 use std::collections::HashSet;
 use std::hash::BuildHasher;
+use std::ops::Range;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::Float32Type;
@@ -38,12 +43,18 @@ const LENGTH: u64 = 4;
 pub(super) struct Repeats(u32);
 
 impl Repeats {
-    /// Of the first `rows` of some rows, which stand for all of a row group.
-    pub(super) fn of<'a>(table: Table, batches: impl Iterator<Item = &'a RecordBatch> + Clone, rows: usize) -> Self {
+    /// Of a row group of `group` rows, by the first `rows` of it.
+    pub(super) fn of<'a>(
+        table: Table,
+        batches: impl Iterator<Item = &'a RecordBatch> + Clone,
+        rows: usize,
+        group: usize,
+    ) -> Self {
+        let part = Part { rows, group };
         let columns = table.columns().iter().enumerate();
         let repeated = columns.filter(|(at, column)| match column.kind {
-            ColumnType::Text | ColumnType::Json => counted(texts, &batches, *at, rows).pays(column),
-            ColumnType::Float => counted(floats, &batches, *at, rows).pays(column),
+            ColumnType::Text | ColumnType::Json => counted(texts, &batches, *at, rows).pays(column, part),
+            ColumnType::Float => counted(floats, &batches, *at, rows).pays(column, part),
             _ => false,
         });
         Self(repeated.fold(0, |bits, (at, _)| bits | 1 << at))
@@ -52,6 +63,30 @@ impl Repeats {
     /// Whether the column does.
     pub(super) fn has(self, column: usize) -> bool {
         self.0 >> column & 1 == 1
+    }
+}
+
+/// A part of a row group that stands for all of it.
+#[derive(Debug, Clone, Copy)]
+struct Part {
+    rows: usize,
+    group: usize,
+}
+
+impl Part {
+    fn times(self) -> f64 {
+        self.group.max(self.rows) as f64 / self.rows.max(1) as f64
+    }
+
+    /// What every row adds to, `now` after this part, after the whole group.
+    fn even(self, now: u64) -> u64 {
+        (now as f64 * self.times()) as u64
+    }
+
+    /// What only different values add to: `half` after half of this part, `now` after all of it.
+    fn rarer(self, (half, now): (u64, u64)) -> u64 {
+        let doubling = (now as f64 / half.max(1) as f64).clamp(1.0, 2.0);
+        (now as f64 * doubling.powf(self.times().log2())) as u64
     }
 }
 
@@ -65,6 +100,8 @@ struct Count {
     seen: HashSet<u64, FixedState>,
     /// Bytes of those, each once.
     seen_bytes: u64,
+    /// How many those were, and their bytes, after half of the rows.
+    half: (u64, u64),
 }
 
 impl Count {
@@ -77,22 +114,23 @@ impl Count {
         }
     }
 
-    /// Whether a dictionary is small enough, spares enough of the hashing it costs, and takes less with its numbers than
-    /// the values themselves, both compressed.
-    fn pays(&self, column: &Column) -> bool {
+    /// Whether a dictionary of the whole group is small enough, spares enough of the hashing it costs, and takes less with its
+    /// numbers than the values themselves, both compressed.
+    fn pays(&self, column: &Column, part: Part) -> bool {
         let (least, compressed) = match column.kind {
             ColumnType::Float => Self::NUMBER,
             _ if is_id(column) => Self::ID,
             _ => Self::TEXT,
         };
-        let different = self.seen.len() as u64 * self.one_in;
-        let dictionary = self.seen_bytes * self.one_in;
-        let saved = self.bytes.saturating_sub(dictionary);
+        let (values, bytes) = (part.even(self.values), part.even(self.bytes));
+        let different = part.rarer((self.half.0, self.seen.len() as u64)) * self.one_in;
+        let dictionary = part.rarer((self.half.1, self.seen_bytes)) * self.one_in;
+        let saved = bytes.saturating_sub(dictionary);
         let number_bits = u64::from(different.max(2).next_power_of_two().trailing_zeros());
-        self.values > 0
+        values > 0
             && dictionary <= DICTIONARY_BYTES as u64 / 8 * 7
-            && saved * 100 >= self.bytes * least
-            && saved * compressed / 100 >= self.values * number_bits / 8
+            && saved * 100 >= bytes * least
+            && saved * compressed / 100 >= values * number_bits / 8
     }
 
     /// Hundredths of the bytes that must be there twice, and hundredths that compression leaves of values, about.
@@ -102,28 +140,31 @@ impl Count {
     const NUMBER: (u64, u64) = (34, 90);
 }
 
-/// The first `rows` of a column, batch by batch.
+/// Some rows of a column: batch by batch, which of its values.
 fn pieces<'a, A: Array + 'a>(
     batches: impl Iterator<Item = &'a RecordBatch>,
-    rows: usize,
+    rows: Range<usize>,
     column: impl Fn(&'a RecordBatch) -> Option<&'a A>,
-) -> impl Iterator<Item = (&'a A, usize)> {
-    let mut left = rows;
+) -> impl Iterator<Item = (&'a A, Range<usize>)> {
+    let mut first = 0;
     batches.filter_map(column).map(move |values| {
-        let take = values.len().min(left);
-        left -= take;
-        (values, take)
+        let within = |row: usize| row.saturating_sub(first).min(values.len());
+        let piece = within(rows.start)..within(rows.end);
+        first += values.len();
+        (values, piece)
     })
 }
 
 /// Counts some of the values; all of fewer rows where those are few, or where there are few different ones.
-fn counted<I: Clone>(count: impl Fn(&mut Count, I, usize, usize), batches: &I, at: usize, rows: usize) -> Count {
+fn counted<I: Clone>(count: impl Fn(&mut Count, I, usize, Range<usize>), batches: &I, at: usize, rows: usize) -> Count {
     for (one_in, rows) in [(ONE_IN, rows), (1, rows.min(FEW))] {
         let mut counted = Count {
             one_in,
             ..Count::default()
         };
-        count(&mut counted, batches.clone(), at, rows);
+        count(&mut counted, batches.clone(), at, 0..rows / 2);
+        counted.half = (counted.seen.len() as u64, counted.seen_bytes);
+        count(&mut counted, batches.clone(), at, rows / 2..rows);
         if counted.seen.len() >= ENOUGH || one_in == 1 {
             return counted;
         }
@@ -131,12 +172,13 @@ fn counted<I: Clone>(count: impl Fn(&mut Count, I, usize, usize), batches: &I, a
     Count::default()
 }
 
-fn texts<'a>(count: &mut Count, batches: impl Iterator<Item = &'a RecordBatch>, at: usize, rows: usize) {
+fn texts<'a>(count: &mut Count, batches: impl Iterator<Item = &'a RecordBatch>, at: usize, rows: Range<usize>) {
     let hasher = FixedState::default();
     let column = |batch: &'a RecordBatch| batch.columns().get(at)?.as_string_opt::<i32>();
-    for (values, take) in pieces(batches, rows, column) {
+    for (values, piece) in pieces(batches, rows, column) {
         let bytes = values.value_data();
-        for (row, ends) in values.value_offsets().windows(2).take(take).enumerate() {
+        let ends = values.value_offsets().windows(2).enumerate();
+        for (row, ends) in ends.skip(piece.start).take(piece.len()) {
             let range = usize::try_from(ends[0]).ok().zip(usize::try_from(ends[1]).ok());
             let Some(value) = range.and_then(|(start, end)| bytes.get(start..end)) else {
                 continue;
@@ -148,12 +190,13 @@ fn texts<'a>(count: &mut Count, batches: impl Iterator<Item = &'a RecordBatch>, 
     }
 }
 
-fn floats<'a>(count: &mut Count, batches: impl Iterator<Item = &'a RecordBatch>, at: usize, rows: usize) {
+fn floats<'a>(count: &mut Count, batches: impl Iterator<Item = &'a RecordBatch>, at: usize, rows: Range<usize>) {
     const WIDTH: u64 = 4;
     let hasher = FixedState::default();
     let column = |batch: &'a RecordBatch| batch.columns().get(at)?.as_primitive_opt::<Float32Type>();
-    for (values, take) in pieces(batches, rows, column) {
-        for (row, value) in values.values().iter().take(take).enumerate() {
+    for (values, piece) in pieces(batches, rows, column) {
+        let numbers = values.values().iter().enumerate();
+        for (row, value) in numbers.skip(piece.start).take(piece.len()) {
             if !values.is_null(row) {
                 count.add(hasher.hash_one(value.to_bits()), WIDTH);
             }

@@ -305,9 +305,13 @@ fn merge_small(
     if small.is_empty() {
         return Ok((bytes, None));
     }
+    let rows = small
+        .iter()
+        .map(|group| u64::try_from(group.num_rows()).unwrap_or(0))
+        .sum();
     let metadata = Arc::new(ParquetMetaData::new(present.file.clone(), small));
     let mut merge = Merge::new(table, path, source, metadata, &widths, options.order)?;
-    let mut writer = GroupWriter::new(table, *options, &mut bytes);
+    let mut writer = GroupWriter::new(table, *options, rows, &mut bytes);
     while let Some(rows) = merge.next_chunk()? {
         writer.write(rows).map_err(unwritable(path))?;
     }

@@ -96,7 +96,7 @@ pub(crate) fn seal(open: &OpenSegment, staged: &Path, version: u32, options: &Wr
         let metadata = Arc::new(ParquetMetaData::new(pages.file.clone(), pages.groups.clone()));
         let table = open.identity().table;
         let mut merge = Merge::new(table, open.path(), &source, metadata, &present.widths, options.order)?;
-        let mut output = Output::create(table, staged, options)?;
+        let mut output = Output::create(table, present.extent.rows, staged, options)?;
         while let Some(rows) = merge.next_chunk()? {
             output.write(rows)?;
         }
@@ -133,7 +133,7 @@ pub(crate) fn write_sealed(
     };
     let sorted = Sorted::new(table, options.order, batches)?;
     clean_on_error(staged, || {
-        let mut output = Output::create(table, staged, options)?;
+        let mut output = Output::create(table, sorted.extent.rows, staged, options)?;
         for rows in sorted.chunks() {
             let rows = rows.map_err(|source| Error::Arrow {
                 action: "sort",
@@ -198,12 +198,12 @@ struct Output {
 }
 
 impl Output {
-    fn create(table: Table, path: &Path, options: &WriteOptions) -> Result<Self, Error> {
+    fn create(table: Table, rows: u64, path: &Path, options: &WriteOptions) -> Result<Self, Error> {
         let file = BufWriter::with_capacity(CHUNK, Paced::new(twin::create(path)?, options.haste));
         Ok(Self {
             table,
             path: path.to_owned(),
-            writer: GroupWriter::new(table, *options, file),
+            writer: GroupWriter::new(table, *options, rows, file),
             extent: None,
         })
     }

@@ -1,7 +1,7 @@
 //! Sorted rows to the row groups of a sealed file.
 //!
-//! The first rows wait until there are enough to tell which columns repeat themselves ([`super::repeats`]); they stand for
-//! the whole file.
+//! The first rows wait until there are enough to tell which columns repeat themselves ([`super::repeats`]) in a whole row
+//! group; that one stands for all of the file.
 //!
 //! # Invariants
 //!
@@ -32,6 +32,8 @@ const TELLING_PART: usize = 4;
 pub(super) struct GroupWriter<W: Write + Send> {
     table: Table,
     options: WriteOptions,
+    /// All rows that will come.
+    rows: usize,
     /// Where the writer will write.
     target: Option<W>,
     waiting: Vec<RecordBatch>,
@@ -42,10 +44,12 @@ pub(super) struct GroupWriter<W: Write + Send> {
 }
 
 impl<W: Write + Send> GroupWriter<W> {
-    pub(super) const fn new(table: Table, options: WriteOptions, target: W) -> Self {
+    /// `rows`: how many will be written.
+    pub(super) fn new(table: Table, options: WriteOptions, rows: u64, target: W) -> Self {
         Self {
             table,
             options,
+            rows: usize::try_from(rows).unwrap_or(usize::MAX),
             target: Some(target),
             waiting: Vec::new(),
             waiting_bytes: 0,
@@ -69,8 +73,10 @@ impl<W: Write + Send> GroupWriter<W> {
     }
 
     fn begin(&mut self) -> Result<(), ParquetError> {
-        let rows = self.waiting.iter().map(RecordBatch::num_rows).sum();
-        let repeats = Repeats::of(self.table, self.waiting.iter(), rows);
+        let waiting: usize = self.waiting.iter().map(RecordBatch::num_rows).sum();
+        let fit = self.options.group_max / (self.waiting_bytes / waiting.max(1)).max(1);
+        let group = self.rows.min(SEALED_GROUP_ROWS).min(fit);
+        let repeats = Repeats::of(self.table, self.waiting.iter(), waiting.min(group), group);
         let options = writer_options(self.table, &self.options, Purpose::Seal(repeats))?;
         if let Some(target) = self.target.take() {
             let writer = ArrowWriter::try_new_with_options(target, self.table.schema(), options)?;

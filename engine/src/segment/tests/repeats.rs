@@ -29,7 +29,7 @@ fn rows(table: Table, count: u64, text: impl Fn(u64) -> String) -> RecordBatch {
 fn repeats(table: Table, column: &str, batches: &[RecordBatch]) -> bool {
     let rows = batches.iter().map(RecordBatch::num_rows).sum();
     let at = table.columns().iter().position(|known| known.name == column).unwrap();
-    Repeats::of(table, batches.iter(), rows).has(at)
+    Repeats::of(table, batches.iter(), rows, rows).has(at)
 }
 
 /// A text that is like others but not the same.
@@ -64,7 +64,7 @@ fn texts_repeat_themselves_when_a_third_of_their_bytes_is_there_twice() {
 fn what_is_counted_does_not_depend_on_how_rows_are_cut_into_batches() {
     let whole = rows(Table::Logs, 30_000, |n| unique(n % 17_000));
     let pieces: Vec<RecordBatch> = (0..30).map(|at| whole.slice(at * 1000, 1000)).collect();
-    let of = |batches: &[RecordBatch]| Repeats::of(Table::Logs, batches.iter(), 30_000);
+    let of = |batches: &[RecordBatch]| Repeats::of(Table::Logs, batches.iter(), 30_000, 60_000);
     assert_eq!(of(&[whole]), of(&pieces));
 }
 
@@ -74,8 +74,8 @@ fn only_the_first_rows_are_counted() {
         rows(Table::Logs, 10_000, |n| unique(n % 10)),
         rows(Table::Logs, 60_000, unique),
     ];
-    let first = Repeats::of(Table::Logs, batches.iter(), 10_000);
-    let all = Repeats::of(Table::Logs, batches.iter(), 70_000);
+    let first = Repeats::of(Table::Logs, batches.iter(), 10_000, 10_000);
+    let all = Repeats::of(Table::Logs, batches.iter(), 70_000, 70_000);
     assert!(first.has(5) && !all.has(5));
 }
 
@@ -119,11 +119,61 @@ fn durations_repeat_themselves_when_their_numbers_take_less() {
     }
 }
 
+/// Whether durations, of which so many different ones occur at all, would get a dictionary in a row group of 128k rows.
+fn durations_repeat(different: u64, looked_at: usize) -> bool {
+    let mut random = 1u64;
+    let mut cells: Vec<Cell> = (0..131_072).map(|n| cell(n, String::new())).collect();
+    for cell in &mut cells {
+        random = random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        #[expect(clippy::cast_precision_loss, reason = "any number will do")]
+        let number = ((random >> 33) % different) as f64;
+        cell.number = number;
+    }
+    let at = Table::Traces
+        .columns()
+        .iter()
+        .position(|known| known.name == "duration_ms");
+    let batches = [batch(Table::Traces, &cells)];
+    Repeats::of(Table::Traces, batches.iter(), looked_at, 131_072).has(at.unwrap())
+}
+
+#[test]
+fn half_of_a_row_group_says_what_the_whole_would() {
+    for (different, wanted) in [(20_000, true), (50_000, true), (200_000, false), (10_000_000, false)] {
+        for part in [131_072, 65_536] {
+            let found = durations_repeat(different, part);
+            assert_eq!(found, wanted, "{part} rows, {different} different ones");
+        }
+    }
+}
+
+#[test]
+fn a_quarter_of_a_row_group_says_it_where_the_whole_leaves_no_doubt() {
+    for (different, wanted) in [(20_000, true), (200_000, false)] {
+        assert_eq!(
+            durations_repeat(different, 32_768),
+            wanted,
+            "{different} different ones"
+        );
+    }
+}
+
+#[test]
+fn a_dictionary_that_would_outgrow_its_bounds_in_the_whole_row_group_is_not_begun() {
+    // Each text twice, in one place: 4 MiB of them in this part, 8 in the whole.
+    let wide = |n: u64| format!("{}{}", unique(n / 2), "-".repeat(150));
+    let batches = [rows(Table::Logs, 40_000, wide)];
+    let of = |group| Repeats::of(Table::Logs, batches.iter(), 40_000, group);
+    assert!(of(40_000).has(5) && !of(80_000).has(5));
+}
+
 #[test]
 fn rows_without_texts_repeat_nothing() {
     let none = [rows(Table::Traces, 0, unique)];
     assert!(!repeats(Table::Traces, "span_id", &none));
-    assert_eq!(Repeats::of(Table::Logs, std::iter::empty(), 0), Repeats::default());
+    assert_eq!(Repeats::of(Table::Logs, std::iter::empty(), 0, 0), Repeats::default());
 }
 
 /// The message column of each row group.
