@@ -104,10 +104,12 @@ pub(super) fn run(wal: &mut Wal, sink: Sink<'_>) -> Result<Recovered, Error> {
             kept: None,
         });
     }
-    let mut left = olds.len();
-    for (mut old, next_before) in olds.into_iter().zip(befores) {
-        left -= 1;
-        let bytes = if left > 0 {
+    let mut olds = olds.into_iter().zip(befores).peekable();
+    while let Some((mut old, next_before)) = olds.next() {
+        if let Some((next, _)) = olds.peek() {
+            copier.wal.disk.expect(&next.name);
+        }
+        let bytes = if olds.peek().is_some() {
             read(copier.wal, &old, &pool)?
         } else {
             read_last(copier.wal, &old, &pool)?
