@@ -394,26 +394,29 @@ async fn closing_a_blocked_spool_is_prompt_and_tells_who_waits() {
 async fn rows_of_a_source_that_gave_up_waiting_are_not_written_behind_its_back() {
     let dir = tempfile::tempdir().unwrap();
     let (spool, thread, _) = open(dir.path(), small(8_000, WhenFull::Block), clock_at(1)).unwrap();
-    let mut seq = 0;
-    let mut submit = async |payload: &[u8]| {
-        let (done, mut wait) = oneshot::channel();
+    let submit = async |payload: &[u8]| {
+        let (done, wait) = oneshot::channel();
         spool.submit(batch(payload, None), Some(done)).await.unwrap();
-        let written = tokio::time::timeout(Duration::from_millis(300), &mut wait)
-            .await
-            .is_ok();
-        seq += u64::from(written);
-        (written, wait, seq)
+        wait
     };
-    let (given_up, seq) = loop {
-        let (written, wait, seq) = submit(&[0; 500]).await;
-        if !written {
-            break (wait, seq);
+    let written = async |wait: oneshot::Receiver<_>| {
+        let answer = tokio::time::timeout(Duration::from_secs(30), wait).await;
+        answer.is_ok_and(|answer| answer.is_ok_and(|answer: Result<(), _>| answer.is_ok()))
+    };
+    let (mut seq, mut bytes_of_one) = (0, u64::MAX);
+    let given_up = loop {
+        let before = spool.status().bytes;
+        let wait = submit(&[0; 500]).await;
+        if before.saturating_add(bytes_of_one) > 8_000 && seq > 0 {
+            break wait;
         }
+        assert!(written(wait).await);
+        seq += 1;
+        bytes_of_one = bytes_of_one.min(spool.status().bytes - before);
     };
     drop(given_up);
     spool.settle([floor(spool.boot_epoch(), seq)]);
-    let (written, ..) = submit(&[9; 500]).await;
-    assert!(written);
+    assert!(written(submit(&[9; 500]).await).await);
     let left = spool.reader().read(&mut Cursor::default(), 1 << 20).unwrap();
     assert!(matches!(&left[..], [Outgoing::Batch(kept)] if kept.payload[..] == [9; 500] && kept.seq == seq + 1));
     assert!(thread.close(Duration::from_secs(5)).await);
