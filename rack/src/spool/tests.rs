@@ -390,15 +390,17 @@ async fn closing_a_blocked_spool_is_prompt_and_tells_who_waits() {
     assert!(spool.submit(batch(&[0], None), None).await.is_err());
 }
 
+/// What hears when it is written.
+async fn submit(spool: &SpoolHandle, payload: &[u8]) -> oneshot::Receiver<Result<(), NotRecorded>> {
+    let (done, wait) = oneshot::channel();
+    spool.submit(batch(payload, None), Some(done)).await.unwrap();
+    wait
+}
+
 #[tokio::test]
 async fn rows_of_a_source_that_gave_up_waiting_are_not_written_behind_its_back() {
     let dir = tempfile::tempdir().unwrap();
     let (spool, thread, _) = open(dir.path(), small(8_000, WhenFull::Block), clock_at(1)).unwrap();
-    let submit = async |payload: &[u8]| {
-        let (done, wait) = oneshot::channel();
-        spool.submit(batch(payload, None), Some(done)).await.unwrap();
-        wait
-    };
     let written = async |wait: oneshot::Receiver<_>| {
         let answer = tokio::time::timeout(Duration::from_secs(30), wait).await;
         answer.is_ok_and(|answer| answer.is_ok_and(|answer: Result<(), _>| answer.is_ok()))
@@ -406,7 +408,7 @@ async fn rows_of_a_source_that_gave_up_waiting_are_not_written_behind_its_back()
     let (mut seq, mut bytes_of_one) = (0, u64::MAX);
     let given_up = loop {
         let before = spool.status().bytes;
-        let wait = submit(&[0; 500]).await;
+        let wait = submit(&spool, &[0; 500]).await;
         if before.saturating_add(bytes_of_one) > 8_000 && seq > 0 {
             break wait;
         }
@@ -416,7 +418,7 @@ async fn rows_of_a_source_that_gave_up_waiting_are_not_written_behind_its_back()
     };
     drop(given_up);
     spool.settle([floor(spool.boot_epoch(), seq)]);
-    assert!(written(submit(&[9; 500]).await).await);
+    assert!(written(submit(&spool, &[9; 500]).await).await);
     let left = spool.reader().read(&mut Cursor::default(), 1 << 20).unwrap();
     assert!(matches!(&left[..], [Outgoing::Batch(kept)] if kept.payload[..] == [9; 500] && kept.seq == seq + 1));
     assert!(thread.close(Duration::from_secs(5)).await);
