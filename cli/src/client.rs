@@ -1,14 +1,17 @@
 //! The Mixer's REST API as calls. Problem documents become [`Error::Refused`].
 
+use std::io::Read;
 use std::time::{Duration, Instant};
 
 use chassis::config::without_credentials;
-use model::HumanDuration;
+use chrono::{DateTime, Utc};
+use model::{HumanDuration, Timestamp};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::args::ApiArgs;
 use crate::error::Error;
+use crate::progress::Progress;
 
 /// The longest one answer may take.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -46,26 +49,27 @@ impl Client {
 
     /// GET with a filter as the query string.
     pub(crate) fn get<F: Serialize>(&self, path: &str, filter: &F) -> Result<Value, Error> {
+        self.ask(path, filter, &Progress::start())
+    }
+
+    fn ask<F: Serialize>(&self, path: &str, filter: &F, progress: &Progress) -> Result<Value, Error> {
         let mut request = self.agent.get(format!("{}{path}", self.base));
         for (name, value) in parameters(filter)? {
             request = request.query(name, value);
         }
-        self.answer("GET", path, request.call())
+        let heard = self.heard("GET", path, request.call(), progress)?;
+        heard.good()
+    }
+
+    /// GET, whatever the answer's status is.
+    pub(crate) fn look(&self, path: &str) -> Result<Heard, Error> {
+        let request = self.agent.get(format!("{}{path}", self.base));
+        self.heard("GET", path, request.call(), &Progress::start())
     }
 
     /// GET of a page of rows.
     pub(crate) fn page<F: Serialize>(&self, path: &str, filter: &F) -> Result<Page, Error> {
-        let mut answer = self.get(path, filter)?;
-        let rows = match answer.get_mut("data").map(Value::take) {
-            Some(Value::Array(rows)) => rows,
-            _ => return Err(Error::Answer("there is no list named data".to_owned())),
-        };
-        let text = |key: &str| answer.get(key).and_then(Value::as_str).map(str::to_owned);
-        Ok(Page {
-            next_cursor: text("next_cursor"),
-            partial: text("partial"),
-            rows: rows.into_iter().filter_map(object).collect(),
-        })
+        page(self.get(path, filter)?)
     }
 
     /// The same; waits at most `wait` for a Mixer that is ready and for the first row.
@@ -76,9 +80,9 @@ impl Client {
         wait: Option<HumanDuration>,
     ) -> Result<Page, Error> {
         let within = wait.map_or(Duration::ZERO, HumanDuration::get);
-        let start = Instant::now();
+        let (start, progress) = (Instant::now(), Progress::start());
         loop {
-            let page = self.page(path, filter);
+            let page = self.ask(path, filter, &progress).and_then(page);
             let may_come = match &page {
                 Ok(page) => page.rows.is_empty(),
                 Err(error) => error.is_unavailable(),
@@ -96,44 +100,81 @@ impl Client {
             .agent
             .post(format!("{}{path}", self.base))
             .header("content-type", "application/json");
-        self.answer("POST", path, request.send(body.to_string()))
+        self.heard("POST", path, request.send(body.to_string()), &Progress::start())?
+            .good()
     }
 
-    fn answer(
+    fn heard(
         &self,
         method: &str,
         path: &str,
         sent: Result<ureq::http::Response<ureq::Body>, ureq::Error>,
-    ) -> Result<Value, Error> {
+        progress: &Progress,
+    ) -> Result<Heard, Error> {
         let url = without_credentials(&self.base);
-        let unreachable = |error: ureq::Error| {
-            tracing::debug!(method, api = url, path, %error, "asked in vain");
+        let unreachable = |reason: String| {
+            tracing::debug!(method, api = url, path, reason, "asked in vain");
             Error::Unreachable {
                 url: url.clone(),
-                reason: error.to_string(),
+                reason,
             }
         };
-        let mut response = sent.map_err(unreachable)?;
+        let mut response = sent.map_err(|error| unreachable(error.to_string()))?;
         let status = response.status().as_u16();
         tracing::debug!(method, api = url, path, status, "asked");
-        let text = response
-            .body_mut()
-            .with_config()
-            .limit(LARGEST)
-            .read_to_string()
-            .map_err(unreachable)?;
-        let json: Result<Value, _> = serde_json::from_str(&text);
-        if status < 300 {
-            return json.map_err(|error| Error::Answer(error.to_string()));
+        let date = response.headers().get("date").and_then(|date| date.to_str().ok());
+        let date = date.and_then(|date| DateTime::parse_from_rfc2822(date).ok());
+        let mut body = Vec::new();
+        let reader = response.body_mut().with_config().limit(LARGEST).reader();
+        progress
+            .counted(reader)
+            .read_to_end(&mut body)
+            .map_err(|error| unreachable(error.to_string()))?;
+        Ok(Heard {
+            status,
+            date: date.map(|date| date.with_timezone(&Utc).into()),
+            body: serde_json::from_slice(&body).map_err(|error| error.to_string()),
+        })
+    }
+}
+
+/// An answer as it came.
+#[derive(Debug)]
+pub(crate) struct Heard {
+    pub(crate) status: u16,
+    /// What the Mixer's clock said, in whole seconds.
+    pub(crate) date: Option<Timestamp>,
+    /// JSON, or why it is none.
+    pub(crate) body: Result<Value, String>,
+}
+
+impl Heard {
+    /// The body, if the answer is what was asked for.
+    pub(crate) fn good(self) -> Result<Value, Error> {
+        if self.status < 300 {
+            return self.body.map_err(Error::Answer);
         }
-        let problem = json.unwrap_or(Value::Null);
+        let problem = self.body.unwrap_or(Value::Null);
         let part = |key: &str| problem.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
         Err(Error::Refused {
-            status,
-            title: non_empty(part("title"), status),
+            status: self.status,
+            title: non_empty(part("title"), self.status),
             detail: part("detail"),
         })
     }
+}
+
+fn page(mut answer: Value) -> Result<Page, Error> {
+    let rows = match answer.get_mut("data").map(Value::take) {
+        Some(Value::Array(rows)) => rows,
+        _ => return Err(Error::Answer("there is no list named data".to_owned())),
+    };
+    let text = |key: &str| answer.get(key).and_then(Value::as_str).map(str::to_owned);
+    Ok(Page {
+        next_cursor: text("next_cursor"),
+        partial: text("partial"),
+        rows: rows.into_iter().filter_map(object).collect(),
+    })
 }
 
 fn non_empty(title: String, status: u16) -> String {

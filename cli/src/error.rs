@@ -24,6 +24,11 @@ pub(crate) enum Error {
     Config(String),
     #[error("{0}")]
     Usage(String),
+    /// What `platform doctor` says at its end.
+    #[error("{failed} of {all} checks failed; the column FIX says what helps")]
+    Unwell { failed: usize, all: usize, exit: Exit },
+    #[error("cannot write {path}")]
+    WriteFile { path: PathBuf, source: io::Error },
     /// The agent or a log file.
     #[error("{reason}")]
     Process { reason: String, exit: Exit },
@@ -44,10 +49,10 @@ impl Error {
             },
             Self::NotFound(_) => 1,
             Self::Answer(_) | Self::Data { .. } => 65,
-            Self::Read { .. } | Self::Write(_) => 74,
+            Self::Read { .. } | Self::Write(_) | Self::WriteFile { .. } => 74,
             Self::Config(_) => 78,
             Self::Usage(_) => 64,
-            Self::Process { exit, .. } => exit.code(),
+            Self::Process { exit, .. } | Self::Unwell { exit, .. } => exit.code(),
         }
     }
 

@@ -11,11 +11,18 @@
 
 mod agent;
 mod args;
+mod chart;
 mod client;
 mod commands;
 mod error;
 mod log;
 mod output;
+mod pager;
+mod progress;
+mod screen;
+mod spans;
+mod times;
+mod waterfall;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -70,5 +77,8 @@ fn run(args: Args) -> Result<(), Error> {
         Some(Command::Scenario(scenario)) => commands::scenario::run(&scenario),
         Some(Command::Gears(gears)) => commands::gears::run(&gears),
         Some(Command::Config(config)) => commands::config::run(&args.global, &config),
+        Some(Command::Doctor(doctor)) => commands::doctor::run(&args.global, &doctor),
+        Some(Command::Completions(completions)) => commands::program::completions(&completions),
+        Some(Command::Man(man)) => commands::program::man(&man),
     }
 }

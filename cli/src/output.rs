@@ -5,6 +5,7 @@
 //! - Stored control characters are never written as they are, whatever the format: a pipe may end at a terminal. Tables
 //!   and CSV show them escaped (CSV keeps line breaks and tabs, quoted), JSON escapes them so that a reader gets them back.
 //! - Colours only on a terminal, and never with `NO_COLOR`.
+//! - Tables have the times of the zone, whether they go to a terminal or not; formats for programs have them in UTC.
 
 use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
@@ -13,45 +14,110 @@ use anstyle::{AnsiColor, Style};
 use comfy_table::{ContentArrangement, Table, presets};
 use serde_json::Value;
 
-use crate::args::Format;
+use crate::args::{ApiArgs, Charting, Format};
 use crate::client::Row;
+use crate::pager;
+use crate::times::Zone;
 
-/// Prints rows; `columns` are what the table shows and the order of CSV columns.
-pub(crate) fn rows(rows: &[Row], columns: &[&str], format: Format) -> io::Result<()> {
-    let mut out = io::stdout().lock();
-    match format {
-        Format::Table => table(&mut out, rows, columns)?,
-        Format::Json => {
-            writeln!(out, "{}", json_safe(&serde_json::to_string_pretty(rows)?))?;
-        }
-        Format::Ndjson => {
-            for row in rows {
-                writeln!(out, "{}", json_safe(&serde_json::to_string(row)?))?;
-            }
-        }
-        Format::Csv => csv(&mut out, rows, columns)?,
-    }
-    out.flush()
+/// The columns that hold times; elsewhere a text that looks like one is left alone.
+const TIMES: [&str; 4] = ["ts", "last_seen", "earliest", "latest"];
+
+/// How the answer of one command is printed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Printer {
+    pub(crate) format: Format,
+    pub(crate) zone: Zone,
+    may_page: bool,
 }
 
-fn table(out: &mut impl Write, rows: &[Row], columns: &[&str]) -> io::Result<()> {
-    let mut table = Table::new();
-    table
-        .load_style(presets::NOTHING)
-        .set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(columns.iter().map(|column| column.to_uppercase()));
-    for row in rows {
-        table.add_row(
-            columns
-                .iter()
-                .map(|column| plain(row.get(*column).unwrap_or(&Value::Null))),
-        );
+impl From<&ApiArgs> for Printer {
+    fn from(api: &ApiArgs) -> Self {
+        Self {
+            format: api.output,
+            zone: api.zone(),
+            may_page: !api.no_pager,
+        }
     }
-    for line in table.lines() {
-        let line = line.trim_end();
-        writeln!(out, "{}", line.strip_prefix(' ').unwrap_or(line))?;
+}
+
+impl Printer {
+    /// For rows without times that are few.
+    pub(crate) fn of(format: Format) -> Self {
+        Self {
+            format,
+            zone: Zone::Utc,
+            may_page: false,
+        }
     }
-    Ok(())
+
+    /// Prints rows; `columns` are what the table shows and the order of CSV columns.
+    pub(crate) fn rows(self, rows: &[Row], columns: &[&str]) -> io::Result<()> {
+        if self.format == Format::Table {
+            return self.text(&self.table(rows, columns));
+        }
+        let mut out = io::stdout().lock();
+        match self.format {
+            Format::Table => {}
+            Format::Json => {
+                writeln!(out, "{}", json_safe(&serde_json::to_string_pretty(rows)?))?;
+            }
+            Format::Ndjson => {
+                for row in rows {
+                    writeln!(out, "{}", json_safe(&serde_json::to_string(row)?))?;
+                }
+            }
+            Format::Csv => csv(&mut out, rows, columns)?,
+        }
+        out.flush()
+    }
+
+    /// Prints what was drawn for people.
+    pub(crate) fn text(self, text: &str) -> io::Result<()> {
+        pager::show(text, self.may_page)
+    }
+
+    /// Whether a drawing belongs to the answer.
+    pub(crate) fn draws(self, charting: Charting) -> bool {
+        self.format == Format::Table
+            && match charting {
+                Charting::Auto => io::stdout().is_terminal(),
+                Charting::Always => true,
+                Charting::Never => false,
+            }
+    }
+
+    /// The lines of a table, times in the zone.
+    pub(crate) fn table(self, rows: &[Row], columns: &[&str]) -> String {
+        let mut table = Table::new();
+        table
+            .load_style(presets::NOTHING)
+            .set_content_arrangement(ContentArrangement::Disabled);
+        table.set_header(columns.iter().map(|column| column.to_uppercase()));
+        for row in rows {
+            table.add_row(columns.iter().map(|column| self.cell(row, column)));
+        }
+        let mut text = String::new();
+        for line in table.lines() {
+            let line = line.trim_end();
+            text.push_str(line.strip_prefix(' ').unwrap_or(line));
+            text.push('\n');
+        }
+        text
+    }
+
+    fn cell(self, row: &Row, column: &str) -> String {
+        let value = row.get(column).unwrap_or(&Value::Null);
+        match value.as_str() {
+            Some(text) if TIMES.contains(&column) => self.time(text),
+            _ => plain(value),
+        }
+    }
+
+    /// A time of an answer in the zone; what is none as it is, without control characters.
+    pub(crate) fn time(self, text: &str) -> String {
+        text.parse()
+            .map_or_else(|_| safe(text).into_owned(), |at| self.zone.show(at))
+    }
 }
 
 fn csv(out: &mut impl Write, rows: &[Row], columns: &[&str]) -> io::Result<()> {
@@ -109,7 +175,7 @@ pub(crate) fn safe(text: &str) -> Cow<'_, str> {
 }
 
 /// Control characters, and the bidirectional ones that reorder a line.
-fn is_bad(c: char) -> bool {
+pub(crate) fn is_bad(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
@@ -134,6 +200,16 @@ impl Paint {
     pub(crate) fn for_stdout() -> Self {
         let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         Self(io::stdout().is_terminal() && !refused)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn none() -> Self {
+        Self(false)
+    }
+
+    /// What went wrong.
+    pub(crate) fn bad(self, text: &str) -> String {
+        self.with(AnsiColor::Red.on_default().bold(), text)
     }
 
     pub(crate) fn level(self, level: &str) -> String {

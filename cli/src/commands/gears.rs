@@ -5,7 +5,7 @@ use serde_json::json;
 
 use crate::args::{GearsArgs, GearsVerb};
 use crate::error::Error;
-use crate::output;
+use crate::output::Printer;
 
 const COLUMNS: &[&str] = &["type", "inputs", "outputs", "summary"];
 
@@ -24,5 +24,5 @@ pub(crate) fn run(args: &GearsArgs) -> Result<(), Error> {
             .cloned()
         })
         .collect();
-    Ok(output::rows(&rows, COLUMNS, *format)?)
+    Ok(Printer::of(*format).rows(&rows, COLUMNS)?)
 }

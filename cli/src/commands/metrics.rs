@@ -3,18 +3,21 @@
 use model::filter::MetricFilter;
 
 use crate::args::MetricsArgs;
+use crate::chart;
 use crate::client::{Client, Row};
 use crate::error::Error;
-use crate::output;
+use crate::output::Printer;
+use crate::screen::Screen;
 
 const POINTS: &[&str] = &["ts", "name", "entity_name", "type", "value", "labels"];
 
 pub(crate) fn run(args: &MetricsArgs) -> Result<(), Error> {
+    let (since, until) = args.page.window()?;
     let filter = MetricFilter {
         name: args.name.clone(),
         entity: args.entity.clone(),
-        since: args.page.since,
-        until: args.page.until,
+        since,
+        until,
         group_by: args.group_by.clone(),
         interval: args.interval,
         agg: args.agg,
@@ -22,15 +25,39 @@ pub(crate) fn run(args: &MetricsArgs) -> Result<(), Error> {
         ..MetricFilter::default()
     };
     let page = Client::new(&args.page.api).page_within("/api/v1/telemetry/metrics", &filter, args.page.wait)?;
-    output::rows(&page.rows, &columns(&page.rows), args.page.api.output)?;
+    let printer = Printer::from(&args.page.api);
+    if printer.draws(args.chart) && chart::is_buckets(&page.rows) {
+        printer.text(&drawn(&page.rows, printer))?;
+    } else {
+        printer.rows(&page.rows, &columns(&page.rows))?;
+    }
     super::notes(&page, super::NO_ROWS);
     Ok(())
 }
 
+/// A line of blocks for each series, and below them the table; with a bar a row if there is one series only.
+fn drawn(rows: &[Row], printer: Printer) -> String {
+    let mut columns = columns(rows);
+    let lines = chart::sparklines(rows, Screen::drawing_width());
+    let table = match chart::bars(rows) {
+        None => printer.table(rows, &columns),
+        Some(bars) => {
+            columns.push(chart::BAR);
+            let barred: Vec<Row> = rows.iter().cloned().zip(bars).map(with_bar).collect();
+            printer.table(&barred, &columns)
+        }
+    };
+    format!("{lines}\n{table}")
+}
+
+fn with_bar((mut row, bar): (Row, String)) -> Row {
+    row.insert(chart::BAR.to_owned(), bar.into());
+    row
+}
+
 /// Points have the table's columns; buckets have whatever was asked for, time first and values last.
 fn columns(rows: &[Row]) -> Vec<&str> {
-    let is_bucket = rows.first().is_some_and(|row| row.contains_key("samples"));
-    if is_bucket {
+    if chart::is_buckets(rows) {
         let mut columns: Vec<&str> = rows
             .first()
             .into_iter()

@@ -1,9 +1,11 @@
 //! One file per noun. Each takes its parsed flags, asks the Mixer, prints.
 
 pub(crate) mod config;
+pub(crate) mod doctor;
 pub(crate) mod gears;
 pub(crate) mod logs;
 pub(crate) mod metrics;
+pub(crate) mod program;
 pub(crate) mod racks;
 pub(crate) mod scenario;
 pub(crate) mod storage;

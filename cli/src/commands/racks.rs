@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::args::{ApiArgs, OneRack, RacksArgs, RacksVerb};
 use crate::client::{Client, Row};
 use crate::error::Error;
-use crate::output;
+use crate::output::Printer;
 
 const COLUMNS: &[&str] = &["name", "id", "state", "last_seen", "host", "ip", "software"];
 
@@ -13,7 +13,7 @@ pub(crate) fn run(args: &RacksArgs) -> Result<(), Error> {
     match &args.verb {
         RacksVerb::List(api) => {
             let page = Client::new(api).page("/api/v1/racks", &())?;
-            Ok(output::rows(&page.rows, COLUMNS, api.output)?)
+            Ok(Printer::from(api).rows(&page.rows, COLUMNS)?)
         }
         RacksVerb::Show(one) => {
             let rack = Client::new(&one.api).get(&path(&one.rack, "")?, &())?;
@@ -48,5 +48,5 @@ fn print(mut rack: Value, api: &ApiArgs) -> Result<(), Error> {
         .as_object()
         .cloned()
         .ok_or_else(|| Error::Answer("it is not a Rack".to_owned()))?;
-    Ok(output::rows(&[row], COLUMNS, api.output)?)
+    Ok(Printer::from(api).rows(&[row], COLUMNS)?)
 }

@@ -5,7 +5,7 @@ use std::io::Write;
 use crate::args::{ScenarioArgs, ScenarioVerb};
 use crate::client::Client;
 use crate::error::Error;
-use crate::output;
+use crate::output::Printer;
 
 const COLUMNS: &[&str] = &["name", "version", "hash", "active"];
 
@@ -34,7 +34,7 @@ pub(crate) fn run(args: &ScenarioArgs) -> Result<(), Error> {
         }
         ScenarioVerb::List(api) => {
             let page = Client::new(api).page("/api/v1/scenarios", &())?;
-            Ok(output::rows(&page.rows, COLUMNS, api.output)?)
+            Ok(Printer::from(api).rows(&page.rows, COLUMNS)?)
         }
     }
 }

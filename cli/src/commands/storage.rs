@@ -1,13 +1,11 @@
 //! `platform storage`.
 
-use std::io::Write;
-
 use serde_json::Value;
 
 use crate::args::{ApiArgs, Format};
 use crate::client::{Client, Row};
 use crate::error::Error;
-use crate::output;
+use crate::output::Printer;
 
 /// The Mixer's storage figures: two tables for people, the object itself for programs.
 pub(crate) fn run(api: &ApiArgs) -> Result<(), Error> {
@@ -17,9 +15,10 @@ pub(crate) fn run(api: &ApiArgs) -> Result<(), Error> {
         .as_object()
         .cloned()
         .ok_or_else(|| Error::Answer("it is not an object".to_owned()))?;
-    if api.output != Format::Table {
+    let printer = Printer::from(api);
+    if printer.format != Format::Table {
         let columns: Vec<&str> = row.keys().map(String::as_str).collect();
-        return Ok(output::rows(std::slice::from_ref(&row), &columns, api.output)?);
+        return Ok(printer.rows(std::slice::from_ref(&row), &columns)?);
     }
     let tables = row.remove("tables");
     let tables: Vec<Row> = tables
@@ -28,13 +27,12 @@ pub(crate) fn run(api: &ApiArgs) -> Result<(), Error> {
         .flatten()
         .map(table)
         .collect();
-    output::rows(&tables, &TABLE, Format::Table)?;
-    writeln!(std::io::stdout())?;
     let mut figures = Vec::new();
     for (name, value) in row {
-        add(&mut figures, name, value);
+        add(&mut figures, name, value, printer);
     }
-    Ok(output::rows(&figures, &["figure", "value"], Format::Table)?)
+    let figures = printer.table(&figures, &["figure", "value"]);
+    Ok(printer.text(&format!("{}\n{figures}", printer.table(&tables, &TABLE)))?)
 }
 
 /// What is shown of each telemetry table.
@@ -56,17 +54,25 @@ fn table((name, facts): (&String, &Value)) -> Row {
 }
 
 /// Adds a figure, or those of an object under its name; lists are for programs.
-fn add(figures: &mut Vec<Row>, name: String, value: Value) {
+fn add(figures: &mut Vec<Row>, name: String, value: Value, printer: Printer) {
     match value {
         Value::Object(inner) => {
             for (key, value) in inner {
-                add(figures, format!("{name}.{key}"), value);
+                add(figures, format!("{name}.{key}"), value, printer);
             }
         }
         Value::Array(_) => {}
         value => figures.push(Row::from_iter([
             ("figure".to_owned(), name.into()),
-            ("value".to_owned(), value),
+            ("value".to_owned(), shown(value, printer)),
         ])),
+    }
+}
+
+/// A figure as it is shown: the Mixer's times in the zone.
+fn shown(value: Value, printer: Printer) -> Value {
+    match value {
+        Value::String(text) => printer.time(&text).into(),
+        other => other,
     }
 }

@@ -1,15 +1,16 @@
 //! `platform traces` and `platform trace ID`.
 
-use std::collections::HashMap;
-use std::io::{self, Write};
+use std::fmt::Write;
 
 use model::filter::TraceFilter;
-use serde_json::Value;
 
 use crate::args::{Format, TraceArgs, TracesArgs};
 use crate::client::{Client, Row};
 use crate::error::Error;
-use crate::output::{self, Paint, safe};
+use crate::output::{Paint, Printer, safe};
+use crate::screen::Screen;
+use crate::spans::{collect, duration_ms, places, text};
+use crate::waterfall;
 
 const COLUMNS: &[&str] = &[
     "ts",
@@ -23,10 +24,11 @@ const COLUMNS: &[&str] = &[
 ];
 
 pub(crate) fn list(args: &TracesArgs) -> Result<(), Error> {
+    let (since, until) = args.page.window()?;
     let filter = TraceFilter {
         flux_id: args.flux_id,
-        since: args.page.since,
-        until: args.page.until,
+        since,
+        until,
         min_duration_ms: args.min_duration_ms,
         status: args.status,
         entity: args.entity.clone(),
@@ -35,105 +37,63 @@ pub(crate) fn list(args: &TracesArgs) -> Result<(), Error> {
         ..TraceFilter::default()
     };
     let page = Client::new(&args.page.api).page_within("/api/v1/telemetry/traces", &filter, args.page.wait)?;
-    output::rows(&page.rows, COLUMNS, args.page.api.output)?;
+    Printer::from(&args.page.api).rows(&page.rows, COLUMNS)?;
     super::notes(&page, super::NO_ROWS);
     Ok(())
 }
 
-/// One trace: a tree for people, the spans in time order for programs. Exit code 1 if there is none.
+/// One trace: drawn over time or as a tree for people, the spans in time order for programs. Exit code 1 if there is none.
 pub(crate) fn show(args: &TraceArgs) -> Result<(), Error> {
     let answer = Client::new(&args.api).get(&format!("/api/v1/telemetry/traces/{}", args.id), &())?;
     let spans = collect(&answer);
-    if spans.is_empty() {
+    let Some(first) = spans.first() else {
         return Err(Error::NotFound(format!("there is no trace {}", args.id)));
+    };
+    let printer = Printer::from(&args.api);
+    if printer.format != Format::Table {
+        return Ok(printer.rows(&spans, COLUMNS)?);
     }
-    match args.api.output {
-        Format::Table => Ok(tree(&spans)?),
-        format => Ok(output::rows(&spans, COLUMNS, format)?),
-    }
-}
-
-/// The spans of an answer, flat, earliest first.
-fn collect(answer: &Value) -> Vec<Row> {
-    let data = answer.get("data").unwrap_or(answer);
-    let list = data.as_array().or_else(|| data.get("spans").and_then(Value::as_array));
-    let mut spans: Vec<Row> = list
-        .into_iter()
-        .flatten()
-        .filter_map(|span| span.as_object().cloned())
-        .collect();
-    spans.sort_by(|a, b| text(a, "ts").cmp(text(b, "ts")));
-    spans
-}
-
-fn text<'a>(row: &'a Row, key: &str) -> &'a str {
-    row.get(key).and_then(Value::as_str).unwrap_or_default()
-}
-
-fn tree(spans: &[Row]) -> io::Result<()> {
-    let known: HashMap<&str, usize> = spans
-        .iter()
-        .enumerate()
-        .map(|(at, span)| (text(span, "span_id"), at))
-        .collect();
-    let mut children: HashMap<usize, Vec<usize>> = HashMap::new();
-    let mut roots = Vec::new();
-    for (at, span) in spans.iter().enumerate() {
-        match known.get(text(span, "parent_span_id")) {
-            Some(parent) if *parent != at => children.entry(*parent).or_default().push(at),
-            _ => roots.push(at),
-        }
-    }
-    let mut out = io::stdout().lock();
-    let first = &spans[roots.first().copied().unwrap_or(0)];
-    writeln!(
-        out,
-        "trace {}  flux {}  {} spans",
-        text(first, "trace_id"),
-        text(first, "flux_id"),
-        spans.len()
-    )?;
     let paint = Paint::for_stdout();
-    let mut seen = vec![false; spans.len()];
-    // Depth first, without recursion: a stored cycle must not exhaust the stack.
-    let mut open: Vec<(usize, usize)> = roots.iter().rev().map(|at| (*at, 0)).collect();
-    while let Some((at, depth)) = open.pop() {
-        if std::mem::replace(&mut seen[at], true) {
-            continue;
-        }
-        line(&mut out, &spans[at], depth, paint)?;
-        open.extend(
-            children
-                .get(&at)
-                .into_iter()
-                .flatten()
-                .rev()
-                .map(|child| (*child, depth + 1)),
+    let body = if printer.draws(args.chart) {
+        waterfall::draw(&spans, Screen::drawing_width(), paint)
+    } else {
+        tree(&spans, printer, paint)
+    };
+    let (flux, count) = (safe(text(first, "flux_id")), spans.len());
+    Ok(printer.text(&format!(
+        "trace {}  flux {flux}  {count} spans{}\n{body}",
+        args.id,
+        when(args, first, printer)
+    ))?)
+}
+
+/// A drawing has no times, so its head says when it starts.
+fn when(args: &TraceArgs, first: &Row, printer: Printer) -> String {
+    if printer.draws(args.chart) {
+        format!("  from {}", printer.time(text(first, "ts")))
+    } else {
+        String::new()
+    }
+}
+
+fn tree(spans: &[Row], printer: Printer, paint: Paint) -> String {
+    let mut lines = String::new();
+    for place in places(spans) {
+        let span = &spans[place.at];
+        let status = match text(span, "status") {
+            "error" => paint.level("error"),
+            other => safe(other).into_owned(),
+        };
+        let _ = writeln!(
+            lines,
+            "{:indent$}{} {:.3} ms {status} {} {}",
+            "",
+            safe(text(span, "span_name")),
+            duration_ms(span),
+            safe(text(span, "entity_name")),
+            paint.dim(&printer.time(text(span, "ts"))),
+            indent = 2 + place.depth * 2
         );
     }
-    for (at, _) in seen.iter().enumerate().filter(|(_, seen)| !**seen) {
-        line(&mut out, &spans[at], 0, paint)?;
-    }
-    out.flush()
-}
-
-fn line(out: &mut impl Write, span: &Row, depth: usize, paint: Paint) -> io::Result<()> {
-    let duration = span.get("duration_ms").and_then(Value::as_f64).unwrap_or(0.0);
-    let status = text(span, "status");
-    let status = if status == "error" {
-        paint.level("error")
-    } else {
-        status.to_owned()
-    };
-    writeln!(
-        out,
-        "{:indent$}{} {:.3} ms {} {} {}",
-        "",
-        safe(text(span, "span_name")),
-        duration,
-        status,
-        safe(text(span, "entity_name")),
-        paint.dim(text(span, "ts")),
-        indent = 2 + depth * 2
-    )
+    lines
 }

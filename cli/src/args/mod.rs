@@ -1,0 +1,83 @@
+//! The command tree. Flags carry the same names and types as the REST API's parameters (`model::filter`).
+//!
+//! | file | what |
+//! |---|---|
+//! | `shared` | where to ask, how to print, which window |
+//! | `telemetry` | the flags of queries |
+//! | `control` | Racks, scenarios, gears, configuration |
+//! | `program` | this program itself: its check, its completions, its pages |
+
+mod control;
+mod program;
+mod shared;
+mod telemetry;
+
+use std::path::PathBuf;
+
+use clap::builder::FalseyValueParser;
+use clap::{Args as ClapArgs, Parser, Subcommand};
+
+pub(crate) use self::control::{
+    ConfigArgs, ConfigVerb, GearsArgs, GearsVerb, OneRack, RacksArgs, RacksVerb, ScenarioArgs, ScenarioVerb,
+};
+pub(crate) use self::program::{CompletionsArgs, DoctorArgs, ManArgs};
+pub(crate) use self::shared::{ApiArgs, Charting, Format, PageArgs};
+pub(crate) use self::telemetry::{LogsArgs, MetricsArgs, TraceArgs, TracesArgs};
+
+/// Runs a Rack, and asks a Mixer.
+///
+/// Without a command it runs the Rack agent with the platform.toml of the working folder.
+#[derive(Debug, Parser)]
+#[command(name = "platform", version, max_term_width = 110)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
+}
+
+/// What every command understands.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Global {
+    /// The configuration file [default: platform.toml in the working folder, if it is there]
+    #[arg(short, long, global = true, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// The agent's log level: debug, info, warn or error
+    #[arg(long, value_name = "LEVEL")]
+    pub(crate) level: Option<String>,
+    /// Log this command to platform-cli.log, beside the Rack's log file (the agent always logs)
+    #[arg(long, global = true, env = "PLATFORM_CLI_LOG", value_parser = FalseyValueParser::new(), hide_env_values = true)]
+    pub(crate) log: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run the Rack agent (the same as no command)
+    Run,
+    /// Query log entries
+    Logs(Box<LogsArgs>),
+    /// Query metrics: points, or buckets with --interval
+    Metrics(Box<MetricsArgs>),
+    /// Query spans
+    Traces(Box<TracesArgs>),
+    /// Show one trace: bars over time on a terminal, a tree elsewhere
+    Trace(TraceArgs),
+    /// List telemetry that could not be decoded, with the reason
+    DeadLetters(PageArgs),
+    /// Show what the Mixer stores
+    Storage(ApiArgs),
+    /// List and adopt Racks
+    Racks(RacksArgs),
+    /// Check scenario files, show what runs
+    Scenario(ScenarioArgs),
+    /// Describe gear types
+    Gears(GearsArgs),
+    /// Show, make and convert configuration files
+    Config(ConfigArgs),
+    /// Check what this Rack needs to work: configuration, API, clock, version, disk, bus, permissions
+    Doctor(DoctorArgs),
+    /// Print the completions of a shell
+    Completions(CompletionsArgs),
+    /// Write the manual pages into a folder
+    Man(ManArgs),
+}

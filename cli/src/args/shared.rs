@@ -1,0 +1,93 @@
+//! What many commands have in common: where to ask, how to print, which window of time.
+
+use clap::{Args as ClapArgs, ValueEnum};
+use model::HumanDuration;
+use model::filter::When;
+
+use crate::error::Error;
+use crate::times::{TimeArg, Zone};
+
+/// Where to ask and how to print.
+#[derive(Debug, Clone, ClapArgs)]
+pub(crate) struct ApiArgs {
+    /// The Mixer's API
+    #[arg(
+        long,
+        env = "PLATFORM_API_URL",
+        hide_env_values = true,
+        default_value = "http://localhost:8090",
+        value_name = "URL"
+    )]
+    pub(crate) api_url: String,
+    /// How to print
+    #[arg(long, short, value_enum, default_value_t = Format::Table)]
+    pub(crate) output: Format,
+    /// Read and show times in UTC; without it tables have local times, and times without a zone are read as local ones
+    #[arg(long)]
+    pub(crate) utc: bool,
+    /// Never start a pager; without it, a table longer than the terminal goes through $PAGER, or `less -FRX`
+    #[arg(long)]
+    pub(crate) no_pager: bool,
+}
+
+impl ApiArgs {
+    /// The zone in which times without one are read, and in which tables show theirs.
+    pub(crate) fn zone(&self) -> Zone {
+        if self.utc { Zone::Utc } else { Zone::Local }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// Aligned columns for people; local times
+    Table,
+    /// One JSON array; UTC
+    Json,
+    /// One JSON object a line; UTC
+    Ndjson,
+    /// Comma-separated values with a header; UTC
+    Csv,
+}
+
+/// Whether a table comes with a drawing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Charting {
+    /// With tables on a terminal
+    Auto,
+    /// With every table
+    Always,
+    /// Not at all
+    Never,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct PageArgs {
+    /// Start: an age (90s, 1h, 7d) or a time (14:30, 2026-11-21, "2026-11-21 14:30", 2026-11-21T14:30:00Z)
+    #[arg(long, value_name = "WHEN")]
+    pub(crate) since: Option<TimeArg>,
+    /// End (exclusive): the same
+    #[arg(long, value_name = "WHEN")]
+    pub(crate) until: Option<TimeArg>,
+    /// At most so many rows
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) limit: u32,
+    /// Wait so long for the Mixer to be ready and for the first row, such as 30s
+    #[arg(long, value_name = "DURATION")]
+    pub(crate) wait: Option<HumanDuration>,
+    #[command(flatten)]
+    pub(crate) api: ApiArgs,
+}
+
+impl PageArgs {
+    /// `--since` and `--until` as the API takes them.
+    pub(crate) fn window(&self) -> Result<(Option<When>, Option<When>), Error> {
+        let now = chassis::system_clock().now();
+        let zone = self.api.zone();
+        let read = |flag: &str, time: Option<TimeArg>| {
+            time.map(|time| time.when(zone, now))
+                .transpose()
+                .map_err(|reason| Error::Usage(format!("--{flag}: {reason}")))
+        };
+        Ok((read("since", self.since)?, read("until", self.until)?))
+    }
+}

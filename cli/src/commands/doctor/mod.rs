@@ -1,0 +1,195 @@
+//! `platform doctor`: does this Rack have what it needs? A line for each check, with what helps where one fails.
+//!
+//! | check | asks |
+//! |---|---|
+//! | config | can `platform.toml` and the environment be read? |
+//! | api | does the Mixer's API answer, and is the Mixer ready? |
+//! | clock | does the Mixer's clock agree with ours? |
+//! | version | are the Mixer and this program of one version? |
+//! | disk | can the Rack's folder be written, and is there room for the spool? |
+//! | bus | does the bus take us, and has it the streams of our domain? |
+//! | secrets | can nobody else read the Rack's identity? |
+//!
+//! # Invariants
+//!
+//! - Nothing is changed: no folder is made, no message published.
+//! - The exit code is that of the first check that failed; a warning fails nothing.
+
+mod local;
+mod remote;
+
+use chassis::Exit;
+use chassis::config;
+use rack::config::{RackConfig, SCHEMA};
+use serde_json::json;
+
+use crate::args::{DoctorArgs, Global};
+use crate::client::{Client, Row};
+use crate::commands::config::sources;
+use crate::error::Error;
+use crate::output::Printer;
+
+const COLUMNS: &[&str] = &["check", "state", "found", "fix"];
+
+/// How a check went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Ok,
+    /// It works, but not as it should.
+    Warn,
+    Fail(Exit),
+    /// It could not be asked, because of another one that failed.
+    Skipped,
+}
+
+/// One line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Check {
+    name: &'static str,
+    state: State,
+    found: String,
+    fix: String,
+}
+
+impl Check {
+    fn ok(name: &'static str, found: impl Into<String>) -> Self {
+        Self::new(name, State::Ok, found, "")
+    }
+
+    fn warn(name: &'static str, found: impl Into<String>, fix: impl Into<String>) -> Self {
+        Self::new(name, State::Warn, found, fix)
+    }
+
+    fn fail(name: &'static str, exit: Exit, found: impl Into<String>, fix: impl Into<String>) -> Self {
+        Self::new(name, State::Fail(exit), found, fix)
+    }
+
+    /// A message of ours names the trouble, and after the last semicolon what helps.
+    fn failed(name: &'static str, exit: Exit, message: &str) -> Self {
+        let (found, fix) = message.rsplit_once("; ").unwrap_or((message, ""));
+        Self::fail(name, exit, found, fix)
+    }
+
+    fn skipped(name: &'static str, because: &str) -> Self {
+        Self::new(name, State::Skipped, format!("not asked: {because}"), "")
+    }
+
+    fn new(name: &'static str, state: State, found: impl Into<String>, fix: impl Into<String>) -> Self {
+        Self {
+            name,
+            state,
+            found: found.into(),
+            fix: fix.into(),
+        }
+    }
+
+    fn row(&self) -> Option<Row> {
+        let state = match self.state {
+            State::Ok => "ok",
+            State::Warn => "warn",
+            State::Fail(_) => "FAIL",
+            State::Skipped => "skipped",
+        };
+        let row = json!({ "check": self.name, "state": state, "found": self.found, "fix": self.fix });
+        row.as_object().cloned()
+    }
+}
+
+/// Asks everything, prints it, and fails if a check did.
+pub(crate) fn run(global: &Global, args: &DoctorArgs) -> Result<(), Error> {
+    let clock = chassis::system_clock();
+    let (config, rack) = configured(global);
+    let mut checks = vec![config];
+    checks.extend(remote::mixer(&Client::new(&args.api), &clock));
+    checks.extend(rack.map_or_else(without_config, |rack| with_config(&rack)));
+    let rows: Vec<Row> = checks.iter().filter_map(Check::row).collect();
+    Printer::from(&args.api).rows(&rows, COLUMNS)?;
+    verdict(&checks)
+}
+
+fn with_config(rack: &RackConfig) -> Vec<Check> {
+    vec![local::disk(rack), remote::bus(rack), local::secrets(rack)]
+}
+
+fn without_config() -> Vec<Check> {
+    ["disk", "bus", "secrets"]
+        .map(|name| Check::skipped(name, "there is no configuration"))
+        .into()
+}
+
+/// The configuration, if it can be read.
+fn configured(global: &Global) -> (Check, Option<RackConfig>) {
+    let loaded = config::load(&SCHEMA, &sources(global));
+    let rack = loaded.and_then(|settings| RackConfig::of(&settings).map(|rack| (settings, rack)));
+    match rack {
+        Err(bad) => {
+            let fix = "correct it; `platform config init` prints a commented one";
+            (Check::fail("config", Exit::Config, bad.to_string().trim(), fix), None)
+        }
+        Ok((settings, rack)) => {
+            let found = match settings.file() {
+                Some(file) => format!("{} is valid", file.display()),
+                None => "no file; defaults and the environment hold".to_owned(),
+            };
+            let check = match settings.warnings() {
+                [] => Check::ok("config", found),
+                warnings => Check::warn(
+                    "config",
+                    format!("{found}, but: {}", warnings.join("; ")),
+                    "see `platform config show --origin`",
+                ),
+            };
+            (check, Some(rack))
+        }
+    }
+}
+
+fn verdict(checks: &[Check]) -> Result<(), Error> {
+    let failed = || {
+        checks.iter().filter_map(|check| match check.state {
+            State::Fail(exit) => Some(exit),
+            _ => None,
+        })
+    };
+    match failed().next() {
+        None => Ok(()),
+        Some(exit) => Err(Error::Unwell {
+            failed: failed().count(),
+            all: checks.len(),
+            exit,
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_check_that_fails_gives_the_exit_code_and_warnings_give_none() {
+        let fail = |exit| Check::fail("x", exit, "it is broken", "mend it");
+        let code = |checks: &[Check]| verdict(checks).err().map_or(0, |error| error.exit_code());
+        assert_eq!(
+            code(&[
+                Check::ok("a", "fine"),
+                Check::warn("b", "so so", "look"),
+                Check::skipped("c", "b")
+            ]),
+            0
+        );
+        assert_eq!(
+            code(&[Check::ok("a", "fine"), fail(Exit::Denied), fail(Exit::Unavailable)]),
+            77
+        );
+        assert_eq!(code(&[fail(Exit::Config), fail(Exit::Unavailable)]), 78);
+    }
+
+    #[test]
+    fn a_message_is_what_was_found_and_what_helps() {
+        let check = Check::failed("bus", Exit::Denied, "the bus refuses us; really; set the token");
+        assert_eq!(
+            (check.found.as_str(), check.fix.as_str()),
+            ("the bus refuses us; really", "set the token")
+        );
+    }
+}

@@ -1,0 +1,240 @@
+//! What is asked of others: the Mixer's API (reach, clock, version) and the bus.
+
+use std::time::{Duration, Instant};
+
+use chassis::Exit;
+use chassis::bus::{Bus, BusOptions};
+use chassis::config::without_credentials;
+use model::{Clock, HumanDuration, Timestamp};
+use rack::config::RackConfig;
+use serde_json::Value;
+
+use super::Check;
+use crate::client::{Client, Heard};
+use crate::error::Error;
+
+/// Clocks that differ less disturb nobody.
+const CLOSE: Duration = Duration::from_secs(5);
+/// Rows that are further in the future are filed under the hour of their arrival.
+const WRONG: Duration = Duration::from_secs(3600);
+/// The time the bus is given to see us off.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// API, clock and version, of as few questions as there are answers.
+pub(super) fn mixer(client: &Client, clock: &Clock) -> [Check; 3] {
+    let (before, start) = (clock.now(), Instant::now());
+    match client.look("/readyz") {
+        Err(error) => {
+            let api = Check::failed("api", Exit::Unavailable, &error.to_string());
+            let skipped = |name| Check::skipped(name, "the API does not answer");
+            [api, skipped("clock"), skipped("version")]
+        }
+        Ok(heard) => {
+            let (took, after) = (start.elapsed(), clock.now());
+            let clocks = clocks(heard.date, before, after);
+            [ready(heard, took), clocks, version(client)]
+        }
+    }
+}
+
+fn ready(heard: Heard, took: Duration) -> Check {
+    let is_ready = |body: &Value| body.get("ready").and_then(Value::as_bool);
+    match (heard.status, heard.body) {
+        (401 | 403, _) => denied("api"),
+        (200, Ok(body)) if is_ready(&body) == Some(true) => Check::ok(
+            "api",
+            format!("the Mixer is ready; it answered in {} ms", took.as_millis()),
+        ),
+        (503, Ok(body)) if is_ready(&body) == Some(false) => {
+            let found = format!("the Mixer is not ready: {}", troubles(&body));
+            Check::fail(
+                "api",
+                Exit::Unavailable,
+                found,
+                "look into the Mixer's log; it may still be starting",
+            )
+        }
+        (status, _) => stranger("api", format!("/readyz answers {status}, not as a Mixer does")),
+    }
+}
+
+/// The reasons of what is not well.
+fn troubles(body: &Value) -> String {
+    let checks = body.get("checks").and_then(Value::as_object).into_iter().flatten();
+    let reasons = checks.filter_map(|(name, check)| {
+        let reason = check.get("reason").and_then(Value::as_str)?;
+        Some(format!("{name}: {reason}"))
+    });
+    reasons.collect::<Vec<_>>().join(", ")
+}
+
+fn denied(name: &'static str) -> Check {
+    Check::fail(
+        name,
+        Exit::Denied,
+        "the API refuses us",
+        "ask the Mixer's operator for access",
+    )
+}
+
+fn stranger(name: &'static str, found: String) -> Check {
+    Check::fail(
+        name,
+        Exit::Unavailable,
+        found,
+        "set --api-url (PLATFORM_API_URL) to where platform-mixer listens",
+    )
+}
+
+/// The Mixer's clock, told in whole seconds between two looks at ours.
+fn clocks(theirs: Option<Timestamp>, before: Timestamp, after: Timestamp) -> Check {
+    let Some(theirs) = theirs else {
+        return Check::skipped("clock", "the answer has no date");
+    };
+    let second = Duration::from_secs(1);
+    // How far ahead of ours it is at least, and how far behind.
+    let (ahead, behind) = (theirs.since(after), before.since(theirs.plus(second)));
+    let (off, word) = if ahead > behind {
+        (ahead, "ahead of")
+    } else {
+        (behind, "behind")
+    };
+    let fix = "let a time service (NTP) set both clocks";
+    let shown = HumanDuration::from(Duration::from_secs(off.as_secs().max(1)));
+    let found = format!("the Mixer's clock is {shown} {word} this one");
+    if off < CLOSE {
+        Check::ok(
+            "clock",
+            format!("the Mixer's clock agrees within {}", HumanDuration::from(CLOSE)),
+        )
+    } else if off < WRONG {
+        Check::warn("clock", found, fix)
+    } else {
+        Check::fail("clock", Exit::Unavailable, found, fix)
+    }
+}
+
+fn version(client: &Client) -> Check {
+    let body = match client.look("/version") {
+        Ok(Heard { status: 401 | 403, .. }) => return denied("version"),
+        Ok(Heard {
+            status: 200,
+            body: Ok(body),
+            ..
+        }) => body,
+        Ok(heard) => return stranger("version", format!("/version answers {}", heard.status)),
+        Err(error) => return Check::failed("version", Exit::Unavailable, &error.to_string()),
+    };
+    let part = |key: &str| body.get(key).and_then(Value::as_str).unwrap_or_default();
+    compared(part("name"), part("version"), env!("CARGO_PKG_VERSION"))
+}
+
+fn compared(name: &str, theirs: &str, ours: &str) -> Check {
+    if name != "platform-mixer" {
+        return stranger("version", format!("{name:?} answers there, not a Mixer"));
+    }
+    if theirs == ours {
+        return Check::ok("version", format!("this program and the Mixer are {ours}"));
+    }
+    let found = format!("this program is {ours}, the Mixer is {theirs}");
+    Check::warn("version", found, "install one version on both")
+}
+
+/// The bus, as the agent would use it.
+pub(super) fn bus(rack: &RackConfig) -> Check {
+    let snake = &rack.snake;
+    let options = BusOptions {
+        token: snake.token.clone(),
+        connect_timeout: snake.connect_timeout,
+        ..BusOptions::new(&snake.url, snake.domain.as_str(), "platform doctor")
+    };
+    let asked = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Error::Process {
+            reason: format!("no runtime: {error}"),
+            exit: Exit::Unavailable,
+        })
+        .and_then(|runtime| runtime.block_on(ask(options)));
+    let url = without_credentials(&snake.url);
+    match asked {
+        Ok(()) => Check::ok(
+            "bus",
+            format!("{url} takes us and has the streams of domain {}", snake.domain),
+        ),
+        Err(Error::Process { reason, exit }) => Check::failed("bus", exit, &reason),
+        Err(other) => Check::failed("bus", Exit::Unavailable, &other.to_string()),
+    }
+}
+
+async fn ask(options: BusOptions) -> Result<(), Error> {
+    let bus = Bus::connect(options).await?;
+    let asked = bus.preflight().await;
+    bus.close(FAREWELL).await;
+    Ok(asked?)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::State;
+    use super::*;
+
+    #[test]
+    fn clocks_are_compared_no_finer_than_the_mixer_tells_its_own() {
+        let at = |millis: i64| Timestamp::from_micros(1_790_000_000_000_000 + millis * 1_000);
+        let state = |theirs: i64| clocks(Some(at(theirs * 1_000)), at(10_200), at(10_700)).state;
+        assert_eq!(state(10), State::Ok);
+        assert_eq!(state(15), State::Ok, "4.3 s ahead");
+        assert_eq!(state(16), State::Warn);
+        assert_eq!(state(5), State::Ok, "4.2 s behind");
+        assert_eq!(state(4), State::Warn, "5.2 s behind");
+        assert_eq!(state(10 + 3_601), State::Fail(Exit::Unavailable));
+        assert_eq!(state(10 - 3_602), State::Fail(Exit::Unavailable));
+        let found = clocks(Some(at(70_700)), at(10_200), at(10_700)).found;
+        assert_eq!(found, "the Mixer's clock is 1m ahead of this one");
+        assert_eq!(clocks(None, at(0), at(0)).state, State::Skipped);
+    }
+
+    #[test]
+    fn an_answer_is_a_ready_mixers_or_says_what_is_wrong() {
+        let check = |status, body| {
+            ready(
+                Heard {
+                    status,
+                    date: None,
+                    body,
+                },
+                Duration::from_millis(3),
+            )
+        };
+        assert_eq!(check(200, Ok(json!({ "ready": true }))).state, State::Ok);
+        let starting = json!({ "ready": false, "checks": { "bus": { "ok": false, "reason": "no connection" }, "wal": { "ok": true } } });
+        let starting = check(503, Ok(starting));
+        assert_eq!(starting.state, State::Fail(Exit::Unavailable));
+        assert_eq!(starting.found, "the Mixer is not ready: bus: no connection");
+        assert_eq!(check(403, Ok(Value::Null)).state, State::Fail(Exit::Denied));
+        for (status, body) in [
+            (200, Ok(json!({}))),
+            (200, Err("html".to_owned())),
+            (404, Ok(Value::Null)),
+        ] {
+            let check = check(status, body);
+            assert!(
+                check.found.contains("not as a Mixer does") && check.fix.contains("--api-url"),
+                "{check:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn other_versions_are_a_warning_and_other_programs_a_failure() {
+        assert_eq!(compared("platform-mixer", "0.1.0", "0.1.0").state, State::Ok);
+        assert_eq!(compared("platform-mixer", "0.2.0", "0.1.0").state, State::Warn);
+        assert_eq!(
+            compared("nginx", "0.1.0", "0.1.0").state,
+            State::Fail(Exit::Unavailable)
+        );
+    }
+}

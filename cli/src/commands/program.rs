@@ -1,0 +1,32 @@
+//! `platform completions` and `platform man`: what shells and `man` want to know of the command tree.
+
+use std::io::Write;
+
+use clap::CommandFactory;
+
+use crate::args::{Args, CompletionsArgs, ManArgs};
+use crate::error::Error;
+
+/// The program's name, as it is installed.
+const NAME: &str = "platform";
+
+/// Prints a shell's completions.
+pub(crate) fn completions(args: &CompletionsArgs) -> Result<(), Error> {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut Args::command(), NAME, &mut script);
+    let mut out = std::io::stdout().lock();
+    out.write_all(&script)?;
+    Ok(out.flush()?)
+}
+
+/// Writes a page for each command.
+pub(crate) fn man(args: &ManArgs) -> Result<(), Error> {
+    let failed = |source| Error::WriteFile {
+        path: args.folder.clone(),
+        source,
+    };
+    std::fs::create_dir_all(&args.folder).map_err(failed)?;
+    // A page for each `help` of each command would say nothing.
+    let tree = Args::command().disable_help_subcommand(true);
+    clap_mangen::generate_to(tree, &args.folder).map_err(failed)
+}
