@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds both release binaries into dist/ and checks what they promise.
+# Builds both release binaries into dist/, with manual pages and completions in dist/share, and checks what they promise.
 # platform is static (glibc with +crt-static; --target keeps build scripts dynamic); platform-mixer is dynamic.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -9,6 +9,11 @@ cargo build --release --locked --workspace --bin platform-mixer
 RUSTFLAGS="-C target-feature=+crt-static" cargo build --release --locked --target "$target" -p platform-cli
 mkdir -p dist
 install -m 0755 "$out/release/platform-mixer" "$out/$target/release/platform" dist/
+dist/platform man dist/share/man/man1
+install -d dist/share/bash-completion/completions dist/share/zsh/site-functions dist/share/fish/vendor_completions.d
+dist/platform completions bash > dist/share/bash-completion/completions/platform
+dist/platform completions zsh > dist/share/zsh/site-functions/_platform
+dist/platform completions fish > dist/share/fish/vendor_completions.d/platform.fish
 
 ldd dist/platform 2>&1 | grep -qE 'not a dynamic executable|statically linked' || { echo "dist/platform is dynamic" >&2; exit 1; }
 size=$(stat -c %s dist/platform)

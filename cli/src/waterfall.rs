@@ -49,7 +49,12 @@ pub(crate) fn draw(spans: &[Row], width: usize, paint: Paint) -> String {
     let total = lines.iter().map(|line| line.offset + line.micros).fold(0.0, f64::max);
     let took = lines.iter().map(|line| line.took.len()).max().unwrap_or(0);
     let label = lines.iter().map(|line| text_width(&line.label)).max().unwrap_or(0);
-    let beside = took + "    ".len() + "  error".len();
+    let outcome = if lines.iter().any(|line| line.is_error) {
+        "  error".len()
+    } else {
+        0
+    };
+    let beside = took + "    ".len() + outcome;
     let label = label.min(width * NAMES / 100).min(width.saturating_sub(beside + 1));
     let cells = width.saturating_sub(label + beside).max(1);
     let mut drawn = String::new();

@@ -1,8 +1,12 @@
 //! The command as a user and a script meet it. Here: a Mixer with telemetry of known content, and the command pointed at it.
 
+mod doctor;
 mod ends;
+mod pages;
 mod rows;
+mod screen;
 mod terminal;
+mod times;
 
 use std::time::Duration;
 
@@ -45,8 +49,13 @@ impl Desk {
     }
 
     pub(crate) fn ask(&self, args: &[&str]) -> Result<Finished, Failure> {
+        self.ask_in("UTC", args)
+    }
+
+    /// The same where the local zone is another one, given as in the variable TZ.
+    pub(crate) fn ask_in(&self, zone: &str, args: &[&str]) -> Result<Finished, Failure> {
         let url = ("PLATFORM_API_URL", self.mixer.api.base.as_str());
-        run(&binary("platform")?, args, self.mixer.path(), &[url])
+        run(&binary("platform")?, args, self.mixer.path(), &[url, ("TZ", zone)])
     }
 
     /// The same, which must succeed: its output.

@@ -51,8 +51,10 @@ fn stored_control_characters_are_never_written_as_they_are_in_any_format() -> Re
             vec!["logs"],
             vec!["metrics"],
             vec!["metrics", "--interval", "1h", "--group-by", "note"],
+            vec!["metrics", "--interval", "1h", "--group-by", "note", "--chart", "always"],
             vec!["traces"],
             vec!["trace", TRACE],
+            vec!["trace", TRACE, "--chart", "always"],
             vec!["dead-letters"],
         ] {
             let args: Vec<&str> = command.iter().copied().chain(["-o", format]).collect();

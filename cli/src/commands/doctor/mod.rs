@@ -124,7 +124,8 @@ fn configured(global: &Global) -> (Check, Option<RackConfig>) {
     match rack {
         Err(bad) => {
             let fix = "correct it; `platform config init` prints a commented one";
-            (Check::fail("config", Exit::Config, bad.to_string().trim(), fix), None)
+            let lines: Vec<String> = bad.to_string().lines().map(|line| line.trim().to_owned()).collect();
+            (Check::fail("config", Exit::Config, lines.join("; "), fix), None)
         }
         Ok((settings, rack)) => {
             let found = match settings.file() {
