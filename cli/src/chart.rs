@@ -5,7 +5,8 @@
 //! ```
 //!
 //! A series is what rows have in common besides their time and their figures. Its line is scaled to its own least and
-//! greatest value; time goes to the right, all lines have the same buckets. A bucket without a value is `·`. Where there
+//! greatest value; time goes to the right, all lines have the same buckets, those without rows too. A bucket without a value
+//! is `·`. Where there
 //! are more buckets than cells, a cell is the average of its buckets. Bars are scaled to the greatest value, from zero on;
 //! those of values below zero grow to the left of it.
 //!
@@ -14,7 +15,9 @@
 //! What a bucket is (the Mixer).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
+use model::Timestamp;
 use serde_json::Value;
 
 use crate::client::Row;
@@ -36,8 +39,44 @@ const BAR_CELLS: usize = 30;
 /// What is left for blocks beside a very long name.
 const LEAST_CELLS: usize = 16;
 
+/// More empty buckets than this between the first and the last row are not drawn.
+const MOST_BUCKETS: u64 = 100_000;
+
 /// One series' values by bucket.
-type Values<'a> = BTreeMap<&'a str, Option<f64>>;
+type Values = BTreeMap<Timestamp, Option<f64>>;
+
+/// The buckets of a drawing, from the left.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Axis(Vec<Timestamp>);
+
+impl Axis {
+    /// From the first bucket of the rows to the last one.
+    pub(crate) fn of(rows: &[Row], interval: Option<Duration>) -> Self {
+        let known: BTreeSet<Timestamp> = rows.iter().filter_map(time).collect();
+        let (Some(first), Some(last)) = (known.first().copied(), known.last().copied()) else {
+            return Self(Vec::new());
+        };
+        let width = interval.map_or(0, |width| u64::try_from(width.as_micros()).unwrap_or(u64::MAX));
+        let span = u64::try_from(last.since(first).as_micros()).unwrap_or(u64::MAX);
+        let count = span.checked_div(width).filter(|count| *count < MOST_BUCKETS);
+        let at = |n: u64| first.plus(Duration::from_micros(n.saturating_mul(width)));
+        let all = count.into_iter().flat_map(|count| (0..=count).map(at));
+        Self(
+            known
+                .iter()
+                .copied()
+                .chain(all)
+                .collect::<BTreeSet<_>>()
+                .into_iter()
+                .collect(),
+        )
+    }
+
+    /// The first and the last bucket, and how many there are.
+    pub(crate) fn ends(&self) -> Option<(Timestamp, Timestamp, usize)> {
+        Some((*self.0.first()?, *self.0.last()?, self.0.len()))
+    }
+}
 
 /// Whether rows are buckets, and not points.
 pub(crate) fn is_buckets(rows: &[Row]) -> bool {
@@ -45,14 +84,8 @@ pub(crate) fn is_buckets(rows: &[Row]) -> bool {
 }
 
 /// Draws a line for each series of buckets; ends with a line break.
-pub(crate) fn sparklines(rows: &[Row], width: usize) -> String {
-    let series = series(rows);
-    let times: Vec<&str> = rows
-        .iter()
-        .filter_map(time)
-        .collect::<BTreeSet<_>>()
-        .into_iter()
-        .collect();
+pub(crate) fn sparklines(rows: &[Row], axis: &Axis, width: usize) -> String {
+    let (series, Axis(times)) = (series(rows), axis);
     let heads: Vec<String> = series.iter().map(|(name, values)| head(name, values)).collect();
     let longest = heads.iter().map(|head| text_width(head)).max().unwrap_or(0);
     let label = longest.min(width.saturating_sub(LEAST_CELLS + 2));
@@ -102,8 +135,8 @@ pub(crate) fn bar(cells: f64) -> String {
     bar
 }
 
-fn time(row: &Row) -> Option<&str> {
-    row.get("ts").and_then(Value::as_str)
+fn time(row: &Row) -> Option<Timestamp> {
+    row.get("ts")?.as_str()?.parse().ok()
 }
 
 /// A bucket's value, if it is a finite number.
@@ -113,8 +146,8 @@ fn value(row: &Row) -> Option<f64> {
         .filter(|value| value.is_finite())
 }
 
-fn series(rows: &[Row]) -> BTreeMap<String, Values<'_>> {
-    let mut series: BTreeMap<String, Values<'_>> = BTreeMap::new();
+fn series(rows: &[Row]) -> BTreeMap<String, Values> {
+    let mut series: BTreeMap<String, Values> = BTreeMap::new();
     for row in rows {
         let Some(at) = time(row) else { continue };
         series.entry(name(row)).or_default().insert(at, value(row));
@@ -135,7 +168,7 @@ fn name(row: &Row) -> String {
 }
 
 /// A series' name and the figures its line is scaled to.
-fn head(name: &str, values: &Values<'_>) -> String {
+fn head(name: &str, values: &Values) -> String {
     let known = || values.values().copied().flatten();
     let Some(last) = known().next_back() else {
         return format!("{name}  no values");

@@ -37,8 +37,13 @@ pub(crate) struct Page {
 
 impl Client {
     pub(crate) fn new(api: &ApiArgs) -> Self {
+        Self::within(api, TIMEOUT)
+    }
+
+    /// One that waits no longer than this for an answer.
+    pub(crate) fn within(api: &ApiArgs, timeout: Duration) -> Self {
         let config = ureq::Agent::config_builder()
-            .timeout_global(Some(TIMEOUT))
+            .timeout_global(Some(timeout))
             .http_status_as_error(false)
             .build();
         Self {

@@ -15,6 +15,8 @@ mod chart;
 mod client;
 mod commands;
 mod error;
+#[cfg(test)]
+mod hostile;
 mod log;
 mod output;
 mod pager;

@@ -237,7 +237,10 @@ impl Paint {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::hostile;
 
     #[test]
     fn stored_control_characters_are_shown_and_not_obeyed() {
@@ -271,5 +274,36 @@ mod tests {
             String::from_utf8_lossy(&out),
             "a,b,\"c,d\"\n\"x,\"\"y\"\"\n\",\\u{1b}[2J\\r,\n"
         );
+    }
+
+    fn hostile_row() -> impl Strategy<Value = Row> {
+        let texts = prop::collection::vec((hostile::text(), hostile::text()), 0..4);
+        (texts, hostile::text(), hostile::text()).prop_map(|(attributes, ts, message)| {
+            let attributes: Row = attributes.into_iter().map(|(key, value)| (key, value.into())).collect();
+            let row =
+                serde_json::json!({ "ts": ts, "last_seen": message, "message": message, "attributes": attributes });
+            row.as_object().cloned().unwrap_or_default()
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn no_stored_text_reaches_a_table_or_csv_with_its_controls(rows in prop::collection::vec(hostile_row(), 1..6)) {
+            let columns = ["ts", "last_seen", "message", "attributes"];
+            let table = Printer::of(Format::Table).table(&rows, &columns);
+            prop_assert_eq!(table.lines().count(), rows.len() + 1, "{}", table);
+            prop_assert!(!table.replace('\n', "").contains(is_bad), "{table:?}");
+            let mut out = Vec::new();
+            prop_assert!(csv(&mut out, &rows, &columns).is_ok());
+            let text = String::from_utf8_lossy(&out).replace(['\n', '\t'], "");
+            prop_assert!(!text.contains(is_bad), "{text:?}");
+        }
+
+        #[test]
+        fn json_gives_back_any_row_without_its_controls(row in hostile_row()) {
+            let written = json_safe(&serde_json::to_string(&row).unwrap_or_default()).into_owned();
+            prop_assert!(!written.contains(is_bad), "{written:?}");
+            prop_assert_eq!(serde_json::from_str::<Row>(&written).ok(), Some(row));
+        }
     }
 }

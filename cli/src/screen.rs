@@ -102,7 +102,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_fitted_text_takes_the_cells_it_was_given(text in "\\PC{0,40}", cells in 0usize..50) {
+        fn a_fitted_text_takes_the_cells_it_was_given(text in crate::hostile::text(), cells in 0usize..50) {
             prop_assert_eq!(text_width(&fit(&text, cells)), cells);
         }
     }

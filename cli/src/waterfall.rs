@@ -201,7 +201,7 @@ mod tests {
     proptest! {
         #[test]
         fn nothing_stored_moves_the_cursor_or_the_edge(
-            spans in prop::collection::vec((any::<String>(), any::<String>(), any::<i32>(), 0.0f64..1e9, any::<bool>(), 0usize..8), 1..20),
+            spans in prop::collection::vec((crate::hostile::text(), crate::hostile::text(), any::<i32>(), 0.0f64..1e9, any::<bool>(), 0usize..8), 1..20),
             width in 44usize..200,
         ) {
             let spans: Vec<Row> = spans.iter().enumerate().map(|(id, (name, entity, at, ms, ok, parent))| {

@@ -20,7 +20,7 @@ fn line_of(values: &[Value], width: usize) -> String {
         .map(|(at, value)| bucket(at, "t", "a", value))
         .rev()
         .collect();
-    sparklines(&rows, width)
+    sparklines(&rows, &Axis::of(&rows, None), width)
 }
 
 #[test]
@@ -37,7 +37,7 @@ fn each_series_has_a_line_over_the_same_buckets() {
     ]);
     rows.push(bucket(2, "load", "a", &json!(7)));
     rows.push(bucket(2, "none", "a", &Value::Null));
-    insta::assert_snapshot!(sparklines(&rows, 80), @r"
+    insta::assert_snapshot!(sparklines(&rows, &Axis::of(&rows, None), 80), @r"
     load  zone=a  7 to 7, last 7             ··▅···
     none  zone=a  no values                  ······
     temp  zone=a  1 to 8, last 2             ▁▂▄█▄▂
@@ -79,6 +79,19 @@ fn more_series_than_one_have_no_bars() {
 }
 
 #[test]
+fn buckets_without_rows_are_gaps() {
+    let rows = [bucket(0, "t", "a", &json!(1)), bucket(5, "t", "a", &json!(2))];
+    let minute = Some(Duration::from_secs(60));
+    let axis = Axis::of(&rows, minute);
+    assert!(sparklines(&rows, &axis, 80).ends_with("  ▁····█\n"));
+    assert_eq!(axis.ends().map(|(_, _, count)| count), Some(6));
+    let tiny = Axis::of(&rows, Some(Duration::from_micros(1)));
+    assert_eq!(tiny.ends().map(|(_, _, count)| count), Some(2), "not 300 million");
+    assert_eq!(Axis::of(&[], minute).ends(), None);
+    assert_eq!(Axis::of(&rows, Some(Duration::ZERO)), Axis::of(&rows, None));
+}
+
+#[test]
 fn more_buckets_than_cells_are_averaged() {
     let values: Vec<Value> = (0..600).map(|at| json!(at)).collect();
     let line = line_of(&values, 60);
@@ -104,11 +117,11 @@ fn extreme_values_are_drawn() {
 proptest! {
     #[test]
     fn nothing_stored_moves_the_cursor_or_the_edge(
-        points in prop::collection::vec((0usize..50, any::<String>(), any::<String>(), any::<f64>()), 1..40),
+        points in prop::collection::vec((0usize..50, crate::hostile::text(), crate::hostile::text(), any::<f64>()), 1..40),
         width in 40usize..200,
     ) {
         let rows: Vec<Row> = points.iter().map(|(at, name, label, value)| bucket(*at, name, label, &json!(value))).collect();
-        let drawn = sparklines(&rows, width);
+        let drawn = sparklines(&rows, &Axis::of(&rows, None), width);
         for line in drawn.lines() {
             prop_assert!(text_width(line) <= width, "{line:?}");
             prop_assert!(!line.contains(crate::output::is_bad), "{line:?}");

@@ -1,9 +1,10 @@
 //! `platform metrics`.
 
+use model::HumanDuration;
 use model::filter::MetricFilter;
 
 use crate::args::MetricsArgs;
-use crate::chart;
+use crate::chart::{self, Axis};
 use crate::client::{Client, Row};
 use crate::error::Error;
 use crate::output::Printer;
@@ -27,7 +28,7 @@ pub(crate) fn run(args: &MetricsArgs) -> Result<(), Error> {
     let page = Client::new(&args.page.api).page_within("/api/v1/telemetry/metrics", &filter, args.page.wait)?;
     let printer = Printer::from(&args.page.api);
     if printer.draws(args.chart) && chart::is_buckets(&page.rows) {
-        printer.text(&drawn(&page.rows, printer))?;
+        printer.text(&drawn(&page.rows, args.interval, printer))?;
     } else {
         printer.rows(&page.rows, &columns(&page.rows))?;
     }
@@ -35,10 +36,11 @@ pub(crate) fn run(args: &MetricsArgs) -> Result<(), Error> {
     Ok(())
 }
 
-/// A line of blocks for each series, and below them the table; with a bar a row if there is one series only.
-fn drawn(rows: &[Row], printer: Printer) -> String {
+/// When it was, a line of blocks for each series, and below them the table; with a bar a row if there is one series only.
+fn drawn(rows: &[Row], interval: Option<HumanDuration>, printer: Printer) -> String {
     let mut columns = columns(rows);
-    let lines = chart::sparklines(rows, Screen::drawing_width());
+    let axis = Axis::of(rows, interval.map(HumanDuration::get));
+    let lines = chart::sparklines(rows, &axis, Screen::drawing_width());
     let table = match chart::bars(rows) {
         None => printer.table(rows, &columns),
         Some(bars) => {
@@ -47,7 +49,16 @@ fn drawn(rows: &[Row], printer: Printer) -> String {
             printer.table(&barred, &columns)
         }
     };
-    format!("{lines}\n{table}")
+    format!("{}{lines}\n{table}", span(&axis, interval, printer))
+}
+
+/// What time the lines are of.
+fn span(axis: &Axis, interval: Option<HumanDuration>, printer: Printer) -> String {
+    let (Some((first, last, count)), Some(interval)) = (axis.ends(), interval) else {
+        return String::new();
+    };
+    let (first, end) = (printer.zone.show(first), printer.zone.show(last.plus(interval.get())));
+    format!("{first} to {end}, {count} of {interval}\n")
 }
 
 fn with_bar((mut row, bar): (Row, String)) -> Row {

@@ -97,3 +97,22 @@ fn tree(spans: &[Row], printer: Printer, paint: Paint) -> String {
     }
     lines
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_row_is_one_line_whatever_is_stored(texts in prop::collection::vec((crate::hostile::text(), crate::hostile::text()), 1..6)) {
+            let row = |(a, b): &(String, String)| json!({ "ts": a, "span_id": b, "status": a, "entity_name": b, "span_name": a });
+            let rows: Vec<Row> = texts.iter().filter_map(|texts| row(texts).as_object().cloned()).collect();
+            let lines = tree(&rows, Printer::of(Format::Table), Paint::none());
+            prop_assert_eq!(lines.matches('\n').count(), rows.len());
+            prop_assert!(!lines.replace('\n', "").contains(crate::output::is_bad), "{lines:?}");
+        }
+    }
+}

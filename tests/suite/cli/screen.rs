@@ -92,6 +92,36 @@ fn a_pager_that_is_left_early_ends_the_command_quietly() -> Result<(), Failure> 
 }
 
 #[test]
+fn an_interrupt_is_the_pagers_and_the_command_outlives_it() -> Result<(), Failure> {
+    let desk = Desk::open()?;
+    thirty_logs(&desk)?;
+    // It says that it is there, waits for a line of the terminal, and ends in its own time.
+    let pager = "trap 'echo interrupted' INT; cat > /dev/null; echo paging; head -n 1 < /dev/tty; echo done";
+    let mut child = on_terminal(&desk.mixer.api.base, "logs", &[("PAGER", pager)])?
+        .current_dir(desk.mixer.path())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let mut keys = child.stdin.take().ok_or("no input")?;
+    let mut out = BufReader::new(child.stdout.take().ok_or("no output")?);
+    let mut text = String::new();
+    while !text.contains("paging") {
+        assert!(out.read_line(&mut text)? > 0, "it ended: {text}");
+    }
+    keys.write_all(b"\x03")?;
+    keys.flush()?;
+    while !text.contains("interrupted") {
+        // The line it waits for, should the interrupt have come before it waited.
+        keys.write_all(b"\n")?;
+        assert!(out.read_line(&mut text)? > 0, "it ended: {text}");
+    }
+    out.read_to_string(&mut text)?;
+    let ended = child.wait()?;
+    assert!(ended.success() && text.contains("done"), "{ended:?} {text}");
+    Ok(())
+}
+
+#[test]
 fn buckets_and_spans_are_drawn_on_a_terminal_or_where_it_is_wished() -> Result<(), Failure> {
     let desk = Desk::open()?;
     let point = |n: u64| json!({ "ts": desk.ago(600 + n * 60), "name": "temp", "type": "gauge", "value": n });
@@ -131,7 +161,9 @@ fn buckets_and_spans_are_drawn_on_a_terminal_or_where_it_is_wished() -> Result<(
         );
     }
     let drawn = shown(&desk, metrics, &[])?;
-    assert!(drawn.starts_with("temp  0 to 7, last 0  █▇▆▅▄▃▂▁\n"), "{drawn}");
+    let (head, rest) = drawn.split_once('\n').ok_or("one line only")?;
+    assert!(head.ends_with(":00.000000Z, 8 of 1m"), "{drawn}");
+    assert!(rest.starts_with("temp  0 to 7, last 0  █▇▆▅▄▃▂▁\n"), "{drawn}");
     let drawn = shown(&desk, &trace, &[])?;
     assert!(
         drawn.contains("\n  ✗ step") && drawn.contains("2.000 ms  error\n"),

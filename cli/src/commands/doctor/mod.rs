@@ -18,6 +18,8 @@
 mod local;
 mod remote;
 
+use std::time::Duration;
+
 use chassis::Exit;
 use chassis::config;
 use rack::config::{RackConfig, SCHEMA};
@@ -29,6 +31,8 @@ use crate::commands::config::sources;
 use crate::error::Error;
 use crate::output::Printer;
 
+/// A Mixer that is well answers much sooner.
+const PATIENCE: Duration = Duration::from_secs(10);
 const COLUMNS: &[&str] = &["check", "state", "found", "fix"];
 
 /// How a check went.
@@ -100,7 +104,7 @@ pub(crate) fn run(global: &Global, args: &DoctorArgs) -> Result<(), Error> {
     let clock = chassis::system_clock();
     let (config, rack) = configured(global);
     let mut checks = vec![config];
-    checks.extend(remote::mixer(&Client::new(&args.api), &clock));
+    checks.extend(remote::mixer(&Client::within(&args.api, PATIENCE), &clock));
     checks.extend(rack.map_or_else(without_config, |rack| with_config(&rack)));
     let rows: Vec<Row> = checks.iter().filter_map(Check::row).collect();
     Printer::from(&args.api).rows(&rows, COLUMNS)?;
