@@ -1,4 +1,4 @@
-//! Buckets of metrics drawn with blocks: a line for each series, and a bar for each row of a single one.
+//! Buckets of metrics drawn with blocks: a line for each series, and a bar for each row where rows compare.
 //!
 //! ```text
 //! temp  zone=a  20.5 to 23.1, last 21.5  ▁▂▄█▆▃·▂
@@ -7,7 +7,8 @@
 //! A series is what rows have in common besides their time and their figures. Its line is scaled to its own least and
 //! greatest value; time goes to the right, all lines have the same buckets, those without rows too. A bucket without a value
 //! is `·`. Where there
-//! are more buckets than cells, a cell is the average of its buckets. Bars are scaled to the greatest value, from zero on;
+//! are more buckets than cells, a cell is the average of its buckets. Rows compare, and have bars, if they are of one series,
+//! or of one bucket and one metric. Bars are scaled to the greatest value, from zero on;
 //! those of values below zero grow to the left of it.
 //!
 //! # Not here
@@ -72,6 +73,11 @@ impl Axis {
         )
     }
 
+    /// Whether there is a time to draw a line over.
+    pub(crate) fn is_line(&self) -> bool {
+        self.0.len() > 1
+    }
+
     /// The first and the last bucket, and how many there are.
     pub(crate) fn ends(&self) -> Option<(Timestamp, Timestamp, usize)> {
         Some((*self.0.first()?, *self.0.last()?, self.0.len()))
@@ -99,9 +105,11 @@ pub(crate) fn sparklines(rows: &[Row], axis: &Axis, width: usize) -> String {
     drawn
 }
 
-/// The bars of a single series, one for each row; `None` if there are more series, or nothing to draw.
-pub(crate) fn bars(rows: &[Row]) -> Option<Vec<String>> {
-    if series(rows).len() != 1 {
+/// A bar for each row, if rows compare: they are of one series, or of one bucket and one metric. `None` too if there is
+/// nothing to draw.
+pub(crate) fn bars(rows: &[Row], axis: &Axis) -> Option<Vec<String>> {
+    let one = |of: fn(&Row) -> String| rows.iter().map(of).collect::<BTreeSet<_>>().len() == 1;
+    if !one(if axis.is_line() { name } else { metric }) {
         return None;
     }
     let values: Vec<Option<f64>> = rows.iter().map(value).collect();
@@ -153,6 +161,10 @@ fn series(rows: &[Row]) -> BTreeMap<String, Values> {
         series.entry(name(row)).or_default().insert(at, value(row));
     }
     series
+}
+
+fn metric(row: &Row) -> String {
+    row.get("name").map(plain).unwrap_or_default()
 }
 
 /// What a series is called: its metric first.

@@ -50,7 +50,7 @@ pub(crate) struct MetricsArgs {
     /// How values of a bucket become one: avg, sum, min, max, count, last or rate
     #[arg(long, value_parser = aggregate)]
     pub(crate) agg: Option<Aggregate>,
-    /// Whether buckets are drawn: a line of blocks for each series, a bar a row for a single one
+    /// Whether buckets are drawn: a line of blocks for each series, a bar a row where rows compare
     #[arg(long, value_enum, default_value_t = Charting::Auto)]
     pub(crate) chart: Charting,
     #[command(flatten)]

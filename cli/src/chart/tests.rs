@@ -54,7 +54,10 @@ fn a_single_series_has_bars_from_zero_on() {
         .collect();
     let full = "█".repeat(30);
     let half = "█".repeat(15);
-    assert_eq!(bars(&rows).unwrap(), [full.as_str(), &half, "", "·", "·", "▎"]);
+    assert_eq!(
+        bars(&rows, &Axis::of(&rows, None)).unwrap(),
+        [full.as_str(), &half, "", "·", "·", "▎"]
+    );
 }
 
 #[test]
@@ -65,17 +68,25 @@ fn bars_below_zero_grow_to_the_left() {
         .collect();
     let (ten, twenty, five) = ("█".repeat(10), "█".repeat(20), "█".repeat(5));
     assert_eq!(
-        bars(&rows).unwrap(),
+        bars(&rows, &Axis::of(&rows, None)).unwrap(),
         [ten, format!("{:10}{twenty}", ""), format!("{:5}{five}", "")]
     );
 }
 
 #[test]
-fn more_series_than_one_have_no_bars() {
-    let rows = [bucket(0, "t", "a", &json!(1)), bucket(0, "t", "b", &json!(1))];
-    assert_eq!(bars(&rows), None);
-    assert_eq!(bars(&[bucket(0, "t", "a", &json!(0))]), None, "nothing but zeros");
-    assert_eq!(bars(&[]), None);
+fn rows_that_do_not_compare_have_no_bars() {
+    let drawn = |rows: &[Row]| bars(rows, &Axis::of(rows, None));
+    let of_two = [bucket(0, "t", "a", &json!(1)), bucket(1, "t", "b", &json!(1))];
+    assert_eq!(drawn(&of_two), None, "two series over time");
+    assert_eq!(
+        drawn(&[bucket(0, "t", "a", &json!(1)), bucket(0, "u", "a", &json!(1))]),
+        None,
+        "two metrics"
+    );
+    assert_eq!(drawn(&[bucket(0, "t", "a", &json!(0))]), None, "nothing but zeros");
+    assert_eq!(drawn(&[]), None);
+    let of_one_bucket = [bucket(0, "t", "a", &json!(1)), bucket(0, "t", "b", &json!(2))];
+    assert_eq!(drawn(&of_one_bucket), Some(vec!["█".repeat(15), "█".repeat(30)]));
 }
 
 #[test]
@@ -111,7 +122,14 @@ fn extreme_values_are_drawn() {
         bucket(0, "t", "a", &json!(f64::MAX)),
         bucket(1, "t", "a", &json!(f64::MIN)),
     ];
-    assert_eq!(bars(&rows).unwrap().iter().map(|bar| text_width(bar)).max(), Some(30));
+    assert_eq!(
+        bars(&rows, &Axis::of(&rows, None))
+            .unwrap()
+            .iter()
+            .map(|bar| text_width(bar))
+            .max(),
+        Some(30)
+    );
 }
 
 proptest! {
@@ -126,7 +144,7 @@ proptest! {
             prop_assert!(text_width(line) <= width, "{line:?}");
             prop_assert!(!line.contains(crate::output::is_bad), "{line:?}");
         }
-        for bar in bars(&rows).unwrap_or_default() {
+        for bar in bars(&rows, &Axis::of(&rows, None)).unwrap_or_default() {
             prop_assert!(text_width(&bar) <= BAR_CELLS + 1, "{bar:?}");
         }
     }

@@ -36,12 +36,11 @@ pub(crate) fn run(args: &MetricsArgs) -> Result<(), Error> {
     Ok(())
 }
 
-/// When it was, a line of blocks for each series, and below them the table; with a bar a row if there is one series only.
+/// When it was, a line of blocks for each series, and below them the table, with a bar a row where rows compare.
 fn drawn(rows: &[Row], interval: Option<HumanDuration>, printer: Printer) -> String {
     let mut columns = columns(rows);
     let axis = Axis::of(rows, interval.map(HumanDuration::get));
-    let lines = chart::sparklines(rows, &axis, Screen::drawing_width());
-    let table = match chart::bars(rows) {
+    let table = match chart::bars(rows, &axis) {
         None => printer.table(rows, &columns),
         Some(bars) => {
             columns.push(chart::BAR);
@@ -49,6 +48,10 @@ fn drawn(rows: &[Row], interval: Option<HumanDuration>, printer: Printer) -> Str
             printer.table(&barred, &columns)
         }
     };
+    if !axis.is_line() {
+        return table;
+    }
+    let lines = chart::sparklines(rows, &axis, Screen::drawing_width());
     format!("{}{lines}\n{table}", span(&axis, interval, printer))
 }
 
@@ -58,7 +61,7 @@ fn span(axis: &Axis, interval: Option<HumanDuration>, printer: Printer) -> Strin
         return String::new();
     };
     let (first, end) = (printer.zone.show(first), printer.zone.show(last.plus(interval.get())));
-    format!("{first} to {end}, {count} of {interval}\n")
+    format!("{first} to {end}, {count} buckets of {interval}\n")
 }
 
 fn with_bar((mut row, bar): (Row, String)) -> Row {

@@ -162,7 +162,7 @@ fn buckets_and_spans_are_drawn_on_a_terminal_or_where_it_is_wished() -> Result<(
     }
     let drawn = shown(&desk, metrics, &[])?;
     let (head, rest) = drawn.split_once('\n').ok_or("one line only")?;
-    assert!(head.ends_with(":00.000000Z, 8 of 1m"), "{drawn}");
+    assert!(head.ends_with(":00.000000Z, 8 buckets of 1m"), "{drawn}");
     assert!(rest.starts_with("temp  0 to 7, last 0  █▇▆▅▄▃▂▁\n"), "{drawn}");
     let drawn = shown(&desk, &trace, &[])?;
     assert!(
