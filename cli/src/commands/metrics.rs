@@ -89,3 +89,43 @@ fn columns(rows: &[Row]) -> Vec<&str> {
     }
     POINTS.to_vec()
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::args::Format;
+
+    fn buckets(zones: &[&str], minutes: &[usize]) -> Vec<Row> {
+        let bucket = |minute: usize, zone: &str, value: usize| {
+            json!({ "ts": format!("2026-11-21T10:{minute:02}:00.000000Z"), "name": "temp", "type": "gauge",
+                    "labels": { "zone": zone }, "value": value, "samples": 2 })
+        };
+        let each = |minute: &usize| {
+            let of = |(at, zone): (usize, &&str)| bucket(*minute, zone, minute * 10 + at);
+            zones.iter().enumerate().map(of).collect::<Vec<Value>>()
+        };
+        let rows = minutes.iter().rev().flat_map(each);
+        rows.filter_map(|row| row.as_object().cloned()).collect()
+    }
+
+    fn drawn_of(rows: &[Row]) -> String {
+        drawn(rows, Some(HumanDuration::from_secs(60)), Printer::of(Format::Table))
+    }
+
+    #[test]
+    fn a_single_series_is_a_line_and_a_bar_a_row() {
+        insta::assert_snapshot!(drawn_of(&buckets(&["a"], &[1, 2, 3, 6])));
+    }
+
+    #[test]
+    fn more_series_are_a_line_each() {
+        insta::assert_snapshot!(drawn_of(&buckets(&["a", "b"], &[1, 2])));
+    }
+
+    #[test]
+    fn groups_of_one_bucket_are_a_bar_each() {
+        insta::assert_snapshot!(drawn_of(&buckets(&["a", "b", "c"], &[1])));
+    }
+}

@@ -197,4 +197,16 @@ mod tests {
             ("the bus refuses us; really", "set the token")
         );
     }
+
+    #[test]
+    fn the_table_has_a_line_for_each_check_with_what_helps() {
+        let checks = [
+            Check::ok("config", "platform.toml is valid"),
+            Check::failed("api", Exit::Unavailable, "cannot reach it; is it running?"),
+            Check::skipped("clock", "the API does not answer"),
+            Check::warn("disk", "little room", "free some\nmore"),
+        ];
+        let rows: Vec<Row> = checks.iter().filter_map(Check::row).collect();
+        insta::assert_snapshot!(Printer::of(crate::args::Format::Table).table(&rows, COLUMNS));
+    }
 }
