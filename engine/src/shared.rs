@@ -21,7 +21,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Semaphore, watch};
 use uuid::Uuid;
 
-use crate::catalog::{Catalog, FileEntry, Footers, Lineage, Lock, Segment, SegmentParts};
+use crate::catalog::{Catalog, FileEntry, Files, Footers, Lineage, Lock, Segment, SegmentParts};
 use crate::desk::Desk;
 use crate::hot::{Hot, Place};
 use crate::intake::Intake;
@@ -49,6 +49,7 @@ pub(crate) struct Shared {
     pub(crate) layout: Layout,
     pub(crate) store: Uuid,
     pub(crate) footers: Arc<Footers>,
+    pub(crate) files: Arc<Files>,
     pub(crate) counters: Counters,
     pub(crate) view: ArcSwap<Snapshot>,
     pub(crate) marks: Mutex<Watermarks>,
@@ -266,6 +267,7 @@ impl Shared {
         let parts = SegmentParts {
             layout: &self.layout,
             footers: &self.footers,
+            files: &self.files,
             lineage: Arc::clone(lineage),
             store: Weak::clone(&self.me),
             cache: self.remote.as_ref().map(|remote| Arc::clone(&remote.cache)),

@@ -1,78 +1,43 @@
 //! Footers of data files, kept by bytes.
-//!
-//! # Invariants
-//!
-//! - Keyed by segment and version, never by path or size: a sealed file has the path, and often the size, of the open one.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
 use parquet::file::metadata::ParquetMetaData;
 
+use super::kept::{Kept, Key};
 use crate::Error;
 
-type Key = (u64, u32);
-
-/// A cache of footers, bounded by bytes; the least recently used go first.
+/// A cache of footers, bounded by bytes; those that were not used of late go first.
 #[derive(Debug)]
-pub(crate) struct Footers {
-    max_bytes: usize,
-    kept: Mutex<Kept>,
-}
-
-#[derive(Debug, Default)]
-struct Kept {
-    footers: HashMap<Key, (Arc<ParquetMetaData>, u64)>,
-    bytes: usize,
-    clock: u64,
-}
+pub(crate) struct Footers(Kept<Arc<ParquetMetaData>>);
 
 impl Footers {
     pub(crate) fn new(max_bytes: usize) -> Self {
-        Self {
-            max_bytes,
-            kept: Mutex::default(),
-        }
+        Self(Kept::new(max_bytes))
     }
 
     /// The footer of a version, read by `load` if it is not kept. Two callers may read it at once.
-    pub(crate) fn get(
+    pub(super) fn get(
         &self,
         key: Key,
         load: impl FnOnce() -> Result<ParquetMetaData, Error>,
     ) -> Result<Arc<ParquetMetaData>, Error> {
-        if let Some(footer) = self.kept.lock().touch(key) {
+        if let Some(footer) = self.0.get(key) {
             return Ok(footer);
         }
         let footer = Arc::new(load()?);
-        self.kept.lock().insert(key, Arc::clone(&footer), self.max_bytes);
+        self.0.put(key, Arc::clone(&footer), footer.memory_size());
         Ok(footer)
     }
-}
 
-impl Kept {
-    fn touch(&mut self, key: Key) -> Option<Arc<ParquetMetaData>> {
-        self.clock += 1;
-        let (footer, used) = self.footers.get_mut(&key)?;
-        *used = self.clock;
-        Some(Arc::clone(footer))
+    /// The footer of a version if it is kept.
+    pub(super) fn kept(&self, key: Key) -> Option<Arc<ParquetMetaData>> {
+        self.0.get(key)
     }
 
-    fn insert(&mut self, key: Key, footer: Arc<ParquetMetaData>, max_bytes: usize) {
-        self.bytes += footer.memory_size();
-        if let Some((old, _)) = self.footers.insert(key, (footer, self.clock)) {
-            self.bytes -= old.memory_size();
-        }
-        while self.bytes > max_bytes && self.footers.len() > 1 {
-            let oldest = self.footers.iter().filter(|(other, _)| **other != key);
-            let Some(oldest) = oldest.min_by_key(|(_, (_, used))| *used).map(|(key, _)| *key) else {
-                return;
-            };
-            if let Some((gone, _)) = self.footers.remove(&oldest) {
-                self.bytes -= gone.memory_size();
-            }
-        }
+    /// Nobody asks for the version any more.
+    pub(super) fn forget(&self, key: Key) {
+        self.0.forget(key);
     }
 }
 

@@ -22,7 +22,9 @@
 //! Folders are never listed to answer a query; only recovery compares the tree with the catalogue.
 
 mod checkpoint;
+mod files;
 mod footers;
+mod kept;
 mod lock;
 mod log;
 mod packed;
@@ -36,6 +38,7 @@ use std::path::{Path, PathBuf};
 
 use uuid::Uuid;
 
+pub(crate) use files::Files;
 pub(crate) use footers::Footers;
 pub(crate) use lock::Lock;
 #[cfg(any(test, feature = "fuzz"))]

@@ -26,7 +26,9 @@ use model::{Table, Timestamp};
 use parking_lot::Mutex;
 use parquet::file::metadata::ParquetMetaData;
 
+use super::files::Files;
 use super::footers::Footers;
+use super::kept::Key;
 use super::state::FileEntry;
 use crate::Error;
 use crate::layout::{Layout, Partition, Retired};
@@ -65,6 +67,7 @@ pub struct Segment {
     footer_crc: u32,
     lineage: Arc<Lineage>,
     footers: Arc<Footers>,
+    files: Arc<Files>,
     /// Who is told of damage.
     store: Weak<Shared>,
     /// Where its bytes are too, if there is an object store.
@@ -114,6 +117,7 @@ impl Drop for Lineage {
 pub(crate) struct SegmentParts<'a> {
     pub(crate) layout: &'a Layout,
     pub(crate) footers: &'a Arc<Footers>,
+    pub(crate) files: &'a Arc<Files>,
     pub(crate) lineage: Arc<Lineage>,
     pub(crate) store: Weak<Shared>,
     pub(crate) cache: Option<Arc<Cache>>,
@@ -141,9 +145,14 @@ impl Segment {
             footer_crc: entry.footer_crc,
             lineage: parts.lineage,
             footers: Arc::clone(parts.footers),
+            files: Arc::clone(parts.files),
             store: parts.store,
             cache: parts.cache,
         }
+    }
+
+    const fn cache_key(&self) -> Key {
+        (self.id, self.version)
     }
 
     /// Its place among its table's files.
@@ -171,6 +180,22 @@ impl Segment {
             report(&store, self, reason);
         }
         opened
+    }
+
+    /// As [`Segment::open`], by a handle that others read from too: read at positions only. One that is kept costs nothing.
+    ///
+    /// # Errors
+    /// As [`Segment::open`].
+    pub fn open_shared(&self) -> Result<Arc<File>, Error> {
+        if let Some(file) = self.files.get(self.cache_key()) {
+            return Ok(file);
+        }
+        let file = Arc::new(self.open()?);
+        // Beside an object store, local copies are taken away to make room: a handle would keep their space.
+        if self.cache.is_none() {
+            self.files.put(self.cache_key(), &file);
+        }
+        Ok(file)
     }
 
     fn open_here(&self) -> Result<File, Error> {
@@ -288,11 +313,24 @@ impl Segment {
     /// # Errors
     /// If the file cannot be opened or its footer is damaged.
     pub fn metadata(&self) -> Result<Arc<ParquetMetaData>, Error> {
-        self.footers.get((self.id, self.version), || {
+        self.footers.get(self.cache_key(), || {
             // The page index lies outside the footer.
             let file = if self.sealed { self.open()? } else { self.find()? };
             let file = FileAt::new(file, self.size);
             read_metadata(&file, &self.path, self.sealed)
         })
+    }
+
+    /// The footer if it is at hand: never waits for the disk.
+    #[must_use]
+    pub fn metadata_cached(&self) -> Option<Arc<ParquetMetaData>> {
+        self.footers.kept(self.cache_key())
+    }
+}
+
+impl Drop for Segment {
+    fn drop(&mut self) {
+        self.files.forget(self.cache_key());
+        self.footers.forget(self.cache_key());
     }
 }

@@ -29,7 +29,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Semaphore, watch};
 use uuid::Uuid;
 
-use crate::catalog::{Catalog, FileEntry, Footers, Found, Lineage, Lock, known_store_id, store_id};
+use crate::catalog::{Catalog, FileEntry, Files, Footers, Found, Lineage, Lock, known_store_id, store_id};
 use crate::committer::Committer;
 use crate::hot::OriginRanges;
 use crate::layout::Layout;
@@ -333,6 +333,7 @@ fn assemble(ground: Ground, parts: Parts) -> (Arc<Shared>, Publisher) {
         me: std::sync::Weak::clone(me),
         store: parts.catalog.state().store,
         footers: Arc::new(Footers::new(FOOTER_BYTES)),
+        files: Arc::new(Files::new()),
         counters: Counters::default(),
         view: ArcSwap::from_pointee(Snapshot::default()),
         marks: Mutex::new(parts.marks),

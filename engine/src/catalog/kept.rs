@@ -1,0 +1,154 @@
+//! What is kept of versions of data files so that nobody reads or opens it again, up to a bound.
+//!
+//! # Invariants
+//!
+//! - Keyed by segment and version, never by path or size: a sealed file has the path, and often the size, of the open one.
+//! - What was used since it was looked at last gets another turn; what is new does not go for its own sake. Making room costs
+//!   a constant time for each value that goes.
+
+use std::collections::{HashMap, VecDeque};
+
+use parking_lot::Mutex;
+
+/// A segment's number and version.
+pub(super) type Key = (u64, u32);
+
+/// Values and what they weigh, up to a sum of weights; one is kept however heavy it is.
+#[derive(Debug)]
+pub(super) struct Kept<V> {
+    most: usize,
+    inner: Mutex<Inner<V>>,
+}
+
+#[derive(Debug)]
+struct Inner<V> {
+    values: HashMap<Key, Entry<V>>,
+    /// In the order of their turns, each with the number of the entry it means: one that was forgotten leaves its turn behind.
+    turns: VecDeque<(Key, u64)>,
+    weight: usize,
+    entered: u64,
+}
+
+#[derive(Debug)]
+struct Entry<V> {
+    value: V,
+    weight: usize,
+    number: u64,
+    used: bool,
+}
+
+impl<V: Clone> Kept<V> {
+    pub(super) fn new(most: usize) -> Self {
+        Self {
+            most,
+            inner: Mutex::new(Inner {
+                values: HashMap::new(),
+                turns: VecDeque::new(),
+                weight: 0,
+                entered: 0,
+            }),
+        }
+    }
+
+    pub(super) fn get(&self, key: Key) -> Option<V> {
+        let mut inner = self.inner.lock();
+        let entry = inner.values.get_mut(&key)?;
+        entry.used = true;
+        Some(entry.value.clone())
+    }
+
+    pub(super) fn put(&self, key: Key, value: V, weight: usize) {
+        // What goes is dropped without the lock: closing a file may take a while.
+        let gone = self.inner.lock().put(key, value, weight, self.most);
+        drop(gone);
+    }
+
+    pub(super) fn forget(&self, key: Key) {
+        let gone = self.inner.lock().remove(key);
+        drop(gone);
+    }
+}
+
+impl<V> Inner<V> {
+    fn put(&mut self, key: Key, value: V, weight: usize, most: usize) -> Vec<V> {
+        let mut gone: Vec<V> = self.remove(key).into_iter().collect();
+        self.entered += 1;
+        let entry = Entry {
+            value,
+            weight,
+            number: self.entered,
+            used: false,
+        };
+        self.values.insert(key, entry);
+        self.turns.push_back((key, self.entered));
+        self.weight += weight;
+        while self.weight > most && self.values.len() > 1 {
+            let Some((next, number)) = self.turns.pop_front() else {
+                break;
+            };
+            match self.values.get_mut(&next) {
+                Some(entry) if entry.number == number && (entry.used || next == key) => {
+                    entry.used = false;
+                    self.turns.push_back((next, number));
+                }
+                Some(entry) if entry.number == number => gone.extend(self.remove(next)),
+                _ => {}
+            }
+        }
+        gone
+    }
+
+    fn remove(&mut self, key: Key) -> Option<V> {
+        let entry = self.values.remove(&key)?;
+        self.weight -= entry.weight;
+        if self.turns.len() > 2 * self.values.len() + 64 {
+            let values = &self.values;
+            self.turns
+                .retain(|(key, number)| values.get(key).is_some_and(|entry| entry.number == *number));
+        }
+        Some(entry.value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_used_stays_and_what_was_not_goes_first() {
+        let kept = Kept::new(3);
+        for id in 1..=3 {
+            kept.put((id, 1), id, 1);
+        }
+        kept.put((4, 1), 4, 1);
+        assert_eq!(kept.get((1, 1)), None);
+        assert_eq!(kept.get((2, 1)), Some(2));
+        kept.put((5, 1), 5, 1);
+        assert_eq!((kept.get((2, 1)), kept.get((3, 1))), (Some(2), None));
+    }
+
+    #[test]
+    fn versions_are_apart_a_forgotten_one_is_gone_and_one_is_kept_however_heavy() {
+        let kept = Kept::new(2);
+        kept.put((1, 1), "a", 1);
+        kept.put((1, 2), "b", 1);
+        assert_eq!((kept.get((1, 1)), kept.get((1, 2))), (Some("a"), Some("b")));
+        kept.forget((1, 1));
+        assert_eq!((kept.get((1, 1)), kept.get((1, 2))), (None, Some("b")));
+        kept.put((2, 1), "heavy", 100);
+        assert_eq!((kept.get((2, 1)), kept.get((1, 2))), (Some("heavy"), None));
+    }
+
+    #[test]
+    fn what_is_forgotten_again_and_again_leaves_nothing_behind() {
+        let kept = Kept::new(10);
+        kept.put((0, 1), 0, 1);
+        for version in 1..10_000 {
+            kept.put((1, version), 0, 1);
+            kept.forget((1, version));
+        }
+        let inner = kept.inner.lock();
+        assert!(inner.turns.len() < 200, "{}", inner.turns.len());
+        assert_eq!((inner.values.len(), inner.weight), (1, 1));
+    }
+}
