@@ -26,8 +26,12 @@ pub struct QueryStats {
     pub files_read: u64,
     /// Bytes read from files.
     pub bytes_read: u64,
+    /// Pages of files that were at hand and not read.
+    pub cache_hits: u64,
     /// Rows in memory that were looked at.
     pub hot_rows: u64,
+    /// Rows of files and of memory that a list of rows looked at; plans do not count them.
+    pub rows_scanned: u64,
     /// Rows in the answer.
     pub rows: u64,
     /// Wall time, in milliseconds.

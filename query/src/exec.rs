@@ -21,6 +21,7 @@ use model::{ByteSize, Table};
 use crate::answer::QueryStats;
 use crate::filter::within;
 use crate::reader::Meter;
+use crate::scan::{Found, Request, Scanner};
 use crate::table::{Order, ViewTable};
 use crate::window::Window;
 use crate::{Error, Limits};
@@ -38,7 +39,8 @@ pub(crate) fn session(limits: &Limits) -> Result<SessionState, Error> {
         .build_arc()?;
     let config = SessionConfig::from(options(limits.memory))
         .with_target_partitions(limits.threads.max(1))
-        .with_collect_statistics(false);
+        .with_collect_statistics(false)
+        .with_extension(Arc::new(Scanner::new(limits)));
     Ok(SessionStateBuilder::new()
         .with_config(config)
         .with_runtime_env(runtime)
@@ -61,6 +63,11 @@ fn spill(dir: Option<&Path>) -> DiskManagerBuilder {
         None => DiskManagerMode::Disabled,
     };
     DiskManagerBuilder::default().with_mode(mode)
+}
+
+/// The scanner that the queries of a session share.
+pub(crate) fn scanner(state: &SessionState) -> Option<Arc<Scanner>> {
+    state.config().get_extension()
 }
 
 /// What one query looks at. Holds the view from the query's start to its end.
@@ -107,6 +114,31 @@ impl Scan {
         Ok(DataFrame::new(self.state.clone(), all).filter(condition)?)
     }
 
+    /// The newest rows within a part of the window that meet the conditions, see [`Request`]; `None` if a plan must find them.
+    pub(crate) async fn newest(
+        &self,
+        window: Window,
+        uncounted: Option<i64>,
+        skip: usize,
+        wanted: usize,
+    ) -> Result<Option<Found>, Error> {
+        let Some(scanner) = scanner(&self.state) else {
+            return Ok(None);
+        };
+        let request = Request {
+            view: &self.view,
+            table: self.table,
+            window,
+            conditions: &self.conditions,
+            uncounted,
+            skip,
+            wanted,
+            meter: &self.meter,
+            started: self.started,
+        };
+        scanner.newest(&self.state, request).await
+    }
+
     pub(crate) const fn table(&self) -> Table {
         self.table
     }
@@ -122,6 +154,8 @@ impl Scan {
             files_pruned: (files.len() - met.count()) as u64,
             files_read: self.meter.files(),
             bytes_read: self.meter.bytes(),
+            cache_hits: self.meter.hits(),
+            rows_scanned: self.meter.rows_scanned(),
             hot_rows: hot.map(|hot| hot.batch.num_rows() as u64).sum(),
             rows: rows as u64,
             ms: u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX),

@@ -1,8 +1,9 @@
 //! From the engine to rows: typed queries over one immutable view of the store.
 //!
 //! ```text
-//! filter ─> window, expressions ─> DataFusion plan ─> rows as JSON objects under the columns' names
-//!                                   │
+//! filter ─> window, expressions ─┬> scan: the newest rows ──────────────┬> rows as JSON objects under the columns' names
+//!                                └> DataFusion plan: everything else ────┘
+//!                                    │
 //!                     ViewTable: catalogue pruning, Parquet segments, hot rows (one ReadView)
 //! ```
 //!
@@ -30,6 +31,7 @@ mod metrics;
 mod querier;
 mod reader;
 mod rows;
+mod scan;
 mod series;
 mod table;
 #[cfg(test)]

@@ -5,7 +5,7 @@
 //! - Plans run on threads of their own, so that a heavy query slows other queries and never the bus or the API.
 //! - At most `max_concurrent` queries run; others wait a moment and are then refused. A permit is given back when the
 //!   query's task is really gone.
-//! - Dropping a query's future stops its task at its next batch.
+//! - Dropping a query's future stops its task at its next batch. The threads on which scans read are bounded by themselves.
 
 use std::future::Future;
 use std::path::PathBuf;
@@ -25,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::answer::{MetricPage, Page, TraceTree};
 use crate::cursor::{Cursor, fingerprint};
-use crate::exec::{Scan, session};
+use crate::exec::{Scan, scanner, session};
 use crate::filter::{self, Paging};
 use crate::window::Window;
 use crate::{Error, metrics, rows, trace};
@@ -46,6 +46,8 @@ pub struct Limits {
     pub max_concurrent: usize,
     /// Threads that run plans.
     pub threads: usize,
+    /// Memory for pages of data files that may be asked for again; beside `memory`.
+    pub page_cache: ByteSize,
     /// Where sorts and aggregates put what exceeds their memory; without it they fail instead.
     pub spill_dir: Option<PathBuf>,
 }
@@ -59,6 +61,7 @@ impl Limits {
             timeout,
             max_concurrent: max_concurrent.clamp(1, Semaphore::MAX_PERMITS >> 1),
             threads: std::thread::available_parallelism().map_or(2, usize::from),
+            page_cache: ByteSize::bytes(memory.get() / 4),
             spill_dir: None,
         }
     }
@@ -241,6 +244,10 @@ impl Querier {
         if let Ok(permits) = self.gate.acquire_many(all).await {
             permits.forget();
             self.gate.close();
+        }
+        // The threads of a scan that nobody waits for end a moment after it.
+        if let Some(scanner) = scanner(&self.state) {
+            scanner.close().await;
         }
     }
 

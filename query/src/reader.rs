@@ -5,7 +5,7 @@
 //!
 //! - Nothing is looked up by path: DataFusion's own footer cache would take a replaced file of the same size for the old one.
 //! - A file is read only up to the size that the segment records; an open segment may have grown since.
-//! - Threads that run plans never wait for the disk.
+//! - Threads that run plans never wait for the disk; what is at hand is taken without asking another thread.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -32,6 +32,8 @@ use parquet::file::metadata::ParquetMetaData;
 #[derive(Debug, Default)]
 pub(crate) struct Meter {
     bytes: AtomicU64,
+    rows: AtomicU64,
+    hits: AtomicU64,
     files: Mutex<HashSet<u64>>,
 }
 
@@ -44,6 +46,24 @@ impl Meter {
     pub(crate) fn read(&self, segment: u64, bytes: u64) {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         self.files.lock().insert(segment);
+    }
+
+    /// Counts rows that were looked at.
+    pub(crate) fn rows(&self, rows: usize) {
+        self.rows.fetch_add(rows as u64, Ordering::Relaxed);
+    }
+
+    /// Counts a page that did not have to be read.
+    pub(crate) fn hit(&self) {
+        self.hits.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn rows_scanned(&self) -> u64 {
+        self.rows.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn hits(&self) -> u64 {
+        self.hits.load(Ordering::Relaxed)
     }
 
     pub(crate) fn files(&self) -> u64 {
@@ -89,11 +109,9 @@ impl SegmentReader {
         let (file, bytes) = blocking(move || {
             let file = match file {
                 Some(file) => file,
-                None => Arc::new(
-                    segment
-                        .open()
-                        .map_err(|error| ParquetError::External(Box::new(error)))?,
-                ),
+                None => segment
+                    .open_shared()
+                    .map_err(|error| ParquetError::External(Box::new(error)))?,
             };
             let bytes = ranges.iter().map(|range| read_range(&segment, &file, range));
             let bytes = bytes.collect::<Result<Vec<_>, _>>()?;
@@ -107,7 +125,8 @@ impl SegmentReader {
     }
 }
 
-fn read_range(segment: &Segment, file: &File, range: &Range<u64>) -> Result<Bytes, ParquetError> {
+/// Bytes of the version that the segment is.
+pub(crate) fn read_range(segment: &Segment, file: &File, range: &Range<u64>) -> Result<Bytes, ParquetError> {
     let beyond = || {
         let text = format!(
             "bytes {range:?} are not in {} ({} bytes)",
@@ -150,6 +169,9 @@ impl AsyncFileReader for SegmentReader {
         &'a mut self,
         _options: Option<&'a ArrowReaderOptions>,
     ) -> BoxFuture<'a, Result<Arc<ParquetMetaData>, ParquetError>> {
+        if let Some(metadata) = self.segment.metadata_cached() {
+            return std::future::ready(Ok(metadata)).boxed();
+        }
         let segment = Arc::clone(&self.segment);
         blocking(move || {
             segment

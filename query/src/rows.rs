@@ -2,16 +2,17 @@
 //!
 //! # How
 //!
-//! A page is a top-k by `ts` alone, which sorted files answer from their beginnings. Only the rows of the one `ts` at which a
-//! page is cut need the order by hash, and only they are asked for again, by exactly that `ts`.
+//! A scan finds the newest rows with all that share the `ts` of the last one; their hashes say which of those are on the page.
+//!
+//! What the scan is not made for, a plan finds: a top-k by `ts` alone, which sorted files answer from their beginnings. Only the
+//! rows of the one `ts` at which a page is cut need the order by hash, and only they are asked for again, by exactly that `ts`.
 //!
 //! ```text
 //! cursor's ts: rest of its ties │ rows before it: top-k by ts │ ties at the cut, by hash
 //! ```
 
 use arrow_array::RecordBatch;
-use arrow_array::cast::AsArray;
-use arrow_array::types::TimestampMicrosecondType;
+use datafusion::execution::memory_pool::MemoryReservation;
 use datafusion::logical_expr::{SortExpr, ident, lit};
 use model::batch::row_json;
 
@@ -21,6 +22,7 @@ use crate::cursor::{Cursor, Position};
 use crate::exec::Scan;
 use crate::filter::Paging;
 use crate::functions::{hash_rows, row_hash};
+use crate::scan::times_of;
 use crate::table::Order;
 use crate::window::Window;
 
@@ -29,32 +31,93 @@ const HASH: &str = "_hash";
 /// No store has more rows of one `ts`; plans cannot count much further.
 const MAX_SKIP: u64 = 1 << 40;
 
+/// Rows to skip, at most, that a scan finds: a plan only counts them.
+const MOST_SKIPPED: usize = 100_000;
+
 /// A page of the scan's rows, after `from` if given.
 pub(crate) async fn page(scan: &Scan, paging: Paging, from: Option<Position>, fingerprint: u64) -> Result<Page, Error> {
-    let from = match paging.offset {
-        0 => from,
-        offset => match locate(scan, offset).await? {
-            Some(position) => Some(position),
-            None => return Ok(empty(scan)),
-        },
+    let given = match scanned(scan, paging, from).await? {
+        Some(given) => given,
+        None => planned(scan, paging, from).await?,
     };
-    let (rows, more) = gather(scan, paging.limit, from).await?;
-    let next = match rows.0.last() {
-        Some(last) if more => Some(Cursor::new(fingerprint, scan.window, rows.position_after(last, from)).token()),
+    let next = match given.rows.0.last() {
+        Some(last) if given.more => {
+            let position = given.rows.position_after(last, given.from);
+            Some(Cursor::new(fingerprint, scan.window, position).token())
+        }
         _ => None,
     };
+    let shown = given.rows.0.get(given.skip..).unwrap_or_default();
     Ok(Page {
-        stats: scan.stats(rows.0.len()),
-        rows: rows.0.iter().map(|row| row_json(&row.batch, row.index)).collect(),
+        stats: scan.stats(shown.len()),
+        rows: shown.iter().map(|row| row_json(&row.batch, row.index)).collect(),
         next_cursor: next,
     })
 }
 
-fn empty(scan: &Scan) -> Page {
-    Page {
-        stats: scan.stats(0),
-        ..Page::default()
+/// The rows of a page in order.
+#[derive(Default)]
+struct Given {
+    /// Those to skip included, as far as they matter to the position after the page.
+    rows: Rows,
+    skip: usize,
+    /// Where they begin.
+    from: Option<Position>,
+    /// Whether there are more after them.
+    more: bool,
+    /// What the rows take, counted for as long as they are held.
+    _memory: Option<MemoryReservation>,
+}
+
+/// By a scan; `None` if a plan must find them.
+async fn scanned(scan: &Scan, paging: Paging, from: Option<Position>) -> Result<Option<Given>, Error> {
+    let Paging { limit, offset } = paging;
+    if offset > MOST_SKIPPED {
+        return Ok(None);
     }
+    let window = match from {
+        Some(from) => scan.window.before(Window::at(from.moment()).until),
+        None => scan.window,
+    };
+    let wanted = offset + limit + 1;
+    let Some(found) = scan.newest(window, from.map(|from| from.ts), offset, wanted).await? else {
+        return Ok(None);
+    };
+    let mut rows = Rows::default();
+    rows.extend(found.batches)?;
+    rows.sort();
+    if let Some(from) = from {
+        rows.begin_after(from);
+    }
+    let skip = offset - found.skipped;
+    let more = rows.0.len() > skip + limit;
+    rows.0.truncate(skip + limit);
+    Ok(Some(Given {
+        rows,
+        skip,
+        from,
+        more,
+        _memory: Some(found.memory),
+    }))
+}
+
+/// By plans.
+async fn planned(scan: &Scan, paging: Paging, from: Option<Position>) -> Result<Given, Error> {
+    let from = match paging.offset {
+        0 => from,
+        offset => match locate(scan, offset).await? {
+            Some(position) => Some(position),
+            None => return Ok(Given::default()),
+        },
+    };
+    let (rows, more) = gather(scan, paging.limit, from).await?;
+    Ok(Given {
+        rows,
+        skip: 0,
+        from,
+        more,
+        _memory: None,
+    })
 }
 
 /// The rows of a page in order, and whether there are more after them.
@@ -128,12 +191,6 @@ pub(crate) fn newest_first() -> Vec<SortExpr> {
     vec![ident("ts").sort(false, true)]
 }
 
-fn times_of(batch: &RecordBatch) -> &[i64] {
-    let column = batch.columns().first();
-    let times = column.and_then(|column| column.as_primitive_opt::<TimestampMicrosecondType>());
-    times.map_or(&[], |times| times.values())
-}
-
 /// One row of a batch with its place in the order.
 struct Row {
     batch: RecordBatch,
@@ -162,6 +219,14 @@ impl Rows {
 
     fn sort(&mut self) {
         self.0.sort_by_key(|row| (std::cmp::Reverse(row.ts), row.hash));
+    }
+
+    /// Leaves out what comes before the position, among the rows of its `ts`.
+    fn begin_after(&mut self, from: Position) {
+        self.0.retain(|row| row.ts != from.ts || row.hash >= from.hash);
+        let ties = self.0.iter().take_while(|row| row.ts == from.ts).count();
+        let seen = usize::try_from(from.seen.min(MAX_SKIP)).unwrap_or(usize::MAX);
+        self.0.drain(..ties.min(seen));
     }
 
     /// Replaces the rows of the last `ts`, of which some may be missing, by the first of all rows of that `ts`, so that

@@ -1,0 +1,334 @@
+//! The newest rows of a window that meet conditions, with all that share the `ts` of the last.
+//!
+//! ```text
+//! sources by frontier:  hot 12:30:01 │ group 12:29:59 │ segment 12:00:00 │ …      take the newest, read on, put it back
+//! kept:                 rows found, down to the cut: the ts of the row number `wanted`
+//! done:                 every frontier is below the cut
+//! ```
+//!
+//! # Invariants
+//!
+//! - Rows with the `ts` of the cut are all kept: which of them belong to a page is decided by their hashes, without another
+//!   scan.
+//! - The state is locked to take a source and to put it back, never while one is read.
+//! - Until the end a found row is 16 bytes: its `ts` and where it is.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use arrow_array::{RecordBatch, UInt32Array};
+use arrow_schema::ArrowError;
+use datafusion::arrow::compute::take_record_batch;
+use datafusion::error::DataFusionError;
+use datafusion::execution::memory_pool::MemoryReservation;
+use model::Table;
+use parking_lot::Mutex;
+use parquet::errors::ParquetError;
+
+use super::cache::PageCache;
+use super::conditions::Conditions;
+use super::prune::Need;
+use super::read::read_rows;
+use super::source::{Place, Source, Step};
+use super::workers::Patience;
+use super::{Found, Request};
+use crate::Error;
+use crate::reader::Meter;
+use crate::window::Window;
+
+/// More rows than this beyond the wanted ones are not kept: a plan that spills sorts them.
+pub(super) const MOST_TIES: usize = 1 << 16;
+
+/// Why a scan ends early.
+pub(super) enum Halt {
+    Failed(Error),
+    /// The scan is not made for this: a plan answers.
+    NotHere,
+}
+
+impl<E: IntoDataFusion> From<E> for Halt {
+    fn from(error: E) -> Self {
+        Self::Failed(error.into_datafusion().into())
+    }
+}
+
+/// Errors of what a scan reads with.
+trait IntoDataFusion {
+    fn into_datafusion(self) -> DataFusionError;
+}
+
+impl IntoDataFusion for DataFusionError {
+    fn into_datafusion(self) -> DataFusionError {
+        self
+    }
+}
+
+impl IntoDataFusion for ArrowError {
+    fn into_datafusion(self) -> DataFusionError {
+        self.into()
+    }
+}
+
+impl IntoDataFusion for ParquetError {
+    fn into_datafusion(self) -> DataFusionError {
+        self.into()
+    }
+}
+
+impl IntoDataFusion for engine::Error {
+    fn into_datafusion(self) -> DataFusionError {
+        DataFusionError::External(Box::new(self))
+    }
+}
+
+/// One scan.
+pub(super) struct Search {
+    pub(super) table: Table,
+    pub(super) window: Window,
+    pub(super) since: i64,
+    pub(super) until: i64,
+    pub(super) conditions: Conditions,
+    pub(super) needs: Vec<Need>,
+    pub(super) cache: Arc<PageCache>,
+    pub(super) meter: Arc<Meter>,
+    /// What the scan holds counts against the memory of queries.
+    pub(super) memory: MemoryReservation,
+    patience: Patience,
+    skip: usize,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    sources: BinaryHeap<Source>,
+    /// Sources that are being read.
+    taken: usize,
+    wanted: usize,
+    /// Rows of this `ts` are kept and not counted.
+    uncounted: Option<i64>,
+    /// The times of the newest `wanted` rows that count, the earliest on top.
+    newest: BinaryHeap<Reverse<i64>>,
+    kept: Vec<Kept>,
+    /// Forget what is below the cut at so many.
+    tidy_at: usize,
+    places: Vec<Option<Place>>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Kept {
+    ts: i64,
+    place: u32,
+    row: u32,
+}
+
+/// What a scan is made from, beside the request.
+pub(super) struct Means {
+    pub(super) conditions: Conditions,
+    pub(super) needs: Vec<Need>,
+    pub(super) cache: Arc<PageCache>,
+    pub(super) memory: MemoryReservation,
+    pub(super) patience: Patience,
+}
+
+impl Search {
+    pub(super) fn new(request: &Request<'_>, means: Means) -> Self {
+        let wanted = request.wanted.max(1);
+        let state = State {
+            sources: Source::all(request.view, request.table, request.window).into(),
+            wanted,
+            uncounted: request.uncounted,
+            tidy_at: tidy_at(wanted, 0),
+            ..State::default()
+        };
+        Self {
+            table: request.table,
+            window: request.window,
+            since: request.window.since.micros(),
+            until: request.window.until.micros(),
+            conditions: means.conditions,
+            needs: means.needs,
+            cache: means.cache,
+            meter: Arc::clone(request.meter),
+            memory: means.memory,
+            patience: means.patience,
+            skip: request.skip,
+            state: Mutex::new(state),
+        }
+    }
+
+    /// Ends the scan if nobody waits for it, or not any more.
+    pub(super) fn check(&self) -> Result<(), Halt> {
+        self.patience.check().map_err(Halt::Failed)
+    }
+
+    /// Reads until it is done, nothing is left to take, or it is time.
+    pub(super) fn work(&self, until: Instant) -> Result<(), Halt> {
+        loop {
+            self.check()?;
+            let Some((source, cut)) = self.state.lock().take() else {
+                return Ok(());
+            };
+            let taken = Taken(self);
+            let place = source.place;
+            let step = source.step(self, cut)?;
+            self.state.lock().put(place, step)?;
+            drop(taken);
+            if Instant::now() >= until {
+                return Ok(());
+            }
+        }
+    }
+
+    pub(super) fn is_done(&self) -> bool {
+        let state = self.state.lock();
+        state.taken == 0 && state.is_done()
+    }
+
+    /// The rows themselves. What was found is gone from the scan.
+    pub(super) fn gather(&self) -> Result<Found, Halt> {
+        let (mut kept, places) = {
+            let mut state = self.state.lock();
+            state.tidy()?;
+            (std::mem::take(&mut state.kept), std::mem::take(&mut state.places))
+        };
+        kept.sort_unstable_by_key(|row| (Reverse(row.ts), row.place, row.row));
+        let skipped = match kept.get(self.skip) {
+            // Rows newer than the first that is not skipped are not looked at any more.
+            Some(first) => kept.partition_point(|row| row.ts > first.ts),
+            None => kept.len(),
+        };
+        let mut rows = kept.split_off(skipped);
+        rows.sort_unstable_by_key(|row| (row.place, row.row));
+        let memory = self.memory.new_empty();
+        let mut batches = Vec::new();
+        for of_place in rows.chunk_by(|a, b| a.place == b.place) {
+            let place = of_place.first().and_then(|row| places.get(row.place as usize));
+            let numbers: Vec<u32> = of_place.iter().map(|row| row.row).collect();
+            match place {
+                Some(Some(Place::Memory { rows, .. })) => {
+                    let taken = take_record_batch(rows, &UInt32Array::from(numbers))?;
+                    batches.push(self.hold(&taken, &memory)?);
+                }
+                Some(Some(Place::Group(group))) => {
+                    let columns: Vec<usize> = (0..self.table.columns().len()).collect();
+                    for batch in read_rows(group, self.table, &columns, &numbers)? {
+                        batches.push(self.hold(&batch?, &memory)?);
+                    }
+                }
+                _ => return Err(DataFusionError::Internal("a found row is nowhere".to_owned()).into()),
+            }
+        }
+        Ok(Found {
+            batches,
+            skipped,
+            memory,
+        })
+    }
+
+    /// A batch of the table's own schema, counted.
+    fn hold(&self, batch: &RecordBatch, memory: &MemoryReservation) -> Result<RecordBatch, Halt> {
+        self.check()?;
+        memory.try_grow(batch.get_array_memory_size())?;
+        Ok(RecordBatch::try_new(self.table.schema(), batch.columns().to_vec())?)
+    }
+}
+
+/// A source that is being read, however that ends.
+struct Taken<'a>(&'a Search);
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        self.0.state.lock().taken -= 1;
+    }
+}
+
+impl State {
+    /// The `ts` below which no row is wanted.
+    fn cut(&self) -> Option<i64> {
+        let full = self.newest.len() >= self.wanted;
+        self.newest.peek().filter(|_| full).map(|earliest| earliest.0)
+    }
+
+    fn is_done(&self) -> bool {
+        match (self.sources.peek(), self.cut()) {
+            (None, _) => true,
+            (Some(next), Some(cut)) => next.frontier < cut,
+            (Some(_), None) => false,
+        }
+    }
+
+    fn take(&mut self) -> Option<(Source, Option<i64>)> {
+        if self.is_done() {
+            return None;
+        }
+        let source = self.sources.pop()?;
+        self.taken += 1;
+        Some((source, self.cut()))
+    }
+
+    fn put(&mut self, place: Option<u32>, step: Step) -> Result<(), Halt> {
+        let mut place = place;
+        if place.is_none() && !step.hits.is_empty() {
+            place = u32::try_from(self.places.len()).ok();
+            self.places.push(step.place);
+        }
+        if let Some(place) = place {
+            for (ts, row) in step.hits {
+                self.note(Kept { ts, place, row });
+            }
+        }
+        self.sources.extend(step.next.into_iter().map(|mut source| {
+            // A place belongs to what is read on, not to the parts of what was opened.
+            source.place = place.filter(|_| source.keeps_place());
+            source
+        }));
+        if self.kept.len() >= self.tidy_at {
+            self.tidy()?;
+        }
+        Ok(())
+    }
+
+    fn note(&mut self, row: Kept) {
+        if self.uncounted != Some(row.ts) {
+            match self.cut() {
+                Some(cut) if row.ts < cut => return,
+                Some(cut) if row.ts > cut => {
+                    self.newest.pop();
+                    self.newest.push(Reverse(row.ts));
+                }
+                Some(_) => {}
+                None => self.newest.push(Reverse(row.ts)),
+            }
+        }
+        self.kept.push(row);
+    }
+
+    /// Forgets what is below the cut.
+    fn tidy(&mut self) -> Result<(), Halt> {
+        if let Some(cut) = self.cut() {
+            self.kept.retain(|row| row.ts >= cut);
+        }
+        if self.kept.len() > self.wanted + MOST_TIES {
+            return Err(Halt::NotHere);
+        }
+        self.tidy_at = tidy_at(self.wanted, self.kept.len());
+        let mut used = vec![false; self.places.len()];
+        for row in &self.kept {
+            if let Some(used) = used.get_mut(row.place as usize) {
+                *used = true;
+            }
+        }
+        for (place, used) in self.places.iter_mut().zip(used) {
+            if !used && matches!(place, Some(Place::Memory { .. })) {
+                *place = None;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn tidy_at(wanted: usize, kept: usize) -> usize {
+    (wanted + 4096).max(kept * 2).min(wanted + MOST_TIES + 1)
+}

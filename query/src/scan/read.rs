@@ -1,0 +1,257 @@
+//! Reading one row group, newest rows first: positions of rows that meet the conditions, and later whole rows by position.
+//!
+//! # Invariants
+//!
+//! - Columns that no condition looks at are read only of rows that are wanted in the end.
+//! - A batch of long texts has fewer rows, so that it stays within a few megabytes.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::TimestampMicrosecondType;
+use arrow_array::{BooleanArray, RecordBatch};
+use datafusion::execution::memory_pool::MemoryReservation;
+use model::Table;
+use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, RowSelection};
+
+use super::newest::{Halt, Search};
+use super::pages::Group;
+use super::prune::{candidates, selection};
+
+/// Rows read at once, at most.
+const BLOCK_ROWS: usize = 2048;
+/// Bytes read at once, about; by what the columns take without their dictionaries' help.
+const BLOCK_BYTES: usize = 4 << 20;
+/// Blocks of one step, at most: a scan that finds little asks less often whether to go on.
+const MOST_BLOCKS: usize = 16;
+
+/// A row that meets the conditions: its `ts`, and where it is among the rows of its place.
+pub(super) type Hit = (i64, u32);
+
+/// A row group that is being read.
+pub(super) struct Reading {
+    group: Arc<Group>,
+    reader: ParquetRecordBatchReader,
+    rows: Rows,
+    sorted: bool,
+    blocks: usize,
+}
+
+/// What a step of reading found.
+pub(super) struct Read {
+    pub(super) hits: Vec<Hit>,
+    /// No row that was not read is newer; `None` if none that counts is left.
+    pub(super) frontier: Option<i64>,
+}
+
+impl Reading {
+    /// `None` if no row of the group can be wanted.
+    pub(super) fn begin(group: Arc<Group>, search: &Search) -> Result<Option<Self>, Halt> {
+        if !group.is_of(search.table) {
+            return Err(Halt::NotHere);
+        }
+        let ranges = candidates(&group, search.window, &search.needs)?;
+        if ranges.is_empty() {
+            return Ok(None);
+        }
+        let columns = search.conditions.first.columns();
+        let selection = selection(&ranges, group.rows());
+        let batch = batch_rows(&group, columns);
+        Ok(Some(Self {
+            reader: group.read(search.table, columns, selection, batch)?,
+            sorted: is_newest_first(&group),
+            rows: Rows(ranges.into()),
+            blocks: 1,
+            group,
+        }))
+    }
+
+    pub(super) const fn group(&self) -> &Arc<Group> {
+        &self.group
+    }
+
+    /// Reads on, down to `cut` at most.
+    pub(super) fn step(
+        &mut self,
+        search: &Search,
+        cut: Option<i64>,
+        memory: &MemoryReservation,
+        frontier: i64,
+    ) -> Result<Read, Halt> {
+        let blocks = self.blocks;
+        self.blocks = (blocks * 2).min(MOST_BLOCKS);
+        let mut read = Read {
+            hits: Vec::new(),
+            frontier: Some(frontier),
+        };
+        for _ in 0..blocks {
+            search.check()?;
+            let Some(batch) = self.reader.next().transpose()? else {
+                read.frontier = None;
+                break;
+            };
+            memory.try_resize(batch.get_array_memory_size())?;
+            self.group.meter().rows(batch.num_rows());
+            let rows = self.rows.take(batch.num_rows());
+            let goes_on = self.block(search, cut, &batch, &rows, &mut read)?;
+            if !goes_on {
+                read.frontier = None;
+                break;
+            }
+        }
+        if let Some(second) = &search.conditions.second {
+            read.hits = self.second(search, second.columns(), std::mem::take(&mut read.hits), memory)?;
+        }
+        Ok(read)
+    }
+
+    /// Adds the hits of one block. Whether rows after it can count.
+    fn block(
+        &self,
+        search: &Search,
+        cut: Option<i64>,
+        batch: &RecordBatch,
+        rows: &[u32],
+        read: &mut Read,
+    ) -> Result<bool, Halt> {
+        let times = times_of(batch);
+        let least = cut.map_or(search.since, |cut| cut.max(search.since));
+        let within = if self.sorted {
+            let from = times.partition_point(|ts| *ts >= search.until);
+            from..times.partition_point(|ts| *ts >= least).max(from)
+        } else {
+            0..times.len()
+        };
+        let batch = batch.slice(within.start, within.len());
+        let mask = search.conditions.first.keep(&batch)?;
+        let times_within = &times[within.clone()];
+        let rows = rows.get(within.clone()).unwrap_or_default();
+        for_each_kept(mask.as_ref(), times_within.len(), |at| {
+            if let (Some(ts), Some(row)) = (times_within.get(at), rows.get(at))
+                && (least..search.until).contains(ts)
+            {
+                read.hits.push((*ts, *row));
+            }
+        });
+        if !self.sorted {
+            return Ok(true);
+        }
+        read.frontier = times.last().copied();
+        Ok(within.end == times.len())
+    }
+
+    /// The hits that meet the second stage too.
+    fn second(
+        &self,
+        search: &Search,
+        columns: &[usize],
+        hits: Vec<Hit>,
+        memory: &MemoryReservation,
+    ) -> Result<Vec<Hit>, Halt> {
+        let Some(stage) = search.conditions.second.as_ref().filter(|_| !hits.is_empty()) else {
+            return Ok(hits);
+        };
+        let rows: Vec<u32> = hits.iter().map(|(_, row)| *row).collect();
+        let mut kept = Vec::new();
+        let mut left = hits.as_slice();
+        for batch in read_rows(&self.group, search.table, columns, &rows)? {
+            search.check()?;
+            let batch = batch?;
+            memory.try_resize(batch.get_array_memory_size())?;
+            let (these, others) = left.split_at(batch.num_rows().min(left.len()));
+            left = others;
+            let mask = stage.keep(&batch)?;
+            for_each_kept(mask.as_ref(), these.len(), |at| kept.extend(these.get(at)));
+        }
+        Ok(kept)
+    }
+}
+
+/// Reads columns of some rows of a group, given in order.
+pub(super) fn read_rows(
+    group: &Group,
+    table: Table,
+    columns: &[usize],
+    rows: &[u32],
+) -> parquet::errors::Result<ParquetRecordBatchReader> {
+    let mut ranges: Vec<Range<usize>> = Vec::new();
+    for row in rows {
+        let row = *row as usize;
+        match ranges.last_mut() {
+            Some(last) if last.end == row => last.end += 1,
+            _ => ranges.push(row..row + 1),
+        }
+    }
+    let selection = RowSelection::from_consecutive_ranges(ranges.into_iter(), group.rows());
+    let batch = batch_rows(group, columns).min(rows.len());
+    group.read(table, columns, Some(selection), batch)
+}
+
+/// How many rows of these columns to read at once.
+fn batch_rows(group: &Group, columns: &[usize]) -> usize {
+    let chunks = columns.iter().map(|column| group.metadata().column(*column));
+    let bytes: usize = chunks
+        .map(|chunk| usize::try_from(chunk.uncompressed_size()).unwrap_or(0))
+        .sum();
+    let per_row = bytes / group.rows().max(1) + 1;
+    (BLOCK_BYTES / per_row).clamp(16, BLOCK_ROWS)
+}
+
+/// Whether the rows of a group are said to lie by `ts` descending.
+fn is_newest_first(group: &Group) -> bool {
+    let columns = group.metadata().sorting_columns();
+    columns
+        .and_then(|columns| columns.first())
+        .is_some_and(|first| first.column_idx == 0 && first.descending)
+}
+
+/// The times of a batch whose first column they are.
+pub(crate) fn times_of(batch: &RecordBatch) -> &[i64] {
+    let column = batch.columns().first();
+    let times = column.and_then(|column| column.as_primitive_opt::<TimestampMicrosecondType>());
+    times.map_or(&[], |times| times.values())
+}
+
+/// Calls with the number of each row that a mask keeps.
+pub(super) fn for_each_kept(mask: Option<&BooleanArray>, rows: usize, mut each: impl FnMut(usize)) {
+    match mask {
+        Some(mask) => mask.values().set_indices().for_each(each),
+        None => (0..rows).for_each(&mut each),
+    }
+}
+
+/// The rows that a reader gives, by their numbers in the group.
+struct Rows(VecDeque<Range<usize>>);
+
+impl Rows {
+    fn take(&mut self, count: usize) -> Vec<u32> {
+        let mut taken = Vec::with_capacity(count);
+        while taken.len() < count {
+            let Some(range) = self.0.front_mut() else {
+                break;
+            };
+            let end = range.end.min(range.start + count - taken.len());
+            taken.extend((range.start..end).filter_map(|row| u32::try_from(row).ok()));
+            range.start = end;
+            if range.start >= range.end {
+                self.0.pop_front();
+            }
+        }
+        taken
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_of_a_reader_are_numbered_as_in_the_group() {
+        let mut rows = Rows([2..5, 9..10, 20..24].into());
+        assert_eq!(rows.take(2), [2, 3]);
+        assert_eq!(rows.take(3), [4, 9, 20]);
+        assert_eq!(rows.take(9), [21, 22, 23]);
+    }
+}

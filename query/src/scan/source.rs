@@ -1,0 +1,249 @@
+//! Where rows come from: each source knows how new the rows can be that it has not given yet.
+//!
+//! ```text
+//! hot batch ────────────────────────────────> rows, at once
+//! Parquet segment ──> its row groups ──> one being read ──> rows, newest first, until nothing newer than the cut is left
+//! segment of lines ──> its batches ─────────> rows, in no order, to the end
+//! ```
+//!
+//! # Invariants
+//!
+//! - A source's frontier is not below the `ts` of any row that it has yet to give.
+//! - A segment is not opened before the scan comes down to its newest row.
+
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+use datafusion::arrow::compute::filter_record_batch;
+use datafusion::execution::memory_pool::MemoryReservation;
+use engine::{Lines, ReadView, Segment};
+use model::Table;
+use parquet::file::statistics::Statistics;
+
+use super::newest::{Halt, Search};
+use super::pages::Group;
+use super::read::{Hit, Reading, for_each_kept, times_of};
+use crate::window::Window;
+
+/// See the module.
+pub(super) struct Source {
+    pub(super) frontier: i64,
+    /// Where its rows are, once some were found; the number is the scan's.
+    pub(super) place: Option<u32>,
+    kind: Kind,
+}
+
+enum Kind {
+    Hot(RecordBatch),
+    Parquet(Arc<Segment>),
+    Group(Arc<Group>),
+    Reading(Box<Reading>),
+    Lines(Arc<Segment>),
+    ReadingLines(Arc<Segment>, Lines),
+}
+
+/// Where rows are that were found.
+pub(super) enum Place {
+    /// In memory; those of lines count as the scan's.
+    Memory {
+        rows: RecordBatch,
+        _memory: Option<MemoryReservation>,
+    },
+    /// In a row group, to be read again.
+    Group(Arc<Group>),
+}
+
+/// What a step found, and what is left of the source.
+#[derive(Default)]
+pub(super) struct Step {
+    pub(super) hits: Vec<Hit>,
+    /// Where the hits are.
+    pub(super) place: Option<Place>,
+    /// What goes on in the stead of the source.
+    pub(super) next: Vec<Source>,
+}
+
+impl Source {
+    /// All sources of a view that can have rows in a window.
+    pub(super) fn all(view: &ReadView, table: Table, window: Window) -> Vec<Self> {
+        let hot = view.hot(table).iter();
+        let hot = hot
+            .filter(|hot| window.meets(hot.min_ts, hot.max_ts))
+            .map(|hot| Self::new(hot.max_ts.micros(), Kind::Hot(hot.batch.clone())));
+        let files = view.files(table).iter();
+        let files = files.filter(|file| window.meets(file.min_ts, file.max_ts)).map(|file| {
+            let kind = if file.is_parquet() { Kind::Parquet } else { Kind::Lines };
+            Self::new(file.max_ts.micros(), kind(Arc::clone(file)))
+        });
+        hot.chain(files).collect()
+    }
+
+    const fn new(frontier: i64, kind: Kind) -> Self {
+        Self {
+            frontier,
+            place: None,
+            kind,
+        }
+    }
+
+    /// Whether what it gives next is where its last rows are.
+    pub(super) const fn keeps_place(&self) -> bool {
+        matches!(self.kind, Kind::Reading(_))
+    }
+
+    fn goes_on(self, kind: Kind) -> Vec<Self> {
+        vec![Self { kind, ..self }]
+    }
+
+    /// Reads a little. Rows before `cut` are not wanted.
+    pub(super) fn step(mut self, search: &Search, cut: Option<i64>) -> Result<Step, Halt> {
+        let kind = std::mem::replace(&mut self.kind, Kind::Hot(RecordBatch::new_empty(search.table.schema())));
+        match kind {
+            Kind::Hot(batch) => {
+                search.meter.rows(batch.num_rows());
+                let mask = search.conditions.keep(&batch)?;
+                let mut hits = Vec::new();
+                search.collect(&batch, mask.as_ref(), cut, &mut hits);
+                Ok(Step {
+                    hits,
+                    place: Some(Place::Memory {
+                        rows: batch,
+                        _memory: None,
+                    }),
+                    next: Vec::new(),
+                })
+            }
+            Kind::Parquet(segment) => Ok(Step {
+                next: groups(&segment, search)?,
+                ..Step::default()
+            }),
+            Kind::Group(group) => match Reading::begin(group, search)? {
+                Some(reading) => self.read(Box::new(reading), search, cut),
+                None => Ok(Step::default()),
+            },
+            Kind::Reading(reading) => self.read(reading, search, cut),
+            Kind::Lines(segment) => {
+                search.meter.read(segment.id, segment.size);
+                let lines = segment.lines()?;
+                Ok(Step {
+                    next: self.goes_on(Kind::ReadingLines(segment, lines)),
+                    ..Step::default()
+                })
+            }
+            Kind::ReadingLines(segment, lines) => self.read_lines(segment, lines, search, cut),
+        }
+    }
+
+    fn read(mut self, mut reading: Box<Reading>, search: &Search, cut: Option<i64>) -> Result<Step, Halt> {
+        let memory = search.memory.new_empty();
+        let read = reading.step(search, cut, &memory, self.frontier)?;
+        let place = Some(Place::Group(Arc::clone(reading.group())));
+        let next = match read.frontier {
+            Some(frontier) => {
+                self.frontier = self.frontier.min(frontier);
+                self.goes_on(Kind::Reading(reading))
+            }
+            None => Vec::new(),
+        };
+        Ok(Step {
+            hits: read.hits,
+            place,
+            next,
+        })
+    }
+
+    /// Each batch is a place of its own: only its wanted rows are kept.
+    fn read_lines(
+        self,
+        segment: Arc<Segment>,
+        mut lines: Lines,
+        search: &Search,
+        cut: Option<i64>,
+    ) -> Result<Step, Halt> {
+        let Some(batch) = lines.next().transpose()? else {
+            return Ok(Step::default());
+        };
+        search.meter.rows(batch.num_rows());
+        let kept = match search.conditions.keep(&batch)? {
+            Some(mask) => filter_record_batch(&batch, &mask)?,
+            None => batch,
+        };
+        let mut hits = Vec::new();
+        search.collect(&kept, None, cut, &mut hits);
+        let place = if hits.is_empty() {
+            None
+        } else {
+            let memory = search.memory.new_empty();
+            memory.try_grow(kept.get_array_memory_size())?;
+            Some(Place::Memory {
+                rows: kept,
+                _memory: Some(memory),
+            })
+        };
+        Ok(Step {
+            hits,
+            place,
+            next: self.goes_on(Kind::ReadingLines(segment, lines)),
+        })
+    }
+}
+
+/// The row groups of a segment that can have rows in the window.
+fn groups(segment: &Arc<Segment>, search: &Search) -> Result<Vec<Source>, Halt> {
+    let groups = Group::all_of(segment, &search.cache, &search.meter)?;
+    let sources = groups.into_iter().filter_map(|group| {
+        let (min, max) = times_of_group(&group).unwrap_or((segment.min_ts.micros(), segment.max_ts.micros()));
+        let meets = max >= search.since && min < search.until;
+        meets.then(|| Source::new(max, Kind::Group(Arc::new(group))))
+    });
+    Ok(sources.collect())
+}
+
+fn times_of_group(group: &Group) -> Option<(i64, i64)> {
+    match group.metadata().columns().first()?.statistics()? {
+        Statistics::Int64(times) => Some((*times.min_opt()?, *times.max_opt()?)),
+        _ => None,
+    }
+}
+
+impl Search {
+    /// The rows of a batch in memory that a mask keeps and that are wanted.
+    fn collect(
+        &self,
+        batch: &RecordBatch,
+        mask: Option<&arrow_array::BooleanArray>,
+        cut: Option<i64>,
+        hits: &mut Vec<Hit>,
+    ) {
+        let times = times_of(batch);
+        let least = cut.map_or(self.since, |cut| cut.max(self.since));
+        for_each_kept(mask, times.len(), |at| {
+            if let (Some(ts), Ok(row)) = (times.get(at), u32::try_from(at))
+                && (least..self.until).contains(ts)
+            {
+                hits.push((*ts, row));
+            }
+        });
+    }
+}
+
+impl PartialEq for Source {
+    fn eq(&self, other: &Self) -> bool {
+        self.frontier == other.frontier
+    }
+}
+
+impl Eq for Source {}
+
+impl PartialOrd for Source {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Source {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.frontier.cmp(&other.frontier)
+    }
+}

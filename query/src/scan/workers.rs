@@ -1,0 +1,110 @@
+//! The threads that scans read on, and how long they may.
+//!
+//! # Invariants
+//!
+//! - At most so many scans read at once, over all queries. Who waits for a thread gets one in turn: a scan gives its thread
+//!   back after a slice of time.
+//! - A scan that nobody waits for ends at its next block.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinHandle;
+
+use crate::Error;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Workers {
+    places: Arc<Semaphore>,
+    count: u32,
+}
+
+/// The right to a thread.
+pub(super) type Place = OwnedSemaphorePermit;
+
+impl Workers {
+    pub(super) fn new(count: usize) -> Self {
+        let count = u32::try_from(count.max(1)).unwrap_or(u32::MAX);
+        Self {
+            places: Arc::new(Semaphore::new(count as usize)),
+            count,
+        }
+    }
+
+    /// Waits for a place.
+    pub(super) async fn enter(&self) -> Result<Place, Error> {
+        let place = Arc::clone(&self.places).acquire_owned().await;
+        place.map_err(|_| Error::Closed)
+    }
+
+    /// The places that nobody uses or waits for.
+    pub(super) fn spare(&self) -> Vec<Place> {
+        let spare = || Arc::clone(&self.places).try_acquire_owned().ok();
+        std::iter::from_fn(spare).take(self.count as usize).collect()
+    }
+
+    /// Waits until nobody reads any more; from then on nobody does.
+    pub(super) async fn close(&self) {
+        if let Ok(places) = self.places.acquire_many(self.count).await {
+            places.forget();
+            self.places.close();
+        }
+    }
+}
+
+/// Runs work on a thread that may wait for the disk.
+pub(super) fn run<T: Send + 'static>(place: Place, work: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
+    tokio::task::spawn_blocking(move || {
+        let done = work();
+        drop(place);
+        done
+    })
+}
+
+/// How long a scan is waited for.
+#[derive(Debug)]
+pub(super) struct Patience {
+    left: Arc<AtomicBool>,
+    deadline: Instant,
+    timeout: Duration,
+}
+
+/// Held by who waits.
+#[derive(Debug)]
+pub(super) struct Waiting(Arc<AtomicBool>);
+
+impl Patience {
+    pub(super) fn new(started: Instant, timeout: Duration) -> (Self, Waiting) {
+        let left = Arc::new(AtomicBool::new(false));
+        let waiting = Waiting(Arc::clone(&left));
+        let far = Duration::from_secs(86_400);
+        let deadline = started.checked_add(timeout).unwrap_or(started + far);
+        (
+            Self {
+                left,
+                deadline,
+                timeout,
+            },
+            waiting,
+        )
+    }
+
+    pub(super) fn check(&self) -> Result<(), Error> {
+        if self.left.load(Ordering::Relaxed) {
+            return Err(Error::Aborted("nobody waits for it any more".to_owned()));
+        }
+        if Instant::now() >= self.deadline {
+            return Err(Error::Timeout(self.timeout.into()));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
