@@ -40,6 +40,21 @@ pub(crate) async fn page(scan: &Scan, paging: Paging, from: Option<Position>, fi
         Some(given) => given,
         None => planned(scan, paging, from).await?,
     };
+    Ok(shown(scan, &given, fingerprint))
+}
+
+/// As [`page`], without our own scan: what it is compared with.
+#[cfg(test)]
+pub(crate) async fn page_by_plans(
+    scan: &Scan,
+    paging: Paging,
+    from: Option<Position>,
+    fingerprint: u64,
+) -> Result<Page, Error> {
+    Ok(shown(scan, &planned(scan, paging, from).await?, fingerprint))
+}
+
+fn shown(scan: &Scan, given: &Given, fingerprint: u64) -> Page {
     let next = match given.rows.0.last() {
         Some(last) if given.more => {
             let position = given.rows.position_after(last, given.from);
@@ -48,11 +63,11 @@ pub(crate) async fn page(scan: &Scan, paging: Paging, from: Option<Position>, fi
         _ => None,
     };
     let shown = given.rows.0.get(given.skip..).unwrap_or_default();
-    Ok(Page {
+    Page {
         stats: scan.stats(shown.len()),
         rows: shown.iter().map(|row| row_json(&row.batch, row.index)).collect(),
         next_cursor: next,
-    })
+    }
 }
 
 /// The rows of a page in order.

@@ -74,15 +74,13 @@ fn bytes(value: &Expr) -> Option<Vec<u8>> {
 
 /// The rows of a group that can be in the window and meet the needs.
 pub(super) fn candidates(group: &Group, window: Window, needs: &[Need]) -> Result<Ranges> {
-    let rows = group.rows();
-    let mut ranges = Ranges::from([0..rows]);
+    let mut ranges = joined(std::iter::once(0..group.rows()));
     for need in needs {
         let chunk = group.metadata().column(need.column);
         if !may_hold(chunk, need) || !filter_may_hold(group, chunk, need)? {
             return Ok(Ranges::new());
         }
     }
-    ranges.retain(|range| !range.is_empty());
     if let Some(met) = pages(group, 0, |index, page| in_window(index, page, window))? {
         ranges = intersect(&ranges, &met);
     }

@@ -22,7 +22,7 @@ use super::prune::{candidates, selection};
 
 /// Rows read at once, at most.
 const BLOCK_ROWS: usize = 2048;
-/// Bytes read at once, about; by what the columns take without their dictionaries' help.
+/// Bytes read at once, about.
 const BLOCK_BYTES: usize = 4 << 20;
 /// Blocks of one step, at most: a scan that finds little asks less often whether to go on.
 const MOST_BLOCKS: usize = 16;
@@ -192,10 +192,12 @@ pub(super) fn read_rows(
 /// How many rows of these columns to read at once.
 fn batch_rows(group: &Group, columns: &[usize]) -> usize {
     let chunks = columns.iter().map(|column| group.metadata().column(*column));
-    let bytes: usize = chunks
-        .map(|chunk| usize::try_from(chunk.uncompressed_size()).unwrap_or(0))
-        .sum();
-    let per_row = bytes / group.rows().max(1) + 1;
+    let bytes = chunks.map(|chunk| {
+        // A dictionary has a text once that many rows may have.
+        let texts = chunk.unencoded_byte_array_data_bytes().unwrap_or(0);
+        usize::try_from(chunk.uncompressed_size().max(texts)).unwrap_or(0)
+    });
+    let per_row = bytes.sum::<usize>() / group.rows().max(1) + 1;
     (BLOCK_BYTES / per_row).clamp(16, BLOCK_ROWS)
 }
 

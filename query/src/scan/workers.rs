@@ -108,3 +108,38 @@ impl Drop for Waiting {
         self.0.store(true, Ordering::Relaxed);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    #[test]
+    fn a_scan_ends_when_nobody_waits_for_it_or_its_time_is_up() {
+        let (patience, waiting) = Patience::new(Instant::now(), Duration::from_secs(3600));
+        assert!(patience.check().is_ok());
+        drop(waiting);
+        assert!(matches!(patience.check(), Err(Error::Aborted(_))));
+        let (patience, _waiting) = Patience::new(Instant::now(), Duration::ZERO);
+        assert!(matches!(patience.check(), Err(Error::Timeout(_))));
+        let (patience, _waiting) = Patience::new(Instant::now(), Duration::MAX);
+        assert!(patience.check().is_ok());
+    }
+
+    #[tokio::test]
+    async fn as_many_read_as_there_are_places_and_closing_waits_for_them() {
+        let workers = Workers::new(2);
+        let first = workers.enter().await.unwrap();
+        let spare = workers.spare();
+        assert_eq!((spare.len(), workers.spare().len()), (1, 0));
+        drop(spare);
+        let (go, gone) = std::sync::mpsc::channel::<()>();
+        let reading = run(first, move || gone.recv().is_ok());
+        let closing = tokio::time::timeout(Duration::from_millis(1), workers.close()).await;
+        assert!(closing.is_err(), "one still reads");
+        go.send(()).unwrap();
+        workers.close().await;
+        assert!(reading.await.unwrap());
+        assert!(matches!(workers.enter().await, Err(Error::Closed)));
+    }
+}

@@ -7,6 +7,7 @@ mod damage;
 mod hostile;
 mod paging;
 mod rows;
+mod scan;
 mod summaries;
 mod world;
 

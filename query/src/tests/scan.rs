@@ -1,0 +1,171 @@
+//! Our own scan finds what plans find, in row groups of many pages, without reading what it need not.
+
+use std::collections::HashSet;
+
+use model::filter::LogFilter;
+use model::{LogRecord, Table, Timestamp};
+
+use super::world::{self, Random};
+use super::{Bench, HOUR, SECOND, now};
+use crate::answer::Page;
+use crate::cursor::{Cursor, Position, fingerprint};
+use crate::exec::Scan;
+use crate::filter::{self, Paging};
+use crate::rows;
+use crate::window::Window;
+
+/// Rows that are published as one row group in its final form, of several pages.
+const LARGE: i64 = 132_000;
+/// When the first of them is: in a past hour.
+const START: i64 = 2 * HOUR;
+
+fn begin() -> i64 {
+    now().micros().div_euclid(HOUR) * HOUR - START
+}
+
+/// Rows of a quarter of an hour, out of order, some of which share their `ts`.
+fn many(random: &mut Random) -> Vec<LogRecord> {
+    let moment = |n: i64| Timestamp::from_micros(begin() + n * 7919 % LARGE / 3 * 20_000);
+    (0..LARGE)
+        .map(|n| LogRecord {
+            ts: moment(n),
+            ..world::log(random)
+        })
+        .collect()
+}
+
+fn scan(bench: &Bench, window: Window, filter: &LogFilter) -> Scan {
+    let (state, view) = (bench.querier.state.clone(), bench.engine.view());
+    Scan::new(state, view, Table::Logs, window, filter::logs(filter))
+}
+
+fn window(random: &mut Random) -> Window {
+    let mut moment = || Timestamp::from_micros(begin() + i64::try_from(random.below(1000)).unwrap() * SECOND);
+    let (a, b) = (moment(), moment());
+    match random.below(3) {
+        0 => Window::ALL,
+        1 => Window {
+            since: a.min(b),
+            until: a.max(b),
+        },
+        _ => Window::ALL.before(a),
+    }
+}
+
+/// The page by our scan; asserts that plans find the same.
+async fn agreed(bench: &Bench, window: Window, filter: &LogFilter, from: Option<Position>) -> Page {
+    let limit = filter.limit.unwrap_or(100) as usize;
+    let offset = filter.offset.filter(|_| from.is_none()).unwrap_or(0) as usize;
+    let paging = Paging { limit, offset };
+    let print = fingerprint(filter);
+    let page = rows::page(&scan(bench, window, filter), paging, from, print)
+        .await
+        .unwrap();
+    let by_plans = scan(bench, window, filter);
+    let planned = rows::page_by_plans(&by_plans, paging, from, print).await.unwrap();
+    assert_eq!(page.rows, planned.rows, "{filter:?} {window:?} {from:?}");
+    assert_eq!(page.next_cursor.is_some(), planned.next_cursor.is_some(), "{filter:?}");
+    page
+}
+
+async fn filters_agree(bench: &Bench, random: &mut Random) {
+    for _ in 0..12 {
+        let filter = world::log_filter(random);
+        let window = window(random);
+        let mut from = None;
+        for _ in 0..3 {
+            let page = agreed(bench, window, &filter, from).await;
+            let Some(token) = page.next_cursor else { break };
+            from = Some(Cursor::parse(&token, fingerprint(&filter)).unwrap().position);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_in_groups_of_many_pages_are_those_that_plans_find() {
+    let mut random = Random::new();
+    let mut bench = Bench::new().await;
+    bench.append(&many(&mut random)).await;
+    bench.publish().await;
+    let files = bench.engine.view().files(Table::Logs).to_vec();
+    assert!(files.iter().all(|file| !file.sealed));
+    drop(files);
+    filters_agree(&bench, &mut random).await;
+    bench.seal().await;
+    assert!(bench.engine.view().files(Table::Logs).iter().all(|file| file.sealed));
+    let late: Vec<LogRecord> = many(&mut random).into_iter().take(500).collect();
+    bench.append(&late[..250]).await;
+    bench.publish().await;
+    bench.append(&late[250..]).await;
+    filters_agree(&bench, &mut random).await;
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_newest_rows_of_a_large_file_cost_a_few_pages_and_those_only_once() {
+    let mut random = Random::new();
+    let mut bench = Bench::new().await;
+    bench.append(&many(&mut random)).await;
+    bench.seal().await;
+    let size: u64 = bench
+        .engine
+        .view()
+        .files(Table::Logs)
+        .iter()
+        .map(|file| file.size)
+        .sum();
+    let newest = LogFilter {
+        limit: Some(5),
+        since: Some("24h".parse().unwrap()),
+        ..LogFilter::default()
+    };
+    let first = bench.querier.logs(&newest).await.unwrap();
+    assert_eq!(first.rows.len(), 5);
+    assert!((5..5_000).contains(&first.stats.rows_scanned), "{:?}", first.stats);
+    assert!(first.stats.bytes_read < size / 2, "{:?} of {size}", first.stats);
+    let again = bench.querier.logs(&newest).await.unwrap();
+    assert_eq!(again.rows, first.rows);
+    assert_eq!(
+        (again.stats.bytes_read, again.stats.files_read),
+        (0, 1),
+        "{:?}",
+        again.stats
+    );
+    assert!(again.stats.cache_hits > 0);
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn more_rows_of_one_moment_than_a_scan_keeps_are_each_given_once() {
+    const MANY: usize = 70_000;
+    let mut random = Random::new();
+    let bench = Bench::new().await;
+    let rows: Vec<LogRecord> = (0..MANY)
+        .map(|n| LogRecord {
+            ts: Timestamp::from_micros(now().micros() - HOUR),
+            message: n.to_string(),
+            ..world::log(&mut random)
+        })
+        .collect();
+    bench.append(&rows).await;
+    let all = LogFilter::default();
+    let scan = scan(&bench, Window::ALL, &all);
+    assert!(scan.newest(Window::ALL, None, 0, 10).await.unwrap().is_none());
+    let mut filter = LogFilter {
+        limit: Some(10_000),
+        ..LogFilter::default()
+    };
+    let mut given = HashSet::new();
+    loop {
+        let page = bench.querier.logs(&filter).await.unwrap();
+        for row in &page.rows {
+            assert!(given.insert(row["message"].as_str().unwrap().to_owned()), "{row:?}");
+        }
+        filter.cursor = page.next_cursor;
+        if filter.cursor.is_none() {
+            break;
+        }
+    }
+    assert_eq!(given.len(), MANY);
+    bench.close().await;
+}
