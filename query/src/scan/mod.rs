@@ -32,7 +32,7 @@ use arrow_array::RecordBatch;
 use datafusion::execution::SessionState;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::logical_expr::Expr;
-use engine::ReadView;
+use engine::{ReadView, Segment};
 use model::Table;
 
 use self::cache::PageCache;
@@ -47,7 +47,7 @@ use crate::{Error, Limits};
 /// How long a scan reads on one thread before it is given others that are free.
 const ALONE: Duration = Duration::from_millis(2);
 /// How long a scan reads before others get its threads.
-const SLICE: Duration = Duration::from_millis(20);
+const SLICE: Duration = Duration::from_millis(10);
 
 /// What to look for.
 #[derive(Debug)]
@@ -150,9 +150,18 @@ impl Scanner {
             if let Some(found) = found {
                 return Ok(found);
             }
+            for segment in search.away() {
+                fetched(segment).await?;
+            }
             slice = SLICE;
         }
     }
+}
+
+/// Has a segment here, by a thread that is none of those that read.
+async fn fetched(segment: Arc<Segment>) -> Result<(), Halt> {
+    let opened = tokio::task::spawn_blocking(move || segment.open().map(drop).map_err(Halt::from));
+    joined(opened.await)
 }
 
 fn joined<T>(ended: Result<Result<T, Halt>, tokio::task::JoinError>) -> Result<T, Halt> {

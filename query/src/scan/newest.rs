@@ -23,6 +23,7 @@ use arrow_schema::ArrowError;
 use datafusion::arrow::compute::take_record_batch;
 use datafusion::error::DataFusionError;
 use datafusion::execution::memory_pool::MemoryReservation;
+use engine::Segment;
 use model::Table;
 use parking_lot::Mutex;
 use parquet::errors::ParquetError;
@@ -114,6 +115,7 @@ struct State {
     /// Forget what is below the cut at so many.
     tidy_at: usize,
     places: Vec<Option<Place>>,
+    away: Vec<Arc<Segment>>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -183,7 +185,12 @@ impl Search {
 
     pub(super) fn is_done(&self) -> bool {
         let state = self.state.lock();
-        state.taken == 0 && state.is_done()
+        state.taken == 0 && state.away.is_empty() && state.is_done()
+    }
+
+    /// What must be opened before the scan goes on, see [`Step::away`].
+    pub(super) fn away(&self) -> Vec<Arc<Segment>> {
+        std::mem::take(&mut self.state.lock().away)
     }
 
     /// The rows themselves. What was found is gone from the scan.
@@ -260,7 +267,7 @@ impl State {
     }
 
     fn take(&mut self) -> Option<(Source, Option<i64>)> {
-        if self.is_done() {
+        if self.is_done() || !self.away.is_empty() {
             return None;
         }
         let source = self.sources.pop()?;
@@ -270,6 +277,7 @@ impl State {
 
     fn put(&mut self, place: Option<u32>, step: Step) -> Result<(), Halt> {
         let mut place = place;
+        self.away.extend(step.away);
         if place.is_none() && !step.hits.is_empty() {
             place = u32::try_from(self.places.len()).ok();
             self.places.push(step.place);

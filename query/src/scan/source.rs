@@ -9,7 +9,8 @@
 //! # Invariants
 //!
 //! - A source's frontier is not below the `ts` of any row that it has yet to give.
-//! - A segment is not opened before the scan comes down to its newest row.
+//! - A segment is not opened before the scan comes down to its newest row. One that may have to be fetched first, from an
+//!   object store, is asked for: threads that read do not wait for a network.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -36,6 +37,8 @@ pub(super) struct Source {
 
 enum Kind {
     Hot(RecordBatch),
+    /// Where it may not be on this machine.
+    Away(Arc<Segment>),
     Parquet(Arc<Segment>),
     Group(Arc<Group>),
     Reading(Box<Reading>),
@@ -62,6 +65,8 @@ pub(super) struct Step {
     pub(super) place: Option<Place>,
     /// What goes on in the stead of the source.
     pub(super) next: Vec<Source>,
+    /// What is to be opened once, by somebody who may wait, before anything else is read.
+    pub(super) away: Option<Arc<Segment>>,
 }
 
 impl Source {
@@ -73,7 +78,7 @@ impl Source {
             .map(|hot| Self::new(hot.max_ts.micros(), Kind::Hot(hot.batch.clone())));
         let files = view.files(table).iter();
         let files = files.filter(|file| window.meets(file.min_ts, file.max_ts)).map(|file| {
-            let kind = if file.is_parquet() { Kind::Parquet } else { Kind::Lines };
+            let kind = if file.is_uploaded() { Kind::Away } else { here(file) };
             Self::new(file.max_ts.micros(), kind(Arc::clone(file)))
         });
         hot.chain(files).collect()
@@ -111,9 +116,14 @@ impl Source {
                         rows: batch,
                         _memory: None,
                     }),
-                    next: Vec::new(),
+                    ..Step::default()
                 })
             }
+            Kind::Away(segment) => Ok(Step {
+                away: Some(Arc::clone(&segment)),
+                next: self.goes_on(here(&segment)(segment)),
+                ..Step::default()
+            }),
             Kind::Parquet(segment) => Ok(Step {
                 next: groups(&segment, search)?,
                 ..Step::default()
@@ -150,6 +160,7 @@ impl Source {
             hits: read.hits,
             place,
             next,
+            away: None,
         })
     }
 
@@ -185,7 +196,17 @@ impl Source {
             hits,
             place,
             next: self.goes_on(Kind::ReadingLines(segment, lines)),
+            away: None,
         })
+    }
+}
+
+/// How a segment that is on this machine is read.
+fn here(segment: &Segment) -> fn(Arc<Segment>) -> Kind {
+    if segment.is_parquet() {
+        Kind::Parquet
+    } else {
+        Kind::Lines
     }
 }
 

@@ -1,18 +1,23 @@
 //! Our own scan finds what plans find, in row groups of many pages, without reading what it need not.
 
 use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
 
+use datafusion::object_store::memory::InMemory;
+use engine::{Engine, Remote, Settings};
 use model::filter::LogFilter;
-use model::{LogRecord, Table, Timestamp};
+use model::{ByteSize, Clock, Entropy, LogRecord, Table, Timestamp};
 
 use super::world::{self, Random};
-use super::{Bench, HOUR, SECOND, now};
+use super::{Bench, HOUR, SECOND, append, now, until};
 use crate::answer::Page;
 use crate::cursor::{Cursor, Position, fingerprint};
 use crate::exec::Scan;
 use crate::filter::{self, Paging};
 use crate::rows;
 use crate::window::Window;
+use crate::{Limits, Querier};
 
 /// Rows that are published as one row group in its final form, of several pages.
 const LARGE: i64 = 132_000;
@@ -168,4 +173,41 @@ async fn more_rows_of_one_moment_than_a_scan_keeps_are_each_given_once() {
     }
     assert_eq!(given.len(), MANY);
     bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn files_that_only_the_object_store_has_are_fetched_and_answer() {
+    let mut random = Random::new();
+    let dir = tempfile::tempdir().unwrap();
+    let mut settings = Settings::new(dir.path().join("store"));
+    let mut remote = Remote::new("mem://bucket", Arc::new(InMemory::new()), "store".into());
+    remote.cache_size = ByteSize::bytes(0);
+    remote.poll = Duration::from_millis(20);
+    settings.remote = Some(remote);
+    settings.flush_interval = Duration::from_millis(20);
+    settings.seal_grace = Duration::ZERO;
+    let entropy = Entropy::new(|bytes| bytes.fill(7));
+    let engine = Engine::open(settings, Clock::new(now), entropy).await.unwrap();
+    let rows: Vec<LogRecord> = (0..300).map(|_| world::log(&mut random)).collect();
+    let past = |row: &&LogRecord| row.ts.micros() < now().micros().div_euclid(HOUR) * HOUR;
+    let rows: Vec<LogRecord> = rows.iter().filter(past).cloned().collect();
+    append(&engine, &rows).await;
+    until("no file to be here", || {
+        let view = engine.view();
+        let files = view.files(Table::Logs);
+        !files.is_empty() && files.iter().all(|file| file.is_uploaded() && !file.path.exists())
+    })
+    .await;
+    let limits = Limits::new(ByteSize::mib(64), Duration::from_secs(60), 4);
+    let querier = Querier::new(Arc::clone(&engine), limits, Clock::new(now)).unwrap();
+    let all = LogFilter {
+        limit: Some(1_000),
+        ..LogFilter::default()
+    };
+    let answers = futures::future::join_all((0..4).map(|_| querier.logs(&all))).await;
+    for answer in answers {
+        assert_eq!(answer.unwrap().rows.len(), rows.len());
+    }
+    querier.close().await;
+    engine.close().await.unwrap();
 }
