@@ -12,6 +12,7 @@ use std::sync::Arc;
 use arrow_array::cast::AsArray;
 use arrow_array::types::TimestampMicrosecondType;
 use arrow_array::{BooleanArray, RecordBatch};
+use datafusion::error::DataFusionError;
 use datafusion::execution::memory_pool::MemoryReservation;
 use model::Table;
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, RowSelection};
@@ -35,11 +36,11 @@ pub(super) struct Reading {
     group: Arc<Group>,
     reader: ParquetRecordBatchReader,
     rows: Rows,
-    sorted: bool,
     blocks: usize,
 }
 
 /// What a step of reading found.
+#[derive(Default)]
 pub(super) struct Read {
     pub(super) hits: Vec<Hit>,
     /// No row that was not read is newer; `None` if none that counts is left.
@@ -49,7 +50,7 @@ pub(super) struct Read {
 impl Reading {
     /// `None` if no row of the group can be wanted.
     pub(super) fn begin(group: Arc<Group>, search: &Search) -> Result<Option<Self>, Halt> {
-        if !group.is_of(search.table) {
+        if !group.is_of(search.table) || !is_newest_first(&group) {
             return Err(Halt::NotHere);
         }
         let ranges = candidates(&group, search.window, &search.needs)?;
@@ -61,7 +62,6 @@ impl Reading {
         let batch = batch_rows(&group, columns);
         Ok(Some(Self {
             reader: group.read(search.table, columns, selection, batch)?,
-            sorted: is_newest_first(&group),
             rows: Rows(ranges.into()),
             blocks: 1,
             group,
@@ -73,19 +73,10 @@ impl Reading {
     }
 
     /// Reads on, down to `cut` at most.
-    pub(super) fn step(
-        &mut self,
-        search: &Search,
-        cut: Option<i64>,
-        memory: &MemoryReservation,
-        frontier: i64,
-    ) -> Result<Read, Halt> {
+    pub(super) fn step(&mut self, search: &Search, cut: Option<i64>, memory: &MemoryReservation) -> Result<Read, Halt> {
         let blocks = self.blocks;
         self.blocks = (blocks * 2).min(MOST_BLOCKS);
-        let mut read = Read {
-            hits: Vec::new(),
-            frontier: Some(frontier),
-        };
+        let mut read = Read::default();
         for _ in 0..blocks {
             search.check()?;
             let Some(batch) = self.reader.next().transpose()? else {
@@ -95,8 +86,7 @@ impl Reading {
             memory.try_resize(batch.get_array_memory_size())?;
             self.group.meter().rows(batch.num_rows());
             let rows = self.rows.take(batch.num_rows());
-            let goes_on = self.block(search, cut, &batch, &rows, &mut read)?;
-            if !goes_on {
+            if !add_hits(search, cut, &batch, &rows, &mut read)? {
                 read.frontier = None;
                 break;
             }
@@ -105,41 +95,6 @@ impl Reading {
             read.hits = self.second(search, second.columns(), std::mem::take(&mut read.hits), memory)?;
         }
         Ok(read)
-    }
-
-    /// Adds the hits of one block. Whether rows after it can count.
-    fn block(
-        &self,
-        search: &Search,
-        cut: Option<i64>,
-        batch: &RecordBatch,
-        rows: &[u32],
-        read: &mut Read,
-    ) -> Result<bool, Halt> {
-        let times = times_of(batch);
-        let least = cut.map_or(search.since, |cut| cut.max(search.since));
-        let within = if self.sorted {
-            let from = times.partition_point(|ts| *ts >= search.until);
-            from..times.partition_point(|ts| *ts >= least).max(from)
-        } else {
-            0..times.len()
-        };
-        let batch = batch.slice(within.start, within.len());
-        let mask = search.conditions.first.keep(&batch)?;
-        let times_within = &times[within.clone()];
-        let rows = rows.get(within.clone()).unwrap_or_default();
-        for_each_kept(mask.as_ref(), times_within.len(), |at| {
-            if let (Some(ts), Some(row)) = (times_within.get(at), rows.get(at))
-                && (least..search.until).contains(ts)
-            {
-                read.hits.push((*ts, *row));
-            }
-        });
-        if !self.sorted {
-            return Ok(true);
-        }
-        read.frontier = times.last().copied();
-        Ok(within.end == times.len())
     }
 
     /// The hits that meet the second stage too.
@@ -167,6 +122,29 @@ impl Reading {
         }
         Ok(kept)
     }
+}
+
+/// Adds the hits of one block, which is sorted. Whether rows after it can count.
+fn add_hits(
+    search: &Search,
+    cut: Option<i64>,
+    batch: &RecordBatch,
+    rows: &[u32],
+    read: &mut Read,
+) -> Result<bool, Halt> {
+    let times = times_of(batch);
+    let least = cut.map_or(search.since, |cut| cut.max(search.since));
+    let from = times.partition_point(|ts| *ts >= search.until);
+    let within = from..times.partition_point(|ts| *ts >= least).max(from);
+    let (Some(these), Some(rows)) = (times.get(within.clone()), rows.get(within.clone())) else {
+        return Err(DataFusionError::Internal("a block has more rows than were selected".to_owned()).into());
+    };
+    let mask = search.conditions.first.keep(&batch.slice(within.start, within.len()))?;
+    for_each_kept(mask.as_ref(), these.len(), |at| {
+        read.hits.extend(these.get(at).copied().zip(rows.get(at).copied()));
+    });
+    read.frontier = times.last().copied();
+    Ok(within.end == times.len())
 }
 
 /// Reads columns of some rows of a group, given in order.

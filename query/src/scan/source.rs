@@ -147,7 +147,7 @@ impl Source {
 
     fn read(mut self, mut reading: Box<Reading>, search: &Search, cut: Option<i64>) -> Result<Step, Halt> {
         let memory = search.memory.new_empty();
-        let read = reading.step(search, cut, &memory, self.frontier)?;
+        let read = reading.step(search, cut, &memory)?;
         let place = Some(Place::Group(Arc::clone(reading.group())));
         let next = match read.frontier {
             Some(frontier) => {

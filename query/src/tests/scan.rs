@@ -176,6 +176,25 @@ async fn more_rows_of_one_moment_than_a_scan_keeps_are_each_given_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_scan_that_nobody_waits_for_ends_before_it_has_read_everything() {
+    let mut random = Random::new();
+    let bench = Bench::new().await;
+    bench.append(&many(&mut random)).await;
+    bench.publish().await;
+    let nowhere = LogFilter {
+        q: Some("not in any message".to_owned()),
+        ..LogFilter::default()
+    };
+    let scan = scan(&bench, Window::ALL, &nowhere);
+    let left = tokio::time::timeout(Duration::from_millis(1), scan.newest(Window::ALL, None, 0, 10)).await;
+    assert!(left.is_err());
+    // Returns when no thread reads any more.
+    bench.querier.close().await;
+    assert!(scan.stats(0).rows_scanned < LARGE.unsigned_abs());
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn files_that_only_the_object_store_has_are_fetched_and_answer() {
     let mut random = Random::new();
     let dir = tempfile::tempdir().unwrap();
