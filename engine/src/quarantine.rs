@@ -91,6 +91,13 @@ fn hide_if(
     true
 }
 
+/// Whether views that are taken now have the file that a segment is a version of.
+pub(crate) fn is_in_views(shared: &Shared, segment: &Segment) -> bool {
+    let state = shared.state.lock();
+    let now = state.file(segment.table, segment.key());
+    now.is_some_and(|now| Arc::ptr_eq(now.lineage(), segment.lineage()))
+}
+
 /// A query found a file damaged: takes it out of the views to come, and has it put aside. A file that has the name by now,
 /// sealed or begun anew, is another one.
 pub(crate) fn report(shared: &Shared, segment: &Segment, reason: &str) {

@@ -18,6 +18,7 @@
 //! Reading rows: `query` does that with the file and the footer from here.
 
 use std::fs::File;
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -32,7 +33,7 @@ use super::kept::Key;
 use super::state::FileEntry;
 use crate::Error;
 use crate::layout::{Layout, Partition, Retired};
-use crate::quarantine::report;
+use crate::quarantine::{is_in_views, report};
 use crate::remote::RemoteTrouble;
 use crate::remote::cache::Cache;
 use crate::segment::{FileAt, Form, Lines, Run, file_crc, footer_crc, read_metadata};
@@ -169,7 +170,8 @@ impl Segment {
     /// blocks.
     ///
     /// # Errors
-    /// [`Error::Damaged`] if it is not what was written: no view taken from now on has it. If the file is missing, or cannot
+    /// [`Error::Damaged`] if it is not what was written, or was found so by somebody else and put aside: no view taken from now
+    /// on has it. If the file is missing, or cannot
     /// be fetched.
     pub fn open(&self) -> Result<File, Error> {
         let opened = match (self.open_here(), &self.cache) {
@@ -179,7 +181,22 @@ impl Segment {
         if let (Err(Error::Damaged { reason, .. }), Some(store)) = (&opened, self.store.upgrade()) {
             report(&store, self, reason);
         }
-        opened
+        opened.map_err(|error| self.explain(error))
+    }
+
+    /// A file may be missing because somebody else found it damaged since the view was taken.
+    fn explain(&self, error: Error) -> Error {
+        match (&error, self.store.upgrade()) {
+            (Error::Io { source, .. }, Some(store))
+                if source.kind() == ErrorKind::NotFound && !is_in_views(&store, self) =>
+            {
+                Error::Damaged {
+                    path: self.path.clone(),
+                    reason: "it was put aside".to_owned(),
+                }
+            }
+            _ => error,
+        }
     }
 
     /// As [`Segment::open`], by a handle that others read from too: read at positions only. One that is kept costs nothing.
@@ -315,7 +332,11 @@ impl Segment {
     pub fn metadata(&self) -> Result<Arc<ParquetMetaData>, Error> {
         self.footers.get(self.cache_key(), || {
             // The page index lies outside the footer.
-            let file = if self.sealed { self.open()? } else { self.find()? };
+            let file = if self.sealed {
+                self.open()?
+            } else {
+                self.find().map_err(|error| self.explain(error))?
+            };
             let file = FileAt::new(file, self.size);
             read_metadata(&file, &self.path, self.sealed)
         })

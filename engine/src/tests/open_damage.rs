@@ -73,6 +73,29 @@ async fn a_bit_that_flips_in_an_open_file_costs_its_rows_and_publishing_goes_on_
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_view_from_before_a_file_was_put_aside_learns_that_it_is_damaged() {
+    let bench = Bench::new();
+    let engine = two_published(&bench).await;
+    let (older, other) = (engine.view(), engine.view());
+    let victim = bench.tree()[0].clone();
+    flip(&victim, 30);
+    let found = other.files(Table::Logs)[0].open();
+    assert!(matches!(found, Err(Error::Damaged { .. })), "{found:?}");
+    // The publisher puts it aside before it publishes more.
+    engine
+        .append(batch("c", &[bench.now()], from_producer(3)))
+        .await
+        .unwrap();
+    engine.flush().await.unwrap();
+    until("it has left the tree", || !victim.exists()).await;
+    let file = &older.files(Table::Logs)[0];
+    for missing in [file.open().err(), file.metadata().err()] {
+        assert!(matches!(missing, Some(Error::Damaged { .. })), "{missing:?}");
+    }
+    assert_eq!(stats(&engine).quarantined, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn other_partitions_do_not_notice_and_a_file_that_was_cut_is_damaged_too() {
     let bench = Bench::new();
     let engine = two_published(&bench).await;

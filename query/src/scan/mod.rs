@@ -143,11 +143,13 @@ impl Scanner {
                     workers::run(place, move || search.work(Instant::now() + slice))
                 }));
             }
-            let found = joined(lead.await)?;
+            let mut found = joined(lead.await);
             for helper in helpers.drain(..) {
-                joined(helper.await)?;
+                if let Err(error) = joined(helper.await) {
+                    found = found.and(Err(error));
+                }
             }
-            if let Some(found) = found {
+            if let Some(found) = found? {
                 return Ok(found);
             }
             for segment in search.away() {
