@@ -2,6 +2,9 @@
 
 use proptest::prelude::*;
 
+use crate::client::Row;
+use crate::output::is_bad;
+
 /// Letters of any script, controls of both sets, marks that reorder a line, and what terminals obey.
 pub(crate) fn text() -> impl Strategy<Value = String> {
     let controls = [
@@ -17,4 +20,15 @@ pub(crate) fn text() -> impl Strategy<Value = String> {
         1 => prop::sample::select(vec!["\u{1b}[2J", "\u{1b}]0;owned\u{7}", "\r\n", "a", "é", "温度"]).prop_map(str::to_owned),
     ];
     prop::collection::vec(piece, 0..12).prop_map(|pieces| pieces.concat())
+}
+
+/// Rows made of hostile texts, a pair for each.
+pub(crate) fn rows(row: fn(&str, &str) -> serde_json::Value) -> impl Strategy<Value = Vec<Row>> {
+    let row = move |(a, b): (String, String)| row(&a, &b).as_object().cloned().unwrap_or_default();
+    prop::collection::vec((text(), text()).prop_map(row), 1..6)
+}
+
+/// What is printed for rows has a line for each, and nothing that a terminal obeys.
+pub(crate) fn is_a_line_each(printed: &str, rows: &[Row]) -> bool {
+    printed.matches('\n').count() == rows.len() && !printed.replace('\n', "").contains(is_bad)
 }

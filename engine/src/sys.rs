@@ -41,11 +41,10 @@ pub(crate) fn step_back() {
     let _ = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) };
 }
 
-/// Makes writes of whole blocks of 4096 bytes into a file pass the page cache by, if its file system says that it can. Reads
+/// Makes writes of whole blocks of so many bytes into a file pass the page cache by, if its file system says that it can. Reads
 /// through this handle would have to be of whole blocks too.
 #[allow(unsafe_code, reason = "no safe wrapper has this call")]
-pub(crate) fn write_directly(file: &File) {
-    const BLOCK: u32 = 4096;
+pub(crate) fn write_directly(file: &File, block: u64) {
     // SAFETY: all of it are numbers.
     let mut found: libc::statx = unsafe { std::mem::zeroed() };
     // SAFETY: the descriptor is open, the path an empty string, and the answer's memory is ours.
@@ -59,7 +58,7 @@ pub(crate) fn write_directly(file: &File) {
             &raw mut found,
         )
     };
-    let fits = |align: u32| align > 0 && BLOCK.is_multiple_of(align);
+    let fits = |align: u32| align > 0 && block.is_multiple_of(align.into());
     let can = asked == 0
         && found.stx_mask & libc::STATX_DIOALIGN != 0
         && fits(found.stx_dio_mem_align)

@@ -257,7 +257,7 @@ static QUERY: [Key; 3] = [
         "query.memory_limit_mb",
         Kind::Int { min: 16, max: 1 << 24 },
         "1024",
-        "Memory in MiB that all running queries together may use",
+        "Memory in MiB that all queries together may use; a quarter of it keeps pages of data files for later ones",
     ),
     Key::new(
         "query.timeout",

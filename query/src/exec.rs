@@ -31,13 +31,13 @@ const NAMED_CONSUMERS: NonZeroUsize = NonZeroUsize::MIN;
 
 /// The session: settings, the memory pool, where sorts and aggregates spill.
 pub(crate) fn session(limits: &Limits) -> Result<SessionState, Error> {
-    let memory = usize::try_from(limits.memory.get()).unwrap_or(usize::MAX);
+    let memory = usize::try_from(limits.running().get()).unwrap_or(usize::MAX);
     let pool = TrackConsumersPool::new(FairSpillPool::new(memory), NAMED_CONSUMERS);
     let runtime = RuntimeEnvBuilder::new()
         .with_memory_pool(Arc::new(pool))
         .with_disk_manager_builder(spill(limits.spill_dir.as_deref()))
         .build_arc()?;
-    let config = SessionConfig::from(options(limits.memory))
+    let config = SessionConfig::from(options(limits.running()))
         .with_target_partitions(limits.threads.max(1))
         .with_collect_statistics(false)
         .with_extension(Arc::new(Scanner::new(limits)));

@@ -38,7 +38,7 @@ const DAMAGED_FILES: usize = 256;
 /// The bounds of queries.
 #[derive(Debug, Clone)]
 pub struct Limits {
-    /// Memory that all running queries share.
+    /// Memory that all queries share, with the pages that are kept for later ones.
     pub memory: ByteSize,
     /// Wall time of one query.
     pub timeout: Duration,
@@ -46,7 +46,7 @@ pub struct Limits {
     pub max_concurrent: usize,
     /// Threads that run plans.
     pub threads: usize,
-    /// Memory for pages of data files that may be asked for again; beside `memory`.
+    /// How much of `memory` is for pages of data files that may be asked for again; running queries share the rest.
     pub page_cache: ByteSize,
     /// Where sorts and aggregates put what exceeds their memory; without it they fail instead.
     pub spill_dir: Option<PathBuf>,
@@ -64,6 +64,11 @@ impl Limits {
             page_cache: ByteSize::bytes(memory.get() / 4),
             spill_dir: None,
         }
+    }
+
+    /// Memory that all running queries share.
+    pub(crate) fn running(&self) -> ByteSize {
+        ByteSize::bytes(self.memory.get().saturating_sub(self.page_cache.get()))
     }
 }
 
@@ -345,7 +350,7 @@ impl Querier {
         match error {
             Error::Execution(inner) if matches!(inner.find_root(), DataFusionError::ResourcesExhausted(_)) => {
                 tracing::debug!(error = %inner, "a query met its memory limit");
-                Error::Memory(self.limits.memory)
+                Error::Memory(self.limits.running())
             }
             other => other,
         }

@@ -104,15 +104,13 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::hostile::{is_a_line_each, rows};
 
     proptest! {
         #[test]
-        fn a_row_is_one_line_whatever_is_stored(texts in prop::collection::vec((crate::hostile::text(), crate::hostile::text()), 1..6)) {
-            let row = |(a, b): &(String, String)| json!({ "ts": a, "span_id": b, "status": a, "entity_name": b, "span_name": a });
-            let rows: Vec<Row> = texts.iter().filter_map(|texts| row(texts).as_object().cloned()).collect();
+        fn a_row_is_one_line_whatever_is_stored(rows in rows(|a, b| json!({ "ts": a, "span_id": b, "status": a, "entity_name": b, "span_name": a }))) {
             let lines = tree(&rows, Printer::of(Format::Table), Paint::none());
-            prop_assert_eq!(lines.matches('\n').count(), rows.len());
-            prop_assert!(!lines.replace('\n', "").contains(crate::output::is_bad), "{lines:?}");
+            prop_assert!(is_a_line_each(&lines, &rows), "{lines:?}");
         }
     }
 }

@@ -11,7 +11,8 @@
 use std::fs::File;
 use std::sync::Arc;
 
-use super::kept::{Kept, Key};
+use super::segment::Key;
+use crate::Kept;
 
 /// Handles that are kept, at most.
 const MOST: usize = 1024;
@@ -20,7 +21,7 @@ const LEAST: usize = 64;
 
 /// A cache of open files.
 #[derive(Debug)]
-pub(crate) struct Files(Kept<Arc<File>>);
+pub(crate) struct Files(Kept<Key, Arc<File>>);
 
 impl Files {
     pub(crate) fn new() -> Self {

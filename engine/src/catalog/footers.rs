@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use parquet::file::metadata::ParquetMetaData;
 
-use super::kept::{Kept, Key};
+use super::segment::Key;
 use crate::Error;
+use crate::Kept;
 
 /// A cache of footers, bounded by bytes; those that were not used of late go first.
 #[derive(Debug)]
-pub(crate) struct Footers(Kept<Arc<ParquetMetaData>>);
+pub(crate) struct Footers(Kept<Key, Arc<ParquetMetaData>>);
 
 impl Footers {
     pub(crate) fn new(max_bytes: usize) -> Self {

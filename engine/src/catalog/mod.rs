@@ -24,7 +24,6 @@
 mod checkpoint;
 mod files;
 mod footers;
-mod kept;
 mod lock;
 mod log;
 mod packed;

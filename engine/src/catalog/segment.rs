@@ -29,7 +29,6 @@ use parquet::file::metadata::ParquetMetaData;
 
 use super::files::Files;
 use super::footers::Footers;
-use super::kept::Key;
 use super::state::FileEntry;
 use crate::Error;
 use crate::layout::{Layout, Partition, Retired};
@@ -38,6 +37,10 @@ use crate::remote::RemoteTrouble;
 use crate::remote::cache::Cache;
 use crate::segment::{FileAt, Form, Lines, Run, file_crc, footer_crc, read_metadata};
 use crate::shared::Shared;
+
+/// A segment's number and version: what is kept of a data file is known by them, never by path or size, as a sealed file has
+/// the path, and often the size, of the open one.
+pub(super) type Key = (u64, u32);
 
 /// One version of a data file. Its rows never change; the name may be given to a later version while this one is held.
 #[derive(Debug)]

@@ -15,7 +15,6 @@ use std::ops::Range;
 
 use arrow_array::Array;
 use arrow_schema::SchemaRef;
-
 use parking_lot::Mutex;
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_writer::{ArrowColumnChunk, ArrowColumnWriter, ArrowWriterOptions, compute_leaves};

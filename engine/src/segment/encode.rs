@@ -15,7 +15,6 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::TimestampMicrosecondType;
 use arrow_array::{Array, ArrayRef, RecordBatch};
 use arrow_schema::ArrowError;
-
 use model::Table;
 use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
 

@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 
 use nix::fcntl::{FallocateFlags, PosixFadviseAdvice, fallocate, posix_fadvise};
 
+use super::BLOCK;
 use super::ahead::Pace;
 use super::blocks::Blocks;
 use crate::{Error, sys};
@@ -125,7 +126,7 @@ impl Disk {
             .open(&path)
             .map_err(Error::io("create", &path))?;
         done!(self, created(name, &path));
-        sys::write_directly(&file);
+        sys::write_directly(&file, BLOCK);
         let filled = self.fill(&file, &path, len, pace);
         if filled.is_err() {
             // The first error is the one to report; a leftover is cleared at the next start.
@@ -171,7 +172,7 @@ impl Disk {
     /// Opens an existing file for writes of whole blocks.
     pub(super) fn open_to_write(&self, name: &str) -> Result<File, Error> {
         let file = self.open_file(name)?;
-        sys::write_directly(&file);
+        sys::write_directly(&file, BLOCK);
         Ok(file)
     }
 
@@ -186,7 +187,7 @@ impl Disk {
     }
 
     /// Has the system fetch a file that is going to be read.
-    pub(super) fn expect(&self, name: &str) {
+    pub(super) fn prefetch(&self, name: &str) {
         if let Ok(file) = self.open_file(name) {
             // Without it, the reading takes longer.
             let _ = posix_fadvise(&file, 0, 0, PosixFadviseAdvice::POSIX_FADV_WILLNEED);

@@ -107,7 +107,7 @@ pub(super) fn run(wal: &mut Wal, sink: Sink<'_>) -> Result<Recovered, Error> {
     let mut olds = olds.into_iter().zip(befores).peekable();
     while let Some((mut old, next_before)) = olds.next() {
         if let Some((next, _)) = olds.peek() {
-            copier.wal.disk.expect(&next.name);
+            copier.wal.disk.prefetch(&next.name);
         }
         let bytes = if olds.peek().is_some() {
             read(copier.wal, &old, &pool)?

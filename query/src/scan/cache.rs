@@ -4,15 +4,12 @@
 //!
 //! - A page is known by its segment, by the form of the file, and by where it begins in it. All versions of an open file begin
 //!   with the same bytes, so what was kept of one serves the later ones; a sealed file is another form, named by its version.
-//! - What was used since it was looked at last gets another turn, so making room costs a constant time for each page that goes.
 //! - A dictionary weighs half of its bytes: without it no page of its column can be read.
 
-use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use engine::Segment;
+use engine::{Kept, Segment};
 use model::ByteSize;
-use parking_lot::Mutex;
 use parquet::column::page::Page;
 use parquet::file::page_index::offset_index::PageLocation;
 
@@ -40,13 +37,13 @@ impl Key {
 
 /// What is kept.
 #[derive(Debug, Clone)]
-enum Kept {
+enum Value {
     Page(Page),
     /// Where the pages of a column chunk are, of a file that does not say it itself.
     Places(Arc<[PageLocation]>),
 }
 
-impl Kept {
+impl Value {
     fn weight(&self) -> usize {
         OVERHEAD
             + match self {
@@ -67,101 +64,47 @@ enum What {
 /// A cache of pages, shared by all queries.
 #[derive(Debug)]
 pub(super) struct PageCache {
-    most: usize,
-    inner: Mutex<Inner>,
-}
-
-#[derive(Debug, Default)]
-struct Inner {
-    kept: HashMap<(What, Key), Entry>,
-    turns: VecDeque<(What, Key)>,
-    bytes: usize,
-}
-
-#[derive(Debug)]
-struct Entry {
-    value: Kept,
-    used: bool,
+    /// Half of the room for one page would drive all others out.
+    heaviest: usize,
+    kept: Kept<(What, Key), Value>,
 }
 
 impl PageCache {
     pub(super) fn new(most: ByteSize) -> Self {
+        let most = usize::try_from(most.get()).unwrap_or(usize::MAX);
         Self {
-            most: usize::try_from(most.get()).unwrap_or(usize::MAX),
-            inner: Mutex::default(),
+            heaviest: most / 2,
+            kept: Kept::new(most),
         }
     }
 
     pub(super) fn page(&self, key: Key) -> Option<Page> {
-        match self.get((What::Page, key))? {
-            Kept::Page(page) => Some(page),
-            Kept::Places(_) => None,
+        match self.kept.get((What::Page, key))? {
+            Value::Page(page) => Some(page),
+            Value::Places(_) => None,
         }
     }
 
     pub(super) fn keep_page(&self, key: Key, page: &Page) {
-        self.put((What::Page, key), Kept::Page(page.clone()));
+        self.put((What::Page, key), Value::Page(page.clone()));
     }
 
     pub(super) fn places(&self, key: Key) -> Option<Arc<[PageLocation]>> {
-        match self.get((What::Places, key))? {
-            Kept::Places(places) => Some(places),
-            Kept::Page(_) => None,
+        match self.kept.get((What::Places, key))? {
+            Value::Places(places) => Some(places),
+            Value::Page(_) => None,
         }
     }
 
     pub(super) fn keep_places(&self, key: Key, places: &Arc<[PageLocation]>) {
-        self.put((What::Places, key), Kept::Places(Arc::clone(places)));
+        self.put((What::Places, key), Value::Places(Arc::clone(places)));
     }
 
-    fn get(&self, key: (What, Key)) -> Option<Kept> {
-        let mut inner = self.inner.lock();
-        let entry = inner.kept.get_mut(&key)?;
-        entry.used = true;
-        Some(entry.value.clone())
-    }
-
-    fn put(&self, key: (What, Key), value: Kept) {
-        // Half of the room for one page would drive all others out.
-        if value.weight() > self.most / 2 {
-            return;
+    fn put(&self, key: (What, Key), value: Value) {
+        let weight = value.weight();
+        if weight <= self.heaviest {
+            self.kept.put(key, value, weight);
         }
-        let gone = self.inner.lock().put(key, value, self.most);
-        drop(gone);
-    }
-}
-
-impl Inner {
-    /// What had to go, to be dropped without the lock.
-    fn put(&mut self, key: (What, Key), value: Kept, most: usize) -> Vec<Kept> {
-        let mut gone = Vec::new();
-        self.bytes += value.weight();
-        match self.kept.insert(key, Entry { value, used: false }) {
-            // Another query read the same; the turn is still there.
-            Some(other) => {
-                self.bytes -= other.value.weight();
-                gone.push(other.value);
-            }
-            None => self.turns.push_back(key),
-        }
-        while self.bytes > most {
-            let Some(next) = self.turns.pop_front() else {
-                break;
-            };
-            match self.kept.get_mut(&next) {
-                Some(entry) if entry.used => {
-                    entry.used = false;
-                    self.turns.push_back(next);
-                }
-                _ => {
-                    if let Some(entry) = self.kept.remove(&next) {
-                        self.bytes -= entry.value.weight();
-                        gone.push(entry.value);
-                    }
-                }
-            }
-        }
-        gone
     }
 }
 
@@ -199,7 +142,6 @@ mod tests {
         cache.keep_page(key(3), &page(12 << 10));
         assert!(cache.page(key(0)).is_some() && cache.page(key(3)).is_some());
         assert!(cache.page(key(1)).is_none(), "nobody used it");
-        assert!(cache.inner.lock().bytes <= 40 << 10);
     }
 
     #[test]
@@ -213,10 +155,11 @@ mod tests {
     #[test]
     fn the_same_page_twice_counts_once_and_places_are_apart_from_pages() {
         let cache = PageCache::new(ByteSize::bytes(40 << 10));
-        cache.keep_page(key(0), &page(1 << 10));
-        let before = cache.inner.lock().bytes;
-        cache.keep_page(key(0), &page(1 << 10));
-        assert_eq!(cache.inner.lock().bytes, before);
+        cache.keep_page(key(1), &page(12 << 10));
+        for _ in 0..8 {
+            cache.keep_page(key(0), &page(12 << 10));
+        }
+        assert!(cache.page(key(1)).is_some(), "there is room for both");
         assert!(cache.places(key(0)).is_none());
         let places: Arc<[PageLocation]> = Arc::new([]);
         cache.keep_places(key(0), &places);

@@ -88,8 +88,6 @@ impl IntoDataFusion for engine::Error {
 pub(super) struct Search {
     pub(super) table: Table,
     pub(super) window: Window,
-    pub(super) since: i64,
-    pub(super) until: i64,
     pub(super) conditions: Conditions,
     pub(super) needs: Vec<Need>,
     pub(super) cache: Arc<PageCache>,
@@ -147,8 +145,6 @@ impl Search {
         Self {
             table: request.table,
             window: request.window,
-            since: request.window.since.micros(),
-            until: request.window.until.micros(),
             conditions: means.conditions,
             needs: means.needs,
             cache: means.cache,

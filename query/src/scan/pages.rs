@@ -105,10 +105,7 @@ impl Group {
     ) -> std::result::Result<Vec<Self>, engine::Error> {
         // First the file, whose checksum tells damage of the footer too.
         let file = segment.open_shared()?;
-        let metadata = match segment.metadata_cached() {
-            Some(metadata) => metadata,
-            None => segment.metadata()?,
-        };
+        let metadata = segment.metadata()?;
         meter.read(segment.id, 0);
         let bytes = SegmentBytes {
             file,

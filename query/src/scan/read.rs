@@ -17,6 +17,7 @@ use datafusion::execution::memory_pool::MemoryReservation;
 use model::Table;
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, RowSelection};
 
+use super::conditions::Stage;
 use super::newest::{Halt, Search};
 use super::pages::Group;
 use super::prune::{candidates, selection};
@@ -91,8 +92,8 @@ impl Reading {
                 break;
             }
         }
-        if let Some(second) = &search.conditions.second {
-            read.hits = self.second(search, second.columns(), std::mem::take(&mut read.hits), memory)?;
+        if let Some(stage) = search.conditions.second.as_ref().filter(|_| !read.hits.is_empty()) {
+            read.hits = self.second(search, stage, &read.hits, memory)?;
         }
         Ok(read)
     }
@@ -101,17 +102,14 @@ impl Reading {
     fn second(
         &self,
         search: &Search,
-        columns: &[usize],
-        hits: Vec<Hit>,
+        stage: &Stage,
+        hits: &[Hit],
         memory: &MemoryReservation,
     ) -> Result<Vec<Hit>, Halt> {
-        let Some(stage) = search.conditions.second.as_ref().filter(|_| !hits.is_empty()) else {
-            return Ok(hits);
-        };
         let rows: Vec<u32> = hits.iter().map(|(_, row)| *row).collect();
         let mut kept = Vec::new();
-        let mut left = hits.as_slice();
-        for batch in read_rows(&self.group, search.table, columns, &rows)? {
+        let mut left = hits;
+        for batch in read_rows(&self.group, search.table, stage.columns(), &rows)? {
             search.check()?;
             let batch = batch?;
             memory.try_resize(batch.get_array_memory_size())?;
@@ -133,8 +131,10 @@ fn add_hits(
     read: &mut Read,
 ) -> Result<bool, Halt> {
     let times = times_of(batch);
-    let least = cut.map_or(search.since, |cut| cut.max(search.since));
-    let from = times.partition_point(|ts| *ts >= search.until);
+    let least = cut.map_or(search.window.since.micros(), |cut| {
+        cut.max(search.window.since.micros())
+    });
+    let from = times.partition_point(|ts| *ts >= search.window.until.micros());
     let within = from..times.partition_point(|ts| *ts >= least).max(from);
     let (Some(these), Some(rows)) = (times.get(within.clone()), rows.get(within.clone())) else {
         return Err(DataFusionError::Internal("a block has more rows than were selected".to_owned()).into());

@@ -215,7 +215,7 @@ fn groups(segment: &Arc<Segment>, search: &Search) -> Result<Vec<Source>, Halt> 
     let groups = Group::all_of(segment, &search.cache, &search.meter)?;
     let sources = groups.into_iter().filter_map(|group| {
         let (min, max) = times_of_group(&group).unwrap_or((segment.min_ts.micros(), segment.max_ts.micros()));
-        let meets = max >= search.since && min < search.until;
+        let meets = max >= search.window.since.micros() && min < search.window.until.micros();
         meets.then(|| Source::new(max, Kind::Group(Arc::new(group))))
     });
     Ok(sources.collect())
@@ -238,10 +238,11 @@ impl Search {
         hits: &mut Vec<Hit>,
     ) {
         let times = times_of(batch);
-        let least = cut.map_or(self.since, |cut| cut.max(self.since));
+        let (since, until) = (self.window.since.micros(), self.window.until.micros());
+        let least = cut.map_or(since, |cut| cut.max(since));
         for_each_kept(mask, times.len(), |at| {
             if let (Some(ts), Ok(row)) = (times.get(at), u32::try_from(at))
-                && (least..self.until).contains(ts)
+                && (least..until).contains(ts)
             {
                 hits.push((*ts, row));
             }

@@ -1,30 +1,27 @@
-//! What is kept of versions of data files so that nobody reads or opens it again, up to a bound.
+//! What is kept so that nobody reads, decompresses or opens it again, up to a bound.
 //!
 //! # Invariants
 //!
-//! - Keyed by segment and version, never by path or size: a sealed file has the path, and often the size, of the open one.
 //! - What was used since it was looked at last gets another turn; what is new does not go for its own sake. Making room costs
 //!   a constant time for each value that goes.
 
 use std::collections::{HashMap, VecDeque};
+use std::hash::Hash;
 
 use parking_lot::Mutex;
 
-/// A segment's number and version.
-pub(super) type Key = (u64, u32);
-
 /// Values and what they weigh, up to a sum of weights; one is kept however heavy it is.
 #[derive(Debug)]
-pub(super) struct Kept<V> {
+pub struct Kept<K, V> {
     most: usize,
-    inner: Mutex<Inner<V>>,
+    inner: Mutex<Inner<K, V>>,
 }
 
 #[derive(Debug)]
-struct Inner<V> {
-    values: HashMap<Key, Entry<V>>,
+struct Inner<K, V> {
+    values: HashMap<K, Entry<V>>,
     /// In the order of their turns, each with the number of the entry it means: one that was forgotten leaves its turn behind.
-    turns: VecDeque<(Key, u64)>,
+    turns: VecDeque<(K, u64)>,
     weight: usize,
     entered: u64,
 }
@@ -37,8 +34,10 @@ struct Entry<V> {
     used: bool,
 }
 
-impl<V: Clone> Kept<V> {
-    pub(super) fn new(most: usize) -> Self {
+impl<K: Copy + Eq + Hash, V: Clone> Kept<K, V> {
+    /// Nothing yet; `most` is the sum of weights that may be kept.
+    #[must_use]
+    pub fn new(most: usize) -> Self {
         Self {
             most,
             inner: Mutex::new(Inner {
@@ -50,27 +49,31 @@ impl<V: Clone> Kept<V> {
         }
     }
 
-    pub(super) fn get(&self, key: Key) -> Option<V> {
+    /// The value of a key, if it is still kept.
+    #[must_use]
+    pub fn get(&self, key: K) -> Option<V> {
         let mut inner = self.inner.lock();
         let entry = inner.values.get_mut(&key)?;
         entry.used = true;
         Some(entry.value.clone())
     }
 
-    pub(super) fn put(&self, key: Key, value: V, weight: usize) {
+    /// Keeps a value in place of the one that the key had.
+    pub fn put(&self, key: K, value: V, weight: usize) {
         // What goes is dropped without the lock: closing a file may take a while.
         let gone = self.inner.lock().put(key, value, weight, self.most);
         drop(gone);
     }
 
-    pub(super) fn forget(&self, key: Key) {
+    /// Nobody asks for the key any more.
+    pub fn forget(&self, key: K) {
         let gone = self.inner.lock().remove(key);
         drop(gone);
     }
 }
 
-impl<V> Inner<V> {
-    fn put(&mut self, key: Key, value: V, weight: usize, most: usize) -> Vec<V> {
+impl<K: Copy + Eq + Hash, V> Inner<K, V> {
+    fn put(&mut self, key: K, value: V, weight: usize, most: usize) -> Vec<V> {
         let mut gone: Vec<V> = self.remove(key).into_iter().collect();
         self.entered += 1;
         let entry = Entry {
@@ -98,7 +101,7 @@ impl<V> Inner<V> {
         gone
     }
 
-    fn remove(&mut self, key: Key) -> Option<V> {
+    fn remove(&mut self, key: K) -> Option<V> {
         let entry = self.values.remove(&key)?;
         self.weight -= entry.weight;
         if self.turns.len() > 2 * self.values.len() + 64 {
