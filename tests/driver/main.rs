@@ -3,13 +3,14 @@
 //! ```text
 //! store-driver script <store> <seed> <address>           each step that a store knows, once, in one order
 //! store-driver stream <store> <seed> <first> <rows> <appenders> <address>   batches from <first> on, without end
+//! store-driver fill   <store> <seed> <first> <rows> <appenders> <address>   the same, until the store waits for room
 //! ```
 //!
 //! # Invariants
 //!
 //! - A batch is reported when [`Engine::append`] has returned, not earlier.
-//! - It ends with 0 when every step succeeded and with 74 when the store gave up, as the Mixer does. Nothing else is a
-//!   legal end.
+//! - It ends with 0 when every step succeeded, with 74 when the store gave up, as the Mixer does, and `fill` with 75 when the
+//!   store has said for some seconds that it waits for room. Nothing else is a legal end.
 //! - No I/O driver runs in its runtime, and it reports by `send`: the writes that a tracer counts are the engine's.
 
 use std::io::Write;
@@ -20,21 +21,24 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use engine::{Appended, Engine, Error, Settings};
+use engine::{Appended, Engine, Error, Settings, Trouble};
 use harness::Failure;
 use harness::store::{Load, NOON, Told, script_settings, settings};
 use model::{ByteSize, Clock, Entropy, Table, Timestamp};
 
 /// The store gave up, as it may: the process is to be started again.
 const GAVE_UP: u8 = 74;
+/// The store waits for room, and says so.
+const WAITS: u8 = 75;
+/// How long it must have said so without a pause: a log that is being published says it for a moment.
+const WAITED: Duration = Duration::from_secs(3);
 /// How often a step that failed without harm is tried again.
 const TRIES: usize = 8;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match run(&arguments) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::from(GAVE_UP),
+        Ok(code) => ExitCode::from(code),
         Err(error) => {
             eprintln!("store-driver: {error}");
             ExitCode::from(64)
@@ -42,9 +46,11 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(arguments: &[String]) -> Result<bool, Failure> {
+fn run(arguments: &[String]) -> Result<u8, Failure> {
     let [mode, store, seed, rest @ ..] = arguments else {
-        return Err("usage: store-driver script|stream <store> <seed> [<first> <rows> <appenders>] <address>".into());
+        return Err(
+            "usage: store-driver script|stream|fill <store> <seed> [<first> <rows> <appenders>] <address>".into(),
+        );
     };
     let (Some(address), seed) = (rest.last(), seed.parse()?) else {
         return Err("the address is missing".into());
@@ -64,11 +70,17 @@ fn run(arguments: &[String]) -> Result<bool, Failure> {
     let store = Path::new(store);
     runtime.block_on(async {
         if scripted {
-            driver.script(load, store).await
-        } else {
-            let first = rest.first().ok_or("the first batch is missing")?.parse()?;
-            let appenders = rest.get(2).ok_or("the number of appenders is missing")?.parse()?;
-            driver.stream(load, settings(store), first, appenders).await
+            let whole = driver.script(load, store).await?;
+            return Ok(if whole { 0 } else { GAVE_UP });
+        }
+        let first = rest.first().ok_or("the first batch is missing")?.parse()?;
+        let appenders = rest.get(2).ok_or("the number of appenders is missing")?.parse()?;
+        let Some(engine) = driver.open(&settings(store)).await? else {
+            return Ok(GAVE_UP);
+        };
+        tokio::select! {
+            ended = driver.stream(load, &engine, first, appenders) => ended.map(|()| GAVE_UP),
+            () = waits(&engine), if mode == "fill" => Ok(WAITS),
         }
     })
 }
@@ -228,15 +240,18 @@ impl Driver {
         }
     }
 
-    /// Appends until somebody ends it.
-    async fn stream(self: Arc<Self>, load: Load, settings: Settings, first: u64, appenders: usize) -> Goes {
-        let Some(engine) = self.open(&settings).await? else {
-            return Ok(false);
-        };
+    /// Appends until the store gives up, or somebody ends it.
+    async fn stream(
+        self: &Arc<Self>,
+        load: Load,
+        engine: &Arc<Engine>,
+        first: u64,
+        appenders: usize,
+    ) -> Result<(), Failure> {
         let next = Arc::new(AtomicU64::new(first));
         let appenders: Vec<_> = (0..appenders)
             .map(|_| {
-                let (driver, engine, next) = (Arc::clone(&self), Arc::clone(&engine), Arc::clone(&next));
+                let (driver, engine, next) = (Arc::clone(self), Arc::clone(engine), Arc::clone(&next));
                 tokio::spawn(async move {
                     while driver
                         .append(&engine, load, next.fetch_add(1, Ordering::Relaxed))
@@ -249,7 +264,18 @@ impl Driver {
         for appender in appenders {
             appender.await??;
         }
-        Ok(false)
+        Ok(())
+    }
+}
+
+/// Returns when the store has said for [`WAITED`] that it does not take rows just now.
+async fn waits(engine: &Engine) {
+    let mut since = Instant::now();
+    while since.elapsed() < WAITED {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        if matches!(engine.trouble(), None | Some(Trouble::Poisoned(_))) {
+            since = Instant::now();
+        }
     }
 }
 
