@@ -109,7 +109,9 @@ impl Engine {
             // Appends wait for the committer, and for nobody else.
             let is_awaited = name == "engine-committer";
             let run = move || {
-                if !is_awaited {
+                if is_awaited {
+                    sys::step_forward();
+                } else {
                     sys::step_back();
                 }
                 run();

@@ -21,8 +21,12 @@ use super::disk::Disk;
 use crate::pace::write_back;
 use crate::{Error, sys};
 
-/// The pause between two pieces while nobody waits: appends sync in between.
-const PAUSE: Duration = Duration::from_millis(2);
+/// What is written in one go, at most.
+pub(super) const PIECE: u64 = 1 << 20;
+/// … and while nobody waits for the file: some hundredths of a millisecond of a disk that appends wait for.
+const GENTLE_PIECE: u64 = 64 << 10;
+/// The pause between two of those: appends sync in between.
+const PAUSE: Duration = Duration::from_micros(125);
 
 const GENTLE: u8 = 0;
 const HURRIED: u8 = 1;
@@ -36,6 +40,15 @@ impl Pace {
     /// Without pauses.
     pub(super) const fn at_once() -> Self {
         Self(AtomicU8::new(HURRIED))
+    }
+
+    /// The bytes of the next piece, at most.
+    pub(super) fn piece(&self) -> u64 {
+        if self.0.load(Ordering::Relaxed) == GENTLE {
+            GENTLE_PIECE
+        } else {
+            PIECE
+        }
     }
 
     /// What to do after a piece of a file.

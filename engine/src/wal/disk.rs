@@ -18,12 +18,9 @@ use std::path::{Path, PathBuf};
 use nix::fcntl::{FallocateFlags, PosixFadviseAdvice, fallocate, posix_fadvise};
 
 use super::BLOCK;
-use super::ahead::Pace;
+use super::ahead::{self, Pace};
 use super::blocks::Blocks;
 use crate::{Error, sys};
-
-/// A file is filled in pieces of so many bytes.
-const PIECE: u64 = 1 << 20;
 
 /// The log's folder.
 #[derive(Debug)]
@@ -143,10 +140,10 @@ impl Disk {
             Ok(()) | Err(nix::errno::Errno::EOPNOTSUPP) => {}
             Err(errno) => return Err(Error::io("allocate", path)(errno.into())),
         }
-        let zeros = Blocks::of(&vec![0; usize::try_from(len.min(PIECE)).unwrap_or(0)], 0);
+        let zeros = Blocks::of(&vec![0; usize::try_from(len.min(ahead::PIECE)).unwrap_or(0)], 0);
         let mut at = 0;
         while at < len {
-            let piece = (len - at).min(PIECE);
+            let piece = (len - at).min(pace.piece());
             let zeros = zeros.waiting().get(..usize::try_from(piece).unwrap_or(0));
             self.write_at(file, path, zeros.unwrap_or_default(), at)?;
             pace.rest(file, at, piece).map_err(Error::io("fill", path))?;
