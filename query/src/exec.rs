@@ -16,6 +16,7 @@ use datafusion::execution::session_state::SessionStateBuilder;
 use datafusion::logical_expr::{Expr, LogicalPlanBuilder};
 use datafusion::prelude::SessionConfig;
 use engine::ReadView;
+use model::filter::SortOrder;
 use model::{ByteSize, Table};
 
 use crate::answer::QueryStats;
@@ -76,6 +77,8 @@ pub(crate) struct Scan {
     view: ReadView,
     table: Table,
     pub(crate) window: Window,
+    /// Which rows of a list come first.
+    pub(crate) order: SortOrder,
     conditions: Vec<Expr>,
     meter: Arc<Meter>,
     started: Instant,
@@ -94,6 +97,7 @@ impl Scan {
             view,
             table,
             window,
+            order: SortOrder::Desc,
             conditions,
             meter: Arc::default(),
             started: Instant::now(),
@@ -114,8 +118,9 @@ impl Scan {
         Ok(DataFrame::new(self.state.clone(), all).filter(condition)?)
     }
 
-    /// The newest rows within a part of the window that meet the conditions, see [`Request`]; `None` if a plan must find them.
-    pub(crate) async fn newest(
+    /// The first rows, in its order, within a part of the window that meet the conditions, see [`Request`]; `None` if a plan
+    /// must find them.
+    pub(crate) async fn first(
         &self,
         window: Window,
         uncounted: Option<i64>,
@@ -129,6 +134,7 @@ impl Scan {
             view: &self.view,
             table: self.table,
             window,
+            order: self.order,
             conditions: &self.conditions,
             uncounted,
             skip,
@@ -136,7 +142,7 @@ impl Scan {
             meter: &self.meter,
             started: self.started,
         };
-        scanner.newest(&self.state, request).await
+        scanner.first(&self.state, request).await
     }
 
     pub(crate) const fn table(&self) -> Table {

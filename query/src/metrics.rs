@@ -14,6 +14,10 @@
 //! | `avg`, `sum`, `min`, `max`, `count` | that of the points' values |
 //! | `last` | the value of the latest point |
 //! | `rate` | the per-second rate ([`crate::series`]) |
+//! | `p50` to `p99` | of what histograms observed; nothing for other types |
+//!
+//! With `fill=true` each group has a row for every bucket of the window, up to now where that is open: those without points have
+//! 0 `samples`, and no `value` (a `count` of 0).
 //!
 //! Rows come newest bucket first, then by name, type and group. A cursor names the last group given, so paging is as stable as
 //! the buckets are.
@@ -26,24 +30,23 @@ use arrow_array::types::{Float64Type, Int64Type};
 use datafusion::functions_aggregate::expr_fn::{count, max, min, sum};
 use datafusion::logical_expr::{Expr, ident, lit};
 use model::filter::{Aggregate, MetricFilter};
-use model::{MetricType, Timestamp};
+use model::{HumanDuration, MetricType, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Number, Value, json};
 
 use crate::Error;
-use crate::answer::{MetricPage, Page};
+use crate::answer::Page;
 use crate::cursor::Cursor;
 use crate::exec::Scan;
 use crate::filter::Paging;
-use crate::functions::{bucket, bucket_start, json_text, label_keys, texts};
+use crate::functions::{bucket, bucket_start, json_text, texts};
 use crate::series::{self, Change};
+use crate::summary::fill::fill;
 use crate::table::Order;
 use crate::window::Window;
 
 /// More groups than this in one answer, paged or not, are refused.
 pub(crate) const MAX_GROUPS: usize = 100_000;
-/// More kinds of label sets than this are not looked at when a metric is described.
-const MAX_LABEL_SETS: usize = 1_000;
 
 /// How points are brought together.
 #[derive(Debug, Clone)]
@@ -51,6 +54,7 @@ pub(crate) struct Summary {
     width: Option<i64>,
     by: Option<GroupBy>,
     agg: Option<Aggregate>,
+    fill: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,19 +69,16 @@ enum GroupBy {
 impl Summary {
     /// What a filter asks for; `None` for the points themselves.
     pub(crate) fn of(filter: &MetricFilter) -> Result<Option<Self>, Error> {
+        if filter.fill == Some(true) && filter.interval.is_none() {
+            return Err(Error::parameter(
+                "fill",
+                "there are no buckets to fill: give an interval",
+            ));
+        }
         if filter.interval.is_none() && filter.group_by.is_none() && filter.agg.is_none() {
             return Ok(None);
         }
-        let width = filter.interval.map(|interval| {
-            let micros = i64::try_from(interval.get().as_micros()).unwrap_or(i64::MAX);
-            if micros > 0 {
-                return Ok(micros);
-            }
-            Err(Error::parameter(
-                "interval",
-                format!("{interval} is no bucket: give at least 1us"),
-            ))
-        });
+        let width = filter.interval.map(width_of);
         let by = filter.group_by.as_deref().map(|by| match by {
             "" => Err(Error::parameter(
                 "group_by",
@@ -92,6 +93,7 @@ impl Summary {
             width: width.transpose()?,
             by: by.transpose()?,
             agg: filter.agg,
+            fill: filter.fill == Some(true),
         }))
     }
 
@@ -156,8 +158,20 @@ impl PartialOrd for Key {
     }
 }
 
+/// The width of a bucket in microseconds.
+pub(crate) fn width_of(interval: HumanDuration) -> Result<i64, Error> {
+    let micros = i64::try_from(interval.get().as_micros()).unwrap_or(i64::MAX);
+    if micros > 0 {
+        return Ok(micros);
+    }
+    Err(Error::parameter(
+        "interval",
+        format!("{interval} is no bucket: give at least 1us"),
+    ))
+}
+
 /// What a plan can sum up by itself.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 struct Totals {
     samples: i64,
     sum: f64,
@@ -172,19 +186,22 @@ pub(crate) async fn page(
     paging: Paging,
     after: Option<Key>,
     fingerprint: u64,
+    now: Timestamp,
 ) -> Result<Page, Error> {
     let window = match (&after, summary.width) {
-        (Some(key), Some(width)) => {
+        // Every page has the groups of the whole window where they are filled.
+        (Some(key), Some(width)) if !summary.fill => {
             let end = bucket_start(key.bucket, width).saturating_add(width);
             scan.window.before(Timestamp::from_micros(end))
         }
         _ => scan.window,
     };
-    let totals = totals(scan, summary, window).await?;
+    let mut totals = totals(scan, summary, window).await?;
     let has = |kind: MetricType| totals.keys().any(|key| key.kind == kind.as_str());
     let change = match summary.agg {
         Some(Aggregate::Last) => Some(Change::Last),
         Some(Aggregate::Rate) => Some(Change::Rate),
+        Some(Aggregate::Percentile(_)) => Some(Change::Observed),
         None if has(MetricType::Counter) || has(MetricType::Histogram) => Some(Change::Cumulative),
         _ => None,
     };
@@ -192,6 +209,9 @@ pub(crate) async fn page(
         Some(change) => series::changes(scan, summary, window, change).await?,
         None => BTreeMap::new(),
     };
+    if let Some(width) = summary.width.filter(|_| summary.fill) {
+        fill(&mut totals, scan.window.known(now), width, MAX_GROUPS)?;
+    }
     let groups = totals
         .iter()
         .filter(|(key, _)| after.as_ref().is_none_or(|after| *key > after));
@@ -217,17 +237,21 @@ pub(crate) async fn page(
 fn row(summary: &Summary, key: &Key, totals: &Totals, changes: Option<&series::Changes>) -> Map<String, Value> {
     #[allow(clippy::cast_precision_loss, reason = "counts of points are far below 2^53")]
     let samples = totals.samples as f64;
-    let average = Some(totals.sum / samples);
+    let any = |value: f64| (totals.samples > 0).then_some(value);
+    let average = any(totals.sum / samples);
     let rate = changes.and_then(|changes| changes.rate);
     let mut row = summary.columns(key);
     let value = match summary.agg {
         Some(Aggregate::Avg) => average,
-        Some(Aggregate::Sum) => Some(totals.sum),
-        Some(Aggregate::Min) => Some(totals.min),
-        Some(Aggregate::Max) => Some(totals.max),
+        Some(Aggregate::Sum) => any(totals.sum),
+        Some(Aggregate::Min) => any(totals.min),
+        Some(Aggregate::Max) => any(totals.max),
         Some(Aggregate::Count) => Some(samples),
         Some(Aggregate::Last) => changes.and_then(|changes| changes.last).map(|(_, value)| value),
         Some(Aggregate::Rate) => rate,
+        Some(Aggregate::Percentile(share)) => {
+            changes.and_then(|changes| changes.observed.percentile(f64::from(share) / 100.0))
+        }
         None if key.kind == MetricType::Counter.as_str() => rate,
         None if key.kind == MetricType::Histogram.as_str() => {
             let observed = changes.map(|changes| changes.observed.clone()).unwrap_or_default();
@@ -328,46 +352,4 @@ impl<'a> Keys<'a> {
             group: self.groups[row].clone(),
         }
     }
-}
-
-/// Adds what a metric is to its page.
-pub(crate) async fn describe(scan: &Scan, name: String, page: Page) -> Result<MetricPage, Error> {
-    let frame = scan.frame(scan.window, Order::Any)?.select(vec![
-        ident("type"),
-        json_text(ident("labels"), "otel.unit").alias("unit"),
-        label_keys(ident("labels")).alias("keys"),
-    ])?;
-    let keys = ["type", "unit", "keys"].map(ident).to_vec();
-    let frame = frame.aggregate(keys, vec![count(lit(1)).alias("points")])?;
-    let frame = frame.sort(vec![ident("points").sort(false, true)])?;
-    let mut found = MetricPage {
-        metric_type: None,
-        unit: None,
-        label_keys: Vec::new(),
-        page,
-        name,
-    };
-    for batch in frame.limit(0, Some(MAX_LABEL_SETS))?.collect().await? {
-        for kind in texts(column(&batch, "type")?)?.flatten() {
-            found.metric_type = found.metric_type.or_else(|| kind.parse().ok());
-        }
-        for unit in texts(column(&batch, "unit")?)?.flatten() {
-            found.unit.get_or_insert_with(|| unit.to_owned());
-        }
-        for keys in texts(column(&batch, "keys")?)?.flatten() {
-            found
-                .label_keys
-                .extend(serde_json::from_str::<Vec<String>>(keys).unwrap_or_default());
-        }
-    }
-    if found.metric_type.is_none() {
-        return Err(Error::NotFound {
-            what: "metric",
-            id: found.name,
-            place: format!("has points since {}: look further back with since", scan.window.since),
-        });
-    }
-    found.label_keys.sort_unstable();
-    found.label_keys.dedup();
-    Ok(found)
 }

@@ -1,10 +1,13 @@
-//! Our own scan for lists of rows: the newest that meet conditions, without a plan.
+//! Our own scan for lists of rows: the newest, or the oldest, that meet conditions, without a plan.
 //!
 //! ```text
-//! Request ─> Search: sources by how new they are ─> blocks of the newest one ─> positions, down to the cut ─> rows
-//!              │                                       │
+//! Request ─> Search: sources by rank ─> blocks of the first one ─> positions, down to the cut ─> rows
+//!              │                           │
 //!              └ hot batches, row groups, lines        └ conditions' columns only; pages from the cache
 //! ```
+//!
+//! A time's [`rank`] is the greater the sooner the order comes to it: all that decides what is read next, and what no more, goes by
+//! ranks, so that both orders are one search.
 //!
 //! # Invariants
 //!
@@ -18,7 +21,7 @@
 
 mod cache;
 mod conditions;
-mod newest;
+mod first;
 mod pages;
 mod prune;
 mod read;
@@ -34,10 +37,11 @@ use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::logical_expr::Expr;
 use engine::{ReadView, Segment};
 use model::Table;
+use model::filter::SortOrder;
 
 use self::cache::PageCache;
 use self::conditions::Conditions;
-use self::newest::{Halt, Means, Search};
+use self::first::{Halt, Means, Search};
 pub(crate) use self::read::times_of;
 use self::workers::{Patience, Workers};
 use crate::reader::Meter;
@@ -49,16 +53,25 @@ const ALONE: Duration = Duration::from_millis(2);
 /// How long a scan reads before others get its threads.
 const SLICE: Duration = Duration::from_millis(10);
 
+/// How soon an order comes to a time: of two, the greater comes first. Its own inverse.
+pub(crate) const fn rank(order: SortOrder, ts: i64) -> i64 {
+    match order {
+        SortOrder::Desc => ts,
+        SortOrder::Asc => !ts,
+    }
+}
+
 /// What to look for.
 #[derive(Debug)]
 pub(crate) struct Request<'a> {
     pub(crate) view: &'a ReadView,
     pub(crate) table: Table,
     pub(crate) window: Window,
+    pub(crate) order: SortOrder,
     pub(crate) conditions: &'a [Expr],
-    /// Rows of this `ts`, the last of the window, are all given and not counted.
+    /// Rows of this `ts`, the first that the order comes to, are all given and not counted.
     pub(crate) uncounted: Option<i64>,
-    /// How many of the newest rows need not be given.
+    /// How many of the first rows need not be given.
     pub(crate) skip: usize,
     /// How many rows to find, those to skip included.
     pub(crate) wanted: usize,
@@ -70,9 +83,9 @@ pub(crate) struct Request<'a> {
 /// What was found.
 #[derive(Debug)]
 pub(crate) struct Found {
-    /// The rows, in no order; of the earliest `ts` all that there are.
+    /// The rows, in no order; of the last `ts` all that there are.
     pub(crate) batches: Vec<RecordBatch>,
-    /// So many newer rows were not given.
+    /// So many rows before them were not given.
     pub(crate) skipped: usize,
     /// The memory of the rows, for as long as they are held.
     pub(crate) memory: MemoryReservation,
@@ -100,9 +113,9 @@ impl Scanner {
         self.workers.close().await;
     }
 
-    /// The newest rows; `None` if a plan must answer.
-    pub(crate) async fn newest(&self, state: &SessionState, request: Request<'_>) -> Result<Option<Found>, Error> {
-        // Files of metrics lie by series: a plan finds their newest points. So it does in any file that lies otherwise.
+    /// The first rows; `None` if a plan must answer.
+    pub(crate) async fn first(&self, state: &SessionState, request: Request<'_>) -> Result<Option<Found>, Error> {
+        // Files of metrics lie by series: a plan finds their first points. So it does in any file that lies otherwise.
         if request.table == Table::Metrics {
             return Ok(None);
         }
