@@ -10,7 +10,7 @@ use datafusion::dataframe::DataFrame;
 use datafusion::datasource::provider_as_source;
 use datafusion::execution::SessionState;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
-use datafusion::execution::memory_pool::{FairSpillPool, TrackConsumersPool};
+use datafusion::execution::memory_pool::{FairSpillPool, MemoryConsumer, MemoryReservation, TrackConsumersPool};
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::execution::session_state::SessionStateBuilder;
 use datafusion::logical_expr::{Expr, LogicalPlanBuilder};
@@ -22,7 +22,7 @@ use model::{ByteSize, Table};
 use crate::answer::QueryStats;
 use crate::filter::within;
 use crate::reader::Meter;
-use crate::scan::{Found, Request, Scanner};
+use crate::scan::{Found, Request, Scanner, Sink, Wanted};
 use crate::table::{Order, ViewTable};
 use crate::window::Window;
 use crate::{Error, Limits};
@@ -143,6 +143,34 @@ impl Scan {
             started: self.started,
         };
         scanner.first(&self.state, request).await
+    }
+
+    /// All rows within a part of the window that meet the conditions, given to sinks by their columns; `None` if a plan must
+    /// find them.
+    pub(crate) async fn sweep<S: Sink>(
+        &self,
+        window: Window,
+        columns: &[usize],
+        make: impl Fn() -> S + Send + Sync + 'static,
+    ) -> Result<Option<Vec<S>>, Error> {
+        let Some(scanner) = scanner(&self.state) else {
+            return Ok(None);
+        };
+        let wanted = Wanted {
+            view: &self.view,
+            table: self.table,
+            window,
+            conditions: &self.conditions,
+            columns,
+            meter: &self.meter,
+            started: self.started,
+        };
+        scanner.sweep(&self.state, wanted, make).await
+    }
+
+    /// Memory that is counted against what queries may use.
+    pub(crate) fn memory(&self, consumer: &str) -> MemoryReservation {
+        MemoryConsumer::new(consumer).register(&self.state.runtime_env().memory_pool)
     }
 
     pub(crate) const fn table(&self) -> Table {

@@ -19,10 +19,14 @@
 //! With `fill=true` each group has a row for every bucket of the window, up to now where that is open: those without points have
 //! 0 `samples`, and no `value` (a `count` of 0).
 //!
+//! Points are summed up by a walk over the series where that can be ([`crate::summary::series`]), else by a plan.
+//!
 //! Rows come newest bucket first, then by name, type and group. A cursor names the last group given, so paging is as stable as
 //! the buckets are.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray;
@@ -41,7 +45,9 @@ use crate::exec::Scan;
 use crate::filter::Paging;
 use crate::functions::{bucket, bucket_start, json_text, texts};
 use crate::series::{self, Change};
-use crate::summary::fill::fill;
+use crate::summary::fill::{Buckets, fill};
+use crate::summary::series as walk;
+use crate::summary::tally::{Cell, Groups, Tally, Totals};
 use crate::table::Order;
 use crate::window::Window;
 
@@ -112,6 +118,21 @@ impl Summary {
         vec![start.alias("bucket"), ident("name"), ident("type"), group.alias("grp")]
     }
 
+    /// The width of a bucket; without one, the window is one.
+    pub(crate) const fn width(&self) -> Option<i64> {
+        self.width
+    }
+
+    /// The column whose values are groups, if there is one; `None` where groups are no column's values.
+    pub(crate) fn group_column(&self) -> Option<Option<&'static str>> {
+        match &self.by {
+            None | Some(GroupBy::Own) => Some(None),
+            Some(GroupBy::EntityName) => Some(Some("entity_name")),
+            Some(GroupBy::EntityId) => Some(Some("entity_id")),
+            Some(GroupBy::Label(_)) => None,
+        }
+    }
+
     /// The columns of a group, as they are shown.
     fn columns(&self, key: &Key) -> Map<String, Value> {
         let mut row = Map::new();
@@ -144,11 +165,10 @@ pub(crate) struct Key {
 
 impl Ord for Key {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        let rest = |key: &Self| (key.name.clone(), key.kind.clone(), key.group.clone());
-        other
-            .bucket
-            .cmp(&self.bucket)
-            .then_with(|| rest(self).cmp(&rest(other)))
+        fn place(key: &Key) -> (Reverse<i64>, &str, &str, Option<&str>) {
+            (Reverse(key.bucket), &key.name, &key.kind, key.group.as_deref())
+        }
+        place(self).cmp(&place(other))
     }
 }
 
@@ -170,15 +190,6 @@ pub(crate) fn width_of(interval: HumanDuration) -> Result<i64, Error> {
     ))
 }
 
-/// What a plan can sum up by itself.
-#[derive(Debug, Clone, Copy, Default)]
-struct Totals {
-    samples: i64,
-    sum: f64,
-    min: f64,
-    max: f64,
-}
-
 /// A page of groups, after the group `after` if given.
 pub(crate) async fn page(
     scan: &Scan,
@@ -196,10 +207,14 @@ pub(crate) async fn page(
         }
         _ => scan.window,
     };
-    let mut totals = totals(scan, summary, window).await?;
-    let has = |kind: MetricType| totals.keys().any(|key| key.kind == kind.as_str());
+    let (mut groups, is_walked) = match walk::groups(scan, summary, window).await? {
+        Some(groups) => (groups, true),
+        None => (planned(scan, summary, window).await?, false),
+    };
+    let has = |kind: MetricType| groups.series.iter().any(|series| series.kind == kind.as_str());
     let change = match summary.agg {
-        Some(Aggregate::Last) => Some(Change::Last),
+        // A walk has met the latest points.
+        Some(Aggregate::Last) if !is_walked => Some(Change::Last),
         Some(Aggregate::Rate) => Some(Change::Rate),
         Some(Aggregate::Percentile(_)) => Some(Change::Observed),
         None if has(MetricType::Counter) || has(MetricType::Histogram) => Some(Change::Cumulative),
@@ -210,28 +225,40 @@ pub(crate) async fn page(
         None => BTreeMap::new(),
     };
     if let Some(width) = summary.width.filter(|_| summary.fill) {
-        fill(&mut totals, scan.window.known(now), width, MAX_GROUPS)?;
+        filled(&mut groups, scan.window.known(now), width)?;
     }
-    let groups = totals
-        .iter()
-        .filter(|(key, _)| after.as_ref().is_none_or(|after| *key > after));
-    let mut groups = groups.skip(paging.offset);
-    let shown: Vec<_> = groups.by_ref().take(paging.limit).collect();
-    let next = match shown.last() {
-        Some((key, _)) if groups.next().is_some() => {
-            Some(Cursor::new(fingerprint, scan.window, (*key).clone()).token())
-        }
-        _ => None,
-    };
-    let rows: Vec<_> = shown
-        .into_iter()
-        .map(|(key, totals)| row(summary, key, totals, changes.get(key)))
-        .collect();
+    if let Some(after) = &after {
+        groups.begin_after(after);
+    }
+    let more = groups.first(paging.offset.saturating_add(paging.limit));
+    let shown = groups.cells.get(paging.offset..).unwrap_or_default();
+    let next = shown.last().filter(|_| more).map(|cell| groups.key(cell));
+    let rows = shown.iter().map(|cell| {
+        let key = groups.key(cell);
+        row(summary, &key, &cell.totals, changes.get(&key))
+    });
+    let rows: Vec<_> = rows.collect();
     Ok(Page {
         stats: scan.stats(rows.len()),
         rows,
-        next_cursor: next,
+        next_cursor: next.map(|key| Cursor::new(fingerprint, scan.window, key).token()),
     })
+}
+
+/// Adds the buckets without points.
+fn filled(groups: &mut Groups, times: Range<i64>, width: i64) -> Result<(), Error> {
+    let cells = std::mem::take(&mut groups.cells).into_iter();
+    let mut buckets: Buckets<usize, Totals> = cells
+        .map(|cell| ((Reverse(cell.bucket), cell.series), cell.totals))
+        .collect();
+    fill(&mut buckets, times, width, MAX_GROUPS)?;
+    let cells = buckets.into_iter().map(|((bucket, series), totals)| Cell {
+        bucket: bucket.0,
+        series,
+        totals,
+    });
+    groups.cells = cells.collect();
+    Ok(())
 }
 
 fn row(summary: &Summary, key: &Key, totals: &Totals, changes: Option<&series::Changes>) -> Map<String, Value> {
@@ -247,7 +274,10 @@ fn row(summary: &Summary, key: &Key, totals: &Totals, changes: Option<&series::C
         Some(Aggregate::Min) => any(totals.min),
         Some(Aggregate::Max) => any(totals.max),
         Some(Aggregate::Count) => Some(samples),
-        Some(Aggregate::Last) => changes.and_then(|changes| changes.last).map(|(_, value)| value),
+        Some(Aggregate::Last) => {
+            let last = totals.last.or_else(|| changes.and_then(|changes| changes.last));
+            last.map(|(_, value)| value)
+        }
         Some(Aggregate::Rate) => rate,
         Some(Aggregate::Percentile(share)) => {
             changes.and_then(|changes| changes.observed.percentile(f64::from(share) / 100.0))
@@ -277,7 +307,8 @@ fn number(value: Option<f64>) -> Value {
     }
 }
 
-async fn totals(scan: &Scan, summary: &Summary, window: Window) -> Result<BTreeMap<Key, Totals>, Error> {
+/// What a plan sums up.
+pub(crate) async fn planned(scan: &Scan, summary: &Summary, window: Window) -> Result<Groups, Error> {
     let mut columns = summary.key_columns(scan.window);
     columns.push(ident("value"));
     let value = || ident("value");
@@ -290,7 +321,7 @@ async fn totals(scan: &Scan, summary: &Summary, window: Window) -> Result<BTreeM
         max(value()).alias("max"),
     ];
     let frame = frame.aggregate(keys, sums)?.limit(0, Some(MAX_GROUPS + 1))?;
-    let mut groups = BTreeMap::new();
+    let mut tally = Tally::default();
     for batch in frame.collect().await? {
         let keys = Keys::of(&batch)?;
         let float = |name| Ok::<_, Error>(column(&batch, name)?.as_primitive::<Float64Type>());
@@ -302,14 +333,14 @@ async fn totals(scan: &Scan, summary: &Summary, window: Window) -> Result<BTreeM
                 sum: sums.value(row),
                 min: mins.value(row),
                 max: maxs.value(row),
+                last: None,
             };
-            groups.insert(keys.get(row), totals);
+            let key = keys.get(row);
+            let series = tally.series(&key.name, &key.kind, key.group.as_deref());
+            tally.put(series, key.bucket, totals)?;
         }
     }
-    if groups.len() > MAX_GROUPS {
-        return Err(Error::TooManyGroups(MAX_GROUPS));
-    }
-    Ok(groups)
+    tally.groups()
 }
 
 pub(crate) fn column<'a>(batch: &'a RecordBatch, name: &str) -> Result<&'a arrow_array::ArrayRef, Error> {

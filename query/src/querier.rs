@@ -23,11 +23,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::answer::{MetricPage, Page, TraceTree};
+use crate::answer::{Page, TraceTree};
 use crate::cursor::{Cursor, fingerprint};
 use crate::exec::{Scan, scanner, session};
 use crate::filter::{self, Paging};
-use crate::summary::names;
 use crate::window::Window;
 use crate::{Error, metrics, rows, trace};
 
@@ -195,35 +194,6 @@ impl Querier {
             let scan = self.scan(Table::Metrics, window, filter::metrics(filter));
             let (summary, after, now) = (summary.clone(), after.clone(), self.now());
             async move { metrics::page(&scan, &summary, paging, after, fingerprint, now).await }
-        })
-        .await
-    }
-
-    /// One metric by its name: its points, or what they come to, with its type, unit and label keys.
-    ///
-    /// # Errors
-    /// [`Error::NotFound`] if no point of it lies in the window; see [`Error`].
-    pub async fn metric(&self, name: &str, filter: &MetricFilter) -> Result<MetricPage, Error> {
-        if filter.name.as_deref().is_some_and(|given| given != name) {
-            return Err(Error::parameter(
-                "name",
-                format!("the path already names the metric {name:?}"),
-            ));
-        }
-        let filter = MetricFilter {
-            name: Some(name.to_owned()),
-            ..filter.clone()
-        };
-        let page = self.metrics(&filter).await?;
-        let named = MetricFilter {
-            entity: None,
-            ..filter.clone()
-        };
-        let window = Window::resolve(filter.since, filter.until, None, self.now())?;
-        self.run(|| {
-            let scan = self.scan(Table::Metrics, window, filter::metrics(&named));
-            let (name, page) = (name.to_owned(), page.clone());
-            async move { names::describe(&scan, name, page).await }
         })
         .await
     }

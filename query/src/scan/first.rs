@@ -36,7 +36,7 @@ use super::prune::Need;
 use super::read::read_rows;
 use super::source::{Place, Source, Step};
 use super::workers::Patience;
-use super::{Found, Request, rank};
+use super::{Found, Request, Task, rank};
 use crate::Error;
 use crate::reader::Meter;
 use crate::window::Window;
@@ -175,8 +175,18 @@ impl Search {
         }
     }
 
-    /// Reads until it is done, nothing is left to take, or it is time.
-    pub(super) fn work(&self, until: Instant) -> Result<(), Halt> {
+    /// A batch of the table's own schema, counted.
+    fn hold(&self, batch: &RecordBatch, memory: &MemoryReservation) -> Result<RecordBatch, Halt> {
+        self.check()?;
+        memory.try_grow(batch.get_array_memory_size())?;
+        Ok(RecordBatch::try_new(self.table.schema(), batch.columns().to_vec())?)
+    }
+}
+
+impl Task for Search {
+    type Found = Found;
+
+    fn work(&self, until: Instant) -> Result<(), Halt> {
         loop {
             self.check()?;
             let Some((source, cut)) = self.state.lock().take() else {
@@ -193,18 +203,16 @@ impl Search {
         }
     }
 
-    pub(super) fn is_done(&self) -> bool {
+    fn is_done(&self) -> bool {
         let state = self.state.lock();
         state.taken == 0 && state.away.is_empty() && state.is_done()
     }
 
-    /// What must be opened before the scan goes on, see [`Step::away`].
-    pub(super) fn away(&self) -> Vec<Arc<Segment>> {
+    fn away(&self) -> Vec<Arc<Segment>> {
         std::mem::take(&mut self.state.lock().away)
     }
 
-    /// The rows themselves. What was found is gone from the scan.
-    pub(super) fn gather(&self) -> Result<Found, Halt> {
+    fn gather(&self) -> Result<Found, Halt> {
         let (mut kept, places) = {
             let mut state = self.state.lock();
             state.tidy()?;
@@ -242,13 +250,6 @@ impl Search {
             skipped,
             memory,
         })
-    }
-
-    /// A batch of the table's own schema, counted.
-    fn hold(&self, batch: &RecordBatch, memory: &MemoryReservation) -> Result<RecordBatch, Halt> {
-        self.check()?;
-        memory.try_grow(batch.get_array_memory_size())?;
-        Ok(RecordBatch::try_new(self.table.schema(), batch.columns().to_vec())?)
     }
 }
 

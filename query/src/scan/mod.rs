@@ -26,6 +26,7 @@ mod pages;
 mod prune;
 mod read;
 mod source;
+mod sweep;
 mod workers;
 
 use std::sync::Arc;
@@ -43,6 +44,8 @@ use self::cache::PageCache;
 use self::conditions::Conditions;
 use self::first::{Halt, Means, Search};
 pub(crate) use self::read::times_of;
+use self::sweep::Sweep;
+pub(crate) use self::sweep::{Sink, Wanted};
 use self::workers::{Patience, Workers};
 use crate::reader::Meter;
 use crate::window::Window;
@@ -59,6 +62,19 @@ pub(crate) const fn rank(order: SortOrder, ts: i64) -> i64 {
         SortOrder::Desc => ts,
         SortOrder::Asc => !ts,
     }
+}
+
+/// Reading that several threads do together, a slice of time after another.
+trait Task: Send + Sync + 'static {
+    /// What comes out.
+    type Found: Send + 'static;
+    /// Reads until it is done, nothing is left to take, or it is time.
+    fn work(&self, until: Instant) -> Result<(), Halt>;
+    fn is_done(&self) -> bool;
+    /// What must be opened before it goes on, by somebody who may wait for a network.
+    fn away(&self) -> Vec<Arc<Segment>>;
+    /// What was found, once; it is gone from the task.
+    fn gather(&self) -> Result<Self::Found, Halt>;
 }
 
 /// What to look for.
@@ -138,22 +154,43 @@ impl Scanner {
         }
     }
 
-    async fn run(&self, search: &Arc<Search>) -> Result<Found, Halt> {
+    /// All rows that meet conditions, in no order, given to sinks that `make` makes, one for each thread that reads; `None`
+    /// if a plan must answer.
+    pub(crate) async fn sweep<S: Sink>(
+        &self,
+        state: &SessionState,
+        wanted: Wanted<'_>,
+        make: impl Fn() -> S + Send + Sync + 'static,
+    ) -> Result<Option<Vec<S>>, Error> {
+        let (patience, waiting) = Patience::new(wanted.started, self.timeout);
+        let swept = match Sweep::new(state, &wanted, &self.cache, patience, Box::new(make))? {
+            Some(sweep) => self.run(&Arc::new(sweep)).await,
+            None => Err(Halt::NotHere),
+        };
+        drop(waiting);
+        match swept {
+            Ok(sinks) => Ok(Some(sinks)),
+            Err(Halt::NotHere) => Ok(None),
+            Err(Halt::Failed(error)) => Err(error),
+        }
+    }
+
+    async fn run<T: Task>(&self, task: &Arc<T>) -> Result<T::Found, Halt> {
         let mut slice = ALONE;
         let mut helpers = Vec::new();
         loop {
             let place = self.workers.enter().await.map_err(Halt::Failed)?;
             let lead = {
-                let search = Arc::clone(search);
+                let task = Arc::clone(task);
                 workers::run(place, move || {
-                    search.work(Instant::now() + slice)?;
-                    search.is_done().then(|| search.gather()).transpose()
+                    task.work(Instant::now() + slice)?;
+                    task.is_done().then(|| task.gather()).transpose()
                 })
             };
             if slice == SLICE {
                 helpers.extend(self.workers.spare().into_iter().map(|place| {
-                    let search = Arc::clone(search);
-                    workers::run(place, move || search.work(Instant::now() + slice))
+                    let task = Arc::clone(task);
+                    workers::run(place, move || task.work(Instant::now() + slice))
                 }));
             }
             let mut found = joined(lead.await);
@@ -165,7 +202,7 @@ impl Scanner {
             if let Some(found) = found? {
                 return Ok(found);
             }
-            for segment in search.away() {
+            for segment in task.away() {
                 fetched(segment).await?;
             }
             slice = SLICE;

@@ -73,7 +73,7 @@ impl Reading {
         let reader = match search.order {
             SortOrder::Desc => {
                 let selection = selection(&ranges, group.rows());
-                Some(group.read(search.table, columns, selection, batch)?)
+                Some(group.read(search.table.schema().fields(), columns, selection, batch)?)
             }
             SortOrder::Asc => None,
         };
@@ -225,11 +225,11 @@ pub(super) fn read_rows(
     }
     let selection = RowSelection::from_consecutive_ranges(ranges.into_iter(), group.rows());
     let batch = batch_rows(group, columns).min(rows.len());
-    group.read(table, columns, Some(selection), batch)
+    group.read(table.schema().fields(), columns, Some(selection), batch)
 }
 
 /// How many rows of these columns to read at once.
-fn batch_rows(group: &Group, columns: &[usize]) -> usize {
+pub(super) fn batch_rows(group: &Group, columns: &[usize]) -> usize {
     let chunks = columns.iter().map(|column| group.metadata().column(*column));
     let bytes = chunks.map(|chunk| {
         // A dictionary has a text once that many rows may have.

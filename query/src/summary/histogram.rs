@@ -1,6 +1,6 @@
 //! How many log records there were, bucket by bucket. Buckets are aligned to the epoch and come newest first.
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -12,12 +12,12 @@ use model::filter::{HistogramBy, HistogramFilter, MAX_LIMIT};
 use model::{HumanDuration, Timestamp};
 use serde_json::{Map, Value};
 
-use super::fill::fill;
+use super::fill::{Buckets, fill};
 use crate::Error;
 use crate::answer::{Histogram, Page};
 use crate::exec::Scan;
 use crate::functions::{bucket, bucket_start, texts};
-use crate::metrics::{Key, column, width_of};
+use crate::metrics::{column, width_of};
 use crate::table::Order;
 use crate::window::Window;
 
@@ -74,12 +74,12 @@ pub(super) async fn counted(scan: &Scan, plan: Plan) -> Result<Histogram, Error>
     let frame = scan.frame(scan.window, Order::Any)?.select(columns)?;
     let keys = ["bucket", "grp"].map(ident).to_vec();
     let frame = frame.aggregate(keys, vec![count(lit(1)).alias("count")])?;
-    let mut counts: BTreeMap<Key, i64> = BTreeMap::new();
+    let mut counts: Buckets<String, i64> = Buckets::new();
     for batch in frame.limit(0, Some(MOST + 1))?.collect().await? {
         let number = |name| Ok::<_, Error>(column(&batch, name)?.as_primitive::<Int64Type>().values());
         let groups = texts(column(&batch, "grp")?)?;
         for ((start, count), group) in number("bucket")?.iter().zip(number("count")?).zip(groups) {
-            counts.insert(key(*start, group.unwrap_or_default()), *count);
+            counts.insert((Reverse(*start), group.unwrap_or_default().to_owned()), *count);
         }
     }
     if counts.len() > MOST {
@@ -87,11 +87,15 @@ pub(super) async fn counted(scan: &Scan, plan: Plan) -> Result<Histogram, Error>
     }
     if let Some((start, end)) = plan.fill {
         if plan.by == HistogramBy::None && start < end {
-            counts.entry(key(bucket_start(start, plan.width), "")).or_default();
+            let first = Reverse(bucket_start(start, plan.width));
+            counts.entry((first, String::new())).or_default();
         }
         fill(&mut counts, start..end, plan.width, MOST)?;
     }
-    let rows: Vec<_> = counts.iter().map(|(key, count)| row(plan, key, *count)).collect();
+    let rows = counts
+        .into_iter()
+        .map(|((start, group), count)| row(plan, start.0, group, count));
+    let rows: Vec<_> = rows.collect();
     let width = Duration::from_micros(u64::try_from(plan.width).unwrap_or(1));
     Ok(Histogram {
         interval: HumanDuration::from(width),
@@ -103,20 +107,11 @@ pub(super) async fn counted(scan: &Scan, plan: Plan) -> Result<Histogram, Error>
     })
 }
 
-fn key(bucket: i64, group: &str) -> Key {
-    Key {
-        bucket,
-        name: String::new(),
-        kind: String::new(),
-        group: Some(group.to_owned()),
-    }
-}
-
-fn row(plan: Plan, key: &Key, count: i64) -> Map<String, Value> {
+fn row(plan: Plan, bucket: i64, group: String, count: i64) -> Map<String, Value> {
     let mut row = Map::new();
-    row.insert("ts".to_owned(), Timestamp::from_micros(key.bucket).to_string().into());
+    row.insert("ts".to_owned(), Timestamp::from_micros(bucket).to_string().into());
     if let Some(column) = plan.column() {
-        row.insert(column.to_owned(), key.group.clone().into());
+        row.insert(column.to_owned(), group.into());
     }
     row.insert("count".to_owned(), count.into());
     row

@@ -5,6 +5,8 @@
 //! | `fill` | buckets without rows, beside those with some |
 //! | `histogram` | how many log records there were, bucket by bucket |
 //! | `names` | metrics, their types, units and labels |
+//! | `series` | what metric points come to, series by series |
+//! | `tally` | sums of points by series and bucket |
 //! | `top` | the most frequent values of a column or of a key of a JSON column |
 //!
 //! # Invariants
@@ -13,21 +15,23 @@
 //!
 //! # Not here
 //!
-//! What metric points come to: [`crate::metrics`].
+//! What an aggregate of metric points means, and rates: [`crate::metrics`], [`crate::series`].
 
 pub(crate) mod fill;
 mod histogram;
 pub(crate) mod names;
+pub(crate) mod series;
+pub(crate) mod tally;
 mod top;
 
 use model::Table;
 use model::filter::{
-    DEFAULT_LIMIT, HistogramFilter, LogFilter, MAX_LIMIT, SeriesFilter, SortOrder, TopFilter, TraceFilter,
+    DEFAULT_LIMIT, HistogramFilter, LogFilter, MAX_LIMIT, MetricFilter, SeriesFilter, SortOrder, TopFilter, TraceFilter,
 };
 
 use self::histogram::Plan;
 use self::top::Field;
-use crate::answer::{Histogram, Page};
+use crate::answer::{Histogram, MetricPage, Page};
 use crate::exec::Scan;
 use crate::window::Window;
 use crate::{Error, Querier, filter};
@@ -81,6 +85,35 @@ impl Querier {
             let scan = self.scan(Table::Traces, window, filter::traces(filter));
             let field = field.clone();
             async move { top::most_frequent(&scan, &field, limit).await }
+        })
+        .await
+    }
+
+    /// One metric by its name: its points, or what they come to, with its type, unit and label keys.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] if no point of it lies in the window; see [`Error`].
+    pub async fn metric(&self, name: &str, filter: &MetricFilter) -> Result<MetricPage, Error> {
+        if filter.name.as_deref().is_some_and(|given| given != name) {
+            return Err(Error::parameter(
+                "name",
+                format!("the path already names the metric {name:?}"),
+            ));
+        }
+        let filter = MetricFilter {
+            name: Some(name.to_owned()),
+            ..filter.clone()
+        };
+        let page = self.metrics(&filter).await?;
+        let named = MetricFilter {
+            entity: None,
+            ..filter.clone()
+        };
+        let window = Window::resolve(filter.since, filter.until, None, self.now())?;
+        self.run(|| {
+            let scan = self.scan(Table::Metrics, window, filter::metrics(&named));
+            let (name, page) = (name.to_owned(), page.clone());
+            async move { names::describe(&scan, name, page).await }
         })
         .await
     }

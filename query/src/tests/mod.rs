@@ -11,6 +11,7 @@ mod paging;
 mod rows;
 mod scan;
 mod summaries;
+mod walks;
 mod world;
 
 use std::path::PathBuf;
