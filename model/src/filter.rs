@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Direction, FluxId, HumanDuration, Level, SpanStatus, TraceId};
 
-pub use words::{Aggregate, HistogramBy, RawForm, SortOrder, When};
+pub use words::{Aggregate, HistogramBy, RawForm, Shape, SortOrder, When};
 
 /// In the name of a family of parameters, the place of the key.
 pub const ANY_KEY: &str = "<key>";
@@ -161,6 +161,9 @@ pub struct MetricFilter {
     /// Labels with these values.
     #[serde(rename = "labels.<key>", skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: ByKey,
+    /// How buckets are shown; a row for each group needs `interval`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shape: Option<Shape>,
     /// Whether buckets without points are given too; needs `interval`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fill: Option<bool>,

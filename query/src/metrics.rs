@@ -19,6 +19,8 @@
 //! With `fill=true` each group has a row for every bucket of the window, up to now where that is open: those without points have
 //! 0 `samples`, and no `value` (a `count` of 0).
 //!
+//! With `shape=series` a row is a group with a list of values, see [`crate::summary::shape`]; those come by name, type and group.
+//!
 //! Points are summed up by a walk over the series where that can be ([`crate::summary::series`]), else by a plan.
 //!
 //! Rows come newest bucket first, then by name, type and group. A cursor names the last group given, so paging is as stable as
@@ -26,14 +28,13 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
-use std::ops::Range;
 
 use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float64Type, Int64Type};
 use datafusion::functions_aggregate::expr_fn::{count, max, min, sum};
 use datafusion::logical_expr::{Expr, ident, lit};
-use model::filter::{Aggregate, MetricFilter};
+use model::filter::{Aggregate, MetricFilter, Shape};
 use model::{HumanDuration, MetricType, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Number, Value, json};
@@ -45,9 +46,9 @@ use crate::exec::Scan;
 use crate::filter::Paging;
 use crate::functions::{bucket, bucket_start, json_text, texts};
 use crate::series::{self, Change};
-use crate::summary::fill::{Buckets, fill};
 use crate::summary::series as walk;
-use crate::summary::tally::{Cell, Groups, Tally, Totals};
+use crate::summary::shape::{filled, lines};
+use crate::summary::tally::{Groups, Tally, Totals};
 use crate::table::Order;
 use crate::window::Window;
 
@@ -61,6 +62,8 @@ pub(crate) struct Summary {
     by: Option<GroupBy>,
     agg: Option<Aggregate>,
     fill: bool,
+    /// Whether a row is a series.
+    lines: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -79,6 +82,12 @@ impl Summary {
             return Err(Error::parameter(
                 "fill",
                 "there are no buckets to fill: give an interval",
+            ));
+        }
+        if filter.shape == Some(Shape::Series) && filter.interval.is_none() {
+            return Err(Error::parameter(
+                "shape",
+                "a series is one of buckets: give an interval",
             ));
         }
         if filter.interval.is_none() && filter.group_by.is_none() && filter.agg.is_none() {
@@ -100,6 +109,7 @@ impl Summary {
             by: by.transpose()?,
             agg: filter.agg,
             fill: filter.fill == Some(true),
+            lines: filter.shape == Some(Shape::Series),
         }))
     }
 
@@ -134,7 +144,7 @@ impl Summary {
     }
 
     /// The columns of a group, as they are shown.
-    fn columns(&self, key: &Key) -> Map<String, Value> {
+    pub(crate) fn columns(&self, key: &Key) -> Map<String, Value> {
         let mut row = Map::new();
         row.insert("ts".to_owned(), Timestamp::from_micros(key.bucket).to_string().into());
         row.insert("name".to_owned(), key.name.clone().into());
@@ -200,8 +210,8 @@ pub(crate) async fn page(
     now: Timestamp,
 ) -> Result<Page, Error> {
     let window = match (&after, summary.width) {
-        // Every page has the groups of the whole window where they are filled.
-        (Some(key), Some(width)) if !summary.fill => {
+        // Every page has the groups of the whole window where they are filled, and the whole of its series.
+        (Some(key), Some(width)) if !summary.fill && !summary.lines => {
             let end = bucket_start(key.bucket, width).saturating_add(width);
             scan.window.before(Timestamp::from_micros(end))
         }
@@ -227,6 +237,14 @@ pub(crate) async fn page(
     if let Some(width) = summary.width.filter(|_| summary.fill) {
         filled(&mut groups, scan.window.known(now), width)?;
     }
+    if let Some(width) = summary.width.filter(|_| summary.lines) {
+        let (rows, next) = lines(summary, &mut groups, &changes, width, paging, after.as_ref())?;
+        return Ok(Page {
+            stats: scan.stats(rows.len()),
+            rows,
+            next_cursor: next.map(|key| Cursor::new(fingerprint, scan.window, key).token()),
+        });
+    }
     if let Some(after) = &after {
         groups.begin_after(after);
     }
@@ -245,31 +263,30 @@ pub(crate) async fn page(
     })
 }
 
-/// Adds the buckets without points.
-fn filled(groups: &mut Groups, times: Range<i64>, width: i64) -> Result<(), Error> {
-    let cells = std::mem::take(&mut groups.cells).into_iter();
-    let mut buckets: Buckets<usize, Totals> = cells
-        .map(|cell| ((Reverse(cell.bucket), cell.series), cell.totals))
-        .collect();
-    fill(&mut buckets, times, width, MAX_GROUPS)?;
-    let cells = buckets.into_iter().map(|((bucket, series), totals)| Cell {
-        bucket: bucket.0,
-        series,
-        totals,
-    });
-    groups.cells = cells.collect();
-    Ok(())
+fn row(summary: &Summary, key: &Key, totals: &Totals, changes: Option<&series::Changes>) -> Map<String, Value> {
+    let mut row = summary.columns(key);
+    if summary.agg.is_none() && key.kind == MetricType::Histogram.as_str() {
+        let observed = changes.map(|changes| changes.observed.clone()).unwrap_or_default();
+        row.insert("count".to_owned(), number(Some(observed.count)));
+        row.insert("sum".to_owned(), number(Some(observed.sum)));
+        for (name, share) in [("p50", 0.5), ("p90", 0.9), ("p99", 0.99)] {
+            row.insert(name.to_owned(), number(observed.percentile(share)));
+        }
+    }
+    row.insert("value".to_owned(), number(value(summary, &key.kind, totals, changes)));
+    row.insert("samples".to_owned(), totals.samples.into());
+    row
 }
 
-fn row(summary: &Summary, key: &Key, totals: &Totals, changes: Option<&series::Changes>) -> Map<String, Value> {
+/// What the points of a group come to.
+pub(crate) fn value(summary: &Summary, kind: &str, totals: &Totals, changes: Option<&series::Changes>) -> Option<f64> {
     #[allow(clippy::cast_precision_loss, reason = "counts of points are far below 2^53")]
     let samples = totals.samples as f64;
     let any = |value: f64| (totals.samples > 0).then_some(value);
-    let average = any(totals.sum / samples);
-    let rate = changes.and_then(|changes| changes.rate);
-    let mut row = summary.columns(key);
-    let value = match summary.agg {
-        Some(Aggregate::Avg) => average,
+    let rate = || changes.and_then(|changes| changes.rate);
+    let observed = || changes.map(|changes| &changes.observed);
+    match summary.agg {
+        Some(Aggregate::Avg) => any(totals.sum / samples),
         Some(Aggregate::Sum) => any(totals.sum),
         Some(Aggregate::Min) => any(totals.min),
         Some(Aggregate::Max) => any(totals.max),
@@ -278,29 +295,19 @@ fn row(summary: &Summary, key: &Key, totals: &Totals, changes: Option<&series::C
             let last = totals.last.or_else(|| changes.and_then(|changes| changes.last));
             last.map(|(_, value)| value)
         }
-        Some(Aggregate::Rate) => rate,
-        Some(Aggregate::Percentile(share)) => {
-            changes.and_then(|changes| changes.observed.percentile(f64::from(share) / 100.0))
+        Some(Aggregate::Rate) => rate(),
+        Some(Aggregate::Percentile(share)) => observed()?.percentile(f64::from(share) / 100.0),
+        None if kind == MetricType::Counter.as_str() => rate(),
+        None if kind == MetricType::Histogram.as_str() => {
+            let observed = observed().filter(|observed| observed.count > 0.0)?;
+            Some(observed.sum / observed.count)
         }
-        None if key.kind == MetricType::Counter.as_str() => rate,
-        None if key.kind == MetricType::Histogram.as_str() => {
-            let observed = changes.map(|changes| changes.observed.clone()).unwrap_or_default();
-            row.insert("count".to_owned(), number(Some(observed.count)));
-            row.insert("sum".to_owned(), number(Some(observed.sum)));
-            for (name, share) in [("p50", 0.5), ("p90", 0.9), ("p99", 0.99)] {
-                row.insert(name.to_owned(), number(observed.percentile(share)));
-            }
-            (observed.count > 0.0).then(|| observed.sum / observed.count)
-        }
-        None => average,
-    };
-    row.insert("value".to_owned(), number(value));
-    row.insert("samples".to_owned(), totals.samples.into());
-    row
+        None => any(totals.sum / samples),
+    }
 }
 
 /// A number as JSON; what JSON cannot write (infinite, not a number) as its name.
-fn number(value: Option<f64>) -> Value {
+pub(crate) fn number(value: Option<f64>) -> Value {
     match value {
         Some(value) => Number::from_f64(value).map_or_else(|| value.to_string().into(), Value::Number),
         None => Value::Null,

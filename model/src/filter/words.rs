@@ -137,6 +137,17 @@ impl From<Aggregate> for String {
     }
 }
 
+/// How buckets of metrics are shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Shape {
+    /// A row for each bucket of each group.
+    #[default]
+    Rows,
+    /// A row for each group, with a list of values.
+    Series,
+}
+
 /// What the counts of a histogram are split by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

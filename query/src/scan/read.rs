@@ -69,7 +69,7 @@ impl Reading {
             return Ok(None);
         }
         let columns = search.conditions.first.columns();
-        let batch = batch_rows(&group, columns);
+        let batch = batch_rows(&group, columns, BLOCK_ROWS);
         let reader = match search.order {
             SortOrder::Desc => {
                 let selection = selection(&ranges, group.rows());
@@ -224,12 +224,12 @@ pub(super) fn read_rows(
         }
     }
     let selection = RowSelection::from_consecutive_ranges(ranges.into_iter(), group.rows());
-    let batch = batch_rows(group, columns).min(rows.len());
+    let batch = batch_rows(group, columns, BLOCK_ROWS).min(rows.len());
     group.read(table.schema().fields(), columns, Some(selection), batch)
 }
 
-/// How many rows of these columns to read at once.
-pub(super) fn batch_rows(group: &Group, columns: &[usize]) -> usize {
+/// How many rows of these columns to read at once, at most so many.
+pub(super) fn batch_rows(group: &Group, columns: &[usize], most: usize) -> usize {
     let chunks = columns.iter().map(|column| group.metadata().column(*column));
     let bytes = chunks.map(|chunk| {
         // A dictionary has a text once that many rows may have.
@@ -237,7 +237,7 @@ pub(super) fn batch_rows(group: &Group, columns: &[usize]) -> usize {
         usize::try_from(chunk.uncompressed_size().max(texts)).unwrap_or(0)
     });
     let per_row = bytes.sum::<usize>() / group.rows().max(1) + 1;
-    (BLOCK_BYTES / per_row).clamp(16, BLOCK_ROWS)
+    (BLOCK_BYTES / per_row).clamp(16, most)
 }
 
 /// Whether the rows of a group are said to lie by `ts` descending.

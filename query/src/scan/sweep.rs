@@ -32,6 +32,9 @@ use crate::filter::within;
 use crate::reader::Meter;
 use crate::window::Window;
 
+/// Rows read at once, at most.
+const BATCH_ROWS: usize = 8_192;
+
 /// What rows are given to.
 pub(crate) trait Sink: Send + 'static {
     /// Rows of the columns that were asked for, words as texts or as codes of a dictionary.
@@ -224,7 +227,7 @@ impl<S: Sink> Sweep<S> {
         }
         let lens = &self.files;
         let selection = selection(&ranges, group.rows());
-        let batch = batch_rows(group, &lens.read);
+        let batch = batch_rows(group, &lens.read, BATCH_ROWS);
         for batch in group.read(&lens.schema.fields, &lens.read, selection, batch)? {
             self.patience.check().map_err(Halt::Failed)?;
             let batch = batch?;

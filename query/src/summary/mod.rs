@@ -6,6 +6,7 @@
 //! | `histogram` | how many log records there were, bucket by bucket |
 //! | `names` | metrics, their types, units and labels |
 //! | `series` | what metric points come to, series by series |
+//! | `shape` | buckets without points; a row for each series |
 //! | `tally` | sums of points by series and bucket |
 //! | `top` | the most frequent values of a column or of a key of a JSON column |
 //!
@@ -21,6 +22,7 @@ pub(crate) mod fill;
 mod histogram;
 pub(crate) mod names;
 pub(crate) mod series;
+pub(crate) mod shape;
 pub(crate) mod tally;
 mod top;
 

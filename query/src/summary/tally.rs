@@ -88,14 +88,19 @@ impl Groups {
         }
     }
 
-    /// Leaves out what comes before a group, and the group itself.
-    pub(crate) fn begin_after(&mut self, key: &Key) {
+    /// The first series after that of a group.
+    pub(crate) fn next_series(&self, key: &Key) -> usize {
         let own = Series {
             name: key.name.clone(),
             kind: key.kind.clone(),
             group: key.group.clone(),
         };
-        let next = self.series.partition_point(|series| *series <= own);
+        self.series.partition_point(|series| *series <= own)
+    }
+
+    /// Leaves out what comes before a group, and the group itself.
+    pub(crate) fn begin_after(&mut self, key: &Key) {
+        let next = self.next_series(key);
         self.cells
             .retain(|cell| cell.bucket < key.bucket || cell.bucket == key.bucket && cell.series >= next);
     }

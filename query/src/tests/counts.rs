@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use model::filter::{HistogramBy, HistogramFilter, LogFilter, SeriesFilter, TopFilter, TraceFilter};
+use model::filter::{HistogramBy, HistogramFilter, LogFilter, SeriesFilter, SortOrder, TopFilter, TraceFilter};
 use model::{LogRecord, MetricPoint, Span, Timestamp};
 use serde_json::{Map, Value, json};
 
@@ -254,6 +254,77 @@ async fn metrics_their_label_keys_and_label_values_are_listed_with_their_numbers
             matches!(refused, Err(Error::NotFound { what: "metric", .. })),
             "{refused:?}"
         );
+    }
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn leap_days_and_hours_that_clocks_skip_or_repeat_are_stretches_like_any_other() {
+    const MOMENTS: [&str; 8] = [
+        "2024-02-28T23:59:59.999999Z",
+        "2024-02-29T00:00:00.000000Z",
+        "2024-02-29T23:59:59.999999Z",
+        "2024-03-01T00:00:00.000000Z",
+        // Where clocks in Europe skip an hour, and where they repeat one.
+        "2026-03-29T00:59:59.000000Z",
+        "2026-03-29T01:00:00.000000Z",
+        "2026-10-25T00:30:00.000000Z",
+        "2026-10-25T01:30:00.000000Z",
+    ];
+    let mut random = Random::new();
+    let bench = Bench::new().await;
+    let rows = MOMENTS.map(|ts| LogRecord {
+        ts: ts.parse().unwrap(),
+        ..world::log(&mut random)
+    });
+    bench.append(&rows[..4]).await;
+    bench.publish().await;
+    bench.append(&rows[4..]).await;
+    for (since, until, expected) in [
+        ("2024-02-29T00:00:00Z", "2024-03-01T00:00:00Z", &MOMENTS[1..3]),
+        ("2024-02-28T23:59:59.999999Z", "2024-02-29T00:00:00Z", &MOMENTS[..1]),
+        ("2026-03-29T01:59:59+01:00", "2026-03-29T03:00:00+02:00", &MOMENTS[4..5]),
+        (
+            "2026-03-29T03:00:00+02:00",
+            "2026-03-29T03:00:00.000001+02:00",
+            &MOMENTS[5..6],
+        ),
+        ("2026-10-25T02:30:00+02:00", "2026-10-25T02:30:00+01:00", &MOMENTS[6..7]),
+        ("2026-10-25T02:30:00+01:00", "2026-10-25T02:30:00+01:00", &MOMENTS[..0]),
+    ] {
+        let mut filter = LogFilter {
+            since: Some(since.parse().unwrap()),
+            until: Some(until.parse().unwrap()),
+            order: Some(SortOrder::Asc),
+            ..LogFilter::default()
+        };
+        let times =
+            |rows: Vec<Map<String, Value>>| -> Vec<String> { rows.iter().map(|row| text(&row["ts"])).collect() };
+        assert_eq!(
+            times(bench.querier.logs(&filter).await.unwrap().rows),
+            expected,
+            "{since} {until}"
+        );
+        filter.order = None;
+        let newest: Vec<_> = expected.iter().rev().copied().collect();
+        assert_eq!(
+            times(bench.querier.logs(&filter).await.unwrap().rows),
+            newest,
+            "{since} {until}"
+        );
+        let days = HistogramFilter {
+            interval: Some("24h".parse().unwrap()),
+            ..HistogramFilter::default()
+        };
+        let counts = bench.querier.logs_histogram(&filter, &days).await.unwrap().page.rows;
+        let day = |ts: &&str| format!("{}T00:00:00.000000Z", &ts[..10]);
+        let expected: Vec<_> = expected
+            .first()
+            .map(day)
+            .into_iter()
+            .zip([expected.len() as u64])
+            .collect();
+        assert_eq!(given(&counts, "ts"), expected);
     }
     bench.close().await;
 }

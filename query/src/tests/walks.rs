@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use model::filter::{Aggregate, MetricFilter};
+use model::filter::{Aggregate, MetricFilter, Shape};
 use model::{MetricPoint, Timestamp};
+use serde_json::{Map, Value};
 
 use super::world::{self, Random};
 use super::{Bench, HOUR, now};
@@ -100,5 +101,63 @@ async fn a_walk_over_series_comes_to_what_a_plan_comes_to_in_memory_in_open_and_
     };
     let stats = bench.querier.metrics(&one).await.unwrap().stats;
     assert!(stats.rows_scanned < 70_000, "{stats:?}");
+    bench.close().await;
+}
+
+/// A row of a series as the rows of its buckets, those without points left out.
+fn buckets_of(line: &Map<String, Value>) -> Vec<Map<String, Value>> {
+    let list = |name: &str| line[name].as_array().unwrap().clone();
+    let (values, samples) = (list("values"), list("samples"));
+    assert_eq!(values.len(), samples.len());
+    assert!(samples.first() != Some(&Value::from(0)) && samples.last() != Some(&Value::from(0)));
+    let interval: model::HumanDuration = line["interval"].as_str().unwrap().parse().unwrap();
+    let mut ts: Timestamp = line["ts"].as_str().unwrap().parse().unwrap();
+    let mut rows = Vec::new();
+    for (value, samples) in values.into_iter().zip(samples) {
+        let mut row = line.clone();
+        row.retain(|key, _| !["values", "interval"].contains(&key.as_str()));
+        row.insert("ts".to_owned(), ts.to_string().into());
+        row.insert("value".to_owned(), value);
+        row.insert("samples".to_owned(), samples.clone());
+        ts = ts.plus(interval.get());
+        if samples != 0 {
+            rows.push(row);
+        }
+    }
+    rows
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_of_a_series_has_the_values_of_its_buckets_and_each_series_is_given_once() {
+    let mut random = Random::new();
+    let mut bench = Bench::new().await;
+    let all: Vec<MetricPoint> = (0..600).map(|_| world::point(&mut random)).collect();
+    bench.append(&all[..300]).await;
+    bench.seal().await;
+    bench.append(&all[300..]).await;
+    let place = |row: &Map<String, Value>| format!("{} {row:?}", row["ts"]);
+    for _ in 0..30 {
+        let mut filter = world::summary_filter(&mut random);
+        filter.interval = Some(random.pick(&["7s", "1m", "1h"]).parse().unwrap());
+        let mut rows = bench.querier.metrics(&filter).await.unwrap().rows;
+        // What else a histogram tells has no place in a list of values.
+        let is_more = |key: &str| ["count", "sum", "p50", "p90", "p99"].contains(&key);
+        rows.iter_mut().for_each(|row| row.retain(|key, _| !is_more(key)));
+        filter.shape = Some(Shape::Series);
+        filter.limit = Some(3);
+        let mut given = Vec::new();
+        loop {
+            let page = bench.querier.metrics(&filter).await.unwrap();
+            assert!(page.rows.len() == 3 || page.next_cursor.is_none());
+            given.extend(page.rows.iter().flat_map(buckets_of));
+            filter.cursor = page.next_cursor;
+            if filter.cursor.is_none() {
+                break;
+            }
+        }
+        rows.sort_by_key(place);
+        given.sort_by_key(place);
+        assert_eq!(given, rows, "{filter:?}");
+    }
     bench.close().await;
 }

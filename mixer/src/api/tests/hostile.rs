@@ -31,7 +31,7 @@ const PATHS: [&str; 16] = [
     "dead_letters",
 ];
 
-const NAMES: [&str; 36] = [
+const NAMES: [&str; 37] = [
     "level",
     "min_level",
     "since",
@@ -54,6 +54,7 @@ const NAMES: [&str; 36] = [
     "interval",
     "agg",
     "fill",
+    "shape",
     "by",
     "field",
     "src_gear_id",
@@ -71,7 +72,7 @@ const NAMES: [&str; 36] = [
 ];
 
 /// What may be right somewhere, and what is so nowhere.
-const VALUES: [&str; 64] = [
+const VALUES: [&str; 65] = [
     "",
     "0",
     "1",
@@ -86,6 +87,7 @@ const VALUES: [&str; 64] = [
     "null",
     "true",
     "false",
+    "series",
     "asc",
     "desc",
     "up",
