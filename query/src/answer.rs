@@ -30,7 +30,7 @@ pub struct QueryStats {
     pub cache_hits: u64,
     /// Rows in memory that were looked at.
     pub hot_rows: u64,
-    /// Rows of files and of memory that a list of rows looked at; plans do not count them.
+    /// Rows of files and of memory that a list of rows or a sum of metric points looked at; plans do not count them.
     pub rows_scanned: u64,
     /// Rows in the answer.
     pub rows: u64,

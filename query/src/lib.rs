@@ -1,7 +1,7 @@
 //! From the engine to rows: typed queries over one immutable view of the store.
 //!
 //! ```text
-//! filter ─> window, expressions ─┬> scan: the first rows ───────────────┬> rows as JSON objects under the columns' names
+//! filter ─> window, expressions ─┬> scan: first rows, sums of points ───┬> rows as JSON objects under the columns' names
 //!                                └> DataFusion plan: everything else ────┘
 //!                                    │
 //!                     ViewTable: catalogue pruning, Parquet segments, hot rows (one ReadView)

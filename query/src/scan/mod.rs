@@ -15,9 +15,11 @@
 //! - What the scan is not made for it says, and a plan answers: another layout than newest first, columns of another version, tens
 //!   of thousands of rows with one `ts`.
 //!
+//! [`Scanner::sweep`] reads the same pieces in no order, for sums of metric points.
+//!
 //! # Not here
 //!
-//! The order of rows of one `ts`, pages and cursors: [`crate::rows`]. Aggregates, SQL, trees of traces: plans.
+//! The order of rows of one `ts`, pages and cursors: [`crate::rows`]. Other aggregates, SQL, trees of traces: plans.
 
 mod cache;
 mod conditions;

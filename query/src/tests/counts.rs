@@ -1,15 +1,17 @@
 //! Histograms, top lists and the lists of metrics are what counting all rows would give.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
 
 use model::filter::{HistogramBy, HistogramFilter, LogFilter, SeriesFilter, SortOrder, TopFilter, TraceFilter};
-use model::{LogRecord, MetricPoint, Span, Timestamp};
+use model::{Clock, LogRecord, MetricPoint, Span, Timestamp};
 use serde_json::{Map, Value, json};
 
 use super::rows::{lets_log, lets_span, scattered};
 use super::world::{self, Random};
-use super::{Bench, HOUR, now};
-use crate::{Error, Kind};
+use super::{Bench, HOUR, append, now, open_at};
+use crate::{Error, Kind, Limits, Querier};
 
 fn unpaged(random: &mut Random) -> LogFilter {
     LogFilter {
@@ -258,73 +260,96 @@ async fn metrics_their_label_keys_and_label_values_are_listed_with_their_numbers
     bench.close().await;
 }
 
+/// A window, and which of the moments lie in it.
+type InWindow = (&'static str, &'static str, &'static [usize]);
+
+/// The day after, moments of it and around, and windows.
+const DAYS: [(&str, [&str; 4], [InWindow; 3]); 3] = [
+    (
+        "2024-03-02T00:00:00Z",
+        [
+            "2024-02-28T23:59:59.999999Z",
+            "2024-02-29T00:00:00.000000Z",
+            "2024-02-29T23:59:59.999999Z",
+            "2024-03-01T00:00:00.000000Z",
+        ],
+        [
+            ("2024-02-29T00:00:00Z", "2024-03-01T00:00:00Z", &[1, 2]),
+            ("2024-02-28T23:59:59.999999Z", "2024-02-29T00:00:00Z", &[0]),
+            ("2024-03-01T00:00:00Z", "2024-03-01T00:00:00Z", &[]),
+        ],
+    ),
+    // Clocks in Europe skip an hour.
+    (
+        "2026-03-30T00:00:00Z",
+        [
+            "2026-03-29T00:59:58.000000Z",
+            "2026-03-29T00:59:59.000000Z",
+            "2026-03-29T01:00:00.000000Z",
+            "2026-03-29T01:00:01.000000Z",
+        ],
+        [
+            ("2026-03-29T01:59:59+01:00", "2026-03-29T03:00:00+02:00", &[1]),
+            ("2026-03-29T03:00:00+02:00", "2026-03-29T03:00:00.000001+02:00", &[2]),
+            ("2026-03-29T00:00:00+01:00", "2026-03-29T03:00:01+02:00", &[0, 1, 2]),
+        ],
+    ),
+    // They repeat one.
+    (
+        "2026-10-26T00:00:00Z",
+        [
+            "2026-10-25T00:30:00.000000Z",
+            "2026-10-25T00:59:59.000000Z",
+            "2026-10-25T01:30:00.000000Z",
+            "2026-10-25T01:30:00.000001Z",
+        ],
+        [
+            ("2026-10-25T02:30:00+02:00", "2026-10-25T02:30:00+01:00", &[0, 1]),
+            ("2026-10-25T02:30:00+01:00", "2026-10-25T03:00:00+01:00", &[2, 3]),
+            ("2026-10-25T02:30:00+01:00", "2026-10-25T02:30:00+01:00", &[]),
+        ],
+    ),
+];
+
 #[tokio::test(flavor = "multi_thread")]
 async fn leap_days_and_hours_that_clocks_skip_or_repeat_are_stretches_like_any_other() {
-    const MOMENTS: [&str; 8] = [
-        "2024-02-28T23:59:59.999999Z",
-        "2024-02-29T00:00:00.000000Z",
-        "2024-02-29T23:59:59.999999Z",
-        "2024-03-01T00:00:00.000000Z",
-        // Where clocks in Europe skip an hour, and where they repeat one.
-        "2026-03-29T00:59:59.000000Z",
-        "2026-03-29T01:00:00.000000Z",
-        "2026-10-25T00:30:00.000000Z",
-        "2026-10-25T01:30:00.000000Z",
-    ];
     let mut random = Random::new();
-    let bench = Bench::new().await;
-    let rows = MOMENTS.map(|ts| LogRecord {
-        ts: ts.parse().unwrap(),
-        ..world::log(&mut random)
-    });
-    bench.append(&rows[..4]).await;
-    bench.publish().await;
-    bench.append(&rows[4..]).await;
-    for (since, until, expected) in [
-        ("2024-02-29T00:00:00Z", "2024-03-01T00:00:00Z", &MOMENTS[1..3]),
-        ("2024-02-28T23:59:59.999999Z", "2024-02-29T00:00:00Z", &MOMENTS[..1]),
-        ("2026-03-29T01:59:59+01:00", "2026-03-29T03:00:00+02:00", &MOMENTS[4..5]),
-        (
-            "2026-03-29T03:00:00+02:00",
-            "2026-03-29T03:00:00.000001+02:00",
-            &MOMENTS[5..6],
-        ),
-        ("2026-10-25T02:30:00+02:00", "2026-10-25T02:30:00+01:00", &MOMENTS[6..7]),
-        ("2026-10-25T02:30:00+01:00", "2026-10-25T02:30:00+01:00", &MOMENTS[..0]),
-    ] {
-        let mut filter = LogFilter {
-            since: Some(since.parse().unwrap()),
-            until: Some(until.parse().unwrap()),
-            order: Some(SortOrder::Asc),
-            ..LogFilter::default()
-        };
-        let times =
-            |rows: Vec<Map<String, Value>>| -> Vec<String> { rows.iter().map(|row| text(&row["ts"])).collect() };
-        assert_eq!(
-            times(bench.querier.logs(&filter).await.unwrap().rows),
-            expected,
-            "{since} {until}"
-        );
-        filter.order = None;
-        let newest: Vec<_> = expected.iter().rev().copied().collect();
-        assert_eq!(
-            times(bench.querier.logs(&filter).await.unwrap().rows),
-            newest,
-            "{since} {until}"
-        );
-        let days = HistogramFilter {
-            interval: Some("24h".parse().unwrap()),
-            ..HistogramFilter::default()
-        };
-        let counts = bench.querier.logs_histogram(&filter, &days).await.unwrap().page.rows;
-        let day = |ts: &&str| format!("{}T00:00:00.000000Z", &ts[..10]);
-        let expected: Vec<_> = expected
-            .first()
-            .map(day)
-            .into_iter()
-            .zip([expected.len() as u64])
-            .collect();
-        assert_eq!(given(&counts, "ts"), expected);
+    for (today, moments, windows) in DAYS {
+        let today: Timestamp = today.parse().unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let clock = Clock::new(move || today);
+        let engine = open_at(&dir, Duration::from_secs(3_600), clock.clone()).await;
+        let querier = Querier::new(Arc::clone(&engine), Limits::default(), clock).unwrap();
+        let rows = moments.map(|ts| LogRecord {
+            ts: ts.parse().unwrap(),
+            ..world::log(&mut random)
+        });
+        append(&engine, &rows[..2]).await;
+        engine.flush().await.unwrap();
+        append(&engine, &rows[2..]).await;
+        for (since, until, within) in windows {
+            let within: Vec<String> = within.iter().map(|row| moments[*row].to_owned()).collect();
+            let mut filter = LogFilter {
+                since: Some(since.parse().unwrap()),
+                until: Some(until.parse().unwrap()),
+                ..LogFilter::default()
+            };
+            let days = HistogramFilter {
+                interval: Some("24h".parse().unwrap()),
+                ..HistogramFilter::default()
+            };
+            let counts = querier.logs_histogram(&filter, &days).await.unwrap().page.rows;
+            let mut expected: BTreeMap<String, u64> = BTreeMap::new();
+            for ts in &within {
+                *expected.entry(format!("{}T00:00:00.000000Z", &ts[..10])).or_default() += 1;
+            }
+            assert_eq!(given(&counts, "ts"), expected.into_iter().rev().collect::<Vec<_>>());
+            filter.order = Some(SortOrder::Asc);
+            let page = querier.logs(&filter).await.unwrap();
+            let times: Vec<String> = page.rows.iter().map(|row| text(&row["ts"])).collect();
+            assert_eq!(times, within, "{since} {until}");
+        }
+        querier.close().await;
+        engine.close().await.unwrap();
     }
-    bench.close().await;
 }
