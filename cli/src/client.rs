@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use chassis::config::without_credentials;
 use chrono::{DateTime, Utc};
+use model::filter::ANY_KEY;
 use model::{HumanDuration, Timestamp};
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -197,7 +198,7 @@ fn object(value: Value) -> Option<Row> {
     }
 }
 
-/// A filter's fields as query parameters: the same struct that the API parses.
+/// A filter's fields as query parameters, the same struct that the API parses: of a family's field, a parameter for each entry.
 fn parameters<F: Serialize>(filter: &F) -> Result<Vec<(String, String)>, Error> {
     let fields = serde_json::to_value(filter).map_err(|error| Error::Usage(error.to_string()))?;
     let Value::Object(fields) = fields else {
@@ -207,9 +208,35 @@ fn parameters<F: Serialize>(filter: &F) -> Result<Vec<(String, String)>, Error> 
         Value::String(text) => text,
         other => other.to_string(),
     };
-    Ok(fields
-        .into_iter()
-        .filter(|(_, value)| !value.is_null())
-        .map(|(name, value)| (name, text(value)))
-        .collect())
+    let parameters = |(name, value): (String, Value)| match value {
+        Value::Object(entries) => {
+            let entry = |(key, value): (String, Value)| (name.replace(ANY_KEY, &key), text(value));
+            entries.into_iter().map(entry).collect()
+        }
+        Value::Null => Vec::new(),
+        value => vec![(name, text(value))],
+    };
+    Ok(fields.into_iter().flat_map(parameters).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use model::filter::LogFilter;
+
+    use super::*;
+
+    #[test]
+    fn every_entry_of_a_family_is_a_parameter() {
+        let attributes = [("http.status", "500"), ("a", "<key>")];
+        let filter = LogFilter {
+            attributes: attributes.map(|(key, value)| (key.to_owned(), value.to_owned())).into(),
+            limit: Some(7),
+            ..LogFilter::default()
+        };
+        let mut given = parameters(&filter).unwrap();
+        given.sort();
+        let expected = [("attr.a", "<key>"), ("attr.http.status", "500"), ("limit", "7")];
+        assert_eq!(given, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    }
 }

@@ -73,6 +73,7 @@ fn run(args: Args) -> Result<(), Error> {
         Some(Command::Traces(query)) => commands::traces::list(&query),
         Some(Command::Trace(query)) => commands::traces::show(&query),
         Some(Command::Metrics(query)) => commands::metrics::run(&query),
+        Some(Command::Messages(query)) => commands::messages::run(&query),
         Some(Command::DeadLetters(query)) => commands::logs::dead_letters(&query),
         Some(Command::Storage(query)) => commands::storage::run(&query),
         Some(Command::Racks(racks)) => commands::racks::run(&racks),

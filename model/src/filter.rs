@@ -7,13 +7,24 @@
 //!
 //! - Unknown parameters are errors. An empty filter asks for the newest rows of the last 24 hours.
 //! - `since` and `until` are moments or ages; an age counts back from the time of the request.
+//! - A field whose name ends with [`ANY_KEY`] holds the parameters of a family, by what they have in the place of it:
+//!   `attr.http.status=500` is the entry `http.status` of `attr.<key>`. The value is compared with the text of a JSON
+//!   scalar: `500` meets the number 500 and the text "500".
 
-use std::fmt;
-use std::str::FromStr;
+mod words;
+
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{BadId, FluxId, HumanDuration, Level, SpanStatus, Timestamp, TraceId};
+use crate::{Direction, FluxId, HumanDuration, Level, SpanStatus, TraceId};
+
+pub use words::{Aggregate, HistogramBy, RawForm, Shape, SortOrder, When};
+
+/// In the name of a family of parameters, the place of the key.
+pub const ANY_KEY: &str = "<key>";
+/// A family's values by their keys.
+pub type ByKey = BTreeMap<String, String>;
 
 /// The default number of rows.
 pub const DEFAULT_LIMIT: u32 = 100;
@@ -21,62 +32,6 @@ pub const DEFAULT_LIMIT: u32 = 100;
 pub const MAX_LIMIT: u32 = 10_000;
 /// How far back a query without `since` looks.
 pub const DEFAULT_WINDOW: HumanDuration = HumanDuration::from_secs(24 * 3600);
-
-/// A moment, or an age: `2026-11-21T10:00:00Z` or `1h`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub enum When {
-    /// A moment.
-    At(Timestamp),
-    /// That long before now.
-    Ago(HumanDuration),
-}
-
-impl When {
-    /// The moment, given the current time.
-    #[must_use]
-    pub fn resolve(self, now: Timestamp) -> Timestamp {
-        match self {
-            Self::At(at) => at,
-            Self::Ago(age) => now.minus(age.get()),
-        }
-    }
-}
-
-impl FromStr for When {
-    type Err = BadId;
-    fn from_str(text: &str) -> Result<Self, BadId> {
-        if let Ok(at) = text.parse() {
-            return Ok(Self::At(at));
-        }
-        text.parse().map(Self::Ago).map_err(|_| BadId {
-            what: "a time (RFC 3339 such as 2026-11-21T10:00:00Z, or an age such as 1h)",
-            text: text.to_owned(),
-        })
-    }
-}
-
-impl TryFrom<String> for When {
-    type Error = BadId;
-    fn try_from(text: String) -> Result<Self, BadId> {
-        text.parse()
-    }
-}
-
-impl From<When> for String {
-    fn from(when: When) -> Self {
-        when.to_string()
-    }
-}
-
-impl fmt::Display for When {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::At(at) => at.fmt(f),
-            Self::Ago(age) => age.fmt(f),
-        }
-    }
-}
 
 /// Which log records.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -116,6 +71,12 @@ pub struct LogFilter {
     /// A case-insensitive part of the message.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub q: Option<String>,
+    /// Attributes with these values.
+    #[serde(rename = "attr.<key>", skip_serializing_if = "BTreeMap::is_empty")]
+    pub attributes: ByKey,
+    /// Which rows come first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub order: Option<SortOrder>,
     /// At most so many rows; [`DEFAULT_LIMIT`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,
@@ -134,6 +95,9 @@ pub struct TraceFilter {
     /// The business signal.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub flux_id: Option<FluxId>,
+    /// The trace.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trace_id: Option<TraceId>,
     /// From this moment on (inclusive).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<When>,
@@ -152,6 +116,12 @@ pub struct TraceFilter {
     /// The operation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub span_name: Option<String>,
+    /// Attributes with these values.
+    #[serde(rename = "attr.<key>", skip_serializing_if = "BTreeMap::is_empty")]
+    pub attributes: ByKey,
+    /// Which rows come first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub order: Option<SortOrder>,
     /// At most so many rows; [`DEFAULT_LIMIT`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,
@@ -188,6 +158,15 @@ pub struct MetricFilter {
     /// How values of a bucket become one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agg: Option<Aggregate>,
+    /// Labels with these values.
+    #[serde(rename = "labels.<key>", skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: ByKey,
+    /// How buckets are shown; a row for each group needs `interval`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shape: Option<Shape>,
+    /// Whether buckets without points are given too; needs `interval`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fill: Option<bool>,
     /// At most so many rows; [`DEFAULT_LIMIT`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,
@@ -197,20 +176,6 @@ pub struct MetricFilter {
     /// Go on where an answer's `next_cursor` says.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cursor: Option<String>,
-}
-
-/// How values of a bucket become one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-#[allow(missing_docs, reason = "the names say it")]
-pub enum Aggregate {
-    Avg,
-    Sum,
-    Min,
-    Max,
-    Count,
-    Last,
-    Rate,
 }
 
 /// Which telemetry that could not be decoded.
@@ -234,22 +199,101 @@ pub struct DeadLetterFilter {
     pub cursor: Option<String>,
 }
 
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, reason = "tests")]
-    use super::*;
+/// Which business messages.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct MessageFilter {
+    /// The business signal.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub flux_id: Option<FluxId>,
+    /// The trace.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trace_id: Option<TraceId>,
+    /// An entity's name or id.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub entity: Option<String>,
+    /// The gear that sent it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub src_gear_id: Option<String>,
+    /// The gear that it is for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dst_gear_id: Option<String>,
+    /// What kind of message it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub msg_type: Option<String>,
+    /// Which way it crossed the edge of its Rack.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub direction: Option<Direction>,
+    /// Whether it could be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<SpanStatus>,
+    /// Promoted fields with these values.
+    #[serde(rename = "promoted.<key>", skip_serializing_if = "BTreeMap::is_empty")]
+    pub promoted: ByKey,
+    /// From this moment on (inclusive).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since: Option<When>,
+    /// Before this moment (exclusive).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub until: Option<When>,
+    /// How its bytes are shown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub raw: Option<RawForm>,
+    /// Which rows come first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub order: Option<SortOrder>,
+    /// At most so many rows; [`DEFAULT_LIMIT`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u32>,
+    /// Skip so many rows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub offset: Option<u32>,
+    /// Go on where an answer's `next_cursor` says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cursor: Option<String>,
+}
 
-    #[test]
-    fn a_moment_and_an_age_are_told_apart() {
-        let now = Timestamp::from_micros(10_000_000);
-        assert_eq!(
-            "4s".parse::<When>().unwrap().resolve(now),
-            Timestamp::from_micros(6_000_000)
-        );
-        assert_eq!(
-            "1970-01-01T00:00:01Z".parse::<When>().unwrap().resolve(now),
-            Timestamp::from_micros(1_000_000)
-        );
-        assert!("yesterday".parse::<When>().is_err());
-    }
+/// How log records are counted over time.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct HistogramFilter {
+    /// The width of a bucket; without it, about a sixtieth of the window.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub interval: Option<HumanDuration>,
+    /// What the counts are split by.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub by: Option<HistogramBy>,
+    /// Whether buckets without rows are given too.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fill: Option<bool>,
+}
+
+/// Whose values are counted.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TopFilter {
+    /// A column, or a key of the JSON column such as `attr.gear.id`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub field: Option<String>,
+}
+
+/// Which metrics to list.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SeriesFilter {
+    /// An entity's name or id.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub entity: Option<String>,
+    /// Labels with these values.
+    #[serde(rename = "labels.<key>", skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: ByKey,
+    /// From this moment on (inclusive).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since: Option<When>,
+    /// Before this moment (exclusive).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub until: Option<When>,
+    /// At most so many; [`DEFAULT_LIMIT`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u32>,
 }

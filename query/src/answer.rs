@@ -1,10 +1,10 @@
 //! What a query answers with.
 
-use model::{MetricType, TraceId};
+use model::{HumanDuration, MetricType, TraceId};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-/// Rows, newest first.
+/// Rows, in the order that was asked for.
 #[derive(Debug, Clone, Default)]
 pub struct Page {
     /// One object per row, under the specification's column names.
@@ -30,7 +30,7 @@ pub struct QueryStats {
     pub cache_hits: u64,
     /// Rows in memory that were looked at.
     pub hot_rows: u64,
-    /// Rows of files and of memory that a list of rows looked at; plans do not count them.
+    /// Rows of files and of memory that a list of rows or a sum of metric points looked at; plans do not count them.
     pub rows_scanned: u64,
     /// Rows in the answer.
     pub rows: u64,
@@ -67,5 +67,14 @@ pub struct MetricPage {
     /// The keys of its labels, sorted.
     pub label_keys: Vec<String>,
     /// The points or buckets.
+    pub page: Page,
+}
+
+/// How many rows there were over time.
+#[derive(Debug, Clone)]
+pub struct Histogram {
+    /// The width of a bucket.
+    pub interval: HumanDuration,
+    /// One row per bucket and group.
     pub page: Page,
 }

@@ -2,15 +2,16 @@
 //!
 //! # Order of rows
 //!
-//! `ts` descending; rows of one `ts` by a hash over all their columns, ascending. The order is a property of the rows, not of
-//! where they are stored, so it is the same before and after a row moves from memory into a file and when a file is sealed.
-//! Rows that are equal in every column are interchangeable and are counted.
+//! `ts` descending, or ascending where `order=asc` asks for it; rows of one `ts` by a hash over all their columns, ascending.
+//! The order is a property of the rows, not of where they are stored, so it is the same before and after a row moves from memory
+//! into a file and when a file is sealed. Rows that are equal in every column are interchangeable and are counted.
 //!
 //! # What a cursor says
 //!
 //! [`Position`]: "after `seen` of the rows of `ts` whose hash is `hash` or more, in order". The next page is the rest of that
-//! `ts`, then the rows before it. A row appended behind the position since is given by a later page, once; one appended
-//! before it is not given, like any row newer than the first page. A row that was there throughout is given exactly once.
+//! `ts`, then the rows beyond it. A row appended behind the position since is given by a later page, once; one appended
+//! before it is not given, like any row newer than the first page of the newest. A row that was there throughout is given
+//! exactly once.
 //!
 //! The window of the first page travels along: an age (`since=1h`) counts from the first request, not from each page. So does
 //! a fingerprint of the filter: a cursor under another filter is refused. Tokens are hex of JSON; they hold nothing secret

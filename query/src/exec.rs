@@ -10,18 +10,19 @@ use datafusion::dataframe::DataFrame;
 use datafusion::datasource::provider_as_source;
 use datafusion::execution::SessionState;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
-use datafusion::execution::memory_pool::{FairSpillPool, TrackConsumersPool};
+use datafusion::execution::memory_pool::{FairSpillPool, MemoryConsumer, MemoryReservation, TrackConsumersPool};
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::execution::session_state::SessionStateBuilder;
 use datafusion::logical_expr::{Expr, LogicalPlanBuilder};
 use datafusion::prelude::SessionConfig;
 use engine::ReadView;
+use model::filter::SortOrder;
 use model::{ByteSize, Table};
 
 use crate::answer::QueryStats;
 use crate::filter::within;
 use crate::reader::Meter;
-use crate::scan::{Found, Request, Scanner};
+use crate::scan::{Found, Request, Scanner, Sink, Wanted};
 use crate::table::{Order, ViewTable};
 use crate::window::Window;
 use crate::{Error, Limits};
@@ -76,6 +77,8 @@ pub(crate) struct Scan {
     view: ReadView,
     table: Table,
     pub(crate) window: Window,
+    /// Which rows of a list come first.
+    pub(crate) order: SortOrder,
     conditions: Vec<Expr>,
     meter: Arc<Meter>,
     started: Instant,
@@ -94,6 +97,7 @@ impl Scan {
             view,
             table,
             window,
+            order: SortOrder::Desc,
             conditions,
             meter: Arc::default(),
             started: Instant::now(),
@@ -114,8 +118,9 @@ impl Scan {
         Ok(DataFrame::new(self.state.clone(), all).filter(condition)?)
     }
 
-    /// The newest rows within a part of the window that meet the conditions, see [`Request`]; `None` if a plan must find them.
-    pub(crate) async fn newest(
+    /// The first rows, in its order, within a part of the window that meet the conditions, see [`Request`]; `None` if a plan
+    /// must find them.
+    pub(crate) async fn first(
         &self,
         window: Window,
         uncounted: Option<i64>,
@@ -129,6 +134,7 @@ impl Scan {
             view: &self.view,
             table: self.table,
             window,
+            order: self.order,
             conditions: &self.conditions,
             uncounted,
             skip,
@@ -136,7 +142,35 @@ impl Scan {
             meter: &self.meter,
             started: self.started,
         };
-        scanner.newest(&self.state, request).await
+        scanner.first(&self.state, request).await
+    }
+
+    /// All rows within a part of the window that meet the conditions, given to sinks by their columns; `None` if a plan must
+    /// find them.
+    pub(crate) async fn sweep<S: Sink>(
+        &self,
+        window: Window,
+        columns: &[usize],
+        make: impl Fn() -> S + Send + Sync + 'static,
+    ) -> Result<Option<Vec<S>>, Error> {
+        let Some(scanner) = scanner(&self.state) else {
+            return Ok(None);
+        };
+        let wanted = Wanted {
+            view: &self.view,
+            table: self.table,
+            window,
+            conditions: &self.conditions,
+            columns,
+            meter: &self.meter,
+            started: self.started,
+        };
+        scanner.sweep(&self.state, wanted, make).await
+    }
+
+    /// Memory that is counted against what queries may use.
+    pub(crate) fn memory(&self, consumer: &str) -> MemoryReservation {
+        MemoryConsumer::new(consumer).register(&self.state.runtime_env().memory_pool)
     }
 
     pub(crate) const fn table(&self) -> Table {

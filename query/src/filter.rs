@@ -2,8 +2,10 @@
 
 use datafusion::common::ScalarValue;
 use datafusion::logical_expr::{Expr, ident, lit};
-use model::filter::{DEFAULT_LIMIT, LogFilter, MAX_LIMIT, MetricFilter, TraceFilter};
-use model::{EntityId, FluxId, Level, Timestamp, TraceId};
+use model::filter::{
+    ByKey, DEFAULT_LIMIT, LogFilter, MAX_LIMIT, MessageFilter, MetricFilter, SeriesFilter, TraceFilter,
+};
+use model::{Direction, EntityId, FluxId, Level, SpanStatus, Timestamp, TraceId};
 
 use crate::Error;
 use crate::functions::{contains_fold, json_text};
@@ -41,11 +43,24 @@ fn at_least(least: Level) -> Expr {
     ident("level").in_list(levels.map(|level| lit(level.as_str())).collect(), false)
 }
 
+fn word(column: &str, value: Option<&str>) -> Option<Expr> {
+    value.map(|value| ident(column).eq(lit(value)))
+}
+
+/// A field of a JSON column, by the text of its value.
+fn field(column: &str, key: &str, value: &str) -> Expr {
+    json_text(ident(column), key).eq(lit(value))
+}
+
+fn fields(column: &str, values: &ByKey) -> impl Iterator<Item = Option<Expr>> {
+    values.iter().map(move |(key, value)| Some(field(column, key, value)))
+}
+
 /// The conditions of a filter, all of which must hold; the window aside.
 pub(crate) fn logs(filter: &LogFilter) -> Vec<Expr> {
-    let attribute = |key, value: &str| json_text(ident("attributes"), key).eq(lit(value));
+    let attribute = |key, value: &str| field("attributes", key, value);
     [
-        filter.level.map(|level| ident("level").eq(lit(level.as_str()))),
+        word("level", filter.level.map(Level::as_str)),
         filter.min_level.map(at_least),
         filter.rack_id.as_deref().map(entity),
         filter.entity.as_deref().map(entity),
@@ -55,6 +70,7 @@ pub(crate) fn logs(filter: &LogFilter) -> Vec<Expr> {
         filter.q.as_deref().map(|q| contains_fold(ident("message"), q)),
     ]
     .into_iter()
+    .chain(fields("attributes", &filter.attributes))
     .flatten()
     .collect()
 }
@@ -62,24 +78,53 @@ pub(crate) fn logs(filter: &LogFilter) -> Vec<Expr> {
 pub(crate) fn traces(filter: &TraceFilter) -> Vec<Expr> {
     [
         filter.flux_id.map(flux),
-        filter.status.map(|status| ident("status").eq(lit(status.as_str()))),
+        filter.trace_id.map(of_trace),
+        word("status", filter.status.map(SpanStatus::as_str)),
         filter.entity.as_deref().map(entity),
-        filter.span_name.as_deref().map(|name| ident("span_name").eq(lit(name))),
+        word("span_name", filter.span_name.as_deref()),
         filter
             .min_duration_ms
             .map(|ms| ident("duration_ms").gt_eq(lit(least_f32(ms)))),
     ]
     .into_iter()
+    .chain(fields("attributes", &filter.attributes))
     .flatten()
     .collect()
 }
 
 pub(crate) fn metrics(filter: &MetricFilter) -> Vec<Expr> {
     [
-        filter.name.as_deref().map(|name| ident("name").eq(lit(name))),
+        word("name", filter.name.as_deref()),
         filter.entity.as_deref().map(entity),
     ]
     .into_iter()
+    .chain(fields("labels", &filter.labels))
+    .flatten()
+    .collect()
+}
+
+/// Those of the points of a metric, or of all.
+pub(crate) fn series(name: Option<&str>, filter: &SeriesFilter) -> Vec<Expr> {
+    [word("name", name), filter.entity.as_deref().map(entity)]
+        .into_iter()
+        .chain(fields("labels", &filter.labels))
+        .flatten()
+        .collect()
+}
+
+pub(crate) fn messages(filter: &MessageFilter) -> Vec<Expr> {
+    [
+        filter.flux_id.map(flux),
+        filter.trace_id.map(of_trace),
+        filter.entity.as_deref().map(entity),
+        word("src_gear_id", filter.src_gear_id.as_deref()),
+        word("dst_gear_id", filter.dst_gear_id.as_deref()),
+        word("msg_type", filter.msg_type.as_deref()),
+        word("direction", filter.direction.map(Direction::as_str)),
+        word("status", filter.status.map(SpanStatus::as_str)),
+    ]
+    .into_iter()
+    .chain(fields("promoted", &filter.promoted))
     .flatten()
     .collect()
 }

@@ -1,7 +1,7 @@
 //! From the engine to rows: typed queries over one immutable view of the store.
 //!
 //! ```text
-//! filter ─> window, expressions ─┬> scan: the newest rows ──────────────┬> rows as JSON objects under the columns' names
+//! filter ─> window, expressions ─┬> scan: first rows, sums of points ───┬> rows as JSON objects under the columns' names
 //!                                └> DataFusion plan: everything else ────┘
 //!                                    │
 //!                     ViewTable: catalogue pruning, Parquet segments, hot rows (one ReadView)
@@ -27,18 +27,20 @@ mod exec;
 mod filter;
 mod functions;
 mod lines;
+mod messages;
 mod metrics;
 mod querier;
 mod reader;
 mod rows;
 mod scan;
 mod series;
+mod summary;
 mod table;
 #[cfg(test)]
 mod tests;
 mod trace;
 mod window;
 
-pub use answer::{MetricPage, Page, QueryStats, TraceTree};
+pub use answer::{Histogram, MetricPage, Page, QueryStats, TraceTree};
 pub use error::{Error, Kind};
 pub use querier::{Limits, Querier};

@@ -14,10 +14,19 @@
 //! | `avg`, `sum`, `min`, `max`, `count` | that of the points' values |
 //! | `last` | the value of the latest point |
 //! | `rate` | the per-second rate ([`crate::series`]) |
+//! | `p50` to `p99` | of what histograms observed; nothing for other types |
+//!
+//! With `fill=true` each group has a row for every bucket of the window, up to now where that is open: those without points have
+//! 0 `samples`, and no `value` (a `count` of 0).
+//!
+//! With `shape=series` a row is a group with a list of values, see [`crate::summary::shape`]; those come by name, type and group.
+//!
+//! Points are summed up by a walk over the series where that can be ([`crate::summary::series`]), else by a plan.
 //!
 //! Rows come newest bucket first, then by name, type and group. A cursor names the last group given, so paging is as stable as
 //! the buckets are.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use arrow_array::RecordBatch;
@@ -25,25 +34,26 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::{Float64Type, Int64Type};
 use datafusion::functions_aggregate::expr_fn::{count, max, min, sum};
 use datafusion::logical_expr::{Expr, ident, lit};
-use model::filter::{Aggregate, MetricFilter};
-use model::{MetricType, Timestamp};
+use model::filter::{Aggregate, MetricFilter, Shape};
+use model::{HumanDuration, MetricType, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Number, Value, json};
 
 use crate::Error;
-use crate::answer::{MetricPage, Page};
+use crate::answer::Page;
 use crate::cursor::Cursor;
 use crate::exec::Scan;
 use crate::filter::Paging;
-use crate::functions::{bucket, bucket_start, json_text, label_keys, texts};
+use crate::functions::{bucket, bucket_start, json_text, texts};
 use crate::series::{self, Change};
+use crate::summary::series as walk;
+use crate::summary::shape::{filled, lines};
+use crate::summary::tally::{Groups, Tally, Totals};
 use crate::table::Order;
 use crate::window::Window;
 
 /// More groups than this in one answer, paged or not, are refused.
 pub(crate) const MAX_GROUPS: usize = 100_000;
-/// More kinds of label sets than this are not looked at when a metric is described.
-const MAX_LABEL_SETS: usize = 1_000;
 
 /// How points are brought together.
 #[derive(Debug, Clone)]
@@ -51,6 +61,9 @@ pub(crate) struct Summary {
     width: Option<i64>,
     by: Option<GroupBy>,
     agg: Option<Aggregate>,
+    fill: bool,
+    /// Whether a row is a series.
+    lines: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,19 +78,22 @@ enum GroupBy {
 impl Summary {
     /// What a filter asks for; `None` for the points themselves.
     pub(crate) fn of(filter: &MetricFilter) -> Result<Option<Self>, Error> {
+        if filter.fill == Some(true) && filter.interval.is_none() {
+            return Err(Error::parameter(
+                "fill",
+                "there are no buckets to fill: give an interval",
+            ));
+        }
+        if filter.shape == Some(Shape::Series) && filter.interval.is_none() {
+            return Err(Error::parameter(
+                "shape",
+                "a series is one of buckets: give an interval",
+            ));
+        }
         if filter.interval.is_none() && filter.group_by.is_none() && filter.agg.is_none() {
             return Ok(None);
         }
-        let width = filter.interval.map(|interval| {
-            let micros = i64::try_from(interval.get().as_micros()).unwrap_or(i64::MAX);
-            if micros > 0 {
-                return Ok(micros);
-            }
-            Err(Error::parameter(
-                "interval",
-                format!("{interval} is no bucket: give at least 1us"),
-            ))
-        });
+        let width = filter.interval.map(width_of);
         let by = filter.group_by.as_deref().map(|by| match by {
             "" => Err(Error::parameter(
                 "group_by",
@@ -92,6 +108,8 @@ impl Summary {
             width: width.transpose()?,
             by: by.transpose()?,
             agg: filter.agg,
+            fill: filter.fill == Some(true),
+            lines: filter.shape == Some(Shape::Series),
         }))
     }
 
@@ -110,8 +128,23 @@ impl Summary {
         vec![start.alias("bucket"), ident("name"), ident("type"), group.alias("grp")]
     }
 
+    /// The width of a bucket; without one, the window is one.
+    pub(crate) const fn width(&self) -> Option<i64> {
+        self.width
+    }
+
+    /// The column whose values are groups, if there is one; `None` where groups are no column's values.
+    pub(crate) fn group_column(&self) -> Option<Option<&'static str>> {
+        match &self.by {
+            None | Some(GroupBy::Own) => Some(None),
+            Some(GroupBy::EntityName) => Some(Some("entity_name")),
+            Some(GroupBy::EntityId) => Some(Some("entity_id")),
+            Some(GroupBy::Label(_)) => None,
+        }
+    }
+
     /// The columns of a group, as they are shown.
-    fn columns(&self, key: &Key) -> Map<String, Value> {
+    pub(crate) fn columns(&self, key: &Key) -> Map<String, Value> {
         let mut row = Map::new();
         row.insert("ts".to_owned(), Timestamp::from_micros(key.bucket).to_string().into());
         row.insert("name".to_owned(), key.name.clone().into());
@@ -142,11 +175,10 @@ pub(crate) struct Key {
 
 impl Ord for Key {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        let rest = |key: &Self| (key.name.clone(), key.kind.clone(), key.group.clone());
-        other
-            .bucket
-            .cmp(&self.bucket)
-            .then_with(|| rest(self).cmp(&rest(other)))
+        fn place(key: &Key) -> (Reverse<i64>, &str, &str, Option<&str>) {
+            (Reverse(key.bucket), &key.name, &key.kind, key.group.as_deref())
+        }
+        place(self).cmp(&place(other))
     }
 }
 
@@ -156,13 +188,16 @@ impl PartialOrd for Key {
     }
 }
 
-/// What a plan can sum up by itself.
-#[derive(Debug, Clone, Copy)]
-struct Totals {
-    samples: i64,
-    sum: f64,
-    min: f64,
-    max: f64,
+/// The width of a bucket in microseconds.
+pub(crate) fn width_of(interval: HumanDuration) -> Result<i64, Error> {
+    let micros = i64::try_from(interval.get().as_micros()).unwrap_or(i64::MAX);
+    if micros > 0 {
+        return Ok(micros);
+    }
+    Err(Error::parameter(
+        "interval",
+        format!("{interval} is no bucket: give at least 1us"),
+    ))
 }
 
 /// A page of groups, after the group `after` if given.
@@ -172,19 +207,26 @@ pub(crate) async fn page(
     paging: Paging,
     after: Option<Key>,
     fingerprint: u64,
+    now: Timestamp,
 ) -> Result<Page, Error> {
     let window = match (&after, summary.width) {
-        (Some(key), Some(width)) => {
+        // Every page has the groups of the whole window where they are filled, and the whole of its series.
+        (Some(key), Some(width)) if !summary.fill && !summary.lines => {
             let end = bucket_start(key.bucket, width).saturating_add(width);
             scan.window.before(Timestamp::from_micros(end))
         }
         _ => scan.window,
     };
-    let totals = totals(scan, summary, window).await?;
-    let has = |kind: MetricType| totals.keys().any(|key| key.kind == kind.as_str());
+    let (mut groups, is_walked) = match walk::groups(scan, summary, window).await? {
+        Some(groups) => (groups, true),
+        None => (planned(scan, summary, window).await?, false),
+    };
+    let has = |kind: MetricType| groups.series.iter().any(|series| series.kind == kind.as_str());
     let change = match summary.agg {
-        Some(Aggregate::Last) => Some(Change::Last),
+        // A walk has met the latest points.
+        Some(Aggregate::Last) if !is_walked => Some(Change::Last),
         Some(Aggregate::Rate) => Some(Change::Rate),
+        Some(Aggregate::Percentile(_)) => Some(Change::Observed),
         None if has(MetricType::Counter) || has(MetricType::Histogram) => Some(Change::Cumulative),
         _ => None,
     };
@@ -192,68 +234,88 @@ pub(crate) async fn page(
         Some(change) => series::changes(scan, summary, window, change).await?,
         None => BTreeMap::new(),
     };
-    let groups = totals
-        .iter()
-        .filter(|(key, _)| after.as_ref().is_none_or(|after| *key > after));
-    let mut groups = groups.skip(paging.offset);
-    let shown: Vec<_> = groups.by_ref().take(paging.limit).collect();
-    let next = match shown.last() {
-        Some((key, _)) if groups.next().is_some() => {
-            Some(Cursor::new(fingerprint, scan.window, (*key).clone()).token())
-        }
-        _ => None,
-    };
-    let rows: Vec<_> = shown
-        .into_iter()
-        .map(|(key, totals)| row(summary, key, totals, changes.get(key)))
-        .collect();
+    if let Some(width) = summary.width.filter(|_| summary.fill) {
+        filled(&mut groups, scan.window.known(now), width)?;
+    }
+    if let Some(width) = summary.width.filter(|_| summary.lines) {
+        let (rows, next) = lines(summary, &mut groups, &changes, width, paging, after.as_ref())?;
+        return Ok(Page {
+            stats: scan.stats(rows.len()),
+            rows,
+            next_cursor: next.map(|key| Cursor::new(fingerprint, scan.window, key).token()),
+        });
+    }
+    if let Some(after) = &after {
+        groups.begin_after(after);
+    }
+    let more = groups.first(paging.offset.saturating_add(paging.limit));
+    let shown = groups.cells.get(paging.offset..).unwrap_or_default();
+    let next = shown.last().filter(|_| more).map(|cell| groups.key(cell));
+    let rows = shown.iter().map(|cell| {
+        let key = groups.key(cell);
+        row(summary, &key, &cell.totals, changes.get(&key))
+    });
+    let rows: Vec<_> = rows.collect();
     Ok(Page {
         stats: scan.stats(rows.len()),
         rows,
-        next_cursor: next,
+        next_cursor: next.map(|key| Cursor::new(fingerprint, scan.window, key).token()),
     })
 }
 
 fn row(summary: &Summary, key: &Key, totals: &Totals, changes: Option<&series::Changes>) -> Map<String, Value> {
-    #[allow(clippy::cast_precision_loss, reason = "counts of points are far below 2^53")]
-    let samples = totals.samples as f64;
-    let average = Some(totals.sum / samples);
-    let rate = changes.and_then(|changes| changes.rate);
     let mut row = summary.columns(key);
-    let value = match summary.agg {
-        Some(Aggregate::Avg) => average,
-        Some(Aggregate::Sum) => Some(totals.sum),
-        Some(Aggregate::Min) => Some(totals.min),
-        Some(Aggregate::Max) => Some(totals.max),
-        Some(Aggregate::Count) => Some(samples),
-        Some(Aggregate::Last) => changes.and_then(|changes| changes.last).map(|(_, value)| value),
-        Some(Aggregate::Rate) => rate,
-        None if key.kind == MetricType::Counter.as_str() => rate,
-        None if key.kind == MetricType::Histogram.as_str() => {
-            let observed = changes.map(|changes| changes.observed.clone()).unwrap_or_default();
-            row.insert("count".to_owned(), number(Some(observed.count)));
-            row.insert("sum".to_owned(), number(Some(observed.sum)));
-            for (name, share) in [("p50", 0.5), ("p90", 0.9), ("p99", 0.99)] {
-                row.insert(name.to_owned(), number(observed.percentile(share)));
-            }
-            (observed.count > 0.0).then(|| observed.sum / observed.count)
+    if summary.agg.is_none() && key.kind == MetricType::Histogram.as_str() {
+        let observed = changes.map(|changes| changes.observed.clone()).unwrap_or_default();
+        row.insert("count".to_owned(), number(Some(observed.count)));
+        row.insert("sum".to_owned(), number(Some(observed.sum)));
+        for (name, share) in [("p50", 0.5), ("p90", 0.9), ("p99", 0.99)] {
+            row.insert(name.to_owned(), number(observed.percentile(share)));
         }
-        None => average,
-    };
-    row.insert("value".to_owned(), number(value));
+    }
+    row.insert("value".to_owned(), number(value(summary, &key.kind, totals, changes)));
     row.insert("samples".to_owned(), totals.samples.into());
     row
 }
 
+/// What the points of a group come to.
+pub(crate) fn value(summary: &Summary, kind: &str, totals: &Totals, changes: Option<&series::Changes>) -> Option<f64> {
+    #[allow(clippy::cast_precision_loss, reason = "counts of points are far below 2^53")]
+    let samples = totals.samples as f64;
+    let any = |value: f64| (totals.samples > 0).then_some(value);
+    let rate = || changes.and_then(|changes| changes.rate);
+    let observed = || changes.map(|changes| &changes.observed);
+    match summary.agg {
+        Some(Aggregate::Avg) => any(totals.sum / samples),
+        Some(Aggregate::Sum) => any(totals.sum),
+        Some(Aggregate::Min) => any(totals.min),
+        Some(Aggregate::Max) => any(totals.max),
+        Some(Aggregate::Count) => Some(samples),
+        Some(Aggregate::Last) => {
+            let last = totals.last.or_else(|| changes.and_then(|changes| changes.last));
+            last.map(|(_, value)| value)
+        }
+        Some(Aggregate::Rate) => rate(),
+        Some(Aggregate::Percentile(share)) => observed()?.percentile(f64::from(share) / 100.0),
+        None if kind == MetricType::Counter.as_str() => rate(),
+        None if kind == MetricType::Histogram.as_str() => {
+            let observed = observed().filter(|observed| observed.count > 0.0)?;
+            Some(observed.sum / observed.count)
+        }
+        None => any(totals.sum / samples),
+    }
+}
+
 /// A number as JSON; what JSON cannot write (infinite, not a number) as its name.
-fn number(value: Option<f64>) -> Value {
+pub(crate) fn number(value: Option<f64>) -> Value {
     match value {
         Some(value) => Number::from_f64(value).map_or_else(|| value.to_string().into(), Value::Number),
         None => Value::Null,
     }
 }
 
-async fn totals(scan: &Scan, summary: &Summary, window: Window) -> Result<BTreeMap<Key, Totals>, Error> {
+/// What a plan sums up.
+pub(crate) async fn planned(scan: &Scan, summary: &Summary, window: Window) -> Result<Groups, Error> {
     let mut columns = summary.key_columns(scan.window);
     columns.push(ident("value"));
     let value = || ident("value");
@@ -266,7 +328,7 @@ async fn totals(scan: &Scan, summary: &Summary, window: Window) -> Result<BTreeM
         max(value()).alias("max"),
     ];
     let frame = frame.aggregate(keys, sums)?.limit(0, Some(MAX_GROUPS + 1))?;
-    let mut groups = BTreeMap::new();
+    let mut tally = Tally::default();
     for batch in frame.collect().await? {
         let keys = Keys::of(&batch)?;
         let float = |name| Ok::<_, Error>(column(&batch, name)?.as_primitive::<Float64Type>());
@@ -278,14 +340,14 @@ async fn totals(scan: &Scan, summary: &Summary, window: Window) -> Result<BTreeM
                 sum: sums.value(row),
                 min: mins.value(row),
                 max: maxs.value(row),
+                last: None,
             };
-            groups.insert(keys.get(row), totals);
+            let key = keys.get(row);
+            let series = tally.series(&key.name, &key.kind, key.group.as_deref());
+            tally.put(series, key.bucket, totals)?;
         }
     }
-    if groups.len() > MAX_GROUPS {
-        return Err(Error::TooManyGroups(MAX_GROUPS));
-    }
-    Ok(groups)
+    tally.groups()
 }
 
 pub(crate) fn column<'a>(batch: &'a RecordBatch, name: &str) -> Result<&'a arrow_array::ArrayRef, Error> {
@@ -328,46 +390,4 @@ impl<'a> Keys<'a> {
             group: self.groups[row].clone(),
         }
     }
-}
-
-/// Adds what a metric is to its page.
-pub(crate) async fn describe(scan: &Scan, name: String, page: Page) -> Result<MetricPage, Error> {
-    let frame = scan.frame(scan.window, Order::Any)?.select(vec![
-        ident("type"),
-        json_text(ident("labels"), "otel.unit").alias("unit"),
-        label_keys(ident("labels")).alias("keys"),
-    ])?;
-    let keys = ["type", "unit", "keys"].map(ident).to_vec();
-    let frame = frame.aggregate(keys, vec![count(lit(1)).alias("points")])?;
-    let frame = frame.sort(vec![ident("points").sort(false, true)])?;
-    let mut found = MetricPage {
-        metric_type: None,
-        unit: None,
-        label_keys: Vec::new(),
-        page,
-        name,
-    };
-    for batch in frame.limit(0, Some(MAX_LABEL_SETS))?.collect().await? {
-        for kind in texts(column(&batch, "type")?)?.flatten() {
-            found.metric_type = found.metric_type.or_else(|| kind.parse().ok());
-        }
-        for unit in texts(column(&batch, "unit")?)?.flatten() {
-            found.unit.get_or_insert_with(|| unit.to_owned());
-        }
-        for keys in texts(column(&batch, "keys")?)?.flatten() {
-            found
-                .label_keys
-                .extend(serde_json::from_str::<Vec<String>>(keys).unwrap_or_default());
-        }
-    }
-    if found.metric_type.is_none() {
-        return Err(Error::NotFound {
-            what: "metric",
-            id: found.name,
-            place: format!("has points since {}: look further back with since", scan.window.since),
-        });
-    }
-    found.label_keys.sort_unstable();
-    found.label_keys.dedup();
-    Ok(found)
 }

@@ -15,15 +15,15 @@ use std::time::Duration;
 use datafusion::error::DataFusionError;
 use datafusion::execution::SessionState;
 use engine::Engine;
-use model::filter::{LogFilter, MetricFilter, TraceFilter, When};
-use model::{ByteSize, Clock, FluxId, Table, TraceId};
+use model::filter::{LogFilter, MetricFilter, SortOrder, TraceFilter, When};
+use model::{ByteSize, Clock, FluxId, Table, Timestamp, TraceId};
 use serde::Serialize;
 use tokio::runtime::Runtime;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::answer::{MetricPage, Page, TraceTree};
+use crate::answer::{Page, TraceTree};
 use crate::cursor::{Cursor, fingerprint};
 use crate::exec::{Scan, scanner, session};
 use crate::filter::{self, Paging};
@@ -121,7 +121,7 @@ impl Querier {
         })
     }
 
-    /// The log records that a filter lets through, newest first.
+    /// The log records that a filter lets through, newest first unless it says otherwise.
     ///
     /// # Errors
     /// See [`Error`].
@@ -129,6 +129,7 @@ impl Querier {
         let query = RowQuery {
             table: Table::Logs,
             paging: Paging::check(filter.limit, filter.offset, filter.cursor.as_deref())?,
+            order: filter.order.unwrap_or_default(),
             since: filter.since,
             until: filter.until,
             flux_id: filter.flux_id,
@@ -138,7 +139,7 @@ impl Querier {
         self.rows(query, filter::logs(filter)).await
     }
 
-    /// The spans that a filter lets through, newest first.
+    /// The spans that a filter lets through, newest first unless it says otherwise.
     ///
     /// # Errors
     /// See [`Error`].
@@ -146,6 +147,7 @@ impl Querier {
         let query = RowQuery {
             table: Table::Traces,
             paging: Paging::check(filter.limit, filter.offset, filter.cursor.as_deref())?,
+            order: filter.order.unwrap_or_default(),
             since: filter.since,
             until: filter.until,
             flux_id: filter.flux_id,
@@ -177,6 +179,7 @@ impl Querier {
             let query = RowQuery {
                 table: Table::Metrics,
                 paging,
+                order: SortOrder::Desc,
                 since: filter.since,
                 until: filter.until,
                 flux_id: None,
@@ -189,37 +192,8 @@ impl Querier {
         let (window, after) = self.begin(filter.since, filter.until, None, filter.cursor.as_deref(), fingerprint)?;
         self.run(|| {
             let scan = self.scan(Table::Metrics, window, filter::metrics(filter));
-            let (summary, after) = (summary.clone(), after.clone());
-            async move { metrics::page(&scan, &summary, paging, after, fingerprint).await }
-        })
-        .await
-    }
-
-    /// One metric by its name: its points, or what they come to, with its type, unit and label keys.
-    ///
-    /// # Errors
-    /// [`Error::NotFound`] if no point of it lies in the window; see [`Error`].
-    pub async fn metric(&self, name: &str, filter: &MetricFilter) -> Result<MetricPage, Error> {
-        if filter.name.as_deref().is_some_and(|given| given != name) {
-            return Err(Error::parameter(
-                "name",
-                format!("the path already names the metric {name:?}"),
-            ));
-        }
-        let filter = MetricFilter {
-            name: Some(name.to_owned()),
-            ..filter.clone()
-        };
-        let page = self.metrics(&filter).await?;
-        let named = MetricFilter {
-            entity: None,
-            ..filter.clone()
-        };
-        let window = Window::resolve(filter.since, filter.until, None, self.clock.now())?;
-        self.run(|| {
-            let scan = self.scan(Table::Metrics, window, filter::metrics(&named));
-            let (name, page) = (name.to_owned(), page.clone());
-            async move { metrics::describe(&scan, name, page).await }
+            let (summary, after, now) = (summary.clone(), after.clone(), self.now());
+            async move { metrics::page(&scan, &summary, paging, after, fingerprint, now).await }
         })
         .await
     }
@@ -232,6 +206,7 @@ impl Querier {
         let query = RowQuery {
             table: Table::DeadLetters,
             paging: Paging::check(filter.limit, filter.offset, filter.cursor.as_deref())?,
+            order: SortOrder::Desc,
             since: filter.since,
             until: filter.until,
             flux_id: None,
@@ -256,11 +231,16 @@ impl Querier {
         }
     }
 
-    async fn rows(&self, query: RowQuery, conditions: Vec<datafusion::logical_expr::Expr>) -> Result<Page, Error> {
+    pub(crate) async fn rows(
+        &self,
+        query: RowQuery,
+        conditions: Vec<datafusion::logical_expr::Expr>,
+    ) -> Result<Page, Error> {
         let cursor = query.cursor.as_deref();
         let (window, from) = self.begin(query.since, query.until, query.flux_id, cursor, query.fingerprint)?;
         self.run(|| {
-            let scan = self.scan(query.table, window, conditions.clone());
+            let mut scan = self.scan(query.table, window, conditions.clone());
+            scan.order = query.order;
             let (paging, from, fingerprint) = (query.paging, from, query.fingerprint);
             async move { rows::page(&scan, paging, from, fingerprint).await }
         })
@@ -281,16 +261,20 @@ impl Querier {
                 let cursor = Cursor::parse(token, fingerprint)?;
                 Ok((cursor.window, Some(cursor.position)))
             }
-            None => Ok((Window::resolve(since, until, flux_id, self.clock.now())?, None)),
+            None => Ok((Window::resolve(since, until, flux_id, self.now())?, None)),
         }
     }
 
-    fn scan(&self, table: Table, window: Window, conditions: Vec<datafusion::logical_expr::Expr>) -> Scan {
+    pub(crate) fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    pub(crate) fn scan(&self, table: Table, window: Window, conditions: Vec<datafusion::logical_expr::Expr>) -> Scan {
         Scan::new(self.state.clone(), self.engine.view(), table, window, conditions)
     }
 
     /// Runs a query, again if it met a damaged file: that one has left the view, and the answer says so.
-    async fn run<T, W>(&self, query: impl Fn() -> W) -> Result<T, Error>
+    pub(crate) async fn run<T, W>(&self, query: impl Fn() -> W) -> Result<T, Error>
     where
         T: Send + 'static,
         W: Future<Output = Result<T, Error>> + Send + 'static,
@@ -368,14 +352,15 @@ impl Drop for Querier {
 }
 
 /// What the row queries of all tables have in common.
-struct RowQuery {
-    table: Table,
-    paging: Paging,
-    since: Option<When>,
-    until: Option<When>,
-    flux_id: Option<FluxId>,
-    cursor: Option<String>,
-    fingerprint: u64,
+pub(crate) struct RowQuery {
+    pub(crate) table: Table,
+    pub(crate) paging: Paging,
+    pub(crate) order: SortOrder,
+    pub(crate) since: Option<When>,
+    pub(crate) until: Option<When>,
+    pub(crate) flux_id: Option<FluxId>,
+    pub(crate) cursor: Option<String>,
+    pub(crate) fingerprint: u64,
 }
 
 /// A task that ends with its waiter.

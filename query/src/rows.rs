@@ -1,20 +1,23 @@
-//! Pages of rows, newest first, in the order that [`crate::cursor`] defines.
+//! Pages of rows, newest or oldest first, in the order that [`crate::cursor`] defines.
 //!
 //! # How
 //!
-//! A scan finds the newest rows with all that share the `ts` of the last one; their hashes say which of those are on the page.
+//! A scan finds the first rows with all that share the `ts` of the last one; their hashes say which of those are on the page.
 //!
-//! What the scan is not made for, a plan finds: a top-k by `ts` alone, which sorted files answer from their beginnings. Only the
-//! rows of the one `ts` at which a page is cut need the order by hash, and only they are asked for again, by exactly that `ts`.
+//! What the scan is not made for, a plan finds: a top-k by `ts` alone, which sorted files answer from their beginnings where the
+//! newest come first. Only the rows of the one `ts` at which a page is cut need the order by hash, and only they are asked for
+//! again, by exactly that `ts`.
 //!
 //! ```text
-//! cursor's ts: rest of its ties │ rows before it: top-k by ts │ ties at the cut, by hash
+//! cursor's ts: rest of its ties │ rows beyond it: top-k by ts │ ties at the cut, by hash
 //! ```
 
 use arrow_array::RecordBatch;
 use datafusion::execution::memory_pool::MemoryReservation;
 use datafusion::logical_expr::{SortExpr, ident, lit};
+use model::Timestamp;
 use model::batch::row_json;
+use model::filter::SortOrder;
 
 use crate::Error;
 use crate::answer::Page;
@@ -22,7 +25,7 @@ use crate::cursor::{Cursor, Position};
 use crate::exec::Scan;
 use crate::filter::Paging;
 use crate::functions::{hash_rows, row_hash};
-use crate::scan::times_of;
+use crate::scan::{rank, times_of};
 use crate::table::Order;
 use crate::window::Window;
 
@@ -91,16 +94,16 @@ async fn scanned(scan: &Scan, paging: Paging, from: Option<Position>) -> Result<
         return Ok(None);
     }
     let window = match from {
-        Some(from) => scan.window.before(Window::at(from.moment()).until),
+        Some(from) => rest(scan, from.moment()),
         None => scan.window,
     };
     let wanted = offset + limit + 1;
-    let Some(found) = scan.newest(window, from.map(|from| from.ts), offset, wanted).await? else {
+    let Some(found) = scan.first(window, from.map(|from| from.ts), offset, wanted).await? else {
         return Ok(None);
     };
     let mut rows = Rows::default();
     rows.extend(found.batches)?;
-    rows.sort();
+    rows.sort(scan.order);
     if let Some(from) = from {
         rows.begin_after(from);
     }
@@ -141,35 +144,63 @@ async fn gather(scan: &Scan, limit: usize, from: Option<Position>) -> Result<(Ro
     let mut window = scan.window;
     if let Some(from) = from {
         rows.extend(ties(scan, from, limit + 1).await?)?;
-        window = window.before(from.moment());
+        window = beyond(scan, from.moment());
     }
     let mut more = rows.0.len() > limit;
     if !more {
         let wanted = limit + 1 - rows.0.len();
-        let mut newest = Rows::default();
-        newest.extend(newest_rows(scan, window, wanted).await?)?;
-        newest.sort();
-        if newest.0.len() >= wanted {
+        let mut first = Rows::default();
+        first.extend(first_rows(scan, window, wanted).await?)?;
+        first.sort(scan.order);
+        if first.0.len() >= wanted {
             more = true;
-            newest.complete_last_ties(scan, limit - rows.0.len()).await?;
+            first.complete_last_ties(scan, limit - rows.0.len()).await?;
         }
-        rows.0.append(&mut newest.0);
+        rows.0.append(&mut first.0);
     }
     rows.0.truncate(limit);
     Ok((rows, more))
 }
 
-/// The newest `count` rows of the window; of the earliest `ts` among them, any.
-async fn newest_rows(scan: &Scan, window: Window, count: usize) -> Result<Vec<RecordBatch>, Error> {
-    let frame = scan.frame(window, Order::NewestFirst)?;
-    Ok(frame.sort(newest_first())?.limit(0, Some(count))?.collect().await?)
+/// The part of the window that the order comes to at `ts` and after it.
+fn rest(scan: &Scan, ts: Timestamp) -> Window {
+    match scan.order {
+        SortOrder::Desc => scan.window.before(Window::at(ts).until),
+        SortOrder::Asc => scan.window.from(ts),
+    }
+}
+
+/// The part of the window that the order comes to after `ts`.
+fn beyond(scan: &Scan, ts: Timestamp) -> Window {
+    match scan.order {
+        SortOrder::Desc => scan.window.before(ts),
+        SortOrder::Asc => scan.window.from(Window::at(ts).until),
+    }
+}
+
+/// The first `count` rows of the window; of the last `ts` among them, any.
+async fn first_rows(scan: &Scan, window: Window, count: usize) -> Result<Vec<RecordBatch>, Error> {
+    let frame = scan.frame(window, layout(scan.order))?;
+    Ok(frame
+        .sort(by_time(scan.order))?
+        .limit(0, Some(count))?
+        .collect()
+        .await?)
+}
+
+/// What the order wants of a plan: files are of no help to the oldest first.
+const fn layout(order: SortOrder) -> Order {
+    match order {
+        SortOrder::Desc => Order::NewestFirst,
+        SortOrder::Asc => Order::Any,
+    }
 }
 
 /// The rows of the position's `ts` after it, in order; at most `count`.
 async fn ties(scan: &Scan, from: Position, count: usize) -> Result<Vec<RecordBatch>, Error> {
     let columns = scan.table().columns().iter().map(|column| ident(column.name));
     let own: Vec<_> = columns.collect();
-    let frame = scan.frame(scan.window.before(Window::at(from.moment()).until), Order::Any)?;
+    let frame = scan.frame(rest(scan, from.moment()), Order::Any)?;
     let skip = usize::try_from(from.seen.min(MAX_SKIP)).unwrap_or(usize::MAX);
     let frame = frame
         .filter(ident("ts").eq(crate::filter::moment(from.moment())))?
@@ -187,14 +218,22 @@ async fn locate(scan: &Scan, offset: usize) -> Result<Option<Position>, Error> {
     if offset >= total {
         return Ok(None);
     }
-    let times = scan.frame(scan.window, Order::NewestFirst)?.select(vec![ident("ts")])?;
-    let found = times.sort(newest_first())?.limit(offset, Some(1))?.collect().await?;
+    let times = scan.frame(scan.window, layout(scan.order))?.select(vec![ident("ts")])?;
+    let found = times
+        .sort(by_time(scan.order))?
+        .limit(offset, Some(1))?
+        .collect()
+        .await?;
     let Some(ts) = found.iter().find_map(|batch| times_of(batch).first().copied()) else {
         return Ok(None);
     };
-    let newer = scan.frame(scan.window, Order::Any)?;
-    let newer = newer.filter(ident("ts").gt(crate::filter::moment(model::Timestamp::from_micros(ts))))?;
-    let seen = offset.saturating_sub(newer.count().await?);
+    let moment = crate::filter::moment(Timestamp::from_micros(ts));
+    let is_before = match scan.order {
+        SortOrder::Desc => ident("ts").gt(moment),
+        SortOrder::Asc => ident("ts").lt(moment),
+    };
+    let before = scan.frame(scan.window, Order::Any)?.filter(is_before)?;
+    let seen = offset.saturating_sub(before.count().await?);
     Ok(Some(Position {
         ts,
         hash: 0,
@@ -202,8 +241,8 @@ async fn locate(scan: &Scan, offset: usize) -> Result<Option<Position>, Error> {
     }))
 }
 
-pub(crate) fn newest_first() -> Vec<SortExpr> {
-    vec![ident("ts").sort(false, true)]
+pub(crate) fn by_time(order: SortOrder) -> Vec<SortExpr> {
+    vec![ident("ts").sort(order == SortOrder::Asc, true)]
 }
 
 /// One row of a batch with its place in the order.
@@ -232,8 +271,9 @@ impl Rows {
         Ok(())
     }
 
-    fn sort(&mut self) {
-        self.0.sort_by_key(|row| (std::cmp::Reverse(row.ts), row.hash));
+    fn sort(&mut self, order: SortOrder) {
+        self.0
+            .sort_by_key(|row| (std::cmp::Reverse(rank(order, row.ts)), row.hash));
     }
 
     /// Leaves out what comes before the position, among the rows of its `ts`.
@@ -250,7 +290,7 @@ impl Rows {
         let Some(ts) = self.0.last().map(|row| row.ts) else {
             return Ok(());
         };
-        self.0.retain(|row| row.ts > ts);
+        self.0.retain(|row| row.ts != ts);
         let missing = wanted.saturating_sub(self.0.len());
         if missing > 0 {
             let start = Position { ts, hash: 0, seen: 0 };

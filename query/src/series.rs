@@ -35,6 +35,8 @@ pub(crate) enum Change {
     Rate,
     /// The rate of counters and what histograms observed.
     Cumulative,
+    /// What histograms observed.
+    Observed,
     /// The latest value.
     Last,
 }
@@ -64,9 +66,14 @@ pub(crate) async fn changes(
     change: Change,
 ) -> Result<BTreeMap<Key, Changes>, Error> {
     let mut frame = scan.frame(window, Order::Any)?;
-    if change == Change::Cumulative {
-        let kinds = [MetricType::Counter, MetricType::Histogram].map(|kind| lit(kind.as_str()));
-        frame = frame.filter(ident("type").in_list(kinds.to_vec(), false))?;
+    let kinds: &[MetricType] = match change {
+        Change::Cumulative => &[MetricType::Counter, MetricType::Histogram],
+        Change::Observed => &[MetricType::Histogram],
+        Change::Rate | Change::Last => MetricType::ALL,
+    };
+    if kinds != MetricType::ALL {
+        let kinds = kinds.iter().map(|kind| lit(kind.as_str()));
+        frame = frame.filter(ident("type").in_list(kinds.collect(), false))?;
     }
     let mut columns = summary.key_columns(scan.window);
     columns.extend(["entity_id", "ts", "value", "labels"].map(ident));

@@ -9,6 +9,7 @@
 //!
 //! A version 7 id bounds the search from below only: rows of a flux come after the id was made, by any amount.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use model::filter::{DEFAULT_WINDOW, When};
@@ -68,6 +69,24 @@ impl Window {
             until: self.until.min(until),
             ..self
         }
+    }
+
+    /// The part of it from `since` on.
+    pub(crate) fn from(self, since: Timestamp) -> Self {
+        Self {
+            since: self.since.max(since),
+            ..self
+        }
+    }
+
+    /// Its times up to `now`, where its end is open.
+    pub(crate) fn known(self, now: Timestamp) -> Range<i64> {
+        let end = if self.until == Self::ALL.until {
+            self.until.min(now)
+        } else {
+            self.until
+        };
+        self.since.micros()..end.micros()
     }
 
     /// One moment.

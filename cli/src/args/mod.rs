@@ -22,7 +22,7 @@ pub(crate) use self::control::{
 };
 pub(crate) use self::program::{CompletionsArgs, DoctorArgs, ManArgs};
 pub(crate) use self::shared::{ApiArgs, Charting, Format, PageArgs};
-pub(crate) use self::telemetry::{LogsArgs, MetricsArgs, TraceArgs, TracesArgs};
+pub(crate) use self::telemetry::{LogsArgs, MessagesArgs, MetricsArgs, TraceArgs, TracesArgs};
 
 /// Runs a Rack, and asks a Mixer.
 ///
@@ -62,6 +62,8 @@ pub(crate) enum Command {
     Traces(Box<TracesArgs>),
     /// Show one trace: bars over time on a terminal, a tree elsewhere
     Trace(TraceArgs),
+    /// Query business messages, if the Mixer archives them
+    Messages(Box<MessagesArgs>),
     /// List telemetry that could not be decoded, with the reason
     DeadLetters(PageArgs),
     /// Show what the Mixer stores

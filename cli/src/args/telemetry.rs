@@ -1,7 +1,7 @@
 //! The flags of queries.
 
 use clap::Args as ClapArgs;
-use model::filter::Aggregate;
+use model::filter::{Aggregate, HistogramBy};
 use model::{FluxId, HumanDuration, Level, SpanStatus, TraceId};
 
 use super::shared::{ApiArgs, Charting, PageArgs};
@@ -29,6 +29,18 @@ pub(crate) struct LogsArgs {
     /// A part of the message, in any letter case
     #[arg(short, long, value_name = "TEXT")]
     pub(crate) q: Option<String>,
+    /// An attribute and its value; may be given again with another key
+    #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
+    pub(crate) attr: Vec<(String, String)>,
+    /// Count instead of listing: how many there were over time, with bars; --limit means nothing then
+    #[arg(long)]
+    pub(crate) histogram: bool,
+    /// The width of a histogram's bucket, such as 1m, 5m or 1h [default: about a sixtieth of the window]
+    #[arg(long, value_name = "DURATION", requires = "histogram")]
+    pub(crate) interval: Option<HumanDuration>,
+    /// What a histogram's counts are split by: none, level or entity_name
+    #[arg(long, value_name = "COLUMN", requires = "histogram", value_parser = histogram_by)]
+    pub(crate) by: Option<HistogramBy>,
     #[command(flatten)]
     pub(crate) page: PageArgs,
 }
@@ -41,24 +53,26 @@ pub(crate) struct MetricsArgs {
     /// An entity's name or id
     #[arg(long)]
     pub(crate) entity: Option<String>,
+    /// A label and its value; may be given again with another key
+    #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
+    pub(crate) label: Vec<(String, String)>,
     /// The width of a time bucket, such as 1m, 5m or 1h
     #[arg(long, value_name = "DURATION")]
     pub(crate) interval: Option<HumanDuration>,
+    /// Give buckets without points too
+    #[arg(long, requires = "interval")]
+    pub(crate) fill: bool,
     /// entity_name, entity_id, name, type or a label key
     #[arg(long, value_name = "KEY")]
     pub(crate) group_by: Option<String>,
-    /// How values of a bucket become one: avg, sum, min, max, count, last or rate
-    #[arg(long, value_parser = aggregate)]
+    /// How values of a bucket become one: avg, sum, min, max, count, last, rate, or p50 to p99 of histograms
+    #[arg(long)]
     pub(crate) agg: Option<Aggregate>,
     /// Whether buckets are drawn: a line of blocks for each series, a bar a row where rows compare
     #[arg(long, value_enum, default_value_t = Charting::Auto)]
     pub(crate) chart: Charting,
     #[command(flatten)]
     pub(crate) page: PageArgs,
-}
-
-fn aggregate(text: &str) -> Result<Aggregate, String> {
-    serde_json::from_value(text.into()).map_err(|_| "not one of avg, sum, min, max, count, last, rate".to_owned())
 }
 
 #[derive(Debug, ClapArgs)]
@@ -78,8 +92,52 @@ pub(crate) struct TracesArgs {
     /// The operation
     #[arg(long, value_name = "NAME")]
     pub(crate) span_name: Option<String>,
+    /// An attribute and its value; may be given again with another key
+    #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
+    pub(crate) attr: Vec<(String, String)>,
     #[command(flatten)]
     pub(crate) page: PageArgs,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct MessagesArgs {
+    /// A business signal
+    #[arg(long, value_name = "UUID")]
+    pub(crate) flux_id: Option<FluxId>,
+    /// A trace
+    #[arg(long, value_name = "HEX")]
+    pub(crate) trace_id: Option<TraceId>,
+    /// An entity's name or id
+    #[arg(long)]
+    pub(crate) entity: Option<String>,
+    /// The gear that sent it
+    #[arg(long, value_name = "NAME")]
+    pub(crate) from: Option<String>,
+    /// The gear that it is for
+    #[arg(long, value_name = "NAME")]
+    pub(crate) to: Option<String>,
+    /// What kind of message it is
+    #[arg(long, value_name = "TYPE")]
+    pub(crate) msg_type: Option<String>,
+    /// Whether it could be read: ok or error
+    #[arg(long)]
+    pub(crate) status: Option<SpanStatus>,
+    /// A promoted field and its value; may be given again with another key
+    #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
+    pub(crate) promoted: Vec<(String, String)>,
+    #[command(flatten)]
+    pub(crate) page: PageArgs,
+}
+
+fn pair(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err("give a key and a value, such as http.status=500".to_owned()),
+    }
+}
+
+fn histogram_by(text: &str) -> Result<HistogramBy, String> {
+    serde_json::from_value(text.into()).map_err(|_| "not one of none, level, entity_name".to_owned())
 }
 
 #[derive(Debug, ClapArgs)]

@@ -2,13 +2,16 @@
 
 use std::fmt::Write;
 
-use model::filter::LogFilter;
+use model::filter::{HistogramBy, HistogramFilter, LogFilter};
+use serde::Serialize;
 use serde_json::Value;
 
 use crate::args::{Format, LogsArgs, PageArgs};
 use crate::client::{Client, Row};
 use crate::error::Error;
 use crate::output::{Paint, Printer, plain, safe};
+
+use super::metrics::drawn;
 
 const COLUMNS: &[&str] = &[
     "ts",
@@ -34,9 +37,13 @@ pub(crate) fn run(args: &LogsArgs) -> Result<(), Error> {
         flux_id: args.flux_id,
         trace_id: args.trace_id,
         q: args.q.clone(),
-        limit: Some(args.page.limit),
+        attributes: super::by_key("attr", &args.attr)?,
+        limit: (!args.histogram).then_some(args.page.limit),
         ..LogFilter::default()
     };
+    if args.histogram {
+        return histogram(args, &filter);
+    }
     let page = Client::new(&args.page.api).page_within("/api/v1/telemetry/logs", &filter, args.page.wait)?;
     let printer = Printer::from(&args.page.api);
     match printer.format {
@@ -45,6 +52,48 @@ pub(crate) fn run(args: &LogsArgs) -> Result<(), Error> {
     }
     super::notes(&page, super::NO_ROWS);
     Ok(())
+}
+
+/// The parameters of a histogram.
+#[derive(Serialize)]
+struct Counted<'a> {
+    #[serde(flatten)]
+    filter: &'a LogFilter,
+    #[serde(flatten)]
+    shape: HistogramFilter,
+}
+
+/// How many there were over time; a table has bars, or a line for each group.
+fn histogram(args: &LogsArgs, filter: &LogFilter) -> Result<(), Error> {
+    let shape = HistogramFilter {
+        interval: args.interval,
+        by: args.by,
+        fill: Some(true),
+    };
+    let path = "/api/v1/telemetry/logs/histogram";
+    let page = Client::new(&args.page.api).page_within(path, &Counted { filter, shape }, args.page.wait)?;
+    let printer = Printer::from(&args.page.api);
+    let columns = match args.by {
+        Some(HistogramBy::Level) => vec!["ts", "level", "count"],
+        Some(HistogramBy::EntityName) => vec!["ts", "entity_name", "count"],
+        None | Some(HistogramBy::None) => vec!["ts", "count"],
+    };
+    match printer.format {
+        Format::Table => {
+            let valued: Vec<Row> = page.rows.iter().cloned().map(with_value).collect();
+            printer.text(&drawn(&valued, columns, args.interval, printer))?;
+        }
+        _ => printer.rows(&page.rows, &columns)?,
+    }
+    super::notes(&page, super::NO_ROWS);
+    Ok(())
+}
+
+/// What is drawn of a bucket is its count.
+fn with_value(mut row: Row) -> Row {
+    let count = row.get("count").cloned().unwrap_or_default();
+    row.insert("value".to_owned(), count);
+    row
 }
 
 pub(crate) fn dead_letters(args: &PageArgs) -> Result<(), Error> {
@@ -87,6 +136,30 @@ mod tests {
 
     use super::*;
     use crate::hostile::{is_a_line_each, rows};
+
+    #[test]
+    fn counts_over_time_are_bars_and_counts_of_groups_lines() {
+        let row = |at: usize, level: Option<&str>, count: usize| {
+            let mut row = json!({ "ts": format!("2026-11-21T10:{at:02}:00.000000Z"), "count": count });
+            if let Some(level) = level {
+                row["level"] = level.into();
+            }
+            with_value(row.as_object().cloned().unwrap_or_default())
+        };
+        let printer = Printer::of(Format::Table);
+        let counts: Vec<Row> = [(3, 8), (2, 0), (1, 4)]
+            .map(|(at, count)| row(at, None, count))
+            .to_vec();
+        let interval = "1m".parse().ok();
+        insta::assert_snapshot!("histogram", drawn(&counts, vec!["ts", "count"], interval, printer));
+        let groups: Vec<Row> = [(2, "error", 1), (2, "info", 9), (1, "error", 3), (1, "info", 0)]
+            .map(|(at, level, count)| row(at, Some(level), count))
+            .to_vec();
+        insta::assert_snapshot!(
+            "histogram_by_level",
+            drawn(&groups, vec!["ts", "level", "count"], interval, printer)
+        );
+    }
 
     proptest! {
         #[test]

@@ -22,13 +22,15 @@ pub(crate) fn run(args: &MetricsArgs) -> Result<(), Error> {
         group_by: args.group_by.clone(),
         interval: args.interval,
         agg: args.agg,
+        labels: super::by_key("label", &args.label)?,
+        fill: args.fill.then_some(true),
         limit: Some(args.page.limit),
         ..MetricFilter::default()
     };
     let page = Client::new(&args.page.api).page_within("/api/v1/telemetry/metrics", &filter, args.page.wait)?;
     let printer = Printer::from(&args.page.api);
     if printer.draws(args.chart) && chart::is_buckets(&page.rows) {
-        printer.text(&drawn(&page.rows, args.interval, printer))?;
+        printer.text(&drawn(&page.rows, columns(&page.rows), args.interval, printer))?;
     } else {
         printer.rows(&page.rows, &columns(&page.rows))?;
     }
@@ -37,8 +39,7 @@ pub(crate) fn run(args: &MetricsArgs) -> Result<(), Error> {
 }
 
 /// When it was, a line of blocks for each series, and below them the table, with a bar a row where rows compare.
-fn drawn(rows: &[Row], interval: Option<HumanDuration>, printer: Printer) -> String {
-    let mut columns = columns(rows);
+pub(super) fn drawn(rows: &[Row], mut columns: Vec<&str>, interval: Option<HumanDuration>, printer: Printer) -> String {
     let axis = Axis::of(rows, interval.map(HumanDuration::get));
     let table = match chart::bars(rows, &axis) {
         None => printer.table(rows, &columns),
@@ -111,7 +112,12 @@ mod tests {
     }
 
     fn drawn_of(rows: &[Row]) -> String {
-        drawn(rows, Some(HumanDuration::from_secs(60)), Printer::of(Format::Table))
+        drawn(
+            rows,
+            columns(rows),
+            Some(HumanDuration::from_secs(60)),
+            Printer::of(Format::Table),
+        )
     }
 
     #[test]

@@ -4,6 +4,7 @@ pub(crate) mod config;
 pub(crate) mod doctor;
 pub(crate) mod gears;
 pub(crate) mod logs;
+pub(crate) mod messages;
 pub(crate) mod metrics;
 pub(crate) mod program;
 pub(crate) mod racks;
@@ -11,14 +12,27 @@ pub(crate) mod scenario;
 pub(crate) mod storage;
 pub(crate) mod traces;
 
+use std::collections::BTreeSet;
 use std::io::Write;
 
+use model::filter::ByKey;
+
 use crate::client::Page;
+use crate::error::Error;
 use crate::output::safe;
 
 /// What an answer without rows means where rows were expected.
 const NO_ROWS: &str = "no rows in this window (--since, --until; without them the last 24 h); `platform racks list` \
                        shows who reports, --wait 30s waits for the first row";
+
+/// Values by their keys; a key must not come twice, as all values must be met.
+fn by_key(flag: &str, pairs: &[(String, String)]) -> Result<ByKey, Error> {
+    let mut keys = BTreeSet::new();
+    match pairs.iter().find(|(key, _)| !keys.insert(key)) {
+        Some((key, _)) => Err(Error::Usage(format!("--{flag}: {key} is given twice"))),
+        None => Ok(pairs.iter().cloned().collect()),
+    }
+}
 
 /// Says on standard error what the answer left out, or `none` if there is nothing in it.
 fn notes(page: &Page, none: &str) {

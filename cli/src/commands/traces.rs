@@ -33,6 +33,7 @@ pub(crate) fn list(args: &TracesArgs) -> Result<(), Error> {
         status: args.status,
         entity: args.entity.clone(),
         span_name: args.span_name.clone(),
+        attributes: super::by_key("attr", &args.attr)?,
         limit: Some(args.page.limit),
         ..TraceFilter::default()
     };

@@ -2,7 +2,8 @@
 //!
 //! | path | answers from |
 //! |---|---|
-//! | `GET /api/v1/telemetry/{logs,traces,traces/{id},metrics,metrics/{name},dead_letters}` | [`query::Querier`] |
+//! | `GET /api/v1/telemetry/{logs,traces,traces/{id},metrics,metrics/{name},messages,messages/{flux_id},dead_letters}` | [`query::Querier`] |
+//! | `GET /api/v1/telemetry/{logs/histogram,logs/top,traces/top,metrics/names,metrics/{name}/labels,metrics/{name}/labels/{key}}` | the same |
 //! | `GET /api/v1/{logs,traces,traces/{id},metrics,metrics/{name}}` | the same, with a `Deprecation` header (v0.4.4) |
 //! | `POST /api/v1/ingest/{logs,metrics,traces}` | [`engine::Engine`], when it is durable |
 //! | `GET /api/v1/racks`, `GET /api/v1/racks/{id}`, `POST /api/v1/racks/{id}/{approve,suspend,resume,remove}`, `GET /api/v1/scenarios` | [`crate::control::Control`] |

@@ -1,7 +1,10 @@
 //! Query strings to filters: strictly decoded, each parameter tried by itself so that the bad one is named.
+//!
+//! `attr.http.status=500` is a member of a family: the entry `http.status` of the filter's field `attr.<key>`.
 
 use axum::extract::FromRequestParts;
 use http::request::Parts;
+use model::filter::ANY_KEY;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -12,6 +15,10 @@ use super::problem::Problem;
 const NUMBERS: [&str; 3] = ["limit", "offset", "min_duration_ms"];
 /// Parameters that may hold an RFC 3339 time.
 const TIMES: [&str; 2] = ["since", "until"];
+/// Parameters that are true or false.
+const SWITCHES: [&str; 1] = ["fill"];
+/// What the names of families' members begin with.
+const FAMILIES: [&str; 3] = ["attr.", "labels.", "promoted."];
 
 /// A request's parameters in order, decoded.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -38,14 +45,29 @@ impl Params {
     pub(crate) fn filter<F: DeserializeOwned>(self) -> Result<F, Problem> {
         let mut all = Map::new();
         for (name, value) in self.0 {
-            let value = typed(&name, value)?;
-            let alone = Map::from_iter([(name.clone(), value.clone())]);
-            if let Err(error) = serde_json::from_value::<F>(Value::Object(alone)) {
-                return Err(bad(&name, &error.to_string()));
+            let (field, value) = field(&name, value)?;
+            if let Err(error) = alone::<F>(field.clone(), value.clone()) {
+                return Err(bad(&name, &error));
             }
-            all.insert(name, value);
+            add(&mut all, field, value);
         }
-        serde_json::from_value(Value::Object(all)).map_err(|error| Problem::parameter("query", error))
+        whole(all)
+    }
+
+    /// The two filters that the parameters spell; each parameter belongs to one of them.
+    pub(crate) fn filters<F: DeserializeOwned, G: DeserializeOwned>(self) -> Result<(F, G), Problem> {
+        let (mut first, mut second) = (Map::new(), Map::new());
+        for (name, value) in self.0 {
+            let (field, value) = field(&name, value)?;
+            let of_first = alone::<F>(field.clone(), value.clone());
+            let of_second = alone::<G>(field.clone(), value.clone());
+            match (of_first, of_second) {
+                (Ok(()), _) => add(&mut first, field, value),
+                (Err(_), Ok(())) => add(&mut second, field, value),
+                (Err(one), Err(other)) => return Err(bad_for_both(&name, &one, &other)),
+            }
+        }
+        Ok((whole(first)?, whole(second)?))
     }
 
     /// Refuses any parameter.
@@ -64,11 +86,53 @@ impl<S: Sync> FromRequestParts<S> for Params {
     }
 }
 
+/// A filter's field, and what a parameter says of it.
+fn field(name: &str, value: String) -> Result<(String, Value), Problem> {
+    let family = FAMILIES
+        .iter()
+        .find_map(|family| Some((family, name.strip_prefix(family)?)));
+    match family {
+        Some((_, "")) => Err(Problem::parameter(name, "it lacks a key")),
+        Some((family, key)) => {
+            let entry = Map::from_iter([(key.to_owned(), value.into())]);
+            Ok((format!("{family}{ANY_KEY}"), entry.into()))
+        }
+        None => Ok((name.to_owned(), typed(name, value)?)),
+    }
+}
+
+/// Adds what a parameter says to what others have said.
+fn add(all: &mut Map<String, Value>, field: String, value: Value) {
+    match (all.get_mut(&field), value) {
+        (Some(Value::Object(entries)), Value::Object(more)) => entries.extend(more),
+        (_, value) => {
+            all.insert(field, value);
+        }
+    }
+}
+
+/// Whether a filter can have a field with this value.
+fn alone<F: DeserializeOwned>(field: String, value: Value) -> Result<(), String> {
+    let alone = Map::from_iter([(field, value)]);
+    let read = serde_json::from_value::<F>(Value::Object(alone));
+    read.map(drop).map_err(|error| error.to_string())
+}
+
+fn whole<F: DeserializeOwned>(all: Map<String, Value>) -> Result<F, Problem> {
+    serde_json::from_value(Value::Object(all)).map_err(|error| Problem::parameter("query", error))
+}
+
 fn typed(name: &str, value: String) -> Result<Value, Problem> {
     if NUMBERS.contains(&name) {
         let number: Result<u32, _> = value.parse();
         let wrong = |_| Problem::parameter(name, format!("{value:?} is not a whole number from 0 to {}", u32::MAX));
         return number.map(Value::from).map_err(wrong);
+    }
+    if SWITCHES.contains(&name) {
+        let is_on: Result<bool, _> = value.parse();
+        return is_on
+            .map(Value::from)
+            .map_err(|_| Problem::parameter(name, format!("{value:?} is not true or false")));
     }
     if TIMES.contains(&name) {
         return Ok(Value::from(with_plus(value)));
@@ -85,13 +149,25 @@ fn with_plus(value: String) -> String {
 }
 
 fn bad(name: &str, reason: &str) -> Problem {
-    match reason.split_once("unknown field") {
-        Some((_, rest)) => {
-            let known = rest.split_once("expected").map_or("none", |(_, known)| known.trim());
-            Problem::unknown_parameter(name, known.strip_prefix("one of ").unwrap_or(known))
-        }
+    match known(reason) {
+        Some(known) => Problem::unknown_parameter(name, known),
         None => Problem::parameter(name, reason),
     }
+}
+
+fn bad_for_both(name: &str, one: &str, other: &str) -> Problem {
+    match (known(one), known(other)) {
+        (Some(these), Some(those)) => Problem::unknown_parameter(name, &format!("{these}, {those}")),
+        (None, _) => Problem::parameter(name, one),
+        (_, None) => Problem::parameter(name, other),
+    }
+}
+
+/// The fields that a filter has, if it lacks the one that was tried.
+fn known(reason: &str) -> Option<&str> {
+    let (_, rest) = reason.split_once("unknown field")?;
+    let known = rest.split_once("expected").map_or("none", |(_, known)| known.trim());
+    Some(known.strip_prefix("one of ").unwrap_or(known))
 }
 
 /// Strict percent decoding: a stray `%` or bytes that are not UTF-8 are refused.
@@ -139,7 +215,7 @@ impl<T> Listing<Vec<T>> {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
-    use model::filter::{LogFilter, MetricFilter, When};
+    use model::filter::{HistogramBy, HistogramFilter, LogFilter, MetricFilter, SortOrder, When};
 
     #[test]
     fn parameters_are_decoded_strictly_and_typed() {
@@ -149,6 +225,20 @@ mod tests {
         assert_eq!(filter.q.as_deref(), Some("a b+c d"));
         assert_eq!((filter.limit, filter.gear_id.as_deref()), (Some(7), Some("é")));
         assert_eq!(filter.since, Some(When::At("2026-11-21T08:00:00Z".parse().unwrap())));
+    }
+
+    #[test]
+    fn members_of_a_family_come_together_and_parameters_go_where_they_belong() {
+        let query = "attr.http.status=500&order=asc&attr.a%20b=%2B&by=level&fill=true&interval=5m";
+        let (logs, shape): (LogFilter, HistogramFilter) = Params::parse(query).unwrap().filters().unwrap();
+        let attributes: Vec<_> = logs
+            .attributes
+            .iter()
+            .map(|(key, value)| (key.as_str(), value.as_str()))
+            .collect();
+        assert_eq!(attributes, [("a b", "+"), ("http.status", "500")]);
+        assert_eq!((logs.order, shape.by), (Some(SortOrder::Asc), Some(HistogramBy::Level)));
+        assert_eq!((shape.fill, shape.interval.is_some()), (Some(true), true));
     }
 
     #[test]
@@ -170,6 +260,24 @@ mod tests {
                 "{query}: {text}"
             );
         }
+        for (query, name, known) in [
+            ("labels.a=1", "labels.a", "`attr.<key>`"),
+            ("attr.=1", "attr.", "lacks a key"),
+            ("attr.a=1&attr.a=2", "attr.a", "given twice"),
+            ("attr=1", "attr", "`attr.<key>`"),
+            ("order=up", "order", "`asc`"),
+        ] {
+            let problem = Params::parse(query).and_then(Params::filter::<LogFilter>).unwrap_err();
+            let text = format!("{problem:?}");
+            assert!(
+                text.contains(&format!("Some({name:?})")) && text.contains(known),
+                "{query}: {text}"
+            );
+        }
+        let both = |query| Params::parse(query).and_then(Params::filters::<LogFilter, HistogramFilter>);
+        let text = format!("{:?}", both("bye=level").unwrap_err());
+        assert!(text.contains("`min_level`") && text.contains("`interval`"), "{text}");
+        assert!(format!("{:?}", both("by=size").unwrap_err()).contains("entity_name"));
         assert!(Params::parse("interval=5x").unwrap().filter::<MetricFilter>().is_err());
         assert!(Params::parse("a=1").unwrap().none().is_err());
     }

@@ -9,7 +9,8 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
 use http::{HeaderName, HeaderValue, header};
-use model::TraceId;
+use model::filter::{MessageFilter, SortOrder};
+use model::{FluxId, TraceId};
 use query::{Page, Querier, QueryStats};
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -23,10 +24,21 @@ const DEPRECATED: &str = "@1763683200";
 pub(crate) fn routes(querier: Arc<Querier>) -> Router {
     let current = Router::new()
         .route("/api/v1/telemetry/logs", get(logs))
+        .route("/api/v1/telemetry/logs/histogram", get(logs_histogram))
+        .route("/api/v1/telemetry/logs/top", get(logs_top))
         .route("/api/v1/telemetry/traces", get(traces))
+        .route("/api/v1/telemetry/traces/top", get(traces_top))
         .route("/api/v1/telemetry/traces/{trace_id}", get(trace))
         .route("/api/v1/telemetry/metrics", get(metrics))
+        .route("/api/v1/telemetry/metrics/names", get(metric_names))
         .route("/api/v1/telemetry/metrics/{metric_name}", get(metric))
+        .route("/api/v1/telemetry/metrics/{metric_name}/labels", get(metric_labels))
+        .route(
+            "/api/v1/telemetry/metrics/{metric_name}/labels/{label_key}",
+            get(metric_label_values),
+        )
+        .route("/api/v1/telemetry/messages", get(messages))
+        .route("/api/v1/telemetry/messages/{flux_id}", get(messages_of))
         .route("/api/v1/telemetry/dead_letters", get(dead_letters));
     let former = Router::new()
         .route("/api/v1/logs", get(logs))
@@ -69,6 +81,9 @@ struct Answer {
     /// What one trace is, where one was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     trace: Option<Value>,
+    /// What the buckets of a histogram are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    histogram: Option<Value>,
 }
 
 impl From<Page> for Answer {
@@ -80,6 +95,7 @@ impl From<Page> for Answer {
             stats: page.stats,
             metric: None,
             trace: None,
+            histogram: None,
         }
     }
 }
@@ -96,12 +112,80 @@ async fn logs(State(querier): Asked, params: Params) -> Result<Answer, Problem> 
     Ok(querier.logs(&params.filter()?).await?.into())
 }
 
+async fn logs_histogram(State(querier): Asked, params: Params) -> Result<Answer, Problem> {
+    let (filter, shape) = params.filters()?;
+    let found = querier.logs_histogram(&filter, &shape).await?;
+    Ok(Answer {
+        histogram: Some(serde_json::json!({ "interval": found.interval })),
+        ..Answer::from(found.page)
+    })
+}
+
+async fn logs_top(State(querier): Asked, params: Params) -> Result<Answer, Problem> {
+    let (filter, top) = params.filters()?;
+    Ok(querier.logs_top(&filter, &top).await?.into())
+}
+
+async fn traces_top(State(querier): Asked, params: Params) -> Result<Answer, Problem> {
+    let (filter, top) = params.filters()?;
+    Ok(querier.traces_top(&filter, &top).await?.into())
+}
+
 async fn traces(State(querier): Asked, params: Params) -> Result<Answer, Problem> {
     Ok(querier.traces(&params.filter()?).await?.into())
 }
 
 async fn metrics(State(querier): Asked, params: Params) -> Result<Answer, Problem> {
     Ok(querier.metrics(&params.filter()?).await?.into())
+}
+
+async fn metric_names(State(querier): Asked, params: Params) -> Result<Answer, Problem> {
+    Ok(querier.metric_names(&params.filter()?).await?.into())
+}
+
+async fn metric_labels(
+    State(querier): Asked,
+    name: Result<Path<String>, PathRejection>,
+    params: Params,
+) -> Result<Answer, Problem> {
+    let name = in_path("metric_name", name)?;
+    Ok(querier.metric_labels(&name, &params.filter()?).await?.into())
+}
+
+async fn metric_label_values(
+    State(querier): Asked,
+    names: Result<Path<(String, String)>, PathRejection>,
+    params: Params,
+) -> Result<Answer, Problem> {
+    let Path((name, key)) = names.map_err(|error| Problem::parameter("label_key", error.body_text()))?;
+    Ok(querier
+        .metric_label_values(&name, &key, &params.filter()?)
+        .await?
+        .into())
+}
+
+async fn messages(State(querier): Asked, params: Params) -> Result<Answer, Problem> {
+    Ok(querier.messages(&params.filter()?).await?.into())
+}
+
+/// The messages of one business signal, the oldest first unless they are asked for otherwise.
+async fn messages_of(
+    State(querier): Asked,
+    id: Result<Path<String>, PathRejection>,
+    params: Params,
+) -> Result<Answer, Problem> {
+    let id = in_path("flux_id", id)?;
+    let id: FluxId = id.parse().map_err(|error| Problem::parameter("flux_id", error))?;
+    let mut filter: MessageFilter = params.filter()?;
+    if filter.flux_id.is_some_and(|given| given != id) {
+        return Err(Problem::parameter(
+            "flux_id",
+            format!("the path already names the flux {id}"),
+        ));
+    }
+    filter.flux_id = Some(id);
+    filter.order = filter.order.or(Some(SortOrder::Asc));
+    Ok(querier.messages(&filter).await?.into())
 }
 
 async fn dead_letters(State(querier): Asked, params: Params) -> Result<Answer, Problem> {

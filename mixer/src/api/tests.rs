@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+mod hostile;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;

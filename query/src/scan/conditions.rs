@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, BooleanArray, RecordBatch};
+use arrow_schema::Schema;
 use datafusion::arrow::compute::{and, prep_null_mask_filter};
 use datafusion::common::DFSchema;
 use datafusion::error::Result;
@@ -43,13 +44,13 @@ impl Conditions {
         if costly.is_empty() || cheap.is_empty() {
             let all: Vec<_> = all.iter().collect();
             return Ok(Self {
-                first: Stage::new(state, table, &all, true)?,
+                first: Stage::new(state, table, &table.schema(), &all, true)?,
                 second: None,
             });
         }
         Ok(Self {
-            first: Stage::new(state, table, &cheap, true)?,
-            second: Some(Stage::new(state, table, &costly, false)?),
+            first: Stage::new(state, table, &table.schema(), &cheap, true)?,
+            second: Some(Stage::new(state, table, &table.schema(), &costly, false)?),
         })
     }
 
@@ -68,12 +69,19 @@ impl Conditions {
 }
 
 impl Stage {
-    fn new(state: &SessionState, table: Table, conditions: &[&Expr], with_time: bool) -> Result<Self> {
+    /// `schema` says as what the table's columns come.
+    pub(super) fn new(
+        state: &SessionState,
+        table: Table,
+        schema: &Schema,
+        conditions: &[&Expr],
+        with_time: bool,
+    ) -> Result<Self> {
         let asked = conditions.iter().flat_map(|condition| columns_of(table, condition));
         let mut columns: Vec<usize> = with_time.then_some(0).into_iter().chain(asked).collect();
         columns.sort_unstable();
         columns.dedup();
-        let schema = DFSchema::try_from(table.schema().project(&columns)?)?;
+        let schema = DFSchema::try_from(schema.project(&columns)?)?;
         let conditions = conditions.iter().copied().cloned();
         let conditions = conditions.map(|condition| state.create_physical_expr(condition, &schema));
         Ok(Self {

@@ -1,10 +1,13 @@
-//! Our own scan for lists of rows: the newest that meet conditions, without a plan.
+//! Our own scan for lists of rows: the newest, or the oldest, that meet conditions, without a plan.
 //!
 //! ```text
-//! Request ─> Search: sources by how new they are ─> blocks of the newest one ─> positions, down to the cut ─> rows
-//!              │                                       │
+//! Request ─> Search: sources by rank ─> blocks of the first one ─> positions, down to the cut ─> rows
+//!              │                           │
 //!              └ hot batches, row groups, lines        └ conditions' columns only; pages from the cache
 //! ```
+//!
+//! A time's [`rank`] is the greater the sooner the order comes to it: all that decides what is read next, and what no more, goes by
+//! ranks, so that both orders are one search.
 //!
 //! # Invariants
 //!
@@ -12,17 +15,20 @@
 //! - What the scan is not made for it says, and a plan answers: another layout than newest first, columns of another version, tens
 //!   of thousands of rows with one `ts`.
 //!
+//! [`Scanner::sweep`] reads the same pieces in no order, for sums of metric points.
+//!
 //! # Not here
 //!
-//! The order of rows of one `ts`, pages and cursors: [`crate::rows`]. Aggregates, SQL, trees of traces: plans.
+//! The order of rows of one `ts`, pages and cursors: [`crate::rows`]. Other aggregates, SQL, trees of traces: plans.
 
 mod cache;
 mod conditions;
-mod newest;
+mod first;
 mod pages;
 mod prune;
 mod read;
 mod source;
+mod sweep;
 mod workers;
 
 use std::sync::Arc;
@@ -34,11 +40,14 @@ use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::logical_expr::Expr;
 use engine::{ReadView, Segment};
 use model::Table;
+use model::filter::SortOrder;
 
 use self::cache::PageCache;
 use self::conditions::Conditions;
-use self::newest::{Halt, Means, Search};
+use self::first::{Halt, Means, Search};
 pub(crate) use self::read::times_of;
+use self::sweep::Sweep;
+pub(crate) use self::sweep::{Sink, Wanted};
 use self::workers::{Patience, Workers};
 use crate::reader::Meter;
 use crate::window::Window;
@@ -49,16 +58,38 @@ const ALONE: Duration = Duration::from_millis(2);
 /// How long a scan reads before others get its threads.
 const SLICE: Duration = Duration::from_millis(10);
 
+/// How soon an order comes to a time: of two, the greater comes first. Its own inverse.
+pub(crate) const fn rank(order: SortOrder, ts: i64) -> i64 {
+    match order {
+        SortOrder::Desc => ts,
+        SortOrder::Asc => !ts,
+    }
+}
+
+/// Reading that several threads do together, a slice of time after another.
+trait Task: Send + Sync + 'static {
+    /// What comes out.
+    type Found: Send + 'static;
+    /// Reads until it is done, nothing is left to take, or it is time.
+    fn work(&self, until: Instant) -> Result<(), Halt>;
+    fn is_done(&self) -> bool;
+    /// What must be opened before it goes on, by somebody who may wait for a network.
+    fn away(&self) -> Vec<Arc<Segment>>;
+    /// What was found, once; it is gone from the task.
+    fn gather(&self) -> Result<Self::Found, Halt>;
+}
+
 /// What to look for.
 #[derive(Debug)]
 pub(crate) struct Request<'a> {
     pub(crate) view: &'a ReadView,
     pub(crate) table: Table,
     pub(crate) window: Window,
+    pub(crate) order: SortOrder,
     pub(crate) conditions: &'a [Expr],
-    /// Rows of this `ts`, the last of the window, are all given and not counted.
+    /// Rows of this `ts`, the first that the order comes to, are all given and not counted.
     pub(crate) uncounted: Option<i64>,
-    /// How many of the newest rows need not be given.
+    /// How many of the first rows need not be given.
     pub(crate) skip: usize,
     /// How many rows to find, those to skip included.
     pub(crate) wanted: usize,
@@ -70,9 +101,9 @@ pub(crate) struct Request<'a> {
 /// What was found.
 #[derive(Debug)]
 pub(crate) struct Found {
-    /// The rows, in no order; of the earliest `ts` all that there are.
+    /// The rows, in no order; of the last `ts` all that there are.
     pub(crate) batches: Vec<RecordBatch>,
-    /// So many newer rows were not given.
+    /// So many rows before them were not given.
     pub(crate) skipped: usize,
     /// The memory of the rows, for as long as they are held.
     pub(crate) memory: MemoryReservation,
@@ -100,9 +131,9 @@ impl Scanner {
         self.workers.close().await;
     }
 
-    /// The newest rows; `None` if a plan must answer.
-    pub(crate) async fn newest(&self, state: &SessionState, request: Request<'_>) -> Result<Option<Found>, Error> {
-        // Files of metrics lie by series: a plan finds their newest points. So it does in any file that lies otherwise.
+    /// The first rows; `None` if a plan must answer.
+    pub(crate) async fn first(&self, state: &SessionState, request: Request<'_>) -> Result<Option<Found>, Error> {
+        // Files of metrics lie by series: a plan finds their first points. So it does in any file that lies otherwise.
         if request.table == Table::Metrics {
             return Ok(None);
         }
@@ -125,22 +156,43 @@ impl Scanner {
         }
     }
 
-    async fn run(&self, search: &Arc<Search>) -> Result<Found, Halt> {
+    /// All rows that meet conditions, in no order, given to sinks that `make` makes, one for each thread that reads; `None`
+    /// if a plan must answer.
+    pub(crate) async fn sweep<S: Sink>(
+        &self,
+        state: &SessionState,
+        wanted: Wanted<'_>,
+        make: impl Fn() -> S + Send + Sync + 'static,
+    ) -> Result<Option<Vec<S>>, Error> {
+        let (patience, waiting) = Patience::new(wanted.started, self.timeout);
+        let swept = match Sweep::new(state, &wanted, &self.cache, patience, Box::new(make))? {
+            Some(sweep) => self.run(&Arc::new(sweep)).await,
+            None => Err(Halt::NotHere),
+        };
+        drop(waiting);
+        match swept {
+            Ok(sinks) => Ok(Some(sinks)),
+            Err(Halt::NotHere) => Ok(None),
+            Err(Halt::Failed(error)) => Err(error),
+        }
+    }
+
+    async fn run<T: Task>(&self, task: &Arc<T>) -> Result<T::Found, Halt> {
         let mut slice = ALONE;
         let mut helpers = Vec::new();
         loop {
             let place = self.workers.enter().await.map_err(Halt::Failed)?;
             let lead = {
-                let search = Arc::clone(search);
+                let task = Arc::clone(task);
                 workers::run(place, move || {
-                    search.work(Instant::now() + slice)?;
-                    search.is_done().then(|| search.gather()).transpose()
+                    task.work(Instant::now() + slice)?;
+                    task.is_done().then(|| task.gather()).transpose()
                 })
             };
             if slice == SLICE {
                 helpers.extend(self.workers.spare().into_iter().map(|place| {
-                    let search = Arc::clone(search);
-                    workers::run(place, move || search.work(Instant::now() + slice))
+                    let task = Arc::clone(task);
+                    workers::run(place, move || task.work(Instant::now() + slice))
                 }));
             }
             let mut found = joined(lead.await);
@@ -152,7 +204,7 @@ impl Scanner {
             if let Some(found) = found? {
                 return Ok(found);
             }
-            for segment in search.away() {
+            for segment in task.away() {
                 fetched(segment).await?;
             }
             slice = SLICE;

@@ -17,6 +17,7 @@ use std::io::{BufReader, Read};
 use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 
+use arrow_schema::Fields;
 use bytes::Bytes;
 use engine::Segment;
 use model::Table;
@@ -152,17 +153,18 @@ impl Group {
         ours.eq(columns.iter().map(|column| column.name()))
     }
 
-    /// Reads columns, given in the table's order, of selected rows, `batch` rows at once.
+    /// Reads columns, given in the table's order, of selected rows, `batch` rows at once. The fields, one for each of the
+    /// table's columns, say as what.
     pub(super) fn read(
         &self,
-        table: Table,
+        fields: &Fields,
         columns: &[usize],
         selection: Option<RowSelection>,
         batch: usize,
     ) -> Result<ParquetRecordBatchReader> {
         let schema = self.metadata.file_metadata().schema_descr();
         let mask = ProjectionMask::leaves(schema, columns.iter().copied());
-        let levels = parquet_to_arrow_field_levels(schema, mask, Some(table.schema().fields()))?;
+        let levels = parquet_to_arrow_field_levels(schema, mask, Some(fields))?;
         ParquetRecordBatchReader::try_new_with_row_groups(&levels, self, batch.max(1), selection)
     }
 

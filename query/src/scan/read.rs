@@ -1,4 +1,8 @@
-//! Reading one row group, newest rows first: positions of rows that meet the conditions, and later whole rows by position.
+//! Reading one row group, newest or oldest rows first: positions of rows that meet the conditions, and later whole rows by
+//! position.
+//!
+//! Rows lie newest first, and decoders go forward. For the oldest first, blocks are taken from the end, each with a reader of its
+//! own; as blocks grow, a decoder begins the less often the longer a scan is.
 //!
 //! # Invariants
 //!
@@ -15,12 +19,14 @@ use arrow_array::{BooleanArray, RecordBatch};
 use datafusion::error::DataFusionError;
 use datafusion::execution::memory_pool::MemoryReservation;
 use model::Table;
+use model::filter::SortOrder;
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, RowSelection};
 
 use super::conditions::Stage;
-use super::newest::{Halt, Search};
+use super::first::{Halt, Search};
 use super::pages::Group;
 use super::prune::{candidates, selection};
+use super::rank;
 
 /// Rows read at once, at most.
 const BLOCK_ROWS: usize = 2048;
@@ -35,8 +41,12 @@ pub(super) type Hit = (i64, u32);
 /// A row group that is being read.
 pub(super) struct Reading {
     group: Arc<Group>,
-    reader: ParquetRecordBatchReader,
+    /// The rows that are left.
     rows: Rows,
+    /// Reads them; for the oldest first, every step makes one of its own.
+    reader: Option<ParquetRecordBatchReader>,
+    /// Rows of a block.
+    batch: usize,
     blocks: usize,
 }
 
@@ -44,7 +54,7 @@ pub(super) struct Reading {
 #[derive(Default)]
 pub(super) struct Read {
     pub(super) hits: Vec<Hit>,
-    /// No row that was not read is newer; `None` if none that counts is left.
+    /// No row that was not read has a greater rank; `None` if none that counts is left.
     pub(super) frontier: Option<i64>,
 }
 
@@ -59,11 +69,18 @@ impl Reading {
             return Ok(None);
         }
         let columns = search.conditions.first.columns();
-        let selection = selection(&ranges, group.rows());
-        let batch = batch_rows(&group, columns);
+        let batch = batch_rows(&group, columns, BLOCK_ROWS);
+        let reader = match search.order {
+            SortOrder::Desc => {
+                let selection = selection(&ranges, group.rows());
+                Some(group.read(search.table.schema().fields(), columns, selection, batch)?)
+            }
+            SortOrder::Asc => None,
+        };
         Ok(Some(Self {
-            reader: group.read(search.table, columns, selection, batch)?,
+            reader,
             rows: Rows(ranges.into()),
+            batch,
             blocks: 1,
             group,
         }))
@@ -77,24 +94,71 @@ impl Reading {
     pub(super) fn step(&mut self, search: &Search, cut: Option<i64>, memory: &MemoryReservation) -> Result<Read, Halt> {
         let blocks = self.blocks;
         self.blocks = (blocks * 2).min(MOST_BLOCKS);
+        let mut read = match self.reader {
+            Some(_) => self.down(search, cut, blocks, memory)?,
+            None => self.up(search, cut, blocks, memory)?,
+        };
+        if let Some(stage) = search.conditions.second.as_ref().filter(|_| !read.hits.is_empty()) {
+            read.hits = self.second(search, stage, &read.hits, memory)?;
+        }
+        Ok(read)
+    }
+
+    /// Reads so many blocks from the newest row that is left.
+    fn down(
+        &mut self,
+        search: &Search,
+        cut: Option<i64>,
+        blocks: usize,
+        memory: &MemoryReservation,
+    ) -> Result<Read, Halt> {
         let mut read = Read::default();
         for _ in 0..blocks {
             search.check()?;
-            let Some(batch) = self.reader.next().transpose()? else {
+            let Some(batch) = self.reader.as_mut().and_then(Iterator::next).transpose()? else {
                 read.frontier = None;
                 break;
             };
             memory.try_resize(batch.get_array_memory_size())?;
             self.group.meter().rows(batch.num_rows());
             let rows = self.rows.take(batch.num_rows());
-            if !add_hits(search, cut, &batch, &rows, &mut read)? {
-                read.frontier = None;
+            let within = add_hits(search, cut, &batch, &rows, &mut read.hits)?;
+            let goes_on = within.end == batch.num_rows();
+            read.frontier = times_of(&batch).last().filter(|_| goes_on).copied();
+            if !goes_on {
                 break;
             }
         }
-        if let Some(stage) = search.conditions.second.as_ref().filter(|_| !read.hits.is_empty()) {
-            read.hits = self.second(search, stage, &read.hits, memory)?;
+        Ok(read)
+    }
+
+    /// Reads so many blocks that end with the oldest row that is left.
+    fn up(
+        &mut self,
+        search: &Search,
+        cut: Option<i64>,
+        blocks: usize,
+        memory: &MemoryReservation,
+    ) -> Result<Read, Halt> {
+        let taken = self.rows.take_last(blocks * self.batch);
+        let mut read = Read::default();
+        let mut left = taken.as_slice();
+        let mut newest = None;
+        if taken.is_empty() {
+            return Ok(read);
         }
+        for batch in read_rows(&self.group, search.table, search.conditions.first.columns(), &taken)? {
+            search.check()?;
+            let batch = batch?;
+            memory.try_resize(batch.get_array_memory_size())?;
+            self.group.meter().rows(batch.num_rows());
+            let (rows, others) = left.split_at(batch.num_rows().min(left.len()));
+            left = others;
+            let within = add_hits(search, cut, &batch, rows, &mut read.hits)?;
+            let first = times_of(&batch).first().filter(|_| within.start == 0);
+            newest.get_or_insert(first.copied());
+        }
+        read.frontier = newest.flatten().map(|ts| rank(search.order, ts));
         Ok(read)
     }
 
@@ -122,29 +186,26 @@ impl Reading {
     }
 }
 
-/// Adds the hits of one block, which is sorted. Whether rows after it can count.
+/// Adds the hits of one block, which is sorted. Which of its rows are within the times that are wanted.
 fn add_hits(
     search: &Search,
     cut: Option<i64>,
     batch: &RecordBatch,
     rows: &[u32],
-    read: &mut Read,
-) -> Result<bool, Halt> {
+    hits: &mut Vec<Hit>,
+) -> Result<Range<usize>, Halt> {
     let times = times_of(batch);
-    let least = cut.map_or(search.window.since.micros(), |cut| {
-        cut.max(search.window.since.micros())
-    });
-    let from = times.partition_point(|ts| *ts >= search.window.until.micros());
-    let within = from..times.partition_point(|ts| *ts >= least).max(from);
+    let wanted = search.wanted(cut);
+    let from = times.partition_point(|ts| *ts >= wanted.end);
+    let within = from..times.partition_point(|ts| *ts >= wanted.start).max(from);
     let (Some(these), Some(rows)) = (times.get(within.clone()), rows.get(within.clone())) else {
         return Err(DataFusionError::Internal("a block has more rows than were selected".to_owned()).into());
     };
     let mask = search.conditions.first.keep(&batch.slice(within.start, within.len()))?;
     for_each_kept(mask.as_ref(), these.len(), |at| {
-        read.hits.extend(these.get(at).copied().zip(rows.get(at).copied()));
+        hits.extend(these.get(at).copied().zip(rows.get(at).copied()));
     });
-    read.frontier = times.last().copied();
-    Ok(within.end == times.len())
+    Ok(within)
 }
 
 /// Reads columns of some rows of a group, given in order.
@@ -163,12 +224,12 @@ pub(super) fn read_rows(
         }
     }
     let selection = RowSelection::from_consecutive_ranges(ranges.into_iter(), group.rows());
-    let batch = batch_rows(group, columns).min(rows.len());
-    group.read(table, columns, Some(selection), batch)
+    let batch = batch_rows(group, columns, BLOCK_ROWS).min(rows.len());
+    group.read(table.schema().fields(), columns, Some(selection), batch)
 }
 
-/// How many rows of these columns to read at once.
-fn batch_rows(group: &Group, columns: &[usize]) -> usize {
+/// How many rows of these columns to read at once, at most so many.
+pub(super) fn batch_rows(group: &Group, columns: &[usize], most: usize) -> usize {
     let chunks = columns.iter().map(|column| group.metadata().column(*column));
     let bytes = chunks.map(|chunk| {
         // A dictionary has a text once that many rows may have.
@@ -176,7 +237,7 @@ fn batch_rows(group: &Group, columns: &[usize]) -> usize {
         usize::try_from(chunk.uncompressed_size().max(texts)).unwrap_or(0)
     });
     let per_row = bytes.sum::<usize>() / group.rows().max(1) + 1;
-    (BLOCK_BYTES / per_row).clamp(16, BLOCK_ROWS)
+    (BLOCK_BYTES / per_row).clamp(16, most)
 }
 
 /// Whether the rows of a group are said to lie by `ts` descending.
@@ -221,6 +282,24 @@ impl Rows {
         }
         taken
     }
+
+    /// The last rows, in order.
+    fn take_last(&mut self, count: usize) -> Vec<u32> {
+        let mut taken = Vec::with_capacity(count);
+        while taken.len() < count {
+            let Some(range) = self.0.back_mut() else {
+                break;
+            };
+            let start = range.start.max(range.end.saturating_sub(count - taken.len()));
+            taken.extend((start..range.end).rev().filter_map(|row| u32::try_from(row).ok()));
+            range.end = start;
+            if range.start >= range.end {
+                self.0.pop_back();
+            }
+        }
+        taken.reverse();
+        taken
+    }
 }
 
 #[cfg(test)]
@@ -233,5 +312,14 @@ mod tests {
         assert_eq!(rows.take(2), [2, 3]);
         assert_eq!(rows.take(3), [4, 9, 20]);
         assert_eq!(rows.take(9), [21, 22, 23]);
+    }
+
+    #[test]
+    fn rows_from_the_end_come_in_order_and_each_once() {
+        let mut rows = Rows([2..5, 9..10, 20..24].into());
+        assert_eq!(rows.take_last(3), [21, 22, 23]);
+        assert_eq!(rows.take_last(3), [4, 9, 20]);
+        assert_eq!(rows.take_last(9), [2, 3]);
+        assert_eq!(rows.take_last(9), [0; 0]);
     }
 }

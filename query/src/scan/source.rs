@@ -1,15 +1,15 @@
-//! Where rows come from: each source knows how new the rows can be that it has not given yet.
+//! Where rows come from: each source knows how soon the order comes to the rows that it has not given yet.
 //!
 //! ```text
 //! hot batch ────────────────────────────────> rows, at once
-//! Parquet segment ──> its row groups ──> one being read ──> rows, newest first, until nothing newer than the cut is left
+//! Parquet segment ──> its row groups ──> one being read ──> rows, in the order, until nothing before the cut is left
 //! segment of lines ──> its batches ─────────> rows, in no order, to the end
 //! ```
 //!
 //! # Invariants
 //!
-//! - A source's frontier is not below the `ts` of any row that it has yet to give.
-//! - A segment is not opened before the scan comes down to its newest row. One that may have to be fetched first, from an
+//! - A source's frontier is not below the rank of any row that it has yet to give.
+//! - A segment is not opened before the scan comes down to its first row. One that may have to be fetched first, from an
 //!   object store, is asked for: threads that read do not wait for a network.
 
 use std::cmp::Ordering;
@@ -18,14 +18,15 @@ use std::sync::Arc;
 use arrow_array::RecordBatch;
 use datafusion::arrow::compute::filter_record_batch;
 use datafusion::execution::memory_pool::MemoryReservation;
-use engine::{Lines, ReadView, Segment};
-use model::Table;
+use engine::{Lines, Segment};
+use model::Timestamp;
+use model::filter::SortOrder;
 use parquet::file::statistics::Statistics;
 
-use super::newest::{Halt, Search};
+use super::first::{Halt, Search};
 use super::pages::Group;
 use super::read::{Hit, Reading, for_each_kept, times_of};
-use crate::window::Window;
+use super::{Request, rank};
 
 /// See the module.
 pub(super) struct Source {
@@ -70,16 +71,18 @@ pub(super) struct Step {
 }
 
 impl Source {
-    /// All sources of a view that can have rows in a window.
-    pub(super) fn all(view: &ReadView, table: Table, window: Window) -> Vec<Self> {
+    /// All sources of a view that can have rows in the window.
+    pub(super) fn all(request: &Request<'_>) -> Vec<Self> {
+        let (view, table, window) = (request.view, request.table, request.window);
+        let begin = |min: Timestamp, max: Timestamp| frontier(request.order, (min.micros(), max.micros()));
         let hot = view.hot(table).iter();
         let hot = hot
             .filter(|hot| window.meets(hot.min_ts, hot.max_ts))
-            .map(|hot| Self::new(hot.max_ts.micros(), Kind::Hot(hot.batch.clone())));
+            .map(|hot| Self::new(begin(hot.min_ts, hot.max_ts), Kind::Hot(hot.batch.clone())));
         let files = view.files(table).iter();
         let files = files.filter(|file| window.meets(file.min_ts, file.max_ts)).map(|file| {
             let kind = if file.is_uploaded() { Kind::Away } else { here(file) };
-            Self::new(file.max_ts.micros(), kind(Arc::clone(file)))
+            Self::new(begin(file.min_ts, file.max_ts), kind(Arc::clone(file)))
         });
         hot.chain(files).collect()
     }
@@ -101,7 +104,7 @@ impl Source {
         vec![Self { kind, ..self }]
     }
 
-    /// Reads a little. Rows before `cut` are not wanted.
+    /// Reads a little. Rows of a rank below `cut` are not wanted.
     pub(super) fn step(mut self, search: &Search, cut: Option<i64>) -> Result<Step, Halt> {
         let kind = std::mem::replace(&mut self.kind, Kind::Hot(RecordBatch::new_empty(search.table.schema())));
         match kind {
@@ -216,9 +219,17 @@ fn groups(segment: &Arc<Segment>, search: &Search) -> Result<Vec<Source>, Halt> 
     let sources = groups.into_iter().filter_map(|group| {
         let (min, max) = times_of_group(&group).unwrap_or((segment.min_ts.micros(), segment.max_ts.micros()));
         let meets = max >= search.window.since.micros() && min < search.window.until.micros();
-        meets.then(|| Source::new(max, Kind::Group(Arc::new(group))))
+        meets.then(|| Source::new(frontier(search.order, (min, max)), Kind::Group(Arc::new(group))))
     });
     Ok(sources.collect())
+}
+
+/// The rank of the first of rows from `min` to `max`.
+const fn frontier(order: SortOrder, (min, max): (i64, i64)) -> i64 {
+    match order {
+        SortOrder::Desc => rank(order, max),
+        SortOrder::Asc => rank(order, min),
+    }
 }
 
 fn times_of_group(group: &Group) -> Option<(i64, i64)> {
@@ -238,11 +249,10 @@ impl Search {
         hits: &mut Vec<Hit>,
     ) {
         let times = times_of(batch);
-        let (since, until) = (self.window.since.micros(), self.window.until.micros());
-        let least = cut.map_or(since, |cut| cut.max(since));
+        let wanted = self.wanted(cut);
         for_each_kept(mask, times.len(), |at| {
             if let (Some(ts), Ok(row)) = (times.get(at), u32::try_from(at))
-                && (least..until).contains(ts)
+                && wanted.contains(ts)
             {
                 hits.push((*ts, row));
             }

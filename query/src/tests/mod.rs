@@ -3,12 +3,15 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::large_futures, reason = "tests")]
 
 mod bounds;
+mod counts;
 mod damage;
 mod hostile;
+mod messages;
 mod paging;
 mod rows;
 mod scan;
 mod summaries;
+mod walks;
 mod world;
 
 use std::path::PathBuf;
@@ -144,10 +147,13 @@ async fn append<R: Record>(engine: &Engine, rows: &[R]) {
     if rows.is_empty() {
         return;
     }
-    let batch = R::to_batch(rows).unwrap();
+    append_batch(engine, R::TABLE, R::to_batch(rows).unwrap()).await;
+}
+
+async fn append_batch(engine: &Engine, table: model::Table, batch: arrow_array::RecordBatch) {
     let payload = encode_arrow(std::slice::from_ref(&batch)).unwrap();
     let batch = Batch {
-        table: R::TABLE,
+        table,
         origin: Origin::default(),
         payload: payload.into(),
         rows: vec![batch],

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use model::filter::LogFilter;
+use model::filter::{LogFilter, SortOrder};
 use model::{Attributes, EntityId, Level, LogRecord, Timestamp};
 use tokio::sync::Semaphore;
 
@@ -26,6 +26,15 @@ fn row(random: &mut Random, name: &str, number: usize) -> LogRecord {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_row_that_was_there_at_the_first_page_is_given_exactly_once_during_ingest() {
+    pages_during_ingest(SortOrder::Desc).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_row_is_given_exactly_once_during_ingest_from_the_oldest_on_too() {
+    pages_during_ingest(SortOrder::Asc).await;
+}
+
+async fn pages_during_ingest(order: SortOrder) {
     let mut random = Random::new();
     let mut bench = Bench::new().await;
     let there: Vec<_> = (0..400).map(|number| row(&mut random, "there", number)).collect();
@@ -55,6 +64,7 @@ async fn every_row_that_was_there_at_the_first_page_is_given_exactly_once_during
     };
     let mut filter = LogFilter {
         limit: Some(11),
+        order: Some(order),
         ..LogFilter::default()
     };
     let mut given: HashMap<String, usize> = HashMap::new();
@@ -79,7 +89,10 @@ async fn every_row_that_was_there_at_the_first_page_is_given_exactly_once_during
     assert!(writer.await.unwrap() > 0);
     assert!(given.values().all(|times| *times == 1), "{given:?}");
     assert!(there.iter().all(|row| given.contains_key(&row.message)));
-    assert!(times.is_sorted_by(|earlier, later| earlier >= later));
+    match order {
+        SortOrder::Desc => assert!(times.is_sorted_by(|earlier, later| earlier >= later)),
+        SortOrder::Asc => assert!(times.is_sorted()),
+    }
     bench.close().await;
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use arrow_array::RecordBatch;
 use model::batch::row_json;
-use model::filter::{LogFilter, TraceFilter, When};
+use model::filter::{LogFilter, SortOrder, TraceFilter, When};
 use model::{Clock, EntityId, FluxId, LogRecord, Record, Span, Timestamp};
 use serde_json::{Map, Value};
 
@@ -15,7 +15,7 @@ use crate::Querier;
 use crate::functions::hash_rows;
 
 /// The stretch of time of a query, told without the code under test.
-fn in_window(ts: Timestamp, since: Option<When>, until: Option<When>, flux: Option<FluxId>) -> bool {
+pub(super) fn in_window(ts: Timestamp, since: Option<When>, until: Option<When>, flux: Option<FluxId>) -> bool {
     let end = until.map_or(now(), |until| until.resolve(now()));
     let day_before = end.micros() - 24 * HOUR;
     let made = flux
@@ -25,7 +25,7 @@ fn in_window(ts: Timestamp, since: Option<When>, until: Option<When>, flux: Opti
     ts.micros() >= since && until.is_none_or(|until| ts < until.resolve(now()))
 }
 
-fn is_entity(name: &str, id: EntityId, wanted: Option<&String>) -> bool {
+pub(super) fn is_entity(name: &str, id: EntityId, wanted: Option<&String>) -> bool {
     wanted.is_none_or(|wanted| wanted == name || *wanted == id.to_string())
 }
 
@@ -41,7 +41,7 @@ fn lower(text: &str) -> String {
     text.chars().flat_map(char::to_lowercase).collect()
 }
 
-fn lets_log(filter: &LogFilter, log: &LogRecord) -> bool {
+pub(super) fn lets_log(filter: &LogFilter, log: &LogRecord) -> bool {
     in_window(log.ts, filter.since, filter.until, filter.flux_id)
         && filter.level.is_none_or(|level| log.level == level)
         && filter.min_level.is_none_or(|level| log.level >= level)
@@ -54,11 +54,14 @@ fn lets_log(filter: &LogFilter, log: &LogRecord) -> bool {
             .q
             .as_ref()
             .is_none_or(|q| lower(&log.message).contains(&lower(q)))
+        && world::has_all(&log.attributes, &filter.attributes)
 }
 
-fn lets_span(filter: &TraceFilter, span: &Span) -> bool {
+pub(super) fn lets_span(filter: &TraceFilter, span: &Span) -> bool {
     in_window(span.ts, filter.since, filter.until, filter.flux_id)
         && filter.flux_id.is_none_or(|flux| span.flux_id == Some(flux))
+        && filter.trace_id.is_none_or(|trace| span.trace_id == trace)
+        && world::has_all(&span.attributes, &filter.attributes)
         && filter
             .min_duration_ms
             .is_none_or(|ms| f64::from(span.duration_ms) >= f64::from(ms))
@@ -68,22 +71,38 @@ fn lets_span(filter: &TraceFilter, span: &Span) -> bool {
 }
 
 /// Rows in the order of answers, as they are shown.
-fn expected<R: Record>(rows: Vec<R>) -> Vec<Map<String, Value>> {
-    let batch: RecordBatch = R::to_batch(&rows).unwrap();
-    let hashes = hash_rows(batch.columns(), rows.len()).unwrap();
-    let mut order: Vec<_> = (0..rows.len()).collect();
-    order.sort_by_key(|row| (std::cmp::Reverse(rows[*row].ts()), hashes[*row]));
-    order.into_iter().map(|row| row_json(&batch, row)).collect()
+fn expected<R: Record>(rows: Vec<R>, order: Option<SortOrder>) -> Vec<Map<String, Value>> {
+    let times: Vec<_> = rows.iter().map(Record::ts).collect();
+    in_order(&R::to_batch(&rows).unwrap(), &times, order)
 }
 
-fn cut(rows: Vec<Map<String, Value>>, limit: Option<u32>, offset: Option<u32>) -> (Vec<Map<String, Value>>, bool) {
+/// The rows of a batch in the order of answers, as they are shown.
+pub(super) fn in_order(batch: &RecordBatch, times: &[Timestamp], order: Option<SortOrder>) -> Vec<Map<String, Value>> {
+    let hashes = hash_rows(batch.columns(), times.len()).unwrap();
+    let mut rows: Vec<_> = (0..times.len()).collect();
+    rows.sort_by_key(|row| {
+        let ts = times[*row].micros();
+        (if order == Some(SortOrder::Asc) { ts } else { -ts }, hashes[*row])
+    });
+    rows.into_iter().map(|row| row_json(batch, row)).collect()
+}
+
+pub(super) fn cut(
+    rows: Vec<Map<String, Value>>,
+    limit: Option<u32>,
+    offset: Option<u32>,
+) -> (Vec<Map<String, Value>>, bool) {
     let (limit, offset) = (limit.unwrap_or(100) as usize, offset.unwrap_or(0) as usize);
     let more = rows.len() > offset.saturating_add(limit);
     (rows.into_iter().skip(offset).take(limit).collect(), more)
 }
 
 /// Rows in sealed files that overlap, in open files, and in memory.
-async fn scattered<R: Record + Clone>(bench: &mut Bench, random: &mut Random, make: fn(&mut Random) -> R) -> Vec<R> {
+pub(super) async fn scattered<R: Record + Clone>(
+    bench: &mut Bench,
+    random: &mut Random,
+    make: fn(&mut Random) -> R,
+) -> Vec<R> {
     let mut all = Vec::new();
     for part in 0..4 {
         let mut rows: Vec<R> = (0..150).map(|_| make(random)).collect();
@@ -114,7 +133,7 @@ async fn logs_are_exactly_those_that_the_filter_lets_through_in_order() {
         for _ in 0..60 {
             let filter = world::log_filter(&mut random);
             let rows = all.iter().filter(|log| lets_log(&filter, log)).cloned().collect();
-            let (rows, more) = cut(expected::<LogRecord>(rows), filter.limit, filter.offset);
+            let (rows, more) = cut(expected::<LogRecord>(rows, filter.order), filter.limit, filter.offset);
             let page = bench.querier.logs(&filter).await.unwrap();
             assert_eq!(page.rows, rows, "{filter:?}");
             assert_eq!(page.next_cursor.is_some(), more, "{filter:?}");
@@ -132,7 +151,7 @@ async fn spans_are_exactly_those_that_the_filter_lets_through_in_order() {
         for _ in 0..60 {
             let filter = world::trace_filter(&mut random);
             let rows = all.iter().filter(|span| lets_span(&filter, span)).cloned().collect();
-            let (rows, more) = cut(expected::<Span>(rows), filter.limit, filter.offset);
+            let (rows, more) = cut(expected::<Span>(rows, filter.order), filter.limit, filter.offset);
             let page = bench.querier.traces(&filter).await.unwrap();
             assert_eq!(page.rows, rows, "{filter:?}");
             assert_eq!(page.next_cursor.is_some(), more, "{filter:?}");
@@ -149,9 +168,10 @@ async fn pages_one_after_the_other_are_the_whole_answer() {
     let mut random = Random::new();
     let mut bench = Bench::new().await;
     let all = scattered(&mut bench, &mut random, world::log).await;
-    for _ in 0..4 {
+    for turn in 0..6 {
         let mut filter = LogFilter {
             offset: None,
+            order: [Some(SortOrder::Asc), None, Some(SortOrder::Desc)][turn % 3],
             ..world::log_filter(&mut random)
         };
         let rows = all.iter().filter(|log| lets_log(&filter, log)).cloned().collect();
@@ -165,7 +185,7 @@ async fn pages_one_after_the_other_are_the_whole_answer() {
                 break;
             }
         }
-        assert_eq!(given, expected::<LogRecord>(rows), "{filter:?}");
+        assert_eq!(given, expected::<LogRecord>(rows, filter.order), "{filter:?}");
     }
     bench.close().await;
 }
@@ -214,7 +234,7 @@ async fn the_newest_rows_are_read_from_the_newest_files() {
     );
     let frame = scan.frame(scan.window, crate::table::Order::NewestFirst).unwrap();
     let frame = frame
-        .sort(crate::rows::newest_first())
+        .sort(crate::rows::by_time(model::filter::SortOrder::Desc))
         .unwrap()
         .limit(0, Some(5))
         .unwrap();

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use datafusion::object_store::memory::InMemory;
 use engine::{Engine, Remote, Settings};
-use model::filter::LogFilter;
+use model::filter::{LogFilter, SortOrder};
 use model::{ByteSize, Clock, Entropy, LogRecord, Table, Timestamp};
 
 use super::world::{self, Random};
@@ -41,7 +41,9 @@ fn many(random: &mut Random) -> Vec<LogRecord> {
 
 fn scan(bench: &Bench, window: Window, filter: &LogFilter) -> Scan {
     let (state, view) = (bench.querier.state.clone(), bench.engine.view());
-    Scan::new(state, view, Table::Logs, window, filter::logs(filter))
+    let mut scan = Scan::new(state, view, Table::Logs, window, filter::logs(filter));
+    scan.order = filter.order.unwrap_or_default();
+    scan
 }
 
 fn window(random: &mut Random) -> Window {
@@ -141,6 +143,31 @@ async fn the_newest_rows_of_a_large_file_cost_a_few_pages_and_those_only_once() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_oldest_rows_of_a_large_file_cost_a_few_pages_too() {
+    let mut random = Random::new();
+    let mut bench = Bench::new().await;
+    bench.append(&many(&mut random)).await;
+    for _ in ["open", "sealed"] {
+        bench.publish().await;
+        let oldest = LogFilter {
+            limit: Some(5),
+            since: Some("24h".parse().unwrap()),
+            order: Some(SortOrder::Asc),
+            ..LogFilter::default()
+        };
+        let page = bench.querier.logs(&oldest).await.unwrap();
+        let first = Timestamp::from_micros(begin()).to_string();
+        assert_eq!(
+            (page.rows.len(), page.rows[0]["ts"].as_str()),
+            (5, Some(first.as_str()))
+        );
+        assert!((5..5_000).contains(&page.stats.rows_scanned), "{:?}", page.stats);
+        bench.seal().await;
+    }
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn more_rows_of_one_moment_than_a_scan_keeps_are_each_given_once() {
     const MANY: usize = 70_000;
     let mut random = Random::new();
@@ -155,7 +182,7 @@ async fn more_rows_of_one_moment_than_a_scan_keeps_are_each_given_once() {
     bench.append(&rows).await;
     let all = LogFilter::default();
     let scan = scan(&bench, Window::ALL, &all);
-    assert!(scan.newest(Window::ALL, None, 0, 10).await.unwrap().is_none());
+    assert!(scan.first(Window::ALL, None, 0, 10).await.unwrap().is_none());
     let mut filter = LogFilter {
         limit: Some(10_000),
         ..LogFilter::default()
@@ -186,7 +213,7 @@ async fn a_scan_that_nobody_waits_for_ends_before_it_has_read_everything() {
         ..LogFilter::default()
     };
     let scan = scan(&bench, Window::ALL, &nowhere);
-    let left = tokio::time::timeout(Duration::from_millis(1), scan.newest(Window::ALL, None, 0, 10)).await;
+    let left = tokio::time::timeout(Duration::from_millis(1), scan.first(Window::ALL, None, 0, 10)).await;
     assert!(left.is_err());
     // Returns when no thread reads any more.
     bench.querier.close().await;

@@ -103,6 +103,8 @@ fn value(filter: &MetricFilter, points: &[&MetricPoint], rate: Option<f64>) -> O
         (Some(Aggregate::Count), _) => Some(count),
         (Some(Aggregate::Last), _) => latest.map(|point| point.value),
         (Some(Aggregate::Rate), _) | (None, MetricType::Counter) => rate,
+        // Tried against what a filter without an aggregate says.
+        (Some(Aggregate::Percentile(_)), _) => None,
         // A histogram's observations are tried in a test of their own.
         (None, MetricType::Histogram) => None,
     }
@@ -124,6 +126,7 @@ fn lets(filter: &MetricFilter, point: &MetricPoint, since: Timestamp) -> bool {
         && filter.until.is_none_or(|until| point.ts < until.resolve(now()))
         && filter.name.as_ref().is_none_or(|name| point.name == *name)
         && filter.entity.as_ref().is_none_or(entity)
+        && world::has_all(&point.labels, &filter.labels)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -176,6 +179,91 @@ async fn groups_and_buckets_come_to_what_their_points_come_to() {
         }
         bench.close().await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_percentile_that_is_asked_for_is_the_one_that_stands_beside_the_mean_and_of_histograms_only() {
+    let mut random = Random::new();
+    let mut bench = Bench::new().await;
+    scattered(&mut bench, &mut random).await;
+    for (share, name) in [(50, "p50"), (90, "p90"), (99, "p99")] {
+        let mut filter = MetricFilter {
+            interval: Some("10m".parse().unwrap()),
+            limit: Some(10_000),
+            ..MetricFilter::default()
+        };
+        let beside = bench.querier.metrics(&filter).await.unwrap().rows;
+        filter.agg = Some(Aggregate::Percentile(share));
+        let rows = bench.querier.metrics(&filter).await.unwrap().rows;
+        assert_eq!(rows.len(), beside.len());
+        assert!(beside.iter().any(|row| row.get(name).is_some_and(Value::is_number)));
+        for (row, beside) in rows.iter().zip(&beside) {
+            assert_eq!(&row["value"], beside.get(name).unwrap_or(&Value::Null), "{row:?}");
+        }
+    }
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn filled_buckets_are_all_of_the_window_and_those_with_points_are_as_they_were() {
+    let mut random = Random::new();
+    let mut bench = Bench::new().await;
+    scattered(&mut bench, &mut random).await;
+    for _ in 0..20 {
+        let mut filter = MetricFilter {
+            since: Some("6h".parse().unwrap()),
+            interval: Some(random.pick(&["17m", "1h", "90m"]).parse().unwrap()),
+            ..world::summary_filter(&mut random)
+        };
+        let some = bench.querier.metrics(&filter).await.unwrap().rows;
+        filter.fill = Some(true);
+        filter.limit = Some(97);
+        let mut all = Vec::new();
+        loop {
+            let page = bench.querier.metrics(&filter).await.unwrap();
+            all.extend(page.rows);
+            filter.cursor = page.next_cursor;
+            if filter.cursor.is_none() {
+                break;
+            }
+        }
+        let had: Vec<_> = all.iter().filter(|row| row["samples"] != 0).cloned().collect();
+        assert_eq!(had, some, "{filter:?}");
+        let width = i64::try_from(filter.interval.unwrap().get().as_micros()).unwrap();
+        let end = filter.until.map_or(now(), |until| until.resolve(now())).micros() - 1;
+        let start = now().micros() - 6 * HOUR;
+        let buckets = usize::try_from(end.div_euclid(width) - start.div_euclid(width) + 1).unwrap_or(0);
+        let series = |row: &serde_json::Map<String, Value>| {
+            let mut row = row.clone();
+            row.retain(|key, _| {
+                !["ts", "value", "samples", "count", "sum", "p50", "p90", "p99"].contains(&key.as_str())
+            });
+            format!("{row:?}")
+        };
+        let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+        all.iter().for_each(|row| *counts.entry(series(row)).or_default() += 1);
+        // Points of clocks that run ahead are in buckets after now.
+        assert!(
+            counts.values().all(|count| *count == buckets),
+            "{buckets} {counts:?} {filter:?}"
+        );
+        for row in all.iter().filter(|row| row["samples"] == 0) {
+            let nothing = if filter.agg == Some(Aggregate::Count) {
+                json!(0.0)
+            } else {
+                Value::Null
+            };
+            assert_eq!(row["value"], nothing, "{filter:?}");
+        }
+    }
+    let unbounded = MetricFilter {
+        interval: Some("1us".parse().unwrap()),
+        fill: Some(true),
+        ..MetricFilter::default()
+    };
+    let refused = bench.querier.metrics(&unbounded).await;
+    assert!(matches!(refused, Err(crate::Error::TooManyGroups(_))), "{refused:?}");
+    bench.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,10 +1,12 @@
 //! Random rows and filters from small sets of values, so that everything meets everything.
 
-use model::filter::{Aggregate, LogFilter, MetricFilter, TraceFilter, When};
+use model::batch::MessageRow;
+use model::filter::{Aggregate, ByKey, LogFilter, MessageFilter, MetricFilter, SortOrder, TraceFilter, When};
 use model::{
-    Attributes, EntityId, FluxId, Level, LogRecord, MetricPoint, MetricType, Span, SpanId, SpanStatus, Timestamp,
-    TraceId,
+    Attributes, Direction, EntityId, FluxId, Level, LogRecord, MetricPoint, MetricType, Span, SpanId, SpanStatus,
+    Timestamp, TraceId,
 };
+use serde_json::{Value, json};
 
 use super::{HOUR, SECOND, now};
 
@@ -71,9 +73,42 @@ fn trace(n: u8) -> TraceId {
     TraceId::from_entropy([n + 1; 16])
 }
 
+const DIRECTIONS: [Direction; 3] = [Direction::Inbound, Direction::Outbound, Direction::Internal];
+
+/// Scalars of all kinds, some of the same text, one with a key that needs escapes.
+fn attributes(random: &mut Random) -> Attributes {
+    let statuses = [json!(500), json!("500"), json!(200), json!(500.0), json!(null)];
+    let flags = [json!(true), json!(false), json!("true"), json!(""), json!("Ä\n\"")];
+    let mut attributes = Attributes::new();
+    if let Some(status) = random.maybe(2, |random| random.pick(&statuses).clone()) {
+        attributes.set("http.status", status);
+    }
+    if let Some(flag) = random.maybe(2, |random| random.pick(&flags).clone()) {
+        attributes.set("ö\"k", flag);
+    }
+    attributes
+}
+
+/// Values of none, one or both of these attributes.
+fn by_key(random: &mut Random) -> ByKey {
+    let status = random.maybe(6, |random| *random.pick(&["500", "200", "500.0", "null", "5"]));
+    let flag = random.maybe(6, |random| *random.pick(&["true", "false", "", "Ä\n\""]));
+    let given = [("http.status", status), ("ö\"k", flag)];
+    let given = given
+        .into_iter()
+        .filter_map(|(key, value)| Some((key.to_owned(), value?.to_owned())));
+    given.collect()
+}
+
+fn order(random: &mut Random) -> Option<SortOrder> {
+    random.maybe(2, |random| {
+        *random.pick(&[SortOrder::Asc, SortOrder::Asc, SortOrder::Desc])
+    })
+}
+
 pub(super) fn log(random: &mut Random) -> LogRecord {
     let entity = *random.pick(&ENTITIES);
-    let mut attributes = Attributes::new();
+    let mut attributes = attributes(random);
     if let Some(gear) = random.maybe(2, |random| *random.pick(&GEARS)) {
         attributes.set("gear.id", gear);
     }
@@ -109,7 +144,26 @@ pub(super) fn span(random: &mut Random) -> Span {
         span_name: (*random.pick(&["receive", "send"])).to_owned(),
         duration_ms: f32::from(u16::try_from(random.below(40)).unwrap()) / 4.0,
         status: *random.pick(SpanStatus::ALL),
-        attributes: Attributes::new(),
+        attributes: attributes(random),
+    }
+}
+
+pub(super) fn message(random: &mut Random) -> MessageRow {
+    let entity = *random.pick(&ENTITIES);
+    let bytes = random.below(6);
+    MessageRow {
+        ts: random.moment(),
+        trace_id: trace(u8::try_from(random.below(5)).unwrap()),
+        flux_id: flux(u8::try_from(random.below(3)).unwrap()),
+        entity_id: EntityId::for_name(entity),
+        entity_name: entity.to_owned(),
+        src_gear_id: (*random.pick(&GEARS)).to_owned(),
+        dst_gear_id: random.maybe(2, |random| (*random.pick(&GEARS)).to_owned()),
+        msg_type: (*random.pick(&["order", "order_paid"])).to_owned(),
+        direction: *random.pick(&DIRECTIONS),
+        status: *random.pick(SpanStatus::ALL),
+        raw_msg: (0..bytes).map(|_| u8::try_from(random.below(256)).unwrap()).collect(),
+        promoted: attributes(random),
     }
 }
 
@@ -177,6 +231,8 @@ pub(super) fn log_filter(random: &mut Random) -> LogFilter {
         flux_id: random.maybe(6, |random| flux(u8::try_from(random.below(4)).unwrap())),
         trace_id: random.maybe(6, |random| trace(u8::try_from(random.below(3)).unwrap())),
         q: random.maybe(4, |random| (*random.pick(&NEEDLES)).to_owned()),
+        attributes: by_key(random),
+        order: order(random),
         limit: random.maybe(2, |random| u32::try_from(1 + random.below(40)).unwrap()),
         offset: random.maybe(3, |random| u32::try_from(random.below(60)).unwrap()),
         cursor: None,
@@ -187,16 +243,55 @@ pub(super) fn trace_filter(random: &mut Random) -> TraceFilter {
     let (since, until) = bounds(random);
     TraceFilter {
         flux_id: random.maybe(4, |random| flux(u8::try_from(random.below(4)).unwrap())),
+        trace_id: random.maybe(6, |random| trace(u8::try_from(random.below(6)).unwrap())),
         since,
         until,
         min_duration_ms: random.maybe(3, |random| u32::try_from(random.below(11)).unwrap()),
         status: random.maybe(3, |random| *random.pick(SpanStatus::ALL)),
         entity: random.maybe(4, entity),
         span_name: random.maybe(4, |random| (*random.pick(&["receive", "gone"])).to_owned()),
+        attributes: by_key(random),
+        order: order(random),
         limit: random.maybe(2, |random| u32::try_from(1 + random.below(40)).unwrap()),
         offset: random.maybe(3, |random| u32::try_from(random.below(60)).unwrap()),
         cursor: None,
     }
+}
+
+pub(super) fn message_filter(random: &mut Random) -> MessageFilter {
+    let (since, until) = bounds(random);
+    let gear = |random: &mut Random| (*random.pick(&GEARS)).to_owned();
+    MessageFilter {
+        flux_id: random.maybe(4, |random| flux(u8::try_from(random.below(4)).unwrap())),
+        trace_id: random.maybe(6, |random| trace(u8::try_from(random.below(6)).unwrap())),
+        entity: random.maybe(4, entity),
+        src_gear_id: random.maybe(4, gear),
+        dst_gear_id: random.maybe(4, gear),
+        msg_type: random.maybe(4, |random| {
+            (*random.pick(&["order", "order_paid", "order_"])).to_owned()
+        }),
+        direction: random.maybe(4, |random| *random.pick(&DIRECTIONS)),
+        status: random.maybe(4, |random| *random.pick(SpanStatus::ALL)),
+        promoted: by_key(random),
+        since,
+        until,
+        raw: None,
+        order: order(random),
+        limit: random.maybe(2, |random| u32::try_from(1 + random.below(40)).unwrap()),
+        offset: random.maybe(3, |random| u32::try_from(random.below(60)).unwrap()),
+        cursor: None,
+    }
+}
+
+/// Whether a record's JSON column has all of these values.
+pub(super) fn has_all(attributes: &Attributes, wanted: &ByKey) -> bool {
+    let text = |value: &Value| match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Null => None,
+        other => Some(other.to_string()),
+    };
+    let has = |(key, wanted): (&String, &String)| attributes.get(key).and_then(text).as_ref() == Some(wanted);
+    wanted.iter().all(has)
 }
 
 /// A filter that brings points together.
@@ -223,6 +318,12 @@ pub(super) fn summary_filter(random: &mut Random) -> MetricFilter {
         group_by: random.maybe(2, |random| (*random.pick(&groups)).to_owned()),
         interval: random.maybe(2, |random| random.pick(&intervals).parse().unwrap()),
         agg: random.maybe(2, |random| *random.pick(&aggregates)),
+        labels: random
+            .maybe(5, |random| {
+                ("cpu".to_owned(), (*random.pick(&["0", "1", "2"])).to_owned())
+            })
+            .into_iter()
+            .collect(),
         limit: Some(10_000),
         ..MetricFilter::default()
     };

@@ -1,20 +1,21 @@
-//! The newest rows of a window that meet conditions, with all that share the `ts` of the last.
+//! The first rows of a window that meet conditions, with all that share the `ts` of the last.
 //!
 //! ```text
-//! sources by frontier:  hot 12:30:01 │ group 12:29:59 │ segment 12:00:00 │ …      take the newest, read on, put it back
-//! kept:                 rows found, down to the cut: the ts of the row number `wanted`
+//! sources by frontier:  hot 12:30:01 │ group 12:29:59 │ segment 12:00:00 │ …      take the first, read on, put it back
+//! kept:                 rows found, down to the cut: the rank of the row number `wanted`
 //! done:                 every frontier is below the cut
 //! ```
 //!
 //! # Invariants
 //!
-//! - Rows with the `ts` of the cut are all kept: which of them belong to a page is decided by their hashes, without another
+//! - Rows with the rank of the cut are all kept: which of them belong to a page is decided by their hashes, without another
 //!   scan.
 //! - The state is locked to take a source and to put it back, never while one is read.
-//! - Until the end a found row is 16 bytes: its `ts` and where it is.
+//! - Until the end a found row is 16 bytes: its rank and where it is.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -25,6 +26,7 @@ use datafusion::error::DataFusionError;
 use datafusion::execution::memory_pool::MemoryReservation;
 use engine::Segment;
 use model::Table;
+use model::filter::SortOrder;
 use parking_lot::Mutex;
 use parquet::errors::ParquetError;
 
@@ -34,7 +36,7 @@ use super::prune::Need;
 use super::read::read_rows;
 use super::source::{Place, Source, Step};
 use super::workers::Patience;
-use super::{Found, Request};
+use super::{Found, Request, Task, rank};
 use crate::Error;
 use crate::reader::Meter;
 use crate::window::Window;
@@ -88,6 +90,7 @@ impl IntoDataFusion for engine::Error {
 pub(super) struct Search {
     pub(super) table: Table,
     pub(super) window: Window,
+    pub(super) order: SortOrder,
     pub(super) conditions: Conditions,
     pub(super) needs: Vec<Need>,
     pub(super) cache: Arc<PageCache>,
@@ -105,10 +108,10 @@ struct State {
     /// Sources that are being read.
     taken: usize,
     wanted: usize,
-    /// Rows of this `ts` are kept and not counted.
+    /// Rows of this rank are kept and not counted.
     uncounted: Option<i64>,
-    /// The times of the newest `wanted` rows that count, the earliest on top.
-    newest: BinaryHeap<Reverse<i64>>,
+    /// The ranks of the first `wanted` rows that count, the last on top.
+    first: BinaryHeap<Reverse<i64>>,
     kept: Vec<Kept>,
     /// Forget what is below the cut at so many.
     tidy_at: usize,
@@ -118,7 +121,7 @@ struct State {
 
 #[derive(Debug, Clone, Copy)]
 struct Kept {
-    ts: i64,
+    rank: i64,
     place: u32,
     row: u32,
 }
@@ -136,15 +139,16 @@ impl Search {
     pub(super) fn new(request: &Request<'_>, means: Means) -> Self {
         let wanted = request.wanted.max(1);
         let state = State {
-            sources: Source::all(request.view, request.table, request.window).into(),
+            sources: Source::all(request).into(),
             wanted,
-            uncounted: request.uncounted,
+            uncounted: request.uncounted.map(|ts| rank(request.order, ts)),
             tidy_at: tidy_at(wanted, 0),
             ..State::default()
         };
         Self {
             table: request.table,
             window: request.window,
+            order: request.order,
             conditions: means.conditions,
             needs: means.needs,
             cache: means.cache,
@@ -161,8 +165,28 @@ impl Search {
         self.patience.check().map_err(Halt::Failed)
     }
 
-    /// Reads until it is done, nothing is left to take, or it is time.
-    pub(super) fn work(&self, until: Instant) -> Result<(), Halt> {
+    /// The times that are wanted, given the cut.
+    pub(super) fn wanted(&self, cut: Option<i64>) -> Range<i64> {
+        let (since, until) = (self.window.since.micros(), self.window.until.micros());
+        match (self.order, cut) {
+            (_, None) => since..until,
+            (SortOrder::Desc, Some(cut)) => since.max(cut)..until,
+            (SortOrder::Asc, Some(cut)) => since..until.min(rank(self.order, cut).saturating_add(1)),
+        }
+    }
+
+    /// A batch of the table's own schema, counted.
+    fn hold(&self, batch: &RecordBatch, memory: &MemoryReservation) -> Result<RecordBatch, Halt> {
+        self.check()?;
+        memory.try_grow(batch.get_array_memory_size())?;
+        Ok(RecordBatch::try_new(self.table.schema(), batch.columns().to_vec())?)
+    }
+}
+
+impl Task for Search {
+    type Found = Found;
+
+    fn work(&self, until: Instant) -> Result<(), Halt> {
         loop {
             self.check()?;
             let Some((source, cut)) = self.state.lock().take() else {
@@ -171,7 +195,7 @@ impl Search {
             let taken = Taken(self);
             let place = source.place;
             let step = source.step(self, cut)?;
-            self.state.lock().put(place, step)?;
+            self.state.lock().put(self.order, place, step)?;
             drop(taken);
             if Instant::now() >= until {
                 return Ok(());
@@ -179,27 +203,25 @@ impl Search {
         }
     }
 
-    pub(super) fn is_done(&self) -> bool {
+    fn is_done(&self) -> bool {
         let state = self.state.lock();
         state.taken == 0 && state.away.is_empty() && state.is_done()
     }
 
-    /// What must be opened before the scan goes on, see [`Step::away`].
-    pub(super) fn away(&self) -> Vec<Arc<Segment>> {
+    fn away(&self) -> Vec<Arc<Segment>> {
         std::mem::take(&mut self.state.lock().away)
     }
 
-    /// The rows themselves. What was found is gone from the scan.
-    pub(super) fn gather(&self) -> Result<Found, Halt> {
+    fn gather(&self) -> Result<Found, Halt> {
         let (mut kept, places) = {
             let mut state = self.state.lock();
             state.tidy()?;
             (std::mem::take(&mut state.kept), std::mem::take(&mut state.places))
         };
-        kept.sort_unstable_by_key(|row| (Reverse(row.ts), row.place, row.row));
+        kept.sort_unstable_by_key(|row| (Reverse(row.rank), row.place, row.row));
         let skipped = match kept.get(self.skip) {
-            // Rows newer than the first that is not skipped are not looked at any more.
-            Some(first) => kept.partition_point(|row| row.ts > first.ts),
+            // Rows before the first that is not skipped are not looked at any more.
+            Some(first) => kept.partition_point(|row| row.rank > first.rank),
             None => kept.len(),
         };
         let mut rows = kept.split_off(skipped);
@@ -229,13 +251,6 @@ impl Search {
             memory,
         })
     }
-
-    /// A batch of the table's own schema, counted.
-    fn hold(&self, batch: &RecordBatch, memory: &MemoryReservation) -> Result<RecordBatch, Halt> {
-        self.check()?;
-        memory.try_grow(batch.get_array_memory_size())?;
-        Ok(RecordBatch::try_new(self.table.schema(), batch.columns().to_vec())?)
-    }
 }
 
 /// A source that is being read, however that ends.
@@ -248,10 +263,10 @@ impl Drop for Taken<'_> {
 }
 
 impl State {
-    /// The `ts` below which no row is wanted.
+    /// The rank below which no row is wanted.
     fn cut(&self) -> Option<i64> {
-        let full = self.newest.len() >= self.wanted;
-        self.newest.peek().filter(|_| full).map(|earliest| earliest.0)
+        let full = self.first.len() >= self.wanted;
+        self.first.peek().filter(|_| full).map(|last| last.0)
     }
 
     fn is_done(&self) -> bool {
@@ -271,7 +286,7 @@ impl State {
         Some((source, self.cut()))
     }
 
-    fn put(&mut self, place: Option<u32>, step: Step) -> Result<(), Halt> {
+    fn put(&mut self, order: SortOrder, place: Option<u32>, step: Step) -> Result<(), Halt> {
         let mut place = place;
         self.away.extend(step.away);
         if place.is_none() && !step.hits.is_empty() {
@@ -280,7 +295,8 @@ impl State {
         }
         if let Some(place) = place {
             for (ts, row) in step.hits {
-                self.note(Kept { ts, place, row });
+                let rank = rank(order, ts);
+                self.note(Kept { rank, place, row });
             }
         }
         self.sources.extend(step.next.into_iter().map(|mut source| {
@@ -295,15 +311,15 @@ impl State {
     }
 
     fn note(&mut self, row: Kept) {
-        if self.uncounted != Some(row.ts) {
+        if self.uncounted != Some(row.rank) {
             match self.cut() {
-                Some(cut) if row.ts < cut => return,
-                Some(cut) if row.ts > cut => {
-                    self.newest.pop();
-                    self.newest.push(Reverse(row.ts));
+                Some(cut) if row.rank < cut => return,
+                Some(cut) if row.rank > cut => {
+                    self.first.pop();
+                    self.first.push(Reverse(row.rank));
                 }
                 Some(_) => {}
-                None => self.newest.push(Reverse(row.ts)),
+                None => self.first.push(Reverse(row.rank)),
             }
         }
         self.kept.push(row);
@@ -312,7 +328,7 @@ impl State {
     /// Forgets what is below the cut.
     fn tidy(&mut self) -> Result<(), Halt> {
         if let Some(cut) = self.cut() {
-            self.kept.retain(|row| row.ts >= cut);
+            self.kept.retain(|row| row.rank >= cut);
         }
         if self.kept.len() > self.wanted + MOST_TIES {
             return Err(Halt::NotHere);

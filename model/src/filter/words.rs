@@ -1,0 +1,205 @@
+//! The values that parameters may have.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{BadId, HumanDuration, Timestamp};
+
+/// A moment, or an age: `2026-11-21T10:00:00Z` or `1h`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum When {
+    /// A moment.
+    At(Timestamp),
+    /// That long before now.
+    Ago(HumanDuration),
+}
+
+impl When {
+    /// The moment, given the current time.
+    #[must_use]
+    pub fn resolve(self, now: Timestamp) -> Timestamp {
+        match self {
+            Self::At(at) => at,
+            Self::Ago(age) => now.minus(age.get()),
+        }
+    }
+}
+
+impl FromStr for When {
+    type Err = BadId;
+    fn from_str(text: &str) -> Result<Self, BadId> {
+        if let Ok(at) = text.parse() {
+            return Ok(Self::At(at));
+        }
+        text.parse().map(Self::Ago).map_err(|_| BadId {
+            what: "a time (RFC 3339 such as 2026-11-21T10:00:00Z, or an age such as 1h)",
+            text: text.to_owned(),
+        })
+    }
+}
+
+impl TryFrom<String> for When {
+    type Error = BadId;
+    fn try_from(text: String) -> Result<Self, BadId> {
+        text.parse()
+    }
+}
+
+impl From<When> for String {
+    fn from(when: When) -> Self {
+        when.to_string()
+    }
+}
+
+impl fmt::Display for When {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::At(at) => at.fmt(f),
+            Self::Ago(age) => age.fmt(f),
+        }
+    }
+}
+
+/// The order of rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SortOrder {
+    /// The newest first.
+    #[default]
+    Desc,
+    /// The oldest first.
+    Asc,
+}
+
+/// How values of a bucket become one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+#[allow(missing_docs, reason = "the names say it")]
+pub enum Aggregate {
+    Avg,
+    Sum,
+    Min,
+    Max,
+    Count,
+    Last,
+    Rate,
+    /// What so many of a hundred observations of histograms are not above: 50 to 99.
+    Percentile(u8),
+}
+
+const AGGREGATES: [(&str, Aggregate); 7] = [
+    ("avg", Aggregate::Avg),
+    ("sum", Aggregate::Sum),
+    ("min", Aggregate::Min),
+    ("max", Aggregate::Max),
+    ("count", Aggregate::Count),
+    ("last", Aggregate::Last),
+    ("rate", Aggregate::Rate),
+];
+
+impl FromStr for Aggregate {
+    type Err = BadId;
+    fn from_str(text: &str) -> Result<Self, BadId> {
+        let named = AGGREGATES.iter().find(|(name, _)| *name == text);
+        let digits = text.strip_prefix('p').filter(|digits| digits.len() == 2);
+        let share = || digits?.parse().ok().filter(|share| (50..=99).contains(share));
+        let known = named.map(|(_, known)| *known).or_else(|| share().map(Self::Percentile));
+        known.ok_or_else(|| BadId {
+            what: "an aggregate: avg, sum, min, max, count, last, rate, or p50 to p99",
+            text: text.to_owned(),
+        })
+    }
+}
+
+impl fmt::Display for Aggregate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self, AGGREGATES.iter().find(|(_, known)| known == self)) {
+            (Self::Percentile(share), _) => write!(f, "p{share}"),
+            (_, Some((name, _))) => f.pad(name),
+            (_, None) => Ok(()),
+        }
+    }
+}
+
+impl TryFrom<String> for Aggregate {
+    type Error = BadId;
+    fn try_from(text: String) -> Result<Self, BadId> {
+        text.parse()
+    }
+}
+
+impl From<Aggregate> for String {
+    fn from(aggregate: Aggregate) -> Self {
+        aggregate.to_string()
+    }
+}
+
+/// How buckets of metrics are shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Shape {
+    /// A row for each bucket of each group.
+    #[default]
+    Rows,
+    /// A row for each group, with a list of values.
+    Series,
+}
+
+/// What the counts of a histogram are split by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HistogramBy {
+    /// Nothing: one count a bucket.
+    #[default]
+    None,
+    /// The level.
+    Level,
+    /// The entity's name.
+    EntityName,
+}
+
+/// How the bytes of a message are shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RawForm {
+    /// As lower-case hex.
+    #[default]
+    Hex,
+    /// As base64 with padding.
+    Base64,
+    /// Not at all.
+    None,
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    #[test]
+    fn a_moment_and_an_age_are_told_apart() {
+        let now = Timestamp::from_micros(10_000_000);
+        assert_eq!(
+            "4s".parse::<When>().unwrap().resolve(now),
+            Timestamp::from_micros(6_000_000)
+        );
+        assert_eq!(
+            "1970-01-01T00:00:01Z".parse::<When>().unwrap().resolve(now),
+            Timestamp::from_micros(1_000_000)
+        );
+        assert!("yesterday".parse::<When>().is_err());
+    }
+
+    #[test]
+    fn aggregates_are_their_names_and_percentiles_from_the_median_on() {
+        for text in ["avg", "sum", "min", "max", "count", "last", "rate", "p50", "p95", "p99"] {
+            assert_eq!(text.parse::<Aggregate>().unwrap().to_string(), text);
+        }
+        for text in ["", "p", "p49", "p100", "p-50", "median", "AVG", "p099"] {
+            assert!(text.parse::<Aggregate>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! How many log records there were, bucket by bucket. Buckets are aligned to the epoch and come newest first.
+
+use std::cmp::Reverse;
+use std::ops::Range;
+use std::time::Duration;
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::Int64Type;
+use datafusion::functions_aggregate::expr_fn::count;
+use datafusion::logical_expr::{ident, lit};
+use model::filter::{HistogramBy, HistogramFilter, MAX_LIMIT};
+use model::{HumanDuration, Timestamp};
+use serde_json::{Map, Value};
+
+use super::fill::{Buckets, fill};
+use crate::Error;
+use crate::answer::{Histogram, Page};
+use crate::exec::Scan;
+use crate::functions::{bucket, bucket_start, texts};
+use crate::metrics::{column, width_of};
+use crate::table::Order;
+use crate::window::Window;
+
+/// More buckets and groups than this are refused: the answer has no pages.
+const MOST: usize = MAX_LIMIT as usize;
+/// How many buckets a window has at most where no width is given.
+const SOME: i64 = 60;
+/// The widths, in seconds, that are taken where none is given.
+const WIDTHS: [i64; 16] = [
+    1, 5, 10, 30, 60, 300, 600, 1_800, 3_600, 10_800, 21_600, 43_200, 86_400, 604_800, 2_592_000, 31_536_000,
+];
+
+/// What is counted.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Plan {
+    width: i64,
+    by: HistogramBy,
+    /// The times whose buckets are all given.
+    fill: Option<(i64, i64)>,
+}
+
+impl Plan {
+    pub(super) fn new(shape: &HistogramFilter, window: Window, now: Timestamp) -> Result<Self, Error> {
+        let times = window.known(now);
+        Ok(Self {
+            width: match shape.interval {
+                Some(interval) => width_of(interval)?,
+                None => fair_width(&times),
+            },
+            by: shape.by.unwrap_or_default(),
+            fill: (shape.fill == Some(true)).then_some((times.start, times.end)),
+        })
+    }
+
+    fn column(self) -> Option<&'static str> {
+        match self.by {
+            HistogramBy::None => None,
+            HistogramBy::Level => Some("level"),
+            HistogramBy::EntityName => Some("entity_name"),
+        }
+    }
+}
+
+/// The least of the usual widths that makes few buckets of a stretch of time.
+fn fair_width(times: &Range<i64>) -> i64 {
+    let least = times.end.saturating_sub(times.start).max(0) / SOME;
+    let usual = WIDTHS.iter().map(|seconds| seconds * 1_000_000);
+    usual.into_iter().find(|width| *width >= least).unwrap_or(least)
+}
+
+pub(super) async fn counted(scan: &Scan, plan: Plan) -> Result<Histogram, Error> {
+    let group = plan.column().map_or_else(|| lit(""), ident);
+    let columns = vec![bucket(ident("ts"), plan.width).alias("bucket"), group.alias("grp")];
+    let frame = scan.frame(scan.window, Order::Any)?.select(columns)?;
+    let keys = ["bucket", "grp"].map(ident).to_vec();
+    let frame = frame.aggregate(keys, vec![count(lit(1)).alias("count")])?;
+    let mut counts: Buckets<String, i64> = Buckets::new();
+    for batch in frame.limit(0, Some(MOST + 1))?.collect().await? {
+        let number = |name| Ok::<_, Error>(column(&batch, name)?.as_primitive::<Int64Type>().values());
+        let groups = texts(column(&batch, "grp")?)?;
+        for ((start, count), group) in number("bucket")?.iter().zip(number("count")?).zip(groups) {
+            counts.insert((Reverse(*start), group.unwrap_or_default().to_owned()), *count);
+        }
+    }
+    if counts.len() > MOST {
+        return Err(Error::TooManyGroups(MOST));
+    }
+    if let Some((start, end)) = plan.fill {
+        if plan.by == HistogramBy::None && start < end {
+            let first = Reverse(bucket_start(start, plan.width));
+            counts.entry((first, String::new())).or_default();
+        }
+        fill(&mut counts, start..end, plan.width, MOST)?;
+    }
+    let rows = counts
+        .into_iter()
+        .map(|((start, group), count)| row(plan, start.0, group, count));
+    let rows: Vec<_> = rows.collect();
+    let width = Duration::from_micros(u64::try_from(plan.width).unwrap_or(1));
+    Ok(Histogram {
+        interval: HumanDuration::from(width),
+        page: Page {
+            stats: scan.stats(rows.len()),
+            rows,
+            next_cursor: None,
+        },
+    })
+}
+
+fn row(plan: Plan, bucket: i64, group: String, count: i64) -> Map<String, Value> {
+    let mut row = Map::new();
+    row.insert("ts".to_owned(), Timestamp::from_micros(bucket).to_string().into());
+    if let Some(column) = plan.column() {
+        row.insert(column.to_owned(), group.into());
+    }
+    row.insert("count".to_owned(), count.into());
+    row
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_window_has_few_buckets_of_a_usual_width_where_none_is_given() {
+        let hours = |hours: i64| fair_width(&(0..hours * 3_600_000_000)) / 1_000_000;
+        assert_eq!((hours(0), hours(1), hours(24), hours(48)), (1, 60, 1_800, 3_600));
+        assert!(fair_width(&(i64::MIN..i64::MAX)) > 31_536_000_000_000);
+    }
+}

@@ -1,0 +1,224 @@
+//! What rows come to: counts over time, the most frequent values of a field, the metrics that there are and their labels.
+//!
+//! | file | what |
+//! |---|---|
+//! | `fill` | buckets without rows, beside those with some |
+//! | `histogram` | how many log records there were, bucket by bucket |
+//! | `names` | metrics, their types, units and labels |
+//! | `series` | what metric points come to, series by series |
+//! | `shape` | buckets without points; a row for each series |
+//! | `tally` | sums of points by series and bucket |
+//! | `top` | the most frequent values of a column or of a key of a JSON column |
+//!
+//! # Invariants
+//!
+//! - An answer is whole or cut at a number the request gave; none has pages, and what would go beyond our own bounds is refused.
+//!
+//! # Not here
+//!
+//! What an aggregate of metric points means, and rates: [`crate::metrics`], [`crate::series`].
+
+pub(crate) mod fill;
+mod histogram;
+pub(crate) mod names;
+pub(crate) mod series;
+pub(crate) mod shape;
+pub(crate) mod tally;
+mod top;
+
+use model::Table;
+use model::filter::{
+    DEFAULT_LIMIT, HistogramFilter, LogFilter, MAX_LIMIT, MetricFilter, SeriesFilter, SortOrder, TopFilter, TraceFilter,
+};
+
+use self::histogram::Plan;
+use self::top::Field;
+use crate::answer::{Histogram, MetricPage, Page};
+use crate::exec::Scan;
+use crate::window::Window;
+use crate::{Error, Querier, filter};
+
+/// The greatest number of values of one top list.
+const MOST_TOP: u32 = 1_000;
+
+impl Querier {
+    /// How many of the log records that a filter lets through lie in each bucket of time, newest bucket first.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn logs_histogram(&self, filter: &LogFilter, shape: &HistogramFilter) -> Result<Histogram, Error> {
+        no_pages(filter.limit, filter.offset, filter.cursor.as_deref(), filter.order)?;
+        let window = Window::resolve(filter.since, filter.until, filter.flux_id, self.now())?;
+        let plan = Plan::new(shape, window, self.now())?;
+        self.run(|| {
+            let scan = self.scan(Table::Logs, window, filter::logs(filter));
+            async move { histogram::counted(&scan, plan).await }
+        })
+        .await
+    }
+
+    /// The most frequent values of a field of the log records that a filter lets through.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn logs_top(&self, filter: &LogFilter, top: &TopFilter) -> Result<Page, Error> {
+        no_pages(None, filter.offset, filter.cursor.as_deref(), filter.order)?;
+        let field = Field::of(Table::Logs, top)?;
+        let window = Window::resolve(filter.since, filter.until, filter.flux_id, self.now())?;
+        let limit = up_to(filter.limit, DEFAULT_LIMIT, MOST_TOP)?;
+        self.run(|| {
+            let scan = self.scan(Table::Logs, window, filter::logs(filter));
+            let field = field.clone();
+            async move { top::most_frequent(&scan, &field, limit).await }
+        })
+        .await
+    }
+
+    /// The most frequent values of a field of the spans that a filter lets through.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn traces_top(&self, filter: &TraceFilter, top: &TopFilter) -> Result<Page, Error> {
+        no_pages(None, filter.offset, filter.cursor.as_deref(), filter.order)?;
+        let field = Field::of(Table::Traces, top)?;
+        let window = Window::resolve(filter.since, filter.until, filter.flux_id, self.now())?;
+        let limit = up_to(filter.limit, DEFAULT_LIMIT, MOST_TOP)?;
+        self.run(|| {
+            let scan = self.scan(Table::Traces, window, filter::traces(filter));
+            let field = field.clone();
+            async move { top::most_frequent(&scan, &field, limit).await }
+        })
+        .await
+    }
+
+    /// One metric by its name: its points, or what they come to, with its type, unit and label keys.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] if no point of it lies in the window; see [`Error`].
+    pub async fn metric(&self, name: &str, filter: &MetricFilter) -> Result<MetricPage, Error> {
+        if filter.name.as_deref().is_some_and(|given| given != name) {
+            return Err(Error::parameter(
+                "name",
+                format!("the path already names the metric {name:?}"),
+            ));
+        }
+        let filter = MetricFilter {
+            name: Some(name.to_owned()),
+            ..filter.clone()
+        };
+        let page = self.metrics(&filter).await?;
+        let named = MetricFilter {
+            entity: None,
+            ..filter.clone()
+        };
+        let window = Window::resolve(filter.since, filter.until, None, self.now())?;
+        self.run(|| {
+            let scan = self.scan(Table::Metrics, window, filter::metrics(&named));
+            let (name, page) = (name.to_owned(), page.clone());
+            async move { names::describe(&scan, name, page).await }
+        })
+        .await
+    }
+
+    /// The metrics that have points, by name and type.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn metric_names(&self, filter: &SeriesFilter) -> Result<Page, Error> {
+        let limit = up_to(filter.limit, MAX_LIMIT, MAX_LIMIT)?;
+        let window = self.series_window(filter)?;
+        self.run(|| {
+            let scan = self.scan(Table::Metrics, window, filter::series(None, filter));
+            async move { names::names(&scan, limit).await }
+        })
+        .await
+    }
+
+    /// The keys of a metric's labels, each with the number of its values.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] if no point of it lies in the window; see [`Error`].
+    pub async fn metric_labels(&self, name: &str, filter: &SeriesFilter) -> Result<Page, Error> {
+        let limit = up_to(filter.limit, MAX_LIMIT, MAX_LIMIT)?;
+        let window = self.series_window(filter)?;
+        self.run(|| {
+            let scan = self.scan(Table::Metrics, window, filter::series(Some(name), filter));
+            let name = name.to_owned();
+            async move { names::label_keys_of(&scan, name, limit).await }
+        })
+        .await
+    }
+
+    /// The values of one of a metric's labels, the most frequent first.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] if no point of it lies in the window; see [`Error`].
+    pub async fn metric_label_values(&self, name: &str, key: &str, filter: &SeriesFilter) -> Result<Page, Error> {
+        let limit = up_to(filter.limit, MAX_LIMIT, MAX_LIMIT)?;
+        let window = self.series_window(filter)?;
+        let field = Field::label(key);
+        self.run(|| {
+            let scan = self.scan(Table::Metrics, window, filter::series(Some(name), filter));
+            let (name, field) = (name.to_owned(), field.clone());
+            async move {
+                let page = top::most_frequent(&scan, &field, limit).await?;
+                if page.rows.is_empty() && !has_rows(&scan).await? {
+                    return Err(no_metric(name, scan.window));
+                }
+                Ok(page)
+            }
+        })
+        .await
+    }
+
+    fn series_window(&self, filter: &SeriesFilter) -> Result<Window, Error> {
+        Window::resolve(filter.since, filter.until, None, self.now())
+    }
+}
+
+async fn has_rows(scan: &Scan) -> Result<bool, Error> {
+    let frame = scan.frame(scan.window, crate::table::Order::Any)?;
+    let found = frame.limit(0, Some(1))?.collect().await?;
+    Ok(found.iter().any(|batch| batch.num_rows() > 0))
+}
+
+pub(crate) fn no_metric(name: String, window: Window) -> Error {
+    Error::NotFound {
+        what: "metric",
+        id: name,
+        place: format!("has points since {}: look further back with since", window.since),
+    }
+}
+
+/// Refuses what only a list with pages has.
+fn no_pages(
+    limit: Option<u32>,
+    offset: Option<u32>,
+    cursor: Option<&str>,
+    order: Option<SortOrder>,
+) -> Result<(), Error> {
+    let given = [
+        ("limit", limit.is_some()),
+        ("offset", offset.is_some()),
+        ("cursor", cursor.is_some()),
+        ("order", order.is_some()),
+    ];
+    match given.into_iter().find(|(_, is_given)| *is_given) {
+        Some((name, _)) => Err(Error::parameter(
+            name,
+            "this answer comes whole and in its own order: leave it out",
+        )),
+        None => Ok(()),
+    }
+}
+
+fn up_to(limit: Option<u32>, default: u32, most: u32) -> Result<usize, Error> {
+    let limit = limit.unwrap_or(default);
+    if (1..=most).contains(&limit) {
+        return Ok(limit as usize);
+    }
+    Err(Error::parameter(
+        "limit",
+        format!("{limit} is not between 1 and {most}"),
+    ))
+}

@@ -1,0 +1,114 @@
+//! The metrics that there are: their names, types and units, the keys of their labels and how many values these have.
+
+use std::collections::{BTreeMap, HashSet};
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::Int64Type;
+use datafusion::functions_aggregate::expr_fn::count;
+use datafusion::logical_expr::{ident, lit};
+use model::batch::row_json;
+use serde_json::{Map, Value};
+
+use super::no_metric;
+use crate::Error;
+use crate::answer::{MetricPage, Page};
+use crate::exec::Scan;
+use crate::functions::{json_text, label_keys, series_key, texts};
+use crate::metrics::{MAX_GROUPS, column};
+use crate::table::Order;
+
+/// More kinds of label sets than this are not looked at when a metric is described.
+const MAX_LABEL_SETS: usize = 1_000;
+
+/// Names and types, sorted, with their numbers of points.
+pub(super) async fn names(scan: &Scan, limit: usize) -> Result<Page, Error> {
+    let keys = || ["name", "type"].map(ident).to_vec();
+    let frame = scan.frame(scan.window, Order::Any)?.select(keys())?;
+    let frame = frame.aggregate(keys(), vec![count(lit(1)).alias("count")])?;
+    let order = keys().into_iter().map(|key| key.sort(true, false)).collect();
+    let found = frame.sort(order)?.limit(0, Some(limit))?.collect().await?;
+    let rows = |batch| (0..arrow_array::RecordBatch::num_rows(batch)).map(|row| row_json(batch, row));
+    Ok(whole(scan, found.iter().flat_map(rows).collect()))
+}
+
+/// The keys of labels, sorted, with the number of values of each and of the points that have it. What belongs to one point of
+/// a histogram is no label.
+pub(super) async fn label_keys_of(scan: &Scan, name: String, limit: usize) -> Result<Page, Error> {
+    let frame = scan.frame(scan.window, Order::Any)?;
+    let frame = frame.select(vec![series_key(ident("labels")).alias("series")])?;
+    let frame = frame.aggregate(vec![ident("series")], vec![count(lit(1)).alias("count")])?;
+    let mut sets = 0;
+    let mut keys: BTreeMap<String, (HashSet<String>, i64)> = BTreeMap::new();
+    for batch in frame.limit(0, Some(MAX_GROUPS + 1))?.collect().await? {
+        sets += batch.num_rows();
+        let counts = column(&batch, "count")?.as_primitive::<Int64Type>().values();
+        for (labels, count) in texts(column(&batch, "series")?)?.zip(counts) {
+            let labels: Map<String, Value> = serde_json::from_str(labels.unwrap_or_default()).unwrap_or_default();
+            for (key, value) in labels.into_iter().filter(|(_, value)| !value.is_null()) {
+                let (values, points) = keys.entry(key).or_default();
+                values.insert(value.to_string());
+                *points += count;
+            }
+        }
+    }
+    match sets {
+        0 => return Err(no_metric(name, scan.window)),
+        sets if sets > MAX_GROUPS => return Err(Error::TooManyGroups(MAX_GROUPS)),
+        _ => {}
+    }
+    let row = |(key, (values, points)): (String, (HashSet<String>, i64))| {
+        let row = [
+            ("key", Value::from(key)),
+            ("values", values.len().into()),
+            ("count", points.into()),
+        ];
+        Map::from_iter(row.map(|(name, value)| (name.to_owned(), value)))
+    };
+    Ok(whole(scan, keys.into_iter().take(limit).map(row).collect()))
+}
+
+fn whole(scan: &Scan, rows: Vec<Map<String, Value>>) -> Page {
+    Page {
+        stats: scan.stats(rows.len()),
+        rows,
+        next_cursor: None,
+    }
+}
+
+/// Adds what a metric is to its page.
+pub(crate) async fn describe(scan: &Scan, name: String, page: Page) -> Result<MetricPage, Error> {
+    let frame = scan.frame(scan.window, Order::Any)?.select(vec![
+        ident("type"),
+        json_text(ident("labels"), "otel.unit").alias("unit"),
+        label_keys(ident("labels")).alias("keys"),
+    ])?;
+    let keys = ["type", "unit", "keys"].map(ident).to_vec();
+    let frame = frame.aggregate(keys, vec![count(lit(1)).alias("points")])?;
+    let frame = frame.sort(vec![ident("points").sort(false, true)])?;
+    let mut found = MetricPage {
+        metric_type: None,
+        unit: None,
+        label_keys: Vec::new(),
+        page,
+        name,
+    };
+    for batch in frame.limit(0, Some(MAX_LABEL_SETS))?.collect().await? {
+        for kind in texts(column(&batch, "type")?)?.flatten() {
+            found.metric_type = found.metric_type.or_else(|| kind.parse().ok());
+        }
+        for unit in texts(column(&batch, "unit")?)?.flatten() {
+            found.unit.get_or_insert_with(|| unit.to_owned());
+        }
+        for keys in texts(column(&batch, "keys")?)?.flatten() {
+            found
+                .label_keys
+                .extend(serde_json::from_str::<Vec<String>>(keys).unwrap_or_default());
+        }
+    }
+    if found.metric_type.is_none() {
+        return Err(no_metric(found.name, scan.window));
+    }
+    found.label_keys.sort_unstable();
+    found.label_keys.dedup();
+    Ok(found)
+}

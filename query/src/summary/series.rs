@@ -1,0 +1,142 @@
+//! What metric points come to, without a plan: series are walked as they lie in files.
+//!
+//! Sealed files have the points of a series together, the latest first. A series is looked up where it begins, not for each point,
+//! and a bucket is left when a point is before its start. Rows in memory and in open files are walked the same way; there it is
+//! only slower.
+//!
+//! # Not here
+//!
+//! Groups by a label, rates and histograms: plans ([`crate::metrics`], [`crate::series`]).
+
+use std::borrow::Cow;
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Float64Type, Int32Type};
+use arrow_array::{Array, ArrayRef, FixedSizeBinaryArray, RecordBatch, StringArray};
+use arrow_schema::{ArrowError, DataType};
+use datafusion::execution::memory_pool::MemoryReservation;
+
+use super::tally::{Groups, Tally, Totals};
+use crate::Error;
+use crate::exec::Scan;
+use crate::functions::bucket_start;
+use crate::metrics::{Summary, column};
+use crate::scan::{Sink, times_of};
+use crate::window::Window;
+
+/// The groups of a part of the window; `None` if a plan must sum them up.
+pub(crate) async fn groups(scan: &Scan, summary: &Summary, window: Window) -> Result<Option<Groups>, Error> {
+    let Some(group) = summary.group_column() else {
+        return Ok(None);
+    };
+    let wanted = ["ts", "name", "type", "value"].into_iter().chain(group);
+    let of_table = scan.table().columns();
+    let mut columns: Vec<usize> = wanted
+        .filter_map(|name| of_table.iter().position(|column| column.name == name))
+        .collect();
+    columns.sort_unstable();
+    let (width, start) = (summary.width(), scan.window.since.micros());
+    let memory = scan.memory("summary");
+    let walk = move || Walk {
+        width,
+        start,
+        group,
+        tally: Tally::default(),
+        memory: memory.new_empty(),
+    };
+    let Some(walks) = scan.sweep(window, &columns, walk).await? else {
+        return Ok(None);
+    };
+    let mut walks = walks.into_iter();
+    let mut all = walks.next().map(|walk| walk.tally).unwrap_or_default();
+    for walk in walks {
+        all.merge(walk.tally)?;
+    }
+    Ok(Some(all.groups()?))
+}
+
+/// See the module.
+struct Walk {
+    width: Option<i64>,
+    /// Where the one bucket begins that there is without a width.
+    start: i64,
+    group: Option<&'static str>,
+    tally: Tally,
+    memory: MemoryReservation,
+}
+
+impl Sink for Walk {
+    fn add(&mut self, rows: &RecordBatch) -> Result<(), Error> {
+        let names = Words::of(column(rows, "name")?)?;
+        let kinds = Words::of(column(rows, "type")?)?;
+        let groups = self.group.map(|group| Words::of(column(rows, group)?)).transpose()?;
+        let values = column(rows, "value")?.as_primitive::<Float64Type>().values();
+        let goes_on = |row: usize| {
+            names.is_as_before(row)
+                && kinds.is_as_before(row)
+                && groups.as_ref().is_none_or(|groups| groups.is_as_before(row))
+        };
+        let mut series = 0;
+        for (row, (ts, value)) in times_of(rows).iter().zip(values).enumerate() {
+            if row == 0 || !goes_on(row) {
+                let group = groups.as_ref().map_or(Cow::Borrowed(""), |groups| groups.text(row));
+                series = self
+                    .tally
+                    .series(&names.text(row), &kinds.text(row), Some(group.as_ref()));
+            }
+            let totals = Totals::of(*ts, *value);
+            let width = self.width;
+            let is_in = |start: i64| width.is_none_or(|width| *ts >= start && ts.saturating_sub(start) < width);
+            match self.tally.latest(series) {
+                Some((start, known)) if is_in(*start) => known.add(&totals),
+                _ => {
+                    let start = width.map_or(self.start, |width| bucket_start(*ts, width));
+                    self.tally.put(series, start, totals)?;
+                }
+            }
+        }
+        Ok(self.memory.try_resize(self.tally.size())?)
+    }
+}
+
+/// A column of words or of ids.
+enum Words<'a> {
+    Plain(&'a StringArray),
+    Coded(&'a [i32], &'a StringArray),
+    Ids(&'a FixedSizeBinaryArray),
+}
+
+impl<'a> Words<'a> {
+    fn of(column: &'a ArrayRef) -> Result<Self, Error> {
+        let words = match column.data_type() {
+            DataType::Utf8 => column.as_string_opt().map(Self::Plain),
+            DataType::FixedSizeBinary(16) => column.as_fixed_size_binary_opt().map(Self::Ids),
+            _ => column.as_dictionary_opt::<Int32Type>().and_then(|column| {
+                let words = column.values().as_string_opt()?;
+                Some(Self::Coded(column.keys().values(), words))
+            }),
+        };
+        let odd = || ArrowError::SchemaError(format!("a column of words is {}", column.data_type()));
+        Ok(words.ok_or_else(odd)?)
+    }
+
+    /// Whether a row has the word of the row before it; one that is coded in two ways may count as another.
+    fn is_as_before(&self, row: usize) -> bool {
+        match self {
+            Self::Plain(words) => words.value(row) == words.value(row - 1),
+            Self::Coded(codes, _) => codes[row] == codes[row - 1],
+            Self::Ids(ids) => ids.value(row) == ids.value(row - 1),
+        }
+    }
+
+    fn text(&self, row: usize) -> Cow<'a, str> {
+        match self {
+            Self::Plain(words) => words.value(row).into(),
+            Self::Coded(codes, words) => words.value(usize::try_from(codes[row]).unwrap_or(0)).into(),
+            Self::Ids(ids) => {
+                let id = uuid::Uuid::from_slice(ids.value(row)).unwrap_or_default();
+                id.to_string().into()
+            }
+        }
+    }
+}

@@ -1,0 +1,355 @@
+//! Histograms, top lists and the lists of metrics are what counting all rows would give.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use model::filter::{HistogramBy, HistogramFilter, LogFilter, SeriesFilter, SortOrder, TopFilter, TraceFilter};
+use model::{Clock, LogRecord, MetricPoint, Span, Timestamp};
+use serde_json::{Map, Value, json};
+
+use super::rows::{lets_log, lets_span, scattered};
+use super::world::{self, Random};
+use super::{Bench, HOUR, append, now, open_at};
+use crate::{Error, Kind, Limits, Querier};
+
+fn unpaged(random: &mut Random) -> LogFilter {
+    LogFilter {
+        limit: None,
+        offset: None,
+        order: None,
+        ..world::log_filter(random)
+    }
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_histogram_counts_every_row_that_the_filter_lets_through_in_its_bucket() {
+    let mut random = Random::new();
+    let mut bench = Bench::new().await;
+    let all = scattered(&mut bench, &mut random, world::log).await;
+    for turn in 0..40 {
+        let filter = unpaged(&mut random);
+        let shape = HistogramFilter {
+            interval: Some(random.pick(&["1s", "7m", "1h", "24h"]).parse().unwrap()),
+            by: Some(*random.pick(&[HistogramBy::None, HistogramBy::Level, HistogramBy::EntityName])),
+            fill: (turn % 2 == 0).then_some(false),
+        };
+        let width = i64::try_from(shape.interval.unwrap().get().as_micros()).unwrap();
+        let mut counts: BTreeMap<(String, String), i64> = BTreeMap::new();
+        for log in all.iter().filter(|log| lets_log(&filter, log)) {
+            let bucket = Timestamp::from_micros(log.ts.micros().div_euclid(width) * width).to_string();
+            let group = match shape.by {
+                Some(HistogramBy::Level) => log.level.to_string(),
+                Some(HistogramBy::EntityName) => log.entity_name.clone(),
+                _ => String::new(),
+            };
+            *counts.entry((bucket, group)).or_default() += 1;
+        }
+        let found = bench.querier.logs_histogram(&filter, &shape).await.unwrap();
+        assert_eq!(found.interval, shape.interval.unwrap());
+        let rows = &found.page.rows;
+        assert!(rows.is_sorted_by(|a, b| a["ts"].as_str() >= b["ts"].as_str()));
+        let group = |row: &Map<String, Value>| {
+            row.get("level")
+                .or(row.get("entity_name"))
+                .map(text)
+                .unwrap_or_default()
+        };
+        let given: BTreeMap<_, _> = rows
+            .iter()
+            .map(|row| ((text(&row["ts"]), group(row)), row["count"].as_i64().unwrap()))
+            .collect();
+        assert_eq!((given.len(), &given), (rows.len(), &counts), "{filter:?} {shape:?}");
+    }
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_filled_histogram_has_all_buckets_of_its_window_also_where_nothing_is() {
+    let mut random = Random::new();
+    let bench = Bench::new().await;
+    let row = LogRecord {
+        ts: Timestamp::from_micros(now().micros() - 3 * HOUR),
+        ..world::log(&mut random)
+    };
+    bench.append(&[row]).await;
+    let fill = HistogramFilter {
+        fill: Some(true),
+        ..HistogramFilter::default()
+    };
+    let since = |age: &str| LogFilter {
+        since: Some(age.parse().unwrap()),
+        ..LogFilter::default()
+    };
+    for (age, counted) in [("6h", 1), ("1h", 0)] {
+        let found = bench.querier.logs_histogram(&since(age), &fill).await.unwrap();
+        let rows = found.page.rows;
+        assert!((30..=61).contains(&rows.len()), "{}", rows.len());
+        assert_eq!(
+            rows.iter().map(|row| row["count"].as_i64().unwrap()).sum::<i64>(),
+            counted
+        );
+    }
+    let narrow = HistogramFilter {
+        interval: Some("1ms".parse().unwrap()),
+        ..fill
+    };
+    let refused = bench.querier.logs_histogram(&since("1h"), &narrow).await;
+    assert!(matches!(refused, Err(Error::TooManyGroups(_))), "{refused:?}");
+    let paged = LogFilter {
+        limit: Some(5),
+        ..LogFilter::default()
+    };
+    let refused = bench.querier.logs_histogram(&paged, &fill).await.unwrap_err();
+    assert_eq!(refused.kind(), Kind::Parameter);
+    bench.close().await;
+}
+
+/// The most frequent first, of equal ones in order.
+fn ranked(values: impl Iterator<Item = Option<Value>>, limit: usize) -> Vec<(String, u64)> {
+    let mut counts: BTreeMap<String, u64> = BTreeMap::new();
+    for value in values.flatten().filter(|value| !value.is_null()) {
+        *counts.entry(text(&value)).or_default() += 1;
+    }
+    let mut ranked: Vec<_> = counts.into_iter().collect();
+    ranked.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    ranked.truncate(limit);
+    ranked
+}
+
+fn given(rows: &[Map<String, Value>], value: &str) -> Vec<(String, u64)> {
+    let given = rows
+        .iter()
+        .map(|row| (text(&row[value]), row["count"].as_u64().unwrap()));
+    given.collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_top_list_has_the_most_frequent_values_of_a_column_or_an_attribute() {
+    let mut random = Random::new();
+    let mut bench = Bench::new().await;
+    let logs: Vec<LogRecord> = scattered(&mut bench, &mut random, world::log).await;
+    let spans: Vec<Span> = scattered(&mut bench, &mut random, world::span).await;
+    let fields = [
+        "entity_name",
+        "entity_id",
+        "level",
+        "message",
+        "flux_id",
+        "attr.http.status",
+        "attr.ö\"k",
+        "attr.gone",
+    ];
+    for turn in 0..32 {
+        let field = fields[turn % fields.len()];
+        let limit = 1 + random.below(6);
+        let filter = LogFilter {
+            limit: Some(u32::try_from(limit).unwrap()),
+            ..unpaged(&mut random)
+        };
+        let value = |log: &LogRecord| match field.strip_prefix("attr.") {
+            Some(key) => log.attributes.get(key).cloned(),
+            None => serde_json::to_value(log).unwrap().get(field).cloned(),
+        };
+        let kept = logs.iter().filter(|log| lets_log(&filter, log));
+        let expected = ranked(kept.map(value), usize::try_from(limit).unwrap());
+        let top = TopFilter {
+            field: Some(field.to_owned()),
+        };
+        let page = bench.querier.logs_top(&filter, &top).await.unwrap();
+        assert_eq!(given(&page.rows, "value"), expected, "{field} {filter:?}");
+    }
+    let filter = TraceFilter {
+        min_duration_ms: Some(3),
+        ..TraceFilter::default()
+    };
+    let top = TopFilter {
+        field: Some("span_name".to_owned()),
+    };
+    let names = spans.iter().filter(|span| lets_span(&filter, span));
+    let page = bench.querier.traces_top(&filter, &top).await.unwrap();
+    assert_eq!(
+        given(&page.rows, "value"),
+        ranked(names.map(|span| Some(json!(span.span_name))), 10)
+    );
+    for field in [
+        None,
+        Some("ts"),
+        Some("attributes"),
+        Some("gone"),
+        Some("attr."),
+        Some("labels.cpu"),
+    ] {
+        let top = TopFilter {
+            field: field.map(str::to_owned),
+        };
+        let refused = bench.querier.logs_top(&LogFilter::default(), &top).await.unwrap_err();
+        assert!(
+            matches!(refused, Error::Parameter { parameter: "field", .. }),
+            "{refused}"
+        );
+    }
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn metrics_their_label_keys_and_label_values_are_listed_with_their_numbers_of_points() {
+    let mut random = Random::new();
+    let mut bench = Bench::new().await;
+    let all: Vec<MetricPoint> = scattered(&mut bench, &mut random, world::point).await;
+    let every = SeriesFilter::default();
+    let page = bench.querier.metric_names(&every).await.unwrap();
+    let mut names: BTreeMap<String, u64> = BTreeMap::new();
+    all.iter()
+        .for_each(|point| *names.entry(point.name.clone()).or_default() += 1);
+    assert_eq!(given(&page.rows, "name"), names.into_iter().collect::<Vec<_>>());
+    assert!(
+        page.rows
+            .iter()
+            .all(|row| text(&row["name"]).starts_with(&text(&row["type"])))
+    );
+    for entity in [None, Some("rack-a")] {
+        let filter = SeriesFilter {
+            entity: entity.map(str::to_owned),
+            ..SeriesFilter::default()
+        };
+        let own =
+            |point: &&MetricPoint| point.name == "histogram.0" && entity.is_none_or(|name| point.entity_name == name);
+        let points: Vec<_> = all.iter().filter(own).collect();
+        let cpus = || points.iter().filter_map(|point| point.labels.get("cpu").map(text));
+        let page = bench.querier.metric_labels("histogram.0", &filter).await.unwrap();
+        assert_eq!(
+            page.rows.into_iter().map(Value::Object).collect::<Vec<_>>(),
+            [
+                json!({ "key": "cpu", "values": cpus().collect::<BTreeSet<_>>().len(), "count": cpus().count() }),
+                json!({ "key": "otel.unit", "values": 1, "count": points.len() }),
+            ]
+        );
+        let page = bench
+            .querier
+            .metric_label_values("histogram.0", "cpu", &filter)
+            .await
+            .unwrap();
+        assert_eq!(
+            given(&page.rows, "value"),
+            ranked(cpus().map(|cpu| Some(json!(cpu))), 10)
+        );
+    }
+    assert!(
+        bench
+            .querier
+            .metric_label_values("histogram.0", "gone", &every)
+            .await
+            .unwrap()
+            .rows
+            .is_empty()
+    );
+    for refused in [
+        bench.querier.metric_labels("gone", &every).await,
+        bench.querier.metric_label_values("gone", "cpu", &every).await,
+    ] {
+        assert!(
+            matches!(refused, Err(Error::NotFound { what: "metric", .. })),
+            "{refused:?}"
+        );
+    }
+    bench.close().await;
+}
+
+/// A window, and which of the moments lie in it.
+type InWindow = (&'static str, &'static str, &'static [usize]);
+
+/// The day after, moments of it and around, and windows.
+const DAYS: [(&str, [&str; 4], [InWindow; 3]); 3] = [
+    (
+        "2024-03-02T00:00:00Z",
+        [
+            "2024-02-28T23:59:59.999999Z",
+            "2024-02-29T00:00:00.000000Z",
+            "2024-02-29T23:59:59.999999Z",
+            "2024-03-01T00:00:00.000000Z",
+        ],
+        [
+            ("2024-02-29T00:00:00Z", "2024-03-01T00:00:00Z", &[1, 2]),
+            ("2024-02-28T23:59:59.999999Z", "2024-02-29T00:00:00Z", &[0]),
+            ("2024-03-01T00:00:00Z", "2024-03-01T00:00:00Z", &[]),
+        ],
+    ),
+    // Clocks in Europe skip an hour.
+    (
+        "2026-03-30T00:00:00Z",
+        [
+            "2026-03-29T00:59:58.000000Z",
+            "2026-03-29T00:59:59.000000Z",
+            "2026-03-29T01:00:00.000000Z",
+            "2026-03-29T01:00:01.000000Z",
+        ],
+        [
+            ("2026-03-29T01:59:59+01:00", "2026-03-29T03:00:00+02:00", &[1]),
+            ("2026-03-29T03:00:00+02:00", "2026-03-29T03:00:00.000001+02:00", &[2]),
+            ("2026-03-29T00:00:00+01:00", "2026-03-29T03:00:01+02:00", &[0, 1, 2]),
+        ],
+    ),
+    // They repeat one.
+    (
+        "2026-10-26T00:00:00Z",
+        [
+            "2026-10-25T00:30:00.000000Z",
+            "2026-10-25T00:59:59.000000Z",
+            "2026-10-25T01:30:00.000000Z",
+            "2026-10-25T01:30:00.000001Z",
+        ],
+        [
+            ("2026-10-25T02:30:00+02:00", "2026-10-25T02:30:00+01:00", &[0, 1]),
+            ("2026-10-25T02:30:00+01:00", "2026-10-25T03:00:00+01:00", &[2, 3]),
+            ("2026-10-25T02:30:00+01:00", "2026-10-25T02:30:00+01:00", &[]),
+        ],
+    ),
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn leap_days_and_hours_that_clocks_skip_or_repeat_are_stretches_like_any_other() {
+    let mut random = Random::new();
+    for (today, moments, windows) in DAYS {
+        let today: Timestamp = today.parse().unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let clock = Clock::new(move || today);
+        let engine = open_at(&dir, Duration::from_secs(3_600), clock.clone()).await;
+        let querier = Querier::new(Arc::clone(&engine), Limits::default(), clock).unwrap();
+        let rows = moments.map(|ts| LogRecord {
+            ts: ts.parse().unwrap(),
+            ..world::log(&mut random)
+        });
+        append(&engine, &rows[..2]).await;
+        engine.flush().await.unwrap();
+        append(&engine, &rows[2..]).await;
+        for (since, until, within) in windows {
+            let within: Vec<String> = within.iter().map(|row| moments[*row].to_owned()).collect();
+            let mut filter = LogFilter {
+                since: Some(since.parse().unwrap()),
+                until: Some(until.parse().unwrap()),
+                ..LogFilter::default()
+            };
+            let days = HistogramFilter {
+                interval: Some("24h".parse().unwrap()),
+                ..HistogramFilter::default()
+            };
+            let counts = querier.logs_histogram(&filter, &days).await.unwrap().page.rows;
+            let mut expected: BTreeMap<String, u64> = BTreeMap::new();
+            for ts in &within {
+                *expected.entry(format!("{}T00:00:00.000000Z", &ts[..10])).or_default() += 1;
+            }
+            assert_eq!(given(&counts, "ts"), expected.into_iter().rev().collect::<Vec<_>>());
+            filter.order = Some(SortOrder::Asc);
+            let page = querier.logs(&filter).await.unwrap();
+            let times: Vec<String> = page.rows.iter().map(|row| text(&row["ts"])).collect();
+            assert_eq!(times, within, "{since} {until}");
+        }
+        querier.close().await;
+        engine.close().await.unwrap();
+    }
+}
