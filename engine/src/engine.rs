@@ -2,9 +2,9 @@
 //!
 //! # Who spawns, joins
 //!
-//! `open` starts four threads: committer, publisher, sealer, scrubber; with an object store a fifth, uploader or follower.
-//! `close` joins them in this order: the committer stops taking appends, the publisher publishes what is left, the sealer
-//! ends with the file it is at, the scrubber and the fifth where they are.
+//! `open` starts five threads: committer, publisher, sealer, scrubber, indexer; with an object store a sixth, uploader or
+//! follower. `close` joins them in this order: the committer stops taking appends, the publisher publishes what is left, the
+//! sealer ends with the file it is at, the scrubber, the indexer and the sixth where they are.
 //! Dropping an engine that was not
 //! closed stops the threads where they are, like the end of the process would; nothing acknowledged is lost by that.
 
@@ -28,8 +28,8 @@ use crate::remote::uploader::Uploader;
 use crate::shared::{Shared, units};
 use crate::wal::Frame;
 use crate::{
-    Appended, Batch, Error, ReadView, RotationHistory, RotationRun, Settings, SpecName, Stats, StoredRequest, origin,
-    place, scrubber, sealer, sys,
+    Appended, Batch, Error, ReadView, RotationHistory, RotationRun, Settings, SpecName, Stats, StoredRequest, index,
+    origin, place, scrubber, sealer, sys,
 };
 
 /// An append that has waited so long for room has every hot row published.
@@ -49,6 +49,8 @@ struct Threads {
     publisher: JoinHandle<()>,
     sealer: JoinHandle<()>,
     scrubber: JoinHandle<()>,
+    /// Unless nothing is indexed.
+    indexer: Option<JoinHandle<()>>,
     /// The uploader or the follower, if there is an object store.
     remote: Option<JoinHandle<()>>,
 }
@@ -132,6 +134,9 @@ impl Engine {
         let sealer = spawn("engine-sealer", Box::new(move || sealer::run(&for_sealer)))?;
         let for_scrubber = Arc::clone(&shared);
         let scrubber = spawn("engine-scrubber", Box::new(move || scrubber::run(&for_scrubber)))?;
+        let for_indexer = Arc::clone(&shared);
+        let index = || spawn("engine-indexer", Box::new(move || index::run(&for_indexer)));
+        let indexer = shared.settings.index.then(index).transpose()?;
         let publisher = spawn("engine-publisher", Box::new(move || publisher.run()))?;
         let committer = spawn("engine-committer", Box::new(move || committer.run()))?;
         Ok(Arc::new(Self {
@@ -140,6 +145,7 @@ impl Engine {
                 publisher,
                 sealer,
                 scrubber,
+                indexer,
                 remote,
             })),
             closing: tokio::sync::Mutex::default(),
@@ -295,6 +301,17 @@ impl Engine {
         done.map_err(|reason| Error::Publishing { reason })
     }
 
+    /// Returns when every sealed file that can be indexed is, or could not be just now; at once where nothing is indexed.
+    ///
+    /// # Errors
+    /// If the store is closed meanwhile.
+    pub async fn index_all(&self) -> Result<(), Error> {
+        if !self.shared.settings.index || self.shared.indexes.all().await {
+            return Ok(());
+        }
+        Err(self.shared.refusal())
+    }
+
     /// What rotation did since the store was opened.
     #[must_use]
     pub fn rotation(&self) -> RotationHistory {
@@ -370,6 +387,8 @@ impl Engine {
             let _ = threads.publisher.join();
             let _ = threads.sealer.join();
             let _ = threads.scrubber.join();
+            shared.indexes.stop();
+            threads.indexer.map(JoinHandle::join);
             if let (Some(remote), Some(thread)) = (&shared.remote, threads.remote) {
                 remote.stop();
                 let _ = thread.join();
@@ -397,6 +416,8 @@ impl Drop for Engine {
         let _ = threads.publisher.join();
         let _ = threads.sealer.join();
         let _ = threads.scrubber.join();
+        self.shared.indexes.stop();
+        threads.indexer.map(JoinHandle::join);
         if let (Some(remote), Some(thread)) = (&self.shared.remote, threads.remote) {
             remote.stop();
             let _ = thread.join();

@@ -24,6 +24,7 @@ use uuid::Uuid;
 use crate::catalog::{Catalog, FileEntry, Files, Footers, Lineage, Lock, Segment, SegmentParts};
 use crate::desk::Desk;
 use crate::hot::{Hot, Place};
+use crate::index::{Indexes, wants_index};
 use crate::intake::Intake;
 use crate::journal::{Fresh, Parts};
 use crate::layout::{Layout, Partition};
@@ -50,6 +51,7 @@ pub(crate) struct Shared {
     pub(crate) store: Uuid,
     pub(crate) footers: Arc<Footers>,
     pub(crate) files: Arc<Files>,
+    pub(crate) indexes: Indexes,
     pub(crate) counters: Counters,
     pub(crate) view: ArcSwap<Snapshot>,
     pub(crate) marks: Mutex<Watermarks>,
@@ -121,6 +123,8 @@ pub(crate) struct State {
     pub(crate) partial: Option<Arc<str>>,
     /// Units of room that rows take beyond the cap.
     debt: u64,
+    /// A sealed file came or a file went since the view was swapped.
+    is_news: bool,
 }
 
 impl State {
@@ -132,11 +136,13 @@ impl State {
             version: 0,
             partial,
             debt: 0,
+            is_news: false,
         }
     }
 
     /// Puts a segment, in the place of its earlier version if there is one.
     pub(crate) fn put_file(&mut self, segment: Arc<Segment>) {
+        self.is_news |= segment.sealed;
         let files = Arc::make_mut(&mut self.files[slot(segment.table)]);
         match files.binary_search_by_key(&segment.key(), |other| other.key()) {
             Ok(at) => files[at] = segment,
@@ -158,6 +164,7 @@ impl State {
     pub(crate) fn remove_file(&mut self, table: Table, key: (Partition, u32)) -> Option<Arc<Segment>> {
         let files = &mut self.files[slot(table)];
         let at = files.binary_search_by_key(&key, |other| other.key()).ok()?;
+        self.is_news = true;
         Some(Arc::make_mut(files).remove(at))
     }
 
@@ -260,6 +267,9 @@ impl Shared {
             files: state.files.clone(),
             partial: state.partial.clone(),
         }));
+        if std::mem::take(&mut state.is_news) {
+            self.indexes.look();
+        }
     }
 
     /// The segment that a catalogue entry describes.
@@ -335,6 +345,8 @@ impl Shared {
             hot_max_bytes: self.settings.hot_max.get(),
             evicted_segments: counters.evicted_segments.get(),
             late_partitions: counters.late_partitions.get(),
+            index_builds: counters.index_builds.get(),
+            index_failures: counters.index_failures.get(),
             poisoned: self.poisoned().is_some(),
             ..Stats::default()
         };
@@ -351,6 +363,13 @@ impl Shared {
             stats.file_bytes += file.size;
             stats.file_rows += file.rows;
             stats.open_segments += u64::from(!file.sealed);
+            match file.index() {
+                Some(index) => {
+                    stats.index_files += 1;
+                    stats.index_bytes += index.size();
+                }
+                None => stats.index_waiting += u64::from(wants_index(file)),
+            }
             if cache.is_some_and(|cache| !cache.has(file.id)) {
                 waiting += 1;
                 waiting_bytes += file.size;

@@ -63,6 +63,16 @@ pub struct Stats {
     pub file_bytes: u64,
     /// Rows in data files (gauge).
     pub file_rows: u64,
+    /// Sealed data files that have an index (gauge).
+    pub index_files: u64,
+    /// Bytes of these indexes (gauge).
+    pub index_bytes: u64,
+    /// Sealed data files that are to be indexed and have no index yet (gauge).
+    pub index_waiting: u64,
+    /// Indexes made.
+    pub index_builds: u64,
+    /// Data files that could not be indexed; they are tried again.
+    pub index_failures: u64,
     /// Rows recovered from the log when the store was opened.
     pub replayed_rows: u64,
     /// Torn bytes cut from the log's end when the store was opened.
@@ -194,6 +204,8 @@ pub(crate) struct Counters {
     pub(crate) quarantined: Counter,
     pub(crate) evicted_segments: Counter,
     pub(crate) late_partitions: Counter,
+    pub(crate) index_builds: Counter,
+    pub(crate) index_failures: Counter,
 }
 
 /// One number, counted by any thread.

@@ -1,0 +1,409 @@
+//! The thread that makes sidecars and takes them away.
+//!
+//! ```text
+//! the view's files changed, an index is bad, somebody asks ─> what is on the disk is opened ─> what lacks is built, newest first
+//!                                                          ─> what belongs to no file of the view is unlinked
+//! ```
+//!
+//! # Invariants
+//!
+//! - It takes its orders from the view alone: an order that was lost in a crash is given again by the next start.
+//! - A sidecar appears whole, by a rename. It is not synced: who finds it torn after a crash makes it anew.
+//! - Nothing waits for it. It holds a segment for as long as a build, and stands back while much waits to be published or the
+//!   disk is almost full.
+//! - A file that only the object store has is not fetched to be indexed.
+
+use std::collections::{HashMap, HashSet};
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use model::Table;
+use parking_lot::{Condvar, Mutex};
+use tokio::sync::watch;
+
+use super::format::Owner;
+use super::{SegmentIndex, build, wants_index};
+use crate::catalog::{Files, Segment};
+use crate::layout::Layout;
+use crate::pace::Haste;
+use crate::recovery::{contained, data_files};
+use crate::segment::FileAt;
+use crate::shared::{Sentinel, Shared};
+use crate::{Error, sys};
+
+/// How long a file that could not be indexed is left alone.
+const PATIENCE: Duration = Duration::from_secs(300);
+/// How long to stand back before looking again.
+const REST: Duration = Duration::from_millis(20);
+
+/// A segment's number and version.
+type Key = (u64, u32);
+
+/// What the keeper is asked for, and how far it is.
+#[derive(Debug)]
+pub(crate) struct Indexes {
+    /// Handles of sidecars.
+    pub(super) files: Arc<Files>,
+    orders: Mutex<Orders>,
+    news: Condvar,
+    settled: watch::Sender<Settled>,
+}
+
+#[derive(Debug, Default)]
+struct Orders {
+    asked: u64,
+    /// Somebody waits: no standing back.
+    is_urgent: bool,
+    stop: bool,
+}
+
+/// Orders up to this one are done.
+#[derive(Debug, Clone, Copy, Default)]
+struct Settled {
+    through: u64,
+    stopped: bool,
+}
+
+impl Indexes {
+    pub(crate) fn new() -> Self {
+        Self {
+            files: Arc::new(Files::new()),
+            orders: Mutex::default(),
+            news: Condvar::new(),
+            settled: watch::Sender::default(),
+        }
+    }
+
+    /// Something changed: the keeper looks at the view again.
+    pub(crate) fn look(&self) {
+        self.orders.lock().asked += 1;
+        self.news.notify_all();
+    }
+
+    /// Returns when every file of the view that can have a sidecar has one, or cannot be indexed now. Whether it did: not if the
+    /// keeper stops.
+    pub(crate) async fn all(&self) -> bool {
+        let asked = {
+            let mut orders = self.orders.lock();
+            orders.asked += 1;
+            orders.is_urgent = true;
+            orders.asked
+        };
+        self.news.notify_all();
+        let mut settled = self.settled.subscribe();
+        let done = settled.wait_for(|now| now.stopped || now.through >= asked).await;
+        done.is_ok_and(|now| now.through >= asked)
+    }
+
+    pub(crate) fn stop(&self) {
+        self.orders.lock().stop = true;
+        self.news.notify_all();
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.orders.lock().stop
+    }
+
+    /// The number of the last order, when there is one beyond `done` or it is `until`; `None` when there will be no more.
+    fn next(&self, done: u64, until: Option<Instant>) -> Option<u64> {
+        let mut orders = self.orders.lock();
+        loop {
+            if orders.stop {
+                return None;
+            }
+            if orders.asked > done || until.is_some_and(|until| until <= Instant::now()) {
+                return Some(orders.asked);
+            }
+            match until {
+                Some(until) => drop(self.news.wait_until(&mut orders, until)),
+                None => self.news.wait(&mut orders),
+            }
+        }
+    }
+
+    fn settle(&self, through: u64) {
+        let mut orders = self.orders.lock();
+        orders.is_urgent &= orders.asked > through;
+        drop(orders);
+        self.settled.send_modify(|settled| settled.through = through);
+    }
+
+    /// Stands back for a moment. Whether the thread is to go on.
+    fn rest(&self) -> bool {
+        let mut orders = self.orders.lock();
+        if !orders.stop && !orders.is_urgent {
+            self.news.wait_for(&mut orders, REST);
+        }
+        !orders.stop
+    }
+
+    fn is_urgent(&self) -> bool {
+        self.orders.lock().is_urgent
+    }
+}
+
+/// Keeps sidecars until the threads are to stop.
+pub(crate) fn run(shared: &Arc<Shared>) {
+    let _sentinel = Sentinel(Arc::clone(shared));
+    let indexes = &shared.indexes;
+    let _ended = Ended(indexes);
+    let mut keeper = Keeper::new(shared);
+    let mut done = 0;
+    // What was there before the first order is looked at too.
+    indexes.look();
+    while let Some(asked) = indexes.next(done, keeper.next_try()) {
+        keeper.pass();
+        if !indexes.is_stopping() {
+            indexes.settle(asked);
+        }
+        done = asked;
+    }
+}
+
+/// However the keeper ends, nobody waits for it.
+struct Ended<'a>(&'a Indexes);
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        self.0.settled.send_modify(|settled| settled.stopped = true);
+    }
+}
+
+struct Keeper<'a> {
+    shared: &'a Shared,
+    /// Sidecars on the disk.
+    there: HashMap<Key, PathBuf>,
+    /// What could not be indexed, and when it is tried again.
+    failed: HashMap<Key, Instant>,
+}
+
+impl<'a> Keeper<'a> {
+    fn new(shared: &'a Shared) -> Self {
+        let mut keeper = Self {
+            shared,
+            there: HashMap::new(),
+            failed: HashMap::new(),
+        };
+        let folder = &shared.layout.index;
+        for path in data_files(folder).unwrap_or_else(|error| {
+            tracing::warn!(%error, "the folder of indexes could not be listed");
+            Vec::new()
+        }) {
+            match named(&path) {
+                Some(Name::Sidecar(key)) => drop(keeper.there.insert(key, path)),
+                Some(Name::Unfinished) => remove(&path),
+                None => {}
+            }
+        }
+        keeper
+    }
+
+    /// When something that failed is tried again.
+    fn next_try(&self) -> Option<Instant> {
+        self.failed.values().min().copied()
+    }
+
+    fn pass(&mut self) {
+        let mut wanted = HashSet::new();
+        let mut lacking = Vec::new();
+        {
+            let view = self.shared.view.load();
+            let files = view.files.iter().flat_map(|files| files.iter());
+            for segment in files.filter(|segment| wants_index(segment)) {
+                wanted.insert(segment.cache_key());
+                if segment.index().is_none_or(|index| index.is_bad()) {
+                    lacking.push((segment.max_ts, Arc::downgrade(segment)));
+                }
+            }
+        }
+        self.sweep(&wanted);
+        lacking.sort_unstable_by_key(|(newest, _)| std::cmp::Reverse(*newest));
+        // Those that are on the disk first: they only have to be opened.
+        let lacking: Vec<Weak<Segment>> = lacking.into_iter().map(|(_, segment)| segment).collect();
+        let lacking: Vec<Weak<Segment>> = lacking.into_iter().filter(|segment| !self.attached(segment)).collect();
+        for segment in lacking {
+            if self.shared.indexes.is_stopping() {
+                return;
+            }
+            if let Some(segment) = segment.upgrade() {
+                self.make(&segment);
+            }
+        }
+    }
+
+    /// Opens the sidecar that a segment has on the disk. Whether nothing is left to do.
+    fn attached(&mut self, segment: &Weak<Segment>) -> bool {
+        let Some(segment) = segment.upgrade() else {
+            return true;
+        };
+        let key = segment.cache_key();
+        let is_bad = segment.index().is_some_and(|index| index.is_bad());
+        let Some(path) = self.there.get(&key).cloned() else {
+            return false;
+        };
+        if !is_bad {
+            let (files, store) = (&self.shared.indexes.files, &self.shared.me);
+            match SegmentIndex::open(path.clone(), &Owner::of(self.shared.store, &segment), files, store) {
+                Ok(index) => {
+                    segment.set_index(Some(Arc::new(index)));
+                    self.failed.remove(&key);
+                    return true;
+                }
+                Err(error) => tracing::warn!(%error, "an index cannot be used; it is made anew"),
+            }
+        }
+        segment.set_index(None);
+        self.forget(key);
+        false
+    }
+
+    /// Builds the sidecar of a segment that has none.
+    fn make(&mut self, segment: &Arc<Segment>) {
+        let key = segment.cache_key();
+        if self.failed.get(&key).is_some_and(|later| *later > Instant::now()) || !self.is_in_view(segment) {
+            return;
+        }
+        match self.build(segment) {
+            Ok(Some((path, index))) => {
+                self.failed.remove(&key);
+                self.there.insert(key, path);
+                segment.set_index(Some(Arc::new(index)));
+                self.shared.counters.index_builds.add(1);
+            }
+            Ok(None) => drop(self.failed.remove(&key)),
+            Err(error) => {
+                self.shared.counters.index_failures.add(1);
+                let path = segment.path.display();
+                tracing::warn!(%error, %path, "a data file could not be indexed; queries read it, and it is tried again later");
+                self.failed.insert(key, Instant::now() + PATIENCE);
+            }
+        }
+    }
+
+    fn build(&self, segment: &Segment) -> Result<Option<(PathBuf, SegmentIndex)>, Error> {
+        let file = match segment.find() {
+            Ok(file) => FileAt::new(file, segment.size),
+            Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let owner = Owner::of(self.shared.store, segment);
+        let built = contained(|| Ok(build::build(&file, &segment.path, &owner, || self.goes_on())));
+        let built = built.map_err(|reason| Error::Damaged {
+            path: segment.path.clone(),
+            reason,
+        })?;
+        let Some(bytes) = built? else {
+            return Ok(None);
+        };
+        let path = self.shared.layout.sidecar(segment.table, segment.id, segment.version);
+        write(&path, &bytes)?;
+        let index = SegmentIndex::open(path.clone(), &owner, &self.shared.indexes.files, &self.shared.me)?;
+        Ok(Some((path, index)))
+    }
+
+    /// Stands back while others need the machine more. Whether to go on.
+    fn goes_on(&self) -> bool {
+        let shared = self.shared;
+        let in_the_way = || shared.haste() == Haste::Yes || shared.space.is_short();
+        while !shared.indexes.is_urgent() && in_the_way() {
+            if !shared.indexes.rest() {
+                return false;
+            }
+        }
+        !shared.indexes.is_stopping()
+    }
+
+    fn is_in_view(&self, segment: &Arc<Segment>) -> bool {
+        let state = self.shared.state.lock();
+        let now = state.file(segment.table, segment.key());
+        now.is_some_and(|now| Arc::ptr_eq(now, segment))
+    }
+
+    /// Unlinks what belongs to no file of the view.
+    fn sweep(&mut self, wanted: &HashSet<Key>) {
+        let gone: Vec<Key> = self.there.keys().filter(|key| !wanted.contains(key)).copied().collect();
+        gone.into_iter().for_each(|key| self.forget(key));
+        self.failed.retain(|key, _| wanted.contains(key));
+    }
+
+    fn forget(&mut self, key: Key) {
+        if let Some(path) = self.there.remove(&key) {
+            remove(&path);
+        }
+        self.shared.indexes.files.forget(key);
+    }
+}
+
+impl Owner {
+    fn of(store: uuid::Uuid, segment: &Segment) -> Self {
+        Self {
+            store,
+            table: segment.table,
+            segment: segment.id,
+            version: segment.version,
+            size: segment.size,
+            crc: segment.crc(),
+            rows: segment.rows,
+        }
+    }
+}
+
+/// Puts a sidecar under its name, whole or not at all. It is worth no sync.
+pub(super) fn write(path: &Path, bytes: &[u8]) -> Result<(), Error> {
+    let folder = sys::parent_of(path);
+    std::fs::create_dir_all(folder).map_err(Error::io("create", folder))?;
+    let unfinished = path.with_extension(UNFINISHED);
+    let written = std::fs::write(&unfinished, bytes).and_then(|()| std::fs::rename(&unfinished, path));
+    written.map_err(|source| {
+        // Part of a sidecar is worth nothing; the next start removes what stays.
+        let _ = std::fs::remove_file(&unfinished);
+        Error::io("write", path)(source)
+    })
+}
+
+/// Removes a sidecar, with its folder if there is nothing else in it.
+fn remove(path: &Path) {
+    match sys::remove_if_there(path) {
+        Ok(()) => drop(std::fs::remove_dir(sys::parent_of(path))),
+        Err(error) => {
+            tracing::warn!(%error, path = %path.display(), "an index that nobody needs could not be removed; the next start tries again");
+        }
+    }
+}
+
+/// How names of sidecars end.
+const FINISHED: &str = "idx";
+/// How they end while they are written.
+const UNFINISHED: &str = "new";
+
+/// What a name in the folder of indexes means.
+enum Name {
+    Sidecar(Key),
+    Unfinished,
+}
+
+/// `None` if it is not ours.
+fn named(path: &Path) -> Option<Name> {
+    let stem = path.file_stem()?.to_str()?.strip_prefix("segment_")?;
+    let (id, version) = stem.split_once("_v")?;
+    let key = (id.parse().ok()?, version.parse().ok()?);
+    match path.extension()?.to_str()? {
+        FINISHED => Some(Name::Sidecar(key)),
+        UNFINISHED => Some(Name::Unfinished),
+        _ => None,
+    }
+}
+
+impl Layout {
+    /// The sidecar of a version of a segment.
+    pub(crate) fn sidecar(&self, table: Table, id: u64, version: u32) -> PathBuf {
+        let name = format!(
+            "{}/{:06}/segment_{id:020}_v{version}.{FINISHED}",
+            table.name(),
+            id / 4096
+        );
+        self.index.join(name)
+    }
+}
