@@ -109,8 +109,8 @@ pub fn footer(bytes: &[u8]) {
 
 /// A sidecar: what it finds is a block that it has.
 pub fn index(bytes: &[u8]) {
-    if let Some((_file, path)) = in_memory(bytes) {
-        crate::index::fuzz_sidecar(&path);
+    if let Some((file, _)) = in_memory(bytes) {
+        crate::index::fuzz_sidecar(file, bytes.len() as u64);
     }
 }
 

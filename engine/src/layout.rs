@@ -136,7 +136,7 @@ pub(crate) struct Layout {
     /// What was found damaged.
     pub(crate) quarantine: PathBuf,
     /// Sidecars of sealed data files.
-    pub(crate) index: PathBuf,
+    pub(crate) index: Arc<Path>,
 }
 
 impl Layout {
@@ -164,7 +164,7 @@ impl Layout {
             data_staging,
             messages_staging,
             quarantine: store.join("quarantine"),
-            index: store.join("index"),
+            index: store.join("index").into(),
         }
     }
 

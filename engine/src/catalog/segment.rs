@@ -15,7 +15,7 @@
 //!
 //! # Not here
 //!
-//! Reading rows: `query` does that with the file and the footer from here.
+//! Reading rows: `query` does that with the file and the footer from here. What is in them: [`crate::index`].
 
 use std::fs::File;
 use std::io::ErrorKind;

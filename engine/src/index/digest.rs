@@ -41,7 +41,8 @@ impl Range {
         self.greatest = self.greatest.max(prefix);
     }
 
-    fn may_hold(&self, id: &[u8]) -> bool {
+    /// Whether an id can be among them.
+    pub(super) fn may_hold(&self, id: &[u8]) -> bool {
         (self.least..=self.greatest).contains(&prefix(id))
     }
 }
@@ -61,10 +62,10 @@ impl Digest {
         Self(ranges.iter().map(|(kind, range)| (*kind as u16, *range)).collect())
     }
 
-    /// Whether the section can have an id.
-    pub(super) fn may_hold(&self, kind: Kind, id: &[u8]) -> bool {
-        let range = self.0.iter().find(|(of, _)| *of == kind as u16);
-        range.is_none_or(|(_, range)| range.may_hold(id))
+    /// Between which ids those of a section lie, if that is known.
+    pub(super) fn range(&self, kind: Kind) -> Option<Range> {
+        let mut ranges = self.0.iter();
+        ranges.find(|(of, _)| *of == kind as u16).map(|(_, range)| *range)
     }
 
     pub(super) fn encode(&self) -> Vec<u8> {

@@ -66,8 +66,8 @@ pub(super) struct Section {
     pub(super) length: u64,
 }
 
-/// What stays of a sidecar in memory.
-#[derive(Debug, PartialEq, Eq)]
+/// What a sidecar says of itself.
+#[derive(Debug)]
 pub(super) struct Head {
     pub(super) owner: Owner,
     pub(super) blocks: u32,

@@ -15,7 +15,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -24,8 +24,8 @@ use parking_lot::{Condvar, Mutex};
 use tokio::sync::watch;
 
 use super::format::Owner;
-use super::{SegmentIndex, build, wants_index};
-use crate::catalog::{Files, Segment};
+use super::{FINISHED, SegmentIndex, build, wants_index};
+use crate::catalog::{Files, Key, Segment};
 use crate::layout::Layout;
 use crate::pace::Haste;
 use crate::recovery::{contained, data_files};
@@ -35,11 +35,8 @@ use crate::{Error, sys};
 
 /// How long a file that could not be indexed is left alone.
 const PATIENCE: Duration = Duration::from_secs(300);
-/// How long to stand back before looking again.
-const REST: Duration = Duration::from_millis(20);
-
-/// A segment's number and version.
-type Key = (u64, u32);
+/// How long to stand back before looking again: a look at a hundred thousand files takes some milliseconds.
+const REST: Duration = Duration::from_millis(100);
 
 /// What the keeper is asked for, and how far it is.
 #[derive(Debug)]
@@ -130,12 +127,11 @@ impl Indexes {
         self.settled.send_modify(|settled| settled.through = through);
     }
 
-    /// Stands back for a moment. Whether the thread is to go on.
+    /// Stands back for a moment, unless somebody waits. Whether the thread is to go on.
     fn rest(&self) -> bool {
+        let end = Instant::now() + REST;
         let mut orders = self.orders.lock();
-        if !orders.stop && !orders.is_urgent {
-            self.news.wait_for(&mut orders, REST);
-        }
+        while !orders.stop && !orders.is_urgent && !self.news.wait_until(&mut orders, end).timed_out() {}
         !orders.stop
     }
 
@@ -159,6 +155,9 @@ pub(crate) fn run(shared: &Arc<Shared>) {
             indexes.settle(asked);
         }
         done = asked;
+        if !indexes.rest() {
+            return;
+        }
     }
 }
 
@@ -174,7 +173,7 @@ impl Drop for Ended<'_> {
 struct Keeper<'a> {
     shared: &'a Shared,
     /// Sidecars on the disk.
-    there: HashMap<Key, PathBuf>,
+    there: HashMap<Key, Table>,
     /// What could not be indexed, and when it is tried again.
     failed: HashMap<Key, Instant>,
 }
@@ -191,8 +190,8 @@ impl<'a> Keeper<'a> {
             tracing::warn!(%error, "the folder of indexes could not be listed");
             Vec::new()
         }) {
-            match named(&path) {
-                Some(Name::Sidecar(key)) => drop(keeper.there.insert(key, path)),
+            match named(&shared.layout, &path) {
+                Some(Name::Sidecar(table, key)) => drop(keeper.there.insert(key, table)),
                 Some(Name::Unfinished) => remove(&path),
                 None => {}
             }
@@ -240,12 +239,11 @@ impl<'a> Keeper<'a> {
         };
         let key = segment.cache_key();
         let is_bad = segment.index().is_some_and(|index| index.is_bad());
-        let Some(path) = self.there.get(&key).cloned() else {
+        if !self.there.contains_key(&key) {
             return false;
-        };
+        }
         if !is_bad {
-            let (files, store) = (&self.shared.indexes.files, &self.shared.me);
-            match SegmentIndex::open(path.clone(), &Owner::of(self.shared.store, &segment), files, store) {
+            match self.open(&Owner::of(self.shared.store, &segment)) {
                 Ok(index) => {
                     segment.set_index(Some(Arc::new(index)));
                     self.failed.remove(&key);
@@ -266,9 +264,9 @@ impl<'a> Keeper<'a> {
             return;
         }
         match self.build(segment) {
-            Ok(Some((path, index))) => {
+            Ok(Some(index)) => {
                 self.failed.remove(&key);
-                self.there.insert(key, path);
+                self.there.insert(key, segment.table);
                 segment.set_index(Some(Arc::new(index)));
                 self.shared.counters.index_builds.add(1);
             }
@@ -282,7 +280,7 @@ impl<'a> Keeper<'a> {
         }
     }
 
-    fn build(&self, segment: &Segment) -> Result<Option<(PathBuf, SegmentIndex)>, Error> {
+    fn build(&self, segment: &Segment) -> Result<Option<SegmentIndex>, Error> {
         let file = match segment.find() {
             Ok(file) => FileAt::new(file, segment.size),
             Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => return Ok(None),
@@ -297,10 +295,13 @@ impl<'a> Keeper<'a> {
         let Some(bytes) = built? else {
             return Ok(None);
         };
-        let path = self.shared.layout.sidecar(segment.table, segment.id, segment.version);
-        write(&path, &bytes)?;
-        let index = SegmentIndex::open(path.clone(), &owner, &self.shared.indexes.files, &self.shared.me)?;
-        Ok(Some((path, index)))
+        write(&self.shared.layout.sidecar(segment.table, segment.cache_key()), &bytes)?;
+        self.open(&owner).map(Some)
+    }
+
+    fn open(&self, owner: &Owner) -> Result<SegmentIndex, Error> {
+        let shared = self.shared;
+        SegmentIndex::open(&shared.layout.index, owner, &shared.indexes.files, &shared.me)
     }
 
     /// Stands back while others need the machine more. Whether to go on.
@@ -329,8 +330,8 @@ impl<'a> Keeper<'a> {
     }
 
     fn forget(&mut self, key: Key) {
-        if let Some(path) = self.there.remove(&key) {
-            remove(&path);
+        if let Some(table) = self.there.remove(&key) {
+            remove(&self.shared.layout.sidecar(table, key));
         }
         self.shared.indexes.files.forget(key);
     }
@@ -373,37 +374,25 @@ fn remove(path: &Path) {
     }
 }
 
-/// How names of sidecars end.
-const FINISHED: &str = "idx";
-/// How they end while they are written.
+/// How names of sidecars end while they are written.
 const UNFINISHED: &str = "new";
 
 /// What a name in the folder of indexes means.
 enum Name {
-    Sidecar(Key),
+    Sidecar(Table, Key),
     Unfinished,
 }
 
 /// `None` if it is not ours.
-fn named(path: &Path) -> Option<Name> {
+fn named(layout: &Layout, path: &Path) -> Option<Name> {
     let stem = path.file_stem()?.to_str()?.strip_prefix("segment_")?;
     let (id, version) = stem.split_once("_v")?;
     let key = (id.parse().ok()?, version.parse().ok()?);
+    let is_it = |table: &Table| layout.sidecar(*table, key) == path.with_extension(FINISHED);
+    let table = Table::ALL.into_iter().find(is_it)?;
     match path.extension()?.to_str()? {
-        FINISHED => Some(Name::Sidecar(key)),
+        FINISHED => Some(Name::Sidecar(table, key)),
         UNFINISHED => Some(Name::Unfinished),
         _ => None,
-    }
-}
-
-impl Layout {
-    /// The sidecar of a version of a segment.
-    pub(crate) fn sidecar(&self, table: Table, id: u64, version: u32) -> PathBuf {
-        let name = format!(
-            "{}/{:06}/segment_{id:020}_v{version}.{FINISHED}",
-            table.name(),
-            id / 4096
-        );
-        self.index.join(name)
     }
 }

@@ -31,17 +31,19 @@ mod rebuild;
 mod tests;
 
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use model::Table;
 
 use crate::Error;
-use crate::catalog::{Files, Segment};
+use crate::catalog::{Files, Key, Segment};
+use crate::layout::Layout;
 use crate::segment::FileAt;
 use crate::shared::Shared;
-use format::{Bad, Head, Kind};
+use digest::Range;
+use format::{Bad, Head, Kind, Section};
 
 pub(crate) use format::Owner;
 pub(crate) use keeper::{Indexes, run};
@@ -129,43 +131,65 @@ impl Lookup {
     }
 }
 
-/// The sidecar of one version of a data file.
+/// The sidecar of one version of a data file. There may be a hundred thousand.
 #[derive(Debug)]
 pub struct SegmentIndex {
-    path: PathBuf,
+    /// The folder of all of them.
+    folder: Arc<Path>,
+    table: Table,
+    key: Key,
     size: u64,
-    head: Head,
+    blocks: u32,
+    ids: Box<[Ids]>,
     files: Arc<Files>,
     /// Something in it is not as it was written, or cannot be read.
     is_bad: AtomicBool,
     store: Weak<Shared>,
 }
 
+/// What is known of a column of ids.
+#[derive(Debug)]
+struct Ids {
+    column: IdColumn,
+    range: Option<Range>,
+    section: Option<Section>,
+}
+
 impl SegmentIndex {
     /// Opens the sidecar of a version.
-    fn open(path: PathBuf, owner: &Owner, files: &Arc<Files>, store: &Weak<Shared>) -> Result<Self, Error> {
+    fn open(folder: &Arc<Path>, owner: &Owner, files: &Arc<Files>, store: &Weak<Shared>) -> Result<Self, Error> {
+        let path = path_of(folder, owner.table, (owner.segment, owner.version));
         let file = File::open(&path).map_err(Error::io("open", &path))?;
         let size = file.metadata().map_err(Error::io("read", &path))?.len();
         let damaged = |reason: String| Error::Damaged {
             path: path.clone(),
             reason,
         };
-        let head = match Head::read(&FileAt::new(file, size), size) {
-            Ok(head) => head,
-            Err(Bad::Io(source)) => return Err(Error::io("read", &path)(source)),
-            Err(Bad::Form(reason)) => return Err(damaged(reason.to_owned())),
-        };
-        if head.owner != *owner {
-            return Err(damaged("it is of another data file".to_owned()));
+        match Head::read(&FileAt::new(file, size), size) {
+            Ok(head) if head.owner == *owner => Ok(Self::of(&head, size, folder, files, store)),
+            Ok(_) => Err(damaged("it is of another data file".to_owned())),
+            Err(Bad::Io(source)) => Err(Error::io("read", &path)(source)),
+            Err(Bad::Form(reason)) => Err(damaged(reason.to_owned())),
         }
-        Ok(Self {
-            path,
+    }
+
+    fn of(head: &Head, size: u64, folder: &Arc<Path>, files: &Arc<Files>, store: &Weak<Shared>) -> Self {
+        let ids = [IdColumn::FluxId, IdColumn::TraceId].map(|column| Ids {
+            column,
+            range: head.digest.range(column.kind()),
+            section: head.section(column.kind()),
+        });
+        Self {
+            folder: Arc::clone(folder),
+            table: head.owner.table,
+            key: (head.owner.segment, head.owner.version),
             size,
-            head,
+            blocks: head.blocks,
+            ids: ids.into(),
             files: Arc::clone(files),
             is_bad: false.into(),
             store: Weak::clone(store),
-        })
+        }
     }
 
     /// Its bytes on the disk.
@@ -177,31 +201,27 @@ impl SegmentIndex {
     /// The blocks whose rows can have an id, given by the bytes by which the column stores it. May read from the disk.
     #[must_use]
     pub fn ids(&self, column: IdColumn, id: &[u8]) -> Lookup {
-        let kind = column.kind();
-        if !self.head.digest.may_hold(kind, id) {
+        let Some(ids) = self.ids.iter().find(|ids| ids.column == column) else {
+            return Lookup::free(Blocks::All);
+        };
+        if ids.range.is_some_and(|range| !range.may_hold(id)) {
             return Lookup::free(Blocks::NONE);
         }
-        if self.is_bad() {
+        let Some(section) = ids.section.filter(|_| !self.is_bad()) else {
             return Lookup::free(Blocks::All);
-        }
-        match self.find(kind, id) {
-            Ok(lookup) => lookup,
-            Err(error) => {
-                self.give_up(&error);
-                Lookup::free(Blocks::All)
-            }
-        }
+        };
+        self.find(section, id).unwrap_or_else(|error| {
+            self.give_up(&error);
+            Lookup::free(Blocks::All)
+        })
     }
 
-    fn find(&self, kind: Kind, id: &[u8]) -> Result<Lookup, Bad> {
-        let Some(section) = self.head.section(kind) else {
-            return Ok(Lookup::free(Blocks::All));
-        };
+    fn find(&self, section: Section, id: &[u8]) -> Result<Lookup, Bad> {
         let file = self.file()?;
         let found = ids::find(id, section.form, section.length, |buffer, at| {
             file.read_exact_at(buffer, section.offset + at)
         })?;
-        if found.blocks.last().is_some_and(|last| *last >= self.head.blocks) {
+        if found.blocks.last().is_some_and(|last| *last >= self.blocks) {
             return Err(Bad::Form("an index of ids names a block that is not there"));
         }
         Ok(Lookup {
@@ -210,14 +230,17 @@ impl SegmentIndex {
         })
     }
 
+    fn path(&self) -> PathBuf {
+        path_of(&self.folder, self.table, self.key)
+    }
+
     /// Its bytes, by a handle that is kept.
     fn file(&self) -> std::io::Result<FileAt> {
-        let key = (self.head.owner.segment, self.head.owner.version);
-        let file = match self.files.get(key) {
+        let file = match self.files.get(self.key) {
             Some(file) => file,
             None => {
-                let file = Arc::new(File::open(&self.path)?);
-                self.files.put(key, &file);
+                let file = Arc::new(File::open(self.path())?);
+                self.files.put(self.key, &file);
                 file
             }
         };
@@ -235,33 +258,43 @@ impl SegmentIndex {
         }
         if let Some(store) = self.store.upgrade() {
             store.indexes.look();
-            tracing::warn!(%error, path = %self.path.display(), "an index is not as it was written; it is made anew");
+            tracing::warn!(%error, path = %self.path().display(), "an index is not as it was written; it is made anew");
         }
     }
 }
 
 impl Drop for SegmentIndex {
     fn drop(&mut self) {
-        self.files.forget((self.head.owner.segment, self.head.owner.version));
+        self.files.forget(self.key);
+    }
+}
+
+/// How names of sidecars end.
+const FINISHED: &str = "idx";
+
+/// The name of the sidecar of a version, in the folder of all of them.
+fn path_of(folder: &Path, table: Table, (id, version): Key) -> PathBuf {
+    let name = format!("{:06}/segment_{id:020}_v{version}.{FINISHED}", id / 4096);
+    folder.join(table.name()).join(name)
+}
+
+impl Layout {
+    /// The sidecar of a version of a segment.
+    pub(crate) fn sidecar(&self, table: Table, key: Key) -> PathBuf {
+        path_of(&self.index, table, key)
     }
 }
 
 /// Opens what may be a sidecar, of whatever it says, and looks ids up in it.
 #[cfg(any(test, feature = "fuzz"))]
-pub(crate) fn fuzz_sidecar(path: &std::path::Path) {
-    let Ok(size) = std::fs::metadata(path).map(|meta| meta.len()) else {
+pub(crate) fn fuzz_sidecar(file: File, size: u64) {
+    let file = Arc::new(file);
+    let Ok(head) = Head::read(&FileAt::shared(Arc::clone(&file), size), size) else {
         return;
     };
-    let Ok(file) = File::open(path) else {
-        return;
-    };
-    let Ok(head) = Head::read(&FileAt::new(file, size), size) else {
-        return;
-    };
-    let owner = head.owner.clone();
-    let Ok(index) = SegmentIndex::open(path.to_owned(), &owner, &Arc::new(Files::new()), &Weak::new()) else {
-        return;
-    };
+    let files = Arc::new(Files::new());
+    let index = SegmentIndex::of(&head, size, &Path::new("").into(), &files, &Weak::new());
+    files.put(index.key, &file);
     for column in [IdColumn::FluxId, IdColumn::TraceId] {
         for id in [
             &[0; 16][..],

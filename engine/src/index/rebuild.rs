@@ -82,7 +82,7 @@ fn make(store: &Store, entry: &FileEntry, path: &PathBuf) -> Result<u64, Error> 
     let Some(bytes) = build::build(&file, path, &owner, || true)? else {
         return Ok(0);
     };
-    let sidecar = store.layout.sidecar(entry.table, entry.id, entry.version);
+    let sidecar = store.layout.sidecar(entry.table, (entry.id, entry.version));
     keeper::write(&sidecar, &bytes)?;
     Ok(bytes.len() as u64)
 }

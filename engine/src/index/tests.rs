@@ -3,7 +3,6 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 
 use proptest::prelude::*;
 use uuid::Uuid;
@@ -69,9 +68,10 @@ fn sidecar(groups: &Groups) -> Vec<u8> {
 }
 
 fn open(folder: &Path, bytes: &[u8]) -> Result<SegmentIndex, Error> {
-    let path = folder.join("index");
+    let path = path_of(folder, Table::Traces, (12, 3));
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
     std::fs::write(&path, bytes).unwrap();
-    SegmentIndex::open(path, &owner(), &Arc::new(Files::new()), &Weak::new())
+    SegmentIndex::open(&folder.into(), &owner(), &Arc::new(Files::new()), &Weak::new())
 }
 
 fn numbered(n: u64) -> Vec<u8> {
@@ -182,8 +182,8 @@ fn no_flipped_byte_and_no_cut_hides_an_id() {
 #[test]
 fn a_sidecar_of_another_version_is_refused() {
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("index");
-    std::fs::write(&path, sidecar(&many(&[10], 5))).unwrap();
+    let bytes = sidecar(&many(&[10], 5));
+    let all: Arc<Path> = folder.path().into();
     let others = [
         Owner {
             store: Uuid::from_u128(8),
@@ -200,7 +200,10 @@ fn a_sidecar_of_another_version_is_refused() {
         Owner { rows: 8, ..owner() },
     ];
     for other in others {
-        let opened = SegmentIndex::open(path.clone(), &other, &Arc::new(Files::new()), &Weak::new());
+        let path = path_of(&all, other.table, (other.segment, other.version));
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, &bytes).unwrap();
+        let opened = SegmentIndex::open(&all, &other, &Arc::new(Files::new()), &Weak::new());
         assert!(matches!(opened, Err(Error::Damaged { .. })), "{other:?}");
     }
 }
@@ -234,7 +237,7 @@ proptest! {
             prop_assert!(has(&found, blocks) && found != Blocks::All, "{found:?}");
         }
         // The same bytes after a way through the disk say the same.
-        prop_assert_eq!(sidecar(&groups), std::fs::read(folder.path().join("index")).unwrap());
+        prop_assert_eq!(sidecar(&groups), std::fs::read(index.path()).unwrap());
         let _ = index.ids(IdColumn::TraceId, &id(absent));
     }
 }

@@ -82,7 +82,7 @@ pub fn preview_rotation(settings: &Settings, clock: &Clock) -> Result<RotationPr
 
 /// The bytes of a file's index, if it is there.
 fn index_bytes(layout: &Layout, entry: &FileEntry) -> u64 {
-    let path = layout.sidecar(entry.table, entry.id, entry.version);
+    let path = layout.sidecar(entry.table, (entry.id, entry.version));
     path.metadata().map_or(0, |meta| meta.len())
 }
 
