@@ -30,7 +30,7 @@ use parquet::errors::ParquetError;
 
 use super::cache::PageCache;
 use super::conditions::Conditions;
-use super::prune::Need;
+use super::prune::Needs;
 use super::read::read_rows;
 use super::source::{Place, Source, Step};
 use super::workers::Patience;
@@ -89,7 +89,7 @@ pub(super) struct Search {
     pub(super) table: Table,
     pub(super) window: Window,
     pub(super) conditions: Conditions,
-    pub(super) needs: Vec<Need>,
+    pub(super) needs: Needs,
     pub(super) cache: Arc<PageCache>,
     pub(super) meter: Arc<Meter>,
     /// What the scan holds counts against the memory of queries.
@@ -126,7 +126,7 @@ struct Kept {
 /// What a scan is made from, beside the request.
 pub(super) struct Means {
     pub(super) conditions: Conditions,
-    pub(super) needs: Vec<Need>,
+    pub(super) needs: Needs,
     pub(super) cache: Arc<PageCache>,
     pub(super) memory: MemoryReservation,
     pub(super) patience: Patience,
