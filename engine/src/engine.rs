@@ -301,17 +301,6 @@ impl Engine {
         done.map_err(|reason| Error::Publishing { reason })
     }
 
-    /// Returns when every sealed file that can be indexed is, or could not be just now; at once where nothing is indexed.
-    ///
-    /// # Errors
-    /// If the store is closed meanwhile.
-    pub async fn index_all(&self) -> Result<(), Error> {
-        if !self.shared.settings.index || self.shared.indexes.all().await {
-            return Ok(());
-        }
-        Err(self.shared.refusal())
-    }
-
     /// What rotation did since the store was opened.
     #[must_use]
     pub fn rotation(&self) -> RotationHistory {

@@ -37,11 +37,11 @@ use std::sync::{Arc, Weak};
 
 use model::Table;
 
-use crate::Error;
 use crate::catalog::{Files, Key, Segment};
 use crate::layout::Layout;
 use crate::segment::FileAt;
 use crate::shared::Shared;
+use crate::{Engine, Error};
 use digest::Range;
 use format::{Bad, Head, Kind, Section};
 
@@ -306,6 +306,19 @@ pub(crate) fn fuzz_sidecar(file: File, size: u64) {
                 assert!(blocks.is_sorted() && blocks.iter().all(|block| *block < head.blocks));
             }
         }
+    }
+}
+
+impl Engine {
+    /// Returns when every sealed file that can be indexed is, or could not be just now; at once where nothing is indexed.
+    ///
+    /// # Errors
+    /// If the store is closed meanwhile.
+    pub async fn index_all(&self) -> Result<(), Error> {
+        if !self.shared.settings.index || self.shared.indexes.all().await {
+            return Ok(());
+        }
+        Err(self.shared.refusal())
     }
 }
 
