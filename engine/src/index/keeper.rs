@@ -20,12 +20,11 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use model::Table;
-use parking_lot::{Condvar, Mutex};
-use tokio::sync::watch;
 
 use super::format::Owner;
+use super::orders::Ended;
 use super::{FINISHED, SegmentIndex, build, wants_index};
-use crate::catalog::{Files, Key, Segment};
+use crate::catalog::{Key, Segment};
 use crate::layout::Layout;
 use crate::pace::Haste;
 use crate::recovery::{contained, data_files};
@@ -35,110 +34,6 @@ use crate::{Error, sys};
 
 /// How long a file that could not be indexed is left alone.
 const PATIENCE: Duration = Duration::from_secs(300);
-/// How long to stand back before looking again: a look at a hundred thousand files takes some milliseconds.
-const REST: Duration = Duration::from_millis(100);
-
-/// What the keeper is asked for, and how far it is.
-#[derive(Debug)]
-pub(crate) struct Indexes {
-    /// Handles of sidecars.
-    pub(super) files: Arc<Files>,
-    orders: Mutex<Orders>,
-    news: Condvar,
-    settled: watch::Sender<Settled>,
-}
-
-#[derive(Debug, Default)]
-struct Orders {
-    asked: u64,
-    /// Somebody waits: no standing back.
-    is_urgent: bool,
-    stop: bool,
-}
-
-/// Orders up to this one are done.
-#[derive(Debug, Clone, Copy, Default)]
-struct Settled {
-    through: u64,
-    stopped: bool,
-}
-
-impl Indexes {
-    pub(crate) fn new() -> Self {
-        Self {
-            files: Arc::new(Files::new()),
-            orders: Mutex::default(),
-            news: Condvar::new(),
-            settled: watch::Sender::default(),
-        }
-    }
-
-    /// Something changed: the keeper looks at the view again.
-    pub(crate) fn look(&self) {
-        self.orders.lock().asked += 1;
-        self.news.notify_all();
-    }
-
-    /// Returns when every file of the view that can have a sidecar has one, or cannot be indexed now. Whether it did: not if the
-    /// keeper stops.
-    pub(crate) async fn all(&self) -> bool {
-        let asked = {
-            let mut orders = self.orders.lock();
-            orders.asked += 1;
-            orders.is_urgent = true;
-            orders.asked
-        };
-        self.news.notify_all();
-        let mut settled = self.settled.subscribe();
-        let done = settled.wait_for(|now| now.stopped || now.through >= asked).await;
-        done.is_ok_and(|now| now.through >= asked)
-    }
-
-    pub(crate) fn stop(&self) {
-        self.orders.lock().stop = true;
-        self.news.notify_all();
-    }
-
-    fn is_stopping(&self) -> bool {
-        self.orders.lock().stop
-    }
-
-    /// The number of the last order, when there is one beyond `done` or it is `until`; `None` when there will be no more.
-    fn next(&self, done: u64, until: Option<Instant>) -> Option<u64> {
-        let mut orders = self.orders.lock();
-        loop {
-            if orders.stop {
-                return None;
-            }
-            if orders.asked > done || until.is_some_and(|until| until <= Instant::now()) {
-                return Some(orders.asked);
-            }
-            match until {
-                Some(until) => drop(self.news.wait_until(&mut orders, until)),
-                None => self.news.wait(&mut orders),
-            }
-        }
-    }
-
-    fn settle(&self, through: u64) {
-        let mut orders = self.orders.lock();
-        orders.is_urgent &= orders.asked > through;
-        drop(orders);
-        self.settled.send_modify(|settled| settled.through = through);
-    }
-
-    /// Stands back for a moment, unless somebody waits. Whether the thread is to go on.
-    fn rest(&self) -> bool {
-        let end = Instant::now() + REST;
-        let mut orders = self.orders.lock();
-        while !orders.stop && !orders.is_urgent && !self.news.wait_until(&mut orders, end).timed_out() {}
-        !orders.stop
-    }
-
-    fn is_urgent(&self) -> bool {
-        self.orders.lock().is_urgent
-    }
-}
 
 /// Keeps sidecars until the threads are to stop.
 pub(crate) fn run(shared: &Arc<Shared>) {
@@ -150,23 +45,11 @@ pub(crate) fn run(shared: &Arc<Shared>) {
     // What was there before the first order is looked at too.
     indexes.look();
     while let Some(asked) = indexes.next(done, keeper.next_try()) {
-        keeper.pass();
-        if !indexes.is_stopping() {
+        if keeper.pass(asked) {
             indexes.settle(asked);
+            done = asked;
+            indexes.rest();
         }
-        done = asked;
-        if !indexes.rest() {
-            return;
-        }
-    }
-}
-
-/// However the keeper ends, nobody waits for it.
-struct Ended<'a>(&'a Indexes);
-
-impl Drop for Ended<'_> {
-    fn drop(&mut self) {
-        self.0.settled.send_modify(|settled| settled.stopped = true);
     }
 }
 
@@ -204,15 +87,19 @@ impl<'a> Keeper<'a> {
         self.failed.values().min().copied()
     }
 
-    fn pass(&mut self) {
+    /// Does what the view asks for. Whether all of it: later orders end it early, what is newest comes first.
+    fn pass(&mut self, asked: u64) -> bool {
+        let now = Instant::now();
+        let is_left_alone = |key: &Key| self.failed.get(key).is_some_and(|later| *later > now);
         let mut wanted = HashSet::new();
         let mut lacking = Vec::new();
         {
             let view = self.shared.view.load();
             let files = view.files.iter().flat_map(|files| files.iter());
             for segment in files.filter(|segment| wants_index(segment)) {
-                wanted.insert(segment.cache_key());
-                if segment.index().is_none_or(|index| index.is_bad()) {
+                let key = segment.cache_key();
+                wanted.insert(key);
+                if segment.index().is_none_or(|index| index.is_bad()) && !is_left_alone(&key) {
                     lacking.push((segment.max_ts, Arc::downgrade(segment)));
                 }
             }
@@ -220,16 +107,16 @@ impl<'a> Keeper<'a> {
         self.sweep(&wanted);
         lacking.sort_unstable_by_key(|(newest, _)| std::cmp::Reverse(*newest));
         // Those that are on the disk first: they only have to be opened.
-        let lacking: Vec<Weak<Segment>> = lacking.into_iter().map(|(_, segment)| segment).collect();
-        let lacking: Vec<Weak<Segment>> = lacking.into_iter().filter(|segment| !self.attached(segment)).collect();
-        for segment in lacking {
-            if self.shared.indexes.is_stopping() {
-                return;
+        lacking.retain(|(_, segment)| !self.attached(segment));
+        for (_, segment) in lacking {
+            if self.shared.indexes.has_news(asked) {
+                return false;
             }
             if let Some(segment) = segment.upgrade() {
                 self.make(&segment);
             }
         }
+        !self.shared.indexes.is_stopping()
     }
 
     /// Opens the sidecar that a segment has on the disk. Whether nothing is left to do.
@@ -249,6 +136,14 @@ impl<'a> Keeper<'a> {
                     self.failed.remove(&key);
                     return true;
                 }
+                Err(Error::Io { source, .. }) if source.kind() != ErrorKind::NotFound => {
+                    // It may be whole: nothing is thrown away for want of handles.
+                    self.failed(
+                        &segment,
+                        &Error::io("open", &self.shared.layout.sidecar(segment.table, key))(source),
+                    );
+                    return true;
+                }
                 Err(error) => tracing::warn!(%error, "an index cannot be used; it is made anew"),
             }
         }
@@ -260,7 +155,7 @@ impl<'a> Keeper<'a> {
     /// Builds the sidecar of a segment that has none.
     fn make(&mut self, segment: &Arc<Segment>) {
         let key = segment.cache_key();
-        if self.failed.get(&key).is_some_and(|later| *later > Instant::now()) || !self.is_in_view(segment) {
+        if !self.is_in_view(segment) {
             return;
         }
         match self.build(segment) {
@@ -271,13 +166,15 @@ impl<'a> Keeper<'a> {
                 self.shared.counters.index_builds.add(1);
             }
             Ok(None) => drop(self.failed.remove(&key)),
-            Err(error) => {
-                self.shared.counters.index_failures.add(1);
-                let path = segment.path.display();
-                tracing::warn!(%error, %path, "a data file could not be indexed; queries read it, and it is tried again later");
-                self.failed.insert(key, Instant::now() + PATIENCE);
-            }
+            Err(error) => self.failed(segment, &error),
         }
+    }
+
+    fn failed(&mut self, segment: &Segment, error: &Error) {
+        self.shared.counters.index_failures.add(1);
+        let path = segment.path.display();
+        tracing::warn!(%error, %path, "a data file has no index; queries read it, and it is tried again later");
+        self.failed.insert(segment.cache_key(), Instant::now() + PATIENCE);
     }
 
     fn build(&self, segment: &Segment) -> Result<Option<SegmentIndex>, Error> {
@@ -309,7 +206,8 @@ impl<'a> Keeper<'a> {
         let shared = self.shared;
         let in_the_way = || shared.haste() == Haste::Yes || shared.space.is_short();
         while !shared.indexes.is_urgent() && in_the_way() {
-            if !shared.indexes.rest() {
+            shared.indexes.rest();
+            if shared.indexes.is_stopping() {
                 return false;
             }
         }

@@ -26,11 +26,13 @@ mod digest;
 mod format;
 mod ids;
 mod keeper;
+mod orders;
 mod rebuild;
 #[cfg(test)]
 mod tests;
 
 use std::fs::File;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -46,7 +48,8 @@ use digest::Range;
 use format::{Bad, Head, Kind, Section};
 
 pub(crate) use format::Owner;
-pub(crate) use keeper::{Indexes, run};
+pub(crate) use keeper::run;
+pub(crate) use orders::Indexes;
 pub use rebuild::{IndexReport, rebuild_index};
 
 /// Rows of a block.
@@ -210,14 +213,19 @@ impl SegmentIndex {
         let Some(section) = ids.section.filter(|_| !self.is_bad()) else {
             return Lookup::free(Blocks::All);
         };
-        self.find(section, id).unwrap_or_else(|error| {
+        let found = match self.file() {
+            Ok(file) => self.find(&file, section, id),
+            // For want of handles it is not thrown away.
+            Err(error) if error.kind() != ErrorKind::NotFound => return Lookup::free(Blocks::All),
+            Err(error) => Err(error.into()),
+        };
+        found.unwrap_or_else(|error| {
             self.give_up(&error);
             Lookup::free(Blocks::All)
         })
     }
 
-    fn find(&self, section: Section, id: &[u8]) -> Result<Lookup, Bad> {
-        let file = self.file()?;
+    fn find(&self, file: &FileAt, section: Section, id: &[u8]) -> Result<Lookup, Bad> {
         let found = ids::find(id, section.form, section.length, |buffer, at| {
             file.read_exact_at(buffer, section.offset + at)
         })?;
