@@ -141,6 +141,11 @@ impl Store {
         Ok(store)
     }
 
+    /// Whether the object store should have a file that is not here.
+    pub(crate) const fn is_elsewhere(&self, entry: &FileEntry) -> bool {
+        self.elsewhere.is_some() && entry.sealed
+    }
+
     /// How a file differs from its entry. It may be in the object store only.
     pub(crate) fn differs(&self, entry: &FileEntry, deep: bool) -> Result<Option<String>, Error> {
         let path = self.path(entry);

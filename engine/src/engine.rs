@@ -2,9 +2,9 @@
 //!
 //! # Who spawns, joins
 //!
-//! `open` starts four threads: committer, publisher, sealer, scrubber; with an object store a fifth, uploader or follower.
-//! `close` joins them in this order: the committer stops taking appends, the publisher publishes what is left, the sealer
-//! ends with the file it is at, the scrubber and the fifth where they are.
+//! `open` starts five threads: committer, publisher, sealer, scrubber, indexer; with an object store a sixth, uploader or
+//! follower. `close` joins them in this order: the committer stops taking appends, the publisher publishes what is left, the
+//! sealer ends with the file it is at, the scrubber, the indexer and the sixth where they are.
 //! Dropping an engine that was not
 //! closed stops the threads where they are, like the end of the process would; nothing acknowledged is lost by that.
 
@@ -28,8 +28,8 @@ use crate::remote::uploader::Uploader;
 use crate::shared::{Shared, units};
 use crate::wal::Frame;
 use crate::{
-    Appended, Batch, Error, ReadView, RotationHistory, RotationRun, Settings, SpecName, Stats, StoredRequest, origin,
-    place, scrubber, sealer, sys,
+    Appended, Batch, Error, ReadView, RotationHistory, RotationRun, Settings, SpecName, Stats, StoredRequest, index,
+    origin, place, scrubber, sealer, sys,
 };
 
 /// An append that has waited so long for room has every hot row published.
@@ -49,6 +49,8 @@ struct Threads {
     publisher: JoinHandle<()>,
     sealer: JoinHandle<()>,
     scrubber: JoinHandle<()>,
+    /// Unless nothing is indexed.
+    indexer: Option<JoinHandle<()>>,
     /// The uploader or the follower, if there is an object store.
     remote: Option<JoinHandle<()>>,
 }
@@ -134,6 +136,9 @@ impl Engine {
         let sealer = spawn("engine-sealer", Box::new(move || sealer::run(&for_sealer)))?;
         let for_scrubber = Arc::clone(&shared);
         let scrubber = spawn("engine-scrubber", Box::new(move || scrubber::run(&for_scrubber)))?;
+        let for_indexer = Arc::clone(&shared);
+        let index = || spawn("engine-indexer", Box::new(move || index::run(&for_indexer)));
+        let indexer = shared.settings.index.then(index).transpose()?;
         let publisher = spawn("engine-publisher", Box::new(move || publisher.run()))?;
         let committer = spawn("engine-committer", Box::new(move || committer.run()))?;
         Ok(Arc::new(Self {
@@ -142,6 +147,7 @@ impl Engine {
                 publisher,
                 sealer,
                 scrubber,
+                indexer,
                 remote,
             })),
             closing: tokio::sync::Mutex::default(),
@@ -372,6 +378,8 @@ impl Engine {
             let _ = threads.publisher.join();
             let _ = threads.sealer.join();
             let _ = threads.scrubber.join();
+            shared.indexes.stop();
+            threads.indexer.map(JoinHandle::join);
             if let (Some(remote), Some(thread)) = (&shared.remote, threads.remote) {
                 remote.stop();
                 let _ = thread.join();
@@ -399,6 +407,8 @@ impl Drop for Engine {
         let _ = threads.publisher.join();
         let _ = threads.sealer.join();
         let _ = threads.scrubber.join();
+        self.shared.indexes.stop();
+        threads.indexer.map(JoinHandle::join);
         if let (Some(remote), Some(thread)) = (&self.shared.remote, threads.remote) {
             remote.stop();
             let _ = thread.join();

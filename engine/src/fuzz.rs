@@ -7,6 +7,7 @@
 //! | `catalogue` | records and marks of a catalogue log, one after another |
 //! | `checkpoint` | the body of a checkpoint, and of a record |
 //! | `footer` | a data file: footer, page index |
+//! | `index` | a sidecar: head, digest, ids |
 //! | `lines` | a data file of lines: description, frames, rows |
 //! | `batch` | an Arrow stream, for each table |
 //! | `json`, `cbor` | records as publishers send them, for each table |
@@ -37,11 +38,12 @@ use crate::segment::{FileAt, Form, Lines, inspect, read_metadata};
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All of them.
-pub const TARGETS: [Target; 8] = [
+pub const TARGETS: [Target; 9] = [
     ("log", log),
     ("catalogue", catalogue),
     ("checkpoint", checkpoint),
     ("footer", footer),
+    ("index", index),
     ("lines", lines),
     ("batch", batch),
     ("json", json),
@@ -102,6 +104,13 @@ pub fn footer(bytes: &[u8]) {
         assert_eq!(about.size, bytes.len() as u64);
         let counted: i64 = metadata.row_groups().iter().map(RowGroupMetaData::num_rows).sum();
         assert_eq!(u64::try_from(counted).ok(), Some(about.extent.rows));
+    }
+}
+
+/// A sidecar: what it finds is a block that it has.
+pub fn index(bytes: &[u8]) {
+    if let Some((file, _)) = in_memory(bytes) {
+        crate::index::fuzz_sidecar(file, bytes.len() as u64);
     }
 }
 

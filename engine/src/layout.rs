@@ -8,6 +8,7 @@
 //! <store_dir>/meta/           catalogue, store id, LOCK
 //! <store_dir>/.staging/       files on their way into the tree, and out of it
 //! <store_dir>/quarantine/     what was found damaged
+//! <store_dir>/index/          what is known of sealed data files, made from them; may be deleted
 //! ```
 //!
 //! Staging must share a file system with the tree, because files are exchanged by name: where a tree does not lie below
@@ -134,6 +135,8 @@ pub(crate) struct Layout {
     retired: [Arc<PathBuf>; 2],
     /// What was found damaged.
     pub(crate) quarantine: PathBuf,
+    /// Sidecars of sealed data files.
+    pub(crate) index: Arc<Path>,
 }
 
 impl Layout {
@@ -161,6 +164,7 @@ impl Layout {
             data_staging,
             messages_staging,
             quarantine: store.join("quarantine"),
+            index: store.join("index").into(),
         }
     }
 

@@ -5,6 +5,7 @@
 //!                                        └─> answer     ├─> ReadView (one immutable snapshot)
 //!           publisher: open segments <── hot rows       │
 //!           sealer: sealed segments ────────────────────┘      scrubber: reads them again and compares
+//!           indexer: what is in sealed segments, for queries
 //! ```
 //!
 //! # Invariants
@@ -30,6 +31,7 @@ mod faults;
 #[cfg(any(test, feature = "fuzz"))]
 pub mod fuzz;
 mod hot;
+mod index;
 mod intake;
 mod journal;
 mod kept;
@@ -68,6 +70,7 @@ pub use catalog::Segment;
 pub use check::{CheckReport, Problem, check_store};
 pub use engine::{Engine, Trouble};
 pub use error::{Error, ErrorKind};
+pub use index::{BLOCK_ROWS, Blocks, IdColumn, IndexReport, Lookup, SegmentIndex, rebuild_index};
 pub use kept::Kept;
 pub use rebuild::{RebuildReport, rebuild_catalogue};
 pub use remote::{CopyReport, Remote, RemoteMode, RemoteTrouble, copy_from_remote, copy_to_remote};

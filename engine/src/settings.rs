@@ -113,6 +113,8 @@ pub struct Settings {
     /// first and opens it later finds the footer at that length in every later version of an open file, but in the sealed
     /// one only at the last length: by then it should have opened the file.
     pub seal_rest: Duration,
+    /// Whether sealed files are indexed. Answers are the same without; lookups of ids read more.
+    pub index: bool,
     /// The object store that sealed files are uploaded to, or read from.
     pub remote: Option<Remote>,
 }
@@ -145,6 +147,7 @@ impl Settings {
             scrub_interval: Duration::from_secs(86_400),
             seal_grace: Duration::from_secs(300),
             seal_rest: Duration::from_secs(5),
+            index: true,
             remote: None,
         }
     }

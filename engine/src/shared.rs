@@ -24,6 +24,7 @@ use uuid::Uuid;
 use crate::catalog::{Catalog, FileEntry, Files, Footers, Lineage, Lock, Segment, SegmentParts};
 use crate::desk::Desk;
 use crate::hot::{Hot, Place};
+use crate::index::Indexes;
 use crate::intake::Intake;
 use crate::journal::{Fresh, Parts};
 use crate::layout::{Layout, Partition};
@@ -31,7 +32,7 @@ use crate::pace::Haste;
 use crate::place::Rule;
 use crate::remote::attach::Link;
 use crate::space::Space;
-use crate::stats::{Counters, Stats};
+use crate::stats::Counters;
 use crate::view::{HotTable, Snapshot, slot};
 use crate::watermark::Watermarks;
 use crate::{Error, HotBatch, Origin, RotationHistory, Settings};
@@ -50,6 +51,7 @@ pub(crate) struct Shared {
     pub(crate) store: Uuid,
     pub(crate) footers: Arc<Footers>,
     pub(crate) files: Arc<Files>,
+    pub(crate) indexes: Indexes,
     pub(crate) counters: Counters,
     pub(crate) view: ArcSwap<Snapshot>,
     pub(crate) marks: Mutex<Watermarks>,
@@ -121,6 +123,8 @@ pub(crate) struct State {
     pub(crate) partial: Option<Arc<str>>,
     /// Units of room that rows take beyond the cap.
     debt: u64,
+    /// A sealed file came or a file went since the view was swapped.
+    is_news: bool,
 }
 
 impl State {
@@ -132,11 +136,13 @@ impl State {
             version: 0,
             partial,
             debt: 0,
+            is_news: false,
         }
     }
 
     /// Puts a segment, in the place of its earlier version if there is one.
     pub(crate) fn put_file(&mut self, segment: Arc<Segment>) {
+        self.is_news |= segment.sealed;
         let files = Arc::make_mut(&mut self.files[slot(segment.table)]);
         match files.binary_search_by_key(&segment.key(), |other| other.key()) {
             Ok(at) => files[at] = segment,
@@ -158,6 +164,7 @@ impl State {
     pub(crate) fn remove_file(&mut self, table: Table, key: (Partition, u32)) -> Option<Arc<Segment>> {
         let files = &mut self.files[slot(table)];
         let at = files.binary_search_by_key(&key, |other| other.key()).ok()?;
+        self.is_news = true;
         Some(Arc::make_mut(files).remove(at))
     }
 
@@ -260,6 +267,9 @@ impl Shared {
             files: state.files.clone(),
             partial: state.partial.clone(),
         }));
+        if std::mem::take(&mut state.is_news) {
+            self.indexes.look();
+        }
     }
 
     /// The segment that a catalogue entry describes.
@@ -301,83 +311,6 @@ impl Shared {
     pub(crate) fn refusal(&self) -> Error {
         self.poisoned()
             .map_or(Error::Closed, |reason| Error::Poisoned { reason })
-    }
-
-    pub(crate) fn stats(&self) -> Stats {
-        let counters = &self.counters;
-        let mut stats = Stats {
-            wal_bytes: counters.wal_bytes.get(),
-            wal_max_bytes: self.settings.wal_max.get(),
-            appended_rows: counters.appended_rows.get(),
-            appended_batches: counters.appended_batches.get(),
-            duplicates: counters.duplicates.get(),
-            misdated_rows: counters.misdated_rows.get(),
-            bus_regressions: counters.bus_regressions.get(),
-            commits: counters.commits.get(),
-            fsyncs: counters.fsyncs.get(),
-            publishes: counters.publishes.get(),
-            published_rows: counters.published_rows.get(),
-            publish_failures: counters.publish_failures.get(),
-            seals: counters.seals.get(),
-            seal_failures: counters.seal_failures.get(),
-            file_bytes_written: counters.file_bytes_written.get(),
-            scrubbed_files: counters.scrubbed_files.get(),
-            scrubbed_bytes: counters.scrubbed_bytes.get(),
-            checked_bytes: counters.checked_bytes.get(),
-            rotation_runs: counters.rotation_runs.get(),
-            rotated_partitions: counters.rotated_partitions.get(),
-            rotated_files: counters.rotated_files.get(),
-            rotated_rows: counters.rotated_rows.get(),
-            rotated_bytes: counters.rotated_bytes.get(),
-            replayed_rows: counters.replayed_rows.get(),
-            torn_bytes: counters.torn_bytes.get(),
-            quarantined: counters.quarantined.get(),
-            hot_max_bytes: self.settings.hot_max.get(),
-            evicted_segments: counters.evicted_segments.get(),
-            late_partitions: counters.late_partitions.get(),
-            poisoned: self.poisoned().is_some(),
-            ..Stats::default()
-        };
-        let cache = self.remote.as_ref().map(|remote| &remote.cache);
-        let (mut waiting, mut waiting_bytes) = (0, 0);
-        let files = {
-            let state = self.state.lock();
-            stats.hot_rows = state.hot.rows() as u64;
-            stats.hot_bytes = state.hot.weight();
-            state.files.clone()
-        };
-        for file in files.iter().flat_map(|files| files.iter()) {
-            stats.files += 1;
-            stats.file_bytes += file.size;
-            stats.file_rows += file.rows;
-            stats.open_segments += u64::from(!file.sealed);
-            if cache.is_some_and(|cache| !cache.has(file.id)) {
-                waiting += 1;
-                waiting_bytes += file.size;
-            }
-        }
-        stats.remote = self.remote.as_ref().map(|remote| {
-            let (cached_files, cached_bytes) = remote.cache.local();
-            crate::RemoteStats {
-                unuploaded_files: waiting,
-                unuploaded_bytes: waiting_bytes + stats.hot_bytes,
-                unuploaded_age_seconds: self.seconds_since(remote.counters.oldest.get()),
-                cached_files,
-                cached_bytes,
-                ..remote.counters.read()
-            }
-        });
-        stats
-    }
-
-    /// How long ago a time in µs was; 0 for none.
-    fn seconds_since(&self, micros: u64) -> u64 {
-        let now = u64::try_from(self.clock.now().micros()).unwrap_or(0);
-        if micros == 0 {
-            0
-        } else {
-            now.saturating_sub(micros) / 1_000_000
-        }
     }
 
     pub(crate) fn log_is_full(&self) -> bool {

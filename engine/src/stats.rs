@@ -2,6 +2,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::index::wants_index;
+use crate::shared::Shared;
+
 /// A reading of all counters and gauges. Counters count since the store was opened.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Stats {
@@ -63,6 +66,16 @@ pub struct Stats {
     pub file_bytes: u64,
     /// Rows in data files (gauge).
     pub file_rows: u64,
+    /// Sealed data files that have an index (gauge).
+    pub index_files: u64,
+    /// Bytes of these indexes (gauge).
+    pub index_bytes: u64,
+    /// Sealed data files that are to be indexed and have no index yet (gauge).
+    pub index_waiting: u64,
+    /// Indexes made.
+    pub index_builds: u64,
+    /// Data files that could not be indexed; they are tried again.
+    pub index_failures: u64,
     /// Rows recovered from the log when the store was opened.
     pub replayed_rows: u64,
     /// Torn bytes cut from the log's end when the store was opened.
@@ -194,6 +207,97 @@ pub(crate) struct Counters {
     pub(crate) quarantined: Counter,
     pub(crate) evicted_segments: Counter,
     pub(crate) late_partitions: Counter,
+    pub(crate) index_builds: Counter,
+    pub(crate) index_failures: Counter,
+}
+
+impl Shared {
+    /// A reading of everything.
+    pub(crate) fn stats(&self) -> Stats {
+        let counters = &self.counters;
+        let mut stats = Stats {
+            wal_bytes: counters.wal_bytes.get(),
+            wal_max_bytes: self.settings.wal_max.get(),
+            appended_rows: counters.appended_rows.get(),
+            appended_batches: counters.appended_batches.get(),
+            duplicates: counters.duplicates.get(),
+            misdated_rows: counters.misdated_rows.get(),
+            bus_regressions: counters.bus_regressions.get(),
+            commits: counters.commits.get(),
+            fsyncs: counters.fsyncs.get(),
+            publishes: counters.publishes.get(),
+            published_rows: counters.published_rows.get(),
+            publish_failures: counters.publish_failures.get(),
+            seals: counters.seals.get(),
+            seal_failures: counters.seal_failures.get(),
+            file_bytes_written: counters.file_bytes_written.get(),
+            scrubbed_files: counters.scrubbed_files.get(),
+            scrubbed_bytes: counters.scrubbed_bytes.get(),
+            checked_bytes: counters.checked_bytes.get(),
+            rotation_runs: counters.rotation_runs.get(),
+            rotated_partitions: counters.rotated_partitions.get(),
+            rotated_files: counters.rotated_files.get(),
+            rotated_rows: counters.rotated_rows.get(),
+            rotated_bytes: counters.rotated_bytes.get(),
+            replayed_rows: counters.replayed_rows.get(),
+            torn_bytes: counters.torn_bytes.get(),
+            quarantined: counters.quarantined.get(),
+            hot_max_bytes: self.settings.hot_max.get(),
+            evicted_segments: counters.evicted_segments.get(),
+            late_partitions: counters.late_partitions.get(),
+            index_builds: counters.index_builds.get(),
+            index_failures: counters.index_failures.get(),
+            poisoned: self.poisoned().is_some(),
+            ..Stats::default()
+        };
+        let cache = self.remote.as_ref().map(|remote| &remote.cache);
+        let (mut waiting, mut waiting_bytes) = (0, 0);
+        let files = {
+            let state = self.state.lock();
+            stats.hot_rows = state.hot.rows() as u64;
+            stats.hot_bytes = state.hot.weight();
+            state.files.clone()
+        };
+        for file in files.iter().flat_map(|files| files.iter()) {
+            stats.files += 1;
+            stats.file_bytes += file.size;
+            stats.file_rows += file.rows;
+            stats.open_segments += u64::from(!file.sealed);
+            match file.index() {
+                Some(index) => {
+                    stats.index_files += 1;
+                    stats.index_bytes += index.size();
+                }
+                None => stats.index_waiting += u64::from(wants_index(file)),
+            }
+            if cache.is_some_and(|cache| !cache.has(file.id)) {
+                waiting += 1;
+                waiting_bytes += file.size;
+            }
+        }
+        stats.remote = self.remote.as_ref().map(|remote| {
+            let (cached_files, cached_bytes) = remote.cache.local();
+            RemoteStats {
+                unuploaded_files: waiting,
+                unuploaded_bytes: waiting_bytes + stats.hot_bytes,
+                unuploaded_age_seconds: self.seconds_since(remote.counters.oldest.get()),
+                cached_files,
+                cached_bytes,
+                ..remote.counters.read()
+            }
+        });
+        stats
+    }
+
+    /// How long ago a time in µs was; 0 for none.
+    fn seconds_since(&self, micros: u64) -> u64 {
+        let now = u64::try_from(self.clock.now().micros()).unwrap_or(0);
+        if micros == 0 {
+            0
+        } else {
+            now.saturating_sub(micros) / 1_000_000
+        }
+    }
 }
 
 /// One number, counted by any thread.

@@ -1,15 +1,16 @@
 //! `platform-mixer check`: is every data file what the catalogue recorded, as text or JSON; with `--repair` and `--rebuild`
-//! the store is made fit to start again.
+//! the store is made fit to start again, with `--rebuild-index` what is known of its files is made anew.
 //!
 //! # Not here
 //!
-//! The work itself ([`engine::check_store`], [`engine::repair_store`], [`engine::rebuild_catalogue`]).
+//! The work itself ([`engine::check_store`], [`engine::repair_store`], [`engine::rebuild_catalogue`],
+//! [`engine::rebuild_index`]).
 
 use std::fmt::Write as _;
 use std::io::{IsTerminal, Write as _};
 
 use chassis::Exit;
-use engine::{CheckReport, Problem, RebuildReport};
+use engine::{CheckReport, IndexReport, Problem, RebuildReport};
 use model::{ByteSize, Clock};
 use serde::Serialize;
 
@@ -26,6 +27,8 @@ pub struct Task {
     pub repair: bool,
     /// Make the catalogue anew.
     pub rebuild: bool,
+    /// Make the indexes anew.
+    pub rebuild_index: bool,
 }
 
 /// Checks the store of this configuration; beside a running Mixer or not where nothing is to be changed. The report, and
@@ -41,7 +44,12 @@ pub fn check(
     output: Output,
 ) -> Result<(String, Exit), (Exit, String)> {
     let settings = settings::engine_and_bucket(config).map_err(|error| (Exit::Config, error.to_string()))?;
-    let checked = if task.rebuild {
+    let checked = if task.rebuild_index {
+        engine::rebuild_index(&settings, progress()).map(|report| {
+            let exit = exit(&report.problems);
+            (render(&report, output, indexed), exit)
+        })
+    } else if task.rebuild {
         engine::rebuild_catalogue(&settings, clock.now(), progress()).map(|report| {
             let exit = exit(&report.problems);
             (render(&report, output, rebuilt), exit)
@@ -141,6 +149,16 @@ fn text(report: &CheckReport) -> String {
                 "{count} damaged: put copies of these files back from a backup, or take them out of the store with --repair"
             );
         }
+    }
+    text
+}
+
+fn indexed(report: &IndexReport) -> String {
+    let mut text = String::new();
+    let IndexReport { files, bytes, .. } = report;
+    let _ = writeln!(text, "{files} indexes, {}", ByteSize::bytes(*bytes));
+    for Problem { path, what, rows, .. } in &report.problems {
+        let _ = writeln!(text, "not indexed: {}: {what} ({rows} rows)", path.display());
     }
     text
 }

@@ -52,6 +52,10 @@ enum Command {
         /// Make a lost or damaged catalogue anew from the data files and the log; not while a Mixer runs
         #[arg(long, conflicts_with_all = ["deep", "repair"])]
         rebuild: bool,
+        /// Throw the indexes of data files away and make them anew; not while a Mixer runs. A running Mixer makes those that are
+        /// missing or damaged by itself
+        #[arg(long, conflicts_with_all = ["deep", "repair", "rebuild"])]
+        rebuild_index: bool,
         /// How to write it
         #[arg(short, long, value_name = "FORMAT", default_value = "table")]
         output: retention::Output,
@@ -157,6 +161,7 @@ fn run(args: &Args) -> Result<Exit, Stop> {
             deep,
             repair,
             rebuild,
+            rebuild_index,
             output,
         }) => {
             let config = MixerConfig::of(&config::load(&SCHEMA, &sources)?)?;
@@ -164,6 +169,7 @@ fn run(args: &Args) -> Result<Exit, Stop> {
                 deep: *deep,
                 repair: *repair,
                 rebuild: *rebuild,
+                rebuild_index: *rebuild_index,
             };
             let checked = check::check(&config, &system_clock(), task, *output);
             let (report, exit) = checked.map_err(|(exit, sentence)| Stop::new(exit, sentence))?;

@@ -15,6 +15,7 @@
 mod ambient;
 pub mod batch;
 pub mod control;
+mod field;
 pub mod filter;
 mod flat;
 pub mod gear;
@@ -33,6 +34,7 @@ mod units;
 pub mod wire;
 
 pub use ambient::{Clock, Entropy};
+pub use field::field_text;
 pub use id::{BadId, ClusterId, EntityId, FluxId, SpanId, TraceId};
 pub use message::Direction;
 pub use record::{Attributes, Level, LogRecord, MetricPoint, MetricType, Record, Span, SpanStatus};

@@ -20,11 +20,11 @@ pub struct Page {
 pub struct QueryStats {
     /// Data files of the table in the view.
     pub files_considered: u64,
-    /// Of these, files that the catalogue alone ruled out.
+    /// Of these, files that the catalogue or their index ruled out.
     pub files_pruned: u64,
     /// Files that were opened.
     pub files_read: u64,
-    /// Bytes read from files.
+    /// Bytes read from files and from their indexes.
     pub bytes_read: u64,
     /// Pages of files that were at hand and not read.
     pub cache_hits: u64,
@@ -41,7 +41,24 @@ pub struct QueryStats {
     pub partial: Option<String>,
 }
 
-/// All spans of one trace.
+impl QueryStats {
+    /// What two looks at one view cost that were made one after the other; `self` from the beginning to the end.
+    pub(crate) fn and(self, part: Self) -> Self {
+        Self {
+            files_considered: self.files_considered + part.files_considered,
+            files_pruned: self.files_pruned + part.files_pruned,
+            files_read: self.files_read + part.files_read,
+            bytes_read: self.bytes_read + part.bytes_read,
+            cache_hits: self.cache_hits + part.cache_hits,
+            hot_rows: self.hot_rows + part.hot_rows,
+            rows_scanned: self.rows_scanned + part.rows_scanned,
+            rows: self.rows + part.rows,
+            ..self
+        }
+    }
+}
+
+/// All spans of one trace, and what was logged meanwhile under its id.
 #[derive(Debug, Clone)]
 pub struct TraceTree {
     /// The trace.
@@ -51,6 +68,11 @@ pub struct TraceTree {
     pub rows: Vec<Map<String, Value>>,
     /// Whether the trace has more spans than one answer holds.
     pub truncated: bool,
+    /// Log records whose attribute `trace_id` is the trace's, from an hour before its first span to an hour after its last one;
+    /// by time, the earliest first.
+    pub logs: Vec<Map<String, Value>>,
+    /// Whether there are more of them; those that are here are the newest.
+    pub logs_truncated: bool,
     /// What the answer cost.
     pub stats: QueryStats,
 }

@@ -104,6 +104,11 @@ impl Scan {
         }
     }
 
+    /// Another look at the same view.
+    pub(crate) fn beside(&self, table: Table, window: Window, conditions: Vec<Expr>) -> Self {
+        Self::new(self.state.clone(), self.view.clone(), table, window, conditions)
+    }
+
     /// The rows within a part of the window that meet the conditions.
     pub(crate) fn frame(&self, window: Window, order: Order) -> Result<DataFrame, Error> {
         let table = ViewTable {
@@ -185,7 +190,7 @@ impl Scan {
         let hot = hot.filter(|hot| self.window.meets(hot.min_ts, hot.max_ts));
         QueryStats {
             files_considered: files.len() as u64,
-            files_pruned: (files.len() - met.count()) as u64,
+            files_pruned: (files.len() - met.count()) as u64 + self.meter.pruned(),
             files_read: self.meter.files(),
             bytes_read: self.meter.bytes(),
             cache_hits: self.meter.hits(),

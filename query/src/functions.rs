@@ -26,7 +26,7 @@ use datafusion::error::Result;
 use datafusion::logical_expr::{
     ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility, lit,
 };
-use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, Visitor};
+pub(crate) use model::field_text;
 use serde_json::{Map, Value};
 
 /// Labels that belong to one point of a histogram, not to its series.
@@ -42,6 +42,9 @@ const POINT_LABELS: [&str; 10] = [
     "otel.negative",
     "otel.start_time",
 ];
+
+/// The name of [`json_text`] in plans.
+pub(crate) const JSON_TEXT: &str = "json_text";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Kind {
@@ -92,7 +95,7 @@ impl ScalarUDFImpl for Function {
     fn name(&self) -> &str {
         match self.kind {
             Kind::ContainsFold => "contains_fold",
-            Kind::JsonText => "json_text",
+            Kind::JsonText => JSON_TEXT,
             Kind::SeriesKey => "series_key",
             Kind::LabelKeys => "label_keys",
             Kind::Bucket => "bucket",
@@ -205,48 +208,6 @@ fn fold_into(text: &str, folded: &mut String) {
     }
 }
 
-/// One field of a flat JSON object as text: a string as it is, another scalar or an array as JSON, null as nothing.
-pub(crate) fn field_text(object: &str, key: &str) -> Option<String> {
-    // An escaped key contains a backslash; anything else that lacks the key's letters lacks the key.
-    if !object.contains(key) && !object.contains('\\') {
-        return None;
-    }
-    let mut json = serde_json::Deserializer::from_str(object);
-    match Field(key).deserialize(&mut json).ok()?? {
-        Value::String(text) => Some(text),
-        Value::Null => None,
-        other => Some(other.to_string()),
-    }
-}
-
-/// Reads one field of an object and skips the others.
-struct Field<'a>(&'a str);
-
-impl<'de> DeserializeSeed<'de> for Field<'_> {
-    type Value = Option<Value>;
-    fn deserialize<D: serde::Deserializer<'de>>(self, from: D) -> Result<Self::Value, D::Error> {
-        from.deserialize_map(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Field<'_> {
-    type Value = Option<Value>;
-    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("a JSON object")
-    }
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let mut found = None;
-        while let Some(key) = map.next_key::<std::borrow::Cow<'_, str>>()? {
-            if key == self.0 {
-                found = Some(map.next_value()?);
-            } else {
-                map.next_value::<IgnoredAny>()?;
-            }
-        }
-        Ok(found)
-    }
-}
-
 fn without_point_labels(labels: &str) -> String {
     if !labels.contains("otel.") {
         return labels.to_owned();
@@ -312,22 +273,6 @@ mod tests {
         assert!(found("ΟΔΟΣ", "οδοσ") && found("\u{212a}elvin", "kelvin"));
         assert!(!found("abc", "a.c") && !found("abc", "a%") && !found("abc", "a_c") && found("50%_x", "%_"));
         assert!(found("", "") && !found("", "a"));
-    }
-
-    #[test]
-    fn a_field_is_found_by_its_exact_key_however_it_is_written() {
-        let object = r#"{"a":"x","gear.id":"tail","n":5,"z":null,"l":[1,"b"]}"#;
-        assert_eq!(field_text(object, "gear.id").as_deref(), Some("tail"));
-        assert_eq!(field_text(object, "n").as_deref(), Some("5"));
-        assert_eq!(field_text(object, "l").as_deref(), Some(r#"[1,"b"]"#));
-        assert_eq!(field_text(object, "z"), None);
-        assert_eq!(field_text(object, "gear"), None);
-        assert_eq!(field_text(r#"{"x":"gear.id"}"#, "gear.id"), None);
-        assert_eq!(
-            field_text(r#"{"gear\u002eid":"t\"1"}"#, "gear.id").as_deref(),
-            Some("t\"1")
-        );
-        assert_eq!(field_text("no json gear.id", "gear.id"), None);
     }
 
     #[test]

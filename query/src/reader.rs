@@ -35,6 +35,7 @@ pub(crate) struct Meter {
     rows: AtomicU64,
     hits: AtomicU64,
     files: Mutex<HashSet<u64>>,
+    ruled_out: Mutex<HashSet<u64>>,
 }
 
 impl Meter {
@@ -46,6 +47,16 @@ impl Meter {
     pub(crate) fn read(&self, segment: u64, bytes: u64) {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         self.files.lock().insert(segment);
+    }
+
+    /// Counts bytes that were read of an index.
+    pub(crate) fn index(&self, bytes: u64) {
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Counts a segment that its index left out.
+    pub(crate) fn ruled_out(&self, segment: u64) {
+        self.ruled_out.lock().insert(segment);
     }
 
     /// Counts rows that were looked at.
@@ -68,6 +79,12 @@ impl Meter {
 
     pub(crate) fn files(&self) -> u64 {
         self.files.lock().len() as u64
+    }
+
+    /// Segments that indexes left out, and that nobody opened for another part of the query.
+    pub(crate) fn pruned(&self) -> u64 {
+        let read = self.files.lock();
+        self.ruled_out.lock().difference(&read).count() as u64
     }
 }
 

@@ -40,7 +40,16 @@ async fn a_flipped_bit_in_a_data_file_is_found_and_the_file_is_named() -> Result
         let beside = check(mixer.path(), &["--deep"])?;
         assert_eq!(beside.code, Some(0), "{}{}", beside.out, beside.err);
         assert!(beside.out.contains("no damage"), "{}", beside.out);
+        let held = check(mixer.path(), &["--rebuild-index"])?;
+        assert_eq!(held.code, Some(69), "{}", held.err);
         assert!(mixer.process()?.terminate(Duration::from_secs(20))?.success());
+        let indexed = check(mixer.path(), &["--rebuild-index"])?;
+        assert_eq!(indexed.code, Some(0), "{}", indexed.err);
+        assert!(
+            indexed.out.starts_with("0 indexes"),
+            "nothing is sealed: {}",
+            indexed.out
+        );
 
         let file = first_file(&mixer.telemetry().join("logs"))?;
         let mut bytes = std::fs::read(&file)?;

@@ -7,8 +7,12 @@
 //! then opened, timed until it is open; next to the same with an empty store.
 //! `scan` and `lookup`: 10,000,000 rows (`BENCH_ROWS`) of logs and metrics, sealed by the engine, asked by the querier in one
 //! process, median of seven after two; the file cache is warm.
+//! `ids`: lookups of ids over 720 hour partitions of logs and spans, sealed and indexed; `BENCH_ID_RATE` (1) rows a second of each.
 //!
-//! `bench-store recovery|open|query`, without a word all; three rounds each (`BENCH_ROUNDS`).
+//! `bench-store recovery|open|query|ids`, without a word all; three rounds each (`BENCH_ROUNDS`).
+
+#[path = "store/ids.rs"]
+mod ids;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -36,6 +40,8 @@ fn main() -> Result<(), Failure> {
             runtime()?.block_on(make(benches::feed::table(table)?, Path::new(file), Path::new(store)))
         }
         ["ask", store] => ask(Path::new(store)),
+        ["make-ids", store] => runtime()?.block_on(ids::make(Path::new(store))),
+        ["ask-ids", store] => ids::ask(Path::new(store)),
         _ => {
             println!("load before: {}", load());
             let all = words.is_empty();
@@ -57,6 +63,12 @@ fn main() -> Result<(), Failure> {
                     this(&["make", table.name(), &file, &store])?;
                 }
                 this(&["ask", &store])?;
+            }
+            if all || words.contains(&"ids") {
+                let folder = tempfile::tempdir_in(&root)?;
+                let store = text(&folder.path().join("store"));
+                this(&["make-ids", &store])?;
+                this(&["ask-ids", &store])?;
             }
             println!("load after: {}", load());
             Ok(())

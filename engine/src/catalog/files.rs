@@ -1,4 +1,5 @@
-//! Open handles of data files, so that a query opens, and compares with its footer, no file that another one had open.
+//! Open handles of data files, so that a query opens, and compares with its footer, no file that another one had open; and, in
+//! a cache of their own, of their sidecars.
 //!
 //! # Invariants
 //!
@@ -30,15 +31,15 @@ impl Files {
         )))
     }
 
-    pub(super) fn get(&self, key: Key) -> Option<Arc<File>> {
+    pub(crate) fn get(&self, key: Key) -> Option<Arc<File>> {
         self.0.get(key)
     }
 
-    pub(super) fn put(&self, key: Key, file: &Arc<File>) {
+    pub(crate) fn put(&self, key: Key, file: &Arc<File>) {
         self.0.put(key, Arc::clone(file), 1);
     }
 
-    pub(super) fn forget(&self, key: Key) {
+    pub(crate) fn forget(&self, key: Key) {
         self.0.forget(key);
     }
 }

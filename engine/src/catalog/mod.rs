@@ -44,7 +44,7 @@ pub(crate) use lock::Lock;
 pub(crate) use log::{fuzz_log, fuzz_record};
 pub(crate) use salvage::Salvage;
 pub use segment::Segment;
-pub(crate) use segment::{Lineage, SegmentParts};
+pub(crate) use segment::{Key, Lineage, SegmentParts};
 pub(crate) use state::{FileEntry, Legacy, Record, State};
 
 use crate::{Error, sys};

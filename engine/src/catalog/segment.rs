@@ -15,7 +15,7 @@
 //!
 //! # Not here
 //!
-//! Reading rows: `query` does that with the file and the footer from here.
+//! Reading rows: `query` does that with the file and the footer from here. What is in them: [`crate::index`].
 
 use std::fs::File;
 use std::io::ErrorKind;
@@ -23,6 +23,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
+use arc_swap::ArcSwapOption;
 use model::{Table, Timestamp};
 use parking_lot::Mutex;
 use parquet::file::metadata::ParquetMetaData;
@@ -31,6 +32,7 @@ use super::files::Files;
 use super::footers::Footers;
 use super::state::FileEntry;
 use crate::Error;
+use crate::index::SegmentIndex;
 use crate::layout::{Layout, Partition, Retired};
 use crate::quarantine::{is_in_views, report};
 use crate::remote::RemoteTrouble;
@@ -40,7 +42,7 @@ use crate::shared::Shared;
 
 /// A segment's number and version: what is kept of a data file is known by them, never by path or size, as a sealed file has
 /// the path, and often the size, of the open one.
-pub(super) type Key = (u64, u32);
+pub(crate) type Key = (u64, u32);
 
 /// One version of a data file. Its rows never change; the name may be given to a later version while this one is held.
 #[derive(Debug)]
@@ -72,6 +74,8 @@ pub struct Segment {
     lineage: Arc<Lineage>,
     footers: Arc<Footers>,
     files: Arc<Files>,
+    /// What was made from it, if it is there.
+    index: ArcSwapOption<SegmentIndex>,
     /// Who is told of damage.
     store: Weak<Shared>,
     /// Where its bytes are too, if there is an object store.
@@ -150,12 +154,13 @@ impl Segment {
             lineage: parts.lineage,
             footers: Arc::clone(parts.footers),
             files: Arc::clone(parts.files),
+            index: ArcSwapOption::empty(),
             store: parts.store,
             cache: parts.cache,
         }
     }
 
-    const fn cache_key(&self) -> Key {
+    pub(crate) const fn cache_key(&self) -> Key {
         (self.id, self.version)
     }
 
@@ -166,6 +171,22 @@ impl Segment {
 
     pub(crate) const fn lineage(&self) -> &Arc<Lineage> {
         &self.lineage
+    }
+
+    /// The CRC-32C of its bytes.
+    pub(crate) const fn crc(&self) -> u32 {
+        self.crc
+    }
+
+    /// What is known of its rows without reading them, if there is an index of it: of sealed Parquet files it is made in the
+    /// background.
+    #[must_use]
+    pub fn index(&self) -> Option<Arc<SegmentIndex>> {
+        self.index.load_full()
+    }
+
+    pub(crate) fn set_index(&self, index: Option<Arc<SegmentIndex>>) {
+        self.index.store(index);
     }
 
     /// The file with this version's bytes, which are its first [`Segment::size`] bytes. Opened for the first time it is

@@ -46,7 +46,6 @@ use crate::watermark::Watermarks;
 use crate::{Error, Settings, sys};
 use files::{Findings, check_files, empty_staging, judge_unknown_files, remove_unknown_files};
 pub(crate) use files::{data_files, describe};
-#[cfg(any(test, feature = "fuzz"))]
 pub(crate) use replay::contained;
 use tree::Tree;
 
@@ -334,6 +333,7 @@ fn assemble(ground: Ground, parts: Parts) -> (Arc<Shared>, Publisher) {
         store: parts.catalog.state().store,
         footers: Arc::new(Footers::new(FOOTER_BYTES)),
         files: Arc::new(Files::new()),
+        indexes: crate::index::Indexes::new(),
         counters: Counters::default(),
         view: ArcSwap::from_pointee(Snapshot::default()),
         marks: Mutex::new(parts.marks),

@@ -124,11 +124,17 @@ pub(crate) struct Candidate {
     pub(crate) ids: Vec<u64>,
     pub(crate) rows: u64,
     pub(crate) bytes: u64,
+    /// Bytes of the indexes of its files, which go with them.
+    pub(crate) index_bytes: u64,
     /// Whether it takes no more rows and nobody works on its files.
     pub(crate) closed: bool,
 }
 
 impl Candidate {
+    const fn all_bytes(&self) -> u64 {
+        self.bytes + self.index_bytes
+    }
+
     fn removal(&self, reason: RotationReason) -> Removal {
         Removal {
             table: self.place.0,
@@ -160,7 +166,7 @@ pub(crate) fn plan(
 ) -> Vec<(Candidate, RotationReason)> {
     let by_age = limits.policy != RotationPolicy::Size;
     let by_size = limits.policy != RotationPolicy::Time;
-    let mut total = other_bytes.saturating_add(all.iter().map(|candidate| candidate.bytes).sum());
+    let mut total = other_bytes.saturating_add(all.iter().map(Candidate::all_bytes).sum());
     all.retain(|candidate| candidate.closed);
     all.sort_by_key(|candidate| (candidate.place.1.end(), candidate.place));
     let mut gone = Vec::new();
@@ -172,7 +178,7 @@ pub(crate) fn plan(
         } else {
             continue;
         };
-        total = total.saturating_sub(candidate.bytes);
+        total = total.saturating_sub(candidate.all_bytes());
         gone.push((candidate, reason));
     }
     gone

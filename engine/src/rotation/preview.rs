@@ -7,7 +7,7 @@ use std::path::Path;
 use model::{Clock, Timestamp};
 use serde::Serialize;
 
-use super::run::gather;
+use super::run::{Work, gather};
 use super::trust::SLACK;
 use super::{Limits, Removal, plan};
 use crate::catalog::{Catalog, FileEntry, known_store_id};
@@ -26,7 +26,7 @@ pub struct RotationPreview {
     pub removals: Vec<Removal>,
     /// Data files now.
     pub files: u64,
-    /// Bytes of data files, log and catalogue.
+    /// Bytes of data files, their indexes, log and catalogue.
     pub total_bytes: u64,
     /// Seconds that the clock is ahead of the store's last record, if that makes a Mixer wait before it deletes.
     pub clock_ahead_seconds: Option<u64>,
@@ -55,7 +55,13 @@ pub fn preview_rotation(settings: &Settings, clock: &Clock) -> Result<RotationPr
     let at = clock.now();
     let entries: Vec<FileEntry> = found.state.files().cloned().collect();
     let other = bytes_below(&layout.wal)? + bytes_below(&layout.meta)?;
-    let candidates = gather(&entries, at, settings.seal_grace, |_| false, |_| false);
+    let work = Work {
+        in_work: |_: &FileEntry| false,
+        has_rows: |_| false,
+        index_bytes: |entry: &FileEntry| index_bytes(&layout, entry),
+    };
+    let candidates = gather(&entries, at, settings.seal_grace, work);
+    let indexes: u64 = candidates.iter().map(|candidate| candidate.index_bytes).sum();
     let limits = Limits {
         policy: settings.rotation.policy,
         max_age: settings.max_age,
@@ -65,13 +71,19 @@ pub fn preview_rotation(settings: &Settings, clock: &Clock) -> Result<RotationPr
     Ok(RotationPreview {
         at,
         files: entries.len() as u64,
-        total_bytes: other + entries.iter().map(|entry| entry.size).sum::<u64>(),
+        total_bytes: other + indexes + entries.iter().map(|entry| entry.size).sum::<u64>(),
         clock_ahead_seconds: ahead.and_then(|last| u64::try_from((at.micros() - last.micros()) / 1_000_000).ok()),
         removals: plan(candidates, limits, at, other)
             .iter()
             .map(|(gone, reason)| gone.removal(*reason))
             .collect(),
     })
+}
+
+/// The bytes of a file's index, if it is there.
+fn index_bytes(layout: &Layout, entry: &FileEntry) -> u64 {
+    let path = layout.sidecar(entry.table, (entry.id, entry.version));
+    path.metadata().map_or(0, |meta| meta.len())
 }
 
 fn bytes_below(dir: &Path) -> Result<u64, Error> {

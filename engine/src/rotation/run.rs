@@ -257,19 +257,44 @@ fn candidates(shared: &Shared, ours: &HashSet<u64>, now: Timestamp) -> (Vec<Cand
         !entry.sealed && !ours.contains(&entry.id) && state.has_file(entry.table, (entry.partition, entry.number))
     };
     let has_rows = |place: Place| state.hot.has(place);
-    let candidates = gather(&entries, now, shared.settings.seal_grace, in_work, has_rows);
+    let index_bytes = |entry: &FileEntry| {
+        let segment = state.file(entry.table, (entry.partition, entry.number));
+        segment
+            .and_then(|segment| segment.index())
+            .map_or(0, |index| index.size())
+    };
+    let work = Work {
+        in_work,
+        has_rows,
+        index_bytes,
+    };
+    let candidates = gather(&entries, now, shared.settings.seal_grace, work);
     drop(state);
     (candidates, shared.counters.wal_bytes.get() + catalog_bytes)
 }
 
-/// The partitions of these files. One is closed when it has ended, its files are not `in_work`, and it has no rows waiting.
-pub(super) fn gather(
+/// What is known of files and partitions beside their entries.
+pub(super) struct Work<W, R, B> {
+    /// Whether somebody works on a file.
+    pub(super) in_work: W,
+    /// Whether rows wait for a partition.
+    pub(super) has_rows: R,
+    /// The bytes of a file's index.
+    pub(super) index_bytes: B,
+}
+
+/// The partitions of these files. One is closed when it has ended, its files are not in work, and it has no rows waiting.
+pub(super) fn gather<W, R, B>(
     entries: &[FileEntry],
     now: Timestamp,
     grace: Duration,
-    in_work: impl Fn(&FileEntry) -> bool,
-    has_rows: impl Fn(Place) -> bool,
-) -> Vec<Candidate> {
+    work: Work<W, R, B>,
+) -> Vec<Candidate>
+where
+    W: Fn(&FileEntry) -> bool,
+    R: Fn(Place) -> bool,
+    B: Fn(&FileEntry) -> u64,
+{
     let mut places: BTreeMap<Place, Candidate> = BTreeMap::new();
     for entry in entries {
         let place = entry.place();
@@ -278,12 +303,14 @@ pub(super) fn gather(
             ids: Vec::new(),
             rows: 0,
             bytes: 0,
-            closed: place.1.end().plus(grace) <= now && !has_rows(place),
+            index_bytes: 0,
+            closed: place.1.end().plus(grace) <= now && !(work.has_rows)(place),
         });
         candidate.ids.push(entry.id);
         candidate.rows += entry.rows;
         candidate.bytes += entry.size;
-        candidate.closed &= !in_work(entry);
+        candidate.index_bytes += (work.index_bytes)(entry);
+        candidate.closed &= !(work.in_work)(entry);
     }
     places.into_values().collect()
 }

@@ -13,6 +13,7 @@ fn candidate(table: Table, hour: i64, bytes: u64) -> Candidate {
         ids: vec![1],
         rows: 10,
         bytes,
+        index_bytes: 0,
         closed: true,
     }
 }
@@ -99,4 +100,15 @@ fn one_check_takes_a_quarter_by_age_and_as_much_as_needed_by_size() {
         .collect();
     assert!(!cap(&mut by_size, 10));
     assert_eq!(by_size.len(), 10);
+}
+
+#[test]
+fn an_index_counts_for_the_size_and_goes_with_its_partition() {
+    let with_index = |hour| Candidate {
+        index_bytes: 50,
+        ..candidate(Table::Logs, hour, 100)
+    };
+    let all = || (0..4).map(with_index).collect();
+    let gone = |most| plan(all(), limits(RotationPolicy::Size, 1, most), Timestamp::MAX, 0).len();
+    assert_eq!((gone(600), gone(599), gone(450), gone(449)), (0, 1, 1, 2));
 }

@@ -372,7 +372,7 @@ pub(super) fn damaged(path: &Path, reason: String) -> Error {
     }
 }
 
-pub(super) fn unreadable(path: &Path) -> impl FnOnce(ParquetError) -> Error {
+pub(crate) fn unreadable(path: &Path) -> impl FnOnce(ParquetError) -> Error {
     let path = path.to_owned();
     move |source| Error::Parquet {
         action: "read",

@@ -53,7 +53,7 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use footer::{FooterFacts, Found as Described, Identity, footer_crc, inspect, read_metadata};
+pub(crate) use footer::{FooterFacts, Found as Described, Identity, footer_crc, inspect, read_metadata, unreadable};
 pub(crate) use form::Form;
 pub use lines::Lines;
 pub(crate) use open::{OpenSegment, Published};

@@ -34,6 +34,11 @@ impl FileAt {
         }
     }
 
+    /// As [`FileAt::new`], of a handle that others have too.
+    pub(crate) const fn shared(file: Arc<File>, size: u64) -> Self {
+        Self { file, size }
+    }
+
     /// The same file up to `size`; `None` where it is shorter.
     pub(super) fn prefix(&self, size: u64) -> Option<Self> {
         (size <= self.size).then(|| Self {

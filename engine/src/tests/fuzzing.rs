@@ -113,6 +113,9 @@ async fn the_corpus_is_made_of_real_files() {
     for (n, path) in bench.tree().iter().enumerate() {
         keep("footer", &format!("open_{n}"), &std::fs::read(path).unwrap());
     }
+    for (n, bytes) in super::index::examples().await.iter().enumerate() {
+        keep("index", &format!("sidecar_{n}"), bytes);
+    }
     for (name, compression) in [
         ("plain", crate::Compression::None),
         ("zstd", crate::Compression::Zstd),

@@ -8,6 +8,7 @@ mod expired;
 mod faults;
 mod first_open;
 mod fuzzing;
+mod index;
 mod json;
 mod late;
 mod message_tree;
@@ -46,7 +47,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// Ticks come only when they are asked for.
+    /// Ticks come only when they are asked for; nothing is indexed.
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let mut settings = Settings::new(dir.path().join("store"));
@@ -54,6 +55,7 @@ impl Bench {
         settings.seal_rest = settings.flush_interval;
         settings.wal_max = ByteSize::mib(16);
         settings.hot_max = ByteSize::mib(16);
+        settings.index = false;
         let noon: Timestamp = "2026-11-21T12:30:00Z".parse().unwrap();
         Self {
             dir,

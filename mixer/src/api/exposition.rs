@@ -222,6 +222,13 @@ impl Rooms {
             ("engine_files", "Data files", stats.files),
             ("engine_file_bytes", "Bytes of data files", stats.file_bytes),
             ("engine_file_rows", "Rows in data files", stats.file_rows),
+            ("engine_index_files", "Data files that have an index", stats.index_files),
+            ("engine_index_bytes", "Bytes of indexes", stats.index_bytes),
+            (
+                "engine_index_waiting",
+                "Sealed data files that wait for their index",
+                stats.index_waiting,
+            ),
             (
                 "engine_quarantined_files",
                 "Data files put aside as damaged",
@@ -243,6 +250,12 @@ impl Rooms {
                 stats.scrubbed_files,
             ),
             ("engine_scrubbed_bytes", "Their bytes", stats.scrubbed_bytes),
+            ("engine_index_builds", "Indexes of data files made", stats.index_builds),
+            (
+                "engine_index_failures",
+                "Data files that could not be indexed",
+                stats.index_failures,
+            ),
             (
                 "engine_evicted_files",
                 "Data files sealed early because rows came for too many partitions",

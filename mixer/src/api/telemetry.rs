@@ -84,6 +84,9 @@ struct Answer {
     /// What the buckets of a histogram are.
     #[serde(skip_serializing_if = "Option::is_none")]
     histogram: Option<Value>,
+    /// What was logged under the id of one trace, where one was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    logs: Option<Vec<Map<String, Value>>>,
 }
 
 impl From<Page> for Answer {
@@ -96,6 +99,7 @@ impl From<Page> for Answer {
             metric: None,
             trace: None,
             histogram: None,
+            logs: None,
         }
     }
 }
@@ -201,9 +205,13 @@ async fn trace(
     let id = in_path("trace_id", id)?;
     let id: TraceId = id.parse().map_err(|error| Problem::parameter("trace_id", error))?;
     let tree = querier.trace(id).await?;
-    let trace = serde_json::json!({ "trace_id": tree.trace_id, "spans": tree.rows.len(), "truncated": tree.truncated });
+    let trace = serde_json::json!({
+        "trace_id": tree.trace_id, "spans": tree.rows.len(), "truncated": tree.truncated,
+        "logs": tree.logs.len(), "logs_truncated": tree.logs_truncated,
+    });
     Ok(Answer {
         trace: Some(trace),
+        logs: Some(tree.logs),
         ..Answer::from(Page {
             rows: tree.rows,
             next_cursor: None,

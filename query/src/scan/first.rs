@@ -32,7 +32,7 @@ use parquet::errors::ParquetError;
 
 use super::cache::PageCache;
 use super::conditions::Conditions;
-use super::prune::Need;
+use super::prune::Needs;
 use super::read::read_rows;
 use super::source::{Place, Source, Step};
 use super::workers::Patience;
@@ -92,7 +92,7 @@ pub(super) struct Search {
     pub(super) window: Window,
     pub(super) order: SortOrder,
     pub(super) conditions: Conditions,
-    pub(super) needs: Vec<Need>,
+    pub(super) needs: Needs,
     pub(super) cache: Arc<PageCache>,
     pub(super) meter: Arc<Meter>,
     /// What the scan holds counts against the memory of queries.
@@ -129,7 +129,7 @@ struct Kept {
 /// What a scan is made from, beside the request.
 pub(super) struct Means {
     pub(super) conditions: Conditions,
-    pub(super) needs: Vec<Need>,
+    pub(super) needs: Needs,
     pub(super) cache: Arc<PageCache>,
     pub(super) memory: MemoryReservation,
     pub(super) patience: Patience,

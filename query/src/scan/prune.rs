@@ -1,12 +1,13 @@
-//! What a footer alone says about where rows can be.
+//! What an index and a footer say about where rows can be.
 //!
 //! | asked for | ruled out by |
 //! |---|---|
 //! | a window | the times of pages |
 //! | a word or id, or one of several | least and greatest of the row group and of pages; the filter of `flux_id` and `trace_id` |
+//! | `flux_id`, `trace_id`, `trace_id` of logs' attributes | the index of the segment, if it has one: before the file is opened |
 //!
-//! Conditions of any other form rule out nothing. The answer is a set of rows of one row group, as ranges: what an index of a
-//! segment knows is joined with it by [`intersect`], in [`candidates`] and nowhere else.
+//! Conditions of any other form rule out nothing. An index answers with blocks of a segment ([`blocks`]); the answer of a
+//! footer is a set of rows of one row group, as ranges. [`candidates`] joins both, and nobody else.
 //!
 //! # Invariants
 //!
@@ -15,7 +16,9 @@
 use std::ops::Range;
 
 use datafusion::common::ScalarValue;
+use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::{BinaryExpr, Expr, Operator};
+use engine::{BLOCK_ROWS, Blocks, IdColumn, Segment};
 use model::Table;
 use parquet::arrow::arrow_reader::RowSelection;
 use parquet::bloom_filter::Sbbf;
@@ -24,6 +27,8 @@ use parquet::file::metadata::ColumnChunkMetaData;
 use parquet::file::page_index::column_index::ColumnIndexMetaData;
 
 use super::pages::Group;
+use crate::functions::JSON_TEXT;
+use crate::reader::Meter;
 use crate::window::Window;
 
 /// Rows of a row group, as ranges that do not touch, in order.
@@ -36,16 +41,45 @@ pub(super) struct Need {
     any_of: Vec<Vec<u8>>,
 }
 
-/// What the conditions ask of single columns.
-pub(super) fn needs(table: Table, conditions: &[Expr]) -> Vec<Need> {
-    conditions
-        .iter()
-        .filter_map(|condition| need(table, condition))
-        .collect()
+/// An id that a row must have: one of these.
+#[derive(Debug, PartialEq, Eq)]
+struct Ids {
+    column: IdColumn,
+    any_of: Vec<Vec<u8>>,
 }
 
-fn need(table: Table, condition: &Expr) -> Option<Need> {
-    let (column, values) = match condition {
+/// What the conditions ask.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Needs {
+    columns: Vec<Need>,
+    ids: Vec<Ids>,
+}
+
+/// What the conditions ask of single columns and of what is indexed.
+pub(super) fn needs(table: Table, conditions: &[Expr]) -> Needs {
+    let asked: Vec<_> = conditions.iter().filter_map(asked).collect();
+    let column = |(of, any_of): &(&Expr, Vec<Vec<u8>>)| {
+        let name = column_name(of)?;
+        Some(Need {
+            column: table.columns().iter().position(|known| known.name == name)?,
+            any_of: any_of.clone(),
+        })
+    };
+    let ids = |(of, any_of): &(&Expr, Vec<Vec<u8>>)| {
+        Some(Ids {
+            column: id_column(table, of)?,
+            any_of: any_of.clone(),
+        })
+    };
+    Needs {
+        columns: asked.iter().filter_map(column).collect(),
+        ids: asked.iter().filter_map(ids).collect(),
+    }
+}
+
+/// What must have one of some values, and these.
+fn asked(condition: &Expr) -> Option<(&Expr, Vec<Vec<u8>>)> {
+    let (of, values) = match condition {
         Expr::BinaryExpr(BinaryExpr {
             left,
             op: Operator::Eq,
@@ -54,13 +88,66 @@ fn need(table: Table, condition: &Expr) -> Option<Need> {
         Expr::InList(list) if !list.negated => (&list.expr, list.list.as_slice()),
         _ => return None,
     };
-    let Expr::Column(column) = column.as_ref() else {
-        return None;
+    Some((of.as_ref(), values.iter().map(bytes).collect::<Option<_>>()?))
+}
+
+fn column_name(of: &Expr) -> Option<&str> {
+    match of {
+        Expr::Column(column) => Some(&column.name),
+        _ => None,
+    }
+}
+
+/// The indexed ids that an expression gives: a column, or of logs an attribute.
+fn id_column(table: Table, of: &Expr) -> Option<IdColumn> {
+    match (table, of) {
+        (Table::Logs, Expr::ScalarFunction(ScalarFunction { func, args })) if func.name() == JSON_TEXT => {
+            let [object, key] = args.as_slice() else {
+                return None;
+            };
+            let is_it = column_name(object) == Some("attributes") && bytes(key).is_some_and(|key| key == b"trace_id");
+            is_it.then_some(IdColumn::TraceId)
+        }
+        (Table::Logs | Table::Traces | Table::Messages, of) => match column_name(of)? {
+            "flux_id" => Some(IdColumn::FluxId),
+            "trace_id" => Some(IdColumn::TraceId),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// The blocks of a segment that its index leaves; all of one without an index. What is read counts.
+pub(super) fn blocks(segment: &Segment, needs: &Needs, meter: &Meter) -> Blocks {
+    let Some(index) = segment.index().filter(|_| !needs.ids.is_empty()) else {
+        return Blocks::All;
     };
-    Some(Need {
-        column: table.columns().iter().position(|known| known.name == column.name)?,
-        any_of: values.iter().map(bytes).collect::<Option<_>>()?,
-    })
+    let mut left = Blocks::All;
+    for ids in &needs.ids {
+        let mut met = Blocks::NONE;
+        for id in &ids.any_of {
+            let found = index.ids(ids.column, id);
+            meter.index(found.bytes);
+            met = met.or(found.blocks);
+        }
+        left = left.and(met);
+        if left.is_none() {
+            meter.ruled_out(segment.id);
+            break;
+        }
+    }
+    left
+}
+
+/// The rows of some blocks that are in a group; of all groups of a file the blocks are numbered through.
+fn of_blocks(group: &Group, blocks: &[u32]) -> Ranges {
+    let block_rows = BLOCK_ROWS as usize;
+    let before = group.file().row_groups().iter().take(group.index());
+    let rows = |rows: i64| usize::try_from(rows).unwrap_or(0);
+    let first: usize = before.map(|group| rows(group.num_rows()).div_ceil(block_rows)).sum();
+    let here = blocks.iter().filter_map(|block| (*block as usize).checked_sub(first));
+    let ranges = here.map(|block| block * block_rows..((block + 1) * block_rows).min(group.rows()));
+    joined(ranges)
 }
 
 /// The bytes by which a value is stored and compared.
@@ -72,19 +159,27 @@ fn bytes(value: &Expr) -> Option<Vec<u8>> {
     }
 }
 
-/// The rows of a group that can be in the window and meet the needs.
-pub(super) fn candidates(group: &Group, window: Window, needs: &[Need]) -> Result<Ranges> {
-    let mut ranges = joined(std::iter::once(0..group.rows()));
-    for need in needs {
+/// The rows of a group that can be in the window, lie in the blocks, and meet the needs.
+pub(super) fn candidates(group: &Group, window: Window, blocks: &Blocks, needs: &Needs) -> Result<Ranges> {
+    let mut ranges = match blocks {
+        Blocks::All => joined(std::iter::once(0..group.rows())),
+        Blocks::Some(blocks) => of_blocks(group, blocks),
+    };
+    if ranges.is_empty() {
+        return Ok(ranges);
+    }
+    for need in &needs.columns {
         let chunk = group.metadata().column(need.column);
-        if !may_hold(chunk, need) || !filter_may_hold(group, chunk, need)? {
+        // An index says more than a filter.
+        let has_filter = *blocks == Blocks::All;
+        if !may_hold(chunk, need) || (has_filter && !filter_may_hold(group, chunk, need)?) {
             return Ok(Ranges::new());
         }
     }
     if let Some(met) = pages(group, 0, |index, page| in_window(index, page, window))? {
         ranges = intersect(&ranges, &met);
     }
-    for need in needs {
+    for need in &needs.columns {
         if let Some(met) = pages(group, need.column, |index, page| page_may_hold(index, page, need))? {
             ranges = intersect(&ranges, &met);
         }
@@ -207,6 +302,31 @@ mod tests {
     }
 
     #[test]
+    fn ids_are_asked_of_an_index_by_column_or_by_the_attribute_of_logs() {
+        let (flux, trace) = (
+            model::FluxId::at(model::Timestamp::MIN, [7; 10]),
+            model::TraceId::from_entropy([7; 16]),
+        );
+        let ids = |column, id: &[u8]| Ids {
+            column,
+            any_of: vec![id.to_vec()],
+        };
+        let flux_id = ids(IdColumn::FluxId, flux.as_bytes());
+        let trace_id = ids(IdColumn::TraceId, trace.to_string().as_bytes());
+        let of_logs = crate::filter::logs(&model::filter::LogFilter {
+            flux_id: Some(flux),
+            gear_id: Some("5".to_owned()),
+            trace_id: Some(trace),
+            ..model::filter::LogFilter::default()
+        });
+        assert_eq!(needs(Table::Logs, &of_logs).ids, [flux_id, trace_id]);
+        let of_trace = crate::filter::of_trace(trace);
+        let wanted = [ids(IdColumn::TraceId, trace.to_string().as_bytes())];
+        assert_eq!(needs(Table::Traces, std::slice::from_ref(&of_trace)).ids, wanted);
+        assert_eq!(needs(Table::Metrics, &[of_trace]).ids, []);
+    }
+
+    #[test]
     fn only_equality_of_a_column_is_a_need() {
         let level = || ident("level");
         let found = needs(
@@ -224,6 +344,7 @@ mod tests {
             column: 4,
             any_of: values.iter().map(|value| value.as_bytes().to_vec()).collect(),
         };
-        assert_eq!(found, [need(&["error"]), need(&["warn", "fatal"])]);
+        assert_eq!(found.columns, [need(&["error"]), need(&["warn", "fatal"])]);
+        assert_eq!(found.ids, []);
     }
 }

@@ -18,6 +18,7 @@ use arrow_array::types::TimestampMicrosecondType;
 use arrow_array::{BooleanArray, RecordBatch};
 use datafusion::error::DataFusionError;
 use datafusion::execution::memory_pool::MemoryReservation;
+use engine::Blocks;
 use model::Table;
 use model::filter::SortOrder;
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, RowSelection};
@@ -60,11 +61,11 @@ pub(super) struct Read {
 
 impl Reading {
     /// `None` if no row of the group can be wanted.
-    pub(super) fn begin(group: Arc<Group>, search: &Search) -> Result<Option<Self>, Halt> {
+    pub(super) fn begin(group: Arc<Group>, blocks: &Blocks, search: &Search) -> Result<Option<Self>, Halt> {
         if !group.is_of(search.table) || !is_newest_first(&group) {
             return Err(Halt::NotHere);
         }
-        let ranges = candidates(&group, search.window, &search.needs)?;
+        let ranges = candidates(&group, search.window, blocks, &search.needs)?;
         if ranges.is_empty() {
             return Ok(None);
         }

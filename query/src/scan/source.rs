@@ -1,9 +1,9 @@
 //! Where rows come from: each source knows how soon the order comes to the rows that it has not given yet.
 //!
 //! ```text
-//! hot batch ────────────────────────────────> rows, at once
-//! Parquet segment ──> its row groups ──> one being read ──> rows, in the order, until nothing before the cut is left
-//! segment of lines ──> its batches ─────────> rows, in no order, to the end
+//! hot batch ───────────────────────────────────────────────> rows, at once
+//! Parquet segment ──> its index ──> its row groups ──> one being read ──> rows, in the order, until nothing before the cut is left
+//! segment of lines ──> its batches ────────────────────────> rows, in no order, to the end
 //! ```
 //!
 //! # Invariants
@@ -11,6 +11,7 @@
 //! - A source's frontier is not below the rank of any row that it has yet to give.
 //! - A segment is not opened before the scan comes down to its first row. One that may have to be fetched first, from an
 //!   object store, is asked for: threads that read do not wait for a network.
+//! - A segment that its index rules out is neither fetched nor opened.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -18,13 +19,14 @@ use std::sync::Arc;
 use arrow_array::RecordBatch;
 use datafusion::arrow::compute::filter_record_batch;
 use datafusion::execution::memory_pool::MemoryReservation;
-use engine::{Lines, Segment};
+use engine::{Blocks, Lines, Segment};
 use model::Timestamp;
 use model::filter::SortOrder;
 use parquet::file::statistics::Statistics;
 
 use super::first::{Halt, Search};
 use super::pages::Group;
+use super::prune::blocks;
 use super::read::{Hit, Reading, for_each_kept, times_of};
 use super::{Request, rank};
 
@@ -38,10 +40,10 @@ pub(super) struct Source {
 
 enum Kind {
     Hot(RecordBatch),
-    /// Where it may not be on this machine.
-    Away(Arc<Segment>),
-    Parquet(Arc<Segment>),
-    Group(Arc<Group>),
+    /// Nothing is known but its times.
+    Unseen(Arc<Segment>),
+    Parquet(Arc<Segment>, Blocks),
+    Group(Arc<Group>, Blocks),
     Reading(Box<Reading>),
     Lines(Arc<Segment>),
     ReadingLines(Arc<Segment>, Lines),
@@ -80,10 +82,8 @@ impl Source {
             .filter(|hot| window.meets(hot.min_ts, hot.max_ts))
             .map(|hot| Self::new(begin(hot.min_ts, hot.max_ts), Kind::Hot(hot.batch.clone())));
         let files = view.files(table).iter();
-        let files = files.filter(|file| window.meets(file.min_ts, file.max_ts)).map(|file| {
-            let kind = if file.is_uploaded() { Kind::Away } else { here(file) };
-            Self::new(begin(file.min_ts, file.max_ts), kind(Arc::clone(file)))
-        });
+        let files = files.filter(|file| window.meets(file.min_ts, file.max_ts));
+        let files = files.map(|file| Self::new(begin(file.min_ts, file.max_ts), Kind::Unseen(Arc::clone(file))));
         hot.chain(files).collect()
     }
 
@@ -122,16 +122,26 @@ impl Source {
                     ..Step::default()
                 })
             }
-            Kind::Away(segment) => Ok(Step {
-                away: Some(Arc::clone(&segment)),
-                next: self.goes_on(here(&segment)(segment)),
+            Kind::Unseen(segment) => {
+                let blocks = blocks(&segment, &search.needs, &search.meter);
+                if blocks.is_none() {
+                    return Ok(Step::default());
+                }
+                if segment.is_uploaded() {
+                    return Ok(Step {
+                        away: Some(Arc::clone(&segment)),
+                        next: self.goes_on(here(segment, blocks)),
+                        ..Step::default()
+                    });
+                }
+                self.kind = here(segment, blocks);
+                self.step(search, cut)
+            }
+            Kind::Parquet(segment, blocks) => Ok(Step {
+                next: groups(&segment, &blocks, search)?,
                 ..Step::default()
             }),
-            Kind::Parquet(segment) => Ok(Step {
-                next: groups(&segment, search)?,
-                ..Step::default()
-            }),
-            Kind::Group(group) => match Reading::begin(group, search)? {
+            Kind::Group(group, blocks) => match Reading::begin(group, &blocks, search)? {
                 Some(reading) => self.read(Box::new(reading), search, cut),
                 None => Ok(Step::default()),
             },
@@ -205,21 +215,26 @@ impl Source {
 }
 
 /// How a segment that is on this machine is read.
-fn here(segment: &Segment) -> fn(Arc<Segment>) -> Kind {
+fn here(segment: Arc<Segment>, blocks: Blocks) -> Kind {
     if segment.is_parquet() {
-        Kind::Parquet
+        Kind::Parquet(segment, blocks)
     } else {
-        Kind::Lines
+        Kind::Lines(segment)
     }
 }
 
 /// The row groups of a segment that can have rows in the window.
-fn groups(segment: &Arc<Segment>, search: &Search) -> Result<Vec<Source>, Halt> {
+fn groups(segment: &Arc<Segment>, blocks: &Blocks, search: &Search) -> Result<Vec<Source>, Halt> {
     let groups = Group::all_of(segment, &search.cache, &search.meter)?;
     let sources = groups.into_iter().filter_map(|group| {
         let (min, max) = times_of_group(&group).unwrap_or((segment.min_ts.micros(), segment.max_ts.micros()));
         let meets = max >= search.window.since.micros() && min < search.window.until.micros();
-        meets.then(|| Source::new(frontier(search.order, (min, max)), Kind::Group(Arc::new(group))))
+        meets.then(|| {
+            Source::new(
+                frontier(search.order, (min, max)),
+                Kind::Group(Arc::new(group), blocks.clone()),
+            )
+        })
     });
     Ok(sources.collect())
 }

@@ -15,7 +15,7 @@ use arrow_schema::{DataType, Schema};
 use datafusion::arrow::compute::filter_record_batch;
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::Expr;
-use engine::{ReadView, Segment};
+use engine::{Blocks, ReadView, Segment};
 use model::{ColumnType, Table};
 use parking_lot::Mutex;
 
@@ -24,7 +24,7 @@ use super::cache::PageCache;
 use super::conditions::Stage;
 use super::first::Halt;
 use super::pages::Group;
-use super::prune::{Need, candidates, needs, selection};
+use super::prune::{Needs, blocks, candidates, needs, selection};
 use super::read::batch_rows;
 use super::workers::Patience;
 use crate::Error;
@@ -120,7 +120,7 @@ fn coded(table: Table) -> Schema {
 enum Piece {
     Hot(RecordBatch),
     Segment(Arc<Segment>),
-    Group(Arc<Group>),
+    Group(Arc<Group>, Blocks),
 }
 
 struct State<S> {
@@ -137,7 +137,7 @@ pub(super) struct Sweep<S> {
     window: Window,
     memory: Lens,
     files: Lens,
-    needs: Vec<Need>,
+    needs: Needs,
     cache: Arc<PageCache>,
     meter: Arc<Meter>,
     patience: Patience,
@@ -209,19 +209,25 @@ impl<S: Sink> Sweep<S> {
                     .map_err(Halt::Failed)?;
             }
             Piece::Segment(segment) => {
-                let groups = Group::all_of(&segment, &self.cache, &self.meter)?;
-                return Ok(groups.into_iter().map(|group| Piece::Group(Arc::new(group))).collect());
+                let blocks = blocks(&segment, &self.needs, &self.meter);
+                if blocks.is_none() {
+                    return Ok(Vec::new());
+                }
+                let groups = Group::all_of(&segment, &self.cache, &self.meter)?.into_iter();
+                return Ok(groups
+                    .map(|group| Piece::Group(Arc::new(group), blocks.clone()))
+                    .collect());
             }
-            Piece::Group(group) => self.read_group(&group, sink)?,
+            Piece::Group(group, blocks) => self.read_group(&group, &blocks, sink)?,
         }
         Ok(Vec::new())
     }
 
-    fn read_group(&self, group: &Group, sink: &mut S) -> Result<(), Halt> {
+    fn read_group(&self, group: &Group, blocks: &Blocks, sink: &mut S) -> Result<(), Halt> {
         if !group.is_of(self.table) {
             return Err(Halt::NotHere);
         }
-        let ranges = candidates(group, self.window, &self.needs)?;
+        let ranges = candidates(group, self.window, blocks, &self.needs)?;
         if ranges.is_empty() {
             return Ok(());
         }

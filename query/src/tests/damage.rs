@@ -7,7 +7,7 @@ use model::filter::LogFilter;
 use super::world::{Random, log};
 use super::*;
 
-fn files_below(folder: &Path, found: &mut Vec<PathBuf>) {
+pub(super) fn files_below(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(folder).unwrap().flatten() {
         if entry.path().is_dir() {
             files_below(&entry.path(), found);

@@ -6,6 +6,7 @@ mod bounds;
 mod counts;
 mod damage;
 mod hostile;
+mod indexed;
 mod messages;
 mod paging;
 mod rows;
@@ -41,15 +42,13 @@ struct Bench {
     /// Each opening of the store takes the next of them for new files.
     forms: &'static [(Format, Compression)],
     openings: usize,
+    /// Whether sealed files are indexed.
+    index: bool,
 }
 
 /// The store with ticks as often as `tick`; past files are sealed at a tick.
-async fn open(dir: &tempfile::TempDir, tick: Duration) -> Arc<Engine> {
-    open_at(dir, tick, Clock::new(now)).await
-}
-
 async fn open_at(dir: &tempfile::TempDir, tick: Duration, clock: Clock) -> Arc<Engine> {
-    open_as(dir, tick, clock, (Format::Parquet, Compression::Zstd)).await
+    open_as(dir, tick, clock, (Format::Parquet, Compression::Zstd), true).await
 }
 
 async fn open_as(
@@ -57,12 +56,14 @@ async fn open_as(
     tick: Duration,
     clock: Clock,
     (format, compression): (Format, Compression),
+    index: bool,
 ) -> Arc<Engine> {
     let mut settings = Settings::new(dir.path().join("store"));
     settings.format = format;
     settings.compression = compression;
     settings.flush_interval = tick;
     settings.seal_grace = Duration::ZERO;
+    settings.index = index;
     let entropy = Entropy::new(|bytes| bytes.fill(7));
     Engine::open(settings, clock, entropy).await.unwrap()
 }
@@ -90,7 +91,7 @@ impl Bench {
 
     async fn made_of(limits: Limits, forms: &'static [(Format, Compression)]) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let engine = open_as(&dir, Duration::from_secs(3_600), Clock::new(now), forms[0]).await;
+        let engine = open_as(&dir, Duration::from_secs(3_600), Clock::new(now), forms[0], true).await;
         let querier = Querier::new(Arc::clone(&engine), limits.clone(), Clock::new(now)).unwrap();
         Self {
             engine,
@@ -99,6 +100,7 @@ impl Bench {
             dir,
             forms,
             openings: 1,
+            index: true,
         }
     }
 
@@ -109,7 +111,15 @@ impl Bench {
     /// Publishes everything and seals what lies in past hours, by ticks of the store while nobody else has it.
     async fn seal(&mut self) {
         self.engine.close().await.unwrap();
-        let ticking = open(&self.dir, Duration::from_millis(20)).await;
+        let parquet = (Format::Parquet, Compression::Zstd);
+        let ticking = open_as(
+            &self.dir,
+            Duration::from_millis(20),
+            Clock::new(now),
+            parquet,
+            self.index,
+        )
+        .await;
         let past = |ts: Timestamp| ts.micros() < now().micros() - HOUR / 2;
         let unsealed = || {
             let view = ticking.view();
@@ -125,7 +135,18 @@ impl Bench {
         drop(ticking);
         let form = self.forms[self.openings % self.forms.len()];
         self.openings += 1;
-        self.engine = open_as(&self.dir, Duration::from_secs(3_600), Clock::new(now), form).await;
+        self.open_again(form).await;
+    }
+
+    /// Whether sealed files are indexed from now on.
+    async fn set_index(&mut self, index: bool) {
+        self.engine.close().await.unwrap();
+        self.index = index;
+        self.open_again(self.forms[0]).await;
+    }
+
+    async fn open_again(&mut self, form: (Format, Compression)) {
+        self.engine = open_as(&self.dir, Duration::from_secs(3_600), Clock::new(now), form, self.index).await;
         self.querier = Querier::new(Arc::clone(&self.engine), self.limits.clone(), Clock::new(now)).unwrap();
     }
 

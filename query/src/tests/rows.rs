@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use arrow_array::RecordBatch;
 use model::batch::row_json;
 use model::filter::{LogFilter, SortOrder, TraceFilter, When};
-use model::{Clock, EntityId, FluxId, LogRecord, Record, Span, Timestamp};
+use model::{Clock, EntityId, FluxId, LogRecord, Record, Span, Timestamp, TraceId};
 use serde_json::{Map, Value};
 
 use super::world::{self, Random};
 use super::{Bench, HOUR, now};
-use crate::Querier;
 use crate::functions::hash_rows;
+use crate::{Error, Querier};
 
 /// The stretch of time of a query, told without the code under test.
 pub(super) fn in_window(ts: Timestamp, since: Option<When>, until: Option<When>, flux: Option<FluxId>) -> bool {
@@ -125,20 +125,68 @@ pub(super) async fn scattered<R: Record + Clone>(
     all
 }
 
+/// Random filters let through what a reading of all rows says.
+pub(super) async fn logs_agree(bench: &Bench, all: &[LogRecord], random: &mut Random) {
+    for _ in 0..60 {
+        let filter = world::log_filter(random);
+        let rows = all.iter().filter(|log| lets_log(&filter, log)).cloned().collect();
+        let (rows, more) = cut(expected::<LogRecord>(rows, filter.order), filter.limit, filter.offset);
+        let page = bench.querier.logs(&filter).await.unwrap();
+        assert_eq!(page.rows, rows, "{filter:?}");
+        assert_eq!(page.next_cursor.is_some(), more, "{filter:?}");
+        assert_eq!(page.stats.rows, rows.len() as u64);
+    }
+}
+
+/// As [`logs_agree`], of spans.
+pub(super) async fn spans_agree(bench: &Bench, all: &[Span], random: &mut Random) {
+    for _ in 0..60 {
+        let filter = world::trace_filter(random);
+        let rows = all.iter().filter(|span| lets_span(&filter, span)).cloned().collect();
+        let (rows, more) = cut(expected::<Span>(rows, filter.order), filter.limit, filter.offset);
+        let page = bench.querier.traces(&filter).await.unwrap();
+        assert_eq!(page.rows, rows, "{filter:?}");
+        assert_eq!(page.next_cursor.is_some(), more, "{filter:?}");
+    }
+}
+
+/// A trace has all of its spans, and the logs under its id around them.
+pub(super) async fn trace_agrees(bench: &Bench, spans: &[Span], logs: &[LogRecord], id: TraceId) {
+    let of_trace = || spans.iter().filter(|span| span.trace_id == id);
+    let times = || of_trace().map(|span| span.ts.micros());
+    let tree = match bench.querier.trace(id).await {
+        Ok(tree) => tree,
+        Err(error) => {
+            assert!(
+                matches!(error, Error::NotFound { .. }) && of_trace().count() == 0,
+                "{error}"
+            );
+            return;
+        }
+    };
+    let mut found: Vec<_> = tree
+        .rows
+        .iter()
+        .map(|row| row["span_id"].as_str().unwrap().to_owned())
+        .collect();
+    let mut wanted: Vec<_> = of_trace().map(|span| span.span_id.to_string()).collect();
+    found.sort_unstable();
+    wanted.sort_unstable();
+    assert_eq!(found, wanted);
+    let around = times().min().unwrap() - HOUR..times().max().unwrap() + HOUR;
+    let logs = logs.iter().filter(|log| around.contains(&log.ts.micros()));
+    let logs = logs.filter(|log| has(log, "trace_id", Some(&id.to_string()))).cloned();
+    let mut logs = expected::<LogRecord>(logs.collect(), None);
+    logs.reverse();
+    assert_eq!(tree.logs, logs);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn logs_are_exactly_those_that_the_filter_lets_through_in_order() {
     let mut random = Random::new();
     for mut bench in [Bench::new().await, Bench::of_lines().await] {
         let all = scattered(&mut bench, &mut random, world::log).await;
-        for _ in 0..60 {
-            let filter = world::log_filter(&mut random);
-            let rows = all.iter().filter(|log| lets_log(&filter, log)).cloned().collect();
-            let (rows, more) = cut(expected::<LogRecord>(rows, filter.order), filter.limit, filter.offset);
-            let page = bench.querier.logs(&filter).await.unwrap();
-            assert_eq!(page.rows, rows, "{filter:?}");
-            assert_eq!(page.next_cursor.is_some(), more, "{filter:?}");
-            assert_eq!(page.stats.rows, rows.len() as u64);
-        }
+        logs_agree(&bench, &all, &mut random).await;
         bench.close().await;
     }
 }
@@ -148,14 +196,7 @@ async fn spans_are_exactly_those_that_the_filter_lets_through_in_order() {
     let mut random = Random::new();
     for mut bench in [Bench::new().await, Bench::of_lines().await] {
         let all = scattered(&mut bench, &mut random, world::span).await;
-        for _ in 0..60 {
-            let filter = world::trace_filter(&mut random);
-            let rows = all.iter().filter(|span| lets_span(&filter, span)).cloned().collect();
-            let (rows, more) = cut(expected::<Span>(rows, filter.order), filter.limit, filter.offset);
-            let page = bench.querier.traces(&filter).await.unwrap();
-            assert_eq!(page.rows, rows, "{filter:?}");
-            assert_eq!(page.next_cursor.is_some(), more, "{filter:?}");
-        }
+        spans_agree(&bench, &all, &mut random).await;
         let id = all[0].trace_id;
         let tree = bench.querier.trace(id).await.unwrap();
         assert_eq!(tree.rows.len(), all.iter().filter(|span| span.trace_id == id).count());

@@ -69,7 +69,7 @@ fn flux(n: u8) -> FluxId {
     FluxId::at(Timestamp::from_micros(now().micros() - 3 * HOUR), [n; 10])
 }
 
-fn trace(n: u8) -> TraceId {
+pub(super) fn trace(n: u8) -> TraceId {
     TraceId::from_entropy([n + 1; 16])
 }
 

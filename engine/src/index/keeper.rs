@@ -1,0 +1,296 @@
+//! The thread that makes sidecars and takes them away.
+//!
+//! ```text
+//! the view's files changed, an index is bad, somebody asks ─> what is on the disk is opened ─> what lacks is built, newest first
+//!                                                          ─> what belongs to no file of the view is unlinked
+//! ```
+//!
+//! # Invariants
+//!
+//! - It takes its orders from the view alone: an order that was lost in a crash is given again by the next start.
+//! - A sidecar appears whole, by a rename. It is not synced: who finds it torn after a crash makes it anew.
+//! - Nothing waits for it. It holds a segment for as long as a build, and stands back while much waits to be published or the
+//!   disk is almost full.
+//! - A file that only the object store has is not fetched to be indexed.
+
+use std::collections::{HashMap, HashSet};
+use std::io::ErrorKind;
+use std::path::Path;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use model::Table;
+
+use super::format::Owner;
+use super::orders::Ended;
+use super::{FINISHED, SegmentIndex, build, wants_index};
+use crate::catalog::{Key, Segment};
+use crate::layout::Layout;
+use crate::pace::Haste;
+use crate::recovery::{contained, data_files};
+use crate::segment::FileAt;
+use crate::shared::{Sentinel, Shared};
+use crate::{Error, sys};
+
+/// How long a file that could not be indexed is left alone.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// Keeps sidecars until the threads are to stop.
+pub(crate) fn run(shared: &Arc<Shared>) {
+    let _sentinel = Sentinel(Arc::clone(shared));
+    let indexes = &shared.indexes;
+    let _ended = Ended(indexes);
+    let mut keeper = Keeper::new(shared);
+    let mut done = 0;
+    // What was there before the first order is looked at too.
+    indexes.look();
+    while let Some(asked) = indexes.next(done, keeper.next_try()) {
+        if keeper.pass(asked) {
+            indexes.settle(asked);
+            done = asked;
+            indexes.rest();
+        }
+    }
+}
+
+struct Keeper<'a> {
+    shared: &'a Shared,
+    /// Sidecars on the disk.
+    there: HashMap<Key, Table>,
+    /// What could not be indexed, and when it is tried again.
+    failed: HashMap<Key, Instant>,
+}
+
+impl<'a> Keeper<'a> {
+    fn new(shared: &'a Shared) -> Self {
+        let mut keeper = Self {
+            shared,
+            there: HashMap::new(),
+            failed: HashMap::new(),
+        };
+        let folder = &shared.layout.index;
+        for path in data_files(folder).unwrap_or_else(|error| {
+            tracing::warn!(%error, "the folder of indexes could not be listed");
+            Vec::new()
+        }) {
+            match named(&shared.layout, &path) {
+                Some(Name::Sidecar(table, key)) => drop(keeper.there.insert(key, table)),
+                Some(Name::Unfinished) => remove(&path),
+                None => {}
+            }
+        }
+        keeper
+    }
+
+    /// When something that failed is tried again.
+    fn next_try(&self) -> Option<Instant> {
+        self.failed.values().min().copied()
+    }
+
+    /// Does what the view asks for. Whether all of it: later orders end it early, what is newest comes first.
+    fn pass(&mut self, asked: u64) -> bool {
+        let now = Instant::now();
+        let is_left_alone = |key: &Key| self.failed.get(key).is_some_and(|later| *later > now);
+        let mut wanted = HashSet::new();
+        let mut lacking = Vec::new();
+        {
+            let view = self.shared.view.load();
+            let files = view.files.iter().flat_map(|files| files.iter());
+            for segment in files.filter(|segment| wants_index(segment)) {
+                let key = segment.cache_key();
+                wanted.insert(key);
+                if segment.index().is_none_or(|index| index.is_bad()) && !is_left_alone(&key) {
+                    lacking.push((segment.max_ts, Arc::downgrade(segment)));
+                }
+            }
+        }
+        self.sweep(&wanted);
+        lacking.sort_unstable_by_key(|(newest, _)| std::cmp::Reverse(*newest));
+        // Those that are on the disk first: they only have to be opened.
+        lacking.retain(|(_, segment)| !self.attached(segment));
+        for (_, segment) in lacking {
+            if self.shared.indexes.has_news(asked) {
+                return false;
+            }
+            if let Some(segment) = segment.upgrade() {
+                self.make(&segment);
+            }
+        }
+        !self.shared.indexes.is_stopping()
+    }
+
+    /// Opens the sidecar that a segment has on the disk. Whether nothing is left to do.
+    fn attached(&mut self, segment: &Weak<Segment>) -> bool {
+        let Some(segment) = segment.upgrade() else {
+            return true;
+        };
+        let key = segment.cache_key();
+        let is_bad = segment.index().is_some_and(|index| index.is_bad());
+        if !self.there.contains_key(&key) {
+            return false;
+        }
+        if !is_bad {
+            match self.open(&Owner::of(self.shared.store, &segment)) {
+                Ok(index) => {
+                    segment.set_index(Some(Arc::new(index)));
+                    self.failed.remove(&key);
+                    return true;
+                }
+                Err(Error::Io { source, .. }) if source.kind() != ErrorKind::NotFound => {
+                    // It may be whole: nothing is thrown away for want of handles.
+                    self.failed(
+                        &segment,
+                        &Error::io("open", &self.shared.layout.sidecar(segment.table, key))(source),
+                    );
+                    return true;
+                }
+                Err(error) => tracing::warn!(%error, "an index cannot be used; it is made anew"),
+            }
+        }
+        segment.set_index(None);
+        self.forget(key);
+        false
+    }
+
+    /// Builds the sidecar of a segment that has none.
+    fn make(&mut self, segment: &Arc<Segment>) {
+        let key = segment.cache_key();
+        if !self.is_in_view(segment) {
+            return;
+        }
+        match self.build(segment) {
+            Ok(Some(index)) => {
+                self.failed.remove(&key);
+                self.there.insert(key, segment.table);
+                segment.set_index(Some(Arc::new(index)));
+                self.shared.counters.index_builds.add(1);
+            }
+            Ok(None) => drop(self.failed.remove(&key)),
+            Err(error) => self.failed(segment, &error),
+        }
+    }
+
+    fn failed(&mut self, segment: &Segment, error: &Error) {
+        self.shared.counters.index_failures.add(1);
+        let path = segment.path.display();
+        tracing::warn!(%error, %path, "a data file has no index; queries read it, and it is tried again later");
+        self.failed.insert(segment.cache_key(), Instant::now() + PATIENCE);
+    }
+
+    fn build(&self, segment: &Segment) -> Result<Option<SegmentIndex>, Error> {
+        let file = match segment.find() {
+            Ok(file) => FileAt::new(file, segment.size),
+            Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let owner = Owner::of(self.shared.store, segment);
+        let built = contained(|| Ok(build::build(&file, &segment.path, &owner, || self.goes_on())));
+        let built = built.map_err(|reason| Error::Damaged {
+            path: segment.path.clone(),
+            reason,
+        })?;
+        let Some(bytes) = built? else {
+            return Ok(None);
+        };
+        write(&self.shared.layout.sidecar(segment.table, segment.cache_key()), &bytes)?;
+        self.open(&owner).map(Some)
+    }
+
+    fn open(&self, owner: &Owner) -> Result<SegmentIndex, Error> {
+        let shared = self.shared;
+        SegmentIndex::open(&shared.layout.index, owner, &shared.indexes.files, &shared.me)
+    }
+
+    /// Stands back while others need the machine more. Whether to go on.
+    fn goes_on(&self) -> bool {
+        let shared = self.shared;
+        let in_the_way = || shared.haste() == Haste::Yes || shared.space.is_short();
+        while !shared.indexes.is_urgent() && in_the_way() {
+            shared.indexes.rest();
+            if shared.indexes.is_stopping() {
+                return false;
+            }
+        }
+        !shared.indexes.is_stopping()
+    }
+
+    fn is_in_view(&self, segment: &Arc<Segment>) -> bool {
+        let state = self.shared.state.lock();
+        let now = state.file(segment.table, segment.key());
+        now.is_some_and(|now| Arc::ptr_eq(now, segment))
+    }
+
+    /// Unlinks what belongs to no file of the view.
+    fn sweep(&mut self, wanted: &HashSet<Key>) {
+        let gone: Vec<Key> = self.there.keys().filter(|key| !wanted.contains(key)).copied().collect();
+        gone.into_iter().for_each(|key| self.forget(key));
+        self.failed.retain(|key, _| wanted.contains(key));
+    }
+
+    fn forget(&mut self, key: Key) {
+        if let Some(table) = self.there.remove(&key) {
+            remove(&self.shared.layout.sidecar(table, key));
+        }
+        self.shared.indexes.files.forget(key);
+    }
+}
+
+impl Owner {
+    fn of(store: uuid::Uuid, segment: &Segment) -> Self {
+        Self {
+            store,
+            table: segment.table,
+            segment: segment.id,
+            version: segment.version,
+            size: segment.size,
+            crc: segment.crc(),
+            rows: segment.rows,
+        }
+    }
+}
+
+/// Puts a sidecar under its name, whole or not at all. It is worth no sync.
+pub(super) fn write(path: &Path, bytes: &[u8]) -> Result<(), Error> {
+    let folder = sys::parent_of(path);
+    std::fs::create_dir_all(folder).map_err(Error::io("create", folder))?;
+    let unfinished = path.with_extension(UNFINISHED);
+    let written = std::fs::write(&unfinished, bytes).and_then(|()| std::fs::rename(&unfinished, path));
+    written.map_err(|source| {
+        // Part of a sidecar is worth nothing; the next start removes what stays.
+        let _ = std::fs::remove_file(&unfinished);
+        Error::io("write", path)(source)
+    })
+}
+
+/// Removes a sidecar, with its folder if there is nothing else in it.
+fn remove(path: &Path) {
+    match sys::remove_if_there(path) {
+        Ok(()) => drop(std::fs::remove_dir(sys::parent_of(path))),
+        Err(error) => {
+            tracing::warn!(%error, path = %path.display(), "an index that nobody needs could not be removed; the next start tries again");
+        }
+    }
+}
+
+/// How names of sidecars end while they are written.
+const UNFINISHED: &str = "new";
+
+/// What a name in the folder of indexes means.
+enum Name {
+    Sidecar(Table, Key),
+    Unfinished,
+}
+
+/// `None` if it is not ours.
+fn named(layout: &Layout, path: &Path) -> Option<Name> {
+    let stem = path.file_stem()?.to_str()?.strip_prefix("segment_")?;
+    let (id, version) = stem.split_once("_v")?;
+    let key = (id.parse().ok()?, version.parse().ok()?);
+    let is_it = |table: &Table| layout.sidecar(*table, key) == path.with_extension(FINISHED);
+    let table = Table::ALL.into_iter().find(is_it)?;
+    match path.extension()?.to_str()? {
+        FINISHED => Some(Name::Sidecar(table, key)),
+        UNFINISHED => Some(Name::Unfinished),
+        _ => None,
+    }
+}

@@ -1,0 +1,88 @@
+//! Makes every sidecar of a store anew that nobody has open.
+//!
+//! # Invariants
+//!
+//! - Interrupted, the rest is made by the next start: there is nothing to repair.
+
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+use super::format::Owner;
+use super::{build, is_indexed, keeper};
+use crate::catalog::FileEntry;
+use crate::check::{Problem, Store};
+use crate::recovery::lock;
+use crate::segment::FileAt;
+use crate::{Error, Settings, sys};
+
+/// What came of it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct IndexReport {
+    /// Indexes that were made.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Data files that could not be indexed; queries read them.
+    pub problems: Vec<Problem>,
+}
+
+/// Throws the indexes away and makes them from the data files that are here. `each` is called before each file, with the files
+/// done and all of them.
+///
+/// # Errors
+/// If there is no store, a Mixer has it, its catalogue is damaged, or the system refuses.
+pub fn rebuild_index(settings: &Settings, mut each: impl FnMut(u64, u64)) -> Result<IndexReport, Error> {
+    let store = Store::open(settings)?;
+    for dir in store.layout.staging_folders() {
+        sys::create_dirs(dir)?;
+    }
+    let _locks = lock(&store.layout, settings)?;
+    let folder = &store.layout.index;
+    match std::fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(Error::io("remove", folder)(error)),
+        _ => {}
+    }
+    let found = store.load()?;
+    let is_wanted = |entry: &&FileEntry| entry.sealed && entry.form.is_parquet() && is_indexed(entry.table);
+    let entries: Vec<&FileEntry> = found.state.files().filter(is_wanted).collect();
+    let mut report = IndexReport::default();
+    for (done, entry) in entries.iter().enumerate() {
+        each(done as u64, entries.len() as u64);
+        let path = store.path(entry);
+        match make(&store, entry, &path) {
+            Ok(0) => {}
+            Ok(bytes) => {
+                report.files += 1;
+                report.bytes += bytes;
+            }
+            Err(error) => report.problems.push(Problem::new(path, error.to_string(), entry.rows)),
+        }
+    }
+    each(entries.len() as u64, entries.len() as u64);
+    Ok(report)
+}
+
+/// Makes the index of a file, of so many bytes; none if the object store has the file and this machine has not.
+fn make(store: &Store, entry: &FileEntry, path: &PathBuf) -> Result<u64, Error> {
+    let file = match std::fs::File::open(path) {
+        Ok(file) => FileAt::new(file, entry.size),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound && store.is_elsewhere(entry) => return Ok(0),
+        Err(error) => return Err(Error::io("open", path)(error)),
+    };
+    let owner = Owner {
+        store: store.id,
+        table: entry.table,
+        segment: entry.id,
+        version: entry.version,
+        size: entry.size,
+        crc: entry.crc,
+        rows: entry.rows,
+    };
+    let Some(bytes) = build::build(&file, path, &owner, || true)? else {
+        return Ok(0);
+    };
+    let sidecar = store.layout.sidecar(entry.table, (entry.id, entry.version));
+    keeper::write(&sidecar, &bytes)?;
+    Ok(bytes.len() as u64)
+}

@@ -1,0 +1,243 @@
+//! A sidecar alone: what is in it is found, and no damage hides it.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::prelude::*;
+use uuid::Uuid;
+
+use super::digest::{Digest, Range};
+use super::format::{Part, encode};
+use super::*;
+
+/// Ids of rows, group by group.
+type Groups = Vec<Vec<Option<Vec<u8>>>>;
+
+fn owner() -> Owner {
+    Owner {
+        store: Uuid::from_u128(7),
+        table: Table::Traces,
+        segment: 12,
+        version: 3,
+        size: 1 << 20,
+        crc: 0xfeed,
+        rows: 9,
+    }
+}
+
+/// The blocks that each id is in, told without the code under test.
+fn expected(groups: &Groups) -> BTreeMap<Vec<u8>, BTreeSet<u32>> {
+    let mut blocks = BTreeMap::<_, BTreeSet<u32>>::new();
+    let mut first = 0;
+    for group in groups {
+        for (row, id) in group.iter().enumerate() {
+            let block = first + u32::try_from(row).unwrap() / BLOCK_ROWS;
+            id.iter()
+                .for_each(|id| blocks.entry(id.clone()).or_default().extend([block]));
+        }
+        first += u32::try_from(group.len()).unwrap().div_ceil(BLOCK_ROWS);
+    }
+    blocks
+}
+
+fn sidecar(groups: &Groups) -> Vec<u8> {
+    let (mut ids, mut range) = (ids::Builder::default(), Range::default());
+    for group in groups {
+        for id in group {
+            id.iter().for_each(|id| range.add(id));
+            ids.add(id.as_deref());
+        }
+        ids.end_group();
+    }
+    let blocks = ids.blocks();
+    let (form, bytes) = ids.finish().unwrap();
+    let digest = Part {
+        kind: Kind::Digest,
+        form: 0,
+        bytes: Digest::new(&[(Kind::TraceIds, range)]).encode(),
+        is_checked: false,
+    };
+    let ids = Part {
+        kind: Kind::TraceIds,
+        form,
+        bytes,
+        is_checked: true,
+    };
+    encode(&owner(), BLOCK_ROWS, blocks, &[digest, ids])
+}
+
+fn open(folder: &Path, bytes: &[u8]) -> Result<SegmentIndex, Error> {
+    let path = path_of(folder, Table::Traces, (12, 3));
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(&path, bytes).unwrap();
+    SegmentIndex::open(&folder.into(), &owner(), &Arc::new(Files::new()), &Weak::new())
+}
+
+fn numbered(n: u64) -> Vec<u8> {
+    Uuid::from_u128(u128::from(ids::hash(&n.to_le_bytes())) << 64 | u128::from(n))
+        .as_bytes()
+        .to_vec()
+}
+
+/// Rows of which each fifth has no id, and each id comes in several blocks.
+fn many(groups: &[usize], distinct: u64) -> Groups {
+    let mut n = 0;
+    let row = |()| {
+        n += 1;
+        (n % 5 > 0).then(|| numbered(n * 7919 % distinct))
+    };
+    let mut row = row;
+    groups
+        .iter()
+        .map(|rows| (0..*rows).map(|_| row(())).collect())
+        .collect()
+}
+
+fn has(blocks: &Blocks, wanted: &BTreeSet<u32>) -> bool {
+    match blocks {
+        Blocks::All => true,
+        Blocks::Some(blocks) => wanted.iter().all(|block| blocks.contains(block)),
+    }
+}
+
+#[test]
+fn the_hash_is_what_earlier_versions_wrote() {
+    let hashes = [&b""[..], b"a", b"0123456789abcdef", b"0123456789abcdef0"].map(ids::hash);
+    assert_eq!(
+        hashes,
+        [0, 0x985f_a481_fbf7_b619, 0x32b0_f73b_5310_f3cc, 0x8da6_d1bd_158d_6ed3,]
+    );
+}
+
+#[test]
+fn ids_of_many_blocks_are_found_with_little_read_and_others_mostly_not() {
+    let groups = many(&[200_000, 1, 2048, 50_000], 40_000);
+    let folder = tempfile::tempdir().unwrap();
+    let index = open(folder.path(), &sidecar(&groups)).unwrap();
+    let expected = expected(&groups);
+    let mut wrong = 0;
+    for (id, blocks) in &expected {
+        let found = index.ids(IdColumn::TraceId, id);
+        assert!(has(&found.blocks, blocks), "{found:?}");
+        assert!((1..400).contains(&found.bytes), "{found:?}");
+        wrong += usize::from(found.blocks != Blocks::Some(blocks.iter().copied().collect()));
+    }
+    let absent = (0..20_000).map(|n| numbered(n + 1_000_000));
+    let hits = absent
+        .filter(|id| !index.ids(IdColumn::TraceId, id).blocks.is_none())
+        .count();
+    assert!(
+        hits < 20 && wrong < 40,
+        "{hits} of 20000, {wrong} of {}",
+        expected.len()
+    );
+    assert_eq!(
+        index.ids(IdColumn::FluxId, &numbered(1)).blocks,
+        Blocks::All,
+        "not indexed"
+    );
+}
+
+#[test]
+fn ids_beyond_the_least_and_greatest_cost_no_read() {
+    let between: Groups = vec![vec![Some(vec![5; 16]), Some(vec![9; 16]), None]];
+    let folder = tempfile::tempdir().unwrap();
+    let index = open(folder.path(), &sidecar(&between)).unwrap();
+    for outside in [vec![4; 16], vec![10; 16], vec![]] {
+        assert_eq!(index.ids(IdColumn::TraceId, &outside), Lookup::free(Blocks::NONE));
+    }
+    let none = open(folder.path(), &sidecar(&vec![vec![None; 10]])).unwrap();
+    assert_eq!(none.ids(IdColumn::TraceId, &[7; 16]), Lookup::free(Blocks::NONE));
+}
+
+#[test]
+fn no_flipped_byte_and_no_cut_hides_an_id() {
+    let groups = many(&[5_000, 3_000], 150);
+    let expected = expected(&groups);
+    let folder = tempfile::tempdir().unwrap();
+    let whole = sidecar(&groups);
+    let holds = |bytes: &[u8], what: &str| {
+        let Ok(index) = open(folder.path(), bytes) else {
+            return;
+        };
+        for (id, blocks) in &expected {
+            let found = index.ids(IdColumn::TraceId, id);
+            assert!(has(&found.blocks, blocks), "{what}: {found:?}");
+        }
+    };
+    holds(&whole, "whole");
+    for at in 0..whole.len() {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 1 << (at % 8);
+        holds(&bytes, &format!("a bit of byte {at}"));
+        bytes[at] = !whole[at];
+        holds(&bytes, &format!("byte {at}"));
+    }
+    for length in (0..whole.len()).step_by(13) {
+        holds(&whole[..length], &format!("{length} bytes"));
+    }
+}
+
+#[test]
+fn a_sidecar_of_another_version_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let bytes = sidecar(&many(&[10], 5));
+    let all: Arc<Path> = folder.path().into();
+    let others = [
+        Owner {
+            store: Uuid::from_u128(8),
+            ..owner()
+        },
+        Owner {
+            table: Table::Logs,
+            ..owner()
+        },
+        Owner { segment: 13, ..owner() },
+        Owner { version: 4, ..owner() },
+        Owner { size: 1, ..owner() },
+        Owner { crc: 1, ..owner() },
+        Owner { rows: 8, ..owner() },
+    ];
+    for other in others {
+        let path = path_of(&all, other.table, (other.segment, other.version));
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, &bytes).unwrap();
+        let opened = SegmentIndex::open(&all, &other, &Arc::new(Files::new()), &Weak::new());
+        assert!(matches!(opened, Err(Error::Damaged { .. })), "{other:?}");
+    }
+}
+
+#[test]
+fn blocks_meet_and_join() {
+    let some = |blocks: &[u32]| Blocks::Some(blocks.to_vec());
+    assert_eq!(some(&[1, 3, 5]).and(some(&[3, 4, 5])), some(&[3, 5]));
+    assert_eq!(Blocks::All.and(some(&[3])), some(&[3]));
+    assert_eq!(some(&[1, 3]).or(some(&[2, 3])), some(&[1, 2, 3]));
+    assert_eq!(Blocks::All.or(Blocks::NONE), Blocks::All);
+    assert!(some(&[1]).and(some(&[2])).is_none());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn every_block_that_has_an_id_is_found(
+        groups in prop::collection::vec(prop::collection::vec(prop::option::of(0u64..60), 0..5_000), 0..4),
+        length in 0usize..20,
+        absent in 60u64..1_000,
+    ) {
+        let id = |n: u64| numbered(n).into_iter().rev().cycle().take(length).collect::<Vec<u8>>();
+        let groups: Groups = groups.into_iter().map(|group| group.into_iter().map(|n| n.map(id)).collect()).collect();
+        let folder = tempfile::tempdir().unwrap();
+        let index = open(folder.path(), &sidecar(&groups)).unwrap();
+        let expected = expected(&groups);
+        for (id, blocks) in &expected {
+            let found = index.ids(IdColumn::TraceId, id).blocks;
+            prop_assert!(has(&found, blocks) && found != Blocks::All, "{found:?}");
+        }
+        // The same bytes after a way through the disk say the same.
+        prop_assert_eq!(sidecar(&groups), std::fs::read(index.path()).unwrap());
+        let _ = index.ids(IdColumn::TraceId, &id(absent));
+    }
+}

@@ -1,0 +1,69 @@
+//! One field of a flat JSON object, without reading the others: what a condition on an attribute compares, and what an index
+//! of it holds.
+
+use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, Visitor};
+use serde_json::Value;
+
+/// One field of a flat JSON object as text: a string as it is, another scalar or an array as JSON, null as nothing.
+#[must_use]
+pub fn field_text(object: &str, key: &str) -> Option<String> {
+    // An escaped key contains a backslash; anything else that lacks the key's letters lacks the key.
+    if !object.contains(key) && !object.contains('\\') {
+        return None;
+    }
+    let mut json = serde_json::Deserializer::from_str(object);
+    match Field(key).deserialize(&mut json).ok()?? {
+        Value::String(text) => Some(text),
+        Value::Null => None,
+        other => Some(other.to_string()),
+    }
+}
+
+/// Reads one field of an object and skips the others.
+struct Field<'a>(&'a str);
+
+impl<'de> DeserializeSeed<'de> for Field<'_> {
+    type Value = Option<Value>;
+    fn deserialize<D: serde::Deserializer<'de>>(self, from: D) -> Result<Self::Value, D::Error> {
+        from.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Field<'_> {
+    type Value = Option<Value>;
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a JSON object")
+    }
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut found = None;
+        while let Some(key) = map.next_key::<std::borrow::Cow<'_, str>>()? {
+            if key == self.0 {
+                found = Some(map.next_value()?);
+            } else {
+                map.next_value::<IgnoredAny>()?;
+            }
+        }
+        Ok(found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_field_is_found_by_its_exact_key_however_it_is_written() {
+        let object = r#"{"a":"x","gear.id":"tail","n":5,"z":null,"l":[1,"b"]}"#;
+        assert_eq!(field_text(object, "gear.id").as_deref(), Some("tail"));
+        assert_eq!(field_text(object, "n").as_deref(), Some("5"));
+        assert_eq!(field_text(object, "l").as_deref(), Some(r#"[1,"b"]"#));
+        assert_eq!(field_text(object, "z"), None);
+        assert_eq!(field_text(object, "gear"), None);
+        assert_eq!(field_text(r#"{"x":"gear.id"}"#, "gear.id"), None);
+        assert_eq!(
+            field_text(r#"{"gear\u002eid":"t\"1"}"#, "gear.id").as_deref(),
+            Some("t\"1")
+        );
+        assert_eq!(field_text("no json gear.id", "gear.id"), None);
+    }
+}
