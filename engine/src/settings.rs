@@ -113,6 +113,8 @@ pub struct Settings {
     /// first and opens it later finds the footer at that length in every later version of an open file, but in the sealed
     /// one only at the last length: by then it should have opened the file.
     pub seal_rest: Duration,
+    /// Memory for rows that are kept for followers, of each table that has any: see [`crate::Follow`].
+    pub tail_max: ByteSize,
     /// The object store that sealed files are uploaded to, or read from.
     pub remote: Option<Remote>,
 }
@@ -145,6 +147,7 @@ impl Settings {
             scrub_interval: Duration::from_secs(86_400),
             seal_grace: Duration::from_secs(300),
             seal_rest: Duration::from_secs(5),
+            tail_max: ByteSize::mib(24),
             remote: None,
         }
     }

@@ -32,6 +32,7 @@ use crate::place::Rule;
 use crate::remote::attach::Link;
 use crate::space::Space;
 use crate::stats::{Counters, Stats};
+use crate::tail::Tails;
 use crate::view::{HotTable, Snapshot, slot};
 use crate::watermark::Watermarks;
 use crate::{Error, HotBatch, Origin, RotationHistory, Settings};
@@ -79,6 +80,8 @@ pub(crate) struct Shared {
     pub(crate) parts: Parts,
     /// The last LSN that was given out before the store was opened; known when the log has been read.
     pub(crate) recovered: AtomicU64,
+    /// Rows for those who follow a table. Its locks are taken after `state`, or alone.
+    pub(crate) tails: Tails,
     pub(crate) opened: Instant,
     /// Added to the time since then, in seconds.
     #[cfg(test)]
@@ -215,7 +218,7 @@ impl Shared {
     pub(crate) fn insert(
         state: &mut State,
         table: Table,
-        pieces: Vec<(Place, HotBatch, u64)>,
+        pieces: Vec<(Place, Arc<HotBatch>, u64)>,
         lsn: u64,
         origin: &Origin,
         taken: u32,
@@ -335,6 +338,8 @@ impl Shared {
             hot_max_bytes: self.settings.hot_max.get(),
             evicted_segments: counters.evicted_segments.get(),
             late_partitions: counters.late_partitions.get(),
+            tail_bytes: self.tails.bytes(),
+            followers: self.tails.followers() as u64,
             poisoned: self.poisoned().is_some(),
             ..Stats::default()
         };

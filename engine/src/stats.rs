@@ -75,6 +75,10 @@ pub struct Stats {
     pub late_partitions: u64,
     /// Files put aside as damaged when the store was opened or since.
     pub quarantined: u64,
+    /// Bytes of rows that are kept for followers, in part those of hot rows (gauge).
+    pub tail_bytes: u64,
+    /// Who follows a table (gauge).
+    pub followers: u64,
     /// Whether the log has failed (gauge).
     pub poisoned: bool,
     /// What the object store got and gave, if there is one.

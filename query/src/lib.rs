@@ -34,6 +34,7 @@ mod rows;
 mod scan;
 mod series;
 mod table;
+mod tail;
 #[cfg(test)]
 mod tests;
 mod trace;
@@ -42,3 +43,4 @@ mod window;
 pub use answer::{MetricPage, Page, QueryStats, TraceTree};
 pub use error::{Error, Kind};
 pub use querier::{Limits, Querier};
+pub use tail::{HEARTBEAT, Tail};

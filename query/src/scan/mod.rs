@@ -36,7 +36,7 @@ use engine::{ReadView, Segment};
 use model::Table;
 
 use self::cache::PageCache;
-use self::conditions::Conditions;
+pub(crate) use self::conditions::Conditions;
 use self::newest::{Halt, Means, Search};
 pub(crate) use self::read::times_of;
 use self::workers::{Patience, Workers};
