@@ -378,7 +378,7 @@ impl Committer {
         tables.dedup();
         self.shared.show(&mut state, tables.iter().copied());
         let mut past = self.shared.tails.push(arrivals, last);
-        past.extend(self.shared.tails.rest());
+        past.extend(self.shared.tails.rest(self.shared.uptime()));
         let crowded = state.hot.weight() >= self.shared.settings.hot_max.get() / 2;
         drop(state);
         self.shared.tails.tell(&tables);

@@ -26,15 +26,18 @@
 //!
 //! Filters, texts, who follows for how long: the query room.
 
-use std::collections::VecDeque;
+mod ring;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use model::Table;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
+use self::ring::Ring;
+pub use self::ring::{Arrival, Position};
 use crate::hot::Place;
 use crate::shared::Shared;
 use crate::view::slot;
@@ -44,48 +47,6 @@ use crate::{Engine, Error, HotBatch, ReadView};
 pub const LINGER: Duration = Duration::from_secs(600);
 /// Tables whose followers may come back when the store was opened.
 const EXPECTED: [Table; 1] = [Table::Logs];
-
-/// A place in the order in which rows became visible: before the row number `row` of the batch `lsn`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Position {
-    /// The batch's place in the log.
-    pub lsn: u64,
-    /// So many of its rows are before the position.
-    pub row: usize,
-}
-
-/// The rows of one batch, as they became visible.
-#[derive(Debug)]
-pub struct Arrival {
-    /// The batch's place in the log.
-    pub lsn: u64,
-    /// Its rows, by partition.
-    pub pieces: Vec<Arc<HotBatch>>,
-    /// How many they are.
-    pub rows: usize,
-    /// What they count against the bound.
-    weight: u64,
-    /// Rows and weight of the table since the ring began, up to here.
-    before: (u64, u64),
-}
-
-impl Arrival {
-    fn of(lsn: u64, pieces: &[(Place, Arc<HotBatch>, u64)]) -> Self {
-        Self {
-            lsn,
-            rows: pieces.iter().map(|(_, rows, _)| rows.batch.num_rows()).sum(),
-            weight: pieces.iter().map(|(_, _, weight)| weight).sum(),
-            pieces: pieces.iter().map(|(_, rows, _)| Arc::clone(rows)).collect(),
-            before: (0, 0),
-        }
-    }
-
-    /// What the rows take in memory, about.
-    #[must_use]
-    pub const fn weight(&self) -> u64 {
-        self.weight
-    }
-}
 
 /// What is kept of all tables.
 #[derive(Debug)]
@@ -103,58 +64,9 @@ struct Tail {
     /// Whether rows are kept.
     keeps: AtomicBool,
     followers: AtomicUsize,
-    /// When the last follower left.
-    left: Mutex<Instant>,
+    /// When the last follower left, in seconds since the store was opened.
+    left: AtomicU64,
     news: watch::Sender<()>,
-}
-
-#[derive(Debug, Default)]
-struct Ring {
-    kept: VecDeque<Arc<Arrival>>,
-    /// Every arrival from this LSN on is kept.
-    start: u64,
-    /// Rows and weight that came, those that are gone included.
-    passed: (u64, u64),
-}
-
-impl Ring {
-    /// Rows and weight before the oldest that is kept.
-    fn gone(&self) -> (u64, u64) {
-        self.kept.front().map_or(self.passed, |oldest| oldest.before)
-    }
-
-    fn push(&mut self, mut arrival: Arrival, most: u64, past: &mut Vec<Arc<Arrival>>) {
-        arrival.before = self.passed;
-        self.passed.0 += arrival.rows as u64;
-        self.passed.1 += arrival.weight;
-        self.kept.push_back(Arc::new(arrival));
-        while self.passed.1 - self.gone().1 > most {
-            let Some(oldest) = self.kept.pop_front() else {
-                return;
-            };
-            self.start = oldest.lsn + 1;
-            past.push(oldest);
-        }
-    }
-
-    fn forget(&mut self, start: u64) -> VecDeque<Arc<Arrival>> {
-        self.start = start;
-        std::mem::take(&mut self.kept)
-    }
-
-    /// The number of the first arrival that is not before an LSN.
-    fn find(&self, lsn: u64) -> usize {
-        self.kept.partition_point(|arrival| arrival.lsn < lsn)
-    }
-
-    /// Rows before a position that is here.
-    fn rows_before(&self, position: Position) -> u64 {
-        match self.kept.get(self.find(position.lsn)) {
-            Some(arrival) if arrival.lsn == position.lsn => arrival.before.0 + position.row.min(arrival.rows) as u64,
-            Some(arrival) => arrival.before.0,
-            None => self.passed.0,
-        }
-    }
 }
 
 impl Tails {
@@ -163,7 +75,7 @@ impl Tails {
             ring: Mutex::default(),
             keeps: EXPECTED.contains(&table).into(),
             followers: 0.into(),
-            left: Mutex::new(Instant::now()),
+            left: 0.into(),
             news: watch::Sender::new(()),
         };
         Self {
@@ -173,6 +85,11 @@ impl Tails {
         }
     }
 
+    /// Whether a table's rows are kept.
+    pub(crate) fn keeps(&self, table: Table) -> bool {
+        self.tables[slot(table)].keeps.load(Ordering::Relaxed)
+    }
+
     /// A durable batch as an arrival, if its table's rows are kept.
     pub(crate) fn arrival(
         &self,
@@ -180,8 +97,7 @@ impl Tails {
         lsn: u64,
         pieces: &[(Place, Arc<HotBatch>, u64)],
     ) -> Option<(Table, Arrival)> {
-        let keeps = self.tables[slot(table)].keeps.load(Ordering::Relaxed);
-        let arrival = keeps.then(|| Arrival::of(lsn, pieces))?;
+        let arrival = self.keeps(table).then(|| Arrival::of(lsn, pieces))?;
         (arrival.rows > 0).then_some((table, arrival))
     }
 
@@ -226,11 +142,11 @@ impl Tails {
 
     /// Forgets the rows of tables that nobody has followed for long; under `state`. What it returns is to be freed without that
     /// lock.
-    pub(crate) fn rest(&self) -> Vec<Arc<Arrival>> {
+    pub(crate) fn rest(&self, uptime: Duration) -> Vec<Arc<Arrival>> {
         let mut past = Vec::new();
         for table in &self.tables {
             let is_kept = table.keeps.load(Ordering::Relaxed) && table.followers.load(Ordering::Relaxed) == 0;
-            if is_kept && table.left.lock().elapsed() >= LINGER {
+            if is_kept && uptime.as_secs() >= table.left.load(Ordering::Relaxed) + LINGER.as_secs() {
                 table.keeps.store(false, Ordering::Relaxed);
                 past.extend(table.ring.lock().forget(u64::MAX));
             }
@@ -403,7 +319,7 @@ impl Follow {
 impl Drop for Follow {
     fn drop(&mut self) {
         let tail = &self.shared.tails.tables[self.at];
-        *tail.left.lock() = Instant::now();
+        tail.left.store(self.shared.uptime().as_secs(), Ordering::Relaxed);
         tail.followers.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -1,16 +1,15 @@
 //! `platform logs` and `platform dead-letters`.
 
-use std::fmt::Write;
-
 use model::filter::LogFilter;
 use serde_json::Value;
 
+use super::tail;
 use crate::args::{Format, LogsArgs, PageArgs};
 use crate::client::{Client, Row};
 use crate::error::Error;
 use crate::output::{Paint, Printer, plain, safe};
 
-const COLUMNS: &[&str] = &[
+pub(crate) const COLUMNS: &[&str] = &[
     "ts",
     "entity_id",
     "entity_name",
@@ -25,18 +24,14 @@ const LETTERS: &[&str] = &["ts", "subject", "reason", "content_type"];
 pub(crate) fn run(args: &LogsArgs) -> Result<(), Error> {
     let (since, until) = args.page.window()?;
     let filter = LogFilter {
-        level: args.level,
-        min_level: args.min_level,
         since,
         until,
-        gear_id: args.gear.clone(),
-        entity: args.entity.clone(),
-        flux_id: args.flux_id,
-        trace_id: args.trace_id,
-        q: args.q.clone(),
         limit: Some(args.page.limit),
-        ..LogFilter::default()
+        ..args.rows.filter()
     };
+    if args.follow {
+        return tail::follow(&args.page.api, filter);
+    }
     let page = Client::new(&args.page.api).page_within("/api/v1/telemetry/logs", &filter, args.page.wait)?;
     let printer = Printer::from(&args.page.api);
     match printer.format {
@@ -63,21 +58,21 @@ pub(crate) fn dead_letters(args: &PageArgs) -> Result<(), Error> {
 
 fn lines(rows: &[Row], printer: Printer) -> String {
     let paint = Paint::for_stdout();
-    let text = |row: &Row, key: &str| row.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
-    let mut lines = String::new();
-    for row in rows.iter().rev() {
-        let attributes = row.get("attributes").map(plain).unwrap_or_default();
-        let _ = writeln!(
-            lines,
-            "{} {} {} {} {}",
-            printer.time(&text(row, "ts")),
-            paint.level(&safe(&text(row, "level"))),
-            safe(&text(row, "entity_name")),
-            safe(&text(row, "message")),
-            paint.dim(&attributes)
-        );
-    }
-    lines
+    rows.iter().rev().map(|row| line(row, printer, paint)).collect()
+}
+
+/// A row for people, on a line.
+pub(crate) fn line(row: &Row, printer: Printer, paint: Paint) -> String {
+    let text = |key: &str| row.get(key).and_then(Value::as_str).unwrap_or_default();
+    let attributes = row.get("attributes").map(plain).unwrap_or_default();
+    format!(
+        "{} {} {} {} {}\n",
+        printer.time(text("ts")),
+        paint.level(&safe(text("level"))),
+        safe(text("entity_name")),
+        safe(text("message")),
+        paint.dim(&attributes)
+    )
 }
 
 #[cfg(test)]

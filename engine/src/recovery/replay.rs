@@ -210,7 +210,10 @@ fn shared_pieces(table: Table, pieces: Pieces) -> Vec<(Place, Arc<HotBatch>, u64
 
 /// Shows followers a frame whose rows are all in files. One that cannot be read ends what they can resume at.
 fn recall(shared: &Shared, frame: &Frame) {
-    if let Ok((table, _, pieces)) = placed(shared, frame) {
+    let table = Table::from_number(frame.table);
+    if let Some(table) = table.filter(|table| !shared.tails.keeps(*table)) {
+        shared.tails.replay(table, frame.lsn, &[]);
+    } else if let Ok((table, _, pieces)) = placed(shared, frame) {
         shared.tails.replay(table, frame.lsn, &shared_pieces(table, pieces));
     }
 }

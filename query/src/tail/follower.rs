@@ -173,6 +173,7 @@ impl Follower {
 
     /// Gives a backlog, oldest row first.
     async fn give(&mut self, mut backlog: Backlog) -> Result<(), Ended> {
+        self.say(text::hello(&backlog.token())).await?;
         loop {
             let tails = Arc::clone(&self.tails);
             let slice = match self.guarding(backlog.slice(&tails)).await {

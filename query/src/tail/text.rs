@@ -152,9 +152,9 @@ fn event(name: &str, id: Option<&Token>, data: &serde_json::Value) -> Bytes {
     format!("event: {name}\n{id}data: {data}\n\n").into()
 }
 
-/// What comes before the first live row.
+/// What comes before the first row.
 pub(super) fn hello(id: &Token) -> Bytes {
-    format!("retry: {RETRY}\nid: {id}\n: live\n\n").into()
+    format!("retry: {RETRY}\nid: {id}\n: following\n\n").into()
 }
 
 pub(super) fn heartbeat(id: &Token) -> Bytes {

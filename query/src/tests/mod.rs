@@ -9,6 +9,7 @@ mod paging;
 mod rows;
 mod scan;
 mod summaries;
+mod tail;
 mod world;
 
 use std::path::PathBuf;

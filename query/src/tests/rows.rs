@@ -41,7 +41,7 @@ fn lower(text: &str) -> String {
     text.chars().flat_map(char::to_lowercase).collect()
 }
 
-fn lets_log(filter: &LogFilter, log: &LogRecord) -> bool {
+pub(super) fn lets_log(filter: &LogFilter, log: &LogRecord) -> bool {
     in_window(log.ts, filter.since, filter.until, filter.flux_id)
         && filter.level.is_none_or(|level| log.level == level)
         && filter.min_level.is_none_or(|level| log.level >= level)
