@@ -179,7 +179,11 @@ fn a_tail_has_the_lists_filters_begins_in_the_past_and_is_refused_beyond_its_num
     mixer.restart()?;
     post(&mixer.api, "after", 200..203, "")?;
     let mut tail = Tail::open(&mixer.api, "", last.as_deref())?;
-    assert_eq!(take(&mut tail, 3)?, [200, 201, 202]);
+    assert_eq!(
+        take(&mut tail, 4)?,
+        [109, 200, 201, 202],
+        "the backlog was not given yet"
+    );
     Ok(())
 }
 
@@ -193,7 +197,13 @@ fn the_command_follows_over_a_kill_prints_no_controls_and_ends_well_by_an_interr
         &["logs", "--follow", "--limit", "2", "-o", "csv"],
     ] {
         let log = mixer.path().join(format!("{}.stderr", command[0]));
-        let mut process = Process::start_with(&binary("platform")?, command, mixer.path(), &log, &[url.clone()])?;
+        let mut process = Process::start_with(
+            &binary("platform")?,
+            command,
+            mixer.path(),
+            &log,
+            std::slice::from_ref(&url),
+        )?;
         let row = |process: &mut Process, number: u64| {
             let text = format!("row {number} ");
             loop {

@@ -117,7 +117,7 @@ impl Backlog {
         let window = self.window(self.from, self.until);
         let (batches, _memory) = self.find(tails, window, count, true).await?;
         let rows = ordered(&batches)?;
-        let Some(first) = rows.len().checked_sub(count).filter(|first| *first > 0) else {
+        let Some(first) = rows.len().checked_sub(count) else {
             return Ok(());
         };
         let (before, rest) = rows.split_at(first);

@@ -121,6 +121,7 @@ impl Follower {
             }
         }
         self.view = None;
+        self.tell_missed().await?;
         self.say(text::hello(&self.token())).await?;
         self.live().await
     }
@@ -216,12 +217,18 @@ impl Follower {
         self.say(text::gap(&self.token(), from.as_ref(), since, reason)).await
     }
 
+    /// Says what was missed up to the position; what is missed while that is being said too.
+    async fn tell_missed(&mut self) -> Result<(), Ended> {
+        while self.missed + self.unseen > 0 {
+            let (missed, unseen) = (std::mem::take(&mut self.missed), std::mem::take(&mut self.unseen));
+            self.say(text::lagged(&self.token(), missed, unseen)).await?;
+        }
+        Ok(())
+    }
+
     async fn live(&mut self) -> Result<(), Ended> {
         loop {
-            if self.missed + self.unseen > 0 {
-                let (missed, unseen) = (std::mem::take(&mut self.missed), std::mem::take(&mut self.unseen));
-                self.say(text::lagged(&self.token(), missed, unseen)).await?;
-            }
+            self.tell_missed().await?;
             let taken = self.follow.take(AT_ONCE);
             if taken.lost > 0 {
                 self.lose(taken.lost);
