@@ -25,6 +25,8 @@ struct Reader {
     missed: u64,
     unseen: u64,
     gaps: u64,
+    /// Whether anything came since it connected last.
+    heard: bool,
     /// The latest `ts` of its backlog so far, while that comes.
     backlog: Option<String>,
 }
@@ -44,6 +46,7 @@ impl Reader {
             missed: 0,
             unseen: 0,
             gaps: 0,
+            heard: false,
             backlog: None,
             filter,
         }
@@ -85,6 +88,7 @@ impl Reader {
     fn connect(&mut self, bench: &Bench) {
         let resume = self.last.as_deref().map(|last| ("Last-Event-ID", last));
         self.tail = Some(bench.querier.tail(&self.filter, resume).unwrap());
+        self.heard = false;
     }
 
     fn is_done(&self) -> bool {
@@ -97,6 +101,7 @@ impl Reader {
         let Ok(Some(piece)) = tokio::time::timeout(patience, tail.next()).await else {
             return;
         };
+        self.heard = true;
         let piece = String::from_utf8(piece.to_vec()).unwrap();
         for event in piece.split_terminator("\n\n") {
             let field = |name: &str| {
@@ -132,7 +137,7 @@ impl Reader {
 
     async fn finish(&mut self) {
         let deadline = Instant::now() + Duration::from_secs(60);
-        while !self.is_done() && self.gaps == 0 {
+        while !(self.is_done() && self.heard) && self.gaps == 0 {
             assert!(
                 Instant::now() < deadline,
                 "{:?}: {} of {}",
