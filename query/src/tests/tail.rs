@@ -268,9 +268,9 @@ async fn play(random: &mut Random, tail_max: model::ByteSize, steps: usize) -> (
                 }
             }
             _ => {
-                for at in 0..readers.len() {
+                for reader in &mut readers {
                     if random.below(3) > 0 {
-                        readers[at].read(Duration::from_millis(20)).await;
+                        reader.read(Duration::from_millis(20)).await;
                     }
                 }
             }
