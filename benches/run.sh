@@ -2,7 +2,7 @@
 # Runs the release benches and prints every figure; quote medians. Arguments choose some: run.sh engine store
 set -euo pipefail
 cd "$(dirname "$0")/.."
-bins=(first-light engine store http-ingest layout hour readers)
+bins=(first-light engine store http-ingest layout hour readers tail)
 cargo build --release --locked --workspace "${bins[@]/#/--bin=bench-}"
 export PLATFORM_TEST_BIN_DIR=$PWD/dist
 bin=${CARGO_TARGET_DIR:-target}/release
@@ -16,7 +16,7 @@ fi
 for bench in "$@"; do
   case $bench in
     first-light) for round in 1 2 3; do echo "round $round"; "$bin/bench-first-light"; done ;;
-    engine | store | http-ingest | hour) "$bin/bench-$bench" ;;
+    engine | store | http-ingest | hour | tail) "$bin/bench-$bench" ;;
     layout) "$bin/bench-layout" && "$bin/bench-layout" sizes ;;
     readers)
       if [ -n "${BENCH_PYTHON:-}" ]; then "$bin/bench-readers"; else echo "readers: left out, BENCH_PEERS=1 installs them"; fi ;;

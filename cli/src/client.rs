@@ -16,6 +16,10 @@ use crate::progress::Progress;
 
 /// The longest one answer may take.
 const TIMEOUT: Duration = Duration::from_secs(60);
+/// The longest a connection may take to be there.
+const CONNECT: Duration = Duration::from_secs(10);
+/// A stream says something at least every 15 s.
+const SILENCE: Duration = Duration::from_secs(45);
 /// The pause between two questions while a command waits for rows.
 const AGAIN: Duration = Duration::from_millis(200);
 /// The largest answer that is read, in bytes.
@@ -51,6 +55,45 @@ impl Client {
             base: api.api_url.trim_end_matches('/').to_owned(),
             agent: config.into(),
         }
+    }
+
+    /// One for answers that have no end. A Mixer that says nothing for [`SILENCE`] is not there any more.
+    pub(crate) fn streaming(api: &ApiArgs) -> Self {
+        let config = ureq::Agent::config_builder()
+            .timeout_connect(Some(CONNECT))
+            .timeout_recv_response(Some(TIMEOUT))
+            .timeout_per_read(Some(SILENCE))
+            .http_status_as_error(false)
+            .build();
+        Self {
+            base: api.api_url.trim_end_matches('/').to_owned(),
+            agent: config.into(),
+        }
+    }
+
+    /// GET of a stream of events, from behind the one with the id `last` on.
+    pub(crate) fn stream<F: Serialize>(
+        &self,
+        path: &str,
+        filter: &F,
+        last: Option<&str>,
+    ) -> Result<impl Read + use<F>, Error> {
+        let mut request = self.agent.get(format!("{}{path}", self.base));
+        for (name, value) in parameters(filter)? {
+            request = request.query(name, value);
+        }
+        if let Some(last) = last {
+            request = request.header("last-event-id", last);
+        }
+        let sent = request.header("accept", "text/event-stream").call();
+        let response = match sent {
+            Ok(response) if response.status().as_u16() == 200 => response,
+            other => {
+                self.heard("GET", path, other, &Progress::start())?.good()?;
+                return Err(Error::Answer("it is no stream".to_owned()));
+            }
+        };
+        Ok(response.into_body().into_with_config().limit(u64::MAX).reader())
     }
 
     /// GET with a filter as the query string.

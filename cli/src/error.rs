@@ -44,6 +44,7 @@ impl Error {
             Self::Refused { status, .. } => match status {
                 404 => 1,
                 401 | 403 => 77,
+                429 => 69,
                 400..=499 => 64,
                 _ => 69,
             },
@@ -59,6 +60,11 @@ impl Error {
     /// Whether asking again later may help.
     pub(crate) fn is_unavailable(&self) -> bool {
         self.exit_code() == Exit::Unavailable.code()
+    }
+
+    /// Whether the same request may succeed later without anybody doing anything.
+    pub(crate) fn may_pass(&self) -> bool {
+        self.is_unavailable() || matches!(self, Self::Refused { status: 429, .. })
     }
 
     /// Whether the reader of our output is gone: not an error of ours.

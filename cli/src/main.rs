@@ -23,6 +23,7 @@ mod pager;
 mod progress;
 mod screen;
 mod spans;
+mod stream;
 mod times;
 mod waterfall;
 
@@ -70,6 +71,7 @@ fn run(args: Args) -> Result<(), Error> {
     match args.command {
         None | Some(Command::Run) => agent::run(&args.global),
         Some(Command::Logs(query)) => commands::logs::run(&query),
+        Some(Command::Tail(query)) => commands::tail::run(&query),
         Some(Command::Traces(query)) => commands::traces::list(&query),
         Some(Command::Trace(query)) => commands::traces::show(&query),
         Some(Command::Metrics(query)) => commands::metrics::run(&query),

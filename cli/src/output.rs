@@ -63,12 +63,35 @@ impl Printer {
             }
             Format::Ndjson => {
                 for row in rows {
-                    writeln!(out, "{}", json_safe(&serde_json::to_string(row)?))?;
+                    ndjson(&mut out, row)?;
                 }
             }
             Format::Csv => csv(&mut out, rows, columns)?,
         }
         out.flush()
+    }
+
+    /// Begins rows that come one by one, by [`Printer::one`].
+    pub(crate) fn begin(self, out: &mut impl Write, columns: &[&str]) -> io::Result<()> {
+        match self.format {
+            Format::Csv => csv_header(out, columns),
+            Format::Table | Format::Json | Format::Ndjson => Ok(()),
+        }
+    }
+
+    /// Prints one row of many that have no end; `line` is what people see of it.
+    pub(crate) fn one(
+        self,
+        out: &mut impl Write,
+        row: &Row,
+        columns: &[&str],
+        line: impl Fn(&Row) -> String,
+    ) -> io::Result<()> {
+        match self.format {
+            Format::Table => out.write_all(line(row).as_bytes()),
+            Format::Csv => csv_row(out, row, columns),
+            Format::Json | Format::Ndjson => ndjson(out, row),
+        }
     }
 
     /// Prints what was drawn for people.
@@ -120,17 +143,26 @@ impl Printer {
     }
 }
 
+fn ndjson(out: &mut impl Write, row: &Row) -> io::Result<()> {
+    writeln!(out, "{}", json_safe(&serde_json::to_string(row)?))
+}
+
 fn csv(out: &mut impl Write, rows: &[Row], columns: &[&str]) -> io::Result<()> {
+    csv_header(out, columns)?;
+    rows.iter().try_for_each(|row| csv_row(out, row, columns))
+}
+
+fn csv_header(out: &mut impl Write, columns: &[&str]) -> io::Result<()> {
     let header: Vec<_> = columns.iter().map(|column| quoted(column)).collect();
-    writeln!(out, "{}", header.join(","))?;
-    for row in rows {
-        let cells: Vec<_> = columns
-            .iter()
-            .map(|column| quoted(&text(row.get(*column).unwrap_or(&Value::Null))))
-            .collect();
-        writeln!(out, "{}", cells.join(","))?;
-    }
-    Ok(())
+    writeln!(out, "{}", header.join(","))
+}
+
+fn csv_row(out: &mut impl Write, row: &Row, columns: &[&str]) -> io::Result<()> {
+    let cells: Vec<_> = columns
+        .iter()
+        .map(|column| quoted(&text(row.get(*column).unwrap_or(&Value::Null))))
+        .collect();
+    writeln!(out, "{}", cells.join(","))
 }
 
 fn quoted(cell: &str) -> String {

@@ -21,9 +21,13 @@ use model::Table;
 use crate::intake::{Append, Work};
 use crate::journal::Key as BatchKey;
 use crate::shared::{Sentinel, Shared, units};
+use crate::tail::Arrival;
 use crate::wal::{Frame, Wal};
 use crate::watermark::Verdict;
 use crate::{Appended, Error, Origin};
+
+/// Where an appender waits.
+type Answer = tokio::sync::oneshot::Sender<Result<Appended, Error>>;
 
 /// How long a full log waits before it looks at the disk again.
 const PATIENCE: Duration = Duration::from_millis(250);
@@ -321,11 +325,12 @@ impl Committer {
             .flat_map(|append| &append.pieces)
             .map(|piece| piece.0)
             .collect();
-        let answers = self.insert(fresh);
+        let (answers, past) = self.insert(fresh);
         for (answer, rows) in answers {
             // The appender may have gone; the rows stay.
             let _ = answer.send(Ok(Appended::Stored { rows }));
         }
+        drop(past);
         for append in duplicates {
             let _ = append.answer.send(Ok(Appended::Duplicate));
         }
@@ -337,12 +342,15 @@ impl Committer {
         }
     }
 
-    fn insert(&self, fresh: Vec<Append>) -> Vec<(tokio::sync::oneshot::Sender<Result<Appended, Error>>, usize)> {
+    /// Makes rows visible. Returns the answers that may be given now, and what is to be freed after that.
+    fn insert(&self, fresh: Vec<Append>) -> (Vec<(Answer, usize)>, Vec<Arc<Arrival>>) {
         if fresh.is_empty() {
-            return Vec::new();
+            return (Vec::new(), Vec::new());
         }
         let counters = &self.shared.counters;
         let mut tables: Vec<Table> = Vec::new();
+        let mut arrivals = Vec::new();
+        let mut last = 0;
         let mut answers = Vec::with_capacity(fresh.len());
         let mut state = self.shared.state.lock();
         for append in fresh {
@@ -353,6 +361,8 @@ impl Committer {
             counters.misdated_rows.add(append.misdated);
             let taken = u32::try_from(append.room.num_permits()).unwrap_or(u32::MAX);
             append.room.forget();
+            last = append.frame.lsn;
+            arrivals.extend(self.shared.tails.arrival(table, last, &append.pieces));
             Shared::insert(
                 &mut state,
                 table,
@@ -366,13 +376,16 @@ impl Committer {
         }
         tables.sort_unstable();
         tables.dedup();
-        self.shared.show(&mut state, tables);
+        self.shared.show(&mut state, tables.iter().copied());
+        let mut past = self.shared.tails.push(arrivals, last);
+        past.extend(self.shared.tails.rest(self.shared.uptime()));
         let crowded = state.hot.weight() >= self.shared.settings.hot_max.get() / 2;
         drop(state);
+        self.shared.tails.tell(&tables);
         if crowded {
             self.shared.desk.hurry();
         }
-        answers
+        (answers, past)
     }
 }
 

@@ -206,7 +206,7 @@ impl Engine {
             .into_iter()
             .map(|(partition, rows)| {
                 let weight = weight(&rows.batch);
-                ((batch.table, partition), rows, weight)
+                ((batch.table, partition), Arc::new(rows), weight)
             })
             .collect();
         let wanted: u64 = pieces.iter().map(|(_, _, weight)| u64::from(units(*weight))).sum();

@@ -155,11 +155,19 @@ pub(crate) struct Hot {
 
 impl Hot {
     /// Adds the rows that the batch `lsn` has in a partition. LSNs come in ascending order.
-    pub(crate) fn insert(&mut self, place: Place, rows: HotBatch, weight: u64, lsn: u64, origin: &Origin) {
+    pub(crate) fn insert(
+        &mut self,
+        place: Place,
+        rows: impl Into<Arc<HotBatch>>,
+        weight: u64,
+        lsn: u64,
+        origin: &Origin,
+    ) {
+        let rows = rows.into();
         let count = rows.batch.num_rows();
         let here = self.places.entry(place).or_default();
         here.fresh.push(Chunk {
-            rows: Arc::new(rows),
+            rows,
             first: lsn,
             weight,
         });

@@ -16,6 +16,7 @@
 //! - What is pushed is answered: by the committer, or here when the intake is closed.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
@@ -34,7 +35,7 @@ pub(crate) struct Append {
     /// Everything but the LSN.
     pub(crate) frame: Frame,
     pub(crate) origin: Origin,
-    pub(crate) pieces: Vec<(Place, HotBatch, u64)>,
+    pub(crate) pieces: Vec<(Place, Arc<HotBatch>, u64)>,
     pub(crate) rows: usize,
     pub(crate) misdated: u64,
     /// Its room, given back when it is dropped.

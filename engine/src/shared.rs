@@ -33,6 +33,7 @@ use crate::place::Rule;
 use crate::remote::attach::Link;
 use crate::space::Space;
 use crate::stats::Counters;
+use crate::tail::Tails;
 use crate::view::{HotTable, Snapshot, slot};
 use crate::watermark::Watermarks;
 use crate::{Error, HotBatch, Origin, RotationHistory, Settings};
@@ -81,6 +82,8 @@ pub(crate) struct Shared {
     pub(crate) parts: Parts,
     /// The last LSN that was given out before the store was opened; known when the log has been read.
     pub(crate) recovered: AtomicU64,
+    /// Rows for those who follow a table. Its locks are taken after `state`, or alone.
+    pub(crate) tails: Tails,
     pub(crate) opened: Instant,
     /// Added to the time since then, in seconds.
     #[cfg(test)]
@@ -222,7 +225,7 @@ impl Shared {
     pub(crate) fn insert(
         state: &mut State,
         table: Table,
-        pieces: Vec<(Place, HotBatch, u64)>,
+        pieces: Vec<(Place, Arc<HotBatch>, u64)>,
         lsn: u64,
         origin: &Origin,
         taken: u32,

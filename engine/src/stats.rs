@@ -88,6 +88,10 @@ pub struct Stats {
     pub late_partitions: u64,
     /// Files put aside as damaged when the store was opened or since.
     pub quarantined: u64,
+    /// Bytes of rows that are kept for followers, in part those of hot rows (gauge).
+    pub tail_bytes: u64,
+    /// Who follows a table (gauge).
+    pub followers: u64,
     /// Whether the log has failed (gauge).
     pub poisoned: bool,
     /// What the object store got and gave, if there is one.
@@ -245,6 +249,8 @@ impl Shared {
             hot_max_bytes: self.settings.hot_max.get(),
             evicted_segments: counters.evicted_segments.get(),
             late_partitions: counters.late_partitions.get(),
+            tail_bytes: self.tails.bytes(),
+            followers: self.tails.followers() as u64,
             index_builds: counters.index_builds.get(),
             index_failures: counters.index_failures.get(),
             poisoned: self.poisoned().is_some(),

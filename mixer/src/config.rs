@@ -11,7 +11,7 @@ mod sections;
 pub use sections::{
     ApiConfig, EmbeddedConfig, EnrollmentConfig, IngestConfig, MixerConfig, MixerSection, ObservabilityConfig,
     OtlpConfig, OtlpMessagesConfig, QueryConfig, RotationConfig, RotationPolicy, ServerMode, SnakeConfig, StoreConfig,
-    Tier,
+    TailConfig, Tier,
 };
 
 static LOGGING: [Key; 7] = logging::keys("\"logs/mixer.log\"");
@@ -273,6 +273,21 @@ static QUERY: [Key; 3] = [
     ),
 ];
 
+static TAIL: [Key; 2] = [
+    Key::new(
+        "tail.buffer_mb",
+        Kind::Int { min: 1, max: 1 << 20 },
+        "32",
+        "Memory in MiB for the last log rows: how far a slow or returning reader may be behind; beside storage.memory_limit_mb",
+    ),
+    Key::new(
+        "tail.max_followers",
+        Kind::Int { min: 1, max: 10_000 },
+        "200",
+        "Readers that follow the logs at the same time; more are refused",
+    ),
+];
+
 static OBSERVABILITY: [Key; 3] = [
     Key::new(
         "observability.enabled",
@@ -496,6 +511,10 @@ pub static SCHEMA: Schema = Schema {
         Section {
             doc: "Bounds of queries.",
             keys: &QUERY,
+        },
+        Section {
+            doc: "Live tail of the logs.",
+            keys: &TAIL,
         },
         Section {
             doc: "What happens with telemetry.",

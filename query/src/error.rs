@@ -42,6 +42,12 @@ pub enum Error {
     /// The answer would have too many buckets or groups.
     #[error("the answer would have more than {0} groups: ask for a wider interval or a shorter time range")]
     TooManyGroups(usize),
+    /// As many follow as may.
+    #[error("{0} tails are running, as many as tail.max_followers allows: end one, or try again later")]
+    TooManyFollowers(usize),
+    /// There is nothing to follow.
+    #[error("this Mixer takes in no rows, it reads what another one stores: follow that one")]
+    ReadOnly,
     /// The querier is closed.
     #[error("queries are stopped: the process is shutting down")]
     Closed,
@@ -67,6 +73,10 @@ pub enum Kind {
     TooMuch,
     /// Not now.
     Busy,
+    /// Not now: others have what there is of it.
+    TooMany,
+    /// Not of this process.
+    ReadOnly,
     /// It took too long.
     Timeout,
     /// Shutting down.
@@ -84,6 +94,8 @@ impl Error {
             Self::NotFound { .. } => Kind::NotFound,
             Self::Memory(_) | Self::TooManyGroups(_) => Kind::TooMuch,
             Self::Busy { .. } => Kind::Busy,
+            Self::TooManyFollowers(_) => Kind::TooMany,
+            Self::ReadOnly => Kind::ReadOnly,
             Self::Timeout(_) => Kind::Timeout,
             Self::Closed => Kind::Closed,
             Self::Execution(_) | Self::Aborted(_) | Self::Setup(_) => Kind::Internal,

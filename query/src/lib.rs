@@ -36,6 +36,7 @@ mod scan;
 mod series;
 mod summary;
 mod table;
+mod tail;
 #[cfg(test)]
 mod tests;
 mod trace;
@@ -44,3 +45,4 @@ mod window;
 pub use answer::{Histogram, MetricPage, Page, QueryStats, TraceTree};
 pub use error::{Error, Kind};
 pub use querier::{Limits, Querier};
+pub use tail::{HEARTBEAT, Tail};

@@ -27,6 +27,7 @@ use crate::answer::{Page, TraceTree};
 use crate::cursor::{Cursor, fingerprint};
 use crate::exec::{Scan, scanner, session};
 use crate::filter::{self, Paging};
+use crate::tail::Tails;
 use crate::window::Window;
 use crate::{Error, metrics, rows, trace};
 
@@ -48,6 +49,10 @@ pub struct Limits {
     pub threads: usize,
     /// How much of `memory` is for pages of data files that may be asked for again; running queries share the rest.
     pub page_cache: ByteSize,
+    /// Tails that run at once.
+    pub max_followers: usize,
+    /// Memory for the texts of rows that tails may still need.
+    pub tail_texts: ByteSize,
     /// Where sorts and aggregates put what exceeds their memory; without it they fail instead.
     pub spill_dir: Option<PathBuf>,
 }
@@ -62,6 +67,8 @@ impl Limits {
             max_concurrent: max_concurrent.clamp(1, Semaphore::MAX_PERMITS >> 1),
             threads: std::thread::available_parallelism().map_or(2, usize::from),
             page_cache: ByteSize::bytes(memory.get() / 4),
+            max_followers: 200,
+            tail_texts: ByteSize::mib(8),
             spill_dir: None,
         }
     }
@@ -85,8 +92,9 @@ pub struct Querier {
     limits: Limits,
     pub(crate) state: SessionState,
     pub(crate) gate: Arc<Semaphore>,
-    stop: CancellationToken,
-    runtime: Option<Runtime>,
+    pub(crate) stop: CancellationToken,
+    pub(crate) runtime: Option<Runtime>,
+    pub(crate) tails: Arc<Tails>,
 }
 
 impl std::fmt::Debug for Querier {
@@ -109,10 +117,13 @@ impl Querier {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(limits.threads.max(1))
             .thread_name("query")
+            .enable_time()
             .build()?;
+        let (state, gate) = (session(&limits)?, Arc::new(Semaphore::new(limits.max_concurrent)));
         Ok(Self {
-            state: session(&limits)?,
-            gate: Arc::new(Semaphore::new(limits.max_concurrent)),
+            tails: Arc::new(Tails::new(&engine, &limits, &clock, &state, &gate)),
+            state,
+            gate,
             engine,
             clock,
             limits,
@@ -219,6 +230,7 @@ impl Querier {
     /// Refuses new queries, ends the running ones and waits until they are gone. A second call returns at once.
     pub async fn close(&self) {
         self.stop.cancel();
+        self.tails.close().await;
         let all = u32::try_from(self.limits.max_concurrent).unwrap_or(u32::MAX);
         // Permits come back when tasks are gone; nobody else gets one, because waiters look at `stop` first.
         if let Ok(permits) = self.gate.acquire_many(all).await {
@@ -364,7 +376,7 @@ pub(crate) struct RowQuery {
 }
 
 /// A task that ends with its waiter.
-struct StopOnDrop<T>(JoinHandle<T>);
+pub(crate) struct StopOnDrop<T>(pub(crate) JoinHandle<T>);
 
 impl<T> Drop for StopOnDrop<T> {
     fn drop(&mut self) {

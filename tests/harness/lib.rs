@@ -25,6 +25,7 @@ pub mod s3;
 pub mod shell;
 pub mod store;
 pub mod strace;
+pub mod tail;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

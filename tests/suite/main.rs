@@ -22,3 +22,4 @@ mod readme;
 mod reference;
 mod retention;
 mod store;
+mod tail;

@@ -22,7 +22,7 @@ pub(crate) use self::control::{
 };
 pub(crate) use self::program::{CompletionsArgs, DoctorArgs, ManArgs};
 pub(crate) use self::shared::{ApiArgs, Charting, Format, PageArgs};
-pub(crate) use self::telemetry::{LogsArgs, MessagesArgs, MetricsArgs, TraceArgs, TracesArgs};
+pub(crate) use self::telemetry::{LogsArgs, MessagesArgs, MetricsArgs, TailArgs, TraceArgs, TracesArgs};
 
 /// Runs a Rack, and asks a Mixer.
 ///
@@ -56,6 +56,8 @@ pub(crate) enum Command {
     Run,
     /// Query log entries
     Logs(Box<LogsArgs>),
+    /// Follow the logs: print entries as they become visible, until an interrupt
+    Tail(Box<TailArgs>),
     /// Query metrics: points, or buckets with --interval
     Metrics(Box<MetricsArgs>),
     /// Query spans

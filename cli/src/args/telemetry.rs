@@ -1,13 +1,17 @@
 //! The flags of queries.
 
 use clap::Args as ClapArgs;
-use model::filter::{Aggregate, HistogramBy};
+use model::filter::{Aggregate, HistogramBy, LogFilter};
 use model::{FluxId, HumanDuration, Level, SpanStatus, TraceId};
 
 use super::shared::{ApiArgs, Charting, PageArgs};
+use crate::commands::by_key;
+use crate::error::Error;
+use crate::times::TimeArg;
 
+/// Which log entries.
 #[derive(Debug, ClapArgs)]
-pub(crate) struct LogsArgs {
+pub(crate) struct LogRows {
     /// This level and graver ones: debug, info, warn or error
     #[arg(long, value_name = "LEVEL")]
     pub(crate) min_level: Option<Level>,
@@ -32,6 +36,32 @@ pub(crate) struct LogsArgs {
     /// An attribute and its value; may be given again with another key
     #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
     pub(crate) attr: Vec<(String, String)>,
+}
+
+impl LogRows {
+    /// The filter that they are.
+    pub(crate) fn filter(&self) -> Result<LogFilter, Error> {
+        Ok(LogFilter {
+            level: self.level,
+            min_level: self.min_level,
+            gear_id: self.gear.clone(),
+            entity: self.entity.clone(),
+            flux_id: self.flux_id,
+            trace_id: self.trace_id,
+            q: self.q.clone(),
+            attributes: by_key("attr", &self.attr)?,
+            ..LogFilter::default()
+        })
+    }
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct LogsArgs {
+    #[command(flatten)]
+    pub(crate) rows: LogRows,
+    /// Go on with entries as they become visible, oldest first, until an interrupt
+    #[arg(short, long, conflicts_with_all = ["until", "wait", "histogram"])]
+    pub(crate) follow: bool,
     /// Count instead of listing: how many there were over time, with bars; --limit means nothing then
     #[arg(long)]
     pub(crate) histogram: bool,
@@ -43,6 +73,20 @@ pub(crate) struct LogsArgs {
     pub(crate) by: Option<HistogramBy>,
     #[command(flatten)]
     pub(crate) page: PageArgs,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct TailArgs {
+    #[command(flatten)]
+    pub(crate) rows: LogRows,
+    /// Begin with every entry since: an age (90s, 1h, 7d) or a time (14:30, 2026-11-21, "2026-11-21 14:30", 2026-11-21T14:30:00Z)
+    #[arg(long, value_name = "WHEN")]
+    pub(crate) since: Option<TimeArg>,
+    /// Begin with the newest entries, at most so many; without --since those of the last 24 h
+    #[arg(short = 'n', long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) limit: Option<u32>,
+    #[command(flatten)]
+    pub(crate) api: ApiArgs,
 }
 
 #[derive(Debug, ClapArgs)]

@@ -1,11 +1,10 @@
 //! `platform logs` and `platform dead-letters`.
 
-use std::fmt::Write;
-
 use model::filter::{HistogramBy, HistogramFilter, LogFilter};
 use serde::Serialize;
 use serde_json::Value;
 
+use super::tail;
 use crate::args::{Format, LogsArgs, PageArgs};
 use crate::client::{Client, Row};
 use crate::error::Error;
@@ -13,7 +12,7 @@ use crate::output::{Paint, Printer, plain, safe};
 
 use super::metrics::drawn;
 
-const COLUMNS: &[&str] = &[
+pub(crate) const COLUMNS: &[&str] = &[
     "ts",
     "entity_id",
     "entity_name",
@@ -28,21 +27,16 @@ const LETTERS: &[&str] = &["ts", "subject", "reason", "content_type"];
 pub(crate) fn run(args: &LogsArgs) -> Result<(), Error> {
     let (since, until) = args.page.window()?;
     let filter = LogFilter {
-        level: args.level,
-        min_level: args.min_level,
         since,
         until,
-        gear_id: args.gear.clone(),
-        entity: args.entity.clone(),
-        flux_id: args.flux_id,
-        trace_id: args.trace_id,
-        q: args.q.clone(),
-        attributes: super::by_key("attr", &args.attr)?,
         limit: (!args.histogram).then_some(args.page.limit),
-        ..LogFilter::default()
+        ..args.rows.filter()?
     };
     if args.histogram {
         return histogram(args, &filter);
+    }
+    if args.follow {
+        return tail::follow(&args.page.api, filter);
     }
     let page = Client::new(&args.page.api).page_within("/api/v1/telemetry/logs", &filter, args.page.wait)?;
     let printer = Printer::from(&args.page.api);
@@ -112,21 +106,21 @@ pub(crate) fn dead_letters(args: &PageArgs) -> Result<(), Error> {
 
 fn lines(rows: &[Row], printer: Printer) -> String {
     let paint = Paint::for_stdout();
-    let text = |row: &Row, key: &str| row.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
-    let mut lines = String::new();
-    for row in rows.iter().rev() {
-        let attributes = row.get("attributes").map(plain).unwrap_or_default();
-        let _ = writeln!(
-            lines,
-            "{} {} {} {} {}",
-            printer.time(&text(row, "ts")),
-            paint.level(&safe(&text(row, "level"))),
-            safe(&text(row, "entity_name")),
-            safe(&text(row, "message")),
-            paint.dim(&attributes)
-        );
-    }
-    lines
+    rows.iter().rev().map(|row| line(row, printer, paint)).collect()
+}
+
+/// A row for people, on a line.
+pub(crate) fn line(row: &Row, printer: Printer, paint: Paint) -> String {
+    let text = |key: &str| row.get(key).and_then(Value::as_str).unwrap_or_default();
+    let attributes = row.get("attributes").map(plain).unwrap_or_default();
+    format!(
+        "{} {} {} {} {}\n",
+        printer.time(text("ts")),
+        paint.level(&safe(text("level"))),
+        safe(text("entity_name")),
+        safe(text("message")),
+        paint.dim(&attributes)
+    )
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ pub(crate) mod program;
 pub(crate) mod racks;
 pub(crate) mod scenario;
 pub(crate) mod storage;
+pub(crate) mod tail;
 pub(crate) mod traces;
 
 use std::collections::BTreeSet;
@@ -26,7 +27,7 @@ const NO_ROWS: &str = "no rows in this window (--since, --until; without them th
                        shows who reports, --wait 30s waits for the first row";
 
 /// Values by their keys; a key must not come twice, as all values must be met.
-fn by_key(flag: &str, pairs: &[(String, String)]) -> Result<ByKey, Error> {
+pub(crate) fn by_key(flag: &str, pairs: &[(String, String)]) -> Result<ByKey, Error> {
     let mut keys = BTreeSet::new();
     match pairs.iter().find(|(key, _)| !keys.insert(key)) {
         Some((key, _)) => Err(Error::Usage(format!("--{flag}: {key} is given twice"))),

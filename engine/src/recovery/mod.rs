@@ -40,6 +40,7 @@ use crate::shared::{Shared, State};
 use crate::slot::Slot;
 use crate::space::{Space, drop_ballast};
 use crate::stats::Counters;
+use crate::tail::Tails;
 use crate::view::Snapshot;
 use crate::wal::{self, MAX_FRAME, Wal, WalOptions};
 use crate::watermark::Watermarks;
@@ -250,6 +251,7 @@ fn replay(ground: Ground, catalog: Catalog, mut findings: Findings) -> Result<Op
         max_bytes: settings.wal_max.get(),
         low_water: catalog.state().low_water,
         quarantine: layout.quarantine.clone(),
+        recall: settings.tail_max.get(),
     };
     let known = (catalog.state().highest_through() + 1).max(catalog.state().low_water);
     let mut marks = Watermarks::default();
@@ -299,6 +301,7 @@ fn finish(shared: &Shared, next_lsn: u64, findings: &Findings) {
     let mut state = shared.state.lock();
     state.committed = next_lsn.saturating_sub(1);
     state.partial = findings.partial();
+    shared.tails.begin(next_lsn);
     shared.settle_debt(&mut state);
     shared.show(&mut state, Table::ALL);
     if state.hot.weight() >= shared.settings.hot_max.get() / 2 {
@@ -353,6 +356,7 @@ fn assemble(ground: Ground, parts: Parts) -> (Arc<Shared>, Publisher) {
         fresh: Mutex::default(),
         parts: inherited,
         recovered: 0.into(),
+        tails: Tails::new(settings.tail_max.get()),
         opened: std::time::Instant::now(),
         #[cfg(test)]
         skew: 0.into(),

@@ -14,6 +14,7 @@
 //! - Whichever of the two ends early, by an error or a panic, the other ends too.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::thread::{Builder, scope};
 
 use bytes::Bytes;
@@ -25,11 +26,11 @@ use super::files::Findings;
 use super::joined;
 use crate::hot::{Place, weight};
 use crate::journal::Key;
-use crate::layout::Layout;
+use crate::layout::{Layout, Partition};
 use crate::publisher::Publisher;
 use crate::shared::Shared;
 use crate::wal::{Frame, Recovered, Sink, Wal};
-use crate::{Error, origin, place, sys};
+use crate::{Error, HotBatch, Origin, origin, place, sys};
 
 /// Makes what `open_log` hands out hot, and publishes beside it. Returns the log when all of it was read.
 pub(super) fn run(
@@ -40,14 +41,17 @@ pub(super) fn run(
 ) -> Result<(Wal, Recovered), Error> {
     let relief = Relief::new(shared);
     // Publishing meanwhile takes only what was inserted here.
-    let through = shared.catalog.lock().state().all_through();
+    let (through, recalled_below) = {
+        let catalog = shared.catalog.lock();
+        (catalog.state().all_through(), catalog.state().low_water)
+    };
     scope(|threads| {
         let relieving = Builder::new().name("engine-relief".to_owned());
         let relieving = relieving
             .spawn_scoped(threads, || relief.run(publisher))
             .map_err(Error::io("start a thread for", &shared.settings.store_dir))?;
         let all_read = Ending(&relief);
-        let read = open_log(&mut |frames| insert(shared, &through, frames, &relief, findings));
+        let read = open_log(&mut |frames| insert(shared, (&through, recalled_below), frames, &relief, findings));
         drop(all_read);
         joined(relieving)?;
         read
@@ -57,12 +61,16 @@ pub(super) fn run(
 /// Makes frames hot, waiting for room.
 fn insert(
     shared: &Shared,
-    through: &BTreeMap<Place, u64>,
+    (through, recalled_below): (&BTreeMap<Place, u64>, u64),
     frames: Vec<Frame>,
     relief: &Relief<'_>,
     findings: &mut Findings,
 ) -> Result<(), Error> {
     for frame in frames {
+        if frame.lsn < recalled_below {
+            recall(shared, &frame);
+            continue;
+        }
         match insert_frame(shared, through, &frame) {
             Ok(rows) => shared.counters.replayed_rows.add(rows),
             Err(reason) => {
@@ -170,40 +178,59 @@ impl<'a> Relief<'a> {
     }
 }
 
+/// Rows of one table by partition.
+type Pieces = Vec<(Partition, HotBatch)>;
+
+/// A frame's rows where they belong, without those that a lost machine had uploaded.
+fn placed(shared: &Shared, frame: &Frame) -> Result<(Table, Origin, Pieces), String> {
+    let table = Table::from_number(frame.table).ok_or_else(|| format!("it names table {}", frame.table))?;
+    let (origin, rule) = origin::decode(&frame.origin)?;
+    let placed = contained(|| {
+        // Memory of its own, aligned: rows share it, and must not keep a whole segment of the log.
+        let rows = match decode_arrow(table, &Bytes::copy_from_slice(&frame.payload)) {
+            Ok(rows) => rows,
+            Err(DecodeError::Empty) => Vec::new(),
+            Err(error) => return Err(error.to_string()),
+        };
+        place::place(table, &rows, frame.arrived, rule).map_err(|error| error.to_string())
+    })?;
+    let key = Key::of(&origin);
+    let mut pieces = placed.pieces;
+    pieces.retain(|(partition, _)| !shared.parts.has(key.as_ref(), (table, *partition)));
+    Ok((table, origin, pieces))
+}
+
+fn shared_pieces(table: Table, pieces: Pieces) -> Vec<(Place, Arc<HotBatch>, u64)> {
+    let pieces = pieces.into_iter().map(|(partition, rows)| {
+        let weight = weight(&rows.batch);
+        ((table, partition), Arc::new(rows), weight)
+    });
+    pieces.collect()
+}
+
+/// Shows followers a frame whose rows are all in files. One that cannot be read ends what they can resume at.
+fn recall(shared: &Shared, frame: &Frame) {
+    let table = Table::from_number(frame.table);
+    if let Some(table) = table.filter(|table| !shared.tails.keeps(*table)) {
+        shared.tails.replay(table, frame.lsn, &[]);
+    } else if let Ok((table, _, pieces)) = placed(shared, frame) {
+        shared.tails.replay(table, frame.lsn, &shared_pieces(table, pieces));
+    }
+}
+
 /// Makes hot what of a frame is in no file. Returns the rows; after an error nothing was inserted.
 fn insert_frame(shared: &Shared, through: &BTreeMap<Place, u64>, frame: &Frame) -> Result<u64, String> {
-    let table = Table::from_number(frame.table).ok_or_else(|| format!("it names table {}", frame.table));
-    let placed = table.and_then(|table| {
-        let (origin, rule) = origin::decode(&frame.origin)?;
-        let placed = contained(|| {
-            // Memory of its own, aligned: rows share it, and must not keep a whole segment of the log.
-            let rows = match decode_arrow(table, &Bytes::copy_from_slice(&frame.payload)) {
-                Ok(rows) => rows,
-                Err(DecodeError::Empty) => Vec::new(),
-                Err(error) => return Err(error.to_string()),
-            };
-            place::place(table, &rows, frame.arrived, rule).map_err(|error| error.to_string())
-        })?;
-        Ok((table, origin, placed))
-    });
-    let (table, origin, placed) = placed?;
+    let (table, origin, pieces) = placed(shared, frame)?;
     shared.marks.lock().mark(&origin);
-    let key = Key::of(&origin);
-    let uploaded = |partition| shared.parts.has(key.as_ref(), (table, partition));
-    let pieces = placed.pieces.into_iter();
-    let pieces: Vec<_> = pieces.filter(|(partition, _)| !uploaded(*partition)).collect();
     shared.journal(
         frame.lsn,
         &origin,
         pieces.iter().map(|(partition, _)| (table, *partition)).collect(),
     );
-    let missing = pieces.into_iter().filter_map(|(partition, rows)| {
-        let place = (table, partition);
-        let weight = weight(&rows.batch);
-        let in_files = through.get(&place).is_some_and(|through| *through >= frame.lsn);
-        (!in_files).then_some((place, rows, weight))
-    });
-    let missing: Vec<_> = missing.collect();
+    let mut pieces = shared_pieces(table, pieces);
+    shared.tails.replay(table, frame.lsn, &pieces);
+    pieces.retain(|(place, _, _)| through.get(place).is_none_or(|through| *through < frame.lsn));
+    let missing = pieces;
     let rows = missing.iter().map(|(_, rows, _)| rows.batch.num_rows() as u64).sum();
     let places: Vec<Place> = missing.iter().map(|(place, _, _)| *place).collect();
     let mut state = shared.state.lock();

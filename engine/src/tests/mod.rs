@@ -21,6 +21,7 @@ mod restarts;
 mod rotation;
 mod scrubber;
 mod sealing;
+mod tail;
 mod views;
 
 use std::path::{Path, PathBuf};

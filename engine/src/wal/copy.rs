@@ -25,7 +25,7 @@ pub(super) struct Copier<'a> {
     pub(super) wal: &'a mut Wal,
     target: Option<Target>,
     /// Who gets the frames.
-    sink: Sink<'a>,
+    pub(super) sink: Sink<'a>,
     /// Frames of the copy being written.
     frames: Vec<Frame>,
     /// The highest LSN read.

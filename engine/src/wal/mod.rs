@@ -88,6 +88,8 @@ pub(crate) struct WalOptions {
     pub(crate) low_water: u64,
     /// Where damaged files go; on the same file system.
     pub(crate) quarantine: PathBuf,
+    /// Of the frames below `low_water`, the last ones of each segment, so many bytes, are handed out too where they are still there.
+    pub(crate) recall: u64,
 }
 
 impl WalOptions {
@@ -177,7 +179,7 @@ pub(crate) struct Wal {
 
 impl Wal {
     /// Opens the log in `dir`, creating it if need be, and recovers what it holds: the frames from the low water on, in LSN
-    /// order, go to `sink` as soon as they are durable anew. An error of it ends the recovery; a later one begins again.
+    /// order, go to `sink` as soon as they are durable anew; before them those below it that are to be recalled. An error of it ends the recovery; a later one begins again.
     pub(crate) fn open(dir: &Path, options: WalOptions, sink: Sink<'_>) -> Result<(Self, Recovered), Error> {
         disk::create_dir_durably(dir)?;
         Self::open_on(Disk::open(dir)?, options, sink)

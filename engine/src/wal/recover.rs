@@ -30,7 +30,7 @@ use std::path::PathBuf;
 use bytes::Bytes;
 
 use super::copy::Copier;
-use super::frame::Scan;
+use super::frame::{Frame, Scan};
 use super::pool::Pool;
 use super::segment::{BadHeader, HEADER_BLOCK, Header, Identity, Role, parse_name};
 use super::{Sink, Wal};
@@ -115,6 +115,10 @@ pub(super) fn run(wal: &mut Wal, sink: Sink<'_>) -> Result<Recovered, Error> {
             read_last(copier.wal, &old, &pool)?
         };
         let scan = Scan::run(&old.identity(copier.wal), &bytes, HEADER_BLOCK.min(bytes.len()));
+        let recalled = recalled(&copier, &scan, &bytes);
+        if !recalled.is_empty() {
+            (copier.sink)(recalled)?;
+        }
         let verdict = judge(&old, &scan, copier.last.max(copier.reported), next_before);
         for found in scan.prefix.iter().chain(&scan.beyond) {
             copier.take(found.lsn, || found.frame(&bytes))?;
@@ -135,6 +139,23 @@ pub(super) fn run(wal: &mut Wal, sink: Sink<'_>) -> Result<Recovered, Error> {
         torn_bytes,
         damage: done.damage,
     })
+}
+
+/// The last frames of a segment that are below the low water, as many as are to be recalled.
+fn recalled(copier: &Copier<'_>, scan: &Scan, bytes: &Bytes) -> Vec<Frame> {
+    let (mut left, below) = (copier.wal.options.recall, copier.wal.options.low_water);
+    let found = scan.prefix.iter().chain(&scan.beyond);
+    let released = found.take_while(|found| found.lsn < below).collect::<Vec<_>>();
+    let frames = released.into_iter().rev().map(|found| found.frame(bytes));
+    let mut frames: Vec<Frame> = frames
+        .take_while(|frame| {
+            let fits = frame.encoded_len() <= left;
+            left = left.saturating_sub(frame.encoded_len());
+            fits
+        })
+        .collect();
+    frames.reverse();
+    frames
 }
 
 /// The whole of a segment.

@@ -55,6 +55,7 @@ impl Place {
             max_bytes: 64 * BLOCK,
             low_water: 0,
             quarantine: self.quarantine(),
+            recall: 0,
         }
     }
 

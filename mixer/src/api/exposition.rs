@@ -219,6 +219,12 @@ impl Rooms {
                 "Partitions whose rows wait in memory because too many data files are open",
                 stats.late_partitions,
             ),
+            (
+                "tail_bytes",
+                "Bytes of rows kept for who follows the logs, in part those of hot rows",
+                stats.tail_bytes,
+            ),
+            ("tail_followers", "Readers that follow the logs", stats.followers),
             ("engine_files", "Data files", stats.files),
             ("engine_file_bytes", "Bytes of data files", stats.file_bytes),
             ("engine_file_rows", "Rows in data files", stats.file_rows),

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `GET /api/v1/telemetry/{logs,traces,traces/{id},metrics,metrics/{name},messages,messages/{flux_id},dead_letters}` | [`query::Querier`] |
 //! | `GET /api/v1/telemetry/{logs/histogram,logs/top,traces/top,metrics/names,metrics/{name}/labels,metrics/{name}/labels/{key}}` | the same |
+//! | `GET /api/v1/telemetry/logs/tail` | the same, as events while they come |
 //! | `GET /api/v1/{logs,traces,traces/{id},metrics,metrics/{name}}` | the same, with a `Deprecation` header (v0.4.4) |
 //! | `POST /api/v1/ingest/{logs,metrics,traces}` | [`engine::Engine`], when it is durable |
 //! | `GET /api/v1/racks`, `GET /api/v1/racks/{id}`, `POST /api/v1/racks/{id}/{approve,suspend,resume,remove}`, `GET /api/v1/scenarios` | [`crate::control::Control`] |
@@ -28,6 +29,8 @@ mod problem;
 mod racks;
 mod rotation;
 mod server;
+mod stall;
+mod tail;
 mod telemetry;
 #[cfg(test)]
 mod tests;
@@ -81,6 +84,7 @@ pub fn serve(parts: ApiParts, listener: TcpListener) -> std::io::Result<ApiServe
     let changes = TaskTracker::new();
     let (engine, collects) = (Arc::clone(&parts.engine), parts.ingest.is_some());
     let router = telemetry::routes(Arc::clone(&parts.querier))
+        .merge(tail::routes(Arc::clone(&parts.querier)))
         .merge(ingest::routes(engine, collects, changes.clone(), counters))
         .merge(racks::routes(Arc::clone(&parts.control), changes.clone()))
         .merge(ops::routes(parts, Arc::clone(&exposition)));

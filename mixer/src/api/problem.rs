@@ -161,6 +161,8 @@ impl From<query::Error> for Problem {
             }
             (Kind::NotFound, _) => (StatusCode::NOT_FOUND, "metric_not_found"),
             (Kind::TooMuch, _) => (StatusCode::UNPROCESSABLE_ENTITY, "query_too_large"),
+            (Kind::TooMany, _) => (StatusCode::TOO_MANY_REQUESTS, "too_many"),
+            (Kind::ReadOnly, _) => (StatusCode::FORBIDDEN, "read_only"),
             (Kind::Busy, _) => (StatusCode::SERVICE_UNAVAILABLE, "busy"),
             (Kind::Timeout, _) => (StatusCode::GATEWAY_TIMEOUT, "query_timeout"),
             (Kind::Closed, _) => (StatusCode::SERVICE_UNAVAILABLE, "stopping"),
@@ -201,6 +203,8 @@ impl IntoResponse for Problem {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         if self.status == StatusCode::SERVICE_UNAVAILABLE || self.code == "key_in_use" {
             headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        } else if self.status == StatusCode::TOO_MANY_REQUESTS {
+            headers.insert(RETRY_AFTER, HeaderValue::from_static("5"));
         }
         response
     }

@@ -4,7 +4,8 @@
 //!
 //! - At [`MAX_CONNECTIONS`] no more are accepted until one ends; the system's queue holds the others.
 //! - A connection whose request's head is not there in [`HEAD_TIME`] is closed.
-//! - [`ApiServer::close`] lets running requests finish for [`GRACE`], then drops them; it returns when all are gone.
+//! - A connection to which nothing can be written for [`WRITE_TIME`] is closed.
+//! - [`ApiServer::close`] ends tails, lets running requests finish for [`GRACE`], then drops them; it returns when all are gone.
 
 use std::convert::Infallible;
 use std::io;
@@ -13,7 +14,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
+use axum::{Extension, Router};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -23,13 +24,21 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::stall::Stalling;
+
 const MAX_CONNECTIONS: usize = 512;
 const HEAD_TIME: Duration = Duration::from_secs(15);
+/// A connection that takes nothing of an answer for so long is closed.
+const WRITE_TIME: Duration = Duration::from_secs(30);
 const GRACE: Duration = Duration::from_secs(3);
 /// After an error that is not a connection's own (no file descriptors left), accepting rests this long.
 const REST: Duration = Duration::from_millis(100);
 /// The largest head of a request.
 const MAX_HEAD: usize = 64 << 10;
+
+/// For answers that have no end of their own.
+#[derive(Debug, Clone)]
+pub(crate) struct Stopping(pub(crate) CancellationToken);
 
 /// The running API.
 #[derive(Debug)]
@@ -65,6 +74,7 @@ impl ApiServer {
 pub(crate) fn start(router: Router, listener: TcpListener, changes: TaskTracker) -> io::Result<ApiServer> {
     let addr = listener.local_addr()?;
     let (stop, connections) = (CancellationToken::new(), TaskTracker::new());
+    let router = router.layer(Extension(Stopping(stop.clone())));
     let accepting = tokio::spawn(accept(listener, router, stop.clone(), connections.clone()));
     Ok(ApiServer {
         addr,
@@ -121,7 +131,7 @@ async fn connection(stream: TcpStream, router: Router, stop: CancellationToken, 
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIME)
         .max_buf_size(MAX_HEAD)
-        .serve_connection(TokioIo::new(stream), service);
+        .serve_connection(TokioIo::new(Stalling::new(stream, WRITE_TIME)), service);
     let mut served = pin!(served);
     let ended = tokio::select! {
         ended = served.as_mut() => ended,

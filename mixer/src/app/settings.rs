@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use model::ByteSize;
+
 use crate::bucket::{self, BucketError};
 use crate::bus_server::{Managed, Server, Settings as BusSettings, StreamSettings};
 use crate::config::{MixerConfig, RotationConfig, RotationPolicy, ServerMode};
@@ -29,6 +31,7 @@ pub(crate) fn engine(config: &MixerConfig) -> engine::Settings {
         wal_max: config.store.wal_max,
         max_age: embedded.rotation.max_age,
         rotation: rotation(embedded.rotation),
+        tail_max: share(config.tail.buffer, 3),
         ..engine::Settings::new(&config.store.dir).with_memory(embedded.memory_limit)
     }
 }
@@ -126,10 +129,17 @@ fn messages(config: &MixerConfig) -> Option<ingest::Messages> {
     })
 }
 
+/// So many quarters of what is for tails: rows as they are stored take three, as texts one.
+fn share(buffer: ByteSize, quarters: u64) -> ByteSize {
+    ByteSize::bytes(buffer.get() / 4 * quarters)
+}
+
 pub(super) fn limits(config: &MixerConfig) -> query::Limits {
     let query = &config.query;
     query::Limits {
         spill_dir: Some(config.store.dir.join("spill")),
+        max_followers: config.tail.max_followers,
+        tail_texts: share(config.tail.buffer, 1),
         ..query::Limits::new(query.memory_limit, query.timeout, query.max_concurrent)
     }
 }

@@ -30,6 +30,8 @@ pub struct MixerConfig {
     pub snake: SnakeConfig,
     /// `[query]`.
     pub query: QueryConfig,
+    /// `[tail]`.
+    pub tail: TailConfig,
     /// `[observability]`.
     pub observability: ObservabilityConfig,
 }
@@ -146,6 +148,15 @@ pub struct QueryConfig {
     pub timeout: Duration,
     /// Queries that run at the same time.
     pub max_concurrent: usize,
+}
+
+/// `[tail]`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TailConfig {
+    /// Memory for the last rows.
+    pub buffer: ByteSize,
+    /// Tails that run at the same time.
+    pub max_followers: usize,
 }
 
 /// Where telemetry goes.
@@ -297,6 +308,10 @@ impl MixerConfig {
                 memory_limit: ByteSize::mib(settings.int("query.memory_limit_mb")),
                 timeout: settings.duration("query.timeout"),
                 max_concurrent: settings.count("query.max_concurrent"),
+            },
+            tail: TailConfig {
+                buffer: ByteSize::mib(settings.int("tail.buffer_mb")),
+                max_followers: settings.count("tail.max_followers"),
             },
             observability: observability(settings),
         })

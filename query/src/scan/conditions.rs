@@ -30,7 +30,7 @@ pub(super) struct Stage {
 
 /// The conditions of a scan.
 #[derive(Debug)]
-pub(super) struct Conditions {
+pub(crate) struct Conditions {
     /// Looks at `ts`, whatever is asked.
     pub(super) first: Stage,
     /// Looks at what is costly to read.
@@ -38,7 +38,7 @@ pub(super) struct Conditions {
 }
 
 impl Conditions {
-    pub(super) fn new(state: &SessionState, table: Table, all: &[Expr]) -> Result<Self> {
+    pub(crate) fn new(state: &SessionState, table: Table, all: &[Expr]) -> Result<Self> {
         let is_costly = |condition: &&Expr| columns_of(table, condition).iter().any(|column| costs(table, *column));
         let (costly, cheap): (Vec<_>, Vec<_>) = all.iter().partition(is_costly);
         if costly.is_empty() || cheap.is_empty() {
@@ -55,7 +55,7 @@ impl Conditions {
     }
 
     /// Which rows of a batch of all columns meet them; `None` if all do.
-    pub(super) fn keep(&self, batch: &RecordBatch) -> Result<Option<BooleanArray>> {
+    pub(crate) fn keep(&self, batch: &RecordBatch) -> Result<Option<BooleanArray>> {
         let first = self.first.keep(&batch.project(&self.first.columns)?)?;
         let Some(second) = &self.second else {
             return Ok(first);

@@ -43,7 +43,7 @@ use model::Table;
 use model::filter::SortOrder;
 
 use self::cache::PageCache;
-use self::conditions::Conditions;
+pub(crate) use self::conditions::Conditions;
 use self::first::{Halt, Means, Search};
 pub(crate) use self::read::times_of;
 use self::sweep::Sweep;

@@ -12,6 +12,7 @@ mod paging;
 mod rows;
 mod scan;
 mod summaries;
+mod tail;
 mod walks;
 mod world;
 

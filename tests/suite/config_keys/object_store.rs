@@ -77,6 +77,13 @@ fn sealed_files_go_to_the_bucket_that_the_keys_name_and_another_mixer_reads_them
         (rows(&reading)? >= 100).then_some(())
     })?;
     assert!(reading.api.rows("/api/v1/logs?limit=1000")?.len() >= 100);
+    let tail = reading.api.get("/api/v1/telemetry/logs/tail")?;
+    assert_eq!(
+        (tail.status, tail.json["code"].as_str()),
+        (403, Some("read_only")),
+        "{}",
+        tail.text
+    );
     let other = TestBus::connect(&reading.bus_url, None, "flux")?;
     assert!(
         other.consumer("flux-telemetry", "ingest").is_err(),

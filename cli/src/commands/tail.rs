@@ -1,0 +1,173 @@
+//! `platform tail` and `platform logs --follow`: rows as they become visible, over breaks of the connection.
+//!
+//! # Invariants
+//!
+//! - A row is printed once: the next connection goes on behind the last event that came whole.
+//! - What is missing is said on standard error.
+//! - An interrupt ends it with 0; so does a reader of the output that has gone.
+
+use std::io::{self, BufWriter, Write};
+use std::time::Duration;
+
+use model::filter::LogFilter;
+use serde_json::Value;
+use tokio::signal::ctrl_c;
+
+use super::logs::{COLUMNS, line};
+use crate::args::{ApiArgs, Format, TailArgs};
+use crate::client::{Client, Row};
+use crate::error::Error;
+use crate::output::{Paint, Printer, safe};
+use crate::stream::{Event, Events};
+
+/// The pause before the connection is made again; doubled with each failure …
+const PAUSE: Duration = Duration::from_millis(250);
+/// … up to this.
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+const PATH: &str = "/api/v1/telemetry/logs/tail";
+
+pub(crate) fn run(args: &TailArgs) -> Result<(), Error> {
+    let since = args
+        .since
+        .map(|since| since.when(args.api.zone(), chassis::system_clock().now()));
+    let since = since
+        .transpose()
+        .map_err(|reason| Error::Usage(format!("--since: {reason}")))?;
+    let filter = LogFilter {
+        since,
+        limit: args.limit,
+        ..args.rows.filter()?
+    };
+    follow(&args.api, filter)
+}
+
+/// Follows until an interrupt, or until nobody reads what is printed.
+pub(crate) fn follow(api: &ApiArgs, filter: LogFilter) -> Result<(), Error> {
+    let printer = Printer::from(api);
+    if printer.format == Format::Json {
+        let reason = "--output json is one array, and a tail has no end: use --output ndjson";
+        return Err(Error::Usage(reason.to_owned()));
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let tail = Tail {
+        client: Client::streaming(api),
+        filter,
+        last: None,
+        pause: PAUSE,
+        printer,
+        paint: Paint::for_stdout(),
+    };
+    let ended = runtime.block_on(async {
+        let printing = tokio::task::spawn_blocking(move || tail.run());
+        tokio::select! {
+            biased;
+            _ = ctrl_c() => Ok(()),
+            ended = printing => ended.unwrap_or_else(|died| Err(Error::Answer(died.to_string()))),
+        }
+    });
+    // Who reads or prints just now ends with the process.
+    runtime.shutdown_background();
+    ended
+}
+
+struct Tail {
+    client: Client,
+    filter: LogFilter,
+    /// The id of the last event.
+    last: Option<String>,
+    /// Before the next connection.
+    pause: Duration,
+    printer: Printer,
+    paint: Paint,
+}
+
+impl Tail {
+    fn run(mut self) -> Result<(), Error> {
+        let mut out = BufWriter::new(io::stdout());
+        self.printer.begin(&mut out, COLUMNS)?;
+        out.flush()?;
+        let mut was_there = false;
+        loop {
+            let broken = match self.client.stream(PATH, &self.filter, self.last.as_deref()) {
+                Ok(body) => {
+                    if std::mem::replace(&mut was_there, true) {
+                        note("following again");
+                    }
+                    self.print(Events::new(body), &mut out)?
+                }
+                Err(error) if was_there && error.may_pass() => error.chain(),
+                Err(error) => return Err(error),
+            };
+            if self.pause == PAUSE {
+                note(&format!("the stream broke off ({broken}); trying again"));
+            }
+            std::thread::sleep(self.pause);
+            self.pause = (2 * self.pause).min(LONGEST_PAUSE);
+        }
+    }
+
+    /// Prints events until the stream ends; why it did.
+    fn print(&mut self, mut events: Events<impl io::Read>, out: &mut impl Write) -> Result<String, Error> {
+        loop {
+            let event = match events.next() {
+                Ok(Some(event)) => event,
+                Ok(None) => return Ok("the Mixer ended it".to_owned()),
+                Err(error) => return Ok(error.to_string()),
+            };
+            self.show(&event, out)?;
+            if event.id.is_some() {
+                (self.last, self.pause) = (event.id, PAUSE);
+            }
+            if !events.has_more() {
+                out.flush()?;
+            }
+        }
+    }
+
+    fn show(&self, event: &Event, out: &mut impl Write) -> Result<(), Error> {
+        if event.data.is_empty() {
+            return Ok(());
+        }
+        let data: Row = serde_json::from_str(&event.data).map_err(|error| Error::Answer(error.to_string()))?;
+        let text = |key: &str| data.get(key).and_then(Value::as_str).unwrap_or_default();
+        let count = |key: &str| data.get(key).and_then(Value::as_u64).unwrap_or(0);
+        match event.name.as_str() {
+            "" => {
+                return Ok(self
+                    .printer
+                    .one(out, &data, COLUMNS, |row| line(row, self.printer, self.paint))?);
+            }
+            "lagged" => {
+                out.flush()?;
+                if count("missed") > 0 {
+                    say(&format!("-- missed {} rows --", count("missed")));
+                }
+                if count("unseen") > 0 {
+                    say(&format!(
+                        "-- {} rows went by before the filter saw them --",
+                        count("unseen")
+                    ));
+                }
+            }
+            "gap" => {
+                out.flush()?;
+                say(&format!(
+                    "-- rows are missing before {}: {} --",
+                    text("since"),
+                    text("reason")
+                ));
+            }
+            "error" => note(text("detail")),
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+fn note(text: &str) {
+    say(&format!("platform: {text}"));
+}
+
+fn say(text: &str) {
+    let _ = writeln!(io::stderr(), "{}", safe(text));
+}

@@ -1,0 +1,199 @@
+//! Live tail: the log records that a filter lets through, as they become visible, as the text of an event stream.
+//!
+//! ```text
+//! engine's ring ──> Follower (a task each): filter a block ─> its text, made once for all ─> channel of one ─> Tail ─> a socket
+//!                     │ while the socket is slow: what is going to be forgotten is looked at, counted, passed
+//!                     └ before that, if asked for: the backlog of the view that the position was taken with
+//! ```
+//!
+//! # Events
+//!
+//! | event | data | when |
+//! |---|---|---|
+//! | (none) | a row as the list of logs gives it | each row; `id` is the place behind it |
+//! | `lagged` | `missed`, `resume`; `unseen` if it is not 0 | the reader was too slow |
+//! | `gap` | `from`, `since`, `reason` | the stream cannot go on where it was to, or its backlog ended early |
+//! | `error` | `detail` | the tail ends |
+//!
+//! A comment every [`HEARTBEAT`] carries the `id` of what was looked at, so that a filter that lets nothing through does not fall behind.
+//!
+//! # Invariants
+//!
+//! - Each row that the filter lets through comes once, or counts in `missed`; rows that went before the filter had looked at them count in
+//!   `unseen`. Without a filter `unseen` is 0.
+//! - Backlog and live rows join without a seam: the view has exactly what came before the position.
+//! - A follower holds one text of about [`TEXT`] bytes at a time, and the engine's rows only while it looks at them.
+//!
+//! # Not here
+//!
+//! Sockets and their deadlines (`mixer`), what is kept for followers ([`engine::Follow`]).
+
+mod backlog;
+mod follower;
+mod text;
+mod token;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use datafusion::execution::SessionState;
+use engine::{Engine, Kept};
+use model::filter::LogFilter;
+use model::{Clock, Table};
+use tokio::sync::{Semaphore, mpsc};
+use tokio::time::Instant;
+
+use self::follower::{Begin, Follower};
+use self::text::Texts;
+use self::token::Token;
+use crate::querier::{Querier, StopOnDrop};
+use crate::scan::Conditions;
+use crate::window::Window;
+use crate::{Error, Limits, filter};
+
+/// How long nothing is said, at most.
+pub const HEARTBEAT: Duration = Duration::from_secs(15);
+/// About so many bytes of text are sent at once.
+const TEXT: usize = 64 << 10;
+/// A text of so many bytes is not copied into one with others.
+const LARGE: usize = 16 << 10;
+/// The time between two texts, so that many small batches are one.
+const PACE: Duration = Duration::from_millis(20);
+/// Arrivals looked at between two looks at the ring.
+const AT_ONCE: usize = 64;
+
+/// What all tails share.
+pub(crate) struct Tails {
+    engine: Arc<Engine>,
+    clock: Clock,
+    state: SessionState,
+    gate: Arc<Semaphore>,
+    places: Arc<Semaphore>,
+    most: usize,
+    texts: Texts,
+}
+
+impl Tails {
+    pub(crate) fn new(
+        engine: &Arc<Engine>,
+        limits: &Limits,
+        clock: &Clock,
+        state: &SessionState,
+        gate: &Arc<Semaphore>,
+    ) -> Self {
+        Self {
+            engine: Arc::clone(engine),
+            clock: clock.clone(),
+            state: state.clone(),
+            gate: Arc::clone(gate),
+            places: Arc::new(Semaphore::new(limits.max_followers)),
+            most: limits.max_followers,
+            texts: Texts(Kept::new(
+                usize::try_from(limits.tail_texts.get()).unwrap_or(usize::MAX),
+            )),
+        }
+    }
+
+    /// Waits until nobody follows; from then on nobody does.
+    pub(crate) async fn close(&self) {
+        let all = u32::try_from(self.most).unwrap_or(u32::MAX);
+        if let Ok(places) = self.places.acquire_many(all).await {
+            places.forget();
+            self.places.close();
+        }
+    }
+
+    fn id(&self) -> u32 {
+        self.engine.store_id().as_fields().0
+    }
+
+    /// Prepares a tail; `resume` is the `id` of the last event that its reader had, and the parameter that said so.
+    pub(crate) fn open(
+        self: &Arc<Self>,
+        asked: &LogFilter,
+        resume: Option<(&'static str, &str)>,
+    ) -> Result<Follower, Error> {
+        if asked.until.is_some() {
+            return Err(Error::parameter("until", "a tail has no end: leave it out"));
+        }
+        if asked.offset.is_some() {
+            let reason = "a tail has no pages: limit says how many of the newest rows come first";
+            return Err(Error::parameter("offset", reason));
+        }
+        if asked.order.is_some() {
+            return Err(Error::parameter(
+                "order",
+                "a tail gives rows as they come: leave it out",
+            ));
+        }
+        let paging = filter::Paging::check(asked.limit, None, None)?;
+        let resume = match (resume, &asked.cursor) {
+            (None, Some(cursor)) => Some(("cursor", cursor.as_str())),
+            (resume, _) => resume,
+        };
+        let resume = resume.map(|(name, text)| Token::parse(text).ok_or_else(|| token::refused(name)));
+        let resume = resume.transpose()?;
+        let window = Window::resolve(asked.since, None, asked.flux_id, self.clock.now())?;
+        let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
+            return Err(Error::TooManyFollowers(self.most));
+        };
+        let conditions = filter::logs(asked);
+        let compiled = Conditions::new(&self.state, Table::Logs, &conditions)?;
+        let (view, follow) = self.engine.follow(Table::Logs).map_err(|_| Error::ReadOnly)?;
+        let begin = match resume {
+            Some(token) => Begin::Resume(token),
+            None if asked.limit.is_some() => Begin::Newest(window, paging.limit),
+            None if asked.since.is_some() => Begin::Since(window),
+            None => Begin::Now,
+        };
+        let (out, texts) = mpsc::channel(1);
+        Ok(Follower {
+            all: conditions.is_empty(),
+            conditions,
+            compiled,
+            view: Some(view),
+            follow,
+            begin,
+            out,
+            texts: Some(texts),
+            missed: 0,
+            unseen: 0,
+            said: Instant::now(),
+            tails: Arc::clone(self),
+            _place: place,
+        })
+    }
+}
+
+impl Querier {
+    /// Follows the logs: rows that a filter lets through, as they become visible. With `since` or `limit` earlier rows come first, oldest first.
+    /// `resume` is the `id` of the last event that the reader had, with the name of the parameter that said so; `cursor` says the same.
+    ///
+    /// # Errors
+    /// [`Error::Parameter`], [`Error::TooManyFollowers`], [`Error::ReadOnly`], [`Error::Closed`].
+    pub fn tail(&self, filter: &LogFilter, resume: Option<(&'static str, &str)>) -> Result<Tail, Error> {
+        let runtime = self.runtime.as_ref().filter(|_| !self.stop.is_cancelled());
+        let follower = self.tails.open(filter, resume)?;
+        follower.start(runtime.ok_or(Error::Closed)?, self.stop.clone())
+    }
+}
+
+/// A running tail. Dropped, its task ends.
+pub struct Tail {
+    texts: mpsc::Receiver<Bytes>,
+    _task: StopOnDrop<()>,
+}
+
+impl std::fmt::Debug for Tail {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tail").finish_non_exhaustive()
+    }
+}
+
+impl Tail {
+    /// The next piece of the stream, whole events; `None` when the tail has ended.
+    pub async fn next(&mut self) -> Option<Bytes> {
+        self.texts.recv().await
+    }
+}

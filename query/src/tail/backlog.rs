@@ -1,0 +1,268 @@
+//! The rows of a view, oldest first, a slice of time at a time.
+//!
+//! The scan finds newest rows; a slice is a stretch of time that has about [`SLICE`] of them. Stretches without rows are skipped by what the
+//! catalogue knows. Within a slice rows are ordered by `ts`, then by the hash of all columns, as pages of lists are.
+//!
+//! # Going on after a break
+//!
+//! The token of a row says which place in the order of arrival the backlog began at, and how far it was given. A new view has more rows: those
+//! that arrived since. They are live rows, so as many rows like them are left out here; equal rows are interchangeable.
+//!
+//! # Invariants
+//!
+//! - A slice's rows are held while its texts are made; they count as memory of queries until then.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use arrow_array::RecordBatch;
+use bytes::{Bytes, BytesMut};
+use datafusion::execution::memory_pool::MemoryReservation;
+use datafusion::logical_expr::Expr;
+use engine::ReadView;
+use model::filter::SortOrder;
+use model::{Table, Timestamp};
+
+use super::text::write_row;
+use super::token::Token;
+use super::{TEXT, Tails};
+use crate::Error;
+use crate::cursor::Position;
+use crate::exec::Scan;
+use crate::functions::hash_rows;
+use crate::rows::by_time;
+use crate::scan::times_of;
+use crate::table::Order;
+use crate::window::Window;
+
+/// Rows of a slice, unless more share one `ts`.
+const SLICE: usize = 1024;
+/// The first stretch that is tried, in microseconds.
+const FIRST: i64 = 1_000_000;
+/// How long a backlog may take: it keeps its view's files.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// See the module.
+pub(super) struct Backlog {
+    view: ReadView,
+    conditions: Vec<Expr>,
+    boundary: Token,
+    /// What was given.
+    after: Position,
+    /// So many rows like the last given one are yet to be left out: they were given.
+    skip: u64,
+    /// The next slice begins here.
+    from: i64,
+    until: i64,
+    width: i64,
+    /// How many rows of a `ts` and hash are not of the backlog.
+    others: HashMap<(i64, u64), u64>,
+    began: Instant,
+}
+
+/// Some rows.
+pub(super) struct Slice {
+    rows: Vec<Row>,
+    batches: Vec<RecordBatch>,
+    _memory: Option<MemoryReservation>,
+}
+
+struct Row {
+    ts: i64,
+    hash: u64,
+    batch: usize,
+    row: usize,
+}
+
+impl Backlog {
+    pub(super) fn new(view: ReadView, window: Window, conditions: Vec<Expr>, boundary: Token, after: Position) -> Self {
+        Self {
+            view,
+            conditions,
+            boundary,
+            after,
+            skip: after.seen,
+            from: after.ts.max(window.since.micros()),
+            until: window.until.micros(),
+            width: FIRST,
+            others: HashMap::new(),
+            began: Instant::now(),
+        }
+    }
+
+    /// Where a reader goes on that has what was given.
+    pub(super) const fn token(&self) -> Token {
+        Token {
+            after: Some(self.after),
+            ..self.boundary
+        }
+    }
+
+    pub(super) fn is_overdue(&self) -> bool {
+        self.began.elapsed() > PATIENCE
+    }
+
+    /// Notes rows that are in the view and not of the backlog.
+    pub(super) fn leave_out(&mut self, rows: &RecordBatch) -> Result<(), Error> {
+        let hashes = hash_rows(rows.columns(), rows.num_rows())?;
+        for (ts, hash) in times_of(rows).iter().zip(hashes) {
+            if (*ts, hash) >= (self.after.ts, self.after.hash) {
+                *self.others.entry((*ts, hash)).or_default() += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Leaves out all but the newest rows.
+    pub(super) async fn keep_newest(&mut self, tails: &Tails, count: usize) -> Result<(), Error> {
+        let window = self.window(self.from, self.until);
+        let (batches, _memory) = self.find(tails, window, count, true).await?;
+        let rows = ordered(&batches)?;
+        let Some(first) = rows.len().checked_sub(count) else {
+            return Ok(());
+        };
+        let (before, rest) = rows.split_at(first);
+        if let Some(row) = rest.first() {
+            let equal = before
+                .iter()
+                .rev()
+                .take_while(|other| (other.ts, other.hash) == (row.ts, row.hash));
+            self.after = Position {
+                ts: row.ts,
+                hash: row.hash,
+                seen: equal.count() as u64,
+            };
+            self.skip = self.after.seen;
+            self.from = row.ts;
+        }
+        Ok(())
+    }
+
+    /// The next rows; `None` after the last.
+    pub(super) async fn slice(&mut self, tails: &Tails) -> Result<Option<Slice>, Error> {
+        while let Some(begin) = self.next_time() {
+            let end = begin.saturating_add(self.width).min(self.until);
+            let (batches, memory) = self.find(tails, self.window(begin, end), SLICE + 1, false).await?;
+            let mut rows = ordered(&batches)?;
+            if rows.len() > SLICE && end - begin > 1 {
+                self.width = (self.width / 4).max(1);
+                continue;
+            }
+            if rows.len() < SLICE / 4 {
+                self.width = self.width.saturating_mul(4);
+            }
+            self.from = end;
+            rows.retain(|row| !self.is_past(row));
+            if !rows.is_empty() {
+                return Ok(Some(Slice {
+                    rows,
+                    batches,
+                    _memory: memory,
+                }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether a row is none of the backlog or was given. Of equal rows the first ones are.
+    fn is_past(&mut self, row: &Row) -> bool {
+        if (row.ts, row.hash) < (self.after.ts, self.after.hash) {
+            return true;
+        }
+        if let Some(others) = self.others.get_mut(&(row.ts, row.hash)).filter(|others| **others > 0) {
+            *others -= 1;
+            return true;
+        }
+        if (row.ts, row.hash) == (self.after.ts, self.after.hash) && self.skip > 0 {
+            self.skip -= 1;
+            return true;
+        }
+        false
+    }
+
+    /// The texts of a slice, none much longer than is sent at once; what they say counts as given.
+    pub(super) fn texts<'a>(&'a mut self, slice: &'a Slice) -> impl Iterator<Item = Bytes> + 'a {
+        let mut rows = slice.rows.iter();
+        std::iter::from_fn(move || {
+            let mut text = BytesMut::new();
+            while text.len() < TEXT {
+                let Some(row) = rows.next() else { break };
+                self.pass(row);
+                if let Some(batch) = slice.batches.get(row.batch) {
+                    write_row(&mut text, &self.token(), batch, row.row);
+                }
+            }
+            (!text.is_empty()).then(|| text.freeze())
+        })
+    }
+
+    fn pass(&mut self, row: &Row) {
+        let is_equal = (row.ts, row.hash) == (self.after.ts, self.after.hash);
+        self.after = Position {
+            ts: row.ts,
+            hash: row.hash,
+            seen: if is_equal { self.after.seen + 1 } else { 1 },
+        };
+    }
+
+    /// The earliest time from the next slice's beginning on that a row can have.
+    fn next_time(&self) -> Option<i64> {
+        let files = self
+            .view
+            .files(Table::Logs)
+            .iter()
+            .map(|file| (file.min_ts, file.max_ts));
+        let hot = self.view.hot(Table::Logs).iter().map(|hot| (hot.min_ts, hot.max_ts));
+        let times = files.chain(hot).filter(|(_, max)| max.micros() >= self.from);
+        let first = times.map(|(min, _)| min.micros().max(self.from)).min()?;
+        (first < self.until).then_some(first)
+    }
+
+    fn window(&self, since: i64, until: i64) -> Window {
+        Window {
+            since: Timestamp::from_micros(since),
+            until: Timestamp::from_micros(until),
+        }
+    }
+
+    /// The newest rows of a window, with all that share the last `ts`; or, where a plan must find them, all if not only the newest are
+    /// wanted.
+    async fn find(
+        &self,
+        tails: &Tails,
+        window: Window,
+        wanted: usize,
+        only_newest: bool,
+    ) -> Result<(Vec<RecordBatch>, Option<MemoryReservation>), Error> {
+        let _permit = tails.gate.acquire().await.map_err(|_| Error::Closed)?;
+        let (state, view) = (tails.state.clone(), self.view.clone());
+        let scan = Scan::new(state, view, Table::Logs, window, self.conditions.clone());
+        if let Some(found) = scan.first(window, None, 0, wanted).await? {
+            return Ok((found.batches, Some(found.memory)));
+        }
+        let rows = if only_newest {
+            let rows = scan.frame(window, Order::NewestFirst)?.sort(by_time(SortOrder::Desc))?;
+            rows.limit(0, Some(wanted))?
+        } else {
+            scan.frame(window, Order::Any)?
+        };
+        Ok((rows.collect().await?, None))
+    }
+}
+
+/// Rows by `ts`, then by hash.
+fn ordered(batches: &[RecordBatch]) -> Result<Vec<Row>, Error> {
+    let mut rows = Vec::new();
+    for (batch, of) in batches.iter().enumerate() {
+        let hashes = hash_rows(of.columns(), of.num_rows())?;
+        let places = times_of(of).iter().zip(hashes).enumerate();
+        rows.extend(places.map(|(row, (ts, hash))| Row {
+            ts: *ts,
+            hash,
+            batch,
+            row,
+        }));
+    }
+    rows.sort_by_key(|row| (row.ts, row.hash));
+    Ok(rows)
+}

@@ -1,0 +1,337 @@
+//! The task behind one tail: takes what came, looks at it, says it, counts what its reader is too slow for.
+
+use std::sync::Arc;
+
+use arrow_array::BooleanArray;
+use bytes::{Bytes, BytesMut};
+use datafusion::logical_expr::Expr;
+use engine::{Arrival, Follow, ReadView};
+use model::Timestamp;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use super::backlog::Backlog;
+use super::text::{self, Block, blocks};
+use super::token::Token;
+use super::{AT_ONCE, HEARTBEAT, LARGE, PACE, TEXT, Tail, Tails};
+use crate::querier::StopOnDrop;
+use crate::scan::Conditions;
+use crate::window::Window;
+use crate::{Error, cursor};
+
+/// Where a tail begins.
+pub(super) enum Begin {
+    Now,
+    /// With all rows of a window first.
+    Since(Window),
+    /// With the newest rows of a window first.
+    Newest(Window, usize),
+    Resume(Token),
+}
+
+/// Why a tail ends.
+enum Ended {
+    /// Its reader is gone.
+    Gone,
+    Failed(Error),
+}
+
+impl From<Error> for Ended {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+/// Before the first row of a window.
+const fn start(window: Window) -> cursor::Position {
+    cursor::Position {
+        ts: window.since.micros(),
+        hash: 0,
+        seen: 0,
+    }
+}
+
+/// The task behind a tail.
+pub(crate) struct Follower {
+    pub(super) tails: Arc<Tails>,
+    pub(super) follow: Follow,
+    pub(super) view: Option<ReadView>,
+    pub(super) begin: Begin,
+    pub(super) conditions: Vec<Expr>,
+    pub(super) compiled: Conditions,
+    /// Whether every row is let through.
+    pub(super) all: bool,
+    pub(super) out: mpsc::Sender<Bytes>,
+    pub(super) texts: Option<mpsc::Receiver<Bytes>>,
+    pub(super) missed: u64,
+    pub(super) unseen: u64,
+    /// When something was said last.
+    pub(super) said: Instant,
+    pub(super) _place: OwnedSemaphorePermit,
+}
+
+impl Follower {
+    /// Starts the task.
+    pub(crate) fn start(mut self, runtime: &tokio::runtime::Runtime, stop: CancellationToken) -> Result<Tail, Error> {
+        let texts = self.texts.take().ok_or(Error::Closed)?;
+        let task = runtime.spawn(async move {
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => {}
+                ended = self.run() => if let Err(Ended::Failed(error)) = ended {
+                    tracing::warn!(%error, "a tail ended early");
+                    let _ = self.say(text::error(&error)).await;
+                }
+            }
+        });
+        Ok(Tail {
+            texts,
+            _task: StopOnDrop(task),
+        })
+    }
+
+    async fn run(&mut self) -> Result<(), Ended> {
+        let id = self.tails.id();
+        match std::mem::replace(&mut self.begin, Begin::Now) {
+            Begin::Now => {}
+            Begin::Since(window) => {
+                let backlog = self.backlog(window, start(window));
+                self.give(backlog).await?;
+            }
+            Begin::Newest(window, count) => {
+                let (mut backlog, tails) = (self.backlog(window, start(window)), Arc::clone(&self.tails));
+                self.guarding(backlog.keep_newest(&tails, count)).await?;
+                self.give(backlog).await?;
+            }
+            Begin::Resume(token) if token.store == id && self.follow.seek(token.position()) => {
+                if let Some(after) = token.after {
+                    self.resume_backlog(token, after).await?;
+                }
+            }
+            Begin::Resume(token) => {
+                let is_ours = token.store == id && token.position() < self.follow.position();
+                let oldest = is_ours.then(|| self.follow.seek_oldest()).flatten();
+                self.gap(
+                    Some(token),
+                    oldest.as_deref(),
+                    "the rows in between are not at hand any more",
+                )
+                .await?;
+            }
+        }
+        self.view = None;
+        self.tell_missed().await?;
+        self.say(text::hello(&self.token())).await?;
+        self.live().await
+    }
+
+    fn token(&self) -> Token {
+        Token::live(self.tails.id(), self.follow.position())
+    }
+
+    fn backlog(&mut self, window: Window, after: cursor::Position) -> Backlog {
+        let boundary = Token::live(self.tails.id(), self.follow.position());
+        Backlog::new(
+            self.view.take().unwrap_or_else(|| self.tails.engine.view()),
+            window,
+            self.conditions.clone(),
+            boundary,
+            after,
+        )
+    }
+
+    /// Goes on with a backlog from which rows have been given, without what came since it began: that is live.
+    async fn resume_backlog(&mut self, token: Token, after: cursor::Position) -> Result<(), Ended> {
+        let window = Window {
+            since: after.moment(),
+            ..Window::ALL
+        };
+        let mut backlog = self.backlog(window, after);
+        loop {
+            let taken = self.follow.take(AT_ONCE);
+            if taken.lost > 0 {
+                break;
+            }
+            if taken.arrivals.is_empty() {
+                if self.follow.seek(token.position()) {
+                    return self.give(backlog).await;
+                }
+                break;
+            }
+            for arrival in &taken.arrivals {
+                for piece in &arrival.pieces {
+                    backlog.leave_out(&piece.batch)?;
+                }
+                self.follow.pass(arrival, arrival.rows);
+            }
+            tokio::task::yield_now().await;
+        }
+        let oldest = self.follow.seek_oldest();
+        let reason = "the rest of the backlog cannot be told from later rows any more";
+        self.gap(Some(token), oldest.as_deref(), reason).await
+    }
+
+    /// Gives a backlog, oldest row first.
+    async fn give(&mut self, mut backlog: Backlog) -> Result<(), Ended> {
+        self.say(text::hello(&backlog.token())).await?;
+        loop {
+            let tails = Arc::clone(&self.tails);
+            let slice = match self.guarding(backlog.slice(&tails)).await {
+                Ok(Some(slice)) => slice,
+                Ok(None) => return Ok(()),
+                Err(Ended::Failed(error)) if error.met_damage() => {
+                    let reason = "a data file of the backlog is damaged: the rest of the backlog is left out";
+                    return self.gap(Some(backlog.token()), None, reason).await;
+                }
+                Err(error) => return Err(error),
+            };
+            for text in backlog.texts(&slice) {
+                self.say(text).await?;
+            }
+            if backlog.is_overdue() {
+                let reason = "the backlog took too long: the rest of it is left out";
+                return self.gap(Some(backlog.token()), None, reason).await;
+            }
+        }
+    }
+
+    /// Waits for something while the ring moves on.
+    async fn guarding<T>(&mut self, work: impl Future<Output = Result<T, Error>>) -> Result<T, Ended> {
+        let mut work = std::pin::pin!(work);
+        loop {
+            tokio::select! {
+                biased;
+                done = &mut work => return done.map_err(Ended::Failed),
+                () = self.out.closed() => return Err(Ended::Gone),
+                () = self.follow.news() => {}
+            }
+            self.give_up_old()?;
+        }
+    }
+
+    async fn gap(&mut self, from: Option<Token>, oldest: Option<&Arrival>, reason: &str) -> Result<(), Ended> {
+        let times = oldest.into_iter().flat_map(|arrival| &arrival.pieces);
+        let since: Option<Timestamp> = times.map(|piece| piece.min_ts).min();
+        let since = since.unwrap_or_else(|| self.tails.clock.now());
+        self.say(text::gap(&self.token(), from.as_ref(), since, reason)).await
+    }
+
+    /// Says what was missed up to the position; what is missed while that is being said too.
+    async fn tell_missed(&mut self) -> Result<(), Ended> {
+        while self.missed + self.unseen > 0 {
+            let (missed, unseen) = (std::mem::take(&mut self.missed), std::mem::take(&mut self.unseen));
+            self.say(text::lagged(&self.token(), missed, unseen)).await?;
+        }
+        Ok(())
+    }
+
+    async fn live(&mut self) -> Result<(), Ended> {
+        loop {
+            self.tell_missed().await?;
+            let taken = self.follow.take(AT_ONCE);
+            if taken.lost > 0 {
+                self.lose(taken.lost);
+            } else if taken.arrivals.is_empty() {
+                self.wait().await?;
+            } else if let Some(text) = self.text_of(&taken.arrivals)? {
+                drop(taken);
+                self.say(text).await?;
+            } else {
+                drop(taken);
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+
+    /// The text of the next rows, as much as is sent at once; `None` if the filter lets none through.
+    fn text_of(&mut self, arrivals: &[Arc<Arrival>]) -> Result<Option<Bytes>, Error> {
+        let mut text = BytesMut::new();
+        for arrival in arrivals {
+            for block in blocks(arrival, self.follow.position()) {
+                let (rows, kept) = self.look_at(&block)?;
+                if rows > 0 {
+                    let rendered = self.tails.texts.of(self.tails.id(), arrival, &block);
+                    if kept.is_none() && block.skip == 0 && text.is_empty() && rendered.all().len() >= LARGE {
+                        self.follow.pass(arrival, block.end());
+                        return Ok(Some(rendered.all()));
+                    }
+                    rendered.copy(&mut text, block.skip, kept.as_ref());
+                }
+                self.follow.pass(arrival, block.end());
+                if text.len() >= TEXT {
+                    return Ok(Some(text.freeze()));
+                }
+            }
+        }
+        Ok((!text.is_empty()).then(|| text.freeze()))
+    }
+
+    /// How many rows of a block are wanted, and which; `None` for all.
+    fn look_at(&self, block: &Block) -> Result<(usize, Option<BooleanArray>), Error> {
+        if self.all {
+            return Ok((block.rows.num_rows() - block.skip, None));
+        }
+        let Some(kept) = self.compiled.keep(&block.rows)? else {
+            return Ok((block.rows.num_rows() - block.skip, None));
+        };
+        let rest = kept.slice(block.skip, kept.len() - block.skip);
+        Ok((rest.true_count(), Some(kept)))
+    }
+
+    /// Looks at rows that are going to be forgotten before the reader takes them, and passes them.
+    fn give_up_old(&mut self) -> Result<(), Error> {
+        loop {
+            let taken = self.follow.take_old(AT_ONCE);
+            self.lose(taken.lost);
+            if taken.arrivals.is_empty() {
+                return Ok(());
+            }
+            for arrival in &taken.arrivals {
+                for block in blocks(arrival, self.follow.position()) {
+                    self.missed += self.look_at(&block)?.0 as u64;
+                }
+                self.follow.pass(arrival, arrival.rows);
+            }
+        }
+    }
+
+    fn lose(&mut self, rows: u64) {
+        if self.all {
+            self.missed += rows;
+        } else {
+            self.unseen += rows;
+        }
+    }
+
+    /// Hands a text over. While its reader takes its time, what is going to be forgotten is counted.
+    async fn say(&mut self, text: Bytes) -> Result<(), Ended> {
+        let out = self.out.clone();
+        loop {
+            tokio::select! {
+                biased;
+                place = out.reserve() => {
+                    place.map_err(|_| Ended::Gone)?.send(text);
+                    self.said = Instant::now();
+                    return Ok(());
+                }
+                () = self.follow.news() => {}
+            }
+            self.give_up_old()?;
+        }
+    }
+
+    /// Waits for news, not sooner than a moment after the last text; says something now and then.
+    async fn wait(&mut self) -> Result<(), Ended> {
+        tokio::select! {
+            biased;
+            () = self.out.closed() => return Err(Ended::Gone),
+            () = sleep_until(self.said + HEARTBEAT) => {}
+            () = self.follow.news() => {
+                sleep_until(self.said + PACE).await;
+                return Ok(());
+            }
+        }
+        self.say(text::heartbeat(&self.token())).await
+    }
+}

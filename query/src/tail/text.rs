@@ -1,0 +1,183 @@
+//! The texts of events. Those of live rows are made once for all followers, a block of rows at a time.
+//!
+//! # Invariants
+//!
+//! - A block is a part of one piece of one arrival, always the same one for the same row.
+//! - Its text has its rows' events one after the other, so that a part of it is a part of the stream.
+
+use std::sync::{Arc, OnceLock};
+
+use arrow_array::{BooleanArray, RecordBatch};
+use bytes::{BufMut, Bytes, BytesMut};
+use engine::{Arrival, Kept, Position};
+use model::Timestamp;
+use model::batch::row_json;
+use serde_json::json;
+
+use super::token::Token;
+use crate::Error;
+
+/// Rows of a block, at most.
+const ROWS: usize = 512;
+/// A block has about so many bytes of rows, at most.
+const BYTES: u64 = 128 << 10;
+/// How long a reader waits before it comes back, in milliseconds.
+const RETRY: u32 = 1_000;
+
+/// The number of an arrival and of a block's first row in it.
+pub(super) type BlockKey = (u64, usize);
+
+/// Some rows of an arrival.
+#[derive(Debug)]
+pub(super) struct Block {
+    pub(super) rows: RecordBatch,
+    /// The number of the first of them in the arrival.
+    first: usize,
+    /// So many of them were passed before.
+    pub(super) skip: usize,
+}
+
+impl Block {
+    /// The number of the row behind the last one, in the arrival.
+    pub(super) fn end(&self) -> usize {
+        self.first + self.rows.num_rows()
+    }
+}
+
+/// The blocks of an arrival from a position on.
+pub(super) fn blocks(arrival: &Arrival, from: Position) -> impl Iterator<Item = Block> {
+    let from = if from.lsn == arrival.lsn { from.row } else { 0 };
+    let most = BYTES.saturating_mul(arrival.rows as u64) / arrival.weight().max(1);
+    let most = usize::try_from(most).unwrap_or(ROWS).clamp(1, ROWS);
+    let mut before = 0;
+    let pieces = arrival.pieces.iter().map(move |piece| {
+        let first = before;
+        before += piece.batch.num_rows();
+        (first, piece)
+    });
+    pieces.flat_map(move |(start, piece)| {
+        let rows = piece.batch.num_rows();
+        let begin = from.saturating_sub(start).min(rows) / most * most;
+        (begin..rows).step_by(most).filter_map(move |at| {
+            let (first, len) = (start + at, most.min(rows - at));
+            let skip = from.saturating_sub(first);
+            (skip < len).then(|| Block {
+                rows: piece.batch.slice(at, len),
+                first,
+                skip,
+            })
+        })
+    })
+}
+
+/// The text of a block's rows.
+#[derive(Debug)]
+pub(super) struct Text {
+    text: Bytes,
+    /// Where each row's event ends.
+    ends: Vec<usize>,
+}
+
+impl Text {
+    fn new(store: u32, arrival: &Arrival, block: &Block) -> Self {
+        let mut text = BytesMut::new();
+        let ends = (0..block.rows.num_rows()).map(|row| {
+            let behind = block.first + row + 1;
+            let position = if behind < arrival.rows {
+                Position {
+                    lsn: arrival.lsn,
+                    row: behind,
+                }
+            } else {
+                Position {
+                    lsn: arrival.lsn + 1,
+                    row: 0,
+                }
+            };
+            write_row(&mut text, &Token::live(store, position), &block.rows, row);
+            text.len()
+        });
+        let ends = ends.collect();
+        Self {
+            text: text.freeze(),
+            ends,
+        }
+    }
+
+    pub(super) fn all(&self) -> Bytes {
+        self.text.clone()
+    }
+
+    /// Adds the events of the rows from `skip` on that are kept.
+    pub(super) fn copy(&self, to: &mut BytesMut, skip: usize, kept: Option<&BooleanArray>) {
+        for (row, end) in self.ends.iter().enumerate().skip(skip) {
+            if kept.is_none_or(|kept| kept.value(row)) {
+                let start = row.checked_sub(1).and_then(|before| self.ends.get(before)).copied();
+                to.extend_from_slice(self.text.get(start.unwrap_or(0)..*end).unwrap_or_default());
+            }
+        }
+    }
+}
+
+/// The last texts, for whoever needs them next.
+#[derive(Debug)]
+pub(super) struct Texts(pub(super) Kept<BlockKey, Arc<OnceLock<Arc<Text>>>>);
+
+impl Texts {
+    /// The text of a block. Who needs it while another makes it waits for that.
+    pub(super) fn of(&self, store: u32, arrival: &Arrival, block: &Block) -> Arc<Text> {
+        let key = (arrival.lsn, block.first);
+        let place = self.0.get(key).unwrap_or_else(|| {
+            let place = Arc::new(OnceLock::new());
+            // As JSON rows take about twice what they take in columns.
+            let share = arrival.weight() * block.rows.num_rows() as u64 / arrival.rows.max(1) as u64;
+            let weight = usize::try_from(2 * share).unwrap_or(usize::MAX).saturating_add(256);
+            self.0.put(key, Arc::clone(&place), weight);
+            place
+        });
+        Arc::clone(place.get_or_init(|| Arc::new(Text::new(store, arrival, block))))
+    }
+}
+
+/// The event of a row.
+pub(super) fn write_row(to: &mut BytesMut, id: &Token, rows: &RecordBatch, row: usize) {
+    let data = serde_json::to_vec(&row_json(rows, row)).unwrap_or_default();
+    to.extend_from_slice(format!("id: {id}\ndata: ").as_bytes());
+    to.extend_from_slice(&data);
+    to.put_slice(b"\n\n");
+}
+
+fn event(name: &str, id: Option<&Token>, data: &serde_json::Value) -> Bytes {
+    let id = id.map(|id| format!("id: {id}\n")).unwrap_or_default();
+    format!("event: {name}\n{id}data: {data}\n\n").into()
+}
+
+/// What comes before the first row.
+pub(super) fn hello(id: &Token) -> Bytes {
+    format!("retry: {RETRY}\nid: {id}\n: following\n\n").into()
+}
+
+pub(super) fn heartbeat(id: &Token) -> Bytes {
+    format!("id: {id}\n: hb\n\n").into()
+}
+
+pub(super) fn lagged(id: &Token, missed: u64, unseen: u64) -> Bytes {
+    let mut data = json!({ "missed": missed, "resume": id.to_string() });
+    if unseen > 0
+        && let Some(data) = data.as_object_mut()
+    {
+        data.insert("unseen".to_owned(), unseen.into());
+    }
+    event("lagged", Some(id), &data)
+}
+
+pub(super) fn gap(id: &Token, from: Option<&Token>, since: Timestamp, reason: &str) -> Bytes {
+    let from = from.map(Token::to_string);
+    let data = json!({ "from": from, "since": since.to_string(), "reason": reason });
+    event("gap", Some(id), &data)
+}
+
+/// Without an id: the reader comes back to where it was.
+pub(super) fn error(error: &Error) -> Bytes {
+    event("error", None, &json!({ "detail": error.to_string() }))
+}

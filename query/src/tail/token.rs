@@ -1,0 +1,120 @@
+//! The `id` of events: where a tail goes on, as text.
+//!
+//! ```text
+//! store ─ lsn ─ row                        live: before the row number `row` of the batch `lsn`
+//! store ─ lsn ─ row ─ ts ─ hash ─ seen     in the backlog: what came before that place is given up to a row, see `cursor`, in
+//!                                          ascending order
+//! ```
+//!
+//! Numbers in hexadecimal; `store` is the beginning of the store's id, so that a place in another store is not taken for one here. A token does
+//! not depend on the filter.
+
+use std::fmt;
+
+use engine::Position;
+
+use crate::Error;
+use crate::cursor;
+
+/// See the module.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Token {
+    pub(crate) store: u32,
+    pub(crate) lsn: u64,
+    pub(crate) row: u64,
+    pub(crate) after: Option<cursor::Position>,
+}
+
+impl Token {
+    pub(crate) fn live(store: u32, position: Position) -> Self {
+        Self {
+            store,
+            lsn: position.lsn,
+            row: position.row as u64,
+            after: None,
+        }
+    }
+
+    pub(crate) fn position(self) -> Position {
+        Position {
+            lsn: self.lsn,
+            row: usize::try_from(self.row).unwrap_or(usize::MAX),
+        }
+    }
+
+    /// `None` for a text that no event had.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let mut parts = text.split('-').map(number);
+        let store = u32::try_from(parts.next()??).ok()?;
+        let (lsn, row) = (parts.next()??, parts.next()??);
+        let after = match parts.next() {
+            None => None,
+            Some(ts) => Some(cursor::Position {
+                ts: ts?.cast_signed(),
+                hash: parts.next()??,
+                seen: parts.next()??,
+            }),
+        };
+        parts.next().is_none().then_some(Self { store, lsn, row, after })
+    }
+}
+
+fn number(text: &str) -> Option<u64> {
+    let is_plain = text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_plain.then(|| u64::from_str_radix(text, 16).ok()).flatten()
+}
+
+impl fmt::Display for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:08x}-{:x}-{:x}", self.store, self.lsn, self.row)?;
+        match self.after {
+            Some(after) => write!(f, "-{:x}-{:x}-{:x}", after.ts.cast_unsigned(), after.hash, after.seen),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Why a text cannot be gone on from; `name` is what it came in.
+pub(crate) fn refused(name: &'static str) -> Error {
+    Error::parameter(
+        name,
+        "not an id of this stream's events: take that of the last event, or leave it out",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    #[test]
+    fn a_token_comes_back_whole_and_other_texts_are_refused() {
+        let live = Token::live(0xc0ffee, Position { lsn: u64::MAX, row: 7 });
+        let after = cursor::Position {
+            ts: -5,
+            hash: u64::MAX,
+            seen: 3,
+        };
+        let backlog = Token {
+            after: Some(after),
+            ..live
+        };
+        for token in [live, backlog] {
+            assert_eq!(Token::parse(&token.to_string()), Some(token));
+        }
+        for bad in [
+            "",
+            "-",
+            "1-2",
+            "1-2-3-4",
+            "1-2-3-4-5-6-7",
+            "1-2-+3",
+            "1-2-x",
+            "100000000-1-1",
+            "1--1",
+            "é-1-1",
+        ] {
+            assert_eq!(Token::parse(bad), None, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,473 @@
+//! Each follower gets each row that its filter lets through once, or is told how many it missed: whatever is appended, published, sealed,
+//! killed and opened again meanwhile, however slowly it reads and however often it comes back.
+
+use std::collections::HashMap;
+
+use model::batch::row_json;
+use model::filter::{LogFilter, When};
+use model::{LogRecord, Record};
+use serde_json::Value;
+
+use super::rows::lets_log;
+use super::world::{Random, log, log_filter};
+use super::*;
+use crate::{Error, Tail};
+
+/// What a reader has, and what it should have.
+struct Reader {
+    filter: LogFilter,
+    tail: Option<Tail>,
+    last: Option<String>,
+    /// How often each row was given, and how often it should have been.
+    given: HashMap<String, i64>,
+    wanted: u64,
+    got: u64,
+    missed: u64,
+    unseen: u64,
+    gaps: u64,
+    /// Whether anything came since it connected last.
+    heard: bool,
+    /// The latest `ts` of its backlog so far, while that comes.
+    backlog: Option<String>,
+}
+
+fn text_of(row: &LogRecord) -> String {
+    Value::Object(row_json(&LogRecord::to_batch(std::slice::from_ref(row)).unwrap(), 0)).to_string()
+}
+
+impl Reader {
+    fn of(filter: LogFilter) -> Self {
+        Self {
+            tail: None,
+            last: None,
+            given: HashMap::new(),
+            wanted: 0,
+            got: 0,
+            missed: 0,
+            unseen: 0,
+            gaps: 0,
+            heard: false,
+            backlog: None,
+            filter,
+        }
+    }
+
+    /// Follows from now on, with what is there if the filter says since when.
+    fn new(bench: &Bench, filter: LogFilter, there: &[LogRecord]) -> Self {
+        let mut reader = Self::of(filter);
+        let mut backlog: Vec<_> = match (reader.filter.since, reader.filter.limit) {
+            (None, None) => Vec::new(),
+            _ => there.iter().filter(|row| lets_log(&reader.filter, row)).collect(),
+        };
+        if let Some(limit) = reader.filter.limit {
+            // Which of equal times come is not asked: the tests with a limit have none.
+            backlog.sort_by_key(|row| std::cmp::Reverse(row.ts));
+            backlog.truncate(limit as usize);
+        }
+        backlog.into_iter().for_each(|row| reader.want(row));
+        reader.connect(bench);
+        reader
+    }
+
+    fn want(&mut self, row: &LogRecord) {
+        *self.given.entry(text_of(row)).or_default() -= 1;
+        self.wanted += 1;
+    }
+
+    /// Rows become visible.
+    fn see(&mut self, rows: &[LogRecord]) {
+        let filter = LogFilter {
+            since: Some(When::Ago("240h".parse().unwrap())),
+            ..self.filter.clone()
+        };
+        rows.iter()
+            .filter(|row| lets_log(&filter, row))
+            .for_each(|row| self.want(row));
+    }
+
+    fn connect(&mut self, bench: &Bench) {
+        let resume = self.last.as_deref().map(|last| ("Last-Event-ID", last));
+        self.tail = Some(bench.querier.tail(&self.filter, resume).unwrap());
+        self.heard = false;
+    }
+
+    fn is_done(&self) -> bool {
+        self.got + self.missed + self.unseen >= self.wanted
+    }
+
+    /// Reads one piece, if it comes in time.
+    async fn read(&mut self, patience: Duration) {
+        let Some(tail) = &mut self.tail else { return };
+        let Ok(Some(piece)) = tokio::time::timeout(patience, tail.next()).await else {
+            return;
+        };
+        self.heard = true;
+        let piece = String::from_utf8(piece.to_vec()).unwrap();
+        for event in piece.split_terminator("\n\n") {
+            let field = |name: &str| {
+                event
+                    .lines()
+                    .find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
+            };
+            match (field("event"), field("data")) {
+                (None, None) => {}
+                (None, Some(data)) => {
+                    *self.given.entry(data.to_owned()).or_default() += 1;
+                    self.got += 1;
+                    let row: Value = serde_json::from_str(data).unwrap();
+                    let ts = row["ts"].as_str().unwrap().to_owned();
+                    let in_backlog = field("id").is_some_and(|id| id.matches('-').count() > 2);
+                    if let Some(before) = self.backlog.take().filter(|_| in_backlog) {
+                        assert!(before <= ts, "a backlog comes oldest first: {before}, then {ts}");
+                    }
+                    self.backlog = in_backlog.then_some(ts);
+                }
+                (Some("lagged"), Some(data)) => {
+                    let data: Value = serde_json::from_str(data).unwrap();
+                    self.missed += data["missed"].as_u64().unwrap();
+                    self.unseen += data["unseen"].as_u64().unwrap_or(0);
+                    assert_eq!(data["resume"].as_str(), field("id"));
+                }
+                (Some("gap"), Some(_)) => self.gaps += 1,
+                other => panic!("{other:?}"),
+            }
+            self.last = field("id").map(str::to_owned).or(self.last.take());
+        }
+    }
+
+    async fn finish(&mut self) {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while !(self.is_done() && self.heard) && self.gaps == 0 {
+            assert!(
+                Instant::now() < deadline,
+                "{:?}: {} of {}",
+                self.filter,
+                self.got + self.missed,
+                self.wanted
+            );
+            self.read(Duration::from_millis(200)).await;
+        }
+        // What came twice or unasked for is there at once.
+        self.read(Duration::from_millis(50)).await;
+    }
+
+    fn judge(&self) {
+        let Self {
+            got,
+            missed,
+            unseen,
+            wanted,
+            ..
+        } = self;
+        for (row, balance) in &self.given {
+            assert!(
+                *balance <= 0,
+                "given {balance} times too often under {:?}: {row}",
+                self.filter
+            );
+        }
+        if self.gaps == 0 {
+            assert!(got + missed <= *wanted, "{got} + {missed} of {wanted}");
+            assert!(
+                got + missed + unseen >= *wanted,
+                "{got} + {missed} + {unseen} of {wanted}"
+            );
+            if *unseen == 0 {
+                assert_eq!(got + missed, *wanted);
+            }
+        }
+    }
+}
+
+fn filter(random: &mut Random) -> LogFilter {
+    let since = random.maybe(2, |random| When::At(random.moment()));
+    let filter = random.maybe(2, log_filter).unwrap_or_default();
+    LogFilter {
+        since,
+        until: None,
+        limit: None,
+        offset: None,
+        ..filter
+    }
+}
+
+/// A store that is killed and opened again, with its ring.
+async fn reopen(bench: &mut Bench, tail_max: model::ByteSize, orderly: bool) {
+    bench.querier.close().await;
+    if orderly {
+        bench.engine.close().await.unwrap();
+    }
+    // The last ones that hold the store: its lock goes with them.
+    let nothing = tempfile::tempdir().unwrap();
+    let other = open_at(&nothing, Duration::from_secs(3_600), Clock::new(now)).await;
+    let querier = Querier::new(Arc::clone(&other), bench.limits.clone(), Clock::new(now)).unwrap();
+    drop(std::mem::replace(&mut bench.querier, querier));
+    drop(std::mem::replace(&mut bench.engine, other));
+    let engine = open_with(&bench.dir, tail_max).await;
+    bench.querier = Querier::new(Arc::clone(&engine), bench.limits.clone(), Clock::new(now)).unwrap();
+    bench.engine = engine;
+}
+
+async fn open_with(dir: &tempfile::TempDir, tail_max: model::ByteSize) -> Arc<Engine> {
+    let mut settings = Settings::new(dir.path().join("store"));
+    settings.flush_interval = Duration::from_secs(3_600);
+    settings.tail_max = tail_max;
+    Engine::open(settings, Clock::new(now), Entropy::new(|bytes| bytes.fill(7)))
+        .await
+        .unwrap()
+}
+
+/// Goes on where a reader was; one that has heard nothing begins anew.
+fn come_back(bench: &Bench, reader: &mut Reader, there: &[LogRecord]) {
+    match reader.last {
+        Some(_) => reader.connect(bench),
+        None => *reader = Reader::new(bench, reader.filter.clone(), there),
+    }
+}
+
+/// Random steps; how many gaps there were.
+async fn play(random: &mut Random, tail_max: model::ByteSize, steps: usize) -> (u64, u64) {
+    let mut bench = Bench::new().await;
+    reopen(&mut bench, tail_max, true).await;
+    let mut all: Vec<LogRecord> = Vec::new();
+    let mut readers: Vec<Reader> = Vec::new();
+    for _ in 0..steps {
+        match random.below(20) {
+            0..=7 => {
+                let mut rows: Vec<LogRecord> = (0..=random.below(80)).map(|_| log(random)).collect();
+                // Rows that are equal in every column.
+                rows.extend(
+                    all.iter()
+                        .rev()
+                        .take(usize::try_from(random.below(4)).unwrap())
+                        .cloned(),
+                );
+                bench.append(&rows).await;
+                readers.iter_mut().for_each(|reader| reader.see(&rows));
+                all.extend(rows);
+            }
+            8 | 9 => bench.publish().await,
+            10 if readers.len() < 8 => {
+                let filter = filter(random);
+                readers.push(Reader::new(&bench, filter, &all));
+            }
+            11 | 12 => {
+                if let Some(at) = readers.len().checked_sub(1) {
+                    let at = usize::try_from(random.below(at as u64 + 1)).unwrap();
+                    come_back(&bench, &mut readers[at], &all);
+                }
+            }
+            13 if random.below(3) == 0 => {
+                readers.iter_mut().for_each(|reader| reader.tail = None);
+                let orderly = random.below(2) == 0;
+                reopen(&mut bench, tail_max, orderly).await;
+                for reader in &mut readers {
+                    come_back(&bench, reader, &all);
+                    // The log of one life is what the next one can recall.
+                    reader.finish().await;
+                }
+            }
+            _ => {
+                for reader in &mut readers {
+                    if random.below(3) > 0 {
+                        reader.read(Duration::from_millis(20)).await;
+                    }
+                }
+            }
+        }
+    }
+    let (mut gaps, mut missed) = (0, 0);
+    for reader in &mut readers {
+        reader.finish().await;
+        reader.judge();
+        gaps += reader.gaps;
+        missed += reader.missed;
+        reader.tail = None;
+    }
+    bench.close().await;
+    (gaps, missed)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_row_comes_once_over_breaks_and_restarts_as_long_as_it_is_at_hand() {
+    let mut random = Random::new();
+    for _ in 0..6 {
+        let (gaps, missed) = play(&mut random, model::ByteSize::mib(16), 80).await;
+        assert_eq!((gaps, missed), (0, 0));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_slow_reader_misses_is_counted_exactly() {
+    let mut random = Random::new();
+    for _ in 0..6 {
+        play(&mut random, model::ByteSize::bytes(40 << 10), 80).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_that_stands_still_is_told_how_many_matching_rows_went_by() {
+    let mut bench = Bench::new().await;
+    reopen(&mut bench, model::ByteSize::mib(1), true).await;
+    let mut random = Random::new();
+    let filters = [
+        LogFilter::default(),
+        LogFilter {
+            q: Some("disk".to_owned()),
+            ..LogFilter::default()
+        },
+    ];
+    let mut readers: Vec<_> = filters.map(|filter| Reader::new(&bench, filter, &[])).into();
+    for _ in 0..60 {
+        let rows: Vec<LogRecord> = (0..200).map(|_| log(&mut random)).collect();
+        bench.append(&rows).await;
+        readers.iter_mut().for_each(|reader| reader.see(&rows));
+    }
+    for reader in &mut readers {
+        reader.finish().await;
+        reader.judge();
+        assert!(
+            reader.missed > 0 && reader.got > 0,
+            "{} of {}",
+            reader.missed,
+            reader.wanted
+        );
+    }
+    drop(readers);
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_long_backlog_is_cut_anywhere_and_goes_on_without_a_seam() {
+    let mut bench = Bench::new().await;
+    let mut random = Random::new();
+    let mut all = Vec::new();
+    for part in 0..4 {
+        let rows: Vec<LogRecord> = (0..2_000).map(|_| log(&mut random)).collect();
+        bench.append(&rows).await;
+        all.extend(rows);
+        match part {
+            0 => bench.seal().await,
+            1 => bench.publish().await,
+            _ => {}
+        }
+    }
+    let since = Some(When::Ago("24h".parse().unwrap()));
+    let mut reader = Reader::new(
+        &bench,
+        LogFilter {
+            since,
+            ..LogFilter::default()
+        },
+        &all,
+    );
+    let mut breaks = 0;
+    while !reader.is_done() {
+        reader.read(Duration::from_secs(10)).await;
+        if breaks < 6 {
+            breaks += 1;
+            let mut rows: Vec<LogRecord> = (0..50).map(|_| log(&mut random)).collect();
+            rows.extend(all.iter().take(20).cloned());
+            bench.append(&rows).await;
+            reader.see(&rows);
+            if breaks == 3 {
+                bench.publish().await;
+            }
+            reader.connect(&bench);
+        }
+    }
+    reader.finish().await;
+    reader.judge();
+    assert_eq!((reader.gaps, reader.missed, reader.got), (0, 0, reader.wanted));
+    let limit = Some(100);
+    let mut newest = Reader::new(
+        &bench,
+        LogFilter {
+            limit,
+            q: Some("disk".to_owned()),
+            ..LogFilter::default()
+        },
+        &[],
+    );
+    newest.wanted = 100;
+    newest.finish().await;
+    assert_eq!(newest.got, 100);
+    drop((reader, newest));
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tail_is_refused_beyond_its_number_and_where_it_makes_no_sense() {
+    let mut limits = Limits::new(model::ByteSize::mib(64), Duration::from_secs(10), 2);
+    limits.max_followers = 1;
+    let bench = Bench::with(limits).await;
+    let refused = |filter: LogFilter, resume: Option<(&'static str, &str)>| match bench.querier.tail(&filter, resume) {
+        Err(Error::Parameter { parameter, .. }) => parameter,
+        other => panic!("{other:?}"),
+    };
+    let when = Some(When::At(now()));
+    assert_eq!(
+        refused(
+            LogFilter {
+                until: when,
+                ..LogFilter::default()
+            },
+            None
+        ),
+        "until"
+    );
+    assert_eq!(
+        refused(
+            LogFilter {
+                offset: Some(1),
+                ..LogFilter::default()
+            },
+            None
+        ),
+        "offset"
+    );
+    assert_eq!(
+        refused(
+            LogFilter {
+                limit: Some(0),
+                ..LogFilter::default()
+            },
+            None
+        ),
+        "limit"
+    );
+    assert_eq!(
+        refused(
+            LogFilter {
+                cursor: Some("7b7d".to_owned()),
+                ..LogFilter::default()
+            },
+            None
+        ),
+        "cursor"
+    );
+    assert_eq!(
+        refused(LogFilter::default(), Some(("Last-Event-ID", "x"))),
+        "Last-Event-ID"
+    );
+    let tail = bench.querier.tail(&LogFilter::default(), None).unwrap();
+    let beyond = bench.querier.tail(&LogFilter::default(), None);
+    assert!(matches!(beyond, Err(Error::TooManyFollowers(1))), "{beyond:?}");
+    drop(tail);
+    // A place in another store, and one that is not there yet.
+    for id in ["00000000-1-0", "07070707-ffff-0"] {
+        let mut reader = Reader::of(LogFilter::default());
+        until("the place is free again", || {
+            let tail = bench.querier.tail(&reader.filter, Some(("Last-Event-ID", id)));
+            reader.tail = tail.ok();
+            reader.tail.is_some()
+        })
+        .await;
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while reader.gaps == 0 && Instant::now() < deadline {
+            reader.read(Duration::from_millis(100)).await;
+        }
+        assert_eq!(reader.gaps, 1, "{id}");
+    }
+    bench.close().await;
+}
