@@ -42,6 +42,20 @@ pub enum Error {
     /// The answer would have too many buckets or groups.
     #[error("the answer would have more than {0} groups: ask for a wider interval or a shorter time range")]
     TooManyGroups(usize),
+    /// A statement cannot be carried out.
+    #[error("{}{reason}", place(*at))]
+    Statement {
+        /// What is wrong and what would be right.
+        reason: String,
+        /// The line and the column, from 1, where that is known.
+        at: Option<(u64, u64)>,
+    },
+    /// A statement would change something.
+    #[error("{what} is refused: statements only read; they begin with SELECT, WITH, VALUES, EXPLAIN, SHOW or DESCRIBE")]
+    ReadOnly {
+        /// How the statement begins.
+        what: String,
+    },
     /// The querier is closed.
     #[error("queries are stopped: the process is shutting down")]
     Closed,
@@ -61,6 +75,10 @@ pub enum Error {
 pub enum Kind {
     /// The request is at fault.
     Parameter,
+    /// The statement is at fault.
+    Statement,
+    /// The statement would change something.
+    ReadOnly,
     /// What was asked for by id is not there.
     NotFound,
     /// The request is fine but asks for too much.
@@ -81,6 +99,8 @@ impl Error {
     pub const fn kind(&self) -> Kind {
         match self {
             Self::Parameter { .. } => Kind::Parameter,
+            Self::Statement { .. } => Kind::Statement,
+            Self::ReadOnly { .. } => Kind::ReadOnly,
             Self::NotFound { .. } => Kind::NotFound,
             Self::Memory(_) | Self::TooManyGroups(_) => Kind::TooMuch,
             Self::Busy { .. } => Kind::Busy,
@@ -102,12 +122,34 @@ impl Error {
         false
     }
 
+    /// Tells a query that met its memory limit from one that failed.
+    pub(crate) fn explained(self, memory: ByteSize) -> Self {
+        match self {
+            Self::Execution(inner) if matches!(inner.find_root(), DataFusionError::ResourcesExhausted(_)) => {
+                tracing::debug!(error = %inner, "a query met its memory limit");
+                Self::Memory(memory)
+            }
+            other => other,
+        }
+    }
+
+    pub(crate) fn statement(reason: impl Into<String>) -> Self {
+        Self::Statement {
+            reason: reason.into(),
+            at: None,
+        }
+    }
+
     pub(crate) fn parameter(parameter: &'static str, reason: impl Into<String>) -> Self {
         Self::Parameter {
             parameter,
             reason: reason.into(),
         }
     }
+}
+
+fn place(at: Option<(u64, u64)>) -> String {
+    at.map_or_else(String::new, |(line, column)| format!("line {line}, column {column}: "))
 }
 
 impl From<DataFusionError> for Error {

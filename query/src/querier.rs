@@ -12,7 +12,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use datafusion::error::DataFusionError;
 use datafusion::execution::SessionState;
 use engine::Engine;
 use model::filter::{LogFilter, MetricFilter, TraceFilter, When};
@@ -28,12 +27,14 @@ use crate::cursor::{Cursor, fingerprint};
 use crate::exec::{Scan, scanner, session};
 use crate::filter::{self, Paging};
 use crate::window::Window;
-use crate::{Error, metrics, rows, trace};
+use crate::{Error, metrics, rows, sql, trace};
 
 /// How long a query waits for a place behind the gate.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// The stack of a query thread: the planning of SQL recurses, as deep as the bounds of a statement let it.
+pub(crate) const STACK: usize = 16 << 20;
 /// So many damaged files a query leaves behind before it gives up.
-const DAMAGED_FILES: usize = 256;
+pub(crate) const DAMAGED_FILES: usize = 256;
 
 /// The bounds of queries.
 #[derive(Debug, Clone)]
@@ -48,6 +49,8 @@ pub struct Limits {
     pub threads: usize,
     /// How much of `memory` is for pages of data files that may be asked for again; running queries share the rest.
     pub page_cache: ByteSize,
+    /// Rows that the answer of one SQL statement may have.
+    pub max_rows: u64,
     /// Where sorts and aggregates put what exceeds their memory; without it they fail instead.
     pub spill_dir: Option<PathBuf>,
 }
@@ -62,6 +65,7 @@ impl Limits {
             max_concurrent: max_concurrent.clamp(1, Semaphore::MAX_PERMITS >> 1),
             threads: std::thread::available_parallelism().map_or(2, usize::from),
             page_cache: ByteSize::bytes(memory.get() / 4),
+            max_rows: 1_000_000,
             spill_dir: None,
         }
     }
@@ -78,14 +82,16 @@ impl Default for Limits {
     }
 }
 
-/// Answers typed queries over an engine.
+/// Answers typed queries and SQL over an engine.
 pub struct Querier {
-    engine: Arc<Engine>,
-    clock: Clock,
-    limits: Limits,
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) clock: Clock,
+    pub(crate) limits: Limits,
     pub(crate) state: SessionState,
+    /// What the sessions of SQL statements begin as.
+    pub(crate) sql: SessionState,
     pub(crate) gate: Arc<Semaphore>,
-    stop: CancellationToken,
+    pub(crate) stop: CancellationToken,
     runtime: Option<Runtime>,
 }
 
@@ -108,10 +114,14 @@ impl Querier {
         }
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(limits.threads.max(1))
+            .thread_stack_size(STACK)
+            .enable_time()
             .thread_name("query")
             .build()?;
+        let state = session(&limits)?;
         Ok(Self {
-            state: session(&limits)?,
+            sql: sql::base(&state),
+            state,
             gate: Arc::new(Semaphore::new(limits.max_concurrent)),
             engine,
             clock,
@@ -312,27 +322,34 @@ impl Querier {
         work: impl Future<Output = Result<T, Error>> + Send + 'static,
     ) -> Result<T, Error> {
         let permit = self.enter().await?;
-        let Some(runtime) = &self.runtime else {
-            return Err(Error::Closed);
-        };
-        let task = runtime.spawn(async move {
+        let task = self.spawn(async move {
             let answer = work.await;
             drop(permit);
             answer
-        });
+        })?;
         let mut task = StopOnDrop(task);
         tokio::select! {
             biased;
             () = self.stop.cancelled() => Err(Error::Closed),
             ended = tokio::time::timeout(self.limits.timeout, &mut task.0) => match ended {
-                Ok(Ok(answer)) => answer.map_err(|error| self.explain(error)),
+                Ok(Ok(answer)) => answer.map_err(|error| error.explained(self.limits.running())),
                 Ok(Err(stopped)) => Err(Error::Aborted(stopped.to_string())),
                 Err(_) => Err(Error::Timeout(self.limits.timeout.into())),
             }
         }
     }
 
-    async fn enter(&self) -> Result<OwnedSemaphorePermit, Error> {
+    /// Starts work on the query threads.
+    pub(crate) fn spawn<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> Result<JoinHandle<T>, Error> {
+        let runtime = self.runtime.as_ref().ok_or(Error::Closed)?;
+        Ok(runtime.spawn(work))
+    }
+
+    /// A place behind the gate.
+    pub(crate) async fn enter(&self) -> Result<OwnedSemaphorePermit, Error> {
         let patience = PATIENCE.min(self.limits.timeout);
         tokio::select! {
             biased;
@@ -342,17 +359,6 @@ impl Querier {
                 Ok(Err(_)) => Err(Error::Closed),
                 Err(_) => Err(Error::Busy { running: self.limits.max_concurrent }),
             }
-        }
-    }
-
-    /// Tells a query that met its memory limit from one that failed.
-    fn explain(&self, error: Error) -> Error {
-        match error {
-            Error::Execution(inner) if matches!(inner.find_root(), DataFusionError::ResourcesExhausted(_)) => {
-                tracing::debug!(error = %inner, "a query met its memory limit");
-                Error::Memory(self.limits.running())
-            }
-            other => other,
         }
     }
 }
@@ -379,7 +385,7 @@ struct RowQuery {
 }
 
 /// A task that ends with its waiter.
-struct StopOnDrop<T>(JoinHandle<T>);
+pub(crate) struct StopOnDrop<T>(pub(crate) JoinHandle<T>);
 
 impl<T> Drop for StopOnDrop<T> {
     fn drop(&mut self) {

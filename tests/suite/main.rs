@@ -21,4 +21,5 @@ mod object_stores;
 mod readme;
 mod reference;
 mod retention;
+mod sql;
 mod store;

@@ -17,7 +17,7 @@ use tokio_util::task::TaskTracker;
 use chassis::config::{Sources, load};
 
 use super::exposition::Exposition;
-use super::{ApiServer, guarded, server, telemetry};
+use super::{ApiServer, guarded, server, sql, telemetry};
 use crate::app::Mixer;
 use crate::config::{MixerConfig, SCHEMA};
 use crate::testing::{eventually, nats_server};
@@ -63,7 +63,8 @@ impl Bench {
             .unwrap();
         let querier = Arc::new(Querier::new(Arc::clone(&engine), Limits::default(), clock).unwrap());
         let exposition = Arc::new(Exposition::of_requests());
-        let router = guarded(telemetry::routes(Arc::clone(&querier)), Arc::clone(&exposition));
+        let routes = telemetry::routes(Arc::clone(&querier)).merge(sql::routes(Arc::clone(&querier)));
+        let router = guarded(routes, Arc::clone(&exposition));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let api = server::start(router, listener, TaskTracker::new()).unwrap();
         Self {

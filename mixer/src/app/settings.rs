@@ -130,6 +130,7 @@ pub(super) fn limits(config: &MixerConfig) -> query::Limits {
     let query = &config.query;
     query::Limits {
         spill_dir: Some(config.store.dir.join("spill")),
+        max_rows: query.max_rows,
         ..query::Limits::new(query.memory_limit, query.timeout, query.max_concurrent)
     }
 }

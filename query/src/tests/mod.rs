@@ -5,9 +5,11 @@
 mod bounds;
 mod damage;
 mod hostile;
+mod hostile_sql;
 mod paging;
 mod rows;
 mod scan;
+mod sql;
 mod summaries;
 mod world;
 

@@ -98,6 +98,7 @@ pub(super) const MIXER: &[(&str, Proof)] = &[
     ("query.memory_limit_mb", Test("config_keys/api_query.rs::queries_keep_to_their_memory_and_their_number")),
     ("query.timeout", Test("config_keys/api_query.rs::a_query_ends_at_its_timeout")),
     ("query.max_concurrent", Test("config_keys/api_query.rs::queries_keep_to_their_memory_and_their_number")),
+    ("query.max_rows", Test("config_keys/api_query.rs::no_answer_of_a_statement_has_more_rows_than_allowed")),
     ("observability.enabled", Test("config_keys/api_query.rs::a_mixer_that_shall_not_collect_or_report_does_neither_and_pushes_late")),
     ("observability.tier", Test("config_keys/refused.rs::what_is_not_in_this_version_is_refused_with_what_to_do_instead")),
     ("observability.sampling_rate", Test("mixer/src/app/tests.rs::a_pending_rack_is_approved_and_gets_its_part_of_the_scenario_until_it_runs_it")),
