@@ -15,21 +15,22 @@
 //!
 //! # Not here
 //!
-//! How rows are written for a client: [`write`]. HTTP.
+//! How rows are written for a client: `write`. HTTP.
 
+mod columns;
 mod failure;
 mod functions;
 mod growth;
 mod ids;
 mod session;
 mod text;
-pub(crate) mod write;
+mod write;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use arrow_array::RecordBatch;
+use arrow_array::{RecordBatch, RecordBatchOptions};
 use arrow_schema::SchemaRef;
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::LogicalPlanBuilder;
@@ -41,10 +42,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 
+pub use self::columns::SqlColumn;
+use self::columns::columns_of;
 use self::failure::{of_statement, of_task};
 pub(crate) use self::session::base;
-use self::write::columns_of;
-pub use self::write::{SqlColumn, SqlFormat, SqlWriter};
+pub use self::write::{SqlFormat, SqlWriter};
+
 use crate::answer::QueryStats;
 use crate::querier::{DAMAGED_FILES, StopOnDrop};
 use crate::reader::Meter;
@@ -280,7 +283,8 @@ impl Work {
                 batch
             };
             rows += batch.num_rows() as u64;
-            let batch = RecordBatch::try_new(Arc::clone(&schema), batch.columns().to_vec())?;
+            let size = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+            let batch = RecordBatch::try_new_with_options(Arc::clone(&schema), batch.columns().to_vec(), &size)?;
             if (batch.num_rows() > 0 && to.send(batch).await.is_err()) || truncated {
                 break;
             }

@@ -2,7 +2,7 @@
 SELECT DISTINCT upper(message) AS up, lower(message) AS low, length(message) AS n FROM logs ORDER BY up, low LIMIT 60;
 SELECT DISTINCT message, substr(message, 2, 3) AS part, left(message, 2) AS a, right(message, 2) AS z FROM logs ORDER BY message LIMIT 60;
 SELECT DISTINCT message, strpos(message, 'k') AS at, replace(message, 'disk', 'DISK') AS changed, split_part(message, ' ', 1) AS word FROM logs ORDER BY message LIMIT 60;
-SELECT DISTINCT entity_name || ':' || level AS both, concat(entity_name, '-', level) AS other, trim('  x ') AS x FROM logs ORDER BY both;
+SELECT DISTINCT entity_name || ':' || level AS pair, concat(entity_name, '-', level) AS other, trim('  x ') AS x FROM logs ORDER BY pair;
 SELECT DISTINCT message, regexp_replace(message, '[aeiou]', '_') AS changed FROM logs ORDER BY message LIMIT 60;
 SELECT attributes->>'gear.id' AS gear, count(*) AS n FROM logs GROUP BY gear ORDER BY gear NULLS LAST;
 SELECT attributes->>'http.status' AS status, count(*) AS n FROM traces WHERE attributes->>'http.status' >= '400' GROUP BY status ORDER BY status;
