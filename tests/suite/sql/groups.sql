@@ -18,10 +18,10 @@ SELECT entity_name, count(*) AS n FROM logs GROUP BY entity_name HAVING count(*)
 SELECT entity_name, level, count(*) AS n FROM logs GROUP BY ROLLUP (entity_name, level) ORDER BY entity_name NULLS LAST, level NULLS LAST;
 SELECT entity_name, level, count(*) AS n FROM logs GROUP BY CUBE (entity_name, level) ORDER BY entity_name NULLS LAST, level NULLS LAST;
 SELECT entity_name, level, count(*) AS n FROM logs GROUP BY GROUPING SETS ((entity_name), (level), ()) ORDER BY entity_name NULLS LAST, level NULLS LAST;
-SELECT min(ts) AS first, max(ts) AS last, max(ts) - min(ts) > INTERVAL '1 day' AS long FROM logs;
+SELECT min(ts) AS first, max(ts) AS last, max(ts) > min(ts) + INTERVAL '1 day' AS long FROM logs;
 SELECT string_agg(DISTINCT level, ',' ORDER BY level) AS levels FROM logs;
 SELECT bool_and(duration_ms >= 0) AS all_positive, bool_or(status = 'error') AS any_error FROM traces;
 SELECT sum(CASE WHEN level = 'error' THEN 1 ELSE 0 END) AS errors, round(avg(length(message)), 4) AS length FROM logs;
 SELECT corr(value, value * 2) AS r, round(sum(value), 3) AS total FROM metrics WHERE name = 'cpu';
-SELECT msg_type, direction, status, count(*) AS n, sum(octet_length(raw_msg)) AS bytes FROM messages GROUP BY msg_type, direction, status ORDER BY msg_type, direction, status;
+SELECT msg_type, direction, status, count(*) AS n FROM messages GROUP BY msg_type, direction, status ORDER BY msg_type, direction, status;
 SELECT min(entity_name) AS a, max(entity_name) AS z, min(message) AS first, max(message) AS last FROM logs;

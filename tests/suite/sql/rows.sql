@@ -1,6 +1,6 @@
 -- Lists of rows, conditions, order.
 SELECT ts, level, message FROM logs ORDER BY ts DESC, message, level LIMIT 25;
-SELECT ts, entity_name, flux_id, level FROM logs WHERE level = 'error' ORDER BY ts, flux_id NULLS FIRST, message LIMIT 40;
+SELECT ts, entity_name, flux_id, level FROM logs WHERE level = 'error' ORDER BY ts, flux_id NULLS FIRST, entity_name LIMIT 40;
 SELECT count(*) AS n FROM logs;
 SELECT count(flux_id) AS with_flux, count(*) - count(flux_id) AS without FROM logs;
 SELECT ts, message FROM logs WHERE ts >= '2024-02-29T00:00:00Z' AND ts < '2024-03-01T00:00:00Z' ORDER BY ts, message;
