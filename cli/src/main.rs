@@ -77,6 +77,7 @@ fn run(args: Args) -> Result<(), Error> {
         Some(Command::Metrics(query)) => commands::metrics::run(&query),
         Some(Command::Messages(query)) => commands::messages::run(&query),
         Some(Command::DeadLetters(query)) => commands::logs::dead_letters(&query),
+        Some(Command::Sql(query)) => commands::sql::run(&query),
         Some(Command::Storage(query)) => commands::storage::run(&query),
         Some(Command::Racks(racks)) => commands::racks::run(&racks),
         Some(Command::Scenario(scenario)) => commands::scenario::run(&scenario),

@@ -115,7 +115,7 @@ impl Printer {
         table
             .load_style(presets::NOTHING)
             .set_content_arrangement(ContentArrangement::Disabled);
-        table.set_header(columns.iter().map(|column| column.to_uppercase()));
+        table.set_header(columns.iter().map(|column| safe(&column.to_uppercase()).into_owned()));
         for row in rows {
             table.add_row(columns.iter().map(|column| self.cell(row, column)));
         }

@@ -252,7 +252,7 @@ static SNAKE: [Key; 16] = [
     .secret(),
 ];
 
-static QUERY: [Key; 3] = [
+static QUERY: [Key; 4] = [
     Key::new(
         "query.memory_limit_mb",
         Kind::Int { min: 16, max: 1 << 24 },
@@ -270,6 +270,12 @@ static QUERY: [Key; 3] = [
         Kind::Int { min: 1, max: 10_000 },
         "8",
         "Queries that run at the same time; others wait",
+    ),
+    Key::new(
+        "query.max_rows",
+        Kind::Int { min: 1, max: 1 << 32 },
+        "1000000",
+        "Most rows that the answer of one SQL statement may have",
     ),
 ];
 

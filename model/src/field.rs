@@ -7,16 +7,26 @@ use serde_json::Value;
 /// One field of a flat JSON object as text: a string as it is, another scalar or an array as JSON, null as nothing.
 #[must_use]
 pub fn field_text(object: &str, key: &str) -> Option<String> {
+    match field(object, key)? {
+        Value::String(text) => Some(text),
+        Value::Null => None,
+        other => Some(other.to_string()),
+    }
+}
+
+/// One field of a JSON object as JSON.
+#[must_use]
+pub fn field_json(object: &str, key: &str) -> Option<String> {
+    field(object, key).map(|value| value.to_string())
+}
+
+fn field(object: &str, key: &str) -> Option<Value> {
     // An escaped key contains a backslash; anything else that lacks the key's letters lacks the key.
     if !object.contains(key) && !object.contains('\\') {
         return None;
     }
     let mut json = serde_json::Deserializer::from_str(object);
-    match Field(key).deserialize(&mut json).ok()?? {
-        Value::String(text) => Some(text),
-        Value::Null => None,
-        other => Some(other.to_string()),
-    }
+    Field(key).deserialize(&mut json).ok()?
 }
 
 /// Reads one field of an object and skips the others.

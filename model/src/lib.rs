@@ -34,7 +34,7 @@ mod units;
 pub mod wire;
 
 pub use ambient::{Clock, Entropy};
-pub use field::field_text;
+pub use field::{field_json, field_text};
 pub use id::{BadId, ClusterId, EntityId, FluxId, SpanId, TraceId};
 pub use message::Direction;
 pub use record::{Attributes, Level, LogRecord, MetricPoint, MetricType, Record, Span, SpanStatus};

@@ -47,7 +47,21 @@ pub enum Error {
     TooManyFollowers(usize),
     /// There is nothing to follow.
     #[error("this Mixer takes in no rows, it reads what another one stores: follow that one")]
-    ReadOnly,
+    NothingToFollow,
+    /// A statement cannot be carried out.
+    #[error("{}{reason}", place(*at))]
+    Statement {
+        /// What is wrong and what would be right.
+        reason: String,
+        /// The line and the column, from 1, where that is known.
+        at: Option<(u64, u64)>,
+    },
+    /// A statement would change something.
+    #[error("{what} is refused: statements only read; they begin with SELECT, WITH, VALUES, EXPLAIN, SHOW or DESCRIBE")]
+    ReadOnly {
+        /// How the statement begins.
+        what: String,
+    },
     /// The querier is closed.
     #[error("queries are stopped: the process is shutting down")]
     Closed,
@@ -67,6 +81,10 @@ pub enum Error {
 pub enum Kind {
     /// The request is at fault.
     Parameter,
+    /// The statement is at fault.
+    Statement,
+    /// It would change something, or needs what changes, where there is only reading.
+    ReadOnly,
     /// What was asked for by id is not there.
     NotFound,
     /// The request is fine but asks for too much.
@@ -75,8 +93,6 @@ pub enum Kind {
     Busy,
     /// Not now: others have what there is of it.
     TooMany,
-    /// Not of this process.
-    ReadOnly,
     /// It took too long.
     Timeout,
     /// Shutting down.
@@ -91,11 +107,12 @@ impl Error {
     pub const fn kind(&self) -> Kind {
         match self {
             Self::Parameter { .. } => Kind::Parameter,
+            Self::Statement { .. } => Kind::Statement,
+            Self::ReadOnly { .. } | Self::NothingToFollow => Kind::ReadOnly,
             Self::NotFound { .. } => Kind::NotFound,
             Self::Memory(_) | Self::TooManyGroups(_) => Kind::TooMuch,
             Self::Busy { .. } => Kind::Busy,
             Self::TooManyFollowers(_) => Kind::TooMany,
-            Self::ReadOnly => Kind::ReadOnly,
             Self::Timeout(_) => Kind::Timeout,
             Self::Closed => Kind::Closed,
             Self::Execution(_) | Self::Aborted(_) | Self::Setup(_) => Kind::Internal,
@@ -114,12 +131,34 @@ impl Error {
         false
     }
 
+    /// Tells a query that met its memory limit from one that failed.
+    pub(crate) fn explained(self, memory: ByteSize) -> Self {
+        match self {
+            Self::Execution(inner) if matches!(inner.find_root(), DataFusionError::ResourcesExhausted(_)) => {
+                tracing::debug!(error = %inner, "a query met its memory limit");
+                Self::Memory(memory)
+            }
+            other => other,
+        }
+    }
+
+    pub(crate) fn statement(reason: impl Into<String>) -> Self {
+        Self::Statement {
+            reason: reason.into(),
+            at: None,
+        }
+    }
+
     pub(crate) fn parameter(parameter: &'static str, reason: impl Into<String>) -> Self {
         Self::Parameter {
             parameter,
             reason: reason.into(),
         }
     }
+}
+
+fn place(at: Option<(u64, u64)>) -> String {
+    at.map_or_else(String::new, |(line, column)| format!("line {line}, column {column}: "))
 }
 
 impl From<DataFusionError> for Error {

@@ -26,7 +26,7 @@ use datafusion::error::Result;
 use datafusion::logical_expr::{
     ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility, lit,
 };
-pub(crate) use model::field_text;
+pub(crate) use model::{field_json, field_text};
 use serde_json::{Map, Value};
 
 /// Labels that belong to one point of a histogram, not to its series.
@@ -219,7 +219,7 @@ fn without_point_labels(labels: &str) -> String {
     Value::Object(object).to_string()
 }
 
-fn keys(labels: &str) -> String {
+pub(crate) fn keys(labels: &str) -> String {
     let object: Map<String, Value> = serde_json::from_str(labels).unwrap_or_default();
     let mut keys: Vec<_> = object.into_iter().map(|(key, _)| key).collect();
     keys.sort_unstable();

@@ -1,16 +1,18 @@
-//! From the engine to rows: typed queries over one immutable view of the store.
+//! From the engine to rows: typed queries and SQL over one immutable view of the store.
 //!
 //! ```text
 //! filter ─> window, expressions ─┬> scan: first rows, sums of points ───┬> rows as JSON objects under the columns' names
 //!                                └> DataFusion plan: everything else ────┘
 //!                                    │
 //!                     ViewTable: catalogue pruning, Parquet segments, hot rows (one ReadView)
+//!                                    │
+//! SQL ─> one statement ─────────> DataFusion plan ──────────────────────> a stream of batches
 //! ```
 //!
 //! # Invariants
 //!
 //! - An answer comes from one [`engine::ReadView`]: every row that was acknowledged before the query began, each once.
-//! - Plans are built from expressions; no text of a user is ever parsed as a plan.
+//! - Plans of typed queries are built from expressions; a text of a user is parsed only where it is meant as SQL.
 //! - Every query has a bound of rows, time and memory, runs behind a gate on its own threads, and ends when its future is
 //!   dropped.
 //! - Following `next_cursor` gives every row that was there at the first page exactly once, however much is appended
@@ -34,15 +36,18 @@ mod reader;
 mod rows;
 mod scan;
 mod series;
+mod sql;
 mod summary;
 mod table;
 mod tail;
 #[cfg(test)]
 mod tests;
+mod times;
 mod trace;
 mod window;
 
 pub use answer::{Histogram, MetricPage, Page, QueryStats, TraceTree};
 pub use error::{Error, Kind};
 pub use querier::{Limits, Querier};
+pub use sql::{Parameters, SqlAnswer, SqlColumn, SqlFormat, SqlStats, SqlWriter, Statement};
 pub use tail::{HEARTBEAT, Tail};

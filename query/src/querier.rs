@@ -12,7 +12,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use datafusion::error::DataFusionError;
 use datafusion::execution::SessionState;
 use engine::Engine;
 use model::filter::{LogFilter, MetricFilter, SortOrder, TraceFilter, When};
@@ -29,12 +28,14 @@ use crate::exec::{Scan, scanner, session};
 use crate::filter::{self, Paging};
 use crate::tail::Tails;
 use crate::window::Window;
-use crate::{Error, metrics, rows, trace};
+use crate::{Error, metrics, rows, sql, trace};
 
 /// How long a query waits for a place behind the gate.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// The stack of a query thread: the planning of SQL recurses, as deep as the bounds of a statement let it.
+pub(crate) const STACK: usize = 16 << 20;
 /// So many damaged files a query leaves behind before it gives up.
-const DAMAGED_FILES: usize = 256;
+pub(crate) const DAMAGED_FILES: usize = 256;
 
 /// The bounds of queries.
 #[derive(Debug, Clone)]
@@ -53,6 +54,8 @@ pub struct Limits {
     pub max_followers: usize,
     /// Memory for the texts of rows that tails may still need.
     pub tail_texts: ByteSize,
+    /// Rows that the answer of one SQL statement may have.
+    pub max_rows: u64,
     /// Where sorts and aggregates put what exceeds their memory; without it they fail instead.
     pub spill_dir: Option<PathBuf>,
 }
@@ -69,6 +72,7 @@ impl Limits {
             page_cache: ByteSize::bytes(memory.get() / 4),
             max_followers: 200,
             tail_texts: ByteSize::mib(8),
+            max_rows: 1_000_000,
             spill_dir: None,
         }
     }
@@ -85,12 +89,14 @@ impl Default for Limits {
     }
 }
 
-/// Answers typed queries over an engine.
+/// Answers typed queries and SQL over an engine.
 pub struct Querier {
-    engine: Arc<Engine>,
-    clock: Clock,
-    limits: Limits,
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) clock: Clock,
+    pub(crate) limits: Limits,
     pub(crate) state: SessionState,
+    /// What the sessions of SQL statements begin as.
+    pub(crate) sql: SessionState,
     pub(crate) gate: Arc<Semaphore>,
     pub(crate) stop: CancellationToken,
     pub(crate) runtime: Option<Runtime>,
@@ -116,12 +122,14 @@ impl Querier {
         }
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(limits.threads.max(1))
-            .thread_name("query")
+            .thread_stack_size(STACK)
             .enable_time()
+            .thread_name("query")
             .build()?;
         let (state, gate) = (session(&limits)?, Arc::new(Semaphore::new(limits.max_concurrent)));
         Ok(Self {
             tails: Arc::new(Tails::new(&engine, &limits, &clock, &state, &gate)),
+            sql: sql::base(&state),
             state,
             gate,
             engine,
@@ -308,27 +316,34 @@ impl Querier {
         work: impl Future<Output = Result<T, Error>> + Send + 'static,
     ) -> Result<T, Error> {
         let permit = self.enter().await?;
-        let Some(runtime) = &self.runtime else {
-            return Err(Error::Closed);
-        };
-        let task = runtime.spawn(async move {
+        let task = self.spawn(async move {
             let answer = work.await;
             drop(permit);
             answer
-        });
+        })?;
         let mut task = StopOnDrop(task);
         tokio::select! {
             biased;
             () = self.stop.cancelled() => Err(Error::Closed),
             ended = tokio::time::timeout(self.limits.timeout, &mut task.0) => match ended {
-                Ok(Ok(answer)) => answer.map_err(|error| self.explain(error)),
+                Ok(Ok(answer)) => answer.map_err(|error| error.explained(self.limits.running())),
                 Ok(Err(stopped)) => Err(Error::Aborted(stopped.to_string())),
                 Err(_) => Err(Error::Timeout(self.limits.timeout.into())),
             }
         }
     }
 
-    async fn enter(&self) -> Result<OwnedSemaphorePermit, Error> {
+    /// Starts work on the query threads.
+    pub(crate) fn spawn<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> Result<JoinHandle<T>, Error> {
+        let runtime = self.runtime.as_ref().ok_or(Error::Closed)?;
+        Ok(runtime.spawn(work))
+    }
+
+    /// A place behind the gate.
+    pub(crate) async fn enter(&self) -> Result<OwnedSemaphorePermit, Error> {
         let patience = PATIENCE.min(self.limits.timeout);
         tokio::select! {
             biased;
@@ -338,17 +353,6 @@ impl Querier {
                 Ok(Err(_)) => Err(Error::Closed),
                 Err(_) => Err(Error::Busy { running: self.limits.max_concurrent }),
             }
-        }
-    }
-
-    /// Tells a query that met its memory limit from one that failed.
-    fn explain(&self, error: Error) -> Error {
-        match error {
-            Error::Execution(inner) if matches!(inner.find_root(), DataFusionError::ResourcesExhausted(_)) => {
-                tracing::debug!(error = %inner, "a query met its memory limit");
-                Error::Memory(self.limits.running())
-            }
-            other => other,
         }
     }
 }

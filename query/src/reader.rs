@@ -34,6 +34,9 @@ pub(crate) struct Meter {
     bytes: AtomicU64,
     rows: AtomicU64,
     hits: AtomicU64,
+    considered: AtomicU64,
+    pruned: AtomicU64,
+    hot: AtomicU64,
     files: Mutex<HashSet<u64>>,
     ruled_out: Mutex<HashSet<u64>>,
 }
@@ -67,6 +70,19 @@ impl Meter {
     /// Counts a page that did not have to be read.
     pub(crate) fn hit(&self) {
         self.hits.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts what the catalogue alone said about one scan of a table.
+    pub(crate) fn planned(&self, considered: usize, pruned: usize, hot_rows: usize) {
+        self.considered.fetch_add(considered as u64, Ordering::Relaxed);
+        self.pruned.fetch_add(pruned as u64, Ordering::Relaxed);
+        self.hot.fetch_add(hot_rows as u64, Ordering::Relaxed);
+    }
+
+    /// What [`Self::planned`] counted: files considered, of these pruned, and rows in memory.
+    pub(crate) fn plans(&self) -> (u64, u64, u64) {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        (read(&self.considered), read(&self.pruned), read(&self.hot))
     }
 
     pub(crate) fn rows_scanned(&self) -> u64 {

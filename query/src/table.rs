@@ -9,8 +9,8 @@
 //!
 //! # Invariants
 //!
-//! - Segments and batches outside the window are left out by the catalogue alone; filters are pushed down as hints
-//!   (`Inexact`), so a plan is right even if a hint is ignored.
+//! - Segments and batches outside the window, and outside what the filters say of `ts`, are left out by the catalogue alone;
+//!   filters are pushed down as hints (`Inexact`), so a plan is right even if a hint is ignored.
 //! - Files of metrics lie by series and declare no order; a top-k finds the newest points.
 //! - Order is declared only within a chain of pieces of which each ends before the next begins: sealed segments, or the runs
 //!   of one that is not sorted as a whole. Declared order helps "newest first"; aggregates are better off without it.
@@ -40,6 +40,7 @@ use model::{Table, Timestamp};
 
 use crate::lines;
 use crate::reader::{Meter, SegmentReaders, Source};
+use crate::times::narrowed;
 use crate::window::Window;
 
 /// More chains than this are merged cheaper by a top-k than by holding all of them open.
@@ -82,14 +83,21 @@ impl TableProvider for ViewTable {
         &self,
         state: &dyn Session,
         projection: Option<&Vec<usize>>,
-        _filters: &[Expr],
+        filters: &[Expr],
         limit: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let parallel = state.config().target_partitions().max(1);
-        let files = self.view.files(self.table).iter();
-        let files = files.filter(|file| self.window.meets(file.min_ts, file.max_ts));
-        let (parquet, lines): (Vec<_>, Vec<_>) = files.partition(|file| file.is_parquet());
-        let (chains, rest) = arrange(parquet.into_iter(), self.window, self.order());
+        let window = narrowed(self.window, filters);
+        let all = self.view.files(self.table);
+        let files: Vec<_> = all
+            .iter()
+            .filter(|file| window.meets(file.min_ts, file.max_ts))
+            .collect();
+        let hot = self.hot(window, parallel);
+        let hot_rows = hot.iter().flatten().map(RecordBatch::num_rows).sum();
+        self.meter.planned(all.len(), all.len() - files.len(), hot_rows);
+        let (parquet, lines): (Vec<_>, Vec<_>) = files.into_iter().partition(|file| file.is_parquet());
+        let (chains, rest) = arrange(parquet.into_iter(), window, self.order());
         let mut inputs: Vec<Arc<dyn ExecutionPlan>> = Vec::new();
         if !chains.is_empty() {
             let groups = chains.into_iter().flat_map(|chain| contiguous(&chain, parallel));
@@ -102,7 +110,6 @@ impl TableProvider for ViewTable {
             let shares = dealt(lines.into_iter().cloned().collect(), parallel);
             inputs.push(lines::plan(&self.schema(), shares, projection, &self.meter)?);
         }
-        let hot = self.hot(parallel);
         if !hot.is_empty() {
             inputs.push(MemorySourceConfig::try_new_exec(
                 &hot,
@@ -131,10 +138,10 @@ impl ViewTable {
         }
     }
 
-    /// The hot batches within the window, in at most `parallel` shares.
-    fn hot(&self, parallel: usize) -> Vec<Vec<RecordBatch>> {
+    /// The hot batches within a window, in at most `parallel` shares.
+    fn hot(&self, window: Window, parallel: usize) -> Vec<Vec<RecordBatch>> {
         let hot = self.view.hot(self.table).iter();
-        let hot = hot.filter(|hot| self.window.meets(hot.min_ts, hot.max_ts));
+        let hot = hot.filter(|hot| window.meets(hot.min_ts, hot.max_ts));
         dealt(hot.map(|hot| hot.batch.clone()).collect(), parallel)
     }
 

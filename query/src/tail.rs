@@ -140,7 +140,7 @@ impl Tails {
         };
         let conditions = filter::logs(asked);
         let compiled = Conditions::new(&self.state, Table::Logs, &conditions)?;
-        let (view, follow) = self.engine.follow(Table::Logs).map_err(|_| Error::ReadOnly)?;
+        let (view, follow) = self.engine.follow(Table::Logs).map_err(|_| Error::NothingToFollow)?;
         let begin = match resume {
             Some(token) => Begin::Resume(token),
             None if asked.limit.is_some() => Begin::Newest(window, paging.limit),
@@ -171,7 +171,7 @@ impl Querier {
     /// `resume` is the `id` of the last event that the reader had, with the name of the parameter that said so; `cursor` says the same.
     ///
     /// # Errors
-    /// [`Error::Parameter`], [`Error::TooManyFollowers`], [`Error::ReadOnly`], [`Error::Closed`].
+    /// [`Error::Parameter`], [`Error::TooManyFollowers`], [`Error::NothingToFollow`], [`Error::Closed`].
     pub fn tail(&self, filter: &LogFilter, resume: Option<(&'static str, &str)>) -> Result<Tail, Error> {
         let runtime = self.runtime.as_ref().filter(|_| !self.stop.is_cancelled());
         let follower = self.tails.open(filter, resume)?;

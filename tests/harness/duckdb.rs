@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use serde_json::{Map, Value};
+
 use crate::{Failure, process, tool};
 
 /// The first value of a query's answer, as text.
@@ -31,4 +33,33 @@ pub fn count(telemetry: &Path, table: &str, condition: &str) -> Result<u64, Fail
         root.display()
     );
     Ok(scalar(&sql, telemetry)?.parse()?)
+}
+
+/// The rows of a statement over the tables of a store, as views of its files.
+///
+/// # Errors
+/// What DuckDB says.
+pub fn rows(statement: &str, store: &Path) -> Result<Vec<Map<String, Value>>, Failure> {
+    let views = [
+        ("logs", "telemetry/logs"),
+        ("traces", "telemetry/traces"),
+        ("metrics", "telemetry/metrics"),
+        ("messages", "messages"),
+    ];
+    let views = views.map(|(name, folder)| {
+        let files = store.join(folder).join("**/*.parquet");
+        format!(
+            "create view {name} as select * from read_parquet('{}', hive_partitioning = false);",
+            files.display()
+        )
+    });
+    let script = format!("set timezone = 'UTC'; {} {statement}", views.concat());
+    let done = process::run(&tool("duckdb")?, &["-json", "-c", &script], store, &[])?;
+    if done.code != Some(0) {
+        return Err(format!("{statement}: {}", done.err).into());
+    }
+    if done.out.trim().is_empty() {
+        return Ok(Vec::new());
+    }
+    serde_json::from_str(&done.out).map_err(|error| format!("{statement}: {error}: {}", done.out).into())
 }

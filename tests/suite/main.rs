@@ -21,5 +21,6 @@ mod object_stores;
 mod readme;
 mod reference;
 mod retention;
+mod sql;
 mod store;
 mod tail;

@@ -22,7 +22,7 @@ pub(crate) use self::control::{
 };
 pub(crate) use self::program::{CompletionsArgs, DoctorArgs, ManArgs};
 pub(crate) use self::shared::{ApiArgs, Charting, Format, PageArgs};
-pub(crate) use self::telemetry::{LogsArgs, MessagesArgs, MetricsArgs, TailArgs, TraceArgs, TracesArgs};
+pub(crate) use self::telemetry::{LogsArgs, MessagesArgs, MetricsArgs, SqlArgs, TailArgs, TraceArgs, TracesArgs};
 
 /// Runs a Rack, and asks a Mixer.
 ///
@@ -68,6 +68,8 @@ pub(crate) enum Command {
     Messages(Box<MessagesArgs>),
     /// List telemetry that could not be decoded, with the reason
     DeadLetters(PageArgs),
+    /// Ask in SQL: the tables logs, traces, metrics and messages
+    Sql(Box<SqlArgs>),
     /// Show what the Mixer stores
     Storage(ApiArgs),
     /// List and adopt Racks

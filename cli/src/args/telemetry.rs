@@ -1,8 +1,12 @@
 //! The flags of queries.
 
+use std::path::PathBuf;
+
 use clap::Args as ClapArgs;
 use model::filter::{Aggregate, HistogramBy, LogFilter};
 use model::{FluxId, HumanDuration, Level, SpanStatus, TraceId};
+
+use serde_json::Value;
 
 use super::shared::{ApiArgs, Charting, PageArgs};
 use crate::commands::by_key;
@@ -193,4 +197,29 @@ pub(crate) struct TraceArgs {
     pub(crate) chart: Charting,
     #[command(flatten)]
     pub(crate) api: ApiArgs,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct SqlArgs {
+    /// The statement; - reads it from standard input
+    #[arg(conflicts_with = "file")]
+    pub(crate) statement: Option<String>,
+    /// Read the statement from a file
+    #[arg(long, short)]
+    pub(crate) file: Option<PathBuf>,
+    /// What $NAME stands for: a number, true, false, null, or else a text
+    #[arg(long = "param", short, value_name = "NAME=VALUE", value_parser = parameter)]
+    pub(crate) parameters: Vec<(String, Value)>,
+    /// At most so many rows [default: as many as the Mixer gives]
+    #[arg(long)]
+    pub(crate) limit: Option<u64>,
+    #[command(flatten)]
+    pub(crate) api: ApiArgs,
+}
+
+fn parameter(text: &str) -> Result<(String, Value), String> {
+    let (name, value) = text.split_once('=').ok_or("write NAME=VALUE")?;
+    let known = serde_json::from_str(value).ok();
+    let known = known.filter(|value: &Value| !value.is_array() && !value.is_object());
+    Ok((name.to_owned(), known.unwrap_or_else(|| value.into())))
 }

@@ -6,13 +6,14 @@
 //! | `GET /api/v1/telemetry/{logs/histogram,logs/top,traces/top,metrics/names,metrics/{name}/labels,metrics/{name}/labels/{key}}` | the same |
 //! | `GET /api/v1/telemetry/logs/tail` | the same, as events while they come |
 //! | `GET /api/v1/{logs,traces,traces/{id},metrics,metrics/{name}}` | the same, with a `Deprecation` header (v0.4.4) |
+//! | `POST /api/v1/sql` | [`query::Querier::sql`], streamed |
 //! | `POST /api/v1/ingest/{logs,metrics,traces}` | [`engine::Engine`], when it is durable |
 //! | `GET /api/v1/racks`, `GET /api/v1/racks/{id}`, `POST /api/v1/racks/{id}/{approve,suspend,resume,remove}`, `GET /api/v1/scenarios` | [`crate::control::Control`] |
 //! | `GET /api/v1/storage`, `/healthz`, `/readyz`, `/metrics`, `/version` | all of them |
 //!
 //! # Invariants
 //!
-//! - Answers are `{"data": …, "next_cursor": …, "stats": …}`; errors are RFC 9457 problems with a stable `code`, also where
+//! - Answers are `{"data": …, "next_cursor": …, "stats": …}`, those of SQL as `sql` says; errors are RFC 9457 problems with a stable `code`, also where
 //!   no route matches and where a handler panics.
 //! - Unknown or unusable parameters are 400 and named. No request makes a 5xx that is not our fault.
 //! - Connections, header time, body size and the time of an answer are bounded. A client that leaves ends its query.
@@ -29,6 +30,7 @@ mod problem;
 mod racks;
 mod rotation;
 mod server;
+mod sql;
 mod stall;
 mod tail;
 mod telemetry;
@@ -85,6 +87,7 @@ pub fn serve(parts: ApiParts, listener: TcpListener) -> std::io::Result<ApiServe
     let (engine, collects) = (Arc::clone(&parts.engine), parts.ingest.is_some());
     let router = telemetry::routes(Arc::clone(&parts.querier))
         .merge(tail::routes(Arc::clone(&parts.querier)))
+        .merge(sql::routes(Arc::clone(&parts.querier)))
         .merge(ingest::routes(engine, collects, changes.clone(), counters))
         .merge(racks::routes(Arc::clone(&parts.control), changes.clone()))
         .merge(ops::routes(parts, Arc::clone(&exposition)));

@@ -136,12 +136,47 @@ impl Problem {
         Self::new(StatusCode::UNPROCESSABLE_ENTITY, "key_of_another", detail)
     }
 
+    /// No format that there is would do.
+    pub(crate) fn not_acceptable(known: &[&str]) -> Self {
+        let detail = format!(
+            "Accept: none of what is asked for is offered here; known are {}",
+            known.join(", ")
+        );
+        Self::new(StatusCode::NOT_ACCEPTABLE, "not_acceptable", detail)
+    }
+
+    /// An answer with more rows than any may have.
+    pub(crate) fn too_many_rows(most: u64) -> Self {
+        let detail = format!("the answer has more than {most} rows, as many as query.max_rows allows: ask for fewer");
+        Self::new(StatusCode::UNPROCESSABLE_ENTITY, "query_too_large", detail)
+    }
+
     pub(crate) fn internal(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", detail)
     }
 
+    /// The problem as a document.
+    pub(crate) fn document(&self) -> Value {
+        let errors = self.parameter.as_ref();
+        let errors = errors.map(|parameter| json!([{ "parameter": parameter, "detail": self.detail }]));
+        let errors = errors.or_else(|| (!self.rows.is_empty()).then(|| json!(self.rows)));
+        let document = Document {
+            r#type: "about:blank",
+            title: self.status.canonical_reason().unwrap_or("error"),
+            status: self.status.as_u16(),
+            code: self.code,
+            detail: &self.detail,
+            errors,
+        };
+        serde_json::to_value(document).unwrap_or_default()
+    }
+
+    pub(crate) fn detail(&self) -> &str {
+        &self.detail
+    }
+
     /// Logs what is our fault; the requester's faults are the requester's to read.
-    fn log(&self) {
+    pub(crate) fn log(&self) {
         if self.status == StatusCode::INTERNAL_SERVER_ERROR {
             tracing::error!(code = self.code, "request failed: {}", self.detail);
         }
@@ -156,13 +191,14 @@ impl From<query::Error> for Problem {
         }
         let (status, code) = match (error.kind(), &error) {
             (Kind::Parameter, _) => (StatusCode::BAD_REQUEST, "bad_parameter"),
+            (Kind::Statement, _) => (StatusCode::BAD_REQUEST, "sql_error"),
+            (Kind::ReadOnly, _) => (StatusCode::FORBIDDEN, "read_only"),
             (Kind::NotFound, query::Error::NotFound { what: "trace", .. }) => {
                 (StatusCode::NOT_FOUND, "trace_not_found")
             }
             (Kind::NotFound, _) => (StatusCode::NOT_FOUND, "metric_not_found"),
             (Kind::TooMuch, _) => (StatusCode::UNPROCESSABLE_ENTITY, "query_too_large"),
             (Kind::TooMany, _) => (StatusCode::TOO_MANY_REQUESTS, "too_many"),
-            (Kind::ReadOnly, _) => (StatusCode::FORBIDDEN, "read_only"),
             (Kind::Busy, _) => (StatusCode::SERVICE_UNAVAILABLE, "busy"),
             (Kind::Timeout, _) => (StatusCode::GATEWAY_TIMEOUT, "query_timeout"),
             (Kind::Closed, _) => (StatusCode::SERVICE_UNAVAILABLE, "stopping"),
@@ -186,18 +222,7 @@ impl From<ControlError> for Problem {
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         self.log();
-        let errors = self.parameter.as_ref();
-        let errors = errors.map(|parameter| json!([{ "parameter": parameter, "detail": self.detail }]));
-        let errors = errors.or_else(|| (!self.rows.is_empty()).then(|| json!(self.rows)));
-        let document = Document {
-            r#type: "about:blank",
-            title: self.status.canonical_reason().unwrap_or("error"),
-            status: self.status.as_u16(),
-            code: self.code,
-            detail: &self.detail,
-            errors,
-        };
-        let body = serde_json::to_vec(&document).unwrap_or_default();
+        let body = serde_json::to_vec(&self.document()).unwrap_or_default();
         let mut response = (self.status, body).into_response();
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));

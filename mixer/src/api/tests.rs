@@ -19,7 +19,7 @@ use tokio_util::task::TaskTracker;
 use chassis::config::{Sources, load};
 
 use super::exposition::Exposition;
-use super::{ApiServer, guarded, server, telemetry};
+use super::{ApiServer, guarded, server, sql, telemetry};
 use crate::app::Mixer;
 use crate::config::{MixerConfig, SCHEMA};
 use crate::testing::{eventually, nats_server};
@@ -65,7 +65,8 @@ impl Bench {
             .unwrap();
         let querier = Arc::new(Querier::new(Arc::clone(&engine), Limits::default(), clock).unwrap());
         let exposition = Arc::new(Exposition::of_requests());
-        let router = guarded(telemetry::routes(Arc::clone(&querier)), Arc::clone(&exposition));
+        let routes = telemetry::routes(Arc::clone(&querier)).merge(sql::routes(Arc::clone(&querier)));
+        let router = guarded(routes, Arc::clone(&exposition));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let api = server::start(router, listener, TaskTracker::new()).unwrap();
         Self {
@@ -447,4 +448,83 @@ async fn a_whole_mixer_says_how_it_is_what_it_holds_and_who_is_there() {
     let large = "x".repeat(70_000);
     assert_eq!(ask("POST", "/api/v1/racks/nobody/approve", &large).await.status, 413);
     mixer.close().await;
+}
+
+impl Bench {
+    async fn sql(&self, head: &str, path: &str, body: &str) -> Answer {
+        let request = format!(
+            "POST {path} HTTP/1.1\r\nhost: here\r\nconnection: close\r\n{head}content-length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        send(self.api.addr(), &request).await
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sql_is_answered_in_the_format_that_is_asked_for() {
+    let bench = Bench::new().await;
+    let body = r#"{"query":"SELECT $1 AS a, 2 AS b","parameters":["x,y"]}"#;
+    for (head, path, kind, text) in [
+        (
+            "",
+            "/api/v1/sql",
+            "application/json",
+            r#""data":[{"a":"x,y","b":2}],"stats":{"files_considered":0"#,
+        ),
+        ("accept: text/csv\r\n", "/api/v1/sql", "text/csv", "a,b\n\"x,y\",2\n"),
+        (
+            "",
+            "/api/v1/sql?format=ndjson",
+            "application/x-ndjson",
+            "{\"a\":\"x,y\",\"b\":2}\n",
+        ),
+    ] {
+        let answer = bench.sql(head, path, body).await;
+        assert_eq!(answer.status, 200, "{}", answer.body);
+        assert!(answer.has_header("content-type", kind), "{}", answer.head);
+        assert!(answer.body.contains(text), "{kind}: {}", answer.body);
+    }
+    let plain = bench
+        .sql(
+            "content-type: application/sql\r\n",
+            "/api/v1/sql?format=csv",
+            "SELECT 1 AS a",
+        )
+        .await;
+    assert!(plain.body.contains("a\n1\n"), "{}", plain.body);
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_no_statement_that_reads_is_a_problem_with_its_place() {
+    let bench = Bench::new().await;
+    for (body, status, code) in [
+        (r#"{"query":"SELECT nothing FROM logs"}"#, 400, "sql_error"),
+        (r#"{"query":"SELECT 1; SELECT 2"}"#, 400, "sql_error"),
+        (r#"{"query":"DROP TABLE logs"}"#, 403, "read_only"),
+        (r#"{"query":"SET a = 1"}"#, 403, "read_only"),
+        (r#"{"sql":"SELECT 1"}"#, 400, "bad_body"),
+        ("SELECT 1", 400, "bad_body"),
+        ("", 400, "bad_body"),
+    ] {
+        let answer = bench
+            .sql("content-type: application/json\r\n", "/api/v1/sql", body)
+            .await;
+        assert_eq!(answer.status, status, "{body}: {}", answer.body);
+        assert_eq!(answer.json()["code"], code, "{body}: {}", answer.body);
+    }
+    let answer = bench
+        .sql("", "/api/v1/sql", r#"{"query":"SELECT nothing FROM logs"}"#)
+        .await;
+    assert!(answer.body.contains("line 1, column 8"), "{}", answer.body);
+    let problem = bench
+        .sql("accept: image/png\r\n", "/api/v1/sql", r#"{"query":"SELECT 1"}"#)
+        .await;
+    assert_eq!(
+        (problem.status, &problem.json()["code"]),
+        (406, &json!("not_acceptable"))
+    );
+    assert_eq!(bench.sql("", "/api/v1/sql?format=xml", "{}").await.status, 400);
+    assert_eq!(bench.get("/api/v1/sql").await.status, 405);
+    bench.close().await;
 }

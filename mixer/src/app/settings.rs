@@ -140,6 +140,7 @@ pub(super) fn limits(config: &MixerConfig) -> query::Limits {
         spill_dir: Some(config.store.dir.join("spill")),
         max_followers: config.tail.max_followers,
         tail_texts: share(config.tail.buffer, 1),
+        max_rows: query.max_rows,
         ..query::Limits::new(query.memory_limit, query.timeout, query.max_concurrent)
     }
 }

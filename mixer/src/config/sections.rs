@@ -148,6 +148,8 @@ pub struct QueryConfig {
     pub timeout: Duration,
     /// Queries that run at the same time.
     pub max_concurrent: usize,
+    /// Rows that the answer of one SQL statement may have.
+    pub max_rows: u64,
 }
 
 /// `[tail]`.
@@ -308,6 +310,7 @@ impl MixerConfig {
                 memory_limit: ByteSize::mib(settings.int("query.memory_limit_mb")),
                 timeout: settings.duration("query.timeout"),
                 max_concurrent: settings.count("query.max_concurrent"),
+                max_rows: settings.int("query.max_rows"),
             },
             tail: TailConfig {
                 buffer: ByteSize::mib(settings.int("tail.buffer_mb")),

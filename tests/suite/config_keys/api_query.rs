@@ -75,6 +75,24 @@ fn queries_keep_to_their_memory_and_their_number() -> Result<(), Failure> {
 }
 
 #[test]
+fn no_answer_of_a_statement_has_more_rows_than_allowed() -> Result<(), Failure> {
+    let mixer = TestMixer::with(&[("query.max_rows", "3")], &[])?;
+    let ask = |format: &str, rows: u32| {
+        let values: Vec<_> = (0..rows).map(|row| format!("({row})")).collect();
+        let query = json!({ "query": format!("VALUES {}", values.join(",")) });
+        mixer.api.post(&format!("/api/v1/sql?format={format}"), &query)
+    };
+    let whole = ask("json", 3)?;
+    assert_eq!(whole.json["stats"]["truncated"], false, "{}", whole.text);
+    let cut = ask("json", 4)?;
+    assert_eq!(cut.json["stats"]["truncated"], true, "{}", cut.text);
+    assert_eq!(cut.json["data"].as_array().map(Vec::len), Some(3), "{}", cut.text);
+    assert_eq!(ask("csv", 3)?.text.lines().count(), 4);
+    assert!(ask("csv", 4).is_err(), "a file that was cut looks whole");
+    Ok(())
+}
+
+#[test]
 fn a_mixer_that_shall_not_collect_or_report_does_neither_and_pushes_late() -> Result<(), Failure> {
     let text = "meta: { name: late, version: '1' }\nracks: [ { name: rack-a }, { name: nobody } ]\ngears:\n  \
                 - { name: host, type: host_metrics, deploy: rack-a }\n";

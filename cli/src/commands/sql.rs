@@ -1,0 +1,172 @@
+//! `platform sql`: one statement, its rows printed as those of any other command.
+
+use std::fmt::Write as _;
+use std::io::{IsTerminal, Read, Write};
+use std::path::Path;
+
+use serde_json::{Map, Value, json};
+
+use crate::args::{Format, SqlArgs};
+use crate::client::{Client, Row};
+use crate::error::Error;
+use crate::output::{Printer, safe};
+
+const PATH: &str = "/api/v1/sql";
+
+/// What a statement came to.
+#[derive(Debug)]
+struct Answer {
+    /// Names and types, in order.
+    columns: Vec<(String, String)>,
+    rows: Vec<Row>,
+    truncated: bool,
+    partial: Option<String>,
+}
+
+pub(crate) fn run(args: &SqlArgs) -> Result<(), Error> {
+    let text = text(args)?;
+    let mut answer = ask(&Client::new(&args.api), &text, args)?;
+    let printer = Printer::from(&args.api);
+    if printer.format == Format::Table {
+        answer.show_times(printer);
+    }
+    let columns: Vec<_> = answer.columns.iter().map(|(name, _)| name.as_str()).collect();
+    printer.rows(&answer.rows, &columns)?;
+    answer.notes();
+    Ok(())
+}
+
+fn text(args: &SqlArgs) -> Result<String, Error> {
+    let from_stdin = || {
+        let mut text = String::new();
+        let read = std::io::stdin().lock().read_to_string(&mut text);
+        read.map(|_| text).map_err(|source| Error::Read {
+            path: "standard input".into(),
+            source,
+        })
+    };
+    match (args.statement.as_deref(), args.file.as_deref()) {
+        (Some("-"), _) => from_stdin(),
+        (_, Some(file)) if file == Path::new("-") => from_stdin(),
+        (Some(text), _) => Ok(text.to_owned()),
+        (None, Some(file)) => std::fs::read_to_string(file).map_err(|source| Error::Read {
+            path: file.to_owned(),
+            source,
+        }),
+        (None, None) if !std::io::stdin().is_terminal() => from_stdin(),
+        (None, None) => Err(Error::Usage(
+            "there is no statement: platform sql \"SELECT count(*) FROM logs\", or -f FILE, or - for standard input"
+                .to_owned(),
+        )),
+    }
+}
+
+fn ask(client: &Client, text: &str, args: &SqlArgs) -> Result<Answer, Error> {
+    let mut body = json!({ "query": text });
+    if let Some(limit) = args.limit {
+        body["limit"] = limit.into();
+    }
+    if !args.parameters.is_empty() {
+        body["parameters"] = Value::Object(args.parameters.iter().cloned().collect::<Map<_, _>>());
+    }
+    read(client.post(PATH, &body)?)
+}
+
+/// An answer as the API writes it; one that ended early is an error.
+fn read(mut answer: Value) -> Result<Answer, Error> {
+    if let Some(error) = answer.get("error") {
+        let text = |key: &str| error.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let status = error.get("status").and_then(Value::as_u64);
+        return Err(Error::Refused {
+            status: status.and_then(|status| u16::try_from(status).ok()).unwrap_or(500),
+            title: text("title"),
+            detail: text("detail"),
+        });
+    }
+    let column = |column: &Value| {
+        let text = |key: &str| Some(column.get(key)?.as_str()?.to_owned());
+        Some((text("name")?, text("type")?))
+    };
+    let columns = answer.get("columns").and_then(Value::as_array);
+    let columns = columns.and_then(|columns| columns.iter().map(column).collect::<Option<_>>());
+    let rows = match answer.get_mut("data").map(Value::take) {
+        Some(Value::Array(rows)) => rows,
+        _ => return Err(Error::Answer("there is no list named data".to_owned())),
+    };
+    let stats = answer.get("stats");
+    let stat = |key: &str| stats.and_then(|stats| stats.get(key));
+    Ok(Answer {
+        columns: columns.ok_or_else(|| Error::Answer("there is no list named columns".to_owned()))?,
+        truncated: stat("truncated").and_then(Value::as_bool).unwrap_or_default(),
+        partial: stat("partial").and_then(Value::as_str).map(str::to_owned),
+        rows: rows
+            .into_iter()
+            .filter_map(|row| match row {
+                Value::Object(row) => Some(row),
+                _ => None,
+            })
+            .collect(),
+    })
+}
+
+impl Answer {
+    /// Times as people read them.
+    fn show_times(&mut self, printer: Printer) {
+        let times = self.columns.iter().filter(|(_, kind)| kind == "timestamptz");
+        for (name, _) in times {
+            for value in self.rows.iter_mut().filter_map(|row| row.get_mut(name)) {
+                if let Some(text) = value.as_str() {
+                    *value = printer.time(text).into();
+                }
+            }
+        }
+    }
+
+    /// Says on standard error what the answer left out.
+    fn notes(&self) {
+        let mut text = String::new();
+        if let Some(reason) = &self.partial {
+            let _ = writeln!(text, "platform: the answer is partial: {}", safe(reason));
+        }
+        if self.truncated {
+            let rows = self.rows.len();
+            let _ = writeln!(
+                text,
+                "platform: there are more rows than these {rows}: --limit or query.max_rows cut them"
+            );
+        }
+        let _ = std::io::stderr().lock().write_all(text.as_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    #[test]
+    fn an_answer_that_ended_early_is_an_error_with_its_reason() {
+        let problem = json!({ "status": 504, "title": "Gateway Timeout", "detail": "too long" });
+        let error = read(json!({ "columns": [], "data": [], "error": problem })).unwrap_err();
+        assert!(
+            matches!(&error, Error::Refused { status: 504, detail, .. } if detail == "too long"),
+            "{error}"
+        );
+        assert!(read(json!({ "data": [] })).is_err());
+    }
+
+    #[test]
+    fn rows_keep_the_order_of_their_columns_and_say_if_some_are_missing() {
+        let columns = json!([{ "name": "z", "type": "text" }, { "name": "a", "type": "timestamptz" }]);
+        let data = json!([{ "z": "x", "a": "2026-11-21T10:00:00Z" }, { "z": null, "a": null }]);
+        let answer = json!({ "columns": columns, "data": data, "stats": { "truncated": true } });
+        let mut answer = read(answer).unwrap();
+        assert_eq!(answer.columns[0].0, "z");
+        assert!(answer.truncated);
+        answer.show_times(Printer::of(Format::Table));
+        let names: Vec<_> = answer.columns.iter().map(|(name, _)| name.as_str()).collect();
+        let table = Printer::of(Format::Table).table(&answer.rows, &names);
+        assert!(table.starts_with("Z  A"), "{table}");
+        assert_eq!(table.lines().count(), 3);
+    }
+}

@@ -1,0 +1,187 @@
+//! Ids and JSON in statements: 16 bytes compare with text, `->` and `->>` take fields of objects.
+//!
+//! | written | planned as |
+//! |---|---|
+//! | `flux_id = '018f…'`, also `<`, `IN`, `BETWEEN`, `IS DISTINCT FROM` | a comparison with 16 bytes |
+//! | `flux_id = attributes->>'k'` | `flux_id = uuid(attributes->>'k')` |
+//! | `flux_id::text`, `'018f…'::uuid` | `uuid_text(flux_id)`, 16 bytes |
+//! | `attributes->>'k'`, `attributes->'k'` | `json_text(attributes, 'k')`, `json_get(attributes, 'k')` |
+//!
+//! # How
+//!
+//! Operators are replaced while a statement is planned, which checks their types at once; the other forms by an analyzer rule that
+//! comes before the one that makes types the same. A literal that is no UUID is an error, text of a column that is none is null.
+
+use std::sync::Arc;
+
+use arrow_schema::{DataType, Field, FieldRef};
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::{DFSchema, ExprSchema, ScalarValue, plan_err};
+use datafusion::error::Result;
+use datafusion::logical_expr::expr::{Between, InList};
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
+use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr, TypePlanner};
+use datafusion::logical_expr::utils::merge_schema;
+use datafusion::logical_expr::{BinaryExpr, Cast, Expr, ExprSchemable, LogicalPlan, Operator, TryCast, lit};
+use datafusion::optimizer::AnalyzerRule;
+use datafusion::sql::sqlparser::ast::{BinaryOperator, DataType as SqlType};
+use uuid::Uuid;
+
+use super::functions::{self, is_text};
+
+const ID: DataType = DataType::FixedSizeBinary(16);
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Ids;
+
+impl ExprPlanner for Ids {
+    fn plan_binary_op(&self, expr: RawBinaryExpr, schema: &DFSchema) -> Result<PlannerResult<RawBinaryExpr>> {
+        use BinaryOperator::{Arrow, Eq, Gt, GtEq, LongArrow, Lt, LtEq, NotEq, Spaceship};
+        let RawBinaryExpr { op, left, right } = expr;
+        let original = |op, left, right| PlannerResult::Original(RawBinaryExpr { op, left, right });
+        Ok(match op {
+            LongArrow => PlannerResult::Planned(functions::json_text(left, right)),
+            Arrow => PlannerResult::Planned(functions::json_get(left, right)),
+            Eq | NotEq | Lt | LtEq | Gt | GtEq | Spaceship => {
+                let (left, right) = alike(left, right, schema)?;
+                original(op, left, right)
+            }
+            _ => original(op, left, right),
+        })
+    }
+}
+
+impl TypePlanner for Ids {
+    fn plan_type_field(&self, sql_type: &SqlType) -> Result<Option<FieldRef>> {
+        let id = || Arc::new(Field::new("", ID, true));
+        Ok(matches!(sql_type, SqlType::Uuid).then(id))
+    }
+}
+
+impl AnalyzerRule for Ids {
+    fn name(&self) -> &str {
+        "ids_and_text"
+    }
+
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        Ok(plan.transform_up_with_subqueries(analyzed)?.data)
+    }
+}
+
+fn analyzed(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+    let mut schema = merge_schema(&plan.inputs());
+    if let LogicalPlan::TableScan(scan) = &plan {
+        schema.merge(&DFSchema::try_from_qualified_schema(
+            scan.table_name.clone(),
+            &scan.source.schema(),
+        )?);
+    }
+    let names = NamePreserver::new(&plan);
+    plan.map_expressions(|expr| {
+        let name = names.save(&expr);
+        let made = expr.transform_up(|expr| replaced(expr, &schema))?;
+        Ok(made.update_data(|expr| name.restore(expr)))
+    })?
+    .map_data(LogicalPlan::recompute_schema)
+}
+
+fn replaced(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
+    Ok(match expr {
+        Expr::BinaryExpr(BinaryExpr { left, op, right }) if is_comparison(op) && concerns(&[&left, &right], schema) => {
+            let (left, right) = alike(*left, *right, schema)?;
+            let expr = BinaryExpr::new(Box::new(left), op, Box::new(right));
+            Transformed::yes(Expr::BinaryExpr(expr))
+        }
+        Expr::InList(InList { expr, list, negated })
+            if concerns(&std::iter::once(expr.as_ref()).chain(&list).collect::<Vec<_>>(), schema) =>
+        {
+            let list = list
+                .into_iter()
+                .map(|item| as_id(item, schema))
+                .collect::<Result<_>>()?;
+            let expr = Box::new(as_id(*expr, schema)?);
+            Transformed::yes(Expr::InList(InList { expr, list, negated }))
+        }
+        Expr::Between(between) if concerns(&[&between.expr, &between.low, &between.high], schema) => {
+            let id = |expr: Box<Expr>| Ok::<_, datafusion::error::DataFusionError>(Box::new(as_id(*expr, schema)?));
+            Transformed::yes(Expr::Between(Between {
+                expr: id(between.expr)?,
+                negated: between.negated,
+                low: id(between.low)?,
+                high: id(between.high)?,
+            }))
+        }
+        Expr::Cast(Cast { expr, field }) => {
+            converted(*expr, field, schema, |expr, field| Expr::Cast(Cast { expr, field }))
+        }
+        Expr::TryCast(TryCast { expr, field }) => converted(*expr, field, schema, |expr, field| {
+            Expr::TryCast(TryCast { expr, field })
+        }),
+        other => Transformed::no(other),
+    })
+}
+
+/// A cast between ids and text.
+fn converted(
+    expr: Expr,
+    to: FieldRef,
+    schema: &DFSchema,
+    cast: impl FnOnce(Box<Expr>, FieldRef) -> Expr,
+) -> Transformed<Expr> {
+    match expr.get_type(schema) {
+        Ok(ID) if is_text(to.data_type()) => Transformed::yes(functions::uuid_text(expr)),
+        Ok(from) if is_text(&from) && *to.data_type() == ID => Transformed::yes(functions::uuid(expr)),
+        _ => Transformed::no(cast(Box::new(expr), to)),
+    }
+}
+
+const fn is_comparison(op: Operator) -> bool {
+    use Operator::{Eq, Gt, GtEq, IsDistinctFrom, IsNotDistinctFrom, Lt, LtEq, NotEq};
+    matches!(
+        op,
+        Eq | NotEq | Lt | LtEq | Gt | GtEq | IsDistinctFrom | IsNotDistinctFrom
+    )
+}
+
+/// Whether an id is compared with what is none.
+fn concerns(sides: &[&Expr], schema: &DFSchema) -> bool {
+    let is = |expr: &&&Expr| is_id(expr, schema);
+    let ids = sides.iter().filter(is).count();
+    ids > 0 && ids < sides.len()
+}
+
+fn is_id(expr: &Expr, schema: &dyn ExprSchema) -> bool {
+    matches!(expr.get_type(schema), Ok(ID))
+}
+
+/// Both sides as ids if one of them is.
+fn alike(left: Expr, right: Expr, schema: &DFSchema) -> Result<(Expr, Expr)> {
+    if is_id(&left, schema) || is_id(&right, schema) {
+        Ok((as_id(left, schema)?, as_id(right, schema)?))
+    } else {
+        Ok((left, right))
+    }
+}
+
+/// Text as an id; anything else as it is.
+fn as_id(expr: Expr, schema: &DFSchema) -> Result<Expr> {
+    if let Expr::Literal(ScalarValue::Utf8(value) | ScalarValue::Utf8View(value) | ScalarValue::LargeUtf8(value), _) =
+        &expr
+    {
+        let Some(text) = value else {
+            return Ok(lit(ScalarValue::FixedSizeBinary(16, None)));
+        };
+        return match Uuid::try_parse(text) {
+            Ok(id) => Ok(lit(ScalarValue::FixedSizeBinary(16, Some(id.as_bytes().to_vec())))),
+            Err(_) => {
+                plan_err!("'{text}' is no UUID, and it is compared with an id: write all of one, such as '018f2c1e-…'")
+            }
+        };
+    }
+    match expr.get_type(schema) {
+        Ok(kind) if is_text(&kind) => Ok(functions::uuid(expr)),
+        _ => Ok(expr),
+    }
+}

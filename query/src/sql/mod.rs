@@ -1,0 +1,336 @@
+//! SQL: one statement that only reads, over one view, its rows streamed.
+//!
+//! ```text
+//! text, parameters ─> text: one statement ─> session: plan ─> growth: its size ─> rows ─┬─> batches, one at a time
+//!        bounds, what may run    ids, json, functions                                   └─> stats, when they have ended
+//! ```
+//!
+//! # Invariants
+//!
+//! - A statement runs on the threads, in the memory and behind the gate of all queries; its time counts until its last row is
+//!   taken. A reader that stops reading holds one place, for that time at most.
+//! - Errors come before the first row where they can. A damaged file that is met before it makes the statement begin anew.
+//! - No answer has more than [`Limits::max_rows`](crate::Limits::max_rows) rows, and one that was cut says so.
+//! - What a user writes is at worst the user's error.
+//!
+//! # Not here
+//!
+//! How rows are written for a client: `write`. HTTP.
+
+mod columns;
+mod failure;
+mod functions;
+mod growth;
+mod ids;
+mod session;
+mod text;
+mod write;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use arrow_array::{RecordBatch, RecordBatchOptions};
+use arrow_schema::SchemaRef;
+use datafusion::execution::SessionState;
+use datafusion::logical_expr::LogicalPlanBuilder;
+use datafusion::physical_plan::{SendableRecordBatchStream, execute_stream};
+use engine::ReadView;
+use futures::StreamExt as _;
+use model::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tokio::sync::{mpsc, oneshot};
+
+pub use self::columns::SqlColumn;
+use self::columns::columns_of;
+use self::failure::{of_statement, of_task};
+pub(crate) use self::session::base;
+pub use self::write::{SqlFormat, SqlWriter};
+
+use crate::answer::QueryStats;
+use crate::querier::{DAMAGED_FILES, StopOnDrop};
+use crate::reader::Meter;
+use crate::table::Order;
+use crate::{Error, Querier};
+
+/// Batches that wait for a reader.
+const AHEAD: usize = 2;
+/// A limit up to which a plan is told of it: it keeps so many rows in memory to find the first ones.
+const SMALL_LIMIT: u64 = 10_000;
+
+/// One statement and what stands in its places.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Statement {
+    /// The text.
+    pub query: String,
+    /// What `$1` or `$name` stand for.
+    #[serde(default)]
+    pub parameters: Parameters,
+    /// At most so many rows, fewer than the limit of all answers.
+    #[serde(default)]
+    pub limit: Option<u64>,
+}
+
+/// The values of a statement's parameters: texts, numbers, booleans or null.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(untagged)]
+pub enum Parameters {
+    /// `$1` and those after it.
+    Listed(Vec<Value>),
+    /// `$name`.
+    Named(BTreeMap<String, Value>),
+}
+
+impl Default for Parameters {
+    fn default() -> Self {
+        Self::Listed(Vec::new())
+    }
+}
+
+impl Parameters {
+    /// By how they are written in a text.
+    fn by_place(&self) -> BTreeMap<String, Value> {
+        let listed = |values: &[Value]| {
+            let places = values.iter().zip(1..);
+            places
+                .map(|(value, place)| (format!("${place}"), value.clone()))
+                .collect()
+        };
+        match self {
+            Self::Listed(values) => listed(values),
+            Self::Named(values) => values
+                .iter()
+                .map(|(name, value)| (format!("${name}"), value.clone()))
+                .collect(),
+        }
+    }
+}
+
+/// What a statement cost, and whether its answer is whole.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct SqlStats {
+    /// The cost; every scan of a table counts its files.
+    #[serde(flatten)]
+    pub query: QueryStats,
+    /// Whether there are more rows than the limit of the statement or of all answers let through.
+    pub truncated: bool,
+}
+
+/// The answer of one statement, as it comes. Dropping it ends the statement.
+pub struct SqlAnswer {
+    columns: Vec<SqlColumn>,
+    schema: SchemaRef,
+    max_rows: Option<u64>,
+    rows: mpsc::Receiver<RecordBatch>,
+    task: StopOnDrop<Result<SqlStats, Error>>,
+    stats: Option<SqlStats>,
+}
+
+impl std::fmt::Debug for SqlAnswer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SqlAnswer")
+            .field("columns", &self.columns)
+            .field("stats", &self.stats)
+            .finish_non_exhaustive()
+    }
+}
+
+impl SqlAnswer {
+    /// The columns; no two have the same name.
+    #[must_use]
+    pub fn columns(&self) -> &[SqlColumn] {
+        &self.columns
+    }
+
+    /// The schema of the batches.
+    #[must_use]
+    pub fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
+    }
+
+    /// The next rows; `None` after the last.
+    ///
+    /// # Errors
+    /// What went wrong after the first rows; see [`Error`].
+    pub async fn next(&mut self) -> Result<Option<RecordBatch>, Error> {
+        if self.stats.is_some() {
+            return Ok(None);
+        }
+        if let Some(batch) = self.rows.recv().await {
+            return Ok(Some(batch));
+        }
+        self.stats = Some((&mut self.task.0).await.map_err(of_task)??);
+        Ok(None)
+    }
+
+    /// What the answer cost; `None` before its end.
+    #[must_use]
+    pub const fn stats(&self) -> Option<&SqlStats> {
+        self.stats.as_ref()
+    }
+
+    /// The limit of all answers, if it is why rows are missing.
+    #[must_use]
+    pub fn cut_at(&self) -> Option<u64> {
+        let truncated = self.stats.as_ref().is_some_and(|stats| stats.truncated);
+        self.max_rows.filter(|_| truncated)
+    }
+}
+
+impl Querier {
+    /// The answer of one statement that only reads.
+    ///
+    /// # Errors
+    /// [`Error::Statement`] if it cannot be carried out, [`Error::ReadOnly`] if it would change something; see [`Error`].
+    pub async fn sql(&self, statement: &Statement) -> Result<SqlAnswer, Error> {
+        for _ in 0..DAMAGED_FILES {
+            match self.sql_once(statement).await {
+                Err(error) if error.met_damage() => {
+                    tracing::warn!(%error, "a statement begins anew without a damaged file");
+                }
+                answered => return answered,
+            }
+        }
+        self.sql_once(statement).await
+    }
+
+    async fn sql_once(&self, statement: &Statement) -> Result<SqlAnswer, Error> {
+        let permit = self.enter().await?;
+        let limits = &self.limits;
+        let own_limit = statement.limit.filter(|limit| *limit < limits.max_rows);
+        let work = Work {
+            base: self.sql.clone(),
+            view: self.engine.view(),
+            now: self.clock.now(),
+            statement: statement.clone(),
+            most_rows: own_limit.unwrap_or(limits.max_rows),
+            meter: Arc::default(),
+            started: Instant::now(),
+        };
+        let (begun, head) = oneshot::channel();
+        let (to, rows) = mpsc::channel(AHEAD);
+        let (stop, timeout, memory) = (self.stop.clone(), limits.timeout, limits.running());
+        let task = self.spawn(async move {
+            let _place = permit;
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => Err(Error::Closed),
+                ended = tokio::time::timeout(timeout, work.carry_out(begun, to)) => match ended {
+                    Ok(ended) => ended.map_err(|error| error.explained(memory)),
+                    Err(_) => Err(Error::Timeout(timeout.into())),
+                }
+            }
+        })?;
+        let mut task = StopOnDrop(task);
+        // Planning does not wait for anything, so nothing else can end it.
+        match tokio::time::timeout(timeout, head).await {
+            Ok(Ok((columns, schema))) => Ok(SqlAnswer {
+                columns,
+                schema,
+                max_rows: own_limit.is_none().then_some(limits.max_rows),
+                rows,
+                task,
+                stats: None,
+            }),
+            Ok(Err(_)) => match (&mut task.0).await.map_err(of_task)? {
+                Err(error) => Err(error),
+                Ok(_) => Err(Error::Aborted("it ended before it began".to_owned())),
+            },
+            Err(_) => Err(Error::Timeout(timeout.into())),
+        }
+    }
+}
+
+/// What is known before the first row.
+type Head = (Vec<SqlColumn>, SchemaRef);
+
+/// One statement, on the query threads.
+struct Work {
+    base: SessionState,
+    view: ReadView,
+    now: Timestamp,
+    statement: Statement,
+    most_rows: u64,
+    meter: Arc<Meter>,
+    started: Instant,
+}
+
+impl Work {
+    /// Runs the statement to its end, or until nobody reads its rows any more.
+    async fn carry_out(self, begun: oneshot::Sender<Head>, to: mpsc::Sender<RecordBatch>) -> Result<SqlStats, Error> {
+        let mut stream = self.begin().await?;
+        let (columns, schema) = columns_of(&stream.schema());
+        // What fails fails mostly before the first rows: they are there before anybody hears of an answer.
+        let mut next = stream.next().await;
+        let mut rows = 0;
+        let mut truncated = false;
+        let mut begun = Some((begun, (columns, Arc::clone(&schema))));
+        loop {
+            let batch = next.transpose().map_err(of_statement)?;
+            if let Some((begun, head)) = begun.take()
+                && begun.send(head).is_err()
+            {
+                break;
+            }
+            let Some(batch) = batch else { break };
+            let left = self.most_rows - rows;
+            truncated = batch.num_rows() as u64 > left;
+            let batch = if truncated {
+                batch.slice(0, usize::try_from(left).unwrap_or(usize::MAX))
+            } else {
+                batch
+            };
+            rows += batch.num_rows() as u64;
+            let size = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+            let batch = RecordBatch::try_new_with_options(Arc::clone(&schema), batch.columns().to_vec(), &size)?;
+            if (batch.num_rows() > 0 && to.send(batch).await.is_err()) || truncated {
+                break;
+            }
+            next = stream.next().await;
+        }
+        Ok(self.stats(rows, truncated))
+    }
+
+    async fn begin(&self) -> Result<SendableRecordBatchStream, Error> {
+        let asked = text::read(&self.statement.query, &self.statement.parameters)?;
+        let order = if asked.newest_first {
+            Order::NewestFirst
+        } else {
+            Order::Any
+        };
+        let session = session::of_statement(&self.base, &self.view, order, self.now, &self.meter);
+        let session = session.map_err(of_statement)?;
+        let plan = session.statement_to_plan(asked.statement).await.map_err(of_statement)?;
+        growth::check(&plan)?;
+        let plan = if asked.is_query && self.most_rows < SMALL_LIMIT {
+            let most = usize::try_from(self.most_rows + 1).unwrap_or(usize::MAX);
+            let limited = LogicalPlanBuilder::from(plan).limit(0, Some(most));
+            limited.and_then(LogicalPlanBuilder::build).map_err(of_statement)?
+        } else {
+            plan
+        };
+        let plan = session.create_physical_plan(&plan).await.map_err(of_statement)?;
+        execute_stream(plan, session.task_ctx()).map_err(of_statement)
+    }
+
+    fn stats(&self, rows: u64, truncated: bool) -> SqlStats {
+        let (files_considered, files_pruned, hot_rows) = self.meter.plans();
+        SqlStats {
+            query: QueryStats {
+                files_considered,
+                files_pruned,
+                files_read: self.meter.files(),
+                bytes_read: self.meter.bytes(),
+                cache_hits: self.meter.hits(),
+                rows_scanned: self.meter.rows_scanned(),
+                hot_rows,
+                rows,
+                ms: u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX),
+                partial: self.view.partial().map(str::to_owned),
+            },
+            truncated,
+        }
+    }
+}

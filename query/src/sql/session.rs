@@ -1,0 +1,119 @@
+//! The session of statements: which tables, functions and rules they know.
+//!
+//! # Invariants
+//!
+//! - Every statement sees the tables of one view, under `platform.public`, and nothing of another statement.
+//! - There are no files, no addresses and no settings behind any name, and no function that makes a value much larger than what
+//!   it is given ([`GROWING`]): such values are outside every bound of memory.
+//! - Time stands still while a statement runs: `now()` is the moment at which it began.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use datafusion::catalog::memory::{MemoryCatalogProvider, MemoryCatalogProviderList, MemorySchemaProvider};
+use datafusion::catalog::{CatalogProvider, CatalogProviderList, SchemaProvider};
+use datafusion::error::Result;
+use datafusion::execution::SessionState;
+use datafusion::execution::SessionStateDefaults;
+use datafusion::execution::session_state::SessionStateBuilder;
+use datafusion::logical_expr::ScalarUDF;
+use datafusion::optimizer::Analyzer;
+use engine::ReadView;
+use model::{Table, Timestamp};
+
+use super::functions;
+use super::ids::Ids;
+use crate::reader::Meter;
+use crate::table::{Order, ViewTable};
+use crate::window::Window;
+
+/// The tables of statements.
+pub(super) const TABLES: [Table; 4] = [Table::Logs, Table::Traces, Table::Metrics, Table::Messages];
+
+const CATALOG: &str = "platform";
+const SCHEMA: &str = "public";
+
+/// Functions that are not offered, because a few letters make them fill the memory.
+const GROWING: [&str; 7] = [
+    "repeat",
+    "lpad",
+    "rpad",
+    "array_repeat",
+    "array_resize",
+    "range",
+    "generate_series",
+];
+/// Functions that would tell of files.
+const OF_FILES: [&str; 2] = ["input_file_name", "file_row_index"];
+
+/// What the sessions of all statements have in common, on the memory and the threads of the other queries.
+pub(crate) fn base(shared: &SessionState) -> SessionState {
+    let mut config = shared
+        .config()
+        .clone()
+        .with_information_schema(true)
+        .with_default_catalog_and_schema(CATALOG, SCHEMA)
+        .with_create_default_catalog_and_schema(false);
+    let parser = &mut config.options_mut().sql_parser;
+    parser.dialect = datafusion::common::config::Dialect::PostgreSQL;
+    parser.collect_spans = true;
+    parser.map_string_types_to_utf8view = false;
+    let ids: Arc<Ids> = Arc::new(Ids);
+    let mut planners = SessionStateDefaults::default_expr_planners();
+    planners.insert(0, Arc::clone(&ids) as _);
+    // Before the types of both sides of a comparison are made the same.
+    let mut rules = Analyzer::new().rules;
+    rules.insert(0, Arc::clone(&ids) as _);
+    SessionStateBuilder::new()
+        .with_config(config)
+        .with_runtime_env(Arc::clone(shared.runtime_env()))
+        .with_expr_planners(planners)
+        .with_type_planner(ids)
+        .with_analyzer_rules(rules)
+        .with_scalar_functions(scalar_functions())
+        .with_aggregate_functions(SessionStateDefaults::default_aggregate_functions())
+        .with_window_functions(SessionStateDefaults::default_window_functions())
+        .with_table_functions(HashMap::new())
+        .build()
+}
+
+fn scalar_functions() -> Vec<Arc<ScalarUDF>> {
+    let is_offered = |function: &Arc<ScalarUDF>| {
+        let names = std::iter::once(function.name()).chain(function.aliases().iter().map(String::as_str));
+        names
+            .into_iter()
+            .all(|name| !GROWING.contains(&name) && !OF_FILES.contains(&name))
+    };
+    let known = SessionStateDefaults::default_scalar_functions().into_iter();
+    known.filter(is_offered).chain(functions::all()).collect()
+}
+
+/// The session of one statement.
+pub(super) fn of_statement(
+    base: &SessionState,
+    view: &ReadView,
+    order: Order,
+    now: Timestamp,
+    meter: &Arc<Meter>,
+) -> Result<SessionState> {
+    let schema = MemorySchemaProvider::new();
+    for table in TABLES {
+        let provider = ViewTable {
+            view: view.clone(),
+            table,
+            window: Window::ALL,
+            order,
+            meter: Arc::clone(meter),
+        };
+        schema.register_table(table.name().to_owned(), Arc::new(provider))?;
+    }
+    let catalog = MemoryCatalogProvider::new();
+    catalog.register_schema(SCHEMA, Arc::new(schema))?;
+    let catalogs = MemoryCatalogProviderList::new();
+    catalogs.register_catalog(CATALOG.to_owned(), Arc::new(catalog));
+    let mut state = base.clone();
+    state.register_catalog_list(Arc::new(catalogs));
+    state.mark_start_execution();
+    state.execution_props_mut().query_execution_start_time = now.to_datetime();
+    Ok(state)
+}

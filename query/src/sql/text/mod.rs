@@ -1,0 +1,150 @@
+//! From a text to one statement that only reads and is small enough to plan.
+//!
+//! # Bounds
+//!
+//! | of | by | why |
+//! |---|---|---|
+//! | the text | [`LONGEST`] bytes | it is kept, copied and searched |
+//! | brackets, calls, operators | what [`tokens`] says | a parser recurses |
+//! | expressions and tables | what [`weight`] says | planning recurses |
+//!
+//! # Invariants
+//!
+//! - What is not known to read only is refused.
+//! - Parameters take their places in the parsed statement as literals: no text is ever put into a text.
+
+mod places;
+#[cfg(test)]
+mod tests;
+mod tokens;
+mod weight;
+
+use datafusion::sql::parser::{DFParserBuilder, Statement as Parsed};
+use datafusion::sql::sqlparser::ast::{Expr, GroupByExpr, OrderByKind, Query, SetExpr, Statement as Ast};
+use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
+use datafusion::sql::sqlparser::parser::ParserError;
+use datafusion::sql::sqlparser::tokenizer::Tokenizer;
+
+use self::places::fill;
+use self::tokens::survey;
+use self::weight::weigh;
+use super::Parameters;
+use super::failure::of_statement;
+use crate::Error;
+
+/// The longest text of a statement, in bytes.
+const LONGEST: usize = 64 << 10;
+/// Levels of statements and queries within each other.
+const LEVELS: usize = 64;
+
+/// A statement that may be planned.
+#[derive(Debug)]
+pub(super) struct Asked {
+    pub(super) statement: Parsed,
+    /// Whether rows come out of it, and not a plan or a description.
+    pub(super) is_query: bool,
+    /// Whether it asks for rows of one table, newest first.
+    pub(super) newest_first: bool,
+}
+
+pub(super) fn read(text: &str, parameters: &Parameters) -> Result<Asked, Error> {
+    if text.len() > LONGEST {
+        let reason = format!("the text has {} bytes, more than {LONGEST}", text.len());
+        return Err(Error::statement(reason));
+    }
+    let mut statement = parse(text)?;
+    let (ast, explained) = reading(&mut statement)?;
+    weigh(ast)?;
+    fill(ast, parameters)?;
+    let is_query = matches!(ast, Ast::Query(_));
+    let newest_first = matches!(ast, Ast::Query(query) if is_newest_first(query));
+    Ok(Asked {
+        statement,
+        is_query: is_query && !explained,
+        newest_first,
+    })
+}
+
+fn parse(text: &str) -> Result<Parsed, Error> {
+    let dialect = PostgreSqlDialect {};
+    let tokens = Tokenizer::new(&dialect, text)
+        .tokenize_with_location()
+        .map_err(|error| of_statement(ParserError::from(error).into()))?;
+    survey(&tokens)?;
+    let parser = DFParserBuilder::new(tokens)
+        .with_dialect(&dialect)
+        .with_recursion_limit(LEVELS)
+        .build();
+    let statements = parser.and_then(|mut parser| parser.parse_statements());
+    let mut statements = statements.map_err(of_statement)?;
+    match (statements.pop_front(), statements.len()) {
+        (Some(statement), 0) => Ok(statement),
+        (Some(_), more) => Err(Error::statement(format!(
+            "there are {} statements: send them one at a time",
+            more + 1
+        ))),
+        (None, _) => Err(Error::statement(
+            "there is no statement: write one, such as SELECT count(*) FROM logs",
+        )),
+    }
+}
+
+/// The statement itself, and whether it is only to be explained.
+fn reading(statement: &mut Parsed) -> Result<(&mut Ast, bool), Error> {
+    let name = opening(&statement.to_string());
+    let refused = |name: String| Err(Error::ReadOnly { what: name });
+    match statement {
+        Parsed::Statement(ast) => match ast.as_ref() {
+            Ast::Query(_)
+            | Ast::ShowTables { .. }
+            | Ast::ShowColumns { .. }
+            | Ast::ShowFunctions { .. }
+            | Ast::ExplainTable { .. } => Ok((ast, false)),
+            _ => refused(name),
+        },
+        Parsed::Explain(explain) => {
+            let name = opening(&explain.statement.to_string());
+            match explain.statement.as_mut() {
+                Parsed::Statement(ast) if matches!(**ast, Ast::Query(_)) => Ok((ast, true)),
+                _ => refused(name),
+            }
+        }
+        Parsed::CreateExternalTable(_) | Parsed::CopyTo(_) | Parsed::Reset(_) => refused(name),
+    }
+}
+
+/// The word with which a statement begins.
+fn opening(text: &str) -> String {
+    text.split_whitespace().next().unwrap_or_default().to_uppercase()
+}
+
+/// Whether a body is, or has, a statement that changes something.
+fn changes(body: &SetExpr) -> bool {
+    match body {
+        SetExpr::Select(select) => select.into.is_some(),
+        SetExpr::SetOperation { left, right, .. } => changes(left) || changes(right),
+        SetExpr::Query(_) | SetExpr::Values(_) | SetExpr::Table(_) => false,
+        SetExpr::Insert(_) | SetExpr::Update(_) | SetExpr::Delete(_) | SetExpr::Merge(_) => true,
+    }
+}
+
+/// Whether rows of one table are asked for, newest first.
+fn is_newest_first(query: &Query) -> bool {
+    let SetExpr::Select(select) = query.body.as_ref() else {
+        return false;
+    };
+    let one_table = matches!(select.from.as_slice(), [table] if table.joins.is_empty());
+    let grouped = !matches!(&select.group_by, GroupByExpr::Expressions(by, _) if by.is_empty());
+    let Some(OrderByKind::Expressions(order)) = query.order_by.as_ref().map(|order| &order.kind) else {
+        return false;
+    };
+    let Some(first) = order.first() else {
+        return false;
+    };
+    let by_ts = match &first.expr {
+        Expr::Identifier(name) => name.value == "ts",
+        Expr::CompoundIdentifier(path) => path.last().is_some_and(|name| name.value == "ts"),
+        _ => false,
+    };
+    one_table && !grouped && select.distinct.is_none() && by_ts && first.options.asc == Some(false)
+}

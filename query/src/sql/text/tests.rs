@@ -1,0 +1,150 @@
+//! What may run, what is too much, and where parameters go.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use serde_json::json;
+
+use super::*;
+use crate::Kind;
+
+fn none() -> Parameters {
+    Parameters::default()
+}
+
+fn refused(text: &str) -> Error {
+    read(text, &none()).unwrap_err()
+}
+
+#[test]
+fn only_statements_that_read_pass() {
+    for text in [
+        "SELECT 1",
+        "with a as (select 1) select * from a;",
+        "VALUES (1), (2)",
+        "SHOW TABLES",
+        "describe logs",
+        "EXPLAIN ANALYZE SELECT * FROM logs",
+    ] {
+        assert!(read(text, &none()).is_ok(), "{text}");
+    }
+    for text in [
+        "INSERT INTO logs VALUES (1)",
+        "UPDATE logs SET level = 'x'",
+        "DELETE FROM logs",
+        "CREATE TABLE t (a int)",
+        "CREATE VIEW v AS SELECT 1",
+        "CREATE EXTERNAL TABLE t STORED AS CSV LOCATION '/etc/passwd'",
+        "CREATE FUNCTION f() RETURNS int RETURN 1",
+        "DROP TABLE logs",
+        "COPY logs TO '/a.csv'",
+        "COPY (SELECT 1) TO '/a.csv' STORED AS CSV",
+        "SET a = 1",
+        "SET TIME ZONE 'UTC'",
+        "RESET a",
+        "BEGIN",
+        "PREPARE p AS SELECT 1",
+        "EXPLAIN INSERT INTO logs VALUES (1)",
+        "EXPLAIN CREATE TABLE t AS SELECT 1",
+        "SELECT 1 INTO t",
+        "SELECT 1 UNION SELECT 2 INTO t",
+        "WITH a AS (INSERT INTO logs VALUES (1) RETURNING *) SELECT * FROM a",
+    ] {
+        let error = refused(text);
+        assert!(
+            matches!(error.kind(), Kind::ReadOnly | Kind::Statement),
+            "{text}: {error}"
+        );
+    }
+    assert_eq!(refused("DROP TABLE logs").kind(), Kind::ReadOnly);
+    assert_eq!(refused("SELECT 1; SELECT 2").kind(), Kind::Statement);
+    assert_eq!(refused("  -- nothing\n;").kind(), Kind::Statement);
+}
+
+/// On a stack as query threads have.
+fn on_a_query_thread(work: fn()) {
+    let thread = std::thread::Builder::new().stack_size(crate::querier::STACK);
+    thread.spawn(work).unwrap().join().unwrap();
+}
+
+#[test]
+fn what_would_exhaust_a_planner_is_refused_at_once() {
+    on_a_query_thread(refuse_what_would_exhaust);
+}
+
+fn refuse_what_would_exhaust() {
+    let many = |text: &str, times| text.repeat(times);
+    let chain = |n| {
+        let links: String = (1..=n)
+            .map(|n| format!(", t{n} AS (SELECT a.* FROM t{0} a, t{0} b)", n - 1))
+            .collect();
+        format!("WITH t0 AS (SELECT 1){links} SELECT * FROM t{n}")
+    };
+    for text in [
+        format!("SELECT {}1{}", many("(", 40), many(")", 40)),
+        format!("SELECT {}1{}", many("(", 30_000), many(")", 30_000)),
+        format!("SELECT 1{}", many("+1", 300)),
+        format!("SELECT 1{}", many("+1", 32_000)),
+        format!("SELECT {} 1", many("NOT ", 8_000)),
+        format!("SELECT {}1{}", many("lower (", 13), many(")", 13)),
+        format!("SELECT {}1{}", many("cast(upper(", 7), many("))", 7)),
+        format!("SELECT 1 FROM logs{}", many(",logs", 12_000)),
+        format!("SELECT 1{}", many(" UNION ALL SELECT 1", 3_000)),
+        format!("SELECT 1{}", many("::int", 3_000)),
+        format!("{} SELECT 1", many("EXPLAIN ", 8_000)),
+        format!("SELECT '{}'", many("x", LONGEST)),
+        chain(8),
+        chain(40),
+    ] {
+        let error = refused(&text);
+        assert_eq!(error.kind(), Kind::Statement, "{} …: {error}", &text[..40]);
+    }
+    let list: Vec<_> = (0..9_000).map(|n| n.to_string()).collect();
+    assert!(read(&format!("SELECT 1 WHERE 1 IN ({})", list.join(",")), &none()).is_ok());
+    assert!(read(&chain(3), &none()).is_ok());
+    let nested = format!(
+        "SELECT 1 WHERE 1 IN {}SELECT lower('A'){}",
+        many("(", 20),
+        many(")", 20)
+    );
+    assert!(read(&nested, &none()).is_ok());
+}
+
+#[test]
+fn parameters_become_literals_and_each_has_its_place() {
+    let given = |parameters| serde_json::from_value::<Parameters>(parameters).unwrap();
+    let asked = read(
+        "SELECT $1, $2, $3 FROM logs LIMIT $4",
+        &given(json!(["a'; DROP TABLE logs; --", -2.5, null, 3])),
+    );
+    let text = asked.unwrap().statement.to_string();
+    assert_eq!(text, "SELECT 'a''; DROP TABLE logs; --', -2.5, NULL FROM logs LIMIT 3");
+    assert!(read("SELECT $level, $level", &given(json!({"level": "warn"}))).is_ok());
+    for (text, parameters) in [
+        ("SELECT $2", json!(["a"])),
+        ("SELECT $1", json!(["a", "b"])),
+        ("SELECT $1", json!([["a"]])),
+        ("SELECT $a", json!({"b": 1})),
+        ("SELECT 1", json!({"b": 1})),
+    ] {
+        assert!(read(text, &given(parameters)).is_err(), "{text}");
+    }
+}
+
+#[test]
+fn rows_newest_first_are_told_from_the_rest() {
+    for (text, newest) in [
+        ("SELECT * FROM logs ORDER BY ts DESC LIMIT 5", true),
+        (
+            "SELECT l.message FROM logs l WHERE level = 'x' ORDER BY l.ts DESC",
+            true,
+        ),
+        ("SELECT * FROM logs ORDER BY ts", false),
+        ("SELECT ts, count(*) FROM logs GROUP BY ts ORDER BY ts DESC", false),
+        (
+            "SELECT * FROM logs l JOIN traces t USING (flux_id) ORDER BY ts DESC",
+            false,
+        ),
+    ] {
+        assert_eq!(read(text, &none()).unwrap().newest_first, newest, "{text}");
+    }
+}

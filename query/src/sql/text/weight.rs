@@ -1,0 +1,124 @@
+//! How much there is to plan in a statement when names are replaced by what they stand for.
+//!
+//! | bound of | by | why |
+//! |---|---|---|
+//! | levels of an expression | [`DEEPEST`] | planning recurses |
+//! | tables, with those behind names of `WITH` | [`MOST_TABLES`] | a name may stand for many, and they for more |
+
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+
+use datafusion::sql::sqlparser::ast::{Expr, ObjectName, Query, Select, Statement as Ast, Visit, Visitor};
+
+use super::{LEVELS, changes};
+use crate::Error;
+
+const DEEPEST: usize = 200;
+const MOST_TABLES: usize = 64;
+
+/// Refuses a statement that would exhaust a planner, or that has a change within it.
+pub(super) fn weigh(ast: &Ast) -> Result<(), Error> {
+    let mut weight = Weight::default();
+    match Visit::visit(ast, &mut weight) {
+        ControlFlow::Continue(()) => Ok(()),
+        ControlFlow::Break(TooMuch::Levels) => Err(Error::statement(format!(
+            "an expression has more than {DEEPEST} levels; lists of values go into IN (…)"
+        ))),
+        ControlFlow::Break(TooMuch::Tables) => Err(Error::statement(format!(
+            "it reads more than {MOST_TABLES} tables, counted again wherever a name of WITH stands for them"
+        ))),
+        ControlFlow::Break(TooMuch::Changes) => Err(Error::ReadOnly {
+            what: "a change within a query".to_owned(),
+        }),
+    }
+}
+
+#[derive(Debug)]
+enum TooMuch {
+    Levels,
+    Tables,
+    Changes,
+}
+
+/// How much a statement is when names are replaced by what they stand for.
+#[derive(Debug, Default)]
+struct Weight {
+    levels: usize,
+    /// Tables of the queries that are being visited, the innermost last.
+    open: Vec<usize>,
+    /// Queries that have a name, by their address, which is theirs alone while the statement is borrowed.
+    named: HashMap<usize, String>,
+    /// The tables behind a name; where two queries have one, the more of both.
+    tables: HashMap<String, usize>,
+}
+
+impl Weight {
+    fn count(&mut self, tables: usize) -> ControlFlow<TooMuch> {
+        if self.open.is_empty() {
+            self.open.push(0);
+        }
+        if let Some(count) = self.open.last_mut() {
+            *count = count.saturating_add(tables);
+            if *count > MOST_TABLES {
+                return ControlFlow::Break(TooMuch::Tables);
+            }
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+fn address(query: &Query) -> usize {
+    std::ptr::from_ref(query).addr()
+}
+
+impl Visitor for Weight {
+    type Break = TooMuch;
+
+    fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<TooMuch> {
+        self.open.push(0);
+        if self.open.len() > LEVELS {
+            return ControlFlow::Break(TooMuch::Levels);
+        }
+        if changes(&query.body) {
+            return ControlFlow::Break(TooMuch::Changes);
+        }
+        for cte in query.with.iter().flat_map(|with| &with.cte_tables) {
+            self.named
+                .insert(address(&cte.query), cte.alias.name.value.to_lowercase());
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_query(&mut self, query: &Query) -> ControlFlow<TooMuch> {
+        let tables = self.open.pop().unwrap_or_default();
+        if let Some(name) = self.named.get(&address(query)) {
+            let known = self.tables.entry(name.clone()).or_default();
+            *known = tables.max(*known);
+            return ControlFlow::Continue(());
+        }
+        self.count(tables)
+    }
+
+    fn pre_visit_select(&mut self, _: &Select) -> ControlFlow<TooMuch> {
+        self.count(1)
+    }
+
+    fn pre_visit_relation(&mut self, name: &ObjectName) -> ControlFlow<TooMuch> {
+        let name = name.to_string().to_lowercase();
+        let tables = self.tables.get(name.trim_matches('"')).copied();
+        self.count(tables.unwrap_or(1))
+    }
+
+    fn pre_visit_expr(&mut self, _: &Expr) -> ControlFlow<TooMuch> {
+        self.levels += 1;
+        if self.levels > DEEPEST {
+            return ControlFlow::Break(TooMuch::Levels);
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_expr(&mut self, _: &Expr) -> ControlFlow<TooMuch> {
+        self.levels -= 1;
+        ControlFlow::Continue(())
+    }
+}

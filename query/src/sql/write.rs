@@ -1,0 +1,345 @@
+//! Rows of statements as bytes: JSON, JSON lines, CSV and the Arrow stream format.
+//!
+//! | format | before the rows | after them |
+//! |---|---|---|
+//! | JSON | `{"columns":[{"name":…,"type":…},…],"data":[` | `],"stats":{…}}`, or `],"error":{…}}` |
+//! | JSON lines | | nothing, or a line `{"error":{…}}` |
+//! | CSV | names | nothing; an answer that is not whole has no proper end |
+//! | Arrow | schema | the end mark; an answer that is not whole has none |
+//!
+//! # Values
+//!
+//! Times are RFC 3339, in UTC where they have a zone; ids are text; blobs are lower-case hex. The JSON columns of tables are JSON.
+//! Numbers that JSON lacks are their names. In CSV null is nothing and an empty text is `""`.
+
+use std::fmt::Write as _;
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::{
+    Float32Type, Float64Type, TimestampMicrosecondType, TimestampMillisecondType, TimestampNanosecondType,
+    TimestampSecondType,
+};
+use arrow_array::{Array, ArrayRef, RecordBatch, downcast_dictionary_array};
+use arrow_schema::{ArrowError, DataType, FieldRef, SchemaRef, TimeUnit};
+use datafusion::arrow::ipc::writer::StreamWriter;
+use datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
+use model::Timestamp;
+use serde::Serialize;
+use serde::de::IgnoredAny;
+use uuid::Uuid;
+
+use super::SqlStats;
+use super::columns::SqlColumn;
+use crate::Error;
+
+/// How an answer is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SqlFormat {
+    /// One JSON document.
+    Json,
+    /// One JSON object a line.
+    Ndjson,
+    /// Comma-separated values with a header.
+    Csv,
+    /// The Arrow IPC stream format.
+    Arrow,
+}
+
+/// Writes one answer.
+pub struct SqlWriter {
+    format: SqlFormat,
+    json: Vec<bool>,
+    /// Names as JSON with what stands before and behind them: `{"a":`, `,"b":`.
+    keys: Vec<String>,
+    first: bool,
+    arrow: Option<StreamWriter<Vec<u8>>>,
+    out: Vec<u8>,
+}
+
+impl std::fmt::Debug for SqlWriter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SqlWriter")
+            .field("format", &self.format)
+            .finish_non_exhaustive()
+    }
+}
+
+impl SqlWriter {
+    /// A writer for rows of these columns, whose first bytes are ready.
+    ///
+    /// # Errors
+    /// If the schema cannot be written.
+    pub fn new(format: SqlFormat, columns: &[SqlColumn], schema: &SchemaRef) -> Result<Self, Error> {
+        let keys = columns.iter().enumerate().map(|(index, column)| {
+            let before = if index == 0 { '{' } else { ',' };
+            format!("{before}{}:", serde_json::Value::from(column.name.as_str()))
+        });
+        let mut writer = Self {
+            format,
+            json: columns.iter().map(|column| column.kind == "json").collect(),
+            keys: keys.collect(),
+            first: true,
+            arrow: None,
+            out: Vec::new(),
+        };
+        match format {
+            SqlFormat::Json => {
+                let columns = serde_json::to_string(columns).unwrap_or_default();
+                writer.out.extend(format!("{{\"columns\":{columns},\"data\":[").bytes());
+            }
+            SqlFormat::Ndjson => {}
+            SqlFormat::Csv => {
+                for (index, column) in columns.iter().enumerate() {
+                    separate(&mut writer.out, index);
+                    quoted(&mut writer.out, &column.name);
+                }
+                writer.out.push(b'\n');
+            }
+            SqlFormat::Arrow => writer.arrow = Some(StreamWriter::try_new(Vec::new(), schema)?),
+        }
+        Ok(writer)
+    }
+
+    /// Writes rows.
+    ///
+    /// # Errors
+    /// If a value cannot be written.
+    pub fn write(&mut self, batch: &RecordBatch) -> Result<(), Error> {
+        if let Some(arrow) = &mut self.arrow {
+            return Ok(arrow.write(batch)?);
+        }
+        for row in 0..batch.num_rows() {
+            if self.format == SqlFormat::Csv {
+                self.csv(batch, row)?;
+            } else {
+                self.json(batch, row)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn json(&mut self, batch: &RecordBatch, row: usize) -> Result<(), Error> {
+        if self.format == SqlFormat::Json && !std::mem::take(&mut self.first) {
+            self.out.push(b',');
+        }
+        for ((key, column), json) in self.keys.iter().zip(batch.columns()).zip(&self.json) {
+            self.out.extend(key.bytes());
+            value(&mut self.out, column, row, *json)?;
+        }
+        if self.keys.is_empty() {
+            self.out.push(b'{');
+        }
+        self.out.push(b'}');
+        if self.format == SqlFormat::Ndjson {
+            self.out.push(b'\n');
+        }
+        Ok(())
+    }
+
+    fn csv(&mut self, batch: &RecordBatch, row: usize) -> Result<(), Error> {
+        let mut cell = Vec::new();
+        for (index, column) in batch.columns().iter().enumerate() {
+            separate(&mut self.out, index);
+            if is_null(column, row) {
+                continue;
+            }
+            cell.clear();
+            value(&mut cell, column, row, false)?;
+            // A text within JSON is a text; all else is written as JSON has it.
+            match serde_json::from_slice::<String>(&cell) {
+                Ok(text) => quoted(&mut self.out, &text),
+                Err(_) => quoted(&mut self.out, &String::from_utf8_lossy(&cell)),
+            }
+        }
+        self.out.push(b'\n');
+        Ok(())
+    }
+
+    /// Writes what comes after the last row.
+    ///
+    /// # Errors
+    /// If the end cannot be written.
+    pub fn end(&mut self, stats: &SqlStats) -> Result<(), Error> {
+        if let Some(arrow) = &mut self.arrow {
+            arrow.finish()?;
+        }
+        if self.format == SqlFormat::Json {
+            let stats = serde_json::to_string(stats).unwrap_or_default();
+            self.out.extend(format!("],\"stats\":{stats}}}\n").bytes());
+        }
+        Ok(())
+    }
+
+    /// Writes that the answer ends here and is not whole, where the format has a place for it.
+    pub fn fail(&mut self, error: &serde_json::Value) {
+        match self.format {
+            SqlFormat::Json => self.out.extend(format!("],\"error\":{error}}}\n").bytes()),
+            SqlFormat::Ndjson => self.out.extend(format!("{{\"error\":{error}}}\n").bytes()),
+            SqlFormat::Csv | SqlFormat::Arrow => {}
+        }
+    }
+
+    /// What was written since the last call.
+    pub fn take(&mut self) -> Vec<u8> {
+        match &mut self.arrow {
+            Some(arrow) => std::mem::take(arrow.get_mut()),
+            None => std::mem::take(&mut self.out),
+        }
+    }
+}
+
+fn separate(out: &mut Vec<u8>, index: usize) {
+    if index > 0 {
+        out.push(b',');
+    }
+}
+
+/// A cell of CSV, in quotes where it needs them.
+fn quoted(out: &mut Vec<u8>, text: &str) {
+    if !text.is_empty() && !text.contains(['"', ',', '\n', '\r']) {
+        out.extend(text.bytes());
+        return;
+    }
+    out.push(b'"');
+    out.extend(text.replace('"', "\"\"").bytes());
+    out.push(b'"');
+}
+
+/// Whether there is no value; a column of nothing but nulls does not count them.
+fn is_null(column: &ArrayRef, row: usize) -> bool {
+    column.is_null(row) || column.data_type().is_null()
+}
+
+/// A value as JSON.
+fn value(out: &mut Vec<u8>, column: &ArrayRef, row: usize, is_json: bool) -> Result<(), Error> {
+    if is_null(column, row) {
+        out.extend(b"null");
+        return Ok(());
+    }
+    match column.data_type() {
+        DataType::Utf8 => text(out, column.as_string::<i32>().value(row), is_json),
+        DataType::LargeUtf8 => text(out, column.as_string::<i64>().value(row), is_json),
+        DataType::Utf8View => text(out, column.as_string_view().value(row), is_json),
+        DataType::FixedSizeBinary(16) => {
+            let id = Uuid::from_slice(column.as_fixed_size_binary().value(row)).unwrap_or_default();
+            text(out, id.hyphenated().encode_lower(&mut Uuid::encode_buffer()), false);
+        }
+        DataType::FixedSizeBinary(_) => hex(out, column.as_fixed_size_binary().value(row)),
+        DataType::Binary => hex(out, column.as_binary::<i32>().value(row)),
+        DataType::LargeBinary => hex(out, column.as_binary::<i64>().value(row)),
+        DataType::BinaryView => hex(out, column.as_binary_view().value(row)),
+        DataType::Float32 => number(out, column.as_primitive::<Float32Type>().value(row)),
+        DataType::Float64 => number(out, column.as_primitive::<Float64Type>().value(row)),
+        DataType::Timestamp(unit, zone) => match moment(column, row, *unit, zone.as_deref()) {
+            Some(at) => text(out, &at.to_string(), false),
+            None => text(out, &shown(column, row)?, false),
+        },
+        DataType::Boolean
+        | DataType::Int8
+        | DataType::Int16
+        | DataType::Int32
+        | DataType::Int64
+        | DataType::UInt8
+        | DataType::UInt16
+        | DataType::UInt32
+        | DataType::UInt64
+        | DataType::Decimal128(..)
+        | DataType::Decimal256(..) => out.extend(shown(column, row)?.bytes()),
+        DataType::List(_) => list(out, &column.as_list::<i32>().value(row))?,
+        DataType::LargeList(_) => list(out, &column.as_list::<i64>().value(row))?,
+        DataType::FixedSizeList(..) => list(out, &column.as_fixed_size_list().value(row))?,
+        DataType::Struct(fields) => object(out, fields, column.as_struct().columns(), row)?,
+        DataType::Dictionary(..) => downcast_dictionary_array!(
+            column => {
+                let Some(key) = column.key(row) else {
+                    out.extend(b"null");
+                    return Ok(());
+                };
+                value(out, column.values(), key, is_json)?;
+            }
+            _ => text(out, &shown(column, row)?, false)
+        ),
+        _ => text(out, &shown(column, row)?, false),
+    }
+    Ok(())
+}
+
+fn list(out: &mut Vec<u8>, items: &ArrayRef) -> Result<(), Error> {
+    out.push(b'[');
+    for index in 0..items.len() {
+        separate(out, index);
+        value(out, items, index, false)?;
+    }
+    out.push(b']');
+    Ok(())
+}
+
+fn object(out: &mut Vec<u8>, fields: &[FieldRef], columns: &[ArrayRef], row: usize) -> Result<(), Error> {
+    out.push(b'{');
+    for (index, (field, column)) in fields.iter().zip(columns).enumerate() {
+        separate(out, index);
+        text(out, field.name(), false);
+        out.push(b':');
+        value(out, column, row, false)?;
+    }
+    out.push(b'}');
+    Ok(())
+}
+
+/// A text as JSON, or the JSON that it is.
+fn text(out: &mut Vec<u8>, text: &str, is_json: bool) {
+    if is_json && serde_json::from_str::<IgnoredAny>(text).is_ok() {
+        out.extend(text.bytes());
+    } else {
+        // Writing into memory does not fail.
+        let _ = serde_json::to_writer(out, text);
+    }
+}
+
+fn hex(out: &mut Vec<u8>, bytes: &[u8]) {
+    let mut hex = String::with_capacity(bytes.len() * 2);
+    for byte in bytes {
+        let _ = write!(hex, "{byte:02x}");
+    }
+    text(out, &hex, false);
+}
+
+/// The shortest decimal form that reads as the number.
+fn number<F: Copy + Into<f64> + Serialize + std::fmt::Display>(out: &mut Vec<u8>, value: F) {
+    if value.into().is_finite() {
+        let _ = serde_json::to_writer(out, &value);
+    } else {
+        text(out, &value.to_string(), false);
+    }
+}
+
+/// A time in UTC in whole microseconds, as nearly all are.
+fn moment(column: &ArrayRef, row: usize, unit: TimeUnit, zone: Option<&str>) -> Option<Timestamp> {
+    if !matches!(zone, Some("UTC" | "+00:00" | "Z")) {
+        return None;
+    }
+    let micros = match unit {
+        TimeUnit::Second => column
+            .as_primitive::<TimestampSecondType>()
+            .value(row)
+            .checked_mul(1_000_000)?,
+        TimeUnit::Millisecond => column
+            .as_primitive::<TimestampMillisecondType>()
+            .value(row)
+            .checked_mul(1_000)?,
+        TimeUnit::Microsecond => column.as_primitive::<TimestampMicrosecondType>().value(row),
+        TimeUnit::Nanosecond => {
+            let nanos = column.as_primitive::<TimestampNanosecondType>().value(row);
+            (nanos.rem_euclid(1_000) == 0).then(|| nanos.div_euclid(1_000))?
+        }
+    };
+    Some(Timestamp::from_micros(micros))
+}
+
+/// A value as Arrow shows it.
+fn shown(column: &ArrayRef, row: usize) -> Result<String, ArrowError> {
+    let options = FormatOptions::new().with_display_error(true);
+    Ok(ArrayFormatter::try_new(column.as_ref(), &options)?
+        .value(row)
+        .to_string())
+}

@@ -1,0 +1,368 @@
+//! SQL over rows in sealed files, open files and memory.
+
+use std::sync::Arc;
+
+use datafusion::arrow::ipc::reader::StreamReader;
+use model::{FluxId, Timestamp};
+use serde_json::{Value, json};
+
+use super::world::{self, Random};
+use super::{Bench, HOUR, now};
+use crate::{Error, Kind, Parameters, SqlFormat, SqlWriter, Statement};
+
+fn statement(query: &str, parameters: &Value) -> Statement {
+    Statement {
+        query: query.to_owned(),
+        parameters: serde_json::from_value::<Parameters>(parameters.clone()).unwrap(),
+        limit: None,
+    }
+}
+
+/// The answer in a format, whole.
+async fn written(bench: &Bench, format: SqlFormat, statement: &Statement) -> Result<Vec<u8>, Error> {
+    let mut answer = bench.querier.sql(statement).await?;
+    let mut writer = SqlWriter::new(format, answer.columns(), &answer.schema())?;
+    while let Some(batch) = answer.next().await? {
+        writer.write(&batch)?;
+    }
+    writer.end(answer.stats().unwrap())?;
+    Ok(writer.take())
+}
+
+async fn asked(bench: &Bench, query: &str, parameters: Value) -> Result<Value, Error> {
+    let json = written(bench, SqlFormat::Json, &statement(query, &parameters)).await?;
+    Ok(serde_json::from_slice(&json)
+        .unwrap_or_else(|error| panic!("{query}: {error}: {}", String::from_utf8_lossy(&json))))
+}
+
+/// The rows as lists of values.
+async fn rows(bench: &Bench, query: &str) -> Vec<Vec<Value>> {
+    let answer = asked(bench, query, json!([]))
+        .await
+        .unwrap_or_else(|error| panic!("{query}: {error}"));
+    let columns: Vec<_> = answer["columns"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|column| column["name"].as_str().unwrap())
+        .collect();
+    let row = |row: &Value| columns.iter().map(|column| row[*column].clone()).collect();
+    answer["data"].as_array().unwrap().iter().map(row).collect()
+}
+
+async fn one(bench: &Bench, query: &str) -> Value {
+    rows(bench, query).await[0][0].clone()
+}
+
+/// Rows of all ages: sealed, published, in memory.
+async fn bench() -> Bench {
+    let mut bench = Bench::new().await;
+    let mut random = Random::new();
+    for round in 0..3 {
+        let logs: Vec<_> = (0..60).map(|_| world::log(&mut random)).collect();
+        let spans: Vec<_> = (0..30).map(|_| world::span(&mut random)).collect();
+        let points: Vec<_> = (0..30).map(|_| world::point(&mut random)).collect();
+        bench.append(&logs).await;
+        bench.append(&spans).await;
+        bench.append(&points).await;
+        match round {
+            0 => bench.seal().await,
+            1 => bench.publish().await,
+            _ => {}
+        }
+    }
+    bench
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_statement_sees_every_row_once_and_says_what_it_cost() {
+    let bench = bench().await;
+    let answer = asked(&bench, "SELECT count(*) AS n, max(ts) AS newest FROM logs", json!([]))
+        .await
+        .unwrap();
+    assert_eq!(answer["data"][0]["n"], 180, "{answer}");
+    let columns = json!([{ "name": "n", "type": "bigint" }, { "name": "newest", "type": "timestamptz" }]);
+    assert_eq!(answer["columns"], columns);
+    assert_eq!(answer["stats"]["rows"], 1);
+    assert_eq!(answer["stats"]["truncated"], false);
+    for (table, count) in [("traces", 90), ("metrics", 90), ("messages", 0)] {
+        assert_eq!(
+            one(&bench, &format!("SELECT count(*) FROM {table}")).await,
+            count,
+            "{table}"
+        );
+    }
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bounds_of_ts_keep_files_closed() {
+    let bench = bench().await;
+    let old = Timestamp::from_micros(now().micros() - 4 * HOUR);
+    let since = Timestamp::from_micros(now().micros() - HOUR / 2);
+    for (condition, all) in [
+        (format!("ts >= '{since}'"), false),
+        (format!("ts > TIMESTAMP '{since}'"), false),
+        ("ts >= now() - INTERVAL '30 minutes'".to_owned(), false),
+        (format!("ts BETWEEN '{since}' AND '{}' AND level <> 'x'", now()), false),
+        (format!("(ts < '{old}' OR ts > '{since}') AND ts > '{since}'"), false),
+        (format!("level = 'error' OR ts >= '{since}'"), true),
+    ] {
+        let query = format!("SELECT count(*) AS n FROM logs WHERE {condition}");
+        let answer = asked(&bench, &query, json!([])).await.unwrap();
+        let (considered, pruned) = (&answer["stats"]["files_considered"], &answer["stats"]["files_pruned"]);
+        assert!(considered.as_u64() > Some(4), "{answer}");
+        assert_eq!(pruned.as_u64() == Some(0), all, "{query}: {answer}");
+        let unpruned = format!("SELECT count(*) AS n FROM logs WHERE NOT (NOT ({condition}) OR random() > 2)");
+        assert_eq!(answer["data"][0]["n"], one(&bench, &unpruned).await, "{query}");
+    }
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_id_compares_with_its_text_in_every_form() {
+    let bench = bench().await;
+    let flux = |n: u8| FluxId::at(Timestamp::from_micros(now().micros() - 3 * HOUR), [n; 10]);
+    let (a, b) = (flux(0), flux(1));
+    let upper = a.to_string().to_uppercase();
+    let of_a = one(
+        &bench,
+        &format!("SELECT count(*) FROM logs WHERE uuid_text(flux_id) LIKE '{a}'"),
+    )
+    .await;
+    assert!(of_a.as_u64() > Some(0));
+    for condition in [
+        format!("flux_id = '{a}'"),
+        format!("'{upper}' = flux_id"),
+        format!("flux_id = uuid('{a}')"),
+        format!("flux_id = '{a}'::uuid"),
+        format!("flux_id::text = '{a}'"),
+        format!("CAST(flux_id AS VARCHAR) = '{a}'"),
+        format!("flux_id IN ('{a}')"),
+        format!("flux_id IN ('{a}', '{upper}', NULL)"),
+        format!("flux_id BETWEEN '{a}' AND '{a}'"),
+        format!("flux_id >= '{a}' AND flux_id <= '{a}'"),
+        format!("flux_id IS NOT DISTINCT FROM '{a}'"),
+        format!("flux_id = concat('{a}', '')"),
+        format!("flux_id IN (SELECT uuid('{a}'))"),
+        format!("flux_id = (SELECT '{a}')"),
+    ] {
+        assert_eq!(
+            one(&bench, &format!("SELECT count(*) FROM logs WHERE {condition}")).await,
+            of_a,
+            "{condition}"
+        );
+        if condition.contains("(SELECT") {
+            continue;
+        }
+        let sum = format!("SELECT sum(CASE WHEN {condition} THEN 1 ELSE 0 END) FROM logs");
+        assert_eq!(one(&bench, &sum).await, of_a, "{sum}");
+    }
+    for (query, parameters) in [
+        ("SELECT count(*) AS n FROM logs WHERE flux_id = $1", json!([a])),
+        (
+            "SELECT count(*) AS n FROM logs WHERE flux_id IN ($x)",
+            json!({ "x": a }),
+        ),
+        (
+            "SELECT count(*) AS n FROM logs WHERE flux_id BETWEEN $1 AND $2",
+            json!([a, a]),
+        ),
+    ] {
+        assert_eq!(
+            asked(&bench, query, parameters).await.unwrap()["data"][0]["n"],
+            of_a,
+            "{query}"
+        );
+    }
+    let both = one(
+        &bench,
+        &format!("SELECT count(*) FROM logs WHERE flux_id NOT IN ('{a}', '{b}')"),
+    )
+    .await;
+    let others = one(
+        &bench,
+        &format!("SELECT count(*) FROM logs WHERE flux_id <> '{a}' AND flux_id <> '{b}'"),
+    )
+    .await;
+    assert_eq!(both, others);
+    let made = one(
+        &bench,
+        &format!("SELECT DISTINCT uuid_time(flux_id) FROM logs WHERE flux_id = '{a}'"),
+    )
+    .await;
+    assert_eq!(made, "2026-11-21T09:30:00.000000Z");
+    for bad in ["'018f'", "''", "$1", "uuid('x')"] {
+        let error = asked(
+            &bench,
+            &format!("SELECT * FROM logs WHERE flux_id = {bad}"),
+            json!(["nothing"]),
+        )
+        .await;
+        assert!(error.is_err(), "{bad}");
+    }
+    assert_eq!(
+        one(&bench, "SELECT count(*) FROM logs WHERE flux_id = message").await,
+        0
+    );
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn attributes_buckets_and_letter_case() {
+    let bench = bench().await;
+    for (a, b) in [
+        (
+            "SELECT attributes->>'gear.id' k, count(*) FROM logs GROUP BY k ORDER BY k",
+            "SELECT attr(attributes, 'gear.id') k, count(*) FROM logs GROUP BY k ORDER BY k",
+        ),
+        (
+            "SELECT date_bin(INTERVAL '5 minutes', ts) t, count(*) FROM metrics GROUP BY t ORDER BY t",
+            "SELECT time_bucket(INTERVAL '5 minutes', ts) t, count(*) FROM metrics GROUP BY t ORDER BY t",
+        ),
+        (
+            "SELECT count(*) FROM logs WHERE message ILIKE '%ÄRGER%'",
+            "SELECT count(*) FROM logs WHERE contains_fold(message, 'ärgeR')",
+        ),
+    ] {
+        assert_eq!(rows(&bench, a).await, rows(&bench, b).await, "{a}");
+    }
+    let numbers = "SELECT count(*) FROM logs WHERE (attributes->>'gear.id')::text IN ('0', '1')";
+    let json = "SELECT count(*) FROM logs WHERE attributes->'gear.id' IN ('0', '1')";
+    assert_eq!(one(&bench, numbers).await, one(&bench, json).await);
+    assert_eq!(
+        one(&bench, "SELECT json_keys('{\"b\":1,\"a\":2}')").await,
+        "[\"a\",\"b\"]"
+    );
+    assert_eq!(one(&bench, "SELECT '{\"a\":{\"b\":[1,2]}}'->'a'->>'b'").await, "[1,2]");
+    assert_eq!(
+        one(&bench, "SELECT time_bucket('1 hour', TIMESTAMP '2026-11-21 10:59:59')").await,
+        "2026-11-21T10:00:00"
+    );
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_at_fault_in_a_statement_is_named_with_its_place() {
+    let bench = bench().await;
+    for (query, part, place) in [
+        ("SELECT *\nFROM logs WHERE", "Expected", false),
+        ("SELECT *\nFROM logs WHERE )", "Expected", true),
+        ("SELECT 'open", "string", true),
+        ("SELECT levl FROM logs", "levl", true),
+        ("SELECT\n  l.nothing\nFROM logs l", "nothing", true),
+        ("SELECT * FROM logz", "logs, traces, metrics, messages", true),
+        ("SELECT foo(1)", "foo", true),
+        ("SELECT repeat('x', 2000000000)", "repeat", true),
+        ("SELECT 1/0", "zero", false),
+        (
+            "SELECT time_bucket(INTERVAL '1 month', ts) FROM logs",
+            "date_trunc",
+            false,
+        ),
+        ("SELECT * FROM logs WHERE flux_id = 5", "uuid", false),
+        ("SELECT * FROM '/etc/passwd'", "", false),
+        ("SELECT * FROM platform.public.dead_letters", "logs, traces", false),
+        ("SELECT CAST(message AS INT) FROM logs", "Cast", false),
+        ("SELECT message FROM logs GROUP BY level", "GROUP BY", false),
+        ("", "SELECT", false),
+    ] {
+        let error = asked(&bench, query, json!([])).await.unwrap_err();
+        let Error::Statement { reason, at } = &error else {
+            panic!("{query}: {error:?}");
+        };
+        println!("{query:?} -> {error}");
+        assert!(reason.contains(part), "{query}: {error}");
+        assert!(!place || at.is_some(), "{query}: {error:?}");
+    }
+    let error = asked(&bench, "DROP TABLE logs", json!([])).await.unwrap_err();
+    assert_eq!(error.kind(), Kind::ReadOnly);
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn all_formats_have_the_same_rows() {
+    let bench = bench().await;
+    let query = "SELECT l.ts, flux_id, level, attributes, attributes a, NULL AS nothing, '' AS empty, '\"a\",\n' AS odd, \
+                 1.5::real AS r, 'NaN'::double AS nan, X'00ff' AS b, true AS t, [1, NULL] AS list, x.ts, count(*) OVER () n \
+                 FROM logs l CROSS JOIN (SELECT TIMESTAMP '2026-11-21 10:00:00' AS ts) x ORDER BY l.ts DESC, level, message, uuid_text(flux_id), attributes LIMIT 50";
+    let asked = statement(query, &json!([]));
+    let json: Value = serde_json::from_slice(&written(&bench, SqlFormat::Json, &asked).await.unwrap()).unwrap();
+    let names: Vec<_> = json["columns"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|c| c["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(names[names.len() - 2], "ts_1", "{names:?}");
+    let row = &json["data"][0];
+    assert!(row["attributes"].is_object() && row["a"].is_string(), "{row}");
+    assert_eq!(row["nan"], "NaN");
+    assert_eq!(row["b"], "00ff");
+    assert_eq!(row["list"], json!([1, null]));
+    let lines = String::from_utf8(written(&bench, SqlFormat::Ndjson, &asked).await.unwrap()).unwrap();
+    let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(json["data"], json!(lines));
+    let csv = String::from_utf8(written(&bench, SqlFormat::Csv, &asked).await.unwrap()).unwrap();
+    assert!(
+        csv.starts_with("ts,flux_id,level,attributes,a,nothing,empty,odd,r,nan,b,t,list,ts_1,n\n2026-"),
+        "{csv}"
+    );
+    assert!(
+        csv.contains(",,\"\",\"\"\"a\"\",\n\",1.5,NaN,00ff,true,\"[1,null]\",2026-11-21T10:00:00,"),
+        "{csv}"
+    );
+    let arrow = written(&bench, SqlFormat::Arrow, &asked).await.unwrap();
+    let batches = StreamReader::try_new(arrow.as_slice(), None).unwrap();
+    let count: usize = batches.map(|batch| batch.unwrap().num_rows()).sum();
+    assert_eq!(count, 50);
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_limit_cuts_and_says_so() {
+    let bench = bench().await;
+    for (limit, given, truncated) in [(Some(7), 7, true), (Some(180), 180, false), (None, 180, false)] {
+        for query in ["SELECT * FROM logs", "SELECT * FROM logs ORDER BY ts DESC"] {
+            let asked = Statement {
+                limit,
+                ..statement(query, &json!([]))
+            };
+            let json: Value = serde_json::from_slice(&written(&bench, SqlFormat::Json, &asked).await.unwrap()).unwrap();
+            assert_eq!(json["data"].as_array().map(Vec::len), Some(given));
+            assert_eq!(json["stats"]["truncated"], truncated);
+        }
+    }
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_statement_whose_reader_leaves_gives_its_place_back() {
+    let bench = bench().await;
+    let crossed = "SELECT a.message, b.message FROM logs a, logs b, logs c";
+    for _ in 0..12 {
+        let mut answer = bench.querier.sql(&statement(crossed, &json!([]))).await.unwrap();
+        assert!(answer.next().await.unwrap().is_some());
+    }
+    let gate = Arc::clone(&bench.querier.gate);
+    super::until("all places", || gate.available_permits() == 4).await;
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn explain_show_and_describe_answer() {
+    let bench = bench().await;
+    for query in [
+        "EXPLAIN SELECT * FROM logs WHERE flux_id = '018f2c1e-0000-7000-8000-000000000000'",
+        "EXPLAIN ANALYZE SELECT count(*) FROM logs",
+        "EXPLAIN VERBOSE SELECT count(*) FROM logs",
+        "SHOW TABLES",
+        "SHOW COLUMNS FROM logs",
+        "DESCRIBE traces",
+        "SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = 'public'",
+        "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t WHERE n < 20) SELECT sum(n) FROM t",
+    ] {
+        assert!(!rows(&bench, query).await.is_empty(), "{query}");
+    }
+    bench.close().await;
+}

@@ -1,0 +1,27 @@
+-- Aggregates, windows of time, grouping sets.
+SELECT level, count(*) AS n FROM logs GROUP BY level ORDER BY level;
+SELECT entity_name, level, count(*) AS n FROM logs GROUP BY entity_name, level ORDER BY entity_name, level;
+SELECT date_trunc('day', ts) AS day, count(*) AS n FROM logs GROUP BY day ORDER BY day;
+SELECT date_trunc('hour', ts) AS hour, level, count(*) AS n FROM logs GROUP BY hour, level ORDER BY hour, level;
+SELECT date_trunc('month', ts) AS month, count(*) AS n FROM logs GROUP BY month ORDER BY month;
+SELECT time_bucket(INTERVAL '15 minutes', ts) AS bucket, count(*) AS n, avg(value) AS mean FROM metrics GROUP BY bucket ORDER BY bucket;
+SELECT time_bucket(INTERVAL '1 hour', ts) AS bucket, entity_name, max(value) AS top FROM metrics WHERE name = 'cpu' GROUP BY bucket, entity_name ORDER BY bucket, entity_name;
+SELECT extract(hour FROM ts) AS hour, count(*) AS n FROM logs GROUP BY hour ORDER BY hour;
+SELECT date_part('dow', ts) AS dow, date_part('doy', ts) AS doy, count(*) AS n FROM logs GROUP BY dow, doy ORDER BY dow, doy;
+SELECT name, min(value) AS low, max(value) AS high, sum(value) AS total, avg(value) AS mean, count(*) AS n FROM metrics GROUP BY name ORDER BY name;
+SELECT name, stddev_samp(value) AS dev, var_pop(value) AS var, median(value) AS middle FROM metrics GROUP BY name ORDER BY name;
+SELECT status, count(*) AS n, avg(duration_ms) AS mean, max(duration_ms) AS worst FROM traces GROUP BY status ORDER BY status;
+SELECT count(DISTINCT flux_id) AS fluxes, count(DISTINCT entity_name) AS entities, count(DISTINCT level) AS levels FROM logs;
+SELECT entity_name, count(DISTINCT trace_id) AS n FROM traces GROUP BY entity_name ORDER BY entity_name;
+SELECT level, count(*) FILTER (WHERE flux_id IS NULL) AS without FROM logs GROUP BY level ORDER BY level;
+SELECT entity_name, count(*) AS n FROM logs GROUP BY entity_name HAVING count(*) > 100 ORDER BY entity_name;
+SELECT entity_name, level, count(*) AS n FROM logs GROUP BY ROLLUP (entity_name, level) ORDER BY entity_name NULLS LAST, level NULLS LAST;
+SELECT entity_name, level, count(*) AS n FROM logs GROUP BY CUBE (entity_name, level) ORDER BY entity_name NULLS LAST, level NULLS LAST;
+SELECT entity_name, level, count(*) AS n FROM logs GROUP BY GROUPING SETS ((entity_name), (level), ()) ORDER BY entity_name NULLS LAST, level NULLS LAST;
+SELECT min(ts) AS first, max(ts) AS last, max(ts) > min(ts) + INTERVAL '1 day' AS long FROM logs;
+SELECT string_agg(DISTINCT level, ',' ORDER BY level) AS levels FROM logs;
+SELECT bool_and(duration_ms >= 0) AS all_positive, bool_or(status = 'error') AS any_error FROM traces;
+SELECT sum(CASE WHEN level = 'error' THEN 1 ELSE 0 END) AS errors, round(avg(length(message)), 4) AS length FROM logs;
+SELECT corr(value, value * 2) AS r, round(sum(value), 3) AS total FROM metrics WHERE name = 'cpu';
+SELECT msg_type, direction, status, count(*) AS n FROM messages GROUP BY msg_type, direction, status ORDER BY msg_type, direction, status;
+SELECT min(entity_name) AS a, max(entity_name) AS z, min(message) AS first, max(message) AS last FROM logs;

@@ -1,0 +1,22 @@
+-- Joins, subqueries, set operations, window functions.
+SELECT l.level, t.status, count(*) AS n FROM logs l JOIN traces t ON l.flux_id = t.flux_id GROUP BY l.level, t.status ORDER BY l.level, t.status;
+SELECT count(*) AS n FROM logs l LEFT JOIN traces t ON l.flux_id = t.flux_id WHERE t.flux_id IS NULL;
+SELECT count(*) AS n FROM (SELECT DISTINCT flux_id FROM logs) l FULL JOIN (SELECT DISTINCT flux_id FROM messages) m ON l.flux_id = m.flux_id;
+SELECT entity_name FROM logs INTERSECT SELECT entity_name FROM metrics ORDER BY entity_name;
+SELECT entity_name FROM logs EXCEPT SELECT entity_name FROM traces WHERE status = 'error' ORDER BY entity_name;
+SELECT 'log' AS kind, count(*) AS n FROM logs UNION ALL SELECT 'span', count(*) FROM traces ORDER BY kind;
+SELECT count(*) AS n FROM logs l WHERE EXISTS (SELECT 1 FROM traces t WHERE t.flux_id = l.flux_id AND t.status = 'error');
+SELECT count(*) AS n FROM logs WHERE flux_id IN (SELECT flux_id FROM messages WHERE direction = 'inbound');
+SELECT count(*) AS n FROM traces WHERE duration_ms > (SELECT avg(duration_ms) FROM traces);
+SELECT c.span_id, p.span_name AS parent FROM traces c JOIN traces p ON c.parent_span_id = p.span_id AND c.trace_id = p.trace_id ORDER BY c.span_id LIMIT 20;
+WITH errors AS (SELECT entity_name, count(*) AS n FROM logs WHERE level = 'error' GROUP BY entity_name), everything AS (SELECT entity_name, count(*) AS n FROM logs GROUP BY entity_name) SELECT e.entity_name, e.n AS errors, a.n AS everything FROM errors e JOIN everything a USING (entity_name) ORDER BY e.entity_name;
+WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t WHERE n < 30) SELECT sum(n) AS total, count(*) AS n FROM t;
+SELECT span_id, row_number() OVER (PARTITION BY trace_id ORDER BY ts, span_id) AS place FROM traces ORDER BY span_id LIMIT 30;
+SELECT span_id, duration_ms - lag(duration_ms) OVER (ORDER BY ts, span_id) AS delta FROM traces ORDER BY ts, span_id LIMIT 30;
+SELECT span_id, rank() OVER (ORDER BY duration_ms DESC) AS place FROM traces ORDER BY place, span_id LIMIT 20;
+SELECT day, n, sum(n) OVER (ORDER BY day) AS running FROM (SELECT date_trunc('day', ts) AS day, count(*) AS n FROM logs GROUP BY day) d ORDER BY day;
+SELECT day, avg(n) OVER (ORDER BY day ROWS BETWEEN 1 PRECEDING AND 1 FOLLOWING) AS smooth FROM (SELECT date_trunc('day', ts) AS day, count(*) AS n FROM logs GROUP BY day) d ORDER BY day;
+SELECT trace_id, first_value(span_name) OVER (PARTITION BY trace_id ORDER BY ts, span_id) AS first, span_id FROM traces ORDER BY trace_id, span_id LIMIT 30;
+SELECT DISTINCT ON (entity_name) entity_name, ts FROM metrics ORDER BY entity_name, ts DESC;
+SELECT a.name, count(*) AS n FROM metrics a, (VALUES ('cpu'), ('mem')) AS b(name) WHERE a.name = b.name GROUP BY a.name ORDER BY a.name;
+SELECT entity_name, n FROM (SELECT entity_name, count(*) AS n, rank() OVER (ORDER BY count(*) DESC) AS r FROM logs GROUP BY entity_name) x WHERE r <= 2 ORDER BY entity_name;

@@ -1,0 +1,26 @@
+-- Lists of rows, conditions, order.
+SELECT ts, level, message FROM logs ORDER BY ts DESC, message, level LIMIT 25;
+SELECT ts, entity_name, flux_id, level FROM logs WHERE level = 'error' ORDER BY ts, flux_id NULLS FIRST, entity_name LIMIT 40;
+SELECT count(*) AS n FROM logs;
+SELECT count(flux_id) AS with_flux, count(*) - count(flux_id) AS without FROM logs;
+SELECT ts, message FROM logs WHERE ts >= '2024-02-29T00:00:00Z' AND ts < '2024-03-01T00:00:00Z' ORDER BY ts, message;
+SELECT ts, message FROM logs WHERE ts BETWEEN '2026-03-29T00:59:59Z' AND '2026-03-29T03:00:00Z' ORDER BY ts, message;
+SELECT ts, message FROM logs WHERE ts > TIMESTAMPTZ '2026-10-25 00:30:00+00' AND ts < TIMESTAMPTZ '2026-10-25 03:30:00+00' ORDER BY ts, message;
+SELECT count(*) AS n FROM logs WHERE ts = '2026-11-21T12:00:00Z';
+SELECT message, count(*) AS n FROM logs WHERE ts = '2026-11-21T12:00:00Z' GROUP BY message ORDER BY n DESC, message LIMIT 10;
+SELECT DISTINCT entity_name FROM logs ORDER BY entity_name;
+SELECT count(*) AS n FROM logs WHERE message LIKE '%disk%';
+SELECT count(*) AS n FROM logs WHERE message ILIKE '%Ärger%';
+SELECT count(*) AS n FROM logs WHERE message LIKE '100\%%' ESCAPE '\';
+SELECT count(*) AS n FROM logs WHERE message = '';
+SELECT count(*) AS n FROM logs WHERE NOT (level IN ('debug', 'info')) AND entity_name <> 'rack-a';
+SELECT span_id, parent_span_id FROM traces WHERE parent_span_id IS NULL ORDER BY span_id LIMIT 20;
+SELECT trace_id, span_name, duration_ms FROM traces WHERE duration_ms >= 9.5 ORDER BY duration_ms DESC, span_id LIMIT 20;
+SELECT name, value FROM metrics WHERE value < 0 ORDER BY value, name, ts LIMIT 20;
+SELECT ts, message FROM logs ORDER BY ts DESC, message, level LIMIT 5 OFFSET 10;
+SELECT msg_type, src_gear_id, dst_gear_id FROM messages WHERE dst_gear_id IS NOT NULL ORDER BY msg_type, src_gear_id, ts, dst_gear_id LIMIT 10;
+SELECT count(*) AS n FROM logs WHERE flux_id = '018f2c1e-0000-7000-8000-000000000001';
+SELECT count(*) AS n FROM logs WHERE flux_id IN ('018f2c1e-0000-7000-8000-000000000001', '018f2c1e-0000-7000-8000-000000000002');
+SELECT count(*) AS n FROM logs WHERE flux_id BETWEEN '018f2c1e-0000-7000-8000-000000000001' AND '018f2c1e-0000-7000-8000-000000000003';
+SELECT CAST(flux_id AS VARCHAR) AS id, count(*) AS n FROM logs GROUP BY flux_id ORDER BY id NULLS LAST;
+SELECT count(*) AS n FROM messages WHERE entity_id = '00000000-0000-0000-0000-000000000000';

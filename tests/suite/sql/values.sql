@@ -1,0 +1,23 @@
+-- Functions over texts, numbers, times and JSON.
+SELECT DISTINCT upper(message) AS up, lower(message) AS low, length(message) AS n FROM logs WHERE message NOT LIKE '%ΟΔΟΣ%' ORDER BY up, low LIMIT 60;
+SELECT DISTINCT message, substr(message, 2, 3) AS part, left(message, 2) AS a, right(message, 2) AS z FROM logs ORDER BY message LIMIT 60;
+SELECT DISTINCT message, strpos(message, 'k') AS at, replace(message, 'disk', 'DISK') AS changed, split_part(message, ' ', 1) AS word FROM logs ORDER BY message LIMIT 60;
+SELECT DISTINCT entity_name || ':' || level AS pair, concat(entity_name, '-', level) AS other, trim('  x ') AS x FROM logs ORDER BY pair;
+SELECT DISTINCT message, regexp_replace(message, '[aeiou]', '_') AS changed FROM logs ORDER BY message LIMIT 60;
+SELECT attributes->>'gear.id' AS gear, count(*) AS n FROM logs GROUP BY gear ORDER BY gear NULLS LAST;
+SELECT attributes->>'http.status' AS code, count(*) AS n FROM traces WHERE attributes->>'http.status' >= '400' GROUP BY code ORDER BY code;
+SELECT labels->>'cpu' AS cpu, avg(value) AS mean FROM metrics WHERE labels->>'cpu' IS NOT NULL GROUP BY cpu ORDER BY cpu;
+SELECT CAST(attributes->>'n' AS BIGINT) AS n, count(*) AS rows FROM logs WHERE attributes->>'n' IS NOT NULL GROUP BY n ORDER BY n;
+SELECT attributes->>'ünï "quoted"' AS odd, count(*) AS n FROM logs GROUP BY odd ORDER BY odd NULLS LAST;
+SELECT promoted->>'order' AS o, count(*) AS n FROM messages GROUP BY o ORDER BY o NULLS LAST;
+SELECT round(value, 2) AS r, floor(value) AS f, ceil(value) AS c, abs(value) AS a FROM metrics ORDER BY ts, name, value LIMIT 40;
+SELECT name, sqrt(sum(value * value)) AS norm, ln(count(*)) AS l FROM metrics GROUP BY name ORDER BY name;
+SELECT coalesce(dst_gear_id, 'nobody') AS dst, nullif(status, 'ok') AS status, count(*) AS n FROM messages GROUP BY 1, 2 ORDER BY 1, 2 NULLS LAST;
+SELECT CASE WHEN duration_ms < 1 THEN 'fast' WHEN duration_ms < 5 THEN 'fair' ELSE 'slow' END AS speed, count(*) AS n FROM traces GROUP BY speed ORDER BY speed;
+SELECT greatest(min(value), 0) AS g, least(max(value), 1000) AS l FROM metrics;
+SELECT ts + INTERVAL '1 day' AS later, ts - INTERVAL '90 minutes' AS earlier FROM logs ORDER BY ts, message LIMIT 20;
+SELECT CAST(ts AS DATE) AS day, count(*) AS n FROM logs GROUP BY day ORDER BY day;
+SELECT date_part('epoch', ts) AS epoch FROM logs ORDER BY ts, message LIMIT 20;
+SELECT count(*) AS n FROM logs WHERE ts >= TIMESTAMPTZ '2024-02-28 00:00:00+00' + INTERVAL '1 day' AND ts < TIMESTAMPTZ '2024-03-01 00:00:00+00';
+SELECT count(*) AS n FROM traces WHERE CAST(floor(duration_ms) AS INTEGER) % 2 = 0;
+SELECT status = 'ok' AS fine, count(*) AS n FROM traces GROUP BY fine ORDER BY fine;
