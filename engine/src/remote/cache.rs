@@ -284,9 +284,11 @@ impl Cache {
             let Some(path) = files.get(&id) else {
                 continue;
             };
+            // Together: a file that a reader brings back meanwhile is put among the copies after this.
+            let mut local = self.local.lock();
             match sys::remove_if_there(path) {
                 Ok(()) => {
-                    self.local.lock().remove(id);
+                    local.remove(id);
                     self.io.counters().evicted_files.add(1);
                 }
                 Err(error) => {

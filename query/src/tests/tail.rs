@@ -187,6 +187,7 @@ fn filter(random: &mut Random) -> LogFilter {
         until: None,
         limit: None,
         offset: None,
+        order: None,
         ..filter
     }
 }
