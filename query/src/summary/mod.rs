@@ -26,6 +26,7 @@ pub(crate) mod shape;
 pub(crate) mod tally;
 mod top;
 
+use datafusion::logical_expr::Expr;
 use model::Table;
 use model::filter::{
     DEFAULT_LIMIT, HistogramFilter, LogFilter, MAX_LIMIT, MetricFilter, SeriesFilter, SortOrder, TopFilter, TraceFilter,
@@ -63,15 +64,9 @@ impl Querier {
     /// See [`Error`].
     pub async fn logs_top(&self, filter: &LogFilter, top: &TopFilter) -> Result<Page, Error> {
         no_pages(None, filter.offset, filter.cursor.as_deref(), filter.order)?;
-        let field = Field::of(Table::Logs, top)?;
         let window = Window::resolve(filter.since, filter.until, filter.flux_id, self.now())?;
-        let limit = up_to(filter.limit, DEFAULT_LIMIT, MOST_TOP)?;
-        self.run(|| {
-            let scan = self.scan(Table::Logs, window, filter::logs(filter));
-            let field = field.clone();
-            async move { top::most_frequent(&scan, &field, limit).await }
-        })
-        .await
+        self.top(Table::Logs, window, filter::logs(filter), top, filter.limit)
+            .await
     }
 
     /// The most frequent values of a field of the spans that a filter lets through.
@@ -80,11 +75,23 @@ impl Querier {
     /// See [`Error`].
     pub async fn traces_top(&self, filter: &TraceFilter, top: &TopFilter) -> Result<Page, Error> {
         no_pages(None, filter.offset, filter.cursor.as_deref(), filter.order)?;
-        let field = Field::of(Table::Traces, top)?;
         let window = Window::resolve(filter.since, filter.until, filter.flux_id, self.now())?;
-        let limit = up_to(filter.limit, DEFAULT_LIMIT, MOST_TOP)?;
+        self.top(Table::Traces, window, filter::traces(filter), top, filter.limit)
+            .await
+    }
+
+    async fn top(
+        &self,
+        table: Table,
+        window: Window,
+        conditions: Vec<Expr>,
+        top: &TopFilter,
+        limit: Option<u32>,
+    ) -> Result<Page, Error> {
+        let field = Field::of(table, top)?;
+        let limit = up_to(limit, DEFAULT_LIMIT, MOST_TOP)?;
         self.run(|| {
-            let scan = self.scan(Table::Traces, window, filter::traces(filter));
+            let scan = self.scan(table, window, conditions.clone());
             let field = field.clone();
             async move { top::most_frequent(&scan, &field, limit).await }
         })
