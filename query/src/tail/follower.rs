@@ -227,13 +227,19 @@ impl Follower {
     }
 
     async fn live(&mut self) -> Result<(), Ended> {
+        // Who comes back is told that it has caught up, even if its filter let none of what came meanwhile through.
+        let mut behind = Some(self.follow.position());
         loop {
             self.tell_missed().await?;
             let taken = self.follow.take(AT_ONCE);
             if taken.lost > 0 {
                 self.lose(taken.lost);
             } else if taken.arrivals.is_empty() {
-                self.wait().await?;
+                if behind.take().is_some_and(|began| began != self.follow.position()) {
+                    self.say(text::heartbeat(&self.token())).await?;
+                } else {
+                    self.wait().await?;
+                }
             } else if let Some(text) = self.text_of(&taken.arrivals)? {
                 drop(taken);
                 self.say(text).await?;

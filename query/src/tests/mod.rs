@@ -94,6 +94,12 @@ impl Bench {
 
     async fn made_of(limits: Limits, forms: &'static [(Format, Compression)]) -> Self {
         let dir = tempfile::tempdir().unwrap();
+        // As the Mixer has it: how many batches a plan holds at once depends on how its threads take turns.
+        let spill = limits.spill_dir.unwrap_or_else(|| dir.path().join("spill"));
+        let limits = Limits {
+            spill_dir: Some(spill),
+            ..limits
+        };
         let engine = open_as(&dir, Duration::from_secs(3_600), Clock::new(now), forms[0], true).await;
         let querier = Querier::new(Arc::clone(&engine), limits.clone(), Clock::new(now)).unwrap();
         Self {

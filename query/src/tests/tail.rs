@@ -135,6 +135,23 @@ impl Reader {
         }
     }
 
+    /// Whether it has been told of a live position that is not before this batch.
+    fn is_at(&self, lsn: u64) -> bool {
+        let mut parts = self.last.as_deref().unwrap_or_default().split('-').skip(1);
+        let at = parts.next().and_then(|at| u64::from_str_radix(at, 16).ok());
+        at.is_some_and(|at| at >= lsn) && parts.count() == 1
+    }
+
+    /// Reads until it is where the store is.
+    async fn catch_up(&mut self, bench: &Bench) {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let end = bench.engine.follow(model::Table::Logs).unwrap().1.position().lsn;
+        while !self.is_at(end) && self.gaps == 0 {
+            assert!(Instant::now() < deadline, "{:?} of {end:x}", self.last);
+            self.read(Duration::from_millis(200)).await;
+        }
+    }
+
     async fn finish(&mut self) {
         let deadline = Instant::now() + Duration::from_secs(60);
         while !(self.is_done() && self.heard) && self.gaps == 0 {
@@ -265,7 +282,7 @@ async fn play(random: &mut Random, tail_max: model::ByteSize, steps: usize) -> (
                 for reader in &mut readers {
                     come_back(&bench, reader, &all);
                     // The log of one life is what the next one can recall.
-                    reader.finish().await;
+                    reader.catch_up(&bench).await;
                 }
             }
             _ => {
