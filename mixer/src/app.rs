@@ -120,6 +120,18 @@ impl Mixer {
         self.api
     }
 
+    /// The rooms that its API asks.
+    #[cfg(test)]
+    pub(crate) fn api_parts(&self) -> Option<ApiParts> {
+        Some(ApiParts {
+            querier: Arc::clone(self.parts.querier.as_ref()?),
+            control: Arc::clone(&self.control),
+            engine: Arc::clone(self.parts.engine.as_ref()?),
+            ingest: None,
+            reports_itself: true,
+        })
+    }
+
     /// Returns when telemetry that is sent is stored: at once where collection is off.
     pub fn ready(&self) -> impl Future<Output = ()> + use<> {
         let stats = self.parts.ingest.as_ref().map(ingest::Pipeline::live_stats);

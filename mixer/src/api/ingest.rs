@@ -23,8 +23,7 @@ mod key;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::rejection::PathRejection;
-use axum::extract::{Path, Request, State};
+use axum::extract::{Request, State};
 use axum::middleware::map_response;
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
@@ -43,7 +42,6 @@ use self::body::Room;
 use self::key::{InUse, Key};
 use super::params::Params;
 use super::problem::Problem;
-use super::telemetry::in_path;
 
 /// About the bytes of one append.
 const PART: u64 = 4 << 20;
@@ -110,8 +108,16 @@ pub(crate) fn routes(engine: Arc<Engine>, open: bool, storing: TaskTracker, coun
         in_use: InUse::default(),
         counters,
     };
-    Router::new()
-        .route("/api/v1/ingest/{table}", post(ingest))
+    let routes = Table::ALL
+        .into_iter()
+        .filter(|table| table.is_telemetry())
+        .map(|table| {
+            let ingest =
+                move |State(door): State<Door>, params: Params, request: Request| ingest(table, door, params, request);
+            (format!("/api/v1/ingest/{table}"), post(ingest))
+        });
+    routes
+        .fold(Router::new(), |router, (path, ingest)| router.route(&path, ingest))
         .layer(map_response(end_after_refusal))
         .with_state(door)
 }
@@ -144,19 +150,9 @@ struct Answer {
     data: Stored,
 }
 
-async fn ingest(
-    State(door): State<Door>,
-    table: Result<Path<String>, PathRejection>,
-    params: Params,
-    request: Request,
-) -> Result<Response, Problem> {
+async fn ingest(table: Table, door: Door, params: Params, request: Request) -> Result<Response, Problem> {
     params.none()?;
     let (head, body) = request.into_parts();
-    let table = in_path("table", table)?;
-    let table = [Table::Logs, Table::Metrics, Table::Traces]
-        .into_iter()
-        .find(|known| known.name() == table)
-        .ok_or_else(|| Problem::no_route(head.uri.path()))?;
     door.is_open()?;
     let encoding = encoding(&head.headers)?;
     let packing = body::packing(&head.headers)?;

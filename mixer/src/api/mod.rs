@@ -9,6 +9,7 @@
 //! | `POST /api/v1/sql` | [`query::Querier::sql`], streamed |
 //! | `POST /api/v1/ingest/{logs,metrics,traces}` | [`engine::Engine`], when it is durable |
 //! | `GET /api/v1/racks`, `GET /api/v1/racks/{id}`, `POST /api/v1/racks/{id}/{approve,suspend,resume,remove}`, `GET /api/v1/scenarios` | [`crate::control::Control`] |
+//! | `GET /api/v1/openapi.json` | tables of all this ([`openapi`]) |
 //! | `GET /api/v1/storage`, `/healthz`, `/readyz`, `/metrics`, `/version` | all of them |
 //!
 //! # Invariants
@@ -24,6 +25,7 @@
 
 mod exposition;
 mod ingest;
+mod openapi;
 mod ops;
 mod params;
 mod problem;
@@ -81,17 +83,23 @@ pub struct ApiParts {
 /// # Errors
 /// If the listener has no address.
 pub fn serve(parts: ApiParts, listener: TcpListener) -> std::io::Result<ApiServer> {
+    let changes = TaskTracker::new();
+    server::start(routes(parts, &changes), listener, changes)
+}
+
+/// Every route.
+fn routes(parts: ApiParts, changes: &TaskTracker) -> Router {
     let counters = ingest::Counters::default();
     let exposition = Arc::new(Exposition::new(parts.clone(), &counters));
-    let changes = TaskTracker::new();
     let (engine, collects) = (Arc::clone(&parts.engine), parts.ingest.is_some());
     let router = telemetry::routes(Arc::clone(&parts.querier))
         .merge(tail::routes(Arc::clone(&parts.querier)))
         .merge(sql::routes(Arc::clone(&parts.querier)))
         .merge(ingest::routes(engine, collects, changes.clone(), counters))
         .merge(racks::routes(Arc::clone(&parts.control), changes.clone()))
+        .merge(openapi::routes())
         .merge(ops::routes(parts, Arc::clone(&exposition)));
-    server::start(guarded(router, exposition), listener, changes)
+    guarded(router, exposition)
 }
 
 /// What holds for every route: bounds, problems for what no route answers, counting.

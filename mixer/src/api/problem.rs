@@ -7,6 +7,7 @@ use model::wire::Rejected;
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use super::openapi::problems;
 use crate::control::ControlError;
 
 /// Why a request has no answer.
@@ -34,6 +35,10 @@ struct Document<'a> {
 
 impl Problem {
     fn new(status: StatusCode, code: &'static str, detail: impl Into<String>) -> Self {
+        debug_assert!(
+            problems::is_known(status.as_u16(), code),
+            "{status} {code} is not documented"
+        );
         Self {
             status,
             code,

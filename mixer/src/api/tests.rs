@@ -356,7 +356,7 @@ async fn a_client_that_sends_no_head_does_not_hold_up_the_end_and_requests_are_c
     drop(silent);
 }
 
-async fn whole_mixer(folder: &std::path::Path) -> Mixer {
+pub(in crate::api) async fn whole_mixer(folder: &std::path::Path) -> Mixer {
     let flags = [
         ("store.dir", folder.join("data").display().to_string()),
         ("snake.port", "0".to_owned()),

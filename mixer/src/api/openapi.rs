@@ -1,0 +1,104 @@
+//! `GET /api/v1/openapi.json`: the API as an OpenAPI 3.1 document, made of tables that tests hold against the code.
+//!
+//! | table | says | held against |
+//! |---|---|---|
+//! | [`table::ROUTES`] | which paths, methods, parameters, bodies, answers and problems there are | the router, in both directions |
+//! | [`parameters`] | what parameters are called and what they may be | the fields of the filters, and what these accept |
+//! | [`problems::CODES`] | which statuses and codes problems have | every [`Problem`](super::problem::Problem) that is made while testing |
+//! | [`schemas`] | what bodies and answers look like | answers of a running Mixer (`make schema-check`) |
+//!
+//! # Invariants
+//!
+//! - The document depends on the program's version only: it is made once.
+//! - What it says of a parameter is as strict as the API is. Rules between parameters, which OpenAPI cannot say, are in descriptions.
+//!
+//! # Not here
+//!
+//! A security scheme: there is no authentication yet (`api`).
+
+mod document;
+mod parameters;
+pub(super) mod problems;
+mod schemas;
+mod table;
+#[cfg(test)]
+mod tests;
+
+use std::sync::LazyLock;
+
+use axum::Router;
+use axum::response::IntoResponse;
+use axum::routing::get;
+use bytes::Bytes;
+use http::header::CONTENT_TYPE;
+
+use super::params::Params;
+use super::problem::Problem;
+use parameters::Parameter;
+
+/// The document's own path.
+const PATH: &str = "/api/v1/openapi.json";
+
+static DOCUMENT: LazyLock<Bytes> = LazyLock::new(|| document::of(table::ROUTES).to_string().into());
+
+pub(super) fn routes() -> Router {
+    Router::new().route(PATH, get(openapi))
+}
+
+async fn openapi(params: Params) -> Result<impl IntoResponse, Problem> {
+    params.none()?;
+    Ok(([(CONTENT_TYPE, "application/json")], DOCUMENT.clone()))
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Method {
+    Get,
+    Post,
+}
+
+/// What a request has as its body.
+#[derive(Debug, Clone, Copy)]
+enum Sent {
+    Nothing,
+    /// JSON of a schema; it may be left out.
+    Json(&'static str),
+    Sql,
+    /// Records of a table, in any encoding of the bus.
+    Records(model::Table),
+}
+
+/// What an answer with status 200 has as its body.
+#[derive(Debug, Clone, Copy)]
+enum Answer {
+    /// JSON of a schema.
+    Json(&'static str),
+    /// JSON of a schema, the same with status 503.
+    Ready(&'static str),
+    Sql,
+    Events,
+    OpenMetrics,
+}
+
+/// One method of one path.
+#[derive(Debug, Clone, Copy)]
+struct Route {
+    method: Method,
+    path: &'static str,
+    id: &'static str,
+    summary: &'static str,
+    /// Rules that hold between parameters, and what is not to be seen from schemas.
+    details: &'static str,
+    parameters: &'static [&'static [Parameter]],
+    sent: Sent,
+    answer: Answer,
+    /// Statuses of problems, those apart that every route has.
+    problems: &'static [u16],
+    /// The current path of a v0.4.4 one.
+    successor: Option<&'static str>,
+}
+
+impl Route {
+    fn parameters(&self) -> impl Iterator<Item = &'static Parameter> {
+        self.parameters.iter().copied().flatten()
+    }
+}

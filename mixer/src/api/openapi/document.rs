@@ -1,0 +1,151 @@
+//! The tables as one document.
+
+use model::Table;
+use model::wire::Encoding;
+use serde_json::{Map, Value, json};
+
+use super::{Answer, Method, Route, Sent, problems, schemas};
+use crate::api::exposition;
+
+pub(super) fn of(routes: &[Route]) -> Value {
+    let mut paths = Map::new();
+    for route in routes {
+        let path = paths.entry(route.path).or_insert_with(|| json!({}));
+        path[method(route.method)] = operation(route);
+    }
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Platform Mixer",
+            "version": env!("CARGO_PKG_VERSION"),
+            "description": "Telemetry, messages, Racks and scenarios of a Mixer. Errors are RFC 9457 problems with a stable `code`.",
+            "license": { "name": "Apache-2.0", "identifier": "Apache-2.0" },
+        },
+        "servers": [{ "url": "/" }],
+        "security": [],
+        "paths": paths,
+        "components": { "schemas": schemas::all(), "responses": problems::responses() },
+    })
+}
+
+const fn method(method: Method) -> &'static str {
+    match method {
+        Method::Get => "get",
+        Method::Post => "post",
+    }
+}
+
+/// The part of the API that a path belongs to.
+fn tag(path: &str) -> &str {
+    let path = path.strip_prefix("/api/v1/").unwrap_or("operation");
+    match path.split('/').next().unwrap_or(path) {
+        "logs" | "traces" | "metrics" => "v0.4.4",
+        "storage" | "openapi.json" => "operation",
+        first => first,
+    }
+}
+
+fn operation(route: &Route) -> Value {
+    let mut operation = json!({
+        "operationId": route.id,
+        "tags": [tag(route.path)],
+        "summary": route.summary,
+        "parameters": route.parameters().map(super::Parameter::document).collect::<Vec<_>>(),
+        "responses": responses(route),
+    });
+    let successor = route.successor.map(|path| format!("The same as `{path}`."));
+    if let Some(details) = successor.or_else(|| (!route.details.is_empty()).then(|| route.details.to_owned())) {
+        operation["description"] = details.into();
+    }
+    if route.successor.is_some() {
+        operation["deprecated"] = true.into();
+    }
+    if let Some(body) = body(route.sent) {
+        operation["requestBody"] = body;
+    }
+    operation
+}
+
+fn reference(schema: &str) -> Value {
+    json!({ "$ref": format!("#/components/schemas/{schema}") })
+}
+
+fn typed(content_type: &str, schema: Value) -> (String, Value) {
+    (content_type.to_owned(), json!({ "schema": schema }))
+}
+
+fn body(sent: Sent) -> Option<Value> {
+    let (content, required) = match sent {
+        Sent::Nothing => return None,
+        Sent::Json(schema) => (vec![typed("application/json", reference(schema))], false),
+        Sent::Sql => {
+            let text = || json!({ "type": "string", "minLength": 1, "examples": ["SELECT count(*) FROM logs"] });
+            let content = vec![
+                typed("application/json", reference("Statement")),
+                typed("application/sql", text()),
+                typed("text/plain", text()),
+            ];
+            (content, true)
+        }
+        Sent::Records(table) => (records(table), true),
+    };
+    Some(json!({ "required": required, "content": content.into_iter().collect::<Map<_, _>>() }))
+}
+
+fn records(table: Table) -> Vec<(String, Value)> {
+    let name = schemas::record_name(table);
+    let some = || json!({ "type": "array", "contains": reference(name), "minItems": 1 });
+    let lines = json!({ "description": "A record of the array is a line." });
+    [Encoding::Json, Encoding::Ndjson, Encoding::Cbor, Encoding::Arrow]
+        .map(|encoding| {
+            let schema = match encoding {
+                Encoding::Json => json!({ "anyOf": [reference(name), some()] }),
+                Encoding::Ndjson => json!({ "allOf": [some(), lines] }),
+                Encoding::Cbor => some(),
+                Encoding::Arrow => json!({ "description": "An Arrow IPC stream of the table's columns." }),
+            };
+            typed(encoding.content_type(), schema)
+        })
+        .into()
+}
+
+fn responses(route: &Route) -> Value {
+    let mut responses = Map::from_iter([("200".to_owned(), answer(route))]);
+    let problems = route.problems.iter().chain(&problems::EVERYWHERE);
+    for status in problems {
+        let name = format!("#/components/responses/{}", problems::name(*status));
+        responses.insert(status.to_string(), json!({ "$ref": name }));
+    }
+    if let Answer::Ready(schema) = route.answer {
+        let content = Map::from_iter([typed("application/json", reference(schema))]);
+        let not = json!({ "description": "Something is not well.", "content": content });
+        responses.insert("503".to_owned(), not);
+    }
+    responses.into()
+}
+
+fn answer(route: &Route) -> Value {
+    let content = match route.answer {
+        Answer::Json(schema) | Answer::Ready(schema) => vec![typed("application/json", reference(schema))],
+        Answer::Sql => vec![
+            typed("application/json", reference("SqlAnswer")),
+            typed("application/x-ndjson", json!({ "type": "string" })),
+            typed("text/csv", json!({ "type": "string" })),
+            typed("application/vnd.apache.arrow.stream", json!({})),
+        ],
+        Answer::Events => vec![typed("text/event-stream", json!({ "type": "string" }))],
+        Answer::OpenMetrics => {
+            let content_type = exposition::CONTENT.split(';').next().unwrap_or_default();
+            vec![typed(content_type, json!({ "type": "string" }))]
+        }
+    };
+    let mut answer = json!({ "description": "Done.", "content": content.into_iter().collect::<Map<_, _>>() });
+    if route.successor.is_some() {
+        let text = |says| json!({ "description": says, "required": true, "schema": { "type": "string" } });
+        answer["headers"] = json!({
+            "Deprecation": text("Since when, as RFC 9745 writes it."),
+            "Link": text("The path to use, as `successor-version`."),
+        });
+    }
+    answer
+}

@@ -1,0 +1,351 @@
+//! What parameters are called, what they may be, and what they mean.
+//!
+//! # Invariants
+//!
+//! - The names of a path's parameters are the fields of its filters, those left out that the path always refuses.
+//! - A text that a schema allows is one that the API accepts by itself, and the other way round as far as patterns can say it.
+
+use model::filter::{DEFAULT_LIMIT, MAX_LIMIT};
+use model::{ColumnType, Table};
+use serde_json::{Value, json};
+
+/// Durations: `100ms`, `5s`, `1h30m`, `1.5h`. A term of days has fewer digits, so that three terms never exceed what there is.
+pub(super) const DURATION: &str = r"^(0|([0-9]{1,5}(\.[0-9]{1,6})?(ns|us|µs|ms|s|m|h)|[0-9]{1,4}d){1,3})$";
+const POSITIVE_DURATION: &str =
+    r"^([0-9]{0,4}[1-9](\.[0-9]{1,6})?(us|µs|ms|s|m|h)|[0-9]{0,3}[1-9]d)([0-9]{1,5}(ms|s|m|h)){0,2}$";
+pub(super) const TRACE_ID: &str = "^(?!0{32}$)[0-9a-fA-F]{32}$";
+pub(super) const SPAN_ID: &str = "^(?!0{16}$)[0-9a-fA-F]{16}$";
+pub(super) const TOKEN: &str = "^[A-Za-z0-9_-]{1,64}$";
+
+pub(super) const LEVELS: &[&str] = &["debug", "info", "warn", "error"];
+pub(super) const STATUSES: &[&str] = &["ok", "error"];
+pub(super) const TYPES: &[&str] = &["counter", "gauge", "histogram"];
+pub(super) const DIRECTIONS: &[&str] = &["inbound", "outbound", "internal"];
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    Path,
+    Query,
+    Header,
+}
+
+/// What a parameter may be.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Kind {
+    /// Any text.
+    Text,
+    /// Any text of so many characters.
+    Sized(u32, u32),
+    Words(&'static [&'static str]),
+    Pattern(&'static str),
+    /// A moment or an age.
+    When,
+    Duration,
+    Uuid,
+    /// A whole number: least, default, most.
+    Number(u32, Option<u32>, u32),
+    Switch,
+    /// A column of a table, or a key of its JSON column.
+    Field(Table),
+    /// Parameters that begin so.
+    Family(&'static str),
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Parameter {
+    pub(super) name: &'static str,
+    pub(super) place: Place,
+    pub(super) required: bool,
+    pub(super) kind: Kind,
+    pub(super) says: &'static str,
+}
+
+const fn query(name: &'static str, kind: Kind, says: &'static str) -> Parameter {
+    Parameter {
+        name,
+        place: Place::Query,
+        required: false,
+        kind,
+        says,
+    }
+}
+
+const fn header(name: &'static str, kind: Kind, says: &'static str) -> Parameter {
+    Parameter {
+        place: Place::Header,
+        ..query(name, kind, says)
+    }
+}
+
+const fn path(name: &'static str, kind: Kind, says: &'static str) -> Parameter {
+    Parameter {
+        place: Place::Path,
+        required: true,
+        ..query(name, kind, says)
+    }
+}
+
+const ENTITY: Parameter = query("entity", Kind::Text, "An entity's name or id.");
+const FLUX_ID: Parameter = query("flux_id", Kind::Uuid, "The business signal.");
+const TRACE: Parameter = query("trace_id", Kind::Pattern(TRACE_ID), "The trace.");
+const SINCE: Parameter = query(
+    "since",
+    Kind::When,
+    "From this moment on (inclusive); without it, 24 hours before `until` or now.",
+);
+const UNTIL: Parameter = query(
+    "until",
+    Kind::When,
+    "Before this moment (exclusive). Not before `since`.",
+);
+const STATUS: Parameter = query("status", Kind::Words(STATUSES), "The outcome.");
+const INTERVAL: Parameter = query("interval", Kind::Duration, "The width of a time bucket, at least 1us.");
+const FILL: Parameter = query("fill", Kind::Switch, "Whether empty buckets are given too.");
+const ATTRIBUTES: Parameter = query(
+    "attributes",
+    Kind::Family("attr."),
+    "Attributes with these values: `attr.http.status=500` for the key `http.status`. Compared with the text of a scalar.",
+);
+const LABELS: Parameter = query(
+    "labels",
+    Kind::Family("labels."),
+    "Labels with these values: `labels.cpu=0` for the key `cpu`.",
+);
+const LIMIT: Parameter = query(
+    "limit",
+    Kind::Number(1, Some(DEFAULT_LIMIT), MAX_LIMIT),
+    "At most so many rows.",
+);
+
+pub(super) const TIMES: &[Parameter] = &[SINCE, UNTIL];
+pub(super) const ORDER: &[Parameter] = &[query(
+    "order",
+    Kind::Words(&["desc", "asc"]),
+    "Which rows come first, by time.",
+)];
+pub(super) const PAGES: &[Parameter] = &[
+    LIMIT,
+    query(
+        "offset",
+        Kind::Number(0, Some(0), u32::MAX),
+        "Skip so many rows. Not together with `cursor`.",
+    ),
+    query(
+        "cursor",
+        Kind::Text,
+        "Go on where the `next_cursor` of an answer says; all other parameters but `limit` stay as they were.",
+    ),
+];
+
+pub(super) const LOGS: &[Parameter] = &[
+    query("level", Kind::Words(LEVELS), "Exactly this level."),
+    query("min_level", Kind::Words(LEVELS), "This level and graver ones."),
+    query("rack_id", Kind::Text, "A Rack's entity id or name."),
+    query("gear_id", Kind::Text, "The attribute `gear.id`."),
+    ENTITY,
+    FLUX_ID,
+    query("trace_id", Kind::Pattern(TRACE_ID), "The attribute `trace_id`."),
+    query("q", Kind::Text, "A part of the message, letter case aside."),
+    ATTRIBUTES,
+];
+pub(super) const TRACES: &[Parameter] = &[
+    FLUX_ID,
+    TRACE,
+    query(
+        "min_duration_ms",
+        Kind::Number(0, None, u32::MAX),
+        "At least so long, in milliseconds.",
+    ),
+    STATUS,
+    ENTITY,
+    query("span_name", Kind::Text, "The operation."),
+    ATTRIBUTES,
+];
+/// Of metrics, the name apart.
+pub(super) const METRICS: &[Parameter] = &[
+    ENTITY,
+    query(
+        "group_by",
+        Kind::Sized(1, u32::MAX),
+        "`entity_name`, `entity_id`, `name`, `type` or a label key.",
+    ),
+    INTERVAL,
+    query(
+        "agg",
+        Kind::Pattern("^(avg|sum|min|max|count|last|rate|p[5-9][0-9])$"),
+        "How the values of a bucket become one; `p50` to `p99` of histograms.",
+    ),
+    LABELS,
+    query(
+        "shape",
+        Kind::Words(&["rows", "series"]),
+        "A row for each bucket, or for each group with a list of values; `series` needs `interval`.",
+    ),
+    query(
+        "fill",
+        Kind::Switch,
+        "Whether empty buckets are given too; needs `interval`.",
+    ),
+];
+pub(super) const METRIC: &[Parameter] = &[query("name", Kind::Text, "The metric's name.")];
+/// Of messages, the flux id apart.
+pub(super) const MESSAGES: &[Parameter] = &[
+    TRACE,
+    ENTITY,
+    query("src_gear_id", Kind::Text, "The gear that sent it."),
+    query("dst_gear_id", Kind::Text, "The gear that it is for."),
+    query("msg_type", Kind::Text, "What kind of message it is."),
+    query(
+        "direction",
+        Kind::Words(DIRECTIONS),
+        "Which way it crossed the edge of its Rack.",
+    ),
+    STATUS,
+    query(
+        "promoted",
+        Kind::Family("promoted."),
+        "Promoted fields with these values: `promoted.order=7` for the field `order`.",
+    ),
+    query(
+        "raw",
+        Kind::Words(&["hex", "base64", "none"]),
+        "How its bytes are shown, if at all; `hex` without it.",
+    ),
+];
+pub(super) const FLUX: &[Parameter] = &[FLUX_ID];
+pub(super) const HISTOGRAM: &[Parameter] = &[
+    INTERVAL,
+    query(
+        "by",
+        Kind::Words(&["none", "level", "entity_name"]),
+        "What the counts are split by.",
+    ),
+    FILL,
+];
+const fn field(table: Table) -> Parameter {
+    Parameter {
+        required: true,
+        ..query(
+            "field",
+            Kind::Field(table),
+            "A column, or a key of the JSON column such as `attr.gear.id`.",
+        )
+    }
+}
+const fn most(most: u32, default: u32) -> Parameter {
+    query("limit", Kind::Number(1, Some(default), most), "At most so many.")
+}
+pub(super) const LOGS_TOP: &[Parameter] = &[field(Table::Logs), most(1_000, DEFAULT_LIMIT)];
+pub(super) const TRACES_TOP: &[Parameter] = &[field(Table::Traces), most(1_000, DEFAULT_LIMIT)];
+pub(super) const SERIES: &[Parameter] = &[ENTITY, LABELS, SINCE, UNTIL, most(MAX_LIMIT, MAX_LIMIT)];
+pub(super) const TAIL: &[Parameter] = &[
+    query(
+        "since",
+        Kind::When,
+        "Have the rows from this moment on come first, the oldest first.",
+    ),
+    query(
+        "limit",
+        Kind::Number(1, None, MAX_LIMIT),
+        "Have so many of the newest rows come first, the oldest first.",
+    ),
+    query("cursor", Kind::Text, "Go on behind the event with this `id`."),
+    header(
+        "Last-Event-ID",
+        Kind::Text,
+        "The same, as browsers send it when they come back; goes before `cursor`.",
+    ),
+];
+pub(super) const SQL: &[Parameter] = &[query(
+    "format",
+    Kind::Words(&["json", "ndjson", "csv", "arrow"]),
+    "The format of the answer; goes before `Accept`.",
+)];
+pub(super) const INGEST: &[Parameter] = &[
+    header(
+        "Idempotency-Key",
+        Kind::Sized(1, 255),
+        "Names this body among those of its publisher: sent again it is not stored again.",
+    ),
+    header(
+        "Content-Encoding",
+        Kind::Words(&["identity", "gzip", "zstd"]),
+        "How the body is packed.",
+    ),
+    header(
+        "Flux-Entity-Name",
+        Kind::Sized(1, 255),
+        "Whose the rows are that do not say it; `http` without it.",
+    ),
+    header(
+        "Flux-Entity-Id",
+        Kind::Uuid,
+        "The id of the same; made of the name without it.",
+    ),
+];
+pub(super) const TRACE_PATH: &[Parameter] = &[path("trace_id", Kind::Pattern(TRACE_ID), "The trace.")];
+pub(super) const METRIC_PATH: &[Parameter] = &[path("metric_name", Kind::Sized(1, u32::MAX), "The metric's name.")];
+pub(super) const LABEL_PATH: &[Parameter] = &[path("label_key", Kind::Sized(1, u32::MAX), "The label's key.")];
+pub(super) const FLUX_PATH: &[Parameter] = &[path("flux_id", Kind::Uuid, "The business signal.")];
+pub(super) const RACK_PATH: &[Parameter] = &[path("id", Kind::Sized(1, u32::MAX), "A Rack's id or name.")];
+
+impl Parameter {
+    /// As OpenAPI says it.
+    pub(super) fn document(&self) -> Value {
+        let place = match self.place {
+            Place::Path => "path",
+            Place::Query => "query",
+            Place::Header => "header",
+        };
+        let mut said = json!({
+            "name": self.name, "in": place, "required": self.required, "description": self.says, "schema": self.kind.schema(),
+        });
+        if matches!(self.kind, Kind::Family(_)) {
+            said["style"] = "form".into();
+            said["explode"] = true.into();
+        }
+        said
+    }
+}
+
+impl Kind {
+    fn schema(self) -> Value {
+        match self {
+            Self::Text => json!({ "type": "string" }),
+            Self::Sized(least, u32::MAX) => json!({ "type": "string", "minLength": least }),
+            Self::Sized(least, most) => json!({ "type": "string", "minLength": least, "maxLength": most }),
+            Self::Words(words) => json!({ "type": "string", "enum": words }),
+            Self::Pattern(pattern) => json!({ "type": "string", "pattern": pattern }),
+            Self::When => json!({ "anyOf": [
+                { "type": "string", "format": "date-time" },
+                { "type": "string", "pattern": DURATION },
+            ] }),
+            Self::Duration => json!({ "type": "string", "pattern": POSITIVE_DURATION }),
+            Self::Uuid => json!({ "type": "string", "format": "uuid" }),
+            Self::Number(least, None, most) => json!({ "type": "integer", "minimum": least, "maximum": most }),
+            Self::Number(least, Some(default), most) => {
+                json!({ "type": "integer", "minimum": least, "maximum": most, "default": default })
+            }
+            Self::Switch => json!({ "type": "boolean" }),
+            Self::Field(table) => json!({ "anyOf": [
+                { "type": "string", "enum": fields(table) },
+                { "type": "string", "pattern": "^attr\\.[\\s\\S]" },
+            ] }),
+            Self::Family(prefix) => {
+                let pattern = format!("^{}[\\s\\S]", prefix.replace('.', "\\."));
+                json!({
+                    "type": "object",
+                    "patternProperties": { pattern: { "type": "string" } },
+                    "additionalProperties": false,
+                })
+            }
+        }
+    }
+}
+
+/// The columns whose values are counted.
+pub(super) fn fields(table: Table) -> Vec<&'static str> {
+    let columns = table.columns().iter();
+    let plain = columns.filter(|column| !matches!(column.kind, ColumnType::Time | ColumnType::Json | ColumnType::Blob));
+    plain.map(|column| column.name).collect()
+}

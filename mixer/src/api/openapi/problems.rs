@@ -1,0 +1,101 @@
+//! The statuses and codes of problems, and what responses they are.
+
+use serde_json::{Map, Value, json};
+
+/// Every code with the status that it comes with, and when it does.
+pub(in crate::api) const CODES: &[(u16, &str, &str)] = &[
+    (400, "bad_parameter", "a parameter or header cannot be used"),
+    (400, "unknown_parameter", "the path has no such parameter"),
+    (400, "bad_body", "the body cannot be read"),
+    (400, "nothing_stored", "no row of the body can be stored"),
+    (400, "sql_error", "the statement cannot be carried out"),
+    (403, "cross_origin", "a page of another site asks for a change"),
+    (403, "not_collected", "this Mixer collects no telemetry"),
+    (403, "read_only", "the statement, or the store, only reads"),
+    (404, "no_route", "there is no such path"),
+    (404, "telemetry_disabled", "the Mixer reports nothing about itself"),
+    (404, "unknown_rack", "there is no such Rack"),
+    (404, "trace_not_found", "no span of the trace is stored"),
+    (
+        404,
+        "metric_not_found",
+        "no point of the metric lies in the time asked for",
+    ),
+    (405, "method_not_allowed", "the path has other methods"),
+    (406, "not_acceptable", "no format that Accept names is offered"),
+    (408, "slow_request", "the request took too long to arrive or to answer"),
+    (
+        409,
+        "key_in_use",
+        "a request with this Idempotency-Key is being answered",
+    ),
+    (409, "name_taken", "another Rack has the name"),
+    (409, "wrong_state", "the Rack's state does not allow it"),
+    (413, "bad_body", "the body is too large"),
+    (415, "bad_body", "the body's type or packing is not known"),
+    (422, "key_of_another", "the Idempotency-Key was used for another body"),
+    (422, "query_too_large", "the answer would take too much"),
+    (429, "too_many", "as many follow as may"),
+    (500, "internal", "a defect"),
+    (500, "query_failed", "the query failed"),
+    (500, "registry", "the registry failed"),
+    (503, "busy", "not just now"),
+    (503, "stopping", "the Mixer is stopping"),
+    (504, "query_timeout", "the query ran too long"),
+];
+
+/// Problems that every route has.
+pub(super) const EVERYWHERE: [u16; 2] = [408, 500];
+
+/// Whether problems of this status and code are documented.
+pub(in crate::api) fn is_known(status: u16, code: &str) -> bool {
+    CODES.iter().any(|(known, name, _)| (*known, *name) == (status, code))
+}
+
+/// What a problem's response is called among the document's components.
+pub(super) fn name(status: u16) -> String {
+    format!("Problem{status}")
+}
+
+/// A response for each status.
+pub(super) fn responses() -> Map<String, Value> {
+    CODES
+        .chunk_by(|a, b| a.0 == b.0)
+        .filter_map(|codes| Some((name(codes.first()?.0), response(codes))))
+        .collect()
+}
+
+fn response(codes: &[(u16, &str, &str)]) -> Value {
+    let status = codes.first().map_or(500, |(status, _, _)| *status);
+    let words: Vec<_> = codes.iter().map(|(_, code, _)| *code).collect();
+    let said: Vec<_> = codes
+        .iter()
+        .map(|(_, code, when)| format!("`{code}`: {when}"))
+        .collect();
+    let schema = json!({
+        "allOf": [{ "$ref": "#/components/schemas/Problem" }],
+        "properties": { "status": { "const": status }, "code": { "enum": words } },
+    });
+    let mut response = json!({
+        "description": said.join("; "),
+        "content": { "application/problem+json": { "schema": schema } },
+    });
+    let seconds = json!({ "type": "integer", "minimum": 1 });
+    match status {
+        405 => {
+            let allow = json!({ "description": "The methods that the path has.", "required": true, "schema": { "type": "string" } });
+            response["headers"] = json!({ "Allow": allow });
+        }
+        409 => {
+            let wait = "Seconds to wait, with `key_in_use`.";
+            response["headers"] = json!({ "Retry-After": { "description": wait, "schema": seconds } });
+        }
+        429 | 503 => {
+            let wait = "Seconds to wait.";
+            response["headers"] =
+                json!({ "Retry-After": { "description": wait, "required": true, "schema": seconds } });
+        }
+        _ => {}
+    }
+    response
+}

@@ -1,0 +1,369 @@
+//! What bodies and answers look like. Rows are made of the tables' columns.
+
+use model::{Column, ColumnType, Table};
+use serde_json::{Map, Value, json};
+
+use super::parameters as p;
+
+/// Every schema of the document.
+pub(super) fn all() -> Map<String, Value> {
+    let mut all = Map::new();
+    let parts = [basics(), rows(), lists(), sent(), sql(), control(), operation()];
+    for part in parts {
+        if let Value::Object(part) = part {
+            all.extend(part);
+        }
+    }
+    all
+}
+
+/// The schema of a record that is sent.
+pub(super) const fn record_name(table: Table) -> &'static str {
+    match table {
+        Table::Traces => "SpanSent",
+        Table::Metrics => "PointSent",
+        _ => "LogSent",
+    }
+}
+
+fn reference(name: &str) -> Value {
+    json!({ "$ref": format!("#/components/schemas/{name}") })
+}
+
+fn text() -> Value {
+    json!({ "type": "string" })
+}
+
+fn time() -> Value {
+    json!({ "type": "string", "format": "date-time" })
+}
+
+fn count() -> Value {
+    json!({ "type": "integer", "minimum": 0 })
+}
+
+fn counts(names: &[&str]) -> Map<String, Value> {
+    names.iter().map(|name| ((*name).to_owned(), count())).collect()
+}
+
+fn or_null(mut schema: Value) -> Value {
+    if let Some(kind) = schema.get("type").cloned() {
+        schema["type"] = json!([kind, "null"]);
+        return schema;
+    }
+    json!({ "anyOf": [schema, { "type": "null" }] })
+}
+
+/// An object that has all of these properties.
+fn object(properties: Value) -> Value {
+    let required: Vec<_> = properties
+        .as_object()
+        .into_iter()
+        .flat_map(Map::keys)
+        .cloned()
+        .collect();
+    json!({ "type": "object", "required": required, "properties": properties })
+}
+
+fn list(of: Value) -> Value {
+    json!({ "type": "array", "items": of })
+}
+
+fn basics() -> Value {
+    let mut stats = counts(&[
+        "files_considered",
+        "files_pruned",
+        "files_read",
+        "bytes_read",
+        "cache_hits",
+        "hot_rows",
+        "rows_scanned",
+        "rows",
+        "ms",
+    ]);
+    let required: Vec<_> = stats.keys().cloned().collect();
+    stats.insert("partial".to_owned(), text());
+    let bad = json!({ "anyOf": [
+        object(json!({ "parameter": text(), "detail": text() })),
+        object(json!({ "row": count(), "reason": text() })),
+    ] });
+    let problem = json!({
+        "type": { "const": "about:blank" },
+        "title": text(),
+        "status": { "type": "integer", "minimum": 400, "maximum": 599 },
+        "code": { "type": "string", "description": "A stable word for programs." },
+        "detail": text(),
+    });
+    let mut problem = object(problem);
+    problem["properties"]["errors"] = list(bad);
+    json!({
+        "Problem": problem,
+        "Stats": {
+            "description": "What the answer cost; `partial` says why rows are missing.",
+            "type": "object", "required": required, "properties": stats,
+        },
+        "Any": {},
+        "Number": { "description": "Numbers that JSON lacks are their names.",
+                    "anyOf": [{ "type": "number" }, { "enum": ["NaN", "inf", "-inf"] }] },
+        "Fields": { "description": "A flat JSON object with dotted keys.", "type": "object" },
+    })
+}
+
+/// The words of a column that has few.
+fn words(column: &str) -> Option<&'static [&'static str]> {
+    Some(match column {
+        "level" => p::LEVELS,
+        "status" => p::STATUSES,
+        "type" => p::TYPES,
+        "direction" => p::DIRECTIONS,
+        _ => return None,
+    })
+}
+
+fn value(column: &Column) -> Value {
+    let value = match column.kind {
+        ColumnType::Time => time(),
+        ColumnType::Uuid => json!({ "type": "string", "format": "uuid" }),
+        ColumnType::Json => reference("Fields"),
+        ColumnType::Float | ColumnType::Double => reference("Number"),
+        ColumnType::Blob => json!({ "type": "string", "contentEncoding": "base16" }),
+        ColumnType::Text | ColumnType::Word => words(column.name).map_or_else(text, |words| json!({ "enum": words })),
+    };
+    if column.nullable { or_null(value) } else { value }
+}
+
+fn row(table: Table) -> Value {
+    let columns = table.columns().iter();
+    let properties: Map<_, _> = columns.map(|column| (column.name.to_owned(), value(column))).collect();
+    object(properties.into())
+}
+
+fn rows() -> Value {
+    let mut message = row(Table::Messages);
+    message["properties"]["raw_msg"] = json!({ "description": "As `raw` says; absent with `none`.", "type": "string" });
+    if let Some(required) = message["required"].as_array_mut() {
+        required.retain(|name| name != "raw_msg");
+    }
+    let mut summed = json!({
+        "ts": time(), "name": text(), "type": { "enum": p::TYPES }, "value": or_null(reference("Number")), "samples": count(),
+    });
+    let bucket = {
+        let mut bucket = object(summed.clone());
+        for name in ["entity_name", "entity_id"] {
+            bucket["properties"][name] = or_null(text());
+        }
+        for name in ["count", "sum", "p50", "p90", "p99"] {
+            bucket["properties"][name] = or_null(reference("Number"));
+        }
+        bucket["properties"]["labels"] = reference("Fields");
+        bucket
+    };
+    if let Some(summed) = summed.as_object_mut() {
+        summed.remove("value");
+        summed.insert("interval".to_owned(), text());
+        summed.insert("values".to_owned(), list(or_null(reference("Number"))));
+        summed.insert("samples".to_owned(), list(count()));
+    }
+    let mut counted = object(json!({ "ts": time(), "count": count() }));
+    counted["properties"]["level"] = json!({ "enum": p::LEVELS });
+    counted["properties"]["entity_name"] = text();
+    json!({
+        "Log": row(Table::Logs),
+        "Span": row(Table::Traces),
+        "Node": { "description": "A span, with 0 for a root and for one whose parent is not stored, else one more than its parent has.",
+                  "allOf": [reference("Span"), object(json!({ "depth": count() }))] },
+        "Point": row(Table::Metrics),
+        "Bucket": bucket,
+        "Line": object(summed),
+        "Message": message,
+        "DeadLetter": row(Table::DeadLetters),
+        "Count": counted,
+        "Value": object(json!({ "value": reference("Any"), "count": count() })),
+        "Name": object(json!({ "name": text(), "type": { "enum": p::TYPES }, "count": count() })),
+        "Key": object(json!({ "key": text(), "values": count(), "count": count() })),
+    })
+}
+
+/// A list, with more beside it.
+fn answer(of: Value, beside: &Value) -> Value {
+    let mut properties = json!({ "data": list(of), "next_cursor": or_null(text()), "stats": reference("Stats") });
+    if let (Some(properties), Some(beside)) = (properties.as_object_mut(), beside.as_object()) {
+        properties.extend(beside.clone());
+    }
+    let mut answer = object(properties);
+    answer["properties"]["partial"] = text();
+    answer
+}
+
+fn lists() -> Value {
+    let none = json!({});
+    let metric = object(json!({
+        "name": text(), "type": { "enum": p::TYPES }, "unit": or_null(text()), "label_keys": list(text()),
+    }));
+    let flag = || json!({ "type": "boolean" });
+    let trace = object(json!({
+        "trace_id": text(), "spans": count(), "truncated": flag(), "logs": count(), "logs_truncated": flag(),
+    }));
+    let points = || json!({ "anyOf": [reference("Point"), reference("Bucket"), reference("Line")] });
+    json!({
+        "Logs": answer(reference("Log"), &none),
+        "Spans": answer(reference("Span"), &none),
+        "Trace": answer(reference("Node"), &json!({ "trace": trace, "logs": list(reference("Log")) })),
+        "Points": answer(points(), &none),
+        "Metric": answer(points(), &json!({ "metric": metric })),
+        "Messages": answer(reference("Message"), &none),
+        "DeadLetters": answer(reference("DeadLetter"), &none),
+        "Histogram": answer(reference("Count"), &json!({ "histogram": object(json!({ "interval": text() })) })),
+        "Values": answer(reference("Value"), &none),
+        "Names": answer(reference("Name"), &none),
+        "Keys": answer(reference("Key"), &none),
+    })
+}
+
+/// A record as it is sent: ids as text, fields nested if one likes, whose it is left out if one likes.
+fn record(table: Table) -> Value {
+    let property = |column: &Column| {
+        let value = match column.name {
+            "trace_id" => json!({ "type": "string", "pattern": p::TRACE_ID }),
+            "span_id" => json!({ "type": "string", "pattern": p::SPAN_ID }),
+            "parent_span_id" => json!({ "type": ["string", "null"], "pattern": p::SPAN_ID }),
+            _ if matches!(column.kind, ColumnType::Float | ColumnType::Double) => json!({ "type": "number" }),
+            _ => value(column),
+        };
+        (column.name.to_owned(), value)
+    };
+    let may_lack = |column: &&Column| {
+        column.nullable || column.kind == ColumnType::Json || ["entity_id", "entity_name"].contains(&column.name)
+    };
+    let required = table.columns().iter().filter(|column| !may_lack(column));
+    json!({
+        "type": "object",
+        "required": required.map(|column| column.name).collect::<Vec<_>>(),
+        "properties": table.columns().iter().map(property).collect::<Map<_, _>>(),
+        "additionalProperties": false,
+    })
+}
+
+fn sent() -> Value {
+    let stored = object(json!({
+        "stored": count(),
+        "rejected": list(object(json!({ "row": count(), "reason": text() }))),
+        "rejected_total": count(),
+        "duplicate": { "type": "boolean" },
+    }));
+    let records = [Table::Logs, Table::Metrics, Table::Traces];
+    let records: Map<_, _> = records
+        .map(|table| (record_name(table).to_owned(), record(table)))
+        .into_iter()
+        .collect();
+    let mut all = json!({ "Stored": object(json!({ "data": stored })) });
+    if let Some(all) = all.as_object_mut() {
+        all.extend(records);
+    }
+    all
+}
+
+fn sql() -> Value {
+    let scalar = json!({ "type": ["string", "number", "boolean", "null"] });
+    let statement = json!({
+        "type": "object",
+        "required": ["query"],
+        "properties": {
+            "query": { "type": "string", "minLength": 1 },
+            "parameters": {
+                "description": "A list for `$1`, `$2`, …, or an object for `$name`.",
+                "anyOf": [list(scalar.clone()), { "type": "object", "additionalProperties": scalar }],
+            },
+            "limit": { "type": ["integer", "null"], "minimum": 0, "description": "At most so many rows." },
+        },
+        "additionalProperties": false,
+        "examples": [{ "query": "SELECT level, count(*) AS n FROM logs WHERE entity_name = $1 GROUP BY level", "parameters": ["rack-a"] }],
+    });
+    let columns = list(object(json!({ "name": text(), "type": text() })));
+    let stats = json!({ "allOf": [reference("Stats"), object(json!({ "truncated": { "type": "boolean" } }))] });
+    let mut answer = object(json!({ "columns": columns, "data": list(json!({ "type": "object" })) }));
+    answer["properties"]["stats"] = stats;
+    answer["properties"]["error"] = reference("Problem");
+    answer["oneOf"] = json!([{ "required": ["stats"] }, { "required": ["error"] }]);
+    json!({ "Statement": statement, "SqlAnswer": answer })
+}
+
+fn control() -> Value {
+    let scenario = object(json!({ "reference": text(), "hash": text() }));
+    let rack = object(json!({
+        "id": { "type": "string", "format": "uuid" },
+        "name": { "type": "string", "pattern": p::TOKEN },
+        "state": { "enum": ["pending", "active", "suspended", "offline", "removed"] },
+        "first_seen": time(),
+        "last_seen": time(),
+        "host": text(),
+        "ip": text(),
+        "software": text(),
+        "labels": { "type": "object", "additionalProperties": text() },
+        "scenario": object(json!({ "wanted": or_null(scenario.clone()), "running": or_null(scenario) })),
+        "error": or_null(text()),
+        "spool_bytes": count(),
+        "facts": reference("Fields"),
+    }));
+    let stored = object(json!({
+        "reference": text(), "name": text(), "version": text(), "hash": text(), "stored": time(),
+        "active": { "type": "boolean" }, "text": text(),
+    }));
+    let whole = |of: Value| {
+        let stats = object(json!({ "rows": count() }));
+        object(json!({ "data": list(of), "next_cursor": { "type": "null" }, "stats": stats }))
+    };
+    let name = json!({ "type": ["string", "null"], "pattern": p::TOKEN });
+    json!({
+        "RackFacts": rack,
+        "Rack": object(json!({ "data": reference("RackFacts") })),
+        "Racks": whole(reference("RackFacts")),
+        "Scenarios": whole(stored),
+        "Approval": { "type": "object", "properties": { "name": name }, "additionalProperties": false },
+        "Nothing": { "type": "object", "additionalProperties": false },
+    })
+}
+
+fn operation() -> Value {
+    let mut table = counts(&["files", "open_files", "bytes", "rows", "hot_rows"]);
+    let moment = || or_null(json!({ "type": "string" }));
+    table.insert("earliest".to_owned(), moment());
+    table.insert("latest".to_owned(), moment());
+    let tables: Map<_, _> = Table::ALL
+        .into_iter()
+        .map(|known| (known.name().to_owned(), object(table.clone().into())))
+        .collect();
+    let mut storage = counts(&[
+        "files",
+        "bytes",
+        "rows",
+        "index_files",
+        "index_bytes",
+        "index_waiting",
+        "hot_rows",
+        "hot_bytes",
+        "wal_bytes",
+        "wal_max_bytes",
+        "open_files",
+        "appended_rows",
+        "duplicate_batches",
+        "misdated_rows",
+        "quarantined_files",
+    ]);
+    storage.insert("tables".to_owned(), object(tables.into()));
+    storage.insert("object_store".to_owned(), json!({ "type": ["object", "null"] }));
+    storage.insert("rotation".to_owned(), json!({ "type": "object" }));
+    storage.insert("trouble".to_owned(), or_null(text()));
+    storage.insert("partial".to_owned(), or_null(text()));
+    let check = json!({
+        "type": "object", "required": ["ok"], "properties": { "ok": { "type": "boolean" }, "reason": text() },
+    });
+    let checks = object(json!({ "engine": check, "wal": check, "bus": check, "ingest": check }));
+    json!({
+        "Storage": object(json!({ "data": object(storage.into()) })),
+        "Health": object(json!({ "alive": { "const": true } })),
+        "Readiness": object(json!({ "ready": { "type": "boolean" }, "checks": checks })),
+        "Version": object(json!({ "name": text(), "version": text(), "cluster_id": { "type": "string", "format": "uuid" } })),
+        "OpenApi": object(json!({ "openapi": text(), "info": { "type": "object" }, "paths": { "type": "object" } })),
+    })
+}

@@ -1,0 +1,279 @@
+//! Every method of every path.
+
+use model::Table;
+
+use super::parameters::{self as p, Parameter};
+use super::{Answer, Method, PATH, Route, Sent};
+
+/// What queries may fail with.
+const QUERY: &[u16] = &[400, 422, 503, 504];
+/// The same where something is asked for by its name.
+const FIND: &[u16] = &[400, 404, 422, 503, 504];
+const CHANGE: &[u16] = &[400, 403, 404, 409, 413];
+const INGEST: &[u16] = &[400, 403, 409, 413, 415, 422, 503];
+
+const WINDOW: &str = "A window that ends before it begins is refused.";
+const LISTED: &str = "`offset` and `cursor` exclude each other, and a cursor belongs to its query. A window that ends before it begins is refused.";
+const POINTS: &str = "Without `interval`, `group_by` and `agg` the points themselves, else what they come to. `fill=true` and `shape=series` need \
+                      `interval`; `offset` and `cursor` exclude each other, and a cursor belongs to its query. A window that ends before it begins is refused.";
+
+const fn get(path: &'static str, id: &'static str, summary: &'static str) -> Route {
+    Route {
+        method: Method::Get,
+        path,
+        id,
+        summary,
+        details: "",
+        parameters: &[],
+        sent: Sent::Nothing,
+        answer: Answer::Json("Any"),
+        problems: &[],
+        successor: None,
+    }
+}
+
+const fn post(path: &'static str, id: &'static str, summary: &'static str) -> Route {
+    Route {
+        method: Method::Post,
+        ..get(path, id, summary)
+    }
+}
+
+impl Route {
+    const fn takes(self, parameters: &'static [&'static [Parameter]]) -> Self {
+        Self { parameters, ..self }
+    }
+
+    const fn with(self, sent: Sent) -> Self {
+        Self { sent, ..self }
+    }
+
+    const fn gives(self, answer: Answer) -> Self {
+        Self { answer, ..self }
+    }
+
+    const fn fails(self, problems: &'static [u16]) -> Self {
+        Self { problems, ..self }
+    }
+
+    const fn details(self, details: &'static str) -> Self {
+        Self { details, ..self }
+    }
+
+    /// The same at its v0.4.4 path.
+    const fn formerly(self, path: &'static str, id: &'static str) -> Self {
+        Self {
+            successor: Some(self.path),
+            path,
+            id,
+            ..self
+        }
+    }
+}
+
+const LOGS: Route = get("/api/v1/telemetry/logs", "logs", "Log records")
+    .takes(&[p::LOGS, p::TIMES, p::ORDER, p::PAGES])
+    .gives(Answer::Json("Logs"))
+    .fails(QUERY)
+    .details(LISTED);
+const TRACES: Route = get("/api/v1/telemetry/traces", "traces", "Spans")
+    .takes(&[p::TRACES, p::TIMES, p::ORDER, p::PAGES])
+    .gives(Answer::Json("Spans"))
+    .fails(QUERY)
+    .details(LISTED);
+const TRACE: Route = get(
+    "/api/v1/telemetry/traces/{trace_id}",
+    "trace",
+    "One trace: its spans as a tree, and its logs",
+)
+.takes(&[p::TRACE_PATH])
+.gives(Answer::Json("Trace"))
+.fails(FIND);
+const METRICS: Route = get(
+    "/api/v1/telemetry/metrics",
+    "metrics",
+    "Metric points, or what they come to",
+)
+.takes(&[p::METRIC, p::METRICS, p::TIMES, p::PAGES])
+.gives(Answer::Json("Points"))
+.fails(QUERY)
+.details(POINTS);
+const METRIC: Route = get(
+    "/api/v1/telemetry/metrics/{metric_name}",
+    "metric",
+    "One metric: what it is, and its points or what they come to",
+)
+.takes(&[p::METRIC_PATH, p::METRICS, p::TIMES, p::PAGES])
+.gives(Answer::Json("Metric"))
+.fails(FIND)
+.details(POINTS);
+
+pub(super) const ROUTES: &[Route] = &[
+    LOGS,
+    get(
+        "/api/v1/telemetry/logs/histogram",
+        "logs_histogram",
+        "How many log records there are over time",
+    )
+    .takes(&[p::LOGS, p::TIMES, p::HISTOGRAM])
+    .gives(Answer::Json("Histogram"))
+    .fails(QUERY)
+    .details(WINDOW),
+    get(
+        "/api/v1/telemetry/logs/top",
+        "logs_top",
+        "The most frequent values of a field of log records",
+    )
+    .takes(&[p::LOGS_TOP, p::LOGS, p::TIMES])
+    .gives(Answer::Json("Values"))
+    .fails(QUERY)
+    .details(WINDOW),
+    get(
+        "/api/v1/telemetry/logs/tail",
+        "logs_tail",
+        "Log records as they become visible, as server-sent events",
+    )
+    .takes(&[p::LOGS, p::TAIL])
+    .gives(Answer::Events)
+    .fails(&[400, 403, 429, 503])
+    .details(
+        "An event without a name is a row as the list of logs gives it, its `id` the place behind it. `lagged` says that the reader was too \
+         slow (`missed`, `resume`), `gap` that the stream cannot go on where it was to (`from`, `since`, `reason`), `error` that it ends (`detail`).",
+    ),
+    TRACES,
+    get(
+        "/api/v1/telemetry/traces/top",
+        "traces_top",
+        "The most frequent values of a field of spans",
+    )
+    .takes(&[p::TRACES_TOP, p::TRACES, p::TIMES])
+    .gives(Answer::Json("Values"))
+    .fails(QUERY)
+    .details(WINDOW),
+    TRACE,
+    METRICS,
+    get("/api/v1/telemetry/metrics/names", "metric_names", "The metrics that have points")
+        .takes(&[p::SERIES])
+        .gives(Answer::Json("Names"))
+        .fails(QUERY)
+        .details(WINDOW),
+    METRIC,
+    get(
+        "/api/v1/telemetry/metrics/{metric_name}/labels",
+        "metric_labels",
+        "The keys of a metric's labels",
+    )
+    .takes(&[p::METRIC_PATH, p::SERIES])
+    .gives(Answer::Json("Keys"))
+    .fails(FIND)
+    .details(WINDOW),
+    get(
+        "/api/v1/telemetry/metrics/{metric_name}/labels/{label_key}",
+        "metric_label_values",
+        "The values of one of a metric's labels",
+    )
+    .takes(&[p::METRIC_PATH, p::LABEL_PATH, p::SERIES])
+    .gives(Answer::Json("Values"))
+    .fails(FIND)
+    .details(WINDOW),
+    get("/api/v1/telemetry/messages", "messages", "Business messages")
+        .takes(&[p::FLUX, p::MESSAGES, p::TIMES, p::ORDER, p::PAGES])
+        .gives(Answer::Json("Messages"))
+        .fails(QUERY)
+        .details(LISTED),
+    get(
+        "/api/v1/telemetry/messages/{flux_id}",
+        "messages_of",
+        "The messages of one business signal, the oldest first",
+    )
+    .takes(&[p::FLUX_PATH, p::MESSAGES, p::TIMES, p::ORDER, p::PAGES])
+    .gives(Answer::Json("Messages"))
+    .fails(QUERY)
+    .details(LISTED),
+    get(
+        "/api/v1/telemetry/dead_letters",
+        "dead_letters",
+        "Telemetry that could not be decoded, with the reason",
+    )
+    .takes(&[p::TIMES, p::PAGES])
+    .gives(Answer::Json("DeadLetters"))
+    .fails(QUERY)
+    .details(LISTED),
+    LOGS.formerly("/api/v1/logs", "former_logs"),
+    TRACES.formerly("/api/v1/traces", "former_traces"),
+    TRACE.formerly("/api/v1/traces/{trace_id}", "former_trace"),
+    METRICS.formerly("/api/v1/metrics", "former_metrics"),
+    METRIC.formerly("/api/v1/metrics/{metric_name}", "former_metric"),
+    post("/api/v1/sql", "sql", "One SQL statement that only reads")
+        .takes(&[p::SQL])
+        .with(Sent::Sql)
+        .gives(Answer::Sql)
+        .fails(&[400, 403, 406, 413, 415, 422, 503, 504])
+        .details(
+            "An answer that cannot be whole never looks whole: JSON has `error` in the place of `stats`, JSON lines end with a line `{\"error\": …}`, \
+             and all but JSON break off without their proper end.",
+        ),
+    ingest("/api/v1/ingest/logs", "ingest_logs", "Stores log records", Table::Logs),
+    ingest(
+        "/api/v1/ingest/metrics",
+        "ingest_metrics",
+        "Stores metric points",
+        Table::Metrics,
+    ),
+    ingest("/api/v1/ingest/traces", "ingest_traces", "Stores spans", Table::Traces),
+    get("/api/v1/racks", "racks", "Every Rack, the oldest first; removed ones included")
+        .gives(Answer::Json("Racks"))
+        .fails(&[400]),
+    get("/api/v1/racks/{id}", "rack", "One Rack")
+        .takes(&[p::RACK_PATH])
+        .gives(Answer::Json("Rack"))
+        .fails(&[400, 404]),
+    change(
+        "/api/v1/racks/{id}/approve",
+        "approve_rack",
+        "Adopts a pending Rack, under another name if one is given",
+    )
+    .with(Sent::Json("Approval")),
+    change("/api/v1/racks/{id}/suspend", "suspend_rack", "Stops a Rack's gears"),
+    change("/api/v1/racks/{id}/resume", "resume_rack", "Has a suspended Rack run its gears"),
+    change("/api/v1/racks/{id}/remove", "remove_rack", "Revokes a Rack's identity"),
+    get("/api/v1/scenarios", "scenarios", "The stored scenarios")
+        .gives(Answer::Json("Scenarios"))
+        .fails(&[400]),
+    get("/api/v1/storage", "storage", "What is stored, and how it gets there")
+        .gives(Answer::Json("Storage"))
+        .fails(&[400]),
+    get(PATH, "openapi", "This document")
+        .gives(Answer::Json("OpenApi"))
+        .fails(&[400]),
+    get("/healthz", "healthz", "Whether the process answers").gives(Answer::Json("Health")),
+    get(
+        "/readyz",
+        "readyz",
+        "Whether telemetry sent now would be stored, with each check's result",
+    )
+    .gives(Answer::Ready("Readiness")),
+    get("/version", "version", "What answers here").gives(Answer::Json("Version")),
+    get("/metrics", "exposition", "The Mixer's own counters, as OpenMetrics text")
+        .gives(Answer::OpenMetrics)
+        .fails(&[404]),
+];
+
+const fn ingest(path: &'static str, id: &'static str, summary: &'static str, table: Table) -> Route {
+    post(path, id, summary)
+        .takes(&[p::INGEST])
+        .with(Sent::Records(table))
+        .gives(Answer::Json("Stored"))
+        .fails(INGEST)
+        .details(
+            "200 means durable and visible. Good rows are stored though others are bad; these are named. A body of up to 64 MiB, unpacked.",
+        )
+}
+
+const fn change(path: &'static str, id: &'static str, summary: &'static str) -> Route {
+    post(path, id, summary)
+        .takes(&[p::RACK_PATH])
+        .with(Sent::Json("Nothing"))
+        .gives(Answer::Json("Rack"))
+        .fails(CHANGE)
+}

@@ -1,0 +1,235 @@
+//! The tables against the router, the filters and each other.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use axum::Router;
+use axum::body::Body;
+use http::{Request, StatusCode, header};
+use model::filter::{
+    DeadLetterFilter, HistogramFilter, LogFilter, MessageFilter, MetricFilter, SeriesFilter, TopFilter, TraceFilter,
+};
+use model::{Level, MetricType, SpanStatus};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tokio_util::task::TaskTracker;
+use tower::ServiceExt;
+
+use super::parameters::{Kind, LEVELS, Place, STATUSES, TYPES};
+use super::table::ROUTES;
+use super::{Method, Route, document, problems};
+use crate::api::tests::whole_mixer;
+
+/// The paths that a router has, as it shows itself.
+fn paths(router: &Router) -> BTreeSet<String> {
+    let shown = format!("{router:?}");
+    let (routes, _) = shown.split_once("fallback_router").unwrap();
+    let texts = routes.split('"').skip(1).step_by(2);
+    texts.filter(|text| text.starts_with('/')).map(str::to_owned).collect()
+}
+
+/// The methods of a path, as the answer to one that it lacks names them.
+async fn methods(router: &Router, path: &str) -> BTreeSet<String> {
+    let path = path.replace(['{', '}'], "");
+    let request = Request::options(&path).body(Body::empty()).unwrap();
+    let refused = router.clone().oneshot(request).await.unwrap();
+    assert_eq!(refused.status(), StatusCode::METHOD_NOT_ALLOWED, "{path}");
+    let allow = refused.headers()[header::ALLOW].to_str().unwrap();
+    let methods = allow.split(',').map(|method| method.trim().to_owned());
+    methods.filter(|method| method != "HEAD").collect()
+}
+
+fn word(method: Method) -> &'static str {
+    match method {
+        Method::Get => "GET",
+        Method::Post => "POST",
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_route_is_documented_and_every_documented_one_is_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let mixer = whole_mixer(folder.path()).await;
+    let router = crate::api::routes(mixer.api_parts().unwrap(), &TaskTracker::new());
+    let mut served = BTreeSet::new();
+    for path in paths(&router) {
+        let methods = methods(&router, &path).await;
+        served.extend(methods.into_iter().map(|method| (path.clone(), method)));
+    }
+    let documented: Vec<_> = ROUTES
+        .iter()
+        .map(|route| (route.path.to_owned(), word(route.method).to_owned()))
+        .collect();
+    assert_eq!(
+        documented.len(),
+        documented.iter().collect::<BTreeSet<_>>().len(),
+        "a route is documented twice"
+    );
+    assert_eq!(served, documented.into_iter().collect());
+
+    let request = Request::get(super::PATH).body(Body::empty()).unwrap();
+    let answer = router.oneshot(request).await.unwrap();
+    assert_eq!(answer.headers()[header::CONTENT_TYPE], "application/json");
+    let body = axum::body::to_bytes(answer.into_body(), 1 << 20).await.unwrap();
+    let document: Value = serde_json::from_slice(&body).unwrap();
+    assert_eq!(document["openapi"], "3.1.0");
+    let described = document["paths"].as_object().unwrap();
+    for route in ROUTES {
+        let method = word(route.method).to_ascii_lowercase();
+        assert!(described[route.path][&method].is_object(), "{method} {}", route.path);
+    }
+    mixer.close().await;
+}
+
+/// The fields that a filter has, as its refusal of another names them.
+fn fields<F: DeserializeOwned>() -> BTreeSet<String> {
+    let Err(refusal) = serde_json::from_value::<F>(json!({ "no such field": 1 })) else {
+        panic!("a filter takes any field");
+    };
+    let refusal = refusal.to_string();
+    let (_, known) = refusal.split_once("expected").unwrap();
+    known.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+}
+
+/// What the parameters of a path are called in filters.
+fn documented(route: &Route) -> BTreeSet<String> {
+    let query = route.parameters().filter(|parameter| parameter.place == Place::Query);
+    query
+        .map(|parameter| match parameter.kind {
+            Kind::Family(prefix) => format!("{prefix}<key>"),
+            _ => parameter.name.to_owned(),
+        })
+        .collect()
+}
+
+#[test]
+fn the_parameters_of_lists_are_the_fields_of_their_filters() {
+    let both = |one: BTreeSet<String>, other: BTreeSet<String>| one.union(&other).cloned().collect::<BTreeSet<_>>();
+    // With what a path always refuses, or names itself.
+    let filters: [(&str, BTreeSet<String>, &[&str]); 14] = [
+        ("logs", fields::<LogFilter>(), &[]),
+        (
+            "logs/histogram",
+            both(fields::<LogFilter>(), fields::<HistogramFilter>()),
+            &["limit", "offset", "cursor", "order"],
+        ),
+        (
+            "logs/top",
+            both(fields::<LogFilter>(), fields::<TopFilter>()),
+            &["offset", "cursor", "order"],
+        ),
+        ("logs/tail", fields::<LogFilter>(), &["until", "offset", "order"]),
+        ("traces", fields::<TraceFilter>(), &[]),
+        (
+            "traces/top",
+            both(fields::<TraceFilter>(), fields::<TopFilter>()),
+            &["offset", "cursor", "order"],
+        ),
+        ("metrics", fields::<MetricFilter>(), &[]),
+        ("metrics/{metric_name}", fields::<MetricFilter>(), &["name"]),
+        ("metrics/names", fields::<SeriesFilter>(), &[]),
+        ("metrics/{metric_name}/labels", fields::<SeriesFilter>(), &[]),
+        (
+            "metrics/{metric_name}/labels/{label_key}",
+            fields::<SeriesFilter>(),
+            &[],
+        ),
+        ("messages", fields::<MessageFilter>(), &[]),
+        ("messages/{flux_id}", fields::<MessageFilter>(), &["flux_id"]),
+        ("dead_letters", fields::<DeadLetterFilter>(), &[]),
+    ];
+    let lists = ROUTES.iter().filter(|route| route.path.contains("/telemetry/"));
+    assert_eq!(
+        lists.count(),
+        filters.len() + 1,
+        "a list, beside one trace, is not compared"
+    );
+    for (path, mut fields, refused) in filters {
+        let path = format!("/api/v1/telemetry/{path}");
+        let route = ROUTES.iter().find(|route| route.path == path).unwrap();
+        for name in refused {
+            assert!(fields.remove(*name), "{path} has no {name} to refuse");
+        }
+        assert_eq!(documented(route), fields, "{path}");
+    }
+}
+
+#[test]
+fn paths_name_their_parameters_and_former_ones_are_their_successors() {
+    let mut ids = BTreeMap::new();
+    for route in ROUTES {
+        let in_path: BTreeSet<_> = route
+            .path
+            .split('/')
+            .filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'))
+            .collect();
+        let named = route.parameters().filter(|parameter| parameter.place == Place::Path);
+        assert_eq!(named.map(|parameter| parameter.name).collect::<BTreeSet<_>>(), in_path);
+        assert!(
+            ids.insert(route.id, route.path).is_none(),
+            "{} is there twice",
+            route.id
+        );
+        if let Some(successor) = route.successor {
+            assert_eq!(route.path.replace("/api/v1/", "/api/v1/telemetry/"), successor);
+        }
+        for status in route.problems.iter().chain(&problems::EVERYWHERE) {
+            let known = problems::CODES.iter().any(|(known, ..)| known == status);
+            assert!(known, "{}: no problem has the status {status}", route.path);
+        }
+    }
+}
+
+#[test]
+fn words_are_those_of_the_nouns() {
+    let all = |words: &[&str], parse: fn(&str) -> bool| words.iter().all(|word| parse(word));
+    assert!(all(LEVELS, |word| word.parse::<Level>().is_ok()));
+    assert!(all(STATUSES, |word| word.parse::<SpanStatus>().is_ok()));
+    assert!(all(TYPES, |word| word.parse::<MetricType>().is_ok()));
+    for route in ROUTES.iter().filter(|route| route.path.contains("/telemetry/")) {
+        for parameter in route.parameters().filter(|parameter| parameter.place == Place::Query) {
+            let Kind::Words(words) = parameter.kind else { continue };
+            for word in words {
+                let asked = json!({ parameter.name: word });
+                let known = [
+                    serde_json::from_value::<LogFilter>(asked.clone()).is_ok(),
+                    serde_json::from_value::<TraceFilter>(asked.clone()).is_ok(),
+                    serde_json::from_value::<MetricFilter>(asked.clone()).is_ok(),
+                    serde_json::from_value::<MessageFilter>(asked.clone()).is_ok(),
+                    serde_json::from_value::<HistogramFilter>(asked).is_ok(),
+                ];
+                assert!(known.contains(&true), "{} of {}", word, parameter.name);
+            }
+        }
+    }
+}
+
+#[test]
+fn every_reference_of_the_document_leads_somewhere() {
+    fn walk(value: &Value, document: &Value, used: &mut BTreeSet<String>) {
+        match value {
+            Value::Object(fields) => {
+                if let Some(Value::String(reference)) = fields.get("$ref") {
+                    let place = reference.strip_prefix('#').unwrap();
+                    assert!(document.pointer(place).is_some(), "{reference} leads nowhere");
+                    used.insert(place.to_owned());
+                }
+                fields.values().for_each(|field| walk(field, document, used));
+            }
+            Value::Array(values) => values.iter().for_each(|value| walk(value, document, used)),
+            _ => {}
+        }
+    }
+    let document = document::of(ROUTES);
+    let mut used = BTreeSet::new();
+    walk(&document, &document, &mut used);
+    for kind in ["schemas", "responses"] {
+        for name in document["components"][kind].as_object().unwrap().keys() {
+            // Problems that no single operation has.
+            let general = ["Problem405"].contains(&name.as_str());
+            let place = format!("/components/{kind}/{name}");
+            assert!(general || used.contains(&place), "nothing uses {place}");
+        }
+    }
+}
