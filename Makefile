@@ -4,14 +4,14 @@ export CARGO_TARGET_DIR ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/platform-build
 export CARGO_INCREMENTAL ?= 1
 STATIC_TARGET := x86_64-unknown-linux-gnu
 
-.PHONY: help demo test build check suite bins unit tools docs bench clean-demo
+.PHONY: help demo test build check suite schema-check bins unit tools docs bench clean-demo
 help:            ## this list
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 demo: tools build ## install what is needed, build release, run the main job on real input, show its result
 	@scripts/demo.sh
 
-test: tools check suite ## all tests, with formatting, lints and documentation
+test: tools check suite schema-check ## all tests, with formatting, lints and documentation
 
 build:           ## both release binaries in dist/: platform (fully static) and platform-mixer
 	@scripts/build-dist.sh $(STATIC_TARGET)
@@ -27,6 +27,9 @@ bins:            ## the debug binaries that the integration tests start
 suite: tools bins ## unit and integration tests
 	@scripts/with-nextest.sh
 	cargo nextest run --workspace --locked
+
+schema-check: tools bins ## the API of a running Mixer against its OpenAPI document: make schema-check CASES=100 SEED=7
+	@scripts/schema-check.sh
 
 unit: tools      ## unit tests of one room: make unit ROOM=engine
 	cargo nextest run --workspace --locked -E 'package(platform-$(ROOM))'

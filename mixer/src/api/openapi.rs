@@ -95,6 +95,16 @@ struct Route {
     problems: &'static [u16],
     /// The current path of a v0.4.4 one.
     successor: Option<&'static str>,
+    links: &'static [Link],
+}
+
+/// A request that an answer has what it takes for.
+#[derive(Debug, Clone, Copy)]
+struct Link {
+    /// The id of the route.
+    to: &'static str,
+    /// Its parameters, and where they are to be found.
+    given: &'static [(&'static str, &'static str)],
 }
 
 impl Route {

@@ -95,12 +95,13 @@ fn body(sent: Sent) -> Option<Value> {
 fn records(table: Table) -> Vec<(String, Value)> {
     let name = schemas::record_name(table);
     let some = || json!({ "type": "array", "contains": reference(name), "minItems": 1 });
-    let lines = json!({ "description": "A record of the array is a line." });
     [Encoding::Json, Encoding::Ndjson, Encoding::Cbor, Encoding::Arrow]
         .map(|encoding| {
             let schema = match encoding {
                 Encoding::Json => json!({ "anyOf": [reference(name), some()] }),
-                Encoding::Ndjson => json!({ "allOf": [some(), lines] }),
+                Encoding::Ndjson => {
+                    json!({ "anyOf": [reference(name), some()], "description": "A record of the array is a line." })
+                }
                 Encoding::Cbor => some(),
                 Encoding::Arrow => json!({ "description": "An Arrow IPC stream of the table's columns." }),
             };
@@ -133,7 +134,7 @@ fn answer(route: &Route) -> Value {
             typed("text/csv", json!({ "type": "string" })),
             typed("application/vnd.apache.arrow.stream", json!({})),
         ],
-        Answer::Events => vec![typed("text/event-stream", json!({ "type": "string" }))],
+        Answer::Events => vec![typed("text/event-stream", reference("Event"))],
         Answer::OpenMetrics => {
             let content_type = exposition::CONTENT.split(';').next().unwrap_or_default();
             vec![typed(content_type, json!({ "type": "string" }))]
@@ -146,6 +147,20 @@ fn answer(route: &Route) -> Value {
             "Deprecation": text("Since when, as RFC 9745 writes it."),
             "Link": text("The path to use, as `successor-version`."),
         });
+    }
+    if !route.links.is_empty() {
+        let links = route.links.iter().map(|link| {
+            let given: Map<_, _> = link
+                .given
+                .iter()
+                .map(|(name, from)| ((*name).to_owned(), Value::from(*from)))
+                .collect();
+            (
+                link.to.to_owned(),
+                json!({ "operationId": link.to, "parameters": given }),
+            )
+        });
+        answer["links"] = links.collect::<Map<_, _>>().into();
     }
     answer
 }

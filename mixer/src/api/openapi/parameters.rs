@@ -269,8 +269,8 @@ pub(super) const INGEST: &[Parameter] = &[
     ),
     header(
         "Content-Encoding",
-        Kind::Words(&["identity", "gzip", "zstd"]),
-        "How the body is packed.",
+        Kind::Words(&["", "identity", "gzip", "x-gzip", "zstd"]),
+        "How the body is packed; letter case aside.",
     ),
     header(
         "Flux-Entity-Name",
@@ -335,7 +335,7 @@ impl Kind {
                 let pattern = format!("^{}[\\s\\S]", prefix.replace('.', "\\."));
                 json!({
                     "type": "object",
-                    "patternProperties": { pattern: { "type": "string" } },
+                    "patternProperties": { pattern: { "type": ["string", "number", "boolean"] } },
                     "additionalProperties": false,
                 })
             }

@@ -8,7 +8,16 @@ use super::parameters as p;
 /// Every schema of the document.
 pub(super) fn all() -> Map<String, Value> {
     let mut all = Map::new();
-    let parts = [basics(), rows(), lists(), sent(), sql(), control(), operation()];
+    let parts = [
+        basics(),
+        rows(),
+        lists(),
+        event(),
+        sent(),
+        sql(),
+        control(),
+        operation(),
+    ];
     for part in parts {
         if let Value::Object(part) = part {
             all.extend(part);
@@ -218,6 +227,27 @@ fn lists() -> Value {
         "Names": answer(reference("Name"), &none),
         "Keys": answer(reference("Key"), &none),
     })
+}
+
+/// An event of a tail.
+fn event() -> Value {
+    let data = |of: Value| json!({ "type": "string", "contentMediaType": "application/json", "contentSchema": of });
+    let named = |name: &str, required: &[&str], of: Value| json!({ "required": required, "properties": { "event": { "const": name }, "data": data(of) } });
+    let mut lagged = object(json!({ "missed": count(), "resume": text() }));
+    lagged["properties"]["unseen"] = count();
+    let gap = object(json!({ "from": or_null(text()), "since": time(), "reason": text() }));
+    json!({ "Event": {
+        "description": "An event without a name, or `message`, is a row. Comments carry an `id` too.",
+        "type": "object",
+        "required": ["data"],
+        "properties": { "id": text(), "retry": count() },
+        "anyOf": [
+            named("message", &["id"], reference("Log")),
+            named("lagged", &["id", "event"], lagged),
+            named("gap", &["id", "event"], gap),
+            named("error", &["event"], object(json!({ "detail": text() }))),
+        ],
+    } })
 }
 
 /// A record as it is sent: ids as text, fields nested if one likes, whose it is left out if one likes.

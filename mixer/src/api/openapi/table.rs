@@ -3,7 +3,7 @@
 use model::Table;
 
 use super::parameters::{self as p, Parameter};
-use super::{Answer, Method, PATH, Route, Sent};
+use super::{Answer, Link, Method, PATH, Route, Sent};
 
 /// What queries may fail with.
 const QUERY: &[u16] = &[400, 422, 503, 504];
@@ -29,7 +29,12 @@ const fn get(path: &'static str, id: &'static str, summary: &'static str) -> Rou
         answer: Answer::Json("Any"),
         problems: &[],
         successor: None,
+        links: &[],
     }
+}
+
+const fn link(to: &'static str, given: &'static [(&'static str, &'static str)]) -> Link {
+    Link { to, given }
 }
 
 const fn post(path: &'static str, id: &'static str, summary: &'static str) -> Route {
@@ -56,6 +61,10 @@ impl Route {
         Self { problems, ..self }
     }
 
+    const fn leads_to(self, links: &'static [Link]) -> Self {
+        Self { links, ..self }
+    }
+
     const fn details(self, details: &'static str) -> Self {
         Self { details, ..self }
     }
@@ -64,6 +73,7 @@ impl Route {
     const fn formerly(self, path: &'static str, id: &'static str) -> Self {
         Self {
             successor: Some(self.path),
+            links: &[],
             path,
             id,
             ..self
@@ -80,6 +90,7 @@ const TRACES: Route = get("/api/v1/telemetry/traces", "traces", "Spans")
     .takes(&[p::TRACES, p::TIMES, p::ORDER, p::PAGES])
     .gives(Answer::Json("Spans"))
     .fails(QUERY)
+    .leads_to(&[link("trace", &[("trace_id", "$response.body#/data/0/trace_id")])])
     .details(LISTED);
 const TRACE: Route = get(
     "/api/v1/telemetry/traces/{trace_id}",
@@ -156,6 +167,10 @@ pub(super) const ROUTES: &[Route] = &[
         .takes(&[p::SERIES])
         .gives(Answer::Json("Names"))
         .fails(QUERY)
+        .leads_to(&[
+            link("metric", &[("metric_name", "$response.body#/data/0/name")]),
+            link("metric_labels", &[("metric_name", "$response.body#/data/0/name")]),
+        ])
         .details(WINDOW),
     METRIC,
     get(
@@ -166,6 +181,10 @@ pub(super) const ROUTES: &[Route] = &[
     .takes(&[p::METRIC_PATH, p::SERIES])
     .gives(Answer::Json("Keys"))
     .fails(FIND)
+    .leads_to(&[link(
+        "metric_label_values",
+        &[("metric_name", "$request.path.metric_name"), ("label_key", "$response.body#/data/0/key")],
+    )])
     .details(WINDOW),
     get(
         "/api/v1/telemetry/metrics/{metric_name}/labels/{label_key}",
@@ -180,6 +199,7 @@ pub(super) const ROUTES: &[Route] = &[
         .takes(&[p::FLUX, p::MESSAGES, p::TIMES, p::ORDER, p::PAGES])
         .gives(Answer::Json("Messages"))
         .fails(QUERY)
+        .leads_to(&[link("messages_of", &[("flux_id", "$response.body#/data/0/flux_id")])])
         .details(LISTED),
     get(
         "/api/v1/telemetry/messages/{flux_id}",
@@ -223,7 +243,14 @@ pub(super) const ROUTES: &[Route] = &[
     ingest("/api/v1/ingest/traces", "ingest_traces", "Stores spans", Table::Traces),
     get("/api/v1/racks", "racks", "Every Rack, the oldest first; removed ones included")
         .gives(Answer::Json("Racks"))
-        .fails(&[400]),
+        .fails(&[400])
+        .leads_to(&[
+            link("rack", &[("id", "$response.body#/data/0/id")]),
+            link("approve_rack", &[("id", "$response.body#/data/0/id")]),
+            link("suspend_rack", &[("id", "$response.body#/data/0/id")]),
+            link("resume_rack", &[("id", "$response.body#/data/0/id")]),
+            link("remove_rack", &[("id", "$response.body#/data/0/id")]),
+        ]),
     get("/api/v1/racks/{id}", "rack", "One Rack")
         .takes(&[p::RACK_PATH])
         .gives(Answer::Json("Rack"))

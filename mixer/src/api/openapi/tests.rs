@@ -174,6 +174,18 @@ fn paths_name_their_parameters_and_former_ones_are_their_successors() {
         if let Some(successor) = route.successor {
             assert_eq!(route.path.replace("/api/v1/", "/api/v1/telemetry/"), successor);
         }
+        for link in route.links {
+            let to = ROUTES.iter().find(|other| other.id == link.to);
+            let to = to.unwrap_or_else(|| panic!("{} leads to {}, which is not there", route.id, link.to));
+            for (name, _) in link.given {
+                assert!(
+                    to.parameters().any(|parameter| parameter.name == *name),
+                    "{} of {}",
+                    name,
+                    to.id
+                );
+            }
+        }
         for status in route.problems.iter().chain(&problems::EVERYWHERE) {
             let known = problems::CODES.iter().any(|(known, ..)| known == status);
             assert!(known, "{}: no problem has the status {status}", route.path);

@@ -1,0 +1,65 @@
+"""Gives a Mixer a little of everything: rows over HTTP, and over the bus a message, and telemetry that cannot be decoded.
+
+usage: data.py API_URL BUS_URL
+"""
+
+import json
+import socket
+import sys
+import time
+import urllib.parse
+import urllib.request
+import uuid
+from datetime import datetime, timedelta, timezone
+
+import cbor
+
+api, bus = sys.argv[1], urllib.parse.urlsplit(sys.argv[2])
+TRACE = "0af7651916cd43dd8448eb211c80319c"
+FLUX = "018f2c1e-7b1a-7000-8000-000000000001"
+now = datetime.now(timezone.utc)
+
+
+def at(seconds):
+    return (now - timedelta(seconds=seconds)).isoformat()
+
+
+def send(table, rows):
+    lines = "".join(json.dumps(row) + "\n" for row in rows).encode()
+    request = urllib.request.Request(f"{api}/api/v1/ingest/{table}", lines, {"Content-Type": "application/x-ndjson"})
+    with urllib.request.urlopen(request) as answer:
+        stored = json.load(answer)["data"]["stored"]
+    assert stored == len(rows), (table, stored)
+
+
+levels = ["debug", "info", "warn", "error"]
+send("logs", [{"ts": at(n), "level": levels[n % 4], "message": f"line {n}", "flux_id": FLUX if n % 10 == 0 else None, "attributes": {"trace_id": TRACE}} for n in range(200)])
+spans = range(1, 9)
+send("traces", [{"ts": at(10 - n), "trace_id": TRACE, "span_id": f"{n:016x}", "parent_span_id": f"{n - 1:016x}" if n > 1 else None,
+                 "span_name": "step", "duration_ms": n / 3, "status": "error" if n == 5 else "ok"} for n in spans])
+gauge = [{"ts": at(n), "name": "schema.check", "type": "gauge", "value": n, "labels": {"cpu": n % 2, "otel.unit": "By"}} for n in range(200)]
+histogram = [{"ts": at(100 - n), "name": "schema.check.histogram", "type": "histogram", "value": n * 5.0,
+              "labels": {"otel.count": n, "otel.bounds": [1, 10], "otel.buckets": [0, n, 0]}} for n in range(1, 100)]
+counter = [{"ts": at(100 - n), "name": "schema.check.counter", "type": "counter", "value": n % 50} for n in range(100)]
+send("metrics", gauge + histogram + counter)
+
+message = cbor.encoded({
+    "flux_id": uuid.UUID(FLUX).bytes, "trace_id": TRACE, "span_id": "b7ad6b7169203331", "sampled": True, "ts": at(5), "hops": 1,
+    "meta": {"msg.type": "order"}, "data": b"body",
+})
+with socket.create_connection((bus.hostname, bus.port)) as connection:
+    connection.sendall(b'CONNECT {"verbose":false}\r\n')
+    for subject, payload in (("flux.msg.node-01.orders.out", message), ("flux.telemetry.logs.node-01", b"garbage")):
+        connection.sendall(f"PUB {subject} {len(payload)}\r\n".encode() + payload + b"\r\n")
+    connection.sendall(b"PING\r\n")
+    said = b""
+    while b"PONG" not in said:
+        more = connection.recv(4096)
+        said += more
+        assert more and b"-ERR" not in said, said
+
+patience = time.monotonic() + 60
+for path in ("dead_letters", "messages"):
+    while not json.load(urllib.request.urlopen(f"{api}/api/v1/telemetry/{path}?limit=1"))["data"]:
+        assert time.monotonic() < patience, f"{path} are awaited in vain"
+        time.sleep(0.2)
