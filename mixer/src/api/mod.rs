@@ -9,7 +9,7 @@
 //! | `POST /api/v1/sql` | [`query::Querier::sql`], streamed |
 //! | `POST /api/v1/ingest/{logs,metrics,traces}` | [`engine::Engine`], when it is durable |
 //! | `GET /api/v1/racks`, `GET /api/v1/racks/{id}`, `POST /api/v1/racks/{id}/{approve,suspend,resume,remove}`, `GET /api/v1/scenarios` | [`crate::control::Control`] |
-//! | `GET /api/v1/openapi.json` | tables of all this ([`openapi`]) |
+//! | `GET /api/v1/openapi.json` | tables of all this (`openapi`) |
 //! | `GET /api/v1/storage`, `/healthz`, `/readyz`, `/metrics`, `/version` | all of them |
 //!
 //! # Invariants

@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | [`table::ROUTES`] | which paths, methods, parameters, bodies, answers and problems there are | the router, in both directions |
 //! | [`parameters`] | what parameters are called and what they may be | the fields of the filters, and what these accept |
-//! | [`problems::CODES`] | which statuses and codes problems have | every [`Problem`](super::problem::Problem) that is made while testing |
+//! | [`problems::CODES`] | which statuses and codes problems have | every [`Problem`] that is made while testing |
 //! | [`schemas`] | what bodies and answers look like | answers of a running Mixer (`make schema-check`) |
 //!
 //! # Invariants
