@@ -463,7 +463,7 @@ impl Bench {
 #[tokio::test(flavor = "multi_thread")]
 async fn sql_is_answered_in_the_format_that_is_asked_for() {
     let bench = Bench::new().await;
-    let body = r#"{"query":"SELECT $1 AS a, 2 AS b","parameters":["x,y"]}"#;
+    let body = r#"{"query":"SELECT $1 AS a, 2 AS b","parameters":["x,y"],"limit":5.0}"#;
     for (head, path, kind, text) in [
         (
             "",
@@ -504,6 +504,9 @@ async fn what_is_no_statement_that_reads_is_a_problem_with_its_place() {
         (r#"{"query":"DROP TABLE logs"}"#, 403, "read_only"),
         (r#"{"query":"SET a = 1"}"#, 403, "read_only"),
         (r#"{"sql":"SELECT 1"}"#, 400, "bad_body"),
+        (r#"{"query":"SELECT 1","limit":-1}"#, 400, "bad_body"),
+        (r#"{"query":"SELECT 1","limit":0.5}"#, 400, "bad_body"),
+        (r#"{"query":"SELECT 1","limit":18446744073709551616}"#, 400, "bad_body"),
         ("SELECT 1", 400, "bad_body"),
         ("", 400, "bad_body"),
     ] {

@@ -38,7 +38,8 @@ use datafusion::physical_plan::{SendableRecordBatchStream, execute_stream};
 use engine::ReadView;
 use futures::StreamExt as _;
 use model::Timestamp;
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 
@@ -69,8 +70,24 @@ pub struct Statement {
     #[serde(default)]
     pub parameters: Parameters,
     /// At most so many rows, fewer than the limit of all answers.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "whole")]
     pub limit: Option<u64>,
+}
+
+/// The least number that is too great for 64 bits.
+const TWO_TO_64: f64 = 18_446_744_073_709_551_616.0;
+
+/// A whole number. `5.0` is one in JSON Schema, and what some writers of JSON make of 5.
+fn whole<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
+    let Some(number) = Option::<serde_json::Number>::deserialize(from)? else {
+        return Ok(None);
+    };
+    let fits = |float: &f64| float.fract() == 0.0 && (0.0..TWO_TO_64).contains(float);
+    let of_float = number.as_f64().filter(fits);
+    let whole = number.as_u64().or_else(|| of_float.map(|float| float as u64));
+    whole
+        .map(Some)
+        .ok_or_else(|| D::Error::custom(format!("{number} is not a whole number from 0 on")))
 }
 
 /// The values of a statement's parameters: texts, numbers, booleans or null.

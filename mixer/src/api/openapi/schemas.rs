@@ -304,7 +304,7 @@ fn sql() -> Value {
                 "description": "A list for `$1`, `$2`, …, or an object for `$name`.",
                 "anyOf": [list(scalar.clone()), { "type": "object", "additionalProperties": scalar }],
             },
-            "limit": { "type": ["integer", "null"], "minimum": 0, "description": "At most so many rows." },
+            "limit": { "type": ["integer", "null"], "minimum": 0, "maximum": u64::MAX, "description": "At most so many rows." },
         },
         "additionalProperties": false,
         "examples": [{ "query": "SELECT level, count(*) AS n FROM logs WHERE entity_name = $1 GROUP BY level", "parameters": ["rack-a"] }],
