@@ -2,7 +2,7 @@
 # Runs the release benches and prints every figure; quote medians. Arguments choose some: run.sh engine store
 set -euo pipefail
 cd "$(dirname "$0")/.."
-bins=(first-light engine store http-ingest layout hour readers tail)
+bins=(first-light engine store http-ingest layout hour readers queries tail)
 cargo build --release --locked --workspace "${bins[@]/#/--bin=bench-}"
 export PLATFORM_TEST_BIN_DIR=$PWD/dist
 bin=${CARGO_TARGET_DIR:-target}/release
@@ -18,8 +18,8 @@ for bench in "$@"; do
     first-light) for round in 1 2 3; do echo "round $round"; "$bin/bench-first-light"; done ;;
     engine | store | http-ingest | hour | tail) "$bin/bench-$bench" ;;
     layout) "$bin/bench-layout" && "$bin/bench-layout" sizes ;;
-    readers)
-      if [ -n "${BENCH_PYTHON:-}" ]; then "$bin/bench-readers"; else echo "readers: left out, BENCH_PEERS=1 installs them"; fi ;;
+    readers | queries)
+      if [ -n "${BENCH_PYTHON:-}" ]; then "$bin/bench-$bench"; else echo "$bench: left out, BENCH_PEERS=1 installs the peers"; fi ;;
     *) echo "no bench is named $bench" >&2; exit 64 ;;
   esac
 done
