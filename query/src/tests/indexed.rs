@@ -77,6 +77,20 @@ async fn answers_are_the_same_without_indexes_with_all_and_with_damaged_ones() {
     bench.close().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn answers_are_the_same_with_indexes_in_memory() {
+    let mut random = Random::new();
+    let mut bench = Bench::new().await;
+    bench.set_indexing(Indexing::InMemory).await;
+    let logs = scattered(&mut bench, &mut random, world::log).await;
+    let spans = scattered(&mut bench, &mut random, world::span).await;
+    bench.engine.index_all().await.unwrap();
+    for _ in 0..2 {
+        agree(&bench, &logs, &spans, &mut random).await;
+    }
+    bench.close().await;
+}
+
 /// Rows of so many past hours, in each of which every row has an id of its own.
 struct Hours {
     logs: Vec<LogRecord>,
@@ -210,6 +224,33 @@ async fn an_id_opens_only_the_files_that_can_have_it_hit_or_miss() {
         assert!(bench.querier.trace(trace(900, n)).await.is_err());
     }
     assert!(opened <= 3, "{opened}");
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_miss_reads_each_small_index_once() {
+    let mut random = Random::new();
+    let mut bench = Bench::new().await;
+    bench.set_indexing(Indexing::InMemory).await;
+    let hours = Hours::new(&mut random);
+    bench.append(&hours.logs).await;
+    bench.seal().await;
+    bench.engine.index_all().await.unwrap();
+    let mut read = 0;
+    for n in 0..40 {
+        let missing = LogFilter {
+            since: Some("48h".parse().unwrap()),
+            flux_id: Some(flux(900, n)),
+            ..LogFilter::default()
+        };
+        let stats = bench.querier.logs(&missing).await.unwrap().stats;
+        assert_eq!(stats.files_pruned + stats.files_read, stats.files_considered);
+        if stats.files_read == 0 {
+            read += stats.bytes_read;
+        }
+    }
+    let indexes = bench.engine.stats().index_bytes;
+    assert!((1..indexes).contains(&read), "{read} of {indexes}");
     bench.close().await;
 }
 
