@@ -11,14 +11,14 @@ use super::rows::{logs_agree, scattered, spans_agree, trace_agrees};
 use super::world::{self, Random};
 use super::*;
 
-fn sidecars(bench: &Bench) -> Vec<PathBuf> {
+pub(super) fn sidecars(bench: &Bench) -> Vec<PathBuf> {
     let mut files = Vec::new();
     files_below(&bench.folder().join("store/index"), &mut files);
     files
 }
 
 /// Flips a byte of each bucket, and some of the directory: what lies behind the head and the digest.
-fn damage(path: &Path, random: &mut Random) {
+pub(super) fn damage(path: &Path, random: &mut Random) {
     const HEAD: usize = 256;
     let mut bytes = std::fs::read(path).unwrap();
     for piece in bytes.iter_mut().skip(HEAD).collect::<Vec<_>>().chunks_mut(12) {
@@ -92,16 +92,16 @@ async fn answers_are_the_same_with_indexes_in_memory() {
 }
 
 /// Rows of so many past hours, in each of which every row has an id of its own.
-struct Hours {
-    logs: Vec<LogRecord>,
-    spans: Vec<Span>,
+pub(super) struct Hours {
+    pub(super) logs: Vec<LogRecord>,
+    pub(super) spans: Vec<Span>,
 }
 
 impl Hours {
-    const COUNT: i64 = 20;
-    const ROWS: i64 = 30;
+    pub(super) const COUNT: i64 = 20;
+    pub(super) const ROWS: i64 = 30;
 
-    fn new(random: &mut Random) -> Self {
+    pub(super) fn new(random: &mut Random) -> Self {
         let moment = |hour: i64, n: i64| {
             let start = (now().micros().div_euclid(HOUR) - 1 - hour) * HOUR;
             Timestamp::from_micros(start + n * SECOND)
@@ -128,7 +128,7 @@ impl Hours {
 }
 
 /// Ids in no order of time, so that least and greatest rule nothing out.
-fn flux(hour: i64, n: i64) -> FluxId {
+pub(super) fn flux(hour: i64, n: i64) -> FluxId {
     let mut bytes = *trace_bytes(hour, n);
     bytes[6] = 0x40 | (bytes[6] & 0x0f);
     bytes[8] = 0x80 | (bytes[8] & 0x3f);
@@ -147,7 +147,7 @@ fn uuid_text(bytes: [u8; 16]) -> String {
     )
 }
 
-fn trace(hour: i64, n: i64) -> TraceId {
+pub(super) fn trace(hour: i64, n: i64) -> TraceId {
     TraceId::from_entropy(*trace_bytes(hour, n))
 }
 

@@ -8,6 +8,7 @@ mod damage;
 mod hostile;
 mod hostile_sql;
 mod indexed;
+mod indexed_sql;
 mod messages;
 mod paging;
 mod rows;
