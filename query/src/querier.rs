@@ -48,7 +48,8 @@ pub struct Limits {
     pub max_concurrent: usize,
     /// Threads that run plans.
     pub threads: usize,
-    /// How much of `memory` is for pages of data files that may be asked for again; running queries share the rest.
+    /// How much of `memory` is for pages of data files that may be asked for again; running queries share the rest, but for
+    /// what [`Limits::indexes_of`] takes.
     pub page_cache: ByteSize,
     /// Tails that run at once.
     pub max_followers: usize,
