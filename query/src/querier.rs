@@ -40,7 +40,7 @@ pub(crate) const DAMAGED_FILES: usize = 256;
 /// The bounds of queries.
 #[derive(Debug, Clone)]
 pub struct Limits {
-    /// Memory that all queries share, with the pages that are kept for later ones.
+    /// Memory that all queries share, with the pages, and what the engine keeps of indexes, for later ones.
     pub memory: ByteSize,
     /// Wall time of one query.
     pub timeout: Duration,
@@ -48,7 +48,8 @@ pub struct Limits {
     pub max_concurrent: usize,
     /// Threads that run plans.
     pub threads: usize,
-    /// How much of `memory` is for pages of data files that may be asked for again; running queries share the rest.
+    /// How much of `memory` is for pages of data files that may be asked for again; running queries share the rest, but for
+    /// what [`Limits::indexes_of`] takes.
     pub page_cache: ByteSize,
     /// Tails that run at once.
     pub max_followers: usize,
@@ -69,7 +70,7 @@ impl Limits {
             timeout,
             max_concurrent: max_concurrent.clamp(1, Semaphore::MAX_PERMITS >> 1),
             threads: std::thread::available_parallelism().map_or(2, usize::from),
-            page_cache: ByteSize::bytes(memory.get() / 4),
+            page_cache: ByteSize::bytes(memory.get() / 4 - Self::indexes_of(memory).get()),
             max_followers: 200,
             tail_texts: ByteSize::mib(8),
             max_rows: 1_000_000,
@@ -77,9 +78,19 @@ impl Limits {
         }
     }
 
+    /// The share of the memory of queries that belongs to what the engine keeps of indexes: [`engine::Settings::index_memory`].
+    #[must_use]
+    pub fn indexes_of(memory: ByteSize) -> ByteSize {
+        ByteSize::bytes(memory.get() / 16)
+    }
+
     /// Memory that all running queries share.
     pub(crate) fn running(&self) -> ByteSize {
-        ByteSize::bytes(self.memory.get().saturating_sub(self.page_cache.get()))
+        let kept = self
+            .page_cache
+            .get()
+            .saturating_add(Self::indexes_of(self.memory).get());
+        ByteSize::bytes(self.memory.get().saturating_sub(kept))
     }
 }
 

@@ -29,7 +29,7 @@ async fn written(bench: &Bench, format: SqlFormat, statement: &Statement) -> Res
     Ok(writer.take())
 }
 
-async fn asked(bench: &Bench, query: &str, parameters: Value) -> Result<Value, Error> {
+pub(super) async fn asked(bench: &Bench, query: &str, parameters: Value) -> Result<Value, Error> {
     let json = written(bench, SqlFormat::Json, &statement(query, &parameters)).await?;
     Ok(serde_json::from_slice(&json)
         .unwrap_or_else(|error| panic!("{query}: {error}: {}", String::from_utf8_lossy(&json))))
