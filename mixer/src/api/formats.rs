@@ -17,15 +17,15 @@ use super::problem::Problem;
 const NDJSON: &str = "application/x-ndjson";
 const ARROW: &str = "application/vnd.apache.arrow.stream";
 /// The formats in the order in which they are given to who likes them as much, with what ranges they are in besides `*/*`, the
-/// most particular ones last.
+/// most particular ones first.
 const FORMATS: [(RowFormat, &[&str]); 4] = [
-    (RowFormat::Json, &["application/*", "application/json"]),
+    (RowFormat::Json, &["application/json", "application/*"]),
     (
         RowFormat::Ndjson,
-        &["application/*", "application/jsonl", "application/ndjson", NDJSON],
+        &[NDJSON, "application/ndjson", "application/jsonl", "application/*"],
     ),
-    (RowFormat::Csv, &["text/*", "text/csv"]),
-    (RowFormat::Arrow, &["application/*", ARROW]),
+    (RowFormat::Csv, &["text/csv", "text/*"]),
+    (RowFormat::Arrow, &[ARROW, "application/*"]),
 ];
 
 pub(super) const fn content_type(format: RowFormat) -> &'static str {
@@ -45,12 +45,11 @@ pub(super) fn accepted(headers: &HeaderMap) -> Result<RowFormat, Problem> {
     }
     let mut best: Option<(RowFormat, f32, usize)> = None;
     for (format, names) in FORMATS {
-        let within = std::iter::once(&"*/*").chain(names);
-        let found = within.filter_map(|name| {
+        let found = names.iter().chain(&["*/*"]).find_map(|name| {
             let at = ranges.iter().position(|(range, _)| range == name)?;
             Some((ranges[at].1, at))
         });
-        let Some((weight, at)) = found.last().filter(|(weight, _)| *weight > 0.0) else {
+        let Some((weight, at)) = found.filter(|(weight, _)| *weight > 0.0) else {
             continue;
         };
         if best.is_none_or(|(_, other, place)| weight > other || weight >= other && at < place) {
