@@ -13,6 +13,8 @@
 //! Numbers that JSON lacks are their names. In CSV null is nothing and an empty text is `""`. What a sparse column lacks is left out
 //! of the objects of JSON; CSV and Arrow have all columns.
 
+mod readable;
+
 use std::fmt::Write as _;
 
 use arrow_array::cast::AsArray;
@@ -25,10 +27,10 @@ use arrow_schema::{ArrowError, DataType, FieldRef, SchemaRef, TimeUnit};
 use datafusion::arrow::ipc::writer::StreamWriter;
 use datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
 use model::Timestamp;
-use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use self::readable::Readable;
 use crate::Error;
 use crate::sql::SqlColumn;
 
@@ -296,13 +298,16 @@ fn object(out: &mut Vec<u8>, fields: &[FieldRef], columns: &[ArrayRef], row: usi
     Ok(())
 }
 
-/// A text as JSON, or the JSON that it is.
+/// A text as JSON, or the JSON that it is, in one line and such that readers can read it.
 fn text(out: &mut Vec<u8>, text: &str, is_json: bool) {
-    if is_json && serde_json::from_str::<IgnoredAny>(text).is_ok() {
-        out.extend(text.bytes());
-    } else {
-        // Writing into memory does not fail.
+    // Writing into memory does not fail.
+    if !is_json || serde_json::from_str::<Readable>(text).is_err() {
         let _ = serde_json::to_writer(out, text);
+    } else if text.contains(['\n', '\r']) {
+        let value: serde_json::Value = serde_json::from_str(text).unwrap_or_default();
+        let _ = serde_json::to_writer(out, &value);
+    } else {
+        out.extend_from_slice(text.as_bytes());
     }
 }
 

@@ -234,7 +234,9 @@ async fn metric(
         name: Some(name.clone()),
         ..filter.clone()
     };
-    if let Some(unchanged) = asked.unchanged(&querier, &ListQuery::Metrics(named)) {
+    if filter.name.as_ref().is_none_or(|given| *given == name)
+        && let Some(unchanged) = asked.unchanged(&querier, &ListQuery::Metrics(named))
+    {
         return Ok(unchanged);
     }
     let found = querier.metric_list(&name, &filter).await?;

@@ -1,11 +1,13 @@
 //! A list is the same list in every format.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
+use arrow_array::{RecordBatch, StringArray};
 use datafusion::arrow::ipc::reader::StreamReader;
 use model::batch::{messages, row_json};
-use model::filter::{DeadLetterFilter, MetricFilter, RawForm};
-use model::{MetricPoint, Table};
+use model::filter::{DeadLetterFilter, LogFilter, MetricFilter, RawForm};
+use model::{LogRecord, MetricPoint, Record as _, Table};
 use serde_json::{Map, Value, json};
 
 use super::world::{self, Random};
@@ -180,5 +182,29 @@ async fn series_have_the_same_lists_of_values_in_all_formats() {
         let query = ListQuery::Metrics(serde_json::from_value(parameters).unwrap());
         assert!(agrees(&bench, &query).await > 0);
     }
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn json_that_was_stored_in_lines_or_with_what_cannot_be_read_spoils_no_answer() {
+    let mut random = Random::new();
+    let bench = Bench::new().await;
+    let texts = [
+        "{\n  \"a\": 1,\r\n  \"b\": [2] }",
+        "{\"a\":[1e999]}",
+        "{\"a\":[\"\\ud800\"]}",
+        "{\"a\": -0.0, \"b\": 18446744073709551616}",
+        "no json",
+    ];
+    let logs: Vec<_> = texts.iter().map(|_| world::log(&mut random)).collect();
+    let batch = LogRecord::to_batch(&logs).unwrap();
+    let mut columns = batch.columns().to_vec();
+    columns[6] = Arc::new(StringArray::from_iter_values(texts));
+    let batch = RecordBatch::try_new(batch.schema(), columns).unwrap();
+    append_batch(&bench.engine, Table::Logs, batch).await;
+    assert_eq!(
+        agrees(&bench, &ListQuery::Logs(LogFilter::default())).await,
+        texts.len()
+    );
     bench.close().await;
 }
