@@ -118,7 +118,7 @@ impl Querier {
     }
 
     /// The tag of the answer from a view.
-    pub(crate) fn tag_of(&self, asked: &RowQuery, window: Window, view: &ReadView) -> Option<u64> {
+    fn tag_of(&self, asked: &RowQuery, window: Window, view: &ReadView) -> Option<u64> {
         let is_past = asked.until.is_some() && window.until <= self.now();
         let mut hot = view.hot(asked.table).iter();
         if !is_past || hot.any(|hot| window.meets(hot.min_ts, hot.max_ts)) {
@@ -150,7 +150,7 @@ impl Querier {
         .await
     }
 
-    pub(crate) async fn rows(&self, asked: RowQuery, conditions: Vec<Expr>) -> Result<List, Error> {
+    async fn rows(&self, asked: RowQuery, conditions: Vec<Expr>) -> Result<List, Error> {
         let (window, from) = self.begin(&asked)?;
         let (paging, fingerprint, raw) = (asked.paging, asked.fingerprint, asked.raw);
         self.run(|| {

@@ -269,6 +269,12 @@ async fn a_closed_range_has_a_tag_that_changes_when_its_rows_do() {
     let two = api.tag(path, 2).await.unwrap();
     assert_ne!(two, one);
     assert_eq!(api.get(path, &held).await.status, StatusCode::OK);
+
+    // Nobody answers queries any more.
+    api.bench.querier.close().await;
+    assert_eq!(api.get(path, &[]).await.status, StatusCode::SERVICE_UNAVAILABLE);
+    let unchanged = api.get(path, &[("if-none-match", &two)]).await;
+    assert_eq!(unchanged.status, StatusCode::NOT_MODIFIED, "without a query");
     api.bench.close().await;
 }
 
