@@ -13,7 +13,7 @@
 //!
 //! # Invariants
 //!
-//! - Answers are `{"data": …, "next_cursor": …, "stats": …}`, those of SQL as `sql` says; errors are RFC 9457 problems with a stable `code`, also where
+//! - Answers are `{"data": …, "next_cursor": …, "stats": …}`, lists and those of SQL in other formats too (`answer`); errors are RFC 9457 problems with a stable `code`, also where
 //!   no route matches and where a handler panics.
 //! - Unknown or unusable parameters are 400 and named. No request makes a 5xx that is not our fault.
 //! - Connections, header time, body size and the time of an answer are bounded. A client that leaves ends its query.
@@ -22,7 +22,10 @@
 //!
 //! Authentication (none is needed on loopback); what a Rack is (`control`); how rows are found (`query`).
 
+mod answer;
+mod compress;
 mod exposition;
+mod formats;
 mod ingest;
 mod ops;
 mod params;
@@ -100,6 +103,7 @@ fn guarded(router: Router, exposition: Arc<Exposition>) -> Router {
         .fallback(|request: Request| async move { Problem::no_route(request.uri().path()) })
         .method_not_allowed_fallback(|request: Request| async move { Problem::method(request.method()) })
         .layer(DefaultBodyLimit::max(MAX_BODY))
+        .layer(middleware::from_fn(compress::packed))
         .layer(middleware::from_fn(in_time))
         .layer(middleware::from_fn(same_origin))
         .layer(CatchPanicLayer::custom(|_| {

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+mod formats;
 mod hostile;
 
 use std::net::SocketAddr;

@@ -5,6 +5,7 @@
 mod bounds;
 mod counts;
 mod damage;
+mod formats;
 mod hostile;
 mod hostile_sql;
 mod indexed;
