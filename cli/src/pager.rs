@@ -16,14 +16,28 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::screen::Screen;
 
+/// So much is written without asking whether to go on.
+const CHUNK: usize = 16 << 10;
+
 /// Writes a text for people to standard output, through a pager if `may_page` and it is worth one.
 pub(crate) fn show(text: &str, may_page: bool) -> io::Result<()> {
+    show_until(text, may_page, || false)
+}
+
+/// The same; what goes through no pager breaks off as soon as `stop` says so.
+pub(crate) fn show_until(text: &str, may_page: bool, stop: impl Fn() -> bool) -> io::Result<()> {
     let is_long = || Screen::of_stdout().is_some_and(|screen| screen.overflows(text));
     if may_page && is_long() && paged(text)? {
         return Ok(());
     }
     let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes())?;
+    for chunk in text.as_bytes().chunks(CHUNK) {
+        if stop() {
+            out.write_all(b"\n")?;
+            break;
+        }
+        out.write_all(chunk)?;
+    }
     out.flush()
 }
 

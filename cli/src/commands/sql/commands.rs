@@ -1,0 +1,140 @@
+//! What begins with a backslash in the shell.
+
+use std::fmt;
+
+use clap::ValueEnum;
+use serde_json::Value;
+
+use crate::args::Format;
+use crate::client::Row;
+
+pub(super) const HELP: &str = r"SELECT ...;          a statement, over as many lines as it takes; \? and the like end with their line
+\d                   the tables
+\d TABLE             the columns of a table
+\o FORMAT            print answers as table, json, ndjson or csv
+\timing [on|off]     say how long answers take
+\q, Ctrl-D           leave
+Ctrl-C               cancel the statement that runs, or empty the line
+Tab                  complete a table, a column, a function or a keyword
+Up, Down, Ctrl-R     earlier statements";
+
+/// All of them, as they are completed.
+pub(super) const NAMES: [&str; 5] = [r"\?", r"\d", r"\o", r"\q", r"\timing"];
+
+const TABLES: &str = "SELECT table_name, count(*) AS columns FROM information_schema.columns WHERE table_schema = 'public' \
+                      GROUP BY table_name ORDER BY table_name";
+const COLUMNS: &str = "SELECT column_name, data_type, is_nullable FROM information_schema.columns \
+                       WHERE table_schema = 'public' AND table_name = $table ORDER BY ordinal_position";
+
+/// One of them.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Command {
+    Help,
+    Leave,
+    /// Without a word it is switched.
+    Timing(Option<bool>),
+    /// Without a format it is shown.
+    Output(Option<Format>),
+    Describe(What),
+}
+
+/// What is described.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum What {
+    Tables,
+    Columns(String),
+}
+
+impl Command {
+    /// The command that a line is, if it is one; what is wrong with it.
+    pub(super) fn of(line: &str) -> Result<Option<Self>, String> {
+        let line = line.trim();
+        if !is_command(line) {
+            return Ok(None);
+        }
+        let mut words = line.trim_end_matches(';').split_whitespace();
+        let (name, word) = (words.next().unwrap_or_default(), words.next());
+        if words.next().is_some() {
+            return Err(format!(r"{name} takes one word; \? helps"));
+        }
+        let command = match (name, word) {
+            (r"\?" | r"\h", None) => Self::Help,
+            (r"\q" | "quit" | "exit", None) => Self::Leave,
+            (r"\timing", None) => Self::Timing(None),
+            (r"\timing", Some("on")) => Self::Timing(Some(true)),
+            (r"\timing", Some("off")) => Self::Timing(Some(false)),
+            (r"\o", None) => Self::Output(None),
+            (r"\o", Some(format)) => match Format::from_str(format, true) {
+                Ok(format) => Self::Output(Some(format)),
+                Err(_) => return Err(format!("{format} is none of {}", formats().join(", "))),
+            },
+            (r"\d", None) => Self::Describe(What::Tables),
+            (r"\d", Some(table)) => Self::Describe(What::Columns(table.to_owned())),
+            _ => return Err(format!(r"there is no {line}; \? shows what there is")),
+        };
+        Ok(Some(command))
+    }
+}
+
+impl What {
+    /// The statement that describes it, and its parameters.
+    pub(super) fn statement(self) -> (&'static str, Row) {
+        match self {
+            Self::Tables => (TABLES, Row::new()),
+            Self::Columns(table) => (COLUMNS, Row::from_iter([("table".to_owned(), Value::from(table))])),
+        }
+    }
+}
+
+/// Whether a line is no statement.
+pub(super) fn is_command(line: &str) -> bool {
+    line.starts_with('\\') || matches!(line.trim_end_matches(';').trim(), "quit" | "exit")
+}
+
+/// The names of the formats.
+pub(super) fn formats() -> Vec<String> {
+    Format::value_variants().iter().map(ToString::to_string).collect()
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let value = self.to_possible_value();
+        out.write_str(value.as_ref().map_or("", |value| value.get_name()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_the_commands_they_say_or_statements() {
+        for (line, command) in [
+            (r"\q", Some(Command::Leave)),
+            ("exit;", Some(Command::Leave)),
+            (r" \? ", Some(Command::Help)),
+            (r"\timing", Some(Command::Timing(None))),
+            (r"\timing off", Some(Command::Timing(Some(false)))),
+            (r"\o NDJSON", Some(Command::Output(Some(Format::Ndjson)))),
+            (r"\d", Some(Command::Describe(What::Tables))),
+            (r"\d logs;", Some(Command::Describe(What::Columns("logs".to_owned())))),
+            ("SELECT 1;", None),
+            ("exit_code;", None),
+        ] {
+            assert_eq!(Command::of(line), Ok(command), "{line}");
+        }
+        for wrong in [r"\o xml", r"\x", r"\timing maybe", r"\d a b", r"\q now", r"\"] {
+            assert!(Command::of(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn every_command_that_is_completed_is_known_and_explained() {
+        for name in NAMES {
+            assert!(
+                matches!(Command::of(name), Ok(Some(_))) && HELP.contains(name),
+                "{name}"
+            );
+        }
+    }
+}
