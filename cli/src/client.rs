@@ -118,8 +118,9 @@ impl Client {
 
     /// GET, whatever the answer's status is.
     pub(crate) fn look(&self, path: &str) -> Result<Heard, Error> {
+        let progress = Progress::start();
         let request = self.agent.get(format!("{}{path}", self.base));
-        self.heard("GET", path, request.call(), &Progress::start())
+        self.heard("GET", path, request.call(), &progress)
     }
 
     /// GET of a page of rows.
@@ -151,11 +152,12 @@ impl Client {
 
     /// POST of a JSON body.
     pub(crate) fn post(&self, path: &str, body: &Value) -> Result<Value, Error> {
+        let progress = Progress::start();
         let request = self
             .agent
             .post(format!("{}{path}", self.base))
             .header("content-type", "application/json");
-        self.heard("POST", path, request.send(body.to_string()), &Progress::start())?
+        self.heard("POST", path, request.send(body.to_string()), &progress)?
             .good()
     }
 

@@ -5,14 +5,16 @@ use std::fmt;
 use clap::ValueEnum;
 use serde_json::Value;
 
+use super::shell::Asked;
 use crate::args::Format;
 use crate::client::Row;
 
-pub(super) const HELP: &str = r"SELECT ...;          a statement, over as many lines as it takes; \? and the like end with their line
+pub(super) const HELP: &str = r"A statement may have many lines and ends with ; while what is below ends with its line.
 \d                   the tables
 \d TABLE             the columns of a table
 \o FORMAT            print answers as table, json, ndjson or csv
 \timing [on|off]     say how long answers take
+\?                   this
 \q, Ctrl-D           leave
 Ctrl-C               cancel the statement that runs, or empty the line
 Tab                  complete a table, a column, a function or a keyword
@@ -77,11 +79,21 @@ impl Command {
 }
 
 impl What {
-    /// The statement that describes it, and its parameters.
-    pub(super) fn statement(self) -> (&'static str, Row) {
-        match self {
-            Self::Tables => (TABLES, Row::new()),
-            Self::Columns(table) => (COLUMNS, Row::from_iter([("table".to_owned(), Value::from(table))])),
+    /// The statement that describes it.
+    pub(super) fn asked(self) -> Asked {
+        let (text, parameters, missing) = match self {
+            Self::Tables => (TABLES, Row::new(), None),
+            Self::Columns(table) => {
+                let missing = format!(r"there is no table {table}; \d lists them");
+                let table = ("table".to_owned(), Value::from(table));
+                (COLUMNS, Row::from_iter([table]), Some(missing))
+            }
+        };
+        Asked {
+            text: text.to_owned(),
+            parameters,
+            limit: None,
+            missing,
         }
     }
 }

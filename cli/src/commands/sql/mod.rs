@@ -7,11 +7,13 @@
 //! | `editor` | the line that is typed: its end, its completion |
 //! | `words` | what can be completed |
 //! | `statements` | where statements end |
+//! | `pointer` | where a statement went wrong |
 //! | `history` | where statements are kept |
 
 mod commands;
 mod editor;
 mod history;
+mod pointer;
 mod shell;
 mod statements;
 mod words;

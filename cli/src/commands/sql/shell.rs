@@ -18,33 +18,28 @@ use std::time::{Duration, Instant};
 use chassis::config::without_credentials;
 use rustyline::error::ReadlineError;
 use tokio::runtime::Runtime;
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::signal::unix::{SignalKind, signal};
 
 use super::commands::{Command, HELP};
 use super::editor::Editor;
 use super::history::History;
+use super::pointer::place;
 use super::{ask, statements};
 use crate::args::{Global, SqlArgs};
 use crate::client::{Client, Row};
 use crate::error::Error;
 use crate::output::{Printer, safe};
-use crate::screen::{Screen, text_width};
 
 const PROMPT: &str = "sql> ";
 
 /// Asks for statements until somebody leaves.
 pub(super) fn run(global: &Global, args: &SqlArgs) -> Result<(), Error> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let interrupts = {
-        let _inside = runtime.enter();
-        signal(SignalKind::interrupt())?
-    };
     let shell = Shell {
         args,
         printer: Printer::from(&args.api),
         is_timed: false,
         runtime,
-        interrupts,
     };
     let url = without_credentials(&args.api.api_url);
     say(&format!(
@@ -58,7 +53,6 @@ struct Shell<'a> {
     printer: Printer,
     is_timed: bool,
     runtime: Runtime,
-    interrupts: Signal,
 }
 
 impl Shell<'_> {
@@ -92,11 +86,12 @@ impl Shell<'_> {
                 self.is_timed = wanted.unwrap_or(!self.is_timed);
                 say(if self.is_timed { "timing is on" } else { "timing is off" });
             }
-            Command::Output(Some(format)) => self.printer.format = format,
-            Command::Output(None) => say(&format!("answers are printed as {}", self.printer.format)),
+            Command::Output(wanted) => {
+                self.printer.format = wanted.unwrap_or(self.printer.format);
+                say(&format!("answers are printed as {}", self.printer.format));
+            }
             Command::Describe(what) => {
-                let (text, parameters) = what.statement();
-                let _ = self.carry_out_one(text, parameters, None);
+                self.is_answered(what.asked());
             }
         }
     }
@@ -106,26 +101,28 @@ impl Shell<'_> {
         for statement in statements::split(text).statements {
             let given = self.args.parameters.iter();
             let meant = given.filter(|(name, _)| statements::has_parameter(statement, name));
-            if !self.carry_out_one(statement, meant.cloned().collect(), self.args.limit) {
+            let asked = Asked {
+                text: statement.to_owned(),
+                parameters: meant.cloned().collect(),
+                limit: self.args.limit,
+                missing: None,
+            };
+            if !self.is_answered(asked) {
                 break;
             }
         }
     }
 
-    /// Whether the statement was answered.
-    fn carry_out_one(&mut self, text: &str, parameters: Row, limit: Option<u64>) -> bool {
-        let began = Instant::now();
-        let work = Work {
+    /// Whether there was an answer, which is printed then.
+    fn is_answered(&mut self, asked: Asked) -> bool {
+        let work = Arc::new(Work {
             client: Client::new(&self.args.api),
-            text: text.to_owned(),
-            parameters,
-            limit,
+            asked,
             printer: self.printer,
             is_timed: self.is_timed,
-            began,
             is_stopped: AtomicBool::new(false),
-        };
-        match self.run(Arc::new(work)) {
+        });
+        match self.run(&work) {
             Ok(()) => true,
             Err(Ended::Stopped) => {
                 say("cancelled");
@@ -133,12 +130,8 @@ impl Shell<'_> {
             }
             Err(Ended::Failed(error)) => {
                 error.complain();
-                if let Error::Refused {
-                    position: Some(position),
-                    ..
-                } = error
-                {
-                    point(text, position);
+                if let Some(lines) = place(&error, &work.asked.text) {
+                    say(&lines);
                 }
                 false
             }
@@ -146,11 +139,12 @@ impl Shell<'_> {
     }
 
     /// Does the work; an interrupt stops it.
-    fn run(&mut self, work: Arc<Work>) -> Result<(), Ended> {
-        let interrupts = &mut self.interrupts;
+    fn run(&self, work: &Arc<Work>) -> Result<(), Ended> {
         self.runtime.block_on(async {
+            let interrupts = signal(SignalKind::interrupt());
+            let mut interrupts = interrupts.map_err(|error| Ended::Failed(error.into()))?;
             let mut working = {
-                let work = Arc::clone(&work);
+                let work = Arc::clone(work);
                 tokio::task::spawn_blocking(move || work.run())
             };
             let ended = loop {
@@ -171,26 +165,37 @@ enum Ended {
     Failed(Error),
 }
 
+/// What the Mixer is asked.
+pub(super) struct Asked {
+    pub(super) text: String,
+    pub(super) parameters: Row,
+    pub(super) limit: Option<u64>,
+    /// What it means if there are no rows, should that be an error.
+    pub(super) missing: Option<String>,
+}
+
 /// One statement, from the question to the printed answer.
 struct Work {
     client: Client,
-    text: String,
-    parameters: Row,
-    limit: Option<u64>,
+    asked: Asked,
     printer: Printer,
     is_timed: bool,
-    began: Instant,
     is_stopped: AtomicBool,
 }
 
 impl Work {
     fn run(&self) -> Result<(), Ended> {
-        let answer = ask(&self.client, &self.text, self.parameters.clone(), self.limit);
+        let began = Instant::now();
+        let asked = &self.asked;
+        let answer = ask(&self.client, &asked.text, asked.parameters.clone(), asked.limit);
         let mut answer = match answer {
             Err(_) if self.is_stopped() => return Err(Ended::Stopped),
             answer => answer.map_err(Ended::Failed)?,
         };
-        let took = self.began.elapsed();
+        let took = began.elapsed();
+        if let (true, Some(missing)) = (answer.rows.is_empty(), &asked.missing) {
+            return Err(Ended::Failed(Error::NotFound(missing.clone())));
+        }
         let names = answer.prepare(self.printer);
         let names: Vec<_> = names.iter().map(String::as_str).collect();
         let printed = self.printer.rows_until(&answer.rows, &names, || self.is_stopped());
@@ -222,44 +227,6 @@ fn timing(took: Duration, mixer: Option<u64>, rows: usize) -> String {
     format!("{rows}, {:.1} ms{mixer}", took.as_secs_f64() * 1e3)
 }
 
-/// Shows the line of a statement that went wrong, and where.
-fn point(text: &str, position: (usize, usize)) {
-    let width = Screen::of_stdout().map_or(usize::MAX, |screen| screen.width);
-    if let Some(lines) = pointer(text, position, width) {
-        say(&lines);
-    }
-}
-
-/// The line and, below, a mark; a line too long begins where the mark is in its middle.
-fn pointer(text: &str, (line, column): (usize, usize), width: usize) -> Option<String> {
-    let line = text.lines().nth(line.checked_sub(1)?)?;
-    let before = column.checked_sub(1).filter(|before| *before <= line.chars().count())?;
-    let cells = |from: usize, count: usize| -> String { line.chars().skip(from).take(count).map(shown).collect() };
-    let from = if text_width(&cells(0, usize::MAX)) < width {
-        0
-    } else {
-        before.saturating_sub(width / 2)
-    };
-    let head = cells(from, before - from);
-    let mut shown = head.clone();
-    for c in line.chars().skip(before).map(self::shown) {
-        if text_width(&shown) + text_width(&c) >= width {
-            break;
-        }
-        shown.push_str(&c);
-    }
-    Some(format!("{shown}\n{}^", " ".repeat(text_width(&head))))
-}
-
-/// A character of a line; a tab is a space.
-fn shown(c: char) -> String {
-    if c == '\t' {
-        " ".to_owned()
-    } else {
-        safe(c.encode_utf8(&mut [0; 4])).into_owned()
-    }
-}
-
 /// Says something to whoever sits there.
 fn say(text: &str) {
     let lines: Vec<_> = text.lines().map(safe).collect();
@@ -268,27 +235,7 @@ fn say(text: &str) {
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
-    use crate::output::is_bad;
-
-    #[test]
-    fn the_mark_stands_below_what_is_wrong() {
-        assert_eq!(pointer("SELECT x", (1, 8), 80).as_deref(), Some("SELECT x\n       ^"));
-        assert_eq!(
-            pointer("SELECT\n\t'温', x", (2, 7), 80).as_deref(),
-            Some(" '温', x\n       ^")
-        );
-        assert_eq!(pointer("SELECT", (1, 7), 80).as_deref(), Some("SELECT\n      ^"));
-        assert_eq!(
-            pointer("abcdefghijklmnopqrstuvwxyz", (1, 14), 10).as_deref(),
-            Some("ijklmnopq\n     ^")
-        );
-        for nowhere in [(0, 1), (1, 0), (1, 9), (2, 1)] {
-            assert_eq!(pointer("SELECT", nowhere, 80), None, "{nowhere:?}");
-        }
-    }
 
     #[test]
     fn times_are_those_of_both_ends() {
@@ -297,17 +244,5 @@ mod tests {
             "1 row, 12.3 ms, 4 ms of it at the Mixer"
         );
         assert_eq!(timing(Duration::from_secs(1), None, 0), "0 rows, 1000.0 ms");
-    }
-
-    proptest! {
-        #[test]
-        fn a_mark_needs_two_lines_that_a_terminal_only_shows(
-            text in crate::hostile::text(), line in 0usize..3, column in 0usize..20, width in 20usize..60,
-        ) {
-            if let Some(shown) = pointer(&text, (line, column), width) {
-                prop_assert_eq!(shown.lines().count(), 2);
-                prop_assert!(!shown.replace('\n', "").contains(is_bad), "{:?}", shown);
-            }
-        }
     }
 }
