@@ -144,6 +144,8 @@ fn a_statement_of_many_lines_is_answered_kept_for_its_user_alone_and_found_again
     terminal.leave(END)?;
     let mut terminal = Terminal::open(&desk, home.path(), "", &[])?;
     terminal.ask(&format!("{UP}\r"), ANSWER)?;
+    // As a terminal gives what is pasted.
+    terminal.ask("\u{1b}[200~SELECT\n\t40 + 2\nAS answer;\u{1b}[201~\r", ANSWER)?;
     terminal.leave("\\q\r")?;
     assert!(!home.path().join("own").exists(), "one place is enough");
     // Without a state folder it is the user's own.
@@ -154,6 +156,15 @@ fn a_statement_of_many_lines_is_answered_kept_for_its_user_alone_and_found_again
     let own = elsewhere.path().join("own/platform/sql_history");
     assert_eq!(own.metadata()?.permissions().mode() & 0o777, 0o600);
     Ok(())
+}
+
+#[test]
+fn a_terminal_that_can_do_nothing_is_enough() -> Result<(), Failure> {
+    let (desk, home) = (Desk::open()?, home()?);
+    let mut terminal = Terminal::open(&desk, home.path(), "", &[("TERM", "dumb")])?;
+    terminal.ask("SELECT 40 + 2\nAS answer;\n", ANSWER)?;
+    terminal.ask("\\o json\n", "printed as json")?;
+    terminal.leave(END)
 }
 
 #[test]

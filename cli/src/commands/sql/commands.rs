@@ -31,8 +31,14 @@ const COLUMNS: &str = "SELECT column_name, data_type, is_nullable FROM informati
 /// One of them.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Command {
-    Help,
     Leave,
+    Do(Act),
+}
+
+/// What the shell does without leaving.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Act {
+    Help,
     /// Without a word it is switched.
     Timing(Option<bool>),
     /// Without a format it is shown.
@@ -59,22 +65,22 @@ impl Command {
         if words.next().is_some() {
             return Err(format!(r"{name} takes one word; \? helps"));
         }
-        let command = match (name, word) {
-            (r"\?" | r"\h", None) => Self::Help,
-            (r"\q" | "quit" | "exit", None) => Self::Leave,
-            (r"\timing", None) => Self::Timing(None),
-            (r"\timing", Some("on")) => Self::Timing(Some(true)),
-            (r"\timing", Some("off")) => Self::Timing(Some(false)),
-            (r"\o", None) => Self::Output(None),
+        let act = match (name, word) {
+            (r"\q" | "quit" | "exit", None) => return Ok(Some(Self::Leave)),
+            (r"\?" | r"\h", None) => Act::Help,
+            (r"\timing", None) => Act::Timing(None),
+            (r"\timing", Some("on")) => Act::Timing(Some(true)),
+            (r"\timing", Some("off")) => Act::Timing(Some(false)),
+            (r"\o", None) => Act::Output(None),
             (r"\o", Some(format)) => match Format::from_str(format, true) {
-                Ok(format) => Self::Output(Some(format)),
+                Ok(format) => Act::Output(Some(format)),
                 Err(_) => return Err(format!("{format} is none of {}", formats().join(", "))),
             },
-            (r"\d", None) => Self::Describe(What::Tables),
-            (r"\d", Some(table)) => Self::Describe(What::Columns(table.to_owned())),
+            (r"\d", None) => Act::Describe(What::Tables),
+            (r"\d", Some(table)) => Act::Describe(What::Columns(table.to_owned())),
             _ => return Err(format!(r"there is no {line}; \? shows what there is")),
         };
-        Ok(Some(command))
+        Ok(Some(Self::Do(act)))
     }
 }
 
@@ -121,19 +127,21 @@ mod tests {
 
     #[test]
     fn lines_are_the_commands_they_say_or_statements() {
-        for (line, command) in [
-            (r"\q", Some(Command::Leave)),
-            ("exit;", Some(Command::Leave)),
-            (r" \? ", Some(Command::Help)),
-            (r"\timing", Some(Command::Timing(None))),
-            (r"\timing off", Some(Command::Timing(Some(false)))),
-            (r"\o NDJSON", Some(Command::Output(Some(Format::Ndjson)))),
-            (r"\d", Some(Command::Describe(What::Tables))),
-            (r"\d logs;", Some(Command::Describe(What::Columns("logs".to_owned())))),
-            ("SELECT 1;", None),
-            ("exit_code;", None),
+        for line in [r"\q", r" \q;", "quit", "exit;"] {
+            assert_eq!(Command::of(line), Ok(Some(Command::Leave)), "{line}");
+        }
+        for (line, act) in [
+            (r" \? ", Act::Help),
+            (r"\timing", Act::Timing(None)),
+            (r"\timing off", Act::Timing(Some(false))),
+            (r"\o NDJSON", Act::Output(Some(Format::Ndjson))),
+            (r"\d", Act::Describe(What::Tables)),
+            (r"\d logs;", Act::Describe(What::Columns("logs".to_owned()))),
         ] {
-            assert_eq!(Command::of(line), Ok(command), "{line}");
+            assert_eq!(Command::of(line), Ok(Some(Command::Do(act))), "{line}");
+        }
+        for statement in ["SELECT 1;", "exit_code;"] {
+            assert_eq!(Command::of(statement), Ok(None), "{statement}");
         }
         for wrong in [r"\o xml", r"\x", r"\timing maybe", r"\d a b", r"\q now", r"\"] {
             assert!(Command::of(wrong).is_err(), "{wrong}");

@@ -20,7 +20,7 @@ use rustyline::error::ReadlineError;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::commands::{Command, HELP};
+use super::commands::{Act, Command, HELP};
 use super::editor::Editor;
 use super::history::History;
 use super::pointer::place;
@@ -34,7 +34,11 @@ const PROMPT: &str = "sql> ";
 
 /// Asks for statements until somebody leaves.
 pub(super) fn run(global: &Global, args: &SqlArgs) -> Result<(), Error> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    // Its worker hears an interrupt when it comes: one that was meant for a pager is over before the next statement listens.
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()?;
     let shell = Shell {
         args,
         printer: Printer::from(&args.api),
@@ -71,33 +75,32 @@ impl Shell<'_> {
             };
             match Command::of(&text) {
                 Ok(Some(Command::Leave)) => return Ok(()),
-                Ok(Some(command)) => self.obey(command),
+                Ok(Some(Command::Do(act))) => self.obey(act),
                 Ok(None) => self.carry_out(&text),
                 Err(reason) => say(&reason),
             }
         }
     }
 
-    fn obey(&mut self, command: Command) {
-        match command {
-            Command::Leave => {}
-            Command::Help => say(HELP),
-            Command::Timing(wanted) => {
+    fn obey(&mut self, act: Act) {
+        match act {
+            Act::Help => say(HELP),
+            Act::Timing(wanted) => {
                 self.is_timed = wanted.unwrap_or(!self.is_timed);
                 say(if self.is_timed { "timing is on" } else { "timing is off" });
             }
-            Command::Output(wanted) => {
+            Act::Output(wanted) => {
                 self.printer.format = wanted.unwrap_or(self.printer.format);
                 say(&format!("answers are printed as {}", self.printer.format));
             }
-            Command::Describe(what) => {
-                self.is_answered(what.asked());
+            Act::Describe(what) => {
+                self.answer(what.asked());
             }
         }
     }
 
     /// Carries out statements in order, up to the first that fails.
-    fn carry_out(&mut self, text: &str) {
+    fn carry_out(&self, text: &str) {
         for statement in statements::split(text).statements {
             let given = self.args.parameters.iter();
             let meant = given.filter(|(name, _)| statements::has_parameter(statement, name));
@@ -107,14 +110,14 @@ impl Shell<'_> {
                 limit: self.args.limit,
                 missing: None,
             };
-            if !self.is_answered(asked) {
+            if !self.answer(asked) {
                 break;
             }
         }
     }
 
-    /// Whether there was an answer, which is printed then.
-    fn is_answered(&mut self, asked: Asked) -> bool {
+    /// Asks and prints; whether there was an answer.
+    fn answer(&self, asked: Asked) -> bool {
         let work = Arc::new(Work {
             client: Client::new(&self.args.api),
             asked,
