@@ -60,8 +60,9 @@ impl Printer {
         out.flush()
     }
 
-    /// The same for somebody who sits at the terminal, whatever the format: through a pager, or until `stop` says so.
-    pub(crate) fn rows_until(self, rows: &[Row], columns: &[&str], stop: impl Fn() -> bool) -> io::Result<()> {
+    /// The same for somebody who sits at the terminal, whatever the format: through a pager, or until `stop` says so. Whether
+    /// it came to its end.
+    pub(crate) fn rows_until(self, rows: &[Row], columns: &[&str], stop: impl Fn() -> bool) -> io::Result<bool> {
         let mut text = Vec::new();
         self.write(&mut text, rows, columns)?;
         pager::show_until(&String::from_utf8_lossy(&text), self.may_page, stop)

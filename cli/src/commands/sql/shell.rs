@@ -163,7 +163,7 @@ impl Shell<'_> {
 
 /// How a statement came to no proper end.
 enum Ended {
-    /// By an interrupt, before it was answered.
+    /// By an interrupt, before all of it was printed.
     Stopped,
     Failed(Error),
 }
@@ -202,7 +202,9 @@ impl Work {
         let names = answer.prepare(self.printer);
         let names: Vec<_> = names.iter().map(String::as_str).collect();
         let printed = self.printer.rows_until(&answer.rows, &names, || self.is_stopped());
-        printed.map_err(|error| Ended::Failed(error.into()))?;
+        if !printed.map_err(|error| Ended::Failed(error.into()))? {
+            return Err(Ended::Stopped);
+        }
         answer.notes();
         if self.is_timed {
             say(&timing(took, answer.ms, answer.rows.len()));
