@@ -34,7 +34,7 @@ unit: tools      ## unit tests of one room: make unit ROOM=engine
 tools:           ## pinned, hash-checked helpers in .tools/
 	@scripts/install-tools.sh
 
-readers: tools bins ## the outside readers from Python over a live store (fetches some 300 MB)
+readers: tools bins ## the outside readers from Python over a live store (1.3 GB once installed)
 	@scripts/install-readers.sh
 	@scripts/with-nextest.sh
 	cargo nextest run --workspace --locked -E 'test(readers_from_python)' --no-capture

@@ -28,11 +28,15 @@ fn views(mixer: &TestMixer) -> PathBuf {
 
 /// Stores a batch of numbered rows, half of them of now and half of 40 days ago, with attributes that do not compress.
 fn write(api: &Api, random: &mut Random, batch: u64) -> Result<(), Failure> {
+    write_at(api, random, batch, now())
+}
+
+fn write_at(api: &Api, random: &mut Random, batch: u64, newer: Timestamp) -> Result<(), Failure> {
     let lines: String = (0..ROWS)
         .map(|row| {
             let number = batch * ROWS + row;
-            let ts = if row % 2 == 0 { now() } else { now().minus(DAY * 40) };
-            let noise: String = (0..60).map(|_| format!("{:016x}", random.below(u64::MAX))).collect();
+            let ts = if row % 2 == 0 { newer } else { newer.minus(DAY * 40) };
+            let noise: String = (0..250).map(|_| format!("{:016x}", random.below(u64::MAX))).collect();
             let line = json!({
                 "ts": ts.to_string(), "level": "warn", "message": format!("row {number:08}"),
                 "flux_id": "018f6f1e-7f6a-7c3e-9d5b-0123456789ab", "attributes": { "http.noise": noise, "n": number },
@@ -195,7 +199,9 @@ fn views_have_the_rows_of_every_form_of_file_that_duckdb_reads_and_name_the_one_
         assert!(mixer.process()?.terminate(SOON)?.success());
         std::fs::write(&file, format!("{before}{}", storage(format, compression)))?;
         mixer.restart()?;
-        write(&mixer.api, &mut random, batch)?;
+        // Each in an hour of its own: an open file keeps its form.
+        let hours = u32::try_from(batch)? * 2;
+        write_at(&mixer.api, &mut random, batch, now().minus(DAY / 24 * hours))?;
         // The end of a Mixer publishes, and tells the last of it.
         assert!(mixer.process()?.terminate(SOON)?.success());
         let mut session = open(&mixer)?;

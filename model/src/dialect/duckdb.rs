@@ -91,9 +91,11 @@ fn select_form(table: Table, files: &Files<'_>, named: bool) -> String {
             );
             (columns, reader)
         }
+        // Every column is the error, or a filter that no NULL passes would leave the rows out without it.
         Files::Unreadable(why) => {
-            let none = select(table, &[], named);
-            return format!("{} error({})", none.trim_end_matches("false"), text(why));
+            let columns = list(table, |column| format!("e::{} AS {}", kind(column.kind), column.name));
+            let name = if named { ", e::VARCHAR AS filename" } else { "" };
+            return format!("SELECT {columns}{name} FROM (SELECT error({}) AS e) WHERE e", text(why));
         }
     };
     let named_too = if named { ", filename = true" } else { "" };

@@ -12,9 +12,11 @@ import uuid
 
 
 def polars_reader(store, schema):
-    names = {}
-    exec(schema, names)
-    return lambda: names["logs"].collect().to_dicts()
+    def read():
+        names = {}
+        exec(schema, names)
+        return names["logs"].collect().to_dicts()
+    return read
 
 
 def pyarrow_reader(store, schema):
