@@ -5,6 +5,7 @@
 //! - The database has its name only when it is whole; one that is there is replaced only with `force`.
 //! - No process of ours keeps it open: DuckDB lets nobody else in while one does.
 
+use std::ffi::OsStr;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -39,6 +40,13 @@ pub fn duckdb(config: &MixerConfig, task: Task<'_>) -> Result<String, (Exit, Str
     let target = task.file.unwrap_or(&config.store.database_file);
     if target.exists() && !task.force {
         let sentence = format!("{} is there already; --force replaces it", target.display());
+        return Err((Exit::Usage, sentence));
+    }
+    let log = PathBuf::from([target.as_os_str(), OsStr::new(".wal")].join(OsStr::new("")));
+    if log.exists() {
+        // DuckDB would apply it to the new database.
+        let (target, log) = (target.display(), log.display());
+        let sentence = format!("{log} is there: DuckDB has {target} open, or ended early; open and close it once more");
         return Err((Exit::Usage, sentence));
     }
     let views = config.store.dir.join(VIEWS_FILE);

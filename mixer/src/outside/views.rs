@@ -177,7 +177,7 @@ impl Views {
                 _ => settings.data_dir.join(table.name()),
             };
             let folder = std::path::absolute(folder).ok()?;
-            let patterns = patterns(&forms(view, table), folder.to_str()?);
+            let patterns = patterns(&forms(view, table, settings.remote.is_some()), folder.to_str()?);
             let files: Vec<Files<'_>> = patterns.iter().map(Pattern::files).collect();
             text.push('\n');
             text.push_str(&duckdb::views(table, &files));
@@ -186,17 +186,21 @@ impl Views {
     }
 }
 
-/// The forms of a table's files.
-fn forms(view: &ReadView, table: Table) -> BTreeSet<Form> {
-    let files = view.files(table).iter();
-    files
-        .map(|file| match file.path.extension() {
+/// The forms of a table's files. Beside an object store a file may be there only, and DuckDB refuses a pattern without files.
+fn forms(view: &ReadView, table: Table, may_be_away: bool) -> BTreeSet<Form> {
+    let mut forms = BTreeSet::new();
+    for file in view.files(table).iter().rev() {
+        let form = match file.path.extension() {
             _ if file.is_parquet() => Form::Parquet,
             Some(ending) if ending == "zst" => Form::JsonZstd,
             Some(ending) if ending == "sz" => Form::JsonSnappy,
             _ => Form::Json,
-        })
-        .collect()
+        };
+        if !forms.contains(&form) && (!may_be_away || file.path.is_file()) {
+            forms.insert(form);
+        }
+    }
+    forms
 }
 
 enum Pattern {

@@ -59,6 +59,11 @@ fn an_exported_database_of_views_stays_current_and_one_of_rows_stands_alone() ->
         again.err
     );
     assert_eq!(export(&mixer, &["--force"])?.code, Some(0));
+    std::fs::write(folder.join("data/analyst.duckdb.wal"), "")?;
+    let open = export(&mixer, &["--force"])?;
+    assert_eq!(open.code, Some(64), "a log would be applied to the new database");
+    assert!(open.err.contains("open and close it"), "{}", open.err);
+    std::fs::remove_file(folder.join("data/analyst.duckdb.wal"))?;
 
     let done = export(&mixer, &["--rows", "it's.duckdb"])?;
     assert_eq!(done.code, Some(0), "{}", done.err);
