@@ -7,10 +7,7 @@ cargo build --release --locked --workspace "${bins[@]/#/--bin=bench-}"
 export PLATFORM_TEST_BIN_DIR=$PWD/dist
 bin=${CARGO_TARGET_DIR:-target}/release
 python=.tools/bench-python/bin/python
-if [ -n "${BENCH_PEERS:-}" ]; then
-  [ -x $python ] || python3 -m venv .tools/bench-python
-  $python -m pip install --quiet --disable-pip-version-check --no-deps --only-binary :all: --require-hashes -r benches/requirements.txt
-fi
+[ -z "${BENCH_PEERS:-}" ] || scripts/install-readers.sh
 [ ! -x $python ] || export BENCH_PYTHON=${BENCH_PYTHON:-$PWD/$python}
 [ $# -gt 0 ] || set -- "${bins[@]}"
 for bench in "$@"; do

@@ -79,6 +79,7 @@ fn run(args: Args) -> Result<(), Error> {
         Some(Command::Scenario(scenario)) => commands::scenario::run(&scenario),
         Some(Command::Gears(gears)) => commands::gears::run(&gears),
         Some(Command::Config(config)) => commands::config::run(&args.global, &config),
+        Some(Command::Schema(schema)) => commands::schema::run(&schema),
         Some(Command::Doctor(doctor)) => commands::doctor::run(&args.global, &doctor),
         Some(Command::Completions(completions)) => commands::program::completions(&completions),
         Some(Command::Man(man)) => commands::program::man(&man),

@@ -54,6 +54,7 @@ use tokio_util::task::TaskTracker;
 use tower_http::catch_panic::CatchPanicLayer;
 
 use crate::control::Control;
+use crate::outside::ViewsStats;
 use exposition::Exposition;
 use problem::Problem;
 
@@ -75,6 +76,8 @@ pub struct ApiParts {
     pub engine: Arc<engine::Engine>,
     /// The ingest pipeline's counters; none where collection is switched off.
     pub ingest: Option<Arc<::ingest::Stats>>,
+    /// The counters of the file of views for outside readers.
+    pub views: Arc<ViewsStats>,
     /// Whether the process reports about itself at `/metrics`.
     pub reports_itself: bool,
 }
