@@ -4,7 +4,7 @@ export CARGO_TARGET_DIR ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/platform-build
 export CARGO_INCREMENTAL ?= 1
 STATIC_TARGET := x86_64-unknown-linux-gnu
 
-.PHONY: help demo test build check suite schema-check bins unit tools docs bench clean-demo
+.PHONY: help demo test build check suite schema-check bins unit tools readers docs bench clean-demo
 help:            ## this list
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
@@ -36,6 +36,11 @@ unit: tools      ## unit tests of one room: make unit ROOM=engine
 
 tools:           ## pinned, hash-checked helpers in .tools/
 	@scripts/install-tools.sh
+
+readers: tools bins ## the outside readers from Python over a live store (1.3 GB once installed)
+	@scripts/install-readers.sh
+	@scripts/with-nextest.sh
+	cargo nextest run --workspace --locked -E 'test(readers_from_python)' --no-capture
 
 docs: bins       ## write the generated reference pages anew (one test after another: two write one file)
 	@scripts/with-nextest.sh

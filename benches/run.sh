@@ -2,15 +2,12 @@
 # Runs the release benches and prints every figure; quote medians. Arguments choose some: run.sh engine store
 set -euo pipefail
 cd "$(dirname "$0")/.."
-bins=(first-light engine store http-ingest layout hour readers tail)
+bins=(first-light engine store http-ingest layout hour readers queries tail)
 cargo build --release --locked --workspace "${bins[@]/#/--bin=bench-}"
 export PLATFORM_TEST_BIN_DIR=$PWD/dist
 bin=${CARGO_TARGET_DIR:-target}/release
 python=.tools/bench-python/bin/python
-if [ -n "${BENCH_PEERS:-}" ]; then
-  [ -x $python ] || python3 -m venv .tools/bench-python
-  $python -m pip install --quiet --disable-pip-version-check --no-deps --only-binary :all: --require-hashes -r benches/requirements.txt
-fi
+[ -z "${BENCH_PEERS:-}" ] || scripts/install-readers.sh
 [ ! -x $python ] || export BENCH_PYTHON=${BENCH_PYTHON:-$PWD/$python}
 [ $# -gt 0 ] || set -- "${bins[@]}"
 for bench in "$@"; do
@@ -18,8 +15,8 @@ for bench in "$@"; do
     first-light) for round in 1 2 3; do echo "round $round"; "$bin/bench-first-light"; done ;;
     engine | store | http-ingest | hour | tail) "$bin/bench-$bench" ;;
     layout) "$bin/bench-layout" && "$bin/bench-layout" sizes ;;
-    readers)
-      if [ -n "${BENCH_PYTHON:-}" ]; then "$bin/bench-readers"; else echo "readers: left out, BENCH_PEERS=1 installs them"; fi ;;
+    readers | queries)
+      if [ -n "${BENCH_PYTHON:-}" ]; then "$bin/bench-$bench"; else echo "$bench: left out, BENCH_PEERS=1 installs the peers"; fi ;;
     *) echo "no bench is named $bench" >&2; exit 64 ;;
   esac
 done

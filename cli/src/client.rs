@@ -49,6 +49,7 @@ impl Client {
     pub(crate) fn within(api: &ApiArgs, timeout: Duration) -> Self {
         let config = ureq::Agent::config_builder()
             .timeout_global(Some(timeout))
+            .timeout_connect(Some(CONNECT.min(timeout)))
             .http_status_as_error(false)
             .build();
         Self {
@@ -69,6 +70,11 @@ impl Client {
             base: api.api_url.trim_end_matches('/').to_owned(),
             agent: config.into(),
         }
+    }
+
+    /// Breaks off whatever is waited for, by another thread; nothing can be asked any more.
+    pub(crate) fn close(&self) {
+        self.agent.clone().shutdown();
     }
 
     /// GET of a stream of events, from behind the one with the id `last` on.
@@ -112,8 +118,9 @@ impl Client {
 
     /// GET, whatever the answer's status is.
     pub(crate) fn look(&self, path: &str) -> Result<Heard, Error> {
+        let progress = Progress::start();
         let request = self.agent.get(format!("{}{path}", self.base));
-        self.heard("GET", path, request.call(), &Progress::start())
+        self.heard("GET", path, request.call(), &progress)
     }
 
     /// GET of a page of rows.
@@ -145,11 +152,12 @@ impl Client {
 
     /// POST of a JSON body.
     pub(crate) fn post(&self, path: &str, body: &Value) -> Result<Value, Error> {
+        let progress = Progress::start();
         let request = self
             .agent
             .post(format!("{}{path}", self.base))
             .header("content-type", "application/json");
-        self.heard("POST", path, request.send(body.to_string()), &Progress::start())?
+        self.heard("POST", path, request.send(body.to_string()), &progress)?
             .good()
     }
 
@@ -203,13 +211,19 @@ impl Heard {
         if self.status < 300 {
             return self.body.map_err(Error::Answer);
         }
-        let problem = self.body.unwrap_or(Value::Null);
-        let part = |key: &str| problem.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
-        Err(Error::Refused {
-            status: self.status,
-            title: non_empty(part("title"), self.status),
-            detail: part("detail"),
-        })
+        Err(refused(self.status, &self.body.unwrap_or(Value::Null)))
+    }
+}
+
+/// A problem document as an error.
+pub(crate) fn refused(status: u16, problem: &Value) -> Error {
+    let part = |key: &str| problem.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let count = |key: &str| usize::try_from(problem.get("position")?.get(key)?.as_u64()?).ok();
+    Error::Refused {
+        status,
+        title: non_empty(part("title"), status),
+        detail: part("detail"),
+        position: count("line").zip(count("column")),
     }
 }
 

@@ -1,9 +1,11 @@
 //! What can go wrong in a command, and the exit code for it (sysexits).
 
-use std::io;
+use std::io::{self, Write};
 use std::path::PathBuf;
 
 use chassis::Exit;
+
+use crate::output::safe;
 
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
@@ -11,7 +13,13 @@ pub(crate) enum Error {
     #[error("cannot reach the Mixer's API at {url}: {reason}; is platform-mixer running? (--api-url names another)")]
     Unreachable { url: String, reason: String },
     #[error("{title}: {detail}")]
-    Refused { status: u16, title: String, detail: String },
+    Refused {
+        status: u16,
+        title: String,
+        detail: String,
+        /// Line and column of a statement, from 1.
+        position: Option<(usize, usize)>,
+    },
     #[error("the Mixer's answer cannot be read: {0}")]
     Answer(String),
     #[error("{0}")]
@@ -70,6 +78,14 @@ impl Error {
     /// Whether the reader of our output is gone: not an error of ours.
     pub(crate) fn is_closed_pipe(&self) -> bool {
         matches!(self, Self::Write(error) if error.kind() == io::ErrorKind::BrokenPipe)
+    }
+
+    /// Says on standard error what went wrong.
+    pub(crate) fn complain(&self) {
+        // A reason may quote what was stored; only its line breaks are ours.
+        let chain = self.chain();
+        let lines: Vec<_> = chain.lines().map(safe).collect();
+        let _ = writeln!(io::stderr(), "platform: {}", lines.join("\n"));
     }
 
     /// The message and its causes.

@@ -27,7 +27,6 @@ mod stream;
 mod times;
 mod waterfall;
 
-use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -60,10 +59,7 @@ fn main() -> ExitCode {
 
 /// Says what went wrong; the exit code for it.
 fn complain(error: &Error) -> u8 {
-    // A reason may quote what was stored; only its line breaks are ours.
-    let chain = error.chain();
-    let lines: Vec<_> = chain.lines().map(output::safe).collect();
-    let _ = writeln!(std::io::stderr(), "platform: {}", lines.join("\n"));
+    error.complain();
     error.exit_code()
 }
 
@@ -77,12 +73,13 @@ fn run(args: Args) -> Result<(), Error> {
         Some(Command::Metrics(query)) => commands::metrics::run(&query),
         Some(Command::Messages(query)) => commands::messages::run(&query),
         Some(Command::DeadLetters(query)) => commands::logs::dead_letters(&query),
-        Some(Command::Sql(query)) => commands::sql::run(&query),
+        Some(Command::Sql(query)) => commands::sql::run(&args.global, &query),
         Some(Command::Storage(query)) => commands::storage::run(&query),
         Some(Command::Racks(racks)) => commands::racks::run(&racks),
         Some(Command::Scenario(scenario)) => commands::scenario::run(&scenario),
         Some(Command::Gears(gears)) => commands::gears::run(&gears),
         Some(Command::Config(config)) => commands::config::run(&args.global, &config),
+        Some(Command::Schema(schema)) => commands::schema::run(&schema),
         Some(Command::Doctor(doctor)) => commands::doctor::run(&args.global, &doctor),
         Some(Command::Completions(completions)) => commands::program::completions(&completions),
         Some(Command::Man(man)) => commands::program::man(&man),

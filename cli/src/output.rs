@@ -56,19 +56,25 @@ impl Printer {
             return self.text(&self.table(rows, columns));
         }
         let mut out = io::stdout().lock();
-        match self.format {
-            Format::Table => {}
-            Format::Json => {
-                writeln!(out, "{}", json_safe(&serde_json::to_string_pretty(rows)?))?;
-            }
-            Format::Ndjson => {
-                for row in rows {
-                    ndjson(&mut out, row)?;
-                }
-            }
-            Format::Csv => csv(&mut out, rows, columns)?,
-        }
+        self.write(&mut out, rows, columns)?;
         out.flush()
+    }
+
+    /// The same for somebody who sits at the terminal, whatever the format: through a pager, or until `stop` says so. Whether
+    /// it came to its end.
+    pub(crate) fn rows_until(self, rows: &[Row], columns: &[&str], stop: impl Fn() -> bool) -> io::Result<bool> {
+        let mut text = Vec::new();
+        self.write(&mut text, rows, columns)?;
+        pager::show_until(&String::from_utf8_lossy(&text), self.may_page, stop)
+    }
+
+    fn write(self, out: &mut impl Write, rows: &[Row], columns: &[&str]) -> io::Result<()> {
+        match self.format {
+            Format::Table => out.write_all(self.table(rows, columns).as_bytes()),
+            Format::Json => writeln!(out, "{}", json_safe(&serde_json::to_string_pretty(rows)?)),
+            Format::Ndjson => rows.iter().try_for_each(|row| ndjson(out, row)),
+            Format::Csv => csv(out, rows, columns),
+        }
     }
 
     /// Begins rows that come one by one, by [`Printer::one`].

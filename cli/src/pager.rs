@@ -6,7 +6,7 @@
 //!
 //! # Not here
 //!
-//! Answers for programs: they never come here.
+//! Answers for programs: they come here only where somebody reads them, in the shell of `platform sql`.
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -16,15 +16,35 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::screen::Screen;
 
+/// So much is written without asking whether to go on.
+const CHUNK: usize = 16 << 10;
+
 /// Writes a text for people to standard output, through a pager if `may_page` and it is worth one.
 pub(crate) fn show(text: &str, may_page: bool) -> io::Result<()> {
+    show_until(text, may_page, || false).map(drop)
+}
+
+/// The same; what goes through no pager breaks off as soon as `stop` says so, and the answer is `false` then.
+pub(crate) fn show_until(text: &str, may_page: bool, stop: impl Fn() -> bool) -> io::Result<bool> {
     let is_long = || Screen::of_stdout().is_some_and(|screen| screen.overflows(text));
     if may_page && is_long() && paged(text)? {
-        return Ok(());
+        return Ok(true);
     }
-    let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes())?;
-    out.flush()
+    write_until(&mut io::stdout().lock(), text, stop)
+}
+
+/// Writes all, or until `stop` says so; what comes next begins on a line of its own.
+fn write_until(out: &mut impl Write, text: &str, stop: impl Fn() -> bool) -> io::Result<bool> {
+    for chunk in text.as_bytes().chunks(CHUNK) {
+        if stop() {
+            out.write_all(b"\n")?;
+            out.flush()?;
+            return Ok(false);
+        }
+        out.write_all(chunk)?;
+    }
+    out.flush()?;
+    Ok(true)
 }
 
 /// Whether a pager took the text. It may end before it has read all: then its reader has seen enough.
@@ -88,7 +108,22 @@ fn command(pager: Option<OsString>, term: Option<OsString>) -> Option<Command> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
+
+    #[test]
+    fn a_text_is_written_whole_or_breaks_off_with_a_line_break_when_it_is_told_to() -> io::Result<()> {
+        let text = "0123456789\n".repeat(CHUNK);
+        let mut whole = Vec::new();
+        assert!(write_until(&mut whole, &text, || false)?);
+        assert!(whole == text.as_bytes());
+        let asked = Cell::new(0);
+        let mut part = Vec::new();
+        assert!(!write_until(&mut part, &text, || asked.replace(asked.get() + 1) == 2)?);
+        assert!(part == [&text.as_bytes()[..2 * CHUNK], b"\n"].concat());
+        Ok(())
+    }
 
     fn line(pager: Option<&str>, term: &str) -> Option<String> {
         let command = command(pager.map(OsString::from), Some(OsString::from(term)))?;

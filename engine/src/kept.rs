@@ -65,6 +65,13 @@ impl<K: Copy + Eq + Hash, V: Clone> Kept<K, V> {
         drop(gone);
     }
 
+    /// Whether a value of such a weight can be kept without another one going.
+    #[must_use]
+    pub fn has_room(&self, weight: usize) -> bool {
+        let inner = self.inner.lock();
+        inner.weight.saturating_add(weight) <= self.most
+    }
+
     /// Nobody asks for the key any more.
     pub fn forget(&self, key: K) {
         let gone = self.inner.lock().remove(key);

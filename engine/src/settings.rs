@@ -115,6 +115,8 @@ pub struct Settings {
     pub seal_rest: Duration,
     /// Whether sealed files are indexed. Answers are the same without; lookups of ids read more.
     pub index: bool,
+    /// Memory for small indexes that are kept whole, so that looking an id up in them reads nothing.
+    pub index_memory: ByteSize,
     /// Memory for rows that are kept for followers, of each table that has any: see [`crate::Follow`].
     pub tail_max: ByteSize,
     /// The object store that sealed files are uploaded to, or read from.
@@ -150,6 +152,7 @@ impl Settings {
             seal_grace: Duration::from_secs(300),
             seal_rest: Duration::from_secs(5),
             index: true,
+            index_memory: ByteSize::mib(32),
             tail_max: ByteSize::mib(24),
             remote: None,
         }

@@ -1,8 +1,9 @@
 //! The Mixer as a whole: what is started in which order, and stopped in the reverse.
 //!
 //! ```text
-//!  start: engine ─ bus server, streams ─ registry, cluster ─ scenario ─ ingest ─ desk, courier, roll call ─ API
-//!  close: API ─ desk, courier, roll call ─ ingest drains ─ queries end ─ engine publishes and closes ─ bus server stops
+//!  start: engine ─ bus server, streams ─ registry, cluster ─ scenario ─ ingest ─ desk, courier, roll call ─ views ─ API
+//!  close: API ─ desk, courier, roll call, views ─ ingest drains ─ queries end ─ engine publishes and closes ─ last views ─
+//!         bus server stops
 //! ```
 //!
 //! # Invariants
@@ -39,6 +40,7 @@ use crate::desk::{Clerks, Desk};
 use crate::enrollment::Enrollment;
 use crate::events::{Event, Events};
 use crate::heartbeat::Heartbeats;
+use crate::outside::Views;
 use crate::presence::Presence;
 use crate::registry::Registry;
 use crate::roll_call::RollCall;
@@ -79,6 +81,7 @@ struct Parts {
     ingest: Option<ingest::Pipeline>,
     querier: Option<Arc<Querier>>,
     engine: Option<Arc<Engine>>,
+    views: Option<Arc<Views>>,
     bus: Option<BusServer>,
 }
 
@@ -206,11 +209,17 @@ impl Parts {
 
         let querier = Arc::new(Querier::new(Arc::clone(&engine), settings::limits(&config), clock)?);
         self.querier = Some(Arc::clone(&querier));
+        let views = Arc::new(Views::new(Arc::clone(&engine), &config.store.dir));
+        self.views = Some(Arc::clone(&views));
+        let stats = views.stats();
+        self.tasks
+            .push(Task::spawn("views for outside readers", fatal, |stop| views.run(stop)));
         let parts = ApiParts {
             querier,
             control: Arc::clone(&control),
             engine,
             ingest: collected,
+            views: stats,
             reports_itself: config.observability.self_telemetry,
         };
         let listener = listen(socket, &config)?;
@@ -371,6 +380,10 @@ impl Parts {
             && let Err(error) = engine.close().await
         {
             tracing::error!(%error, "the last rows were not published; they are safe in the log");
+        }
+        if let Some(views) = self.views.take() {
+            // The last rows may have been a table's first.
+            views.refresh().await;
         }
         if let Some(bus) = self.bus.take() {
             bus.close().await;

@@ -257,7 +257,7 @@ static QUERY: [Key; 4] = [
         "query.memory_limit_mb",
         Kind::Int { min: 16, max: 1 << 24 },
         "1024",
-        "Memory in MiB that all queries together may use; a quarter of it keeps pages of data files for later ones",
+        "Memory in MiB that all queries together may use; a quarter of it keeps pages of data files and small indexes of ids for later ones",
     ),
     Key::new(
         "query.timeout",

@@ -4,7 +4,8 @@
 //!  app ─┬─ engine ◀── ingest ◀── bus_server (nats-server process, streams)
 //!       ├─ control ── registry · cluster · presence · events
 //!       ├─ desk (enrollment, heartbeat) · scenario (courier, convergence) · roll_call
-//!       └─ api ── control · query
+//!       ├─ api ── control · query
+//!       └─ outside ── engine
 //! ```
 //!
 //! # Invariants
@@ -30,6 +31,7 @@ mod enrollment;
 pub mod events;
 mod heartbeat;
 mod hex;
+pub mod outside;
 pub mod presence;
 pub mod registry;
 pub mod retention;

@@ -22,6 +22,7 @@ use chassis::{Exit, os_entropy, system_clock};
 use clap::{Parser, Subcommand};
 use mixer::app::Mixer;
 use mixer::config::{MixerConfig, SCHEMA};
+use mixer::outside::export;
 use mixer::{check, copy, retention};
 
 /// The control plane: admits Racks, stores their telemetry, answers queries.
@@ -80,10 +81,36 @@ enum Command {
         #[arg(short, long, value_name = "FORMAT", default_value = "table")]
         output: retention::Output,
     },
+    /// Write what outside readers open
+    Export {
+        #[command(subcommand)]
+        verb: ExportVerb,
+    },
     /// The configuration: merged, new, explained, converted
     Config {
         #[command(subcommand)]
         verb: ConfigVerb,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+enum ExportVerb {
+    /// A DuckDB database of the store, by the program duckdb from platform.sql in store.dir; a running Mixer is not disturbed
+    ///
+    /// Its views look for data files whenever they are asked, so it stays current; a table that had no data files yet is an
+    /// empty view until the next export. With --rows it has the rows themselves, as they are now.
+    Duckdb {
+        /// The database [default: store.database_file]
+        file: Option<PathBuf>,
+        /// Tables with all published rows instead of views: to be taken elsewhere
+        #[arg(long)]
+        rows: bool,
+        /// Replace a file that is there
+        #[arg(long)]
+        force: bool,
+        /// The program duckdb [default: the first one beside this program, in .tools/bin, on PATH]
+        #[arg(long, value_name = "PROGRAM")]
+        program: Option<PathBuf>,
     },
 }
 
@@ -184,6 +211,23 @@ fn run(args: &Args) -> Result<Exit, Stop> {
             let config = MixerConfig::of(&config::load(&SCHEMA, &sources)?)?;
             let ambient = (&system_clock(), &os_entropy());
             let said = copy::copy(&config, ambient, (from, to), *output);
+            print(&said.map_err(|(exit, sentence)| Stop::new(exit, sentence))?)
+        }
+        Some(Command::Export { verb }) => {
+            let ExportVerb::Duckdb {
+                file,
+                rows,
+                force,
+                program,
+            } = verb;
+            let config = MixerConfig::of(&config::load(&SCHEMA, &sources)?)?;
+            let task = export::Task {
+                file: file.as_deref(),
+                rows: *rows,
+                force: *force,
+                program: program.as_deref(),
+            };
+            let said = export::duckdb(&config, task);
             print(&said.map_err(|(exit, sentence)| Stop::new(exit, sentence))?)
         }
         Some(Command::Config { verb }) => print(&match verb {

@@ -206,7 +206,7 @@ pub fn time_range(batch: &RecordBatch) -> Option<(Timestamp, Timestamp)> {
 }
 
 /// One row of any batch as a JSON object under the columns' names: times as RFC 3339, UUIDs as text, JSON columns as
-/// objects, nulls as `null`, binary as lower-case hex. Also takes the view and large variants that query plans make.
+/// objects, nulls as `null`, binary as lower-case hex. Also takes lists and the view and large variants that query plans make.
 #[must_use]
 pub fn row_json(batch: &RecordBatch, row: usize) -> Map<String, Value> {
     let schema = batch.schema_ref();
@@ -251,6 +251,10 @@ fn value_json(name: &str, column: &ArrayRef, row: usize) -> Value {
             .into(),
         DataType::Binary => hex(column.as_binary::<i32>().value(row)).into(),
         DataType::BinaryView => hex(column.as_binary_view().value(row)).into(),
+        DataType::List(_) => {
+            let items = column.as_list::<i32>().value(row);
+            (0..items.len()).map(|item| value_json(name, &items, item)).collect()
+        }
         _ => Value::Null,
     }
 }

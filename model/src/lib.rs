@@ -15,6 +15,7 @@
 mod ambient;
 pub mod batch;
 pub mod control;
+pub mod dialect;
 mod field;
 pub mod filter;
 mod flat;

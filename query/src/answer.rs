@@ -1,10 +1,84 @@
 //! What a query answers with.
 
+use arrow_array::RecordBatch;
+use model::batch::row_json;
 use model::{HumanDuration, MetricType, TraceId};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-/// Rows, in the order that was asked for.
+use crate::Error;
+use crate::sql::{SqlColumn, columns_of};
+use crate::write::{RowFormat, RowWriter};
+
+/// Rows as columns, in the order that was asked for.
+#[derive(Debug, Clone)]
+pub struct List {
+    columns: Vec<SqlColumn>,
+    rows: RecordBatch,
+    /// Columns that objects leave out where they have no value.
+    sparse: &'static [&'static str],
+    /// Where the next page begins; `None` after the last row.
+    pub next_cursor: Option<String>,
+    /// What the answer cost.
+    pub stats: QueryStats,
+    /// A number that is another one when the same question has another answer; `None` where that cannot be told.
+    pub tag: Option<u64>,
+}
+
+impl List {
+    /// The rows of a batch.
+    pub(crate) fn new(rows: &RecordBatch, next_cursor: Option<String>, stats: QueryStats) -> Result<Self, Error> {
+        let (columns, schema) = columns_of(rows.schema_ref());
+        Ok(Self {
+            columns,
+            rows: RecordBatch::try_new(schema, rows.columns().to_vec())?,
+            sparse: &[],
+            next_cursor,
+            stats,
+            tag: None,
+        })
+    }
+
+    /// With columns that objects leave out where they have no value; the first is never one of them.
+    pub(crate) fn with_sparse(self, sparse: &'static [&'static str]) -> Self {
+        Self { sparse, ..self }
+    }
+
+    pub(crate) fn with_tag(self, tag: Option<u64>) -> Self {
+        Self { tag, ..self }
+    }
+
+    /// The rows, which can be written slice by slice.
+    #[must_use]
+    pub const fn rows(&self) -> &RecordBatch {
+        &self.rows
+    }
+
+    /// What writes them in a format.
+    ///
+    /// # Errors
+    /// If the schema cannot be written.
+    pub fn writer(&self, format: RowFormat) -> Result<RowWriter, Error> {
+        RowWriter::new(format, &self.columns, &self.rows.schema(), "", self.sparse)
+    }
+}
+
+impl From<List> for Page {
+    fn from(list: List) -> Self {
+        let object = |row| {
+            let mut object = row_json(&list.rows, row);
+            object.retain(|name, value| !value.is_null() || !list.sparse.contains(&name.as_str()));
+            object
+        };
+        Self {
+            rows: (0..list.rows.num_rows()).map(object).collect(),
+            next_cursor: list.next_cursor,
+            stats: list.stats,
+        }
+    }
+}
+
+/// Rows as objects, in the order that was asked for.
 #[derive(Debug, Clone, Default)]
 pub struct Page {
     /// One object per row, under the specification's column names.
@@ -79,7 +153,7 @@ pub struct TraceTree {
 
 /// The points of one metric, and what it is.
 #[derive(Debug, Clone)]
-pub struct MetricPage {
+pub struct MetricPage<P = Page> {
     /// The metric.
     pub name: String,
     /// What its values mean.
@@ -89,7 +163,7 @@ pub struct MetricPage {
     /// The keys of its labels, sorted.
     pub label_keys: Vec<String>,
     /// The points or buckets.
-    pub page: Page,
+    pub page: P,
 }
 
 /// How many rows there were over time.

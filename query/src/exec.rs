@@ -178,6 +178,11 @@ impl Scan {
         MemoryConsumer::new(consumer).register(&self.state.runtime_env().memory_pool)
     }
 
+    /// What it looks at.
+    pub(crate) const fn view(&self) -> &ReadView {
+        &self.view
+    }
+
     pub(crate) const fn table(&self) -> Table {
         self.table
     }

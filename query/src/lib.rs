@@ -1,7 +1,7 @@
 //! From the engine to rows: typed queries and SQL over one immutable view of the store.
 //!
 //! ```text
-//! filter ─> window, expressions ─┬> scan: first rows, sums of points ───┬> rows as JSON objects under the columns' names
+//! filter ─> window, expressions ─┬> scan: first rows, sums of points ───┬> columns of a list, or JSON objects under the columns' names
 //!                                └> DataFusion plan: everything else ────┘
 //!                                    │
 //!                     ViewTable: catalogue pruning, Parquet segments, hot rows (one ReadView)
@@ -29,6 +29,7 @@ mod exec;
 mod filter;
 mod functions;
 mod lines;
+mod list;
 mod messages;
 mod metrics;
 mod querier;
@@ -45,9 +46,12 @@ mod tests;
 mod times;
 mod trace;
 mod window;
+mod write;
 
-pub use answer::{Histogram, MetricPage, Page, QueryStats, TraceTree};
+pub use answer::{Histogram, List, MetricPage, Page, QueryStats, TraceTree};
 pub use error::{Error, Kind};
+pub use list::ListQuery;
 pub use querier::{Limits, Querier};
-pub use sql::{Parameters, SqlAnswer, SqlColumn, SqlFormat, SqlStats, SqlWriter, Statement};
+pub use sql::{Parameters, SqlAnswer, SqlColumn, SqlStats, Statement};
 pub use tail::{HEARTBEAT, Tail};
+pub use write::{RowFormat, RowWriter};

@@ -10,7 +10,7 @@
 //! |---|---|
 //! | none, gauge | the average |
 //! | none, counter | the per-second rate |
-//! | none, histogram | the mean of what was observed; `count`, `sum`, `p50`, `p90`, `p99` beside it |
+//! | none, histogram | the mean of what was observed; `count`, `sum`, `p50`, `p90`, `p99` beside it, where they are known |
 //! | `avg`, `sum`, `min`, `max`, `count` | that of the points' values |
 //! | `last` | the value of the latest point |
 //! | `rate` | the per-second rate ([`crate::series`]) |
@@ -37,17 +37,16 @@ use datafusion::logical_expr::{Expr, ident, lit};
 use model::filter::{Aggregate, MetricFilter, Shape};
 use model::{HumanDuration, MetricType, Timestamp};
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Number, Value, json};
 
 use crate::Error;
-use crate::answer::Page;
+use crate::answer::List;
 use crate::cursor::Cursor;
 use crate::exec::Scan;
 use crate::filter::Paging;
 use crate::functions::{bucket, bucket_start, json_text, texts};
 use crate::series::{self, Change};
 use crate::summary::series as walk;
-use crate::summary::shape::{filled, lines};
+use crate::summary::shape::{OBSERVED, cells, filled, lines};
 use crate::summary::tally::{Groups, Tally, Totals};
 use crate::table::Order;
 use crate::window::Window;
@@ -143,20 +142,17 @@ impl Summary {
         }
     }
 
-    /// The columns of a group, as they are shown.
-    pub(crate) fn columns(&self, key: &Key) -> Map<String, Value> {
-        let mut row = Map::new();
-        row.insert("ts".to_owned(), Timestamp::from_micros(key.bucket).to_string().into());
-        row.insert("name".to_owned(), key.name.clone().into());
-        row.insert("type".to_owned(), key.kind.clone().into());
-        let group = Value::from(key.group.clone());
+    /// The label that groups are of, if they are of one.
+    pub(crate) fn label(&self) -> Option<&str> {
         match &self.by {
-            None | Some(GroupBy::Own) => None,
-            Some(GroupBy::EntityName) => row.insert("entity_name".to_owned(), group),
-            Some(GroupBy::EntityId) => row.insert("entity_id".to_owned(), group),
-            Some(GroupBy::Label(label)) => row.insert("labels".to_owned(), json!({ label.as_str(): group })),
-        };
-        row
+            Some(GroupBy::Label(key)) => Some(key),
+            _ => None,
+        }
+    }
+
+    /// Whether a row has what histograms observed beside its value.
+    pub(crate) const fn shows_observed(&self) -> bool {
+        self.agg.is_none()
     }
 }
 
@@ -208,7 +204,7 @@ pub(crate) async fn page(
     after: Option<Key>,
     fingerprint: u64,
     now: Timestamp,
-) -> Result<Page, Error> {
+) -> Result<List, Error> {
     let window = match (&after, summary.width) {
         // Every page has the groups of the whole window where they are filled, and the whole of its series.
         (Some(key), Some(width)) if !summary.fill && !summary.lines => {
@@ -237,13 +233,10 @@ pub(crate) async fn page(
     if let Some(width) = summary.width.filter(|_| summary.fill) {
         filled(&mut groups, scan.window.known(now), width)?;
     }
+    let cursor = |key: Option<Key>| key.map(|key| Cursor::new(fingerprint, scan.window, key).token());
     if let Some(width) = summary.width.filter(|_| summary.lines) {
         let (rows, next) = lines(summary, &mut groups, &changes, width, paging, after.as_ref())?;
-        return Ok(Page {
-            stats: scan.stats(rows.len()),
-            rows,
-            next_cursor: next.map(|key| Cursor::new(fingerprint, scan.window, key).token()),
-        });
+        return List::new(&rows, cursor(next), scan.stats(rows.num_rows()));
     }
     if let Some(after) = &after {
         groups.begin_after(after);
@@ -251,31 +244,8 @@ pub(crate) async fn page(
     let more = groups.first(paging.offset.saturating_add(paging.limit));
     let shown = groups.cells.get(paging.offset..).unwrap_or_default();
     let next = shown.last().filter(|_| more).map(|cell| groups.key(cell));
-    let rows = shown.iter().map(|cell| {
-        let key = groups.key(cell);
-        row(summary, &key, &cell.totals, changes.get(&key))
-    });
-    let rows: Vec<_> = rows.collect();
-    Ok(Page {
-        stats: scan.stats(rows.len()),
-        rows,
-        next_cursor: next.map(|key| Cursor::new(fingerprint, scan.window, key).token()),
-    })
-}
-
-fn row(summary: &Summary, key: &Key, totals: &Totals, changes: Option<&series::Changes>) -> Map<String, Value> {
-    let mut row = summary.columns(key);
-    if summary.agg.is_none() && key.kind == MetricType::Histogram.as_str() {
-        let observed = changes.map(|changes| changes.observed.clone()).unwrap_or_default();
-        row.insert("count".to_owned(), number(Some(observed.count)));
-        row.insert("sum".to_owned(), number(Some(observed.sum)));
-        for (name, share) in [("p50", 0.5), ("p90", 0.9), ("p99", 0.99)] {
-            row.insert(name.to_owned(), number(observed.percentile(share)));
-        }
-    }
-    row.insert("value".to_owned(), number(value(summary, &key.kind, totals, changes)));
-    row.insert("samples".to_owned(), totals.samples.into());
-    row
+    let rows = cells(summary, &groups, shown, &changes)?;
+    Ok(List::new(&rows, cursor(next), scan.stats(rows.num_rows()))?.with_sparse(&OBSERVED))
 }
 
 /// What the points of a group come to.
@@ -303,14 +273,6 @@ pub(crate) fn value(summary: &Summary, kind: &str, totals: &Totals, changes: Opt
             Some(observed.sum / observed.count)
         }
         None => any(totals.sum / samples),
-    }
-}
-
-/// A number as JSON; what JSON cannot write (infinite, not a number) as its name.
-pub(crate) fn number(value: Option<f64>) -> Value {
-    match value {
-        Some(value) => Number::from_f64(value).map_or_else(|| value.to_string().into(), Value::Number),
-        None => Value::Null,
     }
 }
 

@@ -14,21 +14,22 @@ use std::time::Duration;
 
 use datafusion::execution::SessionState;
 use engine::Engine;
-use model::filter::{LogFilter, MetricFilter, SortOrder, TraceFilter, When};
+use model::filter::{RawForm, SortOrder, When};
 use model::{ByteSize, Clock, FluxId, Table, Timestamp, TraceId};
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 use tokio::runtime::Runtime;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::answer::{Page, TraceTree};
-use crate::cursor::{Cursor, fingerprint};
+use crate::answer::TraceTree;
+use crate::cursor::Cursor;
 use crate::exec::{Scan, scanner, session};
 use crate::filter::{self, Paging};
 use crate::tail::Tails;
 use crate::window::Window;
-use crate::{Error, metrics, rows, sql, trace};
+use crate::{Error, sql, trace};
 
 /// How long a query waits for a place behind the gate.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -40,7 +41,7 @@ pub(crate) const DAMAGED_FILES: usize = 256;
 /// The bounds of queries.
 #[derive(Debug, Clone)]
 pub struct Limits {
-    /// Memory that all queries share, with the pages that are kept for later ones.
+    /// Memory that all queries share, with the pages, and what the engine keeps of indexes, for later ones.
     pub memory: ByteSize,
     /// Wall time of one query.
     pub timeout: Duration,
@@ -48,7 +49,8 @@ pub struct Limits {
     pub max_concurrent: usize,
     /// Threads that run plans.
     pub threads: usize,
-    /// How much of `memory` is for pages of data files that may be asked for again; running queries share the rest.
+    /// How much of `memory` is for pages of data files that may be asked for again; running queries share the rest, but for
+    /// what [`Limits::indexes_of`] takes.
     pub page_cache: ByteSize,
     /// Tails that run at once.
     pub max_followers: usize,
@@ -69,7 +71,7 @@ impl Limits {
             timeout,
             max_concurrent: max_concurrent.clamp(1, Semaphore::MAX_PERMITS >> 1),
             threads: std::thread::available_parallelism().map_or(2, usize::from),
-            page_cache: ByteSize::bytes(memory.get() / 4),
+            page_cache: ByteSize::bytes(memory.get() / 4 - Self::indexes_of(memory).get()),
             max_followers: 200,
             tail_texts: ByteSize::mib(8),
             max_rows: 1_000_000,
@@ -77,9 +79,19 @@ impl Limits {
         }
     }
 
+    /// The share of the memory of queries that belongs to what the engine keeps of indexes: [`engine::Settings::index_memory`].
+    #[must_use]
+    pub fn indexes_of(memory: ByteSize) -> ByteSize {
+        ByteSize::bytes(memory.get() / 16)
+    }
+
     /// Memory that all running queries share.
     pub(crate) fn running(&self) -> ByteSize {
-        ByteSize::bytes(self.memory.get().saturating_sub(self.page_cache.get()))
+        let kept = self
+            .page_cache
+            .get()
+            .saturating_add(Self::indexes_of(self.memory).get());
+        ByteSize::bytes(self.memory.get().saturating_sub(kept))
     }
 }
 
@@ -140,42 +152,6 @@ impl Querier {
         })
     }
 
-    /// The log records that a filter lets through, newest first unless it says otherwise.
-    ///
-    /// # Errors
-    /// See [`Error`].
-    pub async fn logs(&self, filter: &LogFilter) -> Result<Page, Error> {
-        let query = RowQuery {
-            table: Table::Logs,
-            paging: Paging::check(filter.limit, filter.offset, filter.cursor.as_deref())?,
-            order: filter.order.unwrap_or_default(),
-            since: filter.since,
-            until: filter.until,
-            flux_id: filter.flux_id,
-            cursor: filter.cursor.clone(),
-            fingerprint: fingerprint(filter),
-        };
-        self.rows(query, filter::logs(filter)).await
-    }
-
-    /// The spans that a filter lets through, newest first unless it says otherwise.
-    ///
-    /// # Errors
-    /// See [`Error`].
-    pub async fn traces(&self, filter: &TraceFilter) -> Result<Page, Error> {
-        let query = RowQuery {
-            table: Table::Traces,
-            paging: Paging::check(filter.limit, filter.offset, filter.cursor.as_deref())?,
-            order: filter.order.unwrap_or_default(),
-            since: filter.since,
-            until: filter.until,
-            flux_id: filter.flux_id,
-            cursor: filter.cursor.clone(),
-            fingerprint: fingerprint(filter),
-        };
-        self.rows(query, filter::traces(filter)).await
-    }
-
     /// One trace with all of its spans.
     ///
     /// # Errors
@@ -186,53 +162,6 @@ impl Querier {
             async move { trace::tree(&scan, id).await }
         })
         .await
-    }
-
-    /// The metric points that a filter lets through, or what they come to.
-    ///
-    /// # Errors
-    /// See [`Error`].
-    pub async fn metrics(&self, filter: &MetricFilter) -> Result<Page, Error> {
-        let paging = Paging::check(filter.limit, filter.offset, filter.cursor.as_deref())?;
-        let Some(summary) = metrics::Summary::of(filter)? else {
-            let query = RowQuery {
-                table: Table::Metrics,
-                paging,
-                order: SortOrder::Desc,
-                since: filter.since,
-                until: filter.until,
-                flux_id: None,
-                cursor: filter.cursor.clone(),
-                fingerprint: fingerprint(filter),
-            };
-            return self.rows(query, filter::metrics(filter)).await;
-        };
-        let fingerprint = fingerprint(filter);
-        let (window, after) = self.begin(filter.since, filter.until, None, filter.cursor.as_deref(), fingerprint)?;
-        self.run(|| {
-            let scan = self.scan(Table::Metrics, window, filter::metrics(filter));
-            let (summary, after, now) = (summary.clone(), after.clone(), self.now());
-            async move { metrics::page(&scan, &summary, paging, after, fingerprint, now).await }
-        })
-        .await
-    }
-
-    /// Telemetry that could not be decoded, newest first.
-    ///
-    /// # Errors
-    /// See [`Error`].
-    pub async fn dead_letters(&self, filter: &model::filter::DeadLetterFilter) -> Result<Page, Error> {
-        let query = RowQuery {
-            table: Table::DeadLetters,
-            paging: Paging::check(filter.limit, filter.offset, filter.cursor.as_deref())?,
-            order: SortOrder::Desc,
-            since: filter.since,
-            until: filter.until,
-            flux_id: None,
-            cursor: filter.cursor.clone(),
-            fingerprint: fingerprint(filter),
-        };
-        self.rows(query, Vec::new()).await
     }
 
     /// Refuses new queries, ends the running ones and waits until they are gone. A second call returns at once.
@@ -251,37 +180,20 @@ impl Querier {
         }
     }
 
-    pub(crate) async fn rows(
-        &self,
-        query: RowQuery,
-        conditions: Vec<datafusion::logical_expr::Expr>,
-    ) -> Result<Page, Error> {
-        let cursor = query.cursor.as_deref();
-        let (window, from) = self.begin(query.since, query.until, query.flux_id, cursor, query.fingerprint)?;
-        self.run(|| {
-            let mut scan = self.scan(query.table, window, conditions.clone());
-            scan.order = query.order;
-            let (paging, from, fingerprint) = (query.paging, from, query.fingerprint);
-            async move { rows::page(&scan, paging, from, fingerprint).await }
-        })
-        .await
-    }
-
     /// The window, and the position to go on from, of a first or a later page.
-    fn begin<P: Serialize + serde::de::DeserializeOwned>(
+    pub(crate) fn begin<P: Serialize + DeserializeOwned>(
         &self,
-        since: Option<When>,
-        until: Option<When>,
-        flux_id: Option<FluxId>,
-        cursor: Option<&str>,
-        fingerprint: u64,
+        asked: &RowQuery,
     ) -> Result<(Window, Option<P>), Error> {
-        match cursor {
+        match asked.cursor.as_deref() {
             Some(token) => {
-                let cursor = Cursor::parse(token, fingerprint)?;
+                let cursor = Cursor::parse(token, asked.fingerprint)?;
                 Ok((cursor.window, Some(cursor.position)))
             }
-            None => Ok((Window::resolve(since, until, flux_id, self.now())?, None)),
+            None => {
+                let window = Window::resolve(asked.since, asked.until, asked.flux_id, self.now())?;
+                Ok((window, None))
+            }
         }
     }
 
@@ -367,16 +279,39 @@ impl Drop for Querier {
     }
 }
 
-/// What the row queries of all tables have in common.
+/// What the lists of all tables have in common.
 pub(crate) struct RowQuery {
     pub(crate) table: Table,
-    pub(crate) paging: Paging,
-    pub(crate) order: SortOrder,
+    pub(crate) fingerprint: u64,
     pub(crate) since: Option<When>,
     pub(crate) until: Option<When>,
-    pub(crate) flux_id: Option<FluxId>,
+    pub(crate) paging: Paging,
     pub(crate) cursor: Option<String>,
-    pub(crate) fingerprint: u64,
+    pub(crate) order: SortOrder,
+    pub(crate) flux_id: Option<FluxId>,
+    /// How the bytes of messages are shown.
+    pub(crate) raw: RawForm,
+}
+
+impl RowQuery {
+    /// The newest rows of a table, by the fingerprint of a filter, its bounds of time, and its limit, offset and cursor.
+    pub(crate) fn new(
+        (table, fingerprint): (Table, u64),
+        (since, until): (Option<When>, Option<When>),
+        (limit, offset, cursor): (Option<u32>, Option<u32>, Option<&String>),
+    ) -> Result<Self, Error> {
+        Ok(Self {
+            table,
+            fingerprint,
+            since,
+            until,
+            paging: Paging::check(limit, offset, cursor.map(String::as_str))?,
+            cursor: cursor.cloned(),
+            order: SortOrder::Desc,
+            flux_id: None,
+            raw: RawForm::default(),
+        })
+    }
 }
 
 /// A task that ends with its waiter.

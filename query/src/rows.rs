@@ -12,15 +12,17 @@
 //! cursor's ts: rest of its ties │ rows beyond it: top-k by ts │ ties at the cut, by hash
 //! ```
 
+use std::sync::Arc;
+
 use arrow_array::RecordBatch;
+use arrow_schema::SchemaRef;
+use datafusion::arrow::compute::{cast, interleave_record_batch};
 use datafusion::execution::memory_pool::MemoryReservation;
 use datafusion::logical_expr::{SortExpr, ident, lit};
 use model::Timestamp;
-use model::batch::row_json;
-use model::filter::SortOrder;
+use model::filter::{RawForm, SortOrder};
 
-use crate::Error;
-use crate::answer::Page;
+use crate::answer::{List, Page};
 use crate::cursor::{Cursor, Position};
 use crate::exec::Scan;
 use crate::filter::Paging;
@@ -28,6 +30,7 @@ use crate::functions::{hash_rows, row_hash};
 use crate::scan::{rank, times_of};
 use crate::table::Order;
 use crate::window::Window;
+use crate::{Error, messages};
 
 /// The name of the hash beside the table's own columns.
 const HASH: &str = "_hash";
@@ -37,13 +40,24 @@ const MAX_SKIP: u64 = 1 << 40;
 /// Rows to skip, at most, that a scan finds: a plan only counts them.
 const MOST_SKIPPED: usize = 100_000;
 
-/// A page of the scan's rows, after `from` if given.
-pub(crate) async fn page(scan: &Scan, paging: Paging, from: Option<Position>, fingerprint: u64) -> Result<Page, Error> {
+/// A page of the scan's rows, after `from` if given, with the bytes of messages in a form.
+pub(crate) async fn list(
+    scan: &Scan,
+    paging: Paging,
+    from: Option<Position>,
+    fingerprint: u64,
+    raw: RawForm,
+) -> Result<List, Error> {
     let given = match scanned(scan, paging, from).await? {
         Some(given) => given,
         None => planned(scan, paging, from).await?,
     };
-    Ok(shown(scan, &given, fingerprint))
+    shown(scan, &given, fingerprint, raw)
+}
+
+/// As [`list`], its rows as objects.
+pub(crate) async fn page(scan: &Scan, paging: Paging, from: Option<Position>, fingerprint: u64) -> Result<Page, Error> {
+    Ok(list(scan, paging, from, fingerprint, RawForm::Hex).await?.into())
 }
 
 /// As [`page`], without our own scan: what it is compared with.
@@ -54,23 +68,20 @@ pub(crate) async fn page_by_plans(
     from: Option<Position>,
     fingerprint: u64,
 ) -> Result<Page, Error> {
-    Ok(shown(scan, &planned(scan, paging, from).await?, fingerprint))
+    let given = planned(scan, paging, from).await?;
+    Ok(shown(scan, &given, fingerprint, RawForm::Hex)?.into())
 }
 
-fn shown(scan: &Scan, given: &Given, fingerprint: u64) -> Page {
-    let next = match given.rows.0.last() {
+fn shown(scan: &Scan, given: &Given, fingerprint: u64, raw: RawForm) -> Result<List, Error> {
+    let next = match given.rows.in_order.last() {
         Some(last) if given.more => {
             let position = given.rows.position_after(last, given.from);
             Some(Cursor::new(fingerprint, scan.window, position).token())
         }
         _ => None,
     };
-    let shown = given.rows.0.get(given.skip..).unwrap_or_default();
-    Page {
-        stats: scan.stats(shown.len()),
-        rows: shown.iter().map(|row| row_json(&row.batch, row.index)).collect(),
-        next_cursor: next,
-    }
+    let rows = given.rows.together(given.skip, &scan.table().schema())?;
+    List::new(&messages::shown(&rows, raw)?, next, scan.stats(rows.num_rows()))
 }
 
 /// The rows of a page in order.
@@ -108,8 +119,8 @@ async fn scanned(scan: &Scan, paging: Paging, from: Option<Position>) -> Result<
         rows.begin_after(from);
     }
     let skip = offset - found.skipped;
-    let more = rows.0.len() > skip + limit;
-    rows.0.truncate(skip + limit);
+    let more = rows.in_order.len() > skip + limit;
+    rows.in_order.truncate(skip + limit);
     Ok(Some(Given {
         rows,
         skip,
@@ -146,19 +157,19 @@ async fn gather(scan: &Scan, limit: usize, from: Option<Position>) -> Result<(Ro
         rows.extend(ties(scan, from, limit + 1).await?)?;
         window = beyond(scan, from.moment());
     }
-    let mut more = rows.0.len() > limit;
+    let mut more = rows.in_order.len() > limit;
     if !more {
-        let wanted = limit + 1 - rows.0.len();
+        let wanted = limit + 1 - rows.in_order.len();
         let mut first = Rows::default();
         first.extend(first_rows(scan, window, wanted).await?)?;
         first.sort(scan.order);
-        if first.0.len() >= wanted {
+        if first.in_order.len() >= wanted {
             more = true;
-            first.complete_last_ties(scan, limit - rows.0.len()).await?;
+            first.complete_last_ties(scan, limit - rows.in_order.len()).await?;
         }
-        rows.0.append(&mut first.0);
+        rows.append(first);
     }
-    rows.0.truncate(limit);
+    rows.in_order.truncate(limit);
     Ok((rows, more))
 }
 
@@ -241,57 +252,95 @@ async fn locate(scan: &Scan, offset: usize) -> Result<Option<Position>, Error> {
     }))
 }
 
+/// A batch of a table with exactly its columns' types, which plans vary.
+fn of_types(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch, Error> {
+    let columns = batch.columns().iter().zip(schema.fields());
+    let columns = columns.map(|(column, field)| cast(column, field.data_type()));
+    Ok(RecordBatch::try_new(
+        Arc::clone(schema),
+        columns.collect::<Result<_, _>>()?,
+    )?)
+}
+
 pub(crate) fn by_time(order: SortOrder) -> Vec<SortExpr> {
     vec![ident("ts").sort(order == SortOrder::Asc, true)]
 }
 
 /// One row of a batch with its place in the order.
 struct Row {
-    batch: RecordBatch,
+    /// Which batch.
+    batch: usize,
     index: usize,
     ts: i64,
     hash: u64,
 }
 
 #[derive(Default)]
-struct Rows(Vec<Row>);
+struct Rows {
+    batches: Vec<RecordBatch>,
+    in_order: Vec<Row>,
+}
 
 impl Rows {
     fn extend(&mut self, batches: Vec<RecordBatch>) -> Result<(), Error> {
         for batch in batches {
             let hashes = hash_rows(batch.columns(), batch.num_rows())?;
+            let number = self.batches.len();
             let places = times_of(&batch).iter().zip(hashes).enumerate();
-            self.0.extend(places.map(|(index, (ts, hash))| Row {
-                batch: batch.clone(),
+            self.in_order.extend(places.map(|(index, (ts, hash))| Row {
+                batch: number,
                 index,
                 ts: *ts,
                 hash,
             }));
+            self.batches.push(batch);
         }
         Ok(())
     }
 
+    /// Adds rows that come after these.
+    fn append(&mut self, more: Self) {
+        let first = self.batches.len();
+        self.batches.extend(more.batches);
+        self.in_order.extend(more.in_order.into_iter().map(|row| Row {
+            batch: row.batch + first,
+            ..row
+        }));
+    }
+
+    /// The rows in order, but for the first `skip`, as one batch with the columns of a table.
+    fn together(&self, skip: usize, schema: &SchemaRef) -> Result<RecordBatch, Error> {
+        let shown = self.in_order.get(skip..).unwrap_or_default();
+        if shown.is_empty() {
+            return Ok(RecordBatch::new_empty(Arc::clone(schema)));
+        }
+        let batches = self.batches.iter().map(|batch| of_types(batch, schema));
+        let batches = batches.collect::<Result<Vec<_>, _>>()?;
+        let places: Vec<_> = shown.iter().map(|row| (row.batch, row.index)).collect();
+        Ok(interleave_record_batch(&batches.iter().collect::<Vec<_>>(), &places)?)
+    }
+
     fn sort(&mut self, order: SortOrder) {
-        self.0
+        self.in_order
             .sort_by_key(|row| (std::cmp::Reverse(rank(order, row.ts)), row.hash));
     }
 
     /// Leaves out what comes before the position, among the rows of its `ts`.
     fn begin_after(&mut self, from: Position) {
-        self.0.retain(|row| row.ts != from.ts || row.hash >= from.hash);
-        let ties = self.0.iter().take_while(|row| row.ts == from.ts).count();
+        self.in_order.retain(|row| row.ts != from.ts || row.hash >= from.hash);
+        let ties = self.in_order.iter().take_while(|row| row.ts == from.ts).count();
         let seen = usize::try_from(from.seen.min(MAX_SKIP)).unwrap_or(usize::MAX);
-        self.0.drain(..ties.min(seen));
+        self.in_order.drain(..ties.min(seen));
     }
 
     /// Replaces the rows of the last `ts`, of which some may be missing, by the first of all rows of that `ts`, so that
     /// there are `wanted` in all.
     async fn complete_last_ties(&mut self, scan: &Scan, wanted: usize) -> Result<(), Error> {
-        let Some(ts) = self.0.last().map(|row| row.ts) else {
+        let Some(ts) = self.in_order.last().map(|row| row.ts) else {
             return Ok(());
         };
-        self.0.retain(|row| row.ts != ts);
-        let missing = wanted.saturating_sub(self.0.len());
+        self.in_order.retain(|row| row.ts != ts);
+        let missing = wanted.saturating_sub(self.in_order.len());
         if missing > 0 {
             let start = Position { ts, hash: 0, seen: 0 };
             self.extend(ties(scan, start, missing).await?)?;
@@ -301,19 +350,20 @@ impl Rows {
 
     /// The position after `last`, which is the last row: counts the equal rows before it, those of earlier pages included.
     fn position_after(&self, last: &Row, from: Option<Position>) -> Position {
-        let equal = self.0.iter().rev();
+        let equal = self.in_order.iter().rev();
         let equal = equal
             .take_while(|row| (row.ts, row.hash) == (last.ts, last.hash))
             .count() as u64;
         match from {
             // The page did not get beyond the rows that the position counts.
             Some(from)
-                if from.ts == last.ts && (from.hash == last.hash || self.0.len() as u64 == equal && from.hash == 0) =>
+                if from.ts == last.ts
+                    && (from.hash == last.hash || self.in_order.len() as u64 == equal && from.hash == 0) =>
             {
                 Position {
                     ts: last.ts,
                     hash: from.hash,
-                    seen: from.seen + self.0.len() as u64,
+                    seen: from.seen + self.in_order.len() as u64,
                 }
             }
             _ => Position {

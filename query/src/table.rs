@@ -10,11 +10,13 @@
 //! # Invariants
 //!
 //! - Segments and batches outside the window, and outside what the filters say of `ts`, are left out by the catalogue alone;
-//!   filters are pushed down as hints (`Inexact`), so a plan is right even if a hint is ignored.
+//!   those without the ids that the filters ask for by their indexes, which also say which rows of the others to read.
+//! - Filters are pushed down as hints (`Inexact`), so a plan is right even if a hint is ignored.
 //! - Files of metrics lie by series and declare no order; a top-k finds the newest points.
 //! - Order is declared only within a chain of pieces of which each ends before the next begins: sealed segments, or the runs
 //!   of one that is not sorted as a whole. Declared order helps "newest first"; aggregates are better off without it.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
@@ -25,9 +27,10 @@ use datafusion::common::stats::Precision;
 use datafusion::common::{ColumnStatistics, ScalarValue, Statistics};
 use datafusion::datasource::listing::PartitionedFile;
 use datafusion::datasource::memory::MemorySourceConfig;
+use datafusion::datasource::physical_plan::parquet::ParquetAccessPlan;
 use datafusion::datasource::physical_plan::{FileGroup, FileScanConfigBuilder, ParquetSource};
 use datafusion::datasource::source::DataSourceExec;
-use datafusion::error::Result;
+use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_expr::expressions::Column;
@@ -40,6 +43,7 @@ use model::{Table, Timestamp};
 
 use crate::lines;
 use crate::reader::{Meter, SegmentReaders, Source};
+use crate::scan::{Left, Scanner};
 use crate::times::narrowed;
 use crate::window::Window;
 
@@ -89,25 +93,22 @@ impl TableProvider for ViewTable {
         let parallel = state.config().target_partitions().max(1);
         let window = narrowed(self.window, filters);
         let all = self.view.files(self.table);
-        let files: Vec<_> = all
-            .iter()
-            .filter(|file| window.meets(file.min_ts, file.max_ts))
-            .collect();
+        let Left { files, rows } = self.left(state, window, filters).await?;
         let hot = self.hot(window, parallel);
         let hot_rows = hot.iter().flatten().map(RecordBatch::num_rows).sum();
         self.meter.planned(all.len(), all.len() - files.len(), hot_rows);
         let (parquet, lines): (Vec<_>, Vec<_>) = files.into_iter().partition(|file| file.is_parquet());
-        let (chains, rest) = arrange(parquet.into_iter(), window, self.order());
+        let (chains, rest) = arrange(parquet.iter(), window, self.order());
         let mut inputs: Vec<Arc<dyn ExecutionPlan>> = Vec::new();
         if !chains.is_empty() {
             let groups = chains.into_iter().flat_map(|chain| contiguous(&chain, parallel));
-            inputs.push(self.pieces(groups.collect(), true, projection, limit)?);
+            inputs.push(self.pieces(groups.collect(), &rows, true, projection, limit)?);
         }
         if !rest.is_empty() {
-            inputs.push(self.pieces(dealt(rest, parallel), false, projection, limit)?);
+            inputs.push(self.pieces(dealt(rest, parallel), &rows, false, projection, limit)?);
         }
         if !lines.is_empty() {
-            let shares = dealt(lines.into_iter().cloned().collect(), parallel);
+            let shares = dealt(lines, parallel);
             inputs.push(lines::plan(&self.schema(), shares, projection, &self.meter)?);
         }
         if !hot.is_empty() {
@@ -138,6 +139,23 @@ impl ViewTable {
         }
     }
 
+    /// The files in a window that can have what the filters ask for.
+    async fn left(&self, state: &dyn Session, window: Window, filters: &[Expr]) -> Result<Left> {
+        let files = self.view.files(self.table).iter();
+        let files = files
+            .filter(|file| window.meets(file.min_ts, file.max_ts))
+            .cloned()
+            .collect();
+        let Some(scanner) = state.config().get_extension::<Scanner>() else {
+            return Ok(Left {
+                files,
+                ..Left::default()
+            });
+        };
+        let left = scanner.left(self.table, filters, files, &self.meter).await;
+        left.map_err(|error| DataFusionError::External(Box::new(error)))
+    }
+
     /// The hot batches within a window, in at most `parallel` shares.
     fn hot(&self, window: Window, parallel: usize) -> Vec<Vec<RecordBatch>> {
         let hot = self.view.hot(self.table).iter();
@@ -148,6 +166,7 @@ impl ViewTable {
     fn pieces(
         &self,
         groups: Vec<Vec<Piece>>,
+        rows: &HashMap<u64, ParquetAccessPlan>,
         sorted: bool,
         projection: Option<&Vec<usize>>,
         limit: Option<usize>,
@@ -155,7 +174,7 @@ impl ViewTable {
         let schema = self.schema();
         let ordering = if sorted { newest_first() } else { None };
         let groups = groups.into_iter().map(|group| {
-            let files = group.into_iter().map(|piece| self.file(piece, ordering.clone()));
+            let files = group.into_iter().map(|piece| self.file(piece, rows, ordering.clone()));
             FileGroup::new(files.collect())
         });
         let source = ParquetSource::new(schema)
@@ -171,7 +190,12 @@ impl ViewTable {
     }
 
     /// The name is for plans and errors only: files are read through their [`Source`].
-    fn file(&self, piece: Piece, ordering: Option<LexOrdering>) -> PartitionedFile {
+    fn file(
+        &self,
+        piece: Piece,
+        rows: &HashMap<u64, ParquetAccessPlan>,
+        ordering: Option<LexOrdering>,
+    ) -> PartitionedFile {
         let Piece { segment, run } = &piece;
         let name = format!("{}/segment_{}_v{}.parquet", self.table, segment.id, segment.version);
         let file = PartitionedFile::new(name, segment.size);
@@ -183,7 +207,15 @@ impl ViewTable {
             }
             None => file,
         };
-        file.with_statistics(Arc::new(statistics(self.table, &piece)))
+        let mut statistics = statistics(self.table, &piece);
+        let file = match rows.get(&segment.id) {
+            Some(rows) => {
+                statistics.num_rows = statistics.num_rows.to_inexact();
+                file.with_extension(rows.clone())
+            }
+            None => file,
+        };
+        file.with_statistics(Arc::new(statistics))
             .with_ordering(ordering)
             .with_extension(Source(piece.segment))
     }

@@ -5,6 +5,7 @@ mod ends;
 mod pages;
 mod rows;
 mod screen;
+mod shell;
 mod sql;
 mod terminal;
 mod times;

@@ -18,6 +18,7 @@ mod ingest;
 mod kill9;
 mod migrate;
 mod object_stores;
+mod outside;
 mod readme;
 mod reference;
 mod retention;

@@ -5,7 +5,7 @@
 //! | `shared` | where to ask, how to print, which window |
 //! | `telemetry` | the flags of queries |
 //! | `control` | Racks, scenarios, gears, configuration |
-//! | `program` | this program itself: its check, its completions, its pages |
+//! | `program` | what no Mixer is asked for: schemas, this program's check, its completions, its pages |
 
 mod control;
 mod program;
@@ -20,7 +20,7 @@ use clap::{Args as ClapArgs, Parser, Subcommand};
 pub(crate) use self::control::{
     ConfigArgs, ConfigVerb, GearsArgs, GearsVerb, OneRack, RacksArgs, RacksVerb, ScenarioArgs, ScenarioVerb,
 };
-pub(crate) use self::program::{CompletionsArgs, DoctorArgs, ManArgs};
+pub(crate) use self::program::{CompletionsArgs, DoctorArgs, ManArgs, SchemaArgs};
 pub(crate) use self::shared::{ApiArgs, Charting, Format, PageArgs};
 pub(crate) use self::telemetry::{LogsArgs, MessagesArgs, MetricsArgs, SqlArgs, TailArgs, TraceArgs, TracesArgs};
 
@@ -80,6 +80,8 @@ pub(crate) enum Command {
     Gears(GearsArgs),
     /// Show, make and convert configuration files
     Config(ConfigArgs),
+    /// Print what DuckDB, ClickHouse, Spark, Trino or polars must be told to read the data files
+    Schema(SchemaArgs),
     /// Check what this Rack needs to work: configuration, API, clock, version, disk, bus, permissions
     Doctor(DoctorArgs),
     /// Print the completions of a shell

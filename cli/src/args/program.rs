@@ -1,9 +1,11 @@
-//! The flags of the commands about this program itself.
+//! The flags of the commands that ask no Mixer for rows: schemas, and what is about this program itself.
 
 use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
 use clap_complete::Shell;
+use model::Table;
+use model::dialect::Dialect;
 
 use super::shared::ApiArgs;
 
@@ -25,4 +27,22 @@ pub(crate) struct ManArgs {
     /// The folder; it is made if it is not there
     #[arg(value_name = "DIR")]
     pub(crate) folder: PathBuf,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct SchemaArgs {
+    /// Only these tables
+    #[arg(value_name = "TABLE", value_parser = table)]
+    pub(crate) tables: Vec<Table>,
+    /// The reader: duckdb, clickhouse, spark, trino or polars
+    #[arg(long, value_name = "READER", default_value = Dialect::Duckdb.name())]
+    pub(crate) dialect: Dialect,
+    /// Where the reader finds the Mixer's store: its folder (store.dir), or a URL that the reader knows
+    #[arg(long, value_name = "DIR", default_value = "data")]
+    pub(crate) store: String,
+}
+
+fn table(name: &str) -> Result<Table, String> {
+    let found = Table::ALL.into_iter().find(|table| table.name() == name);
+    found.ok_or_else(|| format!("the tables are {}", Table::ALL.map(Table::name).join(", ")))
 }

@@ -201,7 +201,8 @@ pub(crate) struct TraceArgs {
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct SqlArgs {
-    /// The statement; - reads it from standard input
+    /// The statement; - reads it from standard input. Without one it is read from standard input too, or a shell asks for
+    /// statements if that is a terminal
     #[arg(conflicts_with = "file")]
     pub(crate) statement: Option<String>,
     /// Read the statement from a file

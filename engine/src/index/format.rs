@@ -80,6 +80,8 @@ pub(super) struct Head {
 pub(super) enum Bad {
     #[error(transparent)]
     Io(#[from] std::io::Error),
+    #[error("it cannot be opened: {0}")]
+    Shut(std::io::Error),
     #[error("{0}")]
     Form(&'static str),
 }
@@ -224,7 +226,8 @@ impl Head {
     }
 }
 
-fn read_at(file: &FileAt, at: u64, length: u64) -> std::io::Result<Vec<u8>> {
+/// So many bytes from a place, of a file that is long enough.
+pub(super) fn read_at(file: &FileAt, at: u64, length: u64) -> std::io::Result<Vec<u8>> {
     let mut bytes = vec![0; usize::try_from(length).unwrap_or(0)];
     file.read_exact_at(&mut bytes, at)?;
     Ok(bytes)

@@ -198,7 +198,7 @@ impl<'a> Keeper<'a> {
 
     fn open(&self, owner: &Owner) -> Result<SegmentIndex, Error> {
         let shared = self.shared;
-        SegmentIndex::open(&shared.layout.index, owner, &shared.indexes.files, &shared.me)
+        SegmentIndex::open(&shared.layout.index, owner, &shared.indexes.memory, &shared.me)
     }
 
     /// Stands back while others need the machine more. Whether to go on.
@@ -231,7 +231,7 @@ impl<'a> Keeper<'a> {
         if let Some(table) = self.there.remove(&key) {
             remove(&self.shared.layout.sidecar(table, key));
         }
-        self.shared.indexes.files.forget(key);
+        self.shared.indexes.memory.forget(key);
     }
 }
 

@@ -26,6 +26,7 @@ mod digest;
 mod format;
 mod ids;
 mod keeper;
+mod memory;
 mod orders;
 mod rebuild;
 #[cfg(test)]
@@ -39,13 +40,14 @@ use std::sync::{Arc, Weak};
 
 use model::Table;
 
-use crate::catalog::{Files, Key, Segment};
+use crate::catalog::{Key, Segment};
 use crate::layout::Layout;
 use crate::segment::FileAt;
 use crate::shared::Shared;
 use crate::{Engine, Error};
 use digest::Range;
-use format::{Bad, Head, Kind, Section};
+use format::{Bad, Head, Kind, Section, read_at};
+use memory::Memory;
 
 pub(crate) use format::Owner;
 pub(crate) use keeper::run;
@@ -56,7 +58,7 @@ pub use rebuild::{IndexReport, rebuild_index};
 pub const BLOCK_ROWS: u32 = 2048;
 
 /// A column of ids that is indexed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum IdColumn {
     /// `flux_id`: 16 bytes.
     FluxId,
@@ -124,7 +126,7 @@ impl Blocks {
 pub struct Lookup {
     /// Where rows can be.
     pub blocks: Blocks,
-    /// Bytes that were read from the index.
+    /// Bytes that were read from the disk for it; none where what is kept in memory says it.
     pub bytes: u64,
 }
 
@@ -144,7 +146,7 @@ pub struct SegmentIndex {
     size: u64,
     blocks: u32,
     ids: Box<[Ids]>,
-    files: Arc<Files>,
+    memory: Arc<Memory>,
     /// Something in it is not as it was written, or cannot be read.
     is_bad: AtomicBool,
     store: Weak<Shared>,
@@ -160,7 +162,7 @@ struct Ids {
 
 impl SegmentIndex {
     /// Opens the sidecar of a version.
-    fn open(folder: &Arc<Path>, owner: &Owner, files: &Arc<Files>, store: &Weak<Shared>) -> Result<Self, Error> {
+    fn open(folder: &Arc<Path>, owner: &Owner, memory: &Arc<Memory>, store: &Weak<Shared>) -> Result<Self, Error> {
         let path = path_of(folder, owner.table, (owner.segment, owner.version));
         let file = File::open(&path).map_err(Error::io("open", &path))?;
         let size = file.metadata().map_err(Error::io("read", &path))?.len();
@@ -169,14 +171,14 @@ impl SegmentIndex {
             reason,
         };
         match Head::read(&FileAt::new(file, size), size) {
-            Ok(head) if head.owner == *owner => Ok(Self::of(&head, size, folder, files, store)),
+            Ok(head) if head.owner == *owner => Ok(Self::of(&head, size, folder, memory, store)),
             Ok(_) => Err(damaged("it is of another data file".to_owned())),
-            Err(Bad::Io(source)) => Err(Error::io("read", &path)(source)),
+            Err(Bad::Io(source) | Bad::Shut(source)) => Err(Error::io("read", &path)(source)),
             Err(Bad::Form(reason)) => Err(damaged(reason.to_owned())),
         }
     }
 
-    fn of(head: &Head, size: u64, folder: &Arc<Path>, files: &Arc<Files>, store: &Weak<Shared>) -> Self {
+    fn of(head: &Head, size: u64, folder: &Arc<Path>, memory: &Arc<Memory>, store: &Weak<Shared>) -> Self {
         let ids = [IdColumn::FluxId, IdColumn::TraceId].map(|column| Ids {
             column,
             range: head.digest.range(column.kind()),
@@ -189,7 +191,7 @@ impl SegmentIndex {
             size,
             blocks: head.blocks,
             ids: ids.into(),
-            files: Arc::clone(files),
+            memory: Arc::clone(memory),
             is_bad: false.into(),
             store: Weak::clone(store),
         }
@@ -213,22 +215,44 @@ impl SegmentIndex {
         let Some(section) = ids.section.filter(|_| !self.is_bad()) else {
             return Lookup::free(Blocks::All);
         };
-        let found = match self.file() {
-            Ok(file) => self.find(&file, section, id),
+        self.look_up(column, section, id).unwrap_or_else(|error| {
             // For want of handles it is not thrown away.
-            Err(error) if error.kind() != ErrorKind::NotFound => return Lookup::free(Blocks::All),
-            Err(error) => Err(error.into()),
-        };
-        found.unwrap_or_else(|error| {
-            self.give_up(&error);
+            let may_be_whole = matches!(&error, Bad::Shut(error) if error.kind() != ErrorKind::NotFound);
+            if !may_be_whole {
+                self.give_up(&error);
+            }
             Lookup::free(Blocks::All)
         })
     }
 
-    fn find(&self, file: &FileAt, section: Section, id: &[u8]) -> Result<Lookup, Bad> {
-        let found = ids::find(id, section.form, section.length, |buffer, at| {
-            file.read_exact_at(buffer, section.offset + at)
-        })?;
+    /// Looks an id up in what is kept of a section, in all of it if that is to be kept, else in pieces of it.
+    fn look_up(&self, column: IdColumn, section: Section, id: &[u8]) -> Result<Lookup, Bad> {
+        if let Some(kept) = self.memory.section(self.key, column) {
+            return Ok(Lookup::free(self.find(section, id, within(&kept))?.blocks));
+        }
+        if !self.memory.wants(section.length) {
+            let file = self.file().map_err(Bad::Shut)?;
+            return self.find(section, id, |buffer, at| {
+                file.read_exact_at(buffer, section.offset + at)
+            });
+        }
+        let file = File::open(self.path()).map_err(Bad::Shut)?;
+        let bytes: Arc<[u8]> = read_at(&FileAt::new(file, self.size), section.offset, section.length)?.into();
+        let blocks = self.find(section, id, within(&bytes))?.blocks;
+        self.memory.keep(self.key, column, bytes);
+        Ok(Lookup {
+            blocks,
+            bytes: section.length,
+        })
+    }
+
+    fn find(
+        &self,
+        section: Section,
+        id: &[u8],
+        read: impl Fn(&mut [u8], u64) -> std::io::Result<()>,
+    ) -> Result<Lookup, Bad> {
+        let found = ids::find(id, section.form, section.length, read)?;
         if found.blocks.last().is_some_and(|last| *last >= self.blocks) {
             return Err(Bad::Form("an index of ids names a block that is not there"));
         }
@@ -244,11 +268,11 @@ impl SegmentIndex {
 
     /// Its bytes, by a handle that is kept.
     fn file(&self) -> std::io::Result<FileAt> {
-        let file = match self.files.get(self.key) {
+        let file = match self.memory.file(self.key) {
             Some(file) => file,
             None => {
                 let file = Arc::new(File::open(self.path())?);
-                self.files.put(self.key, &file);
+                self.memory.keep_file(self.key, &file);
                 file
             }
         };
@@ -273,7 +297,18 @@ impl SegmentIndex {
 
 impl Drop for SegmentIndex {
     fn drop(&mut self) {
-        self.files.forget(self.key);
+        self.memory.forget(self.key);
+    }
+}
+
+/// Reads from bytes as from a file.
+fn within(bytes: &[u8]) -> impl Fn(&mut [u8], u64) -> std::io::Result<()> {
+    |buffer, at| {
+        let piece = usize::try_from(at)
+            .ok()
+            .and_then(|at| bytes.get(at..)?.get(..buffer.len()));
+        buffer.copy_from_slice(piece.ok_or(ErrorKind::UnexpectedEof)?);
+        Ok(())
     }
 }
 
@@ -300,9 +335,10 @@ pub(crate) fn fuzz_sidecar(file: File, size: u64) {
     let Ok(head) = Head::read(&FileAt::shared(Arc::clone(&file), size), size) else {
         return;
     };
-    let files = Arc::new(Files::new());
-    let index = SegmentIndex::of(&head, size, &Path::new("").into(), &files, &Weak::new());
-    files.put(index.key, &file);
+    // Nothing is kept of it but the handle: there is no file by its name.
+    let memory = Arc::new(Memory::new(0));
+    let index = SegmentIndex::of(&head, size, &Path::new("").into(), &memory, &Weak::new());
+    memory.keep_file(index.key, &file);
     for column in [IdColumn::FluxId, IdColumn::TraceId] {
         for id in [
             &[0; 16][..],

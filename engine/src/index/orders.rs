@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::watch;
 
-use crate::catalog::Files;
+use super::memory::Memory;
 
 /// How long to stand back before looking again: a look at a hundred thousand files takes some milliseconds.
 const REST: Duration = Duration::from_millis(100);
@@ -18,8 +18,8 @@ const REST: Duration = Duration::from_millis(100);
 /// What the keeper is asked for, and how far it is.
 #[derive(Debug)]
 pub(crate) struct Indexes {
-    /// Handles of sidecars.
-    pub(super) files: Arc<Files>,
+    /// What is kept of sidecars.
+    pub(super) memory: Arc<Memory>,
     orders: Mutex<Orders>,
     news: Condvar,
     settled: watch::Sender<Settled>,
@@ -41,9 +41,10 @@ struct Settled {
 }
 
 impl Indexes {
-    pub(crate) fn new() -> Self {
+    /// Nothing yet; so many bytes of sidecars may be kept.
+    pub(crate) fn new(memory: usize) -> Self {
         Self {
-            files: Arc::new(Files::new()),
+            memory: Arc::new(Memory::new(memory)),
             orders: Mutex::default(),
             news: Condvar::new(),
             settled: watch::Sender::default(),

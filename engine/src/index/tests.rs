@@ -67,11 +67,21 @@ fn sidecar(groups: &Groups) -> Vec<u8> {
     encode(&owner(), BLOCK_ROWS, blocks, &[digest, ids])
 }
 
+/// Opens a sidecar of which nothing is kept in memory.
 fn open(folder: &Path, bytes: &[u8]) -> Result<SegmentIndex, Error> {
+    open_with(folder, bytes, 0)
+}
+
+/// Opens a sidecar of which so many bytes may be kept in memory.
+fn open_with(folder: &Path, bytes: &[u8], memory: usize) -> Result<SegmentIndex, Error> {
     let path = path_of(folder, Table::Traces, (12, 3));
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
     std::fs::write(&path, bytes).unwrap();
-    SegmentIndex::open(&folder.into(), &owner(), &Arc::new(Files::new()), &Weak::new())
+    open_again(folder, memory)
+}
+
+fn open_again(folder: &Path, memory: usize) -> Result<SegmentIndex, Error> {
+    SegmentIndex::open(&folder.into(), &owner(), &Arc::new(Memory::new(memory)), &Weak::new())
 }
 
 fn numbered(n: u64) -> Vec<u8> {
@@ -140,6 +150,41 @@ fn ids_of_many_blocks_are_found_with_little_read_and_others_mostly_not() {
 }
 
 #[test]
+fn a_small_section_is_read_once_and_a_large_one_never_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    for (rows, is_small) in [(5_000, true), (60_000, false)] {
+        let groups = many(&[rows], rows as u64);
+        let bytes = sidecar(&groups);
+        let index = open_with(folder.path(), &bytes, 1 << 20).unwrap();
+        for (n, (id, blocks)) in expected(&groups).iter().enumerate() {
+            let found = index.ids(IdColumn::TraceId, id);
+            assert!(has(&found.blocks, blocks), "{found:?}");
+            match (is_small, n) {
+                (true, 0) => assert!((rows as u64..bytes.len() as u64).contains(&found.bytes), "{found:?}"),
+                (true, _) => assert_eq!(found.bytes, 0),
+                (false, _) => assert!((1..400).contains(&found.bytes), "{found:?}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_kept_is_not_asked_of_the_disk_again() {
+    let groups = many(&[3_000], 200);
+    let folder = tempfile::tempdir().unwrap();
+    let index = open_with(folder.path(), &sidecar(&groups), 1 << 20).unwrap();
+    let expected = expected(&groups);
+    let mut ids = expected.iter();
+    let (first, blocks) = ids.next().unwrap();
+    assert!(has(&index.ids(IdColumn::TraceId, first).blocks, blocks));
+    std::fs::remove_file(index.path()).unwrap();
+    for (id, blocks) in ids {
+        let found = index.ids(IdColumn::TraceId, id).blocks;
+        assert!(has(&found, blocks) && found != Blocks::All, "{found:?}");
+    }
+}
+
+#[test]
 fn ids_beyond_the_least_and_greatest_cost_no_read() {
     let between: Groups = vec![vec![Some(vec![5; 16]), Some(vec![9; 16]), None]];
     let folder = tempfile::tempdir().unwrap();
@@ -158,12 +203,14 @@ fn no_flipped_byte_and_no_cut_hides_an_id() {
     let folder = tempfile::tempdir().unwrap();
     let whole = sidecar(&groups);
     let holds = |bytes: &[u8], what: &str| {
-        let Ok(index) = open(folder.path(), bytes) else {
-            return;
-        };
-        for (id, blocks) in &expected {
-            let found = index.ids(IdColumn::TraceId, id);
-            assert!(has(&found.blocks, blocks), "{what}: {found:?}");
+        for index in [open(folder.path(), bytes), open_again(folder.path(), 1 << 20)] {
+            let Ok(index) = index else {
+                return;
+            };
+            for (id, blocks) in &expected {
+                let found = index.ids(IdColumn::TraceId, id);
+                assert!(has(&found.blocks, blocks), "{what}: {found:?}");
+            }
         }
     };
     holds(&whole, "whole");
@@ -203,7 +250,7 @@ fn a_sidecar_of_another_version_is_refused() {
         let path = path_of(&all, other.table, (other.segment, other.version));
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(&path, &bytes).unwrap();
-        let opened = SegmentIndex::open(&all, &other, &Arc::new(Files::new()), &Weak::new());
+        let opened = SegmentIndex::open(&all, &other, &Arc::new(Memory::new(0)), &Weak::new());
         assert!(matches!(opened, Err(Error::Damaged { .. })), "{other:?}");
     }
 }
@@ -225,12 +272,13 @@ proptest! {
     fn every_block_that_has_an_id_is_found(
         groups in prop::collection::vec(prop::collection::vec(prop::option::of(0u64..60), 0..5_000), 0..4),
         length in 0usize..20,
+        memory in prop::sample::select(vec![0, 1 << 20]),
         absent in 60u64..1_000,
     ) {
         let id = |n: u64| numbered(n).into_iter().rev().cycle().take(length).collect::<Vec<u8>>();
         let groups: Groups = groups.into_iter().map(|group| group.into_iter().map(|n| n.map(id)).collect()).collect();
         let folder = tempfile::tempdir().unwrap();
-        let index = open(folder.path(), &sidecar(&groups)).unwrap();
+        let index = open_with(folder.path(), &sidecar(&groups), memory).unwrap();
         let expected = expected(&groups);
         for (id, blocks) in &expected {
             let found = index.ids(IdColumn::TraceId, id).blocks;

@@ -336,7 +336,7 @@ fn assemble(ground: Ground, parts: Parts) -> (Arc<Shared>, Publisher) {
         store: parts.catalog.state().store,
         footers: Arc::new(Footers::new(FOOTER_BYTES)),
         files: Arc::new(Files::new()),
-        indexes: crate::index::Indexes::new(),
+        indexes: crate::index::Indexes::new(settings.index_memory.get().try_into().unwrap_or(usize::MAX)),
         counters: Counters::default(),
         view: ArcSwap::from_pointee(Snapshot::default()),
         marks: Mutex::new(parts.marks),

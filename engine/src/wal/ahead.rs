@@ -4,6 +4,8 @@
 //! # Invariants
 //!
 //! - There is one at most, and it counts against the cap from its beginning.
+//! - What the log waits for is not filled to the end if the log comes faster than its zeros: the rest is only reserved. A sync of a
+//!   group of megabytes hides the journal commit that unwritten blocks cost it; zeros would take the disk from them.
 //! - Nothing in it counts: it has the name of a file being prepared until a switch takes it, and goes when the log closes.
 //! - A failure to make it costs nothing: a switch without it makes its file itself and says what stands in the way.
 //!
@@ -13,7 +15,7 @@
 
 use std::fs::File;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -30,36 +32,54 @@ const PAUSE: Duration = Duration::from_micros(125);
 
 const GENTLE: u8 = 0;
 const HURRIED: u8 = 1;
-const STOPPED: u8 = 2;
+const RESERVED: u8 = 2;
+const STOPPED: u8 = 3;
 
-/// How a file is filled: piece by piece with syncs and pauses, at once, or not to the end.
+/// How a file is filled: piece by piece with syncs and pauses, at once, no further, or not at all.
 #[derive(Debug)]
-pub(super) struct Pace(AtomicU8);
+pub(super) struct Pace {
+    how: AtomicU8,
+    filled: AtomicU64,
+}
 
 impl Pace {
     /// Without pauses.
     pub(super) const fn at_once() -> Self {
-        Self(AtomicU8::new(HURRIED))
+        Self::new(HURRIED)
     }
 
-    /// The bytes of the next piece, at most.
+    /// Only reserved.
+    #[cfg(test)]
+    pub(super) const fn reserved() -> Self {
+        Self::new(RESERVED)
+    }
+
+    const fn new(how: u8) -> Self {
+        Self {
+            how: AtomicU8::new(how),
+            filled: AtomicU64::new(0),
+        }
+    }
+
+    /// The bytes of the next piece, at most; 0 if the rest is only reserved.
     pub(super) fn piece(&self) -> u64 {
-        if self.0.load(Ordering::Relaxed) == GENTLE {
-            GENTLE_PIECE
-        } else {
-            PIECE
+        match self.how.load(Ordering::Relaxed) {
+            GENTLE => GENTLE_PIECE,
+            RESERVED => 0,
+            _ => PIECE,
         }
     }
 
     /// What to do after a piece of a file.
     pub(super) fn rest(&self, file: &File, at: u64, length: u64) -> std::io::Result<()> {
-        match self.0.load(Ordering::Relaxed) {
+        self.filled.store(at + length, Ordering::Relaxed);
+        match self.how.load(Ordering::Relaxed) {
             GENTLE => {
                 write_back(file, at, length)?;
                 std::thread::sleep(PAUSE);
                 Ok(())
             }
-            HURRIED => Ok(()),
+            HURRIED | RESERVED => Ok(()),
             _ => Err(std::io::ErrorKind::Interrupted.into()),
         }
     }
@@ -70,15 +90,17 @@ impl Pace {
 pub(super) struct Ahead {
     pub(super) name: String,
     pub(super) capacity: u64,
+    /// Where the log was in its segment when this was begun.
+    since: u64,
     pace: Arc<Pace>,
     making: Option<JoinHandle<Result<File, Error>>>,
     disk: Disk,
 }
 
 impl Ahead {
-    /// Begins to make a file.
-    pub(super) fn begin(disk: &Disk, name: String, capacity: u64) -> Option<Self> {
-        let pace = Arc::new(Pace(AtomicU8::new(GENTLE)));
+    /// Begins to make a file; the log's segment has so many bytes in use.
+    pub(super) fn begin(disk: &Disk, name: String, capacity: u64, used: u64) -> Option<Self> {
+        let pace = Arc::new(Pace::new(GENTLE));
         let (its_disk, its_pace, its_name) = (disk.share().ok()?, Arc::clone(&pace), name.clone());
         let make = move || {
             sys::step_back();
@@ -88,15 +110,18 @@ impl Ahead {
         Some(Self {
             name,
             capacity,
+            since: used,
             pace,
             making: Some(making.ok()?),
             disk: disk.share().ok()?,
         })
     }
 
-    /// The file, as soon as it is ready; `None` if it could not be made.
-    pub(super) fn take(mut self) -> Option<File> {
-        self.end(HURRIED)
+    /// The file, as soon as it is ready; `None` if it could not be made. The log's segment has so many bytes in use.
+    pub(super) fn take(mut self, used: u64) -> Option<File> {
+        let came = used.saturating_sub(self.since);
+        let is_outrun = self.pace.filled.load(Ordering::Relaxed) < came;
+        self.end(if is_outrun { RESERVED } else { HURRIED })
     }
 
     /// Waits until it is ready, without haste.
@@ -108,7 +133,7 @@ impl Ahead {
     }
 
     fn end(&mut self, pace: u8) -> Option<File> {
-        self.pace.0.store(pace, Ordering::Relaxed);
+        self.pace.how.store(pace, Ordering::Relaxed);
         self.making.take()?.join().ok()?.ok()
     }
 }

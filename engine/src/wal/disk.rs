@@ -109,7 +109,7 @@ impl Disk {
         list().map_err(Error::io("list", &self.dir))
     }
 
-    /// Creates a file of `len` bytes of zeros, written and synced: later writes into it allocate nothing.
+    /// Creates a file of `len` bytes of zeros, synced: later writes into it allocate nothing. As far as `pace` lets it they are written.
     ///
     /// On failure nothing of it is left.
     pub(super) fn create(&self, name: &str, len: u64, pace: &Pace) -> Result<File, Error> {
@@ -132,18 +132,24 @@ impl Disk {
         filled.map(|()| file)
     }
 
-    /// Reserves and writes the zeros. Unwritten extents would cost a journal commit at every later sync.
+    /// Reserves and writes the zeros. Unwritten extents cost a journal commit at every later sync.
     fn fill(&self, file: &File, path: &Path, len: u64, pace: &Pace) -> Result<(), Error> {
         fault!(self, Allocate, "allocate", path);
-        match fallocate(file, FallocateFlags::empty(), 0, i64::try_from(len).unwrap_or(i64::MAX)) {
+        let is_reserved = match fallocate(file, FallocateFlags::empty(), 0, i64::try_from(len).unwrap_or(i64::MAX)) {
+            Ok(()) => true,
             // A file system without reservations: writing the zeros reserves just as well.
-            Ok(()) | Err(nix::errno::Errno::EOPNOTSUPP) => {}
+            Err(nix::errno::Errno::EOPNOTSUPP) => false,
             Err(errno) => return Err(Error::io("allocate", path)(errno.into())),
-        }
+        };
         let zeros = Blocks::of(&vec![0; usize::try_from(len.min(ahead::PIECE)).unwrap_or(0)], 0);
         let mut at = 0;
         while at < len {
-            let piece = (len - at).min(pace.piece());
+            let piece = match pace.piece() {
+                0 if is_reserved => break,
+                0 => ahead::PIECE,
+                piece => piece,
+            };
+            let piece = piece.min(len - at);
             let zeros = zeros.waiting().get(..usize::try_from(piece).unwrap_or(0));
             self.write_at(file, path, zeros.unwrap_or_default(), at)?;
             pace.rest(file, at, piece).map_err(Error::io("fill", path))?;

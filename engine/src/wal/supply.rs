@@ -157,7 +157,7 @@ impl Wal {
         }
         if let Some(ahead) = self.ahead.take_if(|ahead| ahead.capacity == size) {
             let name = ahead.name.clone();
-            if let Some(file) = ahead.take() {
+            if let Some(file) = ahead.take(self.active.as_ref().map_or(0, |active| active.out.end())) {
                 let capacity = size;
                 return Ok(Blank { name, file, capacity });
             }
@@ -197,15 +197,15 @@ impl Wal {
     pub(super) fn look_ahead(&mut self) {
         let size = self.options.segment_bytes;
         let is_near = |active: &&Active| active.capacity < size || active.room() < active.capacity / 2;
-        let number = self.active.as_ref().filter(is_near);
-        let Some(number) = number.map(|active| active.identity.number) else {
+        let near = self.active.as_ref().filter(is_near);
+        let Some((number, used)) = near.map(|active| (active.identity.number, active.out.end())) else {
             return;
         };
         let wanted = size >= MADE_AHEAD && self.spares.is_empty() && self.ahead.is_none() && self.tried_ahead != number;
         if wanted && self.disk_bytes() + size <= self.options.max_bytes {
             self.tried_ahead = number;
             let name = self.take_number().map(|number| file_name(Role::New, number));
-            self.ahead = name.ok().and_then(|name| Ahead::begin(&self.disk, name, size));
+            self.ahead = name.ok().and_then(|name| Ahead::begin(&self.disk, name, size, used));
         }
     }
 

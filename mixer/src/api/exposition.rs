@@ -130,6 +130,7 @@ impl Collector for Rooms {
         self.engine(&mut to)?;
         self.upkeep(&mut to)?;
         self.object_store(&mut to)?;
+        self.views(&mut to)?;
         self.ingest(&mut to)?;
         self.control(&mut to)
     }
@@ -378,6 +379,22 @@ impl Rooms {
             gauge(to, name, help, value)?;
         }
         Ok(())
+    }
+
+    fn views(&self, to: &mut DescriptorEncoder) -> Result<(), fmt::Error> {
+        let views = &self.0.views;
+        counter(
+            to,
+            "views_written",
+            "Times that platform.sql was written",
+            views.written(),
+        )?;
+        counter(
+            to,
+            "views_failures",
+            "Times that platform.sql could not be written",
+            views.failures(),
+        )
     }
 
     fn ingest(&self, to: &mut DescriptorEncoder) -> Result<(), fmt::Error> {

@@ -14,7 +14,7 @@
 //!
 //! # Invariants
 //!
-//! - Answers are `{"data": …, "next_cursor": …, "stats": …}`, those of SQL as `sql` says; errors are RFC 9457 problems with a stable `code`, also where
+//! - Answers are `{"data": …, "next_cursor": …, "stats": …}`, lists and those of SQL in other formats too (`answer`); errors are RFC 9457 problems with a stable `code`, also where
 //!   no route matches and where a handler panics.
 //! - Unknown or unusable parameters are 400 and named. No request makes a 5xx that is not our fault.
 //! - Connections, header time, body size and the time of an answer are bounded. A client that leaves ends its query.
@@ -23,7 +23,10 @@
 //!
 //! Authentication (none is needed on loopback); what a Rack is (`control`); how rows are found (`query`).
 
+mod answer;
+mod compress;
 mod exposition;
+mod formats;
 mod ingest;
 mod openapi;
 mod ops;
@@ -53,6 +56,7 @@ use tokio_util::task::TaskTracker;
 use tower_http::catch_panic::CatchPanicLayer;
 
 use crate::control::Control;
+use crate::outside::ViewsStats;
 use exposition::Exposition;
 use problem::Problem;
 
@@ -74,6 +78,8 @@ pub struct ApiParts {
     pub engine: Arc<engine::Engine>,
     /// The ingest pipeline's counters; none where collection is switched off.
     pub ingest: Option<Arc<::ingest::Stats>>,
+    /// The counters of the file of views for outside readers.
+    pub views: Arc<ViewsStats>,
     /// Whether the process reports about itself at `/metrics`.
     pub reports_itself: bool,
 }
@@ -108,6 +114,7 @@ fn guarded(router: Router, exposition: Arc<Exposition>) -> Router {
         .fallback(|request: Request| async move { Problem::no_route(request.uri().path()) })
         .method_not_allowed_fallback(|request: Request| async move { Problem::method(request.method()) })
         .layer(DefaultBodyLimit::max(MAX_BODY))
+        .layer(middleware::from_fn(compress::packed))
         .layer(middleware::from_fn(in_time))
         .layer(middleware::from_fn(same_origin))
         .layer(CatchPanicLayer::custom(|_| {

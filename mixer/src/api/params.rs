@@ -5,8 +5,10 @@
 use axum::extract::FromRequestParts;
 use http::request::Parts;
 use model::filter::ANY_KEY;
-use serde::Serialize;
-use serde::de::DeserializeOwned;
+use query::RowFormat;
+use serde::de::value::Error as ValueError;
+use serde::de::{DeserializeOwned, IntoDeserializer};
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::problem::Problem;
@@ -17,6 +19,8 @@ const NUMBERS: [&str; 3] = ["limit", "offset", "min_duration_ms"];
 const TIMES: [&str; 2] = ["since", "until"];
 /// Parameters that are true or false.
 const SWITCHES: [&str; 1] = ["fill"];
+/// The parameter of the format that rows are answered in.
+pub(crate) const FORMAT: &str = "format";
 /// What the names of families' members begin with.
 const FAMILIES: [&str; 3] = ["attr.", "labels.", "promoted."];
 
@@ -70,10 +74,27 @@ impl Params {
         Ok((whole(first)?, whole(second)?))
     }
 
+    /// The format that rows are asked for in; it is no parameter any more then.
+    pub(crate) fn take_format(&mut self) -> Result<Option<RowFormat>, Problem> {
+        let Some(at) = self.0.iter().position(|(name, _)| name == FORMAT) else {
+            return Ok(None);
+        };
+        let (name, value) = self.0.remove(at);
+        let format = RowFormat::deserialize(value.into_deserializer());
+        format
+            .map(Some)
+            .map_err(|error: ValueError| Problem::parameter(&name, error))
+    }
+
     /// Refuses any parameter.
     pub(crate) fn none(&self) -> Result<(), Problem> {
+        self.none_but("none")
+    }
+
+    /// Refuses any parameter where one was known and taken.
+    pub(crate) fn none_but(&self, taken: &str) -> Result<(), Problem> {
         match self.0.first() {
-            Some((name, _)) => Err(Problem::unknown_parameter(name, "none")),
+            Some((name, _)) => Err(Problem::unknown_parameter(name, taken)),
             None => Ok(()),
         }
     }

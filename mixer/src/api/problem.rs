@@ -19,6 +19,15 @@ pub(crate) struct Problem {
     parameter: Option<String>,
     /// Bad rows of a body.
     rows: Vec<Rejected>,
+    /// Where a statement went wrong.
+    position: Option<Position>,
+}
+
+/// A place in a text, from 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+struct Position {
+    line: u64,
+    column: u64,
 }
 
 /// The document's fields.
@@ -31,6 +40,8 @@ struct Document<'a> {
     detail: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     errors: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    position: Option<Position>,
 }
 
 impl Problem {
@@ -45,6 +56,7 @@ impl Problem {
             detail: detail.into(),
             parameter: None,
             rows: Vec::new(),
+            position: None,
         }
     }
 
@@ -172,6 +184,7 @@ impl Problem {
             code: self.code,
             detail: &self.detail,
             errors,
+            position: self.position,
         };
         serde_json::to_value(document).unwrap_or_default()
     }
@@ -209,7 +222,14 @@ impl From<query::Error> for Problem {
             (Kind::Closed, _) => (StatusCode::SERVICE_UNAVAILABLE, "stopping"),
             (Kind::Internal, _) => (StatusCode::INTERNAL_SERVER_ERROR, "query_failed"),
         };
-        Self::new(status, code, error.to_string())
+        let position = match error {
+            query::Error::Statement { at, .. } => at.map(|(line, column)| Position { line, column }),
+            _ => None,
+        };
+        Self {
+            position,
+            ..Self::new(status, code, error.to_string())
+        }
     }
 }
 

@@ -1,4 +1,5 @@
-//! Telemetry queries, under their current and their v0.4.4 paths.
+//! Telemetry queries, under their current and their v0.4.4 paths. Lists of rows come in the format that is asked for
+//! ([`super::answer`]), the rest as JSON.
 
 use std::sync::Arc;
 
@@ -9,12 +10,13 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
 use http::{HeaderName, HeaderValue, header};
-use model::filter::{MessageFilter, SortOrder};
+use model::filter::{MessageFilter, MetricFilter, SortOrder};
 use model::{FluxId, TraceId};
-use query::{Page, Querier, QueryStats};
+use query::{ListQuery, Page, Querier, QueryStats};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use super::answer::RowRequest;
 use super::params::Params;
 use super::problem::Problem;
 
@@ -75,9 +77,6 @@ struct Answer {
     /// Why rows are missing; absent when none are.
     #[serde(skip_serializing_if = "Option::is_none")]
     partial: Option<String>,
-    /// What one metric is, where one was asked for.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    metric: Option<Value>,
     /// What one trace is, where one was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     trace: Option<Value>,
@@ -96,7 +95,6 @@ impl From<Page> for Answer {
             next_cursor: page.next_cursor,
             partial: page.stats.partial.clone(),
             stats: page.stats,
-            metric: None,
             trace: None,
             histogram: None,
             logs: None,
@@ -112,8 +110,9 @@ impl IntoResponse for Answer {
 
 type Asked = State<Arc<Querier>>;
 
-async fn logs(State(querier): Asked, params: Params) -> Result<Answer, Problem> {
-    Ok(querier.logs(&params.filter()?).await?.into())
+async fn logs(State(querier): Asked, asked: RowRequest) -> Result<Response, Problem> {
+    let (filter, asked) = asked.filter()?;
+    asked.list(&querier, ListQuery::Logs(filter)).await
 }
 
 async fn logs_histogram(State(querier): Asked, params: Params) -> Result<Answer, Problem> {
@@ -135,12 +134,14 @@ async fn traces_top(State(querier): Asked, params: Params) -> Result<Answer, Pro
     Ok(querier.traces_top(&filter, &top).await?.into())
 }
 
-async fn traces(State(querier): Asked, params: Params) -> Result<Answer, Problem> {
-    Ok(querier.traces(&params.filter()?).await?.into())
+async fn traces(State(querier): Asked, asked: RowRequest) -> Result<Response, Problem> {
+    let (filter, asked) = asked.filter()?;
+    asked.list(&querier, ListQuery::Traces(filter)).await
 }
 
-async fn metrics(State(querier): Asked, params: Params) -> Result<Answer, Problem> {
-    Ok(querier.metrics(&params.filter()?).await?.into())
+async fn metrics(State(querier): Asked, asked: RowRequest) -> Result<Response, Problem> {
+    let (filter, asked) = asked.filter()?;
+    asked.list(&querier, ListQuery::Metrics(filter)).await
 }
 
 async fn metric_names(State(querier): Asked, params: Params) -> Result<Answer, Problem> {
@@ -168,19 +169,20 @@ async fn metric_label_values(
         .into())
 }
 
-async fn messages(State(querier): Asked, params: Params) -> Result<Answer, Problem> {
-    Ok(querier.messages(&params.filter()?).await?.into())
+async fn messages(State(querier): Asked, asked: RowRequest) -> Result<Response, Problem> {
+    let (filter, asked) = asked.filter()?;
+    asked.list(&querier, ListQuery::Messages(filter)).await
 }
 
 /// The messages of one business signal, the oldest first unless they are asked for otherwise.
 async fn messages_of(
     State(querier): Asked,
     id: Result<Path<String>, PathRejection>,
-    params: Params,
-) -> Result<Answer, Problem> {
+    asked: RowRequest,
+) -> Result<Response, Problem> {
     let id = in_path("flux_id", id)?;
     let id: FluxId = id.parse().map_err(|error| Problem::parameter("flux_id", error))?;
-    let mut filter: MessageFilter = params.filter()?;
+    let (mut filter, asked) = asked.filter::<MessageFilter>()?;
     if filter.flux_id.is_some_and(|given| given != id) {
         return Err(Problem::parameter(
             "flux_id",
@@ -189,11 +191,12 @@ async fn messages_of(
     }
     filter.flux_id = Some(id);
     filter.order = filter.order.or(Some(SortOrder::Asc));
-    Ok(querier.messages(&filter).await?.into())
+    asked.list(&querier, ListQuery::Messages(filter)).await
 }
 
-async fn dead_letters(State(querier): Asked, params: Params) -> Result<Answer, Problem> {
-    Ok(querier.dead_letters(&params.filter()?).await?.into())
+async fn dead_letters(State(querier): Asked, asked: RowRequest) -> Result<Response, Problem> {
+    let (filter, asked) = asked.filter()?;
+    asked.list(&querier, ListQuery::DeadLetters(filter)).await
 }
 
 async fn trace(
@@ -223,17 +226,24 @@ async fn trace(
 async fn metric(
     State(querier): Asked,
     name: Result<Path<String>, PathRejection>,
-    params: Params,
-) -> Result<Answer, Problem> {
+    asked: RowRequest,
+) -> Result<Response, Problem> {
     let name = in_path("metric_name", name)?;
-    let found = querier.metric(&name, &params.filter()?).await?;
+    let (filter, asked) = asked.filter::<MetricFilter>()?;
+    let named = MetricFilter {
+        name: Some(name.clone()),
+        ..filter.clone()
+    };
+    if filter.name.as_ref().is_none_or(|given| *given == name)
+        && let Some(unchanged) = asked.unchanged(&querier, &ListQuery::Metrics(named))
+    {
+        return Ok(unchanged);
+    }
+    let found = querier.metric_list(&name, &filter).await?;
     let metric = serde_json::json!({
         "name": found.name, "type": found.metric_type, "unit": found.unit, "label_keys": found.label_keys,
     });
-    Ok(Answer {
-        metric: Some(metric),
-        ..Answer::from(found.page)
-    })
+    asked.listed(found.page, Some(metric)).await
 }
 
 /// A parameter in the path.

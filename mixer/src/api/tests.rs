@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+mod formats;
 mod hostile;
 
 use std::net::SocketAddr;
@@ -520,6 +521,7 @@ async fn what_is_no_statement_that_reads_is_a_problem_with_its_place() {
         .sql("", "/api/v1/sql", r#"{"query":"SELECT nothing FROM logs"}"#)
         .await;
     assert!(answer.body.contains("line 1, column 8"), "{}", answer.body);
+    assert_eq!(answer.json()["position"], json!({ "line": 1, "column": 8 }));
     let problem = bench
         .sql("accept: image/png\r\n", "/api/v1/sql", r#"{"query":"SELECT 1"}"#)
         .await;

@@ -32,6 +32,7 @@ pub(crate) fn engine(config: &MixerConfig) -> engine::Settings {
         max_age: embedded.rotation.max_age,
         rotation: rotation(embedded.rotation),
         tail_max: share(config.tail.buffer, 3),
+        index_memory: query::Limits::indexes_of(config.query.memory_limit),
         ..engine::Settings::new(&config.store.dir).with_memory(embedded.memory_limit)
     }
 }

@@ -29,20 +29,21 @@ pub(super) fn find(configured: Option<&Path>, sha256: Option<&str>) -> Result<Pa
             check_version(path)?;
             path.to_owned()
         }
-        None => first_usable(candidates())?,
+        None => first_usable(places(NAME))?,
     };
     check_hash(&path, sha256)?;
     Ok(path)
 }
 
-fn candidates() -> Vec<PathBuf> {
+/// Where a program that we run is looked for, in this order.
+pub(crate) fn places(name: &str) -> Vec<PathBuf> {
     let exe = std::env::current_exe().unwrap_or_default();
-    let beside = exe.parent().map(|folder| folder.join(NAME));
+    let beside = exe.parent().map(|folder| folder.join(name));
     let here = std::env::current_dir().ok();
     let tools = here.iter().map(PathBuf::as_path).chain(exe.ancestors().skip(1));
-    let tools = tools.map(|folder| folder.join(".tools/bin").join(NAME));
+    let tools = tools.map(|folder| folder.join(".tools/bin").join(name));
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let on_path: Vec<PathBuf> = std::env::split_paths(&path).map(|folder| folder.join(NAME)).collect();
+    let on_path: Vec<PathBuf> = std::env::split_paths(&path).map(|folder| folder.join(name)).collect();
     beside.into_iter().chain(tools).chain(on_path).collect()
 }
 

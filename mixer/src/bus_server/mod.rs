@@ -38,6 +38,7 @@ use tokio::sync::watch;
 
 use crate::tasks::{Fatal, Task};
 
+pub(crate) use binary::places;
 pub use client::{Bus, CommandError};
 pub use error::BusError;
 use supervisor::Supervisor;

@@ -15,7 +15,8 @@
 //! - What the scan is not made for it says, and a plan answers: another layout than newest first, columns of another version, tens
 //!   of thousands of rows with one `ts`.
 //!
-//! [`Scanner::sweep`] reads the same pieces in no order, for sums of metric points.
+//! [`Scanner::sweep`] reads the same pieces in no order, for sums of metric points. [`Scanner::left`] tells plans which files they
+//! need not open.
 //!
 //! # Not here
 //!
@@ -23,6 +24,7 @@
 
 mod cache;
 mod conditions;
+mod files;
 mod first;
 mod pages;
 mod prune;
@@ -44,6 +46,7 @@ use model::filter::SortOrder;
 
 use self::cache::PageCache;
 pub(crate) use self::conditions::Conditions;
+pub(crate) use self::files::Left;
 use self::first::{Halt, Means, Search};
 pub(crate) use self::read::times_of;
 use self::sweep::Sweep;

@@ -6,8 +6,9 @@
 //! | a word or id, or one of several | least and greatest of the row group and of pages; the filter of `flux_id` and `trace_id` |
 //! | `flux_id`, `trace_id`, `trace_id` of logs' attributes | the index of the segment, if it has one: before the file is opened |
 //!
-//! Conditions of any other form rule out nothing. An index answers with blocks of a segment ([`blocks`]); the answer of a
-//! footer is a set of rows of one row group, as ranges. [`candidates`] joins both, and nobody else.
+//! Conditions of any other form rule out nothing, nor does an index when more than [`MOST_IDS`] are asked for. An index answers
+//! with blocks of a segment ([`blocks`]); the answer of a footer is a set of rows of one row group, as ranges. [`candidates`]
+//! joins both; plans look at footers themselves.
 //!
 //! # Invariants
 //!
@@ -23,7 +24,7 @@ use model::Table;
 use parquet::arrow::arrow_reader::RowSelection;
 use parquet::bloom_filter::Sbbf;
 use parquet::errors::Result;
-use parquet::file::metadata::ColumnChunkMetaData;
+use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData, RowGroupMetaData};
 use parquet::file::page_index::column_index::ColumnIndexMetaData;
 
 use super::pages::Group;
@@ -55,6 +56,16 @@ pub(super) struct Needs {
     ids: Vec<Ids>,
 }
 
+/// Of more ids than this each index would be asked longer than reading takes.
+const MOST_IDS: usize = 100;
+
+impl Needs {
+    /// Whether indexes can rule anything out.
+    pub(super) const fn ask_for_ids(&self) -> bool {
+        !self.ids.is_empty()
+    }
+}
+
 /// What the conditions ask of single columns and of what is indexed.
 pub(super) fn needs(table: Table, conditions: &[Expr]) -> Needs {
     let asked: Vec<_> = conditions.iter().filter_map(asked).collect();
@@ -66,8 +77,9 @@ pub(super) fn needs(table: Table, conditions: &[Expr]) -> Needs {
         })
     };
     let ids = |(of, any_of): &(&Expr, Vec<Vec<u8>>)| {
+        let column = id_column(table, of).filter(|_| any_of.len() <= MOST_IDS)?;
         Some(Ids {
-            column: id_column(table, of)?,
+            column,
             any_of: any_of.clone(),
         })
     };
@@ -80,6 +92,16 @@ pub(super) fn needs(table: Table, conditions: &[Expr]) -> Needs {
 /// What must have one of some values, and these.
 fn asked(condition: &Expr) -> Option<(&Expr, Vec<Vec<u8>>)> {
     let (of, values) = match condition {
+        // A short list of a statement comes so.
+        Expr::BinaryExpr(BinaryExpr {
+            left,
+            op: Operator::Or,
+            right,
+        }) => {
+            let ((of, mut any_of), (other, more)) = (asked(left)?, asked(right)?);
+            any_of.extend(more);
+            return (of == other).then_some((of, any_of));
+        }
         Expr::BinaryExpr(BinaryExpr {
             left,
             op: Operator::Eq,
@@ -140,14 +162,22 @@ pub(super) fn blocks(segment: &Segment, needs: &Needs, meter: &Meter) -> Blocks 
 }
 
 /// The rows of some blocks that are in a group; of all groups of a file the blocks are numbered through.
-fn of_blocks(group: &Group, blocks: &[u32]) -> Ranges {
+pub(super) fn of_blocks(file: &ParquetMetaData, group: usize, blocks: &[u32]) -> Ranges {
     let block_rows = BLOCK_ROWS as usize;
-    let before = group.file().row_groups().iter().take(group.index());
-    let rows = |rows: i64| usize::try_from(rows).unwrap_or(0);
-    let first: usize = before.map(|group| rows(group.num_rows()).div_ceil(block_rows)).sum();
+    let first: usize = file
+        .row_groups()
+        .iter()
+        .take(group)
+        .map(|before| rows_of(before).div_ceil(block_rows))
+        .sum();
+    let rows = file.row_groups().get(group).map_or(0, rows_of);
     let here = blocks.iter().filter_map(|block| (*block as usize).checked_sub(first));
-    let ranges = here.map(|block| block * block_rows..((block + 1) * block_rows).min(group.rows()));
+    let ranges = here.map(|block| block * block_rows..((block + 1) * block_rows).min(rows));
     joined(ranges)
+}
+
+pub(super) fn rows_of(group: &RowGroupMetaData) -> usize {
+    usize::try_from(group.num_rows()).unwrap_or(0)
 }
 
 /// The bytes by which a value is stored and compared.
@@ -163,7 +193,7 @@ fn bytes(value: &Expr) -> Option<Vec<u8>> {
 pub(super) fn candidates(group: &Group, window: Window, blocks: &Blocks, needs: &Needs) -> Result<Ranges> {
     let mut ranges = match blocks {
         Blocks::All => joined(std::iter::once(0..group.rows())),
-        Blocks::Some(blocks) => of_blocks(group, blocks),
+        Blocks::Some(blocks) => of_blocks(group.file(), group.index(), blocks),
     };
     if ranges.is_empty() {
         return Ok(ranges);
@@ -324,10 +354,13 @@ mod tests {
         let wanted = [ids(IdColumn::TraceId, trace.to_string().as_bytes())];
         assert_eq!(needs(Table::Traces, std::slice::from_ref(&of_trace)).ids, wanted);
         assert_eq!(needs(Table::Metrics, &[of_trace]).ids, []);
+        let listed = |count: usize| ident("trace_id").in_list((0..count).map(|n| lit(n.to_string())).collect(), false);
+        let asks = |count| needs(Table::Traces, &[listed(count)]).ask_for_ids();
+        assert!(asks(MOST_IDS) && !asks(MOST_IDS + 1));
     }
 
     #[test]
-    fn only_equality_of_a_column_is_a_need() {
+    fn only_equality_of_a_column_with_one_of_some_values_is_a_need() {
         let level = || ident("level");
         let found = needs(
             Table::Logs,
@@ -337,6 +370,8 @@ mod tests {
                 level().in_list(vec![lit("warn")], true),
                 level().not_eq(lit("error")),
                 level().eq(lit("error")).or(level().eq(lit("warn"))),
+                level().eq(lit("error")).or(level().not_eq(lit("warn"))),
+                level().eq(lit("error")).or(ident("message").eq(lit("warn"))),
                 ident("nothing").eq(lit("error")),
             ],
         );
@@ -344,7 +379,10 @@ mod tests {
             column: 4,
             any_of: values.iter().map(|value| value.as_bytes().to_vec()).collect(),
         };
-        assert_eq!(found.columns, [need(&["error"]), need(&["warn", "fatal"])]);
+        assert_eq!(
+            found.columns,
+            [need(&["error"]), need(&["warn", "fatal"]), need(&["error", "warn"])]
+        );
         assert_eq!(found.ids, []);
     }
 }

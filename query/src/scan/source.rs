@@ -46,7 +46,7 @@ enum Kind {
     Group(Arc<Group>, Blocks),
     Reading(Box<Reading>),
     Lines(Arc<Segment>),
-    ReadingLines(Arc<Segment>, Lines),
+    ReadingLines(Arc<Segment>, Box<Lines>),
 }
 
 /// Where rows are that were found.
@@ -100,13 +100,10 @@ impl Source {
         matches!(self.kind, Kind::Reading(_))
     }
 
-    fn goes_on(self, kind: Kind) -> Vec<Self> {
-        vec![Self { kind, ..self }]
-    }
-
     /// Reads a little. Rows of a rank below `cut` are not wanted.
-    pub(super) fn step(mut self, search: &Search, cut: Option<i64>) -> Result<Step, Halt> {
-        let kind = std::mem::replace(&mut self.kind, Kind::Hot(RecordBatch::new_empty(search.table.schema())));
+    pub(super) fn step(self, search: &Search, cut: Option<i64>) -> Result<Step, Halt> {
+        let Self { frontier, place, kind } = self;
+        let at = At { frontier, place };
         match kind {
             Kind::Hot(batch) => {
                 search.meter.rows(batch.num_rows());
@@ -130,31 +127,47 @@ impl Source {
                 if segment.is_uploaded() {
                     return Ok(Step {
                         away: Some(Arc::clone(&segment)),
-                        next: self.goes_on(here(segment, blocks)),
+                        next: vec![at.goes_on(here(segment, blocks))],
                         ..Step::default()
                     });
                 }
-                self.kind = here(segment, blocks);
-                self.step(search, cut)
+                at.goes_on(here(segment, blocks)).step(search, cut)
             }
             Kind::Parquet(segment, blocks) => Ok(Step {
                 next: groups(&segment, &blocks, search)?,
                 ..Step::default()
             }),
             Kind::Group(group, blocks) => match Reading::begin(group, &blocks, search)? {
-                Some(reading) => self.read(Box::new(reading), search, cut),
+                Some(reading) => at.read(Box::new(reading), search, cut),
                 None => Ok(Step::default()),
             },
-            Kind::Reading(reading) => self.read(reading, search, cut),
+            Kind::Reading(reading) => at.read(reading, search, cut),
             Kind::Lines(segment) => {
                 search.meter.read(segment.id, segment.size);
-                let lines = segment.lines()?;
+                let lines = Box::new(segment.lines()?);
                 Ok(Step {
-                    next: self.goes_on(Kind::ReadingLines(segment, lines)),
+                    next: vec![at.goes_on(Kind::ReadingLines(segment, lines))],
                     ..Step::default()
                 })
             }
-            Kind::ReadingLines(segment, lines) => self.read_lines(segment, lines, search, cut),
+            Kind::ReadingLines(segment, lines) => at.read_lines(segment, lines, search, cut),
+        }
+    }
+}
+
+/// How far a source is that is being read.
+#[derive(Clone, Copy)]
+struct At {
+    frontier: i64,
+    place: Option<u32>,
+}
+
+impl At {
+    fn goes_on(self, kind: Kind) -> Source {
+        Source {
+            frontier: self.frontier,
+            place: self.place,
+            kind,
         }
     }
 
@@ -165,7 +178,7 @@ impl Source {
         let next = match read.frontier {
             Some(frontier) => {
                 self.frontier = self.frontier.min(frontier);
-                self.goes_on(Kind::Reading(reading))
+                vec![self.goes_on(Kind::Reading(reading))]
             }
             None => Vec::new(),
         };
@@ -181,7 +194,7 @@ impl Source {
     fn read_lines(
         self,
         segment: Arc<Segment>,
-        mut lines: Lines,
+        mut lines: Box<Lines>,
         search: &Search,
         cut: Option<i64>,
     ) -> Result<Step, Halt> {
@@ -208,7 +221,7 @@ impl Source {
         Ok(Step {
             hits,
             place,
-            next: self.goes_on(Kind::ReadingLines(segment, lines)),
+            next: vec![self.goes_on(Kind::ReadingLines(segment, lines))],
             away: None,
         })
     }

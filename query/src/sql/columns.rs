@@ -19,7 +19,7 @@ pub struct SqlColumn {
 }
 
 /// The columns and the schema of an answer whose plan has this one.
-pub(super) fn columns_of(plan: &Schema) -> (Vec<SqlColumn>, SchemaRef) {
+pub(crate) fn columns_of(plan: &Schema) -> (Vec<SqlColumn>, SchemaRef) {
     let mut taken = HashSet::new();
     let (columns, fields): (Vec<_>, Vec<_>) = plan
         .fields()

@@ -15,7 +15,7 @@
 //!
 //! # Not here
 //!
-//! How rows are written for a client: `write`. HTTP.
+//! How rows are written for a client: [`crate::write`]. HTTP.
 
 mod columns;
 mod failure;
@@ -24,7 +24,6 @@ mod growth;
 mod ids;
 mod session;
 mod text;
-mod write;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -44,15 +43,15 @@ use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 
 pub use self::columns::SqlColumn;
-use self::columns::columns_of;
+pub(crate) use self::columns::columns_of;
 use self::failure::{of_statement, of_task};
 pub(crate) use self::session::base;
-pub use self::write::{SqlFormat, SqlWriter};
 
 use crate::answer::QueryStats;
 use crate::querier::{DAMAGED_FILES, StopOnDrop};
 use crate::reader::Meter;
 use crate::table::Order;
+use crate::write::{RowFormat, RowWriter};
 use crate::{Error, Querier};
 
 /// Batches that wait for a reader.
@@ -155,16 +154,14 @@ impl std::fmt::Debug for SqlAnswer {
 }
 
 impl SqlAnswer {
-    /// The columns; no two have the same name.
-    #[must_use]
-    pub fn columns(&self) -> &[SqlColumn] {
-        &self.columns
-    }
-
-    /// The schema of the batches.
-    #[must_use]
-    pub fn schema(&self) -> SchemaRef {
-        Arc::clone(&self.schema)
+    /// What writes it in a format, the columns first.
+    ///
+    /// # Errors
+    /// If the schema cannot be written.
+    pub fn writer(&self, format: RowFormat) -> Result<RowWriter, Error> {
+        let columns = serde_json::to_string(&self.columns).unwrap_or_default();
+        let head = format!("\"columns\":{columns},");
+        RowWriter::new(format, &self.columns, &self.schema, &head, &[])
     }
 
     /// The next rows; `None` after the last.

@@ -34,10 +34,10 @@ use model::filter::{
 
 use self::histogram::Plan;
 use self::top::Field;
-use crate::answer::{Histogram, MetricPage, Page};
+use crate::answer::{Histogram, List, MetricPage, Page};
 use crate::exec::Scan;
 use crate::window::Window;
-use crate::{Error, Querier, filter};
+use crate::{Error, ListQuery, Querier, filter};
 
 /// The greatest number of values of one top list.
 const MOST_TOP: u32 = 1_000;
@@ -103,25 +103,34 @@ impl Querier {
     /// # Errors
     /// [`Error::NotFound`] if no point of it lies in the window; see [`Error`].
     pub async fn metric(&self, name: &str, filter: &MetricFilter) -> Result<MetricPage, Error> {
-        if filter.name.as_deref().is_some_and(|given| given != name) {
-            return Err(Error::parameter(
-                "name",
-                format!("the path already names the metric {name:?}"),
-            ));
-        }
-        let filter = MetricFilter {
-            name: Some(name.to_owned()),
-            ..filter.clone()
-        };
+        let filter = named(name, filter.clone())?;
         let page = self.metrics(&filter).await?;
-        let named = MetricFilter {
+        self.described(&filter, page).await
+    }
+
+    /// As [`Querier::metric`], with its points in columns.
+    ///
+    /// # Errors
+    /// As [`Querier::metric`].
+    pub async fn metric_list(&self, name: &str, filter: &MetricFilter) -> Result<MetricPage<List>, Error> {
+        let filter = named(name, filter.clone())?;
+        let list = self.list(&ListQuery::Metrics(filter.clone())).await?;
+        self.described(&filter, list).await
+    }
+
+    async fn described<P: Clone + Send + 'static>(
+        &self,
+        filter: &MetricFilter,
+        page: P,
+    ) -> Result<MetricPage<P>, Error> {
+        let of_all = MetricFilter {
             entity: None,
             ..filter.clone()
         };
         let window = Window::resolve(filter.since, filter.until, None, self.now())?;
         self.run(|| {
-            let scan = self.scan(Table::Metrics, window, filter::metrics(&named));
-            let (name, page) = (name.to_owned(), page.clone());
+            let scan = self.scan(Table::Metrics, window, filter::metrics(&of_all));
+            let (name, page) = (filter.name.clone().unwrap_or_default(), page.clone());
             async move { names::describe(&scan, name, page).await }
         })
         .await
@@ -181,6 +190,18 @@ impl Querier {
     fn series_window(&self, filter: &SeriesFilter) -> Result<Window, Error> {
         Window::resolve(filter.since, filter.until, None, self.now())
     }
+}
+
+/// A filter of the metric that a path names.
+fn named(name: &str, filter: MetricFilter) -> Result<MetricFilter, Error> {
+    if filter.name.as_deref().is_some_and(|given| given != name) {
+        let reason = format!("the path already names the metric {name:?}");
+        return Err(Error::parameter("name", reason));
+    }
+    Ok(MetricFilter {
+        name: Some(name.to_owned()),
+        ..filter
+    })
 }
 
 async fn has_rows(scan: &Scan) -> Result<bool, Error> {

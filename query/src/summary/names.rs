@@ -76,7 +76,7 @@ fn whole(scan: &Scan, rows: Vec<Map<String, Value>>) -> Page {
 }
 
 /// Adds what a metric is to its page.
-pub(crate) async fn describe(scan: &Scan, name: String, page: Page) -> Result<MetricPage, Error> {
+pub(crate) async fn describe<P>(scan: &Scan, name: String, page: P) -> Result<MetricPage<P>, Error> {
     let frame = scan.frame(scan.window, Order::Any)?.select(vec![
         ident("type"),
         json_text(ident("labels"), "otel.unit").alias("unit"),

@@ -11,14 +11,14 @@ use super::rows::{logs_agree, scattered, spans_agree, trace_agrees};
 use super::world::{self, Random};
 use super::*;
 
-fn sidecars(bench: &Bench) -> Vec<PathBuf> {
+pub(super) fn sidecars(bench: &Bench) -> Vec<PathBuf> {
     let mut files = Vec::new();
     files_below(&bench.folder().join("store/index"), &mut files);
     files
 }
 
 /// Flips a byte of each bucket, and some of the directory: what lies behind the head and the digest.
-fn damage(path: &Path, random: &mut Random) {
+pub(super) fn damage(path: &Path, random: &mut Random) {
     const HEAD: usize = 256;
     let mut bytes = std::fs::read(path).unwrap();
     for piece in bytes.iter_mut().skip(HEAD).collect::<Vec<_>>().chunks_mut(12) {
@@ -77,17 +77,31 @@ async fn answers_are_the_same_without_indexes_with_all_and_with_damaged_ones() {
     bench.close().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn answers_are_the_same_with_indexes_in_memory() {
+    let mut random = Random::new();
+    let mut bench = Bench::new().await;
+    bench.set_indexing(Indexing::InMemory).await;
+    let logs = scattered(&mut bench, &mut random, world::log).await;
+    let spans = scattered(&mut bench, &mut random, world::span).await;
+    bench.engine.index_all().await.unwrap();
+    for _ in 0..2 {
+        agree(&bench, &logs, &spans, &mut random).await;
+    }
+    bench.close().await;
+}
+
 /// Rows of so many past hours, in each of which every row has an id of its own.
-struct Hours {
-    logs: Vec<LogRecord>,
-    spans: Vec<Span>,
+pub(super) struct Hours {
+    pub(super) logs: Vec<LogRecord>,
+    pub(super) spans: Vec<Span>,
 }
 
 impl Hours {
-    const COUNT: i64 = 20;
-    const ROWS: i64 = 30;
+    pub(super) const COUNT: i64 = 20;
+    pub(super) const ROWS: i64 = 30;
 
-    fn new(random: &mut Random) -> Self {
+    pub(super) fn new(random: &mut Random) -> Self {
         let moment = |hour: i64, n: i64| {
             let start = (now().micros().div_euclid(HOUR) - 1 - hour) * HOUR;
             Timestamp::from_micros(start + n * SECOND)
@@ -114,7 +128,7 @@ impl Hours {
 }
 
 /// Ids in no order of time, so that least and greatest rule nothing out.
-fn flux(hour: i64, n: i64) -> FluxId {
+pub(super) fn flux(hour: i64, n: i64) -> FluxId {
     let mut bytes = *trace_bytes(hour, n);
     bytes[6] = 0x40 | (bytes[6] & 0x0f);
     bytes[8] = 0x80 | (bytes[8] & 0x3f);
@@ -133,7 +147,7 @@ fn uuid_text(bytes: [u8; 16]) -> String {
     )
 }
 
-fn trace(hour: i64, n: i64) -> TraceId {
+pub(super) fn trace(hour: i64, n: i64) -> TraceId {
     TraceId::from_entropy(*trace_bytes(hour, n))
 }
 
@@ -210,6 +224,33 @@ async fn an_id_opens_only_the_files_that_can_have_it_hit_or_miss() {
         assert!(bench.querier.trace(trace(900, n)).await.is_err());
     }
     assert!(opened <= 3, "{opened}");
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_miss_reads_each_small_index_once() {
+    let mut random = Random::new();
+    let mut bench = Bench::new().await;
+    bench.set_indexing(Indexing::InMemory).await;
+    let hours = Hours::new(&mut random);
+    bench.append(&hours.logs).await;
+    bench.seal().await;
+    bench.engine.index_all().await.unwrap();
+    let mut read = 0;
+    for n in 0..40 {
+        let missing = LogFilter {
+            since: Some("48h".parse().unwrap()),
+            flux_id: Some(flux(900, n)),
+            ..LogFilter::default()
+        };
+        let stats = bench.querier.logs(&missing).await.unwrap().stats;
+        assert_eq!(stats.files_pruned + stats.files_read, stats.files_considered);
+        if stats.files_read == 0 {
+            read += stats.bytes_read;
+        }
+    }
+    let indexes = bench.engine.stats().index_bytes;
+    assert!((1..indexes).contains(&read), "{read} of {indexes}");
     bench.close().await;
 }
 

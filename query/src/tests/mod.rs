@@ -5,9 +5,11 @@
 mod bounds;
 mod counts;
 mod damage;
+mod formats;
 mod hostile;
 mod hostile_sql;
 mod indexed;
+mod indexed_sql;
 mod messages;
 mod paging;
 mod rows;
@@ -45,13 +47,22 @@ struct Bench {
     /// Each opening of the store takes the next of them for new files.
     forms: &'static [(Format, Compression)],
     openings: usize,
-    /// Whether sealed files are indexed.
-    index: bool,
+    indexing: Indexing,
+}
+
+/// Whether sealed files are indexed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Indexing {
+    No,
+    /// Each lookup reads them.
+    OnDisk,
+    /// They are kept in memory once they were read.
+    InMemory,
 }
 
 /// The store with ticks as often as `tick`; past files are sealed at a tick.
 async fn open_at(dir: &tempfile::TempDir, tick: Duration, clock: Clock) -> Arc<Engine> {
-    open_as(dir, tick, clock, (Format::Parquet, Compression::Zstd), true).await
+    open_as(dir, tick, clock, (Format::Parquet, Compression::Zstd), Indexing::OnDisk).await
 }
 
 async fn open_as(
@@ -59,14 +70,17 @@ async fn open_as(
     tick: Duration,
     clock: Clock,
     (format, compression): (Format, Compression),
-    index: bool,
+    indexing: Indexing,
 ) -> Arc<Engine> {
     let mut settings = Settings::new(dir.path().join("store"));
     settings.format = format;
     settings.compression = compression;
     settings.flush_interval = tick;
     settings.seal_grace = Duration::ZERO;
-    settings.index = index;
+    settings.index = indexing != Indexing::No;
+    if indexing == Indexing::OnDisk {
+        settings.index_memory = model::ByteSize::bytes(0);
+    }
     let entropy = Entropy::new(|bytes| bytes.fill(7));
     Engine::open(settings, clock, entropy).await.unwrap()
 }
@@ -100,7 +114,14 @@ impl Bench {
             spill_dir: Some(spill),
             ..limits
         };
-        let engine = open_as(&dir, Duration::from_secs(3_600), Clock::new(now), forms[0], true).await;
+        let engine = open_as(
+            &dir,
+            Duration::from_secs(3_600),
+            Clock::new(now),
+            forms[0],
+            Indexing::OnDisk,
+        )
+        .await;
         let querier = Querier::new(Arc::clone(&engine), limits.clone(), Clock::new(now)).unwrap();
         Self {
             engine,
@@ -109,7 +130,7 @@ impl Bench {
             dir,
             forms,
             openings: 1,
-            index: true,
+            indexing: Indexing::OnDisk,
         }
     }
 
@@ -126,7 +147,7 @@ impl Bench {
             Duration::from_millis(20),
             Clock::new(now),
             parquet,
-            self.index,
+            self.indexing,
         )
         .await;
         let past = |ts: Timestamp| ts.micros() < now().micros() - HOUR / 2;
@@ -147,15 +168,27 @@ impl Bench {
         self.open_again(form).await;
     }
 
-    /// Whether sealed files are indexed from now on.
+    /// Whether sealed files are indexed from now on; of indexes nothing is kept in memory.
     async fn set_index(&mut self, index: bool) {
+        self.set_indexing(if index { Indexing::OnDisk } else { Indexing::No })
+            .await;
+    }
+
+    async fn set_indexing(&mut self, indexing: Indexing) {
         self.engine.close().await.unwrap();
-        self.index = index;
+        self.indexing = indexing;
         self.open_again(self.forms[0]).await;
     }
 
     async fn open_again(&mut self, form: (Format, Compression)) {
-        self.engine = open_as(&self.dir, Duration::from_secs(3_600), Clock::new(now), form, self.index).await;
+        self.engine = open_as(
+            &self.dir,
+            Duration::from_secs(3_600),
+            Clock::new(now),
+            form,
+            self.indexing,
+        )
+        .await;
         self.querier = Querier::new(Arc::clone(&self.engine), self.limits.clone(), Clock::new(now)).unwrap();
     }
 

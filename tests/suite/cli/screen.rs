@@ -15,7 +15,7 @@ use super::{Desk, SOON, TRACE};
 const PAGER: (&str, &str) = ("PAGER", "sed s/^/paged:/");
 
 /// The command on a terminal of 12 lines with 100 cells: `script` gives it one.
-fn on_terminal(url: &str, args: &str, envs: &[(&str, &str)]) -> Result<Command, Failure> {
+pub(super) fn on_terminal(url: &str, args: &str, envs: &[(&str, &str)]) -> Result<Command, Failure> {
     let line = format!("stty rows 12 cols 100; exec {} {args}", binary("platform")?.display());
     let mut command = Command::new("script");
     command

@@ -76,7 +76,7 @@ pub(super) const MIXER: &[(&str, Proof)] = &[
     ("api.tls_key", Test("config_keys/refused.rs::what_is_not_in_this_version_is_refused_with_what_to_do_instead")),
     ("api.allow_insecure", Test("config_keys/bus.rs::an_address_for_everyone_needs_allow_insecure")),
     ("store.dir", Test("config_keys/store.rs::the_store_lies_and_looks_as_the_keys_say")),
-    ("store.database_file", NoEffect("the database is built by the command export duckdb, which comes later; the Mixer never opens it")),
+    ("store.database_file", Test("outside/export.rs::an_exported_database_of_views_stays_current_and_one_of_rows_stands_alone")),
     ("store.cluster_key_file", Test("config_keys/store.rs::the_store_lies_and_looks_as_the_keys_say")),
     ("store.wal_max_size_mb", Test("config_keys/store.rs::the_store_lies_and_looks_as_the_keys_say")),
     ("snake.server", Test("config_keys/bus.rs::an_external_server_is_used_where_the_url_says")),

@@ -1,5 +1,8 @@
 //! The next segment's file, made ahead: ready when it is wanted, within the cap, and no matter when it cannot be made.
 
+use std::os::unix::fs::MetadataExt;
+
+use super::super::ahead::Pace;
 use super::super::disk::Op;
 use super::super::faults::Plan;
 use super::*;
@@ -51,6 +54,30 @@ fn the_next_segments_file_is_there_before_it_is_wanted_and_goes_when_the_log_clo
         place.files()
     );
     assert_eq!(lsns(place.open().1), [1, 2, 3, 4, 5, 6, 7, 8]);
+}
+
+#[test]
+fn a_file_that_is_only_reserved_has_its_blocks_and_takes_frames_like_one_of_zeros() {
+    let place = Place::new();
+    let (mut wal, _) = place.open_with(options(&place, 8), &Faults::default()).unwrap();
+    let name = file_name(Role::Spare, wal.take_number().unwrap());
+    let file = wal.disk.create(&name, SEGMENT, &Pace::reserved()).unwrap();
+    let found = file.metadata().unwrap();
+    assert_eq!(found.len(), SEGMENT);
+    assert!(found.blocks() * 512 >= SEGMENT, "{} blocks", found.blocks());
+    wal.spares.push(wal.next_number - 1);
+    fill(
+        &mut wal,
+        &[
+            &[frame(1, THIRD)],
+            &[frame(2, THIRD)],
+            &[frame(3, THIRD)],
+            &[frame(4, THIRD)],
+        ],
+    );
+    assert!(wal.spares.is_empty(), "the file is in use");
+    drop(wal);
+    assert_eq!(lsns(place.open().1), [1, 2, 3, 4]);
 }
 
 #[test]

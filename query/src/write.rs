@@ -1,8 +1,8 @@
-//! Rows of statements as bytes: JSON, JSON lines, CSV and the Arrow stream format.
+//! Rows as bytes: JSON, JSON lines, CSV and the Arrow stream format. Lists and statements are written by this alone.
 //!
 //! | format | before the rows | after them |
 //! |---|---|---|
-//! | JSON | `{"columns":[{"name":…,"type":…},…],"data":[` | `],"stats":{…}}`, or `],"error":{…}}` |
+//! | JSON | `{"data":[`, of statements `{"columns":[{"name":…,"type":…},…],"data":[` | `],"stats":{…},…}`, or `],"error":{…}}` |
 //! | JSON lines | | nothing, or a line `{"error":{…}}` |
 //! | CSV | names | nothing; an answer that is not whole has no proper end |
 //! | Arrow | schema | the end mark; an answer that is not whole has none |
@@ -10,7 +10,10 @@
 //! # Values
 //!
 //! Times are RFC 3339, in UTC where they have a zone; ids are text; blobs are lower-case hex. The JSON columns of tables are JSON.
-//! Numbers that JSON lacks are their names. In CSV null is nothing and an empty text is `""`.
+//! Numbers that JSON lacks are their names. In CSV null is nothing and an empty text is `""`. What a sparse column lacks is left out
+//! of the objects of JSON; CSV and Arrow have all columns.
+
+mod readable;
 
 use std::fmt::Write as _;
 
@@ -24,17 +27,17 @@ use arrow_schema::{ArrowError, DataType, FieldRef, SchemaRef, TimeUnit};
 use datafusion::arrow::ipc::writer::StreamWriter;
 use datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
 use model::Timestamp;
-use serde::Serialize;
-use serde::de::IgnoredAny;
+use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::SqlStats;
-use super::columns::SqlColumn;
+use self::readable::Readable;
 use crate::Error;
+use crate::sql::SqlColumn;
 
 /// How an answer is written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SqlFormat {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RowFormat {
     /// One JSON document.
     Json,
     /// One JSON object a line.
@@ -46,56 +49,61 @@ pub enum SqlFormat {
 }
 
 /// Writes one answer.
-pub struct SqlWriter {
-    format: SqlFormat,
+pub struct RowWriter {
+    format: RowFormat,
     json: Vec<bool>,
     /// Names as JSON with what stands before and behind them: `{"a":`, `,"b":`.
     keys: Vec<String>,
+    /// Whether JSON leaves a column out where it has no value; never the first one.
+    sparse: Vec<bool>,
     first: bool,
     arrow: Option<StreamWriter<Vec<u8>>>,
     out: Vec<u8>,
 }
 
-impl std::fmt::Debug for SqlWriter {
+impl std::fmt::Debug for RowWriter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SqlWriter")
+        f.debug_struct("RowWriter")
             .field("format", &self.format)
             .finish_non_exhaustive()
     }
 }
 
-impl SqlWriter {
-    /// A writer for rows of these columns, whose first bytes are ready.
-    ///
-    /// # Errors
-    /// If the schema cannot be written.
-    pub fn new(format: SqlFormat, columns: &[SqlColumn], schema: &SchemaRef) -> Result<Self, Error> {
+impl RowWriter {
+    /// A writer for rows of these columns, whose first bytes are ready. `head` has fields that JSON shows before the rows, each with a
+    /// comma behind it; `sparse` names columns.
+    pub(crate) fn new(
+        format: RowFormat,
+        columns: &[SqlColumn],
+        schema: &SchemaRef,
+        head: &str,
+        sparse: &[&str],
+    ) -> Result<Self, Error> {
         let keys = columns.iter().enumerate().map(|(index, column)| {
             let before = if index == 0 { '{' } else { ',' };
             format!("{before}{}:", serde_json::Value::from(column.name.as_str()))
         });
+        let is_sparse = |column: &SqlColumn| sparse.contains(&column.name.as_str());
         let mut writer = Self {
             format,
             json: columns.iter().map(|column| column.kind == "json").collect(),
             keys: keys.collect(),
+            sparse: columns.iter().map(is_sparse).collect(),
             first: true,
             arrow: None,
             out: Vec::new(),
         };
         match format {
-            SqlFormat::Json => {
-                let columns = serde_json::to_string(columns).unwrap_or_default();
-                writer.out.extend(format!("{{\"columns\":{columns},\"data\":[").bytes());
-            }
-            SqlFormat::Ndjson => {}
-            SqlFormat::Csv => {
+            RowFormat::Json => writer.out.extend(format!("{{{head}\"data\":[").bytes()),
+            RowFormat::Ndjson => {}
+            RowFormat::Csv => {
                 for (index, column) in columns.iter().enumerate() {
                     separate(&mut writer.out, index);
                     quoted(&mut writer.out, &column.name);
                 }
                 writer.out.push(b'\n');
             }
-            SqlFormat::Arrow => writer.arrow = Some(StreamWriter::try_new(Vec::new(), schema)?),
+            RowFormat::Arrow => writer.arrow = Some(StreamWriter::try_new(Vec::new(), schema)?),
         }
         Ok(writer)
     }
@@ -109,7 +117,7 @@ impl SqlWriter {
             return Ok(arrow.write(batch)?);
         }
         for row in 0..batch.num_rows() {
-            if self.format == SqlFormat::Csv {
+            if self.format == RowFormat::Csv {
                 self.csv(batch, row)?;
             } else {
                 self.json(batch, row)?;
@@ -119,18 +127,21 @@ impl SqlWriter {
     }
 
     fn json(&mut self, batch: &RecordBatch, row: usize) -> Result<(), Error> {
-        if self.format == SqlFormat::Json && !std::mem::take(&mut self.first) {
+        if self.format == RowFormat::Json && !std::mem::take(&mut self.first) {
             self.out.push(b',');
         }
-        for ((key, column), json) in self.keys.iter().zip(batch.columns()).zip(&self.json) {
-            self.out.extend(key.bytes());
-            value(&mut self.out, column, row, *json)?;
+        for (index, (key, column)) in self.keys.iter().zip(batch.columns()).enumerate() {
+            if self.sparse[index] && is_null(column, row) {
+                continue;
+            }
+            self.out.extend_from_slice(key.as_bytes());
+            value(&mut self.out, column, row, self.json[index])?;
         }
         if self.keys.is_empty() {
             self.out.push(b'{');
         }
         self.out.push(b'}');
-        if self.format == SqlFormat::Ndjson {
+        if self.format == RowFormat::Ndjson {
             self.out.push(b'\n');
         }
         Ok(())
@@ -155,17 +166,18 @@ impl SqlWriter {
         Ok(())
     }
 
-    /// Writes what comes after the last row.
+    /// Writes what comes after the last row; `after` is an object whose fields JSON shows there.
     ///
     /// # Errors
     /// If the end cannot be written.
-    pub fn end(&mut self, stats: &SqlStats) -> Result<(), Error> {
+    pub fn end(&mut self, after: &impl Serialize) -> Result<(), Error> {
         if let Some(arrow) = &mut self.arrow {
             arrow.finish()?;
         }
-        if self.format == SqlFormat::Json {
-            let stats = serde_json::to_string(stats).unwrap_or_default();
-            self.out.extend(format!("],\"stats\":{stats}}}\n").bytes());
+        if self.format == RowFormat::Json {
+            let after = serde_json::to_string(after).unwrap_or_default();
+            let fields = after.strip_prefix('{').unwrap_or("}");
+            self.out.extend(format!("],{fields}\n").bytes());
         }
         Ok(())
     }
@@ -173,9 +185,9 @@ impl SqlWriter {
     /// Writes that the answer ends here and is not whole, where the format has a place for it.
     pub fn fail(&mut self, error: &serde_json::Value) {
         match self.format {
-            SqlFormat::Json => self.out.extend(format!("],\"error\":{error}}}\n").bytes()),
-            SqlFormat::Ndjson => self.out.extend(format!("{{\"error\":{error}}}\n").bytes()),
-            SqlFormat::Csv | SqlFormat::Arrow => {}
+            RowFormat::Json => self.out.extend(format!("],\"error\":{error}}}\n").bytes()),
+            RowFormat::Ndjson => self.out.extend(format!("{{\"error\":{error}}}\n").bytes()),
+            RowFormat::Csv | RowFormat::Arrow => {}
         }
     }
 
@@ -286,13 +298,16 @@ fn object(out: &mut Vec<u8>, fields: &[FieldRef], columns: &[ArrayRef], row: usi
     Ok(())
 }
 
-/// A text as JSON, or the JSON that it is.
+/// A text as JSON, or the JSON that it is, in one line and such that readers can read it.
 fn text(out: &mut Vec<u8>, text: &str, is_json: bool) {
-    if is_json && serde_json::from_str::<IgnoredAny>(text).is_ok() {
-        out.extend(text.bytes());
-    } else {
-        // Writing into memory does not fail.
+    // Writing into memory does not fail.
+    if !is_json || serde_json::from_str::<Readable>(text).is_err() {
         let _ = serde_json::to_writer(out, text);
+    } else if text.contains(['\n', '\r']) {
+        let value: serde_json::Value = serde_json::from_str(text).unwrap_or_default();
+        let _ = serde_json::to_writer(out, &value);
+    } else {
+        out.extend_from_slice(text.as_bytes());
     }
 }
 

@@ -1,13 +1,31 @@
-//! `platform sql`: one statement, its rows printed as those of any other command.
+//! `platform sql`: one statement, its rows printed as those of any other command; without one, a shell (`shell`).
+//!
+//! | file | what |
+//! |---|---|
+//! | `shell` | reads, asks, prints, until it is left |
+//! | `commands` | what begins with a backslash |
+//! | `editor` | the line that is typed: its end, its completion |
+//! | `words` | what can be completed |
+//! | `statements` | where statements end |
+//! | `pointer` | where a statement went wrong |
+//! | `history` | where statements are kept |
+
+mod commands;
+mod editor;
+mod history;
+mod pointer;
+mod shell;
+mod statements;
+mod words;
 
 use std::fmt::Write as _;
 use std::io::{IsTerminal, Read, Write};
 use std::path::Path;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
-use crate::args::{Format, SqlArgs};
-use crate::client::{Client, Row};
+use crate::args::{Format, Global, SqlArgs};
+use crate::client::{Client, Row, refused};
 use crate::error::Error;
 use crate::output::{Printer, safe};
 
@@ -21,26 +39,29 @@ struct Answer {
     rows: Vec<Row>,
     truncated: bool,
     partial: Option<String>,
+    /// How long the Mixer took.
+    ms: Option<u64>,
 }
 
-pub(crate) fn run(args: &SqlArgs) -> Result<(), Error> {
-    let text = text(args)?;
-    let mut answer = ask(&Client::new(&args.api), &text, args)?;
+pub(crate) fn run(global: &Global, args: &SqlArgs) -> Result<(), Error> {
+    let Some(text) = text(args)? else {
+        return shell::run(global, args);
+    };
+    let parameters = args.parameters.iter().cloned().collect();
+    let mut answer = ask(&Client::new(&args.api), &text, parameters, args.limit)?;
     let printer = Printer::from(&args.api);
-    if printer.format == Format::Table {
-        answer.show_times(printer);
-    }
-    let columns: Vec<_> = answer.columns.iter().map(|(name, _)| name.as_str()).collect();
-    printer.rows(&answer.rows, &columns)?;
+    let columns = answer.prepare(printer);
+    printer.rows(&answer.rows, &columns.iter().map(String::as_str).collect::<Vec<_>>())?;
     answer.notes();
     Ok(())
 }
 
-fn text(args: &SqlArgs) -> Result<String, Error> {
+/// The statement; none where somebody sits at a terminal and gave none.
+fn text(args: &SqlArgs) -> Result<Option<String>, Error> {
     let from_stdin = || {
         let mut text = String::new();
         let read = std::io::stdin().lock().read_to_string(&mut text);
-        read.map(|_| text).map_err(|source| Error::Read {
+        read.map(|_| Some(text)).map_err(|source| Error::Read {
             path: "standard input".into(),
             source,
         })
@@ -48,12 +69,13 @@ fn text(args: &SqlArgs) -> Result<String, Error> {
     match (args.statement.as_deref(), args.file.as_deref()) {
         (Some("-"), _) => from_stdin(),
         (_, Some(file)) if file == Path::new("-") => from_stdin(),
-        (Some(text), _) => Ok(text.to_owned()),
-        (None, Some(file)) => std::fs::read_to_string(file).map_err(|source| Error::Read {
+        (Some(text), _) => Ok(Some(text.to_owned())),
+        (None, Some(file)) => std::fs::read_to_string(file).map(Some).map_err(|source| Error::Read {
             path: file.to_owned(),
             source,
         }),
         (None, None) if !std::io::stdin().is_terminal() => from_stdin(),
+        (None, None) if std::io::stdout().is_terminal() => Ok(None),
         (None, None) => Err(Error::Usage(
             "there is no statement: platform sql \"SELECT count(*) FROM logs\", or -f FILE, or - for standard input"
                 .to_owned(),
@@ -61,13 +83,13 @@ fn text(args: &SqlArgs) -> Result<String, Error> {
     }
 }
 
-fn ask(client: &Client, text: &str, args: &SqlArgs) -> Result<Answer, Error> {
+fn ask(client: &Client, text: &str, parameters: Row, limit: Option<u64>) -> Result<Answer, Error> {
     let mut body = json!({ "query": text });
-    if let Some(limit) = args.limit {
+    if let Some(limit) = limit {
         body["limit"] = limit.into();
     }
-    if !args.parameters.is_empty() {
-        body["parameters"] = Value::Object(args.parameters.iter().cloned().collect::<Map<_, _>>());
+    if !parameters.is_empty() {
+        body["parameters"] = Value::Object(parameters);
     }
     read(client.post(PATH, &body)?)
 }
@@ -75,13 +97,9 @@ fn ask(client: &Client, text: &str, args: &SqlArgs) -> Result<Answer, Error> {
 /// An answer as the API writes it; one that ended early is an error.
 fn read(mut answer: Value) -> Result<Answer, Error> {
     if let Some(error) = answer.get("error") {
-        let text = |key: &str| error.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
         let status = error.get("status").and_then(Value::as_u64);
-        return Err(Error::Refused {
-            status: status.and_then(|status| u16::try_from(status).ok()).unwrap_or(500),
-            title: text("title"),
-            detail: text("detail"),
-        });
+        let status = status.and_then(|status| u16::try_from(status).ok());
+        return Err(refused(status.unwrap_or(500), error));
     }
     let column = |column: &Value| {
         let text = |key: &str| Some(column.get(key)?.as_str()?.to_owned());
@@ -99,6 +117,7 @@ fn read(mut answer: Value) -> Result<Answer, Error> {
         columns: columns.ok_or_else(|| Error::Answer("there is no list named columns".to_owned()))?,
         truncated: stat("truncated").and_then(Value::as_bool).unwrap_or_default(),
         partial: stat("partial").and_then(Value::as_str).map(str::to_owned),
+        ms: stat("ms").and_then(Value::as_u64),
         rows: rows
             .into_iter()
             .filter_map(|row| match row {
@@ -110,6 +129,14 @@ fn read(mut answer: Value) -> Result<Answer, Error> {
 }
 
 impl Answer {
+    /// Makes rows what the printer shows; the names of their columns.
+    fn prepare(&mut self, printer: Printer) -> Vec<String> {
+        if printer.format == Format::Table {
+            self.show_times(printer);
+        }
+        self.columns.iter().map(|(name, _)| name.clone()).collect()
+    }
+
     /// Times as people read them.
     fn show_times(&mut self, printer: Printer) {
         let times = self.columns.iter().filter(|(_, kind)| kind == "timestamptz");

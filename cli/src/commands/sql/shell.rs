@@ -1,0 +1,253 @@
+//! The shell: statements typed at a terminal, carried out one after the other, until it is left.
+//!
+//! # Invariants
+//!
+//! - An error ends no shell. An interrupt ends what is running (the connection breaks off, so that the Mixer ends it too),
+//!   or empties the line.
+//! - Answers go to standard output, through the pager in every format; everything else goes to standard error.
+//!
+//! # Not here
+//!
+//! Whether a statement is right, and what it may do: the Mixer decides.
+
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use chassis::config::without_credentials;
+use rustyline::error::ReadlineError;
+use tokio::runtime::Runtime;
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::commands::{Act, Command, HELP};
+use super::editor::Editor;
+use super::history::History;
+use super::pointer::place;
+use super::{ask, statements};
+use crate::args::{Global, SqlArgs};
+use crate::client::{Client, Row};
+use crate::error::Error;
+use crate::output::{Printer, safe};
+
+const PROMPT: &str = "sql> ";
+
+/// Asks for statements until somebody leaves.
+pub(super) fn run(global: &Global, args: &SqlArgs) -> Result<(), Error> {
+    // Its worker hears an interrupt when it comes: one that was meant for a pager is over before the next statement listens.
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()?;
+    let shell = Shell {
+        args,
+        printer: Printer::from(&args.api),
+        is_timed: false,
+        runtime,
+    };
+    let url = without_credentials(&args.api.api_url);
+    say(&format!(
+        "SQL at {url}: a statement ends with ;   \\? helps   Ctrl-D leaves"
+    ));
+    shell.read(Editor::open(&args.api, History::find(global))?)
+}
+
+struct Shell<'a> {
+    args: &'a SqlArgs,
+    printer: Printer,
+    is_timed: bool,
+    runtime: Runtime,
+}
+
+impl Shell<'_> {
+    fn read(mut self, mut editor: Editor) -> Result<(), Error> {
+        loop {
+            let text = match editor.line(PROMPT) {
+                Ok(text) => text,
+                Err(ReadlineError::Interrupted) => continue,
+                Err(ReadlineError::Eof) => return Ok(()),
+                Err(error) => {
+                    return Err(Error::Read {
+                        path: "the terminal".into(),
+                        source: io::Error::other(error),
+                    });
+                }
+            };
+            match Command::of(&text) {
+                Ok(Some(Command::Leave)) => return Ok(()),
+                Ok(Some(Command::Do(act))) => self.obey(act),
+                Ok(None) => self.carry_out(&text),
+                Err(reason) => say(&reason),
+            }
+        }
+    }
+
+    fn obey(&mut self, act: Act) {
+        match act {
+            Act::Help => say(HELP),
+            Act::Timing(wanted) => {
+                self.is_timed = wanted.unwrap_or(!self.is_timed);
+                say(if self.is_timed { "timing is on" } else { "timing is off" });
+            }
+            Act::Output(wanted) => {
+                self.printer.format = wanted.unwrap_or(self.printer.format);
+                say(&format!("answers are printed as {}", self.printer.format));
+            }
+            Act::Describe(what) => {
+                self.answer(what.asked());
+            }
+        }
+    }
+
+    /// Carries out statements in order, up to the first that fails.
+    fn carry_out(&self, text: &str) {
+        for statement in statements::split(text).statements {
+            let given = self.args.parameters.iter();
+            let meant = given.filter(|(name, _)| statements::has_parameter(statement, name));
+            let asked = Asked {
+                text: statement.to_owned(),
+                parameters: meant.cloned().collect(),
+                limit: self.args.limit,
+                missing: None,
+            };
+            if !self.answer(asked) {
+                break;
+            }
+        }
+    }
+
+    /// Asks and prints; whether there was an answer.
+    fn answer(&self, asked: Asked) -> bool {
+        let work = Arc::new(Work {
+            client: Client::new(&self.args.api),
+            asked,
+            printer: self.printer,
+            is_timed: self.is_timed,
+            is_stopped: AtomicBool::new(false),
+        });
+        match self.run(&work) {
+            Ok(()) => true,
+            Err(Ended::Stopped) => {
+                say("cancelled");
+                false
+            }
+            Err(Ended::Failed(error)) => {
+                error.complain();
+                if let Some(lines) = place(&error, &work.asked.text) {
+                    say(&lines);
+                }
+                false
+            }
+        }
+    }
+
+    /// Does the work; an interrupt stops it.
+    fn run(&self, work: &Arc<Work>) -> Result<(), Ended> {
+        self.runtime.block_on(async {
+            let interrupts = signal(SignalKind::interrupt());
+            let mut interrupts = interrupts.map_err(|error| Ended::Failed(error.into()))?;
+            let mut working = {
+                let work = Arc::clone(work);
+                tokio::task::spawn_blocking(move || work.run())
+            };
+            let ended = loop {
+                tokio::select! {
+                    ended = &mut working => break ended,
+                    _ = interrupts.recv() => work.stop(),
+                }
+            };
+            ended.unwrap_or_else(|died| Err(Ended::Failed(Error::Answer(died.to_string()))))
+        })
+    }
+}
+
+/// How a statement came to no proper end.
+enum Ended {
+    /// By an interrupt, before all of it was printed.
+    Stopped,
+    Failed(Error),
+}
+
+/// What the Mixer is asked.
+pub(super) struct Asked {
+    pub(super) text: String,
+    pub(super) parameters: Row,
+    pub(super) limit: Option<u64>,
+    /// What it means if there are no rows, should that be an error.
+    pub(super) missing: Option<String>,
+}
+
+/// One statement, from the question to the printed answer.
+struct Work {
+    client: Client,
+    asked: Asked,
+    printer: Printer,
+    is_timed: bool,
+    is_stopped: AtomicBool,
+}
+
+impl Work {
+    fn run(&self) -> Result<(), Ended> {
+        let began = Instant::now();
+        let asked = &self.asked;
+        let answer = ask(&self.client, &asked.text, asked.parameters.clone(), asked.limit);
+        let mut answer = match answer {
+            Err(_) if self.is_stopped() => return Err(Ended::Stopped),
+            answer => answer.map_err(Ended::Failed)?,
+        };
+        let took = began.elapsed();
+        if let (true, Some(missing)) = (answer.rows.is_empty(), &asked.missing) {
+            return Err(Ended::Failed(Error::NotFound(missing.clone())));
+        }
+        let names = answer.prepare(self.printer);
+        let names: Vec<_> = names.iter().map(String::as_str).collect();
+        let printed = self.printer.rows_until(&answer.rows, &names, || self.is_stopped());
+        if !printed.map_err(|error| Ended::Failed(error.into()))? {
+            return Err(Ended::Stopped);
+        }
+        answer.notes();
+        if self.is_timed {
+            say(&timing(took, answer.ms, answer.rows.len()));
+        }
+        Ok(())
+    }
+
+    fn stop(&self) {
+        self.is_stopped.store(true, Ordering::Relaxed);
+        self.client.close();
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.is_stopped.load(Ordering::Relaxed)
+    }
+}
+
+fn timing(took: Duration, mixer: Option<u64>, rows: usize) -> String {
+    let mixer = mixer.map_or_else(String::new, |ms| format!(", {ms} ms of it at the Mixer"));
+    let rows = if rows == 1 {
+        "1 row".to_owned()
+    } else {
+        format!("{rows} rows")
+    };
+    format!("{rows}, {:.1} ms{mixer}", took.as_secs_f64() * 1e3)
+}
+
+/// Says something to whoever sits there.
+fn say(text: &str) {
+    let lines: Vec<_> = text.lines().map(safe).collect();
+    let _ = writeln!(io::stderr(), "{}", lines.join("\n"));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_those_of_both_ends() {
+        assert_eq!(
+            timing(Duration::from_micros(12_340), Some(4), 1),
+            "1 row, 12.3 ms, 4 ms of it at the Mixer"
+        );
+        assert_eq!(timing(Duration::from_secs(1), None, 0), "0 rows, 1000.0 ms");
+    }
+}

@@ -1,0 +1,123 @@
+//! What lookups need of sidecars again and again: small sections are kept whole, by bytes; of large ones the handle is kept.
+//!
+//! A store has either few large sections or many small ones. An id that is in no file is looked up in all of them: with the
+//! small ones in memory that opens and reads nothing.
+//!
+//! # Invariants
+//!
+//! - All sections together have at most the bytes that they were given, what keeping them costs included.
+//! - A lookup walks over all files, so of more than fit, each would go before it is asked again. While there is no room, most
+//!   are read in pieces instead, and only some come in, for those whose turn it is to go.
+
+use std::fs::File;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::IdColumn;
+use crate::Kept;
+use crate::catalog::{Files, Key};
+
+/// A larger section is read in pieces: to read it whole would take longer than many lookups in it.
+const LARGEST: usize = 64 << 10;
+/// What it costs to keep a section, beside its bytes.
+const EACH: usize = 128;
+/// Of so many sections that find no room, one comes in for others.
+const ONE_IN: usize = 16;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    most: usize,
+    sections: Kept<(Key, IdColumn), Arc<[u8]>>,
+    refused: AtomicUsize,
+    files: Files,
+}
+
+impl Memory {
+    /// Nothing yet; sections may take so many bytes.
+    pub(super) fn new(most: usize) -> Self {
+        Self {
+            most,
+            sections: Kept::new(most),
+            refused: AtomicUsize::new(0),
+            files: Files::new(),
+        }
+    }
+
+    /// A section, if it is kept.
+    pub(super) fn section(&self, key: Key, column: IdColumn) -> Option<Arc<[u8]>> {
+        self.sections.get((key, column))
+    }
+
+    /// Whether a section of so many bytes, which is not kept, is to be read whole and kept.
+    pub(super) fn wants(&self, length: u64) -> bool {
+        let length = usize::try_from(length).unwrap_or(usize::MAX);
+        if length > LARGEST || length + EACH > self.most {
+            return false;
+        }
+        self.sections.has_room(length + EACH) || self.refused.fetch_add(1, Ordering::Relaxed) % ONE_IN == ONE_IN - 1
+    }
+
+    pub(super) fn keep(&self, key: Key, column: IdColumn, section: Arc<[u8]>) {
+        let weight = section.len() + EACH;
+        self.sections.put((key, column), section, weight);
+    }
+
+    /// The handle of a sidecar, if it is kept.
+    pub(super) fn file(&self, key: Key) -> Option<Arc<File>> {
+        self.files.get(key)
+    }
+
+    pub(super) fn keep_file(&self, key: Key, file: &Arc<File>) {
+        self.files.put(key, file);
+    }
+
+    /// The sidecar is gone, or is made anew.
+    pub(super) fn forget(&self, key: Key) {
+        for column in [IdColumn::FluxId, IdColumn::TraceId] {
+            self.sections.forget((key, column));
+        }
+        self.files.forget(key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const COLUMN: IdColumn = IdColumn::TraceId;
+
+    fn section(bytes: usize) -> Arc<[u8]> {
+        vec![0; bytes].into()
+    }
+
+    #[test]
+    fn of_more_sections_than_fit_most_stay_over_walks_through_all() {
+        let each = 1_000 + EACH;
+        let memory = Memory::new(50 * each);
+        let (mut found, mut read) = (0, 0);
+        for round in 0..20 {
+            for id in 0..60 {
+                if memory.section((id, 1), COLUMN).is_some() {
+                    found += u64::from(round > 0);
+                } else if memory.wants(1_000) {
+                    read += u64::from(round > 0);
+                    memory.keep((id, 1), COLUMN, section(1_000));
+                }
+            }
+        }
+        assert!(found > 19 * 40, "{found}");
+        assert!((1..100).contains(&read), "{read}: others get a turn, few at once");
+    }
+
+    #[test]
+    fn what_is_large_or_beyond_the_bound_is_not_kept_and_what_is_forgotten_is_gone() {
+        let memory = Memory::new(LARGEST + EACH);
+        assert!(memory.wants(LARGEST as u64) && !memory.wants(LARGEST as u64 + 1) && !memory.wants(u64::MAX));
+        assert!(!Memory::new(0).wants(0) && !Memory::new(1_000).wants(1_000));
+        memory.keep((1, 1), COLUMN, section(9));
+        memory.keep((1, 2), COLUMN, section(9));
+        memory.forget((1, 1));
+        assert!(memory.section((1, 1), COLUMN).is_none() && memory.section((1, 2), COLUMN).is_some());
+    }
+}

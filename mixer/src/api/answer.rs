@@ -1,0 +1,275 @@
+//! Rows as the body of a response, in the format that was asked for: lists, and answers of statements as they come.
+//!
+//! Where JSON has a place for the cursor and the stats of a list, the other formats have headers: `X-Next-Cursor`, absent after the
+//! last row, and `X-Query-Stats`, an object in ASCII.
+//!
+//! # Invariants
+//!
+//! - An answer that cannot be whole never looks whole: JSON says so in its end, the others end with an error or without their
+//!   proper end. Which rows an answer has is decided by `query`.
+//! - A client that leaves drops the body, and with it the statement.
+//! - Who has an answer with a tag that is still the answer's is told so (304), and no query runs.
+
+use axum::body::Body;
+use axum::extract::FromRequestParts;
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use futures::StreamExt as _;
+use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderName, IF_NONE_MATCH, VARY};
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue, StatusCode};
+use query::{List, ListQuery, Querier, QueryStats, RowFormat, RowWriter, SqlAnswer, SqlStats};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::formats::{accepted, content_type};
+use super::params::{FORMAT, Params};
+use super::problem::Problem;
+
+/// So many bytes are gathered before they are sent.
+const CHUNK: usize = 64 << 10;
+/// So many rows of a list are written at once.
+const SLICE: usize = 256;
+
+const NEXT_CURSOR: HeaderName = HeaderName::from_static("x-next-cursor");
+const QUERY_STATS: HeaderName = HeaderName::from_static("x-query-stats");
+
+/// A request for rows in a format.
+pub(crate) struct RowRequest {
+    params: Params,
+    format: RowFormat,
+    /// Tags of answers that the client has.
+    known: Vec<String>,
+}
+
+impl<S: Sync> FromRequestParts<S> for RowRequest {
+    type Rejection = Problem;
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let mut params = Params::from_request_parts(parts, state).await?;
+        let format = match params.take_format()? {
+            Some(format) => format,
+            None => accepted(&parts.headers)?,
+        };
+        Ok(Self {
+            params,
+            format,
+            known: known(&parts.headers),
+        })
+    }
+}
+
+impl RowRequest {
+    /// The filter that the parameters spell, and the rest of the request.
+    pub(crate) fn filter<F: DeserializeOwned>(self) -> Result<(F, Self), Problem> {
+        let filter = self.params.filter()?;
+        let params = Params::default();
+        Ok((filter, Self { params, ..self }))
+    }
+
+    /// Refuses parameters beside the format.
+    pub(crate) fn has_no_more(&self) -> Result<(), Problem> {
+        self.params.none_but(FORMAT)
+    }
+
+    /// Answers with a list.
+    pub(crate) async fn list(self, querier: &Querier, query: ListQuery) -> Result<Response, Problem> {
+        if let Some(unchanged) = self.unchanged(querier, &query) {
+            return Ok(unchanged);
+        }
+        self.listed(querier.list(&query).await?, None).await
+    }
+
+    /// That the client has the answer already, if it has.
+    pub(crate) fn unchanged(&self, querier: &Querier, query: &ListQuery) -> Option<Response> {
+        if self.known.is_empty() {
+            return None;
+        }
+        let tag = Some(self.tag(querier.tag(query)?)).filter(|tag| self.known.contains(tag))?;
+        Some((StatusCode::NOT_MODIFIED, caching(Some(&tag))).into_response())
+    }
+
+    /// Answers with rows, and in JSON with what one metric is, where one was asked for.
+    pub(crate) async fn listed(self, list: List, metric: Option<Value>) -> Result<Response, Problem> {
+        let mut headers = caching(list.tag.map(|tag| self.tag(tag)).as_deref());
+        if self.format != RowFormat::Json {
+            let cursor = list.next_cursor.as_deref().map(HeaderValue::try_from);
+            if let Some(Ok(cursor)) = cursor {
+                headers.insert(NEXT_CURSOR, cursor);
+            }
+            if let Ok(stats) = HeaderValue::try_from(ascii(&list.stats)) {
+                headers.insert(QUERY_STATS, stats);
+            }
+        }
+        let writer = list.writer(self.format)?;
+        let slices = Slices { list, metric, given: 0 };
+        let body = body(Rows::List(Box::new(slices)), writer, self.format).await;
+        Ok((headers, body).into_response())
+    }
+
+    /// Answers with the rows of a statement.
+    pub(crate) async fn selected(self, answer: SqlAnswer) -> Result<Response, Problem> {
+        let writer = answer.writer(self.format)?;
+        let headers = [(CACHE_CONTROL, HeaderValue::from_static("no-store"))];
+        Ok((headers, body(Rows::Sql(answer), writer, self.format).await).into_response())
+    }
+
+    /// How a tag is written: a weak one, because stats and packing differ from answer to answer.
+    fn tag(&self, tag: u64) -> String {
+        let format = serde_json::to_value(self.format).unwrap_or_default();
+        format!("W/\"{tag:016x}-{}\"", format.as_str().unwrap_or_default())
+    }
+}
+
+/// The tags that a request names, as weak ones.
+fn known(headers: &HeaderMap) -> Vec<String> {
+    let values = headers.get_all(IF_NONE_MATCH).iter();
+    let tags = values.flat_map(|value| value.to_str().unwrap_or_default().split(','));
+    let weak = tags.map(|tag| format!("W/{}", tag.trim().trim_start_matches("W/")));
+    weak.collect()
+}
+
+fn caching(tag: Option<&str>) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    headers.insert(VARY, HeaderValue::from(ACCEPT));
+    // What is kept is asked for again each time: rows may come late.
+    let keep = if tag.is_some() { "no-cache" } else { "no-store" };
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static(keep));
+    if let Some(Ok(tag)) = tag.map(HeaderValue::try_from) {
+        headers.insert(ETAG, tag);
+    }
+    headers
+}
+
+/// JSON without what a header cannot hold.
+fn ascii(stats: &QueryStats) -> String {
+    let json = serde_json::to_string(stats).unwrap_or_default();
+    let mut text = String::with_capacity(json.len());
+    for unit in json.encode_utf16() {
+        match u8::try_from(unit) {
+            Ok(byte @ b' '..=b'~') => text.push(char::from(byte)),
+            _ => text.push_str(&format!("\\u{unit:04x}")),
+        }
+    }
+    text
+}
+
+/// A list that is sent slice by slice.
+struct Slices {
+    list: List,
+    metric: Option<Value>,
+    given: usize,
+}
+
+/// Where rows come from.
+enum Rows {
+    Sql(SqlAnswer),
+    List(Box<Slices>),
+}
+
+/// What JSON says after the rows of a statement.
+#[derive(Serialize)]
+struct AfterStatement<'a> {
+    stats: &'a SqlStats,
+}
+
+/// What JSON says after the rows of a list.
+#[derive(Serialize)]
+struct AfterList<'a> {
+    next_cursor: Option<&'a str>,
+    stats: &'a QueryStats,
+    /// Why rows are missing; absent when none are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    partial: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    metric: Option<&'a Value>,
+}
+
+/// What is left of an answer to be sent.
+struct Sending {
+    rows: Rows,
+    writer: RowWriter,
+    format: RowFormat,
+    /// Why the body ends without its proper end, once what there was is sent.
+    failed: Option<Problem>,
+    ended: bool,
+}
+
+/// Rows as a body: with its length where it is one piece, else piece by piece.
+async fn body(rows: Rows, writer: RowWriter, format: RowFormat) -> Response {
+    let mut sending = Sending {
+        rows,
+        writer,
+        format,
+        failed: None,
+        ended: false,
+    };
+    let body = match sending.next().await {
+        None => Body::empty(),
+        Some(Ok(whole)) if sending.ended && sending.failed.is_none() => Body::from(whole),
+        Some(first) => {
+            let rest = futures::stream::unfold(sending, |mut sending| async move {
+                let chunk = sending.next().await?;
+                Some((chunk, sending))
+            });
+            Body::from_stream(futures::stream::iter([first]).chain(rest))
+        }
+    };
+    let kind = [(CONTENT_TYPE, HeaderValue::from_static(content_type(format)))];
+    (kind, body).into_response()
+}
+
+impl Sending {
+    async fn next(&mut self) -> Option<Result<Bytes, std::io::Error>> {
+        if let Some(problem) = self.failed.take() {
+            self.ended = true;
+            return Some(Err(std::io::Error::other(problem.detail().to_owned())));
+        }
+        let mut chunk = self.writer.take();
+        while chunk.len() < CHUNK && !self.ended {
+            if let Err(problem) = self.more().await {
+                problem.log();
+                self.writer.fail(&problem.document());
+                // What says itself that it failed has its proper end.
+                self.failed = (self.format != RowFormat::Json).then_some(problem);
+                self.ended = true;
+            }
+            chunk.append(&mut self.writer.take());
+        }
+        (!chunk.is_empty()).then(|| Ok(chunk.into()))
+    }
+
+    async fn more(&mut self) -> Result<(), Problem> {
+        match &mut self.rows {
+            Rows::Sql(answer) => {
+                if let Some(batch) = answer.next().await? {
+                    return Ok(self.writer.write(&batch)?);
+                }
+                if let Some(most) = answer.cut_at()
+                    && self.format != RowFormat::Json
+                {
+                    return Err(Problem::too_many_rows(most));
+                }
+                let stats = answer.stats().cloned().unwrap_or_default();
+                self.writer.end(&AfterStatement { stats: &stats })?;
+            }
+            Rows::List(slices) => {
+                let rows = slices.list.rows();
+                let left = rows.num_rows() - slices.given;
+                if left > 0 {
+                    let slice = rows.slice(slices.given, left.min(SLICE));
+                    slices.given += slice.num_rows();
+                    return Ok(self.writer.write(&slice)?);
+                }
+                self.writer.end(&AfterList {
+                    next_cursor: slices.list.next_cursor.as_deref(),
+                    stats: &slices.list.stats,
+                    partial: slices.list.stats.partial.as_deref(),
+                    metric: slices.metric.as_ref(),
+                })?;
+            }
+        }
+        self.ended = true;
+        Ok(())
+    }
+}

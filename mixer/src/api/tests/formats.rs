@@ -1,0 +1,316 @@
+//! Lists over HTTP: formats, packings, tags.
+
+use std::io::Read as _;
+
+use axum::Router;
+use axum::body::Body;
+use bytes::Bytes;
+use http::{HeaderMap, Request, StatusCode};
+use http_body_util::BodyExt as _;
+use model::Table;
+use tower::ServiceExt as _;
+
+use super::*;
+
+/// A router, what it asks, and how.
+struct Api {
+    bench: Bench,
+    router: Router,
+}
+
+struct Given {
+    status: StatusCode,
+    headers: HeaderMap,
+    body: Bytes,
+}
+
+impl Given {
+    fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).map(|value| value.to_str().unwrap())
+    }
+
+    fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap()
+    }
+}
+
+impl Api {
+    async fn new() -> Self {
+        let bench = Bench::new().await;
+        let routes = telemetry::routes(Arc::clone(&bench.querier)).merge(sql::routes(Arc::clone(&bench.querier)));
+        let router = guarded(routes, Arc::clone(&bench.exposition));
+        Self { bench, router }
+    }
+
+    async fn get(&self, path: &str, headers: &[(&str, &str)]) -> Given {
+        let mut request = Request::get(format!("/api/v1/telemetry/{path}"));
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        self.answer(request.body(Body::empty()).unwrap()).await
+    }
+
+    async fn answer(&self, request: Request<Body>) -> Given {
+        let response = self.router.clone().oneshot(request).await.unwrap();
+        let (parts, body) = response.into_parts();
+        Given {
+            status: parts.status,
+            headers: parts.headers,
+            body: body.collect().await.unwrap().to_bytes(),
+        }
+    }
+
+    /// The tag of an answer with `rows` rows.
+    async fn tag(&self, path: &str, rows: usize) -> Option<String> {
+        let given = self.get(path, &[]).await;
+        assert_eq!(given.json()["data"].as_array().unwrap().len(), rows, "{path}");
+        let tag = given.header("etag").map(str::to_owned);
+        let keep = if tag.is_some() { "no-cache" } else { "no-store" };
+        assert_eq!(given.header("cache-control"), Some(keep));
+        tag
+    }
+}
+
+fn point(number: i64) -> MetricPoint {
+    MetricPoint {
+        ts: log(number).ts,
+        name: "load".to_owned(),
+        entity_id: EntityId::for_name("rack-a"),
+        entity_name: "rack-a".to_owned(),
+        metric_type: MetricType::Gauge,
+        value: 0.1,
+        labels: Attributes::new().with("cpu", number % 2),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_comes_in_the_format_that_is_asked_for_with_cursor_and_stats_in_headers() {
+    let api = Api::new().await;
+    api.bench.append(&(0..5).map(log).collect::<Vec<_>>()).await;
+    let json = api.get("logs?limit=3", &[]).await;
+    assert_eq!(json.header("x-next-cursor"), None);
+    let cursor = json.json()["next_cursor"].as_str().unwrap().to_owned();
+    let rows = json.json()["data"].as_array().unwrap().clone();
+    for (path, accept, kind) in [
+        ("logs?limit=3&format=ndjson", "*/*", "application/x-ndjson"),
+        (
+            "logs?limit=3",
+            "text/csv;q=0.1, application/x-ndjson",
+            "application/x-ndjson",
+        ),
+        ("logs?limit=3&format=csv", "image/png", "text/csv; charset=utf-8"),
+        ("logs?limit=3", "text/csv", "text/csv; charset=utf-8"),
+        (
+            "logs?limit=3&format=arrow",
+            "text/csv",
+            "application/vnd.apache.arrow.stream",
+        ),
+    ] {
+        let given = api.get(path, &[("accept", accept)]).await;
+        assert_eq!(
+            (given.status, given.header("content-type")),
+            (StatusCode::OK, Some(kind))
+        );
+        assert_eq!(given.header("x-next-cursor"), Some(cursor.as_str()), "{path}");
+        let stats: Value = serde_json::from_str(given.header("x-query-stats").unwrap()).unwrap();
+        assert_eq!(stats["rows"], 3);
+        assert!(given.headers.get_all("vary").iter().any(|vary| vary == "accept"));
+        match kind {
+            "application/x-ndjson" => {
+                let lines = std::str::from_utf8(&given.body).unwrap().lines();
+                let lines: Vec<Value> = lines.map(|line| serde_json::from_str(line).unwrap()).collect();
+                assert_eq!(lines, rows);
+            }
+            "application/vnd.apache.arrow.stream" => {
+                let batches = model::wire::decode_arrow(Table::Logs, &given.body).unwrap();
+                let messages = batches
+                    .iter()
+                    .flat_map(|batch| (0..batch.num_rows()).map(|row| model::batch::row_json(batch, row)));
+                assert_eq!(messages.map(Value::Object).collect::<Vec<_>>(), rows);
+            }
+            _ => {
+                let text = std::str::from_utf8(&given.body).unwrap();
+                assert!(
+                    text.starts_with("ts,entity_id,entity_name,flux_id,level,message,attributes\n"),
+                    "{text}"
+                );
+                assert_eq!(text.lines().count(), 4);
+            }
+        }
+    }
+    let last = api.get(&format!("logs?cursor={cursor}&format=csv"), &[]).await;
+    assert_eq!(
+        (
+            last.body.split(|byte| *byte == b'\n').count(),
+            last.header("x-next-cursor")
+        ),
+        (4, None)
+    );
+    let none = api.get("logs?q=nothing&format=ndjson", &[]).await;
+    assert_eq!((none.status, none.body.len()), (StatusCode::OK, 0));
+    api.bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_list_knows_the_formats_and_refuses_others() {
+    let api = Api::new().await;
+    api.bench.append(&(0..5).map(point).collect::<Vec<_>>()).await;
+    for path in [
+        "logs?",
+        "traces?",
+        "metrics?",
+        "metrics?interval=1m&",
+        "metrics?interval=1m&shape=series&",
+        "metrics/load?",
+        "messages?",
+        "messages/018f2c1e-0000-7000-8000-000000000000?",
+        "dead_letters?",
+    ] {
+        let csv = api.get(&format!("{path}format=csv"), &[]).await;
+        let first = csv.body.split(|byte| *byte == b'\n').next().unwrap();
+        assert!(csv.status == StatusCode::OK && first.starts_with(b"ts,"), "{path}");
+        let refused = api.get(path, &[("accept", "image/png, text/csv;q=0")]).await;
+        assert_eq!(
+            (refused.status.as_u16(), &refused.json()["code"]),
+            (406, &json!("not_acceptable")),
+            "{path}"
+        );
+        let unknown = api.get(&format!("{path}format=xml"), &[]).await;
+        assert_eq!(
+            (unknown.status.as_u16(), &unknown.json()["errors"][0]["parameter"]),
+            (400, &json!("format")),
+            "{path}"
+        );
+    }
+    let one = api.get("metrics/load?limit=1", &[]).await.json();
+    assert_eq!(
+        (&one["metric"]["name"], one["data"].as_array().unwrap().len()),
+        (&json!("load"), 1)
+    );
+    api.bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn packed_answers_are_the_answers_and_a_long_one_comes_whole() {
+    let api = Api::new().await;
+    api.bench.append(&(0..3_000).map(log).collect::<Vec<_>>()).await;
+    for format in ["ndjson", "csv", "arrow"] {
+        let path = format!("logs?limit=3000&format={format}");
+        let plain = api.get(&path, &[]).await;
+        assert!(
+            plain.body.len() > 200_000 && plain.header("content-encoding").is_none(),
+            "{format}"
+        );
+        for packing in ["gzip", "zstd"] {
+            let packed = api.get(&path, &[("accept-encoding", packing)]).await;
+            assert_eq!(packed.header("content-encoding"), Some(packing));
+            assert!(
+                packed
+                    .headers
+                    .get_all("vary")
+                    .iter()
+                    .any(|vary| vary == "accept-encoding")
+            );
+            assert!(packed.body.len() < plain.body.len() / 2, "{format} {packing}");
+            let mut whole = Vec::new();
+            match packing {
+                "gzip" => flate2::read::GzDecoder::new(&packed.body[..]).read_to_end(&mut whole),
+                _ => zstd::Decoder::new(&packed.body[..]).unwrap().read_to_end(&mut whole),
+            }
+            .unwrap();
+            assert_eq!(whole, plain.body, "{format} {packing}");
+        }
+    }
+    let small = api.get("logs?limit=1", &[("accept-encoding", "gzip")]).await;
+    assert_eq!(small.header("content-encoding"), None);
+    assert_eq!(small.json()["data"].as_array().unwrap().len(), 1);
+    let body = Body::from(r#"{"query": "SELECT message FROM logs"}"#);
+    let sql = Request::post("/api/v1/sql?format=ndjson")
+        .header("accept-encoding", "zstd")
+        .body(body);
+    let sql = api.answer(sql.unwrap()).await;
+    assert_eq!(
+        zstd::decode_all(&sql.body[..])
+            .unwrap()
+            .split(|byte| *byte == b'\n')
+            .count(),
+        3_001
+    );
+    api.bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_closed_range_has_a_tag_that_changes_when_its_rows_do() {
+    let api = Api::new().await;
+    // 12:30 is now: rows of eleven and ten o'clock.
+    let (eleven, ten) = (3_600 + 600, 2 * 3_600 + 600);
+    let path = "logs?since=2026-11-21T11:00:00Z&until=2026-11-21T12:00:00Z";
+    let empty = api.tag(path, 0).await.unwrap();
+    api.bench.append(&[log(eleven)]).await;
+    assert_eq!(api.tag(path, 1).await, None, "a row is only in memory");
+    api.bench.engine.flush().await.unwrap();
+    let one = api.tag(path, 1).await.unwrap();
+    assert_ne!(one, empty);
+    let held = [("if-none-match", one.as_str())];
+    let unchanged = api.get(path, &held).await;
+    assert_eq!(
+        (unchanged.status, unchanged.header("etag"), unchanged.body.len()),
+        (StatusCode::NOT_MODIFIED, Some(one.as_str()), 0)
+    );
+
+    api.bench.append(&[log(ten), log(0)]).await;
+    api.bench.engine.flush().await.unwrap();
+    assert_eq!(api.tag(path, 1).await.as_ref(), Some(&one), "rows outside of the range");
+    assert_eq!(api.get(path, &held).await.status, StatusCode::NOT_MODIFIED);
+
+    api.bench.append(&[log(eleven + 1)]).await;
+    assert_eq!(api.get(path, &held).await.status, StatusCode::OK);
+    api.bench.engine.flush().await.unwrap();
+    let two = api.tag(path, 2).await.unwrap();
+    assert_ne!(two, one);
+    assert_eq!(api.get(path, &held).await.status, StatusCode::OK);
+
+    // Nobody answers queries any more.
+    api.bench.querier.close().await;
+    assert_eq!(api.get(path, &[]).await.status, StatusCode::SERVICE_UNAVAILABLE);
+    let unchanged = api.get(path, &[("if-none-match", &two)]).await;
+    assert_eq!(unchanged.status, StatusCode::NOT_MODIFIED, "without a query");
+    api.bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tag_is_of_one_question_and_open_ranges_have_none() {
+    let api = Api::new().await;
+    api.bench.append(&[log(4_000), log(4_001)]).await;
+    api.bench.append(&[point(4_000)]).await;
+    api.bench.engine.flush().await.unwrap();
+    let until = "until=2026-11-21T12:00:00Z";
+    let tag = api.tag(&format!("logs?{until}"), 2).await.unwrap();
+    for other in ["limit=1", "level=warn", "order=asc", "offset=0&q=line", "format=csv"] {
+        let path = format!("logs?{until}&{other}");
+        let given = api.get(&path, &[("if-none-match", &tag)]).await;
+        assert!(
+            given.status == StatusCode::OK && given.header("etag").is_some_and(|other| other != tag),
+            "{other}"
+        );
+    }
+    let held = format!("\"other\", {}", tag.trim_start_matches("W/"));
+    let given = api.get(&format!("logs?{until}"), &[("if-none-match", &held)]).await;
+    assert_eq!(given.status, StatusCode::NOT_MODIFIED, "compared as weak tags are");
+    for path in [
+        "logs?",
+        "logs?since=2026-11-21T10:00:00Z",
+        "logs?until=2026-11-21T13:00:00Z",
+    ] {
+        assert_eq!(api.tag(path, 2).await, None, "{path}");
+    }
+    for path in [format!("metrics?interval=1m&{until}"), format!("metrics/load?{until}")] {
+        let tag = api.tag(&path, 1).await.unwrap();
+        let given = api.get(&path, &[("if-none-match", &tag)]).await;
+        assert_eq!(given.status, StatusCode::NOT_MODIFIED, "{path}");
+    }
+    let first = api.get(&format!("logs?limit=1&{until}"), &[]).await.json();
+    let next = format!("logs?{until}&cursor={}", first["next_cursor"].as_str().unwrap());
+    assert!(api.tag(&next, 1).await.is_some());
+    api.bench.close().await;
+}

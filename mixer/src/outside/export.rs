@@ -1,0 +1,146 @@
+//! `platform-mixer export duckdb`: a database of the store, made by the program `duckdb` from `platform.sql`.
+//!
+//! # Invariants
+//!
+//! - The database has its name only when it is whole; one that is there is replaced only with `force`.
+//! - No process of ours keeps it open: DuckDB lets nobody else in while one does.
+
+use std::ffi::OsStr;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use chassis::{Exit, files};
+use model::Table;
+
+use super::VIEWS_FILE;
+use crate::bus_server::places;
+use crate::config::MixerConfig;
+
+const PROGRAM: &str = "duckdb";
+
+/// What to make.
+#[derive(Debug, Clone, Copy)]
+pub struct Task<'a> {
+    /// The database; `store.database_file` if none.
+    pub file: Option<&'a Path>,
+    /// Tables with all rows instead of views of the data files.
+    pub rows: bool,
+    /// Replace a file that is there.
+    pub force: bool,
+    /// The program; the first one that is found if none.
+    pub program: Option<&'a Path>,
+}
+
+/// Makes the database, beside a running Mixer or without one. Says what it made.
+///
+/// # Errors
+/// A sentence and an exit code if the file is there already, there are no views yet, or DuckDB is missing or fails.
+pub fn duckdb(config: &MixerConfig, task: Task<'_>) -> Result<String, (Exit, String)> {
+    let target = task.file.unwrap_or(&config.store.database_file);
+    if target.exists() && !task.force {
+        let sentence = format!("{} is there already; --force replaces it", target.display());
+        return Err((Exit::Usage, sentence));
+    }
+    let log = PathBuf::from([target.as_os_str(), OsStr::new(".wal")].join(OsStr::new("")));
+    if log.exists() {
+        // DuckDB would apply it to the new database.
+        let (target, log) = (target.display(), log.display());
+        let sentence = format!("{log} is there: DuckDB has {target} open, or ended early; open and close it once more");
+        return Err((Exit::Usage, sentence));
+    }
+    let views = config.store.dir.join(VIEWS_FILE);
+    let views = std::fs::read_to_string(&views).map_err(|error| {
+        let views = views.display();
+        let sentence = format!("cannot read {views}: {error}; a Mixer writes it when it starts with this store.dir");
+        (Exit::Io, sentence)
+    })?;
+    let program = find(task.program)?;
+    let staged = staged(target)?;
+    let made = make(&program, &views, &staged, task.rows).and_then(|()| {
+        let synced = std::fs::File::open(&staged).and_then(|file| file.sync_all());
+        let named = synced.and_then(|()| std::fs::rename(&staged, target));
+        named.map_err(|error| (Exit::Io, format!("cannot write {}: {error}", target.display())))
+    });
+    if made.is_err() {
+        let _ = std::fs::remove_file(&staged);
+    }
+    made?;
+    let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty());
+    files::sync_dir(folder.unwrap_or_else(|| Path::new("."))).map_err(|error| (error.exit(), error.to_string()))?;
+    let what = if task.rows {
+        "tables with all rows"
+    } else {
+        "views of the data files"
+    };
+    Ok(format!("{}: {what}\n", target.display()))
+}
+
+fn find(named: Option<&Path>) -> Result<PathBuf, (Exit, String)> {
+    match named {
+        Some(named) => Ok(named.to_owned()),
+        None => places(PROGRAM).into_iter().find(|path| path.is_file()).ok_or_else(|| {
+            let sentence = "the program duckdb is missing: put it on PATH, or name it with --program; without it, the file \
+                            platform.sql of store.dir makes the same views in any DuckDB";
+            (Exit::Unavailable, sentence.to_owned())
+        }),
+    }
+}
+
+/// The name beside the target under which the database is made; nothing has it.
+fn staged(target: &Path) -> Result<PathBuf, (Exit, String)> {
+    let unusable = |reason: &str| (Exit::Usage, format!("{} {reason}", target.display()));
+    let name = target.file_name().and_then(|name| name.to_str());
+    let name = name.ok_or_else(|| unusable("names no file"))?;
+    let staged = target.with_file_name(format!(".{name}.{}.tmp", std::process::id()));
+    match std::fs::remove_file(&staged) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(unusable(&format!("cannot be made: {error}")))
+        }
+        _ => Ok(staged),
+    }
+}
+
+fn make(program: &Path, views: &str, staged: &Path, rows: bool) -> Result<(), (Exit, String)> {
+    let failed = |reason: String| (Exit::Io, format!("{} failed: {}", program.display(), reason.trim()));
+    let mut command = Command::new(program);
+    command.args(["-batch", "-bail", "-no-init"]);
+    let script = if rows {
+        format!("{views}\n{}", copies(staged)?)
+    } else {
+        command.arg(staged);
+        views.to_owned()
+    };
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|error| (Exit::Unavailable, format!("cannot run {}: {error}", program.display())))?;
+    // What it says is short, so it never waits for us while we wait for it.
+    let written = child.stdin.take().map(|mut stdin| stdin.write_all(script.as_bytes()));
+    let done = child.wait_with_output().map_err(|error| failed(error.to_string()))?;
+    match written {
+        _ if !done.status.success() => Err(failed(String::from_utf8_lossy(&done.stderr).into_owned())),
+        Some(Err(error)) => Err(failed(error.to_string())),
+        _ => Ok(()),
+    }
+}
+
+/// Copies every view into a database, under the same names.
+fn copies(staged: &Path) -> Result<String, (Exit, String)> {
+    let path = staged
+        .to_str()
+        .ok_or_else(|| (Exit::Usage, format!("{} is not UTF-8", staged.display())))?;
+    let mut script = format!("ATTACH '{}' AS exported;\n", path.replace('\'', "''"));
+    for table in Table::ALL {
+        let name = table.name();
+        script.push_str(&format!(
+            "CREATE TABLE exported.{name} AS FROM {name};\n\
+             CREATE MACRO exported.{name}_between(since, until) AS TABLE\n\
+             SELECT * FROM {name} WHERE ts >= since::TIMESTAMPTZ AND ts < until::TIMESTAMPTZ;\n"
+        ));
+    }
+    script.push_str("DETACH exported;\n");
+    Ok(script)
+}
