@@ -74,6 +74,8 @@ enum Answer {
     Json(&'static str),
     /// JSON of a schema, the same with status 503.
     Ready(&'static str),
+    /// Rows in any format; JSON of a schema.
+    Rows(&'static str),
     Sql,
     Events,
     OpenMetrics,

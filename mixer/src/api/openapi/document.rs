@@ -2,10 +2,12 @@
 
 use model::Table;
 use model::wire::Encoding;
+use query::RowFormat;
 use serde_json::{Map, Value, json};
 
 use super::{Answer, Method, Route, Sent, problems, schemas};
 use crate::api::exposition;
+use crate::api::formats::content_type;
 
 pub(super) fn of(routes: &[Route]) -> Value {
     let mut paths = Map::new();
@@ -117,6 +119,13 @@ fn responses(route: &Route) -> Value {
         let name = format!("#/components/responses/{}", problems::name(*status));
         responses.insert(status.to_string(), json!({ "$ref": name }));
     }
+    if let Answer::Rows(_) = route.answer {
+        let description = "The answer that the client has still holds.";
+        responses.insert(
+            "304".to_owned(),
+            json!({ "description": description, "headers": tags() }),
+        );
+    }
     if let Answer::Ready(schema) = route.answer {
         let content = Map::from_iter([typed("application/json", reference(schema))]);
         let not = json!({ "description": "Something is not well.", "content": content });
@@ -125,28 +134,59 @@ fn responses(route: &Route) -> Value {
     responses.into()
 }
 
+/// A body of rows in each format.
+fn formats(schema: &str) -> Vec<(String, Value)> {
+    let all = [
+        (RowFormat::Json, reference(schema)),
+        (RowFormat::Ndjson, json!({ "type": "string" })),
+        (RowFormat::Csv, json!({ "type": "string" })),
+        (RowFormat::Arrow, json!({})),
+    ];
+    all.map(|(format, schema)| typed(bare(content_type(format)), schema))
+        .into()
+}
+
+/// A content type without its parameters.
+fn bare(content_type: &str) -> &str {
+    content_type.split(';').next().unwrap_or(content_type)
+}
+
+/// The headers by which an answer is known again.
+fn tags() -> Value {
+    let text = |says| json!({ "description": says, "schema": { "type": "string" } });
+    json!({ "ETag": text("Of an answer whose time is over and whose rows are in data files."), "Cache-Control": text("`no-cache` with an `ETag`.") })
+}
+
 fn answer(route: &Route) -> Value {
     let content = match route.answer {
         Answer::Json(schema) | Answer::Ready(schema) => vec![typed("application/json", reference(schema))],
-        Answer::Sql => vec![
-            typed("application/json", reference("SqlAnswer")),
-            typed("application/x-ndjson", json!({ "type": "string" })),
-            typed("text/csv", json!({ "type": "string" })),
-            typed("application/vnd.apache.arrow.stream", json!({})),
-        ],
+        Answer::Rows(schema) => formats(schema),
+        Answer::Sql => formats("SqlAnswer"),
         Answer::Events => vec![typed("text/event-stream", reference("Event"))],
         Answer::OpenMetrics => {
-            let content_type = exposition::CONTENT.split(';').next().unwrap_or_default();
-            vec![typed(content_type, json!({ "type": "string" }))]
+            vec![typed(bare(exposition::CONTENT), json!({ "type": "string" }))]
         }
     };
     let mut answer = json!({ "description": "Done.", "content": content.into_iter().collect::<Map<_, _>>() });
+    let mut headers = Map::new();
+    let mut add = |more: Value| headers.extend(more.as_object().cloned().unwrap_or_default());
     if route.successor.is_some() {
         let text = |says| json!({ "description": says, "required": true, "schema": { "type": "string" } });
-        answer["headers"] = json!({
+        add(json!({
             "Deprecation": text("Since when, as RFC 9745 writes it."),
             "Link": text("The path to use, as `successor-version`."),
-        });
+        }));
+    }
+    if let Answer::Rows(_) = route.answer {
+        let text = |says| json!({ "description": says, "schema": { "type": "string" } });
+        add(tags());
+        add(json!({
+            "X-Next-Cursor": text("`next_cursor`, where the format is not JSON; absent after the last row."),
+            "X-Query-Stats": text("`stats` as JSON, where the format is not JSON."),
+        }));
+    }
+    if !headers.is_empty() {
+        answer["headers"] = headers.into();
     }
     if !route.links.is_empty() {
         let links = route.links.iter().map(|link| {

@@ -256,10 +256,15 @@ pub(super) const TAIL: &[Parameter] = &[
         "The same, as browsers send it when they come back; goes before `cursor`.",
     ),
 ];
-pub(super) const SQL: &[Parameter] = &[query(
+pub(super) const FORMAT: &[Parameter] = &[query(
     "format",
     Kind::Words(&["json", "ndjson", "csv", "arrow"]),
     "The format of the answer; goes before `Accept`.",
+)];
+pub(super) const KNOWN: &[Parameter] = &[header(
+    "If-None-Match",
+    Kind::Text,
+    "The `ETag` of an answer that is there already: 304 if it still holds.",
 )];
 pub(super) const INGEST: &[Parameter] = &[
     header(

@@ -9,6 +9,9 @@ use super::{Answer, Link, Method, PATH, Route, Sent};
 const QUERY: &[u16] = &[400, 422, 503, 504];
 /// The same where something is asked for by its name.
 const FIND: &[u16] = &[400, 404, 422, 503, 504];
+/// What lists of rows may fail with, and those of one metric.
+const ROWS: &[u16] = &[400, 406, 422, 503, 504];
+const ROWS_OF_ONE: &[u16] = &[400, 404, 406, 422, 503, 504];
 const CHANGE: &[u16] = &[400, 403, 404, 409, 413];
 const INGEST: &[u16] = &[400, 403, 409, 413, 415, 422, 503];
 
@@ -82,14 +85,14 @@ impl Route {
 }
 
 const LOGS: Route = get("/api/v1/telemetry/logs", "logs", "Log records")
-    .takes(&[p::LOGS, p::TIMES, p::ORDER, p::PAGES])
-    .gives(Answer::Json("Logs"))
-    .fails(QUERY)
+    .takes(&[p::LOGS, p::TIMES, p::ORDER, p::PAGES, p::FORMAT, p::KNOWN])
+    .gives(Answer::Rows("Logs"))
+    .fails(ROWS)
     .details(LISTED);
 const TRACES: Route = get("/api/v1/telemetry/traces", "traces", "Spans")
-    .takes(&[p::TRACES, p::TIMES, p::ORDER, p::PAGES])
-    .gives(Answer::Json("Spans"))
-    .fails(QUERY)
+    .takes(&[p::TRACES, p::TIMES, p::ORDER, p::PAGES, p::FORMAT, p::KNOWN])
+    .gives(Answer::Rows("Spans"))
+    .fails(ROWS)
     .leads_to(&[link("trace", &[("trace_id", "$response.body#/data/0/trace_id")])])
     .details(LISTED);
 const TRACE: Route = get(
@@ -105,18 +108,18 @@ const METRICS: Route = get(
     "metrics",
     "Metric points, or what they come to",
 )
-.takes(&[p::METRIC, p::METRICS, p::TIMES, p::PAGES])
-.gives(Answer::Json("Points"))
-.fails(QUERY)
+.takes(&[p::METRIC, p::METRICS, p::TIMES, p::PAGES, p::FORMAT, p::KNOWN])
+.gives(Answer::Rows("Points"))
+.fails(ROWS)
 .details(POINTS);
 const METRIC: Route = get(
     "/api/v1/telemetry/metrics/{metric_name}",
     "metric",
     "One metric: what it is, and its points or what they come to",
 )
-.takes(&[p::METRIC_PATH, p::METRICS, p::TIMES, p::PAGES])
-.gives(Answer::Json("Metric"))
-.fails(FIND)
+.takes(&[p::METRIC_PATH, p::METRICS, p::TIMES, p::PAGES, p::FORMAT, p::KNOWN])
+.gives(Answer::Rows("Metric"))
+.fails(ROWS_OF_ONE)
 .details(POINTS);
 
 pub(super) const ROUTES: &[Route] = &[
@@ -196,9 +199,9 @@ pub(super) const ROUTES: &[Route] = &[
     .fails(FIND)
     .details(WINDOW),
     get("/api/v1/telemetry/messages", "messages", "Business messages")
-        .takes(&[p::FLUX, p::MESSAGES, p::TIMES, p::ORDER, p::PAGES])
-        .gives(Answer::Json("Messages"))
-        .fails(QUERY)
+        .takes(&[p::FLUX, p::MESSAGES, p::TIMES, p::ORDER, p::PAGES, p::FORMAT, p::KNOWN])
+        .gives(Answer::Rows("Messages"))
+        .fails(ROWS)
         .leads_to(&[link("messages_of", &[("flux_id", "$response.body#/data/0/flux_id")])])
         .details(LISTED),
     get(
@@ -206,18 +209,18 @@ pub(super) const ROUTES: &[Route] = &[
         "messages_of",
         "The messages of one business signal, the oldest first",
     )
-    .takes(&[p::FLUX_PATH, p::MESSAGES, p::TIMES, p::ORDER, p::PAGES])
-    .gives(Answer::Json("Messages"))
-    .fails(QUERY)
+    .takes(&[p::FLUX_PATH, p::MESSAGES, p::TIMES, p::ORDER, p::PAGES, p::FORMAT, p::KNOWN])
+    .gives(Answer::Rows("Messages"))
+    .fails(ROWS)
     .details(LISTED),
     get(
         "/api/v1/telemetry/dead_letters",
         "dead_letters",
         "Telemetry that could not be decoded, with the reason",
     )
-    .takes(&[p::TIMES, p::PAGES])
-    .gives(Answer::Json("DeadLetters"))
-    .fails(QUERY)
+    .takes(&[p::TIMES, p::PAGES, p::FORMAT, p::KNOWN])
+    .gives(Answer::Rows("DeadLetters"))
+    .fails(ROWS)
     .details(LISTED),
     LOGS.formerly("/api/v1/logs", "former_logs"),
     TRACES.formerly("/api/v1/traces", "former_traces"),
@@ -225,7 +228,7 @@ pub(super) const ROUTES: &[Route] = &[
     METRICS.formerly("/api/v1/metrics", "former_metrics"),
     METRIC.formerly("/api/v1/metrics/{metric_name}", "former_metric"),
     post("/api/v1/sql", "sql", "One SQL statement that only reads")
-        .takes(&[p::SQL])
+        .takes(&[p::FORMAT])
         .with(Sent::Sql)
         .gives(Answer::Sql)
         .fails(&[400, 403, 406, 413, 415, 422, 503, 504])

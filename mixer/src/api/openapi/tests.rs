@@ -19,6 +19,7 @@ use tower::ServiceExt;
 use super::parameters::{Kind, LEVELS, Place, STATUSES, TYPES};
 use super::table::ROUTES;
 use super::{Method, Route, document, problems};
+use crate::api::params::FORMAT;
 use crate::api::tests::whole_mixer;
 
 /// The paths that a router has, as it shows itself.
@@ -95,7 +96,9 @@ fn fields<F: DeserializeOwned>() -> BTreeSet<String> {
 /// What the parameters of a path are called in filters.
 fn documented(route: &Route) -> BTreeSet<String> {
     let query = route.parameters().filter(|parameter| parameter.place == Place::Query);
-    query
+    // The format belongs to no filter.
+    let of_filters = query.filter(|parameter| parameter.name != FORMAT);
+    of_filters
         .map(|parameter| match parameter.kind {
             Kind::Family(prefix) => format!("{prefix}<key>"),
             _ => parameter.name.to_owned(),
@@ -202,6 +205,9 @@ fn words_are_those_of_the_nouns() {
     for route in ROUTES.iter().filter(|route| route.path.contains("/telemetry/")) {
         for parameter in route.parameters().filter(|parameter| parameter.place == Place::Query) {
             let Kind::Words(words) = parameter.kind else { continue };
+            if parameter.name == FORMAT {
+                continue;
+            }
             for word in words {
                 let asked = json!({ parameter.name: word });
                 let known = [
