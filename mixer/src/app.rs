@@ -131,6 +131,7 @@ impl Mixer {
             control: Arc::clone(&self.control),
             engine: Arc::clone(self.parts.engine.as_ref()?),
             ingest: None,
+            views: self.parts.views.as_ref()?.stats(),
             reports_itself: true,
         })
     }

@@ -105,6 +105,9 @@ fn basics() -> Value {
     });
     let mut problem = object(problem);
     problem["properties"]["errors"] = list(bad);
+    // Where a statement went wrong, counted from 1.
+    let at = json!({ "type": "integer", "minimum": 1 });
+    problem["properties"]["position"] = object(json!({ "line": at, "column": at }));
     json!({
         "Problem": problem,
         "Stats": {
