@@ -136,7 +136,9 @@ fn seal_one(shared: &Shared, job: &mut Job) -> Result<(), Error> {
         }
     };
     let entry = slot.sealed_entry(sealed);
+    let lineage = Arc::new(Lineage::new(shared.layout.retired_sealed(table, id)));
     {
+        // Held until the file is in the state: who reads there that it is sealed may take it out, and it must not come back.
         let mut catalog = shared.catalog.lock();
         let low_water = catalog.state().low_water;
         catalog.commit(Record {
@@ -144,9 +146,6 @@ fn seal_one(shared: &Shared, job: &mut Job) -> Result<(), Error> {
             low_water,
             ..Record::default()
         })?;
-    }
-    let lineage = Arc::new(Lineage::new(shared.layout.retired_sealed(table, id)));
-    {
         let mut state = shared.state.lock();
         state.put_file(shared.segment(&entry, &lineage));
         shared.show(&mut state, []);
