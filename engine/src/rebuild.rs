@@ -44,6 +44,10 @@ use crate::{Error, Settings, sys, wal};
 use log::Origins;
 use old::{find_store, keep_old};
 
+/// A file that the old catalogue names and the tree has not: every record that is left says so, and one that is damaged may
+/// have removed it.
+pub(crate) const MISSING: &str = "it is missing, or was removed and the record of that is damaged";
+
 /// What a rebuild came to.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct RebuildReport {
@@ -251,7 +255,7 @@ impl Rebuild<'_> {
             let problem = match self.candidates.get(&old.id) {
                 // The next start takes it from the object store's catalogue.
                 None if old.sealed && self.settings.remote.is_some() => None,
-                None if !seen => Some(("it is missing".to_owned(), old.rows)),
+                None if !seen => Some((MISSING.to_owned(), old.rows)),
                 Some(now) if now.entry.version < old.version => {
                     let what = format!("it is version {}, recorded was {}", now.entry.version, old.version);
                     Some((what, old.rows.saturating_sub(now.entry.rows)))

@@ -3,8 +3,11 @@
 mod history;
 
 use super::check::store;
+use super::restarts::catalogue_log;
+use super::rotation::{DAY, pass};
 use super::*;
 use crate::faults::{Faults, Op};
+use crate::rebuild::MISSING;
 use crate::{RebuildReport, rebuild_catalogue};
 
 fn meta(bench: &Bench) -> PathBuf {
@@ -208,10 +211,33 @@ async fn a_file_that_the_old_catalogue_contradicts_is_put_aside_and_a_missing_on
     let named: Vec<_> = report.problems.iter().map(|problem| &problem.path).collect();
     assert_eq!(named, [&tree[0], &tree[1]]);
     assert!(report.problems[0].kept.as_ref().unwrap().exists());
-    assert_eq!(report.problems[1].what, "it is missing");
+    assert_eq!(report.problems[1].what, MISSING);
     let engine = bench.open().await;
     assert_eq!(engine.view().partial(), None);
     assert_eq!(floor(&engine), 5);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_whose_removal_is_the_damaged_record_is_named_as_missing_or_removed() {
+    let bench = Bench::new();
+    let engine = bench.open().await;
+    engine
+        .append(batch("1", &[bench.now()], from_producer(1)))
+        .await
+        .unwrap();
+    engine.flush().await.unwrap();
+    let old = bench.tree();
+    pass(&bench, &engine, 40 * DAY);
+    let (_, before) = catalogue_log(&bench);
+    assert_eq!(engine.rotate().await.unwrap().removed.len(), 1);
+    drop(engine);
+    let (log, after) = catalogue_log(&bench);
+    let mut bytes = std::fs::read(&log).unwrap();
+    bytes[usize::midpoint(before, after)] ^= 1;
+    std::fs::write(log, bytes).unwrap();
+    let report = rebuild(&bench);
+    let named = report.problems.iter().map(|problem| (&problem.path, &*problem.what));
+    assert_eq!(named.collect::<Vec<_>>(), [(&old[0], MISSING)]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -158,7 +158,8 @@ async fn a_torn_record_at_the_catalogues_end_is_cut_and_its_rows_come_from_files
     }
 }
 
-fn catalogue_log(bench: &Bench) -> (PathBuf, usize) {
+/// The newest log of the catalogue, and its length.
+pub(super) fn catalogue_log(bench: &Bench) -> (PathBuf, usize) {
     let logs = files_below(&bench.settings.store_dir.join("meta"));
     let log = logs
         .into_iter()
