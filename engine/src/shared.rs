@@ -56,6 +56,7 @@ pub(crate) struct Shared {
     pub(crate) counters: Counters,
     pub(crate) view: ArcSwap<Snapshot>,
     pub(crate) marks: Mutex<Watermarks>,
+    /// Taken before `state`, never after it. Seals and rotation hold it over the change of both.
     pub(crate) catalog: Mutex<Catalog>,
     pub(crate) intake: Intake,
     pub(crate) desk: Desk,

@@ -15,7 +15,8 @@
 //! | `gap` | `from`, `since`, `reason` | the stream cannot go on where it was to, or its backlog ended early |
 //! | `error` | `detail` | the tail ends |
 //!
-//! A comment every [`HEARTBEAT`] carries the `id` of what was looked at, so that a filter that lets nothing through does not fall behind.
+//! A comment every [`HEARTBEAT`] carries the `id` of what was looked at, so that a filter that lets nothing through does not fall behind; who comes back
+//! is told so at once when it has caught up.
 //!
 //! # Invariants
 //!

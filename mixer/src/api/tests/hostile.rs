@@ -12,7 +12,7 @@ use super::*;
 
 const REQUESTS: u64 = 10_000;
 
-const PATHS: [&str; 16] = [
+pub(super) const PATHS: [&str; 16] = [
     "logs",
     "logs/histogram",
     "logs/top",
@@ -31,7 +31,7 @@ const PATHS: [&str; 16] = [
     "dead_letters",
 ];
 
-const NAMES: [&str; 37] = [
+pub(super) const NAMES: [&str; 38] = [
     "level",
     "min_level",
     "since",
@@ -55,6 +55,7 @@ const NAMES: [&str; 37] = [
     "agg",
     "fill",
     "shape",
+    "format",
     "by",
     "field",
     "src_gear_id",
