@@ -1,4 +1,4 @@
-//! The thread that owns the log: groups of appends become durable, then visible, then answered.
+//! Who owns the log: groups of appends become durable, then visible, then answered. Whose turn it is: [`crate::turns`].
 //!
 //! ```text
 //! gather a group ─> judge duplicates ─> log, one write ─> fdatasync ─> marks ─> hot rows, view ─> answers
@@ -9,7 +9,8 @@
 //! - Nothing of a group is visible, marked or answered before its sync returned.
 //! - Marks are set before rows can be published: a record that calls rows cold knows their origins.
 //! - A duplicate is answered after the group that it came with, so its original, in this group or earlier, is durable.
-//! - A full log or a disk that is almost full makes the group wait; it is neither refused nor dropped. A failed write or sync poisons the store.
+//! - A full log or a disk that is almost full makes the group wait, or is put back where the caller may not wait; it is neither
+//!   refused nor dropped. A failed write or sync poisons the store.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -20,7 +21,7 @@ use model::Table;
 
 use crate::intake::{Append, Work};
 use crate::journal::Key as BatchKey;
-use crate::shared::{Sentinel, Shared, units};
+use crate::shared::{Shared, units};
 use crate::tail::Arrival;
 use crate::wal::{Frame, Wal};
 use crate::watermark::Verdict;
@@ -67,6 +68,16 @@ struct Judged {
     regressions: u64,
 }
 
+/// What became of the appends of a group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stored {
+    Durable,
+    /// Nothing of them is in the log, and the caller may not wait.
+    NoRoom,
+    /// The store closed before there was room.
+    Closed,
+}
+
 /// What makes two appends of one group the same batch.
 #[derive(Debug, PartialEq, Eq, Hash)]
 enum Key {
@@ -98,67 +109,75 @@ impl Committer {
         }
     }
 
-    /// Commits until the intake is closed.
-    pub(crate) fn run(mut self) {
-        let _sentinel = Sentinel(Arc::clone(&self.shared));
-        let settings = self.shared.settings.clone();
-        // A group is one write into one segment of the log: it stays small against the log.
-        let bytes = settings.group_bytes.get().min(settings.wal_max.get() / 8);
-        loop {
-            let linger = if self.alone > 0 {
-                Duration::ZERO
-            } else {
-                settings.group_linger.min(self.last_took)
-            };
-            let Work {
-                group,
-                release,
-                closed,
-                is_complete,
-            } = self.shared.intake.next(bytes, self.last_group, linger);
-            self.alone = if is_complete || linger.is_zero() {
-                self.alone.saturating_sub(1)
-            } else {
-                self.pause = (2 * self.pause).clamp(1, WITHOUT_COMPANIONS);
-                self.pause
-            };
-            if is_complete && !linger.is_zero() && self.last_group > 1 {
-                self.pause = 0;
-            }
-            if let Some(low_water) = release {
-                self.release(low_water);
-            }
-            if !group.is_empty() {
-                let began = Instant::now();
-                self.last_group = group.len();
-                self.commit(group);
-                self.last_took = began.elapsed();
-            }
-            if closed && self.shared.intake.len() == 0 {
-                return;
-            }
+    /// How many appends may come at once, and how long to wait for them.
+    pub(crate) fn expects(&self) -> (usize, Duration) {
+        let most = self.shared.settings.group_linger;
+        let linger = if self.alone > 0 {
+            Duration::ZERO
+        } else {
+            most.min(self.last_took)
+        };
+        (self.last_group, linger)
+    }
+
+    /// Learns from the wait for a group of the size that was expected.
+    pub(crate) fn learn(&mut self, is_complete: bool, linger: Duration) {
+        self.alone = if is_complete || linger.is_zero() {
+            self.alone.saturating_sub(1)
+        } else {
+            self.pause = (2 * self.pause).clamp(1, WITHOUT_COMPANIONS);
+            self.pause
+        };
+        if is_complete && !linger.is_zero() && self.last_group > 1 {
+            self.pause = 0;
         }
     }
 
-    fn commit(&mut self, group: Vec<Append>) {
+    /// Does what there is to do. Where there is no room in the log or on the disk the group is put back if the caller may not
+    /// wait, and the last group is marked as synced only if he may.
+    pub(crate) fn work(&mut self, work: Work, may_wait: bool) {
+        if let Some(low_water) = work.release {
+            self.release(low_water);
+        }
+        if !work.group.is_empty() {
+            let began = Instant::now();
+            self.last_group = work.group.len();
+            self.commit(work.group, may_wait);
+            self.last_took = began.elapsed();
+        } else if work.mark {
+            self.mark();
+        }
+    }
+
+    fn commit(&mut self, group: Vec<Append>, may_wait: bool) {
         if self.shared.poisoned().is_some() {
             refuse(group, &self.shared);
             return;
         }
         let mut judged = self.judge(group);
+        let first = self.next_lsn;
         for append in &mut judged.fresh {
             append.frame.lsn = self.next_lsn;
             self.next_lsn += 1;
         }
-        match self.store(&judged.fresh) {
-            Ok(true) => {
+        match self.store(&judged.fresh, may_wait) {
+            Ok(Stored::Durable) => {
                 self.finish(judged);
                 // The next group says the same.
                 if self.shared.intake.len() == 0 {
-                    self.mark();
+                    if may_wait {
+                        self.mark();
+                    } else {
+                        self.shared.intake.leave_mark();
+                    }
                 }
             }
-            Ok(false) => refuse(judged.fresh.into_iter().chain(judged.duplicates), &self.shared),
+            Ok(Stored::NoRoom) => {
+                self.next_lsn = first;
+                let group = judged.fresh.into_iter().chain(judged.duplicates).collect();
+                self.shared.intake.put_back(group);
+            }
+            Ok(Stored::Closed) => refuse(judged.fresh.into_iter().chain(judged.duplicates), &self.shared),
             Err(error) => {
                 self.shared.poison(&error.to_string());
                 refuse(judged.fresh.into_iter().chain(judged.duplicates), &self.shared);
@@ -207,22 +226,27 @@ impl Committer {
         append
     }
 
-    /// Makes the appends durable. `false`: the store closed before the log had room for them.
-    fn store(&mut self, appends: &[Append]) -> Result<bool, Error> {
+    fn store(&mut self, appends: &[Append], may_wait: bool) -> Result<Stored, Error> {
         if appends.is_empty() {
-            return Ok(true);
+            return Ok(Stored::Durable);
         }
         let frames: Vec<Frame> = appends.iter().map(|append| append.frame.clone()).collect();
         self.unseen += frames.iter().map(Frame::encoded_len).sum::<u64>();
-        if !self.wait_for_the_disk() {
-            return Ok(false);
+        if self.disk_is_short() {
+            if !may_wait {
+                return Ok(Stored::NoRoom);
+            }
+            if !self.wait_for_the_disk() {
+                return Ok(Stored::Closed);
+            }
         }
         loop {
             match self.wal.append(&frames) {
                 Ok(()) => break,
+                Err(Error::LogFull { .. } | Error::NoSpace { .. }) if !may_wait => return Ok(Stored::NoRoom),
                 Err(error @ (Error::LogFull { .. } | Error::NoSpace { .. })) => {
                     if !self.wait_for_room(&error) {
-                        return Ok(false);
+                        return Ok(Stored::Closed);
                     }
                 }
                 Err(error) => return Err(error),
@@ -231,10 +255,10 @@ impl Committer {
         self.shared.log_is_full.store(false, Ordering::Relaxed);
         self.wal.sync()?;
         self.shared.counters.fsyncs.add(1);
-        Ok(true)
+        Ok(Stored::Durable)
     }
 
-    /// Marks the group as synced, when its appenders have their answers.
+    /// Marks the last group as synced, when its appenders have their answers.
     fn mark(&mut self) {
         if let Err(error) = self.wal.mark() {
             self.shared.poison(&error.to_string());
@@ -250,15 +274,12 @@ impl Committer {
         self.shared.space.look()
     }
 
-    /// Waits while too little is free on the disk; `false` if the store closes instead.
+    /// Waits until enough is free on the disk; `false` if the store closes instead.
     fn wait_for_the_disk(&mut self) -> bool {
-        let mut waits = false;
-        while self.disk_is_short() {
-            if !std::mem::replace(&mut waits, true) {
-                let (free, wanted) = self.shared.space.told();
-                tracing::warn!(free, wanted, "appends wait for room on the disk");
-                self.mark();
-            }
+        let (free, wanted) = self.shared.space.told();
+        tracing::warn!(free, wanted, "appends wait for room on the disk");
+        self.mark();
+        loop {
             let (closed, release) = self.shared.intake.wait_for_release(PATIENCE);
             if let Some(low_water) = release {
                 self.release(low_water);
@@ -266,11 +287,11 @@ impl Committer {
             if closed {
                 return false;
             }
+            if !self.disk_is_short() {
+                tracing::info!("there is room on the disk again: appends go on");
+                return true;
+            }
         }
-        if waits {
-            tracing::info!("there is room on the disk again: appends go on");
-        }
-        true
     }
 
     /// Waits until something of the log may go; `false` if the store closes instead.

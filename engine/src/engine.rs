@@ -26,6 +26,7 @@ use crate::recovery::{self, Opened};
 use crate::remote::follower::Follower;
 use crate::remote::uploader::Uploader;
 use crate::shared::{Shared, units};
+use crate::turns::Turns;
 use crate::wal::Frame;
 use crate::{
     Appended, Batch, Error, ReadView, RotationHistory, RotationRun, Settings, SpecName, Stats, StoredRequest, index,
@@ -41,6 +42,7 @@ pub struct Engine {
     pub(crate) shared: Arc<Shared>,
     threads: Mutex<Option<Threads>>,
     closing: tokio::sync::Mutex<()>,
+    pub(crate) turns: Arc<Turns>,
 }
 
 #[derive(Debug)]
@@ -140,7 +142,9 @@ impl Engine {
         let index = || spawn("engine-indexer", Box::new(move || index::run(&for_indexer)));
         let indexer = shared.settings.index.then(index).transpose()?;
         let publisher = spawn("engine-publisher", Box::new(move || publisher.run()))?;
-        let committer = spawn("engine-committer", Box::new(move || committer.run()))?;
+        let turns = Arc::new(Turns::new(Arc::clone(&shared), committer));
+        let for_committer = Arc::clone(&turns);
+        let committer = spawn("engine-committer", Box::new(move || for_committer.run()))?;
         Ok(Arc::new(Self {
             threads: Mutex::new(Some(Threads {
                 committer,
@@ -151,6 +155,7 @@ impl Engine {
                 remote,
             })),
             closing: tokio::sync::Mutex::default(),
+            turns,
             shared,
         }))
     }
@@ -221,7 +226,7 @@ impl Engine {
             room,
             answer,
         };
-        shared.intake.push(append);
+        self.turns.push(append);
         answered.await.unwrap_or_else(|_| Err(shared.refusal()))
     }
 

@@ -29,6 +29,9 @@ use crate::{Appended, Error, HotBatch, Origin};
 /// How long after one that came back the next one may be expected.
 const QUIET: Duration = Duration::from_micros(200);
 
+/// How long after a group that an appender committed the next one may come and make its mark needless.
+const MARK_REST: Duration = Duration::from_millis(2);
+
 /// An append that waits for its commit.
 #[derive(Debug)]
 pub(crate) struct Append {
@@ -57,6 +60,10 @@ struct Inner {
     closed: bool,
     /// Frames below this LSN may go.
     release: Option<u64>,
+    /// Since when the last group is to be marked as synced.
+    mark: Option<Instant>,
+    /// The committer's thread waits without an end.
+    is_idle: bool,
 }
 
 /// What the committer has to do next.
@@ -64,13 +71,13 @@ struct Inner {
 pub(crate) struct Work {
     pub(crate) group: Vec<Append>,
     pub(crate) release: Option<u64>,
+    /// Whether the group before this is to be marked as synced, which a group does by itself.
+    pub(crate) mark: bool,
     pub(crate) closed: bool,
-    /// Whether all that were expected are in the group.
-    pub(crate) is_complete: bool,
 }
 
 impl Intake {
-    /// Queues an append; drops it, which its appender notices, if the intake is closed.
+    /// Queues an append; drops it, which its appender notices, if the intake is closed. Wakes nobody.
     pub(crate) fn push(&self, append: Append) {
         let mut inner = self.inner.lock();
         if inner.closed {
@@ -78,8 +85,30 @@ impl Intake {
         }
         inner.bytes += append.frame.encoded_len();
         inner.queue.push_back(append);
-        drop(inner);
-        self.news.notify_one();
+    }
+
+    /// Queues a group again that was taken, before all others. Of use also when the intake is closed: who took it is not done.
+    pub(crate) fn put_back(&self, group: Vec<Append>) {
+        let mut inner = self.inner.lock();
+        for append in group.into_iter().rev() {
+            inner.bytes += append.frame.encoded_len();
+            inner.queue.push_front(append);
+        }
+    }
+
+    /// Wakes the committer's thread.
+    pub(crate) fn wake(&self) {
+        self.news.notify_all();
+    }
+
+    /// Leaves it to the committer's thread to mark the last group as synced, if no other group comes soon and says the same.
+    pub(crate) fn leave_mark(&self) {
+        let mut inner = self.inner.lock();
+        inner.mark = Some(Instant::now());
+        if inner.is_idle {
+            drop(inner);
+            self.wake();
+        }
     }
 
     /// Tells the committer that frames below `low_water` may go.
@@ -87,7 +116,7 @@ impl Intake {
         let mut inner = self.inner.lock();
         inner.release = inner.release.max(Some(low_water));
         drop(inner);
-        self.news.notify_one();
+        self.wake();
     }
 
     /// Refuses further appends and wakes the committer.
@@ -109,11 +138,19 @@ impl Intake {
     }
 
     /// Waits for work. A group is complete at `bytes`, at `expected` appends, `linger` after its first append was seen, or when
-    /// none has come for a moment.
-    pub(crate) fn next(&self, bytes: u64, expected: usize, linger: Duration) -> Work {
+    /// none has come for a moment. Whether all that were expected are there.
+    pub(crate) fn wait(&self, bytes: u64, expected: usize, linger: Duration) -> bool {
         let mut inner = self.inner.lock();
         while inner.queue.is_empty() && inner.release.is_none() && !inner.closed {
-            self.news.wait(&mut inner);
+            let Some(asked) = inner.mark else {
+                inner.is_idle = true;
+                self.news.wait(&mut inner);
+                inner.is_idle = false;
+                continue;
+            };
+            if self.news.wait_until(&mut inner, asked + MARK_REST).timed_out() && inner.mark == Some(asked) {
+                break;
+            }
         }
         let end = Instant::now() + linger;
         let gathering = |inner: &Inner| {
@@ -125,11 +162,12 @@ impl Intake {
                 break;
             }
         }
-        let is_complete = !gathering(&inner);
-        Work {
-            is_complete,
-            ..inner.take(bytes)
-        }
+        !gathering(&inner)
+    }
+
+    /// Takes what there is to do, of the appends those at the front, at least one, up to `bytes`.
+    pub(crate) fn take(&self, bytes: u64) -> Work {
+        self.inner.lock().take(bytes)
     }
 
     /// Waits for a release, a closing, or `patience`. Whether the intake is closed, and the release.
@@ -148,7 +186,6 @@ impl Intake {
 }
 
 impl Inner {
-    /// Takes appends from the front, at least one, up to `bytes`.
     fn take(&mut self, bytes: u64) -> Work {
         let mut group = Vec::new();
         let mut taken = 0;
@@ -163,8 +200,8 @@ impl Inner {
         Work {
             group,
             release: self.release.take(),
+            mark: self.mark.take().is_some(),
             closed: self.closed,
-            is_complete: true,
         }
     }
 }

@@ -59,6 +59,7 @@ mod spec_name;
 mod stats;
 mod sys;
 mod tail;
+mod turns;
 mod view;
 mod wal;
 mod watermark;

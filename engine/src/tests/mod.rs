@@ -22,6 +22,7 @@ mod rotation;
 mod scrubber;
 mod sealing;
 mod tail;
+mod turns;
 mod views;
 
 use std::path::{Path, PathBuf};
