@@ -5,7 +5,9 @@
 //! The method of each bench: its own file, and `benches/README.md`.
 
 pub mod data;
+pub mod days;
 pub mod feed;
+pub mod lines;
 
 use std::fs;
 

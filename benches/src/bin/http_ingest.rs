@@ -8,21 +8,15 @@
 //! reads the file as JSON and writes Parquet, or a MergeTree, with zstd, and syncs what it wrote. In turn, three rounds
 //! (`BENCH_ROUNDS`); the peers are left out where their Python packages are not installed (`BENCH_PEERS=1 benches/run.sh` installs them).
 
-use std::fs::File;
-use std::io::{BufWriter, Write};
-use std::os::unix::fs::FileExt;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Mutex;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
-use benches::data::Source;
+use benches::lines::{self, LINES, write_lines};
 use benches::{cost, load, median, setting};
 use harness::{Failure, TestMixer, eventually};
-use model::batch::row_json;
-use model::{Table, Timestamp};
 
-const LINES: usize = 10_000;
 const PEERS: [&str; 3] = ["duckdb-parquet", "clickhouse-parquet", "clickhouse-mergetree"];
 
 fn main() -> Result<(), Failure> {
@@ -58,71 +52,15 @@ fn note(figures: &mut Vec<(String, Vec<f64>, Vec<f64>)>, name: &str, (speed, cos
     figures[at].2.push(cost);
 }
 
-/// Writes lines whose rows happened in the last seconds; where each body of lines lies.
-#[allow(clippy::cast_precision_loss, reason = "counts of a bench")]
-fn write_lines(path: &Path, rows: usize) -> Result<Vec<(u64, usize)>, Failure> {
-    let mut source = Source::new(7);
-    let (now, start) = (Timestamp::from(SystemTime::now()), benches::data::START);
-    let mut out = BufWriter::with_capacity(1 << 20, File::create(path)?);
-    let (mut bodies, mut bytes) = (Vec::new(), 0);
-    for _ in 0..rows / LINES {
-        let batch = source.batch(Table::Logs, LINES)?;
-        let mut text = Vec::new();
-        for row in 0..LINES {
-            let mut line = row_json(&batch, row);
-            let ts: Timestamp = line["ts"].as_str().unwrap_or_default().parse()?;
-            let ts =
-                now.micros() - rows as i64 * 1_000_000 / benches::data::ROWS_PER_SECOND + ts.micros() - start.micros();
-            line.insert(
-                "ts".to_owned(),
-                Timestamp::from_micros(ts.min(now.micros())).to_string().into(),
-            );
-            line.retain(|_, value| !value.is_null());
-            serde_json::to_writer(&mut text, &line)?;
-            text.push(b'\n');
-        }
-        bodies.push((bytes, text.len()));
-        bytes += text.len() as u64;
-        out.write_all(&text)?;
-    }
-    out.into_inner()?.sync_all()?;
-    println!(
-        "data: {rows} rows, {:.0} bytes per NDJSON row",
-        bytes as f64 / rows as f64
-    );
-    Ok(bodies)
-}
-
 /// Rows per second and CPU seconds per million rows.
 #[allow(clippy::cast_precision_loss, reason = "counts and seconds of a bench")]
 fn post(path: &Path, bodies: &[(u64, usize)]) -> Result<(f64, f64), Failure> {
     let mut mixer = TestMixer::start("[observability.embedded]\nflush_interval = \"5s\"\n")?;
     let pid = mixer.process()?.pid().as_raw();
-    let (file, next) = (File::open(path)?, Mutex::new(bodies.iter()));
     let before = cost(pid);
     let started = Instant::now();
-    std::thread::scope(|scope| {
-        let send = || -> Result<(), Failure> {
-            let api = mixer.api.clone();
-            let mut body = Vec::new();
-            loop {
-                let taken = next.lock().map_err(|_| "a client died")?.next();
-                let Some((at, length)) = taken else { return Ok(()) };
-                body.resize(*length, 0);
-                file.read_exact_at(&mut body, *at)?;
-                let headers = [("Content-Type", "application/x-ndjson")];
-                let answer = api.send("/api/v1/ingest/logs", &headers, &body)?;
-                if answer.status != 200 || answer.json["data"]["stored"] != LINES {
-                    return Err(format!("{} {}", answer.status, answer.text).into());
-                }
-            }
-        };
-        let connections = setting("BENCH_CONNECTIONS", 4);
-        let threads: Vec<_> = (0..connections).map(|_| scope.spawn(send)).collect();
-        threads
-            .into_iter()
-            .try_for_each(|thread| thread.join().map_err(|_| "a client died")?)
-    })?;
+    let connections = setting("BENCH_CONNECTIONS", 4);
+    lines::post(&mixer.api, path, connections, bodies.iter().copied())?;
     let seconds = started.elapsed().as_secs_f64();
     let rows = (bodies.len() * LINES) as f64;
     let millions = rows / 1e6;

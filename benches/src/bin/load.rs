@@ -1,0 +1,41 @@
+//! A Mixer that many ask: answers under 200 clients, queries beside ingest, and hostile statements in little memory.
+//!
+//! Method: a store of two days as `benches/src/days.rs` makes it, the Mixer's binary on it with default settings (its retention apart), clients over
+//! loopback on the same cores. A dozen questions over closed ranges are asked once alone; later answers must have the same data.
+//!
+//! - `clients`: `BENCH_CLIENTS` (200) threads, each with a connection of its own, ask at random without a pause for `BENCH_SECONDS` (60).
+//!   Answers, those that were turned away (429 and 503), wrong ones; latency of the answers; the Mixer's peak memory next to what it is configured to use.
+//! - `beside`: `BENCH_SECONDS` each of ten questions a second, of NDJSON as fast as four connections post it, and of both.
+//! - `hostile`: another Mixer with 384 MiB for queries and 128 MiB for ingest in a memory cgroup of 1 GiB without swap; twelve threads send huge groupings, sorted
+//!   cross joins, unselective patterns and whole downloads for `BENCH_SECONDS`, and one asks an everyday question ten times a second.
+//!   Whether the process lives, what the everyday question met, peak memory of the group. Needs root; left out, loudly, elsewhere.
+
+#[path = "load/clients.rs"]
+mod clients;
+#[path = "load/hostile.rs"]
+mod hostile;
+
+use std::path::Path;
+
+use benches::days::make;
+use benches::feed::runtime;
+use benches::load;
+use harness::Failure;
+
+fn main() -> Result<(), Failure> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = args.iter().map(String::as_str).collect();
+    println!("load before: {}", load());
+    match words[..] {
+        ["make", store] => runtime()?.block_on(make(Path::new(store)))?,
+        [] => {
+            clients::both()?;
+            hostile::run()?;
+        }
+        ["hostile"] => hostile::run()?,
+        ["clients"] => clients::both()?,
+        _ => return Err("usage: bench-load [clients|hostile]".into()),
+    }
+    println!("load after: {}", load());
+    Ok(())
+}
