@@ -19,9 +19,11 @@ use arrow_array::types::{
     TimestampNanosecondType, TimestampSecondType,
 };
 use arrow_array::{
-    Array, ArrayRef, BooleanArray, FixedSizeBinaryArray, PrimitiveArray, StringArray, TimestampMicrosecondArray,
+    Array, ArrayRef, BooleanArray, Decimal128Array, FixedSizeBinaryArray, PrimitiveArray, StringArray,
+    TimestampMicrosecondArray,
 };
 use arrow_schema::{DataType, IntervalUnit, TimeUnit};
+use datafusion::arrow::buffer::ScalarBuffer;
 use datafusion::common::{exec_err, plan_err};
 use datafusion::error::Result;
 use datafusion::logical_expr::{
@@ -42,6 +44,8 @@ enum Kind {
     JsonKeys,
     ContainsFold,
     TimeBucket,
+    /// Not offered: see [`number`].
+    Number,
 }
 
 const ALL: [Kind; 8] = [
@@ -56,6 +60,7 @@ const ALL: [Kind; 8] = [
 ];
 
 const ID: DataType = DataType::FixedSizeBinary(16);
+const NUMBER: DataType = DataType::Decimal128(38, 0);
 const WIDTH: DataType = DataType::Interval(IntervalUnit::MonthDayNano);
 
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -91,6 +96,11 @@ pub(super) fn uuid_text(id: Expr) -> Expr {
     Function::of(Kind::UuidText).call(vec![id])
 }
 
+/// The 16 bytes of an id as one number, so that distinct ones are counted as numbers are. Equal if the ids are; it means nothing else.
+pub(super) fn number(id: Expr) -> Expr {
+    Function::of(Kind::Number).call(vec![id])
+}
+
 pub(super) fn json_text(object: Expr, key: Expr) -> Expr {
     Function::of(Kind::JsonText).call(vec![object, key])
 }
@@ -113,6 +123,7 @@ const fn form(kind: Kind) -> &'static str {
         Kind::JsonGet => "json_get(object, key) or object -> key, object and key texts",
         Kind::JsonKeys => "json_keys(object), object a text",
         Kind::ContainsFold => "contains_fold(text, part), both texts",
+        Kind::Number => "id_number(id)",
         Kind::TimeBucket => "time_bucket(width, ts), such as time_bucket(INTERVAL '5 minutes', ts)",
     }
 }
@@ -128,6 +139,7 @@ impl ScalarUDFImpl for Function {
             Kind::JsonKeys => "json_keys",
             Kind::ContainsFold => "contains_fold",
             Kind::TimeBucket => "time_bucket",
+            Kind::Number => "id_number",
         }
     }
 
@@ -144,6 +156,7 @@ impl ScalarUDFImpl for Function {
             (Kind::Uuid, _) => ID,
             (Kind::UuidText | Kind::JsonText | Kind::JsonGet | Kind::JsonKeys, _) => DataType::Utf8,
             (Kind::ContainsFold, _) => DataType::Boolean,
+            (Kind::Number, _) => NUMBER,
             (Kind::TimeBucket, [_, ts]) => ts.clone(),
             (Kind::UuidTime | Kind::TimeBucket, _) => DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into())),
         })
@@ -153,7 +166,7 @@ impl ScalarUDFImpl for Function {
         let text = |kind: &DataType| is_text(kind) || kind.is_null();
         let all = |wanted: &[DataType]| Ok(wanted.to_vec());
         match (self.kind, given) {
-            (Kind::Uuid | Kind::UuidText | Kind::UuidTime, [kind]) if *kind == ID => all(&[ID]),
+            (Kind::Uuid | Kind::UuidText | Kind::UuidTime | Kind::Number, [kind]) if *kind == ID => all(&[ID]),
             (Kind::Uuid | Kind::UuidText | Kind::UuidTime | Kind::JsonKeys, [kind]) if text(kind) => {
                 all(&[DataType::Utf8])
             }
@@ -197,6 +210,7 @@ impl ScalarUDFImpl for Function {
             Kind::JsonGet => fields(&first, &column(1)?, field_json)?,
             Kind::ContainsFold => Arc::new(contained(&first, &column(1)?)?),
             Kind::TimeBucket => bucketed(&first, &column(1)?)?,
+            Kind::Number => Arc::new(numbers(&first)?),
         };
         if constant {
             return Ok(ColumnarValue::Scalar(datafusion::common::ScalarValue::try_from_array(
@@ -224,6 +238,23 @@ fn ids(column: &ArrayRef, constant: bool) -> Result<FixedSizeBinaryArray> {
     let ids = id_values(column, constant)?;
     let bytes = ids.iter().map(|id| id.as_ref().map(Uuid::as_bytes));
     Ok(FixedSizeBinaryArray::try_from_sparse_iter_with_size(bytes, 16)?)
+}
+
+/// Without a copy where the bytes lie as numbers must.
+fn numbers(column: &ArrayRef) -> Result<Decimal128Array> {
+    let Some(ids) = column.as_fixed_size_binary_opt() else {
+        return exec_err!("{} was expected", form(Kind::Number));
+    };
+    let bytes = ids.values();
+    let numbers = if bytes.as_ptr().align_offset(align_of::<i128>()) == 0 {
+        ScalarBuffer::new(bytes.clone(), 0, ids.len())
+    } else {
+        let (all, _) = bytes.as_chunks::<16>();
+        let numbers: Vec<_> = all.iter().map(|id| i128::from_ne_bytes(*id)).collect();
+        numbers.into()
+    };
+    let numbers = Decimal128Array::try_new(numbers, ids.nulls().cloned())?;
+    Ok(numbers.with_data_type(NUMBER))
 }
 
 fn fields(objects: &ArrayRef, keys: &ArrayRef, field: fn(&str, &str) -> Option<String>) -> Result<ArrayRef> {
@@ -275,4 +306,37 @@ fn buckets<T: ArrowTimestampType>(widths: &ArrayRef, times: &ArrayRef, nanos: i6
     });
     let starts: PrimitiveArray<T> = starts.collect::<Result<_>>()?;
     Ok(Arc::new(starts.with_data_type(times.data_type().clone())))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    #[test]
+    fn numbers_of_ids_are_equal_exactly_where_the_ids_are_wherever_their_bytes_lie() {
+        let ids: Vec<_> = (0..40u128)
+            .map(|n| (n % 7 != 3).then_some(((n % 5) << 64) | (n % 3)))
+            .collect();
+        let bytes = ids.iter().map(|id| id.map(u128::to_be_bytes));
+        let whole = FixedSizeBinaryArray::try_from_sparse_iter_with_size(bytes, 16).unwrap();
+        // Behind a byte of another buffer they lie as no number may.
+        let shifted: Vec<u8> = std::iter::once(0).chain(whole.values().iter().copied()).collect();
+        let shifted = datafusion::arrow::buffer::Buffer::from_vec(shifted).slice(1);
+        let shifted = FixedSizeBinaryArray::try_new(16, shifted, whole.nulls().cloned()).unwrap();
+        for column in [Arc::new(whole) as ArrayRef, Arc::new(shifted)] {
+            for column in [column.slice(0, 40), column.slice(3, 30), column.slice(5, 0)] {
+                let made = numbers(&column).unwrap();
+                let given = column.as_fixed_size_binary();
+                assert_eq!(made.len(), given.len());
+                for (a, b) in (0..made.len()).flat_map(|a| (0..made.len()).map(move |b| (a, b))) {
+                    assert_eq!(made.is_null(a), given.is_null(a));
+                    if made.is_valid(a) && made.is_valid(b) {
+                        assert_eq!(made.value(a) == made.value(b), given.value(a) == given.value(b));
+                    }
+                }
+            }
+        }
+    }
 }

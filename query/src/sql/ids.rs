@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `flux_id = '018f…'`, also `<`, `IN`, `BETWEEN`, `IS DISTINCT FROM` | a comparison with 16 bytes |
 //! | `flux_id = attributes->>'k'` | `flux_id = uuid(attributes->>'k')` |
+//! | `count(DISTINCT flux_id)` | a count of numbers of 16 bytes, which is several times as fast |
 //! | `flux_id::text`, `'018f…'::uuid` | `uuid_text(flux_id)`, 16 bytes |
 //! | `attributes->>'k'`, `attributes->'k'` | `json_text(attributes, 'k')`, `json_get(attributes, 'k')` |
 //!
@@ -19,7 +20,7 @@ use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, ExprSchema, ScalarValue, plan_err};
 use datafusion::error::Result;
-use datafusion::logical_expr::expr::{Between, InList};
+use datafusion::logical_expr::expr::{AggregateFunction, Between, InList};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr, TypePlanner};
 use datafusion::logical_expr::utils::merge_schema;
@@ -119,8 +120,18 @@ fn replaced(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
         Expr::TryCast(TryCast { expr, field }) => converted(*expr, field, schema, |expr, field| {
             Expr::TryCast(TryCast { expr, field })
         }),
+        Expr::AggregateFunction(mut call) if counts_ids(&call, schema) => {
+            call.params.args = call.params.args.into_iter().map(functions::number).collect();
+            Transformed::yes(Expr::AggregateFunction(call))
+        }
         other => Transformed::no(other),
     })
+}
+
+/// Whether distinct ids are counted.
+fn counts_ids(call: &AggregateFunction, schema: &DFSchema) -> bool {
+    let ids = call.params.args.iter().all(|arg| is_id(arg, schema));
+    call.params.distinct && call.func.name() == "count" && call.params.args.len() == 1 && ids
 }
 
 /// A cast between ids and text.

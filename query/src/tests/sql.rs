@@ -186,6 +186,19 @@ async fn an_id_compares_with_its_text_in_every_form() {
     )
     .await;
     assert_eq!(both, others);
+    let distinct = one(
+        &bench,
+        "SELECT count(*) FROM (SELECT DISTINCT flux_id FROM logs WHERE flux_id IS NOT NULL)",
+    )
+    .await;
+    for query in [
+        "SELECT count(DISTINCT flux_id) FROM logs",
+        "SELECT count(DISTINCT flux_id), count(DISTINCT level), count(*) FROM logs",
+        "SELECT n FROM (SELECT count(DISTINCT flux_id) AS n FROM logs HAVING count(DISTINCT flux_id) > 0)",
+        "SELECT count(DISTINCT flux_id) FILTER (WHERE level <> 'no level') FROM logs",
+    ] {
+        assert_eq!(one(&bench, query).await, distinct, "{query}");
+    }
     let made = one(
         &bench,
         &format!("SELECT DISTINCT uuid_time(flux_id) FROM logs WHERE flux_id = '{a}'"),
