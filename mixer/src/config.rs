@@ -252,7 +252,7 @@ static SNAKE: [Key; 16] = [
     .secret(),
 ];
 
-static QUERY: [Key; 4] = [
+static QUERY: [Key; 5] = [
     Key::new(
         "query.memory_limit_mb",
         Kind::Int { min: 16, max: 1 << 24 },
@@ -276,6 +276,12 @@ static QUERY: [Key; 4] = [
         Kind::Int { min: 1, max: 1 << 32 },
         "1000000",
         "Most rows that the answer of one SQL statement may have",
+    ),
+    Key::new(
+        "query.max_scan_mb",
+        Kind::Int { min: 1, max: 1 << 40 },
+        "1048576",
+        "Most MiB of data files that one query may read; pages that are kept from earlier ones do not count",
     ),
 ];
 

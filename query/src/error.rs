@@ -3,6 +3,9 @@
 use datafusion::error::DataFusionError;
 use model::{ByteSize, HumanDuration};
 
+use crate::Limits;
+use crate::reader::ReadEnough;
+
 /// Why a query has no answer.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -39,6 +42,11 @@ pub enum Error {
         "the query needs more memory than query.memory_limit_mb allows ({0}): ask for fewer rows or a shorter time range"
     )]
     Memory(ByteSize),
+    /// The query would read more than it may.
+    #[error(
+        "the query would read more of data files than query.max_scan_mb allows ({0}): ask for a shorter time range"
+    )]
+    Bytes(ByteSize),
     /// The answer would have too many buckets or groups.
     #[error("the answer would have more than {0} groups: ask for a wider interval or a shorter time range")]
     TooManyGroups(usize),
@@ -110,7 +118,7 @@ impl Error {
             Self::Statement { .. } => Kind::Statement,
             Self::ReadOnly { .. } | Self::NothingToFollow => Kind::ReadOnly,
             Self::NotFound { .. } => Kind::NotFound,
-            Self::Memory(_) | Self::TooManyGroups(_) => Kind::TooMuch,
+            Self::Memory(_) | Self::Bytes(_) | Self::TooManyGroups(_) => Kind::TooMuch,
             Self::Busy { .. } => Kind::Busy,
             Self::TooManyFollowers(_) => Kind::TooMany,
             Self::Timeout(_) => Kind::Timeout,
@@ -131,9 +139,11 @@ impl Error {
         false
     }
 
-    /// Tells a query that met its memory limit from one that failed.
-    pub(crate) fn explained(self, memory: ByteSize) -> Self {
+    /// Tells a query that met its limits from one that failed.
+    pub(crate) fn explained(self, limits: &Limits) -> Self {
+        let memory = limits.running();
         match self {
+            Self::Execution(inner) if ReadEnough::is_behind(inner.as_ref()) => Self::Bytes(limits.max_scan),
             Self::Execution(inner) if matches!(inner.find_root(), DataFusionError::ResourcesExhausted(_)) => {
                 tracing::debug!(error = %inner, "a query met its memory limit");
                 Self::Memory(memory)

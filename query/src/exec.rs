@@ -71,6 +71,12 @@ pub(crate) fn scanner(state: &SessionState) -> Option<Arc<Scanner>> {
     state.config().get_extension()
 }
 
+/// Counts what one query of a session reads.
+pub(crate) fn meter(state: &SessionState) -> Arc<Meter> {
+    let unbound = || Arc::new(Meter::new(ByteSize::bytes(u64::MAX)));
+    scanner(state).map_or_else(unbound, |scanner| scanner.meter())
+}
+
 /// What one query looks at. Holds the view from the query's start to its end.
 pub(crate) struct Scan {
     state: SessionState,
@@ -93,13 +99,13 @@ impl Scan {
         conditions: Vec<Expr>,
     ) -> Self {
         Self {
+            meter: meter(&state),
             state,
             view,
             table,
             window,
             order: SortOrder::Desc,
             conditions,
-            meter: Arc::default(),
             started: Instant::now(),
         }
     }

@@ -58,7 +58,8 @@ impl PartitionStream for Share {
         stream.spawn_blocking(move || {
             let failed = |error| DataFusionError::External(Box::new(error));
             for segment in segments {
-                meter.read(segment.id, segment.size);
+                let may = meter.read(segment.id, segment.size);
+                may.map_err(|enough| DataFusionError::External(Box::new(enough)))?;
                 for batch in segment.lines().map_err(failed)? {
                     if to.blocking_send(Ok(batch.map_err(failed)?)).is_err() {
                         return Ok(());

@@ -58,6 +58,8 @@ pub struct Limits {
     pub tail_texts: ByteSize,
     /// Rows that the answer of one SQL statement may have.
     pub max_rows: u64,
+    /// Bytes of data files that one query may read, besides pages that are kept.
+    pub max_scan: ByteSize,
     /// Where sorts and aggregates put what exceeds their memory; without it they fail instead.
     pub spill_dir: Option<PathBuf>,
 }
@@ -75,6 +77,7 @@ impl Limits {
             max_followers: 200,
             tail_texts: ByteSize::mib(8),
             max_rows: 1_000_000,
+            max_scan: ByteSize::mib(1 << 20),
             spill_dir: None,
         }
     }
@@ -238,7 +241,7 @@ impl Querier {
             biased;
             () = self.stop.cancelled() => Err(Error::Closed),
             ended = tokio::time::timeout(self.limits.timeout, &mut task.0) => match ended {
-                Ok(Ok(answer)) => answer.map_err(|error| error.explained(self.limits.running())),
+                Ok(Ok(answer)) => answer.map_err(|error| error.explained(&self.limits)),
                 Ok(Err(stopped)) => Err(Error::Aborted(stopped.to_string())),
                 Err(_) => Err(Error::Timeout(self.limits.timeout.into())),
             }

@@ -14,6 +14,7 @@ use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use arrow_schema::ArrowError;
 use bytes::Bytes;
 use datafusion::common::internal_datafusion_err;
 use datafusion::datasource::listing::PartitionedFile;
@@ -22,15 +23,17 @@ use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use engine::Segment;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
+use model::ByteSize;
 use parking_lot::Mutex;
 use parquet::arrow::arrow_reader::ArrowReaderOptions;
 use parquet::arrow::async_reader::AsyncFileReader;
 use parquet::errors::ParquetError;
 use parquet::file::metadata::ParquetMetaData;
 
-/// What one query reads.
-#[derive(Debug, Default)]
+/// What one query reads, and how much it may.
+#[derive(Debug)]
 pub(crate) struct Meter {
+    most: u64,
     bytes: AtomicU64,
     rows: AtomicU64,
     hits: AtomicU64,
@@ -41,15 +44,77 @@ pub(crate) struct Meter {
     ruled_out: Mutex<HashSet<u64>>,
 }
 
+/// A query has read as many bytes as one may.
+#[derive(Debug, thiserror::Error)]
+#[error("{0} bytes were read, and {SAYS}")]
+pub(crate) struct ReadEnough(u64);
+
+/// How its text ends: readers of Parquet make texts of errors.
+const SAYS: &str = "the query may not read as many as it would";
+
+impl ReadEnough {
+    /// Whether it is what ended a query.
+    pub(crate) fn is_behind(error: &(dyn std::error::Error + 'static)) -> bool {
+        let mut cause = Some(error);
+        while let Some(error) = cause {
+            // What is within an error of I/O is not its source.
+            let inner = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+            let text = match error.downcast_ref() {
+                Some(ArrowError::ParquetError(text)) => text.as_str(),
+                _ => "",
+            };
+            if error.is::<Self>() || inner.is_some_and(|inner| inner.is::<Self>()) || text.ends_with(SAYS) {
+                return true;
+            }
+            cause = error.source();
+        }
+        false
+    }
+}
+
+impl From<ReadEnough> for ParquetError {
+    fn from(error: ReadEnough) -> Self {
+        Self::External(Box::new(error))
+    }
+}
+
 impl Meter {
+    /// For a query that may read so many bytes.
+    pub(crate) fn new(most: ByteSize) -> Self {
+        Self {
+            most: most.get(),
+            bytes: AtomicU64::new(0),
+            rows: AtomicU64::new(0),
+            hits: AtomicU64::new(0),
+            considered: AtomicU64::new(0),
+            pruned: AtomicU64::new(0),
+            hot: AtomicU64::new(0),
+            files: Mutex::default(),
+            ruled_out: Mutex::default(),
+        }
+    }
+
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Counts what is read of a segment.
-    pub(crate) fn read(&self, segment: u64, bytes: u64) {
-        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    /// Counts a segment that is opened.
+    pub(crate) fn opened(&self, segment: u64) {
         self.files.lock().insert(segment);
+    }
+
+    /// Counts what is going to be read of a segment.
+    ///
+    /// # Errors
+    /// If that is more than the query may read; it is not to be read then.
+    pub(crate) fn read(&self, segment: u64, bytes: u64) -> Result<(), ReadEnough> {
+        let before = self.bytes.load(Ordering::Relaxed);
+        if before.saturating_add(bytes) > self.most {
+            return Err(ReadEnough(before));
+        }
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.opened(segment);
+        Ok(())
     }
 
     /// Counts bytes that were read of an index.
@@ -139,6 +204,8 @@ struct SegmentReader {
 impl SegmentReader {
     async fn read(&mut self, ranges: Vec<Range<u64>>) -> Result<Vec<Bytes>, ParquetError> {
         let (segment, file) = (Arc::clone(&self.segment), self.file.clone());
+        let wanted = ranges.iter().map(|range| range.end.saturating_sub(range.start)).sum();
+        self.meter.read(segment.id, wanted)?;
         let (file, bytes) = blocking(move || {
             let file = match file {
                 Some(file) => file,
@@ -152,8 +219,6 @@ impl SegmentReader {
         })
         .await?;
         self.file = Some(file);
-        let read = bytes.iter().map(|bytes| bytes.len() as u64).sum();
-        self.meter.read(self.segment.id, read);
         Ok(bytes)
     }
 }

@@ -142,6 +142,7 @@ pub(super) fn limits(config: &MixerConfig) -> query::Limits {
         max_followers: config.tail.max_followers,
         tail_texts: share(config.tail.buffer, 1),
         max_rows: query.max_rows,
+        max_scan: query.max_scan,
         ..query::Limits::new(query.memory_limit, query.timeout, query.max_concurrent)
     }
 }

@@ -150,6 +150,8 @@ pub struct QueryConfig {
     pub max_concurrent: usize,
     /// Rows that the answer of one SQL statement may have.
     pub max_rows: u64,
+    /// Bytes of data files that one query may read.
+    pub max_scan: ByteSize,
 }
 
 /// `[tail]`.
@@ -311,6 +313,7 @@ impl MixerConfig {
                 timeout: settings.duration("query.timeout"),
                 max_concurrent: settings.count("query.max_concurrent"),
                 max_rows: settings.int("query.max_rows"),
+                max_scan: ByteSize::mib(settings.int("query.max_scan_mb")),
             },
             tail: TailConfig {
                 buffer: ByteSize::mib(settings.int("tail.buffer_mb")),

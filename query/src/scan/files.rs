@@ -78,7 +78,7 @@ fn rows(segment: &Segment, blocks: &[u32], meter: &Meter) -> Option<ParquetAcces
         return None;
     }
     let footer = segment.metadata().ok()?;
-    meter.read(segment.id, 0);
+    meter.opened(segment.id);
     let groups = footer.row_groups().iter().enumerate().map(|(number, group)| {
         let ranges = of_blocks(&footer, number, blocks);
         match selection(&ranges, rows_of(group)) {

@@ -41,8 +41,8 @@ use datafusion::execution::SessionState;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::logical_expr::Expr;
 use engine::{ReadView, Segment};
-use model::Table;
 use model::filter::SortOrder;
+use model::{ByteSize, Table};
 
 use self::cache::PageCache;
 pub(crate) use self::conditions::Conditions;
@@ -118,6 +118,7 @@ pub(crate) struct Scanner {
     cache: Arc<PageCache>,
     workers: Workers,
     timeout: Duration,
+    most_bytes: ByteSize,
 }
 
 impl Scanner {
@@ -126,7 +127,13 @@ impl Scanner {
             cache: Arc::new(PageCache::new(limits.page_cache)),
             workers: Workers::new(limits.threads),
             timeout: limits.timeout,
+            most_bytes: limits.max_scan,
         }
+    }
+
+    /// Counts what one query reads, as much as one may.
+    pub(crate) fn meter(&self) -> Arc<Meter> {
+        Arc::new(Meter::new(self.most_bytes))
     }
 
     /// Waits until no scan reads any more.

@@ -63,9 +63,8 @@ impl ChunkReader for SegmentBytes {
     }
 
     fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes> {
-        let bytes = read_range(&self.segment, &self.file, &(start..start.saturating_add(length as u64)))?;
-        self.meter.read(self.segment.id, length as u64);
-        Ok(bytes)
+        self.meter.read(self.segment.id, length as u64)?;
+        read_range(&self.segment, &self.file, &(start..start.saturating_add(length as u64)))
     }
 }
 
@@ -81,8 +80,9 @@ impl Read for Onward {
         let segment = &self.bytes.segment;
         let left = usize::try_from(segment.size.saturating_sub(self.at)).unwrap_or(usize::MAX);
         let take = buffer.len().min(left);
+        let may = self.bytes.meter.read(segment.id, take as u64);
+        may.map_err(std::io::Error::other)?;
         let read = self.bytes.file.read_at(&mut buffer[..take], self.at)?;
-        self.bytes.meter.read(segment.id, read as u64);
         self.at += read as u64;
         Ok(read)
     }
@@ -107,7 +107,7 @@ impl Group {
         // First the file, whose checksum tells damage of the footer too.
         let file = segment.open_shared()?;
         let metadata = segment.metadata()?;
-        meter.read(segment.id, 0);
+        meter.opened(segment.id);
         let bytes = SegmentBytes {
             file,
             segment: Arc::clone(segment),

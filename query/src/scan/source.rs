@@ -22,6 +22,7 @@ use datafusion::execution::memory_pool::MemoryReservation;
 use engine::{Blocks, Lines, Segment};
 use model::Timestamp;
 use model::filter::SortOrder;
+use parquet::errors::ParquetError;
 use parquet::file::statistics::Statistics;
 
 use super::first::{Halt, Search};
@@ -143,7 +144,8 @@ impl Source {
             },
             Kind::Reading(reading) => at.read(reading, search, cut),
             Kind::Lines(segment) => {
-                search.meter.read(segment.id, segment.size);
+                let may = search.meter.read(segment.id, segment.size);
+                may.map_err(ParquetError::from)?;
                 let lines = Box::new(segment.lines()?);
                 Ok(Step {
                     next: vec![at.goes_on(Kind::ReadingLines(segment, lines))],

@@ -48,6 +48,7 @@ use self::failure::{of_statement, of_task};
 pub(crate) use self::session::base;
 
 use crate::answer::QueryStats;
+use crate::exec::meter;
 use crate::querier::{DAMAGED_FILES, StopOnDrop};
 use crate::reader::Meter;
 use crate::table::Order;
@@ -220,19 +221,19 @@ impl Querier {
             now: self.clock.now(),
             statement: statement.clone(),
             most_rows: own_limit.unwrap_or(limits.max_rows),
-            meter: Arc::default(),
+            meter: meter(&self.sql),
             started: Instant::now(),
         };
         let (begun, head) = oneshot::channel();
         let (to, rows) = mpsc::channel(AHEAD);
-        let (stop, timeout, memory) = (self.stop.clone(), limits.timeout, limits.running());
+        let (stop, timeout, all) = (self.stop.clone(), limits.timeout, limits.clone());
         let task = self.spawn(async move {
             let _place = permit;
             tokio::select! {
                 biased;
                 () = stop.cancelled() => Err(Error::Closed),
                 ended = tokio::time::timeout(timeout, work.carry_out(begun, to)) => match ended {
-                    Ok(ended) => ended.map_err(|error| error.explained(memory)),
+                    Ok(ended) => ended.map_err(|error| error.explained(&all)),
                     Err(_) => Err(Error::Timeout(timeout.into())),
                 }
             }

@@ -6,6 +6,10 @@ use std::time::Duration;
 use model::filter::{LogFilter, MetricFilter};
 use model::{ByteSize, LogRecord};
 
+use engine::{Compression, Format};
+use serde_json::json;
+
+use super::sql::asked;
 use super::world::{self, Random};
 use super::{Bench, until};
 use crate::{Error, Kind, Limits};
@@ -76,6 +80,43 @@ async fn a_query_that_needs_too_much_memory_is_refused_and_a_smaller_one_answere
     };
     assert_eq!(bench.querier.logs(&one).await.unwrap().rows.len(), 1);
     bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_query_reads_no_more_of_files_than_it_may_and_pages_that_are_kept_do_not_count() {
+    for forms in [
+        [(Format::Parquet, Compression::Zstd)],
+        [(Format::Json, Compression::Zstd)],
+    ] {
+        let limits = Limits {
+            max_scan: ByteSize::bytes(1_000),
+            ..Limits::default()
+        };
+        let bench = Bench::made_of(limits, forms.to_vec().leak()).await;
+        let mut random = Random::new();
+        let rows: Vec<LogRecord> = (0..2_000).map(|_| world::log(&mut random)).collect();
+        bench.append(&rows).await;
+        let absent = LogFilter {
+            q: Some("nowhere at all".to_owned()),
+            ..LogFilter::default()
+        };
+        let hot = bench.querier.logs(&absent).await.unwrap();
+        assert_eq!(
+            (hot.rows.len(), hot.stats.bytes_read),
+            (0, 0),
+            "rows in memory are not read"
+        );
+        bench.publish().await;
+        let refused = bench.querier.logs(&absent).await.unwrap_err();
+        assert!(matches!(refused, Error::Bytes(_)), "{refused}");
+        assert_eq!(refused.kind(), Kind::TooMuch);
+        assert!(refused.to_string().contains("query.max_scan_mb"), "{refused}");
+        for text in ["SELECT count(DISTINCT message) FROM logs", "SELECT message FROM logs"] {
+            let refused = asked(&bench, text, json!([])).await.unwrap_err();
+            assert!(matches!(refused, Error::Bytes(_)), "{text}: {refused}");
+        }
+        bench.close().await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use harness::{Api, Failure, TestBus, TestMixer, TestRack, eventually};
+use harness::{Api, Failure, Random, TestBus, TestMixer, TestRack, eventually};
 use model::Timestamp;
 use serde_json::{Value, json};
 
@@ -10,12 +10,15 @@ use super::{SOON, scenario, text_of};
 
 /// Some batches of long log lines, 1.6 MB each, stored.
 fn fill(mixer: &TestMixer, batches: u64) -> Result<(), Failure> {
+    fill_with(mixer, batches, || "x".repeat(8_000))
+}
+
+fn fill_with(mixer: &TestMixer, batches: u64, mut text: impl FnMut() -> String) -> Result<(), Failure> {
     let bus = TestBus::connect(&mixer.bus_url, None, "flux")?;
     let now = Timestamp::from(std::time::SystemTime::now()).to_string();
     for batch in 0..batches {
-        let line =
-            |row| json!({ "ts": now, "level": "info", "message": format!("{batch} {row} {}", "x".repeat(8_000)) });
-        let lines: Vec<Value> = (0..200).map(line).collect();
+        let mut line = |row| json!({ "ts": now, "level": "info", "message": format!("{batch} {row} {}", text()) });
+        let lines: Vec<Value> = (0..200).map(&mut line).collect();
         bus.send("logs", "script", &Value::from(lines))?;
     }
     eventually("every row", SOON, || {
@@ -89,6 +92,30 @@ fn no_answer_of_a_statement_has_more_rows_than_allowed() -> Result<(), Failure> 
     assert_eq!(cut.json["data"].as_array().map(Vec::len), Some(3), "{}", cut.text);
     assert_eq!(ask("csv", 3)?.text.lines().count(), 4);
     assert!(ask("csv", 4).is_err(), "a file that was cut looks whole");
+    Ok(())
+}
+
+#[test]
+fn a_query_reads_no_more_of_files_than_it_may() -> Result<(), Failure> {
+    let mixer = TestMixer::with(
+        &[
+            ("query.max_scan_mb", "1"),
+            ("observability.embedded.flush_interval", "\"50ms\""),
+        ],
+        &[],
+    )?;
+    let mut random = Random::for_test("a_query_reads_no_more_of_files_than_it_may");
+    fill_with(&mixer, 2, || {
+        (0..500).map(|_| format!("{:016x}", random.below(u64::MAX))).collect()
+    })?;
+    // Rows in memory are not read from files.
+    let refused = eventually("a query that reads too much", SOON, || {
+        let answer = mixer.api.get("/api/v1/telemetry/logs?q=nowhere").ok()?;
+        (answer.status == 422).then_some(answer)
+    })?;
+    assert_eq!(refused.json["code"], "query_too_large", "{}", refused.text);
+    assert!(refused.text.contains("query.max_scan_mb"), "{}", refused.text);
+    assert_eq!(mixer.api.get("/api/v1/telemetry/logs?limit=1")?.status, 200);
     Ok(())
 }
 

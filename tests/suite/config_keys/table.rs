@@ -99,6 +99,7 @@ pub(super) const MIXER: &[(&str, Proof)] = &[
     ("query.timeout", Test("config_keys/api_query.rs::a_query_ends_at_its_timeout")),
     ("query.max_concurrent", Test("config_keys/api_query.rs::queries_keep_to_their_memory_and_their_number")),
     ("query.max_rows", Test("config_keys/api_query.rs::no_answer_of_a_statement_has_more_rows_than_allowed")),
+    ("query.max_scan_mb", Test("config_keys/api_query.rs::a_query_reads_no_more_of_files_than_it_may")),
     ("tail.buffer_mb", Test("tail.rs::a_reader_that_is_too_slow_is_told_how_many_rows_it_missed_and_a_larger_buffer_misses_none")),
     ("tail.max_followers", Test("tail.rs::a_tail_has_the_lists_filters_begins_in_the_past_and_is_refused_beyond_its_number")),
     ("observability.enabled", Test("config_keys/api_query.rs::a_mixer_that_shall_not_collect_or_report_does_neither_and_pushes_late")),
