@@ -15,7 +15,7 @@
 
 use std::sync::Arc;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
 use tokio::runtime::{Handle, RuntimeFlavor};
 
 use crate::committer::Committer;
@@ -29,7 +29,8 @@ const SMALL: u64 = 64 << 10;
 #[derive(Debug)]
 pub(crate) struct Turns {
     shared: Arc<Shared>,
-    committer: Mutex<Committer>,
+    /// Until the thread ends: with it ends what makes segments for the log, so a store that is closed may be opened again.
+    committer: Mutex<Option<Committer>>,
     /// So often an appender committed.
     #[cfg(test)]
     pub(crate) led: std::sync::atomic::AtomicU64,
@@ -58,33 +59,48 @@ impl Turns {
     pub(crate) fn new(shared: Arc<Shared>, committer: Committer) -> Self {
         Self {
             shared,
-            committer: Mutex::new(committer),
+            committer: Mutex::new(Some(committer)),
             #[cfg(test)]
             led: std::sync::atomic::AtomicU64::new(0),
         }
     }
 
-    /// The thread: commits until the intake is closed.
+    /// The thread: commits until the intake is closed, and lets go of the log.
     pub(crate) fn run(&self) {
         let _sentinel = Sentinel(Arc::clone(&self.shared));
+        self.commit_all();
+        drop(self.committer.lock().take());
+    }
+
+    fn commit_all(&self) {
         let settings = &self.shared.settings;
         // A group is one write into one segment of the log: it stays small against the log.
         let bytes = settings.group_bytes.get().min(settings.wal_max.get() / 8);
         loop {
-            let (expected, linger) = self.committer.lock().expects();
+            let Some((expected, linger)) = self.committer.lock().as_ref().map(Committer::expects) else {
+                return;
+            };
             let is_complete = self.shared.intake.wait(bytes, expected, linger);
-            let mut committer = self.committer.lock();
+            let mut held = self.committer.lock();
+            let Some(committer) = held.as_mut() else {
+                return;
+            };
             let work = self.shared.intake.take(bytes);
             let closed = work.closed;
             if !work.group.is_empty() {
                 committer.learn(is_complete, linger);
             }
             committer.work(work, true);
-            drop(committer);
+            drop(held);
             if closed && self.shared.intake.len() == 0 {
                 return;
             }
         }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn has_ended(&self) -> bool {
+        self.committer.lock().is_none()
     }
 
     /// Queues an append. Its answer comes when it is committed, which may have happened when this returns.
@@ -98,6 +114,10 @@ impl Turns {
         }
         // Who holds it looks again.
         let Some(committer) = self.committer.try_lock() else {
+            return;
+        };
+        // Once the thread has ended the intake takes nothing.
+        let Ok(committer) = MutexGuard::try_map(committer, Option::as_mut) else {
             return;
         };
         if !self.is_quiet(&committer) {
@@ -115,7 +135,7 @@ impl Turns {
         committer.expects().0 <= 1 && !self.shared.log_is_full() && !self.shared.space.is_short()
     }
 
-    fn lead(&self, mut committer: MutexGuard<'_, Committer>) {
+    fn lead(&self, mut committer: MappedMutexGuard<'_, Committer>) {
         let _sentinel = Sentinel(Arc::clone(&self.shared));
         #[cfg(test)]
         self.led.fetch_add(1, std::sync::atomic::Ordering::Relaxed);

@@ -182,3 +182,18 @@ async fn appends_from_many_threads_and_tasks_are_stored_once_and_a_close_between
         assert!(kept > 0 && (round % 2 == 1 || kept == 240), "{kept}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_closed_store_is_opened_again_while_somebody_still_holds_it() {
+    let bench = Bench::new();
+    let mut closed = Vec::new();
+    for seq in 1..=10 {
+        let engine = bench.open().await;
+        let one = batch("a", &[bench.now()], from_producer(seq));
+        assert_eq!(engine.append(one).await.unwrap(), stored(1));
+        engine.close().await.unwrap();
+        assert!(engine.turns.has_ended(), "the log has no owner any more");
+        closed.push(engine);
+    }
+    assert_eq!(messages(&bench.open().await.view()).len(), 10);
+}
