@@ -12,10 +12,11 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use harness::disk::Disk;
 use harness::store::{Driver, Heard, Judge, Load, files_below, open, script_settings, settings};
-use harness::{Failure, Random};
+use harness::{Failure, Random, eventually};
 
 use super::{setting, store_on};
 
@@ -58,7 +59,7 @@ fn ended(folder: &Path, seed: u64) -> Result<Vec<Ended>, Failure> {
     };
     let store = store_on(&folder.join("scripted"));
     let arguments = ["script".to_owned(), store.display().to_string(), seed.to_string()];
-    let (status, heard) = Driver::start(&[], &arguments, &errors)?.finish(std::time::Duration::from_secs(60))?;
+    let (status, heard) = Driver::start(&[], &arguments, &errors)?.finish(Duration::from_secs(60))?;
     assert_eq!(status.and_then(|status| status.code()), Some(0), "{:?}", heard.notes);
     let first = Ended {
         store,
@@ -84,6 +85,10 @@ fn ended(folder: &Path, seed: u64) -> Result<Vec<Ended>, Failure> {
     .map(str::to_owned);
     let mut driver = Driver::start(&[], &arguments, &errors)?;
     driver.wait_for(120)?;
+    eventually("a data file", Duration::from_secs(60), || {
+        let files = files_below(&settings(&store).data_dir).ok()?;
+        (!files.is_empty()).then_some(())
+    })?;
     let heard = driver.kill9()?;
     // A publish whose record was lost in the kill is taken as the file itself describes it; a start writes that down.
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build()?;
