@@ -6,22 +6,19 @@ use std::task::{Context, Poll, Waker};
 use super::*;
 
 /// What a first look at an append comes to: done, where its appender committed.
-fn at_once(engine: &Engine, batch: Batch) -> Poll<Result<Appended, Error>> {
+fn looked_at(engine: &Engine, batch: Batch) -> Poll<Result<Appended, Error>> {
     pin!(engine.append(batch)).poll(&mut Context::from_waker(Waker::noop()))
+}
+
+/// The same on a thread that no runtime knows.
+fn at_once(engine: &Arc<Engine>, batch: Batch) -> Poll<Result<Appended, Error>> {
+    let engine = Arc::clone(engine);
+    std::thread::spawn(move || looked_at(&engine, batch)).join().unwrap()
 }
 
 /// How often an appender committed.
 fn led(engine: &Engine) -> u64 {
     engine.turns.led.load(Ordering::Relaxed)
-}
-
-/// On a thread that no runtime knows.
-async fn elsewhere<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static) -> T {
-    let (say, said) = tokio::sync::oneshot::channel();
-    let thread = std::thread::spawn(move || say.send(run()).ok());
-    let told = said.await.unwrap();
-    thread.join().unwrap();
-    told
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -31,14 +28,8 @@ async fn who_is_alone_with_a_few_rows_has_committed_when_the_call_returns() {
     let now = bench.now();
     for seq in 1..=20 {
         let one = batch(&format!("{seq:02}"), &[now], from_producer(seq));
-        let done = if seq % 2 == 0 {
-            at_once(&engine, one)
-        } else {
-            let engine = Arc::clone(&engine);
-            elsewhere(move || at_once(&engine, one)).await
-        };
         // The thread may be at it: it marks, or lets segments of the log go.
-        match done {
+        match at_once(&engine, one) {
             Poll::Ready(answer) => assert_eq!(answer.unwrap(), stored(1)),
             Poll::Pending => until("it is stored", || stats(&engine).appended_batches == seq).await,
         }
@@ -70,7 +61,7 @@ async fn what_comes_while_an_appender_commits_is_committed_after_it() {
     let marks = engine.shared.marks.lock();
     let first = {
         let engine = Arc::clone(&engine);
-        std::thread::spawn(move || at_once(&engine, one))
+        std::thread::spawn(move || looked_at(&engine, one))
     };
     let end = Instant::now() + Duration::from_secs(20);
     while led(&engine) == 0 || engine.shared.intake.len() > 0 {
@@ -83,23 +74,17 @@ async fn what_comes_while_an_appender_commits_is_committed_after_it() {
     until("the second one is stored", || stats(&engine).appended_batches == 2).await;
 }
 
-#[test]
-fn the_only_thread_of_a_runtime_never_waits_for_the_disk() {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap();
-    runtime.block_on(async {
-        let bench = Bench::new();
-        let engine = bench.open().await;
-        for seq in 1..=20 {
-            let one = batch("a", &[bench.now()], from_producer(seq));
-            let _ = at_once(&engine, one);
-            until("it is stored", || stats(&engine).appended_batches == seq).await;
-        }
-        assert_eq!(led(&engine), 0);
-        assert_eq!(messages(&engine.view()).len(), 20);
-    });
+#[tokio::test(flavor = "multi_thread")]
+async fn a_task_of_a_runtime_never_waits_for_the_disk() {
+    let bench = Bench::new();
+    let engine = bench.open().await;
+    for seq in 1..=20 {
+        let one = batch("a", &[bench.now()], from_producer(seq));
+        let _ = looked_at(&engine, one);
+        until("it is stored", || stats(&engine).appended_batches == seq).await;
+    }
+    assert_eq!(led(&engine), 0);
+    assert_eq!(messages(&engine.view()).len(), 20);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -153,12 +138,10 @@ async fn appends_from_many_threads_and_tasks_are_stored_once_and_a_close_between
                     for at in 0..40 {
                         let seq = 1 + at + 40 * (number + 6 * round);
                         let one = batch(&format!("{seq:05}"), &[now], from_producer(seq));
-                        let append = engine.append(one);
                         let answer = if number < 3 {
-                            handle.block_on(append)
+                            handle.block_on(engine.append(one))
                         } else {
-                            let own = tokio::runtime::Builder::new_current_thread().build().unwrap();
-                            own.block_on(append)
+                            block_on(engine.append(one))
                         };
                         match answer {
                             Ok(answer) => assert_eq!(answer, stored(1)),
@@ -180,6 +163,24 @@ async fn appends_from_many_threads_and_tasks_are_stored_once_and_a_close_between
         let kept: usize = threads.into_iter().map(|thread| thread.join().unwrap()).sum();
         assert_eq!(messages(&engine.view()).len(), before + kept, "round {round}");
         assert!(kept > 0 && (round % 2 == 1 || kept == 240), "{kept}");
+    }
+}
+
+/// Waits for a future on this thread, as a program without a runtime would.
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    struct Unpark(std::thread::Thread);
+    impl std::task::Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(done) => return done,
+            Poll::Pending => std::thread::park(),
+        }
     }
 }
 
