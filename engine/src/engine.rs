@@ -161,7 +161,8 @@ impl Engine {
     }
 
     /// Stores a batch. When this returns, its rows are durable and in every view taken from then on. Waits while the log or
-    /// the memory for hot rows is at its cap. Dropping the future may leave the batch stored.
+    /// the memory for hot rows is at its cap. Dropping the future may leave the batch stored. Polled on a thread that
+    /// no runtime knows, it may commit a few rows there, which takes as long as a sync of the disk.
     ///
     /// # Errors
     /// [`Error::Closed`], [`Error::Poisoned`], or a batch that can never be stored.

@@ -179,6 +179,12 @@ impl Intake {
         (inner.closed, inner.release.take())
     }
 
+    /// Whether the committer's thread waits without an end.
+    #[cfg(test)]
+    pub(crate) fn is_idle(&self) -> bool {
+        self.inner.lock().is_idle
+    }
+
     /// The appends that wait.
     pub(crate) fn len(&self) -> usize {
         self.inner.lock().queue.len()

@@ -57,6 +57,7 @@ async fn what_comes_while_an_appender_commits_is_committed_after_it() {
         batch("1", &[bench.now()], from_producer(1)),
         batch("2", &[bench.now()], from_producer(2)),
     );
+    until("the thread waits", || engine.shared.intake.is_idle()).await;
     // The first one is held where it is judged.
     let marks = engine.shared.marks.lock();
     let first = {
