@@ -50,8 +50,6 @@ pub(crate) struct Committer {
     last_group: usize,
     /// What the last group took: nobody waits longer than that for companions.
     last_took: Duration,
-    /// When it was done.
-    last_done: Instant,
     /// So many groups are committed without waiting for companions.
     alone: u32,
     /// So many were the last time; twice as many when waiting is in vain again.
@@ -104,7 +102,6 @@ impl Committer {
             next_lsn,
             last_group: 1,
             last_took: Duration::ZERO,
-            last_done: Instant::now(),
             alone: 0,
             pause: 0,
             looked: Instant::now(),
@@ -121,11 +118,6 @@ impl Committer {
             most.min(self.last_took)
         };
         (self.last_group, linger)
-    }
-
-    /// Whether the last group was one append, and it has been done for as long as it took.
-    pub(crate) fn is_rested(&self) -> bool {
-        self.last_group <= 1 && self.last_done.elapsed() >= self.last_took
     }
 
     /// Learns from the wait for a group of the size that was expected.
@@ -151,8 +143,7 @@ impl Committer {
             let began = Instant::now();
             self.last_group = work.group.len();
             self.commit(work.group, may_wait);
-            self.last_done = Instant::now();
-            self.last_took = self.last_done - began;
+            self.last_took = began.elapsed();
         } else if work.mark {
             self.mark();
         }
