@@ -221,6 +221,11 @@ impl Store {
         Ok(())
     }
 
+    /// Whether a file of ours stands in for one that was removed.
+    fn is_emptied(&self, path: &Path) -> bool {
+        inspect(path).is_ok_and(|about| about.identity.store == self.id && about.extent.rows == 0)
+    }
+
     /// Files in the tree that no catalogue names, neither the one before the listing nor those after it.
     fn strangers(&self) -> Result<Vec<PathBuf>, Error> {
         let named = |found: &Found| -> HashSet<PathBuf> { found.state.files().map(|entry| self.path(entry)).collect() };
@@ -229,7 +234,7 @@ impl Store {
         for table in Table::ALL {
             strangers.extend(data_files(&self.layout.folder(table))?);
         }
-        strangers.retain(|path| !before.contains(path));
+        strangers.retain(|path| !before.contains(path) && !self.is_emptied(path));
         // A new file waits for its record, an expired one for its unlinking.
         let is_ours = |path: &PathBuf| inspect(path).is_ok_and(|about| about.identity.store == self.id);
         for round in 0..ROUNDS {

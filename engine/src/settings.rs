@@ -113,6 +113,9 @@ pub struct Settings {
     /// first and opens it later finds the footer at that length in every later version of an open file, but in the sealed
     /// one only at the last length: by then it should have opened the file.
     pub seal_rest: Duration,
+    /// The empty files that stand in for an expired partition stay until no reader from outside opened anything there for so
+    /// long: one that listed the tree before opens its files later. Zero takes the partition away at once.
+    pub reader_rest: Duration,
     /// Whether sealed files are indexed. Answers are the same without; lookups of ids read more.
     pub index: bool,
     /// Memory for small indexes that are kept whole, so that looking an id up in them reads nothing.
@@ -151,6 +154,7 @@ impl Settings {
             scrub_interval: Duration::from_secs(86_400),
             seal_grace: Duration::from_secs(300),
             seal_rest: Duration::from_secs(5),
+            reader_rest: Duration::from_secs(60),
             index: true,
             index_memory: ByteSize::mib(32),
             tail_max: ByteSize::mib(24),

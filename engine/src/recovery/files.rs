@@ -5,7 +5,7 @@
 //! | it is | then |
 //! |---|---|
 //! | ours, with rows that the catalogue misses and the log still has | its record was lost in the crash: adopted |
-//! | ours, under a number that was given out | it was removed, only its unlinking was lost: unlinked |
+//! | ours, under a number that was given out, or without rows | it was removed, only its unlinking was lost: unlinked |
 //! | ours otherwise | put into quarantine, reported |
 //! | not ours | left alone, reported; its number is not used |
 //!
@@ -314,7 +314,9 @@ fn judge(
     let place = (table, partition);
     let id = about.identity.segment;
     let known = state.knows(id);
-    let unrecorded = about.facts.last_lsn > state.through(place) && about.facts.first_lsn >= state.low_water;
+    let emptied = about.extent.rows == 0;
+    let unrecorded =
+        !emptied && about.facts.last_lsn > state.through(place) && about.facts.first_lsn >= state.low_water;
     if state.file(id).is_none() && unrecorded {
         tracing::info!(path = %path.display(), rows = about.extent.rows, "adopted a data file whose record was lost");
         state.burn(place, number, id);
@@ -327,7 +329,7 @@ fn judge(
         return Ok(());
     }
     state.burn(place, number, 0);
-    if known && state.file(id).is_none() {
+    if emptied || (known && state.file(id).is_none()) {
         tracing::info!(path = %path.display(), "unlinked a data file that had been removed");
         std::fs::remove_file(&path).map_err(Error::io("remove", &path))?;
         remove_empty_folders(&path, layout.root_of(&path));

@@ -2,14 +2,16 @@
 //!
 //! ```text
 //! plan (pure) ─> one catalogue record ─> swap the view ─> wait for the last view that holds a file
-//!      ─> the partition's folder out of the tree, in one step ─> unlink, empty folders
+//!      ─> empty files take the place of the partition's, in one step ─> unlink
+//!      ─> wait until readers from outside have passed on ─> the empty files out of the tree, empty folders
 //! ```
 //!
 //! # Invariants
 //!
 //! - A partition goes whole: all its files in one record. It is closed: it has ended, and no row of it waits in memory.
 //! - The record comes first. Whatever a crash leaves, in the tree or out of it, is unlinked at the next start; it is in no view.
-//! - A view that holds a file finds it under its name. Rotation makes no query fail.
+//! - A view that holds a file finds it under its name. Rotation makes no query fail, and no reader from outside that lists
+//!   the tree and opens what it found: see [`doomed`].
 //! - A clock that jumped deletes nothing: see [`trust`]. By age at most a quarter of the partitions go in one check.
 //! - Watermarks and file numbers stay: what is gone is not stored again, and its names are not used again.
 //!
@@ -17,7 +19,9 @@
 //!
 //! Deciding when: the publisher asks at its ticks, because it knows which files are open.
 
+mod doomed;
 mod preview;
+mod readers;
 mod run;
 #[cfg(test)]
 mod tests;

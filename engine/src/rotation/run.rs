@@ -1,20 +1,18 @@
 //! The publisher's part of rotation: what may go, the record, and taking a partition away when nobody holds a file of it.
 
 use std::collections::{BTreeMap, HashSet};
-use std::ffi::OsString;
-use std::fs::DirEntry;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use model::Timestamp;
 
+use super::doomed::Doomed;
+use super::readers::Readers;
 use super::trust::{Judged, SLACK, Trust};
 use super::{Candidate, Limits, RotationRun, cap, plan};
-use crate::catalog::{FileEntry, Lineage, Record};
+use crate::catalog::{FileEntry, Record};
 use crate::hot::Place;
-use crate::layout::Layout;
 use crate::shared::Shared;
 use crate::{Error, sys};
 
@@ -25,18 +23,7 @@ pub(crate) struct Janitor {
     /// The counter at which the next check is due.
     next: Duration,
     doomed: Vec<Doomed>,
-}
-
-/// A partition without entries, to be taken away when nobody holds a version of any of its files.
-#[derive(Debug)]
-struct Doomed {
-    folder: PathBuf,
-    /// Its names, and who holds them.
-    files: Vec<(OsString, Weak<Lineage>)>,
-    /// Where the folder goes, out of readers' sight.
-    aside: PathBuf,
-    is_aside: bool,
-    reported: bool,
+    readers: Readers,
 }
 
 impl Janitor {
@@ -56,6 +43,7 @@ impl Janitor {
             trust: Trust::new(last.unwrap_or_else(|| shared.clock.now()), counter),
             next: counter,
             doomed: Vec::new(),
+            readers: Readers::default(),
         }
     }
 
@@ -150,16 +138,13 @@ impl Janitor {
             }
             let path = entry.path(&shared.layout);
             let folder = sys::parent_of(&path).to_owned();
-            let of_partition = doomed.entry(folder.clone()).or_insert_with(|| Doomed {
-                folder,
-                files: Vec::new(),
-                aside: shared.layout.expired(entry.table, entry.id),
-                is_aside: false,
-                reported: false,
-            });
-            of_partition
-                .files
-                .extend(path.file_name().map(|name| (name.to_owned(), held_by)));
+            let aside = || shared.layout.expired(entry.table, entry.id);
+            let of_partition = doomed
+                .entry(folder.clone())
+                .or_insert_with(|| Doomed::new(folder, aside()));
+            if let Some(name) = path.file_name() {
+                of_partition.add(name.to_owned(), held_by);
+            }
         }
         self.doomed.extend(doomed.into_values());
         shared.show(&mut state, []);
@@ -169,59 +154,14 @@ impl Janitor {
     /// Takes away what went and nobody holds any more, with the folders that are empty then. No file is created in the tree
     /// meanwhile: its only creator is the caller.
     pub(crate) fn sweep(&mut self, shared: &Shared) {
-        self.doomed.retain_mut(|doomed| {
-            if doomed.files.iter().any(|(_, held_by)| held_by.strong_count() > 0) {
-                return true;
-            }
-            match doomed.take_away(&shared.layout) {
-                Ok(()) => false,
-                Err(error) => {
-                    if !std::mem::replace(&mut doomed.reported, true) {
-                        let path = doomed.folder.display();
-                        tracing::warn!(%error, %path, "an expired partition could not be removed; it is tried again");
-                    }
-                    true
-                }
-            }
-        });
-    }
-}
-
-impl Doomed {
-    /// Out of the tree in one step, so that nobody who lists it finds half of the partition; then the files are unlinked.
-    /// Where the folder cannot be moved, or has something else in it, they are unlinked where they are.
-    fn take_away(&mut self, layout: &Layout) -> io::Result<()> {
-        if !self.is_aside && self.is_all_there_is() && sys::rename(&self.folder, &self.aside).is_ok() {
-            self.is_aside = true;
-            remove_empty_folders(&self.folder, layout.root_of(&self.folder));
+        if self.doomed.is_empty() {
+            return;
         }
-        let folder = if self.is_aside { &self.aside } else { &self.folder };
-        for (name, _) in &self.files {
-            sys::remove_if_there(&folder.join(name))?;
-        }
-        if !self.is_aside {
-            if let Some((name, _)) = self.files.first() {
-                remove_empty_folders(&self.folder.join(name), layout.root_of(&self.folder));
-            }
-            return Ok(());
-        }
-        match std::fs::remove_dir(folder) {
-            Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {
-                let path = folder.display();
-                tracing::warn!(%path, "somebody put a file into a folder while it expired; it is kept here");
-                Ok(())
-            }
-            removed => removed,
-        }
-    }
-
-    /// Whether the folder is one, and has nothing but these files.
-    fn is_all_there_is(&self) -> bool {
-        let is_ours = |entry: io::Result<DirEntry>| {
-            entry.is_ok_and(|entry| self.files.iter().any(|(name, _)| *name == entry.file_name()))
-        };
-        self.folder.symlink_metadata().is_ok_and(|meta| meta.is_dir())
-            && std::fs::read_dir(&self.folder).is_ok_and(|mut entries| entries.all(is_ours))
+        let now = shared.uptime();
+        let Self { doomed, readers, .. } = self;
+        readers.look(now);
+        let rest = shared.settings.reader_rest;
+        doomed.retain_mut(|doomed| !doomed.advance(&shared.layout, readers, rest, now));
     }
 }
 

@@ -32,6 +32,7 @@
 //! Which rows go where, when to publish and to seal, what is recorded: the engine's publisher and catalogue.
 
 mod columns;
+mod emptied;
 mod encode;
 mod footer;
 mod form;
@@ -53,6 +54,7 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use emptied::emptied;
 pub(crate) use footer::{FooterFacts, Found as Described, Identity, footer_crc, inspect, read_metadata, unreadable};
 pub(crate) use form::Form;
 pub use lines::Lines;

@@ -4,6 +4,7 @@
 
 mod appends;
 mod check;
+mod emptied;
 mod expired;
 mod faults;
 mod first_open;
@@ -58,6 +59,7 @@ impl Bench {
         settings.wal_max = ByteSize::mib(16);
         settings.hot_max = ByteSize::mib(16);
         settings.index = false;
+        settings.reader_rest = Duration::ZERO;
         let noon: Timestamp = "2026-11-21T12:30:00Z".parse().unwrap();
         Self {
             dir,

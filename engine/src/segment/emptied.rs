@@ -1,0 +1,59 @@
+//! What stands in for a data file whose rows are gone while readers may still open its name: its footer, without rows.
+//!
+//! # Invariants
+//!
+//! - Any Parquet reader takes it for a file of the same columns with no rows.
+//! - Its footer names the same segment, and zero rows, which no other file of ours does: whoever takes stock of the tree
+//!   knows that it was removed.
+//!
+//! # Not here
+//!
+//! When it stands in: [`crate::rotation`]. Files of lines have no such form.
+
+use std::fs::File;
+use std::io::ErrorKind;
+use std::path::Path;
+
+use parquet::file::metadata::{FileMetaData, KeyValue, ParquetMetaDataBuilder, ParquetMetaDataWriter};
+
+use super::footer::{damaged, read_metadata, unwritable};
+use super::source::FileAt;
+use crate::Error;
+
+/// What a Parquet file begins with.
+const MAGIC: &[u8] = b"PAR1";
+const ROWS: &str = "platform.rows";
+
+/// The bytes that stand in for a data file; `None` if it is not there.
+pub(crate) fn emptied(path: &Path) -> Result<Option<Vec<u8>>, Error> {
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(Error::io("open", path)(error)),
+    };
+    let size = file.metadata().map_err(Error::io("read", path))?.len();
+    let metadata = read_metadata(&FileAt::new(file, size), path, false)?;
+    let of = metadata.file_metadata();
+    let pairs = of.key_value_metadata().cloned().unwrap_or_default();
+    let without_rows = |pair: KeyValue| match pair.key == ROWS {
+        true => KeyValue::new(pair.key, "0".to_owned()),
+        false => pair,
+    };
+    if !pairs.iter().any(|pair| pair.key == ROWS) {
+        return Err(damaged(path, format!("its footer has no {ROWS}")));
+    }
+    let empty = FileMetaData::new(
+        of.version(),
+        0,
+        of.created_by().map(str::to_owned),
+        Some(pairs.into_iter().map(without_rows).collect()),
+        of.schema_descr_ptr(),
+        of.column_orders().cloned(),
+    );
+    let metadata = ParquetMetaDataBuilder::new(empty).build();
+    let mut bytes = MAGIC.to_vec();
+    ParquetMetaDataWriter::new(&mut bytes, &metadata)
+        .finish()
+        .map_err(unwritable(path))?;
+    Ok(Some(bytes))
+}
