@@ -11,7 +11,7 @@
 //! # Invariants
 //!
 //! - Whoever lists the tree finds all files of the partition with their rows, or all of them empty, or none of them.
-//! - The rows' space is free at once; an empty file has a footer only.
+//! - The rows' space is free at once; an empty file has a footer only, and is synced before it has a name in the tree.
 //! - Where that cannot be had (files of lines, a file of somebody else in the folder, a file system that cannot exchange
 //!   names) the partition goes at once, as a whole if it can.
 //!
@@ -21,7 +21,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::DirEntry;
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Weak;
 use std::time::Duration;
@@ -139,7 +139,8 @@ impl Doomed {
         }
     }
 
-    /// Makes the folder of empty files, aside. No sync: a start after a crash unlinks them.
+    /// Makes the folder of empty files, aside. They are on the disk before they are found: the names may outlive a power cut,
+    /// and a file without its bytes would be a torn one.
     fn stand_in(&self) -> io::Result<()> {
         if self.aside.symlink_metadata().is_ok() {
             std::fs::remove_dir_all(&self.aside)?;
@@ -147,10 +148,13 @@ impl Doomed {
         std::fs::create_dir(&self.aside)?;
         for (name, _) in &self.files {
             if let Some(empty) = emptied(&self.folder.join(name)).map_err(io::Error::other)? {
-                std::fs::write(self.aside.join(name), empty)?;
+                let path = self.aside.join(name);
+                let mut file = sys::create_new(&path)?;
+                file.write_all(&empty)?;
+                sys::sync_file(&file, &path)?;
             }
         }
-        Ok(())
+        sys::sync_dir(&self.aside).map_err(io::Error::other)
     }
 
     /// Out of the tree in one step, so that nobody who lists it finds half of the partition; then the files are unlinked.

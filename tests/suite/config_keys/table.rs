@@ -117,7 +117,7 @@ pub(super) const MIXER: &[(&str, Proof)] = &[
     ("observability.embedded.storage.cache_size_mb", Test("config_keys/object_store.rs::sealed_files_go_to_the_bucket_that_the_keys_name_and_another_mixer_reads_them")),
     ("observability.embedded.storage.read_only", Test("config_keys/object_store.rs::sealed_files_go_to_the_bucket_that_the_keys_name_and_another_mixer_reads_them")),
     ("observability.embedded.storage.allow_http", Test("config_keys/object_store.rs::an_object_store_without_encryption_or_credentials_is_refused")),
-    ("observability.embedded.rotation.policy", Test("retention.rs::a_partition_older_than_the_rules_allow_goes_everywhere_at_once")),
+    ("observability.embedded.rotation.policy", Test("retention.rs::a_partition_older_than_the_rules_allow_goes_everywhere")),
     ("observability.embedded.rotation.max_age_days", Test("config_keys/store.rs::the_store_lies_and_looks_as_the_keys_say")),
     ("observability.embedded.rotation.max_size_gb", Test("retention.rs::a_store_over_its_size_loses_its_oldest_partition_and_a_larger_size_keeps_it")),
     ("observability.embedded.rotation.check_interval", Test("retention.rs::the_checks_come_as_often_as_the_key_says")),
