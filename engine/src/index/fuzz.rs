@@ -35,7 +35,7 @@ pub(crate) fn fuzz_sidecar(file: File, size: u64) {
         }
     }
     for text in [
-        "0/3",
+        "matin row 12",
         "error",
         "code 5021",
         "\u{e4}rger",
