@@ -19,6 +19,7 @@ pub mod dialect;
 mod field;
 pub mod filter;
 mod flat;
+mod fold;
 pub mod gear;
 mod id;
 mod known;
@@ -36,6 +37,7 @@ pub mod wire;
 
 pub use ambient::{Clock, Entropy};
 pub use field::{field_json, field_text};
+pub use fold::fold_into;
 pub use id::{BadId, ClusterId, EntityId, FluxId, SpanId, TraceId};
 pub use message::Direction;
 pub use record::{Attributes, Level, LogRecord, MetricPoint, MetricType, Record, Span, SpanStatus};

@@ -9,10 +9,7 @@
 //! | [`bucket`] | `ts`, width in µs | the start of the bucket, µs since the epoch; buckets are aligned to the epoch |
 //! | [`row_hash`] | all columns | a hash of the row's content |
 //!
-//! # Letter case
-//!
-//! Each character is replaced by Unicode's lower case of it, without regard to its neighbours or to a language: `Σ` matches
-//! `σ` and not a final `ς`, `İ` matches `i` followed by a combining dot.
+//! Letter case is what [`model::fold_into`] takes away.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -26,6 +23,7 @@ use datafusion::error::Result;
 use datafusion::logical_expr::{
     ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility, lit,
 };
+use model::fold_into;
 pub(crate) use model::{field_json, field_text};
 use serde_json::{Map, Value};
 
@@ -45,6 +43,8 @@ const POINT_LABELS: [&str; 10] = [
 
 /// The name of [`json_text`] in plans.
 pub(crate) const JSON_TEXT: &str = "json_text";
+/// The name of [`contains_fold`] in plans.
+pub(crate) const CONTAINS_FOLD: &str = "contains_fold";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Kind {
@@ -94,7 +94,7 @@ pub(crate) fn row_hash(columns: Vec<Expr>) -> Expr {
 impl ScalarUDFImpl for Function {
     fn name(&self) -> &str {
         match self.kind {
-            Kind::ContainsFold => "contains_fold",
+            Kind::ContainsFold => CONTAINS_FOLD,
             Kind::JsonText => JSON_TEXT,
             Kind::SeriesKey => "series_key",
             Kind::LabelKeys => "label_keys",
@@ -196,15 +196,6 @@ impl Needle {
         scratch.clear();
         fold_into(text, scratch);
         scratch.contains(&self.0)
-    }
-}
-
-fn fold_into(text: &str, folded: &mut String) {
-    if text.is_ascii() {
-        folded.push_str(text);
-        folded.make_ascii_lowercase();
-    } else {
-        folded.extend(text.chars().flat_map(char::to_lowercase));
     }
 }
 

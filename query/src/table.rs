@@ -10,7 +10,7 @@
 //! # Invariants
 //!
 //! - Segments and batches outside the window, and outside what the filters say of `ts`, are left out by the catalogue alone;
-//!   those without the ids that the filters ask for by their indexes, which also say which rows of the others to read.
+//!   those without the ids and texts that the filters ask for by their indexes, which also say which rows of the others to read.
 //! - Filters are pushed down as hints (`Inexact`), so a plan is right even if a hint is ignored.
 //! - Files of metrics lie by series and declare no order; a top-k finds the newest points.
 //! - Order is declared only within a chain of pieces of which each ends before the next begins: sealed segments, or the runs

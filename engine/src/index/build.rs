@@ -3,25 +3,23 @@
 //! # Invariants
 //!
 //! - Only a file whose bytes have the recorded checksum is indexed: an index of damaged bytes would hide rows.
-//! - Memory is bounded by the entries of the sections, eight bytes each, whatever the file holds.
+//! - Memory is bounded by the entries of the sections of ids, eight bytes each, a page and a dictionary of a column, and what
+//!   [`texts`] take, whatever the file holds.
 
 use std::path::Path;
-use std::sync::Arc;
 
-use arrow_array::ArrayRef;
-use arrow_array::cast::AsArray;
 use model::{Table, field_text};
-use parquet::arrow::ProjectionMask;
-use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder};
+use parquet::file::metadata::ParquetMetaData;
 
 use super::digest::{Digest, Range};
 use super::format::{Kind, Owner, Part, encode};
-use super::{BLOCK_ROWS, IdColumn, ids};
+use super::values::{Source, Values};
+use super::{BLOCK_ROWS, IdColumn, ids, texts};
 use crate::Error;
-use crate::segment::{FileAt, read_metadata, unreadable};
+use crate::segment::{FileAt, read_metadata};
 
-/// Rows read at once: their attributes may be long.
-const BATCH_ROWS: usize = 256;
+/// The column whose texts are indexed.
+const MESSAGE: &str = "message";
 
 /// The sidecar of a file; `None` if `go_on`, which is asked again and again, says that it is not wanted any more.
 pub(super) fn build(
@@ -33,35 +31,44 @@ pub(super) fn build(
     if !is_as_recorded(file, path, owner, &mut go_on)? {
         return Ok(None);
     }
-    let metadata = Arc::new(read_metadata(file, path, false)?);
-    let metadata = ArrowReaderMetadata::try_new(metadata, ArrowReaderOptions::new()).map_err(unreadable(path))?;
+    let metadata = &read_metadata(file, path, true)?;
+    let source = Source { file, path, metadata };
     let mut columns = columns_of(owner.table);
-    let names = columns.iter().map(|column| column.name);
-    let mask = ProjectionMask::columns(metadata.parquet_schema(), names);
-    for group in 0..metadata.metadata().num_row_groups() {
-        let reader = ParquetRecordBatchReaderBuilder::new_with_metadata(file.clone(), metadata.clone())
-            .with_row_groups(vec![group])
-            .with_projection(mask.clone())
-            .with_batch_size(BATCH_ROWS)
-            .build()
-            .map_err(unreadable(path))?;
-        for batch in reader {
-            if !go_on() {
+    let mut texts = has_texts(owner.table).then(|| texts_of(metadata));
+    for group in 0..metadata.num_row_groups() {
+        for column in &mut columns {
+            let name = column.name;
+            if !source.read(group, name, |values| column.take(&values).map(|()| go_on()))? {
                 return Ok(None);
             }
-            let batch = batch.map_err(|error| unreadable(path)(error.into()))?;
-            for column in &mut columns {
-                let values = batch.column_by_name(column.name);
-                let taken = values.and_then(|values| column.take(values));
-                taken.ok_or_else(|| Error::Damaged {
-                    path: path.to_owned(),
-                    reason: format!("its column {} is not as expected", column.name),
-                })?;
-            }
+            column.ids.end_group();
         }
-        columns.iter_mut().for_each(|column| column.ids.end_group());
+        if let Some(texts) = &mut texts {
+            let take = |values: Values<'_>| texts.add(values.rows, values.do_repeat).map(|()| go_on());
+            if !source.read(group, MESSAGE, take)? {
+                return Ok(None);
+            }
+            texts.end_group();
+        }
     }
-    Ok(Some(finish(owner, columns)))
+    Ok(Some(finish(owner, columns, texts)))
+}
+
+/// Whether texts of a table are indexed.
+pub(super) const fn has_texts(table: Table) -> bool {
+    matches!(table, Table::Logs)
+}
+
+fn texts_of(metadata: &ParquetMetaData) -> texts::Builder {
+    let (mut blocks, mut bytes) = (0, 0);
+    for group in metadata.row_groups() {
+        let rows = u32::try_from(group.num_rows()).unwrap_or(0);
+        blocks += rows.div_ceil(BLOCK_ROWS);
+        let mut columns = group.columns().iter();
+        let messages = columns.find(|column| column.column_descr().path().string() == MESSAGE);
+        bytes += messages.map_or(0, |chunk| u64::try_from(chunk.uncompressed_size()).unwrap_or(0));
+    }
+    texts::Builder::new(blocks, bytes)
 }
 
 fn is_as_recorded(file: &FileAt, path: &Path, owner: &Owner, go_on: &mut impl FnMut() -> bool) -> Result<bool, Error> {
@@ -89,7 +96,7 @@ fn is_as_recorded(file: &FileAt, path: &Path, owner: &Owner, go_on: &mut impl Fn
     })
 }
 
-fn finish(owner: &Owner, columns: Vec<Column>) -> Vec<u8> {
+fn finish(owner: &Owner, columns: Vec<Column>, texts: Option<texts::Builder>) -> Vec<u8> {
     let blocks = columns.first().map_or(0, |column| column.ids.blocks());
     let ranges: Vec<_> = columns.iter().map(|column| (column.kind, column.range)).collect();
     let mut parts = vec![Part {
@@ -105,6 +112,14 @@ fn finish(owner: &Owner, columns: Vec<Column>) -> Vec<u8> {
             bytes,
             is_checked: true,
         }));
+    }
+    for (class, form, bytes) in texts.into_iter().flat_map(|texts| texts.finish(owner.size)) {
+        parts.push(Part {
+            kind: class.kind(),
+            form,
+            bytes,
+            is_checked: true,
+        });
     }
     encode(owner, BLOCK_ROWS, blocks, &parts)
 }
@@ -144,19 +159,15 @@ impl Column {
     }
 
     /// The next rows; `None` if they are not what the column has.
-    fn take(&mut self, values: &ArrayRef) -> Option<()> {
-        if let Some(ids) = values.as_fixed_size_binary_opt() {
-            ids.iter().for_each(|id| self.add(id));
-            return Some(());
-        }
-        let texts = values.as_string_opt::<i32>()?;
-        if self.name == "attributes" {
-            for attributes in texts {
-                let id = attributes.and_then(|attributes| field_text(attributes, "trace_id"));
+    fn take(&mut self, values: &Values<'_>) -> Option<()> {
+        for value in values.rows {
+            if self.name == "attributes" {
+                let object = value.map(std::str::from_utf8).transpose().ok()?;
+                let id = object.and_then(|object| field_text(object, "trace_id"));
                 self.add(id.as_deref().map(str::as_bytes));
+            } else {
+                self.add(*value);
             }
-        } else {
-            texts.iter().for_each(|id| self.add(id.map(str::as_bytes)));
         }
         Some(())
     }

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! All numbers little endian. A section of [`Kind::Digest`] is read with the head and compared with its checksum; one of ids has
-//! a checksum in each of its buckets, and 0 here: a lookup reads some bytes of megabytes. Kinds that a reader does not know it
+//! a checksum in each of its buckets, one of texts in each of its pages, and 0 here: a lookup reads some bytes of megabytes. Kinds that a reader does not know it
 //! passes over; what a section's form means is the section's business.
 //!
 //! # Invariants
@@ -33,7 +33,7 @@ const LARGEST_DIGEST: u64 = 1 << 20;
 const FIRST_READ: u64 = 1024;
 
 /// What a section has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u16)]
 pub(super) enum Kind {
     /// What stays in memory.
@@ -42,6 +42,10 @@ pub(super) enum Kind {
     FluxIds = 5,
     /// Which blocks have a `trace_id`; of logs, among their attributes.
     TraceIds = 6,
+    /// Which blocks have a gram without a digit; of sidecars of logs that lack it, texts were not known yet.
+    Words = 7,
+    /// Which blocks have a gram with one.
+    Numbers = 8,
 }
 
 /// The version of a data file that a sidecar is of.
@@ -148,6 +152,11 @@ fn head_crc(head: &[u8]) -> u32 {
 /// The number of `N` bytes at a place.
 pub(super) fn bytes_at<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
     bytes.get(at..)?.first_chunk().copied()
+}
+
+impl Kind {
+    /// Those that lookups read.
+    pub(super) const ALL: [Self; 4] = [Self::FluxIds, Self::TraceIds, Self::Words, Self::Numbers];
 }
 
 impl Head {

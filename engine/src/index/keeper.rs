@@ -99,7 +99,7 @@ impl<'a> Keeper<'a> {
             for segment in files.filter(|segment| wants_index(segment)) {
                 let key = segment.cache_key();
                 wanted.insert(key);
-                if segment.index().is_none_or(|index| index.is_bad()) && !is_left_alone(&key) {
+                if segment.index().is_none_or(|index| index.is_bad() || index.is_old()) && !is_left_alone(&key) {
                     lacking.push((segment.max_ts, Arc::downgrade(segment)));
                 }
             }
@@ -119,7 +119,8 @@ impl<'a> Keeper<'a> {
         !self.shared.indexes.is_stopping()
     }
 
-    /// Opens the sidecar that a segment has on the disk. Whether nothing is left to do.
+    /// Opens the sidecar that a segment has on the disk. Whether nothing is left to do: one that lacks what is indexed today is
+    /// made anew.
     fn attached(&mut self, segment: &Weak<Segment>) -> bool {
         let Some(segment) = segment.upgrade() else {
             return true;
@@ -132,9 +133,11 @@ impl<'a> Keeper<'a> {
         if !is_bad {
             match self.open(&Owner::of(self.shared.store, &segment)) {
                 Ok(index) => {
+                    // What it has is of use until it is made anew.
+                    let is_done = !index.is_old();
                     segment.set_index(Some(Arc::new(index)));
                     self.failed.remove(&key);
-                    return true;
+                    return is_done;
                 }
                 Err(Error::Io { source, .. }) if source.kind() != ErrorKind::NotFound => {
                     // It may be whole: nothing is thrown away for want of handles.
@@ -192,6 +195,9 @@ impl<'a> Keeper<'a> {
         let Some(bytes) = built? else {
             return Ok(None);
         };
+        // What is kept of an older one is not what is written now.
+        segment.set_index(None);
+        self.shared.indexes.memory.forget(segment.cache_key());
         write(&self.shared.layout.sidecar(segment.table, segment.cache_key()), &bytes)?;
         self.open(&owner).map(Some)
     }

@@ -1,6 +1,6 @@
 //! What lookups need of sidecars again and again: small sections are kept whole, by bytes; of large ones the handle is kept.
 //!
-//! A store has either few large sections or many small ones. An id that is in no file is looked up in all of them: with the
+//! A store has either few large sections or many small ones. What is in no file is looked up in all of them: with the
 //! small ones in memory that opens and reads nothing.
 //!
 //! # Invariants
@@ -13,7 +13,7 @@ use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::IdColumn;
+use super::format::Kind;
 use crate::Kept;
 use crate::catalog::{Files, Key};
 
@@ -28,7 +28,7 @@ const ONE_IN: usize = 16;
 #[derive(Debug)]
 pub(crate) struct Memory {
     most: usize,
-    sections: Kept<(Key, IdColumn), Arc<[u8]>>,
+    sections: Kept<(Key, Kind), Arc<[u8]>>,
     refused: AtomicUsize,
     files: Files,
 }
@@ -45,8 +45,8 @@ impl Memory {
     }
 
     /// A section, if it is kept.
-    pub(super) fn section(&self, key: Key, column: IdColumn) -> Option<Arc<[u8]>> {
-        self.sections.get((key, column))
+    pub(super) fn section(&self, key: Key, kind: Kind) -> Option<Arc<[u8]>> {
+        self.sections.get((key, kind))
     }
 
     /// Whether a section of so many bytes, which is not kept, is to be read whole and kept.
@@ -58,9 +58,9 @@ impl Memory {
         self.sections.has_room(length + EACH) || self.refused.fetch_add(1, Ordering::Relaxed) % ONE_IN == ONE_IN - 1
     }
 
-    pub(super) fn keep(&self, key: Key, column: IdColumn, section: Arc<[u8]>) {
+    pub(super) fn keep(&self, key: Key, kind: Kind, section: Arc<[u8]>) {
         let weight = section.len() + EACH;
-        self.sections.put((key, column), section, weight);
+        self.sections.put((key, kind), section, weight);
     }
 
     /// The handle of a sidecar, if it is kept.
@@ -74,8 +74,8 @@ impl Memory {
 
     /// The sidecar is gone, or is made anew.
     pub(super) fn forget(&self, key: Key) {
-        for column in [IdColumn::FluxId, IdColumn::TraceId] {
-            self.sections.forget((key, column));
+        for kind in Kind::ALL {
+            self.sections.forget((key, kind));
         }
         self.files.forget(key);
     }
@@ -85,7 +85,7 @@ impl Memory {
 mod tests {
     use super::*;
 
-    const COLUMN: IdColumn = IdColumn::TraceId;
+    const COLUMN: Kind = Kind::TraceIds;
 
     fn section(bytes: usize) -> Arc<[u8]> {
         vec![0; bytes].into()

@@ -4,7 +4,11 @@ use model::{FluxId, Span, SpanId, SpanStatus, TraceId};
 
 use super::rotation::{DAY, by, pass};
 use super::*;
-use crate::{Blocks, IdColumn, RotationPolicy, preview_rotation, rebuild_index};
+use crate::index::tests::without_texts;
+use crate::{Blocks, Grams, IdColumn, RotationPolicy, preview_rotation, rebuild_index};
+
+/// What messages of an hour have, and no others.
+const NAMES: [&str; 3] = ["matin", "midday", "Söir"];
 
 /// An hour of logs and an hour of spans, of which each row has ids of its own.
 async fn fill(bench: &Bench, engine: &Engine, hours: i64) {
@@ -20,7 +24,7 @@ async fn fill(bench: &Bench, engine: &Engine, hours: i64) {
                 entity_name: "rack-a".into(),
                 flux_id: (n % 2 == 0).then(|| flux(n)),
                 level: Level::Info,
-                message: format!("{hour}/{n}"),
+                message: format!("hour {} row {n}", NAMES[usize::try_from(hour).unwrap()]),
                 attributes: Attributes::new().with("trace_id", trace(n).to_string()),
             })
             .collect();
@@ -119,6 +123,50 @@ fn finds_everything(engine: &Engine) {
     }
 }
 
+/// Every text of every file of logs is found in it, and what is in no other file is found in no other.
+fn finds_texts(engine: &Engine) {
+    let segments = segments(engine);
+    let logs = || segments.iter().filter(|segment| segment.table == Table::Logs);
+    let found = |segment: &Segment, text: &str| segment.index().unwrap().text(&Grams::of(text).unwrap()).blocks;
+    for segment in logs() {
+        for batch in read(segment) {
+            for row in 0..batch.num_rows() {
+                let message = row_json(&batch, row)["message"].as_str().unwrap().to_owned();
+                assert!(!found(segment, &message).is_none());
+                let name = message.split(' ').nth(1).unwrap();
+                let others = logs().filter(|other| other.id != segment.id);
+                assert!(!found(segment, &name.to_uppercase()).is_none());
+                others.for_each(|other| assert_eq!(found(other, name), Blocks::NONE, "{name}"));
+            }
+        }
+        assert!(found(segment, "nowhere").is_none());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sidecar_of_before_texts_is_used_for_ids_and_made_anew_with_them() {
+    let mut bench = Bench::new();
+    let engine = sealed(&mut bench, 3).await;
+    engine.index_all().await.unwrap();
+    finds_texts(&engine);
+    engine.close().await.unwrap();
+    drop(engine);
+    let with = sidecars(&bench);
+    let bytes: Vec<_> = with.iter().map(|path| std::fs::read(path).unwrap()).collect();
+    for (path, bytes) in with.iter().zip(&bytes) {
+        std::fs::write(path, without_texts(bytes)).unwrap();
+    }
+    let engine = bench.open().await;
+    engine.index_all().await.unwrap();
+    finds_everything(&engine);
+    finds_texts(&engine);
+    assert_eq!(stats(&engine).index_builds, 3, "those of logs");
+    assert_eq!(
+        with.iter().map(|path| std::fs::read(path).unwrap()).collect::<Vec<_>>(),
+        bytes
+    );
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn every_sealed_file_gets_an_index_which_finds_its_ids_and_counts_as_stored() {
     let mut bench = Bench::new();
@@ -168,8 +216,8 @@ async fn an_index_that_is_damaged_while_it_is_used_hides_nothing_and_is_made_ane
     engine.index_all().await.unwrap();
     for path in sidecars(&bench) {
         let mut bytes = std::fs::read(&path).unwrap();
-        // What lies behind the head and the digest: ids.
-        bytes.iter_mut().skip(256).for_each(|byte| *byte = !*byte);
+        // What lies behind the head and the digest.
+        bytes.iter_mut().skip(320).for_each(|byte| *byte = !*byte);
         std::fs::write(&path, bytes).unwrap();
     }
     for segment in segments(&engine) {

@@ -1,9 +1,9 @@
-//! Which files of a plan can have the ids that its filters ask for.
+//! Which files of a plan can have the ids and texts that its filters ask for.
 //!
 //! # Invariants
 //!
 //! - Indexes are read, and footers with them, on a thread that scans read on, and by no more of them at once.
-//! - What is not known to be without the ids stays: a file without an index, one whose footer cannot be read.
+//! - What is not known to be without them stays: a file without an index, one whose footer cannot be read.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ impl Scanner {
         meter: &Arc<Meter>,
     ) -> Result<Left, Error> {
         let needs = needs(table, conditions);
-        if !needs.ask_for_ids() || files.is_empty() {
+        if !needs.ask_indexes() || files.is_empty() {
             return Ok(Left {
                 files,
                 ..Left::default()

@@ -31,6 +31,7 @@ mod prune;
 mod read;
 mod source;
 mod sweep;
+mod texts;
 mod workers;
 
 use std::sync::Arc;

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | a window | the times of pages |
 //! | a word or id, or one of several | least and greatest of the row group and of pages; the filter of `flux_id` and `trace_id` |
-//! | `flux_id`, `trace_id`, `trace_id` of logs' attributes | the index of the segment, if it has one: before the file is opened |
+//! | `flux_id`, `trace_id`, `trace_id` of logs' attributes, what [`texts`] finds of messages | the index of the segment, if it has one: before the file is opened |
 //!
 //! Conditions of any other form rule out nothing, nor does an index when more than [`MOST_IDS`] are asked for. An index answers
 //! with blocks of a segment ([`blocks`]); the answer of a footer is a set of rows of one row group, as ranges. [`candidates`]
@@ -28,6 +28,7 @@ use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData, RowGroupMeta
 use parquet::file::page_index::column_index::ColumnIndexMetaData;
 
 use super::pages::Group;
+use super::texts::{Texts, texts};
 use crate::functions::JSON_TEXT;
 use crate::reader::Meter;
 use crate::window::Window;
@@ -54,6 +55,7 @@ struct Ids {
 pub(super) struct Needs {
     columns: Vec<Need>,
     ids: Vec<Ids>,
+    texts: Option<Texts>,
 }
 
 /// Of more ids than this each index would be asked longer than reading takes.
@@ -61,8 +63,8 @@ const MOST_IDS: usize = 100;
 
 impl Needs {
     /// Whether indexes can rule anything out.
-    pub(super) const fn ask_for_ids(&self) -> bool {
-        !self.ids.is_empty()
+    pub(super) const fn ask_indexes(&self) -> bool {
+        !self.ids.is_empty() || self.texts.is_some()
     }
 }
 
@@ -86,6 +88,7 @@ pub(super) fn needs(table: Table, conditions: &[Expr]) -> Needs {
     Needs {
         columns: asked.iter().filter_map(column).collect(),
         ids: asked.iter().filter_map(ids).collect(),
+        texts: texts(table, conditions),
     }
 }
 
@@ -141,7 +144,7 @@ fn id_column(table: Table, of: &Expr) -> Option<IdColumn> {
 
 /// The blocks of a segment that its index leaves; all of one without an index. What is read counts.
 pub(super) fn blocks(segment: &Segment, needs: &Needs, meter: &Meter) -> Blocks {
-    let Some(index) = segment.index().filter(|_| !needs.ids.is_empty()) else {
+    let Some(index) = segment.index().filter(|_| needs.ask_indexes()) else {
         return Blocks::All;
     };
     let mut left = Blocks::All;
@@ -154,9 +157,18 @@ pub(super) fn blocks(segment: &Segment, needs: &Needs, meter: &Meter) -> Blocks 
         }
         left = left.and(met);
         if left.is_none() {
-            meter.ruled_out(segment.id);
             break;
         }
+    }
+    if let Some(texts) = needs.texts.as_ref().filter(|_| !left.is_none()) {
+        left = left.and(texts.blocks(&mut |grams| {
+            let found = index.text(grams);
+            meter.index(found.bytes);
+            found.blocks
+        }));
+    }
+    if left.is_none() {
+        meter.ruled_out(segment.id);
     }
     left
 }
@@ -355,7 +367,7 @@ mod tests {
         assert_eq!(needs(Table::Traces, std::slice::from_ref(&of_trace)).ids, wanted);
         assert_eq!(needs(Table::Metrics, &[of_trace]).ids, []);
         let listed = |count: usize| ident("trace_id").in_list((0..count).map(|n| lit(n.to_string())).collect(), false);
-        let asks = |count| needs(Table::Traces, &[listed(count)]).ask_for_ids();
+        let asks = |count| needs(Table::Traces, &[listed(count)]).ask_indexes();
         assert!(asks(MOST_IDS) && !asks(MOST_IDS + 1));
     }
 

@@ -19,7 +19,7 @@ pub(super) fn sidecars(bench: &Bench) -> Vec<PathBuf> {
 
 /// Flips a byte of each bucket, and some of the directory: what lies behind the head and the digest.
 pub(super) fn damage(path: &Path, random: &mut Random) {
-    const HEAD: usize = 256;
+    const HEAD: usize = 320;
     let mut bytes = std::fs::read(path).unwrap();
     for piece in bytes.iter_mut().skip(HEAD).collect::<Vec<_>>().chunks_mut(12) {
         let at = usize::try_from(random.below(piece.len() as u64)).unwrap();

@@ -17,6 +17,7 @@ mod scan;
 mod sql;
 mod summaries;
 mod tail;
+mod texts;
 mod walks;
 mod world;
 

@@ -1,0 +1,48 @@
+//! What may be a sidecar, of whatever it says.
+
+use std::fs::File;
+use std::path::Path;
+use std::sync::{Arc, Weak};
+
+use super::format::Head;
+use super::memory::Memory;
+use super::{Blocks, Grams, IdColumn, SegmentIndex};
+use crate::segment::FileAt;
+
+/// Opens it, and looks ids and texts up in it.
+pub(crate) fn fuzz_sidecar(file: File, size: u64) {
+    let file = Arc::new(file);
+    let Ok(head) = Head::read(&FileAt::shared(Arc::clone(&file), size), size) else {
+        return;
+    };
+    // Nothing is kept of it but the handle: there is no file by its name.
+    let memory = Arc::new(Memory::new(0));
+    let index = SegmentIndex::of(&head, size, &Path::new("").into(), &memory, &Weak::new());
+    memory.keep_file((head.owner.segment, head.owner.version), &file);
+    let holds = |blocks: Blocks| {
+        if let Blocks::Some(blocks) = blocks {
+            assert!(blocks.is_sorted() && blocks.iter().all(|block| *block < head.blocks));
+        }
+    };
+    for column in [IdColumn::FluxId, IdColumn::TraceId] {
+        for id in [
+            &[0; 16][..],
+            &[0x7f; 16],
+            &[0xff; 16],
+            b"0123456789abcdef0123456789abcdef",
+        ] {
+            holds(index.ids(column, id).blocks);
+        }
+    }
+    for text in [
+        "matin row 12",
+        "error",
+        "code 5021",
+        "\u{e4}rger",
+        "connection reset by peer 10.0.0.1",
+    ] {
+        if let Some(grams) = Grams::of(text) {
+            holds(index.text(&grams).blocks);
+        }
+    }
+}

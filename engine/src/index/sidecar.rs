@@ -1,0 +1,246 @@
+//! The sidecar of one version of a data file, opened: what queries look ids and texts up in.
+//!
+//! # Invariants
+//!
+//! - What cannot be read, or is not as it was written, answers "every block", and the sidecar is made anew.
+
+use std::fs::File;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+
+use model::Table;
+
+use super::blocks::{Blocks, Lookup};
+use super::digest::Range;
+use super::format::{Bad, Head, Kind, Owner, Section, read_at};
+use super::memory::Memory;
+use super::texts::{self, Class, Grams};
+use super::{IdColumn, build, ids, path_of};
+use crate::Error;
+use crate::catalog::Key;
+use crate::segment::FileAt;
+use crate::shared::Shared;
+
+/// The sidecar of one version of a data file. There may be a hundred thousand.
+#[derive(Debug)]
+pub struct SegmentIndex {
+    /// The folder of all of them.
+    folder: Arc<Path>,
+    table: Table,
+    key: Key,
+    size: u64,
+    blocks: u32,
+    ids: Box<[Ids]>,
+    /// Sections of grams.
+    texts: Box<[(Class, Section)]>,
+    /// Texts are not in it, as it was made before they were known.
+    is_old: bool,
+    memory: Arc<Memory>,
+    /// Something in it is not as it was written, or cannot be read.
+    is_bad: AtomicBool,
+    store: Weak<Shared>,
+}
+
+/// What is known of a column of ids.
+#[derive(Debug)]
+struct Ids {
+    column: IdColumn,
+    range: Option<Range>,
+    section: Option<Section>,
+}
+
+impl SegmentIndex {
+    /// Opens the sidecar of a version.
+    pub(super) fn open(
+        folder: &Arc<Path>,
+        owner: &Owner,
+        memory: &Arc<Memory>,
+        store: &Weak<Shared>,
+    ) -> Result<Self, Error> {
+        let path = path_of(folder, owner.table, (owner.segment, owner.version));
+        let file = File::open(&path).map_err(Error::io("open", &path))?;
+        let size = file.metadata().map_err(Error::io("read", &path))?.len();
+        let damaged = |reason: String| Error::Damaged {
+            path: path.clone(),
+            reason,
+        };
+        match Head::read(&FileAt::new(file, size), size) {
+            Ok(head) if head.owner == *owner => Ok(Self::of(&head, size, folder, memory, store)),
+            Ok(_) => Err(damaged("it is of another data file".to_owned())),
+            Err(Bad::Io(source) | Bad::Shut(source)) => Err(Error::io("read", &path)(source)),
+            Err(Bad::Form(reason)) => Err(damaged(reason.to_owned())),
+        }
+    }
+
+    pub(super) fn of(head: &Head, size: u64, folder: &Arc<Path>, memory: &Arc<Memory>, store: &Weak<Shared>) -> Self {
+        let ids = [IdColumn::FluxId, IdColumn::TraceId].map(|column| Ids {
+            column,
+            range: head.digest.range(column.kind()),
+            section: head.section(column.kind()),
+        });
+        let texts = Class::ALL
+            .into_iter()
+            .filter_map(|class| Some((class, head.section(class.kind())?)));
+        let texts: Box<[_]> = texts.collect();
+        Self {
+            is_old: build::has_texts(head.owner.table) && texts.is_empty(),
+            // An empty one says nothing.
+            texts: texts.into_iter().filter(|(_, section)| section.length > 0).collect(),
+            folder: Arc::clone(folder),
+            table: head.owner.table,
+            key: (head.owner.segment, head.owner.version),
+            size,
+            blocks: head.blocks,
+            ids: ids.into(),
+            memory: Arc::clone(memory),
+            is_bad: false.into(),
+            store: Weak::clone(store),
+        }
+    }
+
+    /// Its bytes on the disk.
+    #[must_use]
+    pub const fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// The blocks whose rows can have an id, given by the bytes by which the column stores it. May read from the disk.
+    #[must_use]
+    pub fn ids(&self, column: IdColumn, id: &[u8]) -> Lookup {
+        let Some(ids) = self.ids.iter().find(|ids| ids.column == column) else {
+            return Lookup::free(Blocks::All);
+        };
+        if ids.range.is_some_and(|range| !range.may_hold(id)) {
+            return Lookup::free(Blocks::NONE);
+        }
+        let Some(section) = ids.section.filter(|_| !self.is_bad()) else {
+            return Lookup::free(Blocks::All);
+        };
+        self.look_up(column.kind(), section, |read| self.find_id(section, id, read))
+    }
+
+    /// The blocks with a message that can have a text, letter case aside. May read from the disk.
+    #[must_use]
+    pub fn text(&self, grams: &Grams) -> Lookup {
+        let mut found = Lookup::free(Blocks::All);
+        for (class, section) in &self.texts {
+            let grams = grams.of_class(*class);
+            if grams.is_empty() || found.blocks.is_none() || self.is_bad() {
+                continue;
+            }
+            let place = (section.form, section.length);
+            let of_class = self.look_up(class.kind(), *section, |read| {
+                texts::find(grams, place, self.blocks, read)
+            });
+            found.blocks = found.blocks.and(of_class.blocks);
+            found.bytes += of_class.bytes;
+        }
+        found
+    }
+
+    /// Whether it lacks what is indexed today.
+    pub(super) const fn is_old(&self) -> bool {
+        self.is_old
+    }
+
+    /// Looks something up in a section; what is wrong with it does not hide a row.
+    fn look_up(&self, kind: Kind, section: Section, find: impl Fn(&Read<'_>) -> Result<Lookup, Bad>) -> Lookup {
+        self.try_look_up(kind, section, find).unwrap_or_else(|error| {
+            // For want of handles it is not thrown away.
+            let may_be_whole = matches!(&error, Bad::Shut(error) if error.kind() != ErrorKind::NotFound);
+            if !may_be_whole {
+                self.give_up(&error);
+            }
+            Lookup::free(Blocks::All)
+        })
+    }
+
+    /// Looks something up in what is kept of a section, in all of it if that is to be kept, else in pieces of it.
+    fn try_look_up(
+        &self,
+        kind: Kind,
+        section: Section,
+        find: impl Fn(&Read<'_>) -> Result<Lookup, Bad>,
+    ) -> Result<Lookup, Bad> {
+        if let Some(kept) = self.memory.section(self.key, kind) {
+            return Ok(Lookup::free(find(&within(&kept))?.blocks));
+        }
+        if !self.memory.wants(section.length) {
+            let file = self.file().map_err(Bad::Shut)?;
+            return find(&|buffer: &mut [u8], at| file.read_exact_at(buffer, section.offset + at));
+        }
+        let file = File::open(self.path()).map_err(Bad::Shut)?;
+        let bytes: Arc<[u8]> = read_at(&FileAt::new(file, self.size), section.offset, section.length)?.into();
+        let blocks = find(&within(&bytes))?.blocks;
+        self.memory.keep(self.key, kind, bytes);
+        Ok(Lookup {
+            blocks,
+            bytes: section.length,
+        })
+    }
+
+    fn find_id(&self, section: Section, id: &[u8], read: &Read<'_>) -> Result<Lookup, Bad> {
+        let found = ids::find(id, section.form, section.length, read)?;
+        if found.blocks.last().is_some_and(|last| *last >= self.blocks) {
+            return Err(Bad::Form("an index of ids names a block that is not there"));
+        }
+        Ok(Lookup {
+            blocks: Blocks::Some(found.blocks),
+            bytes: found.bytes,
+        })
+    }
+
+    pub(super) fn path(&self) -> PathBuf {
+        path_of(&self.folder, self.table, self.key)
+    }
+
+    /// Its bytes, by a handle that is kept.
+    fn file(&self) -> std::io::Result<FileAt> {
+        let file = match self.memory.file(self.key) {
+            Some(file) => file,
+            None => {
+                let file = Arc::new(File::open(self.path())?);
+                self.memory.keep_file(self.key, &file);
+                file
+            }
+        };
+        Ok(FileAt::shared(file, self.size))
+    }
+
+    pub(super) fn is_bad(&self) -> bool {
+        self.is_bad.load(Ordering::Relaxed)
+    }
+
+    /// From now on it says nothing; it is made anew, if the segment is still there.
+    fn give_up(&self, error: &Bad) {
+        if self.is_bad.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        if let Some(store) = self.store.upgrade() {
+            store.indexes.look();
+            tracing::warn!(%error, path = %self.path().display(), "an index is not as it was written; it is made anew");
+        }
+    }
+}
+
+impl Drop for SegmentIndex {
+    fn drop(&mut self) {
+        self.memory.forget(self.key);
+    }
+}
+
+/// Fills a buffer from a place of a section.
+type Read<'a> = dyn Fn(&mut [u8], u64) -> std::io::Result<()> + 'a;
+
+/// Reads from bytes as from a file.
+fn within(bytes: &[u8]) -> impl Fn(&mut [u8], u64) -> std::io::Result<()> {
+    |buffer, at| {
+        let piece = usize::try_from(at)
+            .ok()
+            .and_then(|at| bytes.get(at..)?.get(..buffer.len()));
+        buffer.copy_from_slice(piece.ok_or(ErrorKind::UnexpectedEof)?);
+        Ok(())
+    }
+}
