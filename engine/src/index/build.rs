@@ -3,7 +3,7 @@
 //! # Invariants
 //!
 //! - Only a file whose bytes have the recorded checksum is indexed: an index of damaged bytes would hide rows.
-//! - Memory is bounded by the entries of the sections, eight bytes each, whatever the file holds.
+//! - Memory is bounded by the entries of the sections, eight bytes each, and by what [`super::counts`] take, whatever the file holds.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,6 +14,7 @@ use model::{Table, field_text};
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder};
 
+use super::counts::build::Counting;
 use super::digest::{Digest, Range};
 use super::format::{Kind, Owner, Part, encode};
 use super::{BLOCK_ROWS, IdColumn, ids};
@@ -34,6 +35,7 @@ pub(super) fn build(
         return Ok(None);
     }
     let metadata = Arc::new(read_metadata(file, path, false)?);
+    let mut counting = Counting::of(owner, &metadata);
     let metadata = ArrowReaderMetadata::try_new(metadata, ArrowReaderOptions::new()).map_err(unreadable(path))?;
     let mut columns = columns_of(owner.table);
     let names = columns.iter().map(|column| column.name);
@@ -60,8 +62,14 @@ pub(super) fn build(
             }
         }
         columns.iter_mut().for_each(|column| column.ids.end_group());
+        if let Some(counting) = &mut counting
+            && !counting.take(file, group, &mut go_on)
+        {
+            return Ok(None);
+        }
     }
-    Ok(Some(finish(owner, columns)))
+    let counts = counting.map(|counting| counting.finish(owner.rows));
+    Ok(Some(finish(owner, columns, counts.unwrap_or_default())))
 }
 
 fn is_as_recorded(file: &FileAt, path: &Path, owner: &Owner, go_on: &mut impl FnMut() -> bool) -> Result<bool, Error> {
@@ -89,7 +97,7 @@ fn is_as_recorded(file: &FileAt, path: &Path, owner: &Owner, go_on: &mut impl Fn
     })
 }
 
-fn finish(owner: &Owner, columns: Vec<Column>) -> Vec<u8> {
+fn finish(owner: &Owner, columns: Vec<Column>, counts: Vec<Part>) -> Vec<u8> {
     let blocks = columns.first().map_or(0, |column| column.ids.blocks());
     let ranges: Vec<_> = columns.iter().map(|column| (column.kind, column.range)).collect();
     let mut parts = vec![Part {
@@ -106,6 +114,7 @@ fn finish(owner: &Owner, columns: Vec<Column>) -> Vec<u8> {
             is_checked: true,
         }));
     }
+    parts.extend(counts);
     encode(owner, BLOCK_ROWS, blocks, &parts)
 }
 

@@ -13,7 +13,7 @@ use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::IdColumn;
+use super::format::Kind;
 use crate::Kept;
 use crate::catalog::{Files, Key};
 
@@ -28,7 +28,7 @@ const ONE_IN: usize = 16;
 #[derive(Debug)]
 pub(crate) struct Memory {
     most: usize,
-    sections: Kept<(Key, IdColumn), Arc<[u8]>>,
+    sections: Kept<(Key, Kind), Arc<[u8]>>,
     refused: AtomicUsize,
     files: Files,
 }
@@ -45,8 +45,8 @@ impl Memory {
     }
 
     /// A section, if it is kept.
-    pub(super) fn section(&self, key: Key, column: IdColumn) -> Option<Arc<[u8]>> {
-        self.sections.get((key, column))
+    pub(super) fn section(&self, key: Key, kind: Kind) -> Option<Arc<[u8]>> {
+        self.sections.get((key, kind))
     }
 
     /// Whether a section of so many bytes, which is not kept, is to be read whole and kept.
@@ -58,9 +58,9 @@ impl Memory {
         self.sections.has_room(length + EACH) || self.refused.fetch_add(1, Ordering::Relaxed) % ONE_IN == ONE_IN - 1
     }
 
-    pub(super) fn keep(&self, key: Key, column: IdColumn, section: Arc<[u8]>) {
+    pub(super) fn keep(&self, key: Key, kind: Kind, section: Arc<[u8]>) {
         let weight = section.len() + EACH;
-        self.sections.put((key, column), section, weight);
+        self.sections.put((key, kind), section, weight);
     }
 
     /// The handle of a sidecar, if it is kept.
@@ -74,8 +74,8 @@ impl Memory {
 
     /// The sidecar is gone, or is made anew.
     pub(super) fn forget(&self, key: Key) {
-        for column in [IdColumn::FluxId, IdColumn::TraceId] {
-            self.sections.forget((key, column));
+        for kind in Kind::KEPT {
+            self.sections.forget((key, kind));
         }
         self.files.forget(key);
     }
@@ -85,7 +85,7 @@ impl Memory {
 mod tests {
     use super::*;
 
-    const COLUMN: IdColumn = IdColumn::TraceId;
+    const KIND: Kind = Kind::TraceIds;
 
     fn section(bytes: usize) -> Arc<[u8]> {
         vec![0; bytes].into()
@@ -98,11 +98,11 @@ mod tests {
         let (mut found, mut read) = (0, 0);
         for round in 0..20 {
             for id in 0..60 {
-                if memory.section((id, 1), COLUMN).is_some() {
+                if memory.section((id, 1), KIND).is_some() {
                     found += u64::from(round > 0);
                 } else if memory.wants(1_000) {
                     read += u64::from(round > 0);
-                    memory.keep((id, 1), COLUMN, section(1_000));
+                    memory.keep((id, 1), KIND, section(1_000));
                 }
             }
         }
@@ -115,9 +115,9 @@ mod tests {
         let memory = Memory::new(LARGEST + EACH);
         assert!(memory.wants(LARGEST as u64) && !memory.wants(LARGEST as u64 + 1) && !memory.wants(u64::MAX));
         assert!(!Memory::new(0).wants(0) && !Memory::new(1_000).wants(1_000));
-        memory.keep((1, 1), COLUMN, section(9));
-        memory.keep((1, 2), COLUMN, section(9));
+        memory.keep((1, 1), KIND, section(9));
+        memory.keep((1, 2), KIND, section(9));
         memory.forget((1, 1));
-        assert!(memory.section((1, 1), COLUMN).is_none() && memory.section((1, 2), COLUMN).is_some());
+        assert!(memory.section((1, 1), KIND).is_none() && memory.section((1, 2), KIND).is_some());
     }
 }

@@ -1,4 +1,5 @@
-//! Sidecars: beside a sealed Parquet file, in a folder of their own, a file that says which of its rows can have an id.
+//! Sidecars: beside a sealed Parquet file, in a folder of their own, a file that says which of its rows can have an id, and how many
+//! rows each minute has.
 //!
 //! ```text
 //! <store_dir>/index/<table>/<segment / 4096>/segment_<segment>_v<version>.idx
@@ -22,6 +23,7 @@
 //! What a query asks, and the rows themselves: `query`.
 
 mod build;
+mod counts;
 mod digest;
 mod format;
 mod ids;
@@ -46,9 +48,10 @@ use crate::segment::FileAt;
 use crate::shared::Shared;
 use crate::{Engine, Error};
 use digest::Range;
-use format::{Bad, Head, Kind, Section, read_at};
+use format::{Bad, Head, Kind, Section, level_of, read_at};
 use memory::Memory;
 
+pub use counts::{CountedGroup, Counts, CountsBy, MINUTE};
 pub(crate) use format::Owner;
 pub(crate) use keeper::run;
 pub(crate) use orders::Indexes;
@@ -145,7 +148,11 @@ pub struct SegmentIndex {
     key: Key,
     size: u64,
     blocks: u32,
+    rows: u64,
     ids: Box<[Ids]>,
+    counts: [Option<Section>; 2],
+    /// It may lack what is made now.
+    is_outdated: bool,
     memory: Arc<Memory>,
     /// Something in it is not as it was written, or cannot be read.
     is_bad: AtomicBool,
@@ -190,7 +197,10 @@ impl SegmentIndex {
             key: (head.owner.segment, head.owner.version),
             size,
             blocks: head.blocks,
+            rows: head.owner.rows,
             ids: ids.into(),
+            counts: CountsBy::ALL.map(|by| head.section(by.kind())),
+            is_outdated: head.level < level_of(head.owner.table),
             memory: Arc::clone(memory),
             is_bad: false.into(),
             store: Weak::clone(store),
@@ -216,18 +226,14 @@ impl SegmentIndex {
             return Lookup::free(Blocks::All);
         };
         self.look_up(column, section, id).unwrap_or_else(|error| {
-            // For want of handles it is not thrown away.
-            let may_be_whole = matches!(&error, Bad::Shut(error) if error.kind() != ErrorKind::NotFound);
-            if !may_be_whole {
-                self.give_up(&error);
-            }
+            self.give_up_if_bad(&error);
             Lookup::free(Blocks::All)
         })
     }
 
     /// Looks an id up in what is kept of a section, in all of it if that is to be kept, else in pieces of it.
     fn look_up(&self, column: IdColumn, section: Section, id: &[u8]) -> Result<Lookup, Bad> {
-        if let Some(kept) = self.memory.section(self.key, column) {
+        if let Some(kept) = self.memory.section(self.key, column.kind()) {
             return Ok(Lookup::free(self.find(section, id, within(&kept))?.blocks));
         }
         if !self.memory.wants(section.length) {
@@ -239,7 +245,7 @@ impl SegmentIndex {
         let file = File::open(self.path()).map_err(Bad::Shut)?;
         let bytes: Arc<[u8]> = read_at(&FileAt::new(file, self.size), section.offset, section.length)?.into();
         let blocks = self.find(section, id, within(&bytes))?.blocks;
-        self.memory.keep(self.key, column, bytes);
+        self.memory.keep(self.key, column.kind(), bytes);
         Ok(Lookup {
             blocks,
             bytes: section.length,
@@ -281,6 +287,11 @@ impl SegmentIndex {
 
     fn is_bad(&self) -> bool {
         self.is_bad.load(Ordering::Relaxed)
+    }
+
+    /// Whether it is whole, and has what is made now.
+    fn is_as_wanted(&self) -> bool {
+        !self.is_bad() && !self.is_outdated
     }
 
     /// From now on it says nothing; it is made anew, if the segment is still there.
@@ -328,7 +339,7 @@ impl Layout {
     }
 }
 
-/// Opens what may be a sidecar, of whatever it says, and looks ids up in it.
+/// Opens what may be a sidecar, of whatever it says, looks ids up in it, and counts.
 #[cfg(any(test, feature = "fuzz"))]
 pub(crate) fn fuzz_sidecar(file: File, size: u64) {
     let file = Arc::new(file);
@@ -350,6 +361,10 @@ pub(crate) fn fuzz_sidecar(file: File, size: u64) {
                 assert!(blocks.is_sorted() && blocks.iter().all(|block| *block < head.blocks));
             }
         }
+    }
+    for (counts, _) in CountsBy::ALL.into_iter().filter_map(|by| index.counts(by)) {
+        let cells = counts.groups().flat_map(|group| group.minutes());
+        assert_eq!(cells.map(|(_, rows)| rows).sum::<u64>(), head.owner.rows);
     }
 }
 

@@ -4,6 +4,7 @@
 
 mod appends;
 mod check;
+mod counts;
 mod expired;
 mod faults;
 mod first_open;
