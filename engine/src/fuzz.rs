@@ -7,7 +7,7 @@
 //! | `catalogue` | records and marks of a catalogue log, one after another |
 //! | `checkpoint` | the body of a checkpoint, and of a record |
 //! | `footer` | a data file: footer, page index |
-//! | `index` | a sidecar: head, digest, ids, texts |
+//! | `index` | a sidecar: head, digest, ids, texts, counts |
 //! | `lines` | a data file of lines: description, frames, rows |
 //! | `batch` | an Arrow stream, for each table |
 //! | `json`, `cbor` | records as publishers send them, for each table |

@@ -72,7 +72,10 @@ pub use catalog::Segment;
 pub use check::{CheckReport, Problem, check_store};
 pub use engine::{Engine, Trouble};
 pub use error::{Error, ErrorKind};
-pub use index::{BLOCK_ROWS, Blocks, Grams, IdColumn, IndexReport, Lookup, SegmentIndex, rebuild_index};
+pub use index::{
+    BLOCK_ROWS, Blocks, CountedGroup, Counts, CountsBy, Grams, IdColumn, IndexReport, Lookup, MINUTE, SegmentIndex,
+    rebuild_index,
+};
 pub use kept::Kept;
 pub use rebuild::{RebuildReport, rebuild_catalogue};
 pub use remote::{CopyReport, Remote, RemoteMode, RemoteTrouble, copy_from_remote, copy_to_remote};

@@ -94,7 +94,7 @@ pub struct Page {
 pub struct QueryStats {
     /// Data files of the table in the view.
     pub files_considered: u64,
-    /// Of these, files that the catalogue or their index ruled out.
+    /// Of these, files that the catalogue or their index ruled out, or whose counts answered for them.
     pub files_pruned: u64,
     /// Files that were opened.
     pub files_read: u64,

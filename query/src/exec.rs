@@ -22,7 +22,7 @@ use model::{ByteSize, Table};
 use crate::answer::QueryStats;
 use crate::filter::within;
 use crate::reader::Meter;
-use crate::scan::{Found, Request, Scanner, Sink, Wanted};
+use crate::scan::{Counted, Found, Pieces, Question, Request, Scanner, Sink, Wanted};
 use crate::table::{Order, ViewTable};
 use crate::window::Window;
 use crate::{Error, Limits};
@@ -117,10 +117,15 @@ impl Scan {
 
     /// The rows within a part of the window that meet the conditions.
     pub(crate) fn frame(&self, window: Window, order: Order) -> Result<DataFrame, Error> {
+        self.frame_of(Pieces::All, window, order)
+    }
+
+    fn frame_of(&self, pieces: Pieces, window: Window, order: Order) -> Result<DataFrame, Error> {
         let table = ViewTable {
             view: self.view.clone(),
             table: self.table,
             window,
+            pieces,
             order,
             meter: Arc::clone(&self.meter),
         };
@@ -177,6 +182,35 @@ impl Scan {
             started: self.started,
         };
         scanner.sweep(&self.state, wanted, make).await
+    }
+
+    /// What counts of segments answer of a question, and the rows within its window that they leave, if there are any. Its
+    /// conditions are those of the scan. `None` if more comes out than may.
+    pub(crate) async fn counted(&self, question: &Question) -> Result<Option<(Counted, Option<DataFrame>)>, Error> {
+        let files = self.view.files(self.table).iter();
+        let files: Vec<_> = files
+            .filter(|file| question.window.meets(file.min_ts, file.max_ts) && file.index().is_some())
+            .cloned()
+            .collect();
+        let counted = match scanner(&self.state).filter(|_| !files.is_empty()) {
+            Some(scanner) => scanner.counted(question, files, &self.meter).await?,
+            None => Some(Counted::nothing(question)),
+        };
+        let Some(counted) = counted else {
+            return Ok(None);
+        };
+        let mut rows: Option<DataFrame> = None;
+        for (window, pieces) in &counted.left {
+            if pieces.are_empty(&self.view, self.table, *window) {
+                continue;
+            }
+            let more = self.frame_of(pieces.clone(), *window, Order::Any)?;
+            rows = Some(match rows {
+                Some(rows) => rows.union(more)?,
+                None => more,
+            });
+        }
+        Ok(Some((counted, rows)))
     }
 
     /// Memory that is counted against what queries may use.

@@ -43,7 +43,7 @@ use model::{Table, Timestamp};
 
 use crate::lines;
 use crate::reader::{Meter, SegmentReaders, Source};
-use crate::scan::{Left, Scanner};
+use crate::scan::{Left, Pieces, Scanner};
 use crate::times::narrowed;
 use crate::window::Window;
 
@@ -65,6 +65,7 @@ pub(crate) struct ViewTable {
     pub(crate) view: ReadView,
     pub(crate) table: Table,
     pub(crate) window: Window,
+    pub(crate) pieces: Pieces,
     pub(crate) order: Order,
     pub(crate) meter: Arc<Meter>,
 }
@@ -143,7 +144,7 @@ impl ViewTable {
     async fn left(&self, state: &dyn Session, window: Window, filters: &[Expr]) -> Result<Left> {
         let files = self.view.files(self.table).iter();
         let files = files
-            .filter(|file| window.meets(file.min_ts, file.max_ts))
+            .filter(|file| window.meets(file.min_ts, file.max_ts) && self.pieces.have(file))
             .cloned()
             .collect();
         let Some(scanner) = state.config().get_extension::<Scanner>() else {
@@ -159,7 +160,7 @@ impl ViewTable {
     /// The hot batches within a window, in at most `parallel` shares.
     fn hot(&self, window: Window, parallel: usize) -> Vec<Vec<RecordBatch>> {
         let hot = self.view.hot(self.table).iter();
-        let hot = hot.filter(|hot| window.meets(hot.min_ts, hot.max_ts));
+        let hot = hot.filter(|hot| self.pieces.have_memory() && window.meets(hot.min_ts, hot.max_ts));
         dealt(hot.map(|hot| hot.batch.clone()).collect(), parallel)
     }
 

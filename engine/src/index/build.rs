@@ -4,13 +4,15 @@
 //!
 //! - Only a file whose bytes have the recorded checksum is indexed: an index of damaged bytes would hide rows.
 //! - Memory is bounded by the entries of the sections of ids, eight bytes each, a page and a dictionary of a column, and what
-//!   [`texts`] take, whatever the file holds.
+//!   [`texts`] and [`super::counts`] take, whatever the file holds.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use model::{Table, field_text};
 use parquet::file::metadata::ParquetMetaData;
 
+use super::counts::build::Counting;
 use super::digest::{Digest, Range};
 use super::format::{Kind, Owner, Part, encode};
 use super::values::{Source, Values};
@@ -31,8 +33,9 @@ pub(super) fn build(
     if !is_as_recorded(file, path, owner, &mut go_on)? {
         return Ok(None);
     }
-    let metadata = &read_metadata(file, path, true)?;
+    let metadata = &Arc::new(read_metadata(file, path, true)?);
     let source = Source { file, path, metadata };
+    let mut counting = Counting::of(owner, metadata);
     let mut columns = columns_of(owner.table);
     let mut texts = has_texts(owner.table).then(|| texts_of(metadata));
     for group in 0..metadata.num_row_groups() {
@@ -50,12 +53,18 @@ pub(super) fn build(
             }
             texts.end_group();
         }
+        if let Some(counting) = &mut counting
+            && !counting.take(file, group, &mut go_on)
+        {
+            return Ok(None);
+        }
     }
-    Ok(Some(finish(owner, columns, texts)))
+    let counts = counting.map(|counting| counting.finish(owner.rows));
+    Ok(Some(finish(owner, columns, texts, counts.unwrap_or_default())))
 }
 
 /// Whether texts of a table are indexed.
-pub(super) const fn has_texts(table: Table) -> bool {
+const fn has_texts(table: Table) -> bool {
     matches!(table, Table::Logs)
 }
 
@@ -96,7 +105,7 @@ fn is_as_recorded(file: &FileAt, path: &Path, owner: &Owner, go_on: &mut impl Fn
     })
 }
 
-fn finish(owner: &Owner, columns: Vec<Column>, texts: Option<texts::Builder>) -> Vec<u8> {
+fn finish(owner: &Owner, columns: Vec<Column>, texts: Option<texts::Builder>, counts: Vec<Part>) -> Vec<u8> {
     let blocks = columns.first().map_or(0, |column| column.ids.blocks());
     let ranges: Vec<_> = columns.iter().map(|column| (column.kind, column.range)).collect();
     let mut parts = vec![Part {
@@ -121,6 +130,7 @@ fn finish(owner: &Owner, columns: Vec<Column>, texts: Option<texts::Builder>) ->
             is_checked: true,
         });
     }
+    parts.extend(counts);
     encode(owner, BLOCK_ROWS, blocks, &parts)
 }
 

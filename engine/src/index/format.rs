@@ -3,14 +3,18 @@
 //! ```text
 //! 0    "PLATIDX1" 8 | length of the head u32 | CRC-32C of the head, these four bytes left out, u32
 //! 16   store 16 | segment u64 | version u32 | CRC-32C of the data file u32 | its size u64 | its rows u64
-//! 64   rows of a block u32 | blocks u32 | table u8 | 0 u8 ×3 | sections u32
+//! 64   rows of a block u32 | blocks u32 | table u8 | level u8 | 0 u8 ×2 | sections u32
 //! 80   section*: kind u16, form u16, CRC-32C u32, offset u64, length u64
 //! …    sections, each at a multiple of eight
 //! ```
 //!
-//! All numbers little endian. A section of [`Kind::Digest`] is read with the head and compared with its checksum; one of ids has
-//! a checksum in each of its buckets, one of texts in each of its pages, and 0 here: a lookup reads some bytes of megabytes. Kinds that a reader does not know it
-//! passes over; what a section's form means is the section's business.
+//! All numbers little endian. A section of [`Kind::Digest`] is read with the head and compared with its checksum, counts are when
+//! they are asked for; one of ids has a checksum in each of its buckets, one of texts in each of its pages, and 0 here: a lookup
+//! reads some bytes of megabytes. Kinds that a reader does not know it passes over; what a section's form means is the section's
+//! business.
+//!
+//! The level grows with each kind that is made: a sidecar below [`level_of`] its table may lack one that it could have. It is used
+//! as it is until it is made anew.
 //!
 //! # Invariants
 //!
@@ -32,6 +36,14 @@ const LARGEST_DIGEST: u64 = 1 << 20;
 /// Read at once at the opening: most heads and digests are within it.
 const FIRST_READ: u64 = 1024;
 
+/// The level of sidecars that are made now, see the module.
+pub(super) const fn level_of(table: Table) -> u8 {
+    match table {
+        Table::Logs => 1,
+        Table::Traces | Table::Messages | Table::Metrics | Table::DeadLetters => 0,
+    }
+}
+
 /// What a section has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u16)]
@@ -42,10 +54,26 @@ pub(super) enum Kind {
     FluxIds = 5,
     /// Which blocks have a `trace_id`; of logs, among their attributes.
     TraceIds = 6,
-    /// Which blocks have a gram without a digit; of sidecars of logs that lack it, texts were not known yet.
+    /// Which blocks have a gram without a digit.
     Words = 7,
     /// Which blocks have a gram with one.
     Numbers = 8,
+    /// How many rows each minute has, by level.
+    LevelCounts = 9,
+    /// How many rows each minute has, by level and entity.
+    EntityCounts = 10,
+}
+
+impl Kind {
+    /// Those whose sections may stay in memory.
+    pub(super) const KEPT: [Self; 6] = [
+        Self::FluxIds,
+        Self::TraceIds,
+        Self::Words,
+        Self::Numbers,
+        Self::LevelCounts,
+        Self::EntityCounts,
+    ];
 }
 
 /// The version of a data file that a sidecar is of.
@@ -60,12 +88,18 @@ pub(crate) struct Owner {
     pub(crate) rows: u64,
 }
 
+impl Section {
+    pub(super) const fn is(&self, kind: Kind) -> bool {
+        self.kind == kind as u16
+    }
+}
+
 /// Where a section is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Section {
     kind: u16,
     pub(super) form: u16,
-    crc: u32,
+    pub(super) crc: u32,
     pub(super) offset: u64,
     pub(super) length: u64,
 }
@@ -75,6 +109,7 @@ pub(super) struct Section {
 pub(super) struct Head {
     pub(super) owner: Owner,
     pub(super) blocks: u32,
+    pub(super) level: u8,
     sections: Box<[Section]>,
     pub(super) digest: Digest,
 }
@@ -113,7 +148,7 @@ pub(super) fn encode(owner: &Owner, block_rows: u32, blocks: u32, parts: &[Part]
     out.extend_from_slice(&owner.rows.to_le_bytes());
     out.extend_from_slice(&block_rows.to_le_bytes());
     out.extend_from_slice(&blocks.to_le_bytes());
-    out.extend_from_slice(&[owner.table.number(), 0, 0, 0]);
+    out.extend_from_slice(&[owner.table.number(), level_of(owner.table), 0, 0]);
     put_u32(&mut out, parts.len());
     let mut at = length.next_multiple_of(8);
     for part in parts {
@@ -152,11 +187,6 @@ fn head_crc(head: &[u8]) -> u32 {
 /// The number of `N` bytes at a place.
 pub(super) fn bytes_at<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
     bytes.get(at..)?.first_chunk().copied()
-}
-
-impl Kind {
-    /// Those that lookups read.
-    pub(super) const ALL: [Self; 4] = [Self::FluxIds, Self::TraceIds, Self::Words, Self::Numbers];
 }
 
 impl Head {
@@ -224,6 +254,7 @@ impl Head {
         Some(Self {
             owner,
             blocks: u32_at(68)?,
+            level: *head.get(73)?,
             sections: sections.collect::<Option<_>>()?,
             digest: Digest::default(),
         })
@@ -231,7 +262,7 @@ impl Head {
 
     pub(super) fn section(&self, kind: Kind) -> Option<Section> {
         let sections = self.sections.iter();
-        sections.copied().find(|section| section.kind == kind as u16)
+        sections.copied().find(|section| section.is(kind))
     }
 }
 

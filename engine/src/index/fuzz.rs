@@ -6,10 +6,10 @@ use std::sync::{Arc, Weak};
 
 use super::format::Head;
 use super::memory::Memory;
-use super::{Blocks, Grams, IdColumn, SegmentIndex};
+use super::{Blocks, CountsBy, Grams, IdColumn, SegmentIndex};
 use crate::segment::FileAt;
 
-/// Opens it, and looks ids and texts up in it.
+/// Opens it, looks ids and texts up in it, and counts.
 pub(crate) fn fuzz_sidecar(file: File, size: u64) {
     let file = Arc::new(file);
     let Ok(head) = Head::read(&FileAt::shared(Arc::clone(&file), size), size) else {
@@ -44,5 +44,9 @@ pub(crate) fn fuzz_sidecar(file: File, size: u64) {
         if let Some(grams) = Grams::of(text) {
             holds(index.text(&grams).blocks);
         }
+    }
+    for (counts, _) in CountsBy::ALL.into_iter().filter_map(|by| index.counts(by)) {
+        let cells = counts.groups().flat_map(|group| group.minutes());
+        assert_eq!(cells.map(|(_, rows)| rows).sum::<u64>(), head.owner.rows);
     }
 }

@@ -74,7 +74,7 @@ impl Memory {
 
     /// The sidecar is gone, or is made anew.
     pub(super) fn forget(&self, key: Key) {
-        for kind in Kind::ALL {
+        for kind in Kind::KEPT {
             self.sections.forget((key, kind));
         }
         self.files.forget(key);
@@ -85,7 +85,7 @@ impl Memory {
 mod tests {
     use super::*;
 
-    const COLUMN: Kind = Kind::TraceIds;
+    const KIND: Kind = Kind::TraceIds;
 
     fn section(bytes: usize) -> Arc<[u8]> {
         vec![0; bytes].into()
@@ -98,11 +98,11 @@ mod tests {
         let (mut found, mut read) = (0, 0);
         for round in 0..20 {
             for id in 0..60 {
-                if memory.section((id, 1), COLUMN).is_some() {
+                if memory.section((id, 1), KIND).is_some() {
                     found += u64::from(round > 0);
                 } else if memory.wants(1_000) {
                     read += u64::from(round > 0);
-                    memory.keep((id, 1), COLUMN, section(1_000));
+                    memory.keep((id, 1), KIND, section(1_000));
                 }
             }
         }
@@ -115,9 +115,9 @@ mod tests {
         let memory = Memory::new(LARGEST + EACH);
         assert!(memory.wants(LARGEST as u64) && !memory.wants(LARGEST as u64 + 1) && !memory.wants(u64::MAX));
         assert!(!Memory::new(0).wants(0) && !Memory::new(1_000).wants(1_000));
-        memory.keep((1, 1), COLUMN, section(9));
-        memory.keep((1, 2), COLUMN, section(9));
+        memory.keep((1, 1), KIND, section(9));
+        memory.keep((1, 2), KIND, section(9));
         memory.forget((1, 1));
-        assert!(memory.section((1, 1), COLUMN).is_none() && memory.section((1, 2), COLUMN).is_some());
+        assert!(memory.section((1, 1), KIND).is_none() && memory.section((1, 2), KIND).is_some());
     }
 }

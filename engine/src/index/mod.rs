@@ -1,5 +1,5 @@
 //! Sidecars: beside a sealed Parquet file, in a folder of their own, a file that says which of its rows can have an id, or a text
-//! in their message.
+//! in their message, and how many rows each minute has.
 //!
 //! ```text
 //! <store_dir>/index/<table>/<segment / 4096>/segment_<segment>_v<version>.idx
@@ -13,7 +13,7 @@
 //! # Invariants
 //!
 //! - A row that has an id or a text lies in a block of the answer, whatever became of the sidecar: what is missing, damaged, or of
-//!   another version answers "every block".
+//!   another version answers "every block", and counts nothing.
 //! - A sidecar is never needed: it is not in the catalogue, not synced, and made anew where it is not as written. Nothing
 //!   relies on what it was before a crash.
 //! - It is of one version of one segment, by the checksum of the data file's bytes.
@@ -24,6 +24,7 @@
 
 mod blocks;
 mod build;
+mod counts;
 mod digest;
 mod format;
 #[cfg(any(test, feature = "fuzz"))]
@@ -49,6 +50,7 @@ use crate::{Engine, Error};
 use format::Kind;
 
 pub use blocks::{Blocks, Lookup};
+pub use counts::{CountedGroup, Counts, CountsBy, MINUTE};
 #[cfg(any(test, feature = "fuzz"))]
 pub(crate) use fuzz::fuzz_sidecar;
 pub(crate) use keeper::run;

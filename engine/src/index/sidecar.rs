@@ -1,4 +1,4 @@
-//! The sidecar of one version of a data file, opened: what queries look ids and texts up in.
+//! The sidecar of one version of a data file, opened: what queries look ids and texts up in, and take counts from.
 //!
 //! # Invariants
 //!
@@ -13,11 +13,12 @@ use std::sync::{Arc, Weak};
 use model::Table;
 
 use super::blocks::{Blocks, Lookup};
+use super::counts::CountsBy;
 use super::digest::Range;
-use super::format::{Bad, Head, Kind, Owner, Section, read_at};
+use super::format::{Bad, Head, Kind, Owner, Section, level_of, read_at};
 use super::memory::Memory;
 use super::texts::{self, Class, Grams};
-use super::{IdColumn, build, ids, path_of};
+use super::{IdColumn, ids, path_of};
 use crate::Error;
 use crate::catalog::Key;
 use crate::segment::FileAt;
@@ -29,15 +30,17 @@ pub struct SegmentIndex {
     /// The folder of all of them.
     folder: Arc<Path>,
     table: Table,
-    key: Key,
-    size: u64,
+    pub(super) key: Key,
+    pub(super) size: u64,
     blocks: u32,
+    pub(super) rows: u64,
     ids: Box<[Ids]>,
     /// Sections of grams.
     texts: Box<[(Class, Section)]>,
-    /// Texts are not in it, as it was made before they were known.
-    is_old: bool,
-    memory: Arc<Memory>,
+    pub(super) counts: [Option<Section>; 2],
+    /// It may lack what is made now.
+    is_outdated: bool,
+    pub(super) memory: Arc<Memory>,
     /// Something in it is not as it was written, or cannot be read.
     is_bad: AtomicBool,
     store: Weak<Shared>,
@@ -85,7 +88,8 @@ impl SegmentIndex {
             .filter_map(|class| Some((class, head.section(class.kind())?)));
         let texts: Box<[_]> = texts.collect();
         Self {
-            is_old: build::has_texts(head.owner.table) && texts.is_empty(),
+            counts: CountsBy::ALL.map(|by| head.section(by.kind())),
+            is_outdated: head.level < level_of(head.owner.table),
             // An empty one says nothing.
             texts: texts.into_iter().filter(|(_, section)| section.length > 0).collect(),
             folder: Arc::clone(folder),
@@ -93,6 +97,7 @@ impl SegmentIndex {
             key: (head.owner.segment, head.owner.version),
             size,
             blocks: head.blocks,
+            rows: head.owner.rows,
             ids: ids.into(),
             memory: Arc::clone(memory),
             is_bad: false.into(),
@@ -140,19 +145,15 @@ impl SegmentIndex {
         found
     }
 
-    /// Whether it lacks what is indexed today.
-    pub(super) const fn is_old(&self) -> bool {
-        self.is_old
+    /// Whether it is whole, and has what is made now.
+    pub(super) fn is_as_wanted(&self) -> bool {
+        !self.is_bad() && !self.is_outdated
     }
 
     /// Looks something up in a section; what is wrong with it does not hide a row.
     fn look_up(&self, kind: Kind, section: Section, find: impl Fn(&Read<'_>) -> Result<Lookup, Bad>) -> Lookup {
         self.try_look_up(kind, section, find).unwrap_or_else(|error| {
-            // For want of handles it is not thrown away.
-            let may_be_whole = matches!(&error, Bad::Shut(error) if error.kind() != ErrorKind::NotFound);
-            if !may_be_whole {
-                self.give_up(&error);
-            }
+            self.give_up_if_bad(&error);
             Lookup::free(Blocks::All)
         })
     }
@@ -197,7 +198,7 @@ impl SegmentIndex {
     }
 
     /// Its bytes, by a handle that is kept.
-    fn file(&self) -> std::io::Result<FileAt> {
+    pub(super) fn file(&self) -> std::io::Result<FileAt> {
         let file = match self.memory.file(self.key) {
             Some(file) => file,
             None => {
@@ -211,6 +212,14 @@ impl SegmentIndex {
 
     pub(super) fn is_bad(&self) -> bool {
         self.is_bad.load(Ordering::Relaxed)
+    }
+
+    /// Says nothing more if it is not whole. For want of handles it is not thrown away.
+    pub(super) fn give_up_if_bad(&self, error: &Bad) {
+        let may_be_whole = matches!(error, Bad::Shut(error) if error.kind() != ErrorKind::NotFound);
+        if !may_be_whole {
+            self.give_up(error);
+        }
     }
 
     /// From now on it says nothing; it is made anew, if the segment is still there.

@@ -60,7 +60,7 @@ async fn fill(bench: &Bench, engine: &Engine, hours: i64) {
 }
 
 /// A store with sealed files of so many past hours.
-async fn sealed(bench: &mut Bench, hours: i64) -> Arc<Engine> {
+pub(super) async fn sealed(bench: &mut Bench, hours: i64) -> Arc<Engine> {
     bench.settings.index = true;
     bench.settings.seal_grace = Duration::ZERO;
     bench.ticks_every(Duration::from_millis(5));
@@ -73,13 +73,13 @@ async fn sealed(bench: &mut Bench, hours: i64) -> Arc<Engine> {
     engine
 }
 
-fn segments(engine: &Engine) -> Vec<Arc<Segment>> {
+pub(super) fn segments(engine: &Engine) -> Vec<Arc<Segment>> {
     let view = engine.view();
     let all = [Table::Logs, Table::Traces].map(|table| view.files(table).to_vec());
     all.concat()
 }
 
-fn sidecars(bench: &Bench) -> Vec<PathBuf> {
+pub(super) fn sidecars(bench: &Bench) -> Vec<PathBuf> {
     files_below(&bench.settings.store_dir.join("index"))
 }
 
@@ -102,7 +102,7 @@ fn ids_of(row: &Map<String, Value>) -> Vec<(IdColumn, Vec<u8>)> {
 }
 
 /// Every id of every file is found in it, and in no other file.
-fn finds_everything(engine: &Engine) {
+pub(super) fn finds_everything(engine: &Engine) {
     let segments = segments(engine);
     for segment in &segments {
         let rows = read(segment);

@@ -4,6 +4,7 @@
 
 mod appends;
 mod check;
+mod counts;
 mod emptied;
 mod expired;
 mod faults;

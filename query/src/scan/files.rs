@@ -1,17 +1,17 @@
-//! Which files of a plan can have the ids and texts that its filters ask for.
+//! Which pieces of a view a plan reads, and which of its files can have the ids and texts that its filters ask for.
 //!
 //! # Invariants
 //!
 //! - Indexes are read, and footers with them, on a thread that scans read on, and by no more of them at once.
 //! - What is not known to be without them stays: a file without an index, one whose footer cannot be read.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
 use datafusion::datasource::physical_plan::parquet::{ParquetAccessPlan, RowGroupAccess};
 use datafusion::logical_expr::Expr;
-use engine::{Blocks, Segment};
+use engine::{Blocks, ReadView, Segment};
 use model::Table;
 
 use super::Scanner;
@@ -19,6 +19,42 @@ use super::prune::{Needs, blocks, needs, of_blocks, rows_of, selection};
 use super::workers::{self, Patience};
 use crate::Error;
 use crate::reader::Meter;
+use crate::window::Window;
+
+/// Where in a view to look.
+#[derive(Debug, Clone, Default)]
+pub(crate) enum Pieces {
+    /// In all segments and in memory.
+    #[default]
+    All,
+    /// In all but these segments.
+    But(Arc<HashSet<u64>>),
+    /// In these segments, and not in memory.
+    Only(Arc<HashSet<u64>>),
+}
+
+impl Pieces {
+    pub(crate) fn have(&self, segment: &Segment) -> bool {
+        match self {
+            Self::All => true,
+            Self::But(those) => !those.contains(&segment.id),
+            Self::Only(these) => these.contains(&segment.id),
+        }
+    }
+
+    /// Whether rows in memory are looked at.
+    pub(crate) const fn have_memory(&self) -> bool {
+        !matches!(self, Self::Only(_))
+    }
+
+    /// Whether there is nothing of a table within a window.
+    pub(crate) fn are_empty(&self, view: &ReadView, table: Table, window: Window) -> bool {
+        let mut files = view.files(table).iter();
+        let mut hot = view.hot(table).iter();
+        !files.any(|file| window.meets(file.min_ts, file.max_ts) && self.have(file))
+            && (!self.have_memory() || !hot.any(|hot| window.meets(hot.min_ts, hot.max_ts)))
+    }
+}
 
 /// What indexes leave of the files of a table.
 #[derive(Debug, Default)]

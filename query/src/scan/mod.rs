@@ -16,7 +16,7 @@
 //!   of thousands of rows with one `ts`.
 //!
 //! [`Scanner::sweep`] reads the same pieces in no order, for sums of metric points. [`Scanner::left`] tells plans which files they
-//! need not open.
+//! need not open, [`Scanner::counted`] what need not be read to be counted.
 //!
 //! # Not here
 //!
@@ -24,6 +24,7 @@
 
 mod cache;
 mod conditions;
+mod counted;
 mod files;
 mod first;
 mod pages;
@@ -47,7 +48,8 @@ use model::{ByteSize, Table};
 
 use self::cache::PageCache;
 pub(crate) use self::conditions::Conditions;
-pub(crate) use self::files::Left;
+pub(crate) use self::counted::{Counted, Question};
+pub(crate) use self::files::{Left, Pieces};
 use self::first::{Halt, Means, Search};
 pub(crate) use self::read::times_of;
 use self::sweep::Sweep;

@@ -24,6 +24,7 @@ use model::{Table, Timestamp};
 use super::functions;
 use super::ids::Ids;
 use crate::reader::Meter;
+use crate::scan::Pieces;
 use crate::table::{Order, ViewTable};
 use crate::window::Window;
 
@@ -102,6 +103,7 @@ pub(super) fn of_statement(
             view: view.clone(),
             table,
             window: Window::ALL,
+            pieces: Pieces::All,
             order,
             meter: Arc::clone(meter),
         };

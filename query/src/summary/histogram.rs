@@ -6,18 +6,21 @@ use std::time::Duration;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
+use datafusion::dataframe::DataFrame;
 use datafusion::functions_aggregate::expr_fn::count;
 use datafusion::logical_expr::{ident, lit};
-use model::filter::{HistogramBy, HistogramFilter, MAX_LIMIT};
+use model::filter::{HistogramBy, HistogramFilter, LogFilter, MAX_LIMIT};
 use model::{HumanDuration, Timestamp};
 use serde_json::{Map, Value};
 
+use super::counts::question;
 use super::fill::{Buckets, fill};
 use crate::Error;
 use crate::answer::{Histogram, Page};
 use crate::exec::Scan;
 use crate::functions::{bucket, bucket_start, texts};
 use crate::metrics::{column, width_of};
+use crate::scan::Question;
 use crate::table::Order;
 use crate::window::Window;
 
@@ -31,28 +34,38 @@ const WIDTHS: [i64; 16] = [
 ];
 
 /// What is counted.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct Plan {
     width: i64,
     by: HistogramBy,
     /// The times whose buckets are all given.
     fill: Option<(i64, i64)>,
+    /// The same to counts of segments, if they can answer it.
+    question: Option<Question>,
 }
 
 impl Plan {
-    pub(super) fn new(shape: &HistogramFilter, window: Window, now: Timestamp) -> Result<Self, Error> {
+    pub(super) fn new(
+        filter: &LogFilter,
+        shape: &HistogramFilter,
+        window: Window,
+        now: Timestamp,
+    ) -> Result<Self, Error> {
         let times = window.known(now);
+        let width = match shape.interval {
+            Some(interval) => width_of(interval)?,
+            None => fair_width(&times),
+        };
+        let by = shape.by.unwrap_or_default();
         Ok(Self {
-            width: match shape.interval {
-                Some(interval) => width_of(interval)?,
-                None => fair_width(&times),
-            },
-            by: shape.by.unwrap_or_default(),
+            width,
+            by,
+            question: question(filter, window, (by, Some(width)), MOST),
             fill: (shape.fill == Some(true)).then_some((times.start, times.end)),
         })
     }
 
-    fn column(self) -> Option<&'static str> {
+    const fn column(&self) -> Option<&'static str> {
         match self.by {
             HistogramBy::None => None,
             HistogramBy::Level => Some("level"),
@@ -68,19 +81,27 @@ fn fair_width(times: &Range<i64>) -> i64 {
     usual.into_iter().find(|width| *width >= least).unwrap_or(least)
 }
 
-pub(super) async fn counted(scan: &Scan, plan: Plan) -> Result<Histogram, Error> {
-    let group = plan.column().map_or_else(|| lit(""), ident);
-    let columns = vec![bucket(ident("ts"), plan.width).alias("bucket"), group.alias("grp")];
-    let frame = scan.frame(scan.window, Order::Any)?.select(columns)?;
-    let keys = ["bucket", "grp"].map(ident).to_vec();
-    let frame = frame.aggregate(keys, vec![count(lit(1)).alias("count")])?;
-    let mut counts: Buckets<String, i64> = Buckets::new();
-    for batch in frame.limit(0, Some(MOST + 1))?.collect().await? {
-        let number = |name| Ok::<_, Error>(column(&batch, name)?.as_primitive::<Int64Type>().values());
-        let groups = texts(column(&batch, "grp")?)?;
-        for ((start, count), group) in number("bucket")?.iter().zip(number("count")?).zip(groups) {
-            counts.insert((Reverse(*start), group.unwrap_or_default().to_owned()), *count);
+pub(super) async fn counted(scan: &Scan, plan: &Plan) -> Result<Histogram, Error> {
+    let mut counts = Buckets::new();
+    let counted = match &plan.question {
+        Some(question) => scan.counted(question).await?,
+        None => None,
+    };
+    let rows = match counted {
+        Some((counted, rows)) => {
+            for (group, buckets) in counted.rows {
+                counts.extend(
+                    buckets
+                        .into_iter()
+                        .map(|(start, count)| ((Reverse(start), group.clone()), count)),
+                );
+            }
+            rows
         }
+        None => Some(scan.frame(scan.window, Order::Any)?),
+    };
+    if let Some(rows) = rows {
+        count_rows(rows, plan, &mut counts).await?;
     }
     if counts.len() > MOST {
         return Err(Error::TooManyGroups(MOST));
@@ -107,7 +128,25 @@ pub(super) async fn counted(scan: &Scan, plan: Plan) -> Result<Histogram, Error>
     })
 }
 
-fn row(plan: Plan, bucket: i64, group: String, count: i64) -> Map<String, Value> {
+/// Adds rows to their buckets, up to one bucket and group more than may come out.
+async fn count_rows(rows: DataFrame, plan: &Plan, counts: &mut Buckets<String, i64>) -> Result<(), Error> {
+    let group = plan.column().map_or_else(|| lit(""), ident);
+    let columns = vec![bucket(ident("ts"), plan.width).alias("bucket"), group.alias("grp")];
+    let frame = rows.select(columns)?;
+    let keys = ["bucket", "grp"].map(ident).to_vec();
+    let frame = frame.aggregate(keys, vec![count(lit(1)).alias("count")])?;
+    for batch in frame.limit(0, Some(MOST + 1))?.collect().await? {
+        let number = |name| Ok::<_, Error>(column(&batch, name)?.as_primitive::<Int64Type>().values());
+        let groups = texts(column(&batch, "grp")?)?;
+        for ((start, count), group) in number("bucket")?.iter().zip(number("count")?).zip(groups) {
+            let key = (Reverse(*start), group.unwrap_or_default().to_owned());
+            *counts.entry(key).or_default() += *count;
+        }
+    }
+    Ok(())
+}
+
+fn row(plan: &Plan, bucket: i64, group: String, count: i64) -> Map<String, Value> {
     let mut row = Map::new();
     row.insert("ts".to_owned(), Timestamp::from_micros(bucket).to_string().into());
     if let Some(column) = plan.column() {

@@ -2,6 +2,7 @@
 //!
 //! | file | what |
 //! |---|---|
+//! | `counts` | which questions counts of segments answer |
 //! | `fill` | buckets without rows, beside those with some |
 //! | `histogram` | how many log records there were, bucket by bucket |
 //! | `names` | metrics, their types, units and labels |
@@ -18,6 +19,7 @@
 //!
 //! What an aggregate of metric points means, and rates: [`crate::metrics`], [`crate::series`].
 
+mod counts;
 pub(crate) mod fill;
 mod histogram;
 pub(crate) mod names;
@@ -29,13 +31,15 @@ mod top;
 use datafusion::logical_expr::Expr;
 use model::Table;
 use model::filter::{
-    DEFAULT_LIMIT, HistogramFilter, LogFilter, MAX_LIMIT, MetricFilter, SeriesFilter, SortOrder, TopFilter, TraceFilter,
+    DEFAULT_LIMIT, HistogramBy, HistogramFilter, LogFilter, MAX_LIMIT, MetricFilter, SeriesFilter, SortOrder,
+    TopFilter, TraceFilter,
 };
 
 use self::histogram::Plan;
 use self::top::Field;
 use crate::answer::{Histogram, List, MetricPage, Page};
 use crate::exec::Scan;
+use crate::scan::Question;
 use crate::window::Window;
 use crate::{Error, ListQuery, Querier, filter};
 
@@ -50,10 +54,11 @@ impl Querier {
     pub async fn logs_histogram(&self, filter: &LogFilter, shape: &HistogramFilter) -> Result<Histogram, Error> {
         no_pages(filter.limit, filter.offset, filter.cursor.as_deref(), filter.order)?;
         let window = Window::resolve(filter.since, filter.until, filter.flux_id, self.now())?;
-        let plan = Plan::new(shape, window, self.now())?;
+        let plan = Plan::new(filter, shape, window, self.now())?;
         self.run(|| {
             let scan = self.scan(Table::Logs, window, filter::logs(filter));
-            async move { histogram::counted(&scan, plan).await }
+            let plan = plan.clone();
+            async move { histogram::counted(&scan, &plan).await }
         })
         .await
     }
@@ -65,8 +70,14 @@ impl Querier {
     pub async fn logs_top(&self, filter: &LogFilter, top: &TopFilter) -> Result<Page, Error> {
         no_pages(None, filter.offset, filter.cursor.as_deref(), filter.order)?;
         let window = Window::resolve(filter.since, filter.until, filter.flux_id, self.now())?;
-        self.top(Table::Logs, window, filter::logs(filter), top, filter.limit)
-            .await
+        let by = match top.field.as_deref() {
+            Some("level") => Some(HistogramBy::Level),
+            Some("entity_name") => Some(HistogramBy::EntityName),
+            _ => None,
+        };
+        let question = by.and_then(|by| counts::question(filter, window, (by, None), top::MOST_VALUES));
+        let scanned = (Table::Logs, window, filter::logs(filter));
+        self.top(scanned, question, top, filter.limit).await
     }
 
     /// The most frequent values of a field of the spans that a filter lets through.
@@ -76,15 +87,14 @@ impl Querier {
     pub async fn traces_top(&self, filter: &TraceFilter, top: &TopFilter) -> Result<Page, Error> {
         no_pages(None, filter.offset, filter.cursor.as_deref(), filter.order)?;
         let window = Window::resolve(filter.since, filter.until, filter.flux_id, self.now())?;
-        self.top(Table::Traces, window, filter::traces(filter), top, filter.limit)
-            .await
+        let scanned = (Table::Traces, window, filter::traces(filter));
+        self.top(scanned, None, top, filter.limit).await
     }
 
     async fn top(
         &self,
-        table: Table,
-        window: Window,
-        conditions: Vec<Expr>,
+        (table, window, conditions): (Table, Window, Vec<Expr>),
+        question: Option<Question>,
         top: &TopFilter,
         limit: Option<u32>,
     ) -> Result<Page, Error> {
@@ -92,8 +102,8 @@ impl Querier {
         let limit = up_to(limit, DEFAULT_LIMIT, MOST_TOP)?;
         self.run(|| {
             let scan = self.scan(table, window, conditions.clone());
-            let field = field.clone();
-            async move { top::most_frequent(&scan, &field, limit).await }
+            let (field, question) = (field.clone(), question.clone());
+            async move { top::most_frequent_counted(&scan, &field, question.as_ref(), limit).await }
         })
         .await
     }

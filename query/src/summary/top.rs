@@ -1,15 +1,23 @@
 //! The most frequent values of a field, with how many rows have them. Rows that lack the field are not counted.
 
+use std::collections::HashMap;
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::Int64Type;
+use datafusion::dataframe::DataFrame;
 use datafusion::functions_aggregate::expr_fn::count;
 use datafusion::logical_expr::{Expr, ident, lit};
 use model::batch::row_json;
 use model::filter::TopFilter;
 use model::{ColumnType, Table};
+use serde_json::Value;
 
 use crate::Error;
 use crate::answer::Page;
 use crate::exec::Scan;
-use crate::functions::json_text;
+use crate::functions::{json_text, texts};
+use crate::metrics::column;
+use crate::scan::Question;
 use crate::table::Order;
 
 /// A column, or a key of a JSON column.
@@ -46,12 +54,69 @@ fn unknown(wrong: &str, names: impl Iterator<Item = &'static str>) -> Error {
     Error::parameter("field", format!("{wrong} {} or attr.<key>", names.join(", ")))
 }
 
+/// More values than these are not brought together here, but by a plan, which can put them aside.
+pub(super) const MOST_VALUES: usize = 100_000;
+
+/// As [`most_frequent`], by counts of segments where they can answer the question.
+pub(super) async fn most_frequent_counted(
+    scan: &Scan,
+    field: &Field,
+    question: Option<&Question>,
+    limit: usize,
+) -> Result<Page, Error> {
+    if let Some(question) = question
+        && let Some(counts) = counts(scan, field, question).await?
+    {
+        let mut counts: Vec<_> = counts.into_iter().collect();
+        counts.sort_unstable_by(|(a, first), (b, second)| second.cmp(first).then_with(|| a.cmp(b)));
+        counts.truncate(limit);
+        let row = |(value, count): (String, i64)| {
+            let pairs = [("value", value.into()), ("count", count.into())];
+            pairs
+                .map(|(key, value): (&str, Value)| (key.to_owned(), value))
+                .into_iter()
+                .collect()
+        };
+        return Ok(Page {
+            stats: scan.stats(counts.len()),
+            rows: counts.into_iter().map(row).collect(),
+            next_cursor: None,
+        });
+    }
+    most_frequent(scan, field, limit).await
+}
+
+/// How many rows have each value; `None` if a plan must say.
+async fn counts(scan: &Scan, field: &Field, question: &Question) -> Result<Option<HashMap<String, i64>>, Error> {
+    let Some((counted, rows)) = scan.counted(question).await? else {
+        return Ok(None);
+    };
+    if counted.segments == 0 {
+        return Ok(None);
+    }
+    let total = |(value, buckets): (String, HashMap<i64, i64>)| (value, buckets.into_values().sum());
+    let mut counts: HashMap<String, i64> = counted.rows.into_iter().map(total).collect();
+    if let Some(rows) = rows {
+        for batch in values(rows, field)?.limit(0, Some(MOST_VALUES + 1))?.collect().await? {
+            let more = column(&batch, "count")?.as_primitive::<Int64Type>().values();
+            for (value, more) in texts(column(&batch, "value")?)?.zip(more) {
+                *counts.entry(value.unwrap_or_default().to_owned()).or_default() += *more;
+            }
+        }
+    }
+    Ok((counts.len() <= MOST_VALUES).then_some(counts))
+}
+
+/// The values of rows, each with its count.
+fn values(rows: DataFrame, field: &Field) -> Result<DataFrame, Error> {
+    let frame = rows.select(vec![field.0.clone().alias("value")])?;
+    let frame = frame.filter(ident("value").is_not_null())?;
+    Ok(frame.aggregate(vec![ident("value")], vec![count(lit(1)).alias("count")])?)
+}
+
 /// The values with the greatest counts; of equal counts in the values' order.
 pub(super) async fn most_frequent(scan: &Scan, field: &Field, limit: usize) -> Result<Page, Error> {
-    let frame = scan.frame(scan.window, Order::Any)?;
-    let frame = frame.select(vec![field.0.clone().alias("value")])?;
-    let frame = frame.filter(ident("value").is_not_null())?;
-    let frame = frame.aggregate(vec![ident("value")], vec![count(lit(1)).alias("count")])?;
+    let frame = values(scan.frame(scan.window, Order::Any)?, field)?;
     let order = vec![ident("count").sort(false, true), ident("value").sort(true, false)];
     let found = frame.sort(order)?.limit(0, Some(limit))?.collect().await?;
     let rows = |batch| (0..arrow_array::RecordBatch::num_rows(batch)).map(|row| row_json(batch, row));

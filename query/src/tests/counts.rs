@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use super::rows::{lets_log, lets_span, scattered};
 use super::world::{self, Random};
 use super::{Bench, HOUR, append, now, open_at};
-use crate::{Error, Kind, Limits, Querier};
+use crate::{Error, Kind, Limits, Querier, QueryStats};
 
 fn unpaged(random: &mut Random) -> LogFilter {
     LogFilter {
@@ -38,34 +38,45 @@ async fn a_histogram_counts_every_row_that_the_filter_lets_through_in_its_bucket
             by: Some(*random.pick(&[HistogramBy::None, HistogramBy::Level, HistogramBy::EntityName])),
             fill: (turn % 2 == 0).then_some(false),
         };
-        let width = i64::try_from(shape.interval.unwrap().get().as_micros()).unwrap();
-        let mut counts: BTreeMap<(String, String), i64> = BTreeMap::new();
-        for log in all.iter().filter(|log| lets_log(&filter, log)) {
-            let bucket = Timestamp::from_micros(log.ts.micros().div_euclid(width) * width).to_string();
-            let group = match shape.by {
-                Some(HistogramBy::Level) => log.level.to_string(),
-                Some(HistogramBy::EntityName) => log.entity_name.clone(),
-                _ => String::new(),
-            };
-            *counts.entry((bucket, group)).or_default() += 1;
-        }
-        let found = bench.querier.logs_histogram(&filter, &shape).await.unwrap();
-        assert_eq!(found.interval, shape.interval.unwrap());
-        let rows = &found.page.rows;
-        assert!(rows.is_sorted_by(|a, b| a["ts"].as_str() >= b["ts"].as_str()));
-        let group = |row: &Map<String, Value>| {
-            row.get("level")
-                .or(row.get("entity_name"))
-                .map(text)
-                .unwrap_or_default()
-        };
-        let given: BTreeMap<_, _> = rows
-            .iter()
-            .map(|row| ((text(&row["ts"]), group(row)), row["count"].as_i64().unwrap()))
-            .collect();
-        assert_eq!((given.len(), &given), (rows.len(), &counts), "{filter:?} {shape:?}");
+        histogram_agrees(&bench, &all, &filter, &shape).await;
     }
     bench.close().await;
+}
+
+/// What a histogram with a given interval counts, against a reading of all rows; what that cost.
+pub(super) async fn histogram_agrees(
+    bench: &Bench,
+    all: &[LogRecord],
+    filter: &LogFilter,
+    shape: &HistogramFilter,
+) -> QueryStats {
+    let width = i64::try_from(shape.interval.unwrap().get().as_micros()).unwrap();
+    let mut counts: BTreeMap<(String, String), i64> = BTreeMap::new();
+    for log in all.iter().filter(|log| lets_log(filter, log)) {
+        let bucket = Timestamp::from_micros(log.ts.micros().div_euclid(width) * width).to_string();
+        let group = match shape.by {
+            Some(HistogramBy::Level) => log.level.to_string(),
+            Some(HistogramBy::EntityName) => log.entity_name.clone(),
+            _ => String::new(),
+        };
+        *counts.entry((bucket, group)).or_default() += 1;
+    }
+    let found = bench.querier.logs_histogram(filter, shape).await.unwrap();
+    assert_eq!(found.interval, shape.interval.unwrap());
+    let rows = &found.page.rows;
+    assert!(rows.is_sorted_by(|a, b| a["ts"].as_str() >= b["ts"].as_str()));
+    let group = |row: &Map<String, Value>| {
+        row.get("level")
+            .or(row.get("entity_name"))
+            .map(text)
+            .unwrap_or_default()
+    };
+    let given: BTreeMap<_, _> = rows
+        .iter()
+        .map(|row| ((text(&row["ts"]), group(row)), row["count"].as_i64().unwrap()))
+        .collect();
+    assert_eq!((given.len(), &given), (rows.len(), &counts), "{filter:?} {shape:?}");
+    found.page.stats
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -107,6 +118,22 @@ async fn a_filled_histogram_has_all_buckets_of_its_window_also_where_nothing_is(
     let refused = bench.querier.logs_histogram(&paged, &fill).await.unwrap_err();
     assert_eq!(refused.kind(), Kind::Parameter);
     bench.close().await;
+}
+
+/// What a top list says of a field, against a reading of all rows; what that cost.
+pub(super) async fn top_agrees(bench: &Bench, logs: &[LogRecord], filter: &LogFilter, field: &str) -> QueryStats {
+    let value = |log: &LogRecord| match field.strip_prefix("attr.") {
+        Some(key) => log.attributes.get(key).cloned(),
+        None => serde_json::to_value(log).unwrap().get(field).cloned(),
+    };
+    let kept = logs.iter().filter(|log| lets_log(filter, log));
+    let expected = ranked(kept.map(value), usize::try_from(filter.limit.unwrap()).unwrap());
+    let top = TopFilter {
+        field: Some(field.to_owned()),
+    };
+    let page = bench.querier.logs_top(filter, &top).await.unwrap();
+    assert_eq!(given(&page.rows, "value"), expected, "{field} {filter:?}");
+    page.stats
 }
 
 /// The most frequent first, of equal ones in order.
@@ -151,17 +178,7 @@ async fn a_top_list_has_the_most_frequent_values_of_a_column_or_an_attribute() {
             limit: Some(u32::try_from(limit).unwrap()),
             ..unpaged(&mut random)
         };
-        let value = |log: &LogRecord| match field.strip_prefix("attr.") {
-            Some(key) => log.attributes.get(key).cloned(),
-            None => serde_json::to_value(log).unwrap().get(field).cloned(),
-        };
-        let kept = logs.iter().filter(|log| lets_log(&filter, log));
-        let expected = ranked(kept.map(value), usize::try_from(limit).unwrap());
-        let top = TopFilter {
-            field: Some(field.to_owned()),
-        };
-        let page = bench.querier.logs_top(&filter, &top).await.unwrap();
-        assert_eq!(given(&page.rows, "value"), expected, "{field} {filter:?}");
+        top_agrees(&bench, &logs, &filter, field).await;
     }
     let filter = TraceFilter {
         min_duration_ms: Some(3),

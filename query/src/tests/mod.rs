@@ -11,6 +11,7 @@ mod hostile_sql;
 mod indexed;
 mod indexed_sql;
 mod messages;
+mod minutes;
 mod paging;
 mod rows;
 mod scan;

@@ -1,0 +1,141 @@
+//! Counts of a store's segments: they are those of its rows, and come to sidecars that were made without them.
+
+use std::collections::BTreeMap;
+
+use super::index::{finds_everything, sealed, segments, sidecars};
+use super::*;
+use crate::{CountsBy, MINUTE};
+
+type Cells = BTreeMap<(String, Option<String>, i64), u64>;
+
+/// What is counted of a segment, and what its rows are; `None` if nothing is.
+fn counted(segment: &Segment, by: CountsBy) -> Option<(Cells, Cells)> {
+    let (counts, _) = segment.index().unwrap().counts(by)?;
+    let (mut said, mut there) = (Cells::new(), Cells::new());
+    for group in counts.groups() {
+        for (minute, rows) in group.minutes() {
+            let key = (group.level.to_owned(), group.entity.map(str::to_owned), minute);
+            said.insert(key, rows);
+        }
+    }
+    for batch in read(segment) {
+        for row in (0..batch.num_rows()).map(|row| row_json(&batch, row)) {
+            let ts: Timestamp = row["ts"].as_str().unwrap().parse().unwrap();
+            let text = |name: &str| row[name].as_str().unwrap().to_owned();
+            let entity = (by == CountsBy::LevelAndEntity).then(|| text("entity_name"));
+            *there
+                .entry((text("level"), entity, ts.micros().div_euclid(MINUTE)))
+                .or_default() += 1;
+        }
+    }
+    Some((said, there))
+}
+
+/// Of logs all rows are counted, of other tables none.
+fn counts_everything(engine: &Engine) {
+    for segment in segments(engine) {
+        for by in [CountsBy::Level, CountsBy::LevelAndEntity] {
+            let counted = counted(&segment, by);
+            assert_eq!(counted.is_some(), segment.table == Table::Logs);
+            counted.into_iter().for_each(|(said, there)| assert_eq!(said, there));
+        }
+    }
+}
+
+/// Random levels, entities and times of some hours, late ones among them.
+async fn append_some(bench: &Bench, engine: &Engine, seed: i64) {
+    let rows: Vec<LogRecord> = (0..400)
+        .map(|n| {
+            let mixed = (n + 1) * (seed * 7_919 + 104_729) % 65_537;
+            let entity = format!("räck {}", mixed % 7);
+            LogRecord {
+                ts: Timestamp::from_micros(bench.now() - HOUR - mixed * 150_001),
+                entity_id: EntityId::for_name(&entity),
+                entity_name: entity,
+                flux_id: None,
+                level: Level::ALL[usize::try_from(mixed).unwrap() % Level::ALL.len()],
+                message: String::new(),
+                attributes: Attributes::new(),
+            }
+        })
+        .collect();
+    let rows = LogRecord::to_batch(&rows).unwrap();
+    let batch = Batch {
+        table: Table::Logs,
+        origin: Origin::default(),
+        payload: encode_arrow(std::slice::from_ref(&rows)).unwrap().into(),
+        rows: vec![rows],
+    };
+    engine.append(batch).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_row_of_sealed_logs_is_counted_in_its_minute_with_its_level_and_entity() {
+    let mut bench = Bench::new();
+    let engine = sealed(&mut bench, 2).await;
+    for seed in 1..4 {
+        append_some(&bench, &engine, seed).await;
+        engine.flush().await.unwrap();
+    }
+    until("all files are sealed", || {
+        segments(&engine).iter().all(|segment| segment.sealed)
+    })
+    .await;
+    engine.index_all().await.unwrap();
+    counts_everything(&engine);
+}
+
+/// Makes a sidecar what an earlier version wrote.
+fn make_old(path: &Path) {
+    let mut bytes = std::fs::read(path).unwrap();
+    bytes[73] = 0;
+    let length = usize::try_from(u32::from_le_bytes(bytes[8..12].try_into().unwrap())).unwrap();
+    // It lacks the sections of counts, by whatever name.
+    for section in bytes[80..length].chunks_exact_mut(24) {
+        if section[0] == 7 || section[0] == 8 {
+            section[0] = 200;
+        }
+    }
+    let crc = crc32c::crc32c_append(crc32c::crc32c(&bytes[..12]), &bytes[16..length]);
+    bytes[12..16].copy_from_slice(&crc.to_le_bytes());
+    std::fs::write(path, bytes).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sidecar_of_an_earlier_version_is_used_until_it_is_made_anew() {
+    let mut bench = Bench::new();
+    let engine = sealed(&mut bench, 3).await;
+    engine.index_all().await.unwrap();
+    engine.close().await.unwrap();
+    drop(engine);
+    sidecars(&bench).iter().for_each(|path| make_old(path));
+    // A file that cannot be indexed anew, as its bytes are not what was written, keeps what it has.
+    let victim = bench
+        .tree()
+        .into_iter()
+        .find(|path| path.to_str().unwrap().contains("logs"))
+        .unwrap();
+    let mut bytes = std::fs::read(&victim).unwrap();
+    bytes[20] ^= 1;
+    std::fs::write(&victim, &bytes).unwrap();
+    let engine = bench.open().await;
+    engine.index_all().await.unwrap();
+    let stats = stats(&engine);
+    assert_eq!((stats.index_builds, stats.index_failures, stats.index_files), (2, 1, 6));
+    let old: Vec<_> = segments(&engine)
+        .into_iter()
+        .filter(|segment| segment.path == victim)
+        .collect();
+    let index = old[0].index().unwrap();
+    assert!(index.counts(CountsBy::Level).is_none() && index.ids(crate::IdColumn::FluxId, &[7; 16]).blocks.is_none());
+    drop((old, index));
+    bytes[20] ^= 1;
+    std::fs::write(&victim, bytes).unwrap();
+    engine.close().await.unwrap();
+    drop(engine);
+    let engine = bench.open().await;
+    engine.index_all().await.unwrap();
+    assert_eq!(super::stats(&engine).index_builds, 1);
+    finds_everything(&engine);
+    counts_everything(&engine);
+}
