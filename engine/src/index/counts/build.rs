@@ -107,10 +107,10 @@ impl Counting {
         let times = times.as_primitive_opt::<TimestampMicrosecondType>()?.values();
         let minutes = || times.iter().map(|ts| ts.div_euclid(MINUTE));
         let levels = words(batch, "level")?;
-        if let Some(builder) = &mut self.levels {
-            if builder.add(minutes(), &levels, None).is_none() {
-                self.levels = None;
-            }
+        if let Some(builder) = &mut self.levels
+            && builder.add(minutes(), &levels, None).is_none()
+        {
+            self.levels = None;
         }
         if let Some(builder) = &mut self.entities {
             let entities = words(batch, "entity_name");
