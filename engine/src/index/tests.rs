@@ -114,7 +114,7 @@ fn has(blocks: &Blocks, wanted: &BTreeSet<u32>) -> bool {
 }
 
 /// A sidecar as it was made before texts were known: their sections are of a kind that nobody knows.
-pub(crate) fn without_texts(sidecar: &[u8]) -> Vec<u8> {
+pub(super) fn without_texts(sidecar: &[u8]) -> Vec<u8> {
     let mut bytes = sidecar.to_vec();
     let length = u32::from_le_bytes(bytes[8..12].try_into().unwrap()) as usize;
     for section in bytes[80..length].chunks_mut(24) {

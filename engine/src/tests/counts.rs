@@ -86,13 +86,13 @@ async fn every_row_of_sealed_logs_is_counted_in_its_minute_with_its_level_and_en
 }
 
 /// Makes a sidecar what an earlier version wrote.
-fn make_old(path: &Path) {
+pub(super) fn make_old(path: &Path) {
     let mut bytes = std::fs::read(path).unwrap();
     bytes[73] = 0;
     let length = usize::try_from(u32::from_le_bytes(bytes[8..12].try_into().unwrap())).unwrap();
-    // It lacks the sections of counts, by whatever name.
+    // It lacks the sections of texts and counts, by whatever name.
     for section in bytes[80..length].chunks_exact_mut(24) {
-        if section[0] == 7 || section[0] == 8 {
+        if (7..=10).contains(&section[0]) {
             section[0] = 200;
         }
     }

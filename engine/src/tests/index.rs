@@ -2,9 +2,9 @@
 
 use model::{FluxId, Span, SpanId, SpanStatus, TraceId};
 
+use super::counts::make_old;
 use super::rotation::{DAY, by, pass};
 use super::*;
-use crate::index::tests::without_texts;
 use crate::{Blocks, Grams, IdColumn, RotationPolicy, preview_rotation, rebuild_index};
 
 /// What messages of an hour have, and no others.
@@ -153,9 +153,7 @@ async fn a_sidecar_of_before_texts_is_used_for_ids_and_made_anew_with_them() {
     drop(engine);
     let with = sidecars(&bench);
     let bytes: Vec<_> = with.iter().map(|path| std::fs::read(path).unwrap()).collect();
-    for (path, bytes) in with.iter().zip(&bytes) {
-        std::fs::write(path, without_texts(bytes)).unwrap();
-    }
+    with.iter().for_each(|path| make_old(path));
     let engine = bench.open().await;
     engine.index_all().await.unwrap();
     finds_everything(&engine);
