@@ -216,7 +216,8 @@ mod tests {
         assert_eq!(like(r"100\%\_of\\all%"), Some(of(r"100%_of\all")));
         assert_eq!(like(r"part\nother"), Some(Texts::All(vec![of("part"), of("other")])));
         assert_eq!(found(message().ilike(lit("%Disk full%"))), Some(of("k full")));
-        assert_eq!(found(message().ilike(lit("%wäre da%"))), None);
+        assert_eq!(found(message().ilike(lit("%wäre da%"))), Some(of("re da")));
+        assert_eq!(found(message().ilike(lit("%größe%"))), None);
         let any = Texts::Any(vec![of("full"), of("lost")]);
         let listed = vec![lit("full"), lit("lost")];
         assert_eq!(found(message().in_list(listed.clone(), false)), Some(any.clone()));
