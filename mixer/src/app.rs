@@ -1,9 +1,10 @@
 //! The Mixer as a whole: what is started in which order, and stopped in the reverse.
 //!
 //! ```text
-//!  start: engine ─ bus server, streams ─ registry, cluster ─ scenario ─ ingest ─ desk, courier, roll call ─ views ─ API
-//!  close: API ─ desk, courier, roll call, views ─ ingest drains ─ queries end ─ engine publishes and closes ─ last views ─
-//!         bus server stops
+//!  start: engine ─ bus server, streams ─ registry, cluster ─ scenario ─ ingest ─ desk, courier, roll call ─ views ─
+//!         API ─ PostgreSQL
+//!  close: PostgreSQL ─ API ─ desk, courier, roll call, views ─ ingest drains ─ queries end ─ engine publishes and closes ─
+//!         last views ─ bus server stops
 //! ```
 //!
 //! # Invariants
@@ -41,6 +42,7 @@ use crate::enrollment::Enrollment;
 use crate::events::{Event, Events};
 use crate::heartbeat::Heartbeats;
 use crate::outside::Views;
+use crate::postgres::{self, PostgresServer};
 use crate::presence::Presence;
 use crate::registry::Registry;
 use crate::roll_call::RollCall;
@@ -59,7 +61,14 @@ pub struct Mixer {
     parts: Parts,
     failures: Failures,
     control: Arc<Control>,
+    addresses: Addresses,
+}
+
+/// Where a Mixer is asked.
+#[derive(Debug, Clone, Copy)]
+struct Addresses {
     api: SocketAddr,
+    postgres: Option<SocketAddr>,
 }
 
 /// Why a Mixer cannot go on.
@@ -75,6 +84,7 @@ pub struct Failure {
 /// What was started, to be closed; all of it optional, so that a start that fails half-way closes the same way.
 #[derive(Debug, Default)]
 struct Parts {
+    postgres: Option<PostgresServer>,
     api: Option<ApiServer>,
     desk: Option<Desk>,
     tasks: Vec<Task>,
@@ -98,11 +108,11 @@ impl Mixer {
         let (fatal, failures) = failures();
         let mut parts = Parts::default();
         match parts.start(config, clock, entropy, &fatal).await {
-            Ok((control, api)) => Ok(Self {
+            Ok((control, addresses)) => Ok(Self {
                 parts,
                 failures,
                 control,
-                api,
+                addresses,
             }),
             Err(error) => {
                 parts.close().await;
@@ -120,7 +130,13 @@ impl Mixer {
     /// Where the REST API listens.
     #[must_use]
     pub const fn api_addr(&self) -> SocketAddr {
-        self.api
+        self.addresses.api
+    }
+
+    /// Where PostgreSQL clients connect, if they may.
+    #[must_use]
+    pub const fn postgres_addr(&self) -> Option<SocketAddr> {
+        self.addresses.postgres
     }
 
     /// The rooms that its API asks.
@@ -184,8 +200,9 @@ impl Parts {
         clock: Clock,
         entropy: Entropy,
         fatal: &Fatal,
-    ) -> Result<(Arc<Control>, SocketAddr), StartError> {
+    ) -> Result<(Arc<Control>, Addresses), StartError> {
         let socket = reserve(&config)?;
+        let postgres = reserve_postgres(&config)?;
         chassis::files::create_dir_durable(&config.store.dir)?;
         let engine = Engine::open(settings::engine_and_bucket(&config)?, clock.clone(), entropy.clone()).await?;
         self.engine = Some(Arc::clone(&engine));
@@ -202,7 +219,7 @@ impl Parts {
 
         let collected = self.collect(&config, &engine, &bus, &ground.cluster, &clock);
         let control = self
-            .control_plane(&config, &ground, &bus, &engine, (clock.clone(), entropy), fatal)
+            .control_plane(&config, &ground, &bus, &engine, (clock.clone(), entropy.clone()), fatal)
             .await?;
         if let Some(chosen) = chosen {
             self.activate(&config, chosen, &ground, &clock, fatal).await?;
@@ -216,7 +233,7 @@ impl Parts {
         self.tasks
             .push(Task::spawn("views for outside readers", fatal, |stop| views.run(stop)));
         let parts = ApiParts {
-            querier,
+            querier: Arc::clone(&querier),
             control: Arc::clone(&control),
             engine,
             ingest: collected,
@@ -225,9 +242,16 @@ impl Parts {
         };
         let listener = listen(socket, &config)?;
         let server = api::serve(parts, listener).map_err(|source| api_address(&config, source))?;
-        let address = server.addr();
+        let api = server.addr();
         self.api = Some(server);
-        Ok((control, address))
+        if let Some(socket) = postgres {
+            let served = socket
+                .listen(1024)
+                .and_then(|listener| postgres::serve(querier, listener, entropy));
+            self.postgres = Some(served.map_err(|source| postgres_address(&config, source))?);
+        }
+        let postgres = self.postgres.as_ref().map(PostgresServer::addr);
+        Ok((control, Addresses { api, postgres }))
     }
 
     /// Starts the way from the bus into the engine, unless collection is switched off.
@@ -360,6 +384,9 @@ impl Parts {
     }
 
     async fn close(mut self) {
+        if let Some(postgres) = self.postgres.take() {
+            postgres.close().await;
+        }
         if let Some(api) = self.api.take() {
             api.close().await;
         }
@@ -417,22 +444,42 @@ impl Ground {
 /// Takes the API's address before anything else starts, without listening yet.
 fn reserve(config: &MixerConfig) -> Result<TcpSocket, StartError> {
     let address = SocketAddr::new(config.api.host, config.api.port);
+    bind(address).map_err(|source| api_address(config, source))
+}
+
+/// The same for PostgreSQL clients, if they may connect.
+fn reserve_postgres(config: &MixerConfig) -> Result<Option<TcpSocket>, StartError> {
+    if !config.postgres.enabled {
+        return Ok(None);
+    }
+    let socket = bind(SocketAddr::new(config.postgres.host, config.postgres.port));
+    socket.map(Some).map_err(|source| postgres_address(config, source))
+}
+
+fn bind(address: SocketAddr) -> std::io::Result<TcpSocket> {
     let socket = if address.is_ipv4() {
         TcpSocket::new_v4()
     } else {
         TcpSocket::new_v6()
     };
-    let bound = socket.and_then(|socket| {
+    socket.and_then(|socket| {
         // Connections of the last run linger; without this their address could not be taken for a minute.
         socket.set_reuseaddr(true)?;
         socket.bind(address)?;
         Ok(socket)
-    });
-    bound.map_err(|source| api_address(config, source))
+    })
 }
 
 fn listen(socket: TcpSocket, config: &MixerConfig) -> Result<TcpListener, StartError> {
     socket.listen(1024).map_err(|source| api_address(config, source))
+}
+
+fn postgres_address(config: &MixerConfig, source: std::io::Error) -> StartError {
+    StartError::PostgresAddress {
+        host: config.postgres.host,
+        port: config.postgres.port,
+        source,
+    }
 }
 
 fn api_address(config: &MixerConfig, source: std::io::Error) -> StartError {

@@ -10,8 +10,8 @@ mod sections;
 
 pub use sections::{
     ApiConfig, EmbeddedConfig, EnrollmentConfig, IngestConfig, MixerConfig, MixerSection, ObservabilityConfig,
-    OtlpConfig, OtlpMessagesConfig, QueryConfig, RotationConfig, RotationPolicy, ServerMode, SnakeConfig, StoreConfig,
-    TailConfig, Tier,
+    OtlpConfig, OtlpMessagesConfig, PostgresConfig, QueryConfig, RotationConfig, RotationPolicy, ServerMode,
+    SnakeConfig, StoreConfig, TailConfig, Tier,
 };
 
 static LOGGING: [Key; 7] = logging::keys("\"logs/mixer.log\"");
@@ -119,6 +119,33 @@ static API: [Key; 6] = [
         Kind::Bool,
         "false",
         "Allows an address other than loopback without authentication",
+    ),
+];
+
+static POSTGRES: [Key; 4] = [
+    Key::new(
+        "postgres.enabled",
+        Kind::Bool,
+        "false",
+        "Whether PostgreSQL clients may connect, to ask SQL",
+    ),
+    Key::new(
+        "postgres.host",
+        Kind::Text,
+        "\"127.0.0.1\"",
+        "Address that PostgreSQL clients connect to; others than loopback need postgres.allow_insecure",
+    ),
+    Key::new(
+        "postgres.port",
+        Kind::Int { min: 0, max: 65_535 },
+        "5432",
+        "Port that PostgreSQL clients connect to; 0 takes any free one",
+    ),
+    Key::new(
+        "postgres.allow_insecure",
+        Kind::Bool,
+        "false",
+        "Allows an address other than loopback, without authentication and encryption",
     ),
 ];
 
@@ -511,6 +538,10 @@ pub static SCHEMA: Schema = Schema {
         Section {
             doc: "The REST API.",
             keys: &API,
+        },
+        Section {
+            doc: "SQL for PostgreSQL clients.",
+            keys: &POSTGRES,
         },
         Section {
             doc: "Where the Mixer keeps everything.",

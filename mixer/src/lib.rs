@@ -5,6 +5,7 @@
 //!       ├─ control ── registry · cluster · presence · events
 //!       ├─ desk (enrollment, heartbeat) · scenario (courier, convergence) · roll_call
 //!       ├─ api ── control · query
+//!       ├─ postgres ── query
 //!       └─ outside ── engine
 //! ```
 //!
@@ -32,6 +33,7 @@ pub mod events;
 mod heartbeat;
 mod hex;
 pub mod outside;
+pub mod postgres;
 pub mod presence;
 pub mod registry;
 pub mod retention;

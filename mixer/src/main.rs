@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //!
-//! - Standard output carries data only: of the running Mixer the one line `ready api=… bus=…`.
+//! - Standard output carries data only: of the running Mixer the one line `ready api=… bus=…`, with `postgres=…` if clients of PostgreSQL may connect.
 //! - Exit codes follow sysexits; this is the only place that makes a process end.
 //!
 //! # Not here
@@ -308,12 +308,16 @@ async fn until_asked(config: MixerConfig, shutdown: &Shutdown) -> Exit {
         }
     };
     let (api, bus) = (mixer.api_addr(), mixer.control().bus_status());
+    let postgres = mixer.postgres_addr();
     let ready = mixer.ready();
     let announced = async {
         ready.await;
         tracing::info!(%api, bus = %bus.url, durability = bus.durability, version = env!("CARGO_PKG_VERSION"), "ready");
         // Whoever started us may not read our output.
-        let _ = print(&format!("ready api=http://{api} bus={}\n", bus.url));
+        let postgres = postgres
+            .map(|address| format!(" postgres={address}"))
+            .unwrap_or_default();
+        let _ = print(&format!("ready api=http://{api} bus={}{postgres}\n", bus.url));
         std::future::pending().await
     };
     let exit = tokio::select! {

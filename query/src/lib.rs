@@ -52,6 +52,9 @@ pub use answer::{Histogram, List, MetricPage, Page, QueryStats, TraceTree};
 pub use error::{Error, Kind};
 pub use list::ListQuery;
 pub use querier::{Limits, Querier};
-pub use sql::{Parameters, SqlAnswer, SqlColumn, SqlStats, Statement};
+pub use sql::{
+    Described, Dialect, POSTGRES_VERSION, POSTGRES_VERSION_NUMBER, Parameters, SqlAnswer, SqlColumn, SqlStats,
+    Statement, statements,
+};
 pub use tail::{HEARTBEAT, Tail};
-pub use write::{RowFormat, RowWriter};
+pub use write::{RowFormat, RowWriter, json_of};

@@ -9,7 +9,7 @@
 
 use std::future::Future;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use datafusion::execution::SessionState;
@@ -112,6 +112,8 @@ pub struct Querier {
     pub(crate) state: SessionState,
     /// What the sessions of SQL statements begin as.
     pub(crate) sql: SessionState,
+    /// What statements of PostgreSQL's clients have beside it, once one came.
+    pub(crate) postgres: OnceLock<Option<Arc<sql::Postgres>>>,
     pub(crate) gate: Arc<Semaphore>,
     pub(crate) stop: CancellationToken,
     pub(crate) runtime: Option<Runtime>,
@@ -145,6 +147,7 @@ impl Querier {
         Ok(Self {
             tails: Arc::new(Tails::new(&engine, &limits, &clock, &state, &gate)),
             sql: sql::base(&state),
+            postgres: OnceLock::new(),
             state,
             gate,
             engine,

@@ -223,6 +223,15 @@ fn is_null(column: &ArrayRef, row: usize) -> bool {
 }
 
 /// A value as JSON.
+///
+/// # Errors
+/// If it cannot be written.
+pub fn json_of(column: &ArrayRef, row: usize) -> Result<String, Error> {
+    let mut out = Vec::new();
+    value(&mut out, column, row, false)?;
+    Ok(String::from_utf8_lossy(&out).into_owned())
+}
+
 fn value(out: &mut Vec<u8>, column: &ArrayRef, row: usize, is_json: bool) -> Result<(), Error> {
     if is_null(column, row) {
         out.extend(b"null");

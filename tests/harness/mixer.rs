@@ -1,5 +1,6 @@
 //! A real Mixer with its real bus in a temporary folder.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -22,6 +23,8 @@ pub struct TestMixer {
     pub api: Api,
     /// The bus's address.
     pub bus_url: String,
+    /// Where PostgreSQL clients connect, if they may.
+    pub postgres: Option<SocketAddr>,
 }
 
 impl TestMixer {
@@ -38,6 +41,7 @@ impl TestMixer {
             envs: Vec::new(),
             api: Api::new(""),
             bus_url: String::new(),
+            postgres: None,
         };
         mixer.configure(0, 0)?;
         mixer.restart()?;
@@ -68,6 +72,7 @@ impl TestMixer {
             envs: owned(envs),
             api: Api::new(""),
             bus_url: String::new(),
+            postgres: None,
         };
         std::fs::write(mixer.path().join("platform-mixer.toml"), toml_of(&usual, keys))?;
         mixer.restart()?;
@@ -102,6 +107,7 @@ impl TestMixer {
             match part.split_once('=') {
                 Some(("api", base)) => self.api = Api::new(base),
                 Some(("bus", url)) => url.clone_into(&mut self.bus_url),
+                Some(("postgres", address)) => self.postgres = Some(address.parse()?),
                 _ => {}
             }
         }

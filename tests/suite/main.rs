@@ -19,6 +19,7 @@ mod kill9;
 mod migrate;
 mod object_stores;
 mod outside;
+mod postgres;
 mod readme;
 mod reference;
 mod retention;

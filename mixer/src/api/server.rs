@@ -113,7 +113,8 @@ async fn accept(listener: TcpListener, router: Router, stop: CancellationToken, 
     }
 }
 
-fn is_of_one_connection(error: &io::Error) -> bool {
+/// Whether an error of accepting is that of the connection that came.
+pub(crate) fn is_of_one_connection(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
 }

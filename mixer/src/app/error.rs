@@ -29,6 +29,16 @@ pub enum StartError {
         /// Why not.
         source: io::Error,
     },
+    /// PostgreSQL clients cannot be listened to where they should.
+    #[error("{}", postgres_address(host, *port, source))]
+    PostgresAddress {
+        /// The address.
+        host: IpAddr,
+        /// The port.
+        port: u16,
+        /// Why not.
+        source: io::Error,
+    },
     /// The storage engine does not open.
     #[error(transparent)]
     Engine(#[from] engine::Error),
@@ -74,6 +84,18 @@ fn api_address(host: &IpAddr, port: u16, source: &io::Error) -> String {
     }
 }
 
+fn postgres_address(host: &IpAddr, port: u16, source: &io::Error) -> String {
+    match source.kind() {
+        io::ErrorKind::AddrInUse => format!(
+            "port {port} on {host} is taken (`ss -ltnp 'sport = :{port}'` shows by whom): stop that program, or set \
+             postgres.port (0 takes any free one)"
+        ),
+        _ => format!(
+            "PostgreSQL clients cannot be listened to on {host} (postgres.host), port {port} (postgres.port): {source}"
+        ),
+    }
+}
+
 /// The exit code of an error of the engine, at a start as in the commands on a store.
 pub(crate) const fn of_engine(kind: ErrorKind) -> Exit {
     match kind {
@@ -90,7 +112,9 @@ impl StartError {
     #[must_use]
     pub fn exit_code(&self) -> Exit {
         match self {
-            Self::Unsupported(_) | Self::ApiAddress { .. } | Self::Bucket(_) => Exit::Config,
+            Self::Unsupported(_) | Self::ApiAddress { .. } | Self::PostgresAddress { .. } | Self::Bucket(_) => {
+                Exit::Config
+            }
             Self::Engine(error) => of_engine(error.kind()),
             Self::Bus(error) => error.exit(),
             Self::Registry(error) => of_registry(error),

@@ -24,6 +24,8 @@ pub struct MixerConfig {
     pub ingest: IngestConfig,
     /// `[api]`.
     pub api: ApiConfig,
+    /// `[postgres]`.
+    pub postgres: PostgresConfig,
     /// `[store]`.
     pub store: StoreConfig,
     /// `[snake]`.
@@ -80,6 +82,17 @@ pub struct ApiConfig {
     pub tls_cert: Option<PathBuf>,
     /// The private key.
     pub tls_key: Option<PathBuf>,
+}
+
+/// `[postgres]`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PostgresConfig {
+    /// Whether it is listened at all.
+    pub enabled: bool,
+    /// The address listened on.
+    pub host: IpAddr,
+    /// The port; 0 takes any free one.
+    pub port: u16,
 }
 
 /// `[store]`.
@@ -278,8 +291,9 @@ impl MixerConfig {
     pub fn of(settings: &Settings) -> Result<Self, ConfigErrors> {
         let mut problems = Vec::new();
         let api_host = host(settings, "api.host", &mut problems);
+        let postgres_host = host(settings, "postgres.host", &mut problems);
         let snake_host = host(settings, "snake.host", &mut problems);
-        problems.extend(exposed(settings, api_host, snake_host));
+        problems.extend(exposed(settings, api_host, postgres_host, snake_host));
         problems.extend(bad_hash(settings));
         ConfigErrors::unless_empty(problems)?;
         Ok(Self {
@@ -305,6 +319,11 @@ impl MixerConfig {
                 tokens_file: settings.some_path("api.tokens_file"),
                 tls_cert: settings.some_path("api.tls_cert"),
                 tls_key: settings.some_path("api.tls_key"),
+            },
+            postgres: PostgresConfig {
+                enabled: settings.bool("postgres.enabled"),
+                host: postgres_host,
+                port: settings.port("postgres.port"),
             },
             store: store(settings),
             snake: snake(settings, snake_host)?,
@@ -370,7 +389,7 @@ fn host(settings: &Settings, key: &'static str, problems: &mut Vec<Problem>) -> 
 }
 
 /// Addresses that others can reach although nobody is asked who they are.
-fn exposed(settings: &Settings, api: IpAddr, snake: IpAddr) -> Vec<Problem> {
+fn exposed(settings: &Settings, api: IpAddr, postgres: IpAddr, snake: IpAddr) -> Vec<Problem> {
     let managed = settings.text("snake.server") == "managed";
     let cases = [
         (
@@ -378,14 +397,15 @@ fn exposed(settings: &Settings, api: IpAddr, snake: IpAddr) -> Vec<Problem> {
             api,
             "api.allow_insecure",
             settings.some_text("api.tokens_file").is_some(),
-            "api.tokens_file",
+            "set api.tokens_file, ",
         ),
+        ("postgres.host", postgres, "postgres.allow_insecure", false, ""),
         (
             "snake.host",
             snake,
             "snake.allow_insecure",
             !managed || settings.some_text("snake.token").is_some(),
-            "PLATFORM_SNAKE_TOKEN",
+            "set PLATFORM_SNAKE_TOKEN, ",
         ),
     ];
     let mut problems = Vec::new();
@@ -395,7 +415,7 @@ fn exposed(settings: &Settings, api: IpAddr, snake: IpAddr) -> Vec<Problem> {
                 place: settings.place(key),
                 key,
                 sentence: format!(
-                    "{host} can be reached from other machines and nothing asks who they are: use 127.0.0.1, set {guard}, \
+                    "{host} can be reached from other machines and nothing asks who they are: use 127.0.0.1, {guard}\
                      or set {allow} = true on a trusted network"
                 ),
             });

@@ -40,10 +40,10 @@ fn every_key_can_be_given_in_a_file_in_the_environment_and_by_a_flag() {
 fn every_key_reaches_the_mixer() {
     let defaults = config("", &[]).unwrap();
     // They decide whether other keys are accepted; the tests of refused addresses show that they do.
-    let gates = ["api.allow_insecure", "snake.allow_insecure"];
+    let gates = ["api.allow_insecure", "postgres.allow_insecure", "snake.allow_insecure"];
     for key in SCHEMA.keys().filter(|key| !gates.contains(&key.path)) {
         let text = match key.path {
-            "api.host" | "snake.host" => "::1".to_owned(),
+            "api.host" | "postgres.host" | "snake.host" => "::1".to_owned(),
             "snake.server_sha256" => "ab".repeat(32),
             _ => sample(key).text,
         };
@@ -57,6 +57,7 @@ fn defaults_are_those_of_the_specification() {
     let config = config("", &[]).unwrap();
     assert_eq!(config.logging.filename, PathBuf::from("logs/mixer.log"));
     assert_eq!((config.api.port, config.snake.port), (8090, 4222));
+    assert!(config.postgres.host.is_loopback() && !config.postgres.enabled);
     assert!(config.api.host.is_loopback() && config.snake.host.is_loopback());
     assert_eq!(config.store.database_file, PathBuf::from("./data/platform.duckdb"));
     assert_eq!(config.store.cluster_key_file, PathBuf::from("./data/cluster.key"));
@@ -99,7 +100,11 @@ fn folders_follow_the_store_unless_they_are_given() {
 
 #[test]
 fn an_open_address_without_authentication_is_refused_unless_it_is_allowed() {
-    for (section, guard) in [("api", "api.tokens_file"), ("snake", "PLATFORM_SNAKE_TOKEN")] {
+    for (section, guard) in [
+        ("api", "api.tokens_file"),
+        ("postgres", "use 127.0.0.1, or"),
+        ("snake", "PLATFORM_SNAKE_TOKEN"),
+    ] {
         let file = format!("[{section}]\nhost = \"0.0.0.0\"\n");
         let error = config(&file, &[]).unwrap_err().to_string();
         assert!(

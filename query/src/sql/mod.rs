@@ -17,11 +17,14 @@
 //!
 //! How rows are written for a client: [`crate::write`]. HTTP.
 
+mod asking;
 mod columns;
+mod describe;
 mod failure;
 mod functions;
 mod growth;
 mod ids;
+mod postgres;
 mod session;
 mod text;
 
@@ -31,27 +34,26 @@ use std::time::Instant;
 
 use arrow_array::{RecordBatch, RecordBatchOptions};
 use arrow_schema::SchemaRef;
-use datafusion::execution::SessionState;
 use datafusion::logical_expr::LogicalPlanBuilder;
 use datafusion::physical_plan::{SendableRecordBatchStream, execute_stream};
-use engine::ReadView;
 use futures::StreamExt as _;
-use model::Timestamp;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 
+use self::asking::Asking;
 pub use self::columns::SqlColumn;
 pub(crate) use self::columns::columns_of;
+pub use self::describe::Described;
 use self::failure::{of_statement, of_task};
+pub(crate) use self::postgres::Postgres;
+pub use self::postgres::{POSTGRES_VERSION, POSTGRES_VERSION_NUMBER};
 pub(crate) use self::session::base;
+pub use self::text::statements;
 
 use crate::answer::QueryStats;
-use crate::exec::meter;
 use crate::querier::{DAMAGED_FILES, StopOnDrop};
-use crate::reader::Meter;
-use crate::table::Order;
 use crate::write::{RowFormat, RowWriter};
 use crate::{Error, Querier};
 
@@ -59,6 +61,16 @@ use crate::{Error, Querier};
 const AHEAD: usize = 2;
 /// A limit up to which a plan is told of it: it keeps so many rows in memory to find the first ones.
 const SMALL_LIMIT: u64 = 10_000;
+
+/// What a statement is written for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Dialect {
+    /// The tables.
+    #[default]
+    Plain,
+    /// PostgreSQL, with its `pg_catalog` and its functions beside the tables.
+    Postgres,
+}
 
 /// One statement and what stands in its places.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -72,6 +84,9 @@ pub struct Statement {
     /// At most so many rows, fewer than the limit of all answers.
     #[serde(default, deserialize_with = "whole")]
     pub limit: Option<u64>,
+    /// What it is written for.
+    #[serde(skip)]
+    pub dialect: Dialect,
 }
 
 /// The least number that is too great for 64 bits.
@@ -165,6 +180,18 @@ impl SqlAnswer {
         RowWriter::new(format, &self.columns, &self.schema, &head, &[])
     }
 
+    /// Its columns.
+    #[must_use]
+    pub fn columns(&self) -> &[SqlColumn] {
+        &self.columns
+    }
+
+    /// The types of its columns.
+    #[must_use]
+    pub const fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
     /// The next rows; `None` after the last.
     ///
     /// # Errors
@@ -216,12 +243,8 @@ impl Querier {
         let limits = &self.limits;
         let own_limit = statement.limit.filter(|limit| *limit < limits.max_rows);
         let work = Work {
-            base: self.sql.clone(),
-            view: self.engine.view(),
-            now: self.clock.now(),
-            statement: statement.clone(),
+            asking: self.asking(statement),
             most_rows: own_limit.unwrap_or(limits.max_rows),
-            meter: meter(&self.sql),
             started: Instant::now(),
         };
         let (begun, head) = oneshot::channel();
@@ -263,12 +286,8 @@ type Head = (Vec<SqlColumn>, SchemaRef);
 
 /// One statement, on the query threads.
 struct Work {
-    base: SessionState,
-    view: ReadView,
-    now: Timestamp,
-    statement: Statement,
+    asking: Asking,
     most_rows: u64,
-    meter: Arc<Meter>,
     started: Instant,
 }
 
@@ -309,14 +328,11 @@ impl Work {
     }
 
     async fn begin(&self) -> Result<SendableRecordBatchStream, Error> {
-        let asked = text::read(&self.statement.query, &self.statement.parameters)?;
-        let order = if asked.newest_first {
-            Order::NewestFirst
-        } else {
-            Order::Any
-        };
-        let session = session::of_statement(&self.base, &self.view, order, self.now, &self.meter);
-        let session = session.map_err(of_statement)?;
+        let Asking {
+            statement, postgres, ..
+        } = &self.asking;
+        let asked = text::read(&statement.query, &statement.parameters, postgres.as_deref())?;
+        let session = self.asking.session(&asked)?;
         let plan = session.statement_to_plan(asked.statement).await.map_err(of_statement)?;
         growth::check(&plan)?;
         let plan = if asked.is_query && self.most_rows < SMALL_LIMIT {
@@ -331,19 +347,20 @@ impl Work {
     }
 
     fn stats(&self, rows: u64, truncated: bool) -> SqlStats {
-        let (files_considered, files_pruned, hot_rows) = self.meter.plans();
+        let Asking { meter, view, .. } = &self.asking;
+        let (files_considered, files_pruned, hot_rows) = meter.plans();
         SqlStats {
             query: QueryStats {
                 files_considered,
                 files_pruned,
-                files_read: self.meter.files(),
-                bytes_read: self.meter.bytes(),
-                cache_hits: self.meter.hits(),
-                rows_scanned: self.meter.rows_scanned(),
+                files_read: meter.files(),
+                bytes_read: meter.bytes(),
+                cache_hits: meter.hits(),
+                rows_scanned: meter.rows_scanned(),
                 hot_rows,
                 rows,
                 ms: u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX),
-                partial: self.view.partial().map(str::to_owned),
+                partial: view.partial().map(str::to_owned),
             },
             truncated,
         }

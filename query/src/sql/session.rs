@@ -23,6 +23,7 @@ use model::{Table, Timestamp};
 
 use super::functions;
 use super::ids::Ids;
+use super::postgres::{PG_CATALOG, Postgres};
 use crate::reader::Meter;
 use crate::scan::Pieces;
 use crate::table::{Order, ViewTable};
@@ -31,8 +32,8 @@ use crate::window::Window;
 /// The tables of statements.
 pub(super) const TABLES: [Table; 4] = [Table::Logs, Table::Traces, Table::Metrics, Table::Messages];
 
-const CATALOG: &str = "platform";
-const SCHEMA: &str = "public";
+pub(super) const CATALOG: &str = "platform";
+pub(super) const SCHEMA: &str = "public";
 
 /// Functions that are not offered, because a few letters make them fill the memory.
 const GROWING: [&str; 7] = [
@@ -96,6 +97,7 @@ pub(super) fn of_statement(
     order: Order,
     now: Timestamp,
     meter: &Arc<Meter>,
+    postgres: Option<&Postgres>,
 ) -> Result<SessionState> {
     let schema = MemorySchemaProvider::new();
     for table in TABLES {
@@ -111,9 +113,12 @@ pub(super) fn of_statement(
     }
     let catalog = MemoryCatalogProvider::new();
     catalog.register_schema(SCHEMA, Arc::new(schema))?;
+    if let Some(postgres) = postgres {
+        catalog.register_schema(PG_CATALOG, Arc::clone(&postgres.catalog))?;
+    }
     let catalogs = MemoryCatalogProviderList::new();
     catalogs.register_catalog(CATALOG.to_owned(), Arc::new(catalog));
-    let mut state = base.clone();
+    let mut state = postgres.map_or(base, |postgres| &postgres.base).clone();
     state.register_catalog_list(Arc::new(catalogs));
     state.mark_start_execution();
     state.execution_props_mut().query_execution_start_time = now.to_datetime();

@@ -14,7 +14,7 @@ fn statement(query: &str, parameters: &Value) -> Statement {
     Statement {
         query: query.to_owned(),
         parameters: serde_json::from_value::<Parameters>(parameters.clone()).unwrap(),
-        limit: None,
+        ..Statement::default()
     }
 }
 

@@ -14,22 +14,28 @@
 //! - Parameters take their places in the parsed statement as literals: no text is ever put into a text.
 
 mod places;
+mod split;
 #[cfg(test)]
 mod tests;
 mod tokens;
 mod weight;
 
+use std::collections::{BTreeMap, VecDeque};
+
+use arrow_schema::DataType;
 use datafusion::sql::parser::{DFParserBuilder, Statement as Parsed};
 use datafusion::sql::sqlparser::ast::{Expr, GroupByExpr, OrderByKind, Query, SetExpr, Statement as Ast};
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::ParserError;
 use datafusion::sql::sqlparser::tokenizer::Tokenizer;
 
-use self::places::fill;
+use self::places::{empty, fill};
+pub use self::split::statements;
 use self::tokens::survey;
 use self::weight::weigh;
 use super::Parameters;
 use super::failure::of_statement;
+use super::postgres::Postgres;
 use crate::Error;
 
 /// The longest text of a statement, in bytes.
@@ -47,15 +53,51 @@ pub(super) struct Asked {
     pub(super) newest_first: bool,
 }
 
-pub(super) fn read(text: &str, parameters: &Parameters) -> Result<Asked, Error> {
+/// A statement whose parameters have no values yet.
+#[derive(Debug)]
+pub(super) struct Open {
+    /// With nulls in their places.
+    pub(super) asked: Asked,
+    /// As it is written.
+    pub(super) with_places: Parsed,
+    /// How many there are.
+    pub(super) parameters: usize,
+    /// The types of those that count rows (`LIMIT $1`) or are cast (`$1::bigint`).
+    pub(super) types: BTreeMap<String, DataType>,
+}
+
+/// As [`read`], without values for parameters.
+pub(super) fn open(text: &str, postgres: Option<&Postgres>) -> Result<Open, Error> {
+    let with_places = checked(text, postgres)?;
+    let mut statement = with_places.clone();
+    let (parameters, types) = empty(reading(&mut statement)?.0)?;
+    Ok(Open {
+        asked: asked(statement)?,
+        with_places,
+        parameters,
+        types,
+    })
+}
+
+pub(super) fn read(text: &str, parameters: &Parameters, postgres: Option<&Postgres>) -> Result<Asked, Error> {
+    let mut statement = checked(text, postgres)?;
+    fill(reading(&mut statement)?.0, parameters)?;
+    asked(statement)
+}
+
+/// The one statement of a text, which reads and is small enough.
+fn checked(text: &str, postgres: Option<&Postgres>) -> Result<Parsed, Error> {
     if text.len() > LONGEST {
         let reason = format!("the text has {} bytes, more than {LONGEST}", text.len());
         return Err(Error::statement(reason));
     }
-    let mut statement = parse(text)?;
+    let mut statement = parse(text, postgres)?;
+    weigh(reading(&mut statement)?.0)?;
+    Ok(statement)
+}
+
+fn asked(mut statement: Parsed) -> Result<Asked, Error> {
     let (ast, explained) = reading(&mut statement)?;
-    weigh(ast)?;
-    fill(ast, parameters)?;
     let is_query = matches!(ast, Ast::Query(_));
     let newest_first = matches!(ast, Ast::Query(query) if is_newest_first(query));
     Ok(Asked {
@@ -65,18 +107,30 @@ pub(super) fn read(text: &str, parameters: &Parameters) -> Result<Asked, Error> 
     })
 }
 
-fn parse(text: &str) -> Result<Parsed, Error> {
+fn parse(text: &str, postgres: Option<&Postgres>) -> Result<Parsed, Error> {
     let dialect = PostgreSqlDialect {};
     let tokens = Tokenizer::new(&dialect, text)
         .tokenize_with_location()
         .map_err(|error| of_statement(ParserError::from(error).into()))?;
     survey(&tokens)?;
+    if let Some(rewritten) = postgres.and_then(|postgres| postgres.rewritten(text, &tokens)) {
+        let statements = rewritten.map_err(|error| of_statement(error.into()))?;
+        return only(
+            statements
+                .into_iter()
+                .map(|ast| Parsed::Statement(Box::new(ast)))
+                .collect(),
+        );
+    }
     let parser = DFParserBuilder::new(tokens)
         .with_dialect(&dialect)
         .with_recursion_limit(LEVELS)
         .build();
     let statements = parser.and_then(|mut parser| parser.parse_statements());
-    let mut statements = statements.map_err(of_statement)?;
+    only(statements.map_err(of_statement)?)
+}
+
+fn only(mut statements: VecDeque<Parsed>) -> Result<Parsed, Error> {
     match (statements.pop_front(), statements.len()) {
         (Some(statement), 0) => Ok(statement),
         (Some(_), more) => Err(Error::statement(format!(

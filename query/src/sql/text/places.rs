@@ -3,7 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
-use datafusion::sql::sqlparser::ast::{Statement as Ast, Value, ValueWithSpan, VisitMut, VisitorMut};
+use arrow_schema::DataType;
+use datafusion::sql::sqlparser::ast::{
+    DataType as SqlType, Expr, LimitClause, Query, Statement as Ast, Value, ValueWithSpan, VisitMut, VisitorMut,
+};
 
 use crate::Error;
 use crate::sql::Parameters;
@@ -62,4 +65,95 @@ impl VisitorMut for Places<'_> {
         value.value = literal;
         ControlFlow::Continue(())
     }
+}
+
+/// Puts nulls into the places of `$1`, `$2` and so on, and says how many there are.
+///
+/// With the types of those that count rows (`LIMIT $1`) or are cast (`$1::bigint`).
+pub(super) fn empty(ast: &mut Ast) -> Result<(usize, BTreeMap<String, DataType>), Error> {
+    let mut nulls = Nulls::default();
+    match VisitMut::visit(ast, &mut nulls) {
+        ControlFlow::Continue(()) => Ok((nulls.greatest, nulls.types)),
+        ControlFlow::Break(error) => Err(*error),
+    }
+}
+
+/// The greatest number of a parameter.
+const MOST_PARAMETERS: usize = 65_535;
+
+#[derive(Default)]
+struct Nulls {
+    greatest: usize,
+    types: BTreeMap<String, DataType>,
+}
+
+impl VisitorMut for Nulls {
+    type Break = Box<Error>;
+
+    fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Box<Error>> {
+        let counts = match &query.limit_clause {
+            Some(LimitClause::LimitOffset { limit, offset, .. }) => {
+                [limit.as_ref(), offset.as_ref().map(|offset| &offset.value)]
+            }
+            Some(LimitClause::OffsetCommaLimit { offset, limit }) => [Some(limit), Some(offset)],
+            None => [None, None],
+        };
+        for count in counts.into_iter().flatten() {
+            self.types.extend(name_of(count).map(|name| (name, DataType::Int64)));
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Box<Error>> {
+        if let Expr::Cast { expr, data_type, .. } = expr {
+            self.types.extend(name_of(expr).zip(type_of(data_type)));
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_value(&mut self, value: &mut ValueWithSpan) -> ControlFlow<Box<Error>> {
+        let Value::Placeholder(name) = &value.value else {
+            return ControlFlow::Continue(());
+        };
+        let place = name.strip_prefix('$').and_then(|place| place.parse().ok());
+        let Some(place) = place.filter(|place| (1..=MOST_PARAMETERS).contains(place)) else {
+            let at = value.span.start;
+            return ControlFlow::Break(Box::new(Error::Statement {
+                reason: format!("{name} is no parameter: they are $1, $2 and so on, up to ${MOST_PARAMETERS}"),
+                at: Some((at.line, at.column)),
+            }));
+        };
+        self.greatest = self.greatest.max(place);
+        value.value = Value::Null;
+        ControlFlow::Continue(())
+    }
+}
+
+fn name_of(expr: &Expr) -> Option<String> {
+    match expr {
+        Expr::Value(ValueWithSpan {
+            value: Value::Placeholder(name),
+            ..
+        }) => Some(name.clone()),
+        _ => None,
+    }
+}
+
+/// The type of what is cast to another, if it should come as that at once.
+fn type_of(cast: &SqlType) -> Option<DataType> {
+    Some(match cast {
+        SqlType::SmallInt(_)
+        | SqlType::Int2(_)
+        | SqlType::Int(_)
+        | SqlType::Integer(_)
+        | SqlType::Int4(_)
+        | SqlType::BigInt(_)
+        | SqlType::Int8(_) => DataType::Int64,
+        SqlType::Real | SqlType::Float4 | SqlType::Float8 | SqlType::Double(_) | SqlType::DoublePrecision => {
+            DataType::Float64
+        }
+        SqlType::Bool | SqlType::Boolean => DataType::Boolean,
+        SqlType::Uuid => DataType::FixedSizeBinary(16),
+        _ => return None,
+    })
 }

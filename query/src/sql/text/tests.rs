@@ -11,6 +11,10 @@ fn none() -> Parameters {
     Parameters::default()
 }
 
+fn read(text: &str, parameters: &Parameters) -> Result<Asked, Error> {
+    super::read(text, parameters, None)
+}
+
 fn refused(text: &str) -> Error {
     read(text, &none()).unwrap_err()
 }
@@ -146,5 +150,43 @@ fn rows_newest_first_are_told_from_the_rest() {
         ),
     ] {
         assert_eq!(read(text, &none()).unwrap().newest_first, newest, "{text}");
+    }
+}
+
+#[test]
+fn a_statement_without_values_has_nulls_in_their_places_and_says_how_many() {
+    let open = |text| super::open(text, None);
+    let two = open("SELECT $2, $1 FROM logs WHERE level = $1").unwrap();
+    assert_eq!(two.parameters, 2);
+    assert_eq!(
+        two.asked.statement.to_string(),
+        "SELECT NULL, NULL FROM logs WHERE level = NULL"
+    );
+    assert_eq!(two.with_places.to_string(), "SELECT $2, $1 FROM logs WHERE level = $1");
+    for text in [
+        "SELECT $0",
+        "SELECT $name",
+        "SELECT $65536",
+        "DELETE FROM logs WHERE level = $1",
+    ] {
+        assert!(open(text).is_err(), "{text}");
+    }
+}
+
+#[test]
+fn a_text_falls_apart_into_its_statements_where_semicolons_stand_for_themselves() {
+    for (text, expected) in [
+        ("", &[][..]),
+        (" ; ;\n", &[]),
+        ("-- nothing;\n", &[]),
+        ("SELECT 1", &[(0, "SELECT 1")]),
+        (
+            "SELECT 'a;b' ; \n select \"c;d\" -- e;f\n; /* g;h */",
+            &[(0, "SELECT 'a;b' "), (14, " \n select \"c;d\" -- e;f\n")],
+        ),
+        ("SELECT 'ä日';SELECT 2;", &[(0, "SELECT 'ä日'"), (15, "SELECT 2")]),
+        ("SELECT $$x;y$$; SELECT 'open", &[(0, "SELECT $$x;y$$; SELECT 'open")]),
+    ] {
+        assert_eq!(statements(text), expected, "{text:?}");
     }
 }

@@ -1,0 +1,332 @@
+//! The extended protocol: statements that are prepared, bound to values, described and carried out in parts.
+//!
+//! # Invariants
+//!
+//! - What a session keeps is bounded: [`MOST_PREPARED`] statements of [`MOST_HELD`] bytes, [`MOST_PORTALS`] portals.
+//! - An answer has the columns that were described, whatever values were bound.
+//! - A portal that was not read to its end holds a place of a query, for `query.timeout` at most.
+
+use std::sync::Arc;
+
+use bytes::BufMut;
+use query::{Dialect, Parameters, Statement};
+use serde_json::Value;
+
+use super::fault::Fault;
+use super::parameters;
+use super::rows::{self, Column, Forms, Progress, Running, Stop};
+use super::session::{Session, shown};
+use super::settings::Utility;
+use super::values::{Form, PgType, Scalar};
+use super::wire::{Body, Outgoing, put_count};
+
+const MOST_PREPARED: usize = 1_024;
+const MOST_HELD: usize = 4 << 20;
+const MOST_PORTALS: usize = 16;
+
+/// A statement that was prepared.
+#[derive(Debug)]
+pub(super) struct Prepared {
+    text: String,
+    plan: Plan,
+    /// The id and the kind of each parameter.
+    parameters: Vec<(u32, Scalar)>,
+    /// How many of them the text has.
+    used: usize,
+}
+
+#[derive(Debug)]
+enum Plan {
+    Empty,
+    Utility(Utility),
+    Rows(Arc<[Column]>),
+}
+
+impl Prepared {
+    /// About how much memory it takes.
+    fn size(&self) -> usize {
+        let columns = match &self.plan {
+            Plan::Rows(columns) => columns.iter().map(|column| column.name.len() + 64).sum(),
+            _ => 0,
+        };
+        self.text.len() + self.parameters.len() * 8 + columns + 256
+    }
+
+    fn columns(&self) -> Option<Arc<[Column]>> {
+        match &self.plan {
+            Plan::Rows(columns) => Some(Arc::clone(columns)),
+            Plan::Utility(Utility::Show(name)) => Some(shown(name)),
+            Plan::Utility(_) | Plan::Empty => None,
+        }
+    }
+}
+
+/// A prepared statement with its values.
+#[derive(Debug)]
+pub(super) struct Portal {
+    prepared: Arc<Prepared>,
+    values: Vec<Value>,
+    forms: Forms,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    Bound,
+    Running(Box<Running>),
+    Ended,
+}
+
+impl Session {
+    /// Answers one message of this part of the protocol.
+    pub(super) async fn extended(&mut self, kind: u8, mut body: Body, out: &mut Outgoing) -> Result<(), Stop> {
+        match kind {
+            b'P' => self.parse(&mut body, out).await?,
+            b'B' => self.bind(&mut body, out)?,
+            b'D' => self.describe(&mut body, out)?,
+            b'E' => self.execute(&mut body, out).await?,
+            b'C' => self.close(&mut body, out)?,
+            _ => out.send().await?,
+        }
+        Ok(out.send_some().await?)
+    }
+
+    async fn parse(&mut self, body: &mut Body, out: &mut Outgoing) -> Result<(), Stop> {
+        let (name, text) = (body.text()?, body.text()?);
+        let mut declared = Vec::new();
+        for _ in 0..body.count()? {
+            declared.push(u32::try_from(body.int()?).unwrap_or_default());
+        }
+        if !name.is_empty() && self.prepared.contains_key(&name) {
+            return Err(Fault::error("42P05", format!("prepared statement \"{name}\" already exists")).into());
+        }
+        let prepared = self.prepare(text, &declared).await?;
+        self.prepared.remove(&name);
+        let held: usize = self.prepared.values().map(|prepared| prepared.size()).sum();
+        if self.prepared.len() >= MOST_PREPARED || held + prepared.size() > MOST_HELD {
+            let message = "the session keeps too many prepared statements: close some of them";
+            return Err(Fault::error("54000", message).into());
+        }
+        self.prepared.insert(name, Arc::new(prepared));
+        out.message(b'1', |_| ());
+        Ok(())
+    }
+
+    async fn prepare(&self, text: String, declared: &[u32]) -> Result<Prepared, Stop> {
+        let mut statements = query::statements(&text).into_iter();
+        let plain = |plan| (plan, Vec::new());
+        let (plan, found) = match (statements.next(), statements.next()) {
+            (None, _) => plain(Plan::Empty),
+            (Some(_), Some(_)) => {
+                let message = "cannot insert multiple commands into a prepared statement";
+                return Err(Fault::error("42601", message).into());
+            }
+            (Some((_, statement)), None) => match Utility::of(statement) {
+                Some(utility) => plain(Plan::Utility(utility)),
+                None => {
+                    self.check_transaction()?;
+                    let asked = Statement {
+                        query: text.clone(),
+                        dialect: Dialect::Postgres,
+                        ..Statement::default()
+                    };
+                    let described = self.interrupt().or(self.querier.describe(&asked)).await?;
+                    let described = described.map_err(|error| Fault::of(&error, &text, 0))?;
+                    let columns = rows::columns(&described.columns, &described.schema)?;
+                    (Plan::Rows(columns), described.parameters)
+                }
+            },
+        };
+        let mut parameters = Vec::new();
+        for place in 0..found.len().max(declared.len()) {
+            let oid = declared.get(place).copied().filter(|oid| *oid != 0);
+            let kind = match (oid, found.get(place).cloned().flatten().map(|kind| PgType::of(&kind))) {
+                (Some(oid), _) => (oid, known(oid)?),
+                (None, Some(PgType::One(scalar))) => (PgType::One(scalar).oid(), scalar),
+                (None, _) => (PgType::One(Scalar::Text).oid(), Scalar::Text),
+            };
+            parameters.push(kind);
+        }
+        Ok(Prepared {
+            text,
+            plan,
+            parameters,
+            used: found.len(),
+        })
+    }
+
+    fn bind(&mut self, body: &mut Body, out: &mut Outgoing) -> Result<(), Fault> {
+        let (portal, name) = (body.text()?, body.text()?);
+        let prepared = Arc::clone(self.statement(&name)?);
+        let given = forms(body)?;
+        let count = usize::from(body.count()?);
+        if count != prepared.parameters.len() {
+            let wanted = prepared.parameters.len();
+            let message = format!("bind message supplies {count} parameters, but prepared statement requires {wanted}");
+            return Err(Fault::error("08P01", message));
+        }
+        let mut values = Vec::with_capacity(count);
+        for (index, (_, kind)) in prepared.parameters.iter().enumerate() {
+            let value = body.value()?;
+            values.push(parameters::value(*kind, given.of(index), value.as_ref(), index + 1)?);
+        }
+        values.truncate(prepared.used);
+        let forms = forms(body)?;
+        let columns = prepared.columns().map_or(0, |columns| columns.len());
+        if matches!(&forms, Forms::Each(each) if each.len() != columns) {
+            return Err(Fault::error(
+                "08P01",
+                "bind message has another number of result formats than there are columns",
+            ));
+        }
+        if !portal.is_empty() && self.portals.contains_key(&portal) {
+            return Err(Fault::error("42P03", format!("cursor \"{portal}\" already exists")));
+        }
+        self.portals.remove(&portal);
+        if self.portals.len() >= MOST_PORTALS {
+            return Err(Fault::error(
+                "54000",
+                "the session has too many portals: close some of them",
+            ));
+        }
+        let bound = Portal {
+            prepared,
+            values,
+            forms,
+            state: State::Bound,
+        };
+        self.portals.insert(portal, bound);
+        out.message(b'2', |_| ());
+        Ok(())
+    }
+
+    fn describe(&mut self, body: &mut Body, out: &mut Outgoing) -> Result<(), Fault> {
+        let (what, name) = (body.byte()?, body.text()?);
+        let (columns, forms) = if what == b'S' {
+            let prepared = self.statement(&name)?;
+            out.message(b't', |out| {
+                put_count(out, prepared.parameters.len());
+                prepared.parameters.iter().for_each(|(oid, _)| out.put_u32(*oid));
+            });
+            (prepared.columns(), Forms::All(Form::Text))
+        } else {
+            let portal = self.portals.get(&name).ok_or_else(|| no_portal(&name))?;
+            (portal.prepared.columns(), portal.forms.clone())
+        };
+        match columns {
+            Some(columns) => rows::describe(out, &columns, &forms),
+            None => out.message(b'n', |_| ()),
+        }
+        Ok(())
+    }
+
+    async fn execute(&mut self, body: &mut Body, out: &mut Outgoing) -> Result<(), Stop> {
+        let (name, most) = (body.text()?, body.int()?);
+        let most = usize::try_from(most)
+            .ok()
+            .filter(|most| *most > 0)
+            .unwrap_or(usize::MAX);
+        let Some(mut portal) = self.portals.remove(&name) else {
+            return Err(no_portal(&name).into());
+        };
+        let prepared = Arc::clone(&portal.prepared);
+        match &prepared.plan {
+            Plan::Empty => out.message(b'I', |_| ()),
+            Plan::Utility(utility) => self.utility(utility, out)?,
+            Plan::Rows(columns) => {
+                self.check_transaction()?;
+                portal.state = self.proceed(&mut portal, columns, most, out).await?;
+            }
+        }
+        self.portals.insert(name, portal);
+        Ok(())
+    }
+
+    /// Sends the next rows of a portal.
+    async fn proceed(
+        &self,
+        portal: &mut Portal,
+        columns: &Arc<[Column]>,
+        most: usize,
+        out: &mut Outgoing,
+    ) -> Result<State, Stop> {
+        let interrupt = self.interrupt();
+        let mut running = match std::mem::replace(&mut portal.state, State::Ended) {
+            State::Running(running) => running,
+            State::Ended => {
+                out.complete("SELECT 0");
+                return Ok(State::Ended);
+            }
+            State::Bound => {
+                let text = &portal.prepared.text;
+                let asked = Statement {
+                    query: text.clone(),
+                    parameters: Parameters::Listed(std::mem::take(&mut portal.values)),
+                    limit: None,
+                    dialect: Dialect::Postgres,
+                };
+                let answer = interrupt.or(self.querier.sql(&asked)).await?;
+                let answer = answer.map_err(|error| Fault::of(&error, text, 0))?;
+                Box::new(Running::new(answer, Arc::clone(columns)))
+            }
+        };
+        match running.send(out, &portal.forms, most, &interrupt).await? {
+            Progress::Ended(rows) => {
+                out.complete(&format!("SELECT {rows}"));
+                Ok(State::Ended)
+            }
+            Progress::Paused => {
+                out.message(b's', |_| ());
+                Ok(State::Running(running))
+            }
+        }
+    }
+
+    fn close(&mut self, body: &mut Body, out: &mut Outgoing) -> Result<(), Fault> {
+        let (what, name) = (body.byte()?, body.text()?);
+        if what == b'S' {
+            self.prepared.remove(&name);
+        } else {
+            self.portals.remove(&name);
+        }
+        out.message(b'3', |_| ());
+        Ok(())
+    }
+
+    fn statement(&self, name: &str) -> Result<&Arc<Prepared>, Fault> {
+        let missing = || Fault::error("26000", format!("prepared statement \"{name}\" does not exist"));
+        self.prepared.get(name).ok_or_else(missing)
+    }
+}
+
+fn no_portal(name: &str) -> Fault {
+    Fault::error("34000", format!("portal \"{name}\" does not exist"))
+}
+
+/// What values of a type that a client names are.
+fn known(oid: u32) -> Result<Scalar, Fault> {
+    let unknown = || {
+        Fault::error(
+            "0A000",
+            format!("parameters of the type {oid} are not offered: give a text"),
+        )
+    };
+    Scalar::of_oid(oid).ok_or_else(unknown)
+}
+
+/// The forms of values: none named is text, one is that of all.
+fn forms(body: &mut Body) -> Result<Forms, Fault> {
+    let mut forms = Vec::new();
+    for _ in 0..body.count()? {
+        forms.push(match body.short()? {
+            0 => Form::Text,
+            1 => Form::Binary,
+            other => return Err(Fault::error("22023", format!("there is no format {other}"))),
+        });
+    }
+    Ok(match forms.as_slice() {
+        [] => Forms::All(Form::Text),
+        [one] => Forms::All(*one),
+        _ => Forms::Each(forms),
+    })
+}

@@ -1,0 +1,35 @@
+//! The Mixer's SQL over PostgreSQL's wire protocol, version 3, so that its clients connect.
+//!
+//! ```text
+//! server: accepts ─> startup: who, cancel ─> session: one message after the other ─┬─> settings: SET, SHOW, BEGIN …
+//!                                                │                                 └─> query::Querier: all else
+//!                                              wire: frames, messages    values, parameters: types and their bytes
+//! ```
+//!
+//! # Invariants
+//!
+//! - Statements go where those of the REST API go, with the same bounds; nothing here reads the store by itself.
+//! - Nothing that a client sends is larger than `wire::MAX_FRAME`, or takes memory before it is there.
+//! - A client that leaves, and a request to cancel, end the statement that runs; its work stops with the next batch.
+//! - At `server::MAX_CONNECTIONS` a client is told so (53300). One that says nothing in `server::STARTUP_TIME`, or between
+//!   statements for `server::IDLE_TIME`, is let go.
+//!
+//! # Not here
+//!
+//! Authentication and TLS: as the REST API has none either, addresses other than loopback need a key that allows them.
+//! `COPY`, cursors of SQL, notifications, replication: nothing but reading is offered.
+
+mod extended;
+mod fault;
+mod numeric;
+mod parameters;
+mod rows;
+mod server;
+mod session;
+mod settings;
+mod startup;
+mod text;
+mod values;
+mod wire;
+
+pub use server::{PostgresServer, serve};

@@ -1,0 +1,256 @@
+//! The accept loop: bounded connections, bounded waiting, a graceful end; and who may cancel what.
+//!
+//! # Invariants
+//!
+//! - Beyond `MAX_CONNECTIONS` a client is told so when it has said who it is; beyond `SPARE` more than that, the system's queue
+//!   holds it. Requests to cancel come in beyond the first bound too.
+//! - [`PostgresServer::close`] lets running statements finish for `GRACE`, then drops them; it returns when all are gone.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use model::Entropy;
+use query::Querier;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::fault::Fault;
+use super::rows::Stop;
+use super::session::{Next, Session};
+use super::startup::{self, Purpose};
+use super::wire::{Incoming, Outgoing};
+
+/// So many clients at once.
+pub(super) const MAX_CONNECTIONS: usize = 100;
+/// So many more are heard, to be told that there is no place or to cancel.
+const SPARE: usize = 32;
+/// A client that has not said who it is for so long is let go.
+pub(super) const STARTUP_TIME: Duration = Duration::from_secs(15);
+/// A client that asks nothing for so long is let go.
+pub(super) const IDLE_TIME: Duration = Duration::from_secs(30 * 60);
+const GRACE: Duration = Duration::from_secs(3);
+/// After an error that is not a connection's own (no file descriptors left), accepting rests this long.
+const REST: Duration = Duration::from_millis(100);
+
+/// The running server.
+#[derive(Debug)]
+pub struct PostgresServer {
+    addr: SocketAddr,
+    stop: CancellationToken,
+    accepting: JoinHandle<()>,
+    connections: TaskTracker,
+}
+
+impl PostgresServer {
+    /// Where it listens.
+    #[must_use]
+    pub const fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// Stops accepting, lets running statements finish, returns when every connection is gone.
+    pub async fn close(self) {
+        self.stop.cancel();
+        if let Err(error) = self.accepting.await {
+            tracing::error!(%error, "accepting PostgreSQL clients ended badly");
+        }
+        self.connections.close();
+        self.connections.wait().await;
+    }
+}
+
+/// Serves clients on a bound listener until [`PostgresServer::close`].
+///
+/// # Errors
+/// If the listener has no address.
+pub fn serve(querier: Arc<Querier>, listener: TcpListener, entropy: Entropy) -> io::Result<PostgresServer> {
+    let addr = listener.local_addr()?;
+    let (stop, connections) = (CancellationToken::new(), TaskTracker::new());
+    let host = Arc::new(Host {
+        querier,
+        entropy,
+        places: Arc::new(Semaphore::new(MAX_CONNECTIONS)),
+        numbers: AtomicI32::new(1),
+        slots: Mutex::new(HashMap::new()),
+        stop: stop.clone(),
+    });
+    let accepting = tokio::spawn(accept(listener, host, connections.clone()));
+    Ok(PostgresServer {
+        addr,
+        stop,
+        accepting,
+        connections,
+    })
+}
+
+/// What all connections share.
+struct Host {
+    querier: Arc<Querier>,
+    entropy: Entropy,
+    places: Arc<Semaphore>,
+    numbers: AtomicI32,
+    /// The sessions by number, with what only their clients know.
+    slots: Mutex<HashMap<i32, (i32, Arc<Slot>)>>,
+    stop: CancellationToken,
+}
+
+/// What a request to cancel finds: the statement that runs.
+#[derive(Debug, Default)]
+pub(super) struct Slot(Mutex<CancellationToken>);
+
+impl Slot {
+    /// A statement begins; what would have cancelled the one before has no effect on it.
+    pub(super) fn begin(&self) -> CancellationToken {
+        let fresh = CancellationToken::new();
+        *held(&self.0) = fresh.clone();
+        fresh
+    }
+
+    fn cancel(&self) {
+        held(&self.0).cancel();
+    }
+}
+
+/// A session's place among those that can be cancelled; it goes with the session.
+struct Registered<'a> {
+    host: &'a Host,
+    number: i32,
+    secret: i32,
+    slot: Arc<Slot>,
+}
+
+impl Host {
+    fn register(&self) -> Registered<'_> {
+        let number = self.numbers.fetch_add(1, Ordering::Relaxed) & i32::MAX;
+        let (secret, slot) = (i32::from_be_bytes(self.entropy.bytes()), Arc::new(Slot::default()));
+        held(&self.slots).insert(number, (secret, Arc::clone(&slot)));
+        Registered {
+            host: self,
+            number,
+            secret,
+            slot,
+        }
+    }
+
+    fn cancel(&self, number: i32, secret: i32) {
+        let found = held(&self.slots).get(&number).cloned();
+        match found {
+            Some((known, slot)) if known == secret => slot.cancel(),
+            _ => tracing::debug!("a request to cancel names no session"),
+        }
+    }
+}
+
+impl Drop for Registered<'_> {
+    fn drop(&mut self) {
+        held(&self.host.slots).remove(&self.number);
+    }
+}
+
+/// Nothing is left half-done under these locks.
+fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+async fn accept(listener: TcpListener, host: Arc<Host>, connections: TaskTracker) {
+    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS + SPARE));
+    loop {
+        let next = async {
+            let place = Arc::clone(&places).acquire_owned().await.ok()?;
+            Some((place, listener.accept().await))
+        };
+        let (place, accepted) = tokio::select! {
+            biased;
+            () = host.stop.cancelled() => return,
+            next = next => match next {
+                Some(next) => next,
+                None => return,
+            },
+        };
+        match accepted {
+            Ok((stream, _)) => {
+                connections.spawn(connection(stream, Arc::clone(&host), place));
+            }
+            Err(error) if crate::api::is_of_one_connection(&error) => {}
+            Err(error) => {
+                tracing::warn!(%error, "PostgreSQL clients cannot be accepted just now");
+                tokio::time::sleep(REST).await;
+            }
+        }
+    }
+}
+
+async fn connection(stream: TcpStream, host: Arc<Host>, _heard: OwnedSemaphorePermit) {
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!(%error, "a connection has gone already");
+        return;
+    }
+    let (incoming, out) = stream.into_split();
+    let (mut incoming, mut out) = (Incoming::new(incoming), Outgoing::new(out));
+    if let Err(Stop::Fault(fault)) = served(&host, &mut incoming, &mut out).await {
+        tracing::debug!(code = fault.code, "a PostgreSQL client is let go: {}", fault.message);
+        out.fault(&fault);
+        // It may have gone.
+        let _ = out.send().await;
+    }
+}
+
+async fn served(host: &Host, incoming: &mut Incoming, out: &mut Outgoing) -> Result<(), Stop> {
+    let purpose = tokio::select! {
+        biased;
+        () = host.stop.cancelled() => return Err(stopping().into()),
+        purpose = tokio::time::timeout(STARTUP_TIME, startup::purpose(incoming, out)) => match purpose {
+            Ok(purpose) => purpose?,
+            Err(_) => return Err(Fault::protocol("the first message did not come in time").into()),
+        },
+    };
+    let application = match purpose {
+        Purpose::Session { application } => application,
+        Purpose::Cancel { number, secret } => {
+            host.cancel(number, secret);
+            return Ok(());
+        }
+        Purpose::Nothing => return Ok(()),
+    };
+    let Ok(_place) = Arc::clone(&host.places).try_acquire_owned() else {
+        let message = format!("sorry, too many clients already: {MAX_CONNECTIONS} are connected");
+        return Err(Fault::fatal("53300", message).into());
+    };
+    let registered = host.register();
+    startup::welcome(out, registered.number, registered.secret).await?;
+    let slot = Arc::clone(&registered.slot);
+    let mut session = Session::new(Arc::clone(&host.querier), slot, application.as_deref());
+    loop {
+        let frame = tokio::select! {
+            biased;
+            () = host.stop.cancelled() => return Err(stopping().into()),
+            frame = tokio::time::timeout(IDLE_TIME, incoming.next()) => match frame {
+                Ok(frame) => frame?,
+                Err(_) => return Err(Fault::fatal("57P05", "nothing was asked for too long").into()),
+            },
+        };
+        let Some(frame) = frame else { return Ok(()) };
+        let late = async {
+            host.stop.cancelled().await;
+            tokio::time::sleep(GRACE).await;
+        };
+        tokio::select! {
+            answered = session.answer(frame, out) => if answered? == Next::End {
+                return Ok(());
+            },
+            () = incoming.gone() => return Ok(()),
+            () = late => return Err(stopping().into()),
+        }
+    }
+}
+
+fn stopping() -> Fault {
+    Fault::fatal("57P01", "the Mixer is shutting down")
+}

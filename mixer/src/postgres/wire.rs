@@ -1,0 +1,244 @@
+//! Messages as bytes: frames that come in, messages that go out.
+//!
+//! # Invariants
+//!
+//! - A frame says its length before it comes; one that is too long is refused then, and none is made room for before its bytes
+//!   are there.
+//! - Reading a field beyond the end of a frame is the client's fault, and never a panic.
+
+use std::io;
+use std::time::Duration;
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+
+use super::fault::Fault;
+
+/// The largest message of a client.
+pub(super) const MAX_FRAME: usize = 512 << 10;
+/// The largest first message.
+const MAX_STARTUP: usize = 10_000;
+/// How far is read ahead while a statement runs, to see whether the client is still there.
+const AHEAD: usize = 64 << 10;
+/// How often a client that sent more than that is looked at.
+const LOOK: Duration = Duration::from_millis(100);
+/// A connection that takes nothing of an answer for so long is closed.
+const WRITE_TIME: Duration = Duration::from_secs(30);
+/// As much of an answer is gathered before it is sent.
+const GATHER: usize = 64 << 10;
+
+/// One message of a client.
+#[derive(Debug)]
+pub(super) struct Frame {
+    pub(super) kind: u8,
+    pub(super) body: Body,
+}
+
+/// The fields of a message.
+#[derive(Debug)]
+pub(super) struct Body(Bytes);
+
+impl Body {
+    /// A text up to its zero byte.
+    pub(super) fn text(&mut self) -> Result<String, Fault> {
+        let end = self.0.iter().position(|byte| *byte == 0);
+        let end = end.ok_or_else(|| Fault::protocol("a text in a message has no end"))?;
+        let text = self.0.split_to(end);
+        self.0.advance(1);
+        String::from_utf8(text.into()).map_err(|_| Fault::error("22021", "a text is not UTF-8"))
+    }
+
+    pub(super) fn byte(&mut self) -> Result<u8, Fault> {
+        self.0.try_get_u8().map_err(short)
+    }
+
+    pub(super) fn short(&mut self) -> Result<i16, Fault> {
+        self.0.try_get_i16().map_err(short)
+    }
+
+    /// A number of things.
+    pub(super) fn count(&mut self) -> Result<u16, Fault> {
+        self.0.try_get_u16().map_err(short)
+    }
+
+    pub(super) fn int(&mut self) -> Result<i32, Fault> {
+        self.0.try_get_i32().map_err(short)
+    }
+
+    /// A value with its length before it; `None` if it is null.
+    pub(super) fn value(&mut self) -> Result<Option<Bytes>, Fault> {
+        let Ok(length) = usize::try_from(self.int()?) else {
+            return Ok(None);
+        };
+        if length > self.0.len() {
+            return Err(Fault::protocol("a value is longer than its message"));
+        }
+        Ok(Some(self.0.split_to(length)))
+    }
+}
+
+fn short(_: bytes::TryGetError) -> Fault {
+    Fault::protocol("a message ends too early")
+}
+
+/// What comes from a client.
+#[derive(Debug)]
+pub(super) struct Incoming {
+    stream: OwnedReadHalf,
+    buffer: BytesMut,
+}
+
+impl Incoming {
+    pub(super) fn new(stream: OwnedReadHalf) -> Self {
+        Self {
+            stream,
+            buffer: BytesMut::new(),
+        }
+    }
+
+    /// The first message, which has no kind; `None` if the client has gone.
+    pub(super) async fn startup(&mut self) -> Result<Option<Body>, Fault> {
+        if !self.fill(4).await? {
+            return Ok(None);
+        }
+        let length = usize::try_from(self.buffer.get_i32()).unwrap_or_default();
+        if !(8..=MAX_STARTUP).contains(&length) {
+            return Err(Fault::protocol("this is not how a client of PostgreSQL begins"));
+        }
+        let length = length - 4;
+        if !self.fill(length).await? {
+            return Ok(None);
+        }
+        Ok(Some(Body(self.buffer.split_to(length).freeze())))
+    }
+
+    /// The next message; `None` if the client has gone. Nothing is lost if it is not waited for to its end.
+    pub(super) async fn next(&mut self) -> Result<Option<Frame>, Fault> {
+        if !self.fill(5).await? {
+            return Ok(None);
+        }
+        let mut head = self.buffer.get(..5).unwrap_or_default();
+        let (kind, length) = (head.get_u8(), head.get_i32());
+        let length = usize::try_from(length)
+            .ok()
+            .filter(|length| (4..=MAX_FRAME).contains(length));
+        let Some(length) = length else {
+            return Err(Fault::protocol(format!(
+                "a message is longer than {MAX_FRAME} bytes, or has no length"
+            )));
+        };
+        if !self.fill(1 + length).await? {
+            return Ok(None);
+        }
+        self.buffer.advance(5);
+        let body = Body(self.buffer.split_to(length - 4).freeze());
+        Ok(Some(Frame { kind, body }))
+    }
+
+    /// Whether there are so many bytes; waits for them.
+    async fn fill(&mut self, wanted: usize) -> Result<bool, Fault> {
+        while self.buffer.len() < wanted {
+            if !self.more().await {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Whether something came, and not the end.
+    async fn more(&mut self) -> bool {
+        self.buffer.reserve(8 << 10);
+        matches!(self.stream.read_buf(&mut self.buffer).await, Ok(read) if read > 0)
+    }
+
+    /// Returns when the client has gone.
+    pub(super) async fn gone(&mut self) {
+        while self.buffer.len() < AHEAD {
+            if !self.more().await {
+                return;
+            }
+        }
+        // It sends without waiting for answers: what it sends is not looked at, only whether it is there.
+        loop {
+            match self.stream.ready(tokio::io::Interest::READABLE).await {
+                Ok(ready) if !ready.is_read_closed() => tokio::time::sleep(LOOK).await,
+                _ => return,
+            }
+        }
+    }
+}
+
+/// What goes to a client.
+#[derive(Debug)]
+pub(super) struct Outgoing {
+    stream: OwnedWriteHalf,
+    buffer: BytesMut,
+}
+
+impl Outgoing {
+    pub(super) fn new(stream: OwnedWriteHalf) -> Self {
+        Self {
+            stream,
+            buffer: BytesMut::new(),
+        }
+    }
+
+    /// One byte that is no message.
+    pub(super) fn byte(&mut self, byte: u8) {
+        self.buffer.put_u8(byte);
+    }
+
+    /// A message, whose fields `body` writes.
+    pub(super) fn message(&mut self, kind: u8, body: impl FnOnce(&mut BytesMut)) {
+        self.buffer.put_u8(kind);
+        let at = self.buffer.len();
+        self.buffer.put_i32(0);
+        body(&mut self.buffer);
+        let length = i32::try_from(self.buffer.len() - at).unwrap_or(i32::MAX);
+        if let Some(place) = self.buffer.get_mut(at..at + 4) {
+            place.copy_from_slice(&length.to_be_bytes());
+        }
+    }
+
+    /// That a statement has ended, with what it did.
+    pub(super) fn complete(&mut self, tag: &str) {
+        self.message(b'C', |out| put_text(out, tag));
+    }
+
+    pub(super) fn fault(&mut self, fault: &Fault) {
+        self.message(b'E', |out| fault.write(out));
+    }
+
+    /// Sends what was gathered if it is much.
+    pub(super) async fn send_some(&mut self) -> io::Result<()> {
+        if self.buffer.len() < GATHER {
+            return Ok(());
+        }
+        self.send().await
+    }
+
+    /// Sends what was gathered.
+    pub(super) async fn send(&mut self) -> io::Result<()> {
+        while !self.buffer.is_empty() {
+            let written = tokio::time::timeout(WRITE_TIME, self.stream.write_buf(&mut self.buffer)).await;
+            if written.map_err(|_| io::ErrorKind::TimedOut)?? == 0 {
+                return Err(io::ErrorKind::WriteZero.into());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A text with its zero byte; what stands in its place of one is left out.
+pub(super) fn put_text(out: &mut BytesMut, text: &str) {
+    for part in text.split('\0') {
+        out.put_slice(part.as_bytes());
+    }
+    out.put_u8(0);
+}
+
+/// A number of things as two bytes; callers have fewer.
+pub(super) fn put_count(out: &mut BytesMut, count: usize) {
+    out.put_u16(u16::try_from(count).unwrap_or(u16::MAX));
+}

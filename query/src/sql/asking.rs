@@ -1,0 +1,66 @@
+//! One statement and what it is asked of: one view at one moment.
+
+use std::sync::Arc;
+
+use datafusion::execution::SessionState;
+use engine::ReadView;
+use model::Timestamp;
+
+use super::failure::of_statement;
+use super::postgres::Postgres;
+use super::text::Asked;
+use super::{Dialect, Statement, session};
+use crate::exec::meter;
+use crate::reader::Meter;
+use crate::table::Order;
+use crate::{Error, Querier};
+
+impl Querier {
+    pub(super) fn asking(&self, statement: &Statement) -> Asking {
+        Asking {
+            base: self.sql.clone(),
+            postgres: match statement.dialect {
+                Dialect::Plain => None,
+                Dialect::Postgres => self.postgres(),
+            },
+            view: self.engine.view(),
+            now: self.clock.now(),
+            statement: statement.clone(),
+            meter: meter(&self.sql),
+        }
+    }
+
+    /// What clients of PostgreSQL expect, made when the first of them asks.
+    fn postgres(&self) -> Option<Arc<Postgres>> {
+        let made = self.postgres.get_or_init(|| match Postgres::new(&self.sql) {
+            Ok(postgres) => Some(Arc::new(postgres)),
+            Err(error) => {
+                tracing::error!(%error, "pg_catalog cannot be made: clients of PostgreSQL see the tables alone");
+                None
+            }
+        });
+        made.clone()
+    }
+}
+
+/// One statement and what it is asked of.
+pub(super) struct Asking {
+    pub(super) base: SessionState,
+    pub(super) postgres: Option<Arc<Postgres>>,
+    pub(super) view: ReadView,
+    pub(super) now: Timestamp,
+    pub(super) statement: Statement,
+    pub(super) meter: Arc<Meter>,
+}
+
+impl Asking {
+    pub(super) fn session(&self, asked: &Asked) -> Result<SessionState, Error> {
+        let order = if asked.newest_first {
+            Order::NewestFirst
+        } else {
+            Order::Any
+        };
+        let postgres = self.postgres.as_deref();
+        session::of_statement(&self.base, &self.view, order, self.now, &self.meter, postgres).map_err(of_statement)
+    }
+}

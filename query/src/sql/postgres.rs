@@ -1,0 +1,279 @@
+//! What clients of PostgreSQL expect around the tables: `pg_catalog`, its functions, and their own ways of writing.
+//!
+//! # Invariants
+//!
+//! - Only statements that say so ([`Dialect::Postgres`](super::Dialect)) see any of this; the tables behind them, and all bounds,
+//!   are those of every statement.
+//! - A text is rewritten only if it speaks of the catalogue: what is asked of the tables means what it says.
+//! - `pg_catalog` tells of names and types. There is nothing behind it that changes, and nothing of the machine.
+
+use std::sync::Arc;
+
+use arrow_schema::DataType;
+use async_trait::async_trait;
+use datafusion::catalog::memory::{MemoryCatalogProvider, MemoryCatalogProviderList, MemorySchemaProvider};
+use datafusion::catalog::{CatalogProvider, CatalogProviderList, SchemaProvider, TableProvider};
+use datafusion::common::ScalarValue;
+use datafusion::datasource::empty::EmptyTable;
+use datafusion::datasource::{ViewTable, provider_as_source};
+use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::SessionState;
+use datafusion::execution::session_state::SessionStateBuilder;
+use datafusion::logical_expr::planner::TypePlanner;
+use datafusion::logical_expr::{
+    ColumnarValue, Expr, LogicalPlanBuilder, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TypeSignature,
+    Volatility, ident, lit, when,
+};
+use datafusion::prelude::SessionContext;
+use datafusion::sql::sqlparser::ast::{DataType as SqlType, Statement as Ast};
+use datafusion::sql::sqlparser::parser::ParserError;
+use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
+use datafusion_pg_catalog::pg_catalog::context::EmptyContextProvider;
+use datafusion_pg_catalog::pg_catalog::oid_type_planner::PgOidTypePlanner;
+use datafusion_pg_catalog::setup_pg_catalog;
+use datafusion_pg_catalog::sql::PostgresCompatibilityParser;
+
+use super::ids::Ids;
+use super::session::{CATALOG, SCHEMA, TABLES};
+
+/// The schema that describes all others.
+pub(super) const PG_CATALOG: &str = "pg_catalog";
+/// The version whose ways are followed.
+pub const POSTGRES_VERSION: &str = "15.0";
+/// The same as one number.
+pub const POSTGRES_VERSION_NUMBER: &str = "150000";
+/// Words that a text must have one of to be rewritten, beside those that begin with `pg_` or `reg`.
+const WORDS: [&str; 14] = [
+    "current_catalog",
+    "current_database",
+    "current_role",
+    "current_schema",
+    "current_schemas",
+    "current_setting",
+    "current_user",
+    "has_database_privilege",
+    "has_schema_privilege",
+    "has_table_privilege",
+    "session_user",
+    "user",
+    "version",
+    "information_schema",
+];
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Postgres {
+    /// What the sessions of statements begin as.
+    pub(super) base: SessionState,
+    pub(super) catalog: Arc<dyn SchemaProvider>,
+    parser: PostgresCompatibilityParser,
+}
+
+impl Postgres {
+    /// The catalogue and the functions, over what all statements have.
+    pub(crate) fn new(base: &SessionState) -> Result<Self> {
+        let tables = MemorySchemaProvider::new();
+        for table in TABLES {
+            tables.register_table(table.name().to_owned(), Arc::new(EmptyTable::new(table.schema())))?;
+        }
+        let platform = Arc::new(MemoryCatalogProvider::new());
+        platform.register_schema(SCHEMA, Arc::new(tables))?;
+        let catalogs = MemoryCatalogProviderList::new();
+        catalogs.register_catalog(CATALOG.to_owned(), Arc::clone(&platform) as _);
+        let mut state = base.clone();
+        state.register_catalog_list(Arc::new(catalogs));
+        let context = SessionContext::new_with_state(state);
+        setup_pg_catalog(&context, CATALOG, EmptyContextProvider).map_err(|error| *error)?;
+        for constant in constants() {
+            context.register_udf(constant);
+        }
+        context.register_udf(ScalarUDF::new_from_impl(Setting(Signature::any(1, Volatility::Stable))));
+        let catalog = platform
+            .schema(PG_CATALOG)
+            .ok_or_else(|| DataFusionError::Internal(format!("{PG_CATALOG} was not made")))?;
+        let base = SessionStateBuilder::new_from_existing(context.state())
+            .with_type_planner(Arc::new(Types))
+            .build();
+        Ok(Self {
+            base,
+            catalog: Arc::new(Catalog(catalog)),
+            parser: PostgresCompatibilityParser::new(),
+        })
+    }
+
+    /// The statements of a text that speaks of the catalogue, as the planner understands them; `None` for any other text.
+    pub(super) fn rewritten(&self, text: &str, tokens: &[TokenWithSpan]) -> Option<Result<Vec<Ast>, ParserError>> {
+        let speaks = tokens.iter().any(|token| match &token.token {
+            Token::Word(word) => {
+                let word = word.value.to_ascii_lowercase();
+                word.starts_with("pg_") || word.starts_with("reg") || WORDS.contains(&word.as_str())
+            }
+            _ => false,
+        });
+        speaks.then(|| self.parser.parse(text))
+    }
+}
+
+/// The catalogue, in which columns of ids are of the type that their values come as.
+#[derive(Debug)]
+struct Catalog(Arc<dyn SchemaProvider>);
+
+#[async_trait]
+impl SchemaProvider for Catalog {
+    fn table_names(&self) -> Vec<String> {
+        self.0.table_names()
+    }
+
+    async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
+        let table = self.0.table(name).await?;
+        match table {
+            Some(table) if name == "pg_attribute" => with_ids(table).map(Some),
+            other => Ok(other),
+        }
+    }
+
+    fn table_exist(&self, name: &str) -> bool {
+        self.0.table_exist(name)
+    }
+}
+
+/// `pg_attribute`, whose rows for ids say that they are some bytes.
+fn with_ids(attributes: Arc<dyn TableProvider>) -> Result<Arc<dyn TableProvider>> {
+    const BYTEA: i32 = 17;
+    const UUID: i32 = 2_950;
+    const UUID_LENGTH: i16 = 16;
+    let columns = TABLES
+        .iter()
+        .flat_map(|table| table.schema().fields().iter().cloned().collect::<Vec<_>>());
+    let ids = columns.filter(|column| *column.data_type() == DataType::FixedSizeBinary(16));
+    let ids = ids.map(|column| lit(column.name().clone())).collect();
+    let is_id = ident("atttypid")
+        .eq(lit(BYTEA))
+        .and(ident("attname").in_list(ids, false));
+    let schema = attributes.schema();
+    let shown = schema.fields().iter().map(|field| {
+        let column = ident(field.name());
+        Ok(match field.name().as_str() {
+            "atttypid" => when(is_id.clone(), lit(UUID)).otherwise(column)?.alias("atttypid"),
+            "attlen" => when(is_id.clone(), lit(UUID_LENGTH)).otherwise(column)?.alias("attlen"),
+            _ => column,
+        })
+    });
+    let shown = shown.collect::<Result<Vec<Expr>>>()?;
+    let plan = LogicalPlanBuilder::scan("pg_attribute", provider_as_source(attributes), None)?;
+    Ok(Arc::new(ViewTable::new(plan.project(shown)?.build()?, None)))
+}
+
+/// Ids first, then the types of the catalogue.
+#[derive(Debug)]
+struct Types;
+
+impl TypePlanner for Types {
+    fn plan_type_field(&self, sql_type: &SqlType) -> Result<Option<arrow_schema::FieldRef>> {
+        match Ids.plan_type_field(sql_type)? {
+            Some(field) => Ok(Some(field)),
+            None => PgOidTypePlanner.plan_type_field(sql_type),
+        }
+    }
+}
+
+/// Functions that say one thing, whatever they are given.
+fn constants() -> impl Iterator<Item = ScalarUDF> {
+    let version = format!("PostgreSQL {POSTGRES_VERSION} (platform {})", env!("CARGO_PKG_VERSION"));
+    let texts = [
+        ("version", Some(version)),
+        ("current_user", Some("platform".to_owned())),
+        ("current_role", Some("platform".to_owned())),
+        ("current_catalog", Some(CATALOG.to_owned())),
+        ("set_config", Some(String::new())),
+        ("obj_description", None),
+        ("col_description", None),
+        ("shobj_description", None),
+        ("pg_get_viewdef", None),
+        ("pg_get_indexdef", None),
+        ("pg_get_ruledef", None),
+        ("pg_get_triggerdef", None),
+        ("pg_get_functiondef", None),
+        ("pg_get_function_arguments", None),
+        ("pg_get_function_identity_arguments", None),
+        ("pg_get_function_result", None),
+        ("pg_get_serial_sequence", None),
+        ("pg_tablespace_location", None),
+    ];
+    let truths = [
+        ("pg_type_is_visible", true),
+        ("pg_function_is_visible", true),
+        ("pg_operator_is_visible", true),
+        ("pg_is_in_recovery", false),
+    ];
+    let texts = texts.into_iter().map(|(name, says)| (name, ScalarValue::Utf8(says)));
+    let truths = truths
+        .into_iter()
+        .map(|(name, says)| (name, ScalarValue::Boolean(Some(says))));
+    texts.chain(truths).map(|(name, says)| {
+        ScalarUDF::new_from_impl(Constant {
+            name,
+            says,
+            signature: Signature::one_of(
+                vec![TypeSignature::Nullary, TypeSignature::VariadicAny],
+                Volatility::Stable,
+            ),
+        })
+    })
+}
+
+/// `current_setting(name)`, of what clients ask for in the midst of a query.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Setting(Signature);
+
+impl ScalarUDFImpl for Setting {
+    fn name(&self) -> &str {
+        "current_setting"
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.0
+    }
+
+    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
+        Ok(DataType::Utf8)
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let value = match args.args.first() {
+            Some(ColumnarValue::Scalar(ScalarValue::Utf8(Some(name)))) => match name.as_str() {
+                "server_version" => Some(POSTGRES_VERSION),
+                "server_version_num" => Some(POSTGRES_VERSION_NUMBER),
+                "search_path" => Some(SCHEMA),
+                _ => None,
+            },
+            _ => None,
+        };
+        Ok(ColumnarValue::Scalar(ScalarValue::Utf8(value.map(str::to_owned))))
+    }
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Constant {
+    name: &'static str,
+    says: ScalarValue,
+    signature: Signature,
+}
+
+impl ScalarUDFImpl for Constant {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
+        Ok(self.says.data_type())
+    }
+
+    fn invoke_with_args(&self, _: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        Ok(ColumnarValue::Scalar(self.says.clone()))
+    }
+}

@@ -1,0 +1,185 @@
+//! What clients may take: places, time, rows; and that what is cancelled or left ends.
+
+use std::time::{Duration, Instant};
+
+use harness::Failure;
+use tokio_postgres::{Client, NoTls};
+
+use super::{ENDLESS, SOON, connect, fill, mixer, run, told};
+
+/// Asks until the one place of a query is taken.
+async fn until_busy(client: &Client) -> Result<(), Failure> {
+    let deadline = Instant::now() + SOON;
+    while Instant::now() < deadline {
+        if let Err(error) = client.simple_query("SELECT 1").await {
+            assert_eq!(told(&error).0, "53000");
+            return Ok(());
+        }
+    }
+    Err("the other query never ran".into())
+}
+
+#[test]
+fn it_listens_where_the_keys_say_and_nowhere_without_them() -> Result<(), Failure> {
+    let silent = harness::TestMixer::with(&[], &[])?;
+    assert_eq!(silent.postgres, None);
+    let mixer = mixer(&[("postgres.host", "\"127.0.0.9\"")])?;
+    assert_eq!(
+        mixer.postgres.map(|address| address.ip().to_string()).as_deref(),
+        Some("127.0.0.9")
+    );
+    run(async {
+        connect(&mixer).await?.simple_query("SELECT 1").await?;
+        Ok(())
+    })?;
+    let port = mixer
+        .postgres
+        .map(|address| address.port().to_string())
+        .unwrap_or_default();
+    let taken = harness::TestMixer::with(
+        &[
+            ("postgres.host", "\"127.0.0.9\""),
+            ("postgres.enabled", "true"),
+            ("postgres.port", &port),
+        ],
+        &[],
+    );
+    let error = taken.err().ok_or("two listen at one place")?.to_string();
+    assert!(error.contains("postgres.port"), "{error}");
+    Ok(())
+}
+
+#[test]
+fn a_cancelled_statement_ends_and_so_does_one_whose_client_has_gone() -> Result<(), Failure> {
+    let mixer = mixer(&[("query.max_concurrent", "1")])?;
+    fill(&mixer, 200)?;
+    run(async {
+        let (first, second) = (connect(&mixer).await?, connect(&mixer).await?);
+        for extended in [false, true] {
+            let cancel = first.cancel_token();
+            let asked = async {
+                let error = if extended {
+                    first.query(ENDLESS, &[]).await.err()
+                } else {
+                    first.simple_query(ENDLESS).await.err()
+                };
+                error.ok_or("it ended by itself")
+            };
+            let cancelled = async {
+                until_busy(&second).await?;
+                Ok::<_, Failure>(cancel.cancel_query(NoTls).await?)
+            };
+            let (error, cancelled) = tokio::join!(asked, cancelled);
+            cancelled?;
+            assert_eq!(told(&error?).0, "57014", "extended: {extended}");
+            // A place that was not free would be waited for, and this refused.
+            second.simple_query("SELECT 1").await?;
+            first.simple_query("SELECT 1").await?;
+        }
+        let address = mixer.postgres.ok_or("no port")?;
+        let config = format!("host={} port={} user=a", address.ip(), address.port());
+        let (leaving, connection) = tokio_postgres::connect(&config, NoTls).await?;
+        let connection = tokio::spawn(connection);
+        let asking = tokio::spawn(async move { leaving.simple_query(ENDLESS).await.map(drop) });
+        until_busy(&second).await?;
+        connection.abort();
+        let _ = asking.await?;
+        second.simple_query("SELECT 1").await?;
+        Ok(())
+    })
+}
+
+#[test]
+fn a_statement_ends_at_its_timeout_or_at_the_clients() -> Result<(), Failure> {
+    let limited = mixer(&[("query.timeout", "\"300ms\"")])?;
+    fill(&limited, 200)?;
+    run(async {
+        let client = connect(&limited).await?;
+        let error = client.query(ENDLESS, &[]).await.err().ok_or("it ended")?;
+        let (code, message, _) = told(&error);
+        assert_eq!(code, "57014");
+        assert!(message.contains("query.timeout"), "{message}");
+        client.simple_query("SELECT 1").await?;
+        Ok(())
+    })?;
+    let mixer = mixer(&[])?;
+    fill(&mixer, 200)?;
+    run(async {
+        let client = connect(&mixer).await?;
+        client.simple_query("SET statement_timeout = '100ms'").await?;
+        let error = client.simple_query(ENDLESS).await.err().ok_or("it ended")?;
+        assert_eq!(told(&error).0, "57014");
+        client.simple_query("SET statement_timeout = 0").await?;
+        let wrong = client
+            .simple_query("SET statement_timeout = 'soon'")
+            .await
+            .err()
+            .ok_or("it passes")?;
+        assert_eq!(told(&wrong).0, "22023");
+        Ok(())
+    })
+}
+
+#[test]
+fn an_answer_with_too_many_rows_ends_with_an_error_and_never_looks_whole() -> Result<(), Failure> {
+    let mixer = mixer(&[("query.max_rows", "3")])?;
+    run(async {
+        let client = connect(&mixer).await?;
+        assert_eq!(client.query("VALUES (1), (2), (3)", &[]).await?.len(), 3);
+        for extended in [false, true] {
+            let text = "VALUES (1), (2), (3), (4)";
+            let error = if extended {
+                client.query(text, &[]).await.err()
+            } else {
+                client.simple_query(text).await.err()
+            };
+            let (code, message, _) = told(&error.ok_or("it looks whole")?);
+            assert_eq!(code, "54000");
+            assert!(message.contains("query.max_rows"), "{message}");
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn a_client_beyond_the_number_of_places_is_told_so_and_comes_in_when_one_leaves() -> Result<(), Failure> {
+    let mixer = mixer(&[])?;
+    run(async {
+        let mut clients = Vec::new();
+        for _ in 0..100 {
+            clients.push(connect(&mixer).await?);
+        }
+        let refused = connect(&mixer).await.err().ok_or("there is no bound")?;
+        let refused = refused.downcast::<tokio_postgres::Error>()?;
+        assert_eq!(told(&refused).0, "53300");
+        clients[57].simple_query("SELECT 1").await?;
+        clients.pop();
+        let deadline = Instant::now() + SOON;
+        while connect(&mixer).await.is_err() {
+            assert!(Instant::now() < deadline, "the place never came back");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn a_mixer_that_stops_tells_its_clients() -> Result<(), Failure> {
+    let mut mixer = mixer(&[])?;
+    let address = mixer.postgres.ok_or("no port")?;
+    let config = format!("host={} port={} user=a", address.ip(), address.port());
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()?;
+    let (idle, connection) = runtime.block_on(tokio_postgres::connect(&config, NoTls))?;
+    let told_so = runtime.spawn(connection);
+    mixer.process()?.terminate(SOON)?;
+    let error = runtime
+        .block_on(told_so)?
+        .err()
+        .ok_or("the connection ended without a word")?;
+    assert_eq!(told(&error).0, "57P01");
+    drop(idle);
+    Ok(())
+}

@@ -1,0 +1,92 @@
+//! The real psql.
+
+use std::process::Command;
+
+use harness::{Failure, TestMixer};
+
+use super::{fill, mixer};
+
+/// What psql prints for commands, each of which must pass.
+fn psql(mixer: &TestMixer, commands: &[&str]) -> Result<String, Failure> {
+    let address = mixer.postgres.ok_or("no port")?;
+    let mut command = Command::new("psql");
+    command
+        .args([
+            "-X",
+            "-A",
+            "-t",
+            "-v",
+            "ON_ERROR_STOP=1",
+            "-h",
+            &address.ip().to_string(),
+        ])
+        .args(["-p", &address.port().to_string(), "-U", "tester", "-d", "platform"]);
+    for text in commands {
+        command.args(["-c", text]);
+    }
+    let output = command.output()?;
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    // A command of psql that fails within ends well.
+    if !output.status.success() || said.contains("ERROR") {
+        return Err(format!("{commands:?}: {said}").into());
+    }
+    Ok(String::from_utf8(output.stdout)?)
+}
+
+/// Whether there is a psql; says it loudly if not.
+fn is_there() -> bool {
+    let there = Command::new("psql").arg("--version").output().is_ok();
+    if !there {
+        println!("LEFT OUT: there is no psql here; apt-get install postgresql-client has it");
+    }
+    there
+}
+
+#[test]
+fn psql_asks_and_describes() -> Result<(), Failure> {
+    if !is_there() {
+        return Ok(());
+    }
+    let mixer = mixer(&[])?;
+    fill(&mixer, 7)?;
+    assert_eq!(psql(&mixer, &["SELECT count(*) FROM logs"])?, "7\n");
+    assert_eq!(
+        psql(&mixer, &["BEGIN", "SELECT 1 AS a, NULL AS b; SELECT 'x'", "COMMIT"])?,
+        "BEGIN\n1|\nx\nCOMMIT\n"
+    );
+    let tables = psql(&mixer, &["\\dt"])?;
+    for table in ["logs", "traces", "metrics", "messages"] {
+        assert!(tables.contains(&format!("public|{table}|table")), "{tables}");
+    }
+    assert!(psql(&mixer, &["\\d"])?.contains("public|logs|table"));
+    let columns = psql(&mixer, &["\\d logs"])?;
+    for column in [
+        "ts|timestamp with time zone",
+        "flux_id|uuid",
+        "message|text",
+        "attributes|text",
+    ] {
+        assert!(columns.contains(column), "{column}: {columns}");
+    }
+    for quiet in [
+        "\\l",
+        "\\dn",
+        "\\dv",
+        "\\di",
+        "\\ds",
+        "\\dx",
+        "\\conninfo",
+        "\\encoding",
+    ] {
+        psql(&mixer, &[quiet])?;
+    }
+    let error = psql(&mixer, &["SELECT levl FROM logs"])
+        .err()
+        .ok_or("it passes")?
+        .to_string();
+    assert!(
+        error.contains("LINE 1: SELECT levl FROM logs") && error.contains('^'),
+        "{error}"
+    );
+    Ok(())
+}

@@ -1,0 +1,248 @@
+//! Statements by the simple and the extended protocol: types, parameters, errors, transactions.
+
+use chrono::{DateTime, Utc};
+use harness::Failure;
+use serde_json::json;
+use tokio_postgres::SimpleQueryMessage;
+use uuid::Uuid;
+
+use super::{connect, fill, mixer, run, told};
+
+const ID: &str = "018f2c1e-0000-7000-8000-000000000001";
+
+#[test]
+fn values_of_every_type_come_as_what_they_are_in_both_protocols() -> Result<(), Failure> {
+    let mixer = mixer(&[])?;
+    fill(&mixer, 4)?;
+    run(async {
+        let client = connect(&mixer).await?;
+        let row = client
+            .query_one(
+                "SELECT ts, entity_id, flux_id, level, message, attributes, attributes->>'text' AS text, \
+                 1.5::double AS double, 7::bigint AS big, 7::int AS int, 7::smallint AS small, 2.5::real AS real, true AS yes, \
+                 to_timestamp_micros(1234567) AS moment, DATE '2024-02-29' AS day, uuid('018f2c1e-0000-7000-8000-000000000001') AS id \
+                 FROM logs ORDER BY ts LIMIT 1",
+                &[],
+            )
+            .await?;
+        let listed = mixer.api.get("/api/v1/telemetry/logs?order=asc&limit=1")?.json;
+        let first = &listed["data"][0];
+        let ts: DateTime<Utc> = row.get("ts");
+        assert_eq!(
+            ts,
+            first["ts"].as_str().ok_or("no ts")?.parse::<DateTime<Utc>>()?,
+            "{first}"
+        );
+        assert_eq!(
+            row.get::<_, Uuid>("entity_id").to_string(),
+            first["entity_id"],
+            "{first}"
+        );
+        assert_eq!(row.get::<_, Option<Uuid>>("flux_id"), None, "{first}");
+        assert_eq!(row.get::<_, &str>("level"), first["level"]);
+        assert_eq!(row.get::<_, &str>("message"), "row 0");
+        let attributes: serde_json::Value = serde_json::from_str(row.get("attributes"))?;
+        assert_eq!(attributes, first["attributes"]);
+        assert_eq!(row.get::<_, &str>("text"), "it's \"odd\"");
+        assert_eq!((row.get::<_, f64>("double"), row.get::<_, f32>("real")), (1.5, 2.5));
+        assert_eq!(
+            (
+                row.get::<_, i64>("big"),
+                row.get::<_, i32>("int"),
+                row.get::<_, i16>("small")
+            ),
+            (7, 7, 7)
+        );
+        assert!(row.get::<_, bool>("yes"));
+        assert_eq!(row.get::<_, Uuid>("id"), Uuid::try_parse(ID)?);
+        assert_eq!(row.get::<_, chrono::NaiveDate>("day").to_string(), "2024-02-29");
+
+        let simple = client
+            .simple_query(
+                "SELECT arrow_cast('2024-02-29T12:00:00.000001Z', 'Timestamp(Microsecond, Some(\"UTC\"))') AS a, 1.5::double AS b, NULL AS c, \
+                 uuid('018f2c1e-0000-7000-8000-000000000001') AS d, [1, 2] AS e, true AS f, 1e300::double AS g, \
+                 12.50::decimal(10,2) AS h, INTERVAL '1 month 2 days 3 seconds' AS i, '' AS j, ['a b', NULL] AS k",
+            )
+            .await?;
+        let row = simple.iter().find_map(|message| match message {
+            SimpleQueryMessage::Row(row) => Some(row),
+            _ => None,
+        });
+        let row = row.ok_or("no row")?;
+        let values: Vec<_> = (0..row.len()).map(|column| row.get(column)).collect();
+        assert_eq!(
+            values,
+            [
+                Some("2024-02-29 12:00:00.000001+00"),
+                Some("1.5"),
+                None,
+                Some(ID),
+                Some("{1,2}"),
+                Some("t"),
+                Some("1e300"),
+                Some("12.50"),
+                Some("1 mon 2 days 00:00:03"),
+                Some(""),
+                Some("{\"a b\",NULL}"),
+            ]
+        );
+        Ok(())
+    })
+}
+
+#[test]
+fn parameters_have_the_types_of_what_they_are_compared_with() -> Result<(), Failure> {
+    let mixer = mixer(&[])?;
+    fill(&mixer, 6)?;
+    run(async {
+        let client = connect(&mixer).await?;
+        let statement = client
+            .prepare("SELECT message FROM logs WHERE entity_id = $1 AND ts >= $2 AND level = $3 ORDER BY ts LIMIT $4")
+            .await?;
+        let types: Vec<_> = statement
+            .params()
+            .iter()
+            .map(tokio_postgres::types::Type::name)
+            .collect();
+        assert_eq!(types, ["uuid", "timestamptz", "text", "int8"]);
+        let (entity, since) = {
+            let row = client
+                .query_one("SELECT entity_id, min(ts) FROM logs GROUP BY entity_id", &[])
+                .await?;
+            (row.get::<_, Uuid>(0), row.get::<_, DateTime<Utc>>(1))
+        };
+        for (limit, expected) in [(2_i64, &["row 1", "row 3"][..]), (10, &["row 1", "row 3", "row 5"])] {
+            let rows = client.query(&statement, &[&entity, &since, &"error", &limit]).await?;
+            let messages: Vec<&str> = rows.iter().map(|row| row.get(0)).collect();
+            assert_eq!(messages, expected);
+        }
+        let none = client
+            .query(&statement, &[&None::<Uuid>, &since, &"error", &1_i64])
+            .await?;
+        assert!(none.is_empty(), "nothing equals null");
+        let late = since + chrono::Duration::microseconds(5);
+        let rows = client.query(&statement, &[&entity, &late, &"error", &10_i64]).await?;
+        assert_eq!(rows.len(), 1, "times are exact to the microsecond");
+        let text = "a'; DROP TABLE logs; --";
+        let row = client
+            .query_one("SELECT $1::text AS a, $2::double + 1 AS b", &[&text, &0.5_f64])
+            .await?;
+        assert_eq!((row.get::<_, &str>("a"), row.get::<_, f64>("b")), (text, 1.5));
+        Ok(())
+    })
+}
+
+#[test]
+fn a_portal_gives_its_rows_in_parts() -> Result<(), Failure> {
+    let mixer = mixer(&[])?;
+    fill(&mixer, 10)?;
+    run(async {
+        let mut client = connect(&mixer).await?;
+        let transaction = client.transaction().await?;
+        let statement = transaction.prepare("SELECT message FROM logs ORDER BY ts").await?;
+        let portal = transaction.bind(&statement, &[]).await?;
+        let mut parts = Vec::new();
+        for most in [4, 4, 4, 4] {
+            parts.push(transaction.query_portal(&portal, most).await?.len());
+        }
+        assert_eq!(parts, [4, 4, 2, 0]);
+        transaction.commit().await?;
+        Ok(())
+    })
+}
+
+#[test]
+fn errors_have_a_class_and_a_place_and_leave_the_connection_as_it_was() -> Result<(), Failure> {
+    let mixer = mixer(&[])?;
+    run(async {
+        let client = connect(&mixer).await?;
+        for (text, class, place) in [
+            (
+                "SELECT level,\n  levl FROM logs",
+                "42703",
+                Some("SELECT level,\n  l".len()),
+            ),
+            ("SELECT * FROM nowhere", "42P01", None),
+            ("SELEC 1", "42601", Some(1)),
+            ("SELECT no_such_function(1)", "42883", None),
+            ("SELECT 1/0", "22012", None),
+            ("SELECT * FROM logs WHERE flux_id = 'x'", "22P02", None),
+            ("INSERT INTO logs VALUES (1)", "25006", None),
+            ("DELETE FROM logs", "25006", None),
+            ("DROP TABLE logs", "25006", None),
+            ("COPY logs TO '/tmp/a.csv'", "25006", None),
+            ("CREATE TABLE t (a int)", "25006", None),
+            ("SELECT * INTO t FROM logs", "25006", None),
+            ("SHOW no_such_setting", "42704", None),
+        ] {
+            let simple = client
+                .simple_query(text)
+                .await
+                .err()
+                .ok_or_else(|| format!("{text} passes"))?;
+            let (code, message, at) = told(&simple);
+            assert_eq!(code, class, "{text}: {message}");
+            let place = place.map(|place| u32::try_from(place).unwrap());
+            assert!(place.is_none() || at == place, "{text}: {message} at {at:?}");
+            if !text.starts_with("SHOW") {
+                let extended = client
+                    .query(text, &[])
+                    .await
+                    .err()
+                    .ok_or_else(|| format!("{text} passes"))?;
+                assert_eq!(told(&extended).0, class, "{text}");
+            }
+        }
+        let after = "SELECT 'ä'; SELECT 1; SELECT levl FROM logs";
+        let (code, _, at) = told(&client.simple_query(after).await.err().ok_or("it passes")?);
+        assert_eq!((code.as_str(), at), ("42703", Some(30)));
+        assert_eq!(client.query_one("SELECT 7::bigint", &[]).await?.get::<_, i64>(0), 7);
+        Ok(())
+    })
+}
+
+#[test]
+fn what_clients_send_beside_queries_is_accepted_and_shown_again() -> Result<(), Failure> {
+    let mixer = mixer(&[])?;
+    run(async {
+        let client = connect(&mixer).await?;
+        client
+            .batch_execute(
+                "BEGIN READ ONLY; SET extra_float_digits = 3; SET SESSION application_name = 'a b'; SELECT 1; \
+                 SAVEPOINT s; RELEASE SAVEPOINT s; COMMIT; SET TIME ZONE 'UTC'; RESET ALL; UNLISTEN *; ; DISCARD PLANS",
+            )
+            .await?;
+        for (name, value) in [
+            ("server_version", "15.0"),
+            ("application_name", "a b"),
+            ("extra_float_digits", "3"),
+            ("transaction_isolation", "repeatable read"),
+            ("TimeZone", "UTC"),
+            ("standard_conforming_strings", "on"),
+        ] {
+            assert_eq!(
+                client.query_one(&format!("SHOW {name}"), &[]).await?.get::<_, &str>(0),
+                value,
+                "{name}"
+            );
+        }
+        client.batch_execute("BEGIN").await?;
+        assert!(client.batch_execute("SELECT nothing").await.is_err());
+        let refused = client.simple_query("SELECT 1").await.err().ok_or("it passes")?;
+        assert_eq!(told(&refused).0, "25P02", "until the transaction is over");
+        client.batch_execute("ROLLBACK").await?;
+        client.batch_execute("SELECT 1").await?;
+        client.batch_execute("").await?;
+        let version: String = client.query_one("SELECT version()", &[]).await?.get("version");
+        assert!(version.starts_with("PostgreSQL 15"), "{version}");
+        let over_http = mixer
+            .api
+            .post("/api/v1/sql", &json!({ "query": "SELECT * FROM pg_catalog.pg_class" }))?;
+        assert_eq!(
+            over_http.status, 400,
+            "only its clients see its catalogue: {}",
+            over_http.text
+        );
+        Ok(())
+    })
+}
