@@ -19,6 +19,18 @@ async fn until_busy(client: &Client) -> Result<(), Failure> {
     Err("the other query never ran".into())
 }
 
+/// Asks until the one place of a query is free. How soon is not this test's: a busy machine's threads come to an end later.
+async fn until_free(client: &Client) -> Result<(), Failure> {
+    let deadline = Instant::now() + SOON;
+    while let Err(error) = client.simple_query("SELECT 1").await {
+        assert_eq!(told(&error).0, "53000");
+        if Instant::now() > deadline {
+            return Err("the other query never ended".into());
+        }
+    }
+    Ok(())
+}
+
 #[test]
 fn it_listens_where_the_keys_say_and_nowhere_without_them() -> Result<(), Failure> {
     let silent = harness::TestMixer::with(&[], &[])?;
@@ -72,8 +84,7 @@ fn a_cancelled_statement_ends_and_so_does_one_whose_client_has_gone() -> Result<
             let (error, cancelled) = tokio::join!(asked, cancelled);
             cancelled?;
             assert_eq!(told(&error?).0, "57014", "extended: {extended}");
-            // A place that was not free would be waited for, and this refused.
-            second.simple_query("SELECT 1").await?;
+            until_free(&second).await?;
             first.simple_query("SELECT 1").await?;
         }
         let address = mixer.postgres.ok_or("no port")?;
@@ -84,7 +95,7 @@ fn a_cancelled_statement_ends_and_so_does_one_whose_client_has_gone() -> Result<
         until_busy(&second).await?;
         connection.abort();
         let _ = asking.await?;
-        second.simple_query("SELECT 1").await?;
+        until_free(&second).await?;
         Ok(())
     })
 }
