@@ -357,7 +357,7 @@ def agree(one, other):
 def main():
     setup = json.loads(sys.argv[1])
     engines = [engine(setup) for engine in ENGINES if engine is Ours or engine.name in setup["peers"]]
-    print("question | " + " | ".join(engine.name for engine in engines) + " | best of the others / ours", flush=True)
+    print("question | " + " | ".join(engine.name for engine in engines) + " | ours / best of the others", flush=True)
     red = 0
     for question in questions(setup):
         times, verdicts = {engine.name: [] for engine in engines}, {}

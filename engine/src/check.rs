@@ -223,7 +223,7 @@ impl Store {
 
     /// Whether a file of ours stands in for one that was removed.
     fn is_emptied(&self, path: &Path) -> bool {
-        inspect(path).is_ok_and(|about| about.identity.store == self.id && about.extent.rows == 0)
+        inspect(path).is_ok_and(|about| about.identity.store == self.id && about.is_emptied())
     }
 
     /// Files in the tree that no catalogue names, neither the one before the listing nor those after it.

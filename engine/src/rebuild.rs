@@ -173,7 +173,7 @@ impl Rebuild<'_> {
             return Ok(());
         };
         let (place, id) = ((table, partition), about.identity.segment);
-        if self.salvage.removed.contains(&id) || about.extent.rows == 0 {
+        if self.salvage.removed.contains(&id) || about.is_emptied() {
             self.removed.push((place, number, id, about.facts.last_lsn));
             return Ok(());
         }

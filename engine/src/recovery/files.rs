@@ -314,7 +314,7 @@ fn judge(
     let place = (table, partition);
     let id = about.identity.segment;
     let known = state.knows(id);
-    let emptied = about.extent.rows == 0;
+    let emptied = about.is_emptied();
     let unrecorded =
         !emptied && about.facts.last_lsn > state.through(place) && about.facts.first_lsn >= state.low_water;
     if state.file(id).is_none() && unrecorded {

@@ -16,13 +16,20 @@ use std::path::Path;
 
 use parquet::file::metadata::{FileMetaData, KeyValue, ParquetMetaDataBuilder, ParquetMetaDataWriter};
 
-use super::footer::{damaged, read_metadata, unwritable};
+use super::footer::{Found, damaged, read_metadata, unwritable};
 use super::source::FileAt;
 use crate::Error;
 
 /// What a Parquet file begins with.
 const MAGIC: &[u8] = b"PAR1";
 const ROWS: &str = "platform.rows";
+
+impl Found {
+    /// Whether it stands in for a file that was removed.
+    pub(crate) const fn is_emptied(&self) -> bool {
+        self.extent.rows == 0
+    }
+}
 
 /// The bytes that stand in for a data file; `None` if it is not there.
 pub(crate) fn emptied(path: &Path) -> Result<Option<Vec<u8>>, Error> {

@@ -61,7 +61,7 @@ use exposition::Exposition;
 use problem::Problem;
 
 pub use server::ApiServer;
-pub(crate) use server::is_of_one_connection;
+pub(crate) use server::next_connection;
 
 /// The largest body of a request, telemetry apart.
 const MAX_BODY: usize = 64 << 10;

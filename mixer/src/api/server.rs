@@ -87,26 +87,32 @@ pub(crate) fn start(router: Router, listener: TcpListener, changes: TaskTracker)
 
 async fn accept(listener: TcpListener, router: Router, stop: CancellationToken, connections: TaskTracker) {
     let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    while let Some((stream, place)) = next_connection(&listener, &places, &stop).await {
+        connections.spawn(connection(stream, router.clone(), stop.clone(), place));
+    }
+}
+
+/// The next connection, when there is a place for it; `None` at the stop. Errors of accepting are outlived.
+pub(crate) async fn next_connection(
+    listener: &TcpListener,
+    places: &Arc<Semaphore>,
+    stop: &CancellationToken,
+) -> Option<(TcpStream, OwnedSemaphorePermit)> {
     loop {
         let next = async {
-            let place = Arc::clone(&places).acquire_owned().await.ok()?;
+            let place = Arc::clone(places).acquire_owned().await.ok()?;
             Some((place, listener.accept().await))
         };
         let (place, accepted) = tokio::select! {
             biased;
-            () = stop.cancelled() => return,
-            next = next => match next {
-                Some(next) => next,
-                None => return,
-            },
+            () = stop.cancelled() => return None,
+            next = next => next?,
         };
         match accepted {
-            Ok((stream, _)) => {
-                connections.spawn(connection(stream, router.clone(), stop.clone(), place));
-            }
+            Ok((stream, _)) => return Some((stream, place)),
             Err(error) if is_of_one_connection(&error) => {}
             Err(error) => {
-                tracing::warn!(%error, "the API cannot accept connections just now");
+                tracing::warn!(%error, address = ?listener.local_addr().ok(), "connections cannot be accepted just now");
                 tokio::time::sleep(REST).await;
             }
         }
@@ -114,7 +120,7 @@ async fn accept(listener: TcpListener, router: Router, stop: CancellationToken, 
 }
 
 /// Whether an error of accepting is that of the connection that came.
-pub(crate) fn is_of_one_connection(error: &io::Error) -> bool {
+fn is_of_one_connection(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
 }

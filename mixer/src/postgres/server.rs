@@ -26,6 +26,7 @@ use super::rows::Stop;
 use super::session::{Next, Session};
 use super::startup::{self, Purpose};
 use super::wire::{Incoming, Outgoing};
+use crate::api::next_connection;
 
 /// So many clients at once.
 pub(super) const MAX_CONNECTIONS: usize = 100;
@@ -36,8 +37,6 @@ pub(super) const STARTUP_TIME: Duration = Duration::from_secs(15);
 /// A client that asks nothing for so long is let go.
 pub(super) const IDLE_TIME: Duration = Duration::from_secs(30 * 60);
 const GRACE: Duration = Duration::from_secs(3);
-/// After an error that is not a connection's own (no file descriptors left), accepting rests this long.
-const REST: Duration = Duration::from_millis(100);
 
 /// The running server.
 #[derive(Debug)]
@@ -161,29 +160,8 @@ fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 async fn accept(listener: TcpListener, host: Arc<Host>, connections: TaskTracker) {
     let places = Arc::new(Semaphore::new(MAX_CONNECTIONS + SPARE));
-    loop {
-        let next = async {
-            let place = Arc::clone(&places).acquire_owned().await.ok()?;
-            Some((place, listener.accept().await))
-        };
-        let (place, accepted) = tokio::select! {
-            biased;
-            () = host.stop.cancelled() => return,
-            next = next => match next {
-                Some(next) => next,
-                None => return,
-            },
-        };
-        match accepted {
-            Ok((stream, _)) => {
-                connections.spawn(connection(stream, Arc::clone(&host), place));
-            }
-            Err(error) if crate::api::is_of_one_connection(&error) => {}
-            Err(error) => {
-                tracing::warn!(%error, "PostgreSQL clients cannot be accepted just now");
-                tokio::time::sleep(REST).await;
-            }
-        }
+    while let Some((stream, place)) = next_connection(&listener, &places, &host.stop).await {
+        connections.spawn(connection(stream, Arc::clone(&host), place));
     }
 }
 
