@@ -11,20 +11,21 @@
 //!
 //! - Segments and batches outside the window, and outside what the filters say of `ts`, are left out by the catalogue alone;
 //!   those without the ids and texts that the filters ask for by their indexes, which also say which rows of the others to read.
-//! - Filters are pushed down as hints (`Inexact`), so a plan is right even if a hint is ignored.
+//! - Filters are pushed down as hints (`Inexact`), so a plan is right even if a hint is ignored. Where order is of no use, those of
+//!   times alone are met here: pieces wholly within them are read without a look at `ts`, of the others rows are left out.
 //! - Files of metrics lie by series and declare no order; a top-k finds the newest points.
 //! - Order is declared only within a chain of pieces of which each ends before the next begins: sealed segments, or the runs
 //!   of one that is not sorted as a whole. Declared order helps "newest first"; aggregates are better off without it.
 
+mod pieces;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use arrow_array::RecordBatch;
-use arrow_schema::{SchemaRef, SortOptions};
+use arrow_schema::SchemaRef;
 use async_trait::async_trait;
 use datafusion::catalog::{Session, TableProvider};
-use datafusion::common::stats::Precision;
-use datafusion::common::{ColumnStatistics, ScalarValue, Statistics};
+use datafusion::common::DFSchema;
 use datafusion::datasource::listing::PartitionedFile;
 use datafusion::datasource::memory::MemorySourceConfig;
 use datafusion::datasource::physical_plan::parquet::ParquetAccessPlan;
@@ -33,22 +34,21 @@ use datafusion::datasource::source::DataSourceExec;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
-use datafusion::physical_expr::expressions::Column;
-use datafusion::physical_expr::{LexOrdering, PhysicalSortExpr};
+use datafusion::physical_expr::LexOrdering;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::empty::EmptyExec;
+use datafusion::physical_plan::filter::FilterExecBuilder;
 use datafusion::physical_plan::union::UnionExec;
-use engine::{ReadView, Run, Segment};
-use model::{Table, Timestamp};
+use engine::{HotBatch, ReadView, Segment};
+use model::Table;
 
+use self::pieces::{Piece, arrange, contiguous, dealt, newest_first, statistics};
+use crate::filter::within;
 use crate::lines;
 use crate::reader::{Meter, SegmentReaders, Source};
 use crate::scan::{Left, Pieces, Scanner};
-use crate::times::narrowed;
+use crate::times::{is_a_window, narrowed};
 use crate::window::Window;
-
-/// More chains than this are merged cheaper by a top-k than by holding all of them open.
-const MAX_CHAINS: usize = 8;
 
 /// What the plan wants of the rows' order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,7 +81,11 @@ impl TableProvider for ViewTable {
     }
 
     fn supports_filters_pushdown(&self, filters: &[&Expr]) -> Result<Vec<TableProviderFilterPushDown>> {
-        Ok(vec![TableProviderFilterPushDown::Inexact; filters.len()])
+        let support = |filter: &&Expr| match self.order() {
+            Order::Any if is_a_window(filter) => TableProviderFilterPushDown::Exact,
+            _ => TableProviderFilterPushDown::Inexact,
+        };
+        Ok(filters.iter().map(support).collect())
     }
 
     async fn scan(
@@ -95,29 +99,27 @@ impl TableProvider for ViewTable {
         let window = narrowed(self.window, filters);
         let all = self.view.files(self.table);
         let Left { files, rows } = self.left(state, window, filters).await?;
-        let hot = self.hot(window, parallel);
-        let hot_rows = hot.iter().flatten().map(RecordBatch::num_rows).sum();
+        let hot = self.hot(window);
+        let hot_rows = hot.iter().map(|hot| hot.batch.num_rows()).sum();
         self.meter.planned(all.len(), all.len() - files.len(), hot_rows);
-        let (parquet, lines): (Vec<_>, Vec<_>) = files.into_iter().partition(|file| file.is_parquet());
-        let (chains, rest) = arrange(parquet.iter(), window, self.order());
-        let mut inputs: Vec<Arc<dyn ExecutionPlan>> = Vec::new();
-        if !chains.is_empty() {
-            let groups = chains.into_iter().flat_map(|chain| contiguous(&chain, parallel));
-            inputs.push(self.pieces(groups.collect(), &rows, true, projection, limit)?);
-        }
-        if !rest.is_empty() {
-            inputs.push(self.pieces(dealt(rest, parallel), &rows, false, projection, limit)?);
-        }
-        if !lines.is_empty() {
-            let shares = dealt(lines, parallel);
-            inputs.push(lines::plan(&self.schema(), shares, projection, &self.meter)?);
-        }
-        if !hot.is_empty() {
-            inputs.push(MemorySourceConfig::try_new_exec(
-                &hot,
-                self.schema(),
-                projection.cloned(),
-            )?);
+        let is_whole = |min, max| self.order() != Order::Any || window.holds(min, max);
+        let (files, cut_files) = files
+            .into_iter()
+            .partition(|file: &Arc<Segment>| is_whole(file.min_ts, file.max_ts));
+        let (hot, cut_hot) = hot.into_iter().partition(|hot| is_whole(hot.min_ts, hot.max_ts));
+        let reading = |files, hot| Reading {
+            files,
+            hot,
+            rows: &rows,
+            window,
+            parallel,
+        };
+        let (whole, cut) = (reading(files, hot), reading(cut_files, cut_hot));
+        let mut inputs = self.inputs(whole, projection, limit)?;
+        if !cut.is_empty() {
+            let columns = with_ts(projection);
+            let cut = self.inputs(cut, columns.as_ref(), None)?;
+            inputs.push(rows_within(state, window, UnionExec::try_new(cut)?, projection)?);
         }
         if inputs.is_empty() {
             let schema = match projection {
@@ -128,6 +130,45 @@ impl TableProvider for ViewTable {
         }
         UnionExec::try_new(inputs)
     }
+}
+
+/// What one plan reads of a view.
+struct Reading<'a> {
+    files: Vec<Arc<Segment>>,
+    hot: Vec<&'a HotBatch>,
+    /// Of some files which rows.
+    rows: &'a HashMap<u64, ParquetAccessPlan>,
+    window: Window,
+    parallel: usize,
+}
+
+impl Reading<'_> {
+    const fn is_empty(&self) -> bool {
+        self.files.is_empty() && self.hot.is_empty()
+    }
+}
+
+/// The columns, and `ts`, which is the first of a table: after the others if it is none of them.
+fn with_ts(columns: Option<&Vec<usize>>) -> Option<Vec<usize>> {
+    let mut columns = columns.cloned()?;
+    if !columns.contains(&0) {
+        columns.push(0);
+    }
+    Some(columns)
+}
+
+/// The rows within a window of a plan that gives columns and `ts`, and of these rows the columns.
+fn rows_within(
+    state: &dyn Session,
+    window: Window,
+    plan: Arc<dyn ExecutionPlan>,
+    columns: Option<&Vec<usize>>,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    let schema = DFSchema::try_from(plan.schema())?;
+    let condition = state.create_physical_expr(within(window), &schema)?;
+    let columns = columns.map(|columns| (0..columns.len()).collect());
+    let filter = FilterExecBuilder::new(condition, plan).apply_projection(columns)?;
+    Ok(Arc::new(filter.build()?))
 }
 
 impl ViewTable {
@@ -157,11 +198,46 @@ impl ViewTable {
         left.map_err(|error| DataFusionError::External(Box::new(error)))
     }
 
-    /// The hot batches within a window, in at most `parallel` shares.
-    fn hot(&self, window: Window, parallel: usize) -> Vec<Vec<RecordBatch>> {
+    /// The hot batches that can have rows within a window.
+    fn hot(&self, window: Window) -> Vec<&HotBatch> {
         let hot = self.view.hot(self.table).iter();
-        let hot = hot.filter(|hot| self.pieces.have_memory() && window.meets(hot.min_ts, hot.max_ts));
-        dealt(hot.map(|hot| hot.batch.clone()).collect(), parallel)
+        hot.filter(|hot| self.pieces.have_memory() && window.meets(hot.min_ts, hot.max_ts))
+            .collect()
+    }
+
+    /// A plan for each kind of piece.
+    fn inputs(
+        &self,
+        reading: Reading<'_>,
+        projection: Option<&Vec<usize>>,
+        limit: Option<usize>,
+    ) -> Result<Vec<Arc<dyn ExecutionPlan>>> {
+        let Reading {
+            rows, window, parallel, ..
+        } = reading;
+        let (parquet, lines): (Vec<_>, Vec<_>) = reading.files.into_iter().partition(|file| file.is_parquet());
+        let (chains, rest) = arrange(parquet.iter(), window, self.order());
+        let mut inputs: Vec<Arc<dyn ExecutionPlan>> = Vec::new();
+        if !chains.is_empty() {
+            let groups = chains.into_iter().flat_map(|chain| contiguous(&chain, parallel));
+            inputs.push(self.pieces(groups.collect(), rows, true, projection, limit)?);
+        }
+        if !rest.is_empty() {
+            inputs.push(self.pieces(dealt(rest, parallel), rows, false, projection, limit)?);
+        }
+        if !lines.is_empty() {
+            let shares = dealt(lines, parallel);
+            inputs.push(lines::plan(&self.schema(), shares, projection, &self.meter)?);
+        }
+        let hot: Vec<_> = reading.hot.into_iter().map(|hot| hot.batch.clone()).collect();
+        if !hot.is_empty() {
+            inputs.push(MemorySourceConfig::try_new_exec(
+                &dealt(hot, parallel),
+                self.schema(),
+                projection.cloned(),
+            )?);
+        }
+        Ok(inputs)
     }
 
     fn pieces(
@@ -220,124 +296,4 @@ impl ViewTable {
             .with_ordering(ordering)
             .with_extension(Source(piece.segment))
     }
-}
-
-/// A segment, or one of its runs.
-#[derive(Debug, Clone)]
-struct Piece {
-    segment: Arc<Segment>,
-    run: Option<Run>,
-}
-
-impl Piece {
-    fn whole(segment: &Arc<Segment>) -> Self {
-        Self {
-            segment: Arc::clone(segment),
-            run: None,
-        }
-    }
-
-    /// The sorted pieces of a sealed segment.
-    fn sorted(segment: &Arc<Segment>) -> Vec<Self> {
-        let run = |run: &Run| Self {
-            segment: Arc::clone(segment),
-            run: Some(*run),
-        };
-        if segment.runs.is_empty() {
-            vec![Self::whole(segment)]
-        } else {
-            segment.runs.iter().map(run).collect()
-        }
-    }
-
-    fn rows(&self) -> u64 {
-        self.run.map_or(self.segment.rows, |run| run.rows)
-    }
-
-    fn min_ts(&self) -> Timestamp {
-        self.run.map_or(self.segment.min_ts, |run| run.min_ts)
-    }
-
-    fn max_ts(&self) -> Timestamp {
-        self.run.map_or(self.segment.max_ts, |run| run.max_ts)
-    }
-}
-
-fn statistics(table: Table, piece: &Piece) -> Statistics {
-    let exact =
-        |ts: Timestamp| Precision::Exact(ScalarValue::TimestampMicrosecond(Some(ts.micros()), Some("UTC".into())));
-    let mut columns = vec![ColumnStatistics::new_unknown(); table.columns().len()];
-    if let Some(ts) = columns.first_mut() {
-        ts.min_value = exact(piece.min_ts());
-        ts.max_value = exact(piece.max_ts());
-        ts.null_count = Precision::Exact(0);
-    }
-    Statistics {
-        num_rows: usize::try_from(piece.rows()).map_or(Precision::Absent, Precision::Exact),
-        total_byte_size: Precision::Absent,
-        column_statistics: columns,
-    }
-}
-
-/// `ts DESC`, as sealed segments are sorted.
-fn newest_first() -> Option<LexOrdering> {
-    let options = SortOptions {
-        descending: true,
-        nulls_first: true,
-    };
-    LexOrdering::new([PhysicalSortExpr::new(Arc::new(Column::new("ts", 0)), options)])
-}
-
-/// The chains of sorted pieces that are worth their order, and the other segments.
-fn arrange<'a>(
-    files: impl Iterator<Item = &'a Arc<Segment>>,
-    window: Window,
-    order: Order,
-) -> (Vec<Vec<Piece>>, Vec<Piece>) {
-    if order == Order::Any {
-        return (Vec::new(), files.map(Piece::whole).collect());
-    }
-    let (sealed, open): (Vec<_>, Vec<_>) = files.partition(|file| file.sealed);
-    let sorted = sealed.iter().copied().flat_map(Piece::sorted);
-    let chains = chains(
-        sorted
-            .filter(|piece| window.meets(piece.min_ts(), piece.max_ts()))
-            .collect(),
-    );
-    if chains.len() > MAX_CHAINS {
-        return (Vec::new(), open.into_iter().chain(sealed).map(Piece::whole).collect());
-    }
-    (chains, open.into_iter().map(Piece::whole).collect())
-}
-
-/// As few chains as possible, newest first, in which each piece begins after the next one ends.
-fn chains(mut pieces: Vec<Piece>) -> Vec<Vec<Piece>> {
-    pieces.sort_by_key(|piece| std::cmp::Reverse((piece.max_ts(), piece.min_ts(), piece.segment.id)));
-    let mut chains: Vec<Vec<Piece>> = Vec::new();
-    for piece in pieces {
-        let fits = |chain: &&mut Vec<Piece>| chain.last().is_some_and(|last| last.min_ts() > piece.max_ts());
-        match chains.iter_mut().find(fits) {
-            Some(chain) => chain.push(piece),
-            None => chains.push(vec![piece]),
-        }
-    }
-    chains
-}
-
-/// At most `parts` parts that keep the order: the first holds the newest pieces.
-fn contiguous(chain: &[Piece], parts: usize) -> Vec<Vec<Piece>> {
-    let size = chain.len().div_ceil(parts).max(1);
-    chain.chunks(size).map(<[_]>::to_vec).collect()
-}
-
-/// At most `parts` hands, dealt round.
-fn dealt<T>(items: Vec<T>, parts: usize) -> Vec<Vec<T>> {
-    let mut hands: Vec<Vec<T>> = (0..parts.min(items.len())).map(|_| Vec::new()).collect();
-    let count = hands.len().max(1);
-    for (index, item) in items.into_iter().enumerate() {
-        if let Some(hand) = hands.get_mut(index % count) {
-            hand.push(item);
-        }
-    }
-    hands
 }

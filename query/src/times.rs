@@ -36,6 +36,25 @@ fn of(condition: &Expr) -> Window {
     }
 }
 
+/// Whether a condition says that `ts` is within what it is [`narrowed`] to, and nothing else.
+pub(crate) fn is_a_window(condition: &Expr) -> bool {
+    match condition {
+        Expr::BinaryExpr(BinaryExpr { left, op, right }) => {
+            let at = match (bound(left), bound(right)) {
+                (None, Some(at)) if is_ts(left) => at,
+                (Some(at), None) if is_ts(right) => at,
+                _ => return *op == Operator::And && is_a_window(left) && is_a_window(right),
+            };
+            at.is_told(*op)
+        }
+        Expr::Between(between) if !between.negated && is_ts(&between.expr) => {
+            let is_told = |at: &Expr, op| bound(at).is_some_and(|at| at.is_told(op));
+            is_told(&between.low, Operator::GtEq) && is_told(&between.high, Operator::LtEq)
+        }
+        _ => false,
+    }
+}
+
 fn is_ts(expr: &Expr) -> bool {
     matches!(expr, Expr::Column(column) if column.name == "ts")
 }
@@ -45,6 +64,19 @@ fn is_ts(expr: &Expr) -> bool {
 struct Bound {
     floor: i64,
     ceiling: i64,
+}
+
+impl Bound {
+    /// Whether a window can tell the rows whose `ts` compares so with it.
+    const fn is_told(self, op: Operator) -> bool {
+        match op {
+            Operator::GtEq | Operator::Lt => true,
+            // The microsecond after it begins or ends the window.
+            Operator::Gt | Operator::LtEq => self.floor < i64::MAX,
+            Operator::Eq => self.floor < i64::MAX && self.floor == self.ceiling,
+            _ => false,
+        }
+    }
 }
 
 fn bound(expr: &Expr) -> Option<Bound> {
@@ -129,6 +161,35 @@ mod tests {
         assert_eq!(found(ts().eq(at(5)).or(ident("level").eq(lit("error")))), all);
         assert_eq!(found(ts().not_eq(at(5))), all);
         assert_eq!(found(ident("other").eq(at(5))), all);
+    }
+
+    #[test]
+    fn only_what_compares_ts_with_moments_is_a_window() {
+        let ts = || ident("ts");
+        let nanos = |at| lit(ScalarValue::TimestampNanosecond(Some(at), None));
+        for window in [
+            ts().gt_eq(at(5)).and(ts().lt(at(9))),
+            at(5).lt(ts()),
+            ts().between(at(5), at(9)),
+            ts().eq(at(5)),
+            ts().gt(nanos(1_500)),
+        ] {
+            assert!(is_a_window(&window), "{window}");
+        }
+        for other in [
+            ts().not_eq(at(5)),
+            ts().not_between(at(5), at(9)),
+            ts().gt(at(5)).or(ts().lt(at(9))),
+            ts().gt(at(5)).and(ident("level").eq(lit("error"))),
+            ts().eq(nanos(1_500)),
+            ts().lt_eq(at(i64::MAX)),
+            ts().gt(ident("other")),
+            ident("other").gt(at(5)),
+            at(4).lt(at(5)),
+            ts().gt(lit(ScalarValue::TimestampMicrosecond(None, None))),
+        ] {
+            assert!(!is_a_window(&other), "{other}");
+        }
     }
 
     #[test]

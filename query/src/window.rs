@@ -63,6 +63,11 @@ impl Window {
         max >= self.since && min < self.until
     }
 
+    /// Whether all rows from `min` to `max` are in it.
+    pub(crate) fn holds(self, min: Timestamp, max: Timestamp) -> bool {
+        self == Self::ALL || (min >= self.since && max < self.until)
+    }
+
     /// The part of it before `until`.
     pub(crate) fn before(self, until: Timestamp) -> Self {
         Self {

@@ -5,14 +5,17 @@
 //! | `contains_fold`, `contains`, `starts_with`, `ends_with`, `strpos(…) > 0` | the text |
 //! | `=`, `IN` | the whole, or one of them |
 //! | `LIKE`, `ILIKE` | each piece between wildcards |
+//! | `~`, `~*` | what every match has, see [`patterns`] |
 //! | `AND`, `OR` | both, one of them |
 //!
-//! Of `ILIKE`, pieces end at letters that match more than [`model::fold_into`] makes the same: regular expressions take `ſ` for an
+//! Of `ILIKE` and `~*`, pieces end at letters that match more than [`model::fold_into`] makes the same: regular expressions take `ſ` for an
 //! `s`. Any other condition, and a text too short to have a gram, asks for nothing.
 //!
 //! # Invariants
 //!
 //! - A message that meets the conditions has what they ask for.
+
+mod patterns;
 
 use datafusion::common::ScalarValue;
 use datafusion::logical_expr::expr::{Like, ScalarFunction};
@@ -91,6 +94,8 @@ fn asked(condition: &Expr) -> Option<Texts> {
             Operator::Or => Some(Texts::Any(vec![asked(left)?, asked(right)?])),
             Operator::Eq if is_message(left) => one(text(right)?),
             Operator::Eq if is_message(right) => one(text(left)?),
+            Operator::RegexMatch if is_message(left) => patterns::asked(text(right)?, one),
+            Operator::RegexIMatch if is_message(left) => patterns::asked(text(right)?, patterns::folded_pieces),
             _ => found_at(left, *op, right),
         },
         Expr::InList(list) if !list.negated && is_message(&list.expr) => {

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `flux_id = '018f…'`, also `<`, `IN`, `BETWEEN`, `IS DISTINCT FROM` | a comparison with 16 bytes |
 //! | `flux_id = attributes->>'k'` | `flux_id = uuid(attributes->>'k')` |
-//! | `count(DISTINCT flux_id)` | a count of numbers of 16 bytes, which is several times as fast |
+//! | `count(DISTINCT flux_id)` | a count of numbers of 16 bytes, which is several times as fast; alone, of rows that have one |
 //! | `flux_id::text`, `'018f…'::uuid` | `uuid_text(flux_id)`, 16 bytes |
 //! | `attributes->>'k'`, `attributes->'k'` | `json_text(attributes, 'k')`, `json_get(attributes, 'k')` |
 //!
@@ -13,6 +13,7 @@
 //! Operators are replaced while a statement is planned, which checks their types at once; the other forms by an analyzer rule that
 //! comes before the one that makes types the same. A literal that is no UUID is an error, text of a column that is none is null.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use arrow_schema::{DataType, Field, FieldRef};
@@ -24,7 +25,9 @@ use datafusion::logical_expr::expr::{AggregateFunction, Between, InList};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr, TypePlanner};
 use datafusion::logical_expr::utils::merge_schema;
-use datafusion::logical_expr::{BinaryExpr, Cast, Expr, ExprSchemable, LogicalPlan, Operator, TryCast, lit};
+use datafusion::logical_expr::{
+    Aggregate, BinaryExpr, Cast, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Operator, TryCast, lit,
+};
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::sql::sqlparser::ast::{BinaryOperator, DataType as SqlType};
 use uuid::Uuid;
@@ -72,6 +75,7 @@ impl AnalyzerRule for Ids {
 }
 
 fn analyzed(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+    let plan = without_nulls(plan)?;
     let mut schema = merge_schema(&plan.inputs());
     if let LogicalPlan::TableScan(scan) = &plan {
         schema.merge(&DFSchema::try_from_qualified_schema(
@@ -126,6 +130,32 @@ fn replaced(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
         }
         other => Transformed::no(other),
     })
+}
+
+/// Leaves out rows without an id where nothing but distinct ids of one column is counted: each would be looked up among them.
+fn without_nulls(plan: LogicalPlan) -> Result<LogicalPlan> {
+    let LogicalPlan::Aggregate(aggregate) = &plan else {
+        return Ok(plan);
+    };
+    let schema = aggregate.input.schema();
+    let counted = |expr: &Expr| match expr.clone().unalias() {
+        Expr::AggregateFunction(call) if counts_ids(&call, schema) && call.params.filter.is_none() => {
+            call.params.args.into_iter().next()
+        }
+        _ => None,
+    };
+    let counted: Option<HashSet<Expr>> = aggregate.aggr_expr.iter().map(counted).collect();
+    let mut counted = counted.into_iter().flatten();
+    let (true, Some(id), None) = (aggregate.group_expr.is_empty(), counted.next(), counted.next()) else {
+        return Ok(plan);
+    };
+    let input = LogicalPlanBuilder::from(aggregate.input.as_ref().clone()).filter(id.is_not_null())?;
+    let aggr_expr = aggregate.aggr_expr.clone();
+    Ok(LogicalPlan::Aggregate(Aggregate::try_new(
+        Arc::new(input.build()?),
+        Vec::new(),
+        aggr_expr,
+    )?))
 }
 
 /// Whether distinct ids are counted.

@@ -24,6 +24,7 @@ mod failure;
 mod functions;
 mod growth;
 mod ids;
+mod percentile;
 mod postgres;
 mod session;
 mod text;

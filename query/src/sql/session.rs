@@ -16,13 +16,14 @@ use datafusion::error::Result;
 use datafusion::execution::SessionState;
 use datafusion::execution::SessionStateDefaults;
 use datafusion::execution::session_state::SessionStateBuilder;
-use datafusion::logical_expr::ScalarUDF;
+use datafusion::logical_expr::{AggregateUDF, ScalarUDF};
 use datafusion::optimizer::Analyzer;
 use engine::ReadView;
 use model::{Table, Timestamp};
 
 use super::functions;
 use super::ids::Ids;
+use super::percentile;
 use super::postgres::{PG_CATALOG, Postgres};
 use crate::reader::Meter;
 use crate::scan::Pieces;
@@ -73,7 +74,7 @@ pub(crate) fn base(shared: &SessionState) -> SessionState {
         .with_type_planner(ids)
         .with_analyzer_rules(rules)
         .with_scalar_functions(scalar_functions())
-        .with_aggregate_functions(SessionStateDefaults::default_aggregate_functions())
+        .with_aggregate_functions(aggregate_functions())
         .with_window_functions(SessionStateDefaults::default_window_functions())
         .with_table_functions(HashMap::new())
         .build()
@@ -88,6 +89,13 @@ fn scalar_functions() -> Vec<Arc<ScalarUDF>> {
     };
     let known = SessionStateDefaults::default_scalar_functions().into_iter();
     known.filter(is_offered).chain(functions::all()).collect()
+}
+
+fn aggregate_functions() -> Vec<Arc<AggregateUDF>> {
+    let mut functions = SessionStateDefaults::default_aggregate_functions();
+    // Of two with one name the last is taken.
+    functions.push(percentile::function());
+    functions
 }
 
 /// The session of one statement.

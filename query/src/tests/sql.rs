@@ -36,7 +36,7 @@ pub(super) async fn asked(bench: &Bench, query: &str, parameters: Value) -> Resu
 }
 
 /// The rows as lists of values.
-async fn rows(bench: &Bench, query: &str) -> Vec<Vec<Value>> {
+pub(super) async fn rows(bench: &Bench, query: &str) -> Vec<Vec<Value>> {
     let answer = asked(bench, query, json!([]))
         .await
         .unwrap_or_else(|error| panic!("{query}: {error}"));

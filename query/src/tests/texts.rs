@@ -129,6 +129,9 @@ async fn a_statement_opens_only_the_files_that_can_have_its_texts() {
             format!("message LIKE '%once {one}%' OR message LIKE '%once {other}%'"),
             2,
         ),
+        (format!("regexp_like(message, 'once ({one}|{other})$')"), 2),
+        (format!("message ~ '(once|twice) +{one}'"), 1),
+        (format!("message ~* 'ONCE {one}'"), 1),
         ("message LIKE '%segmentation fault%'".to_owned(), 0),
         (
             format!("message LIKE '%once {one}%' AND message LIKE '%once {other}%'"),
@@ -146,6 +149,15 @@ async fn a_statement_opens_only_the_files_that_can_have_its_texts() {
     bench.close().await;
 }
 
+/// A letter as a pattern that means only it.
+fn quoted(letter: char) -> String {
+    if letter.is_ascii_punctuation() && letter != '\'' {
+        format!("\\{letter}")
+    } else {
+        letter.to_string()
+    }
+}
+
 /// A condition on messages in one of the ways to write it.
 fn condition(logs: &[LogRecord], random: &mut Random) -> String {
     let message = random.pick(logs).message.clone();
@@ -161,7 +173,13 @@ fn condition(logs: &[LogRecord], random: &mut Random) -> String {
     }
     let (part, whole) = (part.replace('\'', "''"), message.replace('\'', "''"));
     let escaped = part.replace('\\', r"\\").replace('%', r"\%").replace('_', r"\_");
-    match random.below(10) {
+    let pattern: String = part.chars().map(quoted).collect();
+    match random.below(15) {
+        10 => format!("regexp_like(message, '{pattern}')"),
+        11 => format!("message ~ '^.*{pattern}[0-9a-f]?'"),
+        12 => format!("message ~* '{pattern}'"),
+        13 => format!("regexp_like(message, '(?i){pattern}|panic.*straße')"),
+        14 => format!("message !~ '{pattern}'"),
         0 => format!("message LIKE '%{part}%'"),
         1 => format!("message LIKE '%{escaped}%'"),
         2 => format!("message ILIKE '%{escaped}%'"),

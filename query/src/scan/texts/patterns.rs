@@ -1,0 +1,183 @@
+//! The texts that each match of a regular expression has.
+//!
+//! ```text
+//! declined by (visa|alice): code 4[0-9]+   ─>   "declined by visa: code 4" or "declined by alice: code 4"
+//! ```
+//!
+//! # Invariants
+//!
+//! - A message that matches has what is asked: what is not understood asks for nothing.
+//! - Alternatives of one stretch are at most [`MOST`].
+
+use regex_syntax::hir::{Class, Hir, HirKind};
+
+use super::{Texts, all, one};
+
+/// Alternatives that are told apart.
+const MOST: usize = 16;
+
+/// What each match of a pattern has, if `ask` says what a text asks for.
+pub(super) fn asked(pattern: &str, ask: impl Fn(&str) -> Option<Texts>) -> Option<Texts> {
+    let pattern = regex_syntax::parse(pattern).ok()?;
+    required(&pattern, &ask)
+}
+
+/// The pieces of a text between letters that match more than themselves where case is of no matter; see the module above.
+pub(super) fn folded_pieces(text: &str) -> Option<Texts> {
+    let ends = |letter: char| !letter.is_ascii() || matches!(letter, 's' | 'S');
+    all(text.split(ends).filter_map(one))
+}
+
+fn required(hir: &Hir, ask: &impl Fn(&str) -> Option<Texts>) -> Option<Texts> {
+    if let Some(texts) = exact(hir) {
+        return any(&texts, ask);
+    }
+    match hir.kind() {
+        HirKind::Capture(capture) => required(&capture.sub, ask),
+        HirKind::Repetition(repetition) if repetition.min > 0 => required(&repetition.sub, ask),
+        HirKind::Alternation(parts) => {
+            let parts = parts.iter().map(|part| required(part, ask));
+            Some(Texts::Any(parts.collect::<Option<_>>()?))
+        }
+        HirKind::Concat(parts) => in_turn(parts, ask),
+        _ => None,
+    }
+}
+
+/// What the parts ask for that follow each other: neighbours that are texts are one.
+fn in_turn(parts: &[Hir], ask: &impl Fn(&str) -> Option<Texts>) -> Option<Texts> {
+    let mut found = Vec::new();
+    let mut stretch = vec![String::new()];
+    for part in parts {
+        let texts = exact(part);
+        if let Some(longer) = texts.as_ref().and_then(|texts| joined(&stretch, texts)) {
+            stretch = longer;
+            continue;
+        }
+        found.extend(any(&stretch, ask));
+        found.extend(texts.is_none().then(|| required(part, ask)).flatten());
+        stretch = texts.unwrap_or_else(|| vec![String::new()]);
+    }
+    found.extend(any(&stretch, ask));
+    all(found.into_iter())
+}
+
+fn any(texts: &[String], ask: &impl Fn(&str) -> Option<Texts>) -> Option<Texts> {
+    let texts = texts.iter().map(|text| ask(text));
+    let mut texts: Vec<_> = texts.collect::<Option<_>>()?;
+    match texts.len() {
+        1 => texts.pop(),
+        _ => Some(Texts::Any(texts)),
+    }
+}
+
+/// Each text of the first with each of the second after it, if they are few enough.
+fn joined(first: &[String], second: &[String]) -> Option<Vec<String>> {
+    let joined = first.iter().flat_map(|a| second.iter().map(move |b| format!("{a}{b}")));
+    (first.len() * second.len() <= MOST).then(|| joined.collect())
+}
+
+/// All texts that it matches, if they are few.
+fn exact(hir: &Hir) -> Option<Vec<String>> {
+    match hir.kind() {
+        // Where it is, is looked at; nothing is between its neighbours.
+        HirKind::Empty | HirKind::Look(_) => Some(vec![String::new()]),
+        HirKind::Literal(text) => Some(vec![String::from_utf8(text.0.to_vec()).ok()?]),
+        HirKind::Capture(capture) => exact(&capture.sub),
+        HirKind::Class(Class::Unicode(class)) => {
+            let mut letters = class.iter().flat_map(|range| range.start()..=range.end());
+            let few: Vec<_> = letters.by_ref().take(MOST).map(String::from).collect();
+            letters.next().is_none().then_some(few)
+        }
+        HirKind::Concat(parts) => {
+            let none = vec![String::new()];
+            parts
+                .iter()
+                .try_fold(none, |so_far, part| joined(&so_far, &exact(part)?))
+        }
+        HirKind::Alternation(parts) => {
+            let texts: Option<Vec<_>> = parts.iter().map(exact).collect();
+            let texts = texts?.concat();
+            (texts.len() <= MOST).then_some(texts)
+        }
+        HirKind::Class(_) | HirKind::Repetition(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use engine::Grams;
+
+    use super::*;
+
+    fn of(texts: &[&str]) -> Option<Texts> {
+        let mut texts: Vec<_> = texts.iter().map(|text| Texts::One(Grams::of(text).unwrap())).collect();
+        if texts.len() == 1 {
+            texts.pop()
+        } else {
+            Some(Texts::Any(texts))
+        }
+    }
+
+    #[test]
+    fn a_pattern_asks_for_the_texts_that_every_match_has() {
+        for (pattern, texts) in [
+            (
+                "declined by (visa|alice): code 4[0-9]+",
+                &["declined by visa: code 4", "declined by alice: code 4"][..],
+            ),
+            ("^disk full$", &["disk full"]),
+            (r"\bdisk\b.*", &["disk"]),
+            ("(?:failed)+", &["failed"]),
+            ("disk [ab]", &["disk a", "disk b"]),
+            ("(one text|other [0-9]{9} words)", &["one text", "other "]),
+        ] {
+            let found = asked(pattern, one);
+            let found = match found {
+                // Of the last one, the second alternative asks for both of its ends.
+                Some(Texts::Any(mut found)) if texts == ["one text", "other "] => {
+                    let Some(Texts::All(ends)) = found.pop() else {
+                        panic!("{found:?}")
+                    };
+                    found.extend(ends.into_iter().take(1));
+                    Some(Texts::Any(found))
+                }
+                found => found,
+            };
+            assert_eq!(found, of(texts), "{pattern}");
+        }
+    }
+
+    #[test]
+    fn parts_between_what_varies_must_all_be_there() {
+        let both = Texts::All(vec![of(&["payment"]).unwrap(), of(&["declined"]).unwrap()]);
+        assert_eq!(asked("payment.*declined", one), Some(both.clone()));
+        assert_eq!(asked("payment[0-9]*declined", one), Some(both));
+    }
+
+    #[test]
+    fn what_a_match_need_not_have_is_not_asked_for() {
+        for pattern in [
+            "(declined)?",
+            "(declined)*",
+            "declined|.*",
+            "[a-z]+",
+            "abc",
+            "",
+            "(",
+            "(?i)declined|x",
+            "(declined|abc)",
+        ] {
+            assert_eq!(asked(pattern, one), None, "{pattern}");
+        }
+    }
+
+    #[test]
+    fn without_regard_to_case_letters_that_match_others_are_left_out() {
+        assert_eq!(
+            folded_pieces("the disk failed"),
+            Some(Texts::All(vec![of(&["the di"]).unwrap(), of(&["k failed"]).unwrap()]))
+        );
+        assert_eq!(folded_pieces("größe"), None);
+    }
+}

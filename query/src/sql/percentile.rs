@@ -1,0 +1,256 @@
+//! `approx_percentile_cont`, for all groups at once and without sorted rows.
+//!
+//! DataFusion's own keeps a t-digest per group, for which every batch is sorted, and its plan sorts all rows before that. Under the
+//! same name this one counts values in cells: see [`sketch`]. With a number of centroids, DataFusion's is called.
+//!
+//! # Invariants
+//!
+//! - What is kept counts as the query's memory; groups that do not fit are spilled by the plan.
+
+mod sketch;
+
+use std::mem::take;
+use std::sync::Arc;
+
+use arrow_array::builder::BinaryBuilder;
+use arrow_array::cast::AsArray;
+use arrow_array::types::Float64Type;
+use arrow_array::{Array, ArrayRef, BooleanArray, Float64Array};
+use arrow_schema::{DataType, Field, FieldRef};
+use datafusion::arrow::compute::cast;
+use datafusion::common::{ScalarValue, exec_err, plan_err};
+use datafusion::error::Result;
+use datafusion::functions_aggregate::approx_percentile_cont::ApproxPercentileCont;
+use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
+use datafusion::logical_expr::utils::{AggregateOrderSensitivity, format_state_name};
+use datafusion::logical_expr::{
+    Accumulator, AggregateUDF, AggregateUDFImpl, Documentation, EmitTo, GroupsAccumulator, Signature,
+};
+use datafusion::physical_expr::expressions::Literal;
+
+use self::sketch::Sketch;
+
+pub(super) fn function() -> Arc<AggregateUDF> {
+    Arc::new(AggregateUDF::new_from_impl(Percentile::default()))
+}
+
+/// See the module.
+#[derive(Debug, Default, PartialEq, Eq, Hash)]
+struct Percentile {
+    theirs: ApproxPercentileCont,
+}
+
+/// Whether a number of centroids is given.
+const fn is_theirs(arguments: usize) -> bool {
+    arguments > 2
+}
+
+impl AggregateUDFImpl for Percentile {
+    fn name(&self) -> &str {
+        self.theirs.name()
+    }
+
+    fn signature(&self) -> &Signature {
+        self.theirs.signature()
+    }
+
+    fn return_type(&self, types: &[DataType]) -> Result<DataType> {
+        self.theirs.return_type(types)
+    }
+
+    fn state_fields(&self, args: StateFieldsArgs<'_>) -> Result<Vec<FieldRef>> {
+        if is_theirs(args.input_fields.len()) {
+            return self.theirs.state_fields(args);
+        }
+        let name = format_state_name(args.name, "sketch");
+        Ok(vec![Arc::new(Field::new(name, DataType::Binary, true))])
+    }
+
+    fn accumulator(&self, args: AccumulatorArgs<'_>) -> Result<Box<dyn Accumulator>> {
+        if is_theirs(args.exprs.len()) {
+            return self.theirs.accumulator(args);
+        }
+        Ok(Box::new(One(Groups::of(&args)?)))
+    }
+
+    fn groups_accumulator_supported(&self, args: AccumulatorArgs<'_>) -> bool {
+        !is_theirs(args.exprs.len())
+    }
+
+    fn create_groups_accumulator(&self, args: AccumulatorArgs<'_>) -> Result<Box<dyn GroupsAccumulator>> {
+        Ok(Box::new(Groups::of(&args)?))
+    }
+
+    fn order_sensitivity(&self) -> AggregateOrderSensitivity {
+        AggregateOrderSensitivity::Insensitive
+    }
+
+    fn supports_within_group_clause(&self) -> bool {
+        true
+    }
+
+    fn documentation(&self) -> Option<&Documentation> {
+        self.theirs.documentation()
+    }
+}
+
+/// The values of all groups.
+#[derive(Debug)]
+struct Groups {
+    part: f64,
+    /// What comes out.
+    kind: DataType,
+    sketches: Vec<Sketch>,
+    /// Bytes outside of the sketches.
+    bytes: usize,
+}
+
+impl Groups {
+    fn of(args: &AccumulatorArgs<'_>) -> Result<Self> {
+        let part = match args.exprs {
+            [_, part] => part.downcast_ref::<Literal>().map(Literal::value),
+            _ => None,
+        };
+        let part = match part {
+            Some(ScalarValue::Float64(Some(part))) => *part,
+            Some(ScalarValue::Float32(Some(part))) => f64::from(*part),
+            _ => return plan_err!("approx_percentile_cont takes a literal between 0 and 1"),
+        };
+        if !(0.0..=1.0).contains(&part) {
+            return plan_err!("approx_percentile_cont takes a literal between 0 and 1, and not {part}");
+        }
+        let is_descending = args.order_bys.first().is_some_and(|by| by.options.descending);
+        Ok(Self {
+            part: if is_descending { 1.0 - part } else { part },
+            kind: args.return_field.data_type().clone(),
+            sketches: Vec::new(),
+            bytes: 0,
+        })
+    }
+
+    fn add(&mut self, group: usize, value: f64) {
+        if let Some(sketch) = self.sketches.get_mut(group) {
+            self.bytes += sketch.add(value);
+        }
+    }
+
+    fn emit(&mut self, emit_to: EmitTo) -> Vec<Sketch> {
+        let emitted = emit_to.take_needed(&mut self.sketches);
+        let bytes: usize = emitted.iter().map(Sketch::heap).sum();
+        self.bytes = self.bytes.saturating_sub(bytes);
+        emitted
+    }
+}
+
+/// The one column that is aggregated, as numbers.
+fn numbers(columns: &[ArrayRef]) -> Result<Float64Array> {
+    match columns.first() {
+        Some(column) => Ok(cast(column, &DataType::Float64)?.as_primitive::<Float64Type>().clone()),
+        None => exec_err!("approx_percentile_cont has no values"),
+    }
+}
+
+fn is_kept(filter: Option<&BooleanArray>, row: usize) -> bool {
+    filter.is_none_or(|filter| filter.is_valid(row) && filter.value(row))
+}
+
+impl GroupsAccumulator for Groups {
+    fn update_batch(
+        &mut self,
+        columns: &[ArrayRef],
+        groups: &[usize],
+        filter: Option<&BooleanArray>,
+        count: usize,
+    ) -> Result<()> {
+        self.sketches.resize_with(count, Sketch::default);
+        let values = numbers(columns)?;
+        if filter.is_none() && values.null_count() == 0 {
+            for (group, value) in groups.iter().zip(values.values()) {
+                self.add(*group, *value);
+            }
+            return Ok(());
+        }
+        for (row, (group, value)) in groups.iter().zip(&values).enumerate() {
+            if let Some(value) = value.filter(|_| is_kept(filter, row)) {
+                self.add(*group, value);
+            }
+        }
+        Ok(())
+    }
+
+    fn merge_batch(&mut self, columns: &[ArrayRef], groups: &[usize], count: usize) -> Result<()> {
+        self.sketches.resize_with(count, Sketch::default);
+        let Some(states) = columns.first().and_then(|column| column.as_binary_opt::<i32>()) else {
+            return exec_err!("sketches of percentiles are bytes");
+        };
+        for (group, state) in groups.iter().zip(states) {
+            if let (Some(sketch), Some(state)) = (self.sketches.get_mut(*group), state) {
+                self.bytes += sketch.merge(Sketch::from_bytes(state)?);
+            }
+        }
+        Ok(())
+    }
+
+    fn evaluate(&mut self, emit_to: EmitTo) -> Result<ArrayRef> {
+        let (part, mut sketches) = (self.part, self.emit(emit_to));
+        let values: Float64Array = sketches.iter_mut().map(|sketch| sketch.percentile(part)).collect();
+        Ok(cast(&values, &self.kind)?)
+    }
+
+    fn state(&mut self, emit_to: EmitTo) -> Result<Vec<ArrayRef>> {
+        let mut states = BinaryBuilder::new();
+        for sketch in self.emit(emit_to) {
+            states.append_value(sketch.to_bytes());
+        }
+        Ok(vec![Arc::new(states.finish())])
+    }
+
+    fn convert_to_state(&self, columns: &[ArrayRef], filter: Option<&BooleanArray>) -> Result<Vec<ArrayRef>> {
+        let mut states = BinaryBuilder::new();
+        for (row, value) in numbers(columns)?.iter().enumerate() {
+            match value.filter(|_| is_kept(filter, row)) {
+                Some(value) => states.append_value(value.to_bits().to_le_bytes()),
+                None => states.append_null(),
+            }
+        }
+        Ok(vec![Arc::new(states.finish())])
+    }
+
+    fn size(&self) -> usize {
+        size_of_val(self) + self.sketches.capacity() * size_of::<Sketch>() + self.bytes
+    }
+}
+
+/// All rows as one group.
+#[derive(Debug)]
+struct One(Groups);
+
+impl Accumulator for One {
+    fn update_batch(&mut self, columns: &[ArrayRef]) -> Result<()> {
+        let rows = columns.first().map_or(0, Array::len);
+        self.0.update_batch(columns, &vec![0; rows], None, 1)
+    }
+
+    fn merge_batch(&mut self, columns: &[ArrayRef]) -> Result<()> {
+        let rows = columns.first().map_or(0, Array::len);
+        self.0.merge_batch(columns, &vec![0; rows], 1)
+    }
+
+    fn evaluate(&mut self) -> Result<ScalarValue> {
+        let value = self
+            .0
+            .sketches
+            .first_mut()
+            .and_then(|sketch| sketch.percentile(self.0.part));
+        ScalarValue::Float64(value).cast_to(&self.0.kind)
+    }
+
+    fn state(&mut self) -> Result<Vec<ScalarValue>> {
+        let sketch = take(&mut self.0.sketches).into_iter().next().unwrap_or_default();
+        Ok(vec![ScalarValue::Binary(Some(sketch.to_bytes()))])
+    }
+
+    fn size(&self) -> usize {
+        self.0.size()
+    }
+}

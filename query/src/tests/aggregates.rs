@@ -1,0 +1,158 @@
+//! Bounds of `ts` and aggregates over what is within them, wherever the rows are.
+
+use serde_json::Value;
+
+use super::Bench;
+use super::sql::rows;
+use super::world::{self, Random};
+
+/// Rows in sealed files, open ones and memory, many of them in the same hours.
+async fn filled(mut bench: Bench, random: &mut Random) -> Bench {
+    for round in 0..4 {
+        let logs: Vec<_> = (0..80).map(|_| world::log(random)).collect();
+        let spans: Vec<_> = (0..40).map(|_| world::span(random)).collect();
+        bench.append(&logs).await;
+        bench.append(&spans).await;
+        match round {
+            0 => bench.seal().await,
+            1 | 2 => bench.publish().await,
+            _ => {}
+        }
+    }
+    bench
+}
+
+/// The answer, and that of the same conditions in a form that no rule takes apart.
+async fn both(bench: &Bench, select: &str, condition: &str, rest: &str) -> [Vec<Vec<Value>>; 2] {
+    let plain = format!("SELECT {select} FROM logs WHERE {condition} {rest}");
+    let hidden = format!("SELECT {select} FROM logs WHERE NOT (NOT ({condition}) OR random() > 2) {rest}");
+    [rows(bench, &plain).await, rows(bench, &hidden).await]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_that_bounds_of_ts_cut_off_are_in_no_aggregate() {
+    let mut random = Random::new();
+    for bench in [Bench::new().await, Bench::of_lines().await] {
+        let bench = filled(bench, &mut random).await;
+        let times = rows(&bench, "SELECT ts FROM logs").await;
+        for _ in 0..25 {
+            let (a, b) = (&random.pick(&times)[0], &random.pick(&times)[0]);
+            let (a, b) = (a.as_str().unwrap(), b.as_str().unwrap());
+            let (since, until) = (a.min(b), a.max(b));
+            let condition = match random.below(6) {
+                0 => format!("ts >= '{since}' AND ts < '{until}'"),
+                1 => format!("'{since}' < ts AND ts <= '{until}'"),
+                2 => format!("ts BETWEEN '{since}' AND '{until}'"),
+                3 => format!("ts = '{since}'"),
+                4 => format!("ts > '{since}' AND level <> 'debug'"),
+                _ => format!("ts < '{until}' AND (ts < '{since}' OR level = 'error')"),
+            };
+            for (select, rest) in [
+                ("count(*), count(DISTINCT flux_id), min(ts), max(ts)", ""),
+                ("count(DISTINCT flux_id)", ""),
+                ("count(flux_id), count(DISTINCT level)", ""),
+                ("level, count(*), max(message)", "GROUP BY level ORDER BY level"),
+                ("entity_name", "ORDER BY entity_name LIMIT 7"),
+            ] {
+                let [plain, hidden] = both(&bench, select, &condition, rest).await;
+                assert_eq!(plain, hidden, "SELECT {select} WHERE {condition} {rest}");
+            }
+            let [few, _] = both(&bench, "level", &condition, "LIMIT 5").await;
+            let [all, _] = both(&bench, "level", &condition, "").await;
+            assert_eq!(few.len(), all.len().min(5), "{condition}");
+        }
+        bench.close().await;
+    }
+}
+
+fn numbers(rows: &[Vec<Value>]) -> Vec<(f64, f64)> {
+    rows.iter()
+        .map(|row| {
+            let [.., found, wanted] = row.as_slice() else {
+                panic!("{row:?}")
+            };
+            (found.as_f64().unwrap(), wanted.as_f64().unwrap())
+        })
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn percentiles_are_those_of_the_values_of_each_group() {
+    let bench = filled(Bench::new().await, &mut Random::new()).await;
+    let pair = |of: &str, order: &str, more: &str| {
+        format!(
+            "approx_percentile_cont(0.9) WITHIN GROUP (ORDER BY {of} {order}) {more} AS found, \
+             percentile_cont(0.9) WITHIN GROUP (ORDER BY {of} {order}) {more} AS wanted"
+        )
+    };
+    for (query, error) in [
+        // Few values: as they are.
+        (
+            format!(
+                "SELECT span_name, {} FROM traces GROUP BY 1 ORDER BY 1",
+                pair("duration_ms", "", "")
+            ),
+            1e-5,
+        ),
+        (
+            format!(
+                "SELECT span_name, {} FROM traces GROUP BY 1 ORDER BY 1",
+                pair("duration_ms", "DESC", "")
+            ),
+            1e-5,
+        ),
+        (
+            format!(
+                "SELECT {} FROM traces",
+                pair("duration_ms", "", "FILTER (WHERE status <> 'error')")
+            ),
+            1e-5,
+        ),
+        (
+            format!(
+                "SELECT span_name, {} FROM traces GROUP BY 1 HAVING count(*) FILTER (WHERE status <> 'ok') > 0 ORDER BY 1",
+                pair("nullif(duration_ms, 0.0)", "", "FILTER (WHERE status <> 'ok')")
+            ),
+            1e-5,
+        ),
+        // Many: in cells.
+        (
+            format!(
+                "SELECT a.span_name, {} FROM traces a CROSS JOIN traces b GROUP BY 1 ORDER BY 1",
+                pair("a.duration_ms + b.duration_ms / 7", "", "")
+            ),
+            0.01,
+        ),
+    ] {
+        let found = numbers(&rows(&bench, &query).await);
+        assert!(!found.is_empty(), "{query}");
+        for (found, wanted) in found {
+            assert!(
+                (found - wanted).abs() <= wanted.abs() * error,
+                "{query}: {found} and not {wanted}"
+            );
+        }
+    }
+    let none = rows(
+        &bench,
+        "SELECT approx_percentile_cont(0.5) WITHIN GROUP (ORDER BY duration_ms) FROM traces WHERE ts < '1970-01-02'",
+    )
+    .await;
+    assert_eq!(none, [[Value::Null]]);
+    let with_centroids = "SELECT approx_percentile_cont(0.5, 200) WITHIN GROUP (ORDER BY duration_ms) FROM traces";
+    assert!(rows(&bench, with_centroids).await[0][0].is_number());
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn percentiles_do_not_sort_rows() {
+    let bench = filled(Bench::new().await, &mut Random::new()).await;
+    let query =
+        "EXPLAIN SELECT approx_percentile_cont(0.5) WITHIN GROUP (ORDER BY duration_ms) FROM traces GROUP BY span_name";
+    let plan = format!("{:?}", rows(&bench, query).await);
+    assert!(
+        plan.contains("approx_percentile_cont") && !plan.contains("Sort"),
+        "{plan}"
+    );
+    bench.close().await;
+}
