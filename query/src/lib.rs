@@ -32,6 +32,7 @@ mod lines;
 mod list;
 mod messages;
 mod metrics;
+mod patterns;
 mod querier;
 mod reader;
 mod rows;

@@ -24,6 +24,7 @@ use engine::{Blocks, Grams};
 use model::Table;
 
 use crate::functions::CONTAINS_FOLD;
+use crate::patterns::Matches;
 
 /// Of more texts than this each index would be asked longer than reading takes.
 const MOST_TEXTS: usize = 100;
@@ -103,6 +104,11 @@ fn asked(condition: &Expr) -> Option<Texts> {
             Some(Texts::Any(texts.collect::<Option<_>>()?))
         }
         Expr::Like(like) if !like.negated && is_message(&like.expr) => pieces(like),
+        Expr::ScalarFunction(ScalarFunction { func, args })
+            if let (Some(matches), [of]) = (func.inner().downcast_ref::<Matches>(), args.as_slice()) =>
+        {
+            is_message(of).then(|| patterns::asked(matches.pattern(), one))?
+        }
         Expr::ScalarFunction(ScalarFunction { func, args }) => match (func.name(), args.as_slice()) {
             (CONTAINS_FOLD | "contains" | "starts_with" | "ends_with", [of, part]) if is_message(of) => {
                 one(text(part)?)

@@ -21,12 +21,13 @@ use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, ExprSchema, ScalarValue, plan_err};
 use datafusion::error::Result;
-use datafusion::logical_expr::expr::{AggregateFunction, Between, InList};
+use datafusion::logical_expr::expr::{AggregateFunctionParams, Between, InList};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr, TypePlanner};
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{
-    Aggregate, BinaryExpr, Cast, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Operator, TryCast, lit,
+    Aggregate, AggregateUDF, BinaryExpr, Cast, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Operator, TryCast,
+    lit,
 };
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::sql::sqlparser::ast::{BinaryOperator, DataType as SqlType};
@@ -34,7 +35,7 @@ use uuid::Uuid;
 
 use super::functions::{self, is_text};
 
-const ID: DataType = DataType::FixedSizeBinary(16);
+pub(super) const ID: DataType = DataType::FixedSizeBinary(16);
 
 /// See the module.
 #[derive(Debug)]
@@ -76,13 +77,7 @@ impl AnalyzerRule for Ids {
 
 fn analyzed(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     let plan = without_nulls(plan)?;
-    let mut schema = merge_schema(&plan.inputs());
-    if let LogicalPlan::TableScan(scan) = &plan {
-        schema.merge(&DFSchema::try_from_qualified_schema(
-            scan.table_name.clone(),
-            &scan.source.schema(),
-        )?);
-    }
+    let schema = schema_of(&plan)?;
     let names = NamePreserver::new(&plan);
     plan.map_expressions(|expr| {
         let name = names.save(&expr);
@@ -90,6 +85,18 @@ fn analyzed(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
         Ok(made.update_data(|expr| name.restore(expr)))
     })?
     .map_data(LogicalPlan::recompute_schema)
+}
+
+/// The columns that expressions of a plan are of.
+pub(super) fn schema_of(plan: &LogicalPlan) -> Result<DFSchema> {
+    let mut schema = merge_schema(&plan.inputs());
+    if let LogicalPlan::TableScan(scan) = plan {
+        schema.merge(&DFSchema::try_from_qualified_schema(
+            scan.table_name.clone(),
+            &scan.source.schema(),
+        )?);
+    }
+    Ok(schema)
 }
 
 fn replaced(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
@@ -124,7 +131,7 @@ fn replaced(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
         Expr::TryCast(TryCast { expr, field }) => converted(*expr, field, schema, |expr, field| {
             Expr::TryCast(TryCast { expr, field })
         }),
-        Expr::AggregateFunction(mut call) if counts_ids(&call, schema) => {
+        Expr::AggregateFunction(mut call) if counts_ids(&call.func, &call.params, schema) => {
             call.params.args = call.params.args.into_iter().map(functions::number).collect();
             Transformed::yes(Expr::AggregateFunction(call))
         }
@@ -139,7 +146,9 @@ fn without_nulls(plan: LogicalPlan) -> Result<LogicalPlan> {
     };
     let schema = aggregate.input.schema();
     let counted = |expr: &Expr| match expr.clone().unalias() {
-        Expr::AggregateFunction(call) if counts_ids(&call, schema) && call.params.filter.is_none() => {
+        Expr::AggregateFunction(call)
+            if counts_ids(&call.func, &call.params, schema) && call.params.filter.is_none() =>
+        {
             call.params.args.into_iter().next()
         }
         _ => None,
@@ -158,10 +167,10 @@ fn without_nulls(plan: LogicalPlan) -> Result<LogicalPlan> {
     )?))
 }
 
-/// Whether distinct ids are counted.
-fn counts_ids(call: &AggregateFunction, schema: &DFSchema) -> bool {
-    let ids = call.params.args.iter().all(|arg| is_id(arg, schema));
-    call.params.distinct && call.func.name() == "count" && call.params.args.len() == 1 && ids
+/// Whether a call counts distinct ids.
+pub(super) fn counts_ids(function: &AggregateUDF, call: &AggregateFunctionParams, schema: &DFSchema) -> bool {
+    let ids = call.args.iter().all(|arg| is_id(arg, schema));
+    call.distinct && function.name() == "count" && call.args.len() == 1 && ids
 }
 
 /// A cast between ids and text.

@@ -23,6 +23,7 @@ use model::{Table, Timestamp};
 
 use super::functions;
 use super::ids::Ids;
+use super::patterns::Patterns;
 use super::percentile;
 use super::postgres::{PG_CATALOG, Postgres};
 use crate::reader::Meter;
@@ -67,6 +68,7 @@ pub(crate) fn base(shared: &SessionState) -> SessionState {
     // Before the types of both sides of a comparison are made the same.
     let mut rules = Analyzer::new().rules;
     rules.insert(0, Arc::clone(&ids) as _);
+    rules.insert(1, Arc::new(Patterns));
     SessionStateBuilder::new()
         .with_config(config)
         .with_runtime_env(Arc::clone(shared.runtime_env()))

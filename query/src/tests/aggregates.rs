@@ -1,10 +1,14 @@
 //! Bounds of `ts` and aggregates over what is within them, wherever the rows are.
 
+use std::time::Duration;
+
+use model::{ByteSize, FluxId, LogRecord, Timestamp};
 use serde_json::Value;
 
 use super::Bench;
 use super::sql::rows;
 use super::world::{self, Random};
+use crate::Limits;
 
 /// Rows in sealed files, open ones and memory, many of them in the same hours.
 async fn filled(mut bench: Bench, random: &mut Random) -> Bench {
@@ -155,4 +159,54 @@ async fn percentiles_do_not_sort_rows() {
         "{plan}"
     );
     bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn distinct_ids_are_counted_once_with_much_memory_and_with_little() {
+    let mut random = Random::new();
+    let ids = |n: u64, times: u64, random: &mut Random| -> Vec<LogRecord> {
+        let of = |k: u64| {
+            FluxId::at(
+                Timestamp::from_micros(1_767_607_200_000_000),
+                std::array::from_fn(|at| (k >> (8 * (at % 8))) as u8),
+            )
+        };
+        (0..n)
+            .map(|k| LogRecord {
+                flux_id: (k % 4 > 0).then(|| of(k / times)),
+                ..world::log(random)
+            })
+            .collect()
+    };
+    // Sixteen megabytes for all queries: there is no room for as many ids.
+    for (count, times, memory) in [(4_000, 8, 512), (220_000, 2, 16)] {
+        let limits = Limits::new(ByteSize::mib(memory), Duration::from_secs(60), 4);
+        let mut bench = Bench::with(limits).await;
+        let logs = ids(count, times, &mut random);
+        for part in logs.chunks(20_000) {
+            bench.append(part).await;
+        }
+        bench.seal().await;
+        bench.append(&logs[..1_000]).await;
+        let distinct = count / times;
+        for (query, counted) in [
+            ("SELECT count(DISTINCT flux_id) FROM logs", distinct),
+            (
+                "SELECT count(DISTINCT flux_id) + 0 AS n FROM logs ORDER BY n LIMIT 3",
+                distinct,
+            ),
+            (
+                "SELECT count(DISTINCT flux_id) FILTER (WHERE ts < '1970-01-02'), count(*) FROM logs",
+                0,
+            ),
+            ("SELECT count(DISTINCT flux_id) FROM logs WHERE ts < '1970-01-02'", 0),
+            (
+                "SELECT sum(n) FROM (SELECT count(DISTINCT flux_id) AS n FROM logs UNION ALL SELECT 1)",
+                distinct + 1,
+            ),
+        ] {
+            assert_eq!(rows(&bench, query).await[0][0], counted, "{query}");
+        }
+        bench.close().await;
+    }
 }

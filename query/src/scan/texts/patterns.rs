@@ -7,14 +7,11 @@
 //! # Invariants
 //!
 //! - A message that matches has what is asked: what is not understood asks for nothing.
-//! - Alternatives of one stretch are at most [`MOST`].
 
-use regex_syntax::hir::{Class, Hir, HirKind};
+use regex_syntax::hir::{Hir, HirKind};
 
 use super::{Texts, all, one};
-
-/// Alternatives that are told apart.
-const MOST: usize = 16;
+use crate::patterns::{joined, texts};
 
 /// What each match of a pattern has, if `ask` says what a text asks for.
 pub(super) fn asked(pattern: &str, ask: impl Fn(&str) -> Option<Texts>) -> Option<Texts> {
@@ -29,7 +26,7 @@ pub(super) fn folded_pieces(text: &str) -> Option<Texts> {
 }
 
 fn required(hir: &Hir, ask: &impl Fn(&str) -> Option<Texts>) -> Option<Texts> {
-    if let Some(texts) = exact(hir) {
+    if let Some(texts) = texts(hir) {
         return any(&texts, ask);
     }
     match hir.kind() {
@@ -49,7 +46,7 @@ fn in_turn(parts: &[Hir], ask: &impl Fn(&str) -> Option<Texts>) -> Option<Texts>
     let mut found = Vec::new();
     let mut stretch = vec![String::new()];
     for part in parts {
-        let texts = exact(part);
+        let texts = texts(part);
         if let Some(longer) = texts.as_ref().and_then(|texts| joined(&stretch, texts)) {
             stretch = longer;
             continue;
@@ -68,39 +65,6 @@ fn any(texts: &[String], ask: &impl Fn(&str) -> Option<Texts>) -> Option<Texts> 
     match texts.len() {
         1 => texts.pop(),
         _ => Some(Texts::Any(texts)),
-    }
-}
-
-/// Each text of the first with each of the second after it, if they are few enough.
-fn joined(first: &[String], second: &[String]) -> Option<Vec<String>> {
-    let joined = first.iter().flat_map(|a| second.iter().map(move |b| format!("{a}{b}")));
-    (first.len() * second.len() <= MOST).then(|| joined.collect())
-}
-
-/// All texts that it matches, if they are few.
-fn exact(hir: &Hir) -> Option<Vec<String>> {
-    match hir.kind() {
-        // Where it is, is looked at; nothing is between its neighbours.
-        HirKind::Empty | HirKind::Look(_) => Some(vec![String::new()]),
-        HirKind::Literal(text) => Some(vec![String::from_utf8(text.0.to_vec()).ok()?]),
-        HirKind::Capture(capture) => exact(&capture.sub),
-        HirKind::Class(Class::Unicode(class)) => {
-            let mut letters = class.iter().flat_map(|range| range.start()..=range.end());
-            let few: Vec<_> = letters.by_ref().take(MOST).map(String::from).collect();
-            letters.next().is_none().then_some(few)
-        }
-        HirKind::Concat(parts) => {
-            let none = vec![String::new()];
-            parts
-                .iter()
-                .try_fold(none, |so_far, part| joined(&so_far, &exact(part)?))
-        }
-        HirKind::Alternation(parts) => {
-            let texts: Option<Vec<_>> = parts.iter().map(exact).collect();
-            let texts = texts?.concat();
-            (texts.len() <= MOST).then_some(texts)
-        }
-        HirKind::Class(_) | HirKind::Repetition(_) => None,
     }
 }
 

@@ -1,26 +1,29 @@
 //! What is kept of the values of one group: all of them while they are few, how many lie in each of many cells when they are more.
 //!
 //! ```text
-//! value ─> key: its bits, so that keys are ordered as values are ─> cell: the key's upper bits
+//! value ─> magnitude: its bits without the sign, in the order of values ─> cell: the upper ones of these bits
+//! below │ negative cells, the greatest magnitude first │ zeros │ positive cells │ above
 //! ```
 //!
-//! A cell spans a 2⁻⁸ of its values at first. When the values reach over more than [`MOST_CELLS`] cells, two neighbours become
-//! one, and so again: `doi:10.14778/3476249.3476274` (UDDSketch) with the cells of an HDR histogram.
+//! A cell spans a 2⁻⁸ of its values at first. When those of one sign reach over more than [`MOST_CELLS`] cells, two neighbours become
+//! one, and so again: `doi:10.14778/3476249.3476274` (UDDSketch) with the cells of an HDR histogram. Infinities and what is no
+//! number are counted apart, below and above all cells.
 //!
 //! # Invariants
 //!
-//! - The counts of all cells are the number of values; the least and the greatest value are kept as they are.
+//! - All counts are together the number of values; the least and the greatest value are kept as they are.
 //! - Of up to [`FEW`] values every percentile is exact. Of more, it is in the cell of the value that it should be: off by 0.4 % at
-//!   most where the greatest is up to 2³² times the least, with one sign.
-//! - A sketch takes at most 128 KiB, whatever the values are.
+//!   most where values of one sign differ by a factor of up to 2³².
+//! - A sketch takes at most 256 KiB, whatever the values are.
 
 use datafusion::common::exec_datafusion_err;
 use datafusion::error::Result;
 
 /// Values that are kept as they are.
 const FEW: usize = 256;
+/// Cells of one sign.
 const MOST_CELLS: usize = 8192;
-/// Bits of a key that do not tell its first cell: 52 of the fraction, of which 8 tell it.
+/// Bits of a magnitude that do not tell its first cell: 52 of the fraction, of which 8 tell it.
 const SHIFT: u32 = 44;
 
 /// See the module.
@@ -30,17 +33,28 @@ pub(super) enum Sketch {
     Cells(Box<Cells>),
 }
 
-/// How many values lie in each cell.
+/// How many values lie where.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Cells {
-    /// Lower bits of a key that do not tell its cell.
+    /// Lower bits of a magnitude that do not tell its cell.
     shift: u32,
-    /// The first cell of `counts`.
-    first: u64,
-    counts: Vec<u64>,
+    /// What is less than all numbers.
+    below: u64,
+    negative: Row,
+    /// With what is too small to be told from zero.
+    zeros: u64,
+    positive: Row,
+    /// What is greater than all numbers, or none.
+    above: u64,
     least: f64,
     greatest: f64,
-    values: u64,
+}
+
+/// Neighbouring cells.
+#[derive(Debug, Clone, Default, PartialEq)]
+struct Row {
+    first: u64,
+    counts: Vec<u64>,
 }
 
 impl Default for Sketch {
@@ -49,22 +63,12 @@ impl Default for Sketch {
     }
 }
 
-/// A number that is ordered as the value is: `-NaN` first, then from the least to the greatest, `NaN` last.
-const fn key_of(value: f64) -> u64 {
-    let bits = value.to_bits();
-    if bits >> 63 == 0 { bits | 1 << 63 } else { !bits }
-}
-
-const fn value_of(key: u64) -> f64 {
-    f64::from_bits(if key >> 63 == 0 { !key } else { key & !(1 << 63) })
-}
-
 impl Sketch {
     /// Takes a value, and returns by how many bytes that made it larger.
     #[inline]
     pub(super) fn add(&mut self, value: f64) -> usize {
         match self {
-            Self::Cells(cells) => cells.add(key_of(value), value, 1),
+            Self::Cells(cells) => cells.add(value, 1),
             Self::Few(values) if values.len() < FEW => {
                 let before = values.capacity();
                 values.push(value);
@@ -74,7 +78,7 @@ impl Sketch {
                 let before = values.capacity() * size_of::<f64>();
                 let mut cells = Cells::new(value);
                 for value in values.drain(..).chain([value]) {
-                    cells.add(key_of(value), value, 1);
+                    cells.add(value, 1);
                 }
                 *self = Self::Cells(Box::new(cells));
                 self.heap().saturating_sub(before)
@@ -122,7 +126,7 @@ impl Sketch {
     pub(super) fn heap(&self) -> usize {
         match self {
             Self::Few(values) => values.capacity() * size_of::<f64>(),
-            Self::Cells(cells) => size_of::<Cells>() + cells.counts.capacity() * size_of::<u64>(),
+            Self::Cells(cells) => size_of::<Cells>() + cells.heap(),
         }
     }
 
@@ -132,18 +136,7 @@ impl Sketch {
         let mut write = |number: u64| bytes.extend_from_slice(&number.to_le_bytes());
         match self {
             Self::Few(values) => values.iter().for_each(|value| write(value.to_bits())),
-            Self::Cells(cells) => {
-                let Cells {
-                    shift,
-                    first,
-                    least,
-                    greatest,
-                    values,
-                    ..
-                } = &**cells;
-                let head = [u64::from(*shift), *first, least.to_bits(), greatest.to_bits(), *values];
-                head.iter().chain(&cells.counts).copied().for_each(&mut write);
-            }
+            Self::Cells(cells) => cells.numbers().for_each(&mut write),
         }
         // What numbers they are: values have none after them.
         bytes.extend(matches!(self, Self::Cells(_)).then_some(0));
@@ -157,97 +150,92 @@ impl Sketch {
         if rest.is_empty() {
             return Ok(Self::Few(numbers.map(f64::from_bits).collect()));
         }
-        let bad = || exec_datafusion_err!("a spilled sketch of percentiles is damaged");
-        let mut next = || numbers.next().ok_or_else(bad);
-        let shift = u32::try_from(next()?)
-            .ok()
-            .filter(|shift| (SHIFT..u64::BITS).contains(shift));
-        let shift = shift.ok_or_else(bad)?;
-        let first = next()?.min(u64::MAX >> shift);
-        let (least, greatest) = (f64::from_bits(next()?), f64::from_bits(next()?));
-        let values = next()?;
-        let counts = numbers.take(MOST_CELLS).collect();
-        Ok(Self::Cells(Box::new(Cells {
-            shift,
-            first,
-            counts,
-            least,
-            greatest,
-            values,
-        })))
+        let cells = Cells::from_numbers(&mut numbers);
+        let cells = cells.ok_or_else(|| exec_datafusion_err!("a spilled sketch of percentiles is damaged"))?;
+        Ok(Self::Cells(Box::new(cells)))
     }
 }
 
 impl Cells {
-    const fn new(value: f64) -> Self {
+    fn new(value: f64) -> Self {
         Self {
             shift: SHIFT,
-            first: 0,
-            counts: Vec::new(),
+            below: 0,
+            negative: Row::default(),
+            zeros: 0,
+            positive: Row::default(),
+            above: 0,
             least: value,
             greatest: value,
-            values: 0,
         }
     }
 
-    /// Counts values of a key, and returns by how many bytes that made it larger.
+    fn heap(&self) -> usize {
+        (self.negative.counts.capacity() + self.positive.counts.capacity()) * size_of::<u64>()
+    }
+
+    /// Counts a value so many times, and returns by how many bytes that made it larger.
     #[inline]
-    fn add(&mut self, key: u64, value: f64, count: u64) -> usize {
-        self.values += count;
+    fn add(&mut self, value: f64, count: u64) -> usize {
         if value.total_cmp(&self.least).is_lt() {
             self.least = value;
         }
         if value.total_cmp(&self.greatest).is_gt() {
             self.greatest = value;
         }
-        let cell = key >> self.shift;
-        // A cell before the first one is far beyond the last.
-        let at = usize::try_from(cell.wrapping_sub(self.first)).unwrap_or(usize::MAX);
-        if let Some(of_cell) = self.counts.get_mut(at) {
-            *of_cell += count;
-            return 0;
+        let is_negative = value.is_sign_negative();
+        if value.is_normal() {
+            return self.add_magnitude(is_negative, value.abs().to_bits(), count);
         }
-        self.reach(key, count)
+        let place = match (value.is_finite(), is_negative) {
+            (true, _) => &mut self.zeros,
+            (false, true) => &mut self.below,
+            (false, false) => &mut self.above,
+        };
+        *place += count;
+        0
     }
 
-    /// Counts values of a key that lies outside of the cells.
+    #[inline]
+    fn add_magnitude(&mut self, is_negative: bool, magnitude: u64, count: u64) -> usize {
+        let shift = self.shift;
+        match self.row(is_negative).get_mut(magnitude >> shift) {
+            Some(of_cell) => {
+                *of_cell += count;
+                0
+            }
+            None => self.reach(is_negative, magnitude, count),
+        }
+    }
+
+    const fn row(&mut self, is_negative: bool) -> &mut Row {
+        if is_negative {
+            &mut self.negative
+        } else {
+            &mut self.positive
+        }
+    }
+
+    /// Counts values that lie outside of the cells.
     #[cold]
-    fn reach(&mut self, key: u64, count: u64) -> usize {
-        let before = self.counts.capacity();
+    fn reach(&mut self, is_negative: bool, magnitude: u64, count: u64) -> usize {
+        let before = self.heap();
         loop {
-            let cell = key >> self.shift;
-            if self.counts.is_empty() {
-                self.first = cell;
-            }
-            let end = self.first.saturating_add(self.counts.len() as u64);
-            let (first, end) = (self.first.min(cell), end.max(cell.saturating_add(1)));
-            match usize::try_from(end - first) {
-                Ok(cells) if cells <= MOST_CELLS => {
-                    let in_front = usize::try_from(self.first - first).unwrap_or(0);
-                    self.counts.splice(..0, std::iter::repeat_n(0, in_front));
-                    self.counts.resize(cells, 0);
-                    self.first = first;
-                    let at = usize::try_from(cell - first).unwrap_or(usize::MAX);
-                    if let Some(of_cell) = self.counts.get_mut(at) {
-                        *of_cell += count;
-                    }
-                    return self.counts.capacity().saturating_sub(before) * size_of::<u64>();
+            let cell = magnitude >> self.shift;
+            if self.row(is_negative).grow(cell) {
+                if let Some(of_cell) = self.row(is_negative).get_mut(cell) {
+                    *of_cell += count;
                 }
-                _ => self.coarsen(),
+                return self.heap().saturating_sub(before);
             }
+            self.coarsen();
         }
     }
 
     /// Makes one cell of two.
     fn coarsen(&mut self) {
-        let first = self.first >> 1;
-        // The first one may be the second of its two.
-        let odd = usize::from(self.first & 1 == 1);
-        let mut counts = Vec::with_capacity(self.counts.len() / 2 + 1);
-        let (alone, pairs) = self.counts.split_at(odd.min(self.counts.len()));
-        counts.extend(alone);
-        counts.extend(pairs.chunks(2).map(|pair| pair.iter().sum::<u64>()));
-        (self.first, self.counts) = (first, counts);
+        self.negative.halve();
+        self.positive.halve();
         self.shift += 1;
     }
 
@@ -255,161 +243,158 @@ impl Cells {
         while self.shift < other.shift {
             self.coarsen();
         }
-        let before = self.counts.capacity();
-        let counts = other.counts.iter().zip(other.first..);
-        for (count, cell) in counts.filter(|(count, _)| **count > 0) {
-            // Any value of the cell will do: of the least and the greatest, others are told below.
-            self.add(cell << other.shift, other.least, *count);
+        let before = self.heap();
+        for (is_negative, row) in [(true, &other.negative), (false, &other.positive)] {
+            for (cell, count) in row.cells().filter(|(_, count)| *count > 0) {
+                self.add_magnitude(is_negative, cell << other.shift, count);
+            }
+        }
+        self.below += other.below;
+        self.zeros += other.zeros;
+        self.above += other.above;
+        if other.least.total_cmp(&self.least).is_lt() {
+            self.least = other.least;
         }
         if other.greatest.total_cmp(&self.greatest).is_gt() {
             self.greatest = other.greatest;
         }
-        self.counts.capacity().saturating_sub(before) * size_of::<u64>()
+        self.heap().saturating_sub(before)
     }
 
     fn percentile(&self, part: f64) -> f64 {
-        let rank = part * self.values.saturating_sub(1) as f64;
-        let mut before = 0.0;
-        for (count, cell) in self.counts.iter().zip(self.first..) {
-            let count = *count as f64;
-            // Ranks between two cells are of the first: a half of them is nearer to it, the others are within the error.
-            if rank < before + count {
-                return self.within(cell, (rank - before + 0.5) / count);
+        let cells = self.negative.counts.iter().chain(&self.positive.counts).sum::<u64>();
+        let values = self.below + cells + self.zeros + self.above;
+        let mut rank = part * values.saturating_sub(1) as f64;
+        // How far into these the rank is; ranks between two are of the first.
+        let mut within = |count: u64| {
+            let count = count as f64;
+            if rank < count {
+                return Some((rank + 0.5) / count);
             }
-            before += count;
+            rank -= count;
+            None
+        };
+        if within(self.below).is_some() {
+            return self.least;
+        }
+        for (cell, count) in self.negative.cells().rev() {
+            if let Some(part) = within(count) {
+                return self.value(true, cell, 1.0 - part);
+            }
+        }
+        if within(self.zeros).is_some() {
+            return 0.0;
+        }
+        for (cell, count) in self.positive.cells() {
+            if let Some(part) = within(count) {
+                return self.value(false, cell, part);
+            }
         }
         self.greatest
     }
 
-    /// The value that lies at a part of a cell.
-    fn within(&self, cell: u64, part: f64) -> f64 {
+    /// The value that lies at a part of a cell, by magnitude.
+    fn value(&self, is_negative: bool, cell: u64, part: f64) -> f64 {
         let low = cell << self.shift;
-        let (low, high) = (value_of(low), value_of(low | ((1 << self.shift) - 1)));
-        let value = low + (high - low) * part.min(1.0);
-        // No value is that small but zero: cells next to it have no other.
-        let value = if value.is_subnormal() { 0.0 } else { value };
+        let high = f64::from_bits(low | ((1 << self.shift) - 1)).min(f64::MAX);
+        let low = f64::from_bits(low);
+        let magnitude = low + (high - low) * part.clamp(0.0, 1.0);
+        let value = if is_negative { -magnitude } else { magnitude };
         match (value.total_cmp(&self.least), value.total_cmp(&self.greatest)) {
             (std::cmp::Ordering::Less, _) => self.least,
             (_, std::cmp::Ordering::Greater) => self.greatest,
             _ => value,
         }
     }
+
+    /// All of it.
+    fn numbers(&self) -> impl Iterator<Item = u64> {
+        let head = [
+            u64::from(self.shift),
+            self.below,
+            self.zeros,
+            self.above,
+            self.least.to_bits(),
+            self.greatest.to_bits(),
+        ];
+        let row = |row: &Row| {
+            [row.first, row.counts.len() as u64]
+                .into_iter()
+                .chain(row.counts.clone())
+        };
+        head.into_iter().chain(row(&self.negative)).chain(row(&self.positive))
+    }
+
+    /// `None` if they are not all of one.
+    fn from_numbers(numbers: &mut impl Iterator<Item = u64>) -> Option<Self> {
+        let shift = u32::try_from(numbers.next()?).ok();
+        let shift = shift.filter(|shift| (SHIFT..u64::BITS).contains(shift))?;
+        let (below, zeros, above) = (numbers.next()?, numbers.next()?, numbers.next()?);
+        let (least, greatest) = (f64::from_bits(numbers.next()?), f64::from_bits(numbers.next()?));
+        let (negative, positive) = (Row::from_numbers(numbers, shift)?, Row::from_numbers(numbers, shift)?);
+        Some(Self {
+            shift,
+            below,
+            negative,
+            zeros,
+            positive,
+            above,
+            least,
+            greatest,
+        })
+    }
+}
+
+impl Row {
+    #[inline]
+    fn get_mut(&mut self, cell: u64) -> Option<&mut u64> {
+        // A cell before the first one is far beyond the last.
+        let at = usize::try_from(cell.wrapping_sub(self.first)).unwrap_or(usize::MAX);
+        self.counts.get_mut(at)
+    }
+
+    /// The cells and what they count.
+    fn cells(&self) -> impl DoubleEndedIterator<Item = (u64, u64)> {
+        let counts = self.counts.iter().enumerate();
+        counts.map(|(at, count)| (self.first + at as u64, *count))
+    }
+
+    /// Reaches to a cell; not, if that would be too many.
+    fn grow(&mut self, cell: u64) -> bool {
+        if self.counts.is_empty() {
+            self.first = cell;
+        }
+        let end = self.first + self.counts.len() as u64;
+        let (first, end) = (self.first.min(cell), end.max(cell + 1));
+        let cells = usize::try_from(end - first).unwrap_or(usize::MAX);
+        if cells > MOST_CELLS {
+            return false;
+        }
+        let in_front = usize::try_from(self.first - first).unwrap_or(0);
+        self.counts.splice(..0, std::iter::repeat_n(0, in_front));
+        self.counts.resize(cells, 0);
+        self.first = first;
+        true
+    }
+
+    fn halve(&mut self) {
+        // The first one may be the second of its two.
+        let alone = usize::from(self.first & 1 == 1).min(self.counts.len());
+        let (alone, pairs) = self.counts.split_at(alone);
+        let pairs = pairs.chunks(2).map(|pair| pair.iter().sum::<u64>());
+        self.counts = alone.iter().copied().chain(pairs).collect();
+        self.first >>= 1;
+    }
+
+    fn from_numbers(numbers: &mut impl Iterator<Item = u64>, shift: u32) -> Option<Self> {
+        let first = numbers.next().filter(|first| *first <= u64::MAX >> shift)?;
+        let count = usize::try_from(numbers.next()?)
+            .ok()
+            .filter(|count| *count <= MOST_CELLS)?;
+        let counts: Vec<_> = numbers.take(count).collect();
+        (counts.len() == count).then_some(Self { first, counts })
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn of(values: &[f64]) -> Sketch {
-        let mut sketch = Sketch::default();
-        for value in values {
-            sketch.add(*value);
-        }
-        sketch
-    }
-
-    /// The value at a rank, as sorting finds it.
-    fn exact(values: &[f64], part: f64) -> f64 {
-        let mut values = values.to_vec();
-        values.sort_unstable_by(f64::total_cmp);
-        values[(part * (values.len() - 1) as f64).floor() as usize]
-    }
-
-    fn spread(count: u64) -> Vec<f64> {
-        // A full cycle of a linear congruential generator, over five orders of magnitude.
-        let random = |n: u64| {
-            n.wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1_442_695_040_888_963_407)
-        };
-        (0..count)
-            .map(|n| 10f64.powf((random(random(n)) >> 11) as f64 / (1u64 << 53) as f64 * 5.0 - 1.0))
-            .collect()
-    }
-
-    fn assert_near(sketch: &mut Sketch, values: &[f64], error: f64) {
-        for part in [0.0, 0.01, 0.25, 0.5, 0.9, 0.99, 1.0] {
-            let (found, wanted) = (sketch.percentile(part).unwrap(), exact(values, part));
-            assert!(
-                (found - wanted).abs() <= wanted.abs() * error,
-                "{part}: {found} and not {wanted}"
-            );
-        }
-    }
-
-    #[test]
-    fn few_values_have_exact_percentiles() {
-        assert_eq!(Sketch::default().percentile(0.5), None);
-        let mut sketch = of(&[4.0, 1.0, 3.0, 2.0]);
-        let parts = [0.0, 0.5, 0.25, 1.0];
-        assert_eq!(
-            parts.map(|part| sketch.percentile(part).unwrap()),
-            [1.0, 2.5, 1.75, 4.0]
-        );
-        assert_eq!(of(&[f64::INFINITY; 3]).percentile(0.5), Some(f64::INFINITY));
-    }
-
-    #[test]
-    fn many_values_have_percentiles_within_the_error() {
-        let mut values = spread(20_000);
-        assert_near(&mut of(&values), &values, 0.004);
-        values.extend(values.clone().iter().map(|value| -value));
-        values.extend([0.0; 1_000]);
-        // Both signs reach over nearly all cells that there are.
-        assert_near(&mut of(&values), &values, 0.25);
-    }
-
-    #[test]
-    fn equal_values_are_found_as_they_are() {
-        for value in [100.0, -7.5, 0.0, f64::MAX, f64::INFINITY, f64::NEG_INFINITY] {
-            assert_eq!(of(&vec![value; 1_000]).percentile(0.5), Some(value));
-        }
-    }
-
-    #[test]
-    fn sketches_of_parts_are_together_the_sketch_of_all() {
-        for (first, second) in [(10, 20), (10, 2_000), (2_000, 10), (2_000, 3_000)] {
-            let values = spread(first + second);
-            let (a, b) = values.split_at(usize::try_from(first).unwrap());
-            let mut sketch = of(a);
-            sketch.merge(Sketch::from_bytes(&of(b).to_bytes()).unwrap());
-            if values.len() <= FEW {
-                assert_eq!(sketch.percentile(0.9), of(&values).percentile(0.9));
-            } else {
-                assert_near(&mut sketch, &values, 0.004);
-            }
-        }
-        let (near, far) = (
-            vec![1.0; 1_000],
-            spread(1_000).iter().map(|value| value * 1e100).collect::<Vec<_>>(),
-        );
-        let mut sketch = of(&near);
-        sketch.merge(of(&far));
-        assert_near(&mut sketch, &[near, far].concat(), 0.04);
-    }
-
-    #[test]
-    fn no_values_make_a_sketch_large() {
-        let mut grown = 0;
-        let mut sketch = Sketch::default();
-        for exponent in -1_000..1_000 {
-            grown += sketch.add(2f64.powi(exponent)) + sketch.add(-(2f64.powi(exponent)));
-        }
-        assert!(sketch.heap() <= 128 << 10, "{}", sketch.heap());
-        assert!(grown >= sketch.heap(), "{grown} of {}", sketch.heap());
-        assert_eq!(sketch.percentile(0.0), Some(-(2f64.powi(999))));
-    }
-
-    #[test]
-    fn damaged_bytes_are_an_error_or_some_sketch() {
-        let bytes = of(&spread(1_000)).to_bytes();
-        assert!(Sketch::from_bytes(&bytes[..9]).is_err());
-        for at in 0..bytes.len().min(64) {
-            let mut bytes = bytes.clone();
-            bytes[at] ^= 0x80;
-            if let Ok(mut sketch) = Sketch::from_bytes(&bytes) {
-                sketch.percentile(0.5);
-                sketch.add(1.0);
-            }
-        }
-    }
-}
+mod tests;

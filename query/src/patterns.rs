@@ -1,0 +1,270 @@
+//! Regular expressions that stand in a statement as they are: a function of the text alone.
+//!
+//! ```text
+//! message ~ 'declined by (visa|alice)'  ─>  matches(message)   regex, compiled once
+//!                                                              needle "declined by ", looked for in all values of a batch at once
+//! ```
+//!
+//! DataFusion compiles a pattern for every batch and begins it anew for every row. Most rows have not even the letters that each
+//! match has: those are found in the bytes of a whole column, end to end, and only rows that have them are matched.
+//!
+//! # Invariants
+//!
+//! - A row matches if the pattern alone says so; the needle is in every match.
+//! - What is asked of indexes ([`crate::scan`]) is asked of [`Matches::pattern`].
+
+use std::sync::Arc;
+
+use arrow_array::builder::BooleanBufferBuilder;
+use arrow_array::cast::AsArray;
+use arrow_array::{Array, BooleanArray, StringArray};
+use arrow_schema::DataType;
+use datafusion::common::plan_err;
+use datafusion::error::Result;
+use datafusion::logical_expr::{
+    ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+};
+use memchr::memmem::Finder;
+use regex::Regex;
+use regex_syntax::hir::{Class, Hir, HirKind};
+
+/// Texts of one stretch of a pattern that are told apart.
+const MOST_TEXTS: usize = 16;
+
+/// A text column matched with one pattern.
+#[derive(Debug)]
+pub(crate) struct Matches {
+    pattern: String,
+    regex: Regex,
+    needle: Option<Finder<'static>>,
+    signature: Signature,
+}
+
+impl Matches {
+    /// The call; `None` if the pattern is none that the library understands.
+    pub(crate) fn call(text: Expr, pattern: &str) -> Option<Expr> {
+        let matches = Self::of(pattern)?;
+        Some(ScalarUDF::new_from_impl(matches).call(vec![text]))
+    }
+
+    fn of(pattern: &str) -> Option<Self> {
+        let needle = regex_syntax::parse(pattern).ok().and_then(|hir| needle(&hir));
+        Some(Self {
+            pattern: pattern.to_owned(),
+            regex: Regex::new(pattern).ok()?,
+            needle: needle.map(|needle| Finder::new(&needle).into_owned()),
+            signature: Signature::user_defined(Volatility::Immutable),
+        })
+    }
+
+    /// What is matched.
+    pub(crate) fn pattern(&self) -> &str {
+        &self.pattern
+    }
+
+    fn matched(&self, texts: &StringArray) -> BooleanArray {
+        let bits = match &self.needle {
+            Some(needle) => self.searched(needle, texts),
+            None => (0..texts.len())
+                .map(|row| self.regex.is_match(texts.value(row)))
+                .collect(),
+        };
+        BooleanArray::new(bits, texts.nulls().cloned())
+    }
+
+    /// The rows that match, by a walk from needle to needle.
+    fn searched(&self, needle: &Finder<'_>, texts: &StringArray) -> arrow_buffer::BooleanBuffer {
+        let mut bits = BooleanBufferBuilder::new(texts.len());
+        bits.append_n(texts.len(), false);
+        let ends = texts.value_offsets().get(1..).unwrap_or_default();
+        let bytes = texts.value_data();
+        let place = |offset: &i32| usize::try_from(*offset).unwrap_or(usize::MAX);
+        let mut row = 0;
+        let mut from = texts.value_offsets().first().map_or(0, place);
+        let last = ends.last().map_or(0, place);
+        while let Some(found) = bytes.get(from..last).and_then(|left| needle.find(left)) {
+            let found = from + found;
+            row += ends
+                .get(row..)
+                .unwrap_or_default()
+                .partition_point(|end| place(end) <= found);
+            let Some(end) = ends.get(row).map(place) else { break };
+            if found + needle.needle().len() > end {
+                // It began in one value and ended in another.
+                from = found + 1;
+                continue;
+            }
+            if self.regex.is_match(texts.value(row)) {
+                bits.set_bit(row, true);
+            }
+            from = end;
+        }
+        bits.finish()
+    }
+}
+
+impl PartialEq for Matches {
+    fn eq(&self, other: &Self) -> bool {
+        self.pattern == other.pattern
+    }
+}
+
+impl Eq for Matches {}
+
+impl std::hash::Hash for Matches {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.pattern.hash(state);
+    }
+}
+
+impl ScalarUDFImpl for Matches {
+    fn name(&self) -> &str {
+        "matches"
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
+        match types {
+            [kind] if kind.is_string() || kind.is_null() => Ok(vec![DataType::Utf8]),
+            _ => plan_err!("a text was expected, and not {types:?}"),
+        }
+    }
+
+    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
+        Ok(DataType::Boolean)
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let [text] = args.args.as_slice() else {
+            return plan_err!("one text was expected");
+        };
+        let one = matches!(text, ColumnarValue::Scalar(_));
+        let texts = text.to_array(if one { 1 } else { args.number_rows })?;
+        let Some(texts) = texts.as_string_opt::<i32>() else {
+            return plan_err!("a text was expected, and not {}", texts.data_type());
+        };
+        let matched = self.matched(texts);
+        if one {
+            return Ok(ColumnarValue::Scalar(datafusion::common::ScalarValue::try_from_array(
+                &matched, 0,
+            )?));
+        }
+        Ok(ColumnarValue::Array(Arc::new(matched)))
+    }
+}
+
+/// The longest text that is found to be in every match.
+fn needle(hir: &Hir) -> Option<String> {
+    let one = |texts: Vec<String>| <[String; 1]>::try_from(texts).ok().map(|[text]| text);
+    if let Some(text) = texts(hir).and_then(one) {
+        return Some(text).filter(|text| !text.is_empty());
+    }
+    match hir.kind() {
+        HirKind::Capture(capture) => needle(&capture.sub),
+        HirKind::Repetition(repetition) if repetition.min > 0 => needle(&repetition.sub),
+        HirKind::Concat(parts) => {
+            let mut found = vec![String::new()];
+            for part in parts {
+                match (texts(part).and_then(one), found.last_mut()) {
+                    (Some(text), Some(stretch)) => stretch.push_str(&text),
+                    _ => found.extend([needle(part).unwrap_or_default(), String::new()]),
+                }
+            }
+            found
+                .into_iter()
+                .max_by_key(String::len)
+                .filter(|text| !text.is_empty())
+        }
+        _ => None,
+    }
+}
+
+/// All texts that a part of a pattern matches, if they are few.
+pub(crate) fn texts(hir: &Hir) -> Option<Vec<String>> {
+    match hir.kind() {
+        // Where it is, is looked at; nothing is between its neighbours.
+        HirKind::Empty | HirKind::Look(_) => Some(vec![String::new()]),
+        HirKind::Literal(text) => Some(vec![String::from_utf8(text.0.to_vec()).ok()?]),
+        HirKind::Capture(capture) => texts(&capture.sub),
+        HirKind::Class(Class::Unicode(class)) => {
+            let mut letters = class.iter().flat_map(|range| range.start()..=range.end());
+            let few: Vec<_> = letters.by_ref().take(MOST_TEXTS).map(String::from).collect();
+            letters.next().is_none().then_some(few)
+        }
+        HirKind::Concat(parts) => {
+            let none = vec![String::new()];
+            parts
+                .iter()
+                .try_fold(none, |so_far, part| joined(&so_far, &texts(part)?))
+        }
+        HirKind::Alternation(parts) => {
+            let of_parts: Option<Vec<_>> = parts.iter().map(texts).collect();
+            let texts = of_parts?.concat();
+            (texts.len() <= MOST_TEXTS).then_some(texts)
+        }
+        HirKind::Class(_) | HirKind::Repetition(_) => None,
+    }
+}
+
+/// Each text of the first with each of the second after it, if they are few enough.
+pub(crate) fn joined(first: &[String], second: &[String]) -> Option<Vec<String>> {
+    let joined = first.iter().flat_map(|a| second.iter().map(move |b| format!("{a}{b}")));
+    (first.len() * second.len() <= MOST_TEXTS).then(|| joined.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    fn needle_of(pattern: &str) -> Option<String> {
+        needle(&regex_syntax::parse(pattern).unwrap())
+    }
+
+    #[test]
+    fn the_needle_of_a_pattern_is_in_every_match() {
+        for (pattern, wanted) in [
+            ("declined by (visa|alice): code 4[0-9]+", "declined by "),
+            ("^disk full$", "disk full"),
+            ("(full)+", "full"),
+            ("a(bc|de)f[0-9]*ghi", "ghi"),
+            ("x{2,}yz", "yz"),
+        ] {
+            assert_eq!(needle_of(pattern).as_deref(), Some(wanted), "{pattern}");
+        }
+        for pattern in ["", "(full)?", "a*", "[a-z]+", "full|empty", "(?i)full", "^$"] {
+            assert_eq!(needle_of(pattern), None, "{pattern}");
+        }
+    }
+
+    #[test]
+    fn rows_match_as_each_alone_does() {
+        let rows = [
+            Some("ab"),
+            Some("cab"),
+            None,
+            Some(""),
+            Some("abcabc"),
+            Some("xab"),
+            Some("cabx"),
+            Some("ca"),
+            Some("b"),
+        ];
+        let all = StringArray::from(rows.to_vec());
+        for pattern in [
+            "ab", "ab$", "^ab", "cab", "bc", "abx?$", "a.*b", "(ab|ca)", "", "b^c", "[ab]+c",
+        ] {
+            let regex = Regex::new(pattern).unwrap();
+            let matches = Matches::of(pattern).unwrap();
+            for (from, count) in [(0, 9), (1, 7), (4, 1), (9, 0), (2, 2)] {
+                let part = all.slice(from, count);
+                let wanted: BooleanArray = part.iter().map(|row| row.map(|row| regex.is_match(row))).collect();
+                assert_eq!(matches.matched(&part), wanted, "{pattern} in {from}, {count}");
+            }
+        }
+        assert!(Matches::of("(").is_none());
+    }
+}
