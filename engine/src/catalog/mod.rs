@@ -14,6 +14,8 @@
 //!
 //! - A record is durable before anything relies on it, and names only files that are durable under their names.
 //! - State is a pure function of checkpoint and records; applying a record twice changes nothing.
+//! - What a start adopts is in a record too, the first of its log: the log of the generation before and this one are together all
+//!   that happened since the checkpoint before.
 //! - A failed write or sync of a log is not retried on that file: the next commit begins a new generation.
 //! - Numbers of segments and of files within a partition are given out once.
 //!
@@ -74,6 +76,7 @@ impl Catalog {
             state,
             newest,
             torn,
+            adopted: Vec::new(),
         })
     }
 
@@ -161,6 +164,7 @@ pub(crate) struct Found {
     newest: u64,
     /// Bytes of an unfinished record at the end.
     pub(crate) torn: u64,
+    adopted: Vec<FileEntry>,
 }
 
 impl Found {
@@ -171,7 +175,15 @@ impl Found {
             state,
             newest,
             torn: 0,
+            adopted: Vec::new(),
         }
+    }
+
+    /// Takes a file as it describes itself: the record of its last version was lost.
+    pub(crate) fn adopt(&mut self, entry: FileEntry) {
+        self.state.set_through(entry.place(), entry.last);
+        self.state.put(entry.clone());
+        self.adopted.push(entry);
     }
 
     /// Whether there ever was a checkpoint.
@@ -183,15 +195,22 @@ impl Found {
     pub(crate) fn begin(mut self) -> Result<Catalog, Error> {
         self.state.epoch += 1;
         let (log, written) = Generation::begin(&self.dir, self.newest + 1, &self.state)?;
-        log::remove_before(&self.dir, self.newest)?;
-        Ok(Catalog {
+        let mut catalog = Catalog {
             dir: self.dir,
             state: self.state,
             log,
             broken: false,
             log_bytes: 0,
             written,
-        })
+        };
+        if !self.adopted.is_empty() {
+            catalog.commit_with(|record| {
+                record.through = self.adopted.iter().map(|entry| (entry.place(), entry.last)).collect();
+                record.put = self.adopted;
+            })?;
+        }
+        log::remove_before(&catalog.dir, self.newest)?;
+        Ok(catalog)
     }
 }
 

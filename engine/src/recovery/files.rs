@@ -149,8 +149,7 @@ fn take_up(
 fn adopt_open(found: &mut Found, findings: &mut Findings, mut entry: FileEntry, open: OpenSegment) {
     if let Some(published) = open.published() {
         take_open(&mut entry, &published);
-        found.state.set_through(entry.place(), published.facts.last_lsn);
-        found.state.put(entry.clone());
+        found.adopt(entry.clone());
         findings.open.push((entry, open));
     }
 }
@@ -169,8 +168,7 @@ fn take_open(entry: &mut FileEntry, published: &Published) {
 
 fn adopt_sealed(found: &mut Found, mut entry: FileEntry, sealed: &Sealed) {
     take_sealed(&mut entry, sealed);
-    found.state.set_through(entry.place(), sealed.facts.last_lsn);
-    found.state.put(entry);
+    found.adopt(entry);
 }
 
 fn take_sealed(entry: &mut FileEntry, sealed: &Sealed) {

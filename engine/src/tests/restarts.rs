@@ -82,8 +82,8 @@ async fn a_json_type_that_changed_begins_no_unreadable_file() {
     assert_eq!(messages(&bench.open().await.view()), ["0/0", "1/0", "2/0"]);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_publish_whose_record_was_lost_is_adopted_and_not_doubled() {
+/// A store that ended after a publish of `a` to `c`, before the records of the last two.
+async fn without_the_last_records() -> Bench {
     let bench = Bench::new();
     let engine = bench.open().await;
     engine
@@ -110,6 +110,12 @@ async fn a_publish_whose_record_was_lost_is_adopted_and_not_doubled() {
         std::fs::remove_dir_all(&path).unwrap();
         copy_tree(&before.join(part), &path);
     }
+    bench
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_publish_whose_record_was_lost_is_adopted_and_not_doubled() {
+    let bench = without_the_last_records().await;
     let engine = bench.open().await;
     assert_eq!(messages(&engine.view()), ["a/0", "b/0", "c/0"]);
     assert_eq!(
@@ -121,6 +127,35 @@ async fn a_publish_whose_record_was_lost_is_adopted_and_not_doubled() {
     engine.close().await.unwrap();
     let engine = bench.open().await;
     assert_eq!(messages(&engine.view()), ["a/0", "b/0", "c/0"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_start_adopted_is_there_when_its_checkpoint_is_damaged_later() {
+    let bench = without_the_last_records().await;
+    let engine = bench.open().await;
+    let other = bench.now() - 2 * HOUR;
+    engine.append(batch("d", &[other], from_producer(4))).await.unwrap();
+    engine.flush().await.unwrap();
+    drop(engine);
+    let checkpoint = newest_checkpoint(&bench);
+    let mut bytes = std::fs::read(&checkpoint).unwrap();
+    bytes[40] ^= 1;
+    std::fs::write(&checkpoint, bytes).unwrap();
+    let engine = bench.open().await;
+    assert_eq!(messages(&engine.view()), ["a/0", "b/0", "c/0", "d/0"]);
+    assert_eq!((engine.view().partial(), floor(&engine)), (None, 4));
+    let again = batch("c", &[bench.now() - HOUR], from_producer(3));
+    engine.append(again).await.unwrap();
+    assert_eq!(messages(&engine.view()).len(), 4, "the batch is known");
+}
+
+fn newest_checkpoint(bench: &Bench) -> PathBuf {
+    let files = files_below(&bench.settings.store_dir.join("meta"));
+    let is_one = |path: &PathBuf| {
+        path.file_name()
+            .is_some_and(|name| name.to_string_lossy().starts_with("checkpoint_"))
+    };
+    files.into_iter().rfind(is_one).unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
