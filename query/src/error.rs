@@ -109,6 +109,13 @@ pub enum Kind {
     Internal,
 }
 
+/// An error, and what is behind it.
+pub(crate) fn causes<'a>(
+    error: &'a (dyn std::error::Error + 'static),
+) -> impl Iterator<Item = &'a (dyn std::error::Error + 'static)> {
+    std::iter::successors(Some(error), |error| error.source())
+}
+
 impl Error {
     /// The kind that decides an answer.
     #[must_use]
@@ -129,14 +136,7 @@ impl Error {
 
     /// Whether a data file was not what had been written.
     pub(crate) fn met_damage(&self) -> bool {
-        let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(self);
-        while let Some(error) = cause {
-            if matches!(error.downcast_ref(), Some(engine::Error::Damaged { .. })) {
-                return true;
-            }
-            cause = error.source();
-        }
-        false
+        causes(self).any(|error| matches!(error.downcast_ref(), Some(engine::Error::Damaged { .. })))
     }
 
     /// Tells a query that met its limits from one that failed.

@@ -30,6 +30,8 @@ use parquet::arrow::async_reader::AsyncFileReader;
 use parquet::errors::ParquetError;
 use parquet::file::metadata::ParquetMetaData;
 
+use crate::error::causes;
+
 /// What one query reads, and how much it may.
 #[derive(Debug)]
 pub(crate) struct Meter {
@@ -55,20 +57,15 @@ const SAYS: &str = "the query may not read as many as it would";
 impl ReadEnough {
     /// Whether it is what ended a query.
     pub(crate) fn is_behind(error: &(dyn std::error::Error + 'static)) -> bool {
-        let mut cause = Some(error);
-        while let Some(error) = cause {
+        causes(error).any(|error| {
             // What is within an error of I/O is not its source.
             let inner = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
             let text = match error.downcast_ref() {
                 Some(ArrowError::ParquetError(text)) => text.as_str(),
                 _ => "",
             };
-            if error.is::<Self>() || inner.is_some_and(|inner| inner.is::<Self>()) || text.ends_with(SAYS) {
-                return true;
-            }
-            cause = error.source();
-        }
-        false
+            error.is::<Self>() || inner.is_some_and(|inner| inner.is::<Self>()) || text.ends_with(SAYS)
+        })
     }
 }
 

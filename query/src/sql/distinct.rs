@@ -12,7 +12,7 @@
 //!
 //! - Only where the outermost aggregate has one group for all rows: nothing was answered before it ends, so that a statement can
 //!   begin anew.
-//! - The lists of one partition take at most the bytes that they may; all that they hold counts as the query's memory.
+//! - One partition holds at most the ids that it may, and those of one batch; all lists count as the query's memory.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -30,10 +30,10 @@ use datafusion::logical_expr::utils::format_state_name;
 use datafusion::logical_expr::{
     Accumulator, AggregateUDF, AggregateUDFImpl, Expr, LogicalPlan, Signature, TypeSignature, Volatility,
 };
-
 use foldhash::fast::RandomState;
 
 use super::ids::{ID, counts_ids};
+use crate::error::causes;
 
 /// Lists of a partition; a power of two.
 const LISTS: usize = 256;
@@ -48,14 +48,7 @@ pub(crate) struct TooMany;
 impl TooMany {
     /// Whether it is what ended a statement.
     pub(crate) fn is_behind(error: &(dyn std::error::Error + 'static)) -> bool {
-        let mut cause = Some(error);
-        while let Some(error) = cause {
-            if error.is::<Self>() {
-                return true;
-            }
-            cause = error.source();
-        }
-        false
+        causes(error).any(|error| error.is::<Self>())
     }
 }
 
@@ -191,7 +184,8 @@ impl Ids {
         self.held = self.lists.iter().map(Vec::len).sum();
         // Each try looks at all: the next one comes when there are several times as many.
         self.next_try = (self.held * 4).clamp(FIRST_TRY.min(self.most), self.most);
-        if self.held >= self.most {
+        // With less room than a quarter the next try would come too soon.
+        if self.held > self.most / 4 * 3 {
             return Err(DataFusionError::External(Box::new(TooMany)));
         }
         Ok(())
@@ -248,5 +242,42 @@ impl Accumulator for Ids {
     fn size(&self) -> usize {
         let lists: usize = self.lists.iter().map(Vec::capacity).sum();
         size_of_val(self) + LISTS * size_of::<Vec<u128>>() + lists * size_of::<u128>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    fn added(most: usize, ids: impl Iterator<Item = u128>) -> (Ids, Result<()>) {
+        let mut counted = Ids::new(most);
+        let mut checked = Ok(());
+        for id in ids {
+            counted.add(id);
+            checked = checked.and_then(|()| counted.check());
+        }
+        (counted, checked)
+    }
+
+    #[test]
+    fn ids_that_repeat_themselves_need_no_room_and_too_many_are_told() {
+        let (ids, checked) = added(100, (0..1_000).map(|n| n % 70));
+        checked.unwrap();
+        assert_eq!(ids.count(), 70);
+        let (_, checked) = added(100, 0..1_000);
+        assert!(TooMany::is_behind(&checked.unwrap_err()));
+    }
+
+    #[test]
+    fn ids_of_parts_are_counted_once() {
+        let mut whole = Ids::new(1_000);
+        for part in [0..300, 200..500] {
+            let (mut part, checked) = added(1_000, part.map(|n: u128| n << 64 | n));
+            checked.unwrap();
+            let [state] = part.state().unwrap().try_into().unwrap();
+            whole.merge_batch(&[state.to_array().unwrap()]).unwrap();
+        }
+        assert_eq!(whole.evaluate().unwrap(), ScalarValue::Int64(Some(500)));
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! A pattern that is none is left to DataFusion, which says what is wrong with it; so are flags, `~*`, and patterns out of columns.
 
+use arrow_schema::DataType;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode as _};
 use datafusion::common::{DFSchema, ScalarValue};
@@ -11,7 +12,6 @@ use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable as _, LogicalPlan, Operator};
 use datafusion::optimizer::AnalyzerRule;
 
-use super::functions::is_text;
 use super::ids::schema_of;
 use crate::patterns::Matches;
 
@@ -59,7 +59,6 @@ fn matched(text: &Expr, pattern: &Expr, schema: &DFSchema) -> Option<Expr> {
     let Expr::Literal(ScalarValue::Utf8(Some(pattern)) | ScalarValue::Utf8View(Some(pattern)), _) = pattern else {
         return None;
     };
-    let kind = text.get_type(schema).ok().filter(is_text)?;
     // What is not of this type would be made it, row by row.
-    (kind == arrow_schema::DataType::Utf8).then(|| Matches::call(text.clone(), pattern))?
+    (text.get_type(schema).ok()? == DataType::Utf8).then(|| Matches::call(text.clone(), pattern))?
 }
