@@ -296,7 +296,7 @@ static QUERY: [Key; 5] = [
         "query.max_concurrent",
         Kind::Int { min: 1, max: 10_000 },
         "8",
-        "Queries that run at the same time; others wait",
+        "Queries that run at the same time; others wait. Three quarters of them may be SQL statements, so that lists are answered beside these",
     ),
     Key::new(
         "query.max_rows",

@@ -34,6 +34,14 @@ pub enum Error {
         /// How many.
         running: usize,
     },
+    /// As many SQL statements run as may.
+    #[error(
+        "{running} SQL statements are running, as many as query.max_concurrent allows beside other queries: try again in a moment"
+    )]
+    BusyWithStatements {
+        /// How many.
+        running: usize,
+    },
     /// The query ran too long.
     #[error("the query ran longer than query.timeout ({0}): ask for a shorter time range")]
     Timeout(HumanDuration),
@@ -126,7 +134,7 @@ impl Error {
             Self::ReadOnly { .. } | Self::NothingToFollow => Kind::ReadOnly,
             Self::NotFound { .. } => Kind::NotFound,
             Self::Memory(_) | Self::Bytes(_) | Self::TooManyGroups(_) => Kind::TooMuch,
-            Self::Busy { .. } => Kind::Busy,
+            Self::Busy { .. } | Self::BusyWithStatements { .. } => Kind::Busy,
             Self::TooManyFollowers(_) => Kind::TooMany,
             Self::Timeout(_) => Kind::Timeout,
             Self::Closed => Kind::Closed,

@@ -28,6 +28,7 @@ mod error;
 mod exec;
 mod filter;
 mod functions;
+mod gate;
 mod lines;
 mod list;
 mod messages;

@@ -1,10 +1,9 @@
-//! The front of the room: typed queries, the gate, the threads.
+//! The front of the room: typed queries and their limits.
 //!
 //! # Invariants
 //!
 //! - Plans run on threads of their own, so that a heavy query slows other queries and never the bus or the API.
-//! - At most `max_concurrent` queries run; others wait a moment and are then refused. A permit is given back when the
-//!   query's task is really gone.
+//! - At most `max_concurrent` queries run, and not all of them are SQL statements (`gate`).
 //! - Dropping a query's future stops its task at its next batch. The threads on which scans read are bounded by themselves.
 
 use std::future::Future;
@@ -18,8 +17,7 @@ use model::filter::{RawForm, SortOrder, When};
 use model::{ByteSize, Clock, FluxId, Table, Timestamp, TraceId};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tokio::runtime::Runtime;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -27,14 +25,11 @@ use crate::answer::TraceTree;
 use crate::cursor::Cursor;
 use crate::exec::{Scan, scanner, session};
 use crate::filter::{self, Paging};
+use crate::gate::{Class, Gate, Place, Threads};
 use crate::tail::Tails;
 use crate::window::Window;
 use crate::{Error, sql, trace};
 
-/// How long a query waits for a place behind the gate.
-const PATIENCE: Duration = Duration::from_secs(1);
-/// The stack of a query thread: the planning of SQL recurses, as deep as the bounds of a statement let it.
-pub(crate) const STACK: usize = 16 << 20;
 /// So many damaged files a query leaves behind before it gives up.
 pub(crate) const DAMAGED_FILES: usize = 256;
 
@@ -45,9 +40,9 @@ pub struct Limits {
     pub memory: ByteSize,
     /// Wall time of one query.
     pub timeout: Duration,
-    /// Queries that run at once.
+    /// Queries that run at once; SQL statements are three quarters of them at most, but one.
     pub max_concurrent: usize,
-    /// Threads that run plans.
+    /// Threads that run plans of typed queries, and as many those of SQL statements.
     pub threads: usize,
     /// How much of `memory` is for pages of data files that may be asked for again; running queries share the rest, but for
     /// what [`Limits::indexes_of`] takes.
@@ -114,9 +109,9 @@ pub struct Querier {
     pub(crate) sql: SessionState,
     /// What statements of PostgreSQL's clients have beside it, once one came.
     pub(crate) postgres: OnceLock<Option<Arc<sql::Postgres>>>,
-    pub(crate) gate: Arc<Semaphore>,
+    pub(crate) gate: Arc<Gate>,
     pub(crate) stop: CancellationToken,
-    pub(crate) runtime: Option<Runtime>,
+    pub(crate) threads: Threads,
     pub(crate) tails: Arc<Tails>,
 }
 
@@ -137,13 +132,8 @@ impl Querier {
         if let Some(dir) = &limits.spill_dir {
             std::fs::create_dir_all(dir)?;
         }
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(limits.threads.max(1))
-            .thread_stack_size(STACK)
-            .enable_time()
-            .thread_name("query")
-            .build()?;
-        let (state, gate) = (session(&limits)?, Arc::new(Semaphore::new(limits.max_concurrent)));
+        let gate = Arc::new(Gate::new(limits.max_concurrent, limits.timeout));
+        let (state, threads) = (session(&limits)?, Threads::new(limits.threads)?);
         Ok(Self {
             tails: Arc::new(Tails::new(&engine, &limits, &clock, &state, &gate)),
             sql: sql::base(&state),
@@ -154,7 +144,7 @@ impl Querier {
             clock,
             limits,
             stop: CancellationToken::new(),
-            runtime: Some(runtime),
+            threads,
         })
     }
 
@@ -174,12 +164,8 @@ impl Querier {
     pub async fn close(&self) {
         self.stop.cancel();
         self.tails.close().await;
-        let all = u32::try_from(self.limits.max_concurrent).unwrap_or(u32::MAX);
-        // Permits come back when tasks are gone; nobody else gets one, because waiters look at `stop` first.
-        if let Ok(permits) = self.gate.acquire_many(all).await {
-            permits.forget();
-            self.gate.close();
-        }
+        // Places come back when tasks are gone; nobody else gets one, because waiters look at `stop` first.
+        self.gate.close().await;
         // The threads of a scan that nobody waits for end a moment after it.
         if let Some(scanner) = scanner(&self.state) {
             scanner.close().await;
@@ -233,10 +219,10 @@ impl Querier {
         &self,
         work: impl Future<Output = Result<T, Error>> + Send + 'static,
     ) -> Result<T, Error> {
-        let permit = self.enter().await?;
-        let task = self.spawn(async move {
+        let place = self.enter(Class::Typed).await?;
+        let task = self.threads.spawn(Class::Typed, async move {
             let answer = work.await;
-            drop(permit);
+            drop(place);
             answer
         })?;
         let mut task = StopOnDrop(task);
@@ -251,26 +237,12 @@ impl Querier {
         }
     }
 
-    /// Starts work on the query threads.
-    pub(crate) fn spawn<T: Send + 'static>(
-        &self,
-        work: impl Future<Output = T> + Send + 'static,
-    ) -> Result<JoinHandle<T>, Error> {
-        let runtime = self.runtime.as_ref().ok_or(Error::Closed)?;
-        Ok(runtime.spawn(work))
-    }
-
     /// A place behind the gate.
-    pub(crate) async fn enter(&self) -> Result<OwnedSemaphorePermit, Error> {
-        let patience = PATIENCE.min(self.limits.timeout);
+    pub(crate) async fn enter(&self, class: Class) -> Result<Place, Error> {
         tokio::select! {
             biased;
             () = self.stop.cancelled() => Err(Error::Closed),
-            entered = tokio::time::timeout(patience, Arc::clone(&self.gate).acquire_owned()) => match entered {
-                Ok(Ok(permit)) => Ok(permit),
-                Ok(Err(_)) => Err(Error::Closed),
-                Err(_) => Err(Error::Busy { running: self.limits.max_concurrent }),
-            }
+            entered = self.gate.enter(class) => entered,
         }
     }
 }
@@ -278,10 +250,6 @@ impl Querier {
 impl Drop for Querier {
     fn drop(&mut self) {
         self.stop.cancel();
-        // Waiting for threads is not allowed where this may run; close() has waited for the queries.
-        if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_background();
-        }
     }
 }
 

@@ -48,6 +48,7 @@ use tokio::time::Instant;
 use self::follower::{Begin, Follower};
 use self::text::Texts;
 use self::token::Token;
+use crate::gate::Gate;
 use crate::querier::{Querier, StopOnDrop};
 use crate::scan::Conditions;
 use crate::window::Window;
@@ -69,7 +70,7 @@ pub(crate) struct Tails {
     engine: Arc<Engine>,
     clock: Clock,
     state: SessionState,
-    gate: Arc<Semaphore>,
+    gate: Arc<Gate>,
     places: Arc<Semaphore>,
     most: usize,
     texts: Texts,
@@ -81,7 +82,7 @@ impl Tails {
         limits: &Limits,
         clock: &Clock,
         state: &SessionState,
-        gate: &Arc<Semaphore>,
+        gate: &Arc<Gate>,
     ) -> Self {
         Self {
             engine: Arc::clone(engine),
@@ -174,9 +175,11 @@ impl Querier {
     /// # Errors
     /// [`Error::Parameter`], [`Error::TooManyFollowers`], [`Error::NothingToFollow`], [`Error::Closed`].
     pub fn tail(&self, filter: &LogFilter, resume: Option<(&'static str, &str)>) -> Result<Tail, Error> {
-        let runtime = self.runtime.as_ref().filter(|_| !self.stop.is_cancelled());
+        if self.stop.is_cancelled() {
+            return Err(Error::Closed);
+        }
         let follower = self.tails.open(filter, resume)?;
-        follower.start(runtime.ok_or(Error::Closed)?, self.stop.clone())
+        follower.start(&self.threads, self.stop.clone())
     }
 }
 

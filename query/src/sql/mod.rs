@@ -57,6 +57,7 @@ pub(crate) use self::session::base;
 pub use self::text::statements;
 
 use crate::answer::QueryStats;
+use crate::gate::Class;
 use crate::querier::{DAMAGED_FILES, StopOnDrop};
 use crate::write::{RowFormat, RowWriter};
 use crate::{Error, Querier};
@@ -249,7 +250,7 @@ impl Querier {
     }
 
     async fn sql_once(&self, statement: &Statement, ids: Option<usize>) -> Result<SqlAnswer, Error> {
-        let permit = self.enter().await?;
+        let place = self.enter(Class::Statement).await?;
         let limits = &self.limits;
         let own_limit = statement.limit.filter(|limit| *limit < limits.max_rows);
         let work = Work {
@@ -263,8 +264,8 @@ impl Querier {
         let (begun, head) = oneshot::channel();
         let (to, rows) = mpsc::channel(AHEAD);
         let (stop, timeout, all) = (self.stop.clone(), limits.timeout, limits.clone());
-        let task = self.spawn(async move {
-            let _place = permit;
+        let task = self.threads.spawn(Class::Statement, async move {
+            let _place = place;
             tokio::select! {
                 biased;
                 () = stop.cancelled() => Err(Error::Closed),

@@ -234,7 +234,7 @@ impl Backlog {
         wanted: usize,
         only_newest: bool,
     ) -> Result<(Vec<RecordBatch>, Option<MemoryReservation>), Error> {
-        let _permit = tails.gate.acquire().await.map_err(|_| Error::Closed)?;
+        let _permit = tails.gate.wait().await?;
         let (state, view) = (tails.state.clone(), self.view.clone());
         let scan = Scan::new(state, view, Table::Logs, window, self.conditions.clone());
         if let Some(found) = scan.first(window, None, 0, wanted).await? {

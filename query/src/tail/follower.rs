@@ -15,6 +15,7 @@ use super::backlog::Backlog;
 use super::text::{self, Block, blocks};
 use super::token::Token;
 use super::{AT_ONCE, HEARTBEAT, LARGE, PACE, TEXT, Tail, Tails};
+use crate::gate::{Class, Threads};
 use crate::querier::StopOnDrop;
 use crate::scan::Conditions;
 use crate::window::Window;
@@ -73,9 +74,9 @@ pub(crate) struct Follower {
 
 impl Follower {
     /// Starts the task.
-    pub(crate) fn start(mut self, runtime: &tokio::runtime::Runtime, stop: CancellationToken) -> Result<Tail, Error> {
+    pub(crate) fn start(mut self, threads: &Threads, stop: CancellationToken) -> Result<Tail, Error> {
         let texts = self.texts.take().ok_or(Error::Closed)?;
-        let task = runtime.spawn(async move {
+        let task = threads.spawn(Class::Typed, async move {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => {}
@@ -84,7 +85,7 @@ impl Follower {
                     let _ = self.say(text::error(&error)).await;
                 }
             }
-        });
+        })?;
         Ok(Tail {
             texts,
             _task: StopOnDrop(task),

@@ -1,6 +1,5 @@
 //! Queries are bounded in time, memory and number, and end when nobody waits for them.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use model::filter::{LogFilter, MetricFilter};
@@ -28,14 +27,14 @@ async fn a_query_that_runs_too_long_is_ended() {
     let bench = bench(Limits::new(ByteSize::mib(64), Duration::from_nanos(1), 1)).await;
     let answer = bench.querier.logs(&LogFilter::default()).await;
     assert!(matches!(answer, Err(Error::Timeout(_))), "{answer:?}");
-    until("its place to be free", || bench.querier.gate.available_permits() == 1).await;
+    until("its place to be free", || bench.querier.gate.free() == 1).await;
     bench.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn more_queries_than_may_run_are_refused_and_run_again_later() {
     let bench = bench(Limits::new(ByteSize::mib(64), Duration::from_secs(30), 1)).await;
-    let place = Arc::clone(&bench.querier.gate).acquire_owned().await.unwrap();
+    let place = bench.querier.gate.wait().await.unwrap();
     let refused = bench.querier.logs(&LogFilter::default()).await;
     assert!(matches!(refused, Err(Error::Busy { running: 1 })), "{refused:?}");
     drop(place);
@@ -50,7 +49,7 @@ async fn a_query_that_nobody_waits_for_gives_its_place_back() {
     let query = bench.querier.logs(&filter);
     let left = tokio::time::timeout(Duration::from_micros(1), query).await;
     drop(left);
-    until("its place to be free", || bench.querier.gate.available_permits() == 1).await;
+    until("its place to be free", || bench.querier.gate.free() == 1).await;
     bench.close().await;
 }
 

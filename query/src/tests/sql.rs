@@ -358,7 +358,37 @@ async fn a_statement_whose_reader_leaves_gives_its_place_back() {
         assert!(answer.next().await.unwrap().is_some());
     }
     let gate = Arc::clone(&bench.querier.gate);
-    super::until("all places", || gate.available_permits() == 4).await;
+    super::until("all places", || gate.free() == 4).await;
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lists_are_answered_beside_as_many_heavy_statements_as_may_run() {
+    let bench = bench().await;
+    let crossed =
+        "SELECT count(*) FROM logs a, logs b, logs c, logs d WHERE a.message || b.message < c.message || d.message";
+    let crossed = statement(crossed, &json!([]));
+    {
+        let heavy = futures::future::join_all((0..3).map(|_| bench.querier.sql(&crossed)));
+        let other = async {
+            super::until("three statements to run", || bench.querier.gate.free() == 1).await;
+            let refused = bench.querier.sql(&statement("SELECT 1", &json!([]))).await.err();
+            let listed = bench.querier.logs(&model::filter::LogFilter::default()).await;
+            (refused, listed)
+        };
+        tokio::pin!(heavy, other);
+        let ended = futures::future::select(heavy, other).await;
+        let futures::future::Either::Right(((refused, listed), _)) = ended else {
+            panic!("a statement came to its end: this test is too small");
+        };
+        assert!(
+            matches!(refused, Some(Error::BusyWithStatements { running: 3 })),
+            "{refused:?}"
+        );
+        assert_eq!(listed.unwrap().rows.len(), 100);
+    }
+    let gate = Arc::clone(&bench.querier.gate);
+    super::until("all places", || gate.free() == 4).await;
     bench.close().await;
 }
 

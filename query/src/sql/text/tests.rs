@@ -66,7 +66,7 @@ fn only_statements_that_read_pass() {
 
 /// On a stack as query threads have.
 fn on_a_query_thread(work: fn()) {
-    let thread = std::thread::Builder::new().stack_size(crate::querier::STACK);
+    let thread = std::thread::Builder::new().stack_size(crate::gate::STACK);
     thread.spawn(work).unwrap().join().unwrap();
 }
 

@@ -1,0 +1,207 @@
+//! The gate: how many queries run at once, and on which threads.
+//!
+//! # Invariants
+//!
+//! - At most so many queries run as there are places; others wait a moment and are then refused. A place is given back when the
+//!   query's task is really gone.
+//! - SQL statements never have all of the places, unless there is one only, and they run on threads of their own: what typed
+//!   queries ask is bounded by its form, what a statement asks is not, and an operator of a plan may keep its thread for long. So
+//!   lists, charts and tails are answered beside statements of any weight.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::runtime::Runtime;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
+use tokio::task::JoinHandle;
+
+use crate::Error;
+
+/// How long a query waits for a place.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// The stack of a query thread: the planning of SQL recurses, as deep as the bounds of a statement let it.
+pub(crate) const STACK: usize = 16 << 20;
+
+/// What a query is, for the gate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Class {
+    /// Lists, charts, traces.
+    Typed,
+    /// SQL.
+    Statement,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Gate {
+    all: Arc<Semaphore>,
+    statements: Arc<Semaphore>,
+    /// How many `all` and `statements` had.
+    places: (usize, usize),
+    patience: Duration,
+}
+
+/// The right to run.
+#[derive(Debug)]
+pub(crate) struct Place {
+    _one_of_all: OwnedSemaphorePermit,
+    _of_statements: Option<OwnedSemaphorePermit>,
+}
+
+impl Gate {
+    /// A gate with so many places, for which nobody waits longer than the timeout of a query.
+    pub(crate) fn new(places: usize, timeout: Duration) -> Self {
+        let of_statements = for_statements(places);
+        Self {
+            all: Arc::new(Semaphore::new(places)),
+            statements: Arc::new(Semaphore::new(of_statements)),
+            places: (places, of_statements),
+            patience: PATIENCE.min(timeout),
+        }
+    }
+
+    /// A place, if one becomes free in time.
+    pub(crate) async fn enter(&self, class: Class) -> Result<Place, Error> {
+        let (all, of_statements) = self.places;
+        let running = match class {
+            Class::Typed => all,
+            Class::Statement => of_statements,
+        };
+        match tokio::time::timeout(self.patience, self.place(class)).await {
+            Ok(place) => place,
+            Err(_) if class == Class::Typed => Err(Error::Busy { running }),
+            Err(_) => Err(Error::BusyWithStatements { running }),
+        }
+    }
+
+    async fn place(&self, class: Class) -> Result<Place, Error> {
+        // Whoever waits here holds none of the places of all.
+        let of_statements = match class {
+            Class::Typed => None,
+            Class::Statement => Some(owned(&self.statements).await?),
+        };
+        Ok(Place {
+            _one_of_all: owned(&self.all).await?,
+            _of_statements: of_statements,
+        })
+    }
+
+    /// A place of a typed query, however long it takes.
+    pub(crate) async fn wait(&self) -> Result<SemaphorePermit<'_>, Error> {
+        self.all.acquire().await.map_err(|_| Error::Closed)
+    }
+
+    /// How many places are free.
+    #[cfg(test)]
+    pub(crate) fn free(&self) -> usize {
+        self.all.available_permits()
+    }
+
+    /// Waits until all places are free; from then on nobody gets one.
+    pub(crate) async fn close(&self) {
+        let all = u32::try_from(self.places.0).unwrap_or(u32::MAX);
+        if let Ok(permits) = self.all.acquire_many(all).await {
+            permits.forget();
+            self.all.close();
+            self.statements.close();
+        }
+    }
+}
+
+/// Three quarters of the places, but one at least; and never all of more than one.
+const fn for_statements(places: usize) -> usize {
+    let kept = places.div_ceil(4);
+    if places > 1 { places - kept } else { places }
+}
+
+async fn owned(places: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Error> {
+    let place = Arc::clone(places).acquire_owned().await;
+    place.map_err(|_| Error::Closed)
+}
+
+/// The threads of queries: as many for typed queries as for statements.
+#[derive(Debug)]
+pub(crate) struct Threads {
+    typed: Option<Runtime>,
+    statements: Option<Runtime>,
+}
+
+impl Threads {
+    pub(crate) fn new(count: usize) -> Result<Self, Error> {
+        let runtime = |name| {
+            tokio::runtime::Builder::new_multi_thread()
+                .worker_threads(count.max(1))
+                .thread_stack_size(STACK)
+                .enable_time()
+                .thread_name(name)
+                .build()
+        };
+        Ok(Self {
+            typed: Some(runtime("query")?),
+            statements: Some(runtime("statement")?),
+        })
+    }
+
+    /// The runtime of a class.
+    pub(crate) fn of(&self, class: Class) -> Result<&Runtime, Error> {
+        let runtime = match class {
+            Class::Typed => &self.typed,
+            Class::Statement => &self.statements,
+        };
+        runtime.as_ref().ok_or(Error::Closed)
+    }
+
+    /// Starts work on the threads of a class.
+    pub(crate) fn spawn<T: Send + 'static>(
+        &self,
+        class: Class,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> Result<JoinHandle<T>, Error> {
+        Ok(self.of(class)?.spawn(work))
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        // Waiting for threads is not allowed where this may run; who closes has waited for the queries.
+        for runtime in [self.typed.take(), self.statements.take()].into_iter().flatten() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    #[test]
+    fn statements_never_have_all_places_but_where_there_is_one() {
+        let shares: Vec<usize> = [1, 2, 3, 4, 5, 8, 100].map(for_statements).to_vec();
+        assert_eq!(shares, [1, 1, 2, 3, 3, 6, 75]);
+    }
+
+    #[tokio::test]
+    async fn a_statement_waits_for_other_statements_and_typed_queries_do_not() {
+        let gate = Gate::new(4, Duration::from_millis(10));
+        let mut running = Vec::new();
+        for _ in 0..3 {
+            running.push(gate.enter(Class::Statement).await.unwrap());
+        }
+        let refused = gate.enter(Class::Statement).await;
+        assert!(
+            matches!(refused, Err(Error::BusyWithStatements { running: 3 })),
+            "{refused:?}"
+        );
+        let typed = gate.enter(Class::Typed).await.unwrap();
+        let refused = gate.enter(Class::Typed).await;
+        assert!(matches!(refused, Err(Error::Busy { running: 4 })), "{refused:?}");
+        // Who waited and was refused left nothing behind.
+        drop((typed, running));
+        assert_eq!((gate.free(), gate.statements.available_permits()), (4, 3));
+        gate.close().await;
+        assert!(matches!(gate.enter(Class::Typed).await, Err(Error::Closed)));
+        assert!(matches!(gate.enter(Class::Statement).await, Err(Error::Closed)));
+    }
+}
