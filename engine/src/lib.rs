@@ -87,5 +87,6 @@ pub use segment::{Lines, Run};
 pub use settings::{Compression, Format, JsonType, PartitionBy, Settings};
 pub use spec_name::{BadSpecName, SpecName};
 pub use stats::{RemoteStats, Stats};
+pub use sys::step_back;
 pub use tail::{Arrival, Follow, LINGER, Position, Taken};
 pub use view::{HotBatch, ReadView};

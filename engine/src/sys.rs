@@ -33,9 +33,10 @@ macro_rules! fault {
     };
 }
 
-/// Lets the threads that somebody waits for go before this one; it and those it starts are for work that nobody waits for.
+/// Lets the threads that somebody waits for go before this one, for good; it and those it starts are for work that takes long and
+/// that nobody looks at. Where it is refused nothing changes.
 #[allow(unsafe_code, reason = "no safe wrapper has this call")]
-pub(crate) fn step_back() {
+pub fn step_back() {
     /// A third of the weight of the others: they come first, and this one still gets on.
     const NICE: libc::c_int = 5;
     // SAFETY: it takes three numbers; zero stands for the calling thread. A refusal changes nothing.

@@ -18,6 +18,7 @@
 //! Encodings (`model::wire`); what a duplicate is (`engine`).
 
 mod body;
+mod decoders;
 mod key;
 
 use std::sync::Arc;
@@ -39,6 +40,7 @@ use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
 use self::body::Room;
+use self::decoders::Decoders;
 use self::key::{InUse, Key};
 use super::params::Params;
 use super::problem::Problem;
@@ -93,11 +95,20 @@ struct Door {
     storing: TaskTracker,
     room: Arc<Semaphore>,
     in_use: InUse,
+    decoders: Decoders,
     counters: Counters,
 }
 
 /// `storing` is where requests that have begun to store go on without their requester.
-pub(crate) fn routes(engine: Arc<Engine>, open: bool, storing: TaskTracker, counters: Counters) -> Router {
+///
+/// # Errors
+/// If threads cannot be had.
+pub(crate) fn routes(
+    engine: Arc<Engine>,
+    open: bool,
+    storing: TaskTracker,
+    counters: Counters,
+) -> std::io::Result<Router> {
     // As much as hot rows may take.
     let total = usize::try_from(engine.settings().hot_max.get()).unwrap_or(usize::MAX >> 1);
     let door = Door {
@@ -106,6 +117,7 @@ pub(crate) fn routes(engine: Arc<Engine>, open: bool, storing: TaskTracker, coun
         storing,
         room: Room::of_all(total.max(LEAST_TOTAL)),
         in_use: InUse::default(),
+        decoders: Decoders::new()?,
         counters,
     };
     let routes = Table::ALL
@@ -116,10 +128,8 @@ pub(crate) fn routes(engine: Arc<Engine>, open: bool, storing: TaskTracker, coun
                 move |State(door): State<Door>, params: Params, request: Request| ingest(table, door, params, request);
             (format!("/api/v1/ingest/{table}"), post(ingest))
         });
-    routes
-        .fold(Router::new(), |router, (path, ingest)| router.route(&path, ingest))
-        .layer(map_response(end_after_refusal))
-        .with_state(door)
+    let router = routes.fold(Router::new(), |router, (path, ingest)| router.route(&path, ingest));
+    Ok(router.layer(map_response(end_after_refusal)).with_state(door))
 }
 
 /// A refusal may come before the whole body has: then the connection ends, and the client must know that it does, or it sends
@@ -164,12 +174,11 @@ async fn ingest(table: Table, door: Door, params: Params, request: Request) -> R
 
     let size = usize::try_from(PART.min(door.engine.settings().wal_max.get() / 8)).unwrap_or(usize::MAX);
     room.grow(working_room(encoding, body.len(), size)).await?;
-    let beginning = tokio::task::spawn_blocking(move || {
+    let beginning = door.decoders.run(move || {
         let digest = key.map(|_| Key::digest(encoding, &body));
         (digest, Records::new(table, encoding, body, publisher))
     });
-    let begun = beginning.await;
-    let (digest, records) = begun.map_err(|died| Problem::internal(format!("decoding stopped: {died}")))?;
+    let (digest, records) = beginning.await.map_err(decoding_stopped)?;
     let records = records.map_err(|error| Problem::body(StatusCode::BAD_REQUEST, error.to_string()))?;
     let held = key.zip(digest).map(|(key, digest)| door.in_use.hold(key, digest));
     let held = held.transpose()?;
@@ -220,13 +229,11 @@ impl Door {
             ..Origin::default()
         };
         loop {
-            let next = tokio::task::spawn_blocking(move || {
+            let next = self.decoders.run(move || {
                 let part = next_batch(&mut records, table, size);
                 (records, part)
             });
-            let (back, next) = next
-                .await
-                .map_err(|died| Problem::internal(format!("decoding stopped: {died}")))?;
+            let (back, next) = next.await.map_err(decoding_stopped)?;
             records = back;
             let Some(Next { batch, last, rows }) = next.map_err(Problem::internal)? else {
                 break;
@@ -288,6 +295,10 @@ impl Door {
         }
         self.counters.rejected.inc_by(stored.rejected_total);
     }
+}
+
+fn decoding_stopped(why: String) -> Problem {
+    Problem::internal(format!("decoding stopped: {why}"))
 }
 
 /// A part of a body, ready to be appended.

@@ -88,25 +88,25 @@ pub struct ApiParts {
 /// Serves the API on a bound listener until [`ApiServer::close`].
 ///
 /// # Errors
-/// If the listener has no address.
+/// If the listener has no address, or threads cannot be had.
 pub fn serve(parts: ApiParts, listener: TcpListener) -> std::io::Result<ApiServer> {
     let changes = TaskTracker::new();
-    server::start(routes(parts, &changes), listener, changes)
+    server::start(routes(parts, &changes)?, listener, changes)
 }
 
 /// Every route.
-fn routes(parts: ApiParts, changes: &TaskTracker) -> Router {
+fn routes(parts: ApiParts, changes: &TaskTracker) -> std::io::Result<Router> {
     let counters = ingest::Counters::default();
     let exposition = Arc::new(Exposition::new(parts.clone(), &counters));
     let (engine, collects) = (Arc::clone(&parts.engine), parts.ingest.is_some());
     let router = telemetry::routes(Arc::clone(&parts.querier))
         .merge(tail::routes(Arc::clone(&parts.querier)))
         .merge(sql::routes(Arc::clone(&parts.querier)))
-        .merge(ingest::routes(engine, collects, changes.clone(), counters))
+        .merge(ingest::routes(engine, collects, changes.clone(), counters)?)
         .merge(racks::routes(Arc::clone(&parts.control), changes.clone()))
         .merge(openapi::routes())
         .merge(ops::routes(parts, Arc::clone(&exposition)));
-    guarded(router, exposition)
+    Ok(guarded(router, exposition))
 }
 
 /// What holds for every route: bounds, problems for what no route answers, counting.

@@ -1,5 +1,6 @@
 //! Everyday questions by many clients, and beside ingest.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -65,6 +66,8 @@ fn questions(mixer: &TestMixer) -> Result<Vec<Question>, Failure> {
 struct Met {
     /// Milliseconds of each answer.
     took: Vec<f64>,
+    /// The same, by question.
+    of: BTreeMap<String, Vec<f64>>,
     turned_away: u64,
     wrong: u64,
 }
@@ -73,8 +76,12 @@ impl Met {
     /// Asks one question; `from` is when it was to be asked.
     fn ask(&mut self, api: &Api, question: &Question, from: Instant) -> Result<(), Failure> {
         let answer = api.get(&question.path)?;
+        let took = from.elapsed().as_secs_f64() * 1e3;
         match answer.status {
-            200 if answer.json["data"] == question.data => self.took.push(from.elapsed().as_secs_f64() * 1e3),
+            200 if answer.json["data"] == question.data => {
+                self.took.push(took);
+                self.of.entry(question.path.clone()).or_default().push(took);
+            }
             429 | 503 => self.turned_away += 1,
             _ => {
                 println!("wrong: {} {} {:.200}", question.path, answer.status, answer.text);
@@ -86,6 +93,9 @@ impl Met {
 
     fn add(&mut self, other: Self) {
         self.took.extend(other.took);
+        for (path, took) in other.of {
+            self.of.entry(path).or_default().extend(took);
+        }
         self.turned_away += other.turned_away;
         self.wrong += other.wrong;
     }
@@ -101,6 +111,12 @@ impl Met {
             quantile(&self.took, 0.5),
             quantile(&self.took, 1.0)
         );
+        // What a long wait was for.
+        for (path, took) in &mut self.of {
+            took.sort_by(f64::total_cmp);
+            let (p50, p99) = (quantile(took, 0.5), quantile(took, 0.99));
+            println!("  p50 {p50:6.1} ms, p99 {p99:6.1} ms: {path:.110}");
+        }
         p99
     }
 }

@@ -52,7 +52,7 @@ fn word(method: Method) -> &'static str {
 async fn every_route_is_documented_and_every_documented_one_is_there() {
     let folder = tempfile::tempdir().unwrap();
     let mixer = whole_mixer(folder.path()).await;
-    let router = crate::api::routes(mixer.api_parts().unwrap(), &TaskTracker::new());
+    let router = crate::api::routes(mixer.api_parts().unwrap(), &TaskTracker::new()).unwrap();
     let mut served = BTreeSet::new();
     for path in paths(&router) {
         let methods = methods(&router, &path).await;
