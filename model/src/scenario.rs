@@ -26,7 +26,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::gear::{self, Manifest};
+use crate::gear::{self, Manifest, Manifests};
 use crate::{BadToken, Token};
 
 /// A whole scenario file.
@@ -79,7 +79,7 @@ pub struct RackEntry {
 pub struct Gear {
     /// Its name, unique in the scenario.
     pub name: Token,
-    /// Its type; see [`crate::gear`].
+    /// Its type, one of [`Manifests`].
     #[serde(rename = "type")]
     pub kind: String,
     /// The Rack or group it runs on.
@@ -170,13 +170,13 @@ pub enum BadScenario {
     Meaning(Vec<String>),
 }
 
-/// Reads and checks a scenario file.
+/// Reads a scenario file and checks it against the types there are.
 ///
 /// # Errors
 /// [`BadScenario`]: the form with line and column, or every contradiction at once.
-pub fn parse(yaml: &str) -> Result<Scenario, BadScenario> {
+pub fn parse(yaml: &str, types: &Manifests) -> Result<Scenario, BadScenario> {
     let scenario: Scenario = serde_saphyr::from_str(yaml).map_err(|error| BadScenario::Form(error.to_string()))?;
-    let faults = check(&scenario);
+    let faults = check(&scenario, types);
     if faults.is_empty() {
         Ok(scenario)
     } else {
@@ -192,7 +192,7 @@ pub fn content_hash(yaml: &str) -> String {
         .fold(String::new(), |hex, byte| format!("{hex}{byte:02x}"))
 }
 
-fn check(scenario: &Scenario) -> Vec<String> {
+fn check(scenario: &Scenario, types: &Manifests) -> Vec<String> {
     let mut faults = Vec::new();
     let targets = check_racks(scenario, &mut faults);
     let mut gears: BTreeMap<&Token, (&Gear, &'static Manifest)> = BTreeMap::new();
@@ -203,15 +203,15 @@ fn check(scenario: &Scenario) -> Vec<String> {
                 gear.name, gear.deploy
             ));
         }
-        match gear::manifest(&gear.kind) {
+        match gear::manifest(types, &gear.kind) {
             None => faults.push(format!(
                 "gear {} has the unknown type {:?}; known types: {}",
                 gear.name,
                 gear.kind,
-                gear::type_names().join(", ")
+                gear::names(types)
             )),
             Some(manifest) => {
-                if let Err(reason) = manifest.check(&gear.config) {
+                if let Err(reason) = (manifest.check)(&gear.config) {
                     faults.push(format!("config of gear {} ({}): {reason}", gear.name, gear.kind));
                 }
                 if gears.insert(&gear.name, (gear, manifest)).is_some() {
@@ -295,6 +295,37 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
 
+    #[derive(serde::Deserialize, schemars::JsonSchema)]
+    #[serde(deny_unknown_fields)]
+    struct Numbers {
+        #[serde(default, rename = "rate")]
+        _rate: f64,
+    }
+
+    impl gear::GearConfig for Numbers {}
+
+    const fn manifest(
+        kind: &'static str,
+        inputs: &'static [&'static str],
+        outputs: &'static [&'static str],
+    ) -> Manifest {
+        Manifest {
+            kind,
+            summary: "",
+            inputs,
+            outputs,
+            doc: "",
+            example: "",
+            schema: gear::schema::<Numbers>,
+            check: gear::check::<Numbers>,
+        }
+    }
+
+    const TYPES: &Manifests = &[
+        &manifest("generator", &[], &["out"]),
+        &manifest("log_sink", &["in"], &[]),
+    ];
+
     const GOOD: &str = "
 meta: { name: demo, version: '1' }
 racks: [ { name: rack-a } ]
@@ -307,7 +338,7 @@ wires:
 
     #[test]
     fn a_good_scenario_is_read_and_every_mistake_is_named() {
-        assert_eq!(parse(GOOD).unwrap().gears.len(), 2);
+        assert_eq!(parse(GOOD, TYPES).unwrap().gears.len(), 2);
         for (from, to, says) in [
             ("generator", "genrator", "genrator"),
             ("numbers.out", "numbers.oops", "no output oops"),
@@ -318,7 +349,7 @@ wires:
             ("name: sink", "name: numbers", "two gears"),
             ("numbers.out", "a.b.c.d", "a.b.c.d"),
         ] {
-            let error = parse(&GOOD.replace(from, to)).unwrap_err().to_string();
+            let error = parse(&GOOD.replace(from, to), TYPES).unwrap_err().to_string();
             assert!(error.contains(says), "{says}: {error}");
         }
     }

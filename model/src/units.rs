@@ -6,11 +6,13 @@
 
 mod plain;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
 use chrono::{DateTime, SecondsFormat, Utc};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
 /// A moment: microseconds since 1970-01-01T00:00:00Z. Written as RFC 3339 in UTC with six decimals.
@@ -221,6 +223,24 @@ impl TryFrom<String> for HumanDuration {
 impl From<HumanDuration> for String {
     fn from(duration: HumanDuration) -> Self {
         duration.to_string()
+    }
+}
+
+impl JsonSchema for HumanDuration {
+    fn schema_name() -> Cow<'static, str> {
+        "Duration".into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "string",
+            "pattern": r"^\s*(0|(([0-9]+\.?[0-9]*|\.[0-9]+)(ns|us|µs|ms|s|m|h|d))+)\s*$",
+            "examples": ["100ms", "5s", "1h30m"],
+        })
     }
 }
 

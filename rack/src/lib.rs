@@ -36,6 +36,7 @@ mod wires;
 
 pub use agent::{Agent, AgentParts, Status};
 pub use error::Error;
+pub use gears::manifests;
 pub use identity::Identity;
 pub use spool::SpoolError;
 

@@ -189,7 +189,7 @@ impl GearRuntime {
             if let Some(reason) = reason {
                 return Err(NotApplied::Init {
                     gear: spec.name.clone(),
-                    kind: spec.kind.name,
+                    kind: spec.kind.name(),
                     reason,
                 });
             }

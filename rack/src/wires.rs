@@ -229,11 +229,11 @@ pub(crate) fn plan(push: &ScenarioPush) -> Result<Plan, NotApplied> {
         let kind = gears::find(&gear.kind).ok_or_else(|| NotApplied::UnknownType {
             gear: gear.name.clone(),
             kind: gear.kind.clone(),
-            known: model::gear::type_names().join(", "),
+            known: model::gear::names(gears::manifests()),
         })?;
         kind.check(&gear.config).map_err(|reason| NotApplied::Config {
             gear: gear.name.clone(),
-            kind: kind.name,
+            kind: kind.name(),
             reason,
         })?;
         let spec = Spec {
@@ -312,7 +312,7 @@ fn port(
     found.ok_or_else(|| NotApplied::NoPort {
         wire: describe(wire),
         gear: end.gear.clone(),
-        kind: kind.map_or("unknown", |kind| kind.name),
+        kind: kind.map_or("unknown", |kind| kind.name()),
         direction,
         port: end.port.to_string(),
         ports,

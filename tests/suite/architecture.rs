@@ -31,7 +31,7 @@ fn the_arrows_between_the_rooms_point_one_way() {
         ("engine", &["model"]),
         ("ingest", &["engine", "chassis", "model"]),
         ("query", &["engine", "model"]),
-        ("mixer", &["query", "ingest", "engine", "chassis", "model"]),
+        ("mixer", &["query", "ingest", "engine", "rack", "chassis", "model"]),
         ("rack", &["chassis", "model"]),
         ("cli", &["rack", "chassis", "model"]),
         ("tests", &["engine", "model"]),

@@ -1,6 +1,5 @@
 //! `platform gears`: what gear types this program knows.
 
-use model::gear::MANIFESTS;
 use serde_json::json;
 
 use crate::args::{GearsArgs, GearsVerb};
@@ -11,7 +10,7 @@ const COLUMNS: &[&str] = &["type", "inputs", "outputs", "summary"];
 
 pub(crate) fn run(args: &GearsArgs) -> Result<(), Error> {
     let GearsVerb::List { output: format } = &args.verb;
-    let rows: Vec<_> = MANIFESTS
+    let rows: Vec<_> = rack::manifests()
         .iter()
         .filter_map(|gear| {
             json!({

@@ -16,7 +16,7 @@ pub(crate) fn run(args: &ScenarioArgs) -> Result<(), Error> {
                 path: file.clone(),
                 source,
             })?;
-            let scenario = model::scenario::parse(&yaml).map_err(|bad| Error::Data {
+            let scenario = model::scenario::parse(&yaml, rack::manifests()).map_err(|bad| Error::Data {
                 path: file.clone(),
                 reason: bad.to_string(),
             })?;

@@ -295,7 +295,7 @@ impl CourierParts {
             let runs = self.presence.of(&rack).is_some_and(|seen| seen.running.is_some());
             return Ok(runs.then_some(empty));
         };
-        let scenario = model::scenario::parse(&stored.text)?;
+        let scenario = model::scenario::parse(&stored.text, rack::manifests())?;
         let (gears, wires) = part(&scenario, &row.name, &row.labels);
         Ok(Some(ScenarioPush {
             reference: active.reference,

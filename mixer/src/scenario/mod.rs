@@ -138,7 +138,8 @@ fn read(path: &Path) -> Result<String, ScenarioError> {
 }
 
 fn check(origin: String, text: String, clock: &Clock) -> Result<Chosen, ScenarioError> {
-    let scenario = scenario::parse(&text).map_err(|reason| ScenarioError::Invalid { origin, reason })?;
+    let scenario =
+        scenario::parse(&text, rack::manifests()).map_err(|reason| ScenarioError::Invalid { origin, reason })?;
     let row = ScenarioRow {
         hash: scenario::content_hash(&text),
         name: scenario.meta.name.clone(),

@@ -72,7 +72,7 @@ wires:
 
     #[test]
     fn a_rack_gets_its_gears_its_groups_gears_and_only_the_wires_between_them() {
-        let scenario = model::scenario::parse(YAML).unwrap();
+        let scenario = model::scenario::parse(YAML, rack::manifests()).unwrap();
         let names = |rack: &str, labels: &[(&str, &str)]| {
             let labels = labels.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
             let (gears, wires) = part(&scenario, &rack.parse().unwrap(), &labels);

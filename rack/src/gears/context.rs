@@ -67,10 +67,10 @@ pub(crate) struct Context {
 
 impl Context {
     pub(crate) fn new(spec: &Spec, mut parts: ContextParts) -> Self {
-        parts.recorder = parts.recorder.for_gear(&spec.name, spec.kind.name);
+        parts.recorder = parts.recorder.for_gear(&spec.name, spec.kind.name());
         Self {
             name: spec.name.clone(),
-            span_name: format!("{} {}", spec.kind.name, spec.name),
+            span_name: format!("{} {}", spec.kind.name(), spec.name),
             parts,
             meter: Meter::default(),
             refusals: Default::default(),

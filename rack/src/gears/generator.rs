@@ -11,7 +11,9 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use model::Attributes;
-use model::gear::Generator;
+use model::gear::{self, GearConfig, Manifest};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use super::{Active, Config, Context, Gear, Work};
@@ -21,9 +23,21 @@ const STEP: Duration = Duration::from_millis(1);
 /// How much of a delay is made good.
 const CATCH_UP: Duration = Duration::from_secs(1);
 
+/// What the type is.
+pub(super) const MANIFEST: Manifest = Manifest {
+    kind: "generator",
+    summary: "makes messages at a steady rate from a seed",
+    inputs: &[],
+    outputs: &["out"],
+    doc: "The body of message *n* depends on the seed, *n* and the size alone.",
+    example: include_str!("../../../examples/gears/generator.yaml"),
+    schema: gear::schema::<Generator>,
+    check: gear::check::<Generator>,
+};
+
 pub(super) fn build(config: &Config) -> Result<Gear, String> {
     Ok(Gear::Active(Box::new(Maker {
-        config: model::gear::config(config)?,
+        config: gear::config(config)?,
     })))
 }
 
@@ -128,6 +142,45 @@ fn body(seed: u64, number: u64, size: u32) -> Vec<u8> {
     }
     body.truncate(size);
     body
+}
+
+/// Configuration of `generator`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Generator {
+    /// Messages per second.
+    #[serde(default = "default_rate")]
+    pub(super) rate: f64,
+    /// The seed of the content: the same seed gives the same messages.
+    #[serde(default)]
+    pub(super) seed: u64,
+    /// How many messages to make in all; none for no end.
+    #[serde(default)]
+    pub(super) count: Option<u64>,
+    /// The body's size in bytes.
+    #[serde(default = "default_size")]
+    pub(super) size: u32,
+}
+
+const fn default_rate() -> f64 {
+    1.0
+}
+
+const fn default_size() -> u32 {
+    64
+}
+
+impl GearConfig for Generator {
+    fn validate(&self) -> Result<(), String> {
+        if !(self.rate > 0.0 && self.rate <= 1_000_000.0) {
+            return Err("rate must be more than 0 and at most 1000000".into());
+        }
+        if self.size > 1024 * 1024 {
+            Err("size must be at most 1048576".into())
+        } else {
+            Ok(())
+        }
+    }
 }
 
 #[cfg(test)]

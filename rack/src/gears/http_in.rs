@@ -29,7 +29,9 @@ use futures::FutureExt;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use model::gear::HttpIn;
+use model::gear::{self, GearConfig, Manifest};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use model::{Attributes, Level};
 use serde_json::json;
 use tokio::net::{TcpListener, TcpStream};
@@ -52,9 +54,21 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// The longest `Content-Type` that is carried along.
 const MAX_CONTENT_TYPE: usize = 256;
 
+/// What the type is.
+pub(super) const MANIFEST: Manifest = Manifest {
+    kind: "http_in",
+    summary: "listens on HTTP; the body of each POST becomes a message",
+    inputs: &[],
+    outputs: &["out"],
+    doc: "202 says that every wired inbox has the message; a full inbox keeps the request waiting. `traceparent` is obeyed.",
+    example: include_str!("../../../examples/gears/http_in.yaml"),
+    schema: gear::schema::<HttpIn>,
+    check: gear::check::<HttpIn>,
+};
+
 pub(super) fn build(config: &Config) -> Result<Gear, String> {
     Ok(Gear::Active(Box::new(Door {
-        config: model::gear::config(config)?,
+        config: gear::config(config)?,
         listener: None,
     })))
 }
@@ -237,4 +251,29 @@ fn problem(status: StatusCode, code: &str, detail: &str) -> Response {
         body.to_string(),
     )
         .into_response()
+}
+
+/// Configuration of `http_in`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct HttpIn {
+    /// Where to listen, `127.0.0.1:0` for any free port.
+    pub(super) listen: SocketAddr,
+    /// The path that takes messages.
+    #[serde(default = "default_path")]
+    pub(super) path: String,
+}
+
+fn default_path() -> String {
+    "/".to_owned()
+}
+
+impl GearConfig for HttpIn {
+    fn validate(&self) -> Result<(), String> {
+        if self.path.starts_with('/') {
+            Ok(())
+        } else {
+            Err("path must begin with /".into())
+        }
+    }
 }

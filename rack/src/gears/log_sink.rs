@@ -9,7 +9,9 @@
 use std::sync::Arc;
 
 use futures::FutureExt;
-use model::gear::LogSink;
+use model::gear::{self, GearConfig, Manifest};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use model::{Attributes, Level};
 
 use super::{Config, Context, Gear, Passive, Work};
@@ -21,8 +23,20 @@ pub(crate) const MAX_TEXT: usize = 64 * 1024;
 /// The most bytes of facts of a message that become attributes.
 const MAX_FACTS: usize = 64 * 1024;
 
+/// What the type is.
+pub(super) const MANIFEST: Manifest = Manifest {
+    kind: "log_sink",
+    summary: "writes each message as a log record",
+    inputs: &["in"],
+    outputs: &[],
+    doc: "Structured data is written as JSON, other bodies as text; what is cut or replaced is marked in the attributes.",
+    example: include_str!("../../../examples/gears/log_sink.yaml"),
+    schema: gear::schema::<LogSink>,
+    check: gear::check::<LogSink>,
+};
+
 pub(super) fn build(config: &Config) -> Result<Gear, String> {
-    let config: LogSink = model::gear::config(config)?;
+    let config: LogSink = gear::config(config)?;
     Ok(Gear::Passive(Box::new(Sink {
         level: config.level,
         rows: Vec::new(),
@@ -112,6 +126,21 @@ fn facts(meta: Attributes, marks: Attributes) -> Attributes {
         all.set(key, value.clone());
     }
     all
+}
+
+/// Configuration of `log_sink`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct LogSink {
+    /// The level of the records.
+    #[serde(default = "default_level")]
+    pub(super) level: Level,
+}
+
+impl GearConfig for LogSink {}
+
+const fn default_level() -> Level {
+    Level::Info
 }
 
 #[cfg(test)]

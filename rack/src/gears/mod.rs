@@ -12,18 +12,13 @@
 //!
 //! - `init` takes what the gear needs from outside (a socket, a pattern); when it fails, the scenario is not applied.
 //! - An error or a panic ends only this gear: it is reported, built anew and started again after a growing pause.
-//! - Adding a type is one file here, one row in [`TYPES`], and one manifest in `model::gear`.
+//! - Adding a type is one file here, which has its manifest, its configuration and its work, and one name in the table [`types`].
 //!
 //! # Not here
 //!
 //! Starting and stopping ([`crate::runtime`]), queues between gears ([`crate::wires`]), restarts ([`supervisor`]).
 
 mod context;
-mod file_tail;
-mod generator;
-mod host_metrics;
-mod http_in;
-mod log_sink;
 mod meter;
 pub(crate) mod supervisor;
 #[cfg(test)]
@@ -37,6 +32,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use futures::future::{BoxFuture, FutureExt, ready};
+use model::gear::{Manifest, Manifests};
 use serde_json::{Map, Value};
 
 use crate::telemetry::NotRecorded;
@@ -123,49 +119,53 @@ fn listen_hint(reason: &io::Error) -> &'static str {
 /// A row of the table of types.
 #[derive(Debug)]
 pub(crate) struct GearType {
-    pub(crate) name: &'static str,
+    manifest: &'static Manifest,
     build: fn(&Config) -> Result<Gear, String>,
 }
 
 impl PartialEq for GearType {
     fn eq(&self, other: &Self) -> bool {
-        self.name == other.name
+        self.name() == other.name()
     }
 }
 
-/// Every type this program can run.
-static TYPES: &[GearType] = &[
-    GearType {
-        name: "file_tail",
-        build: file_tail::build,
-    },
-    GearType {
-        name: "host_metrics",
-        build: host_metrics::build,
-    },
-    GearType {
-        name: "generator",
-        build: generator::build,
-    },
-    GearType {
-        name: "http_in",
-        build: http_in::build,
-    },
-    GearType {
-        name: "log_sink",
-        build: log_sink::build,
-    },
-];
+/// The table of types. The manifests are a table of their own, so that who only checks scenarios links nothing that runs them.
+macro_rules! types {
+    ($($module:ident)*) => {
+        $(mod $module;)*
+        static MANIFESTS: &Manifests = &[$(&$module::MANIFEST),*];
+        static TYPES: &[GearType] = &[$(GearType { manifest: &$module::MANIFEST, build: $module::build }),*];
+    };
+}
+
+types! {
+    file_tail
+    generator
+    host_metrics
+    http_in
+    log_sink
+}
+
+/// Every type that this program can run.
+#[must_use]
+pub fn manifests() -> &'static Manifests {
+    MANIFESTS
+}
 
 /// The type of a name.
 pub(crate) fn find(name: &str) -> Option<&'static GearType> {
     let mut types = TYPES.iter();
     #[cfg(test)]
     let mut types = types.by_ref().chain(testing::TYPES);
-    types.find(|kind| kind.name == name)
+    types.find(|kind| kind.name() == name)
 }
 
 impl GearType {
+    /// What a scenario calls it.
+    pub(crate) const fn name(&self) -> &'static str {
+        self.manifest.kind
+    }
+
     /// A gear of this type.
     pub(crate) fn build(&self, config: &Config) -> Result<Gear, Fault> {
         (self.build)(config).map_err(Fault::Config)
@@ -173,37 +173,41 @@ impl GearType {
 
     /// Checks a configuration against the manifest.
     pub(crate) fn check(&self, config: &Config) -> Result<(), String> {
-        model::gear::manifest(self.name).map_or(Ok(()), |manifest| manifest.check(config))
+        (self.manifest.check)(config)
     }
 
     /// Ports that take messages.
-    pub(crate) fn inputs(&self) -> &'static [&'static str] {
-        self.ports().0
+    pub(crate) const fn inputs(&self) -> &'static [&'static str] {
+        self.manifest.inputs
     }
 
     /// Ports that give messages.
-    pub(crate) fn outputs(&self) -> &'static [&'static str] {
-        self.ports().1
-    }
-
-    fn ports(&self) -> (&'static [&'static str], &'static [&'static str]) {
-        let manifest = model::gear::manifest(self.name).map(|manifest| (manifest.inputs, manifest.outputs));
-        #[cfg(test)]
-        let manifest = manifest.or_else(|| testing::ports(self.name));
-        manifest.unwrap_or_default()
+    pub(crate) const fn outputs(&self) -> &'static [&'static str] {
+        self.manifest.outputs
     }
 }
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
 
     #[test]
-    fn every_type_that_scenarios_may_name_can_be_run_here_and_no_other() {
-        let mut ours: Vec<_> = TYPES.iter().map(|kind| kind.name).collect();
-        let mut named = model::gear::type_names();
-        ours.sort_unstable();
-        named.sort_unstable();
-        assert_eq!(ours, named);
+    fn every_type_has_an_example_that_names_it_and_a_schema_that_refuses_unknown_keys() {
+        for manifest in manifests() {
+            let kind = manifest.kind;
+            let scenario = model::scenario::parse(manifest.example, manifests());
+            let scenario = scenario.unwrap_or_else(|error| panic!("examples/gears/{kind}.yaml: {error}"));
+            assert!(scenario.gears.iter().any(|gear| gear.kind == kind), "{kind}");
+            assert!(!manifest.doc.is_empty() && !manifest.summary.is_empty(), "{kind}");
+            let schema = (manifest.schema)();
+            assert_eq!(schema["additionalProperties"], false, "{kind}: {schema}");
+            for (key, property) in schema["properties"].as_object().into_iter().flatten() {
+                assert!(
+                    property["description"].is_string(),
+                    "{kind}.{key} is not described: {property}"
+                );
+            }
+        }
     }
 }

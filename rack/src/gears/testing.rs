@@ -10,6 +10,7 @@ use chassis::config::ThrottleConfig;
 use chassis::throttle::Throttle;
 use futures::FutureExt;
 use model::control::ScenarioPush;
+use model::gear::Manifest;
 use model::scenario::{Gear as GearEntry, Wire};
 use model::{Clock, EntityId, Entropy, Table, Timestamp};
 use serde_json::{Map, Value};
@@ -28,28 +29,33 @@ use crate::wires::Delivery;
 /// Types that only tests can name.
 pub(super) static TYPES: &[GearType] = &[
     GearType {
-        name: "test_panics",
+        manifest: &manifest("test_panics", &["in"], &[]),
         build: |_| Ok(Gear::Passive(Box::new(Panics))),
     },
     GearType {
-        name: "test_refuses",
+        manifest: &manifest("test_refuses", &[], &[]),
         build: |_| Ok(Gear::Active(Box::new(Refuses))),
     },
     GearType {
-        name: "test_deaf",
+        manifest: &manifest("test_deaf", &[], &[]),
         build: |_| Ok(Gear::Active(Box::new(Deaf))),
     },
     GearType {
-        name: "test_loop",
+        manifest: &manifest("test_loop", &["in"], &["out"]),
         build: |_| Ok(Gear::Passive(Box::new(PassesOn))),
     },
 ];
 
-pub(super) fn ports(name: &str) -> Option<(&'static [&'static str], &'static [&'static str])> {
-    match name {
-        "test_panics" => Some((&["in"], &[])),
-        "test_loop" => Some((&["in"], &["out"])),
-        _ => Some((&[], &[])),
+const fn manifest(kind: &'static str, inputs: &'static [&'static str], outputs: &'static [&'static str]) -> Manifest {
+    Manifest {
+        kind,
+        summary: "",
+        inputs,
+        outputs,
+        doc: "",
+        example: "",
+        schema: || Value::Null,
+        check: |_| Ok(()),
     }
 }
 

@@ -20,14 +20,16 @@ mod model_test;
 mod position;
 mod tailer;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::FutureExt;
-use model::gear::FileTail;
+use model::gear::{self, GearConfig, Manifest};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use model::message::Message;
-use model::{Attributes, Level, Timestamp};
+use model::{Attributes, Level, Timestamp, HumanDuration};
 use regex::Regex;
 
 use super::{Active, Config, Context, Fault, Gear, Work};
@@ -45,8 +47,20 @@ const GRACE: Duration = Duration::from_millis(300);
 /// The longest path that is part of a checkpoint's key as it is.
 const MAX_KEY_PATH: usize = 512;
 
+/// What the type is.
+pub(super) const MANIFEST: Manifest = Manifest {
+    kind: "file_tail",
+    summary: "follows a text file through rotation and truncation; each line becomes a log record and a message",
+    inputs: &[],
+    outputs: &["out"],
+    doc: "Rotated and truncated files are followed; where a file was read to is remembered over restarts. Records whose first word is a level have that level.",
+    example: include_str!("../../../../examples/gears/file_tail.yaml"),
+    schema: gear::schema::<FileTail>,
+    check: gear::check::<FileTail>,
+};
+
 pub(super) fn build(config: &Config) -> Result<Gear, String> {
-    let config: FileTail = model::gear::config(config)?;
+    let config: FileTail = gear::config(config)?;
     let start = config
         .multiline_start
         .as_deref()
@@ -296,5 +310,73 @@ fn tell(cx: &Context, path: &Path, notice: &Notice) {
                 "cannot read {path}: {reason}; trying again until it can be read"
             ));
         }
+    }
+}
+
+/// Configuration of `file_tail`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct FileTail {
+    /// The file to follow; it need not exist yet.
+    pub(super) path: PathBuf,
+    /// Where to begin in a file that was never followed before.
+    #[serde(default)]
+    pub(super) from: TailFrom,
+    /// A regular expression that a record's first line matches; other lines are appended to the record before.
+    #[serde(default)]
+    pub(super) multiline_start: Option<String>,
+    /// The longest a record may wait for more lines.
+    #[serde(default = "default_multiline_timeout")]
+    pub(super) multiline_timeout: HumanDuration,
+    /// How often the file is looked at.
+    #[serde(default = "default_poll")]
+    pub(super) poll_interval: HumanDuration,
+    /// The longest line in bytes; the rest of a longer one is cut and the record marked `truncated`.
+    #[serde(default = "default_max_line")]
+    pub(super) max_line_bytes: u32,
+    /// The level of a record that does not begin with one.
+    #[serde(default = "default_level")]
+    pub(super) level: Level,
+}
+
+/// Where `file_tail` begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum TailFrom {
+    /// At the first byte.
+    #[default]
+    Start,
+    /// At the end: only new lines.
+    End,
+}
+
+fn default_multiline_timeout() -> HumanDuration {
+    HumanDuration::from_secs(1)
+}
+
+fn default_poll() -> HumanDuration {
+    HumanDuration::from_millis(200)
+}
+
+const fn default_max_line() -> u32 {
+    256 * 1024
+}
+
+const fn default_level() -> Level {
+    Level::Info
+}
+
+impl GearConfig for FileTail {
+    fn validate(&self) -> Result<(), String> {
+        if self.path.as_os_str().is_empty() {
+            return Err("path is empty".into());
+        }
+        if self.max_line_bytes == 0 || self.max_line_bytes > 1024 * 1024 {
+            return Err("max_line_bytes must be between 1 and 1048576".into());
+        }
+        if self.poll_interval.get().is_zero() {
+            return Err("poll_interval must be more than zero".into());
+        }
+        Ok(())
     }
 }

@@ -8,7 +8,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use model::gear::TailFrom;
+use super::TailFrom;
 use proptest::prelude::*;
 use tempfile::TempDir;
 

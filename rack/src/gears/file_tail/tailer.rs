@@ -30,7 +30,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use model::gear::TailFrom;
+use super::TailFrom;
 
 use super::followed::{FileId, Followed, born, head_of, open};
 use super::lines::{Record, Rules};

@@ -18,8 +18,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
-use model::gear::HostMetrics;
-use model::{Attributes, MetricType};
+use model::gear::{self, GearConfig, Manifest};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use model::{Attributes, MetricType, HumanDuration};
 use tokio::time::MissedTickBehavior;
 
 use super::{Active, Config, Context, Gear, Work};
@@ -29,8 +31,20 @@ use proc::{CPU_MODES, CpuTimes, Memory, Traffic};
 /// When the first report comes, if the interval is longer: soon, but with a CPU utilization to report.
 const FIRST: Duration = Duration::from_secs(1);
 
+/// What the type is.
+pub(super) const MANIFEST: Manifest = Manifest {
+    kind: "host_metrics",
+    summary: "reports CPU, memory, disk, network and load of the machine under OpenTelemetry names",
+    inputs: &[],
+    outputs: &[],
+    doc: "Nothing is to be wired: the points go to the metrics table under the semantic conventions of OpenTelemetry.",
+    example: include_str!("../../../../examples/gears/host_metrics.yaml"),
+    schema: gear::schema::<HostMetrics>,
+    check: gear::check::<HostMetrics>,
+};
+
 pub(super) fn build(config: &Config) -> Result<Gear, String> {
-    let config: HostMetrics = model::gear::config(config)?;
+    let config: HostMetrics = gear::config(config)?;
     Ok(Gear::Active(Box::new(Host {
         interval: config.interval.get(),
     })))
@@ -333,6 +347,29 @@ impl Gauge {
 }
 
 type Source = fn(&mut Gauge, &str, &mut Rows) -> Option<()>;
+
+/// Configuration of `host_metrics`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct HostMetrics {
+    /// How often everything is measured.
+    #[serde(default = "default_host_interval")]
+    pub(super) interval: HumanDuration,
+}
+
+fn default_host_interval() -> HumanDuration {
+    HumanDuration::from_secs(10)
+}
+
+impl GearConfig for HostMetrics {
+    fn validate(&self) -> Result<(), String> {
+        if self.interval.get().is_zero() {
+            Err("interval must be more than zero".into())
+        } else {
+            Ok(())
+        }
+    }
+}
 
 #[cfg(test)]
 mod tests {
