@@ -93,21 +93,24 @@ mod tests {
     use async_nats::HeaderMap;
     use bytes::Bytes;
     use engine::BusPosition;
-    use model::FluxId;
+    use model::{FluxId, MessageId};
 
     use super::*;
 
     fn message(meta: Attributes) -> Message {
         let ts = "2026-11-21T10:00:00Z".parse().unwrap();
         Message {
-            flux_id: FluxId::at(ts, [1; 10]),
-            trace_id: "0af7651916cd43dd8448eb211c80319c".parse().unwrap(),
-            span_id: "b7ad6b7169203331".parse().unwrap(),
-            sampled: true,
+            id: MessageId::at(ts, [2; 10]),
             ts,
+            raw: vec![1, 2, 3],
+            data: serde_json::Value::Null,
             hops: 1,
             meta,
-            data: vec![1, 2, 3],
+            parent: None,
+            flux_id: FluxId::at(ts, [1; 10]),
+            sampled: true,
+            span_id: "b7ad6b7169203331".parse().unwrap(),
+            trace_id: "0af7651916cd43dd8448eb211c80319c".parse().unwrap(),
         }
     }
 

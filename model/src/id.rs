@@ -106,6 +106,11 @@ uuid_id!(
     "flux_id"
 );
 uuid_id!(
+    /// One message's identity; the messages that are made of it have their own.
+    MessageId,
+    "a message id"
+);
+uuid_id!(
     /// A Mixer cluster's identity, made on first boot.
     ClusterId,
     "cluster_id"

@@ -38,7 +38,7 @@ pub mod wire;
 pub use ambient::{Clock, Entropy};
 pub use field::{field_json, field_text};
 pub use fold::fold_into;
-pub use id::{BadId, ClusterId, EntityId, FluxId, SpanId, TraceId};
+pub use id::{BadId, ClusterId, EntityId, FluxId, MessageId, SpanId, TraceId};
 pub use message::Direction;
 pub use record::{Attributes, Level, LogRecord, MetricPoint, MetricType, Record, Span, SpanStatus};
 pub use signed::{BadSignature, Context, Signed};

@@ -1,14 +1,36 @@
 //! The message: what travels along wires from gear to gear.
 //!
+//! On the bus and in the archive it is one CBOR map in the deterministic form of RFC 8949, 4.2.1: definite lengths, the shortest
+//! numbers, keys in the order of their encoded bytes. Keys whose value is nothing are left out.
+//!
+//! | key | what |
+//! |---|---|
+//! | `id` | this message, a UUIDv7, 16 bytes |
+//! | `ts` | when it was made |
+//! | `raw` | the body as bytes |
+//! | `data` | the body as a value: what a codec found in `raw`, or what an expression made |
+//! | `hops` | how many gears have sent it |
+//! | `meta` | facts about it: where it came from, its content type |
+//! | `parent` | the message that it was made of, if it was |
+//! | `flux_id` | the business signal, a UUIDv7 |
+//! | `sampled` | whether the trace is kept |
+//! | `span_id`, `trace_id` | W3C trace context |
+//!
 //! # Invariants
 //!
 //! - `hops` grows by one at every gear; a message over `max_hops` goes no further.
 //! - The trace context is W3C: every gear that handles a message adds a span whose parent is `span_id`.
+//! - Equal messages have equal bytes.
 
-use serde::{Deserialize, Serialize};
+use serde::ser::{SerializeMap, SerializeSeq};
+use serde::{Deserialize, Serialize, Serializer};
+use serde_json::{Map, Value};
 
 use crate::signed::bytes_form;
-use crate::{Attributes, FluxId, SpanId, Timestamp, TraceId};
+use crate::{Attributes, FluxId, MessageId, SpanId, Timestamp, TraceId};
+
+/// The deepest nesting of `data`; a JSON text may be 128 deep.
+const DEPTH: usize = 160;
 
 /// Which way a message crossed the edge of its Rack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -34,27 +56,37 @@ impl Direction {
     }
 }
 
-/// A business message. On the bus it is this struct in CBOR.
+/// A business message; see the module for its form.
+// The fields are in the order of their encoded keys.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Message {
-    /// The business signal.
-    pub flux_id: FluxId,
-    /// The trace that all its spans share.
-    pub trace_id: TraceId,
-    /// The span that sent it: the parent of the next one.
-    pub span_id: SpanId,
-    /// Whether the trace is sampled; decided once, where the trace begins.
-    pub sampled: bool,
+    /// This message.
+    pub id: MessageId,
     /// When it was made.
     pub ts: Timestamp,
-    /// How many gears have handled it.
+    /// The body as bytes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty", with = "bytes_form")]
+    pub raw: Vec<u8>,
+    /// The body as a value; null if there is none.
+    #[serde(default, skip_serializing_if = "Value::is_null", serialize_with = "in_order")]
+    pub data: Value,
+    /// How many gears have sent it.
     pub hops: u32,
-    /// Facts about the message: where it came from, its content type.
+    /// Facts about the message.
+    #[serde(serialize_with = "facts_in_order")]
     pub meta: Attributes,
-    /// The body.
-    #[serde(with = "bytes_form")]
-    pub data: Vec<u8>,
+    /// The message that it was made of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<MessageId>,
+    /// The business signal.
+    pub flux_id: FluxId,
+    /// Whether the trace is sampled; decided once, where the trace begins.
+    pub sampled: bool,
+    /// The span that sent it: the parent of the next one.
+    pub span_id: SpanId,
+    /// The trace that all its spans share.
+    pub trace_id: TraceId,
 }
 
 impl Message {
@@ -63,7 +95,7 @@ impl Message {
     /// # Errors
     /// Only if the encoder fails, a defect.
     pub fn to_cbor(&self) -> Result<Vec<u8>, String> {
-        let mut bytes = Vec::with_capacity(self.size() + 256);
+        let mut bytes = Vec::with_capacity(self.raw.len() + 512);
         ciborium::into_writer(self, &mut bytes).map_err(|error| error.to_string())?;
         Ok(bytes)
     }
@@ -75,7 +107,7 @@ impl Message {
     pub fn from_cbor(bytes: &[u8]) -> Result<Self, String> {
         let mut rest = bytes;
         let message =
-            ciborium::de::from_reader_with_recursion_limit(&mut rest, 16).map_err(|error| error.to_string())?;
+            ciborium::de::from_reader_with_recursion_limit(&mut rest, DEPTH).map_err(|error| error.to_string())?;
         if rest.is_empty() {
             Ok(message)
         } else {
@@ -83,9 +115,164 @@ impl Message {
         }
     }
 
-    /// The bytes that count against `max_payload_size`: body, facts and ids.
+    /// The bytes that count against `max_payload_size`: all of it, as it travels.
     #[must_use]
     pub fn size(&self) -> usize {
-        self.data.len() + self.meta.to_json().len() + 64
+        let mut count = Count(0);
+        // Counting cannot fail; what cannot be encoded is refused when it is.
+        ciborium::into_writer(self, &mut count).ok();
+        count.0
+    }
+
+    /// A message made of this one: the same signal and trace, a new id.
+    #[must_use]
+    pub fn child(&self, id: MessageId, ts: Timestamp) -> Self {
+        Self {
+            id,
+            ts,
+            parent: Some(self.id),
+            ..self.clone()
+        }
+    }
+
+    /// The body as text for people: the value as JSON, else the bytes.
+    #[must_use]
+    pub fn body(&self) -> std::borrow::Cow<'_, [u8]> {
+        if self.data.is_null() {
+            (&self.raw).into()
+        } else {
+            self.data.to_string().into_bytes().into()
+        }
+    }
+}
+
+/// Counts what is written.
+struct Count(usize);
+
+impl std::io::Write for Count {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0 += bytes.len();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A JSON value whose maps are written in the order of their encoded keys: shorter ones first, then by bytes.
+struct InOrder<'a>(&'a Value);
+
+impl Serialize for InOrder<'_> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        match self.0 {
+            Value::Object(map) => map_in_order(map, to),
+            Value::Array(list) => {
+                let mut seq = to.serialize_seq(Some(list.len()))?;
+                for value in list {
+                    seq.serialize_element(&InOrder(value))?;
+                }
+                seq.end()
+            }
+            scalar => scalar.serialize(to),
+        }
+    }
+}
+
+fn map_in_order<S: Serializer>(map: &Map<String, Value>, to: S) -> Result<S::Ok, S::Error> {
+    let mut entries: Vec<_> = map.iter().collect();
+    entries.sort_unstable_by(|(a, _), (b, _)| a.len().cmp(&b.len()).then_with(|| a.cmp(b)));
+    let mut out = to.serialize_map(Some(entries.len()))?;
+    for (key, value) in entries {
+        out.serialize_entry(key, &InOrder(value))?;
+    }
+    out.end()
+}
+
+fn in_order<S: Serializer>(value: &Value, to: S) -> Result<S::Ok, S::Error> {
+    InOrder(value).serialize(to)
+}
+
+fn facts_in_order<S: Serializer>(facts: &Attributes, to: S) -> Result<S::Ok, S::Error> {
+    map_in_order(facts.as_map(), to)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use serde_json::json;
+
+    use super::*;
+
+    fn message(data: Value, raw: &[u8]) -> Message {
+        let ts = Timestamp::from_micros(1_763_728_200_000_000);
+        Message {
+            id: MessageId::at(ts, [1; 10]),
+            ts,
+            raw: raw.to_vec(),
+            data,
+            hops: 3,
+            meta: Attributes::new().with("zz", 1).with("long.key", "x").with("a", true),
+            parent: Some(MessageId::at(ts, [2; 10])),
+            flux_id: FluxId::at(ts, [3; 10]),
+            sampled: true,
+            span_id: "b7ad6b7169203331".parse().unwrap(),
+            trace_id: "0af7651916cd43dd8448eb211c80319c".parse().unwrap(),
+        }
+    }
+
+    /// The keys of every map, as they stand.
+    fn keys(value: &ciborium::Value, all: &mut Vec<Vec<Vec<u8>>>) {
+        match value {
+            ciborium::Value::Map(entries) => {
+                let mut own = Vec::new();
+                for (key, value) in entries {
+                    let mut bytes = Vec::new();
+                    ciborium::into_writer(key, &mut bytes).unwrap();
+                    own.push(bytes);
+                    keys(value, all);
+                }
+                all.push(own);
+            }
+            ciborium::Value::Array(list) => list.iter().for_each(|value| keys(value, all)),
+            _ => {}
+        }
+    }
+
+    #[test]
+    fn a_message_comes_back_whole_and_all_its_maps_are_in_the_order_of_their_encoded_keys() {
+        let deep = json!({"b": {"bb": 1, "a": [{"long": 1.5, "z": null}]}, "aaa": -7, "c": "x".repeat(30)});
+        for sent in [
+            message(deep, b"\x00\xff"),
+            message(Value::Null, b""),
+            message(json!([1, 2.25, "x"]), b"x"),
+        ] {
+            let bytes = sent.to_cbor().unwrap();
+            assert_eq!(Message::from_cbor(&bytes).unwrap(), sent);
+            assert_eq!(sent.size(), bytes.len());
+            let mut maps = Vec::new();
+            keys(&ciborium::from_reader(bytes.as_slice()).unwrap(), &mut maps);
+            for map in maps {
+                assert!(map.is_sorted(), "{map:?}");
+            }
+            assert!(Message::from_cbor(&[bytes.clone(), vec![0]].concat()).is_err());
+            assert!(Message::from_cbor(&bytes[..bytes.len() - 1]).is_err());
+        }
+    }
+
+    #[test]
+    fn equal_facts_have_equal_bytes_however_they_were_set() {
+        let (mut one, mut other) = (message(Value::Null, b""), message(Value::Null, b""));
+        one.meta = Attributes::new().with("a", 1).with("b", 2);
+        other.meta = Attributes::new().with("b", 2).with("a", 1);
+        assert_eq!(one.to_cbor().unwrap(), other.to_cbor().unwrap());
+    }
+
+    #[test]
+    fn a_child_has_a_name_of_its_own_and_says_whose_it_is() {
+        let parent = message(Value::Null, b"x");
+        let child = parent.child(MessageId::at(parent.ts, [9; 10]), Timestamp::from_micros(5));
+        assert_eq!((child.parent, child.flux_id), (Some(parent.id), parent.flux_id));
+        assert_ne!(child.id, parent.id);
     }
 }

@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
 use model::message::Message;
-use model::{Attributes, Entropy, FluxId, Level, SpanId, SpanStatus, Token, TraceId};
+use model::{Attributes, Entropy, FluxId, Level, MessageId, SpanId, SpanStatus, Token, TraceId};
+use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use super::meter::Meter;
@@ -119,8 +120,8 @@ impl Context {
     }
 
     /// A message of the gear's own making, in a trace of its own or in the caller's.
-    pub(crate) fn make(&self, parent: Option<TraceParent>, meta: Attributes, data: Vec<u8>) -> Message {
-        let [flux @ .., _, _, _, _, _, _, _, _] = self.parts.entropy.bytes::<18>();
+    pub(crate) fn make(&self, parent: Option<TraceParent>, meta: Attributes, raw: Vec<u8>) -> Message {
+        let flux = self.entropy10();
         let span_id = self.new_span_id();
         let (trace_id, sampled) = parent.map_or_else(
             || {
@@ -131,15 +132,29 @@ impl Context {
         );
         let ts = self.parts.recorder.now();
         Message {
-            flux_id: FluxId::at(ts, flux),
-            trace_id,
-            span_id,
-            sampled,
+            id: MessageId::at(ts, self.entropy10()),
             ts,
+            raw,
+            data: Value::Null,
             hops: 0,
             meta,
-            data,
+            parent: None,
+            flux_id: FluxId::at(ts, flux),
+            sampled,
+            span_id,
+            trace_id,
         }
+    }
+
+    /// A message made of another one: an id of its own, the same signal, trace and facts.
+    pub(crate) fn child(&self, of: &Message) -> Message {
+        let ts = self.parts.recorder.now();
+        of.child(MessageId::at(ts, self.entropy10()), ts)
+    }
+
+    fn entropy10(&self) -> [u8; 10] {
+        let [ten @ .., _, _, _, _, _, _, _, _] = self.parts.entropy.bytes::<18>();
+        ten
     }
 
     fn new_span_id(&self) -> SpanId {
@@ -234,7 +249,7 @@ impl<'a> OpenSpan<'a> {
             span_name: cx.span_name.clone(),
             duration_ms: 0.0,
             status: SpanStatus::Ok,
-            attributes: Attributes::new().with("messaging.message.body.size", message.data.len()),
+            attributes: Attributes::new().with("messaging.message.body.size", message.raw.len()),
         });
         Self {
             cx,

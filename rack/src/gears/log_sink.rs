@@ -54,7 +54,7 @@ impl Passive for Sink {
     fn process<'a>(&'a mut self, cx: &'a Arc<Context>, delivery: Delivery) -> Work<'a> {
         async move {
             let message = delivery.message;
-            let (text, attributes) = text_of(&message.data);
+            let (text, attributes) = text_of(&message.body());
             let mut attributes = facts(message.meta, attributes);
             attributes.set("trace_id", message.trace_id.to_string());
             attributes.set("span_id", message.span_id.to_string());

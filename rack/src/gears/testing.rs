@@ -65,7 +65,7 @@ struct Panics;
 impl Passive for Panics {
     fn process<'a>(&'a mut self, cx: &'a Arc<Context>, delivery: Delivery) -> Work<'a> {
         async move {
-            let data = delivery.message.data;
+            let data = delivery.message.raw;
             assert!(
                 !data.first().is_some_and(|first| (b'a'..=b'm').contains(first)),
                 "a message it cannot bear"

@@ -87,14 +87,17 @@ fn a_business_message_is_archived_once_in_its_own_tree() -> Result<(), Failure> 
     let now = Timestamp::from(std::time::SystemTime::now());
     for n in 0..3u8 {
         let message = model::message::Message {
-            flux_id: model::FluxId::at(now, [n; 10]),
-            trace_id: "0af7651916cd43dd8448eb211c80319c".parse()?,
-            span_id: "b7ad6b7169203331".parse()?,
-            sampled: true,
+            id: model::MessageId::at(now, [n; 10]),
             ts: now,
+            raw: vec![n; 100],
+            data: serde_json::Value::Null,
             hops: 1,
             meta: model::Attributes::new().with("msg.type", "order"),
-            data: vec![n; 100],
+            parent: None,
+            flux_id: model::FluxId::at(now, [n; 10]),
+            sampled: true,
+            span_id: "b7ad6b7169203331".parse()?,
+            trace_id: "0af7651916cd43dd8448eb211c80319c".parse()?,
         };
         bus.publish("flux.msg.rack-a.parse.out", message.to_cbor()?)?;
     }
