@@ -36,8 +36,6 @@ pub(crate) enum Refused {
 }
 
 impl Refused {
-    const KINDS: usize = 3;
-
     const fn kind(self) -> usize {
         match self {
             Self::Hops { .. } => 0,
@@ -46,6 +44,9 @@ impl Refused {
         }
     }
 }
+
+/// What counts the messages that a gear rejected, behind the kinds of [`Refused`].
+const REJECTED: usize = 3;
 
 /// What a context is made of.
 pub(crate) struct ContextParts {
@@ -63,7 +64,7 @@ pub(crate) struct Context {
     parts: ContextParts,
     meter: Meter,
     /// Refusals of each kind since the last report.
-    refusals: [AtomicU64; Refused::KINDS],
+    refusals: [AtomicU64; REJECTED + 1],
 }
 
 impl Context {
@@ -146,7 +147,8 @@ impl Context {
         }
     }
 
-    /// A message made of another one: an id of its own, the same signal, trace and facts.
+    /// A message made of another one, to be sent on: an id of its own, the same signal, trace and facts.
+    #[allow(dead_code, reason = "for the gears that make messages of messages")]
     pub(crate) fn child(&self, of: &Message) -> Message {
         let ts = self.parts.recorder.now();
         of.child(MessageId::at(ts, self.entropy10()), ts)
@@ -197,11 +199,20 @@ impl Context {
     }
 
     fn refuse(&self, why: Refused) -> Result<(), Refused> {
-        self.meter.dropped();
-        if self.refusals[why.kind()].fetch_add(1, Relaxed) == 0 {
-            self.error(format!("a message was refused: {why}"));
-        }
+        self.report_first(why.kind(), || why.to_string());
         Err(why)
+    }
+
+    /// A message that arrived cannot be handled.
+    pub(crate) fn reject(&self, reason: &str) {
+        self.report_first(REJECTED, || reason.to_owned());
+    }
+
+    fn report_first(&self, kind: usize, why: impl Fn() -> String) {
+        self.meter.dropped();
+        if self.refusals[kind].fetch_add(1, Relaxed) == 0 {
+            self.error(format!("a message was refused: {}", why()));
+        }
     }
 
     /// Begins this gear's span over a message that arrived: the message's sender becomes the parent.

@@ -11,7 +11,8 @@
 //! # Invariants
 //!
 //! - `init` takes what the gear needs from outside (a socket, a pattern); when it fails, the scenario is not applied.
-//! - An error or a panic ends only this gear: it is reported, built anew and started again after a growing pause.
+//! - An error or a panic ends only this gear: it is reported, built anew and started again after a growing pause. A message
+//!   that it rejects ends nothing: it is reported, and the next one comes.
 //! - Adding a type is one file here, which has its manifest, its configuration and its work, and one name in the table [`types`].
 //!
 //! # Not here
@@ -95,6 +96,13 @@ pub(crate) enum Fault {
     /// The address is not to be had.
     #[error("cannot listen on {address}: {reason}{hint}", hint = listen_hint(reason))]
     Listen { address: SocketAddr, reason: io::Error },
+    /// This message cannot be handled, now or later. The gear goes on with the next one.
+    #[error("{0}")]
+    Rejected(String),
+    /// Something outside refuses for now: a file, a connection. The gear begins anew, and on a guaranteed wire the message comes
+    /// again.
+    #[error("cannot {what}: {reason}")]
+    Outside { what: String, reason: io::Error },
     /// The rows could not be made durable.
     #[error(transparent)]
     NotRecorded(#[from] NotRecorded),

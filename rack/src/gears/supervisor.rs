@@ -126,7 +126,13 @@ async fn handle(gear: &mut dyn Passive, cx: &Arc<Context>, mut delivery: Deliver
     let mut span = cx.arrive(&mut delivery.message);
     let done = gear.process(cx, delivery).await;
     span.ok = done.is_ok();
-    done
+    match done {
+        Err(Fault::Rejected(reason)) => {
+            cx.reject(&reason);
+            Ok(())
+        }
+        done => done,
+    }
 }
 
 /// What a panic said.
