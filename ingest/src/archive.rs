@@ -14,7 +14,9 @@
 //!
 //! # Invariants
 //!
-//! - A message is known by its place on the bus, so it is stored once however often it comes.
+//! - A message is known by its place on the bus, and by its Rack's own number where it has one, so it is stored once however
+//!   often it comes, and its Rack hears that it is durable.
+//! - What a Rack's gear could not handle comes on `flux.gear.` and is a dead letter with the gear's reason.
 //! - What is no message becomes a dead letter with the same place.
 
 use engine::{Batch, Origin};
@@ -22,17 +24,25 @@ use model::batch::MessageRow;
 use model::message::Message;
 use model::{Attributes, Direction, EntityId, SpanStatus, Table, Timestamp, subject, wire};
 
-use crate::decode::{Decoded, Incoming, Keep, caught, dead_letter, entity};
+use crate::decode::{Decoded, Incoming, Keep, caught, dead_letter, entity, header, producer};
 
 /// The batch of one row that a message is; a dead letter if it is none.
 ///
 /// # Errors
 /// Only if even the dead letter cannot be encoded, a defect of `model`.
 pub(crate) fn archive(incoming: &Incoming<'_>, now: Timestamp, max_payload: usize) -> Result<Decoded, String> {
-    let origin = Origin {
+    let mut origin = Origin {
         bus: Some(incoming.position.clone()),
         ..Origin::default()
     };
+    match producer(incoming.headers) {
+        Ok((producer, settled)) => (origin.producer, origin.settled) = (producer, settled),
+        Err(reason) => return dead_letter(incoming, origin, reason, now, Keep::Whole),
+    }
+    if subject::parse_gear(incoming.subject).is_some() {
+        let reason = header(incoming.headers, wire::DEAD_REASON).unwrap_or("it does not say why");
+        return dead_letter(incoming, origin, reason.to_owned(), now, Keep::Whole);
+    }
     let row = match caught(|| row(incoming, max_payload)) {
         Ok(row) => row,
         Err(reason) => return dead_letter(incoming, origin, reason, now, Keep::Whole),

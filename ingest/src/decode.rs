@@ -113,7 +113,7 @@ fn rows(incoming: &Incoming<'_>, producer: Option<BatchId>, max_payload: usize) 
     Ok((table, encoding, rows))
 }
 
-fn header<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+pub(crate) fn header<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     headers.get(name).map(async_nats::HeaderValue::as_str)
 }
 
@@ -136,7 +136,7 @@ pub(crate) fn entity(headers: &HeaderMap) -> Result<Option<EntityId>, String> {
 }
 
 /// The producer's key, if the message has one: all three headers or none of epoch and sequence.
-fn producer(headers: &HeaderMap) -> Result<(Option<BatchId>, u64), String> {
+pub(crate) fn producer(headers: &HeaderMap) -> Result<(Option<BatchId>, u64), String> {
     let settled = number(headers, wire::SETTLED)?.unwrap_or(0);
     match (
         entity(headers)?,

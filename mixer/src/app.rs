@@ -46,7 +46,7 @@ use crate::postgres::{self, PostgresServer};
 use crate::presence::Presence;
 use crate::registry::Registry;
 use crate::roll_call::RollCall;
-use crate::scenario::{self, Convergence, Courier, CourierParts};
+use crate::scenario::{self, Consumers, Convergence, Courier, CourierParts};
 use crate::tasks::{Failures, Fatal, Task, failures};
 
 pub use error::StartError;
@@ -310,6 +310,10 @@ impl Parts {
             registry: Arc::clone(registry),
             presence: Arc::clone(presence),
             clock: clock.clone(),
+            consumers: Consumers::new(
+                config.snake.stream_name.to_string(),
+                config.snake.business_stream_max_age,
+            ),
         };
         let (courier, deliveries) = Courier::new(parts, config.enrollment.push_delay);
         self.tasks

@@ -253,8 +253,21 @@ pub struct ScenarioPush {
     pub hash: String,
     /// The Rack's gears.
     pub gears: Vec<crate::scenario::Gear>,
-    /// The wires between them.
+    /// The wires that begin or end at them, each with its lane.
     pub wires: Vec<crate::scenario::Wire>,
+    /// Where the messages come from of the wires of lane guaranteed that end here.
+    pub inlets: Vec<Inlet>,
+}
+
+/// The receiving end of a wire of lane guaranteed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Inlet {
+    /// Where the wire begins.
+    pub from: crate::scenario::Endpoint,
+    /// Where it ends.
+    pub to: crate::scenario::Endpoint,
+    /// The durable consumer on the stream of business messages.
+    pub consumer: String,
 }
 
 /// A Rack's answer to a push.

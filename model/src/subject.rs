@@ -3,7 +3,7 @@
 //! | subject | what | stream |
 //! |---|---|---|
 //! | `flux.msg.<rack>.<gear>.<port>` | business messages | primary |
-//! | `flux.gear.<rack>.<gear>` | gear events | primary |
+//! | `flux.gear.<rack>.<gear>` | messages that a gear could not handle | primary |
 //! | `flux.telemetry.<logs\|traces\|metrics>.<rack>` | telemetry batches | `flux-telemetry` |
 //! | `platform.event.<kind>` | lifecycle events | `flux-events` |
 //! | `flux.agent.hello`, `.enroll`, `.heartbeat` | request/reply, Rack → Mixer | none |
@@ -23,6 +23,8 @@ pub const TELEMETRY_STREAM: &str = "flux-telemetry";
 pub const EVENT_STREAM: &str = "flux-events";
 /// Every business message.
 pub const MESSAGES_ALL: &str = "flux.msg.>";
+/// Every message that a gear could not handle.
+pub const GEARS_ALL: &str = "flux.gear.>";
 /// Everything the telemetry stream captures.
 pub const TELEMETRY_ALL: &str = "flux.telemetry.>";
 
@@ -58,6 +60,19 @@ pub fn parse_message(subject: &str) -> Option<(Token, Token, Token)> {
     let mut token = || parts.next()?.parse::<Token>().ok();
     let found = (token()?, token()?, token()?);
     parts.next().is_none().then_some(found)
+}
+
+/// A message that a gear could not handle.
+#[must_use]
+pub fn gear(rack: &Token, gear: &Token) -> String {
+    format!("flux.gear.{rack}.{gear}")
+}
+
+/// The Rack and the gear of a dead letter's subject.
+#[must_use]
+pub fn parse_gear(subject: &str) -> Option<(Token, Token)> {
+    let (rack, gear) = subject.strip_prefix("flux.gear.")?.split_once('.')?;
+    Some((rack.parse().ok()?, gear.parse().ok()?))
 }
 
 /// A lifecycle event.

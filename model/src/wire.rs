@@ -52,6 +52,14 @@ pub const SEQUENCE: &str = "Flux-Seq";
 /// Header: every sequence of this boot epoch up to and with this one is settled at the publisher: stored here, or given up
 /// there and never to come. Decimal; absent means 0.
 pub const SETTLED: &str = "Flux-Settled";
+/// Header: where a message stands among those of its port, `<outbox>/<number>`; numbers begin at 1 and have no gaps.
+pub const PLACE: &str = "Flux-Place";
+/// Header of a dead letter: why the message could not be handled.
+pub const DEAD_REASON: &str = "Flux-Dead-Reason";
+/// Header of a dead letter: the input port it was for.
+pub const DEAD_PORT: &str = "Flux-Dead-Port";
+/// Header of a dead letter: how often it was tried, decimal.
+pub const DEAD_ATTEMPTS: &str = "Flux-Dead-Attempts";
 /// Header: the bus's own duplicate filter.
 pub const MESSAGE_ID: &str = "Nats-Msg-Id";
 

@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 use crate::commands::{Address, Commands};
 use crate::config::{RackConfig, SpoolPolicy};
 use crate::host::BusHost;
+use crate::lane::{Lane, Outbox};
 use crate::limits::Limits as MessageLimits;
 use crate::presence::Presence;
 use crate::runtime::RuntimeParts;
@@ -103,6 +104,7 @@ pub struct Agent {
     recording: CancellationToken,
     batcher: JoinHandle<()>,
     spool: SpoolThread,
+    outbox: SpoolThread,
     status: Watched,
     _lock: Lock,
 }
@@ -140,6 +142,14 @@ impl Agent {
             &config.base.state_dir.join("spool"),
             limits(config),
             parts.clock.clone(),
+            spool::Lane::Telemetry,
+        )?;
+        let channels = Channels::new(state.identity());
+        let (outbox, outbox_thread, left) = Outbox::open(
+            &config.base.state_dir.join("outbox"),
+            config.spool.max_size.get(),
+            (parts.clock.clone(), &parts.entropy),
+            channels.identity.subscribe(),
         )?;
         tracing::info!(
             version = env!("CARGO_PKG_VERSION"),
@@ -148,9 +158,9 @@ impl Agent {
             known = state.passport().is_some(),
             "the Rack starts"
         );
-        tell_found(&found);
+        tell_found("telemetry", &found);
+        tell_found("messages", &left);
         let bus = Bus::connect_forever(bus_options(config, state.identity().as_ref())).await?;
-        let channels = Channels::new(state.identity());
         let counters = Arc::new(Counters::default());
         let (recorder, intake) = Recorder::new(RecorderParts {
             enabled: config.observability.enabled,
@@ -182,6 +192,11 @@ impl Agent {
                 recorder: recorder.clone(),
                 entropy: parts.entropy.clone(),
                 limits: message_limits.clone(),
+                lane: Some(Lane {
+                    outbox: Arc::clone(&outbox),
+                    bus: bus.clone(),
+                    stream: config.snake.stream_name.to_string(),
+                }),
             },
             convergence: config.snake.convergence_delay,
             subscribed: channels.subscribed.subscribe(),
@@ -194,6 +209,7 @@ impl Agent {
             parts: &parts,
             bus: &bus,
             spool: &spool,
+            outbox: &outbox,
             recorder: &recorder,
             counters: &counters,
             limits: message_limits,
@@ -211,6 +227,7 @@ impl Agent {
             recording,
             batcher: tokio::spawn(batcher.run()),
             spool: spool_thread,
+            outbox: outbox_thread,
             status,
             _lock: lock,
         })
@@ -254,7 +271,8 @@ impl Agent {
             tracing::warn!("the last rows could not be written in time");
             batcher.abort();
         }
-        if !self.spool.close(SPOOL_WITHIN).await {
+        let (spool, outbox) = tokio::join!(self.spool.close(SPOOL_WITHIN), self.outbox.close(SPOOL_WITHIN));
+        if !(spool && outbox) {
             tracing::warn!("the spool could not be closed in time; what is on disk is sent by the next run");
         }
         self.bus.close(Duration::from_millis(100)).await;
@@ -266,6 +284,7 @@ struct Talkers<'a> {
     parts: &'a AgentParts,
     bus: &'a Bus,
     spool: &'a SpoolHandle,
+    outbox: &'a Outbox,
     recorder: &'a Recorder,
     counters: &'a Arc<Counters>,
     limits: MessageLimits,
@@ -289,21 +308,25 @@ impl Talkers<'_> {
             subscribed: channels.subscribed,
             orders: orders.clone(),
             spool: self.spool.clone(),
+            outbox: self.outbox.spool().clone(),
             news: Arc::clone(&channels.news),
             cancel: self.cancel.clone(),
         };
-        let mut tasks = vec![tokio::spawn(commands.run())];
+        let sender = |spool: &SpoolHandle, outbox| SenderParts {
+            spool: spool.clone(),
+            bus: self.bus.clone(),
+            identity: channels.identity.subscribe(),
+            counters: Arc::clone(self.counters),
+            clock: self.parts.clock.clone(),
+            outbox,
+            stall: self.parts.floor_stall,
+            cancel: self.cancel.clone(),
+        };
+        let messages = Sender::new(sender(self.outbox.spool(), Some(self.outbox.id())));
+        let mut tasks = vec![tokio::spawn(commands.run()), tokio::spawn(messages.run())];
         if config.observability.enabled {
-            let sender = Sender::new(SenderParts {
-                spool: self.spool.clone(),
-                bus: self.bus.clone(),
-                identity: channels.identity.subscribe(),
-                counters: Arc::clone(self.counters),
-                clock: self.parts.clock.clone(),
-                stall: self.parts.floor_stall,
-                cancel: self.cancel.clone(),
-            });
-            tasks.push(tokio::spawn(sender.run()));
+            let rows = Sender::new(sender(self.spool, None));
+            tasks.push(tokio::spawn(rows.run()));
             let own = OwnMetrics {
                 recorder: self.recorder.clone(),
                 spool: self.spool.clone(),
@@ -324,6 +347,7 @@ impl Talkers<'_> {
             clock: self.parts.clock.clone(),
             entropy: self.parts.entropy.clone(),
             spool: self.spool.clone(),
+            outbox: self.outbox.spool().clone(),
             recorder: self.recorder.clone(),
             limits: self.limits,
             stream: config.snake.stream_name.clone(),
@@ -433,11 +457,11 @@ fn bus_options(config: &RackConfig, identity: Option<&Identity>) -> BusOptions {
     }
 }
 
-fn tell_found(found: &Found) {
+fn tell_found(what: &str, found: &Found) {
     if found.batches > 0 {
         tracing::info!(
             batches = found.batches,
-            "the spool holds telemetry of an earlier run; it is sent first"
+            "the spool holds {what} of an earlier run; it is sent first"
         );
     }
     if found.torn_bytes > 0 {

@@ -37,6 +37,7 @@ pub(crate) struct Commands {
     pub(crate) subscribed: watch::Sender<bool>,
     pub(crate) orders: mpsc::Sender<Order>,
     pub(crate) spool: SpoolHandle,
+    pub(crate) outbox: SpoolHandle,
     /// Woken when a Rack that waits for approval hears of a change.
     pub(crate) news: Arc<Notify>,
     pub(crate) cancel: CancellationToken,
@@ -121,6 +122,7 @@ impl Commands {
                 let floor: DurableFloor = signed.open(Context::Command, key).map_err(text)?;
                 ours(floor.entity_id, address)?;
                 self.spool.settle([floor]);
+                self.outbox.settle([floor]);
                 Ok(None)
             }
             RackCommand::State => {

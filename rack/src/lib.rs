@@ -24,6 +24,7 @@ mod error;
 mod gears;
 mod host;
 mod identity;
+mod lane;
 pub mod limits;
 mod memory;
 mod presence;

@@ -65,6 +65,7 @@ pub(crate) struct Presence {
     pub(crate) clock: Clock,
     pub(crate) entropy: Entropy,
     pub(crate) spool: SpoolHandle,
+    pub(crate) outbox: SpoolHandle,
     pub(crate) recorder: Recorder,
     pub(crate) limits: Limits,
     /// `snake.stream_name`.
@@ -254,7 +255,8 @@ impl Presence {
                     if std::mem::take(&mut missed) {
                         tracing::info!("the Mixer answers heartbeats again");
                     }
-                    self.spool.settle(floors);
+                    self.spool.settle(floors.iter().copied());
+                    self.outbox.settle(floors);
                     if let Some(limits) = limits {
                         self.limits.narrow(&limits);
                         self.recorder.narrow_sampling(limits.sampling_rate);
@@ -284,7 +286,7 @@ impl Presence {
 
     async fn one_beat(&self, identity: &Identity) -> Result<HeartbeatReply, NotEnrolled> {
         let report = self.report.borrow().clone();
-        let status = self.spool.status();
+        let (status, outbox) = (self.spool.status(), self.outbox.status());
         let heartbeat = Heartbeat {
             entity_id: identity.entity_id,
             ts: self.clock.now(),
@@ -292,8 +294,8 @@ impl Presence {
             interval_ms: u64::try_from(self.heartbeat_interval.as_millis()).unwrap_or(u64::MAX),
             scenario: report.scenario,
             scenario_error: report.error,
-            spool_bytes: status.waiting_bytes,
-            waiting: status.waiting,
+            spool_bytes: status.waiting_bytes + outbox.waiting_bytes,
+            waiting: [status.waiting, outbox.waiting].concat(),
             facts: host::facts(&self.state_dir),
         };
         let heartbeat = Signed::new(&heartbeat, Context::Heartbeat, self.state.key())?;

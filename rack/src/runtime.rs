@@ -27,6 +27,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::gears::supervisor::{panic_text, supervise};
 use crate::gears::{Context, ContextParts, Gear};
+use crate::lane::{Inlet, InletSpec, Lane};
 use crate::limits::Limits;
 use crate::telemetry::Recorder;
 use crate::wires::{self, Inbox, NotApplied, Outlets, Plan, Spec};
@@ -45,6 +46,8 @@ pub struct RuntimeParts {
     pub entropy: Entropy,
     /// What messages may be.
     pub limits: Limits,
+    /// The guaranteed lane; none in a Rack without a bus.
+    pub(crate) lane: Option<Lane>,
 }
 
 /// Owns every gear of this Rack.
@@ -55,6 +58,21 @@ pub struct GearRuntime {
     suspended: bool,
     gears: BTreeMap<Token, Slot>,
     inboxes: BTreeMap<Token, Inbox>,
+    inlets: BTreeMap<String, Intake>,
+}
+
+/// An inlet that runs.
+#[derive(Debug)]
+struct Intake {
+    spec: InletSpec,
+    stop: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Intake {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
 }
 
 /// A gear that runs.
@@ -90,6 +108,7 @@ impl GearRuntime {
             suspended: false,
             gears: BTreeMap::new(),
             inboxes: BTreeMap::new(),
+            inlets: BTreeMap::new(),
         }
     }
 
@@ -128,22 +147,29 @@ impl GearRuntime {
         }
         self.suspended = !running;
         if self.suspended {
+            self.close_inlets(|_| true).await;
             self.stop(self.gears.keys().cloned().collect()).await;
         } else if let Some(plan) = self.plan.clone() {
             self.revive(plan.gears.values()).await;
+            self.open_inlets(&plan);
         }
     }
 
     /// Stops every gear, within [`DRAIN_BOUND`].
     pub async fn close(mut self) {
+        self.close_inlets(|_| true).await;
         self.stop(self.gears.keys().cloned().collect()).await;
     }
 
     async fn change(&mut self, push: &ScenarioPush) -> Result<(), NotApplied> {
         let plan = wires::plan(push)?;
+        if self.parts.lane.is_none() && plan.needs_lane() {
+            return Err(NotApplied::NoLane);
+        }
         if !self.suspended {
             self.replace(&plan).await?;
         }
+        self.close_inlets(|inlet| !plan.gears.contains_key(&inlet.gear)).await;
         self.inboxes.retain(|name, _| plan.gears.contains_key(name));
         self.plan = Some(plan);
         Ok(())
@@ -165,6 +191,9 @@ impl GearRuntime {
         match self.prepare(plan).await {
             Ok(ready) => {
                 ready.into_iter().for_each(|ready| self.spawn(ready));
+                self.close_inlets(|inlet| plan.inlets.get(&inlet.consumer) != Some(inlet))
+                    .await;
+                self.open_inlets(plan);
                 Ok(())
             }
             Err(error) => {
@@ -207,6 +236,46 @@ impl GearRuntime {
         }
     }
 
+    /// Starts the inlets of the plan that do not run.
+    fn open_inlets(&mut self, plan: &Plan) {
+        let Some(lane) = &self.parts.lane else { return };
+        for spec in plan.inlets.values() {
+            if self.inlets.contains_key(&spec.consumer) {
+                continue;
+            }
+            let Some(inbox) = self.inboxes.get(&spec.gear).cloned() else {
+                continue;
+            };
+            let stop = CancellationToken::new();
+            let inlet = Inlet::new(spec.clone(), lane.clone(), inbox, stop.clone());
+            let intake = Intake {
+                spec: spec.clone(),
+                stop,
+                task: tokio::spawn(inlet.run()),
+            };
+            self.inlets.insert(spec.consumer.clone(), intake);
+        }
+    }
+
+    /// Ends the inlets of a kind. What they gave to a gear stays with it; the bus sends the rest again.
+    async fn close_inlets(&mut self, ends: impl Fn(&InletSpec) -> bool) {
+        let names: Vec<String> = self
+            .inlets
+            .values()
+            .filter(|intake| ends(&intake.spec))
+            .map(|intake| intake.spec.consumer.clone())
+            .collect();
+        for mut intake in names
+            .iter()
+            .filter_map(|name| self.inlets.remove(name))
+            .collect::<Vec<_>>()
+        {
+            intake.stop.cancel();
+            // Only its end is awaited.
+            (&mut intake.task).await.ok();
+        }
+    }
+
     fn make_inboxes<'a>(&mut self, specs: impl Iterator<Item = &'a Spec>) {
         for spec in specs.filter(|spec| spec.takes_messages()) {
             self.inboxes.entry(spec.name.clone()).or_insert_with(Inbox::new);
@@ -220,6 +289,7 @@ impl GearRuntime {
             entropy: self.parts.entropy.clone(),
             limits: self.parts.limits.clone(),
             outlets: Outlets::connect(spec, &self.inboxes),
+            outbox: self.parts.lane.as_ref().map(|lane| Arc::clone(&lane.outbox)),
             stop: stop.clone(),
         };
         Ready {

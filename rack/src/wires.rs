@@ -2,7 +2,9 @@
 //!
 //! ```text
 //! gear a ── Outlets["out"] ──┬──▶ inbox of gear b (bounded) ──▶ gear b
-//!                            └──▶ inbox of gear c (bounded) ──▶ gear c
+//!                            ├──▶ inbox of gear c (bounded) ──▶ gear c
+//!                            └──▶ outbox ─▶ bus                (lane guaranteed)
+//!                        inlet ───▶ inbox of gear d ─────────▶ gear d
 //! ```
 //!
 //! # Invariants
@@ -11,13 +13,16 @@
 //! - An inbox belongs to a gear's name, not to its task: gears that feed it keep their wire while it is replaced.
 //! - A [`Plan`] is valid: types are known, configurations parse, every wire connects an output to an input of this Rack.
 //!
+//! - Lane guaranteed: a port that leaves by the outbox leaves once for all its wires; each wire has an inlet where it ends.
+//!
 //! # Not here
 //!
-//! Wires over the bus (lane guaranteed, wires between Racks): refused with a sentence.
+//! The outbox and inlets ([`crate::lane`]).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use bytes::Bytes;
 use model::Token;
 use model::control::ScenarioPush;
 use model::message::Message;
@@ -25,12 +30,14 @@ use model::scenario::{Endpoint, Lane, Wire};
 use tokio::sync::{Mutex, mpsc};
 
 use crate::gears::{self, GearType};
+use crate::lane::{Delivered, InletSpec, Taken, Whole};
+use crate::spool::Done;
 
 /// How many messages wait in front of a gear before its senders wait.
 pub(crate) const INBOX_CAPACITY: usize = 1024;
 
 /// A message at an input port.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Delivery {
     /// The input.
     #[allow(dead_code, reason = "a gear with several inputs tells them apart by it")]
@@ -39,12 +46,50 @@ pub(crate) struct Delivery {
     pub(crate) message: Message,
 }
 
+/// What waits in front of a gear.
+#[derive(Debug)]
+pub(crate) struct Arrival {
+    pub(crate) port: &'static str,
+    pub(crate) message: Result<Message, Unreadable>,
+    /// Lane guaranteed: what says that it was taken.
+    pub(crate) receipt: Option<Receipt>,
+}
+
+/// What came and is no message.
+#[derive(Debug)]
+pub(crate) struct Unreadable {
+    pub(crate) reason: String,
+    pub(crate) body: Bytes,
+}
+
+/// Who waits for a message to be taken.
+#[derive(Debug)]
+pub(crate) struct Receipt {
+    pub(crate) taken: Taken,
+    pub(crate) done: Done,
+}
+
 /// The queue in front of a gear.
 #[derive(Debug, Clone)]
 pub(crate) struct Inbox {
-    sender: mpsc::Sender<Delivery>,
+    sender: mpsc::Sender<Arrival>,
     /// Locked by the gear's task for as long as it runs.
-    pub(crate) receiver: Arc<Mutex<mpsc::Receiver<Delivery>>>,
+    pub(crate) receiver: Arc<Mutex<mpsc::Receiver<Arrival>>>,
+    /// What the gear has begun, in order; when it begins anew, these are first.
+    pub(crate) held: Arc<Mutex<Vec<Held>>>,
+    delivered: Arc<Delivered>,
+}
+
+/// A message of lane guaranteed that a gear has begun, until it is kept that it was taken.
+#[derive(Debug)]
+pub(crate) struct Held {
+    pub(crate) arrival: Arrival,
+    /// What it made, once the gear is done with it.
+    pub(crate) whole: Option<Whole>,
+    /// How often it was begun and not finished.
+    pub(crate) attempts: u32,
+    /// Why not, the last time; none for a panic.
+    pub(crate) reason: Option<String>,
 }
 
 impl Inbox {
@@ -53,18 +98,33 @@ impl Inbox {
         Self {
             sender,
             receiver: Arc::new(Mutex::new(receiver)),
+            held: Arc::default(),
+            delivered: Arc::default(),
         }
+    }
+
+    pub(crate) const fn sender(&self) -> &mpsc::Sender<Arrival> {
+        &self.sender
+    }
+
+    /// What inlets have put in.
+    pub(crate) fn delivered(&self) -> &Delivered {
+        &self.delivered
     }
 }
 
 /// A gear's output ports with the inboxes behind them.
 #[derive(Debug, Default)]
-pub(crate) struct Outlets(BTreeMap<&'static str, Vec<Outlet>>);
+pub(crate) struct Outlets {
+    wires: BTreeMap<&'static str, Vec<Outlet>>,
+    /// The ports that leave by the outbox.
+    published: BTreeSet<&'static str>,
+}
 
 #[derive(Debug)]
 struct Outlet {
     port: &'static str,
-    sender: mpsc::Sender<Delivery>,
+    sender: mpsc::Sender<Arrival>,
 }
 
 impl Outlets {
@@ -79,17 +139,25 @@ impl Outlets {
                 });
             }
         }
-        Self(ports)
+        Self {
+            wires: ports,
+            published: spec.published.clone(),
+        }
     }
 
     /// Whether anything listens to a port.
     pub(crate) fn is_wired(&self, port: &str) -> bool {
-        self.0.contains_key(port)
+        self.wires.contains_key(port) || self.is_published(port)
+    }
+
+    /// Whether a port leaves by the outbox.
+    pub(crate) fn is_published(&self, port: &str) -> bool {
+        self.published.contains(port)
     }
 
     /// Gives a message to every wire of a port, waiting where an inbox is full. Returns how many took it.
     pub(crate) async fn send(&self, port: &str, message: Message) -> usize {
-        let Some((last, others)) = self.0.get(port).and_then(|outlets| outlets.split_last()) else {
+        let Some((last, others)) = self.wires.get(port).and_then(|outlets| outlets.split_last()) else {
             return 0;
         };
         let mut taken = 0;
@@ -102,11 +170,12 @@ impl Outlets {
 
 impl Outlet {
     async fn give(&self, message: Message) -> bool {
-        let delivery = Delivery {
+        let arrival = Arrival {
             port: self.port,
-            message,
+            message: Ok(message),
+            receipt: None,
         };
-        self.sender.send(delivery).await.is_ok()
+        self.sender.send(arrival).await.is_ok()
     }
 }
 
@@ -118,6 +187,8 @@ pub(crate) struct Spec {
     pub(crate) config: serde_json::Map<String, serde_json::Value>,
     /// The wires from its outputs, sorted.
     pub(crate) targets: Vec<Target>,
+    /// The outputs that leave by the outbox.
+    pub(crate) published: BTreeSet<&'static str>,
 }
 
 impl Spec {
@@ -141,6 +212,15 @@ pub(crate) struct Plan {
     pub(crate) reference: String,
     pub(crate) hash: String,
     pub(crate) gears: BTreeMap<Token, Spec>,
+    /// The wires of lane guaranteed that end here, by consumer.
+    pub(crate) inlets: BTreeMap<String, InletSpec>,
+}
+
+impl Plan {
+    /// Whether any of it goes over the bus.
+    pub(crate) fn needs_lane(&self) -> bool {
+        !self.inlets.is_empty() || self.gears.values().any(|spec| !spec.published.is_empty())
+    }
 }
 
 /// Why a scenario does not run on this Rack. The last good one goes on.
@@ -169,16 +249,19 @@ pub(crate) enum NotApplied {
         /// What is wrong.
         reason: String,
     },
-    /// A wire that needs the bus.
-    #[error("wire {wire}: lane guaranteed is not available yet; use lane hot within one Rack")]
-    Guaranteed {
+    /// A wire that ends here and whose consumer is not named.
+    #[error("wire {wire}: the Mixer did not say where its messages come from; its version is older than this Rack's")]
+    NoConsumer {
         /// The wire.
         wire: String,
     },
+    /// No bus.
+    #[error("wires of lane guaranteed need the bus")]
+    NoLane,
     /// A wire to or from another Rack.
     #[error(
-        "wire {wire}: gear {gear} does not run on this Rack and wires between Racks are not available yet; \
-         deploy both gears to the same Rack"
+        "wire {wire}: gear {gear} does not run on this Rack; lane hot does not leave a Rack: use lane guaranteed, or deploy \
+         both gears to the same Rack"
     )]
     CrossesRacks {
         /// The wire.
@@ -241,13 +324,20 @@ pub(crate) fn plan(push: &ScenarioPush) -> Result<Plan, NotApplied> {
             kind,
             config: gear.config.clone(),
             targets: Vec::new(),
+            published: BTreeSet::new(),
         };
         if gears.insert(gear.name.clone(), spec).is_some() {
             return Err(NotApplied::TwoGears(gear.name.clone()));
         }
     }
+    let mut inlets = BTreeMap::new();
     for wire in &push.wires {
-        connect(wire, push, &mut gears)?;
+        if wire.lane == Some(Lane::Guaranteed) {
+            let inlet = guarantee(wire, push, &mut gears)?;
+            inlets.extend(inlet.map(|inlet| (inlet.consumer.clone(), inlet)));
+        } else {
+            connect(wire, push, &mut gears)?;
+        }
     }
     for spec in gears.values_mut() {
         spec.targets.sort();
@@ -257,6 +347,7 @@ pub(crate) fn plan(push: &ScenarioPush) -> Result<Plan, NotApplied> {
         reference: push.reference.clone(),
         hash: push.hash.clone(),
         gears,
+        inlets,
     })
 }
 
@@ -269,9 +360,6 @@ fn connect(wire: &Wire, push: &ScenarioPush, gears: &mut BTreeMap<Token, Spec>) 
             });
         }
     }
-    if wire.lane == Some(Lane::Guaranteed) {
-        return Err(NotApplied::Guaranteed { wire: describe(wire) });
-    }
     let from = port(wire, &wire.from, "output", gears)?;
     let to = port(wire, &wire.to, "input", gears)?;
     if let Some(spec) = gears.get_mut(&wire.from.gear) {
@@ -282,6 +370,32 @@ fn connect(wire: &Wire, push: &ScenarioPush, gears: &mut BTreeMap<Token, Spec>) 
         });
     }
     Ok(())
+}
+
+/// A wire over the bus: what of it is here.
+fn guarantee(
+    wire: &Wire,
+    push: &ScenarioPush,
+    gears: &mut BTreeMap<Token, Spec>,
+) -> Result<Option<InletSpec>, NotApplied> {
+    if runs_here(&wire.from, push) {
+        let from = port(wire, &wire.from, "output", gears)?;
+        if let Some(spec) = gears.get_mut(&wire.from.gear) {
+            spec.published.insert(from);
+        }
+    }
+    if !runs_here(&wire.to, push) {
+        return Ok(None);
+    }
+    let to = port(wire, &wire.to, "input", gears)?;
+    let mut inlets = push.inlets.iter();
+    let inlet = inlets.find(|inlet| inlet.from == wire.from && inlet.to == wire.to);
+    let inlet = inlet.ok_or_else(|| NotApplied::NoConsumer { wire: describe(wire) })?;
+    Ok(Some(InletSpec {
+        consumer: inlet.consumer.clone(),
+        gear: wire.to.gear.clone(),
+        port: to,
+    }))
 }
 
 fn describe(wire: &Wire) -> String {
@@ -333,7 +447,7 @@ mod tests {
         for (wire, says) in [
             (
                 "{ from: numbers.out, to: sink.in, lane: guaranteed }",
-                "lane guaranteed is not available yet",
+                "did not say where its messages come from",
             ),
             ("{ from: numbers.out, to: rack-b.sink.in }", "does not run on this Rack"),
             (

@@ -56,6 +56,7 @@ fn push(issued: i64, hash: &str) -> ScenarioPush {
         hash: hash.to_owned(),
         gears: serde_json::from_value(gears).unwrap(),
         wires: serde_json::from_value(wires).unwrap(),
+        inlets: Vec::new(),
     }
 }
 

@@ -167,6 +167,7 @@ async fn snake_convergence_delay_holds_gears_back() {
         hash: "h".to_owned(),
         gears: serde_json::from_value(gears).unwrap(),
         wires: Vec::new(),
+        inlets: Vec::new(),
     };
     let spans = async |published: &[peer::Published]| {
         published

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use model::ByteSize;
+use model::subject::{GEARS_ALL, MESSAGES_ALL};
 
 use crate::bucket::{self, BucketError};
 use crate::bus_server::{Managed, Server, Settings as BusSettings, StreamSettings};
@@ -119,9 +120,12 @@ pub(super) fn ingest(config: &MixerConfig) -> ingest::Settings {
 fn messages(config: &MixerConfig) -> Option<ingest::Messages> {
     let captured = config.snake.stream_subjects.iter();
     let subjects: Vec<String> = captured
-        .filter_map(|subject| match subject.as_str() {
-            "flux.>" => Some(model::subject::MESSAGES_ALL.to_owned()),
-            subject => subject.starts_with("flux.msg.").then(|| subject.to_owned()),
+        .flat_map(|subject| match subject.as_str() {
+            "flux.>" => vec![MESSAGES_ALL.to_owned(), GEARS_ALL.to_owned()],
+            subject if subject.starts_with("flux.msg.") || subject.starts_with("flux.gear.") => {
+                vec![subject.to_owned()]
+            }
+            _ => Vec::new(),
         })
         .collect();
     (!subjects.is_empty()).then(|| ingest::Messages {

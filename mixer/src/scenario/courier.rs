@@ -7,6 +7,7 @@
 //!
 //! # Invariants
 //!
+//! - The consumers of all wires of the scenario are there before the first Rack is told of it.
 //! - What is pushed is read from the registry at that moment: a late push never brings an old scenario.
 //! - One push per Rack at a time. A Rack that nobody hears for [`LISTENS_SOON`] asks again by its next heartbeat.
 
@@ -15,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use model::control::{Applied, RackState, ScenarioPush};
+use model::control::{Applied, Inlet, RackState, ScenarioPush};
 use model::subject::RackCommand;
 use model::{Clock, EntityId, signed};
 use tokio::sync::mpsc;
@@ -23,7 +24,8 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use super::part::part;
+use super::consumers::Consumers;
+use super::part::{self, Flow, Part};
 use crate::bus_server::{Bus, CommandError};
 use crate::cluster::Cluster;
 use crate::presence::Presence;
@@ -73,6 +75,7 @@ pub(crate) struct CourierParts {
     pub(crate) registry: Arc<Registry>,
     pub(crate) presence: Arc<Presence>,
     pub(crate) clock: Clock,
+    pub(crate) consumers: Consumers,
 }
 
 impl Courier {
@@ -154,6 +157,8 @@ enum PushError {
     Registry(#[from] RegistryError),
     #[error("the stored scenario cannot be read: {0}")]
     Stored(#[from] model::scenario::BadScenario),
+    #[error("its wires have no consumers yet: {0}")]
+    Consumers(String),
     #[error("its answer is not what it should be: {0}")]
     Answer(#[from] model::BadSignature),
 }
@@ -268,13 +273,21 @@ impl CourierParts {
     async fn push(&self, rack: EntityId) -> Outcome {
         let (hash, result) = match self.compose(rack) {
             Ok(None) => (String::new(), Ok(Delivered::Nothing)),
-            Ok(Some(push)) => (push.hash.clone(), self.send(&push).await.map(Delivered::Answered)),
+            Ok(Some((push, flows))) => {
+                let ready = self.consumers.ensure(&self.bus, flows).await;
+                let result = match ready.map_err(PushError::Consumers) {
+                    Ok(()) => self.send(&push).await.map(Delivered::Answered),
+                    Err(error) => Err(error),
+                };
+                (push.hash, result)
+            }
             Err(error) => (String::new(), Err(error)),
         };
         Outcome { rack, hash, result }
     }
 
-    fn compose(&self, rack: EntityId) -> Result<Option<ScenarioPush>, PushError> {
+    /// What to push, and the consumers that must be there before anybody is told of the scenario.
+    fn compose(&self, rack: EntityId) -> Result<Option<(ScenarioPush, Vec<Flow>)>, PushError> {
         let Some(row) = self.registry.rack(&rack)?.filter(|row| row.state == RackState::Active) else {
             return Ok(None);
         };
@@ -285,6 +298,7 @@ impl CourierParts {
             hash: String::new(),
             gears: Vec::new(),
             wires: Vec::new(),
+            inlets: Vec::new(),
         };
         let active = self.registry.active_scenario()?;
         let stored = active
@@ -293,17 +307,31 @@ impl CourierParts {
             .transpose()?;
         let (Some(active), Some(stored)) = (active, stored.flatten()) else {
             let runs = self.presence.of(&rack).is_some_and(|seen| seen.running.is_some());
-            return Ok(runs.then_some(empty));
+            return Ok(runs.then_some((empty, Vec::new())));
         };
         let scenario = model::scenario::parse(&stored.text, rack::manifests())?;
-        let (gears, wires) = part(&scenario, &row.name, &row.labels);
-        Ok(Some(ScenarioPush {
+        let racks = self.registry.racks()?;
+        let active_racks = racks.iter().filter(|row| row.state != RackState::Removed);
+        let flows = part::flows(&scenario, active_racks.map(|row| (&row.name, &row.labels)));
+        let Part {
+            gears,
+            wires,
+            flows: own,
+        } = part::part(&scenario, &row.name, &row.labels);
+        let inlet = |flow: Flow| Inlet {
+            from: flow.from,
+            to: flow.to,
+            consumer: flow.consumer,
+        };
+        let push = ScenarioPush {
             reference: active.reference,
             hash: active.hash,
             gears,
             wires,
+            inlets: own.into_iter().map(inlet).collect(),
             ..empty
-        }))
+        };
+        Ok(Some((push, flows)))
     }
 
     async fn send(&self, push: &ScenarioPush) -> Result<Applied, PushError> {

@@ -10,6 +10,7 @@
 //! - Only a scenario that [`model::scenario::parse`] accepts becomes active.
 //! - What a reference means may change when its file changes; what runs is always a content hash.
 
+mod consumers;
 mod converge;
 mod courier;
 mod part;
@@ -22,6 +23,7 @@ use model::{Clock, Token};
 
 use crate::registry::{ActiveScenario, Registry, RegistryError, ScenarioRow};
 
+pub(crate) use consumers::Consumers;
 pub(crate) use converge::Convergence;
 pub(crate) use courier::{Courier, CourierParts, CourierStats};
 
@@ -179,9 +181,6 @@ pub(crate) async fn activate(
             reference = %active.reference, was = %replaced, is = %active.hash,
             "the scenario reference means another content now: give changed files a new version"
         );
-    }
-    for wire in part::crossing(&chosen.scenario) {
-        tracing::warn!(from = %wire.from, to = %wire.to, "a wire between two Racks is not carried by this version");
     }
     Ok(match unchanged {
         Some(before) => (before, false),

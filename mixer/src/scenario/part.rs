@@ -1,12 +1,40 @@
-//! One Rack's part of a scenario: the gears deployed to it, and the wires between them.
+//! One Rack's part of a scenario: the gears deployed to it, and the wires that begin or end at them.
+//!
+//! # Invariants
+//!
+//! - Every wire has a lane: hot between gears of one deploy target, guaranteed between others, where nothing is said.
+//! - The consumer of a wire at a Rack has the same name in every version of a scenario, so that a message that waits is not
+//!   lost by an activation.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use model::Token;
-use model::scenario::{Gear, Scenario, Wire};
+use model::scenario::{Endpoint, Gear, Lane, Scenario, Wire};
+use sha2::{Digest as _, Sha256};
 
-/// The gears and wires of a Rack with this name and these labels of its own.
-pub(super) fn part(scenario: &Scenario, name: &Token, labels: &BTreeMap<String, String>) -> (Vec<Gear>, Vec<Wire>) {
+/// What a Rack is given.
+#[derive(Debug, Default)]
+pub(super) struct Part {
+    pub(super) gears: Vec<Gear>,
+    pub(super) wires: Vec<Wire>,
+    pub(super) flows: Vec<Flow>,
+}
+
+/// A wire of lane guaranteed that ends at a Rack: its consumer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Flow {
+    pub(super) from: Endpoint,
+    pub(super) to: Endpoint,
+    /// The durable consumer's name.
+    pub(super) consumer: String,
+    /// The subject of its messages.
+    pub(super) filter: String,
+    /// For people.
+    pub(super) description: String,
+}
+
+/// The part of a Rack with this name and these labels of its own.
+pub(super) fn part(scenario: &Scenario, name: &Token, labels: &BTreeMap<String, String>) -> Part {
     let targets = targets(scenario, name, labels);
     let gears: Vec<Gear> = scenario
         .gears
@@ -15,10 +43,75 @@ pub(super) fn part(scenario: &Scenario, name: &Token, labels: &BTreeMap<String, 
         .cloned()
         .collect();
     let here: BTreeSet<&Token> = gears.iter().map(|gear| &gear.name).collect();
-    let wires = scenario.wires.iter();
-    let wires = wires.filter(|wire| here.contains(&wire.from.gear) && here.contains(&wire.to.gear));
-    let wires = wires.cloned().collect();
-    (gears, wires)
+    let (mut wires, mut flows) = (Vec::new(), Vec::new());
+    for wire in &scenario.wires {
+        let lane = lane(scenario, wire);
+        let (begins, ends) = (here.contains(&wire.from.gear), here.contains(&wire.to.gear));
+        if !(begins || ends) {
+            continue;
+        }
+        wires.push(Wire {
+            lane: Some(lane),
+            ..wire.clone()
+        });
+        if lane == Lane::Guaranteed && ends {
+            flows.extend(flow(scenario, wire, name));
+        }
+    }
+    Part { gears, wires, flows }
+}
+
+/// Every consumer that a scenario needs for the Racks that are known: those that it names, and these.
+pub(super) fn flows<'a>(
+    scenario: &'a Scenario,
+    known: impl Iterator<Item = (&'a Token, &'a BTreeMap<String, String>)>,
+) -> Vec<Flow> {
+    static NONE: BTreeMap<String, String> = BTreeMap::new();
+    let named = scenario.racks.iter().filter_map(|entry| entry.name.as_ref());
+    let mut racks: BTreeMap<&Token, &BTreeMap<String, String>> = named.map(|name| (name, &NONE)).collect();
+    racks.extend(known);
+    let parts = racks.into_iter().map(|(name, labels)| part(scenario, name, labels));
+    parts.flat_map(|part| part.flows).collect()
+}
+
+fn lane(scenario: &Scenario, wire: &Wire) -> Lane {
+    wire.lane.unwrap_or_else(|| {
+        let ends = (deploy(scenario, &wire.from), deploy(scenario, &wire.to));
+        if ends.0 == ends.1 { Lane::Hot } else { Lane::Guaranteed }
+    })
+}
+
+fn deploy<'s>(scenario: &'s Scenario, end: &Endpoint) -> Option<&'s Token> {
+    let gear = scenario.gears.iter().find(|gear| gear.name == end.gear);
+    gear.map(|gear| &gear.deploy)
+}
+
+/// The consumer of a wire that ends at a Rack.
+fn flow(scenario: &Scenario, wire: &Wire, rack: &Token) -> Option<Flow> {
+    let (from, to) = (deploy(scenario, &wire.from)?, deploy(scenario, &wire.to)?);
+    let is_named = scenario.racks.iter().any(|entry| entry.name.as_ref() == Some(from));
+    let source = if from == to {
+        rack.as_str()
+    } else if is_named {
+        from.as_str()
+    } else {
+        // Whoever is in the group, now and later.
+        "*"
+    };
+    let filter = format!("flux.msg.{source}.{}.{}", wire.from.gear, wire.from.port);
+    let wire_at = format!("{rack} {filter} {}.{}", wire.to.gear, wire.to.port);
+    let name: String = Sha256::digest(wire_at.as_bytes())
+        .iter()
+        .take(12)
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    Some(Flow {
+        from: wire.from.clone(),
+        to: wire.to.clone(),
+        consumer: format!("wire-{name}"),
+        description: format!("{filter} -> {rack}.{}.{}", wire.to.gear, wire.to.port),
+        filter,
+    })
 }
 
 /// The deploy targets that mean this Rack: its name, and every group whose labels it has. A group without labels is everyone.
@@ -35,15 +128,6 @@ fn targets<'s>(scenario: &'s Scenario, name: &Token, labels: &BTreeMap<String, S
             (None, Some(group)) if is_member(&entry.labels) => Some(group),
             _ => None,
         })
-        .collect()
-}
-
-/// The wires whose ends are deployed to different targets.
-pub(super) fn crossing(scenario: &Scenario) -> Vec<&Wire> {
-    let deploy: BTreeMap<&Token, &Token> = scenario.gears.iter().map(|gear| (&gear.name, &gear.deploy)).collect();
-    let wires = scenario.wires.iter();
-    wires
-        .filter(|wire| deploy.get(&wire.from.gear) != deploy.get(&wire.to.gear))
         .collect()
 }
 
@@ -71,18 +155,55 @@ wires:
 ";
 
     #[test]
-    fn a_rack_gets_its_gears_its_groups_gears_and_only_the_wires_between_them() {
+    fn a_rack_gets_its_gears_its_groups_gears_and_only_the_wires_that_begin_or_end_there() {
         let scenario = model::scenario::parse(YAML, rack::manifests()).unwrap();
         let names = |rack: &str, labels: &[(&str, &str)]| {
             let labels = labels.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
-            let (gears, wires) = part(&scenario, &rack.parse().unwrap(), &labels);
-            let gears: Vec<String> = gears.iter().map(|gear| gear.name.to_string()).collect();
-            (gears.join(" "), wires.len())
+            let part = part(&scenario, &rack.parse().unwrap(), &labels);
+            let gears: Vec<String> = part.gears.iter().map(|gear| gear.name.to_string()).collect();
+            let lanes: Vec<_> = part.wires.iter().map(|wire| wire.lane.unwrap()).collect();
+            (gears.join(" "), lanes, part.flows.len())
         };
-        assert_eq!(names("a", &[]), ("gen sink host every".to_owned(), 1));
-        assert_eq!(names("b", &[]), ("far every".to_owned(), 0));
-        assert_eq!(names("c", &[("role", "edge")]), ("host every".to_owned(), 0));
-        assert_eq!(names("c", &[("role", "core")]), ("every".to_owned(), 0));
-        assert_eq!(crossing(&scenario).len(), 1);
+        let both = vec![Lane::Hot, Lane::Guaranteed];
+        assert_eq!(names("a", &[]), ("gen sink host every".to_owned(), both, 0));
+        assert_eq!(names("b", &[]), ("far every".to_owned(), vec![Lane::Guaranteed], 1));
+        assert_eq!(names("c", &[("role", "edge")]), ("host every".to_owned(), vec![], 0));
+        assert_eq!(names("c", &[("role", "core")]), ("every".to_owned(), vec![], 0));
+    }
+
+    #[test]
+    fn a_wire_has_a_consumer_at_each_rack_that_it_ends_at_and_its_name_says_which_wire_it_is() {
+        let yaml = "
+meta: { name: plant, version: '1' }
+racks: [ { name: hub }, { group: edge, labels: { role: edge } } ]
+gears:
+  - { name: near, type: generator, deploy: edge }
+  - { name: own, type: log_sink, deploy: edge }
+  - { name: all, type: log_sink, deploy: hub }
+  - { name: say, type: generator, deploy: hub }
+wires:
+  - { from: near.out, to: own.in, lane: guaranteed }
+  - { from: near.out, to: all.in }
+  - { from: say.out, to: own.in }
+";
+        let scenario = model::scenario::parse(yaml, rack::manifests()).unwrap();
+        let edge = BTreeMap::from([("role".to_owned(), "edge".to_owned())]);
+        let (one, two): (Token, Token) = ("one".parse().unwrap(), "two".parse().unwrap());
+        let all = flows(&scenario, [(&one, &edge), (&two, &edge)].into_iter());
+        let filters: Vec<_> = all.iter().map(|flow| flow.description.as_str()).collect();
+        assert_eq!(
+            filters,
+            [
+                "flux.msg.*.near.out -> hub.all.in",
+                "flux.msg.one.near.out -> one.own.in",
+                "flux.msg.hub.say.out -> one.own.in",
+                "flux.msg.two.near.out -> two.own.in",
+                "flux.msg.hub.say.out -> two.own.in",
+            ]
+        );
+        let names: BTreeSet<_> = all.iter().map(|flow| &flow.consumer).collect();
+        assert_eq!(names.len(), 5);
+        let next = model::scenario::parse(&yaml.replace("version: '1'", "version: '2'"), rack::manifests()).unwrap();
+        assert_eq!(flows(&next, [(&one, &edge), (&two, &edge)].into_iter()), all);
     }
 }

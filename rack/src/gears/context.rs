@@ -5,19 +5,26 @@
 //! - Every message that leaves a gear passes [`Context::send`]: hops are counted and both limits are kept there.
 //! - Every message has one span for each gear that made or handled it, named `<type> <gear>`; sampling is decided where
 //!   the trace begins and carried along.
+//! - What a gear sends while it handles a message leaves the Rack together with the word that the message was taken, or not at
+//!   all. Sent at another time it is durable before [`Context::send`] returns.
 //! - Refusals are reported once for each reason and reporting interval, with the number of others like it.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
 use model::message::Message;
 use model::{Attributes, Entropy, FluxId, Level, MessageId, SpanId, SpanStatus, Token, TraceId};
+use parking_lot::Mutex;
 use serde_json::Value;
+use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use super::meter::Meter;
 use super::traceparent::TraceParent;
+use crate::lane::{Dead, Leaving, Outbox, Whole};
 use crate::limits::Limits;
+use crate::spool::Done;
 use crate::telemetry::{Recorder, SpanRow};
 use crate::wires::{Outlets, Spec};
 
@@ -30,6 +37,9 @@ pub(crate) enum Refused {
     /// Too many bytes.
     #[error("the message has {size} bytes; max_payload_size allows {max}")]
     Size { size: usize, max: usize },
+    /// It could not be kept for the guaranteed lane.
+    #[error("the message could not be kept: the Rack is stopping")]
+    NotKept,
     /// Nobody listens.
     #[error("no wire leads from port {port}: wire it to a gear, or remove this gear")]
     Unwired { port: &'static str },
@@ -41,12 +51,13 @@ impl Refused {
             Self::Hops { .. } => 0,
             Self::Size { .. } => 1,
             Self::Unwired { .. } => 2,
+            Self::NotKept => 3,
         }
     }
 }
 
 /// What counts the messages that a gear rejected, behind the kinds of [`Refused`].
-const REJECTED: usize = 3;
+const REJECTED: usize = 4;
 
 /// What a context is made of.
 pub(crate) struct ContextParts {
@@ -54,6 +65,8 @@ pub(crate) struct ContextParts {
     pub(crate) entropy: Entropy,
     pub(crate) limits: Limits,
     pub(crate) outlets: Outlets,
+    /// Where messages of the guaranteed lane leave; none in a Rack without a bus.
+    pub(crate) outbox: Option<Arc<Outbox>>,
     pub(crate) stop: CancellationToken,
 }
 
@@ -63,6 +76,8 @@ pub(crate) struct Context {
     span_name: String,
     parts: ContextParts,
     meter: Meter,
+    /// What the message that is being handled has made so far; it leaves with the word that the message was taken.
+    whole: Mutex<Option<Whole>>,
     /// Refusals of each kind since the last report.
     refusals: [AtomicU64; REJECTED + 1],
 }
@@ -75,6 +90,7 @@ impl Context {
             span_name: format!("{} {}", spec.kind.name(), spec.name),
             parts,
             meter: Meter::default(),
+            whole: Mutex::new(None),
             refusals: Default::default(),
         }
     }
@@ -107,6 +123,16 @@ impl Context {
     /// Whether anything listens to an output.
     pub(crate) fn is_wired(&self, port: &str) -> bool {
         self.parts.outlets.is_wired(port)
+    }
+
+    /// Whether an output leaves the Rack.
+    pub(crate) fn is_published(&self, port: &str) -> bool {
+        self.parts.outlets.is_published(port)
+    }
+
+    /// A note that the outbox has.
+    pub(crate) fn note(&self, key: &str) -> Option<Vec<u8>> {
+        self.parts.outbox.as_ref()?.spool().checkpoint(key)
     }
 
     /// A log line about the gear itself.
@@ -183,6 +209,7 @@ impl Context {
         let (max_hops, max_payload_size) = (self.limits().max_hops(), self.limits().max_payload_size());
         let size = message.size();
         if message.hops > max_hops {
+            self.bury(port, &message, &Refused::Hops { max: max_hops }).await;
             return self.refuse(Refused::Hops { max: max_hops });
         }
         if size > max_payload_size {
@@ -191,11 +218,73 @@ impl Context {
                 max: max_payload_size,
             });
         }
-        if self.parts.outlets.send(port, message).await == 0 {
+        if !self.is_wired(port) {
             return self.refuse(Refused::Unwired { port });
         }
+        if self.parts.outlets.is_published(port) && !self.leave(port, &message).await {
+            return self.refuse(Refused::NotKept);
+        }
+        self.parts.outlets.send(port, message).await;
         self.meter.sent();
         Ok(())
+    }
+
+    /// Lets a message leave the Rack: with what the message before it made, or at once, and then it waits until it is durable.
+    async fn leave(&self, port: &'static str, message: &Message) -> bool {
+        let Ok(body) = message.to_cbor() else { return false };
+        let leaving = Leaving {
+            gear: self.name.clone(),
+            port,
+            body,
+        };
+        if let Some(whole) = &mut *self.whole.lock() {
+            whole.leaving.push(leaving);
+            return true;
+        }
+        let whole = Whole {
+            leaving: vec![leaving],
+            ..Whole::default()
+        };
+        let (done, durable) = oneshot::channel();
+        self.commit(whole, Some(done)).await && matches!(durable.await, Ok(Ok(())))
+    }
+
+    /// Keeps a message that goes no further, where somebody can find it.
+    async fn bury(&self, port: &str, message: &Message, why: &Refused) {
+        let dead = Dead {
+            gear: self.name.clone(),
+            port: port.to_owned(),
+            reason: why.to_string(),
+            attempts: 1,
+            body: message.to_cbor().unwrap_or_default(),
+        };
+        if let Some(whole) = &mut *self.whole.lock() {
+            whole.dead.push(dead);
+            return;
+        }
+        let whole = Whole {
+            dead: vec![dead],
+            ..Whole::default()
+        };
+        self.commit(whole, None).await;
+    }
+
+    /// Hands a whole to the outbox; false if the Rack is stopping, or has none.
+    pub(crate) async fn commit(&self, whole: Whole, done: Option<Done>) -> bool {
+        match &self.parts.outbox {
+            Some(outbox) => outbox.commit(whole, done).await.is_ok(),
+            None => false,
+        }
+    }
+
+    /// From now on what is sent leaves together.
+    pub(crate) fn begin(&self) {
+        *self.whole.lock() = Some(Whole::default());
+    }
+
+    /// What was sent since [`begin`](Self::begin).
+    pub(crate) fn end(&self) -> Whole {
+        self.whole.lock().take().unwrap_or_default()
     }
 
     fn refuse(&self, why: Refused) -> Result<(), Refused> {

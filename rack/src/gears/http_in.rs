@@ -233,6 +233,7 @@ fn refused(why: Refused) -> Response {
         Refused::Size { .. } => (StatusCode::PAYLOAD_TOO_LARGE, "too_large"),
         Refused::Hops { .. } => (StatusCode::SERVICE_UNAVAILABLE, "too_many_hops"),
         Refused::Unwired { .. } => (StatusCode::SERVICE_UNAVAILABLE, "unwired"),
+        Refused::NotKept => (StatusCode::SERVICE_UNAVAILABLE, "stopping"),
     };
     problem(status, code, &why.to_string())
 }

@@ -5,6 +5,9 @@
 //! - A panic or an error of a gear ends only its own life; the next one begins after a pause that doubles from
 //!   [`FIRST_PAUSE`] to [`LONGEST_PAUSE`] and starts over when a life was calm.
 //! - Messages wait in the inbox while the gear is away.
+//! - A message of lane guaranteed is taken when the gear has handled and flushed it; that, and what it made, go to the outbox
+//!   together. Until then it is held, and a gear that begins anew is given what is held first, in order. A message that a gear
+//!   fails at again and again becomes a dead letter.
 //! - Asked to stop, a passive gear handles what waited in its inbox (at most what fits there), flushes and ends.
 
 use std::any::Any;
@@ -14,11 +17,13 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use model::Level;
+use tokio::sync::MutexGuard;
 use tokio::sync::mpsc::{self, error::TryRecvError};
 use tokio::time::{Instant, MissedTickBehavior};
 
 use super::{Context, Fault, Gear, Passive};
-use crate::wires::{Delivery, INBOX_CAPACITY, Inbox, Spec};
+use crate::lane::{Dead, Whole};
+use crate::wires::{Arrival, Delivery, Held, INBOX_CAPACITY, Inbox, Spec};
 
 /// How often a gear's counters are reported.
 pub(crate) const REPORT_INTERVAL: Duration = Duration::from_secs(10);
@@ -26,6 +31,12 @@ pub(crate) const REPORT_INTERVAL: Duration = Duration::from_secs(10);
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 /// The longest pause before a restart.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// Held messages that make the gear flush.
+const SETTLE_AT: usize = 64;
+/// How often a message is tried that a gear fails at: some minutes, with the pauses between the lives of a gear.
+const ATTEMPTS: u32 = 16;
+/// How often a message is tried that a gear panics at.
+const PANICS: u32 = 3;
 /// A life this long makes the next pause short again.
 const CALM: Duration = Duration::from_secs(60);
 
@@ -87,7 +98,14 @@ async fn live(gear: Option<Gear>, spec: &Spec, cx: &Arc<Context>, inbox: Option<
     };
     match (&mut gear, inbox) {
         (Gear::Active(gear), _) => gear.run(cx).await,
-        (Gear::Passive(gear), Some(inbox)) => consume(gear.as_mut(), cx, &mut *inbox.receiver.lock().await).await,
+        (Gear::Passive(gear), Some(inbox)) => {
+            let mut consumer = Consumer {
+                gear: gear.as_mut(),
+                cx,
+                held: inbox.held.lock().await,
+            };
+            consumer.run(&mut *inbox.receiver.lock().await).await
+        }
         (Gear::Passive(_), None) => {
             cx.stopping().await;
             Ok(())
@@ -95,43 +113,171 @@ async fn live(gear: Option<Gear>, spec: &Spec, cx: &Arc<Context>, inbox: Option<
     }
 }
 
-async fn consume(gear: &mut dyn Passive, cx: &Arc<Context>, inbox: &mut mpsc::Receiver<Delivery>) -> Result<(), Fault> {
-    let mut after_stop = 0;
-    while after_stop < INBOX_CAPACITY {
-        let delivery = match inbox.try_recv() {
-            Ok(delivery) => delivery,
-            Err(TryRecvError::Disconnected) => break,
-            Err(TryRecvError::Empty) => {
-                gear.flush(cx).await?;
-                if cx.is_stopping() {
-                    return Ok(());
-                }
-                tokio::select! {
-                    delivery = inbox.recv() => match delivery {
-                        Some(delivery) => delivery,
-                        None => break,
-                    },
-                    () = cx.stopping() => continue,
-                }
-            }
-        };
-        after_stop += usize::from(cx.is_stopping());
-        handle(gear, cx, delivery).await?;
-        tokio::task::coop::consume_budget().await;
-    }
-    gear.flush(cx).await
+/// A passive gear at work.
+struct Consumer<'a> {
+    gear: &'a mut dyn Passive,
+    cx: &'a Arc<Context>,
+    held: MutexGuard<'a, Vec<Held>>,
 }
 
-async fn handle(gear: &mut dyn Passive, cx: &Arc<Context>, mut delivery: Delivery) -> Result<(), Fault> {
+impl Consumer<'_> {
+    async fn run(&mut self, inbox: &mut mpsc::Receiver<Arrival>) -> Result<(), Fault> {
+        for index in 0..self.held.len() {
+            self.begin(index).await?;
+        }
+        let mut after_stop = 0;
+        while after_stop < INBOX_CAPACITY {
+            let arrival = match inbox.try_recv() {
+                Ok(arrival) => arrival,
+                Err(TryRecvError::Disconnected) => break,
+                Err(TryRecvError::Empty) => {
+                    self.settle().await?;
+                    if self.cx.is_stopping() {
+                        return Ok(());
+                    }
+                    tokio::select! {
+                        arrival = inbox.recv() => match arrival {
+                            Some(arrival) => arrival,
+                            None => break,
+                        },
+                        () = self.cx.stopping() => continue,
+                    }
+                }
+            };
+            after_stop += usize::from(self.cx.is_stopping());
+            self.take(arrival).await?;
+            tokio::task::coop::consume_budget().await;
+        }
+        self.settle().await
+    }
+
+    async fn take(&mut self, arrival: Arrival) -> Result<(), Fault> {
+        if arrival.receipt.is_some() {
+            self.held.push(Held {
+                arrival,
+                whole: None,
+                attempts: 0,
+                reason: None,
+            });
+            self.begin(self.held.len() - 1).await?;
+            if self.held.len() >= SETTLE_AT {
+                self.settle().await?;
+            }
+            return Ok(());
+        }
+        let Ok(message) = arrival.message else { return Ok(()) };
+        let delivery = Delivery {
+            port: arrival.port,
+            message,
+        };
+        let whole = handle(self.gear, self.cx, delivery).await?.0;
+        if !whole.is_empty() {
+            self.cx.commit(whole, None).await;
+        }
+        Ok(())
+    }
+
+    /// Handles a held message, as often as it may be tried.
+    async fn begin(&mut self, index: usize) -> Result<(), Fault> {
+        let Some(held) = self.held.get_mut(index) else {
+            return Ok(());
+        };
+        let port = held.arrival.port;
+        let message = match &held.arrival.message {
+            Ok(message) if held.attempts < held.most_attempts() => message.clone(),
+            Ok(message) => {
+                let reason = held.reason.clone().unwrap_or_else(|| "the gear panicked".to_owned());
+                let body = message.to_cbor().unwrap_or_default();
+                held.whole = Some(dead(self.cx, port, (reason, held.attempts), body));
+                held.attempts = 0;
+                return Ok(());
+            }
+            Err(unreadable) => {
+                let (reason, body) = (unreadable.reason.clone(), unreadable.body.to_vec());
+                held.whole = Some(dead(self.cx, port, (reason, 1), body));
+                return Ok(());
+            }
+        };
+        let hops = message.hops;
+        if hops > self.cx.limits().max_hops() {
+            let reason = format!("it has passed {hops} gears, more than max_hops allows here");
+            held.whole = Some(dead(self.cx, port, (reason, 1), message.to_cbor().unwrap_or_default()));
+            return Ok(());
+        }
+        held.attempts += 1;
+        held.reason = None;
+        let kept = message.clone();
+        match handle(self.gear, self.cx, Delivery { port, message }).await {
+            Ok((whole, rejected)) => {
+                held.attempts -= 1;
+                held.whole = Some(match rejected {
+                    Some(reason) => dead(self.cx, port, (reason, 1), kept.to_cbor().unwrap_or_default()),
+                    None => whole,
+                });
+                Ok(())
+            }
+            Err(fault) => {
+                held.reason = Some(fault.to_string());
+                Err(fault)
+            }
+        }
+    }
+
+    /// Lets the gear finish what it holds back; then what is held was taken.
+    async fn settle(&mut self) -> Result<(), Fault> {
+        self.gear.flush(self.cx).await?;
+        for held in self.held.drain(..) {
+            let Some(receipt) = held.arrival.receipt else { continue };
+            let whole = Whole {
+                note: Some(receipt.taken.note()),
+                ..held.whole.unwrap_or_default()
+            };
+            // Where the Rack stops before, the message comes again to its next run.
+            self.cx.commit(whole, Some(receipt.done)).await;
+        }
+        Ok(())
+    }
+}
+
+impl Held {
+    const fn most_attempts(&self) -> u32 {
+        if self.reason.is_some() { ATTEMPTS } else { PANICS }
+    }
+}
+
+/// A dead letter in place of what a message would have made.
+fn dead(cx: &Context, port: &str, (reason, attempts): (String, u32), body: Vec<u8>) -> Whole {
+    cx.error(format!("a message became a dead letter: {reason}"));
+    Whole {
+        dead: vec![Dead {
+            gear: cx.name().clone(),
+            port: port.to_owned(),
+            reason,
+            attempts,
+            body,
+        }],
+        ..Whole::default()
+    }
+}
+
+/// What a message made; and why the gear rejected it, if it did.
+async fn handle(
+    gear: &mut dyn Passive,
+    cx: &Arc<Context>,
+    mut delivery: Delivery,
+) -> Result<(Whole, Option<String>), Fault> {
     let mut span = cx.arrive(&mut delivery.message);
+    cx.begin();
     let done = gear.process(cx, delivery).await;
+    let whole = cx.end();
     span.ok = done.is_ok();
     match done {
+        Ok(()) => Ok((whole, None)),
         Err(Fault::Rejected(reason)) => {
             cx.reject(&reason);
-            Ok(())
+            Ok((Whole::default(), Some(reason)))
         }
-        done => done,
+        Err(fault) => Err(fault),
     }
 }
 

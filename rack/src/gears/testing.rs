@@ -130,6 +130,7 @@ pub(crate) fn push(hash: &str, gears: &str, wires: &str) -> ScenarioPush {
         hash: hash.to_owned(),
         gears: part.gears,
         wires: part.wires,
+        inlets: Vec::new(),
     }
 }
 
@@ -147,7 +148,8 @@ impl Bench {
     pub(crate) fn open(folder: &Path) -> Self {
         let clock = Clock::new(|| chrono::Utc::now().into());
         let limits = Limits::new(1 << 30, WhenFull::Block);
-        let (spool, thread, _) = spool::open(&folder.join("spool"), limits, clock.clone()).unwrap();
+        let (spool, thread, _) =
+            spool::open(&folder.join("spool"), limits, clock.clone(), spool::Lane::Telemetry).unwrap();
         let counters = Arc::new(Counters::default());
         let (recorder, intake) = Recorder::new(RecorderParts {
             enabled: true,
@@ -194,6 +196,7 @@ impl Bench {
             recorder: self.recorder.clone(),
             entropy: Entropy::new(|buffer| getrandom::fill(buffer).unwrap()),
             limits,
+            lane: None,
         })
     }
 

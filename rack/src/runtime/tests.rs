@@ -263,7 +263,7 @@ async fn a_scenario_that_cannot_start_leaves_the_last_good_one_running() {
         (
             format!("{HTTP}{SINK}"),
             "{ from: door.out, to: sink.in, lane: guaranteed }",
-            "lane guaranteed is not available yet",
+            "did not say where its messages come from",
         ),
     ] {
         let applied = runtime.apply(&push("bad", &gears, wires)).await;

@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //!
-//! - Only the newest segment may end in an unfinished record; it is cut off. Anything else that does not read is damage:
+//! - Only the newest segment may end in an unfinished record or whole; it is cut off. Anything else that does not read is damage:
 //!   the whole segment is copied aside, what precedes the damage is kept.
 
 use std::collections::BTreeMap;
@@ -12,7 +12,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::index::Segment;
-use super::segment::{self, HEADER, Kind, Unread};
+use super::segment::{self, HEADER, Kind, RecordAt, Run, Unread};
+use crate::telemetry::Checkpoint;
 
 /// What was found when the spool was opened.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
@@ -69,40 +70,71 @@ pub(super) fn scan(
         opened: meta.modified().map_or(now, Into::into),
         spans: Vec::new(),
     };
-    while segment.len < end {
-        match segment::read(&segment.file, id, segment.len, end) {
+    let mut whole = Whole::default();
+    let mut at = segment.len;
+    while at < end {
+        match segment::read(&segment.file, id, at, end) {
             Ok(record) => {
-                let head = record.head;
-                let notes = if head.kind == Kind::Notes {
-                    &record.body[..]
-                } else {
-                    &record.body[..head.notes.into()]
-                };
-                checkpoints.extend(
-                    segment::decode_notes(notes)
-                        .into_iter()
-                        .map(|note| (note.key, note.value)),
-                );
-                if head.kind == Kind::Batch {
-                    segment.add(head.run, head.seq);
-                    found.batches += 1;
+                at = record.next;
+                whole.take(&record);
+                if record.head.kind != Kind::Part {
+                    segment.len = at;
+                    whole.end(&mut segment, checkpoints, found);
                 }
-                segment.len = record.next;
             }
             Err(Unread::Io(error)) => return Err(error),
             Err(Unread::Damaged) => {
-                if newest && !segment::followed_by_a_record(&segment.file, id, segment.len, end) {
+                if newest && !segment::followed_by_a_record(&segment.file, id, at, end) {
                     found.torn_bytes += end - segment.len;
                 } else {
                     found.damaged.push(set_aside(path)?);
                 }
-                segment.file.set_len(segment.len)?;
-                segment.file.sync_all()?;
-                break;
+                cut(&segment)?;
+                return Ok(Some(segment));
             }
         }
     }
+    if segment.len < end {
+        // What a crash left of a whole; nobody was told that it is there.
+        found.torn_bytes += end - segment.len;
+        cut(&segment)?;
+    }
     Ok(Some(segment))
+}
+
+fn cut(segment: &Segment) -> io::Result<()> {
+    segment.file.set_len(segment.len)?;
+    segment.file.sync_all()
+}
+
+/// Records that count together.
+#[derive(Default)]
+struct Whole {
+    batches: Vec<(Run, u64)>,
+    checkpoints: Vec<Checkpoint>,
+}
+
+impl Whole {
+    fn take(&mut self, record: &RecordAt) {
+        let head = record.head;
+        let notes = match head.kind {
+            Kind::Notes => &record.body[..],
+            Kind::Batch | Kind::Part => record.body.get(..head.notes.into()).unwrap_or_default(),
+        };
+        self.checkpoints.extend(segment::decode_notes(notes));
+        if head.kind.is_batch() {
+            self.batches.push((head.run, head.seq));
+        }
+    }
+
+    /// It is complete.
+    fn end(&mut self, segment: &mut Segment, checkpoints: &mut BTreeMap<String, Vec<u8>>, found: &mut Found) {
+        found.batches += self.batches.len() as u64;
+        for (run, seq) in self.batches.drain(..) {
+            segment.add(run, seq);
+        }
+        checkpoints.extend(self.checkpoints.drain(..).map(|note| (note.key, note.value)));
+    }
 }
 
 /// A copy of a damaged segment, for people.

@@ -8,6 +8,7 @@
 //!
 //! # Invariants
 //!
+//! - A batch that is part of a whole is there after a crash only with all of the whole: an unfinished one is cut off.
 //! - [`Spool::append`] returns after the group is synced; then all of it is there after a crash, with its checkpoints.
 //!   When it fails nothing of the group counts, and its sequences are used again for the same rows.
 //! - A run never appends to another run's segment, so only the newest segment can have a torn tail. It is cut when opened.
@@ -34,7 +35,7 @@ use parking_lot::Mutex;
 use super::disk::{Found, scan, segment_ids, segment_path};
 use super::index::{Index, Segment};
 use super::segment::{self, HEADER, Head, Kind, Run};
-use super::{SpoolError, epoch};
+use super::{Lane, SpoolError, epoch};
 use crate::telemetry::Checkpoint;
 
 /// What happens when the spool is full.
@@ -76,6 +77,8 @@ pub(crate) struct Batch {
     pub(crate) rows: u32,
     pub(crate) payload: Vec<u8>,
     pub(crate) checkpoint: Option<Checkpoint>,
+    /// Whether it counts only together with the batch behind it: both are there after a crash, or neither.
+    pub(crate) is_part: bool,
 }
 
 /// Why a group was not appended.
@@ -109,7 +112,7 @@ struct Active {
 }
 
 impl Spool {
-    pub(super) fn open(dir: &Path, limits: Limits, clock: Clock) -> Result<(Self, Found), SpoolError> {
+    pub(super) fn open(dir: &Path, limits: Limits, clock: Clock, lane: Lane) -> Result<(Self, Found), SpoolError> {
         let at = |path: &Path| {
             let path = path.to_owned();
             move |source| SpoolError::Io { path, source }
@@ -127,7 +130,7 @@ impl Spool {
         }
         let seen = index.segments.iter().flat_map(|segment| &segment.spans);
         let seen = seen.map(|span| span.run.epoch).max().unwrap_or(0);
-        let epoch = epoch::next(dir, seen, clock.now())?;
+        let epoch = epoch::next(dir, seen, clock.now(), lane)?;
         let id = ids.last().map_or(1, |last| last + 1);
         let active = create(dir, id, &clock, &mut index).map_err(at(dir))?;
         let index = Arc::new(Mutex::new(index));
@@ -202,7 +205,7 @@ impl Spool {
                     table: batch.table.number(),
                     rows: batch.rows,
                     seq: *seq,
-                    ..head(Kind::Batch, run)
+                    ..head(if batch.is_part { Kind::Part } else { Kind::Batch }, run)
                 };
                 *seq += 1;
                 head
@@ -358,7 +361,7 @@ fn size_of_batch(batch: &Batch) -> usize {
 fn rows_above_floor(segment: &Segment, index: &Index) -> u64 {
     let (mut offset, mut rows) = (HEADER, 0);
     while let Ok(record) = segment::read(&segment.file, segment.id, offset, segment.len) {
-        if record.head.kind == Kind::Batch && record.head.seq > index.floor(record.head.run) {
+        if record.head.kind.is_batch() && record.head.seq > index.floor(record.head.run) {
             rows += u64::from(record.head.rows);
         }
         offset = record.next;

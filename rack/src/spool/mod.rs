@@ -89,9 +89,24 @@ pub(crate) struct Status {
     pub(crate) waiting: Vec<DurableFloor>,
 }
 
+/// What a spool is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Lane {
+    /// Rows about the Rack and its gears.
+    Telemetry,
+    /// Business messages of the guaranteed lane.
+    Messages,
+}
+
+/// Where who waits for a batch hears that it is durable.
+pub(crate) type Done = oneshot::Sender<Result<(), NotRecorded>>;
+
 struct Pending {
-    batch: Batch,
-    done: Option<oneshot::Sender<Result<(), NotRecorded>>>,
+    /// What is written together.
+    batches: Vec<Batch>,
+    done: Option<Done>,
+    /// Whether it is written even if nobody waits for it any more.
+    is_bound: bool,
     _slot: OwnedSemaphorePermit,
 }
 
@@ -99,7 +114,7 @@ impl Pending {
     /// Whether whoever waits for it still does. A source that was stopped begins again at its checkpoint: rows of it that
     /// are not written so far must not be written behind its back.
     fn is_wanted(&self) -> bool {
-        self.done.as_ref().is_none_or(|done| !done.is_closed())
+        self.is_bound || self.done.as_ref().is_none_or(|done| !done.is_closed())
     }
 }
 
@@ -126,10 +141,31 @@ pub(crate) struct SpoolHandle(Arc<Shared>);
 
 impl SpoolHandle {
     /// Hands a batch to the writer; `done` hears when it is durable. Waits for a free slot.
-    pub(crate) async fn submit(
+    pub(crate) async fn submit(&self, batch: Batch, done: Option<Done>) -> Result<(), NotRecorded> {
+        self.hand_over(|| vec![batch], done, false).await
+    }
+
+    /// Hands batches over that are written together, whether or not somebody still waits for them then. They are made at the
+    /// moment from which on their order is fixed.
+    pub(crate) async fn submit_whole(
         &self,
-        batch: Batch,
-        done: Option<oneshot::Sender<Result<(), NotRecorded>>>,
+        make: impl FnOnce() -> Vec<Batch>,
+        done: Option<Done>,
+    ) -> Result<(), NotRecorded> {
+        let whole = || {
+            let mut batches = make();
+            let parts = batches.len().saturating_sub(1);
+            batches.iter_mut().take(parts).for_each(|batch| batch.is_part = true);
+            batches
+        };
+        self.hand_over(whole, done, true).await
+    }
+
+    async fn hand_over(
+        &self,
+        make: impl FnOnce() -> Vec<Batch>,
+        done: Option<Done>,
+        is_bound: bool,
     ) -> Result<(), NotRecorded> {
         let slot = Arc::clone(&self.0.slots).acquire_owned().await;
         let _slot = slot.map_err(|_| NotRecorded::Closed)?;
@@ -137,7 +173,12 @@ impl SpoolHandle {
         if inbox.closing {
             return Err(NotRecorded::Closed);
         }
-        inbox.pending.push_back(Pending { batch, done, _slot });
+        inbox.pending.push_back(Pending {
+            batches: make(),
+            done,
+            is_bound,
+            _slot,
+        });
         self.0.wake.notify_one();
         Ok(())
     }
@@ -201,8 +242,13 @@ impl std::fmt::Debug for SpoolThread {
 }
 
 /// Opens the spool in a folder and starts its writer.
-pub(crate) fn open(dir: &Path, limits: Limits, clock: Clock) -> Result<(SpoolHandle, SpoolThread, Found), SpoolError> {
-    let (spool, found) = Spool::open(dir, limits, clock)?;
+pub(crate) fn open(
+    dir: &Path,
+    limits: Limits,
+    clock: Clock,
+    lane: Lane,
+) -> Result<(SpoolHandle, SpoolThread, Found), SpoolError> {
+    let (spool, found) = Spool::open(dir, limits, clock, lane)?;
     let shared = Arc::new(Shared {
         inbox: Mutex::default(),
         wake: Condvar::new(),
@@ -276,7 +322,11 @@ impl Writer {
             && let Some(pending) = inbox.pending.pop_front()
         {
             if pending.is_wanted() {
-                bytes += pending.batch.payload.len() as u64;
+                bytes += pending
+                    .batches
+                    .iter()
+                    .map(|batch| batch.payload.len() as u64)
+                    .sum::<u64>();
                 group.push(pending);
             }
         }
@@ -287,7 +337,7 @@ impl Writer {
     fn write(&mut self, mut group: Vec<Pending>) {
         let mut told = false;
         let result = loop {
-            let error = match self.spool.append(group.iter().map(|pending| &pending.batch)) {
+            let error = match self.spool.append(group.iter().flat_map(|pending| &pending.batches)) {
                 Ok(()) => break Ok(()),
                 Err(error) => error,
             };

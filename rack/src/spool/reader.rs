@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use super::SpoolError;
 use super::disk::set_aside;
 use super::index::{Index, Segment};
-use super::segment::{self, HEADER, Kind, RecordAt, Run, Unread};
+use super::segment::{self, HEADER, RecordAt, Run, Unread};
 
 /// Where reading goes on. The default is the oldest batch.
 #[derive(Debug, Clone, Default)]
@@ -124,7 +124,7 @@ impl Reader {
 
     fn take(&self, record: &RecordAt, cursor: &mut Cursor, out: &mut Vec<Outgoing>) {
         let head = record.head;
-        let Some(table) = Table::from_number(head.table).filter(|_| head.kind == Kind::Batch) else {
+        let Some(table) = Table::from_number(head.table).filter(|_| head.kind.is_batch()) else {
             return;
         };
         let (floor, settled) = {
@@ -188,7 +188,7 @@ fn cut(segment: &mut Segment, end: u64) {
     segment.spans.clear();
     let mut offset = HEADER;
     while let Ok(record) = segment::read(&segment.file, segment.id, offset, end) {
-        if record.head.kind == Kind::Batch {
+        if record.head.kind.is_batch() {
             segment.add(record.head.run, record.head.seq);
         }
         offset = record.next;

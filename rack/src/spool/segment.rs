@@ -47,6 +47,15 @@ pub(super) enum Kind {
     Batch,
     /// Only checkpoints.
     Notes,
+    /// A batch that counts only together with the records behind it, up to and with the next of another kind.
+    Part,
+}
+
+impl Kind {
+    /// Whether it has rows to be sent.
+    pub(super) const fn is_batch(self) -> bool {
+        matches!(self, Self::Batch | Self::Part)
+    }
 }
 
 /// Everything of a record but its body.
@@ -110,7 +119,7 @@ pub(super) fn has_header(file: &File, id: u64) -> io::Result<bool> {
 
 /// Appends one record to `out`.
 pub(super) fn encode(out: &mut Vec<u8>, segment: u64, mut head: Head, notes: &[u8], payload: &[u8]) {
-    head.notes = if head.kind == Kind::Batch {
+    head.notes = if head.kind.is_batch() {
         u16::try_from(notes.len()).unwrap_or(u16::MAX)
     } else {
         0
@@ -135,6 +144,7 @@ fn head_bytes(head: &Head) -> [u8; RECORD_HEADER] {
     bytes[8] = match head.kind {
         Kind::Batch => 1,
         Kind::Notes => 2,
+        Kind::Part => 3,
     };
     bytes[9] = head.table;
     bytes[10..12].copy_from_slice(&head.notes.to_le_bytes());
@@ -151,6 +161,7 @@ fn parse_head(bytes: &[u8; RECORD_HEADER]) -> Option<Head> {
     let kind = match bytes[8] {
         1 => Kind::Batch,
         2 => Kind::Notes,
+        3 => Kind::Part,
         _ => return None,
     };
     let mut entity = [0; 16];

@@ -47,6 +47,7 @@ fn batch(payload: &[u8], note: Option<(&str, &[u8])>) -> Batch {
             key: key.to_owned(),
             value: value.to_vec(),
         }),
+        is_part: false,
     }
 }
 
@@ -97,7 +98,7 @@ fn a_spool_is_the_list_of_what_was_appended_and_not_settled_over_restarts_and_to
     for seed in 0..40 {
         let mut rng = StdRng::seed_from_u64(seed);
         let dir = tempfile::tempdir().unwrap();
-        let (mut spool, _) = Spool::open(dir.path(), roomy(), clock_at(1)).unwrap();
+        let (mut spool, _) = Spool::open(dir.path(), roomy(), clock_at(1), Lane::Telemetry).unwrap();
         let mut model: Vec<(u64, u64, Option<Vec<u8>>)> = Vec::new();
         let (mut appended, mut note, mut seq) = (Vec::new(), None, 0);
         for step in 0..60u32 {
@@ -128,7 +129,7 @@ fn a_spool_is_the_list_of_what_was_appended_and_not_settled_over_restarts_and_to
                     let end = file.metadata().unwrap().len();
                     file.write_all_at(&vec![rng.random::<u8>(); torn], end).unwrap();
                     let found;
-                    (spool, found) = Spool::open(dir.path(), roomy(), clock_at(1)).unwrap();
+                    (spool, found) = Spool::open(dir.path(), roomy(), clock_at(1), Lane::Telemetry).unwrap();
                     assert_eq!((found.torn_bytes, found.damaged.len()), (torn as u64, 0), "seed {seed}");
                     // Floors are the Mixer's to repeat: what is still here is sent again until it does.
                     let again: Vec<_> = sent(&spool);
@@ -151,7 +152,7 @@ fn a_spool_is_the_list_of_what_was_appended_and_not_settled_over_restarts_and_to
 #[test]
 fn a_spool_cut_at_any_byte_holds_exactly_the_batches_before_the_cut_and_their_last_checkpoint() {
     let dir = tempfile::tempdir().unwrap();
-    let (mut spool, _) = Spool::open(dir.path(), roomy(), clock_at(1)).unwrap();
+    let (mut spool, _) = Spool::open(dir.path(), roomy(), clock_at(1), Lane::Telemetry).unwrap();
     let mut ends = Vec::new();
     let newest = segments(dir.path()).pop().unwrap();
     for n in 0..4u8 {
@@ -171,7 +172,7 @@ fn a_spool_cut_at_any_byte_holds_exactly_the_batches_before_the_cut_and_their_la
             .unwrap()
             .set_len(cut)
             .unwrap();
-        let (spool, found) = Spool::open(copy.path(), roomy(), clock_at(1)).unwrap();
+        let (spool, found) = Spool::open(copy.path(), roomy(), clock_at(1), Lane::Telemetry).unwrap();
         let whole = ends.iter().filter(|end| **end <= cut).count();
         let payloads: Vec<_> = sent(&spool)
             .into_iter()
@@ -188,7 +189,7 @@ fn a_spool_cut_at_any_byte_holds_exactly_the_batches_before_the_cut_and_their_la
 #[test]
 fn a_flipped_byte_in_a_finished_segment_is_kept_aside_and_the_lost_sequences_are_told() {
     let dir = tempfile::tempdir().unwrap();
-    let (mut spool, _) = Spool::open(dir.path(), roomy(), clock_at(1)).unwrap();
+    let (mut spool, _) = Spool::open(dir.path(), roomy(), clock_at(1), Lane::Telemetry).unwrap();
     for n in 0..30u8 {
         spool
             .append(&[batch(&[n; 200], Some(("tail", &[n])))])
@@ -207,7 +208,7 @@ fn a_flipped_byte_in_a_finished_segment_is_kept_aside_and_the_lost_sequences_are
         let mut byte = [0];
         file.read_exact_at(&mut byte, at).unwrap();
         file.write_all_at(&[byte[0] ^ 0x10], at).unwrap();
-        let (spool, found) = Spool::open(copy.path(), roomy(), clock_at(1)).unwrap();
+        let (spool, found) = Spool::open(copy.path(), roomy(), clock_at(1), Lane::Telemetry).unwrap();
         assert_eq!(found.damaged.len(), 1, "byte {at}");
         assert_eq!(fs::metadata(&found.damaged[0]).unwrap().len(), len, "the copy is whole");
         let all = sent(&spool);
@@ -234,7 +235,13 @@ fn a_flipped_byte_in_a_finished_segment_is_kept_aside_and_the_lost_sequences_are
 #[test]
 fn a_full_spool_drops_whole_oldest_segments_counts_their_rows_and_moves_settled() {
     let dir = tempfile::tempdir().unwrap();
-    let (mut spool, _) = Spool::open(dir.path(), small(40_000, WhenFull::DropOldest), clock_at(1)).unwrap();
+    let (mut spool, _) = Spool::open(
+        dir.path(),
+        small(40_000, WhenFull::DropOldest),
+        clock_at(1),
+        Lane::Telemetry,
+    )
+    .unwrap();
     for n in 1..=200u64 {
         spool.append(&[batch(&[0; 1_000], None)]).map_err(|_| "append").unwrap();
         assert!(spool.index().lock().bytes() <= 40_000, "after {n}");
@@ -258,7 +265,13 @@ fn a_full_spool_drops_whole_oldest_segments_counts_their_rows_and_moves_settled(
 #[test]
 fn rows_that_the_mixer_has_are_not_counted_as_dropped() {
     let dir = tempfile::tempdir().unwrap();
-    let (mut spool, _) = Spool::open(dir.path(), small(8_000, WhenFull::DropOldest), clock_at(1)).unwrap();
+    let (mut spool, _) = Spool::open(
+        dir.path(),
+        small(8_000, WhenFull::DropOldest),
+        clock_at(1),
+        Lane::Telemetry,
+    )
+    .unwrap();
     let epoch = spool.epoch();
     for n in 1..=50u64 {
         spool.append(&[batch(&[0; 500], None)]).map_err(|_| "append").unwrap();
@@ -272,7 +285,7 @@ fn rows_that_the_mixer_has_are_not_counted_as_dropped() {
 #[test]
 fn a_full_spool_that_may_not_drop_refuses_until_a_floor_makes_room() {
     let dir = tempfile::tempdir().unwrap();
-    let (mut spool, _) = Spool::open(dir.path(), small(8_000, WhenFull::Block), clock_at(1)).unwrap();
+    let (mut spool, _) = Spool::open(dir.path(), small(8_000, WhenFull::Block), clock_at(1), Lane::Telemetry).unwrap();
     let mut kept = 0;
     while spool.append(&[batch(&[0; 500], None)]).is_ok() {
         kept += 1;
@@ -291,7 +304,7 @@ fn a_full_spool_that_may_not_drop_refuses_until_a_floor_makes_room() {
 fn a_batch_larger_than_the_whole_spool_is_let_in_alone() {
     for when_full in [WhenFull::Block, WhenFull::DropOldest] {
         let dir = tempfile::tempdir().unwrap();
-        let (mut spool, _) = Spool::open(dir.path(), small(4_000, when_full), clock_at(1)).unwrap();
+        let (mut spool, _) = Spool::open(dir.path(), small(4_000, when_full), clock_at(1), Lane::Telemetry).unwrap();
         spool.append(&[batch(&[0; 9_000], None)]).map_err(|_| "append").unwrap();
         assert_eq!(sent(&spool).len(), 1);
     }
@@ -300,21 +313,25 @@ fn a_batch_larger_than_the_whole_spool_is_let_in_alone() {
 #[test]
 fn the_boot_epoch_grows_even_if_the_clock_or_the_epoch_file_is_lost() {
     let dir = tempfile::tempdir().unwrap();
-    let open = |micros| Spool::open(dir.path(), roomy(), clock_at(micros)).unwrap().0;
+    let open = |micros| {
+        Spool::open(dir.path(), roomy(), clock_at(micros), Lane::Telemetry)
+            .unwrap()
+            .0
+    };
     let mut first = open(5_000_000);
     assert_eq!(first.epoch(), 5_000_000);
     first.append(&[batch(&[0], None)]).map_err(|_| "append").unwrap();
     drop(first);
-    assert_eq!(open(7).epoch(), 5_000_001);
+    assert_eq!(open(7).epoch(), 5_000_002);
     fs::remove_file(dir.path().join("epoch")).unwrap();
-    assert_eq!(open(7).epoch(), 5_000_001, "from the segment of the first run");
+    assert_eq!(open(7).epoch(), 5_000_002, "from the segment of the first run");
     assert_eq!(open(9_000_000).epoch(), 9_000_000);
 }
 
 #[test]
 fn a_checkpoint_survives_that_every_batch_is_settled_and_removed() {
     let dir = tempfile::tempdir().unwrap();
-    let (mut spool, _) = Spool::open(dir.path(), roomy(), clock_at(1)).unwrap();
+    let (mut spool, _) = Spool::open(dir.path(), roomy(), clock_at(1), Lane::Telemetry).unwrap();
     spool
         .append(&[batch(&[0; 10], Some(("a", b"1")))])
         .map_err(|_| "append")
@@ -325,14 +342,14 @@ fn a_checkpoint_survives_that_every_batch_is_settled_and_removed() {
     spool.settle(&[floor(spool.epoch(), 21)]);
     assert_eq!(segments(dir.path()).len(), 1);
     drop(spool);
-    let (spool, _) = Spool::open(dir.path(), roomy(), clock_at(1)).unwrap();
+    let (spool, _) = Spool::open(dir.path(), roomy(), clock_at(1), Lane::Telemetry).unwrap();
     assert_eq!(spool.index().lock().checkpoints.get("a"), Some(&b"1".to_vec()));
 }
 
 #[test]
 fn damage_met_while_sending_loses_only_what_is_behind_it_and_says_so() {
     let dir = tempfile::tempdir().unwrap();
-    let (mut spool, _) = Spool::open(dir.path(), roomy(), clock_at(1)).unwrap();
+    let (mut spool, _) = Spool::open(dir.path(), roomy(), clock_at(1), Lane::Telemetry).unwrap();
     for n in 0..30u8 {
         spool.append(&[batch(&[n; 200], None)]).map_err(|_| "append").unwrap();
     }
@@ -353,7 +370,7 @@ fn damage_met_while_sending_loses_only_what_is_behind_it_and_says_so() {
 #[tokio::test]
 async fn a_blocked_submission_is_answered_when_a_floor_makes_room() {
     let dir = tempfile::tempdir().unwrap();
-    let (spool, thread, _) = open(dir.path(), small(8_000, WhenFull::Block), clock_at(1)).unwrap();
+    let (spool, thread, _) = open(dir.path(), small(8_000, WhenFull::Block), clock_at(1), Lane::Telemetry).unwrap();
     let mut seq = 0;
     let blocked = loop {
         let (done, mut wait) = oneshot::channel();
@@ -374,7 +391,7 @@ async fn a_blocked_submission_is_answered_when_a_floor_makes_room() {
 #[tokio::test]
 async fn closing_a_blocked_spool_is_prompt_and_tells_who_waits() {
     let dir = tempfile::tempdir().unwrap();
-    let (spool, thread, _) = open(dir.path(), small(8_000, WhenFull::Block), clock_at(1)).unwrap();
+    let (spool, thread, _) = open(dir.path(), small(8_000, WhenFull::Block), clock_at(1), Lane::Telemetry).unwrap();
     let mut waits = Vec::new();
     for _ in 0..30 {
         let (done, wait) = oneshot::channel();
@@ -400,7 +417,7 @@ async fn submit(spool: &SpoolHandle, payload: &[u8]) -> oneshot::Receiver<Result
 #[tokio::test]
 async fn rows_of_a_source_that_gave_up_waiting_are_not_written_behind_its_back() {
     let dir = tempfile::tempdir().unwrap();
-    let (spool, thread, _) = open(dir.path(), small(8_000, WhenFull::Block), clock_at(1)).unwrap();
+    let (spool, thread, _) = open(dir.path(), small(8_000, WhenFull::Block), clock_at(1), Lane::Telemetry).unwrap();
     let written = async |wait: oneshot::Receiver<_>| {
         let answer = tokio::time::timeout(Duration::from_secs(30), wait).await;
         answer.is_ok_and(|answer| answer.is_ok_and(|answer: Result<(), _>| answer.is_ok()))
@@ -422,4 +439,69 @@ async fn rows_of_a_source_that_gave_up_waiting_are_not_written_behind_its_back()
     let left = spool.reader().read(&mut Cursor::default(), 1 << 20).unwrap();
     assert!(matches!(&left[..], [Outgoing::Batch(kept)] if kept.payload[..] == [9; 500] && kept.seq == seq + 1));
     assert!(thread.close(Duration::from_secs(5)).await);
+}
+
+/// Batches that count together, with their checkpoint at the end.
+fn whole(first: &[u8], second: &[u8]) -> [Batch; 3] {
+    let part = |payload| Batch {
+        is_part: true,
+        ..batch(payload, None)
+    };
+    let end = Batch {
+        rows: 0,
+        payload: Vec::new(),
+        ..batch(&[], Some(("taken", first)))
+    };
+    [part(first), part(second), end]
+}
+
+#[test]
+fn a_whole_that_is_cut_anywhere_is_not_there_and_the_one_before_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut spool, _) = Spool::open(dir.path(), roomy(), clock_at(1), Lane::Messages).unwrap();
+    let epoch = spool.epoch();
+    assert_eq!(epoch % 2, 1, "epochs of messages are odd");
+    spool.append(&whole(b"one", b"two")).unwrap();
+    let path = super::disk::segment_path(dir.path(), 1);
+    let before = fs::metadata(&path).unwrap().len();
+    spool.append(&whole(b"three", b"four")).unwrap();
+    let after = fs::metadata(&path).unwrap().len();
+    drop(spool);
+    let wanted = |count: usize| -> Vec<_> {
+        let all = [b"one".to_vec(), b"two".to_vec(), b"three".to_vec(), b"four".to_vec()];
+        (1..)
+            .zip(all.into_iter().take(count))
+            .map(|(seq, body)| (epoch, seq, Some(body)))
+            .collect()
+    };
+    for cut in before..=after {
+        let copy = tempfile::tempdir().unwrap();
+        let target = super::disk::segment_path(copy.path(), 1);
+        fs::copy(&path, &target).unwrap();
+        fs::OpenOptions::new()
+            .write(true)
+            .open(&target)
+            .unwrap()
+            .set_len(cut)
+            .unwrap();
+        let (spool, found) = Spool::open(copy.path(), roomy(), clock_at(1), Lane::Messages).unwrap();
+        let (count, note): (usize, &[u8]) = if cut == after { (4, b"three") } else { (2, b"one") };
+        assert_eq!(sent(&spool), wanted(count), "cut at {cut} of {before}..{after}");
+        let index = spool.index();
+        assert_eq!(index.lock().checkpoints.get("taken").map(Vec::as_slice), Some(note));
+        assert_eq!((found.batches, found.damaged.len()), (count as u64, 0));
+        assert_eq!(found.torn_bytes, if cut == after { 0 } else { cut - before });
+    }
+}
+
+#[test]
+fn epochs_of_telemetry_and_of_messages_never_meet_whatever_the_clock_says() {
+    let dir = tempfile::tempdir().unwrap();
+    for micros in [5, 6, 1, 1_000, 3] {
+        for (lane, parity) in [(Lane::Telemetry, 0), (Lane::Messages, 1)] {
+            let folder = dir.path().join(format!("{lane:?}"));
+            let (spool, _) = Spool::open(&folder, roomy(), clock_at(micros), lane).unwrap();
+            assert_eq!(spool.epoch() % 2, parity);
+        }
+    }
 }

@@ -118,6 +118,7 @@ impl Batcher {
             rows: 0,
             payload: Vec::new(),
             checkpoint: None,
+            is_part: false,
         }
     }
 
@@ -163,6 +164,7 @@ fn encode<R: Record>(rows: &[R], owner: &Identity) -> Result<Batch, String> {
         rows: u32::try_from(rows.len()).unwrap_or(u32::MAX),
         payload,
         checkpoint: None,
+        is_part: false,
     })
 }
 

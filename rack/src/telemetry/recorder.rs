@@ -401,7 +401,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let clock = Clock::new(|| Timestamp::from_micros(1));
         let limits = Limits::new(1 << 20, WhenFull::Block);
-        let (spool, thread, _) = spool::open(dir.path(), limits, clock.clone()).unwrap();
+        let (spool, thread, _) = spool::open(dir.path(), limits, clock.clone(), spool::Lane::Telemetry).unwrap();
         let counters = Arc::new(Counters::default());
         let rules = ThrottleConfig {
             enabled: false,

@@ -1,4 +1,4 @@
-//! Publishes what the spool holds, oldest first.
+//! Publishes what a spool holds, oldest first: batches of telemetry, or the messages of the outbox.
 //!
 //! # Invariants
 //!
@@ -27,9 +27,11 @@ use model::{Attributes, Clock, Level, LogRecord, Record as _, Table, subject};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
 use super::Counters;
 use crate::identity::Identity;
+use crate::lane::Letter;
 use crate::spool::{Cursor, Kept, Outgoing, Reader, Run, SpoolHandle};
 
 /// Batches on their way at once. More does not make the bus faster; it hides a round trip of some milliseconds.
@@ -56,6 +58,8 @@ pub(crate) struct SenderParts {
     pub(crate) identity: watch::Receiver<Option<Identity>>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) clock: Clock,
+    /// The outbox's id, where the spool is one.
+    pub(crate) outbox: Option<Uuid>,
     /// How long the floor may stand still before everything above it is sent again.
     pub(crate) stall: Duration,
     pub(crate) cancel: CancellationToken,
@@ -238,18 +242,15 @@ impl Sender {
             self.replace(kept.run, kept.seq, reason);
             return;
         }
-        let Some((subject, headers)) = self.address(&kept) else {
+        let Some((subject, headers, body)) = self.address(&kept) else {
+            let reason = format!("sequence {} of the spool is neither a batch nor a message", kept.seq);
+            tracing::error!(seq = kept.seq, "{reason}");
+            self.replace(kept.run, kept.seq, reason);
             return;
         };
         self.parts.counters.sent.fetch_add(1, Relaxed);
         let size = kept.payload.len();
-        match self
-            .parts
-            .bus
-            .js
-            .publish_with_headers(subject, headers, Bytes::clone(&kept.payload))
-            .await
-        {
+        match self.parts.bus.js.publish_with_headers(subject, headers, body).await {
             Ok(ack) => {
                 self.flight_bytes += size;
                 let landing = landing(ack, self.parts.bus.state());
@@ -266,16 +267,19 @@ impl Sender {
         *self.parts.bus.state().borrow() == BusState::Connected
     }
 
-    fn address(&self, kept: &Kept) -> Option<(String, HeaderMap)> {
+    fn address(&self, kept: &Kept) -> Option<(String, HeaderMap, Bytes)> {
         let owner = self.parts.identity.borrow();
         let owner = owner.as_ref()?;
+        let letter = match kept.table {
+            Table::Messages => Some(Letter::decode(&kept.payload)?),
+            _ => None,
+        };
         let id = BatchId {
             entity: kept.run.entity,
             boot_epoch: kept.run.epoch,
             seq: kept.seq,
         };
         let mut headers = HeaderMap::new();
-        headers.insert(wire::CONTENT_TYPE, Encoding::Arrow.content_type());
         headers.insert(wire::ENTITY_ID, id.entity.to_string());
         headers.insert(wire::ENTITY_NAME, owner.name.as_str());
         headers.insert(wire::BOOT_EPOCH, id.boot_epoch.to_string());
@@ -285,7 +289,17 @@ impl Sender {
             self.reader.settled(kept.run).min(kept.seq - 1).to_string(),
         );
         headers.insert(wire::MESSAGE_ID, id.to_string());
-        Some((subject::telemetry(kept.table, &owner.name)?, headers))
+        if let Some(letter) = letter {
+            headers.insert(wire::CONTENT_TYPE, Encoding::Cbor.content_type());
+            letter.head(self.parts.outbox?, &mut headers);
+            return Some((letter.subject(&owner.name)?, headers, letter.body().clone()));
+        }
+        headers.insert(wire::CONTENT_TYPE, Encoding::Arrow.content_type());
+        Some((
+            subject::telemetry(kept.table, &owner.name)?,
+            headers,
+            Bytes::clone(&kept.payload),
+        ))
     }
 
     fn landed(&mut self, kept: Kept, result: Result<(), String>) {

@@ -6,7 +6,8 @@
 //!   ([`Recorder::log_durably`](crate::telemetry::Recorder::log_durably)); after a crash the gear goes on from the last
 //!   position that is on disk.
 //! - Records keep the order of the lines: their times grow by at least a microsecond.
-//! - A message leaves after its record is durable, and at most once: a crash in between loses the message, not the record.
+//! - A message on a hot wire leaves after its record is durable, and at most once: a crash in between loses the message, not the
+//!   record. On a guaranteed wire it leaves exactly once: before its record, with a note of how many did ([`sent`]).
 //!
 //! # Not here
 //!
@@ -18,6 +19,7 @@ mod lines;
 #[cfg(test)]
 mod model_test;
 mod position;
+mod sent;
 mod tailer;
 
 use std::path::{Path, PathBuf};
@@ -26,16 +28,19 @@ use std::time::{Duration, Instant};
 
 use futures::FutureExt;
 use model::gear::{self, GearConfig, Manifest};
+use model::message::Message;
+use model::{Attributes, HumanDuration, Level, Timestamp};
+use regex::Regex;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use model::message::Message;
-use model::{Attributes, Level, Timestamp, HumanDuration};
-use regex::Regex;
+use tokio::sync::oneshot;
 
 use super::{Active, Config, Context, Fault, Gear, Work};
+use crate::lane::Whole;
 use crate::telemetry::{BATCH_ROWS, Checkpoint, LogRow, NotRecorded};
 use lines::{Record, Rules};
 use position::Position;
+use sent::Sent;
 use tailer::{Limit, Notice, Tailer};
 
 /// The most bytes of one durable write, short of its last record, which may have 1 MiB by itself.
@@ -112,16 +117,23 @@ impl Tail {
             last: Timestamp::MIN,
             tailer: Tailer::new(path, rules, from, stored.clone(), Instant::now()),
         };
+        let mut sent = Sent::before(cx, &key, stored.as_ref());
         let mut take = reader.take().await?;
         loop {
             let Take {
                 reader,
                 rows,
-                messages,
+                mut messages,
                 position,
                 notices,
                 idle,
             } = take;
+            if cx.is_published("out") {
+                let note = sent.skip(&key, stored.as_ref(), &position, &mut messages);
+                if !self.send_before(cx, note, std::mem::take(&mut messages)).await {
+                    return Ok(());
+                }
+            }
             notices.iter().for_each(|notice| tell(cx, &self.config.path, notice));
             let moved = !rows.is_empty() || stored.as_ref() != Some(&position);
             let checkpoint = moved.then(|| Checkpoint {
@@ -164,6 +176,18 @@ impl Tail {
                 Ok(Some(None))
             }
         }
+    }
+
+    /// Sends messages over the guaranteed lane, with the note that they were sent; false if the gear shall stop.
+    async fn send_before(&self, cx: &Context, note: Option<Checkpoint>, messages: Vec<Message>) -> bool {
+        if note.is_none() {
+            return true;
+        }
+        cx.begin();
+        self.pass_on(cx, messages).await;
+        let whole = Whole { note, ..cx.end() };
+        let (done, durable) = oneshot::channel();
+        cx.commit(whole, Some(done)).await && matches!(durable.await, Ok(Ok(())))
     }
 
     /// Sends what became durable; false if the gear shall stop.

@@ -1,0 +1,223 @@
+//! The guaranteed lane of a Rack: messages that leave it wait in the outbox until the Mixer has them, messages that arrive
+//! are taken once and in order.
+//!
+//! ```text
+//! gear ─ Context::send ─▶ Whole ─▶ Outbox (a spool, synced) ─▶ sender ─▶ bus: flux.msg.<rack>.<gear>.<port>
+//!                           ▲ what a message made, and that it was taken: both or neither            │
+//! gear ◀─ inbox ◀─ Inlet (order, once) ◀───────────── durable consumer of the wire ◀─────────────────┘
+//! ```
+//!
+//! # Invariants
+//!
+//! - Every message of a port has the next number of that port; numbers are given out in the order of the outbox and go on
+//!   over restarts.
+//! - That a message was taken is durable in the same write as what was made of it, and before the bus hears of it: after a
+//!   crash it is handled again with nothing of the first time left, or not at all.
+//! - An inlet hands messages of one port on in the order of their numbers, each once.
+//! - What cannot be handled leaves as a dead letter, in the same write as well.
+//!
+//! # Not here
+//!
+//! Consumers are made by the Mixer; retries of a message are the supervisor's ([`crate::gears::supervisor`]).
+
+mod inlet;
+mod letter;
+mod order;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use chassis::bus::Bus;
+use model::{Clock, EntityId, Entropy, Table, Token};
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use uuid::Uuid;
+
+use crate::identity::Identity;
+use crate::spool::{self, Batch, Done, Found, Limits, SpoolError, SpoolHandle, SpoolThread};
+use crate::telemetry::{Checkpoint, NotRecorded};
+
+pub(crate) use inlet::{Inlet, InletSpec};
+pub(crate) use letter::Letter;
+pub(crate) use order::{Delivered, Place};
+
+/// The file with the outbox's id.
+const ID: &str = "id";
+
+/// What a Rack's gears need for the lane.
+#[derive(Debug, Clone)]
+pub(crate) struct Lane {
+    pub(crate) outbox: Arc<Outbox>,
+    /// Where arriving messages come from.
+    pub(crate) bus: Bus,
+    /// The stream of business messages.
+    pub(crate) stream: String,
+}
+
+/// Where messages wait until the Mixer has them.
+pub(crate) struct Outbox {
+    spool: SpoolHandle,
+    id: Uuid,
+    identity: watch::Receiver<Option<Identity>>,
+    /// The last number of each port.
+    numbers: Mutex<BTreeMap<String, u64>>,
+}
+
+impl std::fmt::Debug for Outbox {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Outbox").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+/// A message that leaves a port.
+#[derive(Debug)]
+pub(crate) struct Leaving {
+    pub(crate) gear: Token,
+    pub(crate) port: &'static str,
+    /// The message as it travels.
+    pub(crate) body: Vec<u8>,
+}
+
+/// That a message was taken: its source as the inlet names it, and its place there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Taken {
+    pub(crate) key: String,
+    pub(crate) place: Place,
+}
+
+/// A message that could not be handled.
+#[derive(Debug)]
+pub(crate) struct Dead {
+    pub(crate) gear: Token,
+    pub(crate) port: String,
+    pub(crate) reason: String,
+    pub(crate) attempts: u32,
+    pub(crate) body: Vec<u8>,
+}
+
+/// What is written together.
+#[derive(Debug, Default)]
+pub(crate) struct Whole {
+    pub(crate) leaving: Vec<Leaving>,
+    pub(crate) dead: Vec<Dead>,
+    /// What else is to be known with it: that a message was taken, how far a source has been read.
+    pub(crate) note: Option<Checkpoint>,
+}
+
+impl Whole {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.leaving.is_empty() && self.dead.is_empty() && self.note.is_none()
+    }
+}
+
+impl Taken {
+    pub(crate) fn note(self) -> Checkpoint {
+        Checkpoint {
+            key: self.key,
+            value: self.place.to_bytes(),
+        }
+    }
+}
+
+impl Outbox {
+    /// Opens the outbox in a folder and starts its writer.
+    pub(crate) fn open(
+        dir: &Path,
+        max_bytes: u64,
+        (clock, entropy): (Clock, &Entropy),
+        identity: watch::Receiver<Option<Identity>>,
+    ) -> Result<(Arc<Self>, SpoolThread, Found), SpoolError> {
+        // Messages are never dropped: who sends them waits.
+        let limits = Limits::new(max_bytes, spool::WhenFull::Block);
+        let (spool, thread, found) = spool::open(dir, limits, clock, spool::Lane::Messages)?;
+        let outbox = Self {
+            id: id(&dir.join(ID), entropy)?,
+            spool,
+            identity,
+            numbers: Mutex::default(),
+        };
+        Ok((Arc::new(outbox), thread, found))
+    }
+
+    /// The files.
+    pub(crate) const fn spool(&self) -> &SpoolHandle {
+        &self.spool
+    }
+
+    /// What numbers count within.
+    pub(crate) const fn id(&self) -> Uuid {
+        self.id
+    }
+
+    /// Hands a whole to the writer, waiting for a free slot; `done` hears when it is durable. The order of calls is that of
+    /// the numbers, if each is polled before the next.
+    pub(crate) async fn commit(&self, whole: Whole, done: Option<Done>) -> Result<(), NotRecorded> {
+        let owner = self.identity.borrow().as_ref().map(|identity| identity.entity_id);
+        let owner = owner.ok_or(NotRecorded::Closed)?;
+        self.spool.submit_whole(|| self.batches(owner, whole), done).await
+    }
+
+    /// The last place of a source that is known to be taken.
+    pub(crate) fn taken(&self, key: &str) -> Option<Place> {
+        Place::from_bytes(&self.spool.checkpoint(key)?)
+    }
+
+    fn batches(&self, owner: EntityId, whole: Whole) -> Vec<Batch> {
+        let batch = |rows, payload, checkpoint| Batch {
+            entity: owner,
+            table: Table::Messages,
+            rows,
+            payload,
+            checkpoint,
+            is_part: false,
+        };
+        let mut batches = Vec::with_capacity(whole.leaving.len() + whole.dead.len() + 1);
+        for leaving in whole.leaving {
+            let (number, checkpoint) = self.next(&leaving);
+            batches.push(batch(1, Letter::message(&leaving, number).encode(), Some(checkpoint)));
+        }
+        for dead in whole.dead {
+            batches.push(batch(1, Letter::dead(&dead).encode(), None));
+        }
+        // A batch without rows ends a whole, so it is the last.
+        if let Some(note) = whole.note {
+            batches.push(batch(0, Vec::new(), Some(note)));
+        }
+        batches
+    }
+
+    /// The next number of a port, and what makes it last.
+    fn next(&self, leaving: &Leaving) -> (u64, Checkpoint) {
+        let key = format!("number {}.{}", leaving.gear, leaving.port);
+        let mut numbers = self.numbers.lock();
+        let last = numbers.entry(key.clone()).or_insert_with(|| {
+            let kept = self.spool.checkpoint(&key);
+            kept.and_then(|bytes| bytes.try_into().ok())
+                .map_or(0, u64::from_le_bytes)
+        });
+        *last += 1;
+        let value = last.to_le_bytes().to_vec();
+        (*last, Checkpoint { key, value })
+    }
+}
+
+/// The outbox's id, made when it is.
+fn id(path: &Path, entropy: &Entropy) -> Result<Uuid, SpoolError> {
+    let io = |source| SpoolError::Io {
+        path: path.to_owned(),
+        source,
+    };
+    match std::fs::read_to_string(path) {
+        Ok(text) => Uuid::try_parse(text.trim()).map_err(|error| {
+            let reason = format!("{error}: remove it together with the folder's segments");
+            io(std::io::Error::new(std::io::ErrorKind::InvalidData, reason))
+        }),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            let id = uuid::Builder::from_random_bytes(entropy.bytes()).into_uuid();
+            chassis::files::write_atomic(path, format!("{id}\n").as_bytes(), 0o600)?;
+            Ok(id)
+        }
+        Err(error) => Err(io(error)),
+    }
+}
