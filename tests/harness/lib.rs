@@ -17,6 +17,7 @@ pub mod bus;
 pub mod disk;
 pub mod duckdb;
 pub mod faulty;
+pub mod link;
 pub mod mixer;
 pub mod process;
 pub mod rack;
@@ -33,6 +34,7 @@ use std::time::{Duration, Instant};
 
 pub use api::Api;
 pub use bus::TestBus;
+pub use link::Link;
 pub use mixer::TestMixer;
 pub use rack::TestRack;
 pub use random::Random;

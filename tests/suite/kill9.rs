@@ -13,7 +13,7 @@ use harness::{Failure, Random, TestRack, duckdb, eventually, process};
 
 use crate::first_light::{mixer_with, tail_scenario};
 
-fn setting(name: &str, default: u64) -> u64 {
+pub(crate) fn setting(name: &str, default: u64) -> u64 {
     std::env::var(name)
         .ok()
         .and_then(|value| value.parse().ok())

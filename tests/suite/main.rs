@@ -16,6 +16,7 @@ mod first_light;
 mod http_ingest;
 mod ingest;
 mod kill9;
+mod lanes;
 mod migrate;
 mod object_stores;
 mod outside;

@@ -1,0 +1,130 @@
+//! A TCP link that can go silent: what is sent meanwhile arrives when it is healed, as it does where packets were lost.
+//!
+//! # Invariants
+//!
+//! - While the link is cut no byte passes, in either direction, and nobody is told.
+//! - Its threads end with it.
+
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+
+use crate::Failure;
+
+#[derive(Debug, Default)]
+struct State {
+    cut: bool,
+    over: bool,
+    streams: Vec<TcpStream>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+impl Shared {
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        change(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner));
+        self.changed.notify_all();
+    }
+
+    /// Waits while the link is cut; false when it is over.
+    fn pass(&self) -> bool {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = self
+            .changed
+            .wait_while(state, |state| state.cut && !state.over)
+            .unwrap_or_else(PoisonError::into_inner);
+        !state.over
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Link {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    threads: Vec<std::thread::JoinHandle<()>>,
+}
+
+impl Link {
+    /// A link to an address, `host:port` behind an optional `scheme://`.
+    ///
+    /// # Errors
+    /// If it cannot listen.
+    pub fn to(target: &str) -> Result<Self, Failure> {
+        let target = target.rsplit('/').next().unwrap_or(target).to_owned();
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let address = listener.local_addr()?;
+        let shared = Arc::new(Shared::default());
+        let accepting = Arc::clone(&shared);
+        let thread = std::thread::spawn(move || {
+            let mut pumps = Vec::new();
+            for near in listener.incoming().map_while(Result::ok) {
+                if !accepting.pass() {
+                    break;
+                }
+                let Ok(far) = TcpStream::connect(&target) else { continue };
+                for (from, to) in [(near.try_clone(), far.try_clone()), (far.try_clone(), near.try_clone())] {
+                    if let (Ok(from), Ok(to)) = (from, to) {
+                        let shared = Arc::clone(&accepting);
+                        pumps.push(std::thread::spawn(move || pump(from, to, &shared)));
+                    }
+                }
+                accepting.change(|state| state.streams.extend([near, far]));
+            }
+            for pump in pumps {
+                let _ = pump.join();
+            }
+        });
+        Ok(Self {
+            address,
+            shared,
+            threads: vec![thread],
+        })
+    }
+
+    /// Where it listens, as a URL of the bus.
+    #[must_use]
+    pub fn bus_url(&self) -> String {
+        format!("nats://{}", self.address)
+    }
+
+    /// From now on it is silent.
+    pub fn cut(&self) {
+        self.shared.change(|state| state.cut = true);
+    }
+
+    /// From now on everything passes, what came meanwhile first.
+    pub fn heal(&self) {
+        self.shared.change(|state| state.cut = false);
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.shared.change(|state| {
+            state.over = true;
+            for stream in &state.streams {
+                let _ = stream.shutdown(Shutdown::Both);
+            }
+        });
+        // Wakes who accepts.
+        let _ = TcpStream::connect(self.address);
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn pump(mut from: TcpStream, mut to: TcpStream, shared: &Shared) {
+    let mut buffer = vec![0; 64 << 10];
+    while let Ok(read) = from.read(&mut buffer) {
+        if read == 0 || !shared.pass() || to.write_all(&buffer[..read]).is_err() {
+            break;
+        }
+    }
+    let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
+}

@@ -1,0 +1,207 @@
+//! The guaranteed lane: business messages between Racks, stored once, in order, through `kill -9` of any process.
+//!
+//! `PLATFORM_TEST_LANE_KILLS` and `PLATFORM_TEST_LANE_ROWS` make the long form; the suite's figures are short.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use harness::{Failure, Link, Random, TestMixer, TestRack, duckdb, eventually, process};
+
+use crate::first_light::mixer_with;
+use crate::kill9::setting;
+
+/// Lines of a file on rack-a become messages, which rack-b writes as records.
+fn scenario(file: &Path) -> String {
+    format!(
+        "meta: {{ name: lane, version: '1' }}\nracks: [ {{ name: rack-a }}, {{ name: rack-b }} ]\ngears:\n  \
+         - {{ name: tail, type: file_tail, deploy: rack-a, config: {{ path: {:?}, poll_interval: 50ms }} }}\n  \
+         - {{ name: sink, type: log_sink, deploy: rack-b }}\nwires:\n  - {{ from: tail.out, to: sink.in }}\n",
+        file.display().to_string()
+    )
+}
+
+/// Messages of a gear in the archive: all, and different ids.
+fn archived(mixer: &TestMixer, gear: &str) -> Option<(u64, u64)> {
+    let sql = format!(
+        "select count(*) || ' ' || count(distinct raw_msg) from read_parquet('{}/generic/**/fluxmsg_*.parquet') where src_gear_id = '{gear}'",
+        mixer.path().join("data/messages").display()
+    );
+    let found = duckdb::scalar(&sql, mixer.path()).ok()?;
+    let (all, distinct) = found.split_once(' ')?;
+    Some((all.parse().ok()?, distinct.parse().ok()?))
+}
+
+/// The numbers of the lines that the last gear has written as records, in the order of their times.
+fn arrived(mixer: &TestMixer) -> Result<Vec<u64>, Failure> {
+    let path = "/api/v1/telemetry/logs?gear_id=sink&q=of%20the%20lane&since=1h&order=asc";
+    let mut numbers = Vec::new();
+    for row in mixer.api.all_rows(path)? {
+        let text = row["message"].as_str().unwrap_or_default();
+        numbers.push(text.split_whitespace().nth(1).ok_or("no number")?.parse()?);
+    }
+    Ok(numbers)
+}
+
+/// The numbers, and how often each arrived.
+fn sunk(mixer: &TestMixer) -> Result<BTreeMap<u64, u64>, Failure> {
+    let mut seen = BTreeMap::new();
+    for number in arrived(mixer)? {
+        *seen.entry(number).or_default() += 1;
+    }
+    Ok(seen)
+}
+
+/// Writes numbered lines in bursts until `rows` are written and `over` says so; how many there are.
+fn load(file: PathBuf, rows: u64, over: Arc<AtomicBool>) -> JoinHandle<Result<u64, Failure>> {
+    std::thread::spawn(move || {
+        let mut next = 0;
+        while next < rows || !over.load(Ordering::Relaxed) {
+            write(&file, next..next + 50)?;
+            next += 50;
+            std::thread::park_timeout(Duration::from_millis(20));
+        }
+        Ok(next)
+    })
+}
+
+fn write(file: &Path, numbers: std::ops::Range<u64>) -> Result<(), Failure> {
+    let mut file = std::fs::OpenOptions::new().create(true).append(true).open(file)?;
+    let lines: String = numbers.map(|n| format!("line {n:09} of the lane\n")).collect();
+    Ok(file.write_all(lines.as_bytes())?)
+}
+
+#[test]
+fn messages_cross_racks_and_wait_for_one_that_is_away() -> Result<(), Failure> {
+    let logs = tempfile::tempdir()?;
+    let file = logs.path().join("app.log");
+    let (mixer, _scenario) = mixer_with(&scenario(&file))?;
+    let mut a = TestRack::new("rack-a", &mixer.bus_url, "")?;
+    let mut b = TestRack::new("rack-b", &mixer.bus_url, "")?;
+    a.start()?;
+    // The receiver was never seen so far: its messages wait.
+    write(&file, 0..200)?;
+    eventually("the first messages in the archive", Duration::from_secs(30), || {
+        (archived(&mixer, "tail")? == (200, 200)).then_some(())
+    })
+    .map_err(|error| format!("{error}: {:?}; rack-a:\n{}", archived(&mixer, "tail"), a.log()))?;
+    b.start()?;
+    let all = |count: u64| {
+        eventually("the messages at the other Rack", Duration::from_secs(60), || {
+            let seen = sunk(&mixer).ok()?;
+            (seen.len() as u64 == count && seen.values().all(|times| *times == 1)).then_some(())
+        })
+        .map_err(|error| format!("{error}; rack-b:\n{}", b.log()))
+    };
+    all(200)?;
+    b.kill9()?;
+    write(&file, 200..400)?;
+    b.spawn()?;
+    eventually("all messages at the other Rack", Duration::from_secs(90), || {
+        let seen = sunk(&mixer).ok()?;
+        (seen.len() == 400).then_some(())
+    })
+    .map_err(|error| format!("{error}; rack-b:\n{}", b.log()))?;
+    eventually("all messages in the archive, once", Duration::from_secs(30), || {
+        (archived(&mixer, "tail")? == (400, 400)).then_some(())
+    })
+}
+
+/// Kills or cuts off one of them at random and lets it come back.
+fn hurt(what: u64, random: &mut Random, mixer: &mut TestMixer, racks: &mut [(TestRack, Link)]) -> Result<(), Failure> {
+    match what {
+        0 => {
+            mixer.kill9()?;
+            std::thread::sleep(Duration::from_millis(random.below(500)));
+            mixer.restart()
+        }
+        1 => process::kill9(eventually("the bus", Duration::from_secs(30), || mixer.bus_pid().ok())?),
+        2 | 3 => {
+            let (rack, _) = racks.get_mut(usize::try_from(what - 2)?).ok_or("no such rack")?;
+            rack.kill9()?;
+            std::thread::sleep(Duration::from_millis(random.below(500)));
+            rack.spawn()
+        }
+        _ => {
+            let (_, link) = racks.get(usize::try_from(what % 2)?).ok_or("no such rack")?;
+            link.cut();
+            std::thread::sleep(Duration::from_millis(500 + random.below(1500)));
+            link.heal();
+            Ok(())
+        }
+    }
+}
+
+#[test]
+fn no_message_is_lost_or_archived_twice_and_order_is_kept_through_kill_9_and_partitions() -> Result<(), Failure> {
+    let (hurts, rows) = (
+        setting("PLATFORM_TEST_LANE_KILLS", 6),
+        setting("PLATFORM_TEST_LANE_ROWS", 5_000),
+    );
+    let mut random = Random::for_test("no_message_is_lost_or_archived_twice");
+    let logs = tempfile::tempdir()?;
+    let file = logs.path().join("app.log");
+    let (mut mixer, _scenario) = mixer_with(&scenario(&file))?;
+    let mut racks = Vec::new();
+    for name in ["rack-a", "rack-b"] {
+        let link = Link::to(&mixer.bus_url)?;
+        let mut rack = TestRack::new(name, &link.bus_url(), "")?;
+        rack.start()?;
+        racks.push((rack, link));
+    }
+    let over = Arc::new(AtomicBool::new(false));
+    let writing = load(file, rows, Arc::clone(&over));
+    // Each of them in turn, in an order of chance; every sixth is a partition.
+    for number in 0..hurts {
+        std::thread::sleep(Duration::from_millis(300 + random.below(1_500)));
+        let what = if number % 5 == 4 {
+            4 + random.below(2)
+        } else {
+            (number + random.below(2)) % 4
+        };
+        eprintln!(
+            "{number}: {}",
+            ["mixer", "bus", "rack-a", "rack-b", "partition a", "partition b"][usize::try_from(what)?]
+        );
+        hurt(what, &mut random, &mut mixer, &mut racks)?;
+    }
+    over.store(true, Ordering::Relaxed);
+    let written = writing.join().map_err(|_| "the writer died")??;
+    let told = |error: Failure, racks: &[(TestRack, Link)], mixer: &TestMixer| -> Failure {
+        let logs: String = racks
+            .iter()
+            .map(|(rack, _)| format!("{}:\n{}\n", rack.name, rack.log()))
+            .collect();
+        format!(
+            "{error}; {written} written, archived {:?}\n{logs}",
+            archived(mixer, "tail")
+        )
+        .into()
+    };
+    eventually("every message in the archive once", Duration::from_secs(120), || {
+        let (all, distinct) = archived(&mixer, "tail")?;
+        assert!(
+            all <= written,
+            "{all} messages of {written} lines, {distinct} different"
+        );
+        (all == written && distinct == written).then_some(())
+    })
+    .map_err(|error| told(error, &racks, &mixer))?;
+    eventually("every message at the other Rack", Duration::from_secs(180), || {
+        (sunk(&mixer).ok()?.len() as u64 == written).then_some(())
+    })
+    .map_err(|error| told(error, &racks, &mixer))?;
+    // A record may be written again after a crash; then those behind it are too, and none comes before its time.
+    let mut newest = 0;
+    let numbers = arrived(&mixer)?;
+    for number in &numbers {
+        assert!(*number <= newest + 1, "{number} came after {newest}");
+        newest = newest.max(*number);
+    }
+    eprintln!("{written} messages, {} records", numbers.len());
+    Ok(())
+}
