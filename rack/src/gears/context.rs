@@ -7,7 +7,9 @@
 //!   the trace begins and carried along.
 //! - Refusals are reported once for each reason and reporting interval, with the number of others like it.
 
+use std::any::Any;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use model::message::Message;
@@ -65,6 +67,8 @@ pub(crate) struct Context {
     meter: Meter,
     /// Refusals of each kind since the last report.
     refusals: [AtomicU64; REJECTED + 1],
+    /// What outlives the gear's lives.
+    kept: OnceLock<Arc<dyn Any + Send + Sync>>,
 }
 
 impl Context {
@@ -76,6 +80,7 @@ impl Context {
             parts,
             meter: Meter::default(),
             refusals: Default::default(),
+            kept: OnceLock::new(),
         }
     }
 
@@ -107,6 +112,13 @@ impl Context {
     /// Whether anything listens to an output.
     pub(crate) fn is_wired(&self, port: &str) -> bool {
         self.parts.outlets.is_wired(port)
+    }
+
+    /// What a life of this gear leaves to the next one after a failure: the same thing in each of them, of one type for each
+    /// type of gear. A new scenario begins with nothing.
+    pub(crate) fn kept<T: Any + Send + Sync + Default>(&self) -> Arc<T> {
+        let kept = self.kept.get_or_init(|| Arc::<T>::default());
+        Arc::clone(kept).downcast().unwrap_or_default()
     }
 
     /// A log line about the gear itself.

@@ -5,7 +5,7 @@
 //! - A panic or an error of a gear ends only its own life; the next one begins after a pause that doubles from
 //!   [`FIRST_PAUSE`] to [`LONGEST_PAUSE`] and starts over when a life was calm.
 //! - Messages wait in the inbox while the gear is away.
-//! - Asked to stop, a passive gear handles what waited in its inbox (at most what fits there), flushes and ends.
+//! - Asked to stop, a passive gear or half handles what waited in its inbox (at most what fits there), flushes and ends.
 
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
@@ -86,7 +86,11 @@ async fn live(gear: Option<Gear>, spec: &Spec, cx: &Arc<Context>, inbox: Option<
         }
     };
     match (&mut gear, inbox) {
-        (Gear::Active(gear), _) => gear.run(cx).await,
+        (Gear::Active(gear), _) | (Gear::Duplex(gear, _), None) => gear.run(cx).await,
+        (Gear::Duplex(active, passive), Some(inbox)) => {
+            let mut inbox = inbox.receiver.lock().await;
+            tokio::try_join!(active.run(cx), consume(passive.as_mut(), cx, &mut inbox)).map(drop)
+        }
         (Gear::Passive(gear), Some(inbox)) => consume(gear.as_mut(), cx, &mut *inbox.receiver.lock().await).await,
         (Gear::Passive(_), None) => {
             cx.stopping().await;
