@@ -22,6 +22,8 @@
 //! Starting and stopping ([`crate::runtime`]), queues between gears ([`crate::wires`]), restarts ([`supervisor`]).
 
 mod context;
+mod framing;
+mod listener;
 mod meter;
 pub(crate) mod supervisor;
 #[cfg(test)]
@@ -161,6 +163,8 @@ types! {
     host_metrics
     http_in
     log_sink
+    tcp_in
+    tcp_out
 }
 
 /// Every type that this program can run.

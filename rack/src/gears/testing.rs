@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -296,6 +297,26 @@ impl Bench {
         let what = format!("{gear} saying {text:?}");
         self.wait(&what, |bench| {
             bench.logs(gear).into_iter().find(|log| log.contains(text))
+        })
+        .await
+    }
+
+    /// Waits until a gear listens, and gives its address.
+    pub(crate) async fn address(&self, gear: &str, scheme: &str) -> SocketAddr {
+        let text = self.says(gear, &format!("listening on {scheme}://")).await;
+        let (_, rest) = text.split_once("://").unwrap();
+        rest.split('/').next().unwrap().parse().unwrap()
+    }
+
+    /// The log records that a gear wrote of messages: its facts and its text.
+    pub(crate) async fn records(&self, gear: &str, count: usize) -> Vec<Map<String, Value>> {
+        self.wait(&format!("{count} records of {gear}"), |bench| {
+            let rows = bench.rows(Table::Logs).into_iter();
+            let of_messages = |row: &Map<String, Value>| {
+                row["attributes"]["gear.id"] == gear && row["attributes"]["span_id"].is_string()
+            };
+            let rows: Vec<_> = rows.filter(of_messages).collect();
+            (rows.len() >= count).then_some(rows)
         })
         .await
     }
