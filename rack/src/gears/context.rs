@@ -160,7 +160,6 @@ impl Context {
     }
 
     /// A message made of another one, to be sent on: an id of its own, the same signal, trace and facts.
-    #[allow(dead_code, reason = "for the gears that make messages of messages")]
     pub(crate) fn child(&self, of: &Message) -> Message {
         let ts = self.parts.recorder.now();
         of.child(MessageId::at(ts, self.entropy10()), ts)

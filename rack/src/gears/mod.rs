@@ -162,6 +162,7 @@ types! {
     generator
     host_metrics
     http_in
+    http_out
     log_sink
     tcp_in
     tcp_out
