@@ -304,7 +304,7 @@ impl Loading<'_> {
 
     /// A text with every `${NAME}` replaced; a problem if it has none or one is not set.
     fn reference(&mut self, place: &Place, key: &Key, full: &str, text: &str) -> Option<String> {
-        match resolve(text, self.env) {
+        match resolve(text, |name| self.env.get(name).cloned()) {
             Resolved::Text(text) => Some(text),
             Resolved::Plain => {
                 let env = key.env_name();
@@ -405,24 +405,29 @@ fn bounds(key: &Key) -> String {
     }
 }
 
-enum Resolved {
+/// What a text comes to whose `${NAME}` references were replaced.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Resolved {
+    /// All of them.
     Text(String),
+    /// It has none.
     Plain,
+    /// The variable of this name is not set.
     Unset(String),
 }
 
-/// Replaces every `${NAME}` of a text.
-fn resolve(text: &str, env: &BTreeMap<String, String>) -> Resolved {
+/// Replaces every `${NAME}` of a text with what `env` says.
+pub fn resolve(text: &str, mut env: impl FnMut(&str) -> Option<String>) -> Resolved {
     let (mut out, mut rest, mut found) = (String::new(), text, false);
     while let Some((before, after)) = rest.split_once("${") {
         let Some((name, tail)) = after.split_once('}') else {
             break;
         };
-        let Some(value) = env.get(name) else {
+        let Some(value) = env(name) else {
             return Resolved::Unset(name.to_owned());
         };
         out.push_str(before);
-        out.push_str(value);
+        out.push_str(&value);
         (rest, found) = (tail, true);
     }
     if !found {

@@ -37,7 +37,7 @@ mod tests;
 
 pub use error::{ConfigErrors, Place, Problem};
 pub use key::{Fallback, Key, Kind, Removed, Schema, Section};
-pub use load::{Sources, load};
+pub use load::{Resolved, Sources, load, resolve};
 pub use logging::{LoggingConfig, ThrottleConfig};
 pub use migrate::{Migrated, migrate};
 pub use reference::{chapter, reference_markdown, with_chapter};

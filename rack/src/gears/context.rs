@@ -9,8 +9,10 @@
 //!   all. Sent at another time it is durable before [`Context::send`] returns.
 //! - Refusals are reported once for each reason and reporting interval, with the number of others like it.
 
-use std::sync::Arc;
+use std::any::Any;
+use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use model::message::Message;
@@ -56,6 +58,26 @@ impl Refused {
     }
 }
 
+tokio::task_local! {
+    /// What is sent by the work that is being done, if it leaves together.
+    static WHOLE: Mutex<Whole>;
+}
+
+/// Does work; what it sends over the guaranteed lane, other tasks of its apart, is given back and left to the caller.
+pub(crate) async fn together<T>(work: impl Future<Output = T>) -> (T, Whole) {
+    let gathered = async {
+        let done = work.await;
+        let whole = WHOLE.with(|whole| std::mem::take(&mut *whole.lock()));
+        (done, whole)
+    };
+    WHOLE.scope(Mutex::default(), gathered).await
+}
+
+/// Adds to what leaves together; false where nothing does.
+fn gather(add: impl FnOnce(&mut Whole)) -> bool {
+    WHOLE.try_with(|whole| add(&mut whole.lock())).is_ok()
+}
+
 /// What counts the messages that a gear rejected, behind the kinds of [`Refused`].
 const REJECTED: usize = 4;
 
@@ -76,10 +98,10 @@ pub(crate) struct Context {
     span_name: String,
     parts: ContextParts,
     meter: Meter,
-    /// What the message that is being handled has made so far; it leaves with the word that the message was taken.
-    whole: Mutex<Option<Whole>>,
     /// Refusals of each kind since the last report.
     refusals: [AtomicU64; REJECTED + 1],
+    /// What outlives the gear's lives.
+    kept: OnceLock<Arc<dyn Any + Send + Sync>>,
 }
 
 impl Context {
@@ -90,8 +112,8 @@ impl Context {
             span_name: format!("{} {}", spec.kind.name(), spec.name),
             parts,
             meter: Meter::default(),
-            whole: Mutex::new(None),
             refusals: Default::default(),
+            kept: OnceLock::new(),
         }
     }
 
@@ -135,6 +157,13 @@ impl Context {
         self.parts.outbox.as_ref()?.spool().checkpoint(key)
     }
 
+    /// What a life of this gear leaves to the next one after a failure: the same thing in each of them, of one type for each
+    /// type of gear. A new scenario begins with nothing.
+    pub(crate) fn kept<T: Any + Send + Sync + Default>(&self) -> Arc<T> {
+        let kept = self.kept.get_or_init(|| Arc::<T>::default());
+        Arc::clone(kept).downcast().unwrap_or_default()
+    }
+
     /// A log line about the gear itself.
     pub(crate) fn log(&self, level: Level, message: impl Into<String>) {
         self.parts.recorder.log(level, message, Attributes::new(), None);
@@ -174,7 +203,6 @@ impl Context {
     }
 
     /// A message made of another one, to be sent on: an id of its own, the same signal, trace and facts.
-    #[allow(dead_code, reason = "for the gears that make messages of messages")]
     pub(crate) fn child(&self, of: &Message) -> Message {
         let ts = self.parts.recorder.now();
         of.child(MessageId::at(ts, self.entropy10()), ts)
@@ -237,12 +265,12 @@ impl Context {
             port,
             body,
         };
-        if let Some(whole) = &mut *self.whole.lock() {
-            whole.leaving.push(leaving);
+        let mut leaving = vec![leaving];
+        if gather(|whole| whole.leaving.append(&mut leaving)) {
             return true;
         }
         let whole = Whole {
-            leaving: vec![leaving],
+            leaving,
             ..Whole::default()
         };
         let (done, durable) = oneshot::channel();
@@ -258,12 +286,12 @@ impl Context {
             attempts: 1,
             body: message.to_cbor().unwrap_or_default(),
         };
-        if let Some(whole) = &mut *self.whole.lock() {
-            whole.dead.push(dead);
+        let mut dead = vec![dead];
+        if gather(|whole| whole.dead.append(&mut dead)) {
             return;
         }
         let whole = Whole {
-            dead: vec![dead],
+            dead,
             ..Whole::default()
         };
         self.commit(whole, None).await;
@@ -275,16 +303,6 @@ impl Context {
             Some(outbox) => outbox.commit(whole, done).await.is_ok(),
             None => false,
         }
-    }
-
-    /// From now on what is sent leaves together.
-    pub(crate) fn begin(&self) {
-        *self.whole.lock() = Some(Whole::default());
-    }
-
-    /// What was sent since [`begin`](Self::begin).
-    pub(crate) fn end(&self) -> Whole {
-        self.whole.lock().take().unwrap_or_default()
     }
 
     fn refuse(&self, why: Refused) -> Result<(), Refused> {

@@ -32,14 +32,14 @@ use hyper_util::service::TowerToHyperService;
 use model::gear::{self, GearConfig, Manifest};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use model::{Attributes, Level};
+use model::Attributes;
 use serde_json::json;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinSet;
+use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 
+use super::listener::Listener;
 use super::traceparent::TraceParent;
-use super::{Active, Config, Context, Fault, Gear, Refused, Work};
+use super::{Active, Config, Context, Gear, Refused, Work};
 
 /// The most connections at a time; more wait in the listener's backlog.
 const MAX_CONNECTIONS: usize = 256;
@@ -47,10 +47,6 @@ const MAX_CONNECTIONS: usize = 256;
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a request's body may take.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long requests that are under way at the stop may take to finish.
-const GRACE: Duration = Duration::from_millis(500);
-/// The pause after the system refused a connection, which happens when file descriptors run out.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// The longest `Content-Type` that is carried along.
 const MAX_CONTENT_TYPE: usize = 256;
 
@@ -75,22 +71,13 @@ pub(super) fn build(config: &Config) -> Result<Gear, String> {
 
 struct Door {
     config: HttpIn,
-    listener: Option<TcpListener>,
+    listener: Option<Listener>,
 }
 
 impl Active for Door {
     fn init<'a>(&'a mut self, cx: &'a Arc<Context>) -> Work<'a> {
         async move {
-            let address = self.config.listen;
-            let failed = |reason| Fault::Listen { address, reason };
-            let listener = TcpListener::bind(address).await.map_err(failed)?;
-            let bound = listener.local_addr().map_err(failed)?;
-            let attributes = Attributes::new()
-                .with("server.address", bound.ip().to_string())
-                .with("server.port", bound.port());
-            let text = format!("listening on http://{bound}{}", self.config.path);
-            cx.recorder().log(Level::Info, text, attributes, None);
-            self.listener = Some(listener);
+            self.listener = Some(Listener::bind(cx, self.config.listen, "http", &self.config.path).await?);
             Ok(())
         }
         .boxed()
@@ -101,46 +88,15 @@ impl Active for Door {
             let Some(listener) = self.listener.take() else {
                 return Ok(());
             };
-            let stop = CancellationToken::new();
-            let mut connections = JoinSet::new();
-            self.accept(cx, &listener, &stop, &mut connections).await;
-            stop.cancel();
-            let finished = async { while connections.join_next().await.is_some() {} };
-            // What is not finished by then is cut off: a message that was not acknowledged is the sender's to repeat.
-            tokio::time::timeout(GRACE, finished).await.ok();
-            connections.shutdown().await;
+            let path: Arc<str> = self.config.path.as_str().into();
+            let serve = |stream, peer, stop| {
+                let (cx, path) = (Arc::clone(cx), Arc::clone(&path));
+                serve(stream, Entry { cx, path, peer }, stop)
+            };
+            listener.serve(cx, MAX_CONNECTIONS, serve).await;
             Ok(())
         }
         .boxed()
-    }
-}
-
-impl Door {
-    async fn accept(
-        &self,
-        cx: &Arc<Context>,
-        listener: &TcpListener,
-        stop: &CancellationToken,
-        connections: &mut JoinSet<()>,
-    ) {
-        let path: Arc<str> = self.config.path.as_str().into();
-        loop {
-            let room = connections.len() < MAX_CONNECTIONS;
-            tokio::select! {
-                () = cx.stopping() => return,
-                Some(_) = connections.join_next(), if !connections.is_empty() => {}
-                accepted = listener.accept(), if room => match accepted {
-                    Ok((stream, peer)) => {
-                        let entry = Entry { cx: Arc::clone(cx), path: Arc::clone(&path), peer };
-                        connections.spawn(serve(stream, entry, stop.clone()));
-                    }
-                    Err(error) => {
-                        cx.error(format!("cannot accept a connection: {error}"));
-                        tokio::time::sleep(ACCEPT_PAUSE).await;
-                    }
-                },
-            }
-        }
     }
 }
 

@@ -1,7 +1,8 @@
 //! Gears: the parts that run on a Rack. The contract every type keeps, and the table of types.
 //!
 //! An *active* gear has work of its own: it runs until it is asked to stop, finishes what it began and returns. A *passive*
-//! gear is called once for each message that arrives, and to flush when no more is waiting.
+//! gear is called once for each message that arrives, and to flush when no more is waiting. A *duplex* gear is both: two halves
+//! that run side by side and share what they want to share.
 //!
 //! ```text
 //! build(config) ─▶ init ─▶ run ······ stop asked ─▶ finishes, returns            (active)
@@ -13,6 +14,7 @@
 //! - `init` takes what the gear needs from outside (a socket, a pattern); when it fails, the scenario is not applied.
 //! - An error or a panic ends only this gear: it is reported, built anew and started again after a growing pause. A message
 //!   that it rejects ends nothing: it is reported, and the next one comes.
+//! - The halves of a duplex gear have one life: it ends when one of them fails, or when both have ended.
 //! - Adding a type is one file here, which has its manifest, its configuration and its work, and one name in the table [`types`].
 //!
 //! # Not here
@@ -20,6 +22,8 @@
 //! Starting and stopping ([`crate::runtime`]), queues between gears ([`crate::wires`]), restarts ([`supervisor`]).
 
 mod context;
+mod framing;
+mod listener;
 mod meter;
 pub(crate) mod supervisor;
 #[cfg(test)]
@@ -76,6 +80,8 @@ pub(crate) trait Passive: Send {
 pub(crate) enum Gear {
     Active(Box<dyn Active>),
     Passive(Box<dyn Passive>),
+    /// The active half is initialised first.
+    Duplex(Box<dyn Active>, Box<dyn Passive>),
 }
 
 impl Gear {
@@ -83,6 +89,11 @@ impl Gear {
         match self {
             Self::Active(gear) => gear.init(cx),
             Self::Passive(gear) => gear.init(cx),
+            Self::Duplex(active, passive) => async move {
+                active.init(cx).await?;
+                passive.init(cx).await
+            }
+            .boxed(),
         }
     }
 }
@@ -151,7 +162,10 @@ types! {
     generator
     host_metrics
     http_in
+    http_out
     log_sink
+    tcp_in
+    tcp_out
 }
 
 /// Every type that this program can run.

@@ -8,7 +8,7 @@
 //! - A message of lane guaranteed is taken when the gear has handled and flushed it; that, and what it made, go to the outbox
 //!   together. Until then it is held, and a gear that begins anew is given what is held first, in order. A message that a gear
 //!   fails at again and again becomes a dead letter.
-//! - Asked to stop, a passive gear handles what waited in its inbox (at most what fits there), flushes and ends.
+//! - Asked to stop, a passive gear or half handles what waited in its inbox (at most what fits there), flushes and ends.
 
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
@@ -21,6 +21,7 @@ use tokio::sync::MutexGuard;
 use tokio::sync::mpsc::{self, error::TryRecvError};
 use tokio::time::{Instant, MissedTickBehavior};
 
+use super::context::together;
 use super::{Context, Fault, Gear, Passive};
 use crate::lane::{Dead, Whole};
 use crate::wires::{Arrival, Delivery, Held, INBOX_CAPACITY, Inbox, Spec};
@@ -97,20 +98,25 @@ async fn live(gear: Option<Gear>, spec: &Spec, cx: &Arc<Context>, inbox: Option<
         }
     };
     match (&mut gear, inbox) {
-        (Gear::Active(gear), _) => gear.run(cx).await,
-        (Gear::Passive(gear), Some(inbox)) => {
-            let mut consumer = Consumer {
-                gear: gear.as_mut(),
-                cx,
-                held: inbox.held.lock().await,
-            };
-            consumer.run(&mut *inbox.receiver.lock().await).await
+        (Gear::Active(gear), _) | (Gear::Duplex(gear, _), None) => gear.run(cx).await,
+        (Gear::Duplex(active, passive), Some(inbox)) => {
+            tokio::try_join!(active.run(cx), consume(passive.as_mut(), cx, inbox)).map(drop)
         }
+        (Gear::Passive(gear), Some(inbox)) => consume(gear.as_mut(), cx, inbox).await,
         (Gear::Passive(_), None) => {
             cx.stopping().await;
             Ok(())
         }
     }
+}
+
+async fn consume(gear: &mut dyn Passive, cx: &Arc<Context>, inbox: &Inbox) -> Result<(), Fault> {
+    let mut consumer = Consumer {
+        gear,
+        cx,
+        held: inbox.held.lock().await,
+    };
+    consumer.run(&mut *inbox.receiver.lock().await).await
 }
 
 /// A passive gear at work.
@@ -267,9 +273,7 @@ async fn handle(
     mut delivery: Delivery,
 ) -> Result<(Whole, Option<String>), Fault> {
     let mut span = cx.arrive(&mut delivery.message);
-    cx.begin();
-    let done = gear.process(cx, delivery).await;
-    let whole = cx.end();
+    let (done, whole) = together(gear.process(cx, delivery)).await;
     span.ok = done.is_ok();
     match done {
         Ok(()) => Ok((whole, None)),

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +15,7 @@ use model::gear::Manifest;
 use model::scenario::{Gear as GearEntry, Wire};
 use model::{Clock, EntityId, Entropy, Table, Timestamp};
 use serde_json::{Map, Value};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -43,6 +44,13 @@ pub(super) static TYPES: &[GearType] = &[
     GearType {
         manifest: &manifest("test_loop", &["in"], &["out"]),
         build: |_| Ok(Gear::Passive(Box::new(PassesOn))),
+    },
+    GearType {
+        manifest: &manifest("test_duplex", &["in"], &["out"]),
+        build: |_| {
+            let (said, heard) = mpsc::unbounded_channel();
+            Ok(Gear::Duplex(Box::new(Speaks(heard)), Box::new(Hears(said))))
+        },
     },
 ];
 
@@ -109,6 +117,46 @@ impl Passive for PassesOn {
     fn process<'a>(&'a mut self, cx: &'a Arc<Context>, delivery: Delivery) -> Work<'a> {
         async move {
             cx.send("out", delivery.message).await.ok();
+            Ok(())
+        }
+        .boxed()
+    }
+}
+
+/// The half that says how much its other half has heard in all lives, and fails at the word `fail`.
+struct Speaks(mpsc::UnboundedReceiver<Vec<u8>>);
+
+impl Active for Speaks {
+    fn run<'a>(&'a mut self, cx: &'a Arc<Context>) -> Work<'a> {
+        async move {
+            let all = cx.kept::<std::sync::atomic::AtomicUsize>();
+            loop {
+                let word = tokio::select! {
+                    word = self.0.recv() => word.unwrap(),
+                    () = cx.stopping() => return Ok(()),
+                };
+                let count = all.fetch_add(1, std::sync::atomic::Ordering::Relaxed) + 1;
+                cx.log(model::Level::Info, format!("heard {count}"));
+                if word == b"fail" {
+                    return Err(Fault::Test("its active half has heard enough"));
+                }
+            }
+        }
+        .boxed()
+    }
+}
+
+/// The half that hears.
+struct Hears(mpsc::UnboundedSender<Vec<u8>>);
+
+impl Passive for Hears {
+    fn process<'a>(&'a mut self, cx: &'a Arc<Context>, delivery: Delivery) -> Work<'a> {
+        async move {
+            cx.log(
+                model::Level::Info,
+                format!("took {}", String::from_utf8_lossy(&delivery.message.raw)),
+            );
+            self.0.send(delivery.message.raw).ok();
             Ok(())
         }
         .boxed()
@@ -252,6 +300,26 @@ impl Bench {
         let what = format!("{gear} saying {text:?}");
         self.wait(&what, |bench| {
             bench.logs(gear).into_iter().find(|log| log.contains(text))
+        })
+        .await
+    }
+
+    /// Waits until a gear listens, and gives its address.
+    pub(crate) async fn address(&self, gear: &str, scheme: &str) -> SocketAddr {
+        let text = self.says(gear, &format!("listening on {scheme}://")).await;
+        let (_, rest) = text.split_once("://").unwrap();
+        rest.split('/').next().unwrap().parse().unwrap()
+    }
+
+    /// The log records that a gear wrote of messages: its facts and its text.
+    pub(crate) async fn records(&self, gear: &str, count: usize) -> Vec<Map<String, Value>> {
+        self.wait(&format!("{count} records of {gear}"), |bench| {
+            let rows = bench.rows(Table::Logs).into_iter();
+            let of_messages = |row: &Map<String, Value>| {
+                row["attributes"]["gear.id"] == gear && row["attributes"]["span_id"].is_string()
+            };
+            let rows: Vec<_> = rows.filter(of_messages).collect();
+            (rows.len() >= count).then_some(rows)
         })
         .await
     }

@@ -1,5 +1,7 @@
 //! W3C Trace Context: the `traceparent` header.
 
+use std::fmt;
+
 use model::{SpanId, TraceId};
 
 /// A caller's trace.
@@ -30,6 +32,17 @@ impl TraceParent {
     }
 }
 
+impl fmt::Display for TraceParent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            trace_id,
+            span_id,
+            sampled,
+        } = self;
+        write!(f, "00-{trace_id}-{span_id}-{:02x}", u8::from(*sampled))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
@@ -41,6 +54,10 @@ mod tests {
         assert_eq!(parent.trace_id.to_string(), "4bf92f3577b34da6a3ce929d0e0e4736");
         assert_eq!(parent.span_id.to_string(), "00f067aa0ba902b7");
         assert!(parent.sampled);
+        assert_eq!(
+            parent.to_string(),
+            "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+        );
         assert!(
             !TraceParent::parse("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00")
                 .unwrap()

@@ -335,6 +335,32 @@ async fn a_panicking_gear_is_reported_and_restarted_while_others_go_on() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_halves_of_a_duplex_gear_have_one_life_and_what_is_kept_outlives_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let bench = Bench::open(folder.path());
+    let mut runtime = bench.runtime();
+    let both = "\n  - { name: both, type: test_duplex, deploy: rack-a }";
+    let applied = runtime
+        .apply(&push("h", &format!("{HTTP}{both}"), "{ from: door.out, to: both.in }"))
+        .await;
+    assert_eq!(applied.error, None);
+    let to = address(&bench, "door").await;
+    assert_eq!(status(&post(to, "", b"one").await), 202);
+    bench.says("both", "heard 1").await;
+    assert_eq!(status(&post(to, "", b"fail").await), 202);
+    bench
+        .says("both", "its active half has heard enough; it starts again in 100 ms")
+        .await;
+    assert_eq!(status(&post(to, "", b"three").await), 202);
+    bench.says("both", "heard 3").await;
+    let began = Instant::now();
+    runtime.close().await;
+    assert!(began.elapsed() < DRAIN_BOUND);
+    bench.says("both", "the gear stopped").await;
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_suspended_rack_holds_no_socket_and_resumes_what_ran() {
     let folder = tempfile::tempdir().unwrap();
     let bench = Bench::open(folder.path());

@@ -35,6 +35,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
+use super::context::together;
 use super::{Active, Config, Context, Fault, Gear, Work};
 use crate::lane::Whole;
 use crate::telemetry::{BATCH_ROWS, Checkpoint, LogRow, NotRecorded};
@@ -183,9 +184,11 @@ impl Tail {
         if note.is_none() {
             return true;
         }
-        cx.begin();
-        self.pass_on(cx, messages).await;
-        let whole = Whole { note, ..cx.end() };
+        let ((), whole) = together(async {
+            self.pass_on(cx, messages).await;
+        })
+        .await;
+        let whole = Whole { note, ..whole };
         let (done, durable) = oneshot::channel();
         cx.commit(whole, Some(done)).await && matches!(durable.await, Ok(Ok(())))
     }

@@ -1,0 +1,379 @@
+//! Frames in a stream of bytes: what the TCP gears cut their streams into.
+//!
+//! | framing | a frame on the wire |
+//! |---|---|
+//! | `delimiter: "\n"` | the bytes, then the delimiter |
+//! | `length: { bytes: 4, order: big }` | the number of bytes in 1, 2 or 4 bytes, then the bytes |
+//!
+//! # Invariants
+//!
+//! - A stream that announces or brings a frame longer than `max_frame` is given up before more of it is kept: what is held is
+//!   never more than one frame, its frame's edge and one read.
+//! - [`Frames::read`] may be dropped while it waits: no byte is lost.
+//! - What [`Framing::encode`] makes, [`Frames`] with the same framing gives back.
+
+use std::io;
+
+use bytes::{Buf, BytesMut};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncRead, AsyncReadExt};
+
+/// The most bytes of one read.
+const READ: usize = 16 * 1024;
+/// The longest delimiter.
+const MAX_DELIMITER: usize = 64;
+
+/// How a stream is cut into frames.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub(super) enum Framing {
+    /// Every frame ends with these bytes, which may not be in it. `\n`, `\r`, `\t`, `\0`, `\\` and `\xNN` stand for bytes.
+    Delimiter(String),
+    /// Every frame begins with the number of its bytes.
+    Length(Length),
+}
+
+/// The number in front of a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Length {
+    /// How many bytes the number has: 1, 2 or 4.
+    bytes: u8,
+    /// The order of its bytes.
+    #[serde(default)]
+    order: Order,
+}
+
+/// The order of the bytes of a number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Order {
+    /// The highest first, as networks have it.
+    #[default]
+    Big,
+    /// The lowest first.
+    Little,
+}
+
+impl Default for Framing {
+    fn default() -> Self {
+        Self::Delimiter("\\n".to_owned())
+    }
+}
+
+impl Framing {
+    /// Says what is wrong with it.
+    pub(super) fn validate(&self) -> Result<(), String> {
+        self.rule().map(drop)
+    }
+
+    /// What it comes to.
+    pub(super) fn rule(&self) -> Result<Rule, String> {
+        match self {
+            Self::Delimiter(text) => {
+                let bytes = unescape(text)?;
+                if bytes.is_empty() || bytes.len() > MAX_DELIMITER {
+                    return Err(format!("framing.delimiter must have 1 to {MAX_DELIMITER} bytes"));
+                }
+                Ok(Rule::Delimiter(bytes))
+            }
+            Self::Length(length) if matches!(length.bytes, 1 | 2 | 4) => Ok(Rule::Length(*length)),
+            Self::Length(length) => Err(format!("framing.length.bytes must be 1, 2 or 4, not {}", length.bytes)),
+        }
+    }
+}
+
+/// Replaces what stands for bytes.
+fn unescape(text: &str) -> Result<Vec<u8>, String> {
+    let bad = |what: &str| format!("framing.delimiter: {what}; use \\n, \\r, \\t, \\0, \\\\ or \\xNN");
+    let (mut out, mut rest) = (Vec::new(), text);
+    while let Some((before, after)) = rest.split_once('\\') {
+        out.extend_from_slice(before.as_bytes());
+        let mut letters = after.chars();
+        out.push(match letters.next() {
+            Some('n') => b'\n',
+            Some('r') => b'\r',
+            Some('t') => b'\t',
+            Some('0') => 0,
+            Some('\\') => b'\\',
+            Some('x') => {
+                let digits = letters.as_str().get(..2).ok_or_else(|| bad("\\x needs two digits"))?;
+                letters = letters.as_str().get(2..).unwrap_or_default().chars();
+                u8::from_str_radix(digits, 16).map_err(|_| bad(&format!("\\x{digits} is no byte")))?
+            }
+            Some(other) => return Err(bad(&format!("\\{other} stands for nothing"))),
+            None => return Err(bad("a single \\ ends it")),
+        });
+        rest = letters.as_str();
+    }
+    out.extend_from_slice(rest.as_bytes());
+    Ok(out)
+}
+
+/// A framing that is valid.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Rule {
+    Delimiter(Vec<u8>),
+    Length(Length),
+}
+
+impl Rule {
+    /// A frame as it goes over the wire.
+    pub(super) fn encode(&self, body: &[u8]) -> Result<Vec<u8>, String> {
+        match self {
+            Self::Delimiter(delimiter) => {
+                // A body whose end and the delimiter's beginning make another delimiter would be cut too early as well.
+                let whole = [body, delimiter].concat();
+                if find(&whole, delimiter) == Some(body.len()) {
+                    Ok(whole)
+                } else {
+                    Err(
+                        "the body has the delimiter in it: the other side would see two frames; use framing length"
+                            .into(),
+                    )
+                }
+            }
+            Self::Length(length) => {
+                let count = u32::try_from(body.len()).ok().filter(|count| *count <= length.most());
+                let count = count.ok_or_else(|| {
+                    let (bytes, most) = (length.bytes, length.most());
+                    format!(
+                        "the body has {} bytes; a length of {bytes} bytes allows {most}",
+                        body.len()
+                    )
+                })?;
+                Ok([length.write(count).as_slice(), body].concat())
+            }
+        }
+    }
+}
+
+impl Length {
+    /// The greatest number.
+    const fn most(self) -> u32 {
+        match self.bytes {
+            1 => 0xff,
+            2 => 0xffff,
+            _ => u32::MAX,
+        }
+    }
+
+    fn write(self, count: u32) -> Vec<u8> {
+        let size = usize::from(self.bytes).min(4);
+        match self.order {
+            Order::Big => count.to_be_bytes().into_iter().skip(4 - size).collect(),
+            Order::Little => count.to_le_bytes().into_iter().take(size).collect(),
+        }
+    }
+
+    fn read(self, bytes: &[u8]) -> Option<usize> {
+        let prefix = bytes.get(..usize::from(self.bytes))?;
+        let add = |sum: usize, byte: &u8| (sum << 8) | usize::from(*byte);
+        Some(match self.order {
+            Order::Big => prefix.iter().fold(0, add),
+            Order::Little => prefix.iter().rev().fold(0, add),
+        })
+    }
+}
+
+fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
+    haystack.windows(needle.len()).position(|window| window == needle)
+}
+
+/// Why a stream has no more frames.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Broken {
+    /// A frame is too long.
+    #[error("a frame has more than {max} bytes, the most that max_frame allows")]
+    TooLong { max: usize },
+    /// The stream ended within a frame.
+    #[error("it ended within a frame, after {bytes} bytes of it")]
+    Unfinished { bytes: usize },
+    /// The connection failed.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+}
+
+/// The frames of a stream.
+#[derive(Debug)]
+pub(super) struct Frames {
+    rule: Rule,
+    max: usize,
+    buffer: BytesMut,
+    /// How much of the buffer is known not to hold the beginning of a delimiter.
+    seen: usize,
+}
+
+impl Frames {
+    pub(super) fn new(rule: Rule, max: usize) -> Self {
+        Self {
+            rule,
+            max,
+            buffer: BytesMut::new(),
+            seen: 0,
+        }
+    }
+
+    /// The next frame; none where the stream has ended after a frame.
+    pub(super) async fn read(&mut self, from: &mut (impl AsyncRead + Unpin)) -> Result<Option<Vec<u8>>, Broken> {
+        loop {
+            if let Some(frame) = self.next()? {
+                return Ok(Some(frame));
+            }
+            self.buffer.reserve(READ);
+            if from.read_buf(&mut self.buffer).await? == 0 {
+                return match self.buffer.len() {
+                    0 => Ok(None),
+                    bytes => Err(Broken::Unfinished { bytes }),
+                };
+            }
+        }
+    }
+
+    /// A frame that has arrived whole.
+    pub(super) fn next(&mut self) -> Result<Option<Vec<u8>>, Broken> {
+        let max = self.max;
+        let (skip, size, edge) = match &self.rule {
+            Rule::Delimiter(delimiter) => {
+                let unseen = self.buffer.get(self.seen..).unwrap_or_default();
+                let Some(at) = find(unseen, delimiter) else {
+                    self.seen = (self.buffer.len() + 1).saturating_sub(delimiter.len());
+                    let is_long = self.seen > max;
+                    return if is_long {
+                        Err(Broken::TooLong { max })
+                    } else {
+                        Ok(None)
+                    };
+                };
+                (0, self.seen + at, delimiter.len())
+            }
+            Rule::Length(length) => match length.read(&self.buffer) {
+                Some(size) => (usize::from(length.bytes), size, 0),
+                None => return Ok(None),
+            },
+        };
+        if size > max {
+            return Err(Broken::TooLong { max });
+        }
+        if self.buffer.len() < skip + size + edge {
+            return Ok(None);
+        }
+        self.buffer.advance(skip);
+        let frame = self.buffer.split_to(size).to_vec();
+        self.buffer.advance(edge);
+        self.seen = 0;
+        Ok(Some(frame))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn rule(framing: &str) -> Result<Rule, String> {
+        serde_json::from_str::<Framing>(framing).unwrap().rule()
+    }
+
+    fn rules() -> Vec<Rule> {
+        [
+            r#"{"delimiter": "\n"}"#,
+            r#"{"delimiter": "\\r\\n"}"#,
+            r#"{"delimiter": "aab\\xff"}"#,
+            r#"{"length": {"bytes": 1}}"#,
+            r#"{"length": {"bytes": 2, "order": "little"}}"#,
+            r#"{"length": {"bytes": 4, "order": "big"}}"#,
+        ]
+        .map(|framing| rule(framing).unwrap())
+        .to_vec()
+    }
+
+    /// Feeds a stream in pieces and gives back its frames and what ended it.
+    fn frames(rule: &Rule, max: usize, stream: &[u8], piece: usize) -> (Vec<Vec<u8>>, Option<Broken>) {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            let (mut near, mut far) = tokio::io::duplex(piece.max(1));
+            let stream = stream.to_vec();
+            let send = tokio::spawn(async move {
+                // A reader that gave up reads no more.
+                tokio::io::AsyncWriteExt::write_all(&mut near, &stream).await.ok();
+            });
+            let (mut frames, mut all) = (Frames::new(rule.clone(), max), Vec::new());
+            let end = loop {
+                match frames.read(&mut far).await {
+                    Ok(Some(frame)) => all.push(frame),
+                    Ok(None) => break None,
+                    Err(broken) => break Some(broken),
+                }
+            };
+            drop(far);
+            send.await.unwrap();
+            (all, end)
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn frames_come_back_whatever_the_pieces_they_arrive_in(
+            bodies in proptest::collection::vec(proptest::collection::vec(prop_oneof![Just(b'a'), Just(b'\r'), any::<u8>()], 0..40), 0..8),
+            piece in 1usize..50,
+        ) {
+            for rule in rules() {
+                let sent: Vec<&Vec<u8>> = bodies.iter().filter(|body| rule.encode(body).is_ok()).collect();
+                let stream: Vec<u8> = sent.iter().flat_map(|body| rule.encode(body).unwrap()).collect();
+                let (got, end) = frames(&rule, 40, &stream, piece);
+                prop_assert_eq!(got.iter().collect::<Vec<_>>(), sent);
+                prop_assert!(end.is_none());
+            }
+        }
+
+        #[test]
+        fn any_bytes_end_in_frames_within_the_limit_or_a_reason(stream in proptest::collection::vec(any::<u8>(), 0..300), max in 1usize..40) {
+            for rule in rules() {
+                let (got, _) = frames(&rule, max, &stream, 7);
+                prop_assert!(got.iter().all(|frame| frame.len() <= max));
+            }
+        }
+    }
+
+    #[test]
+    fn a_frame_that_is_too_long_or_cut_off_is_a_reason() {
+        for rule in rules() {
+            let stream = [rule.encode(&[b'x'; 10]).unwrap(), rule.encode(&[b'x'; 11]).unwrap()].concat();
+            let (got, end) = frames(&rule, 10, &stream, 5);
+            assert!(
+                got.len() == 1 && matches!(end, Some(Broken::TooLong { max: 10 })),
+                "{rule:?}"
+            );
+            let (got, end) = frames(&rule, 11, &stream[..stream.len() - 1], 64);
+            assert!(
+                got.len() == 1 && matches!(end, Some(Broken::Unfinished { .. })),
+                "{rule:?} {end:?}"
+            );
+        }
+        // The end of a frame that never comes is not waited for.
+        let (_, end) = frames(&rules()[0], 10, &[b'x'; 100_000], 64);
+        assert!(matches!(end, Some(Broken::TooLong { .. })));
+    }
+
+    #[test]
+    fn what_the_other_side_would_not_understand_is_not_sent() {
+        let all = rules();
+        assert!(all[0].encode(b"a\nb").unwrap_err().contains("two frames"));
+        assert!(all[1].encode(b"a\r").is_ok());
+        assert!(rule(r#"{"delimiter": "--"}"#).unwrap().encode(b"a-").is_err());
+        assert!(all[3].encode(&[0; 256]).unwrap_err().contains("allows 255"));
+        for (bad, says) in [
+            (r#"{"delimiter": ""}"#, "1 to 64 bytes"),
+            (r#"{"delimiter": "\\q"}"#, "\\q stands for nothing"),
+            (r#"{"delimiter": "\\x1"}"#, "two digits"),
+            (r#"{"delimiter": "\\"}"#, "single"),
+            (r#"{"length": {"bytes": 3}}"#, "1, 2 or 4"),
+        ] {
+            assert!(rule(bad).unwrap_err().contains(says), "{bad}");
+        }
+    }
+}

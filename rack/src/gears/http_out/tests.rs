@@ -1,0 +1,398 @@
+//! `http_out` against real servers in a real runtime.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Instant;
+
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
+use serde_json::json;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpListener;
+use tokio::sync::{Barrier, Notify, mpsc};
+use tokio_rustls::TlsAcceptor;
+
+use super::*;
+use crate::gears::testing::{Bench, push};
+use crate::runtime::GearRuntime;
+
+/// What a server got.
+struct Seen {
+    at: Instant,
+    method: Method,
+    uri: String,
+    headers: HeaderMap,
+    body: Vec<u8>,
+}
+
+/// A server that gives its answers one after another, then 200; each may wait for a barrier.
+struct Server {
+    at: SocketAddr,
+    seen: mpsc::UnboundedReceiver<Seen>,
+    connections: Arc<AtomicUsize>,
+}
+
+#[derive(Default)]
+struct Script {
+    answers: Mutex<VecDeque<Response<Full>>>,
+    barrier: Option<Barrier>,
+    /// Holds the answer to the body `0`.
+    hold: Option<Arc<Notify>>,
+    tls: Option<TlsAcceptor>,
+}
+
+type Full = http_body_util::Full<Bytes>;
+
+fn answer(status: u16, headers: &[(&str, &str)], body: &str) -> Response<Full> {
+    let mut response = Response::builder().status(status);
+    for (name, value) in headers {
+        response = response.header(*name, *value);
+    }
+    response.body(Full::from(body.to_owned())).unwrap()
+}
+
+fn answers(all: Vec<Response<Full>>) -> Script {
+    Script {
+        answers: Mutex::new(all.into()),
+        ..Script::default()
+    }
+}
+
+impl Server {
+    async fn start(script: Script) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let at = listener.local_addr().unwrap();
+        let (see, seen) = mpsc::unbounded_channel();
+        let connections = Arc::new(AtomicUsize::new(0));
+        let (count, script) = (Arc::clone(&connections), Arc::new(script));
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                count.fetch_add(1, Relaxed);
+                let (script, see) = (Arc::clone(&script), see.clone());
+                tokio::spawn(async move {
+                    match &script.tls {
+                        // A handshake that fails is the client's to report.
+                        Some(tls) => {
+                            if let Ok(stream) = tls.accept(stream).await {
+                                serve(stream, &script, see).await;
+                            }
+                        }
+                        None => serve(stream, &script, see).await,
+                    }
+                });
+            }
+        });
+        Self { at, seen, connections }
+    }
+
+    async fn next(&mut self) -> Seen {
+        let next = tokio::time::timeout(Duration::from_secs(20), self.seen.recv()).await;
+        next.unwrap().unwrap()
+    }
+}
+
+async fn serve(
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    script: &Arc<Script>,
+    see: mpsc::UnboundedSender<Seen>,
+) {
+    let handle = service_fn(|request: Request<Incoming>| {
+        let (see, script) = (see.clone(), Arc::clone(script));
+        async move {
+            let (head, body) = request.into_parts();
+            let body = http_body_util::BodyExt::collect(body).await.unwrap().to_bytes().to_vec();
+            let is_held = body == b"0";
+            see.send(Seen {
+                at: Instant::now(),
+                method: head.method,
+                uri: head.uri.to_string(),
+                headers: head.headers,
+                body,
+            })
+            .ok();
+            match (&script.hold, &script.barrier) {
+                (Some(hold), _) if is_held => hold.notified().await,
+                (_, Some(barrier)) => drop(barrier.wait().await),
+                _ => {}
+            }
+            let next = script.answers.lock().pop_front();
+            Ok::<_, Infallible>(next.unwrap_or_else(|| answer(200, &[], "")))
+        }
+    });
+    http1::Builder::new().serve_connection(TokioIo::new(stream), handle).await.ok();
+}
+
+/// Lines that go to `door` are what `out` sends.
+async fn start(bench: &Bench, config: &str) -> (GearRuntime, tokio::net::TcpStream) {
+    start_with(bench, config, "", "").await
+}
+
+async fn start_with(bench: &Bench, config: &str, gears: &str, wires: &str) -> (GearRuntime, tokio::net::TcpStream) {
+    let mut runtime = bench.runtime();
+    let gears = format!(
+        "
+  - {{ name: door, type: tcp_in, deploy: rack-a, config: {{ listen: '127.0.0.1:0' }} }}
+  - {{ name: out, type: http_out, deploy: rack-a, config: {{ {config} }} }}
+  - {{ name: sink, type: log_sink, deploy: rack-a }}{gears}"
+    );
+    let wires = format!("{{ from: door.out, to: out.in }}, {{ from: out.reply, to: sink.in }}{wires}");
+    assert_eq!(runtime.apply(&push("h", &gears, &wires)).await.error, None);
+    let door = bench.address("door", "tcp").await;
+    (runtime, tokio::net::TcpStream::connect(door).await.unwrap())
+}
+
+async fn send(door: &mut tokio::net::TcpStream, text: &str) {
+    tokio::io::AsyncWriteExt::write_all(door, text.as_bytes()).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_goes_out_in_its_trace_and_the_answer_goes_on_with_its_facts() {
+    let folder = tempfile::tempdir().unwrap();
+    let bench = Bench::open(folder.path());
+    let mut server = Server::start(answers(vec![
+        answer(201, &[("location", "/things/7"), ("content-type", "text/x")], "made"),
+        answer(200, &[], "0123456789"),
+        answer(200, &[], "plain"),
+    ]))
+    .await;
+    let config = format!(
+        "url: 'http://{}/in?a=b', method: PUT, max_answer: 8, headers: {{ authorization: 'Bearer ${{CARGO_PKG_NAME}}', x-color: blue }}",
+        server.at
+    );
+    let (runtime, mut door) = start(&bench, &config).await;
+    send(&mut door, "one\ntwo\nthree\n").await;
+    let records = bench.records("sink", 3).await;
+    let seen = server.next().await;
+    assert_eq!((seen.method, seen.uri.as_str(), seen.body.as_slice()), (Method::PUT, "/in?a=b", &b"one"[..]));
+    assert_eq!(seen.headers["authorization"], "Bearer platform-rack");
+    assert_eq!(seen.headers["x-color"], "blue");
+    let parent = TraceParent::parse(seen.headers["traceparent"].to_str().unwrap()).unwrap();
+    let facts = &records[0]["attributes"];
+    assert_eq!((&facts["trace_id"], &records[0]["message"]), (&parent.trace_id.to_string().into(), &"made".into()));
+    assert_eq!(facts["http.response.status_code"], 201);
+    assert_eq!(facts["http.response.header.location"], "/things/7");
+    assert_eq!(facts["content_type"], "text/x");
+    assert!(facts["tcp.connection"].is_string());
+    assert_eq!((&records[1]["message"], &records[1]["attributes"]["truncated"]), (&"01234567".into(), &true.into()));
+    assert_eq!(records[2]["message"], "plain");
+    // Connections are used again, except perhaps the one whose answer was cut.
+    assert!(server.connections.load(Relaxed) < 3);
+    runtime.close().await;
+    let spans = bench.wait("the span", |bench| {
+        let spans = bench.rows(model::Table::Traces);
+        spans.into_iter().find(|span| span["span_id"] == parent.span_id.to_string())
+    });
+    assert_eq!(spans.await["span_name"], "http_out out");
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_may_pass_later_is_tried_again_in_order_and_retry_after_is_obeyed() {
+    let folder = tempfile::tempdir().unwrap();
+    let bench = Bench::open(folder.path());
+    let mut server = Server::start(answers(vec![
+        answer(503, &[], ""),
+        answer(429, &[("retry-after", "1")], ""),
+        answer(200, &[], "one is done"),
+        answer(404, &[], ""),
+    ]))
+    .await;
+    let config = format!("url: 'http://{}', retry: {{ first: 20ms }}", server.at);
+    let (runtime, mut door) = start(&bench, &config).await;
+    send(&mut door, "one\ntwo\nthree\n").await;
+    let mut all = Vec::new();
+    for wanted in ["one", "one", "one", "two", "three"] {
+        let seen = server.next().await;
+        assert_eq!(seen.body, wanted.as_bytes());
+        all.push(seen.at);
+    }
+    assert!(all[1] - all[0] >= Duration::from_millis(20));
+    assert!(all[2] - all[1] >= Duration::from_secs(1));
+    bench.says("out", "a message was refused: the target answered 404 Not Found").await;
+    assert_eq!(bench.records("sink", 2).await.len(), 2);
+    runtime.close().await;
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_that_fails_too_often_ends_the_life_of_the_gear_and_the_next_one_goes() {
+    let folder = tempfile::tempdir().unwrap();
+    let bench = Bench::open(folder.path());
+    let mut server = Server::start(answers(vec![answer(500, &[], ""), answer(502, &[], "")])).await;
+    let config = format!("url: 'http://{}/in?key=hush', retry: {{ count: 1, first: 1ms }}", server.at);
+    let (runtime, mut door) = start(&bench, &config).await;
+    send(&mut door, "bad\ngood\n").await;
+    let shown = format!("http://{}/in: it answered 502 Bad Gateway, 2 times", server.at);
+    bench.says("out", &format!("the gear failed: cannot send a message to {shown}; it starts again")).await;
+    for wanted in ["bad", "bad", "good"] {
+        assert_eq!(server.next().await.body, wanted.as_bytes());
+    }
+    bench.records("sink", 1).await;
+    runtime.close().await;
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_breaker_counts_over_lives_and_rejects_while_it_is_open() {
+    let folder = tempfile::tempdir().unwrap();
+    let bench = Bench::open(folder.path());
+    let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let config = format!(
+        "url: 'http://{closed}', retry: {{ count: 0 }}, breaker: {{ failures: 2, open_for: 1h, when_open: reject }}"
+    );
+    let (runtime, mut door) = start(&bench, &config).await;
+    send(&mut door, "one\ntwo\nthree\n").await;
+    bench.says("out", "Connection refused").await;
+    bench.says("out", "failed 2 times in a row: nothing is sent to it for 1h").await;
+    bench.says("out", "a message was refused: http://127.0.0.1").await;
+    runtime.close().await;
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn messages_wait_while_the_breaker_is_open_and_one_attempt_closes_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let bench = Bench::open(folder.path());
+    let mut server = Server::start(answers(vec![answer(500, &[], ""), answer(500, &[], "")])).await;
+    let config = format!(
+        "url: 'http://{}', retry: {{ count: 5, first: 1ms }}, breaker: {{ failures: 2, open_for: 300ms }}",
+        server.at
+    );
+    let (runtime, mut door) = start(&bench, &config).await;
+    send(&mut door, "one\ntwo\n").await;
+    let mut all = Vec::new();
+    for wanted in ["one", "one", "one", "two"] {
+        let seen = server.next().await;
+        assert_eq!(seen.body, wanted.as_bytes());
+        all.push(seen.at);
+    }
+    assert!(all[2] - all[1] >= Duration::from_millis(290));
+    bench.says("out", "answers again").await;
+    runtime.close().await;
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn as_many_requests_are_under_way_as_in_flight_allows() {
+    let folder = tempfile::tempdir().unwrap();
+    let bench = Bench::open(folder.path());
+    // The others are not answered before three of them have come; one is rejected.
+    let mut script = answers(vec![answer(200, &[], ""), answer(400, &[], "")]);
+    script.barrier = Some(Barrier::new(3));
+    let hold = Arc::new(Notify::new());
+    script.hold = Some(Arc::clone(&hold));
+    let mut server = Server::start(script).await;
+    let config = format!("url: 'http://{}', in_flight: 3", server.at);
+    let more = "\n  - { name: queued, type: log_sink, deploy: rack-a }";
+    let (runtime, mut door) = start_with(&bench, &config, more, ", { from: door.out, to: queued.in }").await;
+    send(&mut door, "0\n").await;
+    assert_eq!(server.next().await.body, b"0");
+    send(&mut door, "1\n2\n3\n4\n5\n6\n").await;
+    bench.records("queued", 7).await;
+    hold.notify_one();
+    bench.records("sink", 6).await;
+    bench.says("out", "a message was refused: the target answered 400").await;
+    let mut bodies = Vec::new();
+    for _ in 0..6 {
+        bodies.push(server.next().await.body);
+    }
+    bodies.sort();
+    assert_eq!(bodies.concat(), b"123456");
+    assert!(server.connections.load(Relaxed) <= 3);
+    runtime.close().await;
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_that_does_not_come_in_time_is_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let bench = Bench::open(folder.path());
+    let script = Script {
+        barrier: Some(Barrier::new(2)),
+        ..Script::default()
+    };
+    let server = Server::start(script).await;
+    let config = format!("url: 'http://{}', timeout: 50ms, retry: {{ count: 0 }}", server.at);
+    let (runtime, mut door) = start(&bench, &config).await;
+    send(&mut door, "one\n").await;
+    bench.says("out", "no answer within 50ms, 1 times").await;
+    runtime.close().await;
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn https_trusts_the_given_authorities_and_nobody_with_another_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let bench = Bench::open(folder.path());
+    let ca_file = concat!(env!("CARGO_MANIFEST_DIR"), "/src/gears/http_out/testdata/localhost.crt");
+    let certificate = CertificateDer::from_pem_slice(include_bytes!("testdata/localhost.crt")).unwrap();
+    let key = PrivateKeyDer::from_pem_slice(include_bytes!("testdata/localhost.key")).unwrap();
+    let tls = rustls::ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate], key)
+        .unwrap();
+    let script = Script {
+        tls: Some(TlsAcceptor::from(Arc::new(tls))),
+        ..Script::default()
+    };
+    let mut server = Server::start(script).await;
+    let port = server.at.port();
+    let (mut runtime, mut door) = start(&bench, &format!("url: 'https://localhost:{port}', ca_file: '{ca_file}'")).await;
+    send(&mut door, "sealed\n").await;
+    assert_eq!(server.next().await.body, b"sealed");
+    let other = format!(
+        "
+  - {{ name: numbers, type: generator, deploy: rack-a, config: {{ rate: 1000, count: 1 }} }}
+  - {{ name: other, type: http_out, deploy: rack-a, config: {{ url: 'https://127.0.0.1:{port}', ca_file: '{ca_file}', retry: {{ count: 0 }} }} }}"
+    );
+    let applied = runtime.apply(&push("h2", &other, "{ from: numbers.out, to: other.in }")).await;
+    assert_eq!(applied.error, None);
+    bench.says("other", "invalid peer certificate").await;
+    runtime.close().await;
+    bench.close().await;
+}
+
+#[test]
+fn a_configuration_that_cannot_work_is_refused_with_the_key() {
+    for (config, says) in [
+        (json!({ "url": "ftp://x/" }), "must begin with http://"),
+        (json!({ "url": "http:///x" }), "url"),
+        (json!({ "url": "http://me:pw@x/" }), "must not have a user"),
+        (json!({ "url": "http://x", "method": "SHOUT" }), "method \"SHOUT\" must be"),
+        (json!({ "url": "http://x", "headers": { "x-api-key": "plain" } }), "must not stand in a scenario"),
+        (json!({ "url": "http://x", "in_flight": 0 }), "in_flight"),
+        (json!({ "url": "http://x", "breaker": { "failures": 0 } }), "breaker.failures"),
+        (json!({ "url": "http://x", "retry": { "first": "2s", "longest": "1s" } }), "retry.longest"),
+        (json!({ "url": "http://x", "retry": { "cuont": 1 } }), "cuont"),
+    ] {
+        let error = gear::config::<HttpOut>(config.as_object().unwrap()).unwrap_err();
+        assert!(error.contains(says), "{config}: {error}");
+    }
+}
+
+#[test]
+fn retry_after_is_seconds_or_a_date_and_bounded() {
+    let now: Timestamp = "1994-11-06T08:49:30Z".parse().unwrap();
+    for (text, wanted) in [
+        ("7", Some(7)),
+        ("Sun, 06 Nov 1994 08:49:37 GMT", Some(7)),
+        ("Sun, 06 Nov 1994 08:49:00 GMT", Some(0)),
+        ("86400", Some(300)),
+        ("soon", None),
+        ("-1", None),
+    ] {
+        let headers = [(RETRY_AFTER, text.parse().unwrap())].into_iter().collect();
+        assert_eq!(retry_after(&headers, now), wanted.map(Duration::from_secs), "{text}");
+    }
+}

@@ -1,0 +1,184 @@
+//! `tcp_in` on real sockets in a real runtime.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::gears::testing::{Bench, push};
+use crate::runtime::{DRAIN_BOUND, GearRuntime};
+
+const SINK: &str = "\n  - { name: sink, type: log_sink, deploy: rack-a }";
+
+/// A gear `door` with this configuration beside its address.
+fn door(config: &str) -> String {
+    format!("\n  - {{ name: door, type: tcp_in, deploy: rack-a, config: {{ listen: '127.0.0.1:0'{config} }} }}")
+}
+
+async fn start(bench: &Bench, gears: &str, wires: &str) -> (GearRuntime, SocketAddr) {
+    let mut runtime = bench.runtime();
+    assert_eq!(runtime.apply(&push("h", gears, wires)).await.error, None);
+    let at = bench.address("door", "tcp").await;
+    (runtime, at)
+}
+
+const ECHO: &str = "{ from: door.out, to: door.reply }, { from: door.out, to: sink.in }";
+
+struct Client(BufReader<TcpStream>);
+
+impl Client {
+    async fn connect(to: SocketAddr) -> Self {
+        Self(BufReader::new(TcpStream::connect(to).await.unwrap()))
+    }
+
+    async fn send(&mut self, bytes: &[u8]) {
+        self.0.get_mut().write_all(bytes).await.unwrap();
+    }
+
+    /// The next line, empty where the connection has ended.
+    async fn line(&mut self) -> String {
+        let mut line = String::new();
+        let read = tokio::time::timeout(Duration::from_secs(20), self.0.read_line(&mut line)).await;
+        // A reset is an end as well.
+        read.unwrap().ok();
+        line
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_frame_is_a_message_and_its_reply_goes_to_its_connection_only() {
+    let folder = tempfile::tempdir().unwrap();
+    let bench = Bench::open(folder.path());
+    let (runtime, at) = start(&bench, &format!("{}{SINK}", door("")), ECHO).await;
+    let (mut one, mut two) = (Client::connect(at).await, Client::connect(at).await);
+    one.send(b"first of one\nsecond ").await;
+    two.send(b"first of two\n\n").await;
+    one.send(b"of one\n").await;
+    assert_eq!((one.line().await, one.line().await), ("first of one\n".into(), "second of one\n".into()));
+    assert_eq!((two.line().await, two.line().await), ("first of two\n".into(), "\n".into()));
+    let records = bench.records("sink", 4).await;
+    let fact = |text: &str, key: &str| {
+        let row = records.iter().find(|row| row["message"] == text).unwrap();
+        row["attributes"][key].as_str().unwrap().to_owned()
+    };
+    assert_eq!(fact("first of one", "tcp.connection"), fact("second of one", "tcp.connection"));
+    assert_ne!(fact("first of one", "tcp.connection"), fact("first of two", "tcp.connection"));
+    let peer = two.0.get_ref().local_addr().unwrap().to_string();
+    assert_eq!(fact("first of two", "net.peer"), peer);
+    // Open and silent connections do not hold up the stop.
+    let began = Instant::now();
+    runtime.close().await;
+    assert!(began.elapsed() < DRAIN_BOUND);
+    assert_eq!(one.line().await, "");
+    assert!(TcpStream::connect(at).await.is_err());
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_frame_that_is_too_long_closes_its_connection_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let bench = Bench::open(folder.path());
+    let framing = ", max_frame: 10, framing: { length: { bytes: 2 } }";
+    let (runtime, at) = start(&bench, &format!("{}{SINK}", door(framing)), ECHO).await;
+    let (mut good, mut bad) = (Client::connect(at).await, Client::connect(at).await);
+    bad.send(&[0, 11]).await;
+    assert_eq!(bad.line().await, "");
+    bench.says("door", "is closed: a frame has more than 10 bytes").await;
+    let mut cut = Client::connect(at).await;
+    cut.send(&[0, 10, b'x']).await;
+    drop(cut);
+    bench.says("door", "is closed: it ended within a frame").await;
+    good.send(b"\x00\x0a0123456789").await;
+    let mut frame = [0; 12];
+    good.0.read_exact(&mut frame).await.unwrap();
+    assert_eq!(&frame, b"\x00\x0a0123456789");
+    runtime.close().await;
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_idle_connection_is_closed_and_one_that_waits_for_a_place_is_served_then() {
+    let folder = tempfile::tempdir().unwrap();
+    let bench = Bench::open(folder.path());
+    let (runtime, at) = start(
+        &bench,
+        &format!("{}{SINK}", door(", max_connections: 1, idle_timeout: 2s")),
+        ECHO,
+    )
+    .await;
+    let mut one = Client::connect(at).await;
+    one.send(b"one\n").await;
+    assert_eq!(one.line().await, "one\n");
+    let mut two = Client::connect(at).await;
+    two.send(b"two\n").await;
+    one.send(b"one again\n").await;
+    assert_eq!(one.line().await, "one again\n");
+    assert!(!bench.logs("sink").contains(&"two".to_owned()));
+    // The first one says no more.
+    assert_eq!(one.line().await, "");
+    bench.says("door", "is closed: no frame went either way for 2s").await;
+    assert_eq!(two.line().await, "two\n");
+    runtime.close().await;
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reply_without_its_connection_is_rejected_with_the_reason() {
+    let folder = tempfile::tempdir().unwrap();
+    let bench = Bench::open(folder.path());
+    let gears = format!(
+        "{}{SINK}
+  - {{ name: other, type: tcp_in, deploy: rack-a, config: {{ listen: '127.0.0.1:0' }} }}
+  - {{ name: numbers, type: generator, deploy: rack-a, config: {{ rate: 1000, count: 3 }} }}",
+        door("")
+    );
+    let wires = format!("{ECHO}, {{ from: door.out, to: other.reply }}, {{ from: numbers.out, to: door.reply }}");
+    let (runtime, at) = start(&bench, &gears, &wires).await;
+    bench
+        .says("door", "a message was refused: a reply names no connection: tcp.connection must be in its meta")
+        .await;
+    let mut client = Client::connect(at).await;
+    client.send(b"hello\n").await;
+    bench.says("other", "is closed or was never open").await;
+    assert_eq!(client.line().await, "hello\n");
+    runtime.close().await;
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_inbox_stops_the_reading_and_nothing_is_lost() {
+    const LINES: usize = 40_000;
+    let folder = tempfile::tempdir().unwrap();
+    let bench = Bench::open(folder.path());
+    let far = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let out = format!(
+        "\n  - {{ name: out, type: tcp_out, deploy: rack-a, config: {{ address: '{}', write_timeout: 60s }} }}",
+        far.local_addr().unwrap()
+    );
+    let (runtime, at) = start(&bench, &format!("{}{out}", door("")), "{ from: door.out, to: out.in }").await;
+    let (far, _) = far.accept().await.unwrap();
+    let mut near = TcpStream::connect(at).await.unwrap();
+    let line = |number: usize| format!("{number:01023}\n");
+    let mut write = tokio::spawn(async move {
+        for number in 0..LINES {
+            near.write_all(line(number).as_bytes()).await.unwrap();
+        }
+        near
+    });
+    // 40 MiB do not fit into an inbox and the buffers of four sockets.
+    let stalls = tokio::time::timeout(Duration::from_secs(2), &mut write).await;
+    assert!(stalls.is_err(), "the peer was not made to wait");
+    let mut far = BufReader::new(far);
+    let mut got = String::new();
+    for number in 0..LINES {
+        got.clear();
+        far.read_line(&mut got).await.unwrap();
+        assert_eq!(got, line(number));
+    }
+    write.await.unwrap();
+    runtime.close().await;
+    bench.close().await;
+}

@@ -1,0 +1,269 @@
+//! `tcp_out`: keeps a TCP connection open and writes each message to it as a frame; frames that come back become messages.
+//!
+//! # Invariants
+//!
+//! - A message is done when all its bytes were given to the connection. When the connection breaks before that, the message is
+//!   written again, whole, to the next one.
+//! - While there is no connection, messages wait in the inbox.
+//! - The pause before another attempt doubles from `reconnect_min` to `reconnect_max`; a connection that lived as long as the
+//!   longest pause makes it short again.
+//!
+//! # Not here
+//!
+//! Frames ([`super::framing`]). What became of bytes that the system took and a broken connection lost: TCP does not say.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+use model::gear::{self, GearConfig, Manifest};
+use model::{Attributes, HumanDuration, Level};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::{Mutex, watch};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::framing::{Frames, Framing, Rule};
+use super::{Active, Config, Context, Fault, Gear, Passive, Work};
+use crate::wires::Delivery;
+
+/// What the type is.
+pub(super) const MANIFEST: Manifest = Manifest {
+    kind: "tcp_out",
+    summary: "writes each message to a TCP connection as a frame; what comes back becomes messages",
+    inputs: &["in"],
+    outputs: &["reply"],
+    doc: "The connection is opened again when it breaks; messages wait meanwhile. A message is done when its bytes were written. \
+          Port `reply` may stay unwired: what comes back is read and dropped then.",
+    example: include_str!("../../../examples/gears/tcp_out.yaml"),
+    schema: gear::schema::<TcpOut>,
+    check: gear::check::<TcpOut>,
+};
+
+pub(super) fn build(config: &Config) -> Result<Gear, String> {
+    let config: TcpOut = gear::config(config)?;
+    let rule = config.framing.rule()?;
+    let (link, linked) = watch::channel(None);
+    let writer = Writer {
+        rule: rule.clone(),
+        timeout: config.write_timeout.get(),
+        address: config.address.clone(),
+        linked,
+    };
+    Ok(Gear::Duplex(Box::new(Keeper { config, rule, link }), Box::new(writer)))
+}
+
+/// The connection that is open now.
+type Link = Option<Arc<Open>>;
+
+struct Open {
+    write: Mutex<OwnedWriteHalf>,
+    /// Says that nothing more can be written.
+    broken: CancellationToken,
+}
+
+/// The half that opens the connection and reads from it.
+struct Keeper {
+    config: TcpOut,
+    rule: Rule,
+    link: watch::Sender<Link>,
+}
+
+impl Active for Keeper {
+    fn run<'a>(&'a mut self, cx: &'a Arc<Context>) -> Work<'a> {
+        async move {
+            let (shortest, longest) = (self.config.reconnect_min.get(), self.config.reconnect_max.get());
+            let mut pause = shortest;
+            loop {
+                let born = Instant::now();
+                let ended = tokio::select! {
+                    // What is open stays open for what the other half still has to write.
+                    () = cx.stopping() => return Ok(()),
+                    ended = self.connect_and_read(cx) => ended,
+                };
+                self.link.send_replace(None);
+                if born.elapsed() >= longest {
+                    pause = shortest;
+                }
+                cx.error(format!("{ended}; trying again in {}", HumanDuration::from(pause)));
+                tokio::select! {
+                    () = cx.stopping() => return Ok(()),
+                    () = tokio::time::sleep(pause) => pause = (pause * 2).min(longest),
+                }
+            }
+        }
+        .boxed()
+    }
+}
+
+impl Keeper {
+    /// One connection from its beginning to its end, and what ended it.
+    async fn connect_and_read(&self, cx: &Context) -> String {
+        let address = &self.config.address;
+        let stream = match self.connect().await {
+            Ok(stream) => stream,
+            Err(error) => return format!("cannot connect to {address}: {error}"),
+        };
+        // Small frames shall not wait for the answer to the one before.
+        stream.set_nodelay(true).ok();
+        let peer = stream.peer_addr().map(|peer| peer.to_string()).unwrap_or_default();
+        cx.log(Level::Info, format!("connected to {address} ({peer})"));
+        let (read, write) = stream.into_split();
+        let broken = CancellationToken::new();
+        self.link.send_replace(Some(Arc::new(Open {
+            write: write.into(),
+            broken: broken.clone(),
+        })));
+        tokio::select! {
+            why = self.read(cx, read, &peer) => format!("the connection to {address} has ended: {why}"),
+            () = broken.cancelled() => format!("the connection to {address} takes no more"),
+        }
+    }
+
+    async fn connect(&self) -> io::Result<TcpStream> {
+        let connect = TcpStream::connect(&self.config.address);
+        let connected = tokio::time::timeout(self.config.connect_timeout.get(), connect).await;
+        connected.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
+    }
+
+    /// Passes on frames until there are no more, and says why.
+    async fn read(&self, cx: &Context, mut from: OwnedReadHalf, peer: &str) -> String {
+        let mut frames = Frames::new(self.rule.clone(), self.config.max_frame as usize);
+        loop {
+            match frames.read(&mut from).await {
+                Ok(Some(frame)) if cx.is_wired("reply") => {
+                    let began = std::time::Instant::now();
+                    let message = cx.make(None, Attributes::new().with("net.peer", peer), frame);
+                    // A refusal has been counted and reported; the next frame may pass.
+                    cx.emit("reply", message, None, began).await.ok();
+                }
+                Ok(Some(_)) => {}
+                Ok(None) => return "the other side closed it".to_owned(),
+                Err(broken) => return broken.to_string(),
+            }
+        }
+    }
+}
+
+/// The half that writes.
+struct Writer {
+    rule: Rule,
+    timeout: Duration,
+    address: String,
+    linked: watch::Receiver<Link>,
+}
+
+impl Passive for Writer {
+    fn process<'a>(&'a mut self, cx: &'a Arc<Context>, delivery: Delivery) -> Work<'a> {
+        async move {
+            let bytes = self.rule.encode(&delivery.message.body()).map_err(Fault::Rejected)?;
+            loop {
+                let open = tokio::select! {
+                    biased;
+                    open = self.open() => open?,
+                    () = cx.stopping() => return Err(self.outside(io::ErrorKind::NotConnected.into())),
+                };
+                let mut write = open.write.lock().await;
+                if let Ok(Ok(())) = tokio::time::timeout(self.timeout, write.write_all(&bytes)).await {
+                    return Ok(());
+                }
+                open.broken.cancel();
+            }
+        }
+        .boxed()
+    }
+}
+
+impl Writer {
+    /// Waits for a connection that is not known to be broken.
+    async fn open(&mut self) -> Result<Arc<Open>, Fault> {
+        let usable = |link: &Link| link.as_ref().is_some_and(|open| !open.broken.is_cancelled());
+        let open = self.linked.wait_for(usable).await.ok().and_then(|link| link.clone());
+        open.ok_or_else(|| self.outside(io::ErrorKind::NotConnected.into()))
+    }
+
+    fn outside(&self, reason: io::Error) -> Fault {
+        Fault::Outside {
+            what: format!("write to {}", self.address),
+            reason,
+        }
+    }
+}
+
+/// Configuration of `tcp_out`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct TcpOut {
+    /// Where to connect to: a host name or an address, and a port, such as `collector.example:9000`.
+    address: String,
+    /// How streams are cut into frames, both ways.
+    #[serde(default)]
+    framing: Framing,
+    /// The most bytes of a frame that comes back; a longer one ends the connection.
+    #[serde(default = "default_max_frame")]
+    max_frame: u32,
+    /// How long an attempt to connect may take.
+    #[serde(default = "default_timeout")]
+    connect_timeout: HumanDuration,
+    /// How long the other side may take no byte before the connection is opened anew.
+    #[serde(default = "default_timeout")]
+    write_timeout: HumanDuration,
+    /// The pause before the first attempt to connect again; every next one is twice as long.
+    #[serde(default = "default_reconnect_min")]
+    reconnect_min: HumanDuration,
+    /// The longest pause before an attempt to connect again.
+    #[serde(default = "default_reconnect_max")]
+    reconnect_max: HumanDuration,
+}
+
+const fn default_max_frame() -> u32 {
+    1024 * 1024
+}
+
+const fn default_timeout() -> HumanDuration {
+    HumanDuration::from_secs(10)
+}
+
+const fn default_reconnect_min() -> HumanDuration {
+    HumanDuration::from_millis(100)
+}
+
+const fn default_reconnect_max() -> HumanDuration {
+    HumanDuration::from_secs(30)
+}
+
+impl GearConfig for TcpOut {
+    fn validate(&self) -> Result<(), String> {
+        let port = self.address.rsplit_once(':').filter(|(host, _)| !host.is_empty());
+        if !port.is_some_and(|(_, port)| port.parse::<u16>().is_ok_and(|port| port > 0)) {
+            return Err(format!(
+                "address {:?} is not host:port, such as collector.example:9000 or [::1]:9000",
+                self.address
+            ));
+        }
+        if self.max_frame == 0 {
+            return Err("max_frame must be more than zero".into());
+        }
+        for (key, value) in [
+            ("connect_timeout", self.connect_timeout),
+            ("write_timeout", self.write_timeout),
+            ("reconnect_min", self.reconnect_min),
+        ] {
+            if value.get().is_zero() {
+                return Err(format!("{key} must be more than zero"));
+            }
+        }
+        if self.reconnect_max < self.reconnect_min {
+            return Err("reconnect_max must not be shorter than reconnect_min".into());
+        }
+        self.framing.validate()
+    }
+}
+
+#[cfg(test)]
+mod tests;

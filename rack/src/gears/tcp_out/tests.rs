@@ -1,0 +1,143 @@
+//! `tcp_out` against real listeners in a real runtime.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+use std::time::{Duration, Instant};
+
+use model::gear;
+use serde_json::json;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::TcpListener;
+
+use super::TcpOut;
+use crate::gears::testing::{Bench, push};
+use crate::runtime::{DRAIN_BOUND, GearRuntime};
+
+async fn start(bench: &Bench, gears: &str, wires: &str) -> GearRuntime {
+    let mut runtime = bench.runtime();
+    assert_eq!(runtime.apply(&push("h", gears, wires)).await.error, None);
+    runtime
+}
+
+fn out(config: &str) -> String {
+    format!("\n  - {{ name: out, type: tcp_out, deploy: rack-a, config: {{ {config} }} }}")
+}
+
+fn numbers(count: usize) -> String {
+    format!("\n  - {{ name: numbers, type: generator, deploy: rack-a, config: {{ rate: 100000, count: {count} }} }}")
+}
+
+const SINK: &str = "\n  - { name: sink, type: log_sink, deploy: rack-a }";
+const TO_OUT: &str = "{ from: numbers.out, to: out.in }";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn messages_leave_as_frames_and_frames_that_come_back_are_messages() {
+    let folder = tempfile::tempdir().unwrap();
+    let bench = Bench::open(folder.path());
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let framing = format!("address: 'localhost:{port}', framing: {{ length: {{ bytes: 2, order: little }} }}");
+    let wires = format!("{TO_OUT}, {{ from: out.reply, to: sink.in }}");
+    let runtime = start(&bench, &format!("{}{}{SINK}", numbers(3), out(&framing)), &wires).await;
+    let (mut stream, _) = listener.accept().await.unwrap();
+    for number in 0..3 {
+        let size = usize::from(stream.read_u16_le().await.unwrap());
+        let mut body = vec![0; size];
+        stream.read_exact(&mut body).await.unwrap();
+        assert!(size > 0 && std::str::from_utf8(&body).is_ok(), "{number}");
+        stream.write_all(&[2, 0, b'o', b'0' + number]).await.unwrap();
+    }
+    let records = bench.records("sink", 3).await;
+    let texts: Vec<_> = records.iter().map(|row| row["message"].as_str().unwrap()).collect();
+    assert_eq!(texts, ["o0", "o1", "o2"]);
+    assert_eq!(records[0]["attributes"]["net.peer"], format!("127.0.0.1:{port}"));
+    runtime.close().await;
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn messages_wait_for_a_connection_and_for_the_next_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let bench = Bench::open(folder.path());
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let at = listener.local_addr().unwrap();
+    drop(listener);
+    let config = format!("address: '{at}', reconnect_min: 20ms, reconnect_max: 40ms");
+    let door = "\n  - { name: door, type: tcp_in, deploy: rack-a, config: { listen: '127.0.0.1:0' } }";
+    let runtime = start(
+        &bench,
+        &format!("{}{door}", out(&config)),
+        "{ from: door.out, to: out.in }",
+    )
+    .await;
+    let mut sender = tokio::net::TcpStream::connect(bench.address("door", "tcp").await).await.unwrap();
+    sender.write_all(b"one\ntwo\n").await.unwrap();
+    bench.says("out", "trying again in 20ms").await;
+    bench.says("out", "trying again in 40ms").await;
+    let listener = TcpListener::bind(at).await.unwrap();
+    for words in [["one", "two"], ["three", "four"]] {
+        let (stream, _) = listener.accept().await.unwrap();
+        let mut lines = BufReader::new(stream).lines();
+        for word in words {
+            assert_eq!(lines.next_line().await.unwrap().as_deref(), Some(word));
+        }
+        drop(lines);
+        bench.says("out", "has ended: the other side closed it").await;
+        if words[0] == "one" {
+            sender.write_all(b"three\nfour\n").await.unwrap();
+        }
+    }
+    runtime.close().await;
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_body_that_cannot_be_a_frame_is_rejected_and_the_next_one_goes() {
+    let folder = tempfile::tempdir().unwrap();
+    let bench = Bench::open(folder.path());
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let door = "\n  - { name: door, type: tcp_in, deploy: rack-a, config: { listen: '127.0.0.1:0' } }";
+    let config = format!("address: '{}', framing: {{ delimiter: ';' }}", listener.local_addr().unwrap());
+    let runtime = start(
+        &bench,
+        &format!("{door}{}", out(&config)),
+        "{ from: door.out, to: out.in }",
+    )
+    .await;
+    let mut sender = tokio::net::TcpStream::connect(bench.address("door", "tcp").await).await.unwrap();
+    sender.write_all(b"a;b\ngood\n").await.unwrap();
+    let (mut stream, _) = listener.accept().await.unwrap();
+    let mut got = [0; 5];
+    stream.read_exact(&mut got).await.unwrap();
+    assert_eq!(&got, b"good;");
+    bench.says("out", "the body has the delimiter in it").await;
+    runtime.close().await;
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_a_connection_it_stops_in_time_and_says_what_was_not_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let bench = Bench::open(folder.path());
+    let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let gears = format!("{}{}", numbers(2000), out(&format!("address: '{closed}'")));
+    let runtime = start(&bench, &gears, TO_OUT).await;
+    bench.says("out", "cannot connect to 127.0.0.1").await;
+    let began = Instant::now();
+    runtime.close().await;
+    assert!(began.elapsed() < DRAIN_BOUND + Duration::from_millis(500));
+    bench.says("out", "the gear failed: cannot write to 127.0.0.1").await;
+    bench.close().await;
+}
+
+#[test]
+fn an_address_without_a_port_is_refused_with_an_example() {
+    for bad in ["", "host", ":80", "host:", "host:0", "host:70000", "http://host"] {
+        let config = json!({ "address": bad });
+        let error = gear::config::<TcpOut>(config.as_object().unwrap()).unwrap_err();
+        assert!(error.contains("is not host:port"), "{bad}: {error}");
+    }
+    for good in ["host:80", "127.0.0.1:1", "[::1]:9000"] {
+        assert!(gear::config::<TcpOut>(json!({ "address": good }).as_object().unwrap()).is_ok(), "{good}");
+    }
+}
