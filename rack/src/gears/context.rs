@@ -27,7 +27,7 @@ use super::traceparent::TraceParent;
 use crate::lane::{Dead, Leaving, Outbox, Whole};
 use crate::limits::Limits;
 use crate::spool::Done;
-use crate::telemetry::{Recorder, SpanRow};
+use crate::telemetry::{Checkpoint, Recorder, SpanRow};
 use crate::wires::{Outlets, Spec};
 
 /// Why a message did not leave the gear.
@@ -295,6 +295,17 @@ impl Context {
             ..Whole::default()
         };
         self.commit(whole, None).await;
+    }
+
+    /// Does work whose messages leave together, with a note; true once they are durable, or if there is nothing to keep.
+    pub(crate) async fn leave_together(&self, note: Option<Checkpoint>, work: impl Future<Output = ()>) -> bool {
+        let ((), whole) = together(work).await;
+        let whole = Whole { note, ..whole };
+        if whole.is_empty() {
+            return true;
+        }
+        let (done, durable) = oneshot::channel();
+        self.commit(whole, Some(done)).await && matches!(durable.await, Ok(Ok(())))
     }
 
     /// Hands a whole to the outbox; false if the Rack is stopping, or has none.

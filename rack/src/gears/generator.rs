@@ -20,6 +20,8 @@ use super::{Active, Config, Context, Gear, Work};
 
 /// How often at most messages are made; faster rates are made in batches.
 const STEP: Duration = Duration::from_millis(1);
+/// The most messages of one write.
+const AT_ONCE: u64 = 256;
 /// How much of a delay is made good.
 const CATCH_UP: Duration = Duration::from_secs(1);
 
@@ -59,12 +61,13 @@ impl Active for Maker {
                     () = tokio::time::sleep_until(pace.next().max(last + STEP)) => {}
                 }
                 last = Instant::now();
-                for _ in 0..pace.due(last).min(end - made) {
+                let first = made;
+                let due = pace.due(last).min(end - made);
+                while made < first + due {
                     if cx.is_stopping() {
                         return Ok(());
                     }
-                    self.make(cx, made).await;
-                    made += 1;
+                    made = self.make_some(cx, made, (first + due).min(made + AT_ONCE)).await;
                 }
             }
             Ok(())
@@ -74,6 +77,17 @@ impl Active for Maker {
 }
 
 impl Maker {
+    /// Makes the messages up to a number; what leaves the Rack of them is one write.
+    async fn make_some(&self, cx: &Context, from: u64, to: u64) -> u64 {
+        let making = async {
+            for number in from..to {
+                self.make(cx, number).await;
+            }
+        };
+        cx.leave_together(None, making).await;
+        to
+    }
+
     async fn make(&self, cx: &Context, number: u64) {
         let began = std::time::Instant::now();
         let meta = Attributes::new().with("generator.number", number);

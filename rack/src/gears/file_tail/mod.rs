@@ -33,11 +33,8 @@ use model::{Attributes, HumanDuration, Level, Timestamp};
 use regex::Regex;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use tokio::sync::oneshot;
 
-use super::context::together;
 use super::{Active, Config, Context, Fault, Gear, Work};
-use crate::lane::Whole;
 use crate::telemetry::{BATCH_ROWS, Checkpoint, LogRow, NotRecorded};
 use lines::{Record, Rules};
 use position::Position;
@@ -184,13 +181,10 @@ impl Tail {
         if note.is_none() {
             return true;
         }
-        let ((), whole) = together(async {
+        let sending = async {
             self.pass_on(cx, messages).await;
-        })
-        .await;
-        let whole = Whole { note, ..whole };
-        let (done, durable) = oneshot::channel();
-        cx.commit(whole, Some(done)).await && matches!(durable.await, Ok(Ok(())))
+        };
+        cx.leave_together(note, sending).await
     }
 
     /// Sends what became durable; false if the gear shall stop.
