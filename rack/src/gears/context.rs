@@ -316,6 +316,21 @@ impl Context {
         }
     }
 
+    /// Sends a message to an output that need not be wired: where nobody listens it ends here, counted as dropped.
+    pub(crate) async fn offer(&self, port: &'static str, message: Message) {
+        if self.is_wired(port) {
+            // A refusal has been counted and reported.
+            self.send(port, message).await.ok();
+        } else {
+            self.discard();
+        }
+    }
+
+    /// A message ends here as the configuration wants it: counted as dropped, not reported.
+    pub(crate) fn discard(&self) {
+        self.meter.dropped();
+    }
+
     fn refuse(&self, why: Refused) -> Result<(), Refused> {
         self.report_first(why.kind(), || why.to_string());
         Err(why)

@@ -1,8 +1,8 @@
 //! Gears: the parts that run on a Rack. The contract every type keeps, and the table of types.
 //!
 //! An *active* gear has work of its own: it runs until it is asked to stop, finishes what it began and returns. A *passive*
-//! gear is called once for each message that arrives, and to flush when no more is waiting. A *duplex* gear is both: two halves
-//! that run side by side and share what they want to share.
+//! gear is called once for each message that arrives, to flush when no more is waiting, and at the time for which it asks. A
+//! *duplex* gear is both: two halves that run side by side and share what they want to share.
 //!
 //! ```text
 //! build(config) ─▶ init ─▶ run ······ stop asked ─▶ finishes, returns            (active)
@@ -22,6 +22,7 @@
 //! Starting and stopping ([`crate::runtime`]), queues between gears ([`crate::wires`]), restarts ([`supervisor`]).
 
 mod context;
+mod expression;
 mod framing;
 mod listener;
 mod meter;
@@ -39,6 +40,7 @@ use std::sync::Arc;
 use futures::future::{BoxFuture, FutureExt, ready};
 use model::gear::{Manifest, Manifests};
 use serde_json::{Map, Value};
+use tokio::time::Instant;
 
 use crate::telemetry::NotRecorded;
 use crate::wires::Delivery;
@@ -72,6 +74,16 @@ pub(crate) trait Passive: Send {
 
     /// Finishes what it holds back: called whenever no message is waiting, and last of all.
     fn flush<'a>(&'a mut self, _cx: &'a Arc<Context>) -> Work<'a> {
+        ready(Ok(())).boxed()
+    }
+
+    /// When it wants to be woken, if nothing arrives before. Asked anew after every message and every wake.
+    fn wake_at(&self) -> Option<Instant> {
+        None
+    }
+
+    /// Does what is due; [`wake_at`](Self::wake_at) is later then.
+    fn wake<'a>(&'a mut self, _cx: &'a Arc<Context>) -> Work<'a> {
         ready(Ok(())).boxed()
     }
 }
@@ -159,13 +171,17 @@ macro_rules! types {
 
 types! {
     file_tail
+    filter
     generator
     host_metrics
     http_in
     http_out
     log_sink
+    map
+    route
     tcp_in
     tcp_out
+    throttle
 }
 
 /// Every type that this program can run.

@@ -9,6 +9,7 @@
 //!   together. Until then it is held, and a gear that begins anew is given what is held first, in order. A message that a gear
 //!   fails at again and again becomes a dead letter.
 //! - Asked to stop, a passive gear or half handles what waited in its inbox (at most what fits there), flushes and ends.
+//! - A passive gear that wants to be woken is, also while messages keep coming; one that does not costs no timer.
 
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
@@ -133,21 +134,26 @@ impl Consumer<'_> {
         }
         let mut after_stop = 0;
         while after_stop < INBOX_CAPACITY {
+            if self.gear.wake_at().is_some_and(|at| at <= Instant::now()) {
+                self.gear.wake(self.cx).await?;
+            }
+            // Asked before the inbox is: who is asked to stop during the flush looks once more.
+            let stopping = self.cx.is_stopping();
             let arrival = match inbox.try_recv() {
                 Ok(arrival) => arrival,
                 Err(TryRecvError::Disconnected) => break,
                 Err(TryRecvError::Empty) => {
                     self.settle().await?;
-                    if self.cx.is_stopping() {
+                    if stopping {
                         return Ok(());
                     }
-                    tokio::select! {
-                        arrival = inbox.recv() => match arrival {
-                            Some(arrival) => arrival,
-                            None => break,
-                        },
-                        () = self.cx.stopping() => continue,
-                    }
+                    let next = tokio::select! {
+                        arrival = inbox.recv() => arrival,
+                        () = until(self.gear.wake_at()) => None,
+                        () = self.cx.stopping() => None,
+                    };
+                    let Some(arrival) = next else { continue };
+                    arrival
                 }
             };
             after_stop += usize::from(self.cx.is_stopping());
@@ -242,6 +248,13 @@ impl Consumer<'_> {
             self.cx.commit(whole, Some(receipt.done)).await;
         }
         Ok(())
+    }
+}
+
+async fn until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -2,6 +2,10 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+mod flow;
+
+pub(crate) use flow::Flow;
+
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -40,6 +44,10 @@ pub(super) static TYPES: &[GearType] = &[
     GearType {
         manifest: &manifest("test_deaf", &[], &[]),
         build: |_| Ok(Gear::Active(Box::new(Deaf))),
+    },
+    GearType {
+        manifest: &manifest("test_feed", &[], &["out"]),
+        build: flow::feed,
     },
     GearType {
         manifest: &manifest("test_loop", &["in"], &["out"]),

@@ -1,0 +1,117 @@
+//! `filter`: passes on the messages for which an expression is true.
+//!
+//! # Invariants
+//!
+//! - A message leaves unchanged, with its id: by `out` or by `rest`, never by both.
+//! - A message on which the expression fails is neither: it is rejected with the reason.
+
+use std::sync::Arc;
+
+use futures::FutureExt;
+use model::gear::{self, GearConfig, Manifest};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::expression::{Expression, Scope};
+use super::{Config, Context, Gear, Passive, Work};
+use crate::wires::Delivery;
+
+/// What the type is.
+pub(super) const MANIFEST: Manifest = Manifest {
+    kind: "filter",
+    summary: "passes on the messages for which an expression is true",
+    inputs: &["in"],
+    outputs: &["out", "rest"],
+    doc: "Expressions are [CEL](https://cel.dev): `data`, `text`, `meta`, `hops`, `ts` and `flux_id` are the message's. `rest` has the \
+          others; where it is not wired they end here and are counted as dropped.",
+    example: include_str!("../../../examples/gears/filter.yaml"),
+    schema: gear::schema::<Filter>,
+    check: gear::check::<Filter>,
+};
+
+pub(super) fn build(config: &Config) -> Result<Gear, String> {
+    let config: Filter = gear::config(config)?;
+    Ok(Gear::Passive(Box::new(Sieve {
+        kept: config.compile()?,
+    })))
+}
+
+struct Sieve {
+    kept: Expression,
+}
+
+impl Passive for Sieve {
+    fn process<'a>(&'a mut self, cx: &'a Arc<Context>, delivery: Delivery) -> Work<'a> {
+        async move {
+            if self.kept.is_true(&Scope::of(&delivery.message))? {
+                // A refusal has been counted and reported.
+                cx.send("out", delivery.message).await.ok();
+            } else {
+                cx.offer("rest", delivery.message).await;
+            }
+            Ok(())
+        }
+        .boxed()
+    }
+}
+
+/// Configuration of `filter`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Filter {
+    /// The expression that is true for the messages that leave by `out`.
+    #[serde(rename = "where")]
+    pub(super) kept: String,
+}
+
+impl Filter {
+    fn compile(&self) -> Result<Expression, String> {
+        Expression::compile("where", &self.kept)
+    }
+}
+
+impl GearConfig for Filter {
+    fn validate(&self) -> Result<(), String> {
+        self.compile().map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::super::testing::Flow;
+    use super::*;
+
+    #[test]
+    fn an_expression_that_cannot_be_compiled_is_refused_with_key_and_place() {
+        for (config, says) in [
+            (serde_json::json!({"where": "data.a >"}), "where: at 1:9"),
+            (serde_json::json!({"where": "nothing"}), "where: at 1:1: there is no variable nothing"),
+            (serde_json::json!({}), "missing field `where`"),
+            (serde_json::json!({"where": "true", "when": "x"}), "unknown field `when`"),
+        ] {
+            let error = (MANIFEST.check)(config.as_object().unwrap()).unwrap_err();
+            assert!(error.contains(says), "{config}: {error}");
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn messages_leave_by_out_or_by_rest_and_those_it_fails_on_are_rejected() {
+        let flow = Flow::run(
+            "
+  - { name: feed, type: test_feed, deploy: rack-a, config: { messages: [ { data: { n: 1 } }, { data: { n: 5 } }, { data: { m: 1 } }, { data: { n: 7 } } ] } }
+  - { name: big, type: filter, deploy: rack-a, config: { where: 'data.n > 3' } }
+  - { name: again, type: filter, deploy: rack-a, config: { where: 'data.n > 5' } }
+  - { name: kept, type: log_sink, deploy: rack-a }
+  - { name: rest, type: log_sink, deploy: rack-a }",
+            "{ from: feed.out, to: big.in }, { from: big.out, to: again.in }, { from: big.rest, to: rest.in }, { from: again.out, to: kept.in }",
+        )
+        .await;
+        assert_eq!(flow.texts("kept"), [r#"{"n":7}"#]);
+        assert_eq!(flow.texts("rest"), [r#"{"n":1}"#]);
+        assert!(flow.says("big", "a message was refused: where: No such key: n"));
+        assert!(!flow.says("again", "refused"));
+        assert_eq!((flow.counter("again", "gear.messages.dropped"), flow.counter("again", "gear.errors")), (1.0, 0.0));
+        assert_eq!((flow.counter("big", "gear.messages.dropped"), flow.counter("big", "gear.errors")), (1.0, 1.0));
+    }
+}

@@ -1,0 +1,227 @@
+//! `route`: sends each message to the port of the expression that is true for it.
+//!
+//! # Invariants
+//!
+//! - A message leaves unchanged, with its id, by every port at most once.
+//! - A message on which an expression fails leaves by no port: it is rejected with the reason.
+
+use std::sync::Arc;
+
+use futures::FutureExt;
+use model::gear::{self, GearConfig, Manifest};
+use model::message::Message;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::expression::{Expression, Scope};
+use super::{Config, Context, Fault, Gear, Passive, Work};
+use crate::wires::Delivery;
+
+/// The port of what no route wants.
+const ELSE: &str = "else";
+
+/// What the type is.
+pub(super) const MANIFEST: Manifest = Manifest {
+    kind: "route",
+    summary: "sends each message to the port of the expression that is true for it",
+    inputs: &["in"],
+    outputs: &["a", "b", "c", "d", "e", "f", "g", "h", ELSE],
+    doc: "A type's ports are fixed, so they are called `a` to `h`; `else` has what no route wants, and where it is not wired that ends \
+          here and is counted as dropped. Expressions are [CEL](https://cel.dev): `data`, `text`, `meta`, `hops`, `ts` and `flux_id` are the \
+          message's. There is no type that merges: wire several outputs to one input.",
+    example: include_str!("../../../examples/gears/route.yaml"),
+    schema: gear::schema::<Route>,
+    check: gear::check::<Route>,
+};
+
+pub(super) fn build(config: &Config) -> Result<Gear, String> {
+    let config: Route = gear::config(config)?;
+    Ok(Gear::Passive(Box::new(Points {
+        mode: config.mode,
+        routes: config.compile()?,
+    })))
+}
+
+struct Points {
+    mode: Mode,
+    routes: Vec<(Expression, Port)>,
+}
+
+impl Passive for Points {
+    fn process<'a>(&'a mut self, cx: &'a Arc<Context>, delivery: Delivery) -> Work<'a> {
+        async move {
+            let message = delivery.message;
+            let ports = self.ports(&message)?;
+            let Some((last, others)) = ports.split_last() else {
+                cx.offer(ELSE, message).await;
+                return Ok(());
+            };
+            // A refusal has been counted and reported; another port may take the message.
+            for port in others {
+                cx.send(port.name(), message.clone()).await.ok();
+            }
+            cx.send(last.name(), message).await.ok();
+            Ok(())
+        }
+        .boxed()
+    }
+}
+
+impl Points {
+    /// The ports of a message, each once.
+    fn ports(&self, message: &Message) -> Result<Vec<Port>, Fault> {
+        let scope = Scope::of(message);
+        let mut ports = Vec::new();
+        for (when, to) in &self.routes {
+            if ports.contains(to) || !when.is_true(&scope)? {
+                continue;
+            }
+            ports.push(*to);
+            if self.mode == Mode::First {
+                break;
+            }
+        }
+        Ok(ports)
+    }
+}
+
+/// Configuration of `route`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Route {
+    /// The routes in the order in which they are asked, 64 at most.
+    pub(super) routes: Vec<Rule>,
+    /// Whether a message goes to the first route that wants it, or to all of them.
+    #[serde(default)]
+    pub(super) mode: Mode,
+}
+
+/// One route.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Rule {
+    /// The expression that is true for the messages of this route.
+    when: String,
+    /// The port by which they leave, `a` to `h`. Several routes may share one.
+    to: Port,
+}
+
+/// How many routes a message goes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Mode {
+    /// Only the first.
+    #[default]
+    First,
+    /// Every one.
+    All,
+}
+
+/// An output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+enum Port {
+    A,
+    B,
+    C,
+    D,
+    E,
+    F,
+    G,
+    H,
+}
+
+impl Port {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::A => "a",
+            Self::B => "b",
+            Self::C => "c",
+            Self::D => "d",
+            Self::E => "e",
+            Self::F => "f",
+            Self::G => "g",
+            Self::H => "h",
+        }
+    }
+}
+
+/// The most routes.
+const MAX_ROUTES: usize = 64;
+
+impl Route {
+    fn compile(&self) -> Result<Vec<(Expression, Port)>, String> {
+        let routes = self.routes.iter().enumerate();
+        let compiled = routes.map(|(index, Rule { when, to })| {
+            let expression = Expression::compile(&format!("routes[{index}].when"), when)?;
+            Ok((expression, *to))
+        });
+        compiled.collect()
+    }
+}
+
+impl GearConfig for Route {
+    fn validate(&self) -> Result<(), String> {
+        if self.routes.is_empty() || self.routes.len() > MAX_ROUTES {
+            return Err(format!("routes must have 1 to {MAX_ROUTES} entries, it has {}", self.routes.len()));
+        }
+        self.compile().map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use serde_json::json;
+
+    use super::super::testing::Flow;
+    use super::*;
+
+    #[test]
+    fn a_route_that_cannot_be_gone_is_refused() {
+        for (config, says) in [
+            (json!({"routes": []}), "routes must have 1 to 64 entries, it has 0"),
+            (json!({"routes": [{"when": "true", "to": "z"}]}), "unknown variant `z`"),
+            (json!({"routes": [{"when": "true", "to": "a"}, {"when": "a", "to": "b"}]}), "routes[1].when: at 1:1"),
+            (json!({"routes": [{"when": "true", "to": "a"}], "mode": "some"}), "unknown variant `some`"),
+        ] {
+            let error = (MANIFEST.check)(config.as_object().unwrap()).unwrap_err();
+            assert!(error.contains(says), "{config}: {error}");
+        }
+    }
+
+    fn gears(mode: &str) -> String {
+        format!(
+            "
+  - {{ name: feed, type: test_feed, deploy: rack-a, config: {{ messages: [ {{ data: 1 }}, {{ data: 5 }}, {{ data: 9 }}, {{ data: -1 }}, {{ data: x }} ] }} }}
+  - {{ name: route, type: route, deploy: rack-a, config: {{ mode: {mode}, routes: [
+      {{ when: 'data > 7', to: a }}, {{ when: 'data > 3', to: h }}, {{ when: 'data > 8', to: a }}, {{ when: 'data > 0', to: b }} ] }} }}
+  - {{ name: a, type: log_sink, deploy: rack-a }}
+  - {{ name: bh, type: log_sink, deploy: rack-a }}
+  - {{ name: rest, type: log_sink, deploy: rack-a }}"
+        )
+    }
+
+    const WIRES: &str = "{ from: feed.out, to: route.in }, { from: route.a, to: a.in }, { from: route.b, to: bh.in }, \
+                         { from: route.h, to: bh.in }, { from: route.else, to: rest.in }";
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_message_goes_to_the_first_route_that_wants_it_or_to_else() {
+        let flow = Flow::run(&gears("first"), WIRES).await;
+        assert_eq!(flow.texts("a"), ["9"]);
+        assert_eq!(flow.texts("bh"), ["1", "5"]);
+        assert_eq!(flow.texts("rest"), ["-1"]);
+        assert!(flow.says("route", "a message was refused: routes[0].when: "));
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_message_goes_to_all_routes_that_want_it_and_once_to_each_port() {
+        let flow = Flow::run(&gears("all"), WIRES).await;
+        assert_eq!(flow.texts("a"), ["9"]);
+        assert_eq!(flow.texts("bh"), ["1", "5", "5", "9", "9"]);
+        let unwired = WIRES.replace(", { from: route.else, to: rest.in }", "");
+        let flow = Flow::run(&gears("all"), &unwired).await;
+        assert_eq!(flow.counter("route", "gear.messages.dropped"), 2.0);
+        assert_eq!(flow.counter("route", "gear.errors"), 1.0);
+    }
+}

@@ -1,0 +1,231 @@
+//! `throttle`: lets messages through at a rate, by a token bucket.
+//!
+//! # Invariants
+//!
+//! - In any stretch of time *t* at most `burst + rate × t` messages leave.
+//! - `wait` slows the senders: the inbox fills, and behind it theirs. Nothing is dropped. A gear that is asked to stop no longer
+//!   waits: what is in its inbox leaves at once, beyond the rate, since it would be lost otherwise.
+//! - `drop` holds nothing back; what is dropped is counted.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+use model::gear::{self, GearConfig, Manifest};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
+
+use super::{Config, Context, Gear, Passive, Work};
+use crate::wires::Delivery;
+
+/// What the type is.
+pub(super) const MANIFEST: Manifest = Manifest {
+    kind: "throttle",
+    summary: "lets messages through at a rate",
+    inputs: &["in"],
+    outputs: &["out"],
+    doc: "A token bucket: `burst` messages may leave at once, then `rate` a second. With `wait` the senders are slowed down, with `drop` \
+          what is too much is dropped and counted in `gear.messages.dropped`.",
+    example: include_str!("../../../examples/gears/throttle.yaml"),
+    schema: gear::schema::<Throttle>,
+    check: gear::check::<Throttle>,
+};
+
+pub(super) fn build(config: &Config) -> Result<Gear, String> {
+    let config: Throttle = gear::config(config)?;
+    Ok(Gear::Passive(Box::new(Valve {
+        bucket: Bucket::new(&config, Instant::now()),
+        when_full: config.when_full,
+    })))
+}
+
+struct Valve {
+    bucket: Bucket,
+    when_full: WhenFull,
+}
+
+impl Passive for Valve {
+    fn process<'a>(&'a mut self, cx: &'a Arc<Context>, delivery: Delivery) -> Work<'a> {
+        async move {
+            let wait = self.bucket.wait(Instant::now());
+            if !wait.is_zero() {
+                if self.when_full == WhenFull::Drop {
+                    cx.discard();
+                    return Ok(());
+                }
+                tokio::select! {
+                    () = tokio::time::sleep(wait) => {}
+                    () = cx.stopping() => {}
+                }
+            }
+            self.bucket.take(Instant::now());
+            // A refusal has been counted and reported.
+            cx.send("out", delivery.message).await.ok();
+            Ok(())
+        }
+        .boxed()
+    }
+}
+
+/// Tokens come with time, up to the burst.
+struct Bucket {
+    rate: f64,
+    burst: f64,
+    tokens: f64,
+    /// When `tokens` was true.
+    at: Instant,
+}
+
+impl Bucket {
+    fn new(config: &Throttle, now: Instant) -> Self {
+        Self {
+            rate: config.rate,
+            burst: f64::from(config.burst),
+            tokens: f64::from(config.burst),
+            at: now,
+        }
+    }
+
+    fn fill(&mut self, now: Instant) {
+        let came = now.saturating_duration_since(self.at).as_secs_f64() * self.rate;
+        self.tokens = (self.tokens + came).min(self.burst);
+        self.at = now;
+    }
+
+    /// How long until there is a token.
+    fn wait(&mut self, now: Instant) -> Duration {
+        self.fill(now);
+        if self.tokens >= 1.0 {
+            Duration::ZERO
+        } else {
+            // Rounded up: a timer that fires early would find no token.
+            Duration::from_secs_f64((1.0 - self.tokens) / self.rate) + Duration::from_nanos(1)
+        }
+    }
+
+    fn take(&mut self, now: Instant) {
+        self.fill(now);
+        self.tokens = (self.tokens - 1.0).max(0.0);
+    }
+}
+
+/// Configuration of `throttle`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Throttle {
+    /// Messages per second, on average.
+    pub(super) rate: f64,
+    /// How many messages may leave at once.
+    #[serde(default = "default_burst")]
+    pub(super) burst: u32,
+    /// What happens to a message that comes too early.
+    #[serde(default)]
+    pub(super) when_full: WhenFull,
+}
+
+const fn default_burst() -> u32 {
+    1
+}
+
+/// What happens to a message that comes too early.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum WhenFull {
+    /// It waits, and so do the senders.
+    #[default]
+    Wait,
+    /// It is dropped.
+    Drop,
+}
+
+impl GearConfig for Throttle {
+    fn validate(&self) -> Result<(), String> {
+        if !(self.rate >= 0.001 && self.rate <= 1_000_000.0) {
+            return Err("rate must be 0.001 to 1000000".into());
+        }
+        if self.burst == 0 {
+            return Err("burst must be at least 1".into());
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use serde_json::json;
+
+    use super::super::testing::Flow;
+    use super::*;
+
+    #[test]
+    fn rates_that_are_none_are_refused() {
+        for (config, says) in [
+            (json!({"rate": 0}), "rate must be 0.001 to 1000000"),
+            (json!({"rate": 1, "burst": 0}), "burst must be at least 1"),
+            (json!({"rate": 1, "when_full": "block"}), "unknown variant `block`"),
+            (json!({}), "missing field `rate`"),
+        ] {
+            let error = (MANIFEST.check)(config.as_object().unwrap()).unwrap_err();
+            assert!(error.contains(says), "{config}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_burst_leaves_at_once_and_then_the_rate_is_kept() {
+        let config = Throttle { rate: 100.0, burst: 5, when_full: WhenFull::Wait };
+        let start = Instant::now();
+        let mut bucket = Bucket::new(&config, start);
+        let (mut now, mut left) = (start, 0);
+        while now <= start + Duration::from_secs(10) {
+            let wait = bucket.wait(now);
+            if wait.is_zero() {
+                bucket.take(now);
+                left += 1;
+            } else {
+                now += wait;
+            }
+        }
+        assert!((5 + 999..=5 + 1000).contains(&left), "{left}");
+        // An hour without messages is worth one burst.
+        let later = now + Duration::from_secs(3600);
+        for _ in 0..5 {
+            assert!(bucket.wait(later).is_zero());
+            bucket.take(later);
+        }
+        assert!(!bucket.wait(later).is_zero());
+    }
+
+    fn gears(throttle: &str) -> String {
+        format!(
+            "
+  - {{ name: numbers, type: generator, deploy: rack-a, config: {{ rate: 100000, count: 50 }} }}
+  - {{ name: slow, type: throttle, deploy: rack-a, config: {{ {throttle} }} }}
+  - {{ name: sink, type: log_sink, deploy: rack-a }}"
+        )
+    }
+
+    const WIRES: &str = "{ from: numbers.out, to: slow.in }, { from: slow.out, to: sink.in }";
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn what_is_too_much_is_dropped_and_counted() {
+        let flow = Flow::run(&gears("rate: 0.001, burst: 20, when_full: drop"), WIRES).await;
+        assert_eq!(flow.rows("sink").len(), 20);
+        assert_eq!(flow.counter("slow", "gear.messages.dropped"), 30.0);
+        assert_eq!(flow.counter("slow", "gear.errors"), 0.0);
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn waiting_loses_nothing_and_a_stop_does_not_wait() {
+        let began = Instant::now();
+        let mut flow = Flow::start(&gears("rate: 200, burst: 1"), WIRES).await;
+        flow.reach("sink", 50).await;
+        assert!(began.elapsed() >= Duration::from_millis(49 * 5), "{:?}", began.elapsed());
+        flow.stop().await;
+        assert_eq!((flow.rows("sink").len(), flow.counter("slow", "gear.messages.dropped")), (50, 0.0));
+        let flow = Flow::run(&gears("rate: 0.001"), WIRES).await;
+        let counts = ["gear.messages.in", "gear.messages.out", "gear.messages.dropped"].map(|name| flow.counter("slow", name));
+        assert_eq!((flow.rows("sink").len(), counts), (50, [50.0, 50.0, 0.0]));
+    }
+}
