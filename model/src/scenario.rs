@@ -220,10 +220,17 @@ pub fn review(yaml: &str, types: &Manifests) -> Result<Reviewed, BadScenario> {
         Some(scenario) if faults.is_empty() => {
             let mut warnings = check::warnings(&draft);
             warnings.sort();
+            warnings.truncate(read::MOST);
             Ok(Reviewed { scenario, warnings })
         }
         _ => {
             faults.sort();
+            let more = faults.len().saturating_sub(read::MOST);
+            faults.truncate(read::MOST);
+            if let Some(last) = faults.last().filter(|_| more > 0) {
+                let text = format!("{more} more faults");
+                faults.push(Finding { text, ..last.clone() });
+            }
             Err(BadScenario(faults))
         }
     }

@@ -23,6 +23,10 @@ use serde_saphyr::{MessageFormatter, Spanned, UserMessageFormatter};
 
 use super::{BadScenario, Finding, Gear, Meta, RackEntry, Scenario, Wire};
 
+/// So many faults are told at most.
+pub(super) const MOST: usize = 100;
+/// An entry of more values times keys than this is not searched for the key that is wrong.
+const SEARCHED: usize = 20_000;
 /// How deep lists and mappings may lie in each other.
 const MAX_DEPTH: usize = 24;
 
@@ -331,12 +335,20 @@ fn refused(
     what: &str,
 ) {
     let mut found: Vec<String> = Vec::new();
-    while let Err(reason) = check(&map) {
+    let may_search = map.len().saturating_mul(map.values().map(weight).sum()) <= SEARCHED;
+    while faults.len() <= MOST
+        && let Err(reason) = check(&map)
+    {
         let lacks = |key: &String| reason.contains(&format!("missing field `{key}`"));
         if found.iter().any(lacks) {
             return;
         }
-        let Some(key) = culprit(&map, &reason, &check) else {
+        let key = if may_search {
+            culprit(&map, &reason, &check)
+        } else {
+            None
+        };
+        let Some(key) = key else {
             faults.push(at(node, format!("{what}: {reason}")));
             return;
         };
@@ -354,6 +366,16 @@ fn refused(
         });
         map.remove(&key);
         found.push(key);
+    }
+}
+
+/// What copying a value costs.
+fn weight(value: &Value) -> usize {
+    match value {
+        Value::String(text) => 1 + text.len() / 64,
+        Value::Array(list) => 1 + list.iter().map(weight).sum::<usize>(),
+        Value::Object(map) => 1 + map.values().map(weight).sum::<usize>(),
+        _ => 1,
     }
 }
 

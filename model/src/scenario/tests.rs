@@ -255,6 +255,26 @@ fn a_deep_or_looping_file_is_refused_and_not_followed() {
     }
 }
 
+#[test]
+fn a_file_of_nothing_but_faults_is_refused_soon_and_shortly() {
+    let keys: String = (0..20_000).map(|number| format!("key{number}: 1, ")).collect();
+    let one = format!("{{ name: numbers, type: generator, deploy: rack-a, config: {{ {keys} }} }}");
+    assert_eq!(
+        faults(&GOOD.replace(
+            "{ name: numbers, type: generator, deploy: rack-a, config: { rate: 10 } }",
+            &one
+        ))
+        .len(),
+        1
+    );
+    let gears: String = (0..5_000)
+        .map(|number| format!("  - {{ nam: gear{number}, deploy: nowhere }}\n"))
+        .collect();
+    let many = faults(&GOOD.replace("wires:", &format!("{gears}wires:")));
+    assert_eq!(many.len(), 101);
+    assert!(many[100].ends_with(" more faults"), "{}", many[100]);
+}
+
 proptest! {
     #[test]
     fn no_file_makes_the_reader_panic(cut in 0..GOOD.len(), noise in "[ -~\\n]{0,12}") {
