@@ -6,7 +6,7 @@ use super::*;
 
 const YAML: &[(&str, &str)] = &[("content-type", "application/yaml")];
 
-fn import(mixer: &TestMixer, query: &str, text: &str) -> Result<harness::Answer, Failure> {
+fn import(mixer: &TestMixer, query: &str, text: &str) -> Result<harness::api::Answer, Failure> {
     mixer
         .api
         .send(&format!("/api/v1/scenarios{query}"), YAML, text.as_bytes())
