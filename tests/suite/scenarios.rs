@@ -1,5 +1,6 @@
 //! Scenarios on a real Mixer and real Racks: stored by content, activated with an answer for each Rack, taken back.
 
+mod command;
 mod rest;
 
 use std::net::TcpListener;
