@@ -152,13 +152,29 @@ impl Client {
 
     /// POST of a JSON body.
     pub(crate) fn post(&self, path: &str, body: &Value) -> Result<Value, Error> {
+        self.post_with(path, &(), body)
+    }
+
+    /// POST of a JSON body with a filter as the query string.
+    pub(crate) fn post_with<F: Serialize>(&self, path: &str, filter: &F, body: &Value) -> Result<Value, Error> {
+        self.send(path, filter, "application/json", body.to_string().as_bytes())
+    }
+
+    /// POST of any body.
+    pub(crate) fn send<F: Serialize>(
+        &self,
+        path: &str,
+        filter: &F,
+        content_type: &str,
+        body: &[u8],
+    ) -> Result<Value, Error> {
         let progress = Progress::start();
-        let request = self
-            .agent
-            .post(format!("{}{path}", self.base))
-            .header("content-type", "application/json");
-        self.heard("POST", path, request.send(body.to_string()), &progress)?
-            .good()
+        let mut request = self.agent.post(format!("{}{path}", self.base));
+        for (name, value) in parameters(filter)? {
+            request = request.query(name, value);
+        }
+        let request = request.header("content-type", content_type);
+        self.heard("POST", path, request.send(body), &progress)?.good()
     }
 
     fn heard(

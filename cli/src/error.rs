@@ -4,6 +4,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use chassis::Exit;
+use model::scenario::Finding;
 
 use crate::output::safe;
 
@@ -28,6 +29,14 @@ pub(crate) enum Error {
     Read { path: PathBuf, source: io::Error },
     #[error("{path}: {reason}")]
     Data { path: PathBuf, reason: String },
+    /// Everything that is wrong with a scenario, a line each.
+    #[error("{}", faults.iter().map(|fault| format!("{origin}:{fault}")).collect::<Vec<_>>().join("\n"))]
+    Scenario { origin: String, faults: Vec<Finding> },
+    /// An activation that not every Rack follows.
+    #[error(
+        "{count} of {all} Racks do not run it: {behind}; platform scenario status says when they do, rollback goes back"
+    )]
+    Behind { behind: String, count: usize, all: usize },
     #[error("{0}")]
     Config(String),
     #[error("{0}")]
@@ -57,7 +66,8 @@ impl Error {
                 _ => 69,
             },
             Self::NotFound(_) => 1,
-            Self::Answer(_) | Self::Data { .. } => 65,
+            Self::Answer(_) | Self::Data { .. } | Self::Scenario { .. } => 65,
+            Self::Behind { .. } => 69,
             Self::Read { .. } | Self::Write(_) | Self::WriteFile { .. } => 74,
             Self::Config(_) => 78,
             Self::Usage(_) => 64,

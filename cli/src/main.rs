@@ -15,6 +15,8 @@ mod chart;
 mod client;
 mod commands;
 mod error;
+mod gear_page;
+mod graph;
 #[cfg(test)]
 mod hostile;
 mod log;

@@ -44,9 +44,9 @@ use crate::heartbeat::Heartbeats;
 use crate::outside::Views;
 use crate::postgres::{self, PostgresServer};
 use crate::presence::Presence;
-use crate::registry::Registry;
+use crate::registry::{ActiveScenario, Registry};
 use crate::roll_call::RollCall;
-use crate::scenario::{self, Consumers, Convergence, Courier, CourierParts};
+use crate::scenario::{self, Consumers, Convergence, Courier, CourierParts, ScenarioRef};
 use crate::tasks::{Failures, Fatal, Task, failures};
 
 pub use error::StartError;
@@ -357,6 +357,7 @@ impl Parts {
             courier,
             events: events.clone(),
             clock,
+            scenario_wait: config.mixer.scenario_wait_timeout,
         }))
     }
 
@@ -372,12 +373,16 @@ impl Parts {
         let (active, is_new) = scenario::activate(&chosen, &ground.registry, clock).await?;
         tracing::info!(reference = %active.reference, hash = %active.hash, "scenario is active");
         if is_new {
-            ground.events.scenario(Event::ScenarioActivated, &active).await;
+            let ActiveScenario { reference, hash, .. } = &active;
+            ground.events.scenario(Event::ScenarioActivated, reference, hash).await;
         }
         let convergence = Convergence {
             registry: Arc::clone(&ground.registry),
             presence: Arc::clone(&ground.presence),
-            active,
+            wanted: ScenarioRef {
+                reference: active.reference,
+                hash: active.hash,
+            },
             scenario: chosen.scenario,
             within: config.mixer.scenario_wait_timeout,
         };

@@ -9,12 +9,14 @@
 //!
 //! What Racks ask of the Mixer (`enrollment`, `heartbeat`); HTTP ([`crate::api`]).
 
+mod scenarios;
 mod view;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use model::control::{RackState, StateChange};
+use model::scenario::BadScenario;
 use model::subject::RackCommand;
 use model::{Clock, ClusterId, EntityId, Token};
 
@@ -23,9 +25,9 @@ use crate::cluster::Cluster;
 use crate::events::{Event, Events};
 use crate::presence::Presence;
 use crate::registry::{ActiveScenario, Change, RackRow, Registry, RegistryError};
-use crate::scenario::Courier;
+use crate::scenario::{Courier, ScenarioRef};
 
-pub use view::{ControlStats, RackView, ScenarioRef, ScenarioStatus, ScenarioView};
+pub use view::{ControlStats, Imported, RackView, ScenarioReport, ScenarioStatus, ScenarioView};
 
 /// How long a Rack may take to answer that it heard its new state.
 const TELL: Duration = Duration::from_secs(2);
@@ -57,6 +59,34 @@ pub enum ControlError {
         /// What to do instead, with its punctuation; may be empty.
         hint: &'static str,
     },
+    /// There is no such scenario.
+    #[error(
+        "there is no scenario {reference:?} (name:version, name, or the beginning of a hash); stored are: {}",
+        listed(known)
+    )]
+    UnknownScenario {
+        /// What was asked for.
+        reference: String,
+        /// What there is.
+        known: Vec<String>,
+    },
+    /// The scenario has faults.
+    #[error("the scenario has faults: {0}")]
+    BadScenario(BadScenario),
+    /// The reference means another content.
+    #[error(
+        "{reference} is stored with another content ({hash:.12}): give the file a new meta.version, or have it replaced \
+         (replace=true, --replace); what runs now stays what it is until it is activated again"
+    )]
+    ReferenceTaken {
+        /// `name:version`.
+        reference: String,
+        /// The content that it means.
+        hash: String,
+    },
+    /// There is nothing to go back to.
+    #[error("no scenario was active before: activate one (platform scenario list shows which there are)")]
+    NothingBefore,
     /// The registry failed.
     #[error(transparent)]
     Registry(#[from] RegistryError),
@@ -70,6 +100,10 @@ impl ControlError {
             Self::UnknownRack(_) => "unknown_rack",
             Self::NameTaken { .. } => "name_taken",
             Self::State { .. } => "wrong_state",
+            Self::UnknownScenario { .. } => "unknown_scenario",
+            Self::BadScenario(_) => "bad_scenario",
+            Self::ReferenceTaken { .. } => "reference_taken",
+            Self::NothingBefore => "nothing_before",
             Self::Registry(_) => "registry",
         }
     }
@@ -85,6 +119,8 @@ pub struct Control {
     pub(crate) courier: Courier,
     pub(crate) events: Events,
     pub(crate) clock: Clock,
+    /// `mixer.scenario_wait_timeout`.
+    pub(crate) scenario_wait: Duration,
 }
 
 impl Control {
@@ -163,27 +199,6 @@ impl Control {
             .await
     }
 
-    /// Every stored scenario that a reference means, by reference.
-    ///
-    /// # Errors
-    /// [`ControlError::Registry`].
-    pub fn scenarios(&self) -> Result<Vec<ScenarioView>, ControlError> {
-        let active = self.registry.active_scenario()?.map(|active| active.hash);
-        let rows = self.registry.scenarios()?;
-        Ok(rows
-            .into_iter()
-            .map(|row| ScenarioView::new(row, active.as_deref()))
-            .collect())
-    }
-
-    /// The scenario that Racks should run, if any.
-    ///
-    /// # Errors
-    /// [`ControlError::Registry`].
-    pub fn active_scenario(&self) -> Result<Option<ActiveScenario>, ControlError> {
-        Ok(self.registry.active_scenario()?)
-    }
-
     /// Counts for `/metrics`.
     ///
     /// # Errors
@@ -256,16 +271,19 @@ impl Control {
     fn view(&self, row: RackRow, active: Option<&ActiveScenario>) -> Result<RackView, ControlError> {
         let sighting = self.presence.of(&row.entity_id);
         let running = sighting.as_ref().map_or(&row.scenario, |seen| &seen.running);
-        let running = running.as_deref().map(|hash| self.name_scenario(hash)).transpose()?;
+        let running = running
+            .as_deref()
+            .map(|hash| ScenarioRef::of(hash, &self.registry))
+            .transpose()?;
         Ok(RackView::new(row, sighting, running, active))
     }
+}
 
-    fn name_scenario(&self, hash: &str) -> Result<ScenarioRef, ControlError> {
-        let known = self.registry.scenario(hash)?;
-        Ok(ScenarioRef {
-            reference: known.map(|row| row.reference()).unwrap_or_default(),
-            hash: hash.to_owned(),
-        })
+fn listed(known: &[String]) -> String {
+    if known.is_empty() {
+        "none".to_owned()
+    } else {
+        known.join(", ")
     }
 }
 

@@ -13,7 +13,7 @@ use async_nats::Client;
 use model::{Clock, Token, subject};
 use serde_json::{Map, Value};
 
-use crate::registry::{ActiveScenario, RackRow};
+use crate::registry::RackRow;
 
 /// What happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,7 +27,9 @@ pub enum Event {
     RackRemoved,
     RackOffline,
     RackOnline,
+    ScenarioImported,
     ScenarioActivated,
+    ScenarioRolledBack,
 }
 
 impl Event {
@@ -43,7 +45,9 @@ impl Event {
             Self::RackRemoved => "rack_removed",
             Self::RackOffline => "rack_offline",
             Self::RackOnline => "rack_online",
+            Self::ScenarioImported => "scenario_imported",
             Self::ScenarioActivated => "scenario_activated",
+            Self::ScenarioRolledBack => "scenario_rolled_back",
         }
     }
 }
@@ -67,9 +71,9 @@ impl Events {
     }
 
     /// Something happened to a scenario.
-    pub(crate) async fn scenario(&self, event: Event, scenario: &ActiveScenario) {
-        let reference = ("reference", scenario.reference.clone());
-        self.publish(event, [reference, ("hash", scenario.hash.clone())]).await;
+    pub(crate) async fn scenario(&self, event: Event, reference: &str, hash: &str) {
+        let reference = ("reference", reference.to_owned());
+        self.publish(event, [reference, ("hash", hash.to_owned())]).await;
     }
 
     async fn publish(&self, event: Event, fields: [(&str, String); 2]) {

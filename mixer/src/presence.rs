@@ -42,6 +42,8 @@ pub struct Sighting {
     pub running: Option<String>,
     /// Why the wanted scenario does not run.
     pub error: Option<String>,
+    /// The content hash of the push that its present run answered last.
+    pub answered: Option<String>,
     /// Bytes in its spool that are not known to be durable.
     pub spool_bytes: u64,
     /// Host facts.
@@ -67,6 +69,7 @@ impl Sighting {
             interval_ms,
             running: None,
             error: None,
+            answered: None,
             spool_bytes: 0,
             facts: Attributes::new(),
             due: Instant::now() + patience(interval_ms),
@@ -116,7 +119,12 @@ impl Presence {
     /// A heartbeat. True if the Rack was offline until now.
     pub(crate) fn heard(&self, beat: &Heartbeat, at: Timestamp) -> bool {
         let interval_ms = beat.interval_ms.clamp(*INTERVALS.start(), *INTERVALS.end());
-        let before = self.lock().insert(
+        let mut seen = self.lock();
+        let same_run = seen
+            .get(&beat.entity_id)
+            .filter(|seen| seen.boot_epoch == beat.boot_epoch);
+        let answered = same_run.and_then(|seen| seen.answered.clone());
+        let before = seen.insert(
             beat.entity_id,
             Sighting {
                 at,
@@ -124,6 +132,7 @@ impl Presence {
                 interval_ms,
                 running: beat.scenario.clone(),
                 error: beat.scenario_error.clone(),
+                answered,
                 spool_bytes: beat.spool_bytes,
                 facts: beat.facts.clone(),
                 due: Instant::now() + patience(interval_ms),
@@ -131,6 +140,7 @@ impl Presence {
                 unwritten: true,
             },
         );
+        drop(seen);
         self.news.notify_waiters();
         before.is_some_and(|before| before.told)
     }
@@ -140,9 +150,10 @@ impl Presence {
         self.news.notified()
     }
 
-    /// What a Rack says it runs, in answer to a push.
-    pub(crate) fn applied(&self, id: &EntityId, running: Option<String>, error: Option<String>) {
+    /// What a Rack says it runs, in answer to a push of this hash.
+    pub(crate) fn applied(&self, id: &EntityId, hash: &str, running: Option<String>, error: Option<String>) {
         if let Some(sighting) = self.lock().get_mut(id) {
+            sighting.answered = Some(hash.to_owned());
             sighting.running = running;
             sighting.error = error;
         }

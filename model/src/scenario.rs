@@ -14,19 +14,26 @@
 //!
 //! # Invariants
 //!
-//! - Unknown keys are errors, with line and column.
+//! - Unknown keys are errors. All that is wrong is named at once, each with line and column.
 //! - A [`Scenario`] that [`parse`] returns is valid: types, ports, configs, deploy targets and wires were checked.
+//! - Wires may make a circle: hops end what goes round in it. It is a warning, as is a group that may be empty.
 //!
 //! # Not here
 //!
 //! Storage and activation (`mixer`), running (`rack`), gear types ([`crate::gear`]).
 
-use std::collections::{BTreeMap, BTreeSet};
+mod check;
+mod circles;
+mod read;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::gear::{self, Manifest, Manifests};
+use crate::gear::Manifests;
 use crate::{BadToken, Token};
 
 /// A whole scenario file.
@@ -159,28 +166,73 @@ impl From<Endpoint> for String {
     }
 }
 
-/// What is wrong with a scenario.
+/// Something about one place of a scenario file.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Finding {
+    /// The line, from 1.
+    pub line: u64,
+    /// The column, from 1, in characters.
+    pub column: u64,
+    /// A sentence.
+    pub text: String,
+}
+
+impl std::fmt::Display for Finding {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{}: {}", self.line, self.column, self.text)
+    }
+}
+
+/// Everything that is wrong with a scenario, in the order of the file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum BadScenario {
-    /// Not the form; carries line and column.
-    #[error("{0}")]
-    Form(String),
-    /// Everything that does not fit together, one sentence each.
-    #[error("{}", .0.join("; "))]
-    Meaning(Vec<String>),
+#[error("{}", .0.iter().map(Finding::to_string).collect::<Vec<_>>().join("; "))]
+pub struct BadScenario(pub Vec<Finding>);
+
+/// A valid scenario, and what its author should know about it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Reviewed {
+    /// The scenario.
+    pub scenario: Scenario,
+    /// What may not be meant so, in the order of the file.
+    pub warnings: Vec<Finding>,
 }
 
 /// Reads a scenario file and checks it against the types there are.
 ///
 /// # Errors
-/// [`BadScenario`]: the form with line and column, or every contradiction at once.
+/// [`BadScenario`]: every fault at once.
 pub fn parse(yaml: &str, types: &Manifests) -> Result<Scenario, BadScenario> {
-    let scenario: Scenario = serde_saphyr::from_str(yaml).map_err(|error| BadScenario::Form(error.to_string()))?;
-    let faults = check(&scenario, types);
-    if faults.is_empty() {
-        Ok(scenario)
-    } else {
-        Err(BadScenario::Meaning(faults))
+    review(yaml, types).map(|reviewed| reviewed.scenario)
+}
+
+/// The same, with warnings.
+///
+/// # Errors
+/// [`BadScenario`]: every fault at once.
+pub fn review(yaml: &str, types: &Manifests) -> Result<Reviewed, BadScenario> {
+    // Columns do not count the mark that some editors begin a file with.
+    let yaml = yaml.strip_prefix('\u{feff}').unwrap_or(yaml);
+    let root = read::nodes(yaml)?;
+    let mut faults = Vec::new();
+    let draft = read::draft(&root, yaml, &mut faults);
+    check::check(&draft, types, &mut faults);
+    match draft.finish() {
+        Some(scenario) if faults.is_empty() => {
+            let mut warnings = check::warnings(&draft);
+            warnings.sort();
+            warnings.truncate(read::MOST);
+            Ok(Reviewed { scenario, warnings })
+        }
+        _ => {
+            faults.sort();
+            let more = faults.len().saturating_sub(read::MOST);
+            faults.truncate(read::MOST);
+            if let Some(last) = faults.last().filter(|_| more > 0) {
+                let text = format!("{more} more faults");
+                faults.push(Finding { text, ..last.clone() });
+            }
+            Err(BadScenario(faults))
+        }
     }
 }
 
@@ -190,167 +242,4 @@ pub fn content_hash(yaml: &str) -> String {
     Sha256::digest(yaml.as_bytes())
         .iter()
         .fold(String::new(), |hex, byte| format!("{hex}{byte:02x}"))
-}
-
-fn check(scenario: &Scenario, types: &Manifests) -> Vec<String> {
-    let mut faults = Vec::new();
-    let targets = check_racks(scenario, &mut faults);
-    let mut gears: BTreeMap<&Token, (&Gear, &'static Manifest)> = BTreeMap::new();
-    for gear in &scenario.gears {
-        if !targets.contains(&gear.deploy) {
-            faults.push(format!(
-                "gear {} is deployed to {}, which racks does not list",
-                gear.name, gear.deploy
-            ));
-        }
-        match gear::manifest(types, &gear.kind) {
-            None => faults.push(format!(
-                "gear {} has the unknown type {:?}; known types: {}",
-                gear.name,
-                gear.kind,
-                gear::names(types)
-            )),
-            Some(manifest) => {
-                if let Err(reason) = (manifest.check)(&gear.config) {
-                    faults.push(format!("config of gear {} ({}): {reason}", gear.name, gear.kind));
-                }
-                if gears.insert(&gear.name, (gear, manifest)).is_some() {
-                    faults.push(format!("two gears are called {}", gear.name));
-                }
-            }
-        }
-    }
-    for wire in &scenario.wires {
-        check_wire(wire, &gears, scenario, &mut faults);
-    }
-    faults
-}
-
-fn check_racks<'a>(scenario: &'a Scenario, faults: &mut Vec<String>) -> BTreeSet<&'a Token> {
-    let mut targets = BTreeSet::new();
-    for entry in &scenario.racks {
-        match (&entry.name, &entry.group) {
-            (Some(name), None) | (None, Some(name)) => {
-                if !targets.insert(name) {
-                    faults.push(format!("racks lists {name} twice"));
-                }
-            }
-            _ => faults.push("an entry of racks needs either name or group".to_owned()),
-        }
-    }
-    targets
-}
-
-fn check_wire(
-    wire: &Wire,
-    gears: &BTreeMap<&Token, (&Gear, &'static Manifest)>,
-    scenario: &Scenario,
-    faults: &mut Vec<String>,
-) {
-    let mut end = |endpoint: &Endpoint, output: bool| -> Option<Token> {
-        let Some((gear, manifest)) = gears.get(&endpoint.gear) else {
-            if !scenario.gears.iter().any(|gear| gear.name == endpoint.gear) {
-                faults.push(format!(
-                    "wire {} -> {}: there is no gear {}",
-                    wire.from, wire.to, endpoint.gear
-                ));
-            }
-            return None;
-        };
-        let ports = if output { manifest.outputs } else { manifest.inputs };
-        if !ports.contains(&endpoint.port.as_str()) {
-            let kind = if output { "output" } else { "input" };
-            let has = if ports.is_empty() {
-                "none".to_owned()
-            } else {
-                ports.join(", ")
-            };
-            faults.push(format!(
-                "wire {} -> {}: {} ({}) has no {kind} {}; it has {has}",
-                wire.from, wire.to, endpoint.gear, gear.kind, endpoint.port
-            ));
-        }
-        if endpoint.rack.as_ref().is_some_and(|rack| *rack != gear.deploy) {
-            faults.push(format!(
-                "wire {} -> {}: {} is deployed to {}",
-                wire.from, wire.to, endpoint.gear, gear.deploy
-            ));
-        }
-        Some(gear.deploy.clone())
-    };
-    let (from, to) = (end(&wire.from, true), end(&wire.to, false));
-    if let (Some(from), Some(to)) = (from, to)
-        && from != to
-        && wire.lane == Some(Lane::Hot)
-    {
-        faults.push(format!(
-            "wire {} -> {}: lane hot does not cross Racks ({from} -> {to})",
-            wire.from, wire.to
-        ));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, reason = "tests")]
-    use super::*;
-
-    #[derive(serde::Deserialize, schemars::JsonSchema)]
-    #[serde(deny_unknown_fields)]
-    struct Numbers {
-        #[serde(default, rename = "rate")]
-        _rate: f64,
-    }
-
-    impl gear::GearConfig for Numbers {}
-
-    const fn manifest(
-        kind: &'static str,
-        inputs: &'static [&'static str],
-        outputs: &'static [&'static str],
-    ) -> Manifest {
-        Manifest {
-            kind,
-            summary: "",
-            inputs,
-            outputs,
-            doc: "",
-            example: "",
-            schema: gear::schema::<Numbers>,
-            check: gear::check::<Numbers>,
-        }
-    }
-
-    const TYPES: &Manifests = &[
-        &manifest("generator", &[], &["out"]),
-        &manifest("log_sink", &["in"], &[]),
-    ];
-
-    const GOOD: &str = "
-meta: { name: demo, version: '1' }
-racks: [ { name: rack-a } ]
-gears:
-  - { name: numbers, type: generator, deploy: rack-a, config: { rate: 10 } }
-  - { name: sink, type: log_sink, deploy: rack-a }
-wires:
-  - { from: numbers.out, to: sink.in }
-";
-
-    #[test]
-    fn a_good_scenario_is_read_and_every_mistake_is_named() {
-        assert_eq!(parse(GOOD, TYPES).unwrap().gears.len(), 2);
-        for (from, to, says) in [
-            ("generator", "genrator", "genrator"),
-            ("numbers.out", "numbers.oops", "no output oops"),
-            ("sink.in", "sunk.in", "no gear sunk"),
-            ("rate: 10", "rat: 10", "rat"),
-            ("deploy: rack-a }", "deploy: rack-b }", "rack-b"),
-            ("wires:", "wirez:", "wirez"),
-            ("name: sink", "name: numbers", "two gears"),
-            ("numbers.out", "a.b.c.d", "a.b.c.d"),
-        ] {
-            let error = parse(&GOOD.replace(from, to), TYPES).unwrap_err().to_string();
-            assert!(error.contains(says), "{says}: {error}");
-        }
-    }
 }

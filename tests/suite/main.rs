@@ -24,6 +24,7 @@ mod postgres;
 mod readme;
 mod reference;
 mod retention;
+mod scenarios;
 mod sql;
 mod store;
 mod tail;

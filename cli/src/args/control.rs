@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use clap::{Args as ClapArgs, Subcommand};
-use model::Token;
+use clap::{Args as ClapArgs, Subcommand, ValueEnum};
+use model::{HumanDuration, Token};
 
 use super::shared::{ApiArgs, Format};
 
@@ -56,8 +56,97 @@ pub(crate) enum ScenarioVerb {
         /// The file
         file: PathBuf,
     },
+    /// Store a scenario file at the Mixer; the same content again changes nothing
+    Import {
+        /// The file
+        file: PathBuf,
+        /// Let its name and version mean this content from now on, if they mean another one
+        #[arg(long)]
+        replace: bool,
+        #[command(flatten)]
+        api: ApiArgs,
+    },
     /// List the scenarios that the Mixer knows
     List(ApiArgs),
+    /// Print a stored scenario as it was given
+    Show {
+        /// name:version, name:latest, name, or the beginning of a hash
+        reference: String,
+        #[command(flatten)]
+        api: ApiArgs,
+    },
+    /// Compare two scenarios by meaning: gears, their configuration, wires, Racks
+    Diff {
+        /// A file or a stored scenario
+        from: String,
+        /// Another one
+        to: String,
+        #[command(flatten)]
+        api: ApiArgs,
+    },
+    /// Have the Racks run a scenario; exit code 69 if not all do in time
+    Activate {
+        /// A stored scenario, or a file that is stored first
+        scenario: String,
+        /// Only say which Racks it concerns and how they stand to it
+        #[arg(long)]
+        dry_run: bool,
+        /// Wait so long for the Racks, at most 100s; without it, as the Mixer is configured
+        #[arg(long, value_name = "DURATION")]
+        wait: Option<HumanDuration>,
+        #[command(flatten)]
+        api: ApiArgs,
+    },
+    /// Show what each Rack should run, what it runs, and why not
+    Status(ApiArgs),
+    /// Activate the scenario that was active before, each time one further back
+    Rollback {
+        /// Wait so long for the Racks, at most 100s; without it, as the Mixer is configured
+        #[arg(long, value_name = "DURATION")]
+        wait: Option<HumanDuration>,
+        #[command(flatten)]
+        api: ApiArgs,
+    },
+    /// Draw a scenario
+    Graph(GraphArgs),
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct GraphArgs {
+    /// A file or a stored scenario
+    pub(crate) scenario: String,
+    /// How to draw
+    #[arg(long, short, value_enum, default_value_t = Picture::Mermaid)]
+    pub(crate) format: Picture,
+    /// The Mixer's API
+    #[arg(
+        long,
+        env = "PLATFORM_API_URL",
+        hide_env_values = true,
+        default_value = "http://localhost:8090",
+        value_name = "URL"
+    )]
+    pub(crate) api_url: String,
+}
+
+impl GraphArgs {
+    /// Where to ask.
+    pub(crate) fn api(&self) -> ApiArgs {
+        ApiArgs {
+            api_url: self.api_url.clone(),
+            output: Format::Table,
+            utc: false,
+            no_pager: true,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Picture {
+    /// Text that Markdown viewers draw
+    Mermaid,
+    /// A picture that needs nothing else
+    Svg,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -73,6 +162,12 @@ pub(crate) enum GearsVerb {
         /// How to print
         #[arg(long, short, value_enum, default_value_t = Format::Table)]
         output: Format,
+    },
+    /// Describe a gear type, or all, in Markdown: ports, configuration, an example
+    Doc {
+        /// The type
+        #[arg(value_name = "TYPE")]
+        kind: Option<String>,
     },
 }
 

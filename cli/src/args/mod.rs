@@ -18,7 +18,7 @@ use clap::builder::FalseyValueParser;
 use clap::{Args as ClapArgs, Parser, Subcommand};
 
 pub(crate) use self::control::{
-    ConfigArgs, ConfigVerb, GearsArgs, GearsVerb, OneRack, RacksArgs, RacksVerb, ScenarioArgs, ScenarioVerb,
+    ConfigArgs, ConfigVerb, GearsArgs, GearsVerb, OneRack, Picture, RacksArgs, RacksVerb, ScenarioArgs, ScenarioVerb,
 };
 pub(crate) use self::program::{CompletionsArgs, DoctorArgs, ManArgs, SchemaArgs};
 pub(crate) use self::shared::{ApiArgs, Charting, Format, PageArgs};
@@ -74,7 +74,7 @@ pub(crate) enum Command {
     Storage(ApiArgs),
     /// List and adopt Racks
     Racks(RacksArgs),
-    /// Check scenario files, show what runs
+    /// Check, store, activate and draw scenarios; show what runs
     Scenario(ScenarioArgs),
     /// Describe gear types
     Gears(GearsArgs),

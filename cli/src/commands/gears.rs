@@ -1,15 +1,22 @@
 //! `platform gears`: what gear types this program knows.
 
+use std::io::Write;
+
+use model::gear;
 use serde_json::json;
 
 use crate::args::{GearsArgs, GearsVerb};
 use crate::error::Error;
+use crate::gear_page;
 use crate::output::Printer;
 
 const COLUMNS: &[&str] = &["type", "inputs", "outputs", "summary"];
 
 pub(crate) fn run(args: &GearsArgs) -> Result<(), Error> {
-    let GearsVerb::List { output: format } = &args.verb;
+    let format = match &args.verb {
+        GearsVerb::List { output } => output,
+        GearsVerb::Doc { kind } => return doc(kind.as_deref()),
+    };
     let rows: Vec<_> = rack::manifests()
         .iter()
         .filter_map(|gear| {
@@ -24,4 +31,22 @@ pub(crate) fn run(args: &GearsArgs) -> Result<(), Error> {
         })
         .collect();
     Ok(Printer::of(*format).rows(&rows, COLUMNS)?)
+}
+
+fn doc(kind: Option<&str>) -> Result<(), Error> {
+    let text = match kind {
+        None => gear_page::all(rack::manifests()),
+        Some(kind) => match gear::manifest(rack::manifests(), kind) {
+            Some(manifest) => gear_page::one(manifest),
+            None => {
+                let known = gear::names(rack::manifests());
+                return Err(Error::NotFound(format!(
+                    "there is no gear type {kind:?}; known are {known}"
+                )));
+            }
+        },
+    };
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    Ok(out.flush()?)
 }

@@ -8,7 +8,10 @@
 //! | `GET /api/v1/{logs,traces,traces/{id},metrics,metrics/{name}}` | the same, with a `Deprecation` header (v0.4.4) |
 //! | `POST /api/v1/sql` | [`query::Querier::sql`], streamed |
 //! | `POST /api/v1/ingest/{logs,metrics,traces}` | [`engine::Engine`], when it is durable |
-//! | `GET /api/v1/racks`, `GET /api/v1/racks/{id}`, `POST /api/v1/racks/{id}/{approve,suspend,resume,remove}`, `GET /api/v1/scenarios` | [`crate::control::Control`] |
+//! | `GET /api/v1/racks`, `GET /api/v1/racks/{id}`, `POST /api/v1/racks/{id}/{approve,suspend,resume,remove}` | [`crate::control::Control`] |
+//! | `GET`, `POST /api/v1/scenarios`, `GET /api/v1/scenarios/{reference}`, `POST /api/v1/scenarios/{reference}/activate` | the same |
+//! | `GET /api/v1/scenarios/status`, `POST /api/v1/scenarios/rollback` | the same |
+//! | `GET /api/v1/gears`, `GET /api/v1/gears/{type}` | [`rack::manifests`] |
 //! | `GET /api/v1/openapi.json` | tables of all this (`openapi`) |
 //! | `GET /api/v1/storage`, `/healthz`, `/readyz`, `/metrics`, `/version` | all of them |
 //!
@@ -27,6 +30,7 @@ mod answer;
 mod compress;
 mod exposition;
 mod formats;
+mod gears;
 mod ingest;
 mod openapi;
 mod ops;
@@ -34,6 +38,7 @@ mod params;
 mod problem;
 mod racks;
 mod rotation;
+mod scenarios;
 mod server;
 mod sql;
 mod stall;
@@ -104,6 +109,8 @@ fn routes(parts: ApiParts, changes: &TaskTracker) -> std::io::Result<Router> {
         .merge(sql::routes(Arc::clone(&parts.querier)))
         .merge(ingest::routes(engine, collects, changes.clone(), counters)?)
         .merge(racks::routes(Arc::clone(&parts.control), changes.clone()))
+        .merge(scenarios::routes(Arc::clone(&parts.control), changes.clone()))
+        .merge(gears::routes())
         .merge(openapi::routes())
         .merge(ops::routes(parts, Arc::clone(&exposition)));
     Ok(guarded(router, exposition))

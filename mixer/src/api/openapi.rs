@@ -63,6 +63,8 @@ enum Sent {
     /// JSON of a schema; it may be left out.
     Json(&'static str),
     Sql,
+    /// A scenario file.
+    Scenario,
     /// Records of a table, in any encoding of the bus.
     Records(model::Table),
 }

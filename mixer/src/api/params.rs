@@ -18,7 +18,7 @@ const NUMBERS: [&str; 3] = ["limit", "offset", "min_duration_ms"];
 /// Parameters that may hold an RFC 3339 time.
 const TIMES: [&str; 2] = ["since", "until"];
 /// Parameters that are true or false.
-const SWITCHES: [&str; 1] = ["fill"];
+const SWITCHES: [&str; 3] = ["fill", "dry_run", "replace"];
 /// The parameter of the format that rows are answered in.
 pub(crate) const FORMAT: &str = "format";
 /// What the names of families' members begin with.

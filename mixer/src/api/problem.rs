@@ -3,6 +3,7 @@
 use axum::response::{IntoResponse, Response};
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderValue, Method, StatusCode};
+use model::scenario::{BadScenario, Finding};
 use model::wire::Rejected;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -17,8 +18,8 @@ pub(crate) struct Problem {
     code: &'static str,
     detail: String,
     parameter: Option<String>,
-    /// Bad rows of a body.
-    rows: Vec<Rejected>,
+    /// Bad rows of a body, faults of a scenario.
+    errors: Vec<Value>,
     /// Where a statement went wrong.
     position: Option<Position>,
 }
@@ -55,7 +56,7 @@ impl Problem {
             code,
             detail: detail.into(),
             parameter: None,
-            rows: Vec::new(),
+            errors: Vec::new(),
             position: None,
         }
     }
@@ -95,6 +96,11 @@ impl Problem {
         Self::new(StatusCode::NOT_FOUND, "telemetry_disabled", detail)
     }
 
+    pub(crate) fn unknown_gear(kind: &str, known: &str) -> Self {
+        let detail = format!("there is no gear type {kind:?}; known are {known}");
+        Self::new(StatusCode::NOT_FOUND, "unknown_gear", detail)
+    }
+
     pub(crate) fn method(method: &Method) -> Self {
         let detail = format!("{method} is not offered here: see the Allow header");
         Self::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", detail)
@@ -123,7 +129,7 @@ impl Problem {
             None => "the body has no rows".to_owned(),
         };
         Self {
-            rows: named.to_vec(),
+            errors: named.iter().map(|row| json!(row)).collect(),
             ..Self::new(StatusCode::BAD_REQUEST, "nothing_stored", detail)
         }
     }
@@ -176,7 +182,7 @@ impl Problem {
     pub(crate) fn document(&self) -> Value {
         let errors = self.parameter.as_ref();
         let errors = errors.map(|parameter| json!([{ "parameter": parameter, "detail": self.detail }]));
-        let errors = errors.or_else(|| (!self.rows.is_empty()).then(|| json!(self.rows)));
+        let errors = errors.or_else(|| (!self.errors.is_empty()).then(|| json!(self.errors)));
         let document = Document {
             r#type: "about:blank",
             title: self.status.canonical_reason().unwrap_or("error"),
@@ -236,12 +242,27 @@ impl From<query::Error> for Problem {
 impl From<ControlError> for Problem {
     fn from(error: ControlError) -> Self {
         let status = match &error {
-            ControlError::UnknownRack(_) => StatusCode::NOT_FOUND,
-            ControlError::NameTaken { .. } | ControlError::State { .. } => StatusCode::CONFLICT,
+            ControlError::UnknownRack(_) | ControlError::UnknownScenario { .. } => StatusCode::NOT_FOUND,
+            ControlError::NameTaken { .. }
+            | ControlError::State { .. }
+            | ControlError::ReferenceTaken { .. }
+            | ControlError::NothingBefore => StatusCode::CONFLICT,
+            ControlError::BadScenario(_) => StatusCode::UNPROCESSABLE_ENTITY,
             ControlError::Registry(_) => StatusCode::INTERNAL_SERVER_ERROR,
         };
-        Self::new(status, error.code(), error.to_string())
+        let problem = Self::new(status, error.code(), error.to_string());
+        match error {
+            ControlError::BadScenario(BadScenario(faults)) => Self {
+                errors: faults.iter().map(fault).collect(),
+                ..problem
+            },
+            _ => problem,
+        }
     }
+}
+
+fn fault(at: &Finding) -> Value {
+    json!({ "line": at.line, "column": at.column, "detail": at.text })
 }
 
 impl IntoResponse for Problem {

@@ -1,4 +1,4 @@
-//! Racks and scenarios.
+//! Racks, and what all changes of the control plane go through.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use tokio_util::task::TaskTracker;
 use super::params::{Listing, Params};
 use super::problem::Problem;
 use super::telemetry::in_path;
-use crate::control::{Control, ControlError, RackView, ScenarioView};
+use crate::control::{Control, ControlError, RackView};
 
 pub(crate) fn routes(control: Arc<Control>, changes: TaskTracker) -> Router {
     Router::new()
@@ -26,34 +26,44 @@ pub(crate) fn routes(control: Arc<Control>, changes: TaskTracker) -> Router {
         .route("/api/v1/racks/{id}/suspend", post(suspend))
         .route("/api/v1/racks/{id}/resume", post(resume))
         .route("/api/v1/racks/{id}/remove", post(remove))
-        .route("/api/v1/scenarios", get(scenarios))
-        .with_state(Desk { control, changes })
+        .with_state(Desk::new(control, changes))
 }
 
 /// What changes go through.
 #[derive(Debug, Clone)]
-struct Desk {
-    control: Arc<Control>,
+pub(super) struct Desk {
+    pub(super) control: Arc<Control>,
     changes: TaskTracker,
 }
 
 impl Desk {
+    pub(super) const fn new(control: Arc<Control>, changes: TaskTracker) -> Self {
+        Self { control, changes }
+    }
+
     /// Carries a change to its end even if its requester leaves: what is in the registry must be told to the Rack.
     /// Closing the API waits for it.
-    async fn carry(
+    pub(super) async fn carry<T: Send + 'static>(
+        &self,
+        change: impl Future<Output = Result<T, ControlError>> + Send + 'static,
+    ) -> Result<T, Problem> {
+        let ended = self.changes.spawn(change).await;
+        Ok(ended.map_err(|error| Problem::internal(format!("the change stopped: {error}")))??)
+    }
+
+    async fn rack(
         &self,
         change: impl Future<Output = Result<RackView, ControlError>> + Send + 'static,
     ) -> Result<Json<One<RackView>>, Problem> {
-        let ended = self.changes.spawn(change).await;
-        let data = ended.map_err(|error| Problem::internal(format!("the change stopped: {error}")))??;
+        let data = self.carry(change).await?;
         Ok(Json(One { data }))
     }
 }
 
 /// One thing.
 #[derive(Serialize)]
-struct One<T> {
-    data: T,
+pub(super) struct One<T> {
+    pub(super) data: T,
 }
 
 /// What an approval may say.
@@ -66,11 +76,11 @@ struct Approval {
 /// A body without anything to say.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct Nothing {}
+pub(super) struct Nothing {}
 
 type Asked = State<Desk>;
-type InPath = Result<Path<String>, PathRejection>;
-type Body = Result<Bytes, BytesRejection>;
+pub(super) type InPath = Result<Path<String>, PathRejection>;
+pub(super) type Body = Result<Bytes, BytesRejection>;
 
 async fn racks(State(desk): Asked, params: Params) -> Result<Json<Listing<Vec<RackView>>>, Problem> {
     params.none()?;
@@ -84,36 +94,31 @@ async fn rack(State(desk): Asked, id: InPath, params: Params) -> Result<Json<One
     }))
 }
 
-async fn scenarios(State(desk): Asked, params: Params) -> Result<Json<Listing<Vec<ScenarioView>>>, Problem> {
-    params.none()?;
-    Ok(Json(Listing::whole(desk.control.scenarios()?)))
-}
-
 async fn approve(State(desk): Asked, id: InPath, params: Params, sent: Body) -> Result<Json<One<RackView>>, Problem> {
     params.none()?;
     let id = in_path("id", id)?;
     let approval: Approval = body(sent)?;
     let control = Arc::clone(&desk.control);
-    desk.carry(async move { control.approve(&id, approval.name).await })
+    desk.rack(async move { control.approve(&id, approval.name).await })
         .await
 }
 
 async fn suspend(State(desk): Asked, id: InPath, params: Params, sent: Body) -> Result<Json<One<RackView>>, Problem> {
     let id = plain(id, &params, sent)?;
     let control = Arc::clone(&desk.control);
-    desk.carry(async move { control.suspend(&id).await }).await
+    desk.rack(async move { control.suspend(&id).await }).await
 }
 
 async fn resume(State(desk): Asked, id: InPath, params: Params, sent: Body) -> Result<Json<One<RackView>>, Problem> {
     let id = plain(id, &params, sent)?;
     let control = Arc::clone(&desk.control);
-    desk.carry(async move { control.resume(&id).await }).await
+    desk.rack(async move { control.resume(&id).await }).await
 }
 
 async fn remove(State(desk): Asked, id: InPath, params: Params, sent: Body) -> Result<Json<One<RackView>>, Problem> {
     let id = plain(id, &params, sent)?;
     let control = Arc::clone(&desk.control);
-    desk.carry(async move { control.remove(&id).await }).await
+    desk.rack(async move { control.remove(&id).await }).await
 }
 
 /// The id of a change that takes nothing else.
@@ -124,7 +129,7 @@ fn plain(id: InPath, params: &Params, sent: Body) -> Result<String, Problem> {
 }
 
 /// A JSON body; an empty one says nothing.
-fn body<T: Default + for<'de> Deserialize<'de>>(sent: Body) -> Result<T, Problem> {
+pub(super) fn body<T: Default + for<'de> Deserialize<'de>>(sent: Body) -> Result<T, Problem> {
     let bytes = sent.map_err(|error| Problem::body(error.status(), error.body_text()))?;
     if bytes.iter().all(u8::is_ascii_whitespace) {
         return Ok(T::default());

@@ -463,6 +463,40 @@ async fn a_rack_that_misses_three_heartbeats_is_offline_until_the_next_one_and_e
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn every_change_of_scenarios_is_an_event_and_what_changes_nothing_is_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let mixer = start(folder.path(), &[]).await;
+    let client = async_nats::connect(mixer.control().bus_status().url).await.unwrap();
+    let mut events = client.subscribe("platform.event.>").await.unwrap();
+    client.flush().await.unwrap();
+    let control = mixer.control();
+    let second = SCENARIO.replace("version: '1'", "version: '2'");
+    for text in [SCENARIO, SCENARIO, second.as_str()] {
+        control.import(text.to_owned(), false).await.unwrap();
+    }
+    control.rehearse("demo:1").await.unwrap();
+    control.activate("demo:1").await.unwrap();
+    control.activate("demo:2").await.unwrap();
+    control.roll_back().await.unwrap();
+    for (kind, reference) in [
+        ("scenario_imported", "demo:1"),
+        ("scenario_imported", "demo:2"),
+        ("scenario_activated", "demo:1"),
+        ("scenario_activated", "demo:2"),
+        ("scenario_rolled_back", "demo:1"),
+    ] {
+        let event = tokio::time::timeout(Duration::from_secs(20), events.next())
+            .await
+            .unwrap()
+            .unwrap();
+        let body: serde_json::Value = serde_json::from_slice(&event.payload).unwrap();
+        assert_eq!(event.subject.as_str(), format!("platform.event.{kind}"));
+        assert_eq!((&body["kind"], &body["reference"]), (&kind.into(), &reference.into()));
+    }
+    mixer.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_heartbeat_signed_by_another_key_or_of_a_stranger_changes_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let mixer = start(folder.path(), &[("enrollment.auto_adopt", "true")]).await;

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 
 use model::control::RackState;
+use model::scenario::Finding;
 use model::{Attributes, EntityId, Timestamp, Token};
 use serde::Serialize;
 
 use crate::presence::Sighting;
 use crate::registry::{ActiveScenario, RackRow, ScenarioRow};
-use crate::scenario::CourierStats;
+use crate::scenario::{CourierStats, GroupStanding, RackStanding, ScenarioRef};
 
 /// A Rack.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -83,15 +84,6 @@ pub struct ScenarioStatus {
     pub running: Option<ScenarioRef>,
 }
 
-/// A scenario by name and content.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct ScenarioRef {
-    /// `name:version`; empty for a hash that this registry does not know.
-    pub reference: String,
-    /// SHA-256 of the file, hex.
-    pub hash: String,
-}
-
 /// A stored scenario.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ScenarioView {
@@ -123,6 +115,40 @@ impl ScenarioView {
             text: row.text,
         }
     }
+}
+
+/// What storing a scenario came to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Imported {
+    /// `name:version`.
+    pub reference: String,
+    /// SHA-256 of the file, hex.
+    pub hash: String,
+    /// Whether this content was not stored under this reference before.
+    pub new: bool,
+    /// The content that the reference meant before, if it was another one.
+    pub replaced: Option<String>,
+    /// What its author should know.
+    pub warnings: Vec<Finding>,
+}
+
+/// How Racks stand to a scenario.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ScenarioReport {
+    /// The scenario; none if none is active.
+    pub scenario: Option<ScenarioRef>,
+    /// When it was activated; none if it is not active.
+    pub activated: Option<Timestamp>,
+    /// Whether every Rack that it concerns runs it.
+    pub converged: bool,
+    /// The Racks that it concerns.
+    pub racks: Vec<RackStanding>,
+    /// Which Racks its groups mean.
+    pub groups: Vec<GroupStanding>,
+    /// What its author should know.
+    pub warnings: Vec<String>,
+    /// What was active before, the last one first.
+    pub history: Vec<ActiveScenario>,
 }
 
 /// Counts of the control plane.

@@ -2,7 +2,7 @@
 //!
 //! | table | key | value |
 //! |---|---|---|
-//! | `meta` | `format`, `cluster`, `active` | one CBOR value each |
+//! | `meta` | `format`, `cluster`, `active`, `history` | one CBOR value each |
 //! | `racks` | entity id (16 bytes) | CBOR [`RackRow`] |
 //! | `keys` | Rack public key (32 bytes) | entity id |
 //! | `names` | name | entity id |

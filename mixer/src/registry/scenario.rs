@@ -1,10 +1,13 @@
-//! Scenarios in the registry: files by content hash, references to them, and the active one.
+//! Scenarios in the registry: files by content hash, references to them, the active one, and those that were active before it.
 
 use model::{Timestamp, Token};
 use redb::{ReadableDatabase, ReadableTable};
 use serde::{Deserialize, Serialize};
 
 use super::{Change, REFERENCES, Registry, RegistryError, SCENARIOS, db, from_cbor, to_cbor};
+
+/// So many former activations are remembered.
+const REMEMBERED: usize = 16;
 
 /// A stored scenario file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -86,6 +89,31 @@ impl Registry {
         Ok(rows)
     }
 
+    /// The scenarios whose hash begins so; at most two.
+    ///
+    /// # Errors
+    /// [`RegistryError`].
+    pub fn scenarios_hashed(&self, prefix: &str) -> Result<Vec<ScenarioRow>, RegistryError> {
+        let read = self.database.begin_read().map_err(db)?;
+        let scenarios = read.open_table(SCENARIOS).map_err(db)?;
+        let mut found = Vec::new();
+        for entry in scenarios.range(prefix..).map_err(db)?.take(2) {
+            let entry = entry.map_err(db)?;
+            if entry.0.value().starts_with(prefix) {
+                found.push(from_cbor("scenario", entry.1.value())?);
+            }
+        }
+        Ok(found)
+    }
+
+    /// What was active before, the last one first.
+    ///
+    /// # Errors
+    /// [`RegistryError`].
+    pub fn former_scenarios(&self) -> Result<Vec<ActiveScenario>, RegistryError> {
+        Ok(self.meta("history")?.unwrap_or_default())
+    }
+
     /// The scenario that Racks should run, if any.
     ///
     /// # Errors
@@ -114,11 +142,47 @@ impl Change<'_> {
         Ok(before.filter(|hash| *hash != scenario.hash))
     }
 
-    /// Makes a scenario the one that Racks should run.
+    /// What `name:version` means, as of this change.
+    ///
+    /// # Errors
+    /// [`RegistryError`].
+    pub fn meaning(&self, reference: &str) -> Result<Option<String>, RegistryError> {
+        let references = self.transaction.open_table(REFERENCES).map_err(db)?;
+        let found = references.get(reference).map_err(db)?;
+        Ok(found.map(|hash| hash.value().to_owned()))
+    }
+
+    /// Makes a scenario the one that Racks should run. The one before is remembered if its content is another.
     ///
     /// # Errors
     /// [`RegistryError`].
     pub fn activate(&self, active: &ActiveScenario) -> Result<(), RegistryError> {
+        let before: Option<ActiveScenario> = self.meta("active")?;
+        if let Some(before) = before.filter(|before| before.hash != active.hash) {
+            let mut history: Vec<ActiveScenario> = self.meta("history")?.unwrap_or_default();
+            history.insert(0, before);
+            history.truncate(REMEMBERED);
+            self.set_meta("history", &history)?;
+        }
         self.set_meta("active", active)
+    }
+
+    /// Makes the scenario that was active before the one that Racks should run; none if there was none. What it takes the
+    /// place of is not remembered: the next time goes further back.
+    ///
+    /// # Errors
+    /// [`RegistryError`].
+    pub fn roll_back(&self, now: Timestamp) -> Result<Option<ActiveScenario>, RegistryError> {
+        let mut history: Vec<ActiveScenario> = self.meta("history")?.unwrap_or_default();
+        if history.is_empty() {
+            return Ok(None);
+        }
+        let active = ActiveScenario {
+            activated: now,
+            ..history.remove(0)
+        };
+        self.set_meta("history", &history)?;
+        self.set_meta("active", &active)?;
+        Ok(Some(active))
     }
 }

@@ -87,6 +87,52 @@ fn a_reference_may_mean_another_content_while_the_old_one_stays_under_its_hash()
 }
 
 #[test]
+fn rolling_back_goes_further_back_each_time_until_nothing_was_before() {
+    let folder = tempfile::tempdir().unwrap();
+    let registry = Registry::open(&folder.path().join("registry.redb")).unwrap();
+    let active = |text: &str| ActiveScenario {
+        reference: format!("demo:{text}"),
+        hash: model::scenario::content_hash(text),
+        activated: Timestamp::from_micros(1),
+    };
+    let now = Timestamp::from_micros(5);
+    for text in ["1", "2", "2", "3"] {
+        registry.change(|change| change.activate(&active(text))).unwrap();
+    }
+    assert_eq!(registry.former_scenarios().unwrap(), [active("2"), active("1")]);
+    for text in ["2", "1"] {
+        let back = registry.change(|change| change.roll_back(now)).unwrap().unwrap();
+        assert_eq!((back.reference, back.activated), (active(text).reference, now));
+        assert_eq!(registry.active_scenario().unwrap().unwrap().hash, active(text).hash);
+    }
+    assert_eq!(registry.change(|change| change.roll_back(now)).unwrap(), None);
+    for number in 0..100 {
+        registry
+            .change(|change| change.activate(&active(&number.to_string())))
+            .unwrap();
+    }
+    assert_eq!(registry.former_scenarios().unwrap().len(), 16, "history is short");
+}
+
+#[test]
+fn a_scenario_is_found_by_the_beginning_of_its_hash() {
+    let folder = tempfile::tempdir().unwrap();
+    let registry = Registry::open(&folder.path().join("registry.redb")).unwrap();
+    let all: Vec<_> = (0..40)
+        .map(|n| scenario("demo", &n.to_string(), &n.to_string(), n))
+        .collect();
+    for row in &all {
+        registry.change(|change| change.put_scenario(row)).unwrap();
+        assert_eq!(
+            registry.scenarios_hashed(&row.hash[..12]).unwrap(),
+            std::slice::from_ref(row)
+        );
+    }
+    assert_eq!(registry.scenarios_hashed("").unwrap().len(), 2, "not one only");
+    assert_eq!(registry.scenarios_hashed("x").unwrap(), []);
+}
+
+#[test]
 fn a_change_that_is_refused_leaves_nothing_behind() {
     let folder = tempfile::tempdir().unwrap();
     let registry = Registry::open(&folder.path().join("registry.redb")).unwrap();

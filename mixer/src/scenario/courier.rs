@@ -224,7 +224,7 @@ impl Deliveries {
                 tracing::info!(entity_id = %rack, %hash, "rack runs the scenario");
                 self.counters.applied.fetch_add(1, Ordering::Relaxed);
                 self.refused.remove(&rack);
-                self.parts.presence.applied(&rack, running, None);
+                self.parts.presence.applied(&rack, &hash, running, None);
             }
             Ok(Delivered::Answered(Applied {
                 running,
@@ -232,8 +232,8 @@ impl Deliveries {
             })) => {
                 tracing::warn!(entity_id = %rack, %hash, %error, "rack cannot run the scenario; it keeps its last good one");
                 self.counters.failed.fetch_add(1, Ordering::Relaxed);
+                self.parts.presence.applied(&rack, &hash, running, Some(error));
                 self.refuse(rack, hash);
-                self.parts.presence.applied(&rack, running, Some(error));
             }
             Err(PushError::Command(error)) => {
                 tracing::debug!(entity_id = %rack, %error, "the scenario was not delivered; the next heartbeat asks again");

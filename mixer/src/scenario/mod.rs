@@ -14,6 +14,7 @@ mod consumers;
 mod converge;
 mod courier;
 mod part;
+mod standing;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,9 +27,11 @@ use crate::registry::{ActiveScenario, Registry, RegistryError, ScenarioRow};
 pub(crate) use consumers::Consumers;
 pub(crate) use converge::Convergence;
 pub(crate) use courier::{Courier, CourierParts, CourierStats};
+pub use standing::{GroupStanding, RackStanding, ScenarioRef};
+pub(crate) use standing::{groups, racks};
 
 /// The largest scenario file.
-const MAX_FILE: u64 = 4 << 20;
+pub(crate) const MAX_FILE: u64 = 4 << 20;
 
 /// Why a scenario cannot be activated.
 #[derive(Debug, thiserror::Error)]
@@ -86,7 +89,7 @@ pub(crate) fn choose(reference: &str, registry: &Registry, clock: &Clock) -> Res
             return Ok(None);
         };
         return match registry.scenario(&active.hash)? {
-            Some(row) => check(active.reference, row.text, clock).map(Some),
+            Some(row) => recheck(active.reference, row).map(Some),
             None => Err(ScenarioError::Unknown {
                 reference: active.reference,
                 known: known(registry)?,
@@ -94,7 +97,7 @@ pub(crate) fn choose(reference: &str, registry: &Registry, clock: &Clock) -> Res
         };
     }
     if let Some(row) = stored(reference, registry)? {
-        return check(reference.to_owned(), row.text, clock).map(Some);
+        return recheck(reference.to_owned(), row).map(Some);
     }
     let path = Path::new(reference);
     let looks_like_a_path = reference.contains('/') || path.extension().is_some();
@@ -112,7 +115,7 @@ fn known(registry: &Registry) -> Result<Vec<String>, RegistryError> {
 }
 
 /// A stored scenario by `name:version` or `name:latest`.
-fn stored(reference: &str, registry: &Registry) -> Result<Option<ScenarioRow>, RegistryError> {
+pub(crate) fn stored(reference: &str, registry: &Registry) -> Result<Option<ScenarioRow>, RegistryError> {
     let Some((name, version)) = reference.split_once(':') else {
         return Ok(None);
     };
@@ -152,6 +155,14 @@ fn check(origin: String, text: String, clock: &Clock) -> Result<Chosen, Scenario
     Ok(Chosen { row, scenario })
 }
 
+/// A stored scenario, checked again: this program may know other gear types than the one that stored it.
+fn recheck(origin: String, row: ScenarioRow) -> Result<Chosen, ScenarioError> {
+    match scenario::parse(&row.text, rack::manifests()) {
+        Ok(scenario) => Ok(Chosen { row, scenario }),
+        Err(reason) => Err(ScenarioError::Invalid { origin, reason }),
+    }
+}
+
 /// Stores a scenario and makes it the active one. True if another one was active before.
 pub(crate) async fn activate(
     chosen: &Chosen,
@@ -169,7 +180,12 @@ pub(crate) async fn activate(
     let keep = unchanged.is_some();
     let replaced = registry
         .commit(move |change| {
-            let replaced = change.put_scenario(&row)?;
+            let means = change.meaning(&row.reference())?;
+            // What is stored already stays as old as it is.
+            let replaced = match means.as_ref() == Some(&row.hash) {
+                true => None,
+                false => change.put_scenario(&row)?,
+            };
             if !keep {
                 change.activate(&next)?;
             }

@@ -115,7 +115,11 @@ fn flow(scenario: &Scenario, wire: &Wire, rack: &Token) -> Option<Flow> {
 }
 
 /// The deploy targets that mean this Rack: its name, and every group whose labels it has. A group without labels is everyone.
-fn targets<'s>(scenario: &'s Scenario, name: &Token, labels: &BTreeMap<String, String>) -> BTreeSet<&'s Token> {
+pub(super) fn targets<'s>(
+    scenario: &'s Scenario,
+    name: &Token,
+    labels: &BTreeMap<String, String>,
+) -> BTreeSet<&'s Token> {
     let mut all = labels.clone();
     let named = scenario.racks.iter().filter(|entry| entry.name.as_ref() == Some(name));
     all.extend(named.flat_map(|entry| entry.labels.clone()));

@@ -89,6 +89,11 @@ fn body(sent: Sent) -> Option<Value> {
             ];
             (content, true)
         }
+        Sent::Scenario => {
+            let example = "meta: { name: demo, version: \"1\" }\nracks: [ { name: rack-a } ]\ngears:\n  - { name: numbers, type: generator, deploy: rack-a }\n";
+            let text = json!({ "type": "string", "examples": [example] });
+            (vec![typed("application/yaml", text)], true)
+        }
         Sent::Records(table) => (records(table), true),
     };
     Some(json!({ "required": required, "content": content.into_iter().collect::<Map<_, _>>() }))

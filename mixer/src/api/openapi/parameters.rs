@@ -293,6 +293,27 @@ pub(super) const METRIC_PATH: &[Parameter] = &[path("metric_name", Kind::Sized(1
 pub(super) const LABEL_PATH: &[Parameter] = &[path("label_key", Kind::Sized(1, u32::MAX), "The label's key.")];
 pub(super) const FLUX_PATH: &[Parameter] = &[path("flux_id", Kind::Uuid, "The business signal.")];
 pub(super) const RACK_PATH: &[Parameter] = &[path("id", Kind::Sized(1, u32::MAX), "A Rack's id or name.")];
+pub(super) const SCENARIO_PATH: &[Parameter] = &[path(
+    "reference",
+    Kind::Sized(1, u32::MAX),
+    "`name:version`, `name:latest`, `name` for the same, or at least eight digits that a content hash begins with.",
+)];
+pub(super) const GEAR_PATH: &[Parameter] = &[path("type", Kind::Sized(1, u32::MAX), "A gear type's name.")];
+pub(super) const IMPORT: &[Parameter] = &[query(
+    "replace",
+    Kind::Switch,
+    "Whether the name and version may mean another content from now on.",
+)];
+pub(super) const WAIT: &[Parameter] = &[query(
+    "wait",
+    Kind::Pattern(DURATION),
+    "How long to wait for the Racks, at most 100s; without it, as long as `mixer.scenario_wait_timeout` says.",
+)];
+pub(super) const DRY_RUN: &[Parameter] = &[query(
+    "dry_run",
+    Kind::Switch,
+    "Only say how the Racks would stand to it.",
+)];
 
 impl Parameter {
     /// As OpenAPI says it.

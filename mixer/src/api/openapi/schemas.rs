@@ -95,6 +95,7 @@ fn basics() -> Value {
     let bad = json!({ "anyOf": [
         object(json!({ "parameter": text(), "detail": text() })),
         object(json!({ "row": count(), "reason": text() })),
+        object(json!({ "line": count(), "column": count(), "detail": text() })),
     ] });
     let problem = json!({
         "type": { "const": "about:blank" },
@@ -321,19 +322,21 @@ fn sql() -> Value {
     json!({ "Statement": statement, "SqlAnswer": answer })
 }
 
+const STATES: [&str; 5] = ["pending", "active", "suspended", "offline", "removed"];
+
 fn control() -> Value {
     let scenario = object(json!({ "reference": text(), "hash": text() }));
     let rack = object(json!({
         "id": { "type": "string", "format": "uuid" },
         "name": { "type": "string", "pattern": p::TOKEN },
-        "state": { "enum": ["pending", "active", "suspended", "offline", "removed"] },
+        "state": { "enum": STATES },
         "first_seen": time(),
         "last_seen": time(),
         "host": text(),
         "ip": text(),
         "software": text(),
         "labels": { "type": "object", "additionalProperties": text() },
-        "scenario": object(json!({ "wanted": or_null(scenario.clone()), "running": or_null(scenario) })),
+        "scenario": object(json!({ "wanted": or_null(scenario.clone()), "running": or_null(scenario.clone()) })),
         "error": or_null(text()),
         "spool_bytes": count(),
         "facts": reference("Fields"),
@@ -346,15 +349,60 @@ fn control() -> Value {
         let stats = object(json!({ "rows": count() }));
         object(json!({ "data": list(of), "next_cursor": { "type": "null" }, "stats": stats }))
     };
+    let gear = object(json!({
+        "type": text(), "summary": text(), "inputs": list(text()), "outputs": list(text()), "doc": text(), "example": text(),
+        "schema": { "type": "object" },
+    }));
     let name = json!({ "type": ["string", "null"], "pattern": p::TOKEN });
     json!({
         "RackFacts": rack,
         "Rack": object(json!({ "data": reference("RackFacts") })),
         "Racks": whole(reference("RackFacts")),
-        "Scenarios": whole(stored),
+        "StoredScenario": stored,
+        "Scenario": object(json!({ "data": reference("StoredScenario") })),
+        "Scenarios": whole(reference("StoredScenario")),
+        "Imported": imported(),
+        "ScenarioReport": report(&scenario),
+        "GearType": gear,
+        "Gear": object(json!({ "data": reference("GearType") })),
+        "Gears": whole(reference("GearType")),
         "Approval": { "type": "object", "properties": { "name": name }, "additionalProperties": false },
         "Nothing": { "type": "object", "additionalProperties": false },
     })
+}
+
+fn imported() -> Value {
+    let finding = object(json!({ "line": count(), "column": count(), "text": text() }));
+    object(json!({ "data": object(json!({
+        "reference": text(), "hash": text(), "new": { "type": "boolean" }, "replaced": or_null(text()), "warnings": list(finding),
+    })) }))
+}
+
+/// How Racks stand to a scenario.
+fn report(scenario: &Value) -> Value {
+    let rack = object(json!({
+        "name": text(),
+        "id": or_null(json!({ "type": "string", "format": "uuid" })),
+        "state": or_null(json!({ "anyOf": [{ "enum": STATES }] })),
+        "gears": list(text()),
+        "wanted": scenario,
+        "running": or_null(scenario.clone()),
+        "converged": { "type": "boolean" },
+        "reason": or_null(text()),
+    }));
+    let group = object(json!({
+        "group": text(), "labels": { "type": "object", "additionalProperties": text() }, "racks": list(text()), "gears": list(text()),
+    }));
+    let former = object(json!({ "reference": text(), "hash": text(), "activated": time() }));
+    object(json!({ "data": object(json!({
+        "scenario": or_null(scenario.clone()),
+        "activated": or_null(time()),
+        "converged": { "type": "boolean" },
+        "racks": list(rack),
+        "groups": list(group),
+        "warnings": list(text()),
+        "history": list(former),
+    })) }))
 }
 
 fn operation() -> Value {

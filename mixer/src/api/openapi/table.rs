@@ -20,6 +20,9 @@ const LISTED: &str = "`offset` and `cursor` exclude each other, and a cursor bel
 const POINTS: &str = "Without `interval`, `group_by` and `agg` the points themselves, else what they come to. `fill=true` and `shape=series` need \
                       `interval`; `offset` and `cursor` exclude each other, and a cursor belongs to its query. A window that ends before it begins is refused.";
 
+const ACTIVATED: &str = "200 also where Racks do not run it: `converged` says whether all do, `racks` why not. A Rack that cannot apply it \
+                         keeps its last good scenario; one that appears later gets it then.";
+
 const fn get(path: &'static str, id: &'static str, summary: &'static str) -> Route {
     Route {
         method: Method::Get,
@@ -269,7 +272,57 @@ pub(super) const ROUTES: &[Route] = &[
     change("/api/v1/racks/{id}/remove", "remove_rack", "Revokes a Rack's identity"),
     get("/api/v1/scenarios", "scenarios", "The stored scenarios")
         .gives(Answer::Json("Scenarios"))
-        .fails(&[400]),
+        .fails(&[400])
+        .leads_to(&[
+            link("scenario", &[("reference", "$response.body#/data/0/reference")]),
+            link("activate_scenario", &[("reference", "$response.body#/data/0/reference")]),
+        ]),
+    post("/api/v1/scenarios", "import_scenario", "Checks a scenario and stores it")
+        .takes(&[p::IMPORT])
+        .with(Sent::Scenario)
+        .gives(Answer::Json("Imported"))
+        .fails(&[400, 403, 409, 413, 415, 422])
+        .leads_to(&[link("activate_scenario", &[("reference", "$response.body#/data/reference")])])
+        .details("A file of up to 4 MiB. The same content again changes nothing. What runs stays what it is until it is activated."),
+    get(
+        "/api/v1/scenarios/status",
+        "scenario_status",
+        "What each Rack should run of the active scenario, what it runs, and why not",
+    )
+    .gives(Answer::Json("ScenarioReport"))
+    .fails(&[400, 422]),
+    post(
+        "/api/v1/scenarios/rollback",
+        "rollback_scenario",
+        "Activates the scenario that was active before, each time one further back",
+    )
+    .takes(&[p::WAIT])
+    .with(Sent::Json("Nothing"))
+    .gives(Answer::Json("ScenarioReport"))
+    .fails(&[400, 403, 409, 413, 422])
+    .details(ACTIVATED),
+    get("/api/v1/scenarios/{reference}", "scenario", "One stored scenario")
+        .takes(&[p::SCENARIO_PATH])
+        .gives(Answer::Json("Scenario"))
+        .fails(&[400, 404]),
+    post(
+        "/api/v1/scenarios/{reference}/activate",
+        "activate_scenario",
+        "Has the Racks run a stored scenario",
+    )
+    .takes(&[p::SCENARIO_PATH, p::DRY_RUN, p::WAIT])
+    .with(Sent::Json("Nothing"))
+    .gives(Answer::Json("ScenarioReport"))
+    .fails(&[400, 403, 404, 413, 422])
+    .details(ACTIVATED),
+    get("/api/v1/gears", "gears", "The gear types that a scenario may name")
+        .gives(Answer::Json("Gears"))
+        .fails(&[400])
+        .leads_to(&[link("gear", &[("type", "$response.body#/data/0/type")])]),
+    get("/api/v1/gears/{type}", "gear", "One gear type: its ports, and the JSON Schema of its configuration")
+        .takes(&[p::GEAR_PATH])
+        .gives(Answer::Json("Gear"))
+        .fails(&[400, 404]),
     get("/api/v1/storage", "storage", "What is stored, and how it gets there")
         .gives(Answer::Json("Storage"))
         .fails(&[400]),

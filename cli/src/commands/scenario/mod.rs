@@ -1,0 +1,163 @@
+//! `platform scenario`.
+
+mod diff;
+mod report;
+mod source;
+
+use std::io::Write;
+use std::path::Path;
+use std::time::Duration;
+
+use model::HumanDuration;
+use model::scenario::{Finding, Reviewed};
+use serde_json::{Value, json};
+
+use self::source::Source;
+use crate::args::{ApiArgs, Format, Picture, ScenarioArgs, ScenarioVerb};
+use crate::client::{Client, Row};
+use crate::error::Error;
+use crate::output::{Printer, safe};
+use crate::{graph, pager};
+
+const COLUMNS: &[&str] = &["name", "version", "hash", "stored", "active"];
+const IMPORTED: &[&str] = &["reference", "hash", "new", "replaced"];
+
+pub(crate) fn run(args: &ScenarioArgs) -> Result<(), Error> {
+    match &args.verb {
+        ScenarioVerb::Validate { file } => validate(file),
+        ScenarioVerb::Import { file, replace, api } => {
+            import(file, *replace, api).and_then(|row| Ok(Printer::from(api).rows(&[row], IMPORTED)?))
+        }
+        ScenarioVerb::List(api) => {
+            let page = Client::new(api).page("/api/v1/scenarios", &())?;
+            Ok(Printer::from(api).rows(&page.rows, COLUMNS)?)
+        }
+        ScenarioVerb::Show { reference, api } => show(reference, api),
+        ScenarioVerb::Diff { from, to, api } => diff::run(from, to, api),
+        ScenarioVerb::Activate {
+            scenario,
+            dry_run,
+            wait,
+            api,
+        } => activate(scenario, *dry_run, *wait, api),
+        ScenarioVerb::Status(api) => {
+            let answer = Client::new(api).get("/api/v1/scenarios/status", &())?;
+            report::print(&answer, api)
+        }
+        ScenarioVerb::Rollback { wait, api } => {
+            let answer =
+                patient(api, *wait).post_with("/api/v1/scenarios/rollback", &json!({ "wait": wait }), &json!({}))?;
+            report::print(&answer, api)?;
+            report::verdict(&answer, *wait)
+        }
+        ScenarioVerb::Graph(graph) => {
+            let Reviewed { scenario, .. } = Source::of(&graph.scenario)?.read(&graph.api())?;
+            let picture = match graph.format {
+                Picture::Mermaid => graph::mermaid(&scenario),
+                Picture::Svg => graph::svg(&scenario),
+            };
+            let mut out = std::io::stdout().lock();
+            out.write_all(picture.as_bytes())?;
+            Ok(out.flush()?)
+        }
+    }
+}
+
+fn validate(file: &Path) -> Result<(), Error> {
+    let source = Source::File(file.to_owned());
+    let Reviewed { scenario, warnings } = source.read_here()?;
+    warn(&file.display().to_string(), &warnings);
+    let meta = &scenario.meta;
+    let (gears, wires) = (scenario.gears.len(), scenario.wires.len());
+    let mut out = std::io::stdout().lock();
+    writeln!(
+        out,
+        "{}: {}:{} is valid: {gears} gears, {wires} wires",
+        file.display(),
+        meta.name,
+        meta.version
+    )?;
+    Ok(out.flush()?)
+}
+
+/// Says on standard error what an author should know.
+fn warn(origin: &str, warnings: &[Finding]) {
+    let mut out = std::io::stderr().lock();
+    for warning in warnings {
+        let _ = writeln!(out, "{}:{}", safe(origin), safe(&format!("{warning} (warning)")));
+    }
+}
+
+/// Stores a file at the Mixer; what it came to.
+fn import(file: &Path, replace: bool, api: &ApiArgs) -> Result<Row, Error> {
+    let source = Source::File(file.to_owned());
+    let text = source.text(api)?;
+    // The Mixer checks it again, with the gear types that it knows.
+    let Reviewed { warnings, .. } = source.review(&text)?;
+    warn(&file.display().to_string(), &warnings);
+    let query = if replace { json!({ "replace": true }) } else { json!({}) };
+    let sent = Client::new(api).send("/api/v1/scenarios", &query, "application/yaml", text.as_bytes());
+    let mut answer = sent.map_err(|error| match error {
+        Error::Refused {
+            status: 422, detail, ..
+        } => Error::Data {
+            path: file.to_owned(),
+            reason: detail,
+        },
+        other => other,
+    })?;
+    match answer.get_mut("data").map(Value::take) {
+        Some(Value::Object(row)) => Ok(row),
+        _ => Err(Error::Answer("it does not say what was stored".to_owned())),
+    }
+}
+
+fn show(reference: &str, api: &ApiArgs) -> Result<(), Error> {
+    let mut answer = Client::new(api).get(&source::path(reference, "")?, &())?;
+    let data = answer.get_mut("data").map(Value::take).unwrap_or_default();
+    if api.output != Format::Table {
+        let row = data.as_object().cloned().unwrap_or_default();
+        return Ok(Printer::from(api).rows(&[row], COLUMNS)?);
+    }
+    let text = data.get("text").and_then(Value::as_str).unwrap_or_default();
+    let lines: String = text.lines().flat_map(|line| [safe(line), "\n".into()]).collect();
+    Ok(pager::show(&lines, !api.no_pager)?)
+}
+
+fn activate(scenario: &str, dry_run: bool, wait: Option<HumanDuration>, api: &ApiArgs) -> Result<(), Error> {
+    let reference = match Source::of(scenario)? {
+        Source::Stored(reference) => reference,
+        Source::File(file) if dry_run => {
+            let reason = format!(
+                "--dry-run takes a stored scenario: platform scenario import {}",
+                file.display()
+            );
+            return Err(Error::Usage(reason));
+        }
+        Source::File(file) => {
+            let row = import(&file, false, api)?;
+            let reference = row.get("reference").and_then(Value::as_str);
+            reference.unwrap_or_default().to_owned()
+        }
+    };
+    let query = if dry_run {
+        json!({ "dry_run": true })
+    } else {
+        json!({ "wait": wait })
+    };
+    let path = source::path(&reference, "/activate")?;
+    let answer = patient(api, wait).post_with(&path, &query, &json!({}))?;
+    report::print(&answer, api)?;
+    if dry_run {
+        Ok(())
+    } else {
+        report::verdict(&answer, wait)
+    }
+}
+
+/// A client that waits longer than the Mixer does for its Racks.
+fn patient(api: &ApiArgs, wait: Option<HumanDuration>) -> Client {
+    let most = Duration::from_secs(100);
+    let wait = wait.map_or(most, |wait| wait.get().min(most));
+    Client::within(api, wait + Duration::from_secs(30))
+}

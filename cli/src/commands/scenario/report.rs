@@ -1,0 +1,96 @@
+//! How Racks stand to a scenario.
+
+use std::io::Write;
+
+use model::HumanDuration;
+use serde_json::{Value, json};
+
+use crate::args::{ApiArgs, Format};
+use crate::client::Row;
+use crate::error::Error;
+use crate::output::{Printer, safe};
+
+const COLUMNS: &[&str] = &["rack", "state", "wanted", "running", "converged", "gears", "reason"];
+
+/// The Racks as a table for people; the report itself for programs.
+pub(super) fn print(answer: &Value, api: &ApiArgs) -> Result<(), Error> {
+    let Some(report) = answer.get("data").and_then(Value::as_object) else {
+        return Err(Error::Answer("it is no report".to_owned()));
+    };
+    notes(report);
+    let printer = Printer::from(api);
+    if matches!(api.output, Format::Json | Format::Ndjson) {
+        return Ok(printer.rows(std::slice::from_ref(report), &[])?);
+    }
+    Ok(printer.rows(&racks(report), COLUMNS)?)
+}
+
+fn racks(report: &Row) -> Vec<Row> {
+    let racks = report.get("racks").and_then(Value::as_array).into_iter().flatten();
+    racks.filter_map(row).collect()
+}
+
+fn row(rack: &Value) -> Option<Row> {
+    let scenario = |key: &str| {
+        let scenario = &rack[key];
+        let reference = scenario["reference"].as_str().filter(|reference| !reference.is_empty());
+        let hash = || scenario["hash"].as_str().map(|hash| hash.chars().take(12).collect());
+        reference.map(str::to_owned).or_else(hash)
+    };
+    let gears = rack["gears"].as_array().into_iter().flatten();
+    let gears: Vec<_> = gears.filter_map(Value::as_str).collect();
+    let row = json!({
+        "rack": rack["name"],
+        "state": rack["state"],
+        "wanted": scenario("wanted"),
+        "running": scenario("running"),
+        "converged": rack["converged"],
+        "gears": gears.join(" "),
+        "reason": rack["reason"],
+    });
+    row.as_object().cloned()
+}
+
+/// Says on standard error what is active, and what its author should know.
+fn notes(report: &Row) {
+    let mut out = std::io::stderr().lock();
+    let text = |value: &Value| value.as_str().map(|text| safe(text).into_owned()).unwrap_or_default();
+    let reference = report
+        .get("scenario")
+        .map(|scenario| text(&scenario["reference"]))
+        .unwrap_or_default();
+    let activated = report.get("activated").map(text).unwrap_or_default();
+    let _ = match (reference.as_str(), activated.as_str()) {
+        ("", _) => writeln!(out, "platform: no scenario is active"),
+        (reference, "") => writeln!(out, "platform: {reference} is not active"),
+        (reference, since) => writeln!(out, "platform: {reference} is active since {since}"),
+    };
+    let warnings = report.get("warnings").and_then(Value::as_array).into_iter().flatten();
+    for warning in warnings {
+        let _ = writeln!(out, "platform: warning: {}", text(warning));
+    }
+}
+
+/// An error if the answer was waited for and not every Rack runs the scenario.
+pub(super) fn verdict(answer: &Value, wait: Option<HumanDuration>) -> Result<(), Error> {
+    let report = answer
+        .get("data")
+        .and_then(Value::as_object)
+        .cloned()
+        .unwrap_or_default();
+    let awaited = wait.is_none_or(|wait| !wait.get().is_zero());
+    if !awaited || report.get("converged") == Some(&Value::Bool(true)) {
+        return Ok(());
+    }
+    let racks = racks(&report);
+    let behind: Vec<_> = racks
+        .iter()
+        .filter(|rack| rack["converged"] == false)
+        .filter_map(|rack| rack["rack"].as_str())
+        .collect();
+    Err(Error::Behind {
+        behind: behind.join(", "),
+        count: behind.len(),
+        all: racks.len(),
+    })
+}

@@ -1,0 +1,82 @@
+//! Where a scenario comes from: a file, or the Mixer's store.
+
+use std::path::PathBuf;
+
+use model::scenario::{BadScenario, Reviewed};
+use serde_json::Value;
+
+use crate::args::ApiArgs;
+use crate::client::Client;
+use crate::error::Error;
+
+/// A scenario that is not read yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Source {
+    File(PathBuf),
+    /// `name:version`, `name:latest`, `name`, the beginning of a hash.
+    Stored(String),
+}
+
+impl Source {
+    /// What a word on the command line means: a file that is there or looks like one, else a reference.
+    pub(super) fn of(word: &str) -> Result<Self, Error> {
+        let path = PathBuf::from(word);
+        let ends_as_file = path.extension().is_some_and(|end| end == "yaml" || end == "yml");
+        if path.is_file() || word.contains('/') || ends_as_file {
+            return Ok(Self::File(path));
+        }
+        self::path(word, "").map(|_| Self::Stored(word.to_owned()))
+    }
+
+    /// The scenario.
+    pub(super) fn read(&self, api: &ApiArgs) -> Result<Reviewed, Error> {
+        self.review(&self.text(api)?)
+    }
+
+    /// The same of a file.
+    pub(super) fn read_here(&self) -> Result<Reviewed, Error> {
+        match self {
+            Self::File(path) => self.review(&file(path)?),
+            Self::Stored(reference) => Err(Error::Usage(format!("{reference} is no file"))),
+        }
+    }
+
+    pub(super) fn text(&self, api: &ApiArgs) -> Result<String, Error> {
+        match self {
+            Self::File(path) => file(path),
+            Self::Stored(reference) => {
+                let answer = Client::new(api).get(&path(reference, "")?, &())?;
+                let text = answer.pointer("/data/text").and_then(Value::as_str);
+                text.map(str::to_owned)
+                    .ok_or_else(|| Error::Answer("it has no scenario".to_owned()))
+            }
+        }
+    }
+
+    pub(super) fn review(&self, text: &str) -> Result<Reviewed, Error> {
+        let origin = match self {
+            Self::File(path) => path.display().to_string(),
+            Self::Stored(reference) => reference.clone(),
+        };
+        model::scenario::review(text, rack::manifests())
+            .map_err(|BadScenario(faults)| Error::Scenario { origin, faults })
+    }
+}
+
+fn file(path: &PathBuf) -> Result<String, Error> {
+    std::fs::read_to_string(path).map_err(|source| Error::Read {
+        path: path.clone(),
+        source,
+    })
+}
+
+/// A stored scenario's path. A reference has no character that must be escaped.
+pub(super) fn path(reference: &str, verb: &str) -> Result<String, Error> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | ':');
+    if reference.is_empty() || !reference.chars().all(is_plain) {
+        let reason =
+            format!("{reference:?} is neither a file nor a reference: name:version, name:latest, name, or a hash");
+        return Err(Error::Usage(reason));
+    }
+    Ok(format!("/api/v1/scenarios/{reference}{verb}"))
+}

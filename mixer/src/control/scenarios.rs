@@ -1,0 +1,292 @@
+//! Scenarios as operators handle them: stored, looked at, tried, activated, taken back.
+//!
+//! # Invariants
+//!
+//! - What is stored was checked. A reference changes its meaning only if that is asked for.
+//! - Changing what a reference means changes nothing that runs: active is a content hash.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use model::Token;
+use model::control::RackState;
+use model::scenario::{self, Reviewed, Scenario};
+
+use super::view::{Imported, ScenarioReport, ScenarioView};
+use super::{Control, ControlError};
+use crate::events::Event;
+use crate::registry::{ActiveScenario, RegistryError, ScenarioRow};
+use crate::scenario::{Convergence, ScenarioRef, groups, racks, stored};
+
+/// The shortest beginning of a hash that means a scenario.
+const SHORTEST_HASH: usize = 8;
+
+impl Control {
+    /// Every stored scenario that a reference means, by reference.
+    ///
+    /// # Errors
+    /// [`ControlError::Registry`].
+    pub fn scenarios(&self) -> Result<Vec<ScenarioView>, ControlError> {
+        let active = self.registry.active_scenario()?.map(|active| active.hash);
+        let rows = self.registry.scenarios()?;
+        Ok(rows
+            .into_iter()
+            .map(|row| ScenarioView::new(row, active.as_deref()))
+            .collect())
+    }
+
+    /// One stored scenario, by `name:version`, `name:latest`, `name`, or the beginning of its hash.
+    ///
+    /// # Errors
+    /// [`ControlError::UnknownScenario`], [`ControlError::Registry`].
+    pub fn scenario(&self, reference: &str) -> Result<ScenarioView, ControlError> {
+        let row = self.find_scenario(reference)?;
+        let active = self.registry.active_scenario()?.map(|active| active.hash);
+        Ok(ScenarioView::new(row, active.as_deref()))
+    }
+
+    /// The scenario that Racks should run, if any.
+    ///
+    /// # Errors
+    /// [`ControlError::Registry`].
+    pub fn active_scenario(&self) -> Result<Option<ActiveScenario>, ControlError> {
+        Ok(self.registry.active_scenario()?)
+    }
+
+    /// Checks and stores a scenario. The same content again changes nothing.
+    ///
+    /// # Errors
+    /// [`ControlError::BadScenario`], [`ControlError::ReferenceTaken`] unless `replace`, [`ControlError::Registry`].
+    pub async fn import(&self, text: String, replace: bool) -> Result<Imported, ControlError> {
+        let (Reviewed { scenario, warnings }, text) = review(text).await?;
+        let row = ScenarioRow {
+            hash: scenario::content_hash(&text),
+            name: scenario.meta.name,
+            version: scenario.meta.version,
+            stored: self.clock.now(),
+            text,
+        };
+        let (reference, hash) = (row.reference(), row.hash.clone());
+        let taken = reference.clone();
+        let (new, replaced) = self
+            .registry
+            .commit(move |change| match change.meaning(&taken)? {
+                Some(hash) if hash == row.hash => Ok((false, None)),
+                Some(hash) if !replace => Err(ControlError::ReferenceTaken { reference: taken, hash }),
+                _ => Ok((true, change.put_scenario(&row)?)),
+            })
+            .await?;
+        if new {
+            tracing::info!(%reference, %hash, replaced = replaced.as_deref().unwrap_or_default(), "scenario imported");
+            self.events.scenario(Event::ScenarioImported, &reference, &hash).await;
+        }
+        Ok(Imported {
+            reference,
+            hash,
+            new,
+            replaced,
+            warnings,
+        })
+    }
+
+    /// How Racks would stand to a scenario if it were activated now. Changes nothing.
+    ///
+    /// # Errors
+    /// [`ControlError`].
+    pub async fn rehearse(&self, reference: &str) -> Result<ScenarioReport, ControlError> {
+        let row = self.find_scenario(reference)?;
+        let (Reviewed { scenario, warnings }, _) = review(row.text.clone()).await?;
+        let active = self
+            .registry
+            .active_scenario()?
+            .filter(|active| active.hash == row.hash);
+        let wanted = ScenarioRef {
+            reference: row.reference(),
+            hash: row.hash,
+        };
+        let racks = racks(&scenario, &wanted, &self.registry, &self.presence)?;
+        let mut report = self.report(&scenario, wanted, active, racks)?;
+        report.warnings.splice(0..0, warnings.iter().map(ToString::to_string));
+        Ok(report)
+    }
+
+    /// Makes a scenario the one that Racks should run, and sends it to them. [`Control::await_scenario`] tells what becomes of it.
+    ///
+    /// # Errors
+    /// [`ControlError`].
+    pub async fn activate(&self, reference: &str) -> Result<ActiveScenario, ControlError> {
+        let row = self.find_scenario(reference)?;
+        // This program may know other gear types than the one that stored it.
+        review(row.text.clone()).await?;
+        let active = ActiveScenario {
+            reference: row.reference(),
+            hash: row.hash,
+            activated: self.clock.now(),
+        };
+        let next = active.clone();
+        let active = self
+            .registry
+            .commit(move |change| {
+                change.activate(&next)?;
+                Ok::<_, ControlError>(active)
+            })
+            .await?;
+        self.tell_of(Event::ScenarioActivated, &active).await?;
+        Ok(active)
+    }
+
+    /// Makes the scenario that was active before the one that Racks should run.
+    ///
+    /// # Errors
+    /// [`ControlError::NothingBefore`], [`ControlError::Registry`].
+    pub async fn roll_back(&self) -> Result<ActiveScenario, ControlError> {
+        let now = self.clock.now();
+        let active = self
+            .registry
+            .commit(move |change| change.roll_back(now))
+            .await?
+            .ok_or(ControlError::NothingBefore)?;
+        self.tell_of(Event::ScenarioRolledBack, &active).await?;
+        Ok(active)
+    }
+
+    async fn tell_of(&self, event: Event, active: &ActiveScenario) -> Result<(), ControlError> {
+        let ActiveScenario { reference, hash, .. } = active;
+        let what = match event {
+            Event::ScenarioRolledBack => "scenario rolled back",
+            _ => "scenario activated",
+        };
+        tracing::info!(%reference, %hash, "{what}");
+        self.events.scenario(event, reference, hash).await;
+        let rows = self.registry.racks()?;
+        for row in rows.iter().filter(|row| row.state == RackState::Active) {
+            self.courier.deliver(row.entity_id);
+        }
+        Ok(())
+    }
+
+    /// Waits until every Rack that an activated scenario concerns runs it or has said that it cannot; none waits as
+    /// `mixer.scenario_wait_timeout` says.
+    ///
+    /// # Errors
+    /// [`ControlError`].
+    pub async fn await_scenario(
+        &self,
+        active: ActiveScenario,
+        within: Option<Duration>,
+    ) -> Result<ScenarioReport, ControlError> {
+        let Some(scenario) = self.parsed(&active).await? else {
+            return self.scenario_report().await;
+        };
+        let wanted = ScenarioRef {
+            reference: active.reference.clone(),
+            hash: active.hash.clone(),
+        };
+        let convergence = Convergence {
+            registry: Arc::clone(&self.registry),
+            presence: Arc::clone(&self.presence),
+            wanted: wanted.clone(),
+            scenario,
+            within: within.unwrap_or(self.scenario_wait),
+        };
+        let racks = convergence.wait().await?;
+        self.report(&convergence.scenario, wanted, Some(active), racks)
+    }
+
+    /// How Racks stand to the active scenario.
+    ///
+    /// # Errors
+    /// [`ControlError`].
+    pub async fn scenario_report(&self) -> Result<ScenarioReport, ControlError> {
+        let active = self.registry.active_scenario()?;
+        let scenario = match &active {
+            Some(active) => self.parsed(active).await?,
+            None => None,
+        };
+        let (Some(active), Some(scenario)) = (active, scenario) else {
+            return Ok(ScenarioReport {
+                scenario: None,
+                activated: None,
+                converged: true,
+                racks: Vec::new(),
+                groups: Vec::new(),
+                warnings: Vec::new(),
+                history: self.registry.former_scenarios()?,
+            });
+        };
+        let wanted = ScenarioRef {
+            reference: active.reference.clone(),
+            hash: active.hash.clone(),
+        };
+        let racks = racks(&scenario, &wanted, &self.registry, &self.presence)?;
+        self.report(&scenario, wanted, Some(active), racks)
+    }
+
+    fn report(
+        &self,
+        scenario: &Scenario,
+        wanted: ScenarioRef,
+        active: Option<ActiveScenario>,
+        racks: Vec<crate::scenario::RackStanding>,
+    ) -> Result<ScenarioReport, ControlError> {
+        let groups = groups(scenario, &self.registry)?;
+        Ok(ScenarioReport {
+            scenario: Some(wanted),
+            activated: active.map(|active| active.activated),
+            converged: racks.iter().all(|rack| rack.converged),
+            racks,
+            warnings: groups.iter().filter_map(|group| group.warning()).collect(),
+            groups,
+            history: self.registry.former_scenarios()?,
+        })
+    }
+
+    /// The content of an activation; none if the registry lost it.
+    async fn parsed(&self, active: &ActiveScenario) -> Result<Option<Scenario>, ControlError> {
+        match self.registry.scenario(&active.hash)? {
+            Some(row) => Ok(Some(review(row.text).await?.0.scenario)),
+            None => Ok(None),
+        }
+    }
+
+    fn find_scenario(&self, reference: &str) -> Result<ScenarioRow, ControlError> {
+        let found = match stored(reference, &self.registry)? {
+            Some(row) => Some(row),
+            None => self.find_by_one_word(reference)?,
+        };
+        match found {
+            Some(row) => Ok(row),
+            None => Err(ControlError::UnknownScenario {
+                reference: reference.to_owned(),
+                known: self.registry.scenarios()?.iter().map(ScenarioRow::reference).collect(),
+            }),
+        }
+    }
+
+    /// By name, the newest version; by the beginning of a hash, if it is one's only.
+    fn find_by_one_word(&self, word: &str) -> Result<Option<ScenarioRow>, RegistryError> {
+        let Ok(name) = word.parse::<Token>() else {
+            return Ok(None);
+        };
+        if let Some(row) = self.registry.scenario_named(&name, None)? {
+            return Ok(Some(row));
+        }
+        if word.len() < SHORTEST_HASH {
+            return Ok(None);
+        }
+        let mut found = self.registry.scenarios_hashed(word)?;
+        Ok(if found.len() == 1 { found.pop() } else { None })
+    }
+}
+
+/// Checks a scenario on a thread that may take its time.
+async fn review(text: String) -> Result<(Reviewed, String), ControlError> {
+    let done = tokio::task::spawn_blocking(move || {
+        let reviewed = scenario::review(&text, rack::manifests());
+        reviewed.map(|reviewed| (reviewed, text))
+    });
+    let done = done
+        .await
+        .map_err(|error| RegistryError::Interrupted(error.to_string()))?;
+    done.map_err(ControlError::BadScenario)
+}

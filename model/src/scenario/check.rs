@@ -1,0 +1,166 @@
+//! Whether the parts of a scenario fit together.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::circles::circles;
+use super::read::{Draft, Placed};
+use super::{Endpoint, Finding, Gear, Lane, RackEntry, Wire};
+use crate::Token;
+use crate::gear::{self, Manifest, Manifests};
+
+/// Adds what does not fit. What could not be read is not complained about a second time.
+pub(super) fn check(draft: &Draft<'_>, types: &Manifests, faults: &mut Vec<Finding>) {
+    let targets = check_racks(draft, faults);
+    let mut gears: BTreeMap<&Token, (&Gear, Option<&'static Manifest>)> = BTreeMap::new();
+    for gear in &draft.gears {
+        let Gear { name, kind, deploy, .. } = &gear.value;
+        if !targets.contains(deploy) && !unread(&draft.unread_racks, deploy) {
+            let text = format!("gear {name} is deployed to {deploy}, which racks does not list");
+            faults.push(gear.at("deploy", text));
+        }
+        let manifest = gear::manifest(types, kind);
+        match manifest {
+            None => {
+                let known = gear::names(types);
+                let text = format!("gear {name} has the unknown type {kind:?}; known types: {known}");
+                faults.push(gear.at("type", text));
+            }
+            Some(manifest) => {
+                let what = format!("config of gear {name} ({kind})");
+                gear.refused("config", &gear.value.config, manifest.check, faults, &what);
+            }
+        }
+        if gears.insert(name, (&gear.value, manifest)).is_some() {
+            faults.push(gear.at("name", format!("two gears are called {name}")));
+        }
+    }
+    for wire in &draft.wires {
+        check_wire(wire, &gears, draft, faults);
+    }
+}
+
+/// Whether a name may be that of an entry that could not be read.
+fn unread(unread: &BTreeSet<Option<String>>, name: &Token) -> bool {
+    unread.contains(&None) || unread.contains(&Some(name.to_string()))
+}
+
+fn check_racks<'d>(draft: &'d Draft<'_>, faults: &mut Vec<Finding>) -> BTreeSet<&'d Token> {
+    let mut targets = BTreeSet::new();
+    for entry in &draft.racks {
+        match (&entry.value.name, &entry.value.group) {
+            (Some(name), None) | (None, Some(name)) => {
+                if !targets.insert(name) {
+                    let key = if entry.value.name.is_some() { "name" } else { "group" };
+                    faults.push(entry.at(key, format!("racks lists {name} twice")));
+                }
+            }
+            _ => faults.push(entry.at("group", "an entry of racks needs either name or group")),
+        }
+    }
+    targets
+}
+
+fn check_wire(
+    wire: &Placed<'_, Wire>,
+    gears: &BTreeMap<&Token, (&Gear, Option<&'static Manifest>)>,
+    draft: &Draft<'_>,
+    faults: &mut Vec<Finding>,
+) {
+    let Wire { from, to, lane } = &wire.value;
+    let what = format!("wire {from} -> {to}");
+    let mut end = |key: &str, endpoint: &Endpoint| -> Option<&Token> {
+        let Some((gear, manifest)) = gears.get(&endpoint.gear) else {
+            if !unread(&draft.unread_gears, &endpoint.gear) {
+                faults.push(wire.at(key, format!("{what}: there is no gear {}", endpoint.gear)));
+            }
+            return None;
+        };
+        if let Some(manifest) = manifest {
+            let (kind, ports) = match key {
+                "from" => ("output", manifest.outputs),
+                _ => ("input", manifest.inputs),
+            };
+            if !ports.contains(&endpoint.port.as_str()) {
+                let has = if ports.is_empty() {
+                    "none".to_owned()
+                } else {
+                    ports.join(", ")
+                };
+                let text = format!(
+                    "{what}: {} ({}) has no {kind} {}; it has {has}",
+                    endpoint.gear, gear.kind, endpoint.port
+                );
+                faults.push(wire.at(key, text));
+            }
+        }
+        if endpoint.rack.as_ref().is_some_and(|rack| *rack != gear.deploy) {
+            let text = format!("{what}: {} is deployed to {}", endpoint.gear, gear.deploy);
+            faults.push(wire.at(key, text));
+        }
+        Some(&gear.deploy)
+    };
+    let (from, to) = (end("from", from), end("to", to));
+    if let (Some(from), Some(to)) = (from, to)
+        && from != to
+        && *lane == Some(Lane::Hot)
+    {
+        let text = format!("{what}: lane hot does not cross Racks ({from} -> {to})");
+        faults.push(wire.at("lane", text));
+    }
+}
+
+/// What may not be meant so in a scenario without faults.
+pub(super) fn warnings(draft: &Draft<'_>) -> Vec<Finding> {
+    let mut warnings = Vec::new();
+    for group in draft.racks.iter().filter(|entry| may_be_empty(&entry.value, draft)) {
+        let RackEntry {
+            group: Some(name),
+            labels,
+            ..
+        } = &group.value
+        else {
+            continue;
+        };
+        let wanted: Vec<_> = labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        let text = format!(
+            "no Rack that racks names has the labels of group {name} ({})",
+            wanted.join(", ")
+        );
+        warnings.push(group.at("labels", text));
+    }
+    let mut seen = BTreeSet::new();
+    for wire in &draft.wires {
+        let (from, to) = (&wire.value.from, &wire.value.to);
+        if !seen.insert((&from.gear, &from.port, &to.gear, &to.port)) {
+            let text = format!("wire {from} -> {to} is there twice: each message arrives twice");
+            warnings.push(wire.at("from", text));
+        }
+    }
+    let ends: Vec<_> = draft
+        .wires
+        .iter()
+        .map(|wire| (&wire.value.from.gear, &wire.value.to.gear))
+        .collect();
+    for (closing, gears) in circles(&ends) {
+        let Some(wire) = draft.wires.get(closing) else { continue };
+        let round: Vec<_> = gears.iter().chain(gears.first()).map(|gear| gear.as_str()).collect();
+        let text = format!(
+            "the wires make a circle: {}; a message goes round until it has left max_hops gears",
+            round.join(" -> ")
+        );
+        warnings.push(wire.at("to", text));
+    }
+    warnings
+}
+
+/// Whether an entry is a group with labels that no named Rack has.
+fn may_be_empty(entry: &RackEntry, draft: &Draft<'_>) -> bool {
+    let has_all = |rack: &RackEntry| {
+        entry
+            .labels
+            .iter()
+            .all(|(key, value)| rack.labels.get(key) == Some(value))
+    };
+    let mut named = draft.racks.iter().filter(|rack| rack.value.name.is_some());
+    entry.group.is_some() && !entry.labels.is_empty() && !named.any(|rack| has_all(&rack.value))
+}

@@ -1,0 +1,156 @@
+//! The same by the command.
+
+use std::path::Path;
+
+use harness::binary;
+use harness::process::{Finished, run};
+
+use super::*;
+
+/// The command in a folder, pointed at a Mixer.
+fn ask(folder: &Path, api: &str, args: &[&str]) -> Result<Finished, Failure> {
+    let done = run(&binary("platform")?, args, folder, &[("PLATFORM_API_URL", api)])?;
+    Ok(done)
+}
+
+/// Nobody listens there.
+const NOBODY: &str = "http://127.0.0.1:9";
+
+#[test]
+fn a_file_is_validated_with_a_line_for_each_fault_and_each_warning() -> Result<(), Failure> {
+    let folder = tempfile::tempdir()?;
+    std::fs::write(folder.path().join("good.yaml"), demo("1", 10))?;
+    let bad = demo("1", 10).replace("generator", "genrator").replace("rate", "rat");
+    std::fs::write(folder.path().join("bad.yaml"), &bad)?;
+    let round = demo("1", 10).replace(
+        "gears:\n",
+        "  # nobody\nwires: []\ngears:\n  - { name: x, type: log_sink, deploy: edge }\n",
+    );
+    let round = round.replace("racks: [", "racks: [ { group: edge, labels: { role: edge } },");
+    std::fs::write(folder.path().join("lonely.yaml"), round)?;
+    let ask = |args: &[&str]| ask(folder.path(), NOBODY, args);
+
+    let good = ask(&["scenario", "validate", "good.yaml"])?;
+    assert_eq!(
+        (good.code, good.out.as_str(), good.err.as_str()),
+        (Some(0), "good.yaml: demo:1 is valid: 1 gears, 0 wires\n", "")
+    );
+    let bad = ask(&["scenario", "validate", "bad.yaml"])?;
+    assert_eq!((bad.code, bad.out.as_str()), (Some(65), ""));
+    assert!(
+        bad.err
+            .contains("bad.yaml:4:28: gear numbers has the unknown type \"genrator\""),
+        "{}",
+        bad.err
+    );
+    let lonely = ask(&["scenario", "validate", "lonely.yaml"])?;
+    assert_eq!(lonely.code, Some(0), "{}", lonely.err);
+    assert!(
+        lonely.err.contains("lonely.yaml:2:33: no Rack") && lonely.err.contains("(warning)"),
+        "{}",
+        lonely.err
+    );
+    let missing = ask(&["scenario", "validate", "none.yaml"])?;
+    assert_eq!(missing.code, Some(74), "{}", missing.err);
+    Ok(())
+}
+
+#[test]
+fn a_scenario_goes_from_file_to_racks_and_back_by_the_command_alone() -> Result<(), Failure> {
+    let taken = TcpListener::bind("127.0.0.1:0")?;
+    let (mixer, rack) = pair()?;
+    let write = |name: &str, text: &str| std::fs::write(rack.path().join(name), text);
+    write("one.yaml", &demo("1", 10))?;
+    write("two.yaml", &demo("2", 20))?;
+    write("bad.yaml", &impossible(&taken)?)?;
+    let ask = |args: &[&str]| {
+        let all: Vec<_> = ["scenario"].iter().chain(args).copied().collect();
+        ask(rack.path(), &mixer.api.base, &all)
+    };
+
+    let stored = ask(&["import", "one.yaml", "--output", "json"])?;
+    assert_eq!(stored.code, Some(0), "{}", stored.err);
+    assert!(
+        stored.out.contains("\"reference\": \"demo:1\"") && stored.out.contains("\"new\": true"),
+        "{}",
+        stored.out
+    );
+    write("one.yaml", &demo("1", 11))?;
+    let taken_name = ask(&["import", "one.yaml"])?;
+    assert_eq!(taken_name.code, Some(64));
+    assert!(taken_name.err.contains("--replace"), "{}", taken_name.err);
+    assert_eq!(ask(&["import", "one.yaml", "--replace"])?.code, Some(0));
+    assert_eq!(ask(&["show", "demo:1"])?.out, demo("1", 11));
+    assert_eq!(ask(&["show", "demo:9"])?.code, Some(1));
+    assert_eq!(ask(&["show", "no such"])?.code, Some(64));
+
+    let dry = ask(&["activate", "demo:1", "--dry-run", "--output", "csv"])?;
+    assert_eq!(dry.code, Some(0), "{}", dry.err);
+    assert!(dry.out.contains("rack-a,active,demo:1,,false,numbers,"), "{}", dry.out);
+    for file in ["demo:1", "two.yaml"] {
+        let done = ask(&["activate", file, "--wait", "30s"])?;
+        assert_eq!(done.code, Some(0), "{}", done.err);
+    }
+    let status = ask(&["status", "--output", "csv"])?;
+    assert!(
+        status.out.contains("rack-a,active,demo:2,demo:2,true,numbers,"),
+        "{}",
+        status.out
+    );
+    assert!(status.err.contains("demo:2 is active since"), "{}", status.err);
+
+    let bad = ask(&["activate", "bad.yaml", "--wait", "50s"])?;
+    assert_eq!(bad.code, Some(69), "{}", bad.err);
+    assert!(bad.err.contains("1 of 1 Racks do not run it: rack-a"), "{}", bad.err);
+    assert!(
+        bad.out.contains("demo:bad") && bad.out.contains(&taken.local_addr()?.to_string()),
+        "{}",
+        bad.out
+    );
+
+    let changed = ask(&["diff", "demo:1", "two.yaml", "--output", "csv"])?;
+    let lines: Vec<_> = changed.out.lines().collect();
+    assert_eq!(
+        lines,
+        [
+            "change,what,key,from,to",
+            "changed,gear numbers,config.rate,11,20",
+            "changed,meta,version,1,2"
+        ]
+    );
+    let back = ask(&["rollback", "--wait", "30s", "--output", "csv"])?;
+    assert_eq!(back.code, Some(0), "{}", back.err);
+    assert!(back.out.contains("rack-a,active,demo:2,demo:2,true"), "{}", back.out);
+    let drawn = ask(&["graph", "demo:2"])?;
+    assert!(
+        drawn.out.contains("flowchart LR") && drawn.out.contains("numbers<br/>generator"),
+        "{}",
+        drawn.out
+    );
+    Ok(())
+}
+
+#[test]
+fn pictures_and_pages_of_gears_need_no_mixer() -> Result<(), Failure> {
+    let folder = tempfile::tempdir()?;
+    std::fs::write(folder.path().join("good.yaml"), demo("1", 10))?;
+    let ask = |args: &[&str]| ask(folder.path(), NOBODY, args);
+    let drawn = ask(&["scenario", "graph", "good.yaml", "--format", "svg"])?;
+    assert_eq!(drawn.code, Some(0), "{}", drawn.err);
+    assert!(
+        drawn.out.starts_with("<svg ") && drawn.out.ends_with("</svg>\n"),
+        "{}",
+        drawn.out
+    );
+    let page = ask(&["gears", "doc", "generator"])?;
+    assert!(
+        page.out.contains("| `rate` | number | `1.0` | Messages per second. |"),
+        "{}",
+        page.out
+    );
+    let none = ask(&["gears", "doc", "genrator"])?;
+    assert_eq!(none.code, Some(1));
+    let unreachable = ask(&["scenario", "status"])?;
+    assert_eq!(unreachable.code, Some(69), "{}", unreachable.err);
+    Ok(())
+}
