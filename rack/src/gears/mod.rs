@@ -158,6 +158,7 @@ macro_rules! types {
 }
 
 types! {
+    file_out
     file_tail
     generator
     host_metrics
