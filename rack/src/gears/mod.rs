@@ -170,6 +170,7 @@ macro_rules! types {
 }
 
 types! {
+    file_out
     file_tail
     filter
     generator

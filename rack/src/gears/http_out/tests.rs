@@ -121,7 +121,9 @@ async fn serve(
             .ok();
             match (&script.hold, &script.barrier) {
                 (Some(hold), _) if is_held => hold.notified().await,
-                (_, Some(barrier)) => drop(barrier.wait().await),
+                (_, Some(barrier)) => {
+                    barrier.wait().await;
+                }
                 _ => {}
             }
             let next = script.answers.lock().pop_front();

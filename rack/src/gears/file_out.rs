@@ -1,0 +1,252 @@
+//! `file_out`: appends each message to a file as a line.
+//!
+//! # Invariants
+//!
+//! - A file has whole lines only: what a failed write left of a line is cut off again.
+//! - A write that fails is [`Fault::Outside`]. Its lines are kept for the next life of the gear, which writes them before it
+//!   takes another message: with a full disk messages wait in the inbox, and none is lost or written twice.
+//! - Paths are the configured one and the same with a number behind it; nothing of a message gets into a path.
+//! - At most `rotate.keep` old files: `<path>.1` is the youngest.
+//!
+//! # Not here
+//!
+//! The file ([`file`]).
+
+mod file;
+#[cfg(test)]
+mod tests;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use futures::FutureExt;
+use model::HumanDuration;
+use model::gear::{self, GearConfig, Manifest};
+use model::message::Message;
+use parking_lot::Mutex;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::{Config, Context, Fault, Gear, Passive, Work};
+use crate::wires::Delivery;
+use file::{File, Rules};
+
+/// About how many bytes are written at once.
+const BATCH: usize = 256 * 1024;
+
+/// What the type is.
+pub(super) const MANIFEST: Manifest = Manifest {
+    kind: "file_out",
+    summary: "appends each message to a file as a line, with rotation",
+    inputs: &["in"],
+    outputs: &[],
+    doc: "A line is the body as text, or the whole message as JSON. In a text, line breaks within the body are written as `\\n`. \
+          While the disk is full, messages wait in the inbox. The folder must exist.",
+    example: include_str!("../../../examples/gears/file_out.yaml"),
+    schema: gear::schema::<FileOut>,
+    check: gear::check::<FileOut>,
+};
+
+pub(super) fn build(config: &Config) -> Result<Gear, String> {
+    let config: FileOut = gear::config(config)?;
+    let rules = Rules {
+        path: config.path.clone(),
+        fsync: config.fsync,
+        max_size: config.rotate.size,
+        every: config.rotate.every.map(HumanDuration::get),
+        keep: config.rotate.keep,
+    };
+    Ok(Gear::Passive(Box::new(Out {
+        format: config.format,
+        file: Some(File::new(rules)),
+        pending: Arc::default(),
+    })))
+}
+
+/// Whole lines that are not written.
+type Pending = Mutex<Vec<u8>>;
+
+struct Out {
+    format: Format,
+    /// None while a thread writes.
+    file: Option<File>,
+    /// It outlives this life.
+    pending: Arc<Pending>,
+}
+
+impl Passive for Out {
+    fn init<'a>(&'a mut self, cx: &'a Arc<Context>) -> Work<'a> {
+        async move {
+            self.pending = cx.kept();
+            self.write(cx).await
+        }
+        .boxed()
+    }
+
+    fn process<'a>(&'a mut self, cx: &'a Arc<Context>, delivery: Delivery) -> Work<'a> {
+        async move {
+            let is_full = {
+                let mut pending = self.pending.lock();
+                self.format.line(&delivery.message, &mut pending);
+                pending.len() >= BATCH
+            };
+            if is_full { self.write(cx).await } else { Ok(()) }
+        }
+        .boxed()
+    }
+
+    fn flush<'a>(&'a mut self, cx: &'a Arc<Context>) -> Work<'a> {
+        async move {
+            if self.pending.lock().is_empty() {
+                return Ok(());
+            }
+            self.write(cx).await
+        }
+        .boxed()
+    }
+}
+
+impl Out {
+    /// Opens the file if it is not open, and writes what is pending.
+    async fn write(&mut self, cx: &Context) -> Result<(), Fault> {
+        let Some(mut file) = self.file.take() else {
+            return Ok(());
+        };
+        let (now, pending) = (cx.recorder().now(), Arc::clone(&self.pending));
+        let write = move || {
+            // Nobody else has the lock for longer than a line takes; a life that was cut off may still be writing.
+            let mut lines = pending.lock();
+            let written = file.append(&lines, now);
+            if written.is_ok() {
+                lines.clear();
+                lines.shrink_to(BATCH);
+            }
+            (file, written)
+        };
+        let (file, written) = tokio::task::spawn_blocking(write).await?;
+        let what = format!("write to {}", file.path().display());
+        self.file = Some(file);
+        written.map_err(|reason| Fault::Outside { what, reason })
+    }
+}
+
+impl Format {
+    /// Appends a message's line.
+    fn line(self, message: &Message, to: &mut Vec<u8>) {
+        match self {
+            Self::Body => text(&message.body(), to),
+            Self::Json => to.extend_from_slice(whole(message).to_string().as_bytes()),
+        }
+        to.push(b'\n');
+    }
+}
+
+/// A body without the line break at its end, others within it escaped.
+fn text(body: &[u8], to: &mut Vec<u8>) {
+    let body = body.strip_suffix(b"\n").unwrap_or(body);
+    let body = body.strip_suffix(b"\r").unwrap_or(body);
+    for byte in body {
+        match byte {
+            b'\n' => to.extend_from_slice(b"\\n"),
+            b'\r' => to.extend_from_slice(b"\\r"),
+            byte => to.push(*byte),
+        }
+    }
+}
+
+/// A message as JSON: the body as text where it is one.
+fn whole(message: &Message) -> Value {
+    let mut all = json!({
+        "id": message.id.to_string(),
+        "ts": message.ts.to_string(),
+        "flux_id": message.flux_id.to_string(),
+        "trace_id": message.trace_id.to_string(),
+        "span_id": message.span_id.to_string(),
+        "hops": message.hops,
+        "meta": message.meta.as_map(),
+    });
+    if let Some(parent) = message.parent {
+        all["parent"] = parent.to_string().into();
+    }
+    if !message.data.is_null() {
+        all["data"] = message.data.clone();
+    }
+    match std::str::from_utf8(&message.raw) {
+        Ok("") => {}
+        Ok(text) => all["raw"] = text.into(),
+        Err(_) => all["raw_base64"] = STANDARD.encode(&message.raw).into(),
+    }
+    all
+}
+
+/// Configuration of `file_out`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct FileOut {
+    /// The file; its folder must exist.
+    path: PathBuf,
+    /// What a line is.
+    #[serde(default)]
+    format: Format,
+    /// When a new file is begun.
+    #[serde(default)]
+    rotate: Rotate,
+    /// Whether every write is on the disk before more messages are taken. Slower; without it a power cut may take the last lines.
+    #[serde(default)]
+    fsync: bool,
+}
+
+/// What a line is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Format {
+    /// The body as text.
+    #[default]
+    Body,
+    /// The whole message as a JSON object.
+    Json,
+}
+
+/// When a new file is begun.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Rotate {
+    /// Before the file would have more bytes than this.
+    size: Option<u64>,
+    /// When such a period of UTC time has ended: `1h` at every full hour, `24h` at midnight.
+    every: Option<HumanDuration>,
+    /// How many old files are kept, 1 to 1000.
+    keep: u16,
+}
+
+impl Default for Rotate {
+    fn default() -> Self {
+        Self {
+            size: None,
+            every: None,
+            keep: 5,
+        }
+    }
+}
+
+impl GearConfig for FileOut {
+    fn validate(&self) -> Result<(), String> {
+        if self.path.file_name().is_none() {
+            return Err(format!("path {:?} does not name a file", self.path.display().to_string()));
+        }
+        if self.rotate.size == Some(0) {
+            return Err("rotate.size must be more than zero".into());
+        }
+        if self.rotate.every.is_some_and(|every| every.get() < Duration::from_secs(1)) {
+            return Err("rotate.every must be at least 1s".into());
+        }
+        if !(1..=1000).contains(&self.rotate.keep) {
+            return Err("rotate.keep must be between 1 and 1000".into());
+        }
+        Ok(())
+    }
+}

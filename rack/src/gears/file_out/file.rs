@@ -1,0 +1,216 @@
+//! The file that lines are appended to, and the old ones beside it.
+//!
+//! # Invariants
+//!
+//! - An append that fails leaves the file as long as it was; the file is opened anew before the next one.
+//! - Rotation renames from the oldest file to the youngest: one that is interrupted loses none but the oldest.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use model::Timestamp;
+
+/// Where the file is and when a new one is begun.
+#[derive(Debug, Clone)]
+pub(super) struct Rules {
+    pub(super) path: PathBuf,
+    pub(super) fsync: bool,
+    pub(super) max_size: Option<u64>,
+    pub(super) every: Option<Duration>,
+    pub(super) keep: u16,
+}
+
+/// A file that lines are appended to.
+#[derive(Debug)]
+pub(super) struct File {
+    rules: Rules,
+    open: Option<Open>,
+}
+
+#[derive(Debug)]
+struct Open {
+    file: fs::File,
+    size: u64,
+    /// When it was written to last.
+    written: Timestamp,
+}
+
+impl File {
+    pub(super) fn new(rules: Rules) -> Self {
+        Self { rules, open: None }
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.rules.path
+    }
+
+    /// Appends whole lines, each to the file that it belongs to. After an error none of them is there, unless a rotation came
+    /// between them.
+    pub(super) fn append(&mut self, lines: &[u8], now: Timestamp) -> io::Result<()> {
+        let appended = self.try_append(lines, now);
+        if appended.is_err() {
+            self.open = None;
+        }
+        appended
+    }
+
+    fn try_append(&mut self, lines: &[u8], now: Timestamp) -> io::Result<()> {
+        let mut open = match self.open.take() {
+            Some(open) => open,
+            None => self.rules.open(now)?,
+        };
+        if open.size > 0 && self.rules.is_over(&open, lines, now) {
+            drop(open);
+            self.rules.rotate()?;
+            open = self.rules.open(now)?;
+        }
+        open.append(lines, self.rules.fsync)?;
+        open.written = now;
+        self.open = Some(open);
+        Ok(())
+    }
+}
+
+impl Open {
+    fn append(&mut self, lines: &[u8], fsync: bool) -> io::Result<()> {
+        if lines.is_empty() {
+            return Ok(());
+        }
+        let sync = |file: &fs::File| if fsync { file.sync_data() } else { Ok(()) };
+        if let Err(error) = self.file.write_all(lines).and_then(|()| sync(&self.file)) {
+            // Best effort: what cannot be cut off either is a half line, and the error is told anyway.
+            self.file.set_len(self.size).ok();
+            return Err(error);
+        }
+        self.size += lines.len() as u64;
+        Ok(())
+    }
+}
+
+impl Rules {
+    fn open(&self, now: Timestamp) -> io::Result<Open> {
+        let file = fs::OpenOptions::new().append(true).create(true).open(&self.path)?;
+        let facts = file.metadata()?;
+        let written = facts.modified().map_or(now, Timestamp::from);
+        Ok(Open {
+            file,
+            size: facts.len(),
+            written,
+        })
+    }
+
+    /// Whether the lines belong into a new file.
+    fn is_over(&self, open: &Open, lines: &[u8], now: Timestamp) -> bool {
+        let too_large = self.max_size.is_some_and(|max| open.size + lines.len() as u64 > max);
+        let too_old = self.every.is_some_and(|every| {
+            let micros = i64::try_from(every.as_micros()).unwrap_or(i64::MAX).max(1);
+            let period = |at: Timestamp| at.micros().div_euclid(micros);
+            period(now) > period(open.written)
+        });
+        !lines.is_empty() && (too_large || too_old)
+    }
+
+    fn rotate(&self) -> io::Result<()> {
+        // The name at the end is replaced, which drops the oldest file.
+        for number in (1..self.keep).rev() {
+            rename(&self.numbered(number), &self.numbered(number + 1))?;
+        }
+        rename(&self.path, &self.numbered(1))?;
+        if self.fsync {
+            let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
+            fs::File::open(folder.unwrap_or(Path::new(".")))?.sync_all()?;
+        }
+        Ok(())
+    }
+
+    fn numbered(&self, number: u16) -> PathBuf {
+        let mut name = self.path.clone().into_os_string();
+        name.push(format!(".{number}"));
+        name.into()
+    }
+}
+
+/// Renames what is there.
+fn rename(from: &Path, to: &Path) -> io::Result<()> {
+    match fs::rename(from, to) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        renamed => renamed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    fn at(text: &str) -> Timestamp {
+        text.parse().unwrap()
+    }
+
+    fn rules(folder: &Path) -> Rules {
+        Rules {
+            path: folder.join("out.log"),
+            fsync: true,
+            max_size: None,
+            every: None,
+            keep: 2,
+        }
+    }
+
+    fn read(folder: &Path, name: &str) -> Option<String> {
+        fs::read_to_string(folder.join(name)).ok()
+    }
+
+    #[test]
+    fn a_file_is_rotated_before_it_is_too_large_and_old_ones_are_bounded() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut file = File::new(Rules {
+            max_size: Some(6),
+            ..rules(folder.path())
+        });
+        let now = at("2026-11-22T10:00:00Z");
+        for lines in ["a\n", "bb\n", "ccc\n", "d\n", "eeeeeeeeee\n", "f\n"] {
+            file.append(lines.as_bytes(), now).unwrap();
+        }
+        let read = |name| read(folder.path(), name);
+        assert_eq!(read("out.log").unwrap(), "f\n");
+        assert_eq!(read("out.log.1").unwrap(), "eeeeeeeeee\n");
+        assert_eq!(read("out.log.2").unwrap(), "ccc\nd\n");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 3);
+    }
+
+    #[test]
+    fn a_period_that_ended_rotates_the_file_also_after_a_restart() {
+        let folder = tempfile::tempdir().unwrap();
+        let rules = Rules {
+            every: Some(Duration::from_secs(3600)),
+            ..rules(folder.path())
+        };
+        let mut file = File::new(rules.clone());
+        file.append(b"old\n", at("2026-11-22T10:59:59Z")).unwrap();
+        file.append(b"new\n", at("2026-11-22T11:00:00Z")).unwrap();
+        file.append(b"new too\n", at("2026-11-22T11:59:59Z")).unwrap();
+        // A clock that is set back begins no new file.
+        file.append(b"back\n", at("2026-11-22T09:00:00Z")).unwrap();
+        assert_eq!(read(folder.path(), "out.log").unwrap(), "new\nnew too\nback\n");
+        assert_eq!(read(folder.path(), "out.log.1").unwrap(), "old\n");
+        // When the file was written to last is what the file system says.
+        let hour = fs::metadata(&rules.path).unwrap().modified().unwrap() + Duration::from_secs(3600);
+        File::new(rules).append(b"later\n", hour.into()).unwrap();
+        assert_eq!(read(folder.path(), "out.log").unwrap(), "later\n");
+    }
+
+    #[test]
+    fn a_write_that_fails_leaves_whole_lines() {
+        let folder = tempfile::tempdir().unwrap();
+        let rules = rules(folder.path());
+        fs::write(&rules.path, b"whole\n").unwrap();
+        let mut open = rules.open(at("2026-11-22T10:00:00Z")).unwrap();
+        // Reading is allowed, writing is not: the system refuses the lines as a full disk would.
+        open.file = fs::File::open(&rules.path).unwrap();
+        assert!(open.append(b"more\n", false).is_err());
+        assert_eq!((read(folder.path(), "out.log").unwrap(), open.size), ("whole\n".to_owned(), 6));
+    }
+}

@@ -1,0 +1,129 @@
+//! `file_out` in a real runtime.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use serde_json::Value;
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+
+use super::*;
+use crate::gears::testing::{Bench, push};
+use crate::runtime::GearRuntime;
+
+/// Frames that go to `door` become lines of the files, and records of `queued` once every file has them in its inbox.
+async fn start(bench: &Bench, files: &[(&Path, &str)]) -> (GearRuntime, TcpStream) {
+    let mut runtime = bench.runtime();
+    let mut gears = "
+  - { name: queued, type: log_sink, deploy: rack-a }
+  - { name: door, type: tcp_in, deploy: rack-a, config: { listen: '127.0.0.1:0', framing: { length: { bytes: 1 } } } }"
+        .to_owned();
+    let mut wires = "{ from: door.out, to: queued.in }".to_owned();
+    for (number, (path, more)) in files.iter().enumerate() {
+        let path = path.display();
+        gears.push_str(&format!(
+            "\n  - {{ name: out{number}, type: file_out, deploy: rack-a, config: {{ path: '{path}'{more} }} }}"
+        ));
+        wires.push_str(&format!(", {{ from: door.out, to: out{number}.in }}"));
+    }
+    assert_eq!(runtime.apply(&push("h", &gears, &wires)).await.error, None);
+    let door = bench.address("door", "tcp").await;
+    (runtime, TcpStream::connect(door).await.unwrap())
+}
+
+async fn send(door: &mut TcpStream, frame: &[u8]) {
+    let size = u8::try_from(frame.len()).unwrap();
+    door.write_all(&[&[size], frame].concat()).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_body_is_one_line_whatever_is_in_it_and_a_message_is_one_json_object() {
+    let folder = tempfile::tempdir().unwrap();
+    let bench = Bench::open(folder.path());
+    let (text, json) = (folder.path().join("out.txt"), folder.path().join("out.ndjson"));
+    let (runtime, mut door) = start(&bench, &[(&text, ""), (&json, ", format: json, fsync: true")]).await;
+    for frame in [&b"plain\r\n"[..], b"two\nlines", b"../../etc/x", b"odd \xff"] {
+        send(&mut door, frame).await;
+    }
+    bench.records("queued", 4).await;
+    runtime.close().await;
+    assert_eq!(fs::read(&text).unwrap(), b"plain\ntwo\\nlines\n../../etc/x\nodd \xff\n");
+    let lines: Vec<Value> = fs::read_to_string(&json)
+        .unwrap()
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!((lines.len(), &lines[1]["raw"], &lines[3]["raw_base64"]), (4, &"two\nlines".into(), &"b2RkIP8=".into()));
+    assert!(lines[0]["meta"]["net.peer"].is_string() && lines[0]["flux_id"].is_string());
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_a_full_disk_nothing_is_lost_and_nothing_is_written_twice() {
+    let folder = tempfile::tempdir().unwrap();
+    let bench = Bench::open(folder.path());
+    let (path, real) = (folder.path().join("out.log"), folder.path().join("real"));
+    symlink("/dev/full", &path).unwrap();
+    let (runtime, mut door) = start(&bench, &[(&path, "")]).await;
+    send(&mut door, b"0").await;
+    bench.says("out0", "No space left on device").await;
+    for number in 1..2000 {
+        send(&mut door, number.to_string().as_bytes()).await;
+    }
+    bench.says("out0", "it starts again in 400 ms").await;
+    // There is room again.
+    fs::remove_file(&path).unwrap();
+    symlink(&real, &path).unwrap();
+    bench.records("queued", 2000).await;
+    runtime.close().await;
+    let wanted: String = (0..2000).map(|number| format!("{number}\n")).collect();
+    assert_eq!(fs::read_to_string(&real).unwrap(), wanted);
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_taken_is_in_the_file_after_a_stop_and_a_missing_folder_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let bench = Bench::open(folder.path());
+    let mut runtime = bench.runtime();
+    let path = folder.path().join("numbers");
+    let gears = |path: &Path| {
+        format!(
+            "
+  - {{ name: numbers, type: generator, deploy: rack-a, config: {{ rate: 100000, count: 5000, size: 10 }} }}
+  - {{ name: out, type: file_out, deploy: rack-a, config: {{ path: '{}', rotate: {{ size: 20000, keep: 3 }} }} }}",
+            path.display()
+        )
+    };
+    let wires = "{ from: numbers.out, to: out.in }";
+    let applied = runtime.apply(&push("h", &gears(&folder.path().join("none/x")), wires)).await;
+    assert!(applied.error.unwrap().contains("No such file or directory"));
+    assert_eq!(runtime.apply(&push("h2", &gears(&path), wires)).await.error, None);
+    bench.says("numbers", "the gear has finished").await;
+    runtime.close().await;
+    let mut sizes: Vec<u64> = ["", ".1", ".2", ".3", ".4"]
+        .iter()
+        .filter_map(|end| fs::metadata(format!("{}{end}", path.display())).ok())
+        .map(|facts| facts.len())
+        .collect();
+    assert!(sizes.iter().sum::<u64>() <= 55_000 && sizes.iter().all(|size| size % 11 == 0), "{sizes:?}");
+    assert!(sizes.len() <= 4 && sizes.pop().is_some());
+    bench.close().await;
+}
+
+#[test]
+fn a_configuration_that_cannot_work_is_refused_with_the_key() {
+    for (config, says) in [
+        (json!({ "path": "/" }), "does not name a file"),
+        (json!({ "path": "x", "rotate": { "size": 0 } }), "rotate.size"),
+        (json!({ "path": "x", "rotate": { "every": "1ms" } }), "rotate.every"),
+        (json!({ "path": "x", "rotate": { "keep": 0 } }), "rotate.keep"),
+        (json!({ "path": "x", "rotate": { "siez": 1 } }), "siez"),
+    ] {
+        let error = gear::config::<FileOut>(config.as_object().unwrap()).unwrap_err();
+        assert!(error.contains(says), "{config}: {error}");
+    }
+}
