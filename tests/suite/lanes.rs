@@ -15,12 +15,19 @@ use harness::{Failure, Link, Random, TestMixer, TestRack, duckdb, eventually, pr
 use crate::first_light::mixer_with;
 use crate::kill9::setting;
 
-/// Lines of a file on rack-a become messages, which rack-b writes as records.
+/// Lines of a file on rack-a become messages; rack-b makes a message of each, which it writes as a record. Both wires are guaranteed.
 fn scenario(file: &Path) -> String {
+    scenario_where(file, "size(text) > 3")
+}
+
+/// The same with another condition for what passes at rack-b.
+fn scenario_where(file: &Path, condition: &str) -> String {
     format!(
         "meta: {{ name: lane, version: '1' }}\nracks: [ {{ name: rack-a }}, {{ name: rack-b }} ]\ngears:\n  \
          - {{ name: tail, type: file_tail, deploy: rack-a, config: {{ path: {:?}, poll_interval: 50ms }} }}\n  \
-         - {{ name: sink, type: log_sink, deploy: rack-b }}\nwires:\n  - {{ from: tail.out, to: sink.in }}\n",
+         - {{ name: pass, type: filter, deploy: rack-b, config: {{ where: {condition:?} }} }}\n  \
+         - {{ name: sink, type: log_sink, deploy: rack-b }}\nwires:\n  - {{ from: tail.out, to: pass.in }}\n  \
+         - {{ from: pass.out, to: sink.in, lane: guaranteed }}\n",
         file.display().to_string()
     )
 }
@@ -203,5 +210,35 @@ fn no_message_is_lost_or_archived_twice_and_order_is_kept_through_kill_9_and_par
         newest = newest.max(*number);
     }
     eprintln!("{written} messages, {} records", numbers.len());
+    Ok(())
+}
+
+#[test]
+fn what_a_gear_cannot_handle_becomes_a_dead_letter_and_the_next_message_goes_on() -> Result<(), Failure> {
+    let logs = tempfile::tempdir()?;
+    let file = logs.path().join("app.log");
+    // The second word of a line is to be a number.
+    let (mixer, _scenario) = mixer_with(&scenario_where(&file, "int(text.split(' ')[1]) >= 0"))?;
+    let mut a = TestRack::new("rack-a", &mixer.bus_url, "")?;
+    let mut b = TestRack::new("rack-b", &mixer.bus_url, "")?;
+    (a.start()?, b.start()?);
+    std::fs::write(
+        &file,
+        "line 000000000 of the lane\nline bad of the lane\nline 000000002 of the lane\n",
+    )?;
+    eventually("the good ones", Duration::from_secs(60), || {
+        (arrived(&mixer).ok()? == [0, 2]).then_some(())
+    })
+    .map_err(|error| format!("{error}; rack-b:\n{}", b.log()))?;
+    let letter = eventually("the bad one", Duration::from_secs(30), || {
+        let page = mixer.api.get("/api/v1/telemetry/dead_letters?since=1h").ok()?;
+        page.json["data"].as_array()?.first().cloned()
+    })?;
+    assert_eq!(letter["subject"], "flux.gear.rack-b.pass", "{letter}");
+    assert!(
+        letter["reason"].as_str().is_some_and(|reason| reason.contains("where")),
+        "{letter}"
+    );
+    assert_eq!(letter["headers"]["Flux-Dead-Port"], "in", "{letter}");
     Ok(())
 }
