@@ -133,7 +133,7 @@ static SPOOL: [Key; 2] = [
         "spool.max_size_mb",
         Kind::Int { min: 1, max: 1 << 24 },
         "256",
-        "Size in MiB that telemetry waiting for the Mixer may take on disk",
+        "Size in MiB that telemetry waiting for the Mixer may take on disk, and as much again messages of lane guaranteed, which are never dropped: their senders wait",
     ),
     Key::new(
         "spool.policy",

@@ -35,7 +35,10 @@ fn the_arrows_between_the_rooms_point_one_way() {
         ("rack", &["chassis", "model"]),
         ("cli", &["rack", "chassis", "model"]),
         ("tests", &["engine", "model"]),
-        ("benches", &["tests", "query", "ingest", "engine", "model"]),
+        (
+            "benches",
+            &["tests", "query", "ingest", "engine", "rack", "chassis", "model"],
+        ),
     ]);
     let metadata: Value =
         serde_json::from_str(&cargo(&["metadata", "--no-deps", "--format-version", "1", "--locked"])).unwrap();
