@@ -174,6 +174,7 @@ types! {
     codec_cbor
     codec_csv
     codec_json
+    correlate
     file_out
     file_tail
     filter
