@@ -146,6 +146,16 @@ impl Message {
     }
 }
 
+/// A value in the deterministic form in which messages travel.
+///
+/// # Errors
+/// Only if the encoder fails, a defect.
+pub fn value_to_cbor(value: &Value) -> Result<Vec<u8>, String> {
+    let mut bytes = Vec::new();
+    ciborium::into_writer(&InOrder(value), &mut bytes).map_err(|error| error.to_string())?;
+    Ok(bytes)
+}
+
 /// Counts what is written.
 struct Count(usize);
 

@@ -21,6 +21,7 @@
 //!
 //! Starting and stopping ([`crate::runtime`]), queues between gears ([`crate::wires`]), restarts ([`supervisor`]).
 
+mod codec;
 mod context;
 mod expression;
 mod framing;
@@ -170,6 +171,10 @@ macro_rules! types {
 }
 
 types! {
+    codec_cbor
+    codec_csv
+    codec_json
+    correlate
     file_out
     file_tail
     filter

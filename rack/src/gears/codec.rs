@@ -1,0 +1,96 @@
+//! What the codecs share: a body as bytes becomes a body as a value, or the other way round.
+//!
+//! # Invariants
+//!
+//! - The message that leaves is a child of the one that came. It has one body: the value, with the bytes only where they are to be
+//!   kept; or the bytes alone.
+//! - A body that cannot be read rejects its message, with the reason and the place. Nothing of it leaves.
+
+use model::gear::GearConfig;
+use model::message::Message;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{Context, Fault};
+
+/// The deepest nesting that is read.
+pub(super) const MAX_DEPTH: usize = 128;
+
+/// Which way a codec works.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Direction {
+    /// From bytes to a value.
+    Decode,
+    /// From a value to bytes.
+    Encode,
+}
+
+/// Configuration of a codec that needs no more.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Codec {
+    /// `decode` makes a value of the bytes, `encode` makes bytes of the value.
+    pub(super) direction: Direction,
+    /// Whether the bytes are kept beside the value that was made of them.
+    #[serde(default)]
+    pub(super) keep_raw: bool,
+}
+
+impl GearConfig for Codec {
+    fn validate(&self) -> Result<(), String> {
+        check_keep_raw(self.direction, self.keep_raw)
+    }
+}
+
+/// Refuses a key that would mean nothing.
+pub(super) fn check_keep_raw(direction: Direction, keep_raw: bool) -> Result<(), String> {
+    if keep_raw && direction == Direction::Encode {
+        Err("keep_raw belongs to direction decode; encode makes the bytes anew".into())
+    } else {
+        Ok(())
+    }
+}
+
+/// The bytes to read.
+pub(super) fn raw(message: &Message) -> Result<&[u8], Fault> {
+    if message.raw.is_empty() {
+        let why = if message.data.is_null() {
+            "the body is empty"
+        } else {
+            "the body is a value already"
+        };
+        return Err(Fault::Rejected(format!("nothing to decode: {why}")));
+    }
+    Ok(&message.raw)
+}
+
+/// The value to write.
+pub(super) fn data(message: &Message) -> Result<&Value, Fault> {
+    if message.data.is_null() {
+        return Err(Fault::Rejected(
+            "nothing to encode: the message has no value; decode it or make one with map".into(),
+        ));
+    }
+    Ok(&message.data)
+}
+
+/// A message with a value in place of the bytes.
+pub(super) fn decoded(cx: &Context, of: &Message, data: Value, keep_raw: bool) -> Message {
+    let mut message = cx.child(of);
+    message.data = data;
+    if !keep_raw {
+        message.raw = Vec::new();
+    }
+    message
+}
+
+/// A message with bytes in place of the value.
+pub(super) fn encoded(cx: &Context, of: &Message, raw: Vec<u8>, content_type: &str) -> Message {
+    let mut message = cx.child(of);
+    message.data = Value::Null;
+    message.raw = raw;
+    message.meta.set("content_type", content_type);
+    message
+}

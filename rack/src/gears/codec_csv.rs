@@ -1,0 +1,347 @@
+//! `codec_csv`: records of CSV to values and back, by RFC 4180.
+//!
+//! # Invariants
+//!
+//! - Decoding makes one message for each record: an object with a field for each column. A body is checked whole before its first
+//!   record leaves: one bad record refuses the body, with its line.
+//! - At most `max_records` records of a body; what they are made of is held one at a time.
+//! - With a list of names in `header`, bodies have no header line, when read and when written; with `first`, each has one.
+//! - `infer` makes values only of texts that JSON writes the same way: `007` and `1e400` stay texts.
+
+use std::sync::Arc;
+
+use csv::{ErrorKind, Reader, ReaderBuilder, StringRecord, WriterBuilder};
+use futures::FutureExt;
+use model::gear::{self, GearConfig, Manifest};
+use model::message::Message;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::codec::{Direction, check_keep_raw, data, decoded, encoded, raw};
+use super::{Config, Context, Fault, Gear, Passive, Work};
+use crate::wires::Delivery;
+
+/// What the type is.
+pub(super) const MANIFEST: Manifest = Manifest {
+    kind: "codec_csv",
+    summary: "decodes each record of a CSV body to a message, or encodes values as CSV",
+    inputs: &["in"],
+    outputs: &["out"],
+    doc: "Decoding gives an object for each record, with its line in the fact `csv.line`. Encoding takes an object, or a list of objects for \
+          several records, and gives the content type `text/csv`; the columns are those of `header`, or the fields in alphabetical order.",
+    example: include_str!("../../../examples/gears/codec_csv.yaml"),
+    schema: gear::schema::<CodecCsv>,
+    check: gear::check::<CodecCsv>,
+};
+
+pub(super) fn build(config: &Config) -> Result<Gear, String> {
+    Ok(Gear::Passive(Box::new(Csv(gear::config(config)?))))
+}
+
+struct Csv(CodecCsv);
+
+impl Passive for Csv {
+    fn process<'a>(&'a mut self, cx: &'a Arc<Context>, delivery: Delivery) -> Work<'a> {
+        async move {
+            let of = delivery.message;
+            if self.0.direction == Direction::Encode {
+                let bytes = self.0.write(data(&of)?).map_err(Fault::Rejected)?;
+                // A refusal has been counted and reported.
+                cx.send("out", encoded(cx, &of, bytes, "text/csv")).await.ok();
+                return Ok(());
+            }
+            self.0.check_body(raw(&of)?).map_err(Fault::Rejected)?;
+            let mut records = Records::open(&self.0, &of.raw).map_err(Fault::Rejected)?;
+            while let Some(record) = records.next().map_err(Fault::Rejected)? {
+                // As above; the next record may pass.
+                cx.send("out", self.0.message(cx, &of, record)).await.ok();
+            }
+            Ok(())
+        }
+        .boxed()
+    }
+}
+
+/// One record: its line, its bytes, its value.
+struct Read<'a> {
+    line: u64,
+    raw: &'a [u8],
+    value: Map<String, Value>,
+}
+
+/// The records of a body, one after another.
+struct Records<'a> {
+    config: &'a CodecCsv,
+    body: &'a [u8],
+    reader: Reader<&'a [u8]>,
+    columns: Vec<String>,
+    record: StringRecord,
+    count: u32,
+    /// Where the record begins, and the line that is.
+    begin: usize,
+    line: u64,
+}
+
+impl<'a> Records<'a> {
+    fn open(config: &'a CodecCsv, body: &'a [u8]) -> Result<Self, String> {
+        let mut builder = ReaderBuilder::new();
+        builder.delimiter(config.delimiter()?).has_headers(false);
+        let mut records = Self {
+            config,
+            body,
+            reader: builder.from_reader(body),
+            columns: Vec::new(),
+            record: StringRecord::new(),
+            count: 0,
+            begin: 0,
+            line: 1,
+        };
+        records.columns = match &config.header {
+            Header::Names(names) => names.clone(),
+            Header::Word(First::First) => {
+                records.advance()?;
+                records.record.iter().map(str::to_owned).collect()
+            }
+        };
+        records.count = 0;
+        match twice(&records.columns) {
+            Some(name) => Err(format!("the header has the column {name:?} twice")),
+            None => Ok(records),
+        }
+    }
+
+    /// Goes to the next record; false at the end.
+    fn advance(&mut self) -> Result<bool, String> {
+        self.find(self.reader.position().byte());
+        let line = self.line;
+        let there = self.reader.read_record(&mut self.record).map_err(|error| explain(line, &error))?;
+        self.count += u32::from(there);
+        let most = self.config.max_records;
+        if self.count > most {
+            return Err(format!("the body has more than {most} records, the most that max_records allows"));
+        }
+        let (has, wanted) = (self.record.len(), self.columns.len());
+        if there && wanted > 0 && has != wanted {
+            return Err(format!("line {line} has {has} fields, the header {wanted}"));
+        }
+        Ok(there)
+    }
+
+    /// Finds the record that the reader comes to: it stands before the empty lines, and within the end of a line.
+    fn find(&mut self, at: u64) {
+        let at = usize::try_from(at).unwrap_or(usize::MAX);
+        let ends = self.body.get(at..).unwrap_or_default().iter().take_while(|byte| b"\r\n".contains(byte)).count();
+        let begin = at.saturating_add(ends);
+        let passed = self.body.get(self.begin..begin).unwrap_or_default();
+        self.line += passed.iter().filter(|byte| **byte == b'\n').count() as u64;
+        self.begin = begin;
+    }
+
+    fn next(&mut self) -> Result<Option<Read<'a>>, String> {
+        if !self.advance()? {
+            return Ok(None);
+        }
+        let end = usize::try_from(self.reader.position().byte()).unwrap_or(usize::MAX);
+        let raw = self.body.get(self.begin..end).unwrap_or_default();
+        let raw = raw.strip_suffix(b"\n").unwrap_or(raw);
+        let fields = self.columns.iter().zip(self.record.iter());
+        Ok(Some(Read {
+            line: self.line,
+            raw: raw.strip_suffix(b"\r").unwrap_or(raw),
+            value: fields.map(|(name, text)| (name.clone(), self.config.types.value(text))).collect(),
+        }))
+    }
+}
+
+fn explain(line: u64, error: &csv::Error) -> String {
+    match error.kind() {
+        ErrorKind::Utf8 { err, .. } => format!("line {line}, field {} is not UTF-8", err.field() + 1),
+        ErrorKind::UnequalLengths { expected_len, len, .. } => {
+            format!("line {line} has {len} fields, the first record {expected_len}")
+        }
+        _ => format!("line {line} is not CSV: {error}"),
+    }
+}
+
+/// A name that a list has twice.
+fn twice(names: &[String]) -> Option<&String> {
+    let mut seen = std::collections::BTreeSet::new();
+    names.iter().find(|name| !seen.insert(name.as_str()))
+}
+
+/// Configuration of `codec_csv`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct CodecCsv {
+    /// `decode` makes a value of each record, `encode` makes records of the value.
+    pub(super) direction: Direction,
+    /// Whether the bytes of a record are kept beside the value that was made of it.
+    #[serde(default)]
+    pub(super) keep_raw: bool,
+    /// What separates fields: one ASCII character.
+    #[serde(default = "default_delimiter")]
+    pub(super) delimiter: String,
+    /// The names of the columns, or `first`: the first line of each body has them.
+    #[serde(default = "default_header")]
+    pub(super) header: Header,
+    /// Whether fields that look like numbers, `true`, `false` or nothing become such values, or all stay texts.
+    #[serde(default)]
+    pub(super) types: Types,
+    /// The most records of one body.
+    #[serde(default = "default_max_records")]
+    pub(super) max_records: u32,
+}
+
+fn default_delimiter() -> String {
+    ",".to_owned()
+}
+
+const fn default_header() -> Header {
+    Header::Word(First::First)
+}
+
+const fn default_max_records() -> u32 {
+    10_000
+}
+
+/// Where the names of the columns come from.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged, expecting = "header must be `first` or a list of column names")]
+pub(super) enum Header {
+    /// From the body.
+    Word(First),
+    /// From here.
+    Names(Vec<String>),
+}
+
+/// The first line of each body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum First {
+    /// It has the names.
+    First,
+}
+
+/// What fields become.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Types {
+    /// Numbers, bools and null where they look like it.
+    #[default]
+    Infer,
+    /// Texts.
+    Text,
+}
+
+impl Types {
+    fn value(self, text: &str) -> Value {
+        if self == Self::Text {
+            return text.into();
+        }
+        match text {
+            "" => Value::Null,
+            "true" => true.into(),
+            "false" => false.into(),
+            text if text.starts_with(|first: char| first == '-' || first.is_ascii_digit()) => number(text),
+            text => text.into(),
+        }
+    }
+}
+
+fn number(text: &str) -> Value {
+    let is_integer = !text.contains(['.', 'e', 'E']);
+    match serde_json::from_str::<serde_json::Number>(text) {
+        Ok(number) if number.is_f64() == is_integer || text.ends_with(char::is_whitespace) => text.into(),
+        Ok(number) => Value::Number(number),
+        Err(_) => text.into(),
+    }
+}
+
+impl CodecCsv {
+    fn delimiter(&self) -> Result<u8, String> {
+        match self.delimiter.as_bytes() {
+            [byte] if byte.is_ascii() && !b"\"\r\n".contains(byte) => Ok(*byte),
+            _ => Err("delimiter must be one ASCII character, not a quote or the end of a line".into()),
+        }
+    }
+
+    /// Reads a body to its end, to know that all of it can be read.
+    fn check_body(&self, body: &[u8]) -> Result<(), String> {
+        let mut records = Records::open(self, body)?;
+        while records.advance()? {}
+        Ok(())
+    }
+
+    fn message(&self, cx: &Context, of: &Message, record: Read<'_>) -> Message {
+        let head = Message {
+            raw: if self.keep_raw { record.raw.to_vec() } else { Vec::new() },
+            meta: of.meta.clone().with("csv.line", record.line),
+            data: Value::Null,
+            ..*of
+        };
+        decoded(cx, &head, Value::Object(record.value), self.keep_raw)
+    }
+
+    fn write(&self, value: &Value) -> Result<Vec<u8>, String> {
+        let objects: Vec<&Map<String, Value>> = match value {
+            Value::Object(object) => vec![object],
+            Value::Array(list) => {
+                let objects: Option<_> = list.iter().map(Value::as_object).collect();
+                objects.ok_or("the list has something else than objects")?
+            }
+            _ => return Err("the value is neither an object nor a list of objects".into()),
+        };
+        if objects.len() > self.max_records as usize {
+            return Err(format!("{} records; max_records allows {}", objects.len(), self.max_records));
+        }
+        let mut writer = WriterBuilder::new().delimiter(self.delimiter()?).from_writer(Vec::new());
+        let columns: Vec<&str> = match &self.header {
+            Header::Names(names) => names.iter().map(String::as_str).collect(),
+            Header::Word(First::First) => {
+                let columns: Vec<&str> = objects.first().into_iter().flat_map(|object| object.keys()).map(String::as_str).collect();
+                writer.write_record(&columns).map_err(|error| error.to_string())?;
+                columns
+            }
+        };
+        for (index, object) in objects.iter().enumerate() {
+            if matches!(self.header, Header::Word(_)) && !object.keys().eq(columns.iter()) {
+                return Err(format!("record {index} has other fields than the first one; name the columns in header"));
+            }
+            let fields = columns.iter().map(|name| field(name, object.get(*name)));
+            writer.write_record(fields.collect::<Result<Vec<_>, _>>()?).map_err(|error| error.to_string())?;
+        }
+        writer.into_inner().map_err(|error| error.to_string())
+    }
+}
+
+fn field(name: &str, value: Option<&Value>) -> Result<String, String> {
+    match value {
+        None | Some(Value::Null) => Ok(String::new()),
+        Some(Value::String(text)) => Ok(text.clone()),
+        Some(value @ (Value::Bool(_) | Value::Number(_))) => Ok(value.to_string()),
+        Some(_) => Err(format!("the field {name} is a list or an object, which a column cannot hold")),
+    }
+}
+
+impl GearConfig for CodecCsv {
+    fn validate(&self) -> Result<(), String> {
+        check_keep_raw(self.direction, self.keep_raw)?;
+        self.delimiter()?;
+        if let Header::Names(names) = &self.header {
+            if names.is_empty() {
+                return Err("header has no names; give them, or `first`".into());
+            }
+            if let Some(name) = twice(names) {
+                return Err(format!("header has {name:?} twice"));
+            }
+        }
+        if self.max_records == 0 || self.max_records > 1_000_000 {
+            return Err("max_records must be 1 to 1000000".into());
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

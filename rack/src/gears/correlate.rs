@@ -1,0 +1,300 @@
+//! `correlate`: finds the request of each reply by a key, and gives the reply the request's context.
+//!
+//! ```text
+//! request ─▶ [park a copy under its key] ─▶ out        the request, with the key in its facts
+//! reply   ─▶ [look the key up] ─┬─ found ─▶ matched    the reply, with the signal, the trace and the facts of the request
+//!                               └─ none ──▶ unmatched  the reply as it came
+//!            ttl over, or no room ────────▶ expired    the request that was parked
+//! ```
+//!
+//! # Invariants
+//!
+//! - A request is parked before it leaves by `out`: no reply to it comes too early. It has one reply; the next one is unmatched.
+//! - At most `max_parked` requests and `max_parked_bytes` bytes are parked. Where there is no room, and where a key comes again, the
+//!   older request leaves by `expired` at once: the fact `correlate.expired` says `full` or `replaced`, else `ttl`.
+//! - The oldest request sets the timer; nothing is polled.
+//! - Replies that come back within the Rack close a circle of bounded queues: where requests come faster than they are answered
+//!   for so long that every inbox of the circle is full, it stands still. A `throttle` in front keeps it going.
+//! - What is parked is in memory: a gear that begins anew, or is replaced, has forgotten it, and replies are unmatched.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+use model::gear::{self, GearConfig, Manifest};
+use model::message::Message;
+use model::{Attributes, HumanDuration};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::expression::{Expression, Scope};
+use super::{Config, Context, Fault, Gear, Passive, Work};
+use crate::wires::Delivery;
+
+/// The input of requests; what else arrives is a reply.
+const REQUEST: &str = "request";
+/// The fact that holds the key.
+const KEY: &str = "correlate.key";
+/// The fact that says why a request has expired.
+const EXPIRED: &str = "correlate.expired";
+/// The longest key in bytes.
+const MAX_KEY: usize = 1024;
+
+/// What the type is.
+pub(super) const MANIFEST: Manifest = Manifest {
+    kind: "correlate",
+    summary: "finds the request of each reply by a key and restores its context",
+    inputs: &[REQUEST, "reply"],
+    outputs: &["out", "matched", "expired", "unmatched"],
+    doc: "Requests pass by `out`. A reply with the key of one leaves by `matched` with the request's signal and trace, and its facts as \
+          `request.…`; other replies by `unmatched`. A request without a reply within `ttl` leaves by `expired`, earlier where there is no \
+          room. Outputs that are not wired are counted as dropped. Requests are parked in memory. Where they may come faster than they are \
+          answered, put a `throttle` in front: a circle whose inboxes are all full stands still. Expressions are \
+          [CEL](https://cel.dev): `data`, `text`, `meta`, `hops`, `ts` and `flux_id` are the message's.",
+    example: include_str!("../../../examples/gears/correlate.yaml"),
+    schema: gear::schema::<Correlate>,
+    check: gear::check::<Correlate>,
+};
+
+pub(super) fn build(config: &Config) -> Result<Gear, String> {
+    let config: Correlate = gear::config(config)?;
+    let (request_key, reply_key) = config.compile()?;
+    Ok(Gear::Passive(Box::new(Correlator {
+        request_key,
+        reply_key,
+        parked: Parked::new(&config),
+    })))
+}
+
+struct Correlator {
+    request_key: Expression,
+    reply_key: Expression,
+    parked: Parked,
+}
+
+impl Passive for Correlator {
+    fn process<'a>(&'a mut self, cx: &'a Arc<Context>, delivery: Delivery) -> Work<'a> {
+        async move {
+            let message = delivery.message;
+            if delivery.port == REQUEST {
+                self.request(cx, message).await
+            } else {
+                self.reply(cx, message).await
+            }
+        }
+        .boxed()
+    }
+
+    fn wake_at(&self) -> Option<Instant> {
+        self.parked.next()
+    }
+
+    fn wake<'a>(&'a mut self, cx: &'a Arc<Context>) -> Work<'a> {
+        async move {
+            let now = Instant::now();
+            while let Some(message) = self.parked.due(now) {
+                expire(cx, message, "ttl").await;
+            }
+            Ok(())
+        }
+        .boxed()
+    }
+}
+
+impl Correlator {
+    async fn request(&mut self, cx: &Context, mut message: Message) -> Result<(), Fault> {
+        let key = key(&self.request_key, &message)?;
+        message.meta.set(KEY, key.as_str());
+        for (older, why) in self.parked.park(key, message.clone(), Instant::now())? {
+            expire(cx, older, why).await;
+        }
+        cx.offer("out", message).await;
+        Ok(())
+    }
+
+    async fn reply(&mut self, cx: &Context, message: Message) -> Result<(), Fault> {
+        match self.parked.take(&key(&self.reply_key, &message)?) {
+            Some(request) => cx.offer("matched", joined(cx, &message, request)).await,
+            None => cx.offer("unmatched", message).await,
+        }
+        Ok(())
+    }
+}
+
+async fn expire(cx: &Context, mut message: Message, why: &str) {
+    message.meta.set(EXPIRED, why);
+    cx.offer("expired", message).await;
+}
+
+/// The key of a message: a text, or what is written as one.
+fn key(expression: &Expression, message: &Message) -> Result<String, Fault> {
+    let key = match expression.value(&Scope::of(message))? {
+        Value::String(text) => text,
+        scalar @ (Value::Number(_) | Value::Bool(_)) => scalar.to_string(),
+        _ => return Err(Fault::Rejected("the key is neither a text nor a number nor a bool".into())),
+    };
+    if key.is_empty() || key.len() > MAX_KEY {
+        return Err(Fault::Rejected(format!("the key has {} bytes; it has 1 to {MAX_KEY}", key.len())));
+    }
+    Ok(key)
+}
+
+/// A reply in the context of its request.
+fn joined(cx: &Context, reply: &Message, request: Message) -> Message {
+    let mut message = cx.child(reply);
+    for (name, value) in request.meta.as_map() {
+        message.meta.set(&format!("request.{name}"), value.clone());
+    }
+    message.flux_id = request.flux_id;
+    message.trace_id = request.trace_id;
+    message.span_id = request.span_id;
+    message.sampled = request.sampled;
+    message
+}
+
+/// The requests that wait, in the order in which they came, which is the order in which they expire.
+struct Parked {
+    ttl: Duration,
+    most: usize,
+    most_bytes: usize,
+    bytes: usize,
+    by_key: HashMap<String, Waiting>,
+    /// Key and number of every request; those that are gone or replaced are left in until they are the oldest.
+    order: VecDeque<(String, u64)>,
+    number: u64,
+}
+
+struct Waiting {
+    message: Message,
+    size: usize,
+    until: Instant,
+    number: u64,
+}
+
+impl Parked {
+    fn new(config: &Correlate) -> Self {
+        Self {
+            ttl: config.ttl.get(),
+            most: config.max_parked as usize,
+            most_bytes: usize::try_from(config.max_parked_bytes).unwrap_or(usize::MAX),
+            bytes: 0,
+            by_key: HashMap::new(),
+            order: VecDeque::new(),
+            number: 0,
+        }
+    }
+
+    /// Parks a request and gives back those that make room for it, each with the reason.
+    fn park(&mut self, key: String, message: Message, now: Instant) -> Result<Vec<(Message, &'static str)>, Fault> {
+        let size = message.size() + 2 * key.len();
+        if size > self.most_bytes {
+            let most = self.most_bytes;
+            return Err(Fault::Rejected(format!("the request has {size} bytes; max_parked_bytes allows {most}")));
+        }
+        let mut out: Vec<_> = self.take(&key).map(|older| (older, "replaced")).into_iter().collect();
+        while self.by_key.len() >= self.most || self.bytes + size > self.most_bytes {
+            let Some(oldest) = self.oldest() else { break };
+            out.extend(self.take(&oldest).map(|older| (older, "full")));
+        }
+        self.number += 1;
+        self.bytes += size;
+        self.order.push_back((key.clone(), self.number));
+        let waiting = Waiting { message, size, until: now + self.ttl, number: self.number };
+        self.by_key.insert(key, waiting);
+        Ok(out)
+    }
+
+    fn take(&mut self, key: &str) -> Option<Message> {
+        let waiting = self.by_key.remove(key)?;
+        self.bytes -= waiting.size;
+        self.tidy();
+        Some(waiting.message)
+    }
+
+    /// Leaves out what is gone: at the front, and everywhere once most of the order is.
+    fn tidy(&mut self) {
+        let by_key = &self.by_key;
+        let waits = |(key, number): &(String, u64)| by_key.get(key).is_some_and(|waiting| waiting.number == *number);
+        if self.order.len() > 2 * by_key.len() + 64 {
+            self.order.retain(waits);
+        }
+        while self.order.front().is_some_and(|front| !waits(front)) {
+            self.order.pop_front();
+        }
+    }
+
+    fn oldest(&self) -> Option<String> {
+        self.order.front().map(|(key, _)| key.clone())
+    }
+
+    /// When the oldest one expires.
+    fn next(&self) -> Option<Instant> {
+        let (key, _) = self.order.front()?;
+        self.by_key.get(key).map(|waiting| waiting.until)
+    }
+
+    /// The oldest one, if it has expired.
+    fn due(&mut self, now: Instant) -> Option<Message> {
+        let oldest = self.next().filter(|until| *until <= now).and_then(|_| self.oldest())?;
+        self.take(&oldest)
+    }
+}
+
+/// Configuration of `correlate`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Correlate {
+    /// The expression of a request's key: a text, a number or a bool.
+    pub(super) request_key: String,
+    /// The expression of a reply's key; equal keys belong together.
+    pub(super) reply_key: String,
+    /// How long a request waits for its reply.
+    #[serde(default = "default_ttl")]
+    pub(super) ttl: HumanDuration,
+    /// The most requests that wait. The oldest one makes room for a new one and leaves by `expired`.
+    #[serde(default = "default_max_parked")]
+    pub(super) max_parked: u32,
+    /// The most bytes of requests that wait; the oldest ones make room.
+    #[serde(default = "default_max_parked_bytes")]
+    pub(super) max_parked_bytes: u64,
+}
+
+const fn default_ttl() -> HumanDuration {
+    HumanDuration::from_secs(30)
+}
+
+const fn default_max_parked() -> u32 {
+    10_000
+}
+
+const fn default_max_parked_bytes() -> u64 {
+    64 * 1024 * 1024
+}
+
+impl Correlate {
+    fn compile(&self) -> Result<(Expression, Expression), String> {
+        let request = Expression::compile("request_key", &self.request_key)?;
+        Ok((request, Expression::compile("reply_key", &self.reply_key)?))
+    }
+}
+
+impl GearConfig for Correlate {
+    fn validate(&self) -> Result<(), String> {
+        if self.ttl.get() < Duration::from_millis(1) || self.ttl.get() > Duration::from_secs(7 * 86_400) {
+            return Err("ttl must be 1ms to 168h".into());
+        }
+        if self.max_parked == 0 || self.max_parked > 1_000_000 {
+            return Err("max_parked must be 1 to 1000000".into());
+        }
+        if self.max_parked_bytes < 4096 || self.max_parked_bytes > 4 << 30 {
+            return Err("max_parked_bytes must be 4096 to 4294967296".into());
+        }
+        self.compile().map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests;
