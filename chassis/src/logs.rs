@@ -100,7 +100,24 @@ pub fn start(config: &LoggingConfig, file: LogFile, extra_layer: Option<ExtraLay
     Ok(Logs { level, writer, path })
 }
 
+/// Changes the level of the process's log; cheap to clone.
+#[derive(Debug, Clone)]
+pub struct LogLevel(Arc<LiveLevel>);
+
+impl LogLevel {
+    /// From now on this level; until the configuration file changes the level, or the process ends.
+    pub fn set(&self, level: model::Level) {
+        self.0.set(level);
+    }
+}
+
 impl Logs {
+    /// What changes the level.
+    #[must_use]
+    pub fn level(&self) -> LogLevel {
+        LogLevel(Arc::clone(&self.level))
+    }
+
     /// Applies what may change while the process runs: level, trace, debug.
     pub fn apply(&self, config: &LoggingConfig) {
         self.level.apply(config);

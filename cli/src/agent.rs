@@ -46,7 +46,8 @@ async fn serve(sources: Sources, settings: Settings, rack: RackConfig) -> Result
         .for_each(|warning| tracing::warn!("{warning}"));
     let throttle = Arc::new(Throttle::new(rack.throttling));
     let watch = watch(sources, settings, Arc::clone(&logs), Arc::clone(&throttle));
-    let parts = AgentParts::new(rack, system_clock(), os_entropy(), throttle, layer);
+    let mut parts = AgentParts::new(rack, system_clock(), os_entropy(), throttle, layer);
+    parts.level = Some(logs.level());
     let ended = rack::run(parts, shutdown.token()).await;
     if let Err(error) = &ended {
         tracing::error!(%error, "the rack cannot run");

@@ -106,7 +106,9 @@ fn keys(prefix: &str, schema: &Value, root: &Value, depth: usize, rows: &mut Vec
         };
         let described = property
             .get("description")
-            .or_else(|| resolved(property, root).get("description"));
+            .or_else(|| resolved(property, root).get("description"))
+            // A form with one key says what the key is.
+            .or_else(|| schema.get("description").filter(|_| properties.len() == 1));
         let description = described.and_then(Value::as_str).unwrap_or_default().to_owned();
         rows.push([format!("`{name}`"), kind(property, root), default, description]);
         if depth == 0 {

@@ -15,10 +15,10 @@ mod view;
 use std::sync::Arc;
 use std::time::Duration;
 
-use model::control::{RackState, StateChange};
+use model::control::{LevelChange, RackState, StateChange};
 use model::scenario::BadScenario;
 use model::subject::RackCommand;
-use model::{Clock, ClusterId, EntityId, Token};
+use model::{Clock, ClusterId, EntityId, Level, Token};
 
 use crate::bus_server::{Bus, BusStatus};
 use crate::cluster::Cluster;
@@ -58,6 +58,14 @@ pub enum ControlError {
         verb: &'static str,
         /// What to do instead, with its punctuation; may be empty.
         hint: &'static str,
+    },
+    /// A Rack does not answer.
+    #[error("Rack {rack} does not say that it obeys: {reason}")]
+    Silent {
+        /// The Rack's name.
+        rack: Token,
+        /// What happened instead.
+        reason: String,
     },
     /// There is no such scenario.
     #[error(
@@ -100,6 +108,7 @@ impl ControlError {
             Self::UnknownRack(_) => "unknown_rack",
             Self::NameTaken { .. } => "name_taken",
             Self::State { .. } => "wrong_state",
+            Self::Silent { .. } => "rack_silent",
             Self::UnknownScenario { .. } => "unknown_scenario",
             Self::BadScenario(_) => "bad_scenario",
             Self::ReferenceTaken { .. } => "reference_taken",
@@ -134,6 +143,33 @@ impl Control {
     #[must_use]
     pub fn bus_status(&self) -> BusStatus {
         self.bus.status()
+    }
+
+    /// Changes the level of a Rack's own log until its process ends or its file says another.
+    ///
+    /// # Errors
+    /// [`ControlError`]; [`ControlError::Silent`] if the Rack does not say that it obeys.
+    pub async fn set_log_level(&self, id_or_name: &str, level: Level) -> Result<RackView, ControlError> {
+        let row = self.find(id_or_name)?;
+        if !row.is_adopted() {
+            return Err(refuse(&row, "told its log level", ""));
+        }
+        let change = LevelChange {
+            entity_id: row.entity_id,
+            issued: self.clock.now(),
+            level,
+        };
+        let id = &row.entity_id;
+        let told = self
+            .bus
+            .command(&self.cluster, id, RackCommand::LogLevel, &change, TELL)
+            .await;
+        told.map_err(|error| ControlError::Silent {
+            rack: row.name.clone(),
+            reason: error.to_string(),
+        })?;
+        tracing::info!(rack = %row.name, entity_id = %id, %level, "rack log level changed");
+        self.rack(&id.to_string())
     }
 
     /// Every Rack, the oldest first; removed ones included.

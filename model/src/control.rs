@@ -289,3 +289,15 @@ pub struct StateChange {
     /// The new state.
     pub state: RackState,
 }
+
+/// The Mixer changes the level of a Rack's own log until its process ends or its file says another, signed by the cluster
+/// (context `command`).
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct LevelChange {
+    /// For whom.
+    pub entity_id: EntityId,
+    /// When it was sent; an older change than the last one is refused.
+    pub issued: Timestamp,
+    /// The new level.
+    pub level: crate::Level,
+}

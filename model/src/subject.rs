@@ -90,6 +90,8 @@ pub enum RackCommand {
     State,
     /// [`crate::control::DurableFloor`], not answered.
     Floor,
+    /// [`crate::control::LevelChange`], answered by an empty body.
+    LogLevel,
 }
 
 impl RackCommand {
@@ -100,6 +102,7 @@ impl RackCommand {
             Self::Scenario => "scenario",
             Self::State => "state",
             Self::Floor => "floor",
+            Self::LogLevel => "log-level",
         }
     }
 
@@ -107,7 +110,7 @@ impl RackCommand {
     #[must_use]
     pub fn of_subject(subject: &str) -> Option<Self> {
         let last = subject.rsplit('.').next()?;
-        [Self::Scenario, Self::State, Self::Floor]
+        [Self::Scenario, Self::State, Self::Floor, Self::LogLevel]
             .into_iter()
             .find(|command| command.as_str() == last)
     }

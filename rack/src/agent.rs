@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use chassis::bus::{Bus, BusOptions};
 use chassis::files::Lock;
+use chassis::logs::LogLevel;
 use chassis::throttle::Throttle;
 use model::control::{Claim, RackState};
 use model::{Clock, EntityId, Entropy, Token};
@@ -18,7 +19,7 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::commands::{Address, Commands};
+use crate::commands::{Address, Commands, LevelDesk};
 use crate::config::{RackConfig, SpoolPolicy};
 use crate::host::BusHost;
 use crate::lane::{Lane, Outbox};
@@ -53,6 +54,8 @@ pub struct AgentParts {
     pub throttle: Arc<Throttle>,
     /// The tracing layer that turns the process's own log lines into records.
     pub layer: TelemetryLayer,
+    /// The level of the process's log, if the Mixer may change it.
+    pub level: Option<LogLevel>,
     /// How long the durable floor may stand still before everything above it is sent again.
     pub floor_stall: Duration,
 }
@@ -73,6 +76,7 @@ impl AgentParts {
             entropy,
             throttle,
             layer,
+            level: None,
             floor_stall: FLOOR_STALL,
         }
     }
@@ -310,6 +314,7 @@ impl Talkers<'_> {
             spool: self.spool.clone(),
             outbox: self.outbox.spool().clone(),
             news: Arc::clone(&channels.news),
+            level: LevelDesk::new(self.parts.level.clone()),
             cancel: self.cancel.clone(),
         };
         let sender = |spool: &SpoolHandle, outbox| SenderParts {

@@ -7,12 +7,13 @@
 
 use async_nats::{Client, Message};
 use bytes::Bytes;
+use chassis::logs::LogLevel;
 use ed25519_dalek::VerifyingKey;
 use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt as _};
-use model::control::{Applied, DurableFloor, StateChange};
+use model::control::{Applied, DurableFloor, LevelChange, StateChange};
 use model::subject::{self, RackCommand};
-use model::{BadSignature, Context, EntityId, Signed};
+use model::{BadSignature, Context, EntityId, Signed, Timestamp};
 use std::sync::Arc;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
@@ -40,7 +41,33 @@ pub(crate) struct Commands {
     pub(crate) outbox: SpoolHandle,
     /// Woken when a Rack that waits for approval hears of a change.
     pub(crate) news: Arc<Notify>,
+    pub(crate) level: LevelDesk,
     pub(crate) cancel: CancellationToken,
+}
+
+/// Where the level of the process's log is changed.
+#[derive(Debug)]
+pub(crate) struct LevelDesk {
+    level: Option<LogLevel>,
+    /// When the last change was sent.
+    last: Option<Timestamp>,
+}
+
+impl LevelDesk {
+    pub(crate) const fn new(level: Option<LogLevel>) -> Self {
+        Self { level, last: None }
+    }
+
+    fn take(&mut self, change: &LevelChange) -> Result<(), String> {
+        let level = self.level.as_ref().ok_or("this process has no log of its own")?;
+        if self.last.is_some_and(|last| change.issued <= last) {
+            return Err("it is older than the last change of the level".to_owned());
+        }
+        self.last = Some(change.issued);
+        level.set(change.level);
+        tracing::info!("the log level is {} now, as the Mixer says", change.level);
+        Ok(())
+    }
 }
 
 type Answer = (Option<async_nats::Subject>, Bytes);
@@ -112,7 +139,7 @@ impl Commands {
         }
     }
 
-    fn take(&self, address: &Address, command: &Message) -> Result<Option<BoxFuture<'static, Answer>>, String> {
+    fn take(&mut self, address: &Address, command: &Message) -> Result<Option<BoxFuture<'static, Answer>>, String> {
         let text = |error: BadSignature| error.to_string();
         let kind = RackCommand::of_subject(&command.subject).ok_or("it is not known here")?;
         let signed = Signed::from_bytes(&command.payload).map_err(text)?;
@@ -129,6 +156,13 @@ impl Commands {
                 let change: StateChange = signed.open(Context::Command, key).map_err(text)?;
                 ours(change.entity_id, address)?;
                 Ok(Some(self.state(&change, command)))
+            }
+            RackCommand::LogLevel => {
+                let change: LevelChange = signed.open(Context::Command, key).map_err(text)?;
+                ours(change.entity_id, address)?;
+                self.level.take(&change)?;
+                let to = command.reply.clone();
+                Ok(Some(Box::pin(async { (to, Bytes::new()) })))
             }
             RackCommand::Scenario => Ok(Some(self.scenario(signed, command)?)),
         }

@@ -21,6 +21,7 @@ mod migrate;
 mod object_stores;
 mod outside;
 mod postgres;
+mod racks;
 mod readme;
 mod reference;
 mod retention;

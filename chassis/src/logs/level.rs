@@ -50,6 +50,15 @@ impl LiveLevel {
         tracing::callsite::rebuild_interest_cache();
     }
 
+    /// This level for our own lines; libraries say no more than warn.
+    pub(super) fn set(&self, level: Level) {
+        let own = filter(level);
+        self.ours.store(rank(own), Ordering::Relaxed);
+        self.libraries
+            .store(rank(own.min(LevelFilter::WARN)), Ordering::Relaxed);
+        tracing::callsite::rebuild_interest_cache();
+    }
+
     fn lets(&self, metadata: &Metadata<'_>) -> bool {
         let root = metadata.target().split("::").next().unwrap_or_default();
         let level = if LIBRARIES.contains(&root) {
@@ -76,14 +85,18 @@ impl LiveLevel {
     }
 }
 
-/// The levels for our own lines and for those of libraries.
-fn levels(config: &LoggingConfig) -> (LevelFilter, LevelFilter) {
-    let own = match config.level {
+const fn filter(level: Level) -> LevelFilter {
+    match level {
         Level::Debug => LevelFilter::DEBUG,
         Level::Info => LevelFilter::INFO,
         Level::Warn => LevelFilter::WARN,
         Level::Error => LevelFilter::ERROR,
-    };
+    }
+}
+
+/// The levels for our own lines and for those of libraries.
+fn levels(config: &LoggingConfig) -> (LevelFilter, LevelFilter) {
+    let own = filter(config.level);
     match config {
         LoggingConfig { trace: true, .. } => (LevelFilter::TRACE, LevelFilter::TRACE),
         LoggingConfig { debug: true, .. } => (LevelFilter::DEBUG, LevelFilter::DEBUG),

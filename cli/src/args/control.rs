@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Subcommand, ValueEnum};
-use model::{HumanDuration, Token};
+use model::{HumanDuration, Level, Token};
 
 use super::shared::{ApiArgs, Format};
 
@@ -33,6 +33,13 @@ pub(crate) enum RacksVerb {
     Resume(OneRack),
     /// Revoke a Rack's identity
     Remove(OneRack),
+    /// Change the level of a Rack's own log until its process ends or its file says another
+    LogLevel {
+        #[command(flatten)]
+        rack: OneRack,
+        /// debug, info, warn or error
+        level: Level,
+    },
 }
 
 #[derive(Debug, ClapArgs)]

@@ -26,6 +26,7 @@ pub(crate) fn run(args: &RacksArgs) -> Result<(), Error> {
         RacksVerb::Suspend(rack) => act(rack, "/suspend", &json!({})),
         RacksVerb::Resume(rack) => act(rack, "/resume", &json!({})),
         RacksVerb::Remove(rack) => act(rack, "/remove", &json!({})),
+        RacksVerb::LogLevel { rack, level } => act(rack, "/log-level", &json!({ "level": level })),
     }
 }
 

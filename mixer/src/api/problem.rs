@@ -247,6 +247,7 @@ impl From<ControlError> for Problem {
             | ControlError::State { .. }
             | ControlError::ReferenceTaken { .. }
             | ControlError::NothingBefore => StatusCode::CONFLICT,
+            ControlError::Silent { .. } => StatusCode::SERVICE_UNAVAILABLE,
             ControlError::BadScenario(_) => StatusCode::UNPROCESSABLE_ENTITY,
             ControlError::Registry(_) => StatusCode::INTERNAL_SERVER_ERROR,
         };

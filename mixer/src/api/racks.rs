@@ -9,7 +9,7 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use bytes::Bytes;
 use http::StatusCode;
-use model::Token;
+use model::{Level, Token};
 use serde::{Deserialize, Serialize};
 use tokio_util::task::TaskTracker;
 
@@ -26,6 +26,7 @@ pub(crate) fn routes(control: Arc<Control>, changes: TaskTracker) -> Router {
         .route("/api/v1/racks/{id}/suspend", post(suspend))
         .route("/api/v1/racks/{id}/resume", post(resume))
         .route("/api/v1/racks/{id}/remove", post(remove))
+        .route("/api/v1/racks/{id}/log-level", post(log_level))
         .with_state(Desk::new(control, changes))
 }
 
@@ -71,6 +72,13 @@ pub(super) struct One<T> {
 #[serde(deny_unknown_fields, default)]
 struct Approval {
     name: Option<Token>,
+}
+
+/// What a change of the log level says.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Leveling {
+    level: Option<Level>,
 }
 
 /// A body without anything to say.
@@ -119,6 +127,17 @@ async fn remove(State(desk): Asked, id: InPath, params: Params, sent: Body) -> R
     let id = plain(id, &params, sent)?;
     let control = Arc::clone(&desk.control);
     desk.rack(async move { control.remove(&id).await }).await
+}
+
+async fn log_level(State(desk): Asked, id: InPath, params: Params, sent: Body) -> Result<Json<One<RackView>>, Problem> {
+    params.none()?;
+    let id = in_path("id", id)?;
+    let Leveling { level: Some(level) } = body(sent)? else {
+        let detail = "the body: level is missing: {\"level\": \"debug\"}";
+        return Err(Problem::body(StatusCode::BAD_REQUEST, detail));
+    };
+    let control = Arc::clone(&desk.control);
+    desk.rack(async move { control.set_log_level(&id, level).await }).await
 }
 
 /// The id of a change that takes nothing else.

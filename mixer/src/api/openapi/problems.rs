@@ -53,6 +53,7 @@ pub(in crate::api) const CODES: &[(u16, &str, &str)] = &[
     (500, "query_failed", "the query failed"),
     (500, "registry", "the registry failed"),
     (503, "busy", "not just now"),
+    (503, "rack_silent", "the Rack does not answer"),
     (503, "stopping", "the Mixer is stopping"),
     (504, "query_timeout", "the query ran too long"),
 ];

@@ -367,6 +367,9 @@ fn control() -> Value {
         "Gear": object(json!({ "data": reference("GearType") })),
         "Gears": whole(reference("GearType")),
         "Approval": { "type": "object", "properties": { "name": name }, "additionalProperties": false },
+        "LogLevel": {
+            "type": "object", "required": ["level"], "properties": { "level": { "enum": p::LEVELS } }, "additionalProperties": false,
+        },
         "Nothing": { "type": "object", "additionalProperties": false },
     })
 }

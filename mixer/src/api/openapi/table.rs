@@ -270,6 +270,10 @@ pub(super) const ROUTES: &[Route] = &[
     change("/api/v1/racks/{id}/suspend", "suspend_rack", "Stops a Rack's gears"),
     change("/api/v1/racks/{id}/resume", "resume_rack", "Has a suspended Rack run its gears"),
     change("/api/v1/racks/{id}/remove", "remove_rack", "Revokes a Rack's identity"),
+    change("/api/v1/racks/{id}/log-level", "rack_log_level", "Changes the level of a Rack's own log")
+        .with(Sent::Json("LogLevel"))
+        .fails(&[400, 403, 404, 409, 413, 503])
+        .details("Until the Rack's process ends or its configuration file says another level."),
     get("/api/v1/scenarios", "scenarios", "The stored scenarios")
         .gives(Answer::Json("Scenarios"))
         .fails(&[400])

@@ -1,0 +1,49 @@
+//! Racks as operators handle them while they run.
+
+use std::time::Duration;
+
+use harness::process::run;
+use harness::{Failure, TestMixer, TestRack, binary, eventually};
+use serde_json::json;
+
+const SOON: Duration = Duration::from_secs(30);
+
+#[test]
+fn the_level_of_a_racks_log_changes_while_it_runs() -> Result<(), Failure> {
+    let mixer = TestMixer::start("")?;
+    let mut rack = TestRack::new("rack-a", &mixer.bus_url, "")?;
+    rack.start()?;
+    let level = |level: &str| {
+        let args = ["racks", "log-level", "rack-a", level, "--api-url", &mixer.api.base];
+        run(&binary("platform")?, &args, rack.path(), &[])
+    };
+    // A change is told at level info: at error and warn nothing is to be seen of it.
+    for word in ["debug", "error", "warn", "info"] {
+        let done = level(word)?;
+        assert_eq!(done.code, Some(0), "{}", done.err);
+    }
+    eventually("the last change in the log", SOON, || {
+        rack.log().contains("the log level is info now").then_some(())
+    })?;
+    let log = rack.log();
+    assert!(log.contains("the log level is debug now"), "{log}");
+    assert!(
+        !log.contains("the log level is error") && !log.contains("the log level is warn"),
+        "{log}"
+    );
+
+    assert_eq!(level("loud")?.code, Some(64));
+    let bad = mixer.api.post("/api/v1/racks/rack-a/log-level", &json!({}))?;
+    assert_eq!((bad.status, &bad.json["code"]), (400, &json!("bad_body")));
+    rack.kill9()?;
+    let silent = mixer
+        .api
+        .post("/api/v1/racks/rack-a/log-level", &json!({ "level": "info" }))?;
+    assert_eq!(
+        (silent.status, &silent.json["code"]),
+        (503, &json!("rack_silent")),
+        "{}",
+        silent.text
+    );
+    Ok(())
+}
