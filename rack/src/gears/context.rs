@@ -237,7 +237,8 @@ impl Context {
         let (max_hops, max_payload_size) = (self.limits().max_hops(), self.limits().max_payload_size());
         let size = message.size();
         if message.hops > max_hops {
-            self.bury(port, &message, &Refused::Hops { max: max_hops }).await;
+            let why = Refused::Hops { max: max_hops }.to_string();
+            self.bury(port, &message, why).await;
             return self.refuse(Refused::Hops { max: max_hops });
         }
         if size > max_payload_size {
@@ -278,11 +279,11 @@ impl Context {
     }
 
     /// Keeps a message that goes no further, where somebody can find it.
-    async fn bury(&self, port: &str, message: &Message, why: &Refused) {
+    pub(crate) async fn bury(&self, port: &str, message: &Message, reason: String) {
         let dead = Dead {
             gear: self.name.clone(),
             port: port.to_owned(),
-            reason: why.to_string(),
+            reason,
             attempts: 1,
             body: message.to_cbor().unwrap_or_default(),
         };

@@ -4,7 +4,8 @@
 //!
 //! - A file has whole lines only: what a failed write left of a line is cut off again.
 //! - A write that fails is [`Fault::Outside`]. Its lines are kept for the next life of the gear, which writes them before it
-//!   takes another message: with a full disk messages wait in the inbox, and none is lost or written twice.
+//!   takes another message: with a full disk messages wait in the inbox, and none is lost or written twice, also where the lane
+//!   gives them to the next life again.
 //! - Paths are the configured one and the same with a number behind it; nothing of a message gets into a path.
 //! - At most `rotate.keep` old files: `<path>.1` is the youngest.
 //!
@@ -16,6 +17,7 @@ mod file;
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,9 +25,9 @@ use std::time::Duration;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use futures::FutureExt;
-use model::HumanDuration;
 use model::gear::{self, GearConfig, Manifest};
 use model::message::Message;
+use model::{HumanDuration, MessageId};
 use parking_lot::Mutex;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -64,24 +66,32 @@ pub(super) fn build(config: &Config) -> Result<Gear, String> {
         format: config.format,
         file: Some(File::new(rules)),
         pending: Arc::default(),
+        inherited: HashSet::new(),
     })))
 }
 
-/// Whole lines that are not written.
-type Pending = Mutex<Vec<u8>>;
+/// Whole lines that are not written, and the messages that they are of.
+#[derive(Default)]
+struct Pending {
+    lines: Vec<u8>,
+    of: Vec<MessageId>,
+}
 
 struct Out {
     format: Format,
     /// None while a thread writes.
     file: Option<File>,
     /// It outlives this life.
-    pending: Arc<Pending>,
+    pending: Arc<Mutex<Pending>>,
+    /// What the life before left and this one wrote.
+    inherited: HashSet<MessageId>,
 }
 
 impl Passive for Out {
     fn init<'a>(&'a mut self, cx: &'a Arc<Context>) -> Work<'a> {
         async move {
             self.pending = cx.kept();
+            self.inherited = self.pending.lock().of.iter().copied().collect();
             self.write(cx).await
         }
         .boxed()
@@ -89,10 +99,15 @@ impl Passive for Out {
 
     fn process<'a>(&'a mut self, cx: &'a Arc<Context>, delivery: Delivery) -> Work<'a> {
         async move {
+            let message = delivery.message;
+            if self.inherited.remove(&message.id) {
+                return Ok(());
+            }
             let is_full = {
                 let mut pending = self.pending.lock();
-                self.format.line(&delivery.message, &mut pending);
-                pending.len() >= BATCH
+                self.format.line(&message, &mut pending.lines);
+                pending.of.push(message.id);
+                pending.lines.len() >= BATCH
             };
             if is_full { self.write(cx).await } else { Ok(()) }
         }
@@ -101,7 +116,7 @@ impl Passive for Out {
 
     fn flush<'a>(&'a mut self, cx: &'a Arc<Context>) -> Work<'a> {
         async move {
-            if self.pending.lock().is_empty() {
+            if self.pending.lock().lines.is_empty() {
                 return Ok(());
             }
             self.write(cx).await
@@ -119,11 +134,12 @@ impl Out {
         let (now, pending) = (cx.recorder().now(), Arc::clone(&self.pending));
         let write = move || {
             // Nobody else has the lock for longer than a line takes; a life that was cut off may still be writing.
-            let mut lines = pending.lock();
-            let written = file.append(&lines, now);
+            let mut pending = pending.lock();
+            let written = file.append(&pending.lines, now);
             if written.is_ok() {
-                lines.clear();
-                lines.shrink_to(BATCH);
+                pending.of.clear();
+                pending.lines.clear();
+                pending.lines.shrink_to(BATCH);
             }
             (file, written)
         };

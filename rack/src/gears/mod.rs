@@ -185,6 +185,7 @@ types! {
     log_sink
     map
     route
+    syslog_in
     tcp_in
     tcp_out
     throttle

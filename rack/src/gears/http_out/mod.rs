@@ -11,6 +11,7 @@
 //!
 //! - With `in_flight: 1` messages are sent in their order, the next one after the answer to the one before.
 //! - A target may get a message more than once: an answer that is lost is no answer.
+//! - With more than one request under way, a message that is rejected was taken already: it becomes a dead letter by itself.
 //! - The circuit breaker ([`breaker`]) counts attempts that had no answer or a 5xx, over all lives of the gear.
 //!
 //! # Not here
@@ -111,18 +112,29 @@ impl Passive for Out {
                 return sender.deliver(delivery.message).await;
             }
             while self.under_way.len() >= in_flight {
-                self.join_one(cx).await?;
+                self.join_one().await?;
             }
-            self.under_way.spawn(sender.deliver(delivery.message));
+            let cx = Arc::clone(cx);
+            self.under_way.spawn(async move {
+                let message = delivery.message;
+                match sender.deliver(message.clone()).await {
+                    Err(Fault::Rejected(reason)) => {
+                        cx.reject(&reason);
+                        cx.bury(delivery.port, &message, reason).await;
+                        Ok(())
+                    }
+                    done => done,
+                }
+            });
             Ok(())
         }
         .boxed()
     }
 
-    fn flush<'a>(&'a mut self, cx: &'a Arc<Context>) -> Work<'a> {
+    fn flush<'a>(&'a mut self, _: &'a Arc<Context>) -> Work<'a> {
         async move {
             while !self.under_way.is_empty() {
-                self.join_one(cx).await?;
+                self.join_one().await?;
             }
             Ok(())
         }
@@ -131,15 +143,8 @@ impl Passive for Out {
 }
 
 impl Out {
-    async fn join_one(&mut self, cx: &Context) -> Result<(), Fault> {
-        match self.under_way.join_next().await {
-            Some(Ok(Err(Fault::Rejected(reason)))) => {
-                cx.reject(&reason);
-                Ok(())
-            }
-            Some(done) => done?,
-            None => Ok(()),
-        }
+    async fn join_one(&mut self) -> Result<(), Fault> {
+        self.under_way.join_next().await.unwrap_or(Ok(Ok(())))?
     }
 }
 

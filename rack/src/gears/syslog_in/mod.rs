@@ -1,0 +1,252 @@
+//! `syslog_in`: takes syslog over UDP and TCP; each line becomes a message.
+//!
+//! # Invariants
+//!
+//! - A line that is in no known form is a message all the same, with `syslog.malformed: true`; so is what was read of one that did
+//!   not end. The body is the line, byte for byte; what was understood of it is the message's data.
+//! - Over TCP a full inbox behind `out` stops the reading of that socket. Over UDP the system drops what it cannot hold: nothing
+//!   can keep such a sender waiting.
+//!
+//! # Not here
+//!
+//! What a line says ([`parse`]), lines in a stream ([`stream`]), taking connections ([`super::listener`]).
+
+mod parse;
+mod stream;
+#[cfg(test)]
+mod tests;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+use model::gear::{self, GearConfig, Manifest};
+use model::{Attributes, HumanDuration, Level};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tokio::net::{TcpStream, UdpSocket};
+use tokio_util::sync::CancellationToken;
+
+use super::listener::{Listener, announce};
+use super::{Active, Config, Context, Fault, Gear, Work};
+use parse::Line;
+use stream::{Broken, Lines, trimmed};
+
+/// The most bytes of a datagram.
+const MAX_DATAGRAM: usize = 64 * 1024;
+/// The pause after a datagram could not be read.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// What the type is.
+pub(super) const MANIFEST: Manifest = Manifest {
+    kind: "syslog_in",
+    summary: "takes syslog over UDP and TCP; each line becomes a message",
+    inputs: &[],
+    outputs: &["out"],
+    doc: "RFC 5424 and RFC 3164, over TCP counted or ended by line feeds (RFC 6587). The data has `facility`, `severity`, `timestamp`, `host`, `app`, `procid`, `msgid`, \
+          `structured` and `message`, as far as they are there; the body is the line. Other lines have `syslog.malformed: true` in their meta.",
+    example: include_str!("../../../../examples/gears/syslog_in.yaml"),
+    schema: gear::schema::<SyslogIn>,
+    check: gear::check::<SyslogIn>,
+};
+
+pub(super) fn build(config: &Config) -> Result<Gear, String> {
+    Ok(Gear::Active(Box::new(Door {
+        config: gear::config(config)?,
+        udp: None,
+        tcp: None,
+    })))
+}
+
+struct Door {
+    config: SyslogIn,
+    udp: Option<UdpSocket>,
+    tcp: Option<Listener>,
+}
+
+impl Active for Door {
+    fn init<'a>(&'a mut self, cx: &'a Arc<Context>) -> Work<'a> {
+        async move {
+            let address = self.config.listen;
+            if self.config.tcp {
+                self.tcp = Some(Listener::bind(cx, address, "tcp", "").await?);
+            }
+            if self.config.udp {
+                let failed = |reason| Fault::Listen { address, reason };
+                let socket = UdpSocket::bind(address).await.map_err(failed)?;
+                announce(cx, socket.local_addr().map_err(failed)?, "udp", "");
+                self.udp = Some(socket);
+            }
+            Ok(())
+        }
+        .boxed()
+    }
+
+    fn run<'a>(&'a mut self, cx: &'a Arc<Context>) -> Work<'a> {
+        async move {
+            let (max, idle) = (self.config.max_message as usize, self.config.idle_timeout.get());
+            let serve = |stream, address, stop| {
+                let peer = Peer {
+                    cx: Arc::clone(cx),
+                    address,
+                    transport: "tcp",
+                };
+                peer.serve(stream, Lines::new(max), idle, stop)
+            };
+            let tcp = async {
+                if let Some(listener) = self.tcp.take() {
+                    listener.serve(cx, self.config.max_connections as usize, serve).await;
+                }
+            };
+            let udp = async {
+                if let Some(socket) = self.udp.take() {
+                    receive(cx, &socket).await;
+                }
+            };
+            tokio::join!(tcp, udp);
+            Ok(())
+        }
+        .boxed()
+    }
+}
+
+/// Passes on datagrams until the gear stops.
+async fn receive(cx: &Arc<Context>, socket: &UdpSocket) {
+    let mut buffer = vec![0; MAX_DATAGRAM];
+    loop {
+        let received = tokio::select! {
+            () = cx.stopping() => return,
+            received = socket.recv_from(&mut buffer) => received,
+        };
+        match received {
+            Ok((size, address)) => {
+                let peer = Peer {
+                    cx: Arc::clone(cx),
+                    address,
+                    transport: "udp",
+                };
+                let line = trimmed(buffer.get(..size).unwrap_or_default());
+                if !line.is_empty() {
+                    peer.pass_on(line.to_vec(), false).await;
+                }
+            }
+            Err(error) => {
+                cx.error(format!("cannot read a datagram: {error}"));
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+    }
+}
+
+/// Who sends.
+struct Peer {
+    cx: Arc<Context>,
+    address: SocketAddr,
+    transport: &'static str,
+}
+
+impl Peer {
+    /// Reads one connection until it ends, is silent for too long, or the gear stops.
+    async fn serve(self, mut stream: TcpStream, mut lines: Lines, idle: Duration, stop: CancellationToken) {
+        let why = loop {
+            let line = tokio::select! {
+                biased;
+                line = lines.read(&mut stream) => line,
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(idle) => break Some(format!("no line came for {}", HumanDuration::from(idle))),
+            };
+            match line {
+                Ok(Some(line)) => self.pass_on(line, false).await,
+                // How a connection ends is its peer's affair.
+                Ok(None) | Err(Broken::Io(_)) => break None,
+                Err(broken) => break Some(broken.to_string()),
+            }
+        };
+        if let Some(why) = why {
+            let text = format!("the connection from {} is closed: {why}", self.address);
+            self.cx.log(Level::Warn, text);
+        }
+        if let Some(rest) = lines.rest() {
+            self.pass_on(rest, true).await;
+        }
+    }
+
+    async fn pass_on(&self, raw: Vec<u8>, is_cut: bool) {
+        let began = std::time::Instant::now();
+        let mut meta = Attributes::new()
+            .with("net.peer", self.address.to_string())
+            .with("net.transport", self.transport);
+        let text = String::from_utf8_lossy(&raw);
+        let line = Line::of(&text);
+        if let Some(format) = line.format {
+            meta.set("syslog.format", format);
+        }
+        if line.malformed || is_cut {
+            meta.set("syslog.malformed", true);
+        }
+        let data = line.data();
+        drop(text);
+        let mut message = self.cx.make(None, meta, raw);
+        message.data = data;
+        // A refusal has been counted and reported; the next line may pass.
+        self.cx.emit("out", message, None, began).await.ok();
+    }
+}
+
+/// Configuration of `syslog_in`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SyslogIn {
+    /// Where to listen, for UDP and TCP. The usual port is 514, which needs a privilege.
+    listen: SocketAddr,
+    /// Whether to take UDP.
+    #[serde(default = "default_true")]
+    udp: bool,
+    /// Whether to take TCP.
+    #[serde(default = "default_true")]
+    tcp: bool,
+    /// The most bytes of a line over TCP; a connection that sends a longer one is closed. A datagram may have 65507 bytes.
+    #[serde(default = "default_max_message")]
+    max_message: u32,
+    /// The most TCP connections at a time; more wait until one is closed.
+    #[serde(default = "default_max_connections")]
+    max_connections: u32,
+    /// How long a TCP connection may be open without a line.
+    #[serde(default = "default_idle_timeout")]
+    idle_timeout: HumanDuration,
+}
+
+const fn default_true() -> bool {
+    true
+}
+
+const fn default_max_message() -> u32 {
+    64 * 1024
+}
+
+const fn default_max_connections() -> u32 {
+    256
+}
+
+const fn default_idle_timeout() -> HumanDuration {
+    HumanDuration::from_secs(24 * 3600)
+}
+
+impl GearConfig for SyslogIn {
+    fn validate(&self) -> Result<(), String> {
+        if !self.udp && !self.tcp {
+            return Err("udp and tcp are both false: nothing would be taken; leave one of them out".into());
+        }
+        if !(480..=16 * 1024 * 1024).contains(&self.max_message) {
+            return Err("max_message must be between 480 and 16777216".into());
+        }
+        if self.max_connections == 0 || self.max_connections > 65_536 {
+            return Err("max_connections must be between 1 and 65536".into());
+        }
+        if self.idle_timeout.get().is_zero() {
+            return Err("idle_timeout must be more than zero".into());
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,186 @@
+//! Syslog lines in a TCP stream, by RFC 6587: each is either counted (`83 <34>1 …`) or ends with a line feed.
+//!
+//! # Invariants
+//!
+//! - What is held is at most one line of `max` bytes and one read.
+//! - Nothing that was read is lost: what is no whole line is given out at the end by [`Lines::rest`].
+//! - [`Lines::read`] may be dropped while it waits: no byte is lost.
+
+use std::io;
+
+use bytes::{Buf, BytesMut};
+use tokio::io::{AsyncRead, AsyncReadExt};
+
+/// The most bytes of one read.
+const READ: usize = 16 * 1024;
+/// The most digits of a count.
+const MAX_DIGITS: usize = 9;
+
+/// Why a stream has no more lines.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Broken {
+    /// A line is too long.
+    #[error("a line has more than {max} bytes, the most that max_message allows")]
+    TooLong { max: usize },
+    /// The connection failed.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+}
+
+/// The lines of a stream.
+#[derive(Debug)]
+pub(super) struct Lines {
+    max: usize,
+    buffer: BytesMut,
+    /// How much of the buffer is known to have no line feed.
+    seen: usize,
+}
+
+/// How the next line is framed.
+enum Framing {
+    /// So many bytes behind so many of the count.
+    Counted { skip: usize, size: usize },
+    Line,
+    /// It cannot be told yet.
+    Unknown,
+}
+
+impl Lines {
+    pub(super) fn new(max: usize) -> Self {
+        Self {
+            max,
+            buffer: BytesMut::new(),
+            seen: 0,
+        }
+    }
+
+    /// The next line, never empty; none where the stream has ended.
+    pub(super) async fn read(&mut self, from: &mut (impl AsyncRead + Unpin)) -> Result<Option<Vec<u8>>, Broken> {
+        loop {
+            if let Some(line) = self.next()? {
+                return Ok(Some(line));
+            }
+            self.buffer.reserve(READ);
+            if from.read_buf(&mut self.buffer).await? == 0 {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// What was read of a line that did not end.
+    pub(super) fn rest(&mut self) -> Option<Vec<u8>> {
+        if let Framing::Counted { skip, .. } = self.framing() {
+            self.buffer.advance(skip);
+        }
+        let rest = self.buffer.split().to_vec();
+        (!rest.is_empty()).then_some(rest)
+    }
+
+    fn next(&mut self) -> Result<Option<Vec<u8>>, Broken> {
+        let max = self.max;
+        loop {
+            if self.seen == 0 {
+                // Some senders end counted lines with a line feed as well.
+                let blank = self.buffer.iter().take_while(|byte| matches!(byte, b'\n' | b'\r' | 0)).count();
+                self.buffer.advance(blank);
+            }
+            let (skip, size, edge) = match self.framing() {
+                Framing::Unknown => return Ok(None),
+                Framing::Counted { size, .. } if size > max => return Err(Broken::TooLong { max }),
+                Framing::Counted { skip, size } => (skip, size, 0),
+                Framing::Line => {
+                    let unseen = self.buffer.get(self.seen..).unwrap_or_default();
+                    match unseen.iter().position(|byte| *byte == b'\n') {
+                        Some(at) => (0, self.seen + at, 1),
+                        None => {
+                            self.seen = self.buffer.len();
+                            return if self.seen > max { Err(Broken::TooLong { max }) } else { Ok(None) };
+                        }
+                    }
+                }
+            };
+            if size > max {
+                return Err(Broken::TooLong { max });
+            }
+            if self.buffer.len() < skip + size + edge {
+                return Ok(None);
+            }
+            self.buffer.advance(skip);
+            let line = self.buffer.split_to(size);
+            self.buffer.advance(edge);
+            self.seen = 0;
+            let line = trimmed(&line);
+            if !line.is_empty() {
+                return Ok(Some(line.to_vec()));
+            }
+        }
+    }
+
+    fn framing(&self) -> Framing {
+        let Some(first) = self.buffer.first() else {
+            return Framing::Unknown;
+        };
+        if !(b'1'..=b'9').contains(first) {
+            return Framing::Line;
+        }
+        let digits = self.buffer.iter().take_while(|byte| byte.is_ascii_digit()).count();
+        match self.buffer.get(digits) {
+            _ if digits > MAX_DIGITS => Framing::Line,
+            None => Framing::Unknown,
+            Some(b' ') => {
+                let count = self.buffer.iter().take(digits);
+                let size = count.fold(0, |sum, digit| sum * 10 + usize::from(digit - b'0'));
+                Framing::Counted { skip: digits + 1, size }
+            }
+            Some(_) => Framing::Line,
+        }
+    }
+}
+
+/// Without what ends a line.
+pub(super) fn trimmed(line: &[u8]) -> &[u8] {
+    let end = line.iter().rposition(|byte| !matches!(byte, b'\n' | b'\r' | 0));
+    end.and_then(|end| line.get(..=end)).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    /// Reads a stream that arrives in pieces: its lines, what is left, and what ended it.
+    async fn lines(stream: &[u8], piece: usize) -> (Vec<Vec<u8>>, Option<Vec<u8>>, Option<Broken>) {
+        let (mut near, mut far) = tokio::io::duplex(piece);
+        let stream = stream.to_vec();
+        let send = tokio::spawn(async move {
+            tokio::io::AsyncWriteExt::write_all(&mut near, &stream).await.ok();
+        });
+        let (mut lines, mut all) = (Lines::new(20), Vec::new());
+        let end = loop {
+            match lines.read(&mut far).await {
+                Ok(Some(line)) => all.push(line),
+                Ok(None) => break None,
+                Err(broken) => break Some(broken),
+            }
+        };
+        drop(far);
+        send.await.unwrap();
+        (all, lines.rest(), end)
+    }
+
+    #[tokio::test]
+    async fn counted_and_ended_lines_may_follow_each_other_and_nothing_is_lost() {
+        for piece in [1, 3, 7, 100] {
+            let (all, rest, end) = lines(b"5 <1>a\n6 <1>b\nc\n<1>d\r\n\n7x\n1234567890 a\n<1>e\0\n<1>f", piece).await;
+            let wanted: [&[u8]; 6] = [b"<1>a", b"<1>b\nc", b"<1>d", b"7x", b"1234567890 a", b"<1>e"];
+            assert_eq!(all, wanted, "{piece}");
+            assert!(rest.as_deref() == Some(b"<1>f") && end.is_none(), "{piece}");
+            let (all, rest, end) = lines(b"9 <1>cut", piece).await;
+            assert!(all.is_empty() && rest.as_deref() == Some(b"<1>cut") && end.is_none());
+            let (all, rest, end) = lines(&[b'x'; 200], piece).await;
+            assert!(all.is_empty() && rest.is_some() && matches!(end, Some(Broken::TooLong { max: 20 })));
+            let (all, _, end) = lines(b"4 <1>a21 <1>b", piece).await;
+            assert!(all == [b"<1>a"] && matches!(end, Some(Broken::TooLong { max: 20 })));
+        }
+    }
+}
