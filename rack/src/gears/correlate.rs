@@ -14,7 +14,7 @@
 //!   older request leaves by `expired` at once: the fact `correlate.expired` says `full` or `replaced`, else `ttl`.
 //! - The oldest request sets the timer; nothing is polled.
 //! - Replies that come back within the Rack close a circle of bounded queues: where requests come faster than they are answered
-//!   for so long that every inbox of the circle is full, it stands still. A `throttle` in front keeps it going.
+//!   for so long that every inbox of the circle is full, it stands still. A `throttle` in front, slower than the answers, keeps it going.
 //! - What is parked is in memory: a gear that begins anew, or is replaced, has forgotten it, and replies are unmatched.
 
 use std::collections::{HashMap, VecDeque};
@@ -52,7 +52,7 @@ pub(super) const MANIFEST: Manifest = Manifest {
     doc: "Requests pass by `out`. A reply with the key of one leaves by `matched` with the request's signal and trace, and its facts as \
           `request.…`; other replies by `unmatched`. A request without a reply within `ttl` leaves by `expired`, earlier where there is no \
           room. Outputs that are not wired are counted as dropped. Requests are parked in memory. Where they may come faster than they are \
-          answered, put a `throttle` in front: a circle whose inboxes are all full stands still. Expressions are \
+          answered, put a `throttle` in front that is slower: a circle whose inboxes are all full stands still. Expressions are \
           [CEL](https://cel.dev): `data`, `text`, `meta`, `hops`, `ts` and `flux_id` are the message's.",
     example: include_str!("../../../examples/gears/correlate.yaml"),
     schema: gear::schema::<Correlate>,

@@ -255,4 +255,20 @@ mod tests {
             }
         }
     }
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn every_example_that_makes_its_own_messages_and_keeps_them_reaches_its_sinks() {
+        let outside = |kind: &str| {
+            kind.contains("tcp") || kind.contains("http") || kind.contains("file") || kind.contains("syslog")
+        };
+        let examples = manifests().iter().filter(|manifest| {
+            let scenario = model::scenario::parse(manifest.example, manifests()).unwrap();
+            let mut kinds = scenario.gears.iter().map(|gear| gear.kind.as_str());
+            kinds.any(|kind| kind == "log_sink") && !scenario.gears.iter().any(|gear| outside(&gear.kind))
+        });
+        let runs: Vec<_> = examples
+            .map(|manifest| testing::Flow::reaches_every_sink(manifest.example))
+            .collect();
+        assert!(runs.len() >= 9, "{}", runs.len());
+        futures::future::join_all(runs).await;
+    }
 }

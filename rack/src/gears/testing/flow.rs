@@ -6,10 +6,10 @@ use std::time::Instant;
 use futures::FutureExt;
 use model::{Attributes, Table};
 use serde::Deserialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use tempfile::TempDir;
 
-use super::super::{Active, Config, Context, Gear, Work};
+use super::super::{Active, Config, Context, Gear, Work, manifests};
 use super::{Bench, push};
 use crate::runtime::GearRuntime;
 
@@ -44,6 +44,19 @@ impl Flow {
             gears: names(&[]),
             feeds: names(&["test_feed", "generator"]),
         }
+    }
+
+    /// Runs a scenario file until every sink of it has written a message.
+    pub(crate) async fn reaches_every_sink(yaml: &str) {
+        let scenario = model::scenario::parse(yaml, manifests()).unwrap();
+        let sinks = scenario.gears.iter().filter(|gear| gear.kind == "log_sink");
+        let sinks: Vec<String> = sinks.map(|gear| gear.name.to_string()).collect();
+        let [gears, wires] = [json!(scenario.gears), json!(scenario.wires)].map(|part| part.to_string());
+        let mut flow = Self::start(&gears, wires.trim_matches(['[', ']'])).await;
+        for sink in &sinks {
+            flow.reach(sink, 1).await;
+        }
+        flow.stop().await;
     }
 
     /// Runs a scenario until its feeds have sent what they have and everything is handled.
