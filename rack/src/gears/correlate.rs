@@ -24,7 +24,7 @@ use std::time::Duration;
 use futures::FutureExt;
 use model::gear::{self, GearConfig, Manifest};
 use model::message::Message;
-use model::{Attributes, HumanDuration};
+use model::HumanDuration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
