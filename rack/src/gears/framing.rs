@@ -28,11 +28,16 @@ const MAX_DELIMITER: usize = 64;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub(super) enum Framing {
-    /// Every frame ends with these bytes, which may not be in it. `\n`, `\r`, `\t`, `\0`, `\\` and `\xNN` stand for bytes.
-    Delimiter(String),
+    /// Every frame ends with the same bytes.
+    Delimiter(Delimiter),
     /// Every frame begins with the number of its bytes.
     Length(Length),
 }
+
+/// The bytes at the end of a frame, which may not be in it. `\n`, `\r`, `\t`, `\0`, `\\` and `\xNN` stand for bytes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub(super) struct Delimiter(String);
 
 /// The number in front of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -58,7 +63,7 @@ pub(super) enum Order {
 
 impl Default for Framing {
     fn default() -> Self {
-        Self::Delimiter("\\n".to_owned())
+        Self::Delimiter(Delimiter("\\n".to_owned()))
     }
 }
 
@@ -71,7 +76,7 @@ impl Framing {
     /// What it comes to.
     pub(super) fn rule(&self) -> Result<Rule, String> {
         match self {
-            Self::Delimiter(text) => {
+            Self::Delimiter(Delimiter(text)) => {
                 let bytes = unescape(text)?;
                 if bytes.is_empty() || bytes.len() > MAX_DELIMITER {
                     return Err(format!("framing.delimiter must have 1 to {MAX_DELIMITER} bytes"));

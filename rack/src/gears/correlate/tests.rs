@@ -32,7 +32,7 @@ fn message(number: u64) -> Message {
         raw: vec![b'x'; 100],
         data: number.into(),
         hops: 0,
-        meta: Attributes::new(),
+        meta: model::Attributes::new(),
         parent: None,
         flux_id: FluxId::at(ts, [3; 10]),
         sampled: false,

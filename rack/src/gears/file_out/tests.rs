@@ -11,8 +11,11 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
 use super::*;
+use crate::gears::ContextParts;
 use crate::gears::testing::{Bench, push};
+use crate::limits::Limits;
 use crate::runtime::GearRuntime;
+use crate::wires::{Outlets, Spec};
 
 /// Frames that go to `door` become lines of the files, and records of `queued` once every file has them in its inbox.
 async fn start(bench: &Bench, files: &[(&Path, &str)]) -> (GearRuntime, TcpStream) {
@@ -111,6 +114,57 @@ async fn what_was_taken_is_in_the_file_after_a_stop_and_a_missing_folder_is_said
         .collect();
     assert!(sizes.iter().sum::<u64>() <= 55_000 && sizes.iter().all(|size| size % 11 == 0), "{sizes:?}");
     assert!(sizes.len() <= 4 && sizes.pop().is_some());
+    bench.close().await;
+}
+
+#[tokio::test]
+async fn a_message_that_is_given_again_after_its_line_was_written_has_one_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let bench = Bench::open(folder.path());
+    let (path, real) = (folder.path().join("out.log"), folder.path().join("real"));
+    symlink("/dev/full", &path).unwrap();
+    let config = json!({ "path": path.display().to_string() });
+    let spec = Spec {
+        name: "out".parse().unwrap(),
+        kind: crate::gears::find("file_out").unwrap(),
+        config: config.as_object().unwrap().clone(),
+        targets: Vec::new(),
+        published: Default::default(),
+    };
+    let parts = ContextParts {
+        recorder: bench.recorder.clone(),
+        entropy: model::Entropy::new(|buffer| getrandom::fill(buffer).unwrap()),
+        limits: Limits::new(64, 1 << 20),
+        outlets: Outlets::default(),
+        outbox: None,
+        stop: Default::default(),
+    };
+    let cx = Arc::new(Context::new(&spec, parts));
+    let of = |text: &[u8]| Delivery {
+        port: "in",
+        message: cx.make(None, model::Attributes::new(), text.to_vec()),
+    };
+    let (first, second) = (of(b"first"), of(b"second"));
+    let life = || match build(&spec.config).unwrap() {
+        Gear::Passive(gear) => gear,
+        _ => panic!("file_out is passive"),
+    };
+    let mut one = life();
+    one.init(&cx).await.unwrap();
+    one.process(&cx, first.clone()).await.unwrap();
+    assert!(matches!(one.flush(&cx).await, Err(Fault::Outside { .. })));
+    // The next life takes nothing while the disk is full.
+    assert!(matches!(life().init(&cx).await, Err(Fault::Outside { .. })));
+    fs::remove_file(&path).unwrap();
+    symlink(&real, &path).unwrap();
+    let mut two = life();
+    two.init(&cx).await.unwrap();
+    assert_eq!(fs::read_to_string(&real).unwrap(), "first\n");
+    for delivery in [first, second] {
+        two.process(&cx, delivery).await.unwrap();
+    }
+    two.flush(&cx).await.unwrap();
+    assert_eq!(fs::read_to_string(&real).unwrap(), "first\nsecond\n");
     bench.close().await;
 }
 
