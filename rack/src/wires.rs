@@ -40,7 +40,6 @@ pub(crate) const INBOX_CAPACITY: usize = 1024;
 #[derive(Debug, Clone)]
 pub(crate) struct Delivery {
     /// The input.
-    #[allow(dead_code, reason = "a gear with several inputs tells them apart by it")]
     pub(crate) port: &'static str,
     /// What came.
     pub(crate) message: Message,

@@ -221,7 +221,8 @@ fn what_a_gear_cannot_handle_becomes_a_dead_letter_and_the_next_message_goes_on(
     let (mixer, _scenario) = mixer_with(&scenario_where(&file, "int(text.split(' ')[1]) >= 0"))?;
     let mut a = TestRack::new("rack-a", &mixer.bus_url, "")?;
     let mut b = TestRack::new("rack-b", &mixer.bus_url, "")?;
-    (a.start()?, b.start()?);
+    a.start()?;
+    b.start()?;
     std::fs::write(
         &file,
         "line 000000000 of the lane\nline bad of the lane\nline 000000002 of the lane\n",

@@ -11,7 +11,7 @@
 //!
 //! # Not here
 //!
-//! The file ([`file`]).
+//! The file (`file`).
 
 mod file;
 #[cfg(test)]

@@ -10,7 +10,7 @@
 //! - A stream that announces or brings a frame longer than `max_frame` is given up before more of it is kept: what is held is
 //!   never more than one frame, its frame's edge and one read.
 //! - [`Frames::read`] may be dropped while it waits: no byte is lost.
-//! - What [`Framing::encode`] makes, [`Frames`] with the same framing gives back.
+//! - What [`Rule::encode`] makes, [`Frames`] with the same framing gives back.
 
 use std::io;
 

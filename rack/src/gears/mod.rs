@@ -15,7 +15,7 @@
 //! - An error or a panic ends only this gear: it is reported, built anew and started again after a growing pause. A message
 //!   that it rejects ends nothing: it is reported, and the next one comes.
 //! - The halves of a duplex gear have one life: it ends when one of them fails, or when both have ended.
-//! - Adding a type is one file here, which has its manifest, its configuration and its work, and one name in the table [`types`].
+//! - Adding a type is one file here, which has its manifest, its configuration and its work, and one name in the table `types!`.
 //!
 //! # Not here
 //!

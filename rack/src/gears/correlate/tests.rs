@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use model::{Attributes, FluxId, MessageId, Timestamp};
+use model::{FluxId, MessageId, Timestamp};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use serde_json::json;
