@@ -157,10 +157,15 @@ impl Reader {
         while !(self.is_done() && self.heard) && self.gaps == 0 {
             assert!(
                 Instant::now() < deadline,
-                "{:?}: {} of {}",
+                "{:?}: {} of {}; last {:?}; these never came: {:#?}",
                 self.filter,
                 self.got + self.missed,
-                self.wanted
+                self.wanted,
+                self.last,
+                self.given
+                    .iter()
+                    .filter(|(_, balance)| **balance < 0)
+                    .collect::<Vec<_>>()
             );
             self.read(Duration::from_millis(200)).await;
         }
