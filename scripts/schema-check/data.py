@@ -44,8 +44,8 @@ counter = [{"ts": at(100 - n), "name": "schema.check.counter", "type": "counter"
 send("metrics", gauge + histogram + counter)
 
 message = cbor.encoded({
-    "flux_id": uuid.UUID(FLUX).bytes, "trace_id": TRACE, "span_id": "b7ad6b7169203331", "sampled": True, "ts": at(5), "hops": 1,
-    "meta": {"msg.type": "order"}, "data": b"body",
+    "id": uuid.UUID(FLUX).bytes, "flux_id": uuid.UUID(FLUX).bytes, "trace_id": TRACE, "span_id": "b7ad6b7169203331", "sampled": True, "ts": at(5), "hops": 1,
+    "meta": {"msg.type": "order"}, "raw": b"body",
 })
 with socket.create_connection((bus.hostname, bus.port)) as connection:
     connection.sendall(b'CONNECT {"verbose":false}\r\n')

@@ -62,6 +62,8 @@ enum Sent {
     Nothing,
     /// JSON of a schema; it may be left out.
     Json(&'static str),
+    /// JSON of a schema.
+    Required(&'static str),
     Sql,
     /// A scenario file.
     Scenario,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arrow_array::BooleanArray;
 use bytes::{Bytes, BytesMut};
 use datafusion::logical_expr::Expr;
-use engine::{Arrival, Follow, ReadView};
+use engine::{Arrival, Follow, Position, ReadView};
 use model::Timestamp;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::time::{Instant, sleep_until};
@@ -94,6 +94,8 @@ impl Follower {
 
     async fn run(&mut self) -> Result<(), Ended> {
         let id = self.tails.id();
+        // What the view has came before this place.
+        let end = self.follow.position();
         match std::mem::replace(&mut self.begin, Begin::Now) {
             Begin::Now => {}
             Begin::Since(window) => {
@@ -107,7 +109,7 @@ impl Follower {
             }
             Begin::Resume(token) if token.store == id && self.follow.seek(token.position()) => {
                 if let Some(after) = token.after {
-                    self.resume_backlog(token, after).await?;
+                    self.resume_backlog(token, after, end).await?;
                 }
             }
             Begin::Resume(token) => {
@@ -142,8 +144,9 @@ impl Follower {
         )
     }
 
-    /// Goes on with a backlog from which rows have been given, without what came since it began: that is live.
-    async fn resume_backlog(&mut self, token: Token, after: cursor::Position) -> Result<(), Ended> {
+    /// Goes on with a backlog from which rows have been given, without what came since it began: that is live. Only what came
+    /// up to `end` is in the view: a row that came later must not be left out in place of one like it.
+    async fn resume_backlog(&mut self, token: Token, after: cursor::Position, end: Position) -> Result<(), Ended> {
         let window = Window {
             since: after.moment(),
             ..Window::ALL
@@ -154,16 +157,19 @@ impl Follower {
             if taken.lost > 0 {
                 break;
             }
-            if taken.arrivals.is_empty() {
+            if taken.arrivals.is_empty() || self.follow.position() >= end {
                 if self.follow.seek(token.position()) {
                     return self.give(backlog).await;
                 }
                 break;
             }
-            for arrival in &taken.arrivals {
+            for arrival in taken.arrivals.iter().filter(|arrival| arrival.lsn < end.lsn) {
                 for piece in &arrival.pieces {
                     backlog.leave_out(&piece.batch)?;
                 }
+            }
+            // Those behind the end are only passed: this ends the loop.
+            for arrival in &taken.arrivals {
                 self.follow.pass(arrival, arrival.rows);
             }
             tokio::task::yield_now().await;

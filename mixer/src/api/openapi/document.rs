@@ -80,6 +80,7 @@ fn body(sent: Sent) -> Option<Value> {
     let (content, required) = match sent {
         Sent::Nothing => return None,
         Sent::Json(schema) => (vec![typed("application/json", reference(schema))], false),
+        Sent::Required(schema) => (vec![typed("application/json", reference(schema))], true),
         Sent::Sql => {
             let text = || json!({ "type": "string", "minLength": 1, "examples": ["SELECT count(*) FROM logs"] });
             let content = vec![

@@ -271,7 +271,7 @@ pub(super) const ROUTES: &[Route] = &[
     change("/api/v1/racks/{id}/resume", "resume_rack", "Has a suspended Rack run its gears"),
     change("/api/v1/racks/{id}/remove", "remove_rack", "Revokes a Rack's identity"),
     change("/api/v1/racks/{id}/log-level", "rack_log_level", "Changes the level of a Rack's own log")
-        .with(Sent::Json("LogLevel"))
+        .with(Sent::Required("LogLevel"))
         .fails(&[400, 403, 404, 409, 413, 503])
         .details("Until the Rack's process ends or its configuration file says another level."),
     get("/api/v1/scenarios", "scenarios", "The stored scenarios")
