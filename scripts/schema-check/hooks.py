@@ -17,7 +17,7 @@ def lines(_context, value):
     return "".join(json.dumps(record) + "\n" for record in records).encode()
 
 
-@schemathesis.serializer("application/sql", "application/yaml")
+@schemathesis.serializer("application/sql")
 def statement(_context, value):
     return value if isinstance(value, bytes) else str(value).encode("utf-8", "surrogatepass")
 
@@ -57,13 +57,6 @@ STATEMENTS = itertools.cycle([
 ])
 
 
-SCENARIO = """meta: {{ name: checked, version: "{}" }}
-racks: [ {{ name: rack-a }} ]
-gears:
-  - {{ name: numbers, type: generator, deploy: rack-a, config: {{ rate: {} }} }}
-"""
-
-
 @schemathesis.hook
 def before_call(_context, case, _kwargs):
     """What OpenAPI has no words for: a request that is to be right keeps the rules between its parts too."""
@@ -80,10 +73,6 @@ def before_call(_context, case, _kwargs):
     if "interval" not in query and "/metrics" in case.operation.path:
         query.pop("fill", None)
         query.pop("shape", None)
-    # What a scenario is; now and then another one under the same name and version.
-    if case.operation.path.endswith("/scenarios") and isinstance(case.body, str):
-        number = next(KEYS)
-        case.body = SCENARIO.format(number % 7, number % 3 + 1)
     # What SQL is.
     if case.operation.path.endswith("/sql"):
         if isinstance(case.body, dict):
