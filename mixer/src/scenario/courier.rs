@@ -235,7 +235,7 @@ impl Deliveries {
                 self.parts.presence.applied(&rack, &hash, running, Some(error));
                 self.refuse(rack, hash);
             }
-            Err(PushError::Command(error)) => {
+            Err(error @ (PushError::Command(_) | PushError::Consumers(_))) => {
                 tracing::debug!(entity_id = %rack, %error, "the scenario was not delivered; the next heartbeat asks again");
                 self.counters.failed.fetch_add(1, Ordering::Relaxed);
             }

@@ -200,8 +200,8 @@ impl Consumer<'_> {
             Ok(message) => {
                 let reason = held.reason.clone().unwrap_or_else(|| "the gear panicked".to_owned());
                 let body = message.to_cbor().unwrap_or_default();
+                // It keeps its count: begun again beside another that fails, it is not tried anew.
                 held.whole = Some(dead(self.cx, port, (reason, held.attempts), body));
-                held.attempts = 0;
                 return Ok(());
             }
             Err(unreadable) => {
@@ -218,13 +218,14 @@ impl Consumer<'_> {
         }
         held.attempts += 1;
         held.reason = None;
-        let kept = message.clone();
         match handle(self.gear, self.cx, Delivery { port, message }).await {
             Ok((whole, rejected)) => {
                 held.attempts -= 1;
-                held.whole = Some(match rejected {
-                    Some(reason) => dead(self.cx, port, (reason, 1), kept.to_cbor().unwrap_or_default()),
-                    None => whole,
+                held.whole = Some(match (rejected, &held.arrival.message) {
+                    (Some(reason), Ok(message)) => {
+                        dead(self.cx, port, (reason, 1), message.to_cbor().unwrap_or_default())
+                    }
+                    _ => whole,
                 });
                 Ok(())
             }

@@ -6,7 +6,7 @@
 //! - What waits here or at the gear is said to be in work, so that the bus does not send it again meanwhile.
 //! - A consumer that is not there yet, or a bus that is away, is waited for.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use async_nats::jetstream::consumer::PullConsumer;
@@ -55,10 +55,12 @@ pub(crate) struct Inlet {
     stop: CancellationToken,
     sources: BTreeMap<String, Source<Held>>,
     /// What may go to the gear.
-    ready: std::collections::VecDeque<Ready>,
+    ready: VecDeque<Ready>,
     /// What is with the gear.
     ackers: BTreeMap<u64, jetstream::message::Acker>,
     outstanding: FuturesUnordered<BoxFuture<'static, (u64, bool)>>,
+    /// Whether it was said that nothing comes.
+    told: bool,
 }
 
 /// A message that waits for the ones before it.
@@ -86,23 +88,23 @@ impl Inlet {
             inbox,
             stop,
             sources: BTreeMap::new(),
-            ready: std::collections::VecDeque::new(),
+            ready: VecDeque::new(),
             ackers: BTreeMap::new(),
             outstanding: FuturesUnordered::new(),
+            told: false,
         }
     }
 
     /// Runs until it is stopped.
     pub(crate) async fn run(mut self) {
         let stop = self.stop.clone();
-        let mut told = false;
         loop {
             let ended = tokio::select! {
                 () = stop.cancelled() => Ended::Stopped,
                 ended = self.pull() => ended,
             };
             let Ended::Failed(reason) = ended else { return };
-            if !std::mem::replace(&mut told, true) {
+            if !std::mem::replace(&mut self.told, true) {
                 tracing::warn!(consumer = self.spec.consumer, gear.id = %self.spec.gear, reason, "a wire gives nothing for now; it is tried again");
             }
             tokio::select! {
@@ -133,6 +135,7 @@ impl Inlet {
             Ok(messages) => messages,
             Err(reason) => return Ended::Failed(reason),
         };
+        self.told = false;
         let mut in_work = tokio::time::interval_at(Instant::now() + IN_WORK, IN_WORK);
         loop {
             let room = self.waiting() < MOST_WAITING && self.ready.len() < PULL;
@@ -162,7 +165,7 @@ impl Inlet {
     }
 
     fn waiting(&self) -> usize {
-        self.sources.values().map(|source| source.waiting().count()).sum()
+        self.sources.values().map(Source::waiting).sum()
     }
 
     /// Takes a message from the bus: it waits for its turn, or was taken before.

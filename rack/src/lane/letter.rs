@@ -40,7 +40,7 @@ pub(crate) struct Letter {
 }
 
 impl Letter {
-    pub(super) fn message(leaving: &Leaving, number: u64) -> Self {
+    pub(super) fn message(leaving: Leaving, number: u64) -> Self {
         Self {
             kind: Kind::Message,
             number,
@@ -48,11 +48,11 @@ impl Letter {
             gear: leaving.gear.to_string(),
             port: leaving.port.to_owned(),
             reason: String::new(),
-            body: Bytes::copy_from_slice(&leaving.body),
+            body: leaving.body.into(),
         }
     }
 
-    pub(super) fn dead(dead: &Dead) -> Self {
+    pub(super) fn dead(dead: Dead) -> Self {
         // A header is one line.
         let reason: String = dead
             .reason
@@ -65,9 +65,9 @@ impl Letter {
             number: 0,
             attempts: dead.attempts,
             gear: dead.gear.to_string(),
-            port: dead.port.clone(),
+            port: dead.port,
             reason,
-            body: Bytes::copy_from_slice(&dead.body),
+            body: dead.body.into(),
         }
     }
 
@@ -161,8 +161,8 @@ mod tests {
             body: vec![1, 2, 3],
         };
         let rack: Token = "rack-a".parse().unwrap();
-        let message = Letter::message(&leaving, 7);
-        let dead = Letter::dead(&Dead {
+        let message = Letter::message(leaving, 7);
+        let dead = Letter::dead(Dead {
             gear: "parse".parse().unwrap(),
             port: "in".to_owned(),
             reason: "line\none".repeat(500),

@@ -175,10 +175,10 @@ impl Outbox {
         let mut batches = Vec::with_capacity(whole.leaving.len() + whole.dead.len() + 1);
         for leaving in whole.leaving {
             let (number, checkpoint) = self.next(&leaving);
-            batches.push(batch(1, Letter::message(&leaving, number).encode(), Some(checkpoint)));
+            batches.push(batch(1, Letter::message(leaving, number).encode(), Some(checkpoint)));
         }
         for dead in whole.dead {
-            batches.push(batch(1, Letter::dead(&dead).encode(), None));
+            batches.push(batch(1, Letter::dead(dead).encode(), None));
         }
         // A batch without rows ends a whole, so it is the last.
         if let Some(note) = whole.note {

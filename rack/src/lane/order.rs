@@ -134,9 +134,9 @@ impl<T> Source<T> {
         Some(self.since? + patience)
     }
 
-    /// What waits.
-    pub(super) fn waiting(&self) -> impl Iterator<Item = &T> {
-        self.waiting.values()
+    /// How many wait.
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting.len()
     }
 }
 

@@ -1,3 +1,5 @@
+//! What `codec_csv` reads, writes and refuses.
+
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use rand::rngs::SmallRng;

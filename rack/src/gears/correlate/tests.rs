@@ -1,3 +1,5 @@
+//! `correlate` in a real runtime: replies find their requests, and those without one expire.
+
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use model::{FluxId, MessageId, Timestamp};

@@ -1,3 +1,5 @@
+//! Expressions: what they give, what they refuse and where, and that no text makes them panic.
+
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 use model::{Attributes, FluxId, MessageId, Timestamp};
