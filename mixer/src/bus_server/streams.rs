@@ -14,10 +14,11 @@
 
 use std::time::Duration;
 
-use async_nats::jetstream::context::GetStreamErrorKind;
+use async_nats::jetstream::context::{CreateStreamError, CreateStreamErrorKind, GetStreamErrorKind};
 use async_nats::jetstream::stream::{Config, DiscardPolicy, StorageType};
 use async_nats::jetstream::{self, ErrorCode};
 use chassis::bus::BusState;
+use model::ByteSize;
 use model::subject::{EVENT_STREAM, TELEMETRY_ALL, TELEMETRY_STREAM};
 use tokio_util::sync::CancellationToken;
 
@@ -27,6 +28,12 @@ use super::{Bus, BusError, HEADROOM, StreamSettings};
 const DUPLICATES: Duration = Duration::from_secs(600);
 /// Where control requests go.
 const AGENT_ALL: &str = "flux.agent.>";
+/// What a server answers that cannot set aside the bytes of a stream.
+const NO_ROOM: [ErrorCode; 3] = [
+    ErrorCode::STORAGE_RESOURCES_EXCEEDED,
+    ErrorCode::INSUFFICIENT_RESOURCES,
+    ErrorCode::ACCOUNT_RESOURCES_EXCEEDED,
+];
 
 /// The streams that the settings ask for.
 pub(super) fn plan(settings: &StreamSettings) -> Result<Vec<Config>, BusError> {
@@ -161,8 +168,9 @@ async fn ensure_one(jetstream: &jetstream::Context, wanted: &Config) -> Result<(
         Ok(stream) => stream.cached_info().config.clone(),
         Err(error) if is_missing(&error) => {
             let created = jetstream.create_stream(wanted).await;
+            created.map_err(|error| refusal(&error, wanted.max_bytes))?;
             tracing::info!(stream = %wanted.name, max_bytes = wanted.max_bytes, "stream created");
-            return created.map(|_| ()).map_err(|error| error.to_string());
+            return Ok(());
         }
         Err(error) => return Err(error.to_string()),
     };
@@ -186,9 +194,25 @@ async fn ensure_one(jetstream: &jetstream::Context, wanted: &Config) -> Result<(
     jetstream
         .update_stream(&corrected)
         .await
-        .map_err(|error| error.to_string())?;
+        .map_err(|error| refusal(&error, wanted.max_bytes))?;
     tracing::info!(stream = %wanted.name, max_bytes = wanted.max_bytes, "stream brought in line with the configuration");
     Ok(())
+}
+
+/// Why the server does not make a stream of `max_bytes`, and what helps where it has no room for it.
+fn refusal(error: &CreateStreamError, max_bytes: i64) -> String {
+    let code = match error.kind() {
+        CreateStreamErrorKind::JetStream(error) => Some(error.error_code()),
+        _ => None,
+    };
+    if !code.is_some_and(|code| NO_ROOM.contains(&code)) {
+        return error.to_string();
+    }
+    let wanted = ByteSize::bytes(max_bytes.unsigned_abs());
+    format!(
+        "{error}: the server has not the {wanted} left that it asks for; lower snake.max_store_mb, or raise \
+         max_file_store (or the account's limit) of that server"
+    )
 }
 
 fn is_missing(error: &jetstream::context::GetStreamError) -> bool {
@@ -222,8 +246,6 @@ pub(super) async fn keep(bus: Bus, plan: Vec<Config>, stop: CancellationToken) {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
-    use model::ByteSize;
-
     use super::*;
 
     fn settings(subjects: &[&str]) -> StreamSettings {

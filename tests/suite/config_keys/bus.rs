@@ -98,23 +98,33 @@ fn a_bus_with_a_token_lets_in_only_who_has_it() -> Result<(), Failure> {
     rack.start()
 }
 
+/// A bus server that is not the Mixer's own, with `store` bytes for all streams, and its URL.
+fn external(folder: &Path, store: &str) -> Result<(Process, String), Failure> {
+    let conf = format!(
+        "port: -1\nhost: \"127.0.0.1\"\nports_file_dir: {0}\n\
+         jetstream {{ store_dir: {0}, domain: flux, max_file_store: {store} }}\n",
+        quoted(folder)
+    );
+    std::fs::write(folder.join("nats.conf"), conf)?;
+    let log = folder.join("log");
+    let server = Process::start(&tool("nats-server")?, &["-c", "nats.conf"], folder, &log)?;
+    let ports = eventually("its port", SOON, || ports(folder))?;
+    let url = ports["nats"][0].as_str().ok_or("no client port")?.to_owned();
+    Ok((server, url))
+}
+
 #[test]
 fn an_external_server_is_used_where_the_url_says() -> Result<(), Failure> {
     let folder = tempfile::tempdir()?;
-    let conf = format!(
-        "port: -1\nhost: \"127.0.0.1\"\nports_file_dir: {0}\njetstream {{ store_dir: {0}, domain: flux }}\n",
-        quoted(folder.path())
-    );
-    std::fs::write(folder.path().join("nats.conf"), conf)?;
-    let log = folder.path().join("log");
-    let _server = Process::start(&tool("nats-server")?, &["-c", "nats.conf"], folder.path(), &log)?;
-    let ports = eventually("its port", SOON, || ports(folder.path()))?;
-    let url = ports["nats"][0].as_str().ok_or("no client port")?.to_owned();
+    let (_server, url) = external(folder.path(), "256MB")?;
+    let place = format!("{url:?}");
+    let keys = [("snake.server", "\"external\""), ("snake.url", place.as_str())];
 
-    let mut mixer = TestMixer::with(
-        &[("snake.server", "\"external\""), ("snake.url", &format!("{url:?}"))],
-        &[],
-    )?;
+    let refused = TestMixer::with(&[keys[0], keys[1], ("snake.max_store_mb", "1024")], &[]);
+    let said = refused.err().ok_or("it started")?.to_string();
+    assert!(said.contains("lower snake.max_store_mb"), "{said}");
+
+    let mut mixer = TestMixer::with(&[keys[0], keys[1], ("snake.max_store_mb", "200")], &[])?;
     assert_eq!(mixer.bus_url, url);
     assert!(mixer.bus_pid().is_err(), "it runs no server of its own");
     TestBus::connect(&url, None, "flux")?.stream("flux-telemetry")?;
