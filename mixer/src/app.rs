@@ -46,7 +46,7 @@ use crate::postgres::{self, PostgresServer};
 use crate::presence::Presence;
 use crate::registry::{ActiveScenario, Registry};
 use crate::roll_call::RollCall;
-use crate::scenario::{self, Consumers, Convergence, Courier, CourierParts, ScenarioRef};
+use crate::scenario::{self, Consumers, Convergence, Courier, CourierParts, ParsedScenario, ScenarioRef};
 use crate::tasks::{Failures, Fatal, Task, failures};
 
 pub use error::StartError;
@@ -304,7 +304,7 @@ impl Parts {
             presence,
             events,
         } = ground;
-        let parts = CourierParts {
+        let parts = Arc::new(CourierParts {
             bus: bus.clone(),
             cluster: Arc::clone(cluster),
             registry: Arc::clone(registry),
@@ -314,7 +314,11 @@ impl Parts {
                 config.snake.stream_name.to_string(),
                 config.snake.business_stream_max_age,
             ),
-        };
+            parsed: ParsedScenario::default(),
+        });
+        self.tasks.push(Task::spawn("wire consumers", fatal, |stop| {
+            scenario::keep_consumers(Arc::clone(&parts), stop)
+        }));
         let (courier, deliveries) = Courier::new(parts, config.enrollment.push_delay);
         self.tasks
             .push(Task::spawn("scenario courier", fatal, |stop| deliveries.run(stop)));

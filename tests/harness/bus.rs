@@ -74,6 +74,15 @@ impl TestBus {
         Ok(stream.cached_info().config.clone())
     }
 
+    /// How many consumers a stream has.
+    ///
+    /// # Errors
+    /// If there is no such stream.
+    pub fn consumers(&self, stream: &str) -> Result<usize, Failure> {
+        let stream = self.runtime.block_on(self.js.get_stream(stream))?;
+        Ok(stream.cached_info().state.consumer_count)
+    }
+
     /// How a durable consumer is configured.
     ///
     /// # Errors

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use harness::{Failure, Link, Random, TestMixer, TestRack, duckdb, eventually, process};
+use harness::{Failure, Link, Random, TestBus, TestMixer, TestRack, duckdb, eventually, process};
 
 use crate::first_light::mixer_with;
 use crate::kill9::setting;
@@ -30,6 +30,10 @@ fn scenario_where(file: &Path, condition: &str) -> String {
          - {{ from: pass.out, to: sink.in, lane: guaranteed }}\n",
         file.display().to_string()
     )
+}
+
+fn mixer_log(mixer: &TestMixer) -> String {
+    std::fs::read_to_string(mixer.path().join("logs/mixer.log")).unwrap_or_default()
 }
 
 /// Messages of a gear in the archive: all, and different ids.
@@ -116,6 +120,33 @@ fn messages_cross_racks_and_wait_for_one_that_is_away() -> Result<(), Failure> {
     eventually("all messages in the archive, once", Duration::from_secs(30), || {
         (archived(&mixer, "tail")? == (400, 400)).then_some(())
     })
+}
+
+#[test]
+fn a_bus_that_lost_its_store_gets_its_consumers_anew_and_messages_go_on() -> Result<(), Failure> {
+    let logs = tempfile::tempdir()?;
+    let file = logs.path().join("app.log");
+    let (mut mixer, _scenario) = mixer_with(&scenario(&file))?;
+    let mut a = TestRack::new("rack-a", &mixer.bus_url, "")?;
+    let mut b = TestRack::new("rack-b", &mixer.bus_url, "")?;
+    a.start()?;
+    b.start()?;
+    let there = |mixer: &TestMixer, count: usize| {
+        eventually("the messages at the other Rack", Duration::from_secs(60), || {
+            (sunk(mixer).ok()?.len() == count).then_some(())
+        })
+    };
+    write(&file, 0..100)?;
+    there(&mixer, 100)?;
+    std::fs::remove_dir_all(mixer.path().join("data/js/jetstream"))?;
+    process::kill9(mixer.bus_pid()?)?;
+    eventually("the wires of the scenario once more", Duration::from_secs(60), || {
+        let bus = TestBus::connect(&mixer.bus_url, None, "flux").ok()?;
+        (bus.consumers("flux-msg").ok()? >= 3).then_some(())
+    })
+    .map_err(|error| format!("{error}; the Mixer:\n{}", mixer_log(&mixer)))?;
+    write(&file, 100..200)?;
+    there(&mixer, 200).map_err(|error| format!("{error}; rack-a:\n{}\nrack-b:\n{}", a.log(), b.log()).into())
 }
 
 /// Kills or cuts off one of them at random and lets it come back.

@@ -112,7 +112,7 @@ impl Bus {
         &self.facts.url
     }
 
-    pub(super) fn state(&self) -> watch::Receiver<BusState> {
+    pub(crate) fn state(&self) -> watch::Receiver<BusState> {
         self.connection.state()
     }
 

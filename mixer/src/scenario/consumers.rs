@@ -5,13 +5,18 @@
 //! - A consumer is there before any Rack is told of its wire, so no message is sent before somebody is known to wait for it.
 //! - A consumer that exists is left as it is: it knows what its Rack has. One that nobody uses goes away by itself after as long
 //!   as the stream keeps messages.
+//! - After every reconnect they are looked for again: the bus may have lost its store.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, pull};
+use chassis::bus::BusState;
 use tokio::sync::Mutex;
+use tokio_util::sync::CancellationToken;
 
+use super::courier::CourierParts;
 use super::part::Flow;
 use crate::bus_server::Bus;
 
@@ -20,6 +25,8 @@ const AT_ONCE: i64 = 512;
 /// How long the bus waits for a Rack that does not say that it works on a message: what a Rack that was killed makes its
 /// messages wait.
 const ACK_WAIT: Duration = Duration::from_secs(30);
+/// How long after a failure they are looked for again.
+const AGAIN: Duration = Duration::from_secs(1);
 
 /// See the module.
 #[derive(Debug)]
@@ -64,6 +71,11 @@ impl Consumers {
         Ok(())
     }
 
+    /// Looks for every one again.
+    async fn forget(&self) {
+        self.made.lock().await.clear();
+    }
+
     fn config(&self, flow: Flow) -> pull::Config {
         pull::Config {
             durable_name: Some(flow.consumer),
@@ -76,6 +88,30 @@ impl Consumers {
             max_ack_pending: AT_ONCE,
             inactive_threshold: self.max_age,
             ..Default::default()
+        }
+    }
+}
+
+/// Makes what the active scenario needs anew after every reconnect, until stopped.
+pub(crate) async fn keep(parts: Arc<CourierParts>, stop: CancellationToken) {
+    let mut state = parts.bus.state();
+    state.mark_unchanged();
+    let mut unsure = false;
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            changed = state.changed() => match changed {
+                Ok(()) => unsure = true,
+                Err(_) => return stop.cancelled().await,
+            },
+            () = tokio::time::sleep(AGAIN), if unsure => {}
+        }
+        if unsure && *state.borrow_and_update() == BusState::Connected {
+            parts.consumers.forget().await;
+            match parts.ensure_consumers().await {
+                Ok(()) => unsure = false,
+                Err(reason) => tracing::warn!(%reason, "the wires of the scenario have no consumers yet; trying again"),
+            }
         }
     }
 }

@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use model::control::{Applied, Inlet, RackState, ScenarioPush};
+use model::scenario::Scenario;
 use model::subject::RackCommand;
 use model::{Clock, EntityId, signed};
 use tokio::sync::mpsc;
@@ -25,11 +26,12 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::consumers::Consumers;
+use super::parsed::{Parsed, ParsedScenario};
 use super::part::{self, Flow, Part};
 use crate::bus_server::{Bus, CommandError};
 use crate::cluster::Cluster;
 use crate::presence::Presence;
-use crate::registry::{Registry, RegistryError};
+use crate::registry::{ActiveScenario, Registry, RegistryError};
 
 /// How long a Rack may take to apply a push.
 const APPLY: Duration = Duration::from_secs(15);
@@ -76,11 +78,12 @@ pub(crate) struct CourierParts {
     pub(crate) presence: Arc<Presence>,
     pub(crate) clock: Clock,
     pub(crate) consumers: Consumers,
+    pub(crate) parsed: ParsedScenario,
 }
 
 impl Courier {
     /// The handle, and the deliveries for a task to run.
-    pub(crate) fn new(parts: CourierParts, push_delay: Duration) -> (Self, Deliveries) {
+    pub(crate) fn new(parts: Arc<CourierParts>, push_delay: Duration) -> (Self, Deliveries) {
         let (wishes, wished) = mpsc::channel(WISHES);
         let counters = Arc::new(Counters::default());
         let courier = Self {
@@ -88,7 +91,7 @@ impl Courier {
             counters: Arc::clone(&counters),
         };
         let deliveries = Deliveries {
-            parts: Arc::new(parts),
+            parts,
             push_delay,
             wished,
             counters,
@@ -276,7 +279,10 @@ impl CourierParts {
             Ok(Some((push, flows))) => {
                 let ready = self.consumers.ensure(&self.bus, flows).await;
                 let result = match ready.map_err(PushError::Consumers) {
-                    Ok(()) => self.send(&push).await.map(Delivered::Answered),
+                    Ok(()) => {
+                        self.parsed.has_consumers(&push.hash);
+                        self.send(&push).await.map(Delivered::Answered)
+                    }
                     Err(error) => Err(error),
                 };
                 (push.hash, result)
@@ -300,24 +306,20 @@ impl CourierParts {
             wires: Vec::new(),
             inlets: Vec::new(),
         };
-        let active = self.registry.active_scenario()?;
-        let stored = active
-            .as_ref()
-            .map(|active| self.registry.scenario(&active.hash))
-            .transpose()?;
-        let (Some(active), Some(stored)) = (active, stored.flatten()) else {
+        let Some((active, parsed)) = self.active()? else {
             let runs = self.presence.of(&rack).is_some_and(|seen| seen.running.is_some());
             return Ok(runs.then_some((empty, Vec::new())));
         };
-        let scenario = model::scenario::parse(&stored.text, rack::manifests())?;
-        let racks = self.registry.racks()?;
-        let active_racks = racks.iter().filter(|row| row.state != RackState::Removed);
-        let flows = part::flows(&scenario, active_racks.map(|row| (&row.name, &row.labels)));
         let Part {
             gears,
             wires,
             flows: own,
-        } = part::part(&scenario, &row.name, &row.labels);
+        } = part::part(&parsed.scenario, &row.name, &row.labels);
+        let flows = if parsed.has_consumers {
+            own.clone()
+        } else {
+            self.all_flows(&parsed.scenario)?
+        };
         let inlet = |flow: Flow| Inlet {
             from: flow.from,
             to: flow.to,
@@ -332,6 +334,36 @@ impl CourierParts {
             ..empty
         };
         Ok(Some((push, flows)))
+    }
+
+    /// Makes the consumers of the active scenario that are not there.
+    pub(super) async fn ensure_consumers(&self) -> Result<(), String> {
+        let flows = match self.active() {
+            Ok(Some((_, parsed))) => self.all_flows(&parsed.scenario),
+            Ok(None) => return Ok(()),
+            Err(error) => Err(error),
+        };
+        let flows = flows.map_err(|error| error.to_string())?;
+        self.consumers.ensure(&self.bus, flows).await
+    }
+
+    /// The active scenario, and its content.
+    fn active(&self) -> Result<Option<(ActiveScenario, Parsed)>, PushError> {
+        let Some(active) = self.registry.active_scenario()? else {
+            return Ok(None);
+        };
+        let Some(stored) = self.registry.scenario(&active.hash)? else {
+            return Ok(None);
+        };
+        let parsed = self.parsed.of(&active.hash, &stored.text)?;
+        Ok(Some((active, parsed)))
+    }
+
+    /// The flows of every Rack that the scenario names or the registry knows.
+    fn all_flows(&self, scenario: &Scenario) -> Result<Vec<Flow>, PushError> {
+        let racks = self.registry.racks()?;
+        let known = racks.iter().filter(|row| row.state != RackState::Removed);
+        Ok(part::flows(scenario, known.map(|row| (&row.name, &row.labels))))
     }
 
     async fn send(&self, push: &ScenarioPush) -> Result<Applied, PushError> {

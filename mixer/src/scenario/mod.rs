@@ -13,6 +13,7 @@
 mod consumers;
 mod converge;
 mod courier;
+mod parsed;
 mod part;
 mod standing;
 
@@ -24,9 +25,10 @@ use model::{Clock, Token};
 
 use crate::registry::{ActiveScenario, Registry, RegistryError, ScenarioRow};
 
-pub(crate) use consumers::Consumers;
+pub(crate) use consumers::{Consumers, keep as keep_consumers};
 pub(crate) use converge::Convergence;
 pub(crate) use courier::{Courier, CourierParts, CourierStats};
+pub(crate) use parsed::ParsedScenario;
 pub use standing::{GroupStanding, RackStanding, ScenarioRef};
 pub(crate) use standing::{groups, racks};
 
