@@ -28,6 +28,7 @@ mod ids;
 mod patterns;
 mod percentile;
 mod postgres;
+mod regtype;
 mod session;
 mod text;
 

@@ -34,6 +34,7 @@ use datafusion_pg_catalog::setup_pg_catalog;
 use datafusion_pg_catalog::sql::PostgresCompatibilityParser;
 
 use super::ids::Ids;
+use super::regtype::ToRegtype;
 use super::session::{CATALOG, SCHEMA, TABLES};
 
 /// The schema that describes all others.
@@ -87,6 +88,7 @@ impl Postgres {
         for constant in constants() {
             context.register_udf(constant);
         }
+        context.register_udf(ScalarUDF::new_from_impl(ToRegtype::new()));
         context.register_udf(ScalarUDF::new_from_impl(Setting(Signature::any(1, Volatility::Stable))));
         let catalog = platform
             .schema(PG_CATALOG)

@@ -67,3 +67,6 @@ WHERE c.relnamespace = n.oid AND n.nspname LIKE 'public' AND c.relkind IN ('r','
 SELECT t.typname, t.typelem FROM pg_catalog.pg_type t WHERE t.oid = 1184;
 SELECT n.nspname = ANY(current_schemas(true)), n.nspname, t.typname FROM pg_catalog.pg_type t JOIN pg_catalog.pg_namespace n ON t.typnamespace = n.oid WHERE t.oid = 25;
 SELECT pg_backend_pid();
+
+SELECT typname AS name, oid, typarray AS array_oid, oid::regtype::text AS regtype, typdelim AS delimiter
+FROM pg_type t WHERE t.oid = to_regtype('hstore') ORDER BY t.oid;
