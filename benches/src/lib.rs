@@ -31,16 +31,24 @@ pub fn cost(pid: i32) -> Cost {
             .and_then(|field| field.parse::<f64>().ok())
             .unwrap_or(0.0)
     };
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    let kib = peak
-        .and_then(|rest| rest.split_whitespace().next()?.parse::<f64>().ok())
-        .unwrap_or(0.0);
     // The kernel's clock tick in user space is 100 Hz on Linux.
     Cost {
         cpu_seconds: (ticks(11) + ticks(12)) / 100.0,
-        peak_mib: kib / 1024.0,
+        peak_mib: memory_mib(pid, "VmHWM:"),
     }
+}
+
+/// The resident memory of a running process in MiB; 0 if it is gone.
+#[must_use]
+pub fn resident_mib(pid: i32) -> f64 {
+    memory_mib(pid, "VmRSS:")
+}
+
+fn memory_mib(pid: i32, key: &str) -> f64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix(key));
+    let kib = line.and_then(|rest| rest.split_whitespace().next()?.parse::<f64>().ok());
+    kib.unwrap_or(0.0) / 1024.0
 }
 
 /// The value at a share (0 to 1) of sorted values; 0 without values.

@@ -1,8 +1,8 @@
 //! A fleet: many Racks in one process enrol, beat and get a scenario; then some of them fall silent.
 //!
 //! Method: the release Mixer with default settings. `BENCH_RACKS` (500) agents of this process, each with a state folder, a spool, an outbox
-//! and a connection to the bus of its own, start at once and speak the real protocol (heartbeat every 10 s). The scenario has a gear for every Rack and one for the tenth whose label is
-//! in it. Timed from the first start until the Mixer says of every Rack that it is active and runs the wanted content; then CPU and peak memory of the Mixer, and its CPU over a
+//! and a connection to the bus of its own, start at once and speak the real protocol (heartbeat every 10 s). The scenario has two gears for every
+//! Rack. Timed from the first start until the Mixer says of every Rack that it is active and runs the wanted content; then CPU and peak memory of the Mixer, and its CPU over a
 //! further minute of heartbeats. Then a tenth of the Racks is dropped without a word: how long until exactly these are offline.
 
 use std::path::Path;

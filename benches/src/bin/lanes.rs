@@ -54,6 +54,7 @@ fn measure(lane: &str, rate: Option<u64>, count: u64) -> Result<(), Failure> {
     let query = "SELECT count(*) AS n FROM traces WHERE span_name = 'log_sink sink'";
     let asked = |query: &str| mixer.api.post("/api/v1/sql", &json!({ "query": query }));
     eventually("every message at the sink", Duration::from_secs(600), || {
+        // Asking more often would be load beside what is measured.
         std::thread::sleep(Duration::from_millis(500));
         (asked(query).ok()?.json["data"][0]["n"].as_u64()? >= count).then_some(())
     })?;
