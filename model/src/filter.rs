@@ -209,6 +209,9 @@ pub struct MessageFilter {
     /// The trace.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trace_id: Option<TraceId>,
+    /// A Rack's entity id or name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rack_id: Option<String>,
     /// An entity's name or id.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub entity: Option<String>,
@@ -248,6 +251,27 @@ pub struct MessageFilter {
     /// Skip so many rows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub offset: Option<u32>,
+    /// Go on where an answer's `next_cursor` says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cursor: Option<String>,
+}
+
+/// What of one business signal: its messages, spans and log records, the oldest first.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct FluxFilter {
+    /// From this moment on (inclusive); without it, from the first row that is stored.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since: Option<When>,
+    /// Before this moment (exclusive).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub until: Option<When>,
+    /// How the bytes of messages are shown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub raw: Option<RawForm>,
+    /// At most so many; [`DEFAULT_LIMIT`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u32>,
     /// Go on where an answer's `next_cursor` says.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cursor: Option<String>,

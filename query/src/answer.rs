@@ -21,6 +21,8 @@ pub struct List {
     pub next_cursor: Option<String>,
     /// What the answer cost.
     pub stats: QueryStats,
+    /// What the rows belong to, where JSON says it after them: the name of the field and its value.
+    pub about: Option<(&'static str, Value)>,
     /// A number that is another one when the same question has another answer; `None` where that cannot be told.
     pub tag: Option<u64>,
 }
@@ -35,8 +37,18 @@ impl List {
             sparse: &[],
             next_cursor,
             stats,
+            about: None,
             tag: None,
         })
+    }
+
+    /// With a field that JSON has after the rows.
+    #[must_use]
+    pub fn about(self, name: &'static str, value: Value) -> Self {
+        Self {
+            about: Some((name, value)),
+            ..self
+        }
     }
 
     /// With columns that objects leave out where they have no value; the first is never one of them.

@@ -115,6 +115,15 @@ impl Scan {
         Self::new(self.state.clone(), self.view.clone(), table, window, conditions)
     }
 
+    /// Another look at the same table for other rows, as a part of the same query.
+    pub(crate) fn again(&self, conditions: Vec<Expr>) -> Self {
+        Self {
+            meter: Arc::clone(&self.meter),
+            started: self.started,
+            ..self.beside(self.table, self.window, conditions)
+        }
+    }
+
     /// The rows within a part of the window that meet the conditions.
     pub(crate) fn frame(&self, window: Window, order: Order) -> Result<DataFrame, Error> {
         self.frame_of(Pieces::All, window, order)

@@ -1,11 +1,13 @@
 //! From filters to conditions on columns. Only expressions; the window's bounds are conditions too.
 
+use std::collections::BTreeSet;
+
 use datafusion::common::ScalarValue;
 use datafusion::logical_expr::{Expr, ident, lit};
 use model::filter::{
     ByKey, DEFAULT_LIMIT, LogFilter, MAX_LIMIT, MessageFilter, MetricFilter, SeriesFilter, TraceFilter,
 };
-use model::{Direction, EntityId, FluxId, Level, SpanStatus, Timestamp, TraceId};
+use model::{Direction, EntityId, FluxId, Level, SpanStatus, Table, Timestamp, TraceId};
 
 use crate::Error;
 use crate::functions::{contains_fold, json_text};
@@ -34,7 +36,7 @@ fn entity(text: &str) -> Expr {
     }
 }
 
-fn flux(id: FluxId) -> Expr {
+pub(crate) fn flux(id: FluxId) -> Expr {
     ident("flux_id").eq(uuid(id.as_bytes()))
 }
 
@@ -116,6 +118,7 @@ pub(crate) fn messages(filter: &MessageFilter) -> Vec<Expr> {
     [
         filter.flux_id.map(flux),
         filter.trace_id.map(of_trace),
+        filter.rack_id.as_deref().map(entity),
         filter.entity.as_deref().map(entity),
         word("src_gear_id", filter.src_gear_id.as_deref()),
         word("dst_gear_id", filter.dst_gear_id.as_deref()),
@@ -131,6 +134,23 @@ pub(crate) fn messages(filter: &MessageFilter) -> Vec<Expr> {
 
 pub(crate) fn of_trace(id: TraceId) -> Expr {
     ident("trace_id").eq(lit(id.to_string()))
+}
+
+/// What names the trace of a row: a column, of logs an attribute.
+pub(crate) fn trace_of(table: Table) -> Expr {
+    match table {
+        Table::Logs => json_text(ident("attributes"), "trace_id"),
+        _ => ident("trace_id"),
+    }
+}
+
+/// Rows of these traces that name no signal.
+pub(crate) fn of_traces_alone(table: Table, traces: &BTreeSet<TraceId>) -> Vec<Expr> {
+    let traces = traces.iter().map(|id| lit(id.to_string()));
+    vec![
+        ident("flux_id").is_null(),
+        trace_of(table).in_list(traces.collect(), false),
+    ]
 }
 
 /// The least 32-bit number that is not below `ms`.

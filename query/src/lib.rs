@@ -27,6 +27,7 @@ mod cursor;
 mod error;
 mod exec;
 mod filter;
+mod flux;
 mod functions;
 mod gate;
 mod lines;

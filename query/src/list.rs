@@ -12,8 +12,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use datafusion::logical_expr::Expr;
 use engine::ReadView;
-use model::Table;
-use model::filter::{DeadLetterFilter, LogFilter, MessageFilter, MetricFilter, TraceFilter};
+use model::filter::{DeadLetterFilter, FluxFilter, LogFilter, MessageFilter, MetricFilter, TraceFilter, When};
+use model::{FluxId, Table};
 use serde_json::Value;
 
 use crate::answer::{List, Page};
@@ -37,6 +37,8 @@ pub enum ListQuery {
     Messages(MessageFilter),
     /// Telemetry that could not be decoded.
     DeadLetters(DeadLetterFilter),
+    /// One business signal: its messages, spans and log records, the oldest first.
+    Flux(FluxId, FluxFilter),
 }
 
 impl ListQuery {
@@ -80,6 +82,15 @@ impl ListQuery {
                 (filter.since, filter.until),
                 (filter.limit, filter.offset, filter.cursor.as_ref()),
             ),
+            Self::Flux(id, filter) => Ok(RowQuery {
+                also: &[Table::Traces, Table::Logs],
+                raw: filter.raw.unwrap_or_default(),
+                ..RowQuery::new(
+                    (Table::Messages, fingerprint(filter) ^ fingerprint(id)),
+                    (Some(filter.since.unwrap_or(When::EVER)), filter.until),
+                    (filter.limit, None, filter.cursor.as_ref()),
+                )?
+            }),
         }
     }
 
@@ -90,6 +101,7 @@ impl ListQuery {
             Self::Metrics(filter) => filter::metrics(filter),
             Self::Messages(filter) => filter::messages(filter),
             Self::DeadLetters(_) => Vec::new(),
+            Self::Flux(id, _) => vec![filter::flux(*id)],
         }
     }
 }
@@ -106,6 +118,9 @@ impl Querier {
         {
             return self.summed_up(asked, &summary, query.conditions()).await;
         }
+        if let ListQuery::Flux(id, _) = query {
+            return self.flux(*id, asked).await;
+        }
         self.rows(asked, query.conditions()).await
     }
 
@@ -118,9 +133,10 @@ impl Querier {
     }
 
     /// The tag of the answer from a view.
-    fn tag_of(&self, asked: &RowQuery, window: Window, view: &ReadView) -> Option<u64> {
+    pub(crate) fn tag_of(&self, asked: &RowQuery, window: Window, view: &ReadView) -> Option<u64> {
         let is_past = asked.until.is_some() && window.until <= self.now();
-        let mut hot = view.hot(asked.table).iter();
+        let tables = || std::iter::once(&asked.table).chain(asked.also);
+        let mut hot = tables().flat_map(|table| view.hot(*table));
         if !is_past || hot.any(|hot| window.meets(hot.min_ts, hot.max_ts)) {
             return None;
         }
@@ -128,7 +144,7 @@ impl Querier {
         env!("CARGO_PKG_VERSION").hash(&mut hasher);
         (asked.table, asked.fingerprint, asked.paging.limit, asked.paging.offset).hash(&mut hasher);
         (&asked.cursor, window.since, window.until, view.partial()).hash(&mut hasher);
-        let files = view.files(asked.table).iter();
+        let files = tables().flat_map(|table| view.files(*table));
         for file in files.filter(|file| window.meets(file.min_ts, file.max_ts)) {
             (file.id, file.version, file.rows, file.size, file.min_ts, file.max_ts).hash(&mut hasher);
         }

@@ -1,20 +1,40 @@
 //! Business messages as they are archived, with their bytes in the form that was asked for.
+//!
+//! # As JSON
+//!
+//! The envelope's fields under their names ([`model::message`]), ids as text, and in the place of `data` and `raw`:
+//!
+//! | `body` | `body_is` | where |
+//! |---|---|---|
+//! | the value | `value` | the message has one |
+//! | what the bytes say | `json` | `meta` says that they are JSON, and they are |
+//! | the bytes as text | `text` | they are UTF-8 |
+//! | the bytes in base64 | `base64` | all else |
+//! | null | `nothing` | there is no body |
+//!
+//! A value that is nested deeper than readers of JSON follow is its JSON as a text. What is no message is `{"error", "base64"}`.
 
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
 use arrow_array::{RecordBatch, StringArray};
+use arrow_schema::extension::{EXTENSION_TYPE_METADATA_KEY, EXTENSION_TYPE_NAME_KEY};
 use arrow_schema::{DataType, Field, Schema};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD as STANDARD;
 use model::filter::RawForm;
+use model::message::Message;
+use serde_json::{Value, json};
 
 use crate::Error;
+use crate::sql::JSON_TEXTS;
 
 /// The column that holds a message's bytes.
-const RAW: &str = "raw_msg";
+pub(crate) const RAW: &str = "raw_msg";
+/// A body that is nested deeper is shown as a text: readers follow 128 levels, and there are some around it.
+const DEEPEST: usize = 100;
 
-/// Messages with their bytes in a form: as they are (texts have them as hex), as a text in base64, or not at all.
+/// Messages with their bytes in a form: as they are (texts have them as hex), as a text in base64, as JSON, or not at all.
 pub(crate) fn shown(messages: &RecordBatch, form: RawForm) -> Result<RecordBatch, Error> {
     let schema = messages.schema();
     let (at, _) = match schema.column_with_name(RAW) {
@@ -26,12 +46,86 @@ pub(crate) fn shown(messages: &RecordBatch, form: RawForm) -> Result<RecordBatch
         fields.remove(at);
         columns.remove(at);
     } else {
-        let texts = columns[at]
-            .as_binary::<i32>()
-            .iter()
-            .map(|bytes| bytes.map(|bytes| STANDARD.encode(bytes)));
-        fields[at] = Arc::new(Field::new(RAW, DataType::Utf8, true));
+        let field = Field::new(RAW, DataType::Utf8, true);
+        let (text, field): (fn(&[u8]) -> String, _) = if form == RawForm::Json {
+            let is_json = [(EXTENSION_TYPE_NAME_KEY, JSON_TEXTS), (EXTENSION_TYPE_METADATA_KEY, "")];
+            let is_json = is_json.map(|(key, value)| (key.to_owned(), value.to_owned()));
+            (decoded, field.with_metadata(is_json.into()))
+        } else {
+            (|bytes| STANDARD.encode(bytes), field)
+        };
+        let texts = columns[at].as_binary::<i32>().iter().map(|bytes| bytes.map(text));
         columns[at] = Arc::new(StringArray::from_iter(texts));
+        fields[at] = Arc::new(field);
     }
     Ok(RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)?)
+}
+
+/// What a message's bytes say.
+fn decoded(bytes: &[u8]) -> String {
+    let message = match Message::from_cbor(bytes) {
+        Ok(message) => message,
+        Err(reason) => return json!({ "error": reason, "base64": STANDARD.encode(bytes) }).to_string(),
+    };
+    let (body, body_is) = body(&message);
+    let said = json!({
+        "id": message.id.to_string(),
+        "ts": message.ts.to_string(),
+        "parent": message.parent.map(|id| id.to_string()),
+        "flux_id": message.flux_id.to_string(),
+        "trace_id": message.trace_id.to_string(),
+        "span_id": message.span_id.to_string(),
+        "sampled": message.sampled,
+        "hops": message.hops,
+        "meta": message.meta.as_map(),
+        "body": body,
+        "body_is": body_is,
+    });
+    said.to_string()
+}
+
+fn body(message: &Message) -> (Value, &'static str) {
+    if !message.data.is_null() {
+        return (bounded(&message.data), "value");
+    }
+    if message.raw.is_empty() {
+        return (Value::Null, "nothing");
+    }
+    if says_json(message)
+        && let Ok(value) = serde_json::from_slice::<Value>(&message.raw)
+    {
+        return (bounded(&value), "json");
+    }
+    match std::str::from_utf8(&message.raw) {
+        Ok(text) => (text.into(), "text"),
+        Err(_) => (STANDARD.encode(&message.raw).into(), "base64"),
+    }
+}
+
+/// Whether the facts say that the bytes are JSON.
+fn says_json(message: &Message) -> bool {
+    let kind = message
+        .meta
+        .get("content_type")
+        .and_then(Value::as_str)
+        .unwrap_or_default();
+    let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    kind == "application/json" || kind.ends_with("+json")
+}
+
+fn bounded(value: &Value) -> Value {
+    if depth(value) > DEEPEST {
+        value.to_string().into()
+    } else {
+        value.clone()
+    }
+}
+
+/// How deep a value is nested; what made it does not let it be deep enough for the stack.
+fn depth(value: &Value) -> usize {
+    match value {
+        Value::Array(list) => 1 + list.iter().map(depth).max().unwrap_or(0),
+        Value::Object(fields) => 1 + fields.values().map(depth).max().unwrap_or(0),
+        _ => 0,
+    }
 }

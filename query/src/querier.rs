@@ -256,6 +256,8 @@ impl Drop for Querier {
 /// What the lists of all tables have in common.
 pub(crate) struct RowQuery {
     pub(crate) table: Table,
+    /// Other tables whose rows are in the answer.
+    pub(crate) also: &'static [Table],
     pub(crate) fingerprint: u64,
     pub(crate) since: Option<When>,
     pub(crate) until: Option<When>,
@@ -276,6 +278,7 @@ impl RowQuery {
     ) -> Result<Self, Error> {
         Ok(Self {
             table,
+            also: &[],
             fingerprint,
             since,
             until,

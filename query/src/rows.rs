@@ -48,11 +48,36 @@ pub(crate) async fn list(
     fingerprint: u64,
     raw: RawForm,
 ) -> Result<List, Error> {
-    let given = match scanned(scan, paging, from).await? {
-        Some(given) => given,
-        None => planned(scan, paging, from).await?,
-    };
-    shown(scan, &given, fingerprint, raw)
+    shown(scan, &given(scan, paging, from).await?, fingerprint, raw)
+}
+
+/// Rows in order with their places in it.
+pub(crate) struct Ordered {
+    pub(crate) rows: RecordBatch,
+    /// The `ts` and the hash of each.
+    pub(crate) places: Vec<(i64, u64)>,
+    /// Whether there are more after them.
+    pub(crate) more: bool,
+    _memory: Option<MemoryReservation>,
+}
+
+/// The first rows after `from` if given, at most so many.
+pub(crate) async fn ordered(scan: &Scan, limit: usize, from: Option<Position>) -> Result<Ordered, Error> {
+    let given = given(scan, Paging { limit, offset: 0 }, from).await?;
+    let in_order = given.rows.in_order.iter().skip(given.skip);
+    Ok(Ordered {
+        places: in_order.map(|row| (row.ts, row.hash)).collect(),
+        rows: given.rows.together(given.skip, &scan.table().schema())?,
+        more: given.more,
+        _memory: given.memory,
+    })
+}
+
+async fn given(scan: &Scan, paging: Paging, from: Option<Position>) -> Result<Given, Error> {
+    match scanned(scan, paging, from).await? {
+        Some(given) => Ok(given),
+        None => planned(scan, paging, from).await,
+    }
 }
 
 /// As [`list`], its rows as objects.
@@ -95,7 +120,7 @@ struct Given {
     /// Whether there are more after them.
     more: bool,
     /// What the rows take, counted for as long as they are held.
-    _memory: Option<MemoryReservation>,
+    memory: Option<MemoryReservation>,
 }
 
 /// By a scan; `None` if a plan must find them.
@@ -126,7 +151,7 @@ async fn scanned(scan: &Scan, paging: Paging, from: Option<Position>) -> Result<
         skip,
         from,
         more,
-        _memory: Some(found.memory),
+        memory: Some(found.memory),
     }))
 }
 
@@ -145,7 +170,7 @@ async fn planned(scan: &Scan, paging: Paging, from: Option<Position>) -> Result<
         skip: 0,
         from,
         more,
-        _memory: None,
+        memory: None,
     })
 }
 

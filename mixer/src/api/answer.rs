@@ -10,6 +10,8 @@
 //! - A client that leaves drops the body, and with it the statement.
 //! - Who has an answer with a tag that is still the answer's is told so (304), and no query runs.
 
+use std::collections::BTreeMap;
+
 use axum::body::Body;
 use axum::extract::FromRequestParts;
 use axum::response::{IntoResponse, Response};
@@ -77,7 +79,7 @@ impl RowRequest {
         if let Some(unchanged) = self.unchanged(querier, &query) {
             return Ok(unchanged);
         }
-        self.listed(querier.list(&query).await?, None).await
+        self.listed(querier.list(&query).await?).await
     }
 
     /// That the client has the answer already, if it has.
@@ -89,8 +91,8 @@ impl RowRequest {
         Some((StatusCode::NOT_MODIFIED, caching(Some(&tag))).into_response())
     }
 
-    /// Answers with rows, and in JSON with what one metric is, where one was asked for.
-    pub(crate) async fn listed(self, list: List, metric: Option<Value>) -> Result<Response, Problem> {
+    /// Answers with rows.
+    pub(crate) async fn listed(self, list: List) -> Result<Response, Problem> {
         let mut headers = caching(list.tag.map(|tag| self.tag(tag)).as_deref());
         if self.format != RowFormat::Json {
             let cursor = list.next_cursor.as_deref().map(HeaderValue::try_from);
@@ -102,7 +104,7 @@ impl RowRequest {
             }
         }
         let writer = list.writer(self.format)?;
-        let slices = Slices { list, metric, given: 0 };
+        let slices = Slices { list, given: 0 };
         let body = body(Rows::List(Box::new(slices)), writer, self.format).await;
         Ok((headers, body).into_response())
     }
@@ -157,7 +159,6 @@ fn ascii(stats: &QueryStats) -> String {
 /// A list that is sent slice by slice.
 struct Slices {
     list: List,
-    metric: Option<Value>,
     given: usize,
 }
 
@@ -181,8 +182,9 @@ struct AfterList<'a> {
     /// Why rows are missing; absent when none are.
     #[serde(skip_serializing_if = "Option::is_none")]
     partial: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    metric: Option<&'a Value>,
+    /// What the rows belong to.
+    #[serde(flatten)]
+    about: Option<BTreeMap<&'a str, &'a Value>>,
 }
 
 /// What is left of an answer to be sent.
@@ -261,11 +263,12 @@ impl Sending {
                     slices.given += slice.num_rows();
                     return Ok(self.writer.write(&slice)?);
                 }
+                let about = slices.list.about.as_ref();
                 self.writer.end(&AfterList {
                     next_cursor: slices.list.next_cursor.as_deref(),
                     stats: &slices.list.stats,
                     partial: slices.list.stats.partial.as_deref(),
-                    metric: slices.metric.as_ref(),
+                    about: about.map(|(name, value)| BTreeMap::from([(*name, value)])),
                 })?;
             }
         }

@@ -220,6 +220,7 @@ impl From<query::Error> for Problem {
             (Kind::NotFound, query::Error::NotFound { what: "trace", .. }) => {
                 (StatusCode::NOT_FOUND, "trace_not_found")
             }
+            (Kind::NotFound, query::Error::NotFound { what: "flux", .. }) => (StatusCode::NOT_FOUND, "flux_not_found"),
             (Kind::NotFound, _) => (StatusCode::NOT_FOUND, "metric_not_found"),
             (Kind::TooMuch, _) => (StatusCode::UNPROCESSABLE_ENTITY, "query_too_large"),
             (Kind::TooMany, _) => (StatusCode::TOO_MANY_REQUESTS, "too_many"),

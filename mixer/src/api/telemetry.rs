@@ -1,5 +1,7 @@
-//! Telemetry queries, under their current and their v0.4.4 paths. Lists of rows come in the format that is asked for
-//! ([`super::answer`]), the rest as JSON.
+//! Telemetry queries, under their current and their v0.4.4 paths, and those of business signals. Lists of rows come in the format
+//! that is asked for ([`super::answer`]), the rest as JSON.
+//!
+//! Messages have two paths, `/api/v1/messages` and `/api/v1/telemetry/messages`: both are current, and answer the same.
 
 use std::sync::Arc;
 
@@ -10,7 +12,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
 use http::{HeaderName, HeaderValue, header};
-use model::filter::{MessageFilter, MetricFilter, SortOrder};
+use model::filter::{MessageFilter, MetricFilter, SortOrder, When};
 use model::{FluxId, TraceId};
 use query::{ListQuery, Page, Querier, QueryStats};
 use serde::Serialize;
@@ -39,6 +41,9 @@ pub(crate) fn routes(querier: Arc<Querier>) -> Router {
             "/api/v1/telemetry/metrics/{metric_name}/labels/{label_key}",
             get(metric_label_values),
         )
+        .route("/api/v1/messages", get(messages))
+        .route("/api/v1/messages/{flux_id}", get(messages_of))
+        .route("/api/v1/flux/{flux_id}", get(flux))
         .route("/api/v1/telemetry/messages", get(messages))
         .route("/api/v1/telemetry/messages/{flux_id}", get(messages_of))
         .route("/api/v1/telemetry/dead_letters", get(dead_letters));
@@ -174,14 +179,18 @@ async fn messages(State(querier): Asked, asked: RowRequest) -> Result<Response, 
     asked.list(&querier, ListQuery::Messages(filter)).await
 }
 
-/// The messages of one business signal, the oldest first unless they are asked for otherwise.
+fn flux_id(id: Result<Path<String>, PathRejection>) -> Result<FluxId, Problem> {
+    let id = in_path("flux_id", id)?;
+    id.parse().map_err(|error| Problem::parameter("flux_id", error))
+}
+
+/// The messages of one business signal, of all times and the oldest first unless they are asked for otherwise.
 async fn messages_of(
     State(querier): Asked,
     id: Result<Path<String>, PathRejection>,
     asked: RowRequest,
 ) -> Result<Response, Problem> {
-    let id = in_path("flux_id", id)?;
-    let id: FluxId = id.parse().map_err(|error| Problem::parameter("flux_id", error))?;
+    let id = flux_id(id)?;
     let (mut filter, asked) = asked.filter::<MessageFilter>()?;
     if filter.flux_id.is_some_and(|given| given != id) {
         return Err(Problem::parameter(
@@ -191,7 +200,20 @@ async fn messages_of(
     }
     filter.flux_id = Some(id);
     filter.order = filter.order.or(Some(SortOrder::Asc));
+    // An index says where an id is: no clock has to be trusted.
+    filter.since = filter.since.or(Some(When::EVER));
     asked.list(&querier, ListQuery::Messages(filter)).await
+}
+
+/// One business signal: its messages, spans and log records.
+async fn flux(
+    State(querier): Asked,
+    id: Result<Path<String>, PathRejection>,
+    asked: RowRequest,
+) -> Result<Response, Problem> {
+    let id = flux_id(id)?;
+    let (filter, asked) = asked.filter()?;
+    asked.list(&querier, ListQuery::Flux(id, filter)).await
 }
 
 async fn dead_letters(State(querier): Asked, asked: RowRequest) -> Result<Response, Problem> {
@@ -243,7 +265,7 @@ async fn metric(
     let metric = serde_json::json!({
         "name": found.name, "type": found.metric_type, "unit": found.unit, "label_keys": found.label_keys,
     });
-    asked.listed(found.page, Some(metric)).await
+    asked.listed(found.page.about("metric", metric)).await
 }
 
 /// A parameter in the path.

@@ -18,6 +18,9 @@ pub enum When {
 }
 
 impl When {
+    /// Before everything that is stored.
+    pub const EVER: Self = Self::At(Timestamp::MIN);
+
     /// The moment, given the current time.
     #[must_use]
     pub fn resolve(self, now: Timestamp) -> Timestamp {
@@ -170,6 +173,8 @@ pub enum RawForm {
     Hex,
     /// As base64 with padding.
     Base64,
+    /// What they say: the envelope's fields, and the body as a value.
+    Json,
     /// Not at all.
     None,
 }

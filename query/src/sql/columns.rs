@@ -51,8 +51,14 @@ fn free(name: &str, taken: &mut HashSet<String>) -> String {
     free
 }
 
-/// Whether a column of an answer is a JSON column of a table, by its name and its number there.
+/// The extension type of texts that are JSON.
+pub(crate) const JSON_TEXTS: &str = "arrow.json";
+
+/// Whether a column of an answer is a JSON column of a table, by its name and its number there, or says that it is one.
 fn is_json(field: &Field) -> bool {
+    if field.extension_type_name() == Some(JSON_TEXTS) {
+        return true;
+    }
     let number = field
         .metadata()
         .get("PARQUET:field_id")

@@ -13,6 +13,7 @@ fn lets(filter: &MessageFilter, row: &MessageRow) -> bool {
     in_window(row.ts, filter.since, filter.until, filter.flux_id)
         && filter.flux_id.is_none_or(|flux| row.flux_id == flux)
         && filter.trace_id.is_none_or(|trace| row.trace_id == trace)
+        && is_entity(&row.entity_name, row.entity_id, filter.rack_id.as_ref())
         && is_entity(&row.entity_name, row.entity_id, filter.entity.as_ref())
         && is(&filter.src_gear_id, &row.src_gear_id)
         && filter

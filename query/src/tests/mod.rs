@@ -6,6 +6,7 @@ mod aggregates;
 mod bounds;
 mod counts;
 mod damage;
+mod flux;
 mod formats;
 mod hostile;
 mod hostile_sql;

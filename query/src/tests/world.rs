@@ -65,7 +65,7 @@ const GEARS: [&str; 4] = ["tail", "sink", "t\"ail", "5"];
 const WORDS: [&str; 8] = ["disk", "FULL", "Ärger", "100%", "a_b", "ΟΔΟΣ", "", "\u{212a}"];
 const NEEDLES: [&str; 9] = ["disk", "isk f", "ÄRGER", "0%", "A_B", "οδοσ", "k", "nothing", ""];
 
-fn flux(n: u8) -> FluxId {
+pub(super) fn flux(n: u8) -> FluxId {
     FluxId::at(Timestamp::from_micros(now().micros() - 3 * HOUR), [n; 10])
 }
 
@@ -264,6 +264,7 @@ pub(super) fn message_filter(random: &mut Random) -> MessageFilter {
     MessageFilter {
         flux_id: random.maybe(4, |random| flux(u8::try_from(random.below(4)).unwrap())),
         trace_id: random.maybe(6, |random| trace(u8::try_from(random.below(6)).unwrap())),
+        rack_id: random.maybe(6, entity),
         entity: random.maybe(4, entity),
         src_gear_id: random.maybe(4, gear),
         dst_gear_id: random.maybe(4, gear),

@@ -117,7 +117,26 @@ const LIMIT: Parameter = query(
     "At most so many rows.",
 );
 
+const RAW: Parameter = query(
+    "raw",
+    Kind::Words(&["hex", "base64", "json", "none"]),
+    "How a message's bytes are shown, if at all; `hex` without it. `json` is what they say: the envelope's fields, and `body` as a value.",
+);
+const EVER: Parameter = Parameter {
+    says: "From this moment on (inclusive); without it, from the first row that is stored.",
+    ..SINCE
+};
+const CURSOR: Parameter = query(
+    "cursor",
+    Kind::Text,
+    "Go on where the `next_cursor` of an answer says; all other parameters but `limit` stay as they were.",
+);
+
 pub(super) const TIMES: &[Parameter] = &[SINCE, UNTIL];
+/// Of what is found by an id.
+pub(super) const ALL_TIMES: &[Parameter] = &[EVER, UNTIL];
+/// Of a signal.
+pub(super) const SIGNAL: &[Parameter] = &[RAW, LIMIT, CURSOR];
 pub(super) const ORDER: &[Parameter] = &[query(
     "order",
     Kind::Words(&["desc", "asc"]),
@@ -130,11 +149,7 @@ pub(super) const PAGES: &[Parameter] = &[
         Kind::Number(0, Some(0), u32::MAX),
         "Skip so many rows. Not together with `cursor`.",
     ),
-    query(
-        "cursor",
-        Kind::Text,
-        "Go on where the `next_cursor` of an answer says; all other parameters but `limit` stay as they were.",
-    ),
+    CURSOR,
 ];
 
 pub(super) const LOGS: &[Parameter] = &[
@@ -191,6 +206,7 @@ pub(super) const METRIC: &[Parameter] = &[query("name", Kind::Text, "The metric'
 /// Of messages, the flux id apart.
 pub(super) const MESSAGES: &[Parameter] = &[
     TRACE,
+    query("rack_id", Kind::Text, "A Rack's entity id or name."),
     ENTITY,
     query("src_gear_id", Kind::Text, "The gear that sent it."),
     query("dst_gear_id", Kind::Text, "The gear that it is for."),
@@ -206,11 +222,7 @@ pub(super) const MESSAGES: &[Parameter] = &[
         Kind::Family("promoted."),
         "Promoted fields with these values: `promoted.order=7` for the field `order`.",
     ),
-    query(
-        "raw",
-        Kind::Words(&["hex", "base64", "none"]),
-        "How its bytes are shown, if at all; `hex` without it.",
-    ),
+    RAW,
 ];
 pub(super) const FLUX: &[Parameter] = &[FLUX_ID];
 pub(super) const HISTOGRAM: &[Parameter] = &[

@@ -151,9 +151,28 @@ fn row(table: Table) -> Value {
     object(properties.into())
 }
 
+/// A message's bytes as they are shown.
+fn raw() -> Value {
+    json!({ "description": "As `raw` says: a text, with `json` an object; absent with `none`.", "type": ["string", "object"] })
+}
+
+/// What a signal has, of any kind: the columns of all of them, those that a row may lack not required.
+fn item() -> Value {
+    let mut properties = Map::from_iter([("kind".to_owned(), json!({ "enum": ["message", "span", "log"] }))]);
+    for table in [Table::Messages, Table::Traces, Table::Logs] {
+        let columns = table.columns().iter().map(|column| Column { nullable: false, ..*column });
+        properties.extend(columns.map(|column| (column.name.to_owned(), value(&column))));
+    }
+    properties.insert("raw_msg".to_owned(), raw());
+    json!({
+        "description": "What it lacks, and what is null, is left out.",
+        "type": "object", "required": ["kind", "ts", "entity_id", "entity_name"], "properties": properties, "additionalProperties": false,
+    })
+}
+
 fn rows() -> Value {
     let mut message = row(Table::Messages);
-    message["properties"]["raw_msg"] = json!({ "description": "As `raw` says; absent with `none`.", "type": "string" });
+    message["properties"]["raw_msg"] = raw();
     if let Some(required) = message["required"].as_array_mut() {
         required.retain(|name| name != "raw_msg");
     }
@@ -189,6 +208,7 @@ fn rows() -> Value {
         "Bucket": bucket,
         "Line": object(summed),
         "Message": message,
+        "Item": item(),
         "DeadLetter": row(Table::DeadLetters),
         "Count": counted,
         "Value": object(json!({ "value": reference("Any"), "count": count() })),
@@ -217,6 +237,9 @@ fn lists() -> Value {
     let trace = object(json!({
         "trace_id": text(), "spans": count(), "truncated": flag(), "logs": count(), "logs_truncated": flag(),
     }));
+    let signal = object(json!({
+        "flux_id": { "type": "string", "format": "uuid" }, "trace_ids": list(text()), "trace_ids_truncated": flag(),
+    }));
     let points = || json!({ "anyOf": [reference("Point"), reference("Bucket"), reference("Line")] });
     json!({
         "Logs": answer(reference("Log"), &none),
@@ -225,6 +248,7 @@ fn lists() -> Value {
         "Points": answer(points(), &none),
         "Metric": answer(points(), &json!({ "metric": metric })),
         "Messages": answer(reference("Message"), &none),
+        "Signal": answer(reference("Item"), &json!({ "flux": signal })),
         "DeadLetters": answer(reference("DeadLetter"), &none),
         "Histogram": answer(reference("Count"), &json!({ "histogram": object(json!({ "interval": text() })) })),
         "Values": answer(reference("Value"), &none),

@@ -75,6 +75,16 @@ impl Route {
         Self { details, ..self }
     }
 
+    /// The same at another path, which is as good.
+    const fn also(self, path: &'static str, id: &'static str) -> Self {
+        Self {
+            links: &[],
+            path,
+            id,
+            ..self
+        }
+    }
+
     /// The same at its v0.4.4 path.
     const fn formerly(self, path: &'static str, id: &'static str) -> Self {
         Self {
@@ -124,6 +134,25 @@ const METRIC: Route = get(
 .gives(Answer::Rows("Metric"))
 .fails(ROWS_OF_ONE)
 .details(POINTS);
+
+const MESSAGES: Route = get("/api/v1/messages", "messages", "Business messages")
+    .takes(&[p::FLUX, p::MESSAGES, p::TIMES, p::ORDER, p::PAGES, p::FORMAT, p::KNOWN])
+    .gives(Answer::Rows("Messages"))
+    .fails(ROWS)
+    .leads_to(&[
+        link("messages_of", &[("flux_id", "$response.body#/data/0/flux_id")]),
+        link("flux", &[("flux_id", "$response.body#/data/0/flux_id")]),
+    ])
+    .details(LISTED);
+const MESSAGES_OF: Route = get(
+    "/api/v1/messages/{flux_id}",
+    "messages_of",
+    "The messages of one business signal, the oldest first",
+)
+.takes(&[p::FLUX_PATH, p::MESSAGES, p::ALL_TIMES, p::ORDER, p::PAGES, p::FORMAT, p::KNOWN])
+.gives(Answer::Rows("Messages"))
+.fails(ROWS)
+.details(LISTED);
 
 pub(super) const ROUTES: &[Route] = &[
     LOGS,
@@ -201,21 +230,23 @@ pub(super) const ROUTES: &[Route] = &[
     .gives(Answer::Json("Values"))
     .fails(FIND)
     .details(WINDOW),
-    get("/api/v1/telemetry/messages", "messages", "Business messages")
-        .takes(&[p::FLUX, p::MESSAGES, p::TIMES, p::ORDER, p::PAGES, p::FORMAT, p::KNOWN])
-        .gives(Answer::Rows("Messages"))
-        .fails(ROWS)
-        .leads_to(&[link("messages_of", &[("flux_id", "$response.body#/data/0/flux_id")])])
-        .details(LISTED),
+    MESSAGES,
+    MESSAGES_OF,
     get(
-        "/api/v1/telemetry/messages/{flux_id}",
-        "messages_of",
-        "The messages of one business signal, the oldest first",
+        "/api/v1/flux/{flux_id}",
+        "flux",
+        "One business signal: its messages, spans and log records, the oldest first",
     )
-    .takes(&[p::FLUX_PATH, p::MESSAGES, p::TIMES, p::ORDER, p::PAGES, p::FORMAT, p::KNOWN])
-    .gives(Answer::Rows("Messages"))
-    .fails(ROWS)
-    .details(LISTED),
+    .takes(&[p::FLUX_PATH, p::ALL_TIMES, p::SIGNAL, p::FORMAT, p::KNOWN])
+    .gives(Answer::Rows("Signal"))
+    .fails(ROWS_OF_ONE)
+    .details(
+        "Spans and log records that carry no signal come with the traces that the others carry. Of one time messages come first, then \
+         spans, then log records; `kind` says what a row is, and what it does not have is left out. A cursor belongs to its query. A window \
+         that ends before it begins is refused.",
+    ),
+    MESSAGES.also("/api/v1/telemetry/messages", "telemetry_messages"),
+    MESSAGES_OF.also("/api/v1/telemetry/messages/{flux_id}", "telemetry_messages_of"),
     get(
         "/api/v1/telemetry/dead_letters",
         "dead_letters",

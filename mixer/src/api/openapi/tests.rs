@@ -8,7 +8,7 @@ use axum::Router;
 use axum::body::Body;
 use http::{Request, StatusCode, header};
 use model::filter::{
-    DeadLetterFilter, HistogramFilter, LogFilter, MessageFilter, MetricFilter, SeriesFilter, TopFilter, TraceFilter,
+    DeadLetterFilter, FluxFilter, HistogramFilter, LogFilter, MessageFilter, MetricFilter, SeriesFilter, TopFilter, TraceFilter,
 };
 use model::{Level, MetricType, SpanStatus};
 use serde::de::DeserializeOwned;
@@ -106,11 +106,17 @@ fn documented(route: &Route) -> BTreeSet<String> {
         .collect()
 }
 
+/// Whether its parameters are fields of filters.
+fn lists_rows(route: &Route) -> bool {
+    let begins = ["/api/v1/telemetry/", "/api/v1/messages", "/api/v1/flux/"];
+    begins.iter().any(|begin| route.path.starts_with(begin))
+}
+
 #[test]
 fn the_parameters_of_lists_are_the_fields_of_their_filters() {
     let both = |one: BTreeSet<String>, other: BTreeSet<String>| one.union(&other).cloned().collect::<BTreeSet<_>>();
     // With what a path always refuses, or names itself.
-    let filters: [(&str, BTreeSet<String>, &[&str]); 14] = [
+    let filters: [(&str, BTreeSet<String>, &[&str]); 17] = [
         ("logs", fields::<LogFilter>(), &[]),
         (
             "logs/histogram",
@@ -140,16 +146,23 @@ fn the_parameters_of_lists_are_the_fields_of_their_filters() {
         ),
         ("messages", fields::<MessageFilter>(), &[]),
         ("messages/{flux_id}", fields::<MessageFilter>(), &["flux_id"]),
+        ("/api/v1/messages", fields::<MessageFilter>(), &[]),
+        ("/api/v1/messages/{flux_id}", fields::<MessageFilter>(), &["flux_id"]),
+        ("/api/v1/flux/{flux_id}", fields::<FluxFilter>(), &[]),
         ("dead_letters", fields::<DeadLetterFilter>(), &[]),
     ];
-    let lists = ROUTES.iter().filter(|route| route.path.contains("/telemetry/"));
+    let lists = ROUTES.iter().filter(|route| lists_rows(route));
     assert_eq!(
         lists.count(),
         filters.len() + 1,
         "a list, beside one trace, is not compared"
     );
     for (path, mut fields, refused) in filters {
-        let path = format!("/api/v1/telemetry/{path}");
+        let path = if path.starts_with('/') {
+            path.to_owned()
+        } else {
+            format!("/api/v1/telemetry/{path}")
+        };
         let route = ROUTES.iter().find(|route| route.path == path).unwrap();
         for name in refused {
             assert!(fields.remove(*name), "{path} has no {name} to refuse");
@@ -202,7 +215,7 @@ fn words_are_those_of_the_nouns() {
     assert!(all(LEVELS, |word| word.parse::<Level>().is_ok()));
     assert!(all(STATUSES, |word| word.parse::<SpanStatus>().is_ok()));
     assert!(all(TYPES, |word| word.parse::<MetricType>().is_ok()));
-    for route in ROUTES.iter().filter(|route| route.path.contains("/telemetry/")) {
+    for route in ROUTES.iter().filter(|route| lists_rows(route)) {
         for parameter in route.parameters().filter(|parameter| parameter.place == Place::Query) {
             let Kind::Words(words) = parameter.kind else { continue };
             if parameter.name == FORMAT {

@@ -12,23 +12,26 @@ use super::*;
 
 const REQUESTS: u64 = 10_000;
 
-pub(super) const PATHS: [&str; 16] = [
-    "logs",
-    "logs/histogram",
-    "logs/top",
-    "traces",
-    "traces/top",
-    "traces/{}",
-    "metrics",
-    "metrics/names",
-    "metrics/{}",
-    "metrics/m",
-    "metrics/m/labels",
-    "metrics/{}/labels",
-    "metrics/m/labels/{}",
+pub(super) const PATHS: [&str; 19] = [
+    "telemetry/logs",
+    "telemetry/logs/histogram",
+    "telemetry/logs/top",
+    "telemetry/traces",
+    "telemetry/traces/top",
+    "telemetry/traces/{}",
+    "telemetry/metrics",
+    "telemetry/metrics/names",
+    "telemetry/metrics/{}",
+    "telemetry/metrics/m",
+    "telemetry/metrics/m/labels",
+    "telemetry/metrics/{}/labels",
+    "telemetry/metrics/m/labels/{}",
+    "telemetry/messages",
+    "telemetry/messages/{}",
+    "telemetry/dead_letters",
     "messages",
     "messages/{}",
-    "dead_letters",
+    "flux/{}",
 ];
 
 pub(super) const NAMES: [&str; 38] = [
@@ -73,7 +76,7 @@ pub(super) const NAMES: [&str; 38] = [
 ];
 
 /// What may be right somewhere, and what is so nowhere.
-const VALUES: [&str; 65] = [
+const VALUES: [&str; 66] = [
     "",
     "0",
     "1",
@@ -111,6 +114,7 @@ const VALUES: [&str; 65] = [
     "none",
     "hex",
     "base64",
+    "json",
     "inbound",
     "avg",
     "rate",
@@ -199,7 +203,7 @@ impl Random {
                 format!("{}={}", self.filled(name), self.value())
             })
             .collect();
-        format!("/api/v1/telemetry/{path}?{}", parameters.join("&"))
+        format!("/api/v1/{path}?{}", parameters.join("&"))
     }
 }
 
@@ -278,7 +282,7 @@ async fn ten_thousand_generated_requests_are_answered_or_refused_and_never_our_f
     let mut random = Random::new();
     let mut requests: Vec<String> = (0..REQUESTS).map(|_| random.request()).collect();
     // What is right is among them.
-    requests.extend(PATHS.map(|path| format!("/api/v1/telemetry/{path}?limit=1").replace("{}", "m")));
+    requests.extend(PATHS.map(|path| format!("/api/v1/{path}?limit=1").replace("{}", "m")));
     let answers = futures::stream::iter(requests).map(|uri| {
         let router = router.clone();
         async move { (status(router, &uri).await, uri) }
