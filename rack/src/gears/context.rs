@@ -7,6 +7,7 @@
 //!   the trace begins and carried along.
 //! - What a gear sends while it handles a message leaves the Rack together with the word that the message was taken, or not at
 //!   all. Sent at another time it is durable before [`Context::send`] returns.
+//! - What is logged while a message is handled is that signal's ([`super::signal`]).
 //! - Refusals are reported once for each reason and reporting interval, with the number of others like it.
 
 use std::any::Any;
@@ -23,6 +24,7 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use super::meter::Meter;
+use super::signal::Signal;
 use super::traceparent::TraceParent;
 use crate::lane::{Dead, Leaving, Outbox, Whole};
 use crate::limits::Limits;
@@ -164,9 +166,10 @@ impl Context {
         Arc::clone(kept).downcast().unwrap_or_default()
     }
 
-    /// A log line about the gear itself.
+    /// A log line about the gear itself, or about the message that is being handled.
     pub(crate) fn log(&self, level: Level, message: impl Into<String>) {
-        self.parts.recorder.log(level, message, Attributes::new(), None);
+        let (attributes, flux_id) = Signal::of_record();
+        self.parts.recorder.log(level, message, attributes, flux_id);
     }
 
     /// Something failed: counted and logged.
@@ -239,19 +242,17 @@ impl Context {
         if message.hops > max_hops {
             let why = Refused::Hops { max: max_hops }.to_string();
             self.bury(port, &message, why).await;
-            return self.refuse(Refused::Hops { max: max_hops });
+            return self.refuse(&message, Refused::Hops { max: max_hops });
         }
         if size > max_payload_size {
-            return self.refuse(Refused::Size {
-                size,
-                max: max_payload_size,
-            });
+            let max = max_payload_size;
+            return self.refuse(&message, Refused::Size { size, max });
         }
         if !self.is_wired(port) {
-            return self.refuse(Refused::Unwired { port });
+            return self.refuse(&message, Refused::Unwired { port });
         }
         if self.parts.outlets.is_published(port) && !self.leave(port, &message).await {
-            return self.refuse(Refused::NotKept);
+            return self.refuse(&message, Refused::NotKept);
         }
         self.parts.outlets.send(port, message).await;
         self.meter.sent();
@@ -332,8 +333,8 @@ impl Context {
         self.meter.dropped();
     }
 
-    fn refuse(&self, why: Refused) -> Result<(), Refused> {
-        self.report_first(why.kind(), || why.to_string());
+    fn refuse(&self, message: &Message, why: Refused) -> Result<(), Refused> {
+        Signal::of(message).saying(|| self.report_first(why.kind(), || why.to_string()));
         Err(why)
     }
 

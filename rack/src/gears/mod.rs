@@ -27,6 +27,7 @@ mod expression;
 mod framing;
 mod listener;
 mod meter;
+mod signal;
 pub(crate) mod supervisor;
 #[cfg(test)]
 pub(crate) mod testing;

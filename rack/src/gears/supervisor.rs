@@ -23,6 +23,7 @@ use tokio::sync::mpsc::{self, error::TryRecvError};
 use tokio::time::{Instant, MissedTickBehavior};
 
 use super::context::together;
+use super::signal::Signal;
 use super::{Context, Fault, Gear, Passive};
 use crate::lane::{Dead, Whole};
 use crate::wires::{Arrival, Delivery, Held, INBOX_CAPACITY, Inbox, Spec};
@@ -201,7 +202,7 @@ impl Consumer<'_> {
                 let reason = held.reason.clone().unwrap_or_else(|| "the gear panicked".to_owned());
                 let body = message.to_cbor().unwrap_or_default();
                 // It keeps its count: begun again beside another that fails, it is not tried anew.
-                held.whole = Some(dead(self.cx, port, (reason, held.attempts), body));
+                held.whole = Some(Signal::of(message).saying(|| dead(self.cx, port, (reason, held.attempts), body)));
                 return Ok(());
             }
             Err(unreadable) => {
@@ -213,7 +214,8 @@ impl Consumer<'_> {
         let hops = message.hops;
         if hops > self.cx.limits().max_hops() {
             let reason = format!("it has passed {hops} gears, more than max_hops allows here");
-            held.whole = Some(dead(self.cx, port, (reason, 1), message.to_cbor().unwrap_or_default()));
+            let body = message.to_cbor().unwrap_or_default();
+            held.whole = Some(Signal::of(&message).saying(|| dead(self.cx, port, (reason, 1), body)));
             return Ok(());
         }
         held.attempts += 1;
@@ -223,7 +225,8 @@ impl Consumer<'_> {
                 held.attempts -= 1;
                 held.whole = Some(match (rejected, &held.arrival.message) {
                     (Some(reason), Ok(message)) => {
-                        dead(self.cx, port, (reason, 1), message.to_cbor().unwrap_or_default())
+                        let body = message.to_cbor().unwrap_or_default();
+                        Signal::of(message).saying(|| dead(self.cx, port, (reason, 1), body))
                     }
                     _ => whole,
                 });
@@ -287,12 +290,13 @@ async fn handle(
     mut delivery: Delivery,
 ) -> Result<(Whole, Option<String>), Fault> {
     let mut span = cx.arrive(&mut delivery.message);
-    let (done, whole) = together(gear.process(cx, delivery)).await;
+    let signal = Signal::of(&delivery.message);
+    let (done, whole) = signal.during(together(gear.process(cx, delivery))).await;
     span.ok = done.is_ok();
     match done {
         Ok(()) => Ok((whole, None)),
         Err(Fault::Rejected(reason)) => {
-            cx.reject(&reason);
+            signal.saying(|| cx.reject(&reason));
             Ok((Whole::default(), Some(reason)))
         }
         Err(fault) => Err(fault),

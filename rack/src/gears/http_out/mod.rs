@@ -43,6 +43,7 @@ use serde_json::Value;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use super::signal::Signal;
 use super::traceparent::TraceParent;
 use super::{Config, Context, Fault, Gear, Passive, Work};
 use crate::wires::Delivery;
@@ -115,7 +116,8 @@ impl Passive for Out {
                 self.join_one().await?;
             }
             let cx = Arc::clone(cx);
-            self.under_way.spawn(async move {
+            let signal = Signal::of(&delivery.message);
+            self.under_way.spawn(signal.during(async move {
                 let message = delivery.message;
                 match sender.deliver(message.clone()).await {
                     Err(Fault::Rejected(reason)) => {
@@ -125,7 +127,7 @@ impl Passive for Out {
                     }
                     done => done,
                 }
-            });
+            }));
             Ok(())
         }
         .boxed()
