@@ -26,6 +26,7 @@ mod progress;
 mod screen;
 mod spans;
 mod stream;
+mod timeline;
 mod times;
 mod waterfall;
 
@@ -74,6 +75,7 @@ fn run(args: Args) -> Result<(), Error> {
         Some(Command::Trace(query)) => commands::traces::show(&query),
         Some(Command::Metrics(query)) => commands::metrics::run(&query),
         Some(Command::Messages(query)) => commands::messages::run(&query),
+        Some(Command::Flux(query)) => commands::flux::show(&query),
         Some(Command::DeadLetters(query)) => commands::logs::dead_letters(&query),
         Some(Command::Sql(query)) => commands::sql::run(&args.global, &query),
         Some(Command::Storage(query)) => commands::storage::run(&query),

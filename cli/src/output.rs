@@ -251,13 +251,18 @@ impl Paint {
     }
 
     pub(crate) fn level(self, level: &str) -> String {
-        let style = match level {
+        self.word(&format!("{level:<5}"))
+    }
+
+    /// A level with what stands around it.
+    pub(crate) fn word(self, level: &str) -> String {
+        let style = match level.trim() {
             "error" => AnsiColor::Red.on_default().bold(),
             "warn" => AnsiColor::Yellow.on_default(),
             "debug" => Style::new().dimmed(),
             _ => AnsiColor::Green.on_default(),
         };
-        self.with(style, &format!("{level:<5}"))
+        self.with(style, level)
     }
 
     pub(crate) fn dim(self, text: &str) -> String {

@@ -21,8 +21,8 @@ pub(crate) use self::control::{
     ConfigArgs, ConfigVerb, GearsArgs, GearsVerb, OneRack, Picture, RacksArgs, RacksVerb, ScenarioArgs, ScenarioVerb,
 };
 pub(crate) use self::program::{CompletionsArgs, DoctorArgs, ManArgs, SchemaArgs};
-pub(crate) use self::shared::{ApiArgs, Charting, Format, PageArgs};
-pub(crate) use self::telemetry::{LogsArgs, MessagesArgs, MetricsArgs, SqlArgs, TailArgs, TraceArgs, TracesArgs};
+pub(crate) use self::shared::{ApiArgs, Charting, Format, PageArgs, window};
+pub(crate) use self::telemetry::{FluxArgs, LogsArgs, MessagesArgs, MetricsArgs, SqlArgs, TailArgs, TraceArgs, TracesArgs};
 
 /// Runs a Rack, and asks a Mixer.
 ///
@@ -66,6 +66,8 @@ pub(crate) enum Command {
     Trace(TraceArgs),
     /// Query business messages, if the Mixer archives them
     Messages(Box<MessagesArgs>),
+    /// Show one business signal: its messages, spans and log records over time, over all Racks
+    Flux(FluxArgs),
     /// List telemetry that could not be decoded, with the reason
     DeadLetters(PageArgs),
     /// Ask in SQL: the tables logs, traces, metrics and messages

@@ -81,13 +81,20 @@ pub(crate) struct PageArgs {
 impl PageArgs {
     /// `--since` and `--until` as the API takes them.
     pub(crate) fn window(&self) -> Result<(Option<When>, Option<When>), Error> {
-        let now = chassis::system_clock().now();
-        let zone = self.api.zone();
-        let read = |flag: &str, time: Option<TimeArg>| {
-            time.map(|time| time.when(zone, now))
-                .transpose()
-                .map_err(|reason| Error::Usage(format!("--{flag}: {reason}")))
-        };
-        Ok((read("since", self.since)?, read("until", self.until)?))
+        window((self.since, self.until), self.api.zone())
     }
+}
+
+/// `--since` and `--until`, of times in a zone, as the API takes them.
+pub(crate) fn window(
+    (since, until): (Option<TimeArg>, Option<TimeArg>),
+    zone: Zone,
+) -> Result<(Option<When>, Option<When>), Error> {
+    let now = chassis::system_clock().now();
+    let read = |flag: &str, time: Option<TimeArg>| {
+        time.map(|time| time.when(zone, now))
+            .transpose()
+            .map_err(|reason| Error::Usage(format!("--{flag}: {reason}")))
+    };
+    Ok((read("since", since)?, read("until", until)?))
 }

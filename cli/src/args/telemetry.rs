@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
-use model::filter::{Aggregate, HistogramBy, LogFilter};
-use model::{FluxId, HumanDuration, Level, SpanStatus, TraceId};
-
+use model::filter::{Aggregate, HistogramBy, LogFilter, RawForm};
+use model::{Direction, FluxId, HumanDuration, Level, SpanStatus, TraceId};
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::shared::{ApiArgs, Charting, PageArgs};
@@ -155,6 +155,9 @@ pub(crate) struct MessagesArgs {
     /// A trace
     #[arg(long, value_name = "HEX")]
     pub(crate) trace_id: Option<TraceId>,
+    /// A Rack's entity id or name
+    #[arg(long, value_name = "RACK")]
+    pub(crate) rack_id: Option<String>,
     /// An entity's name or id
     #[arg(long)]
     pub(crate) entity: Option<String>,
@@ -167,14 +170,43 @@ pub(crate) struct MessagesArgs {
     /// What kind of message it is
     #[arg(long, value_name = "TYPE")]
     pub(crate) msg_type: Option<String>,
+    /// Which way it crossed the edge of its Rack: inbound, outbound or internal
+    #[arg(long, value_parser = word::<Direction>)]
+    pub(crate) direction: Option<Direction>,
     /// Whether it could be read: ok or error
     #[arg(long)]
     pub(crate) status: Option<SpanStatus>,
     /// A promoted field and its value; may be given again with another key
     #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
     pub(crate) promoted: Vec<(String, String)>,
+    /// How bytes are shown: hex, base64, json (what they say; a table has the body) or none [default: hex in JSON, else none]
+    #[arg(long, value_name = "FORM", value_parser = word::<RawForm>)]
+    pub(crate) raw: Option<RawForm>,
     #[command(flatten)]
     pub(crate) page: PageArgs,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct FluxArgs {
+    /// The business signal: a UUID, as messages, spans and log records carry it
+    pub(crate) id: FluxId,
+    /// Start: an age or a time, as elsewhere [default: everything that is stored]
+    #[arg(long, value_name = "WHEN")]
+    pub(crate) since: Option<TimeArg>,
+    /// End (exclusive): the same
+    #[arg(long, value_name = "WHEN")]
+    pub(crate) until: Option<TimeArg>,
+    /// At most so many messages, spans and log records, the earliest
+    #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) limit: u32,
+    #[command(flatten)]
+    pub(crate) api: ApiArgs,
+}
+
+/// A word of the API.
+fn word<T: DeserializeOwned>(text: &str) -> Result<T, String> {
+    let read = serde_json::from_value(text.into());
+    read.map_err(|error: serde_json::Error| error.to_string())
 }
 
 fn pair(text: &str) -> Result<(String, String), String> {

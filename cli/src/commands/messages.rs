@@ -1,11 +1,15 @@
 //! `platform messages`.
 
-use model::filter::{MessageFilter, RawForm};
+use std::borrow::Cow;
+
+use model::filter::{MessageFilter, RawForm, When};
+use serde_json::Value;
 
 use crate::args::{Format, MessagesArgs};
-use crate::client::Client;
+use crate::client::{Client, Row};
 use crate::error::Error;
 use crate::output::Printer;
+use crate::spans::text;
 
 const COLUMNS: &[&str] = &[
     "ts",
@@ -20,31 +24,67 @@ const COLUMNS: &[&str] = &[
     "promoted",
 ];
 
-/// A table leaves out the bytes of messages; JSON has them as hex.
+/// A table leaves out the bytes of messages, unless it is to say what is in them; JSON has them as hex.
 pub(crate) fn run(args: &MessagesArgs) -> Result<(), Error> {
-    let (since, until) = args.page.window()?;
     let printer = Printer::from(&args.page.api);
-    let shows_bytes = matches!(printer.format, Format::Json | Format::Ndjson);
-    let filter = MessageFilter {
+    let raw = args.raw.unwrap_or(match printer.format {
+        Format::Json | Format::Ndjson => RawForm::Hex,
+        Format::Table | Format::Csv => RawForm::None,
+    });
+    let path = "/api/v1/messages";
+    let mut page = Client::new(&args.page.api).page_within(path, &filter(args, raw)?, args.page.wait)?;
+    let shown = match (printer.format, raw) {
+        (_, RawForm::None) => None,
+        (Format::Table, RawForm::Json) => {
+            page.rows.iter_mut().for_each(add_body);
+            Some("body")
+        }
+        _ => Some("raw_msg"),
+    };
+    let columns: Vec<&str> = COLUMNS.iter().copied().chain(shown).collect();
+    printer.rows(&page.rows, &columns)?;
+    super::notes(
+        &page,
+        "no messages in this window (--since, --until; without them the last 24 h, of one signal all)",
+    );
+    Ok(())
+}
+
+fn filter(args: &MessagesArgs, raw: RawForm) -> Result<MessageFilter, Error> {
+    let (since, until) = args.page.window()?;
+    Ok(MessageFilter {
         flux_id: args.flux_id,
         trace_id: args.trace_id,
+        rack_id: args.rack_id.clone(),
         entity: args.entity.clone(),
         src_gear_id: args.from.clone(),
         dst_gear_id: args.to.clone(),
         msg_type: args.msg_type.clone(),
+        direction: args.direction,
         status: args.status,
         promoted: super::by_key("promoted", &args.promoted)?,
-        since,
+        since: since.or(args.flux_id.map(|_| When::EVER)),
         until,
-        raw: Some(if shows_bytes { RawForm::Hex } else { RawForm::None }),
+        raw: Some(raw),
         limit: Some(args.page.limit),
         ..MessageFilter::default()
-    };
-    let page = Client::new(&args.page.api).page_within("/api/v1/telemetry/messages", &filter, args.page.wait)?;
-    printer.rows(&page.rows, COLUMNS)?;
-    super::notes(
-        &page,
-        "no messages in this window (--since, --until; without them the last 24 h)",
-    );
-    Ok(())
+    })
+}
+
+/// What people look for in a message that says what it is.
+fn add_body(row: &mut Row) {
+    if let Some(said) = row.get("raw_msg").and_then(Value::as_object) {
+        let body = body(said).into_owned();
+        row.insert("body".to_owned(), body.into());
+    }
+}
+
+/// The body of a decoded message as one text, or why there is none.
+pub(crate) fn body(said: &Row) -> Cow<'_, str> {
+    match (said.get("body"), text(said, "error")) {
+        (Some(Value::String(body)), _) => body.into(),
+        (Some(Value::Null) | None, "") => "".into(),
+        (Some(Value::Null) | None, error) => format!("(it cannot be read: {error})").into(),
+        (Some(body), _) => body.to_string().into(),
+    }
 }

@@ -2,6 +2,7 @@
 
 pub(crate) mod config;
 pub(crate) mod doctor;
+pub(crate) mod flux;
 pub(crate) mod gears;
 pub(crate) mod logs;
 pub(crate) mod messages;

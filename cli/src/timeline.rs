@@ -1,0 +1,290 @@
+//! A signal drawn over time: a line for each message, span and log record, with its distance from the first.
+//!
+//! ```text
+//!  +0.000 ms  message  rack-a/orders → rack-b/check  order outbound  {"order":7}
+//!  +0.000 ms  span     rack-a/orders                 http_in orders  1.500 ms
+//!  +3.250 ms  log      rack-b/check                  warn   no such article
+//! ```
+//!
+//! A message leads to the gears whose spans follow its sender's span, where those are known, else to the gear that it names.
+//!
+//! # Not here
+//!
+//! The order of the rows (the Mixer's), what programs get (`commands::flux`).
+
+use std::collections::{BTreeSet, HashMap};
+use std::fmt::Write;
+
+use model::{HumanDuration, Timestamp};
+use serde_json::Value;
+
+use crate::client::Row;
+use crate::commands::messages::body;
+use crate::output::{Paint, safe};
+use crate::screen::{fit, text_width};
+use crate::spans::{duration_ms, start, text};
+
+/// The widest that the places may be, so that a long name does not push all else out of sight.
+const WIDEST: usize = 48;
+/// So much of a body or a text is shown where nothing else limits it.
+const LONGEST: usize = 400;
+
+/// How a part of a line is painted.
+#[derive(Debug, Clone, Copy)]
+enum Tone {
+    Plain,
+    Dim,
+    Bad,
+    Level,
+}
+
+/// One line, before it is known how wide its columns are.
+struct Line {
+    offset: String,
+    kind: &'static str,
+    place: String,
+    rest: Vec<(String, Tone)>,
+}
+
+/// Lines for rows in the order of time; of at most so many cells (colours not counted) if a width is given.
+pub(crate) fn draw(rows: &[Row], width: Option<usize>, paint: Paint) -> String {
+    let first = rows.iter().filter_map(start).min();
+    let receivers = receivers(rows);
+    let lines: Vec<Line> = rows.iter().map(|row| line(row, first, &receivers)).collect();
+    let widest = |of: fn(&Line) -> &str| lines.iter().map(|line| text_width(of(line))).max().unwrap_or(0);
+    let offsets = widest(|line| &line.offset);
+    let most = width.map_or(WIDEST, |width| (width / 3).min(WIDEST));
+    let places = widest(|line| &line.place).min(most);
+    let mut drawn = String::new();
+    for line in &lines {
+        let head = [
+            (format!("{:>offsets$}  ", line.offset), Tone::Dim),
+            (format!("{:7}  ", line.kind), Tone::Plain),
+            (format!("{}  ", fit(&line.place, places)), Tone::Plain),
+        ];
+        let parts = head.iter().chain(&line.rest);
+        put(&mut drawn, parts, width, paint);
+    }
+    drawn
+}
+
+/// Writes the parts of a line as far as there is room.
+fn put<'a>(drawn: &mut String, parts: impl Iterator<Item = &'a (String, Tone)>, width: Option<usize>, paint: Paint) {
+    let mut left = width.unwrap_or(usize::MAX);
+    let parts: Vec<_> = parts.collect();
+    let last = parts.iter().rposition(|(text, _)| !text.trim_end().is_empty());
+    for (at, (text, tone)) in parts.iter().enumerate().take(last.map_or(0, |last| last + 1)) {
+        let text = if Some(at) == last { text.trim_end() } else { text };
+        let wanted = text_width(text);
+        let cut = (wanted > left).then(|| fit(text, left));
+        let text = cut.as_deref().unwrap_or(text);
+        let _ = match tone {
+            Tone::Plain => write!(drawn, "{text}"),
+            Tone::Dim => write!(drawn, "{}", paint.dim(text)),
+            Tone::Bad => write!(drawn, "{}", paint.bad(text)),
+            Tone::Level => write!(drawn, "{}", paint.word(text)),
+        };
+        if cut.is_some() {
+            break;
+        }
+        left -= wanted;
+    }
+    drawn.push('\n');
+}
+
+/// The gears whose spans follow a span, by its id.
+fn receivers(rows: &[Row]) -> HashMap<&str, BTreeSet<String>> {
+    let mut receivers: HashMap<&str, BTreeSet<String>> = HashMap::new();
+    for row in rows.iter().filter(|row| text(row, "kind") == "span") {
+        let parent = text(row, "parent_span_id");
+        if !parent.is_empty() {
+            receivers.entry(parent).or_default().insert(place(row));
+        }
+    }
+    receivers
+}
+
+/// The Rack and the gear of a row.
+fn place(row: &Row) -> String {
+    let of_attributes = || row.get("attributes")?.get("gear.id")?.as_str();
+    let gear = match text(row, "src_gear_id") {
+        "" => of_attributes().unwrap_or_default(),
+        gear => gear,
+    };
+    match (safe(text(row, "entity_name")), safe(gear)) {
+        (rack, gear) if gear.is_empty() => rack.into_owned(),
+        (rack, gear) => format!("{rack}/{gear}"),
+    }
+}
+
+fn line(row: &Row, first: Option<Timestamp>, receivers: &HashMap<&str, BTreeSet<String>>) -> Line {
+    let offset = start(row)
+        .zip(first)
+        .map_or_else(String::new, |(at, first)| offset(at, first));
+    let (kind, place, rest) = match text(row, "kind") {
+        "message" => (
+            "message",
+            format!("{}{}", place(row), leads_to(row, receivers)),
+            message(row),
+        ),
+        "span" => ("span", place(row), span(row)),
+        "log" => ("log", place(row), log(row)),
+        _ => ("?", place(row), Vec::new()),
+    };
+    Line {
+        offset,
+        kind,
+        place,
+        rest,
+    }
+}
+
+/// The distance from the first row.
+fn offset(at: Timestamp, first: Timestamp) -> String {
+    let micros = u64::try_from(at.since(first).as_micros()).unwrap_or(u64::MAX);
+    match micros {
+        0..1_000_000 => format!("+{}.{:03} ms", micros / 1_000, micros % 1_000),
+        1_000_000..60_000_000 => format!("+{}.{:03} s ", micros / 1_000_000, micros / 1_000 % 1_000),
+        _ => format!("+{}", HumanDuration::from_millis(micros / 1_000)),
+    }
+}
+
+fn leads_to(message: &Row, receivers: &HashMap<&str, BTreeSet<String>>) -> String {
+    let sender = message
+        .get("raw_msg")
+        .and_then(|said| said.get("span_id"))
+        .and_then(Value::as_str);
+    let known = sender.and_then(|span| receivers.get(span));
+    let to = match (known, text(message, "dst_gear_id")) {
+        (Some(places), _) => places.iter().map(String::as_str).collect::<Vec<_>>().join(", "),
+        (None, to) => safe(to).into_owned(),
+    };
+    if to.is_empty() { to } else { format!(" → {to}") }
+}
+
+fn message(row: &Row) -> Vec<(String, Tone)> {
+    let body = row
+        .get("raw_msg")
+        .and_then(Value::as_object)
+        .map(body)
+        .unwrap_or_default();
+    vec![
+        (format!("{} ", safe(text(row, "msg_type"))), Tone::Plain),
+        (format!("{}  ", safe(text(row, "direction"))), Tone::Dim),
+        outcome(row),
+        (shortened(&body), Tone::Plain),
+    ]
+}
+
+fn span(row: &Row) -> Vec<(String, Tone)> {
+    let ms = duration_ms(row);
+    let took = if ms < 1e9 {
+        format!("{ms:.3} ms")
+    } else {
+        format!("{ms:.3e} ms")
+    };
+    vec![
+        (format!("{}  ", safe(text(row, "span_name"))), Tone::Plain),
+        (format!("{took}  "), Tone::Dim),
+        outcome(row),
+    ]
+}
+
+fn log(row: &Row) -> Vec<(String, Tone)> {
+    vec![
+        (format!("{:<5}  ", safe(text(row, "level"))), Tone::Level),
+        (shortened(text(row, "message")), Tone::Plain),
+    ]
+}
+
+/// An error's word; what went well needs none.
+fn outcome(row: &Row) -> (String, Tone) {
+    match text(row, "status") {
+        "" | "ok" => (String::new(), Tone::Plain),
+        other => (format!("{}  ", safe(other)), Tone::Bad),
+    }
+}
+
+fn shortened(text: &str) -> String {
+    let mut letters = text.chars();
+    let head: String = letters.by_ref().take(LONGEST).collect();
+    let more = if letters.next().is_some() { "…" } else { "" };
+    format!("{}{more}", safe(&head))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+    use crate::hostile::{is_a_line_each, rows};
+
+    fn at(micros: i64) -> Timestamp {
+        Timestamp::from_micros(1_790_000_000_000_000 + micros)
+    }
+
+    fn order() -> Vec<Row> {
+        let rows = [
+            json!({ "kind": "message", "ts": at(0), "entity_name": "rack-a", "src_gear_id": "orders", "msg_type": "order",
+                    "direction": "outbound", "status": "ok", "raw_msg": { "span_id": "a1", "body": { "order": 7 }, "body_is": "value" } }),
+            json!({ "kind": "span", "ts": at(0), "entity_name": "rack-a", "span_id": "a1", "span_name": "http_in orders",
+                    "duration_ms": 1.5, "status": "ok", "attributes": { "gear.id": "orders" } }),
+            json!({ "kind": "span", "ts": at(3_250), "entity_name": "rack-b", "span_id": "b1", "parent_span_id": "a1",
+                    "span_name": "filter check", "duration_ms": 0.25, "status": "error", "attributes": { "gear.id": "check" } }),
+            json!({ "kind": "log", "ts": at(3_300), "entity_name": "rack-b", "level": "warn", "message": "no such article",
+                    "attributes": { "gear.id": "check" } }),
+            json!({ "kind": "message", "ts": at(2_500_000), "entity_name": "rack-b", "src_gear_id": "check", "dst_gear_id": "desk",
+                    "msg_type": "refusal", "direction": "outbound", "status": "error", "raw_msg": { "error": "not a message" } }),
+            json!({ "kind": "log", "ts": at(86_400_000_000), "entity_name": "rack-b", "level": "info", "message": "a day later" }),
+        ];
+        rows.iter().filter_map(Value::as_object).cloned().collect()
+    }
+
+    #[test]
+    fn lines_say_when_where_and_what_and_messages_lead_to_the_gears_that_got_them() {
+        insta::assert_snapshot!(draw(&order(), None, Paint::none()));
+    }
+
+    #[test]
+    fn a_narrow_terminal_cuts_lines_at_its_edge() {
+        let drawn = draw(&order(), Some(60), Paint::none());
+        assert!(drawn.lines().all(|line| text_width(line) <= 60), "{drawn}");
+        assert!(drawn.contains('…'), "{drawn}");
+        assert_eq!(drawn.lines().count(), 6);
+    }
+
+    #[test]
+    fn a_long_body_is_shortened_and_strange_rows_have_their_line() {
+        let strange = [
+            json!({}),
+            json!({ "kind": "log", "ts": "soon", "message": "x".repeat(1_000) }),
+            json!({ "kind": "message", "raw_msg": { "body": 7 } }),
+            json!({ "kind": "span", "duration_ms": -1 }),
+        ];
+        let strange: Vec<Row> = strange.iter().filter_map(Value::as_object).cloned().collect();
+        let drawn = draw(&strange, None, Paint::none());
+        assert!(
+            drawn.lines().count() == 4 && drawn.lines().all(|line| line.chars().count() < 500),
+            "{drawn}"
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn a_row_is_one_line_whatever_is_stored(
+            rows in rows(|a, b| json!({ "kind": "log", "ts": a, "entity_name": b, "level": a, "message": b, "attributes": { "gear.id": a } })),
+            others in rows(|a, b| json!({ "kind": "message", "entity_name": a, "src_gear_id": b, "dst_gear_id": a, "msg_type": b,
+                                          "direction": a, "status": b, "raw_msg": { "body": a } })),
+            spans in rows(|a, b| json!({ "kind": "span", "entity_name": a, "span_name": b, "status": a, "parent_span_id": b })),
+            width in prop::option::of(20usize..200),
+        ) {
+            for rows in [rows, others, spans] {
+                let lines = draw(&rows, width, Paint::none());
+                prop_assert!(is_a_line_each(&lines, &rows), "{lines:?}");
+                prop_assert!(width.is_none_or(|width| lines.lines().all(|line| text_width(line) <= width)), "{lines:?}");
+            }
+        }
+    }
+}
