@@ -13,6 +13,7 @@ mod cli;
 mod config_keys;
 mod faults;
 mod first_light;
+mod flux;
 mod http_ingest;
 mod ingest;
 mod kill9;
