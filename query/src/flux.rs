@@ -289,7 +289,9 @@ impl Signal {
                 .asked
                 .after
                 .filter(|after| (after.part, after.position.ts, after.position.hash) == (part, ts, hash));
-            let seen = equal.count() as u64 + before.map_or(0, |before| before.position.seen);
+            let seen = before
+                .map_or(0, |before| before.position.seen)
+                .saturating_add(equal.count() as u64);
             let position = Position { ts, hash, seen };
             Cursor::new(self.asked.fingerprint, self.messages.window, Place { part, position }).token()
         });

@@ -22,7 +22,9 @@ pub(crate) use self::control::{
 };
 pub(crate) use self::program::{CompletionsArgs, DoctorArgs, ManArgs, SchemaArgs};
 pub(crate) use self::shared::{ApiArgs, Charting, Format, PageArgs, window};
-pub(crate) use self::telemetry::{FluxArgs, LogsArgs, MessagesArgs, MetricsArgs, SqlArgs, TailArgs, TraceArgs, TracesArgs};
+pub(crate) use self::telemetry::{
+    FluxArgs, LogsArgs, MessagesArgs, MetricsArgs, SqlArgs, TailArgs, TraceArgs, TracesArgs,
+};
 
 /// Runs a Rack, and asks a Mixer.
 ///

@@ -205,9 +205,26 @@ async fn a_cursor_belongs_to_its_signal_and_pages_have_bounds() {
             "{refused:?}"
         );
     }
-    // A cursor made up: the place is beyond all rows.
-    let log = world::log(&mut random);
-    bench.append(&[log]).await;
+    // Cursors made up: any part, before and behind everything.
+    bench.append(&[world::log(&mut random)]).await;
+    let token = next.cursor.unwrap();
+    let bytes: Vec<u8> = (0..token.len())
+        .step_by(2)
+        .map(|at| u8::from_str_radix(&token[at..at + 2], 16).unwrap())
+        .collect();
+    let mut cursor: Value = serde_json::from_slice(&bytes).unwrap();
+    for part in ["messages", "spans", "spans_of_traces", "logs", "logs_of_traces"] {
+        for (ts, count) in [(i64::MIN, 0), (0, u64::MAX), (now().micros(), u64::MAX), (i64::MAX, 1)] {
+            cursor["p"] = json!({ "k": part, "r": { "t": ts, "h": u64::MAX, "n": count } });
+            let token: String = cursor.to_string().bytes().map(|byte| format!("{byte:02x}")).collect();
+            let forged = FluxFilter {
+                cursor: Some(token),
+                ..one.clone()
+            };
+            let page = asked(&bench, world::flux(0), &forged).await.unwrap();
+            assert!(page.rows.len() <= 1, "{page:?}");
+        }
+    }
     bench.close().await;
 }
 

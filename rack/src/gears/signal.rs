@@ -65,7 +65,11 @@ mod tests {
   - { name: feed, type: test_feed, deploy: rack-a, config: { messages: [ { raw: seven }, { raw: '8' } ] } }
   - { name: pick, type: filter, deploy: rack-a, config: { where: int(text) > 0 } }
   - { name: sink, type: log_sink, deploy: rack-a }";
-        let flow = Flow::run(gears, "{ from: feed.out, to: pick.in }, { from: pick.out, to: sink.in }").await;
+        let flow = Flow::run(
+            gears,
+            "{ from: feed.out, to: pick.in }, { from: pick.out, to: sink.in }",
+        )
+        .await;
         let said = flow.rows("pick");
         assert_eq!(said.len(), 1, "{said:?}");
         assert!(said[0]["message"].as_str().unwrap().contains("refused"), "{said:?}");

@@ -18,7 +18,11 @@ pub(in crate::api) const CODES: &[(u16, &str, &str)] = &[
     (404, "unknown_scenario", "there is no such scenario"),
     (404, "unknown_gear", "there is no such gear type"),
     (404, "trace_not_found", "no span of the trace is stored"),
-    (404, "flux_not_found", "nothing of the signal lies in the time asked for"),
+    (
+        404,
+        "flux_not_found",
+        "nothing of the signal lies in the time asked for",
+    ),
     (
         404,
         "metric_not_found",

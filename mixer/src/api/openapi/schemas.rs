@@ -160,7 +160,10 @@ fn raw() -> Value {
 fn item() -> Value {
     let mut properties = Map::from_iter([("kind".to_owned(), json!({ "enum": ["message", "span", "log"] }))]);
     for table in [Table::Messages, Table::Traces, Table::Logs] {
-        let columns = table.columns().iter().map(|column| Column { nullable: false, ..*column });
+        let columns = table.columns().iter().map(|column| Column {
+            nullable: false,
+            ..*column
+        });
         properties.extend(columns.map(|column| (column.name.to_owned(), value(&column))));
     }
     properties.insert("raw_msg".to_owned(), raw());

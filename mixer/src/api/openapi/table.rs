@@ -149,7 +149,15 @@ const MESSAGES_OF: Route = get(
     "messages_of",
     "The messages of one business signal, the oldest first",
 )
-.takes(&[p::FLUX_PATH, p::MESSAGES, p::ALL_TIMES, p::ORDER, p::PAGES, p::FORMAT, p::KNOWN])
+.takes(&[
+    p::FLUX_PATH,
+    p::MESSAGES,
+    p::ALL_TIMES,
+    p::ORDER,
+    p::PAGES,
+    p::FORMAT,
+    p::KNOWN,
+])
 .gives(Answer::Rows("Messages"))
 .fails(ROWS)
 .details(LISTED);

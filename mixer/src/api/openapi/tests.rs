@@ -8,7 +8,8 @@ use axum::Router;
 use axum::body::Body;
 use http::{Request, StatusCode, header};
 use model::filter::{
-    DeadLetterFilter, FluxFilter, HistogramFilter, LogFilter, MessageFilter, MetricFilter, SeriesFilter, TopFilter, TraceFilter,
+    DeadLetterFilter, FluxFilter, HistogramFilter, LogFilter, MessageFilter, MetricFilter, SeriesFilter, TopFilter,
+    TraceFilter,
 };
 use model::{Level, MetricType, SpanStatus};
 use serde::de::DeserializeOwned;
