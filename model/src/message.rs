@@ -256,6 +256,7 @@ mod tests {
             message(deep, b"\x00\xff"),
             message(Value::Null, b""),
             message(json!([1, 2.25, "x"]), b"x"),
+            message(json!("x".repeat(100_000)), &[0xff; 100_000]),
         ] {
             let bytes = sent.to_cbor().unwrap();
             assert_eq!(Message::from_cbor(&bytes).unwrap(), sent);

@@ -156,8 +156,12 @@ pub(crate) mod bytes_form {
             fn visit_bytes<E: Error>(self, bytes: &[u8]) -> Result<Vec<u8>, E> {
                 Ok(bytes.to_vec())
             }
+            fn visit_byte_buf<E: Error>(self, bytes: Vec<u8>) -> Result<Vec<u8>, E> {
+                Ok(bytes)
+            }
         }
-        from.deserialize_bytes(Bytes)
+        // The decoder lends at most 4 KiB; what it gives away may be longer.
+        from.deserialize_byte_buf(Bytes)
     }
 }
 
@@ -190,5 +194,20 @@ mod tests {
                 .open::<(String, u8)>(Context::Enroll, &other.verifying_key())
                 .is_err()
         );
+    }
+
+    #[test]
+    fn what_is_signed_may_be_long() {
+        let key = SigningKey::from_bytes(&[7; 32]);
+        let scenario = "x".repeat(300_000);
+        let bytes = Signed::new(&scenario, Context::Command, &key)
+            .unwrap()
+            .to_bytes()
+            .unwrap();
+        let opened: String = Signed::from_bytes(&bytes)
+            .unwrap()
+            .open(Context::Command, &key.verifying_key())
+            .unwrap();
+        assert_eq!(opened, scenario);
     }
 }
