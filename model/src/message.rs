@@ -22,6 +22,7 @@
 //! - The trace context is W3C: every gear that handles a message adds a span whose parent is `span_id`.
 //! - Equal messages have equal bytes.
 
+use serde::de::DeserializeOwned;
 use serde::ser::{SerializeMap, SerializeSeq};
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Map, Value};
@@ -105,14 +106,7 @@ impl Message {
     /// # Errors
     /// If it is not a message, in words.
     pub fn from_cbor(bytes: &[u8]) -> Result<Self, String> {
-        let mut rest = bytes;
-        let message =
-            ciborium::de::from_reader_with_recursion_limit(&mut rest, DEPTH).map_err(|error| error.to_string())?;
-        if rest.is_empty() {
-            Ok(message)
-        } else {
-            Err(format!("{} bytes follow it", rest.len()))
-        }
+        read(bytes)
     }
 
     /// The bytes that count against `max_payload_size`: all of it, as it travels.
@@ -143,6 +137,40 @@ impl Message {
         } else {
             self.data.to_string().into_bytes().into()
         }
+    }
+}
+
+/// What the maker of a message decides of it: the body and the facts. It is read from a map like that of a message, whose other
+/// keys are passed over.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct Content {
+    /// The body as bytes.
+    #[serde(deserialize_with = "bytes_form::deserialize")]
+    pub raw: Vec<u8>,
+    /// The body as a value; null if there is none.
+    pub data: Value,
+    /// The facts, if it says any.
+    pub meta: Option<Attributes>,
+}
+
+impl Content {
+    /// From a CBOR map, in any order; nothing may follow it.
+    ///
+    /// # Errors
+    /// If it is not such a map, in words.
+    pub fn from_cbor(bytes: &[u8]) -> Result<Self, String> {
+        read(bytes)
+    }
+}
+
+fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
+    let mut rest = bytes;
+    let read = ciborium::de::from_reader_with_recursion_limit(&mut rest, DEPTH).map_err(|error| error.to_string())?;
+    if rest.is_empty() {
+        Ok(read)
+    } else {
+        Err(format!("{} bytes follow it", rest.len()))
     }
 }
 
@@ -268,6 +296,20 @@ mod tests {
             }
             assert!(Message::from_cbor(&[bytes.clone(), vec![0]].concat()).is_err());
             assert!(Message::from_cbor(&bytes[..bytes.len() - 1]).is_err());
+        }
+    }
+
+    #[test]
+    fn the_content_of_a_message_is_read_from_its_form_and_from_less() {
+        let sent = message(json!({"a": 1}), b"x");
+        let content = Content::from_cbor(&sent.to_cbor().unwrap()).unwrap();
+        assert_eq!(
+            (content.raw, content.data, content.meta),
+            (sent.raw, sent.data, Some(sent.meta))
+        );
+        assert_eq!(Content::from_cbor(&[0xa0]), Ok(Content::default()));
+        for bad in [&b""[..], b"\xa0\x00", b"\x60", b"\xa1\x63raw\x01", b"\xa1\x64meta\x01"] {
+            assert!(Content::from_cbor(bad).is_err(), "{bad:?}");
         }
     }
 

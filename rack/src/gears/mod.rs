@@ -190,6 +190,7 @@ types! {
     tcp_in
     tcp_out
     throttle
+    wasm
 }
 
 /// Every type that this program can run.
