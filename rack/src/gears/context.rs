@@ -238,12 +238,17 @@ impl Context {
     pub(crate) async fn send(&self, port: &'static str, mut message: Message) -> Result<(), Refused> {
         message.hops = message.hops.saturating_add(1);
         let (max_hops, max_payload_size) = (self.limits().max_hops(), self.limits().max_payload_size());
-        let size = message.size();
         if message.hops > max_hops {
             let why = Refused::Hops { max: max_hops }.to_string();
             self.bury(port, &message, why).await;
             return self.refuse(&message, Refused::Hops { max: max_hops });
         }
+        // What leaves is encoded anyhow; of the rest only the size is wanted.
+        let body = self.is_published(port).then(|| message.to_cbor()).transpose();
+        let Ok(body) = body else {
+            return self.refuse(&message, Refused::NotKept);
+        };
+        let size = body.as_ref().map_or_else(|| message.size(), Vec::len);
         if size > max_payload_size {
             let max = max_payload_size;
             return self.refuse(&message, Refused::Size { size, max });
@@ -251,7 +256,9 @@ impl Context {
         if !self.is_wired(port) {
             return self.refuse(&message, Refused::Unwired { port });
         }
-        if self.parts.outlets.is_published(port) && !self.leave(port, &message).await {
+        if let Some(body) = body
+            && !self.leave(port, body).await
+        {
             return self.refuse(&message, Refused::NotKept);
         }
         self.parts.outlets.send(port, message).await;
@@ -260,8 +267,7 @@ impl Context {
     }
 
     /// Lets a message leave the Rack: with what the message before it made, or at once, and then it waits until it is durable.
-    async fn leave(&self, port: &'static str, message: &Message) -> bool {
-        let Ok(body) = message.to_cbor() else { return false };
+    async fn leave(&self, port: &'static str, body: Vec<u8>) -> bool {
         let leaving = Leaving {
             gear: self.name.clone(),
             port,
