@@ -16,8 +16,9 @@ use chassis::throttle::Throttle;
 use futures::FutureExt;
 use model::control::ScenarioPush;
 use model::gear::Manifest;
+use model::message::Message;
 use model::scenario::{Gear as GearEntry, Wire};
-use model::{Clock, EntityId, Entropy, Table, Timestamp};
+use model::{Attributes, Clock, EntityId, Entropy, FluxId, MessageId, Table, Timestamp};
 use serde_json::{Map, Value};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
@@ -168,6 +169,24 @@ impl Passive for Hears {
             Ok(())
         }
         .boxed()
+    }
+}
+
+/// A message of a known time, whose ids are made of a number.
+pub(crate) fn message(number: u8, data: Value, raw: &[u8]) -> Message {
+    let ts = Timestamp::from_micros(1_763_728_200_000_000);
+    Message {
+        id: MessageId::at(ts, [number; 10]),
+        ts,
+        raw: raw.to_vec(),
+        data,
+        hops: 3,
+        meta: Attributes::new(),
+        parent: None,
+        flux_id: FluxId::at(ts, [number; 10]),
+        sampled: true,
+        span_id: "b7ad6b7169203331".parse().unwrap(),
+        trace_id: "0af7651916cd43dd8448eb211c80319c".parse().unwrap(),
     }
 }
 

@@ -2,12 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use model::{FluxId, MessageId, Timestamp};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use serde_json::json;
 
-use super::super::testing::Flow;
+use super::super::testing::{self, Flow};
 use super::*;
 
 #[test]
@@ -27,20 +26,7 @@ fn a_configuration_that_cannot_be_obeyed_is_refused() {
 }
 
 fn message(number: u64) -> Message {
-    let ts = Timestamp::from_micros(1);
-    Message {
-        id: MessageId::at(ts, [1; 10]),
-        ts,
-        raw: vec![b'x'; 100],
-        data: number.into(),
-        hops: 0,
-        meta: model::Attributes::new(),
-        parent: None,
-        flux_id: FluxId::at(ts, [3; 10]),
-        sampled: false,
-        span_id: "b7ad6b7169203331".parse().unwrap(),
-        trace_id: "0af7651916cd43dd8448eb211c80319c".parse().unwrap(),
-    }
+    testing::message(1, number.into(), &[b'x'; 100])
 }
 
 fn parked(max_parked: u32, max_parked_bytes: u64) -> Parked {

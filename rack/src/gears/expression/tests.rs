@@ -2,28 +2,19 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
-use model::{Attributes, FluxId, MessageId, Timestamp};
+use model::Attributes;
 use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use serde_json::json;
 
+use super::super::testing;
 use super::*;
 
 fn message(data: Value, raw: &[u8]) -> Message {
-    let ts = Timestamp::from_micros(1_763_728_200_000_000);
     Message {
-        id: MessageId::at(ts, [1; 10]),
-        ts,
-        raw: raw.to_vec(),
-        data,
-        hops: 3,
         meta: Attributes::new().with("content_type", "text/plain").with("size", 7),
-        parent: None,
-        flux_id: FluxId::at(ts, [3; 10]),
-        sampled: true,
-        span_id: "b7ad6b7169203331".parse().unwrap(),
-        trace_id: "0af7651916cd43dd8448eb211c80319c".parse().unwrap(),
+        ..testing::message(3, data, raw)
     }
 }
 

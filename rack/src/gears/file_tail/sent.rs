@@ -88,25 +88,11 @@ fn entry(note: &[u8]) -> Option<(u64, &[u8], &[u8])> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
-    use model::{Attributes, FluxId, MessageId, Timestamp};
-
     use super::*;
+    use crate::gears::testing;
 
     fn message(n: u8) -> Message {
-        let ts = Timestamp::from_micros(1);
-        Message {
-            id: MessageId::at(ts, [n; 10]),
-            ts,
-            raw: vec![n],
-            data: serde_json::Value::Null,
-            hops: 0,
-            meta: Attributes::new(),
-            parent: None,
-            flux_id: FluxId::at(ts, [n; 10]),
-            sampled: false,
-            span_id: "b7ad6b7169203331".parse().unwrap(),
-            trace_id: "0af7651916cd43dd8448eb211c80319c".parse().unwrap(),
-        }
+        testing::message(n, serde_json::Value::Null, &[n])
     }
 
     fn at(newest: u64) -> Position {
