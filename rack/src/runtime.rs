@@ -3,7 +3,8 @@
 //! # Invariants
 //!
 //! - Gears that a new scenario leaves as they are (name, type, configuration, wires from them) keep running: the same task, the
-//!   same socket. What feeds a gear that is replaced keeps its wire; messages wait in the inbox meanwhile.
+//!   same socket. What feeds a gear that is replaced keeps its wire; messages wait in the inbox meanwhile, and those that waited
+//!   when it was asked to stop are its successor's: it ends with the message in hand.
 //! - A scenario runs whole or not at all: when a gear of it cannot start, what ran before runs again.
 //! - Gears stop in the order of the wires, senders first, so that receivers drain what was sent; all of it within
 //!   [`DRAIN_BOUND`], after which the rest is cut off.
@@ -80,7 +81,18 @@ impl Drop for Intake {
 struct Slot {
     spec: Spec,
     stop: CancellationToken,
+    successor: CancellationToken,
     task: JoinHandle<()>,
+}
+
+impl Slot {
+    /// Tells the gear that the gear of the plan with its name takes over its inbox, if there is one that can.
+    fn leave_to(&self, plan: &Plan) {
+        let next = plan.gears.get(&self.spec.name);
+        if next.is_some_and(|next| next.kind.inputs() == self.spec.kind.inputs()) {
+            self.successor.cancel();
+        }
+    }
 }
 
 impl Drop for Slot {
@@ -96,6 +108,7 @@ struct Ready {
     gear: Option<Gear>,
     cx: Arc<Context>,
     stop: CancellationToken,
+    successor: CancellationToken,
 }
 
 impl GearRuntime {
@@ -187,6 +200,8 @@ impl GearRuntime {
             .iter()
             .filter_map(|name| Some(self.gears.get(name)?.spec.clone()))
             .collect();
+        let changing = changed.iter().filter_map(|name| self.gears.get(name));
+        changing.for_each(|slot| slot.leave_to(plan));
         self.stop(changed).await;
         match self.prepare(plan).await {
             Ok(ready) => {
@@ -283,7 +298,7 @@ impl GearRuntime {
     }
 
     fn ready(&self, spec: &Spec) -> Ready {
-        let stop = CancellationToken::new();
+        let (stop, successor) = (CancellationToken::new(), CancellationToken::new());
         let parts = ContextParts {
             recorder: self.parts.recorder.clone(),
             entropy: self.parts.entropy.clone(),
@@ -291,23 +306,37 @@ impl GearRuntime {
             outlets: Outlets::connect(spec, &self.inboxes),
             outbox: self.parts.lane.as_ref().map(|lane| Arc::clone(&lane.outbox)),
             stop: stop.clone(),
+            successor: successor.clone(),
         };
         Ready {
             spec: spec.clone(),
             gear: None,
             cx: Arc::new(Context::new(spec, parts)),
             stop,
+            successor,
         }
     }
 
     fn spawn(&mut self, ready: Ready) {
-        let Ready { spec, gear, cx, stop } = ready;
+        let Ready {
+            spec,
+            gear,
+            cx,
+            stop,
+            successor,
+        } = ready;
         let inbox = spec
             .takes_messages()
             .then(|| self.inboxes.get(&spec.name).cloned())
             .flatten();
         let task = tokio::spawn(supervise(gear, spec.clone(), cx, inbox));
-        self.gears.insert(spec.name.clone(), Slot { spec, stop, task });
+        let slot = Slot {
+            spec,
+            stop,
+            successor,
+            task,
+        };
+        self.gears.insert(slot.spec.name.clone(), slot);
     }
 
     /// Stops gears, senders before receivers, all within [`DRAIN_BOUND`].

@@ -92,6 +92,8 @@ pub(crate) struct ContextParts {
     /// Where messages of the guaranteed lane leave; none in a Rack without a bus.
     pub(crate) outbox: Option<Arc<Outbox>>,
     pub(crate) stop: CancellationToken,
+    /// Cancelled before `stop` where another gear takes over the inbox.
+    pub(crate) successor: CancellationToken,
 }
 
 /// A gear's surroundings.
@@ -142,6 +144,11 @@ impl Context {
     /// Whether the gear shall stop.
     pub(crate) fn is_stopping(&self) -> bool {
         self.parts.stop.is_cancelled()
+    }
+
+    /// Whether another gear takes over what waits in the inbox.
+    pub(crate) fn has_successor(&self) -> bool {
+        self.parts.successor.is_cancelled()
     }
 
     /// Whether anything listens to an output.

@@ -8,7 +8,8 @@
 //! - A message of lane guaranteed is taken when the gear has handled and flushed it; that, and what it made, go to the outbox
 //!   together. Until then it is held, and a gear that begins anew is given what is held first, in order. A message that a gear
 //!   fails at again and again becomes a dead letter.
-//! - Asked to stop, a passive gear or half handles what waited in its inbox (at most what fits there), flushes and ends.
+//! - Asked to stop, a passive gear or half handles what waited in its inbox (at most what fits there), flushes and ends. One that has
+//!   a successor leaves that to it.
 //! - A passive gear that wants to be woken is, also while messages keep coming; one that does not costs no timer.
 
 use std::any::Any;
@@ -140,6 +141,9 @@ impl Consumer<'_> {
             }
             // Asked before the inbox is: who is asked to stop during the flush looks once more.
             let stopping = self.cx.is_stopping();
+            if stopping && self.cx.has_successor() {
+                break;
+            }
             let arrival = match inbox.try_recv() {
                 Ok(arrival) => arrival,
                 Err(TryRecvError::Disconnected) => break,
