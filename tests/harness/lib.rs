@@ -27,6 +27,7 @@ pub mod shell;
 pub mod store;
 pub mod strace;
 pub mod tail;
+pub mod twenty;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

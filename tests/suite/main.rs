@@ -25,6 +25,7 @@ mod postgres;
 mod racks;
 mod readme;
 mod reference;
+mod reload;
 mod retention;
 mod scenarios;
 mod sql;
