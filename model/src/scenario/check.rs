@@ -8,6 +8,9 @@ use super::{Endpoint, Finding, Gear, Lane, RackEntry, Wire};
 use crate::Token;
 use crate::gear::{self, Manifest, Manifests};
 
+/// The input of answers: they leave by a socket, or find the request that waits for them. No message goes round by it.
+const REPLY: &str = "reply";
+
 /// Adds what does not fit. What could not be read is not complained about a second time.
 pub(super) fn check(draft: &Draft<'_>, types: &Manifests, faults: &mut Vec<Finding>) {
     let targets = check_racks(draft, faults);
@@ -136,13 +139,17 @@ pub(super) fn warnings(draft: &Draft<'_>) -> Vec<Finding> {
             warnings.push(wire.at("from", text));
         }
     }
-    let ends: Vec<_> = draft
+    let onward: Vec<_> = draft
         .wires
+        .iter()
+        .filter(|wire| wire.value.to.port.as_str() != REPLY)
+        .collect();
+    let ends: Vec<_> = onward
         .iter()
         .map(|wire| (&wire.value.from.gear, &wire.value.to.gear))
         .collect();
     for (closing, gears) in circles(&ends) {
-        let Some(wire) = draft.wires.get(closing) else { continue };
+        let Some(wire) = onward.get(closing) else { continue };
         let round: Vec<_> = gears.iter().chain(gears.first()).map(|gear| gear.as_str()).collect();
         let text = format!(
             "the wires make a circle: {}; a message goes round until it has left max_hops gears",

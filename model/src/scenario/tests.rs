@@ -41,6 +41,7 @@ const TYPES: &Manifests = &[
     &manifest("generator", &[], &["out"]),
     &manifest("pass", &["in"], &["out"]),
     &manifest("log_sink", &["in"], &[]),
+    &manifest("door", &["reply"], &["out"]),
 ];
 
 const GOOD: &str = "
@@ -227,6 +228,21 @@ wires:
             "13:27: the wires make a circle: self -> self; a message goes round until it has left max_hops gears",
         ]
     );
+}
+
+#[test]
+fn an_answer_to_a_request_makes_no_circle() {
+    let yaml = "
+meta: { name: demo, version: '1' }
+racks: [ { name: a } ]
+gears:
+  - { name: door, type: door, deploy: a }
+  - { name: one, type: pass, deploy: a }
+wires:
+  - { from: door.out, to: one.in }
+  - { from: one.out, to: door.reply }
+";
+    assert_eq!(review(yaml, TYPES).unwrap().warnings, []);
 }
 
 #[test]

@@ -1,20 +1,30 @@
-//! `http_in`: listens on HTTP/1.1; the body of each POST becomes a message.
+//! `http_in`: listens on HTTP/1.1; the body of each POST becomes a message, and a message on port `reply` its answer.
 //!
 //! | answer | when |
 //! |---|---|
-//! | 202 `{"flux_id": …, "trace_id": …}` | every wired inbox has taken the message |
+//! | 202 `{"flux_id": …, "trace_id": …}` | every wired inbox has taken the message, and no replies are awaited |
+//! | the reply's body, 200 or the status that it names | `reply_within` is set: the reply has come |
+//! | 504 | no reply has come within `reply_within`; the message was taken all the same |
 //! | 404, 405 | another path; another method than POST |
 //! | 408 | the body did not arrive within [`BODY_TIMEOUT`] |
 //! | 413 | the message would be larger than `max_payload_size` |
 //! | 503 | no wire leads from this gear |
 //!
-//! Every other answer than 202 is an RFC 9457 problem.
+//! Every other answer is an RFC 9457 problem.
 //!
 //! # Invariants
 //!
 //! - A full inbox keeps the request waiting: 202 is never an answer for a message that was dropped.
 //! - At most [`MAX_CONNECTIONS`] connections; a slow head is cut off after [`HEADER_TIMEOUT`].
 //! - Every connection's task is joined before the gear ends.
+//!
+//! # Not here
+//!
+//! Which reply belongs to which request ([`replies`]).
+
+mod replies;
+#[cfg(test)]
+mod tests;
 
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -30,9 +40,10 @@ use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use model::gear::{self, GearConfig, Manifest};
+use model::message::Message;
+use model::{Attributes, HumanDuration};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use model::Attributes;
 use serde_json::json;
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
@@ -40,6 +51,7 @@ use tokio_util::sync::CancellationToken;
 use super::listener::Listener;
 use super::traceparent::TraceParent;
 use super::{Active, Config, Context, Gear, Refused, Work};
+use replies::{Awaited, REQUEST, Replies, Waiting};
 
 /// The most connections at a time; more wait in the listener's backlog.
 const MAX_CONNECTIONS: usize = 256;
@@ -49,28 +61,41 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 /// The longest `Content-Type` that is carried along.
 const MAX_CONTENT_TYPE: usize = 256;
+/// The longest that a caller may be kept waiting for a reply.
+const MAX_REPLY_WITHIN: Duration = Duration::from_secs(3600);
+/// The header of an answer that names the business signal.
+const FLUX_ID: &str = "flux-id";
 
 /// What the type is.
 pub(super) const MANIFEST: Manifest = Manifest {
     kind: "http_in",
-    summary: "listens on HTTP; the body of each POST becomes a message",
-    inputs: &[],
+    summary: "listens on HTTP; the body of each POST becomes a message, and replies go back",
+    inputs: &["reply"],
     outputs: &["out"],
-    doc: "202 says that every wired inbox has the message; a full inbox keeps the request waiting. `traceparent` is obeyed.",
+    doc: "202 says that every wired inbox has the message; a full inbox keeps the request waiting. With `reply_within` messages have `http.request` in their meta, \
+          and the answer is the message on `reply` that names it: its body, and 200 or its `http.response.status_code`; 504 where none comes in time. A reply that \
+          nobody waits for is rejected. The header `Flux-Id` of an answer names the business signal. `traceparent` is obeyed.",
     example: include_str!("../../../examples/gears/http_in.yaml"),
     schema: gear::schema::<HttpIn>,
     check: gear::check::<HttpIn>,
 };
 
 pub(super) fn build(config: &Config) -> Result<Gear, String> {
-    Ok(Gear::Active(Box::new(Door {
-        config: gear::config(config)?,
+    let config: HttpIn = gear::config(config)?;
+    let waiting = config.reply_within.map(|within| Arc::new(Waiting::new(within.get())));
+    let replies = Replies(waiting.clone());
+    let door = Door {
+        config,
+        waiting,
         listener: None,
-    })))
+    };
+    Ok(Gear::Duplex(Box::new(door), Box::new(replies)))
 }
 
 struct Door {
     config: HttpIn,
+    /// Who waits for replies, if anybody does.
+    waiting: Option<Arc<Waiting>>,
     listener: Option<Listener>,
 }
 
@@ -89,9 +114,17 @@ impl Active for Door {
                 return Ok(());
             };
             let path: Arc<str> = self.config.path.as_str().into();
+            if let Some(waiting) = &self.waiting {
+                waiting.begin(cx.recorder().now());
+            }
             let serve = |stream, peer, stop| {
-                let (cx, path) = (Arc::clone(cx), Arc::clone(&path));
-                serve(stream, Entry { cx, path, peer }, stop)
+                let entry = Entry {
+                    cx: Arc::clone(cx),
+                    path: Arc::clone(&path),
+                    peer,
+                    waiting: self.waiting.clone(),
+                };
+                serve(stream, entry, stop)
             };
             listener.serve(cx, MAX_CONNECTIONS, serve).await;
             Ok(())
@@ -125,6 +158,7 @@ struct Entry {
     cx: Arc<Context>,
     path: Arc<str>,
     peer: SocketAddr,
+    waiting: Option<Arc<Waiting>>,
 }
 
 impl Entry {
@@ -168,20 +202,47 @@ impl Entry {
         if let Some(content_type) = text("content-type").filter(|text| text.len() <= MAX_CONTENT_TYPE) {
             meta.set("content_type", content_type);
         }
+        // Registered before the message leaves: its reply may be back before the send returns.
+        let awaited = self.waiting.as_ref().map(Waiting::expect);
+        if let Some(awaited) = &awaited {
+            meta.set(REQUEST, awaited.id());
+        }
         let message = self.cx.make(parent, meta, body.into());
-        let (flux_id, trace_id) = (message.flux_id, message.trace_id);
-        match self
-            .cx
-            .emit("out", message, parent.map(|parent| parent.span_id), began)
-            .await
-        {
-            Ok(()) => {
-                let ids = json!({ "flux_id": flux_id.to_string(), "trace_id": trace_id.to_string() });
+        let (flux_id, trace_id) = (message.flux_id.to_string(), message.trace_id.to_string());
+        let parent = parent.map(|parent| parent.span_id);
+        if let Err(why) = self.cx.emit("out", message, parent, began).await {
+            return refused(why);
+        }
+        let answer = match awaited {
+            Some(awaited) => replied(awaited).await,
+            None => {
+                let ids = json!({ "flux_id": flux_id, "trace_id": trace_id });
                 (StatusCode::ACCEPTED, axum::Json(ids)).into_response()
             }
-            Err(why) => refused(why),
-        }
+        };
+        ([(FLUX_ID, flux_id)], answer).into_response()
     }
+}
+
+/// The answer to a request whose message has left.
+async fn replied(awaited: Awaited) -> Response {
+    let within = HumanDuration::from(awaited.within());
+    let Some((status, reply)) = awaited.reply().await else {
+        let detail = format!("no reply came within {within} (reply_within); the message was taken");
+        return problem(StatusCode::GATEWAY_TIMEOUT, "no_reply", &detail);
+    };
+    let content_type = content_type(&reply).to_owned();
+    (status, [(header::CONTENT_TYPE, content_type)], reply.body().into_owned()).into_response()
+}
+
+/// What a reply's body is: a value is written as JSON, bytes are what the message says of them.
+fn content_type(reply: &Message) -> &str {
+    if !reply.data.is_null() {
+        return "application/json";
+    }
+    let said = reply.meta.get("content_type").and_then(serde_json::Value::as_str);
+    said.filter(|text| header::HeaderValue::from_str(text).is_ok())
+        .unwrap_or("application/octet-stream")
 }
 
 fn refused(why: Refused) -> Response {
@@ -219,6 +280,9 @@ pub(super) struct HttpIn {
     /// The path that takes messages.
     #[serde(default = "default_path")]
     pub(super) path: String,
+    /// How long a request waits for a reply, 1h at most. Without it the answer is 202 once the message was taken.
+    #[serde(default)]
+    pub(super) reply_within: Option<HumanDuration>,
 }
 
 fn default_path() -> String {
@@ -227,10 +291,13 @@ fn default_path() -> String {
 
 impl GearConfig for HttpIn {
     fn validate(&self) -> Result<(), String> {
-        if self.path.starts_with('/') {
-            Ok(())
-        } else {
-            Err("path must begin with /".into())
+        if !self.path.starts_with('/') {
+            return Err("path must begin with /".into());
         }
+        let within = self.reply_within.map(HumanDuration::get);
+        if within.is_some_and(|within| within.is_zero() || within > MAX_REPLY_WITHIN) {
+            return Err("reply_within must be more than zero and at most 1h".into());
+        }
+        Ok(())
     }
 }

@@ -10,7 +10,8 @@
 //! # Invariants
 //!
 //! - With `in_flight: 1` messages are sent in their order, the next one after the answer to the one before.
-//! - A target may get a message more than once: an answer that is lost is no answer.
+//! - A target may get a message more than once: an answer that is lost is no answer. `Idempotency-Key`, the message's id, is the same
+//!   then, unless the configuration says another.
 //! - With more than one request under way, a message that is rejected was taken already: it becomes a dead letter by itself.
 //! - The circuit breaker ([`breaker`]) counts attempts that had no answer or a 5xx, over all lives of the gear.
 //!
@@ -48,7 +49,7 @@ use super::traceparent::TraceParent;
 use super::{Config, Context, Fault, Gear, Passive, Work};
 use crate::wires::Delivery;
 use breaker::Breaker;
-use target::{Answer, Target};
+use target::{Answer, Sent, Target};
 
 /// The longest that a target's `Retry-After` is obeyed.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(300);
@@ -64,7 +65,7 @@ pub(super) const MANIFEST: Manifest = Manifest {
     inputs: &["in"],
     outputs: &["reply"],
     doc: "2xx is done, 429 and 5xx and no answer are tried again, other answers reject the message. The answer's message has the facts of the one that was sent, \
-          with `http.response.status_code` and `http.response.header.<name>`. `traceparent` is sent along. Values of secret headers are `${NAME}` references to the environment of the Rack.",
+          with `http.response.status_code` and `http.response.header.<name>`. `traceparent` and `Idempotency-Key`, the id of the message, are sent along. Values of secret headers are `${NAME}` references to the environment of the Rack.",
     example: include_str!("../../../../examples/gears/http_out.yaml"),
     schema: gear::schema::<HttpOut>,
     check: gear::check::<HttpOut>,
@@ -162,7 +163,6 @@ struct Sender {
 
 impl Sender {
     async fn deliver(self: Arc<Self>, message: Message) -> Result<(), Fault> {
-        let body = Bytes::from(message.body().into_owned());
         let content_type = match message.meta.get("content_type").and_then(Value::as_str) {
             None if !message.data.is_null() => Some("application/json"),
             known => known,
@@ -173,11 +173,16 @@ impl Sender {
             span_id,
             sampled,
         };
-        let trace = trace.to_string();
+        let sent = Sent {
+            body: Bytes::from(message.body().into_owned()),
+            content_type,
+            trace: trace.to_string(),
+            id: message.id.to_string(),
+        };
         let (mut pause, mut left) = (self.retry.first.get(), self.retry.count);
         loop {
             self.pass_breaker().await?;
-            let tried = self.target.attempt(&body, content_type, &trace).await;
+            let tried = self.target.attempt(&sent).await;
             let trouble = match self.judge(tried) {
                 Verdict::Done(answer) => {
                     self.reply(&message, answer).await;

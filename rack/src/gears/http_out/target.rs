@@ -24,6 +24,8 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
 
+/// The header that says which requests are the same one again.
+const IDEMPOTENCY_KEY: &str = "idempotency-key";
 /// How long a connection is kept without a request.
 const IDLE: Duration = Duration::from_secs(60);
 
@@ -36,6 +38,17 @@ pub(super) struct Target {
     pub(super) headers: HeaderMap,
     pub(super) timeout: Duration,
     pub(super) max_answer: usize,
+}
+
+/// What is sent of a message, the same in every attempt.
+#[derive(Debug)]
+pub(super) struct Sent<'a> {
+    pub(super) body: Bytes,
+    pub(super) content_type: Option<&'a str>,
+    /// The `traceparent`.
+    pub(super) trace: String,
+    /// The message's id, by which a target knows a repetition.
+    pub(super) id: String,
 }
 
 /// What a target answered.
@@ -57,8 +70,8 @@ impl Target {
     }
 
     /// Sends one request and reads its answer; in words why there is none.
-    pub(super) async fn attempt(&self, body: &Bytes, content_type: Option<&str>, trace: &str) -> Result<Answer, String> {
-        let request = self.request(body, content_type, trace)?;
+    pub(super) async fn attempt(&self, sent: &Sent<'_>) -> Result<Answer, String> {
+        let request = self.request(sent)?;
         let exchange = async {
             let response = self.client.request(request).await.map_err(|error| text(&error))?;
             read(response, self.max_answer).await
@@ -67,19 +80,20 @@ impl Target {
         answered.unwrap_or_else(|_| Err(format!("no answer within {:?}", self.timeout)))
     }
 
-    fn request(&self, body: &Bytes, content_type: Option<&str>, trace: &str) -> Result<Request<Full<Bytes>>, String> {
+    fn request(&self, sent: &Sent<'_>) -> Result<Request<Full<Bytes>>, String> {
         let has_body = !matches!(self.method, Method::GET | Method::HEAD);
-        let body = if has_body { body.clone() } else { Bytes::new() };
+        let body = if has_body { sent.body.clone() } else { Bytes::new() };
         let request = Request::builder().method(&self.method).uri(&self.url);
         let mut request = request.body(Full::new(body)).map_err(|error| error.to_string())?;
         let headers = request.headers_mut();
         headers.insert(USER_AGENT, HeaderValue::from_static(concat!("platform/", env!("CARGO_PKG_VERSION"))));
         // A fact that cannot be a header is left out: the configured headers count.
-        if let Some(value) = content_type.filter(|_| has_body).and_then(|text| text.parse().ok()) {
+        if let Some(value) = sent.content_type.filter(|_| has_body).and_then(|text| text.parse().ok()) {
             headers.insert(CONTENT_TYPE, value);
         }
+        headers.insert(IDEMPOTENCY_KEY, sent.id.parse().map_err(|_| IDEMPOTENCY_KEY.to_owned())?);
         headers.extend(self.headers.clone());
-        headers.insert("traceparent", trace.parse().map_err(|_| "traceparent".to_owned())?);
+        headers.insert("traceparent", sent.trace.parse().map_err(|_| "traceparent".to_owned())?);
         Ok(request)
     }
 }

@@ -211,12 +211,15 @@ async fn what_may_pass_later_is_tried_again_in_order_and_retry_after_is_obeyed()
     let config = format!("url: 'http://{}', retry: {{ first: 20ms }}", server.at);
     let (runtime, mut door) = start(&bench, &config).await;
     send(&mut door, "one\ntwo\nthree\n").await;
-    let mut all = Vec::new();
+    let (mut all, mut keys) = (Vec::new(), Vec::new());
     for wanted in ["one", "one", "one", "two", "three"] {
         let seen = server.next().await;
         assert_eq!(seen.body, wanted.as_bytes());
         all.push(seen.at);
+        keys.push(seen.headers["idempotency-key"].clone());
     }
+    // A repetition can be told from another message.
+    assert!(keys[0] == keys[1] && keys[1] == keys[2] && keys[2] != keys[3] && keys[3] != keys[4], "{keys:?}");
     assert!(all[1] - all[0] >= Duration::from_millis(20));
     assert!(all[2] - all[1] >= Duration::from_secs(1));
     bench.says("out", "a message was refused: the target answered 404 Not Found").await;

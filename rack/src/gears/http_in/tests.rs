@@ -1,0 +1,157 @@
+//! Request and reply of `http_in`, over real sockets in a real runtime.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+use std::net::SocketAddr;
+
+use http_body_util::{BodyExt, Full};
+use hyper::Request;
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::TokioExecutor;
+use serde_json::Value;
+
+use super::*;
+use crate::gears::testing::{Bench, push};
+use crate::runtime::GearRuntime;
+
+/// An answer: status, content type, signal, body.
+struct Answered {
+    status: u16,
+    content_type: String,
+    flux_id: String,
+    body: String,
+}
+
+async fn post(to: SocketAddr, body: &str) -> Answered {
+    let client = Client::builder(TokioExecutor::new()).build_http();
+    let request = Request::post(format!("http://{to}/")).body(Full::<Bytes>::from(body.to_owned()));
+    let answer = client.request(request.unwrap()).await.unwrap();
+    let (head, body) = answer.into_parts();
+    let text = |name: &str| {
+        let value = head.headers.get(name).map(|value| value.to_str().unwrap().to_owned());
+        value.unwrap_or_default()
+    };
+    Answered {
+        status: head.status.as_u16(),
+        content_type: text("content-type"),
+        flux_id: text(FLUX_ID),
+        body: String::from_utf8(body.collect().await.unwrap().to_bytes().to_vec()).unwrap(),
+    }
+}
+
+/// A gear `door` with this configuration beside its address, and what else there is.
+async fn start(bench: &Bench, config: &str, gears: &str, wires: &str) -> (GearRuntime, SocketAddr) {
+    let door =
+        format!("\n  - {{ name: door, type: http_in, deploy: rack-a, config: {{ listen: '127.0.0.1:0'{config} }} }}");
+    let mut runtime = bench.runtime();
+    let applied = runtime.apply(&push("h", &format!("{door}{gears}"), wires)).await;
+    assert_eq!(applied.error, None);
+    let to = bench.address("door", "http").await;
+    (runtime, to)
+}
+
+const DESK: &str = r#"
+  - { name: read, type: codec_json, deploy: rack-a, config: { direction: decode } }
+  - name: desk
+    type: map
+    deploy: rack-a
+    config:
+      data: "{'order': data.order, 'total': data.price * data.count}"
+      meta: { http.response.status_code: "data.count > 9 ? 409 : null" }
+  - { name: sink, type: log_sink, deploy: rack-a }"#;
+const DESK_WIRES: &str = "{ from: door.out, to: read.in }, { from: read.out, to: desk.in }, { from: desk.out, to: door.reply }, \
+                          { from: desk.out, to: sink.in }";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_answer_to_a_request_is_the_reply_that_names_it_also_among_many() {
+    let folder = tempfile::tempdir().unwrap();
+    let bench = Bench::open(folder.path());
+    let (runtime, to) = start(&bench, ", reply_within: 20s", DESK, DESK_WIRES).await;
+    let order = |number: u64| format!(r#"{{"order":{number},"price":{number},"count":3}}"#);
+    let bodies: Vec<String> = (0..50).map(order).collect();
+    let all = futures::future::join_all(bodies.iter().map(|body| post(to, body))).await;
+    for (number, answer) in (0u64..).zip(&all) {
+        assert_eq!((answer.status, answer.content_type.as_str()), (200, "application/json"));
+        let wanted = json!({ "order": number, "total": number * 3 });
+        assert_eq!(serde_json::from_str::<Value>(&answer.body).unwrap(), wanted);
+    }
+    // The signal that the answer names is that of the message.
+    let records = bench.records("sink", 50).await;
+    let of_seven = records.iter().find(|row| row["flux_id"] == all[7].flux_id.as_str()).unwrap();
+    assert!(of_seven["message"].as_str().unwrap().contains("\"order\":7"), "{of_seven:?}");
+    // The reply says the status, too.
+    let refused = post(to, r#"{"order":1,"price":2,"count":10}"#).await;
+    assert_eq!((refused.status, refused.body.as_str()), (409, r#"{"order":1,"total":20}"#));
+    runtime.close().await;
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bytes_go_back_as_what_they_are_called() {
+    let folder = tempfile::tempdir().unwrap();
+    let bench = Bench::open(folder.path());
+    let gears = "\n  - { name: write, type: codec_csv, deploy: rack-a, config: { direction: encode, header: [b, a] } }
+  - { name: make, type: map, deploy: rack-a, config: { data: \"{'a': 1, 'b': text}\" } }";
+    let wires = "{ from: door.out, to: make.in }, { from: make.out, to: write.in }, { from: write.out, to: door.reply }";
+    let (runtime, to) = start(&bench, ", reply_within: 20s", gears, wires).await;
+    let answer = post(to, "hello").await;
+    assert_eq!((answer.status, answer.content_type.as_str()), (200, "text/csv"));
+    assert_eq!(answer.body.trim_end(), "hello,1");
+    runtime.close().await;
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_without_a_reply_is_told_so_in_time_and_its_late_reply_is_rejected() {
+    let folder = tempfile::tempdir().unwrap();
+    let bench = Bench::open(folder.path());
+    // The reply comes with the second message a second, after the first request was given up.
+    let slow = "\n  - { name: slow, type: throttle, deploy: rack-a, config: { rate: 1 } }";
+    let wires = "{ from: door.out, to: slow.in }, { from: slow.out, to: door.reply }";
+    let (runtime, to) = start(&bench, ", reply_within: 300ms", slow, wires).await;
+    assert_eq!(post(to, "first").await.status, 200);
+    let late = post(to, "second").await;
+    assert_eq!((late.status, late.content_type.as_str()), (504, "application/problem+json"));
+    let problem: Value = serde_json::from_str(&late.body).unwrap();
+    assert_eq!(problem["code"], "no_reply");
+    assert!(problem["detail"].as_str().unwrap().contains("within 300ms"), "{problem}");
+    assert!(!late.flux_id.is_empty());
+    bench.says("door", "nobody waits for a reply to request").await;
+    runtime.close().await;
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_no_reply_is_rejected_with_the_reason() {
+    for (config, gear, reason) in [
+        (", reply_within: 1s", "", "a reply names no request: http.request must be in its meta"),
+        ("", "", "nobody waits for replies: set reply_within"),
+        (
+            ", reply_within: 1s",
+            r#"{ http.request: "'x-1'", http.response.status_code: "99" }"#,
+            "http.response.status_code of a reply is 99; it must be a number from 200 to 599",
+        ),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let bench = Bench::open(folder.path());
+        let meta = if gear.is_empty() { "{}" } else { gear };
+        let gears = format!(
+            "\n  - {{ name: numbers, type: generator, deploy: rack-a, config: {{ rate: 1000, count: 1 }} }}
+  - {{ name: facts, type: map, deploy: rack-a, config: {{ data: \"1\", meta: {meta} }} }}"
+        );
+        let wires = "{ from: numbers.out, to: facts.in }, { from: facts.out, to: door.reply }";
+        let (runtime, _) = start(&bench, config, &gears, wires).await;
+        bench.says("door", reason).await;
+        runtime.close().await;
+        bench.close().await;
+    }
+}
+
+#[test]
+fn a_wait_for_replies_has_bounds() {
+    for (within, good) in [("0s", false), ("1ms", true), ("1h", true), ("61m", false)] {
+        let config = json!({ "listen": "127.0.0.1:0", "reply_within": within });
+        let done = gear::config::<HttpIn>(config.as_object().unwrap());
+        assert_eq!(done.is_ok(), good, "{within}: {done:?}");
+    }
+}
