@@ -8,49 +8,13 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 run="$root/demo-run"
 platform="$root/dist/platform" mixer="$root/dist/platform-mixer" duckdb="$root/.tools/bin/duckdb"
 
-say() { printf '\n\033[1m%s\033[0m\n' "$*"; }
-fail() { echo "demo: $*" >&2; exit 1; }
-
-# Ends the processes named in pid files: Racks first, then the Mixer, which stops its bus last.
-stop_all() {
-  local name pid code=0
-  for name in watch flow mixer; do
-    [ -f "$run/$name.pid" ] || continue
-    pid=$(cat "$run/$name.pid")
-    rm -f "$run/$name.pid"
-    kill -TERM "$pid" 2>/dev/null || continue
-    for _ in $(seq 200); do kill -0 "$pid" 2>/dev/null || break; sleep 0.1; done
-    if kill -0 "$pid" 2>/dev/null; then kill -KILL "$pid"; code=1; fi
-    if [ "${1:-}" = loud ]; then wait "$pid" 2>/dev/null || code=$?; echo "stopped $name (exit $code)"; fi
-  done
-  return $code
-}
+. "$root/scripts/playground.sh"
 
 if [ "${1:-}" = stop ]; then stop_all || true; rm -rf "$run"; exit 0; fi
 
-# Waits for a condition, at most 60 s, asking five times a second.
-await() {
-  local what=$1; shift
-  local name
-  for _ in $(seq 300); do
-    if "$@" >/dev/null 2>&1; then return 0; fi
-    for name in mixer watch flow; do
-      if [ -f "$run/$name.pid" ] && ! kill -0 "$(cat "$run/$name.pid")" 2>/dev/null; then
-        tail -n 20 "$run/$name/stderr" >&2
-        fail "$name ended while waiting for $what"
-      fi
-    done
-    sleep 0.2
-  done
-  tail -n 20 "$run"/*/stderr "$run"/*/logs/*.log >&2 2>/dev/null || true
-  fail "waited in vain for $what"
-}
-
 started=$(date +%s)
-stop_all || true
-rm -rf "$run"
-mkdir -p "$run/mixer" "$run/watch" "$run/flow"
-trap 'stop_all || true' EXIT
+begin_afresh
+mkdir -p "$run/mixer"
 
 files=()
 for file in /var/log/syslog /var/log/messages /var/log/dpkg.log /var/log/apt/history.log /var/log/alternatives.log /var/log/bootstrap.log /var/log/fontconfig.log; do
@@ -78,23 +42,11 @@ startup_scenario = "scenario.yaml"
 [enrollment]
 auto_adopt = true
 push_delay = "100ms"
-[api]
-port = 0
-[snake]
-port = 0
 TOML
 
 say "Starting a Mixer (with its bus) and two Racks"
-(cd "$run/mixer" && exec "$mixer" > stdout 2> stderr) & echo $! > "$run/mixer.pid"
-await "the Mixer" grep -q '^ready ' "$run/mixer/stdout"
-api=$(sed -n 's/^ready .*api=\([^ ]*\).*/\1/p' "$run/mixer/stdout")
-bus=$(sed -n 's/^ready .*bus=\([^ ]*\).*/\1/p' "$run/mixer/stdout")
-for rack in watch flow; do
-  printf '[base]\nname = "%s"\n[snake]\nurl = "%s"\n' "$rack" "$bus" > "$run/$rack/platform.toml"
-  (cd "$run/$rack" && exec "$platform" > stdout 2> stderr) & echo $! > "$run/$rack.pid"
-done
-for rack in watch flow; do await "Rack $rack" grep -q '^ready ' "$run/$rack/stdout"; done
-export PLATFORM_API_URL=$api
+start_mixer
+start_racks watch flow
 cat "$run"/*/stdout
 "$platform" racks list
 

@@ -11,6 +11,7 @@ mod architecture;
 mod check;
 mod cli;
 mod config_keys;
+mod examples;
 mod faults;
 mod first_light;
 mod flux;

@@ -11,16 +11,16 @@ use harness::{Failure, Shell, binary, eventually, process, tool};
 
 const SOON: Duration = Duration::from_secs(90);
 
-fn project() -> PathBuf {
+pub(crate) fn project() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-fn readme() -> Result<String, Failure> {
+pub(crate) fn readme() -> Result<String, Failure> {
     Ok(std::fs::read_to_string(project().join("README.md"))?)
 }
 
 /// The command blocks under a heading of the README, line by line.
-fn blocks(readme: &str, heading: &str) -> Vec<Vec<String>> {
+pub(crate) fn blocks(readme: &str, heading: &str) -> Vec<Vec<String>> {
     let chapter = readme
         .split("\n## ")
         .find(|chapter| chapter.starts_with(heading))
@@ -42,7 +42,7 @@ fn free_port() -> Result<u16, Failure> {
 }
 
 /// A folder as a clone looks to a user after `make build tools`.
-fn clone_folder() -> Result<tempfile::TempDir, Failure> {
+pub(crate) fn clone_folder() -> Result<tempfile::TempDir, Failure> {
     let folder = tempfile::tempdir()?;
     let link = |to: PathBuf, at: &str| std::os::unix::fs::symlink(to, folder.path().join(at));
     std::fs::create_dir_all(folder.path().join("dist"))?;
@@ -53,7 +53,9 @@ fn clone_folder() -> Result<tempfile::TempDir, Failure> {
     for name in ["nats-server", "duckdb"] {
         link(tool(name)?, &format!(".tools/bin/{name}"))?;
     }
-    link(project().join("examples").canonicalize()?, "examples")?;
+    for name in ["examples", "scripts"] {
+        link(project().join(name).canonicalize()?, name)?;
+    }
     Ok(folder)
 }
 
@@ -138,10 +140,16 @@ fn the_first_steps_work_as_written_and_show_rows_in_under_five_commands() -> Res
 fn the_example_scenarios_are_valid() -> Result<(), Failure> {
     let folder = clone_folder()?;
     let mut count = 0;
-    let folders = ["examples", "examples/gears"].map(|name| std::fs::read_dir(folder.path().join(name)));
-    for entry in folders.into_iter().flatten().flatten() {
+    let examples = folder.path().join("examples");
+    let mut folders = vec![examples.clone(), examples.join("gears")];
+    folders.extend(crate::examples::NAMES.map(|name| examples.join(name)));
+    let entries = folders
+        .into_iter()
+        .map(std::fs::read_dir)
+        .collect::<Result<Vec<_>, _>>()?;
+    for entry in entries.into_iter().flatten() {
         let path = entry?.path();
-        if path.is_dir() {
+        if path.extension().is_none_or(|extension| extension != "yaml") {
             continue;
         }
         let file = path.display().to_string();
@@ -154,7 +162,7 @@ fn the_example_scenarios_are_valid() -> Result<(), Failure> {
         assert_eq!(done.code, Some(0), "{file}: {}", done.err);
         count += 1;
     }
-    assert!(count >= 20, "{count} examples");
+    assert!(count >= 23, "{count} examples");
     Ok(())
 }
 
