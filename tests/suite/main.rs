@@ -11,6 +11,7 @@ mod architecture;
 mod check;
 mod cli;
 mod config_keys;
+mod coverage;
 mod examples;
 mod faults;
 mod first_light;

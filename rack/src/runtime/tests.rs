@@ -301,3 +301,18 @@ async fn host_metrics_are_recorded_with_units() {
     runtime.close().await;
     bench.close().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wire_over_the_bus_is_refused_where_there_is_no_bus() {
+    let folder = tempfile::tempdir().unwrap();
+    let bench = Bench::open(folder.path());
+    let mut runtime = bench.runtime();
+    let numbers = "\n  - { name: numbers, type: generator, deploy: rack-a }";
+    let wire = "{ from: numbers.out, to: elsewhere.in, lane: guaranteed }";
+    let applied = runtime.apply(&push("h", numbers, wire)).await;
+    assert_eq!(applied.running, None);
+    let reason = applied.error.unwrap();
+    assert!(reason.contains("need the bus"), "{reason}");
+    runtime.close().await;
+    bench.close().await;
+}

@@ -1,0 +1,103 @@
+//! Commands that print what another test holds against its source, seen from outside.
+
+use std::collections::BTreeSet;
+
+use harness::{Failure, TestRack, binary, process};
+use serde_json::Value;
+
+use crate::cli::Desk;
+
+#[test]
+fn a_new_configuration_file_has_every_key_and_means_the_defaults() -> Result<(), Failure> {
+    for program in ["platform", "platform-mixer"] {
+        let folder = tempfile::tempdir()?;
+        let run = |args: &[&str]| {
+            let done = process::run(&binary(program)?, args, folder.path(), &[])?;
+            assert_eq!(done.code, Some(0), "{program} {args:?}: {}", done.err);
+            Ok::<_, Failure>(done.out)
+        };
+        let defaults = run(&["config", "show"])?;
+        let file = run(&["config", "init"])?;
+        std::fs::write(folder.path().join(format!("{program}.toml")), &file)?;
+        assert_eq!(run(&["config", "show"])?, defaults, "{program}");
+        let keys = |text: &str| -> BTreeSet<String> {
+            let lines = text.lines().filter_map(|line| line.split_once(" = "));
+            lines
+                .map(|(key, _)| key.trim_start_matches(['#', ' ']).to_owned())
+                .collect()
+        };
+        let (there, shown) = (keys(&file), keys(&defaults));
+        // Variables of the environment are no keys of a file.
+        let missing: Vec<_> = shown
+            .iter()
+            .filter(|key| !key.starts_with("PLATFORM_") && !there.contains(*key))
+            .collect();
+        assert!(shown.len() > 20 && missing.is_empty(), "{program}: {missing:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn the_reference_of_the_keys_is_printed_as_it_is_published() -> Result<(), Failure> {
+    let folder = tempfile::tempdir()?;
+    let done = process::run(&binary("platform-mixer")?, &["config", "reference"], folder.path(), &[])?;
+    assert_eq!(done.code, Some(0), "{}", done.err);
+    let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/configuration.md");
+    let page = std::fs::read_to_string(page)?;
+    let rows = |text: &str| -> Vec<String> {
+        let rows = text.lines().filter(|line| line.starts_with("| `"));
+        rows.map(str::to_owned).collect()
+    };
+    let printed = rows(&done.out);
+    assert!(printed.len() > 30, "{}", done.out);
+    let published = rows(&page);
+    for row in printed {
+        assert!(published.contains(&row), "docs/configuration.md does not have: {row}");
+    }
+    Ok(())
+}
+
+#[test]
+fn racks_gear_types_and_the_store_are_listed_and_one_rack_is_shown() -> Result<(), Failure> {
+    let desk = Desk::open()?;
+    let mut rack = TestRack::new("rack-a", &desk.mixer.bus_url, "")?;
+    rack.start()?;
+    let listed = crate::cli::json_rows(&desk.answer(&["racks", "list", "--output", "json"])?)?;
+    assert_eq!((listed.len(), &listed[0]["name"]), (1, &"rack-a".into()));
+    let shown = desk.answer(&["racks", "show", "rack-a", "--output", "json"])?;
+    let shown: Value = serde_json::from_str(&shown)?;
+    let shown = shown.as_array().map_or(&shown, |rows| &rows[0]);
+    assert_eq!((&shown["name"], &shown["state"]), (&"rack-a".into(), &"active".into()));
+    assert_eq!(desk.ask(&["racks", "show", "rack-b"])?.code, Some(1));
+
+    let types = desk.answer(&["gears", "list", "--output", "ndjson"])?;
+    let manifests = desk.mixer.api.rows("/api/v1/gears")?;
+    assert_eq!(types.lines().count(), manifests.len(), "{types}");
+    let storage = desk.answer(&["storage", "--output", "json"])?;
+    assert!(
+        serde_json::from_str::<Value>(&storage)?.is_object() || storage.starts_with('['),
+        "{storage}"
+    );
+
+    let scenarios = "meta: { name: demo, version: '1' }\nracks: [ { name: rack-a } ]\ngears:\n  \
+                     - { name: numbers, type: generator, deploy: rack-a }\n";
+    std::fs::write(desk.mixer.path().join("demo.yaml"), scenarios)?;
+    desk.answer(&["scenario", "import", "demo.yaml"])?;
+    let listed = desk.answer(&["scenario", "list", "--output", "ndjson"])?;
+    assert!(listed.lines().count() == 1 && listed.contains("\"demo:1\""), "{listed}");
+    Ok(())
+}
+
+#[test]
+fn the_word_run_starts_the_agent_too() -> Result<(), Failure> {
+    let mixer = harness::TestMixer::start("")?;
+    let folder = tempfile::tempdir()?;
+    let toml = format!("[base]\nname = \"rack-a\"\n[snake]\nurl = {:?}\n", mixer.bus_url);
+    std::fs::write(folder.path().join("platform.toml"), toml)?;
+    let log = folder.path().join("stderr");
+    let mut agent = process::Process::start(&binary("platform")?, &["run"], folder.path(), &log)?;
+    let ready = agent.line("ready ", crate::cli::SOON)?;
+    assert!(ready.contains("rack-a"), "{ready}");
+    assert!(agent.terminate(crate::cli::SOON)?.success());
+    Ok(())
+}

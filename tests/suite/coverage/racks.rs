@@ -1,0 +1,239 @@
+//! A Rack's ways from state to state, and how it stands to the active scenario in each of them.
+
+use std::sync::mpsc;
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use harness::{Failure, TestMixer, TestRack, eventually};
+use serde_json::{Value, json};
+
+const SOON: Duration = Duration::from_secs(30);
+const SCENARIO: &str = "meta: { name: demo, version: '1' }\nracks: [ { name: rack-a } ]\ngears:\n  \
+                        - { name: numbers, type: generator, deploy: rack-a, config: { rate: 10 } }\n";
+
+/// A Mixer that asks before it adopts anybody.
+fn strict() -> Result<TestMixer, Failure> {
+    TestMixer::start("[enrollment]\nauto_adopt = false\npush_delay = \"50ms\"\n")
+}
+
+fn state(mixer: &TestMixer, name: &str) -> Option<String> {
+    let rack = mixer.api.get(&format!("/api/v1/racks/{name}")).ok()?;
+    Some(rack.json["data"]["state"].as_str()?.to_owned())
+}
+
+fn becomes(mixer: &TestMixer, name: &str, wanted: &str) -> Result<(), Failure> {
+    eventually(&format!("{name} is {wanted}"), SOON, || {
+        (state(mixer, name)? == wanted).then_some(())
+    })
+}
+
+/// Asks for a change: the status and, of a refusal, the code.
+fn ask(mixer: &TestMixer, name: &str, verb: &str) -> Result<(u16, Value), Failure> {
+    let done = mixer.api.post(&format!("/api/v1/racks/{name}/{verb}"), &json!({}))?;
+    Ok((done.status, done.json["code"].clone()))
+}
+
+/// What is done, and what the Rack is shown as then.
+fn goes(mixer: &TestMixer, name: &str, verb: &str, to: &str) -> Result<(), Failure> {
+    assert_eq!(ask(mixer, name, verb)?, (200, Value::Null), "{verb}");
+    assert_eq!(state(mixer, name).as_deref(), Some(to), "{verb}");
+    Ok(())
+}
+
+fn refused(mixer: &TestMixer, name: &str, verbs: &[&str]) -> Result<(), Failure> {
+    for verb in verbs {
+        assert_eq!(ask(mixer, name, verb)?, (409, json!("wrong_state")), "{verb}");
+    }
+    Ok(())
+}
+
+/// A Rack that waits for approval.
+fn pending(mixer: &TestMixer, name: &str) -> Result<TestRack, Failure> {
+    let mut rack = TestRack::new(name, &mixer.bus_url, "")?;
+    rack.spawn()?;
+    rack.process()?.line("pending ", SOON)?;
+    assert_eq!(state(mixer, name).as_deref(), Some("pending"));
+    Ok(rack)
+}
+
+#[test]
+fn a_rack_goes_where_its_state_allows_and_every_other_way_is_refused() -> Result<(), Failure> {
+    let mixer = strict()?;
+    let mut rack = pending(&mixer, "rack-a")?;
+    refused(&mixer, "rack-a", &["suspend", "resume"])?;
+
+    goes(&mixer, "rack-a", "approve", "active")?;
+    rack.process()?.line("ready ", SOON)?;
+    goes(&mixer, "rack-a", "approve", "active")?;
+    goes(&mixer, "rack-a", "resume", "active")?;
+
+    goes(&mixer, "rack-a", "suspend", "suspended")?;
+    refused(&mixer, "rack-a", &["approve"])?;
+    goes(&mixer, "rack-a", "suspend", "suspended")?;
+    goes(&mixer, "rack-a", "resume", "active")?;
+
+    // Away and back it is what it was.
+    rack.kill9()?;
+    becomes(&mixer, "rack-a", "offline")?;
+    rack.spawn()?;
+    becomes(&mixer, "rack-a", "active")?;
+    // What is asked for while it is away holds when it is back.
+    rack.kill9()?;
+    becomes(&mixer, "rack-a", "offline")?;
+    goes(&mixer, "rack-a", "suspend", "offline")?;
+    rack.spawn()?;
+    becomes(&mixer, "rack-a", "suspended")?;
+    rack.kill9()?;
+    becomes(&mixer, "rack-a", "offline")?;
+    goes(&mixer, "rack-a", "resume", "offline")?;
+    rack.spawn()?;
+    becomes(&mixer, "rack-a", "active")?;
+
+    rack.kill9()?;
+    becomes(&mixer, "rack-a", "offline")?;
+    let id = mixer.api.get("/api/v1/racks/rack-a")?.json["data"]["id"].clone();
+    let id = id.as_str().ok_or("no id")?;
+    goes(&mixer, id, "remove", "removed")?;
+    refused(&mixer, id, &["approve", "suspend", "resume"])?;
+    goes(&mixer, id, "remove", "removed")?;
+    rack.spawn()?;
+    eventually("the refusal at the Rack", SOON, || {
+        rack.log().contains("was removed from this cluster").then_some(())
+    })
+    .map_err(|error| format!("{error}: {}", rack.log()))?;
+    assert_eq!(state(&mixer, id).as_deref(), Some("removed"));
+    Ok(())
+}
+
+#[test]
+fn a_rack_is_removed_from_every_state_for_ever() -> Result<(), Failure> {
+    let mixer = strict()?;
+    for (name, verbs) in [
+        ("rack-p", &[][..]),
+        ("rack-a", &["approve"][..]),
+        ("rack-s", &["approve", "suspend"][..]),
+    ] {
+        let _rack = pending(&mixer, name)?;
+        for verb in verbs {
+            assert_eq!(ask(&mixer, name, verb)?.0, 200);
+        }
+        let rack = mixer.api.get(&format!("/api/v1/racks/{name}"))?;
+        let id = rack.json["data"]["id"].as_str().ok_or("no id")?.to_owned();
+        goes(&mixer, &id, "remove", "removed")?;
+    }
+    Ok(())
+}
+
+/// The kinds of the events that a bus carries from now on.
+fn events(bus_url: &str) -> Result<mpsc::Receiver<String>, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let url = bus_url.to_owned();
+    let mut events = runtime.block_on(async {
+        let client = async_nats::connect(url).await?;
+        let events = client.subscribe("platform.event.>").await?;
+        client.flush().await?;
+        Ok::<_, Failure>(events)
+    })?;
+    let (tell, told) = mpsc::channel();
+    // It ends with the bus, or when nobody listens any more.
+    std::thread::spawn(move || {
+        runtime.block_on(async {
+            while let Some(event) = events.next().await {
+                let kind = event.subject.rsplit('.').next().unwrap_or_default().to_owned();
+                if tell.send(kind).is_err() {
+                    break;
+                }
+            }
+        });
+    });
+    Ok(told)
+}
+
+#[test]
+fn every_change_of_a_racks_state_is_an_event() -> Result<(), Failure> {
+    let mixer = strict()?;
+    let told = events(&mixer.bus_url)?;
+    let heard = |wanted: &str| -> Result<(), Failure> {
+        assert_eq!(told.recv_timeout(SOON)?, wanted);
+        Ok(())
+    };
+    let mut rack = pending(&mixer, "rack-a")?;
+    heard("rack_pending")?;
+    goes(&mixer, "rack-a", "approve", "active")?;
+    heard("rack_approved")?;
+    rack.process()?.line("ready ", SOON)?;
+    heard("rack_adopted")?;
+    for (verb, to, kind) in [
+        ("suspend", "suspended", "rack_suspended"),
+        ("resume", "active", "rack_resumed"),
+    ] {
+        goes(&mixer, "rack-a", verb, to)?;
+        heard(kind)?;
+        // What changes nothing is no event.
+        goes(&mixer, "rack-a", verb, to)?;
+    }
+    // Heard before it comes back: who is away for less than a look at the clocks is not missed.
+    rack.kill9()?;
+    heard("rack_offline")?;
+    rack.spawn()?;
+    heard("rack_online")?;
+    let id = mixer.api.get("/api/v1/racks/rack-a")?.json["data"]["id"].clone();
+    goes(&mixer, id.as_str().ok_or("no id")?, "remove", "removed")?;
+    heard("rack_removed")
+}
+
+/// Why `rack-a` does not run the active scenario; none if it does.
+fn reason(mixer: &TestMixer) -> Option<Option<String>> {
+    let report = mixer.api.get("/api/v1/scenarios/status").ok()?.json;
+    let racks = report["data"]["racks"].as_array()?;
+    let rack = racks.iter().find(|rack| rack["name"] == "rack-a")?;
+    assert_eq!(rack["converged"], rack["reason"].is_null(), "{rack}");
+    Some(rack["reason"].as_str().map(str::to_owned))
+}
+
+fn stands(mixer: &TestMixer, wanted: Option<&str>) -> Result<(), Failure> {
+    let what = format!("rack-a stands so: {wanted:?}");
+    eventually(&what, SOON, || (reason(mixer)?.as_deref() == wanted).then_some(()))
+}
+
+#[test]
+fn the_report_says_of_each_rack_whether_it_runs_the_scenario_and_why_not() -> Result<(), Failure> {
+    let mut mixer = strict()?;
+    let yaml = [("Content-Type", "application/yaml")];
+    assert_eq!(
+        mixer.api.send("/api/v1/scenarios", &yaml, SCENARIO.as_bytes())?.status,
+        200
+    );
+    let done = mixer
+        .api
+        .post("/api/v1/scenarios/demo:1/activate?wait=0s", &json!({}))?;
+    assert_eq!(done.status, 200, "{}", done.text);
+    stands(&mixer, Some("it is not enrolled"))?;
+
+    let mut rack = pending(&mixer, "rack-a")?;
+    stands(&mixer, Some("it is pending: platform racks approve"))?;
+    assert_eq!(ask(&mixer, "rack-a", "approve")?.0, 200);
+    stands(&mixer, None)?;
+
+    assert_eq!(ask(&mixer, "rack-a", "suspend")?.0, 200);
+    stands(&mixer, Some("it is suspended: platform racks resume"))?;
+    assert_eq!(ask(&mixer, "rack-a", "resume")?.0, 200);
+    stands(&mixer, None)?;
+
+    // Before it is told of another scenario it has not taken it.
+    let next = SCENARIO.replace("version: '1'", "version: '2'");
+    assert_eq!(mixer.api.send("/api/v1/scenarios", &yaml, next.as_bytes())?.status, 200);
+    let rehearsed = mixer
+        .api
+        .post("/api/v1/scenarios/demo:2/activate?dry_run=true", &json!({}))?;
+    assert_eq!(rehearsed.json["data"]["racks"][0]["reason"], "it has not taken it yet");
+
+    rack.kill9()?;
+    stands(&mixer, Some("it is offline"))?;
+    mixer.kill9()?;
+    mixer.restart()?;
+    stands(&mixer, Some("it was not heard yet"))?;
+    rack.spawn()?;
+    stands(&mixer, None)?;
+    Ok(())
+}

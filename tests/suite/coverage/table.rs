@@ -1,0 +1,216 @@
+//! What there is, and the tests that cover it: one line each.
+//!
+//! A new endpoint, command, event or state fails [`super`] until it has a row here; its page is written anew with `make docs`.
+
+/// What covers a row.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Proof {
+    /// Tests, each as `<file>::<function>`, the file from the project's folder on.
+    By(&'static [&'static str]),
+    /// It cannot happen, and why.
+    Never(&'static str),
+}
+
+use Proof::{By, Never};
+
+/// A row: what is covered, and by what.
+pub(super) type Row = (&'static str, Proof);
+
+/// A Rack's states, as [`super::RACK_STATES`] pairs them.
+#[rustfmt::skip]
+pub(super) const RACKS: &[Row] = &[
+    ("none → pending", By(&["tests/suite/coverage/racks.rs::a_rack_goes_where_its_state_allows_and_every_other_way_is_refused", "mixer/src/enrollment/tests.rs::without_auto_adopt_a_rack_waits_and_gets_its_passport_once_approved"])),
+    ("none → active", By(&["mixer/src/enrollment/tests.rs::with_auto_adopt_a_rack_gets_a_passport_for_its_key_at_once_and_keeps_its_identity", "rack/tests/agent.rs::a_new_rack_enrols_and_its_telemetry_arrives_under_sequences_without_gaps"])),
+    ("none → suspended", Never("a Rack is known from its first handshake on, and begins as pending or active")),
+    ("none → offline", Never("only who was heard can be missed")),
+    ("none → removed", Never("only who is known can be removed")),
+    ("pending → active", By(&["tests/suite/coverage/racks.rs::a_rack_goes_where_its_state_allows_and_every_other_way_is_refused", "tests/suite/first_light.rs::a_rack_waits_for_approval_and_then_runs_its_gears"])),
+    ("pending → suspended", By(&["tests/suite/coverage/racks.rs::a_rack_goes_where_its_state_allows_and_every_other_way_is_refused"])),
+    ("pending → offline", Never("a pending Rack sends no heartbeats that could be missed: it asks again until it is approved")),
+    ("pending → removed", By(&["tests/suite/coverage/racks.rs::a_rack_is_removed_from_every_state_for_ever"])),
+    ("active → pending", Never("an approval is taken back by removal alone")),
+    ("active → suspended", By(&["tests/suite/coverage/racks.rs::a_rack_goes_where_its_state_allows_and_every_other_way_is_refused", "rack/tests/agent.rs::suspended_and_removed_racks_run_no_gears_and_active_ones_do_again"])),
+    ("active → offline", By(&["tests/suite/coverage/racks.rs::a_rack_goes_where_its_state_allows_and_every_other_way_is_refused", "mixer/src/app/tests.rs::a_rack_that_misses_three_heartbeats_is_offline_until_the_next_one_and_events_say_so"])),
+    ("active → removed", By(&["tests/suite/coverage/racks.rs::a_rack_is_removed_from_every_state_for_ever", "rack/tests/agent.rs::suspended_and_removed_racks_run_no_gears_and_active_ones_do_again"])),
+    ("suspended → pending", Never("an approval is taken back by removal alone")),
+    ("suspended → active", By(&["tests/suite/coverage/racks.rs::a_rack_goes_where_its_state_allows_and_every_other_way_is_refused", "rack/src/runtime/tests.rs::a_suspended_rack_holds_no_socket_and_resumes_what_ran"])),
+    ("suspended → offline", By(&["tests/suite/coverage/racks.rs::a_rack_goes_where_its_state_allows_and_every_other_way_is_refused"])),
+    ("suspended → removed", By(&["tests/suite/coverage/racks.rs::a_rack_is_removed_from_every_state_for_ever", "mixer/src/app/tests.rs::a_suspended_rack_has_nothing_to_run_until_it_is_resumed_and_a_removed_one_is_refused_for_ever"])),
+    ("offline → pending", Never("an approval is taken back by removal alone")),
+    ("offline → active", By(&["tests/suite/coverage/racks.rs::a_rack_goes_where_its_state_allows_and_every_other_way_is_refused", "mixer/src/app/tests.rs::a_rack_that_misses_three_heartbeats_is_offline_until_the_next_one_and_events_say_so"])),
+    ("offline → suspended", By(&["tests/suite/coverage/racks.rs::a_rack_goes_where_its_state_allows_and_every_other_way_is_refused"])),
+    ("offline → removed", By(&["tests/suite/coverage/racks.rs::a_rack_goes_where_its_state_allows_and_every_other_way_is_refused"])),
+    ("removed → pending", By(&["mixer/src/app/tests.rs::a_suspended_rack_has_nothing_to_run_until_it_is_resumed_and_a_removed_one_is_refused_for_ever"])),
+    ("removed → active", By(&["tests/suite/coverage/racks.rs::a_rack_goes_where_its_state_allows_and_every_other_way_is_refused"])),
+    ("removed → suspended", By(&["tests/suite/coverage/racks.rs::a_rack_goes_where_its_state_allows_and_every_other_way_is_refused"])),
+    ("removed → offline", By(&["tests/suite/coverage/racks.rs::a_rack_goes_where_its_state_allows_and_every_other_way_is_refused"])),
+];
+
+/// How a Rack stands to the active scenario: `runs`, and what `mixer/src/scenario/standing.rs` says of those that do not.
+#[rustfmt::skip]
+pub(super) const STANDINGS: &[Row] = &[
+    ("runs", By(&["tests/suite/coverage/racks.rs::the_report_says_of_each_rack_whether_it_runs_the_scenario_and_why_not"])),
+    ("it is not enrolled", By(&["tests/suite/coverage/racks.rs::the_report_says_of_each_rack_whether_it_runs_the_scenario_and_why_not", "tests/suite/scenarios/rest.rs::racks_that_are_not_there_and_groups_that_mean_nobody_are_named"])),
+    ("it was not heard yet", By(&["tests/suite/coverage/racks.rs::the_report_says_of_each_rack_whether_it_runs_the_scenario_and_why_not"])),
+    ("it has not taken it yet", By(&["tests/suite/coverage/racks.rs::the_report_says_of_each_rack_whether_it_runs_the_scenario_and_why_not"])),
+    ("it is pending: platform racks approve", By(&["tests/suite/coverage/racks.rs::the_report_says_of_each_rack_whether_it_runs_the_scenario_and_why_not"])),
+    ("it is suspended: platform racks resume", By(&["tests/suite/coverage/racks.rs::the_report_says_of_each_rack_whether_it_runs_the_scenario_and_why_not"])),
+    ("it is {state}", By(&["tests/suite/coverage/racks.rs::the_report_says_of_each_rack_whether_it_runs_the_scenario_and_why_not"])),
+    ("what the Rack says", By(&["tests/suite/scenarios/rest.rs::an_activation_tells_what_runs_where_and_a_rack_that_cannot_keeps_its_last_good_scenario", "mixer/src/app/tests.rs::a_rack_that_cannot_apply_a_scenario_says_why_and_is_not_sent_it_again_at_every_heartbeat"])),
+    ("resumed without its Mixer", By(&["rack/tests/agent.rs::a_restarted_rack_works_on_without_bus_and_mixer_and_sends_the_earlier_run_first"])),
+];
+
+/// Why a Rack does not apply a scenario: the variants of `NotApplied` in `rack/src/wires.rs`.
+#[rustfmt::skip]
+pub(super) const REFUSALS: &[Row] = &[
+    ("UnknownType", By(&["rack/src/wires.rs::gears_that_cannot_run_are_named"])),
+    ("TwoGears", By(&["rack/src/wires.rs::gears_that_cannot_run_are_named"])),
+    ("Config", By(&["rack/src/wires.rs::gears_that_cannot_run_are_named"])),
+    ("NoConsumer", By(&["rack/src/wires.rs::a_wire_that_cannot_be_kept_is_refused_with_the_way_out"])),
+    ("NoLane", By(&["rack/src/runtime/tests.rs::a_wire_over_the_bus_is_refused_where_there_is_no_bus"])),
+    ("CrossesRacks", By(&["rack/src/wires.rs::a_wire_that_cannot_be_kept_is_refused_with_the_way_out"])),
+    ("NoPort", By(&["rack/src/wires.rs::a_wire_that_cannot_be_kept_is_refused_with_the_way_out"])),
+    ("Init", By(&["rack/src/runtime/tests.rs::a_scenario_that_cannot_start_leaves_the_last_good_one_running"])),
+];
+
+/// What becomes of a message of lane guaranteed.
+#[rustfmt::skip]
+pub(super) const MESSAGES: &[Row] = &[
+    ("sent → kept at its Rack, whole or not at all", By(&["rack/src/spool/tests.rs::a_whole_that_is_cut_anywhere_is_not_there_and_the_one_before_is"])),
+    ("kept → waits while the outbox is full", By(&["rack/src/spool/tests.rs::a_blocked_submission_is_answered_when_a_floor_makes_room"])),
+    ("kept → waits while the bus is away", By(&["tests/suite/examples.rs::a_field_gateway_filters_and_loses_nothing_while_the_mixer_and_the_bus_are_dead"])),
+    ("kept → on the bus, sent again until the Mixer has it", By(&["rack/tests/agent.rs::the_floor_and_not_the_buss_acknowledgement_empties_the_spool", "rack/tests/agent.rs::what_the_bus_acknowledged_and_lost_is_sent_again_under_the_same_ids"])),
+    ("on the bus → archived once", By(&["tests/suite/config_keys/json.rs::a_business_message_is_archived_once_in_its_own_tree", "tests/suite/lanes.rs::no_message_is_lost_or_archived_twice_and_order_is_kept_through_kill_9_and_partitions"])),
+    ("on the bus → waits for a Rack that is away", By(&["tests/suite/lanes.rs::messages_cross_racks_and_wait_for_one_that_is_away"])),
+    ("on the bus → delivered in order, once", By(&["rack/src/lane/order.rs::messages_come_out_in_the_order_of_their_numbers_and_once"])),
+    ("delivered before its time → held back", By(&["rack/src/lane/order.rs::the_first_message_waits_a_moment_for_earlier_ones_and_number_one_for_none"])),
+    ("never came → given up and counted", By(&["rack/src/lane/order.rs::a_number_that_never_comes_is_given_up_and_counted"])),
+    ("delivered → taken, with what it made", By(&["tests/suite/lanes.rs::no_message_is_lost_or_archived_twice_and_order_is_kept_through_kill_9_and_partitions"])),
+    ("delivered → its gear failed → delivered again", By(&["tests/suite/lanes.rs::no_message_is_lost_or_archived_twice_and_order_is_kept_through_kill_9_and_partitions"])),
+    ("delivered → rejected → dead letter", By(&["tests/suite/lanes.rs::what_a_gear_cannot_handle_becomes_a_dead_letter_and_the_next_message_goes_on"])),
+    ("over max_hops or max_payload_size → ends", By(&["rack/src/runtime/tests.rs::a_loop_ends_at_max_hops_and_a_large_message_at_max_payload_size", "tests/suite/config_keys/control.rs::a_message_is_no_larger_than_rack_and_mixer_allow"])),
+    ("no message → dead letter", By(&["ingest/src/archive.rs::what_is_no_message_becomes_a_dead_letter_at_its_place"])),
+    ("hot: delivered once or, where the gear dies, not", By(&["rack/src/runtime/tests.rs::a_panicking_gear_is_reported_and_restarted_while_others_go_on"])),
+    ("consumers lost with the bus's store → made anew", By(&["tests/suite/lanes.rs::a_bus_that_lost_its_store_gets_its_consumers_anew_and_messages_go_on"])),
+    ("hot: waits where the inbox is full", By(&["rack/src/gears/tcp_in/tests.rs::a_full_inbox_stops_the_reading_and_nothing_is_lost"])),
+];
+
+/// The kinds of `mixer/src/events.rs`.
+#[rustfmt::skip]
+pub(super) const EVENTS: &[Row] = &[
+    ("rack_pending", By(&["tests/suite/coverage/racks.rs::every_change_of_a_racks_state_is_an_event"])),
+    ("rack_approved", By(&["tests/suite/coverage/racks.rs::every_change_of_a_racks_state_is_an_event"])),
+    ("rack_adopted", By(&["mixer/src/app/tests.rs::a_rack_that_misses_three_heartbeats_is_offline_until_the_next_one_and_events_say_so"])),
+    ("rack_suspended", By(&["tests/suite/coverage/racks.rs::every_change_of_a_racks_state_is_an_event"])),
+    ("rack_resumed", By(&["tests/suite/coverage/racks.rs::every_change_of_a_racks_state_is_an_event"])),
+    ("rack_removed", By(&["tests/suite/coverage/racks.rs::every_change_of_a_racks_state_is_an_event"])),
+    ("rack_offline", By(&["mixer/src/app/tests.rs::a_rack_that_misses_three_heartbeats_is_offline_until_the_next_one_and_events_say_so"])),
+    ("rack_online", By(&["mixer/src/app/tests.rs::a_rack_that_misses_three_heartbeats_is_offline_until_the_next_one_and_events_say_so"])),
+    ("scenario_imported", By(&["mixer/src/app/tests.rs::every_change_of_scenarios_is_an_event_and_what_changes_nothing_is_none"])),
+    ("scenario_activated", By(&["mixer/src/app/tests.rs::every_change_of_scenarios_is_an_event_and_what_changes_nothing_is_none"])),
+    ("scenario_rolled_back", By(&["mixer/src/app/tests.rs::every_change_of_scenarios_is_an_event_and_what_changes_nothing_is_none"])),
+];
+
+/// The methods of the paths in the OpenAPI document.
+#[rustfmt::skip]
+pub(super) const ENDPOINTS: &[Row] = &[
+    ("GET /api/v1/telemetry/logs", By(&["tests/suite/first_light.rs::a_log_line_on_a_rack_becomes_a_row_in_rest_and_in_duckdb", "mixer/src/api/tests.rs::rows_come_under_the_columns_names_newest_first_and_page_by_cursor"])),
+    ("GET /api/v1/telemetry/logs/histogram", By(&["tests/suite/coverage/endpoints.rs::counts_names_and_values_are_those_of_the_rows"])),
+    ("GET /api/v1/telemetry/logs/top", By(&["tests/suite/coverage/endpoints.rs::counts_names_and_values_are_those_of_the_rows"])),
+    ("GET /api/v1/telemetry/logs/tail", By(&["tests/suite/tail.rs::every_row_comes_once_while_the_mixer_is_killed_and_connections_break", "tests/suite/tail.rs::a_tail_has_the_lists_filters_begins_in_the_past_and_is_refused_beyond_its_number"])),
+    ("GET /api/v1/telemetry/traces", By(&["tests/suite/first_light.rs::a_generated_message_crosses_two_gears_as_one_trace"])),
+    ("GET /api/v1/telemetry/traces/top", By(&["tests/suite/coverage/endpoints.rs::counts_names_and_values_are_those_of_the_rows"])),
+    ("GET /api/v1/telemetry/traces/{trace_id}", By(&["tests/suite/first_light.rs::a_generated_message_crosses_two_gears_as_one_trace"])),
+    ("GET /api/v1/telemetry/metrics", By(&["tests/suite/first_light.rs::host_metrics_come_in_buckets_of_a_minute"])),
+    ("GET /api/v1/telemetry/metrics/names", By(&["tests/suite/coverage/endpoints.rs::counts_names_and_values_are_those_of_the_rows"])),
+    ("GET /api/v1/telemetry/metrics/{metric_name}", By(&["mixer/src/api/tests.rs::one_metric_tells_what_it_is_and_an_unknown_one_is_404"])),
+    ("GET /api/v1/telemetry/metrics/{metric_name}/labels", By(&["tests/suite/coverage/endpoints.rs::counts_names_and_values_are_those_of_the_rows"])),
+    ("GET /api/v1/telemetry/metrics/{metric_name}/labels/{label_key}", By(&["tests/suite/coverage/endpoints.rs::counts_names_and_values_are_those_of_the_rows"])),
+    ("GET /api/v1/telemetry/messages", By(&["tests/suite/coverage/endpoints.rs::messages_are_listed_and_found_by_their_signal_over_http_and_by_the_command"])),
+    ("GET /api/v1/telemetry/messages/{flux_id}", By(&["tests/suite/coverage/endpoints.rs::messages_are_listed_and_found_by_their_signal_over_http_and_by_the_command"])),
+    ("GET /api/v1/messages", By(&["mixer/src/api/tests/flux.rs::messages_have_two_paths_that_answer_the_same_and_neither_is_deprecated"])),
+    ("GET /api/v1/messages/{flux_id}", By(&["mixer/src/api/tests/flux.rs::messages_have_two_paths_that_answer_the_same_and_neither_is_deprecated"])),
+    ("GET /api/v1/flux/{flux_id}", By(&["tests/suite/flux.rs::a_signal_keeps_its_id_and_trace_through_every_gear_and_both_lanes_and_is_found_whole", "mixer/src/api/tests/flux.rs::a_signal_is_found_by_its_id_however_old_its_rows_are_and_each_row_says_what_it_is"])),
+    ("GET /api/v1/telemetry/dead_letters", By(&["tests/suite/faults.rs::foreign_batches_are_stored_and_bad_ones_become_dead_letters", "tests/suite/lanes.rs::what_a_gear_cannot_handle_becomes_a_dead_letter_and_the_next_message_goes_on"])),
+    ("GET /api/v1/logs", By(&["mixer/src/api/tests.rs::former_paths_answer_the_same_and_name_their_successors"])),
+    ("GET /api/v1/traces", By(&["mixer/src/api/tests.rs::former_paths_answer_the_same_and_name_their_successors"])),
+    ("GET /api/v1/traces/{trace_id}", By(&["mixer/src/api/tests.rs::former_paths_answer_the_same_and_name_their_successors"])),
+    ("GET /api/v1/metrics", By(&["mixer/src/api/tests.rs::former_paths_answer_the_same_and_name_their_successors"])),
+    ("GET /api/v1/metrics/{metric_name}", By(&["mixer/src/api/tests.rs::former_paths_answer_the_same_and_name_their_successors"])),
+    ("POST /api/v1/sql", By(&["tests/suite/sql.rs::statements_give_the_answers_that_duckdb_gives_over_the_same_files", "mixer/src/api/tests.rs::sql_is_answered_in_the_format_that_is_asked_for"])),
+    ("POST /api/v1/ingest/logs", By(&["tests/suite/http_ingest.rs::every_encoding_in_every_packing_is_there_when_the_answer_is_and_soon_in_duckdb", "tests/suite/http_ingest.rs::a_request_with_a_key_is_stored_once_over_kill_9_and_answers_the_same"])),
+    ("POST /api/v1/ingest/metrics", By(&["tests/suite/http_ingest.rs::every_encoding_in_every_packing_is_there_when_the_answer_is_and_soon_in_duckdb"])),
+    ("POST /api/v1/ingest/traces", By(&["tests/suite/http_ingest.rs::every_encoding_in_every_packing_is_there_when_the_answer_is_and_soon_in_duckdb"])),
+    ("GET /api/v1/racks", By(&["tests/suite/first_light.rs::a_rack_waits_for_approval_and_then_runs_its_gears"])),
+    ("GET /api/v1/racks/{id}", By(&["tests/suite/coverage/racks.rs::a_rack_goes_where_its_state_allows_and_every_other_way_is_refused"])),
+    ("POST /api/v1/racks/{id}/approve", By(&["tests/suite/coverage/racks.rs::a_rack_goes_where_its_state_allows_and_every_other_way_is_refused"])),
+    ("POST /api/v1/racks/{id}/suspend", By(&["tests/suite/coverage/racks.rs::a_rack_goes_where_its_state_allows_and_every_other_way_is_refused"])),
+    ("POST /api/v1/racks/{id}/resume", By(&["tests/suite/coverage/racks.rs::a_rack_goes_where_its_state_allows_and_every_other_way_is_refused"])),
+    ("POST /api/v1/racks/{id}/remove", By(&["tests/suite/coverage/racks.rs::a_rack_is_removed_from_every_state_for_ever"])),
+    ("POST /api/v1/racks/{id}/log-level", By(&["tests/suite/racks.rs::the_level_of_a_racks_log_changes_while_it_runs"])),
+    ("GET /api/v1/scenarios", By(&["tests/suite/scenarios/rest.rs::the_same_content_is_the_same_scenario_and_another_one_needs_another_version_or_a_word"])),
+    ("POST /api/v1/scenarios", By(&["tests/suite/scenarios/rest.rs::the_same_content_is_the_same_scenario_and_another_one_needs_another_version_or_a_word", "tests/suite/scenarios/rest.rs::a_bad_scenario_is_refused_with_the_place_of_each_fault"])),
+    ("GET /api/v1/scenarios/status", By(&["tests/suite/coverage/racks.rs::the_report_says_of_each_rack_whether_it_runs_the_scenario_and_why_not"])),
+    ("POST /api/v1/scenarios/rollback", By(&["tests/suite/scenarios/rest.rs::an_activation_tells_what_runs_where_and_a_rack_that_cannot_keeps_its_last_good_scenario"])),
+    ("GET /api/v1/scenarios/{reference}", By(&["tests/suite/scenarios/rest.rs::the_same_content_is_the_same_scenario_and_another_one_needs_another_version_or_a_word"])),
+    ("POST /api/v1/scenarios/{reference}/activate", By(&["tests/suite/scenarios/rest.rs::an_activation_tells_what_runs_where_and_a_rack_that_cannot_keeps_its_last_good_scenario"])),
+    ("GET /api/v1/gears", By(&["tests/suite/scenarios/rest.rs::gear_types_tell_their_ports_their_configuration_and_an_example"])),
+    ("GET /api/v1/gears/{type}", By(&["tests/suite/scenarios/rest.rs::gear_types_tell_their_ports_their_configuration_and_an_example"])),
+    ("GET /api/v1/storage", By(&["tests/suite/retention.rs::a_store_over_its_size_loses_its_oldest_partition_and_a_larger_size_keeps_it", "mixer/src/api/tests.rs::a_whole_mixer_says_how_it_is_what_it_holds_and_who_is_there"])),
+    ("GET /api/v1/openapi.json", By(&["tests/suite/coverage/mod.rs::everything_there_is_has_a_row", "mixer/src/api/openapi/tests.rs::every_route_is_documented_and_every_documented_one_is_there"])),
+    ("GET /healthz", By(&["mixer/src/api/tests.rs::a_whole_mixer_says_how_it_is_what_it_holds_and_who_is_there"])),
+    ("GET /readyz", By(&["mixer/src/api/tests.rs::a_whole_mixer_says_how_it_is_what_it_holds_and_who_is_there"])),
+    ("GET /version", By(&["mixer/src/api/tests.rs::a_whole_mixer_says_how_it_is_what_it_holds_and_who_is_there"])),
+    ("GET /metrics", By(&["mixer/src/api/tests.rs::a_whole_mixer_says_how_it_is_what_it_holds_and_who_is_there"])),
+];
+
+/// The commands that the programs' help names.
+#[rustfmt::skip]
+pub(super) const COMMANDS: &[Row] = &[
+    ("platform", By(&["tests/suite/readme.rs::the_first_steps_work_as_written_and_show_rows_in_under_five_commands"])),
+    ("platform run", By(&["tests/suite/readme.rs::every_command_of_the_table_exists_and_every_command_that_exists_is_in_the_table", "tests/suite/coverage/commands.rs::the_word_run_starts_the_agent_too"])),
+    ("platform logs", By(&["tests/suite/cli/rows.rs::logs_are_a_line_per_row_for_people_and_the_rows_of_the_api_for_programs", "tests/suite/cli/rows.rs::filters_of_the_command_choose_what_they_say"])),
+    ("platform tail", By(&["tests/suite/tail.rs::the_command_follows_over_a_kill_prints_no_controls_and_ends_well_by_an_interrupt"])),
+    ("platform metrics", By(&["tests/suite/cli/rows.rs::metrics_are_points_or_buckets"])),
+    ("platform traces", By(&["tests/suite/cli/rows.rs::a_trace_is_a_tree_for_people_and_its_spans_for_programs"])),
+    ("platform trace", By(&["tests/suite/cli/rows.rs::a_trace_is_a_tree_for_people_and_its_spans_for_programs", "tests/suite/cli/screen.rs::buckets_and_spans_are_drawn_on_a_terminal_or_where_it_is_wished"])),
+    ("platform messages", By(&["tests/suite/coverage/endpoints.rs::messages_are_listed_and_found_by_their_signal_over_http_and_by_the_command"])),
+    ("platform flux", By(&["tests/suite/flux.rs::a_signal_keeps_its_id_and_trace_through_every_gear_and_both_lanes_and_is_found_whole"])),
+    ("platform dead-letters", By(&["tests/suite/cli/rows.rs::dead_letters_are_listed_with_their_reason"])),
+    ("platform sql", By(&["tests/suite/cli/sql.rs::a_statement_prints_its_columns_in_order_in_every_format", "tests/suite/cli/shell.rs::a_statement_of_many_lines_is_answered_kept_for_its_user_alone_and_found_again"])),
+    ("platform storage", By(&["tests/suite/coverage/commands.rs::racks_gear_types_and_the_store_are_listed_and_one_rack_is_shown"])),
+    ("platform racks list", By(&["tests/suite/coverage/commands.rs::racks_gear_types_and_the_store_are_listed_and_one_rack_is_shown"])),
+    ("platform racks show", By(&["tests/suite/coverage/commands.rs::racks_gear_types_and_the_store_are_listed_and_one_rack_is_shown"])),
+    ("platform racks approve", By(&["tests/suite/cli/ends.rs::racks_are_approved_under_a_name_suspended_resumed_and_removed"])),
+    ("platform racks suspend", By(&["tests/suite/cli/ends.rs::racks_are_approved_under_a_name_suspended_resumed_and_removed"])),
+    ("platform racks resume", By(&["tests/suite/cli/ends.rs::racks_are_approved_under_a_name_suspended_resumed_and_removed"])),
+    ("platform racks remove", By(&["tests/suite/cli/ends.rs::racks_are_approved_under_a_name_suspended_resumed_and_removed"])),
+    ("platform racks log-level", By(&["tests/suite/racks.rs::the_level_of_a_racks_log_changes_while_it_runs"])),
+    ("platform scenario validate", By(&["tests/suite/scenarios/command.rs::a_file_is_validated_with_a_line_for_each_fault_and_each_warning"])),
+    ("platform scenario import", By(&["tests/suite/scenarios/command.rs::a_scenario_goes_from_file_to_racks_and_back_by_the_command_alone"])),
+    ("platform scenario list", By(&["tests/suite/coverage/commands.rs::racks_gear_types_and_the_store_are_listed_and_one_rack_is_shown"])),
+    ("platform scenario show", By(&["tests/suite/scenarios/command.rs::a_scenario_goes_from_file_to_racks_and_back_by_the_command_alone"])),
+    ("platform scenario diff", By(&["tests/suite/scenarios/command.rs::a_scenario_goes_from_file_to_racks_and_back_by_the_command_alone"])),
+    ("platform scenario activate", By(&["tests/suite/scenarios/command.rs::a_scenario_goes_from_file_to_racks_and_back_by_the_command_alone"])),
+    ("platform scenario status", By(&["tests/suite/scenarios/command.rs::a_scenario_goes_from_file_to_racks_and_back_by_the_command_alone"])),
+    ("platform scenario rollback", By(&["tests/suite/scenarios/command.rs::a_scenario_goes_from_file_to_racks_and_back_by_the_command_alone"])),
+    ("platform scenario graph", By(&["tests/suite/scenarios/command.rs::a_scenario_goes_from_file_to_racks_and_back_by_the_command_alone", "tests/suite/scenarios/command.rs::pictures_and_pages_of_gears_need_no_mixer"])),
+    ("platform gears list", By(&["tests/suite/coverage/commands.rs::racks_gear_types_and_the_store_are_listed_and_one_rack_is_shown"])),
+    ("platform gears doc", By(&["tests/suite/scenarios/command.rs::pictures_and_pages_of_gears_need_no_mixer"])),
+    ("platform config show", By(&["tests/suite/config_keys/layers.rs::flags_win_over_the_environment_that_over_the_file_that_over_the_defaults"])),
+    ("platform config init", By(&["tests/suite/coverage/commands.rs::a_new_configuration_file_has_every_key_and_means_the_defaults"])),
+    ("platform config migrate", By(&["tests/suite/migrate.rs::a_rack_file_of_v0_4_4_becomes_one_that_the_rack_reads_and_that_means_the_same"])),
+    ("platform schema", By(&["tests/suite/outside/export.rs::what_platform_schema_prints_for_duckdb_reads_the_store"])),
+    ("platform doctor", By(&["tests/suite/cli/doctor.rs::a_rack_that_has_what_it_needs_is_well_and_nothing_is_changed", "tests/suite/cli/doctor.rs::what_fails_is_named_with_what_helps_and_gives_the_exit_code"])),
+    ("platform completions", By(&["tests/suite/cli/pages.rs::every_shell_is_told_every_command"])),
+    ("platform man", By(&["tests/suite/cli/pages.rs::every_command_has_a_manual_page"])),
+    ("platform-mixer", By(&["tests/suite/readme.rs::the_first_steps_work_as_written_and_show_rows_in_under_five_commands"])),
+    ("platform-mixer check", By(&["tests/suite/check.rs::a_flipped_bit_in_a_data_file_is_found_and_the_file_is_named", "tests/suite/check.rs::a_damaged_catalogue_is_rebuilt_after_a_kill_and_every_row_is_there_once"])),
+    ("platform-mixer retention", By(&["tests/suite/retention.rs::a_partition_older_than_the_rules_allow_goes_everywhere"])),
+    ("platform-mixer copy", By(&["tests/suite/object_stores/mod.rs::the_requirements_hold_on_s3"])),
+    ("platform-mixer export duckdb", By(&["tests/suite/outside/export.rs::an_exported_database_of_views_stays_current_and_one_of_rows_stands_alone"])),
+    ("platform-mixer config show", By(&["tests/suite/config_keys/layers.rs::flags_win_over_the_environment_that_over_the_file_that_over_the_defaults"])),
+    ("platform-mixer config init", By(&["tests/suite/coverage/commands.rs::a_new_configuration_file_has_every_key_and_means_the_defaults"])),
+    ("platform-mixer config reference", By(&["tests/suite/coverage/commands.rs::the_reference_of_the_keys_is_printed_as_it_is_published"])),
+    ("platform-mixer config migrate", By(&["tests/suite/migrate.rs::a_mixer_file_of_v0_4_4_becomes_one_that_the_mixer_reads_and_that_means_the_same"])),
+];
