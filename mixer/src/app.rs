@@ -39,12 +39,13 @@ use crate::config::MixerConfig;
 use crate::control::Control;
 use crate::desk::{Clerks, Desk};
 use crate::enrollment::Enrollment;
-use crate::events::{Event, Events};
+use crate::events::Events;
 use crate::heartbeat::Heartbeats;
+use crate::issuer::Issuer;
 use crate::outside::Views;
 use crate::postgres::{self, PostgresServer};
 use crate::presence::Presence;
-use crate::registry::{ActiveScenario, Registry};
+use crate::registry::Registry;
 use crate::roll_call::RollCall;
 use crate::scenario::{self, Consumers, Convergence, Courier, CourierParts, ParsedScenario, ScenarioRef};
 use crate::tasks::{Failures, Fatal, Task, failures};
@@ -303,13 +304,14 @@ impl Parts {
             cluster,
             presence,
             events,
+            issuer,
         } = ground;
         let parts = Arc::new(CourierParts {
             bus: bus.clone(),
             cluster: Arc::clone(cluster),
             registry: Arc::clone(registry),
             presence: Arc::clone(presence),
-            clock: clock.clone(),
+            issuer: Arc::clone(issuer),
             consumers: Consumers::new(
                 config.snake.stream_name.to_string(),
                 config.snake.business_stream_max_age,
@@ -326,6 +328,7 @@ impl Parts {
             registry: Arc::clone(registry),
             presence: Arc::clone(presence),
             events: events.clone(),
+            clock: clock.clone(),
         };
         self.tasks
             .push(Task::spawn("roll call", fatal, |stop| roll_call.run(stop)));
@@ -361,6 +364,7 @@ impl Parts {
             courier,
             events: events.clone(),
             clock,
+            issuer: Arc::clone(issuer),
             scenario_wait: config.mixer.scenario_wait_timeout,
         }))
     }
@@ -374,11 +378,10 @@ impl Parts {
         clock: &Clock,
         fatal: &Fatal,
     ) -> Result<(), StartError> {
-        let (active, is_new) = scenario::activate(&chosen, &ground.registry, clock).await?;
+        let (active, news) = scenario::activate(&chosen, &ground.registry, clock).await?;
         tracing::info!(reference = %active.reference, hash = %active.hash, "scenario is active");
-        if is_new {
-            let ActiveScenario { reference, hash, .. } = &active;
-            ground.events.scenario(Event::ScenarioActivated, reference, hash).await;
+        if let Some(news) = news {
+            ground.events.tell(&news).await;
         }
         let convergence = Convergence {
             registry: Arc::clone(&ground.registry),
@@ -438,6 +441,7 @@ struct Ground {
     cluster: Arc<Cluster>,
     presence: Arc<Presence>,
     events: Events,
+    issuer: Arc<Issuer>,
 }
 
 impl Ground {
@@ -447,8 +451,9 @@ impl Ground {
         let rows = registry.racks()?;
         Ok(Self {
             presence: Arc::new(Presence::of_registry(&rows)),
-            events: Events::new(bus.client().clone(), clock.clone()),
+            events: Events::new(bus.client().clone()),
             cluster: Arc::new(cluster),
+            issuer: Arc::new(Issuer::open(Arc::clone(&registry), clock.clone())?),
             registry,
         })
     }

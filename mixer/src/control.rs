@@ -4,11 +4,13 @@
 //!
 //! - A change is durable in the registry before it is told to the Rack, and before the call returns.
 //! - Telling the Rack is best effort: its next heartbeat or handshake brings the same news.
+//! - Whatever changes is in the audit log, with who did it, in the same transaction.
 //!
 //! # Not here
 //!
 //! What Racks ask of the Mixer (`enrollment`, `heartbeat`); HTTP ([`crate::api`]).
 
+mod audit;
 mod scenarios;
 mod view;
 
@@ -23,10 +25,12 @@ use model::{Clock, ClusterId, EntityId, Level, Token};
 use crate::bus_server::{Bus, BusStatus};
 use crate::cluster::Cluster;
 use crate::events::{Event, Events};
+use crate::issuer::Issuer;
 use crate::presence::Presence;
-use crate::registry::{ActiveScenario, Change, RackRow, Registry, RegistryError};
+use crate::registry::{ActiveScenario, Actor, AuditEntry, Change, RackRow, Registry, RegistryError};
 use crate::scenario::{Courier, ScenarioRef};
 
+pub(crate) use scenarios::turned;
 pub use view::{ControlStats, Imported, RackView, ScenarioReport, ScenarioStatus, ScenarioView};
 
 /// How long a Rack may take to answer that it heard its new state.
@@ -128,6 +132,7 @@ pub struct Control {
     pub(crate) courier: Courier,
     pub(crate) events: Events,
     pub(crate) clock: Clock,
+    pub(crate) issuer: Arc<Issuer>,
     /// `mixer.scenario_wait_timeout`.
     pub(crate) scenario_wait: Duration,
 }
@@ -149,14 +154,14 @@ impl Control {
     ///
     /// # Errors
     /// [`ControlError`]; [`ControlError::Silent`] if the Rack does not say that it obeys.
-    pub async fn set_log_level(&self, id_or_name: &str, level: Level) -> Result<RackView, ControlError> {
+    pub async fn set_log_level(&self, id_or_name: &str, level: Level, by: &Actor) -> Result<RackView, ControlError> {
         let row = self.find(id_or_name)?;
         if !row.is_adopted() {
             return Err(refuse(&row, "told its log level", ""));
         }
         let change = LevelChange {
             entity_id: row.entity_id,
-            issued: self.clock.now(),
+            issued: self.issuer.next().await?,
             level,
         };
         let id = &row.entity_id;
@@ -169,6 +174,8 @@ impl Control {
             reason: error.to_string(),
         })?;
         tracing::info!(rack = %row.name, entity_id = %id, %level, "rack log level changed");
+        let entry = AuditEntry::new(Event::RackLogLevel, by, self.clock.now()).of(&row);
+        self.record(entry.turn(None::<Level>, level)).await?;
         self.rack(&id.to_string())
     }
 
@@ -197,12 +204,16 @@ impl Control {
     ///
     /// # Errors
     /// [`ControlError`].
-    pub async fn approve(&self, id_or_name: &str, name: Option<Token>) -> Result<RackView, ControlError> {
+    pub async fn approve(&self, id_or_name: &str, name: Option<Token>, by: &Actor) -> Result<RackView, ControlError> {
         let id = self.find(id_or_name)?.entity_id;
-        let (row, changed) = self.registry.commit(move |change| adopt(change, &id, name)).await?;
-        if changed {
-            tracing::info!(rack = %row.name, entity_id = %row.entity_id, "rack approved");
-            self.events.rack(Event::RackApproved, &row).await;
+        let entry = AuditEntry::new(Event::RackApproved, by, self.clock.now());
+        let (row, news) = self
+            .registry
+            .commit(move |change| adopt(change, &id, name, entry))
+            .await?;
+        if let Some(news) = news {
+            tracing::info!(rack = %row.name, entity_id = %row.entity_id, by = news.by, "rack approved");
+            self.events.tell(&news).await;
             self.tell(&row).await;
         }
         self.rack(&row.entity_id.to_string())
@@ -212,27 +223,27 @@ impl Control {
     ///
     /// # Errors
     /// [`ControlError`].
-    pub async fn suspend(&self, id_or_name: &str) -> Result<RackView, ControlError> {
-        self.change_state(id_or_name, RackState::Suspended, "suspended", Event::RackSuspended)
-            .await
+    pub async fn suspend(&self, id_or_name: &str, by: &Actor) -> Result<RackView, ControlError> {
+        let verb = ("suspended", Event::RackSuspended);
+        self.change_state(id_or_name, RackState::Suspended, verb, by).await
     }
 
     /// Lets a suspended Rack run its gears again.
     ///
     /// # Errors
     /// [`ControlError`].
-    pub async fn resume(&self, id_or_name: &str) -> Result<RackView, ControlError> {
-        self.change_state(id_or_name, RackState::Active, "resumed", Event::RackResumed)
-            .await
+    pub async fn resume(&self, id_or_name: &str, by: &Actor) -> Result<RackView, ControlError> {
+        let verb = ("resumed", Event::RackResumed);
+        self.change_state(id_or_name, RackState::Active, verb, by).await
     }
 
     /// Revokes a Rack's identity for ever and gives its name back.
     ///
     /// # Errors
     /// [`ControlError`].
-    pub async fn remove(&self, id_or_name: &str) -> Result<RackView, ControlError> {
-        self.change_state(id_or_name, RackState::Removed, "removed", Event::RackRemoved)
-            .await
+    pub async fn remove(&self, id_or_name: &str, by: &Actor) -> Result<RackView, ControlError> {
+        let verb = ("removed", Event::RackRemoved);
+        self.change_state(id_or_name, RackState::Removed, verb, by).await
     }
 
     /// Counts for `/metrics`.
@@ -240,32 +251,40 @@ impl Control {
     /// # Errors
     /// [`ControlError::Registry`].
     pub fn stats(&self) -> Result<ControlStats, ControlError> {
-        Ok(ControlStats::of(&self.racks()?, self.courier.stats()))
+        Ok(ControlStats::of(
+            &self.racks()?,
+            self.courier.stats(),
+            self.events.transitions(),
+        ))
     }
 
     async fn change_state(
         &self,
         id_or_name: &str,
         to: RackState,
-        verb: &'static str,
-        event: Event,
+        (verb, event): (&'static str, Event),
+        by: &Actor,
     ) -> Result<RackView, ControlError> {
         let id = self.find(id_or_name)?.entity_id;
-        let (row, changed) = self
+        let entry = AuditEntry::new(event, by, self.clock.now());
+        let (row, news) = self
             .registry
             .commit(move |change| {
                 let mut row = rack_in(change, &id)?;
-                let changed = may_become(&row, to, verb)?;
-                if changed {
-                    row.state = to;
-                    change.put_rack(&row)?;
+                let from = row.state;
+                if !may_become(&row, to, verb)? {
+                    return Ok((row, None));
                 }
-                Ok::<_, ControlError>((row, changed))
+                row.state = to;
+                row.offline &= to != RackState::Removed;
+                change.put_rack(&row)?;
+                let news = change.record(entry.of(&row).turn(Some(from), to))?;
+                Ok::<_, ControlError>((row, Some(news)))
             })
             .await?;
-        if changed {
-            tracing::info!(rack = %row.name, entity_id = %row.entity_id, "rack {verb}");
-            self.events.rack(event, &row).await;
+        if let Some(news) = news {
+            tracing::info!(rack = %row.name, entity_id = %row.entity_id, by = news.by, "rack {verb}");
+            self.events.tell(&news).await;
             self.tell(&row).await;
             match to {
                 RackState::Active => self.courier.deliver(row.entity_id),
@@ -278,9 +297,16 @@ impl Control {
 
     /// Tells a Rack its state. A Rack that is not there hears it in its next heartbeat's answer.
     async fn tell(&self, row: &RackRow) {
+        let issued = match self.issuer.next().await {
+            Ok(issued) => issued,
+            Err(error) => {
+                tracing::error!(rack = %row.name, %error, "the rack was not told its new state; its next heartbeat will");
+                return;
+            }
+        };
         let change = StateChange {
             entity_id: row.entity_id,
-            issued: self.clock.now(),
+            issued,
             state: row.state,
         };
         let told = self
@@ -329,13 +355,18 @@ fn rack_in(change: &Change<'_>, id: &EntityId) -> Result<RackRow, ControlError> 
         .ok_or_else(|| ControlError::UnknownRack(id.to_string()))
 }
 
-/// The adopted Rack, and whether it was not before.
-fn adopt(change: &Change<'_>, id: &EntityId, name: Option<Token>) -> Result<(RackRow, bool), ControlError> {
+/// The adopted Rack, and what is in the audit log of it; nothing if it was adopted before.
+fn adopt(
+    change: &Change<'_>,
+    id: &EntityId,
+    name: Option<Token>,
+    entry: AuditEntry,
+) -> Result<(RackRow, Option<AuditEntry>), ControlError> {
     let mut row = rack_in(change, id)?;
     let name = name.unwrap_or_else(|| row.name.clone());
     match row.state {
         RackState::Pending => {}
-        RackState::Active if name == row.name => return Ok((row, false)),
+        RackState::Active if name == row.name => return Ok((row, None)),
         RackState::Active => {
             let hint = " under another name: its passport is issued; set base.name at the Rack instead";
             return Err(refuse(&row, "approved", hint));
@@ -349,10 +380,14 @@ fn adopt(change: &Change<'_>, id: &EntityId, name: Option<Token>) -> Result<(Rac
     if let Some(holder) = change.holder(&name)?.filter(|holder| holder != id) {
         return Err(ControlError::NameTaken { name, holder });
     }
-    row.name = name;
+    let asked = std::mem::replace(&mut row.name, name);
     row.state = RackState::Active;
     change.put_rack(&row)?;
-    Ok((row, true))
+    let mut entry = entry.of(&row).turn(Some(RackState::Pending), row.state);
+    if asked != row.name {
+        entry = entry.because(format!("it had asked for the name {asked}"));
+    }
+    Ok((row, Some(change.record(entry)?)))
 }
 
 fn refuse(row: &RackRow, verb: &'static str, hint: &'static str) -> ControlError {

@@ -11,14 +11,14 @@ use async_nats::{Client, Message};
 use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::select_all;
-use model::control::EnrollReply;
+use model::control::{EnrollReply, RackState};
 use model::{signed, subject};
 use serde::Serialize;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::enrollment::Enrollment;
-use crate::events::{Event, Events};
+use crate::events::Events;
 use crate::heartbeat::Heartbeats;
 use crate::presence::Presence;
 use crate::scenario::Courier;
@@ -106,7 +106,7 @@ impl Clerks {
         let reply = match request.subject.as_str() {
             subject::HELLO => encode(&self.enrollment.hello(&request.payload)),
             subject::ENROLL => Arc::clone(&self).enroll(request.payload).await,
-            _ => self.heartbeat(&request.payload).await,
+            _ => self.heartbeat(&request.payload),
         };
         let Some(reply) = reply else { return };
         if let Err(error) = client.publish(to, reply).await {
@@ -126,13 +126,13 @@ impl Clerks {
         };
         if let Some(rack) = &enrolled.rack {
             self.presence.greeted(rack.entity_id, rack.last_seen);
-            if let Some(event) = enrolled.event {
-                let what = match event {
-                    Event::RackPending => "rack waits for approval: `platform racks approve` adopts it",
-                    _ => "rack adopted",
+            for news in &enrolled.news {
+                let what = match rack.state {
+                    RackState::Pending => "rack waits for approval: `platform racks approve` adopts it",
+                    _ => "rack news",
                 };
-                tracing::info!(rack = %rack.name, entity_id = %rack.entity_id, host = %rack.host, "{what}");
-                self.events.rack(event, rack).await;
+                tracing::info!(kind = news.kind, rack = %rack.name, entity_id = %rack.entity_id, host = %rack.host, "{what}");
+                self.events.tell(news).await;
             }
             if matches!(enrolled.reply, EnrollReply::Adopted { .. }) {
                 self.courier.deliver(rack.entity_id);
@@ -141,13 +141,8 @@ impl Clerks {
         encode(&enrolled.reply)
     }
 
-    async fn heartbeat(&self, body: &[u8]) -> Option<Bytes> {
-        let heard = self.heartbeats.answer(body);
-        if let Some(rack) = heard.back {
-            tracing::info!(rack = %rack.name, "rack is back");
-            self.events.rack(Event::RackOnline, &rack).await;
-        }
-        Some(heard.reply.into())
+    fn heartbeat(&self, body: &[u8]) -> Option<Bytes> {
+        Some(self.heartbeats.answer(body).into())
     }
 }
 

@@ -33,7 +33,7 @@ use model::{BadSignature, Clock, Context, EntityId, Entropy, Signed, Timestamp, 
 use crate::cluster::Cluster;
 use crate::events::Event;
 use crate::presence::DEFAULT_INTERVAL_MS;
-use crate::registry::{Change, RackRow, Registry, RegistryError};
+use crate::registry::{Actor, AuditEntry, Change, RackRow, Registry, RegistryError};
 use challenge::Challenges;
 
 /// Racks that may wait for approval at one time.
@@ -58,8 +58,8 @@ pub(crate) struct Enrolled {
     pub(crate) reply: EnrollReply,
     /// The Rack as it is now, unless refused.
     pub(crate) rack: Option<RackRow>,
-    /// What is new.
-    pub(crate) event: Option<Event>,
+    /// What is new, as it is in the audit log.
+    pub(crate) news: Vec<AuditEntry>,
 }
 
 /// Why not: for the Rack, or a failure of ours.
@@ -148,7 +148,7 @@ impl Enrollment {
         decided.unwrap_or_else(|no| Enrolled {
             reply: EnrollReply::Refused(no.into_refusal()),
             rack: None,
-            event: None,
+            news: Vec::new(),
         })
     }
 
@@ -186,13 +186,12 @@ impl Enrollment {
     fn admit(&self, transcript: &Transcript) -> Result<Enrolled, No> {
         let now = self.ambient.0.now();
         self.registry.change(|change| {
-            let known = change.rack_with_key(&transcript.rack_key)?;
-            let before = known.as_ref().map(|row| row.state);
-            let mut row = match known {
+            let before = change.rack_with_key(&transcript.rack_key)?;
+            let mut row = match before.clone() {
                 Some(row) => returning(change, row, transcript)?,
                 None => self.newcomer(change, transcript, now)?,
             };
-            row.last_seen = row.last_seen.max(now);
+            row.last_seen = now;
             row.host.clone_from(&transcript.host);
             row.ip.clone_from(&transcript.ip);
             row.software.clone_from(&transcript.software);
@@ -207,16 +206,14 @@ impl Enrollment {
                 }
             };
             change.put_rack(&row)?;
-            let first_passport = row.is_adopted() && row.counter == 1;
-            let event = match row.state {
-                RackState::Pending if before.is_none() => Some(Event::RackPending),
-                _ if first_passport => Some(Event::RackAdopted),
-                _ => None,
-            };
+            let mut news = Vec::new();
+            for entry in what_is_new(before.as_ref(), &row, now) {
+                news.push(change.record(entry)?);
+            }
             Ok(Enrolled {
                 reply,
                 rack: Some(row),
-                event,
+                news,
             })
         })
     }
@@ -243,6 +240,8 @@ impl Enrollment {
             software: String::new(),
             labels: std::collections::BTreeMap::new(),
             scenario: None,
+            offline: false,
+            bus_key: None,
         })
     }
 
@@ -289,6 +288,33 @@ fn returning(change: &Change<'_>, mut row: RackRow, transcript: &Transcript) -> 
         row.claimed = claim;
     }
     Ok(row)
+}
+
+/// What a handshake changed: that a Rack is known, that it is adopted, that its first passport leaves, that it has another name.
+fn what_is_new(before: Option<&RackRow>, row: &RackRow, now: Timestamp) -> Vec<AuditEntry> {
+    let own = Actor::Rack(row.name.clone());
+    let mut news = Vec::new();
+    if let Some(before) = before.filter(|before| before.name != row.name) {
+        let renamed = AuditEntry::new(Event::RackRenamed, &own, now).of(row);
+        news.push(renamed.turn(Some(&before.name), &row.name));
+    }
+    let from = before.map(|row| row.state);
+    match row.state {
+        RackState::Pending if from.is_none() => {
+            let pending = AuditEntry::new(Event::RackPending, &own, now).of(row);
+            news.push(pending.turn(from, row.state));
+        }
+        RackState::Active if from != Some(RackState::Active) => {
+            let adopted = AuditEntry::new(Event::RackAdopted, &Actor::Mixer, now).of(row);
+            news.push(adopted.turn(from, row.state).because("enrollment.auto_adopt"));
+        }
+        _ if row.is_adopted() && row.counter == 1 => {
+            let adopted = AuditEntry::new(Event::RackAdopted, &own, now).of(row);
+            news.push(adopted.because("it has its first passport"));
+        }
+        _ => {}
+    }
+    news
 }
 
 /// The claim as it is remembered: a prefix ends in `*`, which no name does.

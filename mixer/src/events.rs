@@ -1,19 +1,26 @@
-//! Lifecycle events on `platform.event.<kind>`, as JSON, for whoever listens.
+//! What happens to Racks and scenarios, told: on `platform.event.<kind>` as JSON for whoever listens, and in the counters of
+//! `/metrics`.
 //!
 //! ```json
-//! {"ts": "…", "kind": "rack_offline", "entity_id": "…", "rack": "press-7"}
-//! {"ts": "…", "kind": "scenario_activated", "reference": "demo:1", "hash": "…"}
+//! {"id": 7, "ts": "…", "kind": "rack_offline", "by": "mixer", "entity_id": "…", "rack": "press-7", "from": "active", "to": "offline", …}
+//! {"id": 8, "ts": "…", "kind": "scenario_activated", "by": "api 127.0.0.1", "reference": "demo:1", "hash": "…", "from": "demo:0", …}
 //! ```
+//!
+//! # Invariants
+//!
+//! - Only what is in the audit log is told, after it is durable there; the event's body is the entry.
 //!
 //! # Not here
 //!
 //! Delivery guarantees: the truth is in the registry, an event that is lost is only late news.
 
-use async_nats::Client;
-use model::{Clock, Token, subject};
-use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::registry::RackRow;
+use async_nats::Client;
+use model::{Token, subject};
+
+use crate::registry::AuditEntry;
 
 /// What happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,8 +32,10 @@ pub enum Event {
     RackSuspended,
     RackResumed,
     RackRemoved,
+    RackRenamed,
     RackOffline,
     RackOnline,
+    RackLogLevel,
     ScenarioImported,
     ScenarioActivated,
     ScenarioRolledBack,
@@ -43,50 +52,92 @@ impl Event {
             Self::RackSuspended => "rack_suspended",
             Self::RackResumed => "rack_resumed",
             Self::RackRemoved => "rack_removed",
+            Self::RackRenamed => "rack_renamed",
             Self::RackOffline => "rack_offline",
             Self::RackOnline => "rack_online",
+            Self::RackLogLevel => "rack_log_level",
             Self::ScenarioImported => "scenario_imported",
             Self::ScenarioActivated => "scenario_activated",
             Self::ScenarioRolledBack => "scenario_rolled_back",
         }
     }
+
+    /// Whether nobody decided it: a Rack was not heard, or is heard again.
+    pub(crate) fn is_sighting(kind: &str) -> bool {
+        [Self::RackOffline, Self::RackOnline]
+            .iter()
+            .any(|event| event.as_str() == kind)
+    }
+
+    /// Whether a Rack's state is another one since then.
+    fn is_transition(kind: &str) -> bool {
+        kind.starts_with("rack_") && ![Self::RackRenamed.as_str(), Self::RackLogLevel.as_str()].contains(&kind)
+    }
 }
 
-/// Publishes events.
+/// How often Racks went from one state into another since the Mixer started.
+pub type Transitions = BTreeMap<(String, String), u64>;
+
+/// Every transition that there is; `new` is a Rack that was not known. What is decided about a Rack that is offline goes from
+/// the state that was decided before: it is offline still.
+const TRANSITIONS: [(&str, &str); 12] = [
+    ("new", "pending"),
+    ("new", "active"),
+    ("pending", "active"),
+    ("pending", "removed"),
+    ("active", "suspended"),
+    ("active", "offline"),
+    ("active", "removed"),
+    ("suspended", "active"),
+    ("suspended", "offline"),
+    ("suspended", "removed"),
+    ("offline", "active"),
+    ("offline", "suspended"),
+];
+
+/// Tells of what happened.
 #[derive(Debug, Clone)]
 pub(crate) struct Events {
     client: Client,
-    clock: Clock,
+    transitions: Arc<Mutex<Transitions>>,
 }
 
 impl Events {
-    pub(crate) const fn new(client: Client, clock: Clock) -> Self {
-        Self { client, clock }
+    pub(crate) fn new(client: Client) -> Self {
+        let none = TRANSITIONS.map(|(from, to)| ((from.to_owned(), to.to_owned()), 0));
+        Self {
+            client,
+            transitions: Arc::new(Mutex::new(none.into())),
+        }
     }
 
-    /// Something happened to a Rack.
-    pub(crate) async fn rack(&self, event: Event, rack: &RackRow) {
-        let id = ("entity_id", rack.entity_id.to_string());
-        self.publish(event, [id, ("rack", rack.name.to_string())]).await;
+    /// How often Racks changed their state, every pair present.
+    pub(crate) fn transitions(&self) -> Transitions {
+        self.transitions.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Something happened to a scenario.
-    pub(crate) async fn scenario(&self, event: Event, reference: &str, hash: &str) {
-        let reference = ("reference", reference.to_owned());
-        self.publish(event, [reference, ("hash", hash.to_owned())]).await;
-    }
-
-    async fn publish(&self, event: Event, fields: [(&str, String); 2]) {
-        let mut body = Map::new();
-        body.insert("ts".to_owned(), self.clock.now().to_string().into());
-        body.insert("kind".to_owned(), event.as_str().into());
-        body.extend(fields.map(|(key, value)| (key.to_owned(), Value::from(value))));
-        let body = Value::Object(body).to_string();
-        let Ok(kind) = event.as_str().parse::<Token>() else {
-            return;
+    /// Counts and publishes an entry of the audit log.
+    pub(crate) async fn tell(&self, entry: &AuditEntry) {
+        self.count(entry);
+        let Ok(kind) = entry.kind.parse::<Token>() else { return };
+        let body = match serde_json::to_vec(entry) {
+            Ok(body) => body,
+            Err(error) => {
+                tracing::error!(event = %kind, %error, "a lifecycle event cannot be encoded");
+                return;
+            }
         };
         if let Err(error) = self.client.publish(subject::event(&kind), body.into()).await {
-            tracing::warn!(event = event.as_str(), %error, "a lifecycle event was not published");
+            tracing::warn!(event = %kind, %error, "a lifecycle event was not published");
         }
+    }
+
+    fn count(&self, entry: &AuditEntry) {
+        let Some(to) = entry.to.as_ref().filter(|_| Event::is_transition(&entry.kind)) else {
+            return;
+        };
+        let from = entry.from.clone().unwrap_or_else(|| "new".to_owned());
+        let mut transitions = self.transitions.lock().unwrap_or_else(PoisonError::into_inner);
+        *transitions.entry((from, to.clone())).or_insert(0) += 1;
     }
 }

@@ -3,7 +3,8 @@
 //!
 //! # Invariants
 //!
-//! - Nothing of a heartbeat is believed before its signature was checked with the key that the registry knows.
+//! - Nothing of a heartbeat is believed before its signature was checked with the key that the registry knows. One that was
+//!   heard before is refused.
 //! - The answer is signed by the cluster: a Rack trims its spool on it.
 //! - A Rack that reports another scenario than it should run is sent it again.
 
@@ -45,33 +46,20 @@ impl std::fmt::Debug for Heartbeats {
     }
 }
 
-/// An answer, and the Rack if it was offline until now.
-#[derive(Debug)]
-pub(crate) struct Heard {
-    /// The signed reply; empty if it cannot be encoded.
-    pub(crate) reply: Vec<u8>,
-    /// The Rack that came back.
-    pub(crate) back: Option<RackRow>,
-}
-
 impl Heartbeats {
-    /// Answers one heartbeat.
-    pub(crate) fn answer(&self, body: &[u8]) -> Heard {
-        let (reply, back) = match self.hear(body) {
-            Ok((reply, back)) => (reply, back),
-            Err(refusal) => {
-                tracing::warn!(code = ?refusal.code, reason = %refusal.reason, "a heartbeat was refused");
-                (HeartbeatReply::Refused(refusal), None)
-            }
-        };
-        let reply = self.cluster.sign(&reply, Context::Command).unwrap_or_else(|error| {
+    /// Answers one heartbeat: the signed reply; empty if it cannot be encoded.
+    pub(crate) fn answer(&self, body: &[u8]) -> Vec<u8> {
+        let reply = self.hear(body).unwrap_or_else(|refusal| {
+            tracing::warn!(code = ?refusal.code, reason = %refusal.reason, "a heartbeat was refused");
+            HeartbeatReply::Refused(refusal)
+        });
+        self.cluster.sign(&reply, Context::Command).unwrap_or_else(|error| {
             tracing::error!(%error, "a heartbeat's answer cannot be encoded");
             Vec::new()
-        });
-        Heard { reply, back }
+        })
     }
 
-    fn hear(&self, body: &[u8]) -> Result<(HeartbeatReply, Option<RackRow>), Refusal> {
+    fn hear(&self, body: &[u8]) -> Result<HeartbeatReply, Refusal> {
         let malformed = |error: model::BadSignature| refusal(RefusalCode::Malformed, error.to_string());
         let signed = Signed::from_bytes(body).map_err(malformed)?;
         let claimed: Heartbeat = signed.peek().map_err(malformed)?;
@@ -93,18 +81,20 @@ impl Heartbeats {
             let reason = format!("the identity {} was removed from this cluster", row.entity_id);
             return Err(refusal(RefusalCode::Removed, reason));
         }
-        let was_offline = self.presence.heard(&bounded(&beat), self.clock.now());
+        if !self.presence.heard(&bounded(&beat), self.clock.now()) {
+            let reason = format!("the heartbeat of {} is a copy of an earlier one: enrol again", row.name);
+            return Err(refusal(RefusalCode::Nonce, reason));
+        }
         let wanted = self.wanted(&row).map_err(internal)?;
         if row.state == RackState::Active && wanted != beat.scenario {
             self.courier.deliver(row.entity_id);
         }
-        let reply = HeartbeatReply::Ok {
+        Ok(HeartbeatReply::Ok {
             state: row.state,
             scenario: wanted,
             floors: self.floors(&beat),
             limits: Some(self.limits),
-        };
-        Ok((reply, was_offline.then_some(row)))
+        })
     }
 
     fn wanted(&self, row: &RackRow) -> Result<Option<String>, RegistryError> {

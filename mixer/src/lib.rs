@@ -32,6 +32,7 @@ mod enrollment;
 pub mod events;
 mod heartbeat;
 mod hex;
+mod issuer;
 pub mod outside;
 pub mod postgres;
 pub mod presence;

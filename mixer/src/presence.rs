@@ -4,7 +4,7 @@
 //!
 //! - Only Racks that the registry knows are here, so its size is bounded by the registry's.
 //! - *Offline* is derived: three heartbeat intervals without a sign of life, measured by a clock that does not jump.
-//!   A Rack that was not heard since the Mixer started gets its three intervals from the start.
+//!   A Rack that was not heard since the Mixer started gets its three intervals from the start, unless it was offline before.
 //!
 //! # Not here
 //!
@@ -49,7 +49,9 @@ pub struct Sighting {
     /// Host facts.
     pub facts: Attributes,
     due: Instant,
-    /// Whether [`Presence::newly_offline`] has told of it.
+    /// Run and number of its last heartbeat since the last handshake, if that has one.
+    last: Option<(u64, u64)>,
+    /// What [`Presence::turns`] last told of it: whether it is offline.
     told: bool,
     /// Whether it changed since [`Presence::take_unwritten`].
     unwritten: bool,
@@ -62,7 +64,7 @@ impl Sighting {
         Instant::now() > self.due
     }
 
-    fn first(at: Timestamp, interval_ms: u64) -> Self {
+    fn first(at: Timestamp, interval_ms: u64, offline: bool) -> Self {
         Self {
             at,
             boot_epoch: 0,
@@ -72,8 +74,9 @@ impl Sighting {
             answered: None,
             spool_bytes: 0,
             facts: Attributes::new(),
-            due: Instant::now() + patience(interval_ms),
-            told: false,
+            due: Instant::now() + if offline { Duration::ZERO } else { patience(interval_ms) },
+            last: None,
+            told: offline,
             unwritten: false,
         }
     }
@@ -91,7 +94,7 @@ impl Presence {
     pub(crate) fn of_registry(rows: &[RackRow]) -> Self {
         let adopted = rows.iter().filter(|row| row.is_adopted());
         let seen = adopted.map(|row| {
-            let mut sighting = Sighting::first(row.last_seen, row.interval_ms);
+            let mut sighting = Sighting::first(row.last_seen, row.interval_ms, row.offline);
             sighting.running.clone_from(&row.scenario);
             (row.entity_id, sighting)
         });
@@ -110,21 +113,28 @@ impl Presence {
         let mut seen = self.lock();
         let sighting = seen
             .entry(id)
-            .or_insert_with(|| Sighting::first(at, DEFAULT_INTERVAL_MS));
+            .or_insert_with(|| Sighting::first(at, DEFAULT_INTERVAL_MS, false));
         sighting.at = at;
+        sighting.last = None;
         sighting.due = Instant::now() + patience(sighting.interval_ms);
         sighting.unwritten = true;
     }
 
-    /// A heartbeat. True if the Rack was offline until now.
+    /// A heartbeat. False if it is a copy of an earlier one: it says nothing then. A handshake begins anew.
     pub(crate) fn heard(&self, beat: &Heartbeat, at: Timestamp) -> bool {
         let interval_ms = beat.interval_ms.clamp(*INTERVALS.start(), *INTERVALS.end());
         let mut seen = self.lock();
+        let last = seen.get(&beat.entity_id).and_then(|seen| seen.last);
+        let number = beat.seq.map(|seq| (beat.boot_epoch, seq));
+        if number.is_some() && number <= last {
+            return false;
+        }
         let same_run = seen
             .get(&beat.entity_id)
             .filter(|seen| seen.boot_epoch == beat.boot_epoch);
         let answered = same_run.and_then(|seen| seen.answered.clone());
-        let before = seen.insert(
+        let told = seen.get(&beat.entity_id).is_some_and(|seen| seen.told);
+        seen.insert(
             beat.entity_id,
             Sighting {
                 at,
@@ -136,13 +146,14 @@ impl Presence {
                 spool_bytes: beat.spool_bytes,
                 facts: beat.facts.clone(),
                 due: Instant::now() + patience(interval_ms),
-                told: false,
+                last: number.or(last),
+                told,
                 unwritten: true,
             },
         );
         drop(seen);
         self.news.notify_waiters();
-        before.is_some_and(|before| before.told)
+        true
     }
 
     /// Waits for the next heartbeat or answer to a push.
@@ -171,16 +182,27 @@ impl Presence {
         self.lock().remove(id);
     }
 
-    /// The Racks whose deadline passed since the last call.
-    pub(crate) fn newly_offline(&self) -> Vec<EntityId> {
+    /// The Racks that went offline or came back since the last call, and which of both.
+    pub(crate) fn turns(&self) -> Vec<(EntityId, bool)> {
         let now = Instant::now();
         let mut seen = self.lock();
-        let late = seen.iter_mut().filter(|(_, s)| !s.told && now > s.due);
-        late.map(|(id, sighting)| {
-            sighting.told = true;
-            *id
-        })
-        .collect()
+        let turned = seen.iter_mut().filter(|(_, s)| s.told != (now > s.due));
+        turned
+            .map(|(id, sighting)| {
+                sighting.told = !sighting.told;
+                (*id, sighting.told)
+            })
+            .collect()
+    }
+
+    /// Turns that were not written down: [`Presence::turns`] gives them again.
+    pub(crate) fn untold(&self, turns: &[(EntityId, bool)]) {
+        let mut seen = self.lock();
+        for (id, offline) in turns {
+            if let Some(sighting) = seen.get_mut(id) {
+                sighting.told = !offline;
+            }
+        }
     }
 
     /// What the registry has not heard yet, and counts it as written.

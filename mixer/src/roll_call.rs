@@ -1,23 +1,28 @@
-//! The roll call: who went offline, and last sightings into the registry.
+//! The roll call: who went offline and who is back, and last sightings into the registry.
 //!
 //! # Invariants
 //!
 //! - Sightings are written in one transaction per [`WRITE_EVERY`] and at the end, not per heartbeat.
-//! - A sighting never overwrites a decision: only `last_seen`, the interval and the running scenario are taken over.
+//! - A sighting never overwrites a decision: only `last_seen`, the interval, the running scenario and whether the Rack is
+//!   offline are taken over.
+//! - All Racks that turn at one look are one transaction: a bus that breaks turns every Rack at once.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use model::EntityId;
+use model::control::RackState;
+use model::{Clock, EntityId};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
 use crate::events::{Event, Events};
 use crate::presence::{Presence, Sighting};
-use crate::registry::{Registry, RegistryError};
+use crate::registry::{Actor, AuditEntry, Change, Registry, RegistryError};
 
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 const WRITE_EVERY: Duration = Duration::from_secs(30);
+/// The pause after a registry that failed.
+const REST: Duration = Duration::from_secs(1);
 
 /// What the roll call needs.
 #[derive(Debug)]
@@ -25,6 +30,7 @@ pub(crate) struct RollCall {
     pub(crate) registry: Arc<Registry>,
     pub(crate) presence: Arc<Presence>,
     pub(crate) events: Events,
+    pub(crate) clock: Clock,
 }
 
 impl RollCall {
@@ -38,8 +44,9 @@ impl RollCall {
                 () = stop.cancelled() => break,
                 _ = ticks.tick() => {}
             }
-            for id in self.presence.newly_offline() {
-                self.announce(&id).await;
+            let turns = self.presence.turns();
+            if !turns.is_empty() {
+                self.announce(turns).await;
             }
             if written.elapsed() >= WRITE_EVERY {
                 written = Instant::now();
@@ -49,14 +56,32 @@ impl RollCall {
         self.write().await;
     }
 
-    async fn announce(&self, id: &EntityId) {
-        match self.registry.rack(id) {
-            Ok(Some(rack)) if rack.is_adopted() => {
-                tracing::warn!(rack = %rack.name, entity_id = %id, "rack is offline: three heartbeats were missed");
-                self.events.rack(Event::RackOffline, &rack).await;
+    async fn announce(&self, turns: Vec<(EntityId, bool)>) {
+        let (now, of) = (self.clock.now(), turns.clone());
+        let written = self.registry.commit(move |change| {
+            let mut entries = Vec::new();
+            for (id, offline) in of {
+                entries.extend(turn(change, &id, offline, now)?);
             }
-            Ok(_) => {}
-            Err(error) => tracing::error!(%error, "the roll cannot be called"),
+            Ok::<_, RegistryError>(entries)
+        });
+        let entries = match written.await {
+            Ok(entries) => entries,
+            Err(error) => {
+                tracing::error!(%error, "who is offline was not written to the registry; it is tried again");
+                self.presence.untold(&turns);
+                tokio::time::sleep(REST).await;
+                return;
+            }
+        };
+        for entry in entries {
+            let rack = entry.rack.as_ref().map(ToString::to_string).unwrap_or_default();
+            if entry.kind == Event::RackOffline.as_str() {
+                tracing::warn!(rack, "rack is offline: three heartbeats were missed");
+            } else {
+                tracing::info!(rack, "rack is back");
+            }
+            self.events.tell(&entry).await;
         }
     }
 
@@ -71,10 +96,36 @@ impl RollCall {
     }
 }
 
-fn record(change: &crate::registry::Change<'_>, fresh: &[(EntityId, Sighting)]) -> Result<(), RegistryError> {
+/// Writes down that an adopted Rack is offline, or back; nothing if that is what the registry knows.
+fn turn(
+    change: &Change<'_>,
+    id: &EntityId,
+    offline: bool,
+    now: model::Timestamp,
+) -> Result<Option<AuditEntry>, RegistryError> {
+    let row = change
+        .rack(id)?
+        .filter(|row| row.is_adopted() && row.offline != offline);
+    let Some(mut row) = row else { return Ok(None) };
+    row.offline = offline;
+    change.put_rack(&row)?;
+    let entry = if offline {
+        let entry = AuditEntry::new(Event::RackOffline, &Actor::Mixer, now).of(&row);
+        entry
+            .turn(Some(row.state), RackState::Offline)
+            .because("three heartbeats were missed")
+    } else {
+        let own = Actor::Rack(row.name.clone());
+        let entry = AuditEntry::new(Event::RackOnline, &own, now).of(&row);
+        entry.turn(Some(RackState::Offline), row.state)
+    };
+    change.record(entry).map(Some)
+}
+
+fn record(change: &Change<'_>, fresh: &[(EntityId, Sighting)]) -> Result<(), RegistryError> {
     for (id, sighting) in fresh {
         if let Some(mut row) = change.rack(id)? {
-            row.last_seen = row.last_seen.max(sighting.at);
+            row.last_seen = sighting.at;
             row.interval_ms = sighting.interval_ms;
             if sighting.boot_epoch != 0 {
                 row.scenario.clone_from(&sighting.running);

@@ -194,8 +194,11 @@ pub struct Heartbeat {
     pub spool_bytes: u64,
     /// The run and sequence of each producer run in the spool that still waits for its floor.
     pub waiting: Vec<DurableFloor>,
-    /// Host facts: `cpu`, `memory_used`, `disk_free`, …
+    /// Host facts: `cpu.usage`, `memory.used`, `disk.free`, …
     pub facts: Attributes,
+    /// Counts the heartbeats of this run: one that is not after the last one is a copy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seq: Option<u64>,
 }
 
 /// The Mixer's answer to a heartbeat, signed by the cluster (context `command`).

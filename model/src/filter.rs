@@ -199,6 +199,30 @@ pub struct DeadLetterFilter {
     pub cursor: Option<String>,
 }
 
+/// Which entries of the audit log.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct AuditFilter {
+    /// From this moment on (inclusive).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since: Option<When>,
+    /// Before this moment (exclusive).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub until: Option<When>,
+    /// A Rack's id, or the name that it had then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rack: Option<String>,
+    /// What happened.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    /// At most so many entries; [`DEFAULT_LIMIT`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u32>,
+    /// Go on where an answer's `next_cursor` says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cursor: Option<String>,
+}
+
 /// Which business messages.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]

@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::commands::{Address, Commands, LevelDesk};
 use crate::config::{RackConfig, SpoolPolicy};
-use crate::host::BusHost;
+use crate::host::{self, BusHost};
 use crate::lane::{Lane, Outbox};
 use crate::limits::Limits as MessageLimits;
 use crate::presence::Presence;
@@ -346,9 +346,10 @@ impl Talkers<'_> {
             claim,
             ip: config.rack.ip,
             bus_host: BusHost::of(&config.snake.url),
-            state_dir: config.base.state_dir.clone(),
+            machine: host::Machine::new(config.base.state_dir.clone()),
             enrollment_timeout: config.rack.enrollment_timeout,
             heartbeat_interval: config.rack.heartbeat_interval,
+            beats: 0,
             clock: self.parts.clock.clone(),
             entropy: self.parts.entropy.clone(),
             spool: self.spool.clone(),
@@ -449,7 +450,7 @@ fn limits(config: &RackConfig) -> Limits {
 }
 
 fn bus_options(config: &RackConfig, identity: Option<&Identity>) -> BusOptions {
-    let name = identity.map_or_else(crate::host::name, |identity| identity.name.as_str().to_owned());
+    let name = identity.map_or_else(host::name, |identity| identity.name.as_str().to_owned());
     BusOptions {
         token: config.snake.token.clone(),
         connect_timeout: config.snake.connect_timeout,

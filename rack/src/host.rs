@@ -1,11 +1,13 @@
 //! What a Rack says about its machine: name, address, and how full it is.
 
 use std::net::{IpAddr, Ipv4Addr};
-use std::path::Path;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use model::Attributes;
 use tokio::net::UdpSocket;
+
+use crate::gears::CpuTimes;
 
 /// How long looking for the local address may take; a name server may be slow.
 const LOOK_WITHIN: Duration = Duration::from_secs(1);
@@ -77,12 +79,42 @@ fn interface() -> Option<IpAddr> {
     })
 }
 
-/// Facts for a heartbeat. What cannot be found out is left out.
-pub(crate) fn facts(state_dir: &Path) -> Attributes {
-    let mut facts = Attributes::new();
-    if let Ok(cpus) = std::thread::available_parallelism() {
-        facts.set("cpu.count", cpus.get());
+/// The machine as heartbeats tell of it.
+#[derive(Debug)]
+pub(crate) struct Machine {
+    state_dir: PathBuf,
+    /// The processors at the last look.
+    cpu: CpuTimes,
+}
+
+impl Machine {
+    /// The one whose disk this folder is on.
+    pub(crate) fn new(state_dir: PathBuf) -> Self {
+        Self {
+            state_dir,
+            cpu: CpuTimes::default(),
+        }
     }
+
+    /// Facts for a heartbeat. What cannot be found out is left out.
+    pub(crate) fn facts(&mut self) -> Attributes {
+        let mut facts = memory_and_disk(&self.state_dir);
+        if let Ok(cpus) = std::thread::available_parallelism() {
+            facts.set("cpu.count", cpus.get());
+        }
+        if let Some(cpu) = read("/proc/stat").and_then(|text| CpuTimes::parse(&text)) {
+            // The first time, since the machine was started.
+            if let Some((_, busy)) = cpu.utilization_since(&self.cpu) {
+                facts.set("cpu.usage", busy);
+            }
+            self.cpu = cpu;
+        }
+        facts
+    }
+}
+
+fn memory_and_disk(state_dir: &std::path::Path) -> Attributes {
+    let mut facts = Attributes::new();
     if let Some(load) = read("/proc/loadavg").and_then(|text| text.split(' ').next()?.parse::<f64>().ok()) {
         facts.set("load.1m", load);
     }
@@ -122,8 +154,15 @@ mod tests {
 
     #[test]
     fn facts_name_the_machines_memory_and_disk_in_bytes() {
-        let facts = facts(Path::new("/"));
-        for key in ["cpu.count", "load.1m", "memory.total", "memory.used", "disk.free"] {
+        let facts = Machine::new("/".into()).facts();
+        for key in [
+            "cpu.count",
+            "cpu.usage",
+            "load.1m",
+            "memory.total",
+            "memory.used",
+            "disk.free",
+        ] {
             assert!(facts.get(key).is_some(), "{key}");
         }
         let total = facts.get("memory.total").and_then(serde_json::Value::as_u64).unwrap();

@@ -14,7 +14,6 @@
 //!   outage.
 //! - Each cause of failure is told of once, until it changes.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -59,9 +58,11 @@ pub(crate) struct Presence {
     pub(crate) claim: Claim,
     pub(crate) ip: Option<std::net::IpAddr>,
     pub(crate) bus_host: BusHost,
-    pub(crate) state_dir: PathBuf,
+    pub(crate) machine: host::Machine,
     pub(crate) enrollment_timeout: Duration,
     pub(crate) heartbeat_interval: Duration,
+    /// The heartbeats of this run.
+    pub(crate) beats: u64,
     pub(crate) clock: Clock,
     pub(crate) entropy: Entropy,
     pub(crate) spool: SpoolHandle,
@@ -284,8 +285,9 @@ impl Presence {
         }
     }
 
-    async fn one_beat(&self, identity: &Identity) -> Result<HeartbeatReply, NotEnrolled> {
+    async fn one_beat(&mut self, identity: &Identity) -> Result<HeartbeatReply, NotEnrolled> {
         let report = self.report.borrow().clone();
+        self.beats += 1;
         let (status, outbox) = (self.spool.status(), self.outbox.status());
         let heartbeat = Heartbeat {
             entity_id: identity.entity_id,
@@ -296,7 +298,8 @@ impl Presence {
             scenario_error: report.error,
             spool_bytes: status.waiting_bytes + outbox.waiting_bytes,
             waiting: [status.waiting, outbox.waiting].concat(),
-            facts: host::facts(&self.state_dir),
+            facts: self.machine.facts(),
+            seq: Some(self.beats),
         };
         let heartbeat = Signed::new(&heartbeat, Context::Heartbeat, self.state.key())?;
         let within = self.heartbeat_interval.clamp(Duration::from_secs(1), HEARTBEAT_WITHIN);

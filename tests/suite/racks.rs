@@ -1,5 +1,9 @@
 //! Racks as operators handle them while they run.
 
+mod audit;
+mod life;
+mod names;
+
 use std::time::Duration;
 
 use harness::process::run;

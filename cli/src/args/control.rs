@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args as ClapArgs, Subcommand, ValueEnum};
 use model::{HumanDuration, Level, Token};
 
-use super::shared::{ApiArgs, Format};
+use super::shared::{ApiArgs, Format, PageArgs};
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct RacksArgs {
@@ -48,6 +48,20 @@ pub(crate) struct OneRack {
     pub(crate) rack: String,
     #[command(flatten)]
     pub(crate) api: ApiArgs,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct AuditArgs {
+    /// Only of this Rack: its id, or the name that it had then
+    #[arg(long)]
+    pub(crate) rack: Option<String>,
+    /// Only of this kind: rack_pending, rack_approved, rack_adopted, rack_suspended, rack_resumed, rack_removed,
+    /// rack_renamed, rack_offline, rack_online, rack_log_level, scenario_imported, scenario_activated or
+    /// scenario_rolled_back
+    #[arg(long)]
+    pub(crate) kind: Option<String>,
+    #[command(flatten)]
+    pub(crate) page: PageArgs,
 }
 
 #[derive(Debug, ClapArgs)]

@@ -18,7 +18,8 @@ use clap::builder::FalseyValueParser;
 use clap::{Args as ClapArgs, Parser, Subcommand};
 
 pub(crate) use self::control::{
-    ConfigArgs, ConfigVerb, GearsArgs, GearsVerb, OneRack, Picture, RacksArgs, RacksVerb, ScenarioArgs, ScenarioVerb,
+    AuditArgs, ConfigArgs, ConfigVerb, GearsArgs, GearsVerb, OneRack, Picture, RacksArgs, RacksVerb, ScenarioArgs,
+    ScenarioVerb,
 };
 pub(crate) use self::program::{CompletionsArgs, DoctorArgs, ManArgs, SchemaArgs};
 pub(crate) use self::shared::{ApiArgs, Charting, Format, PageArgs, window};
@@ -78,6 +79,8 @@ pub(crate) enum Command {
     Storage(ApiArgs),
     /// List and adopt Racks
     Racks(RacksArgs),
+    /// List what happened to Racks and scenarios and who did it
+    Audit(AuditArgs),
     /// Check, store, activate and draw scenarios; show what runs
     Scenario(ScenarioArgs),
     /// Describe gear types

@@ -1,5 +1,6 @@
 //! One file per noun. Each takes its parsed flags, asks the Mixer, prints.
 
+pub(crate) mod audit;
 pub(crate) mod config;
 pub(crate) mod doctor;
 pub(crate) mod flux;

@@ -488,6 +488,13 @@ impl Rooms {
             let count = ConstGauge::new(i64::try_from(*count).unwrap_or(i64::MAX));
             count.encode(racks.encode_family(&[("state", *state)])?)?;
         }
+        let kind = prometheus_client::metrics::MetricType::Counter;
+        let help = "Racks that went from one state into another";
+        let mut transitions = to.encode_descriptor("rack_transitions", help, None, kind)?;
+        for ((from, into), count) in &stats.transitions {
+            let count = ConstCounter::new(*count);
+            count.encode(transitions.encode_family(&[("from", from.as_str()), ("to", into.as_str())])?)?;
+        }
         gauge(
             to,
             "racks_converged",

@@ -12,6 +12,7 @@
 //! | `GET /api/v1/racks`, `GET /api/v1/racks/{id}`, `POST /api/v1/racks/{id}/{approve,suspend,resume,remove,log-level}` | [`crate::control::Control`] |
 //! | `GET`, `POST /api/v1/scenarios`, `GET /api/v1/scenarios/{reference}`, `POST /api/v1/scenarios/{reference}/activate` | the same |
 //! | `GET /api/v1/scenarios/status`, `POST /api/v1/scenarios/rollback` | the same |
+//! | `GET /api/v1/audit` | the same |
 //! | `GET /api/v1/gears`, `GET /api/v1/gears/{type}` | [`rack::manifests`] |
 //! | `GET /api/v1/openapi.json` | tables of all this (`openapi`) |
 //! | `GET /api/v1/storage`, `/healthz`, `/readyz`, `/metrics`, `/version` | all of them |
@@ -28,6 +29,7 @@
 //! Authentication (none is needed on loopback); what a Rack is (`control`); how rows are found (`query`).
 
 mod answer;
+mod audit;
 mod compress;
 mod exposition;
 mod formats;
@@ -111,6 +113,7 @@ fn routes(parts: ApiParts, changes: &TaskTracker) -> std::io::Result<Router> {
         .merge(ingest::routes(engine, collects, changes.clone(), counters)?)
         .merge(racks::routes(Arc::clone(&parts.control), changes.clone()))
         .merge(scenarios::routes(Arc::clone(&parts.control), changes.clone()))
+        .merge(audit::routes(Arc::clone(&parts.control)))
         .merge(gears::routes())
         .merge(openapi::routes())
         .merge(ops::routes(parts, Arc::clone(&exposition)));

@@ -13,6 +13,7 @@ use model::{Level, Token};
 use serde::{Deserialize, Serialize};
 use tokio_util::task::TaskTracker;
 
+use super::audit::By;
 use super::params::{Listing, Params};
 use super::problem::Problem;
 use super::telemetry::in_path;
@@ -102,34 +103,64 @@ async fn rack(State(desk): Asked, id: InPath, params: Params) -> Result<Json<One
     }))
 }
 
-async fn approve(State(desk): Asked, id: InPath, params: Params, sent: Body) -> Result<Json<One<RackView>>, Problem> {
+async fn approve(
+    State(desk): Asked,
+    By(by): By,
+    id: InPath,
+    params: Params,
+    sent: Body,
+) -> Result<Json<One<RackView>>, Problem> {
     params.none()?;
     let id = in_path("id", id)?;
     let approval: Approval = body(sent)?;
     let control = Arc::clone(&desk.control);
-    desk.rack(async move { control.approve(&id, approval.name).await })
+    desk.rack(async move { control.approve(&id, approval.name, &by).await })
         .await
 }
 
-async fn suspend(State(desk): Asked, id: InPath, params: Params, sent: Body) -> Result<Json<One<RackView>>, Problem> {
+async fn suspend(
+    State(desk): Asked,
+    By(by): By,
+    id: InPath,
+    params: Params,
+    sent: Body,
+) -> Result<Json<One<RackView>>, Problem> {
     let id = plain(id, &params, sent)?;
     let control = Arc::clone(&desk.control);
-    desk.rack(async move { control.suspend(&id).await }).await
+    desk.rack(async move { control.suspend(&id, &by).await }).await
 }
 
-async fn resume(State(desk): Asked, id: InPath, params: Params, sent: Body) -> Result<Json<One<RackView>>, Problem> {
+async fn resume(
+    State(desk): Asked,
+    By(by): By,
+    id: InPath,
+    params: Params,
+    sent: Body,
+) -> Result<Json<One<RackView>>, Problem> {
     let id = plain(id, &params, sent)?;
     let control = Arc::clone(&desk.control);
-    desk.rack(async move { control.resume(&id).await }).await
+    desk.rack(async move { control.resume(&id, &by).await }).await
 }
 
-async fn remove(State(desk): Asked, id: InPath, params: Params, sent: Body) -> Result<Json<One<RackView>>, Problem> {
+async fn remove(
+    State(desk): Asked,
+    By(by): By,
+    id: InPath,
+    params: Params,
+    sent: Body,
+) -> Result<Json<One<RackView>>, Problem> {
     let id = plain(id, &params, sent)?;
     let control = Arc::clone(&desk.control);
-    desk.rack(async move { control.remove(&id).await }).await
+    desk.rack(async move { control.remove(&id, &by).await }).await
 }
 
-async fn log_level(State(desk): Asked, id: InPath, params: Params, sent: Body) -> Result<Json<One<RackView>>, Problem> {
+async fn log_level(
+    State(desk): Asked,
+    By(by): By,
+    id: InPath,
+    params: Params,
+    sent: Body,
+) -> Result<Json<One<RackView>>, Problem> {
     params.none()?;
     let id = in_path("id", id)?;
     let Leveling { level: Some(level) } = body(sent)? else {
@@ -137,7 +168,8 @@ async fn log_level(State(desk): Asked, id: InPath, params: Params, sent: Body) -
         return Err(Problem::body(StatusCode::BAD_REQUEST, detail));
     };
     let control = Arc::clone(&desk.control);
-    desk.rack(async move { control.set_log_level(&id, level).await }).await
+    desk.rack(async move { control.set_log_level(&id, level, &by).await })
+        .await
 }
 
 /// The id of a change that takes nothing else.

@@ -13,6 +13,7 @@ use model::HumanDuration;
 use serde::Deserialize;
 use tokio_util::task::TaskTracker;
 
+use super::audit::By;
 use super::params::{Listing, Params};
 use super::problem::Problem;
 use super::racks::{Body, Desk, InPath, Nothing, One, body};
@@ -74,6 +75,7 @@ async fn show(State(desk): Asked, reference: InPath, params: Params) -> Result<J
 
 async fn import(
     State(desk): Asked,
+    By(by): By,
     params: Params,
     sent: Result<Bytes, BytesRejection>,
 ) -> Result<Json<One<Imported>>, Problem> {
@@ -82,7 +84,9 @@ async fn import(
     let text = String::from_utf8(bytes.into());
     let text = text.map_err(|_| Problem::body(StatusCode::BAD_REQUEST, "the body is not UTF-8: a scenario is YAML"))?;
     let control = Arc::clone(&desk.control);
-    let data = desk.carry(async move { control.import(text, replace).await }).await?;
+    let data = desk
+        .carry(async move { control.import(text, replace, &by).await })
+        .await?;
     Ok(Json(One { data }))
 }
 
@@ -94,6 +98,7 @@ async fn status(State(desk): Asked, params: Params) -> Result<Json<One<ScenarioR
 
 async fn activate(
     State(desk): Asked,
+    By(by): By,
     reference: InPath,
     params: Params,
     sent: Body,
@@ -106,16 +111,23 @@ async fn activate(
         return Ok(Json(One { data }));
     }
     let control = Arc::clone(&desk.control);
-    let active = desk.carry(async move { control.activate(&reference).await }).await?;
+    let active = desk
+        .carry(async move { control.activate(&reference, &by).await })
+        .await?;
     let data = desk.control.await_scenario(active, bounded(wait)).await?;
     Ok(Json(One { data }))
 }
 
-async fn rollback(State(desk): Asked, params: Params, sent: Body) -> Result<Json<One<ScenarioReport>>, Problem> {
+async fn rollback(
+    State(desk): Asked,
+    By(by): By,
+    params: Params,
+    sent: Body,
+) -> Result<Json<One<ScenarioReport>>, Problem> {
     let RollingBack { wait } = params.filter()?;
     let Nothing {} = body(sent)?;
     let control = Arc::clone(&desk.control);
-    let active = desk.carry(async move { control.roll_back().await }).await?;
+    let active = desk.carry(async move { control.roll_back(&by).await }).await?;
     let data = desk.control.await_scenario(active, bounded(wait)).await?;
     Ok(Json(One { data }))
 }

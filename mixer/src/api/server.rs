@@ -24,6 +24,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::audit::Peer;
 use super::stall::Stalling;
 
 const MAX_CONNECTIONS: usize = 512;
@@ -130,9 +131,16 @@ async fn connection(stream: TcpStream, router: Router, stop: CancellationToken, 
         tracing::debug!(%error, "a connection has gone already");
         return;
     }
-    let service = TowerToHyperService::new(tower::ServiceExt::<http::Request<hyper::body::Incoming>>::map_err(
+    let peer = stream.peer_addr().ok().map(|peer| Peer(peer.ip()));
+    let router = tower::ServiceExt::<http::Request<hyper::body::Incoming>>::map_err(router, |never: Infallible| never);
+    let service = TowerToHyperService::new(tower::ServiceExt::map_request(
         router,
-        |never: Infallible| never,
+        move |mut request: http::Request<hyper::body::Incoming>| {
+            if let Some(peer) = peer {
+                request.extensions_mut().insert(peer);
+            }
+            request
+        },
     ));
     let served = http1::Builder::new()
         .timer(TokioTimer::new())

@@ -1,6 +1,8 @@
 //! A whole Mixer on real parts, and Racks that speak to it over the real bus.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::expect_used, reason = "tests")]
 
+mod clocks;
+
 use std::path::Path;
 use std::time::Duration;
 
@@ -21,6 +23,7 @@ use serde::de::DeserializeOwned;
 use super::{Mixer, StartError};
 use crate::config::{MixerConfig, SCHEMA};
 use crate::control::{Control, ControlError, RackView};
+use crate::registry::Actor;
 use crate::testing::{entropy, eventually, nats_server};
 
 const SCENARIO: &str = "
@@ -141,6 +144,7 @@ impl FakeRack {
                 seq: 3,
             }],
             facts: Attributes::new().with("cpu", 0.5),
+            seq: None,
         }
     }
 
@@ -210,26 +214,31 @@ async fn a_pending_rack_is_approved_and_gets_its_part_of_the_scenario_until_it_r
     };
     assert_eq!(view(control, "rack-a").state, RackState::Pending);
     assert!(matches!(
-        control.suspend("rack-a").await,
+        control.suspend("rack-a", &Actor::Mixer).await,
         Err(ControlError::State { .. })
     ));
     assert!(matches!(
-        control.approve("nobody", None).await,
+        control.approve("nobody", None, &Actor::Mixer).await,
         Err(ControlError::UnknownRack(_))
     ));
 
     let mut commands = rack.commands(&entity_id).await;
-    let approved = control.approve(&entity_id.to_string(), None).await.unwrap();
+    let approved = control
+        .approve(&entity_id.to_string(), None, &Actor::Mixer)
+        .await
+        .unwrap();
     assert_eq!(
         (approved.state, approved.host.as_str()),
         (RackState::Active, "host-of-a")
     );
     assert_eq!(
-        control.approve("rack-a", None).await.unwrap().state,
+        control.approve("rack-a", None, &Actor::Mixer).await.unwrap().state,
         RackState::Active,
         "again"
     );
-    let renamed = control.approve("rack-a", Some("x".parse().unwrap())).await;
+    let renamed = control
+        .approve("rack-a", Some("x".parse().unwrap()), &Actor::Mixer)
+        .await;
     assert!(matches!(renamed, Err(ControlError::State { .. })));
     let passport = rack.adopted("rack-a").await;
     assert_eq!(passport.entity_id, entity_id);
@@ -300,7 +309,7 @@ async fn a_suspended_rack_has_nothing_to_run_until_it_is_resumed_and_a_removed_o
     let entity_id = passport.entity_id;
     let mut commands = rack.commands(&entity_id).await;
 
-    control.suspend("rack-a").await.unwrap();
+    control.suspend("rack-a", &Actor::Mixer).await.unwrap();
     let told: StateChange = next(&mut commands, &rack.client, "state", &passport, &()).await;
     assert_eq!(told.state, RackState::Suspended);
     let reply = rack
@@ -317,17 +326,20 @@ async fn a_suspended_rack_has_nothing_to_run_until_it_is_resumed_and_a_removed_o
         ),
         "{reply:?}"
     );
-    control.resume("rack-a").await.unwrap();
+    control.resume("rack-a", &Actor::Mixer).await.unwrap();
     let told: StateChange = next(&mut commands, &rack.client, "state", &passport, &()).await;
     assert_eq!(told.state, RackState::Active);
 
-    assert_eq!(control.remove("rack-a").await.unwrap().state, RackState::Removed);
+    assert_eq!(
+        control.remove("rack-a", &Actor::Mixer).await.unwrap().state,
+        RackState::Removed
+    );
     let reply = rack
         .heartbeat(&FakeRack::beat(entity_id, None), &passport.cluster_key)
         .await;
     assert!(matches!(reply, HeartbeatReply::Refused(refusal) if refusal.code == RefusalCode::Removed));
     assert!(matches!(
-        control.resume(&entity_id.to_string()).await,
+        control.resume(&entity_id.to_string(), &Actor::Mixer).await,
         Err(ControlError::State { .. })
     ));
     mixer.close().await;
@@ -342,9 +354,15 @@ async fn a_rack_is_approved_under_a_name_that_is_free_and_only_under_such_a_name
     second.enroll("node-02").await;
     let control = mixer.control();
     let name = |text: &str| Some(text.parse().unwrap());
-    control.approve("node-01", name("press-7")).await.unwrap();
+    control
+        .approve("node-01", name("press-7"), &Actor::Mixer)
+        .await
+        .unwrap();
     assert_eq!(first.adopted("node-01").await.name.as_str(), "press-7");
-    let taken = control.approve("node-02", name("press-7")).await.unwrap_err();
+    let taken = control
+        .approve("node-02", name("press-7"), &Actor::Mixer)
+        .await
+        .unwrap_err();
     assert!(matches!(taken, ControlError::NameTaken { .. }), "{taken}");
     assert_eq!(view(control, "node-02").state, RackState::Pending);
     assert!(matches!(control.rack("node-01"), Err(ControlError::UnknownRack(_))));
@@ -413,7 +431,7 @@ async fn a_rack_that_cannot_apply_a_scenario_says_why_and_is_not_sent_it_again_a
         model::scenario::content_hash(SCENARIO),
         "its next run may fare better"
     );
-    mixer.control().suspend("rack-a").await.unwrap();
+    mixer.control().suspend("rack-a", &Actor::Mixer).await.unwrap();
     let mut more = 0;
     while let Some(message) = commands.next().await {
         more += usize::from(message.subject.ends_with(".scenario"));
@@ -472,12 +490,12 @@ async fn every_change_of_scenarios_is_an_event_and_what_changes_nothing_is_none(
     let control = mixer.control();
     let second = SCENARIO.replace("version: '1'", "version: '2'");
     for text in [SCENARIO, SCENARIO, second.as_str()] {
-        control.import(text.to_owned(), false).await.unwrap();
+        control.import(text.to_owned(), false, &Actor::Mixer).await.unwrap();
     }
     control.rehearse("demo:1").await.unwrap();
-    control.activate("demo:1").await.unwrap();
-    control.activate("demo:2").await.unwrap();
-    control.roll_back().await.unwrap();
+    control.activate("demo:1", &Actor::Mixer).await.unwrap();
+    control.activate("demo:2", &Actor::Mixer).await.unwrap();
+    control.roll_back(&Actor::Mixer).await.unwrap();
     for (kind, reference) in [
         ("scenario_imported", "demo:1"),
         ("scenario_imported", "demo:2"),
@@ -497,7 +515,7 @@ async fn every_change_of_scenarios_is_an_event_and_what_changes_nothing_is_none(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_heartbeat_signed_by_another_key_or_of_a_stranger_changes_nothing() {
+async fn a_heartbeat_signed_by_another_key_copied_or_of_a_stranger_changes_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let mixer = start(folder.path(), &[("enrollment.auto_adopt", "true")]).await;
     let mut rack = FakeRack::connect(&mixer, 1).await;
@@ -508,6 +526,26 @@ async fn a_heartbeat_signed_by_another_key_or_of_a_stranger_changes_nothing() {
         .await;
     assert!(matches!(forged, HeartbeatReply::Refused(refusal) if refusal.code == RefusalCode::Signature));
     assert_eq!(view(mixer.control(), "rack-a").scenario.running, None);
+    let mut beat = FakeRack::beat(passport.entity_id, Some("x"));
+    for (run, number, good) in [
+        (7, 1, true),
+        (7, 1, false),
+        (7, 2, true),
+        (7, 1, false),
+        (6, 9, false),
+        (8, 1, true),
+    ] {
+        (beat.boot_epoch, beat.seq) = (run, Some(number));
+        let reply = rack.heartbeat(&beat, &passport.cluster_key).await;
+        let copied = matches!(&reply, HeartbeatReply::Refused(refusal) if refusal.code == RefusalCode::Nonce);
+        assert_eq!(copied, !good, "run {run}, number {number}: {reply:?}");
+    }
+    rack.adopted("rack-a").await;
+    let reply = rack.heartbeat(&beat, &passport.cluster_key).await;
+    assert!(
+        matches!(reply, HeartbeatReply::Ok { .. }),
+        "a handshake begins anew: {reply:?}"
+    );
     let stranger = FakeRack::beat(EntityId::for_name("stranger"), None);
     let unknown = thief.heartbeat(&stranger, &passport.cluster_key).await;
     assert!(matches!(unknown, HeartbeatReply::Refused(refusal) if refusal.code == RefusalCode::Unknown));

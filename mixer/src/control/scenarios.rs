@@ -15,7 +15,7 @@ use model::scenario::{self, Reviewed, Scenario};
 use super::view::{Imported, ScenarioReport, ScenarioView};
 use super::{Control, ControlError};
 use crate::events::Event;
-use crate::registry::{ActiveScenario, RegistryError, ScenarioRow};
+use crate::registry::{ActiveScenario, Actor, AuditEntry, RegistryError, ScenarioRow};
 use crate::scenario::{Convergence, ScenarioRef, groups, racks, stored};
 
 /// The shortest beginning of a hash that means a scenario.
@@ -57,7 +57,7 @@ impl Control {
     ///
     /// # Errors
     /// [`ControlError::BadScenario`], [`ControlError::ReferenceTaken`] unless `replace`, [`ControlError::Registry`].
-    pub async fn import(&self, text: String, replace: bool) -> Result<Imported, ControlError> {
+    pub async fn import(&self, text: String, replace: bool, by: &Actor) -> Result<Imported, ControlError> {
         let (Reviewed { scenario, warnings }, text) = review(text).await?;
         let row = ScenarioRow {
             hash: scenario::content_hash(&text),
@@ -68,17 +68,23 @@ impl Control {
         };
         let (reference, hash) = (row.reference(), row.hash.clone());
         let taken = reference.clone();
-        let (new, replaced) = self
+        let entry = AuditEntry::new(Event::ScenarioImported, by, self.clock.now()).scenario(&reference, &hash);
+        let (news, replaced) = self
             .registry
             .commit(move |change| match change.meaning(&taken)? {
-                Some(hash) if hash == row.hash => Ok((false, None)),
+                Some(hash) if hash == row.hash => Ok((None, None)),
                 Some(hash) if !replace => Err(ControlError::ReferenceTaken { reference: taken, hash }),
-                _ => Ok((true, change.put_scenario(&row)?)),
+                before => {
+                    let replaced = change.put_scenario(&row)?;
+                    let news = change.record(entry.turn(before, &row.hash))?;
+                    Ok((Some(news), replaced))
+                }
             })
             .await?;
-        if new {
-            tracing::info!(%reference, %hash, replaced = replaced.as_deref().unwrap_or_default(), "scenario imported");
-            self.events.scenario(Event::ScenarioImported, &reference, &hash).await;
+        let new = news.is_some();
+        if let Some(news) = news {
+            tracing::info!(%reference, %hash, replaced = replaced.as_deref().unwrap_or_default(), by = news.by, "scenario imported");
+            self.events.tell(&news).await;
         }
         Ok(Imported {
             reference,
@@ -114,7 +120,7 @@ impl Control {
     ///
     /// # Errors
     /// [`ControlError`].
-    pub async fn activate(&self, reference: &str) -> Result<ActiveScenario, ControlError> {
+    pub async fn activate(&self, reference: &str, by: &Actor) -> Result<ActiveScenario, ControlError> {
         let row = self.find_scenario(reference)?;
         // This program may know other gear types than the one that stored it.
         review(row.text.clone()).await?;
@@ -123,15 +129,16 @@ impl Control {
             hash: row.hash,
             activated: self.clock.now(),
         };
-        let next = active.clone();
-        let active = self
+        let (next, by) = (active.clone(), by.clone());
+        let news = self
             .registry
             .commit(move |change| {
+                let before = change.active_scenario()?;
                 change.activate(&next)?;
-                Ok::<_, ControlError>(active)
+                change.record(turned(Event::ScenarioActivated, &by, before, &next))
             })
             .await?;
-        self.tell_of(Event::ScenarioActivated, &active).await?;
+        self.tell_of(&news).await?;
         Ok(active)
     }
 
@@ -139,25 +146,30 @@ impl Control {
     ///
     /// # Errors
     /// [`ControlError::NothingBefore`], [`ControlError::Registry`].
-    pub async fn roll_back(&self) -> Result<ActiveScenario, ControlError> {
-        let now = self.clock.now();
-        let active = self
+    pub async fn roll_back(&self, by: &Actor) -> Result<ActiveScenario, ControlError> {
+        let (now, by) = (self.clock.now(), by.clone());
+        let (active, news) = self
             .registry
-            .commit(move |change| change.roll_back(now))
-            .await?
-            .ok_or(ControlError::NothingBefore)?;
-        self.tell_of(Event::ScenarioRolledBack, &active).await?;
+            .commit(move |change| {
+                let before = change.active_scenario()?;
+                let active = change.roll_back(now)?.ok_or(ControlError::NothingBefore)?;
+                let news = change.record(turned(Event::ScenarioRolledBack, &by, before, &active))?;
+                Ok::<_, ControlError>((active, news))
+            })
+            .await?;
+        self.tell_of(&news).await?;
         Ok(active)
     }
 
-    async fn tell_of(&self, event: Event, active: &ActiveScenario) -> Result<(), ControlError> {
-        let ActiveScenario { reference, hash, .. } = active;
-        let what = match event {
-            Event::ScenarioRolledBack => "scenario rolled back",
-            _ => "scenario activated",
-        };
-        tracing::info!(%reference, %hash, "{what}");
-        self.events.scenario(event, reference, hash).await;
+    async fn tell_of(&self, news: &AuditEntry) -> Result<(), ControlError> {
+        tracing::info!(
+            kind = news.kind,
+            reference = news.reference,
+            hash = news.hash,
+            by = news.by,
+            "the active scenario is another"
+        );
+        self.events.tell(news).await;
         let rows = self.registry.racks()?;
         for row in rows.iter().filter(|row| row.state == RackState::Active) {
             self.courier.deliver(row.entity_id);
@@ -277,6 +289,12 @@ impl Control {
         let mut found = self.registry.scenarios_hashed(word)?;
         Ok(if found.len() == 1 { found.pop() } else { None })
     }
+}
+
+/// That another scenario is active.
+pub(crate) fn turned(event: Event, by: &Actor, before: Option<ActiveScenario>, active: &ActiveScenario) -> AuditEntry {
+    let entry = AuditEntry::new(event, by, active.activated).scenario(&active.reference, &active.hash);
+    entry.turn(before.map(|before| before.reference), &active.reference)
 }
 
 /// Checks a scenario on a thread that may take its time.

@@ -7,6 +7,7 @@ use model::scenario::Finding;
 use model::{Attributes, EntityId, Timestamp, Token};
 use serde::Serialize;
 
+use crate::events::Transitions;
 use crate::presence::Sighting;
 use crate::registry::{ActiveScenario, RackRow, ScenarioRow};
 use crate::scenario::{CourierStats, GroupStanding, RackStanding, ScenarioRef};
@@ -61,7 +62,7 @@ impl RackView {
             id: row.entity_id,
             state: if late { RackState::Offline } else { row.state },
             first_seen: row.first_seen,
-            last_seen: seen.map_or(row.last_seen, |seen| seen.at.max(row.last_seen)),
+            last_seen: seen.map_or(row.last_seen, |seen| seen.at),
             scenario: ScenarioStatus { wanted, running },
             error: seen.and_then(|seen| seen.error.clone()),
             spool_bytes: seen.map_or(0, |seen| seen.spool_bytes),
@@ -156,6 +157,8 @@ pub struct ScenarioReport {
 pub struct ControlStats {
     /// Racks by state, every state present.
     pub racks: BTreeMap<&'static str, u64>,
+    /// How often Racks went from one state into another since the Mixer started.
+    pub transitions: Transitions,
     /// Adopted Racks that run what they should.
     pub converged: u64,
     /// Scenario pushes that a Rack applied.
@@ -165,7 +168,7 @@ pub struct ControlStats {
 }
 
 impl ControlStats {
-    pub(crate) fn of(racks: &[RackView], courier: CourierStats) -> Self {
+    pub(crate) fn of(racks: &[RackView], courier: CourierStats, transitions: Transitions) -> Self {
         use RackState::{Active, Offline, Pending, Removed, Suspended};
         let mut by_state: BTreeMap<&'static str, u64> = [Pending, Active, Suspended, Offline, Removed]
             .map(|state| (state.as_str(), 0))
@@ -178,6 +181,7 @@ impl ControlStats {
         }
         Self {
             racks: by_state,
+            transitions,
             converged,
             pushes_applied: courier.applied,
             pushes_failed: courier.failed,

@@ -102,6 +102,13 @@ fn passport(enrolled: &Enrolled) -> Passport {
     Passport::open(passport).unwrap()
 }
 
+/// What is new, each as the log has it.
+fn kinds(enrolled: &Enrolled) -> Vec<Event> {
+    let all = [Event::RackPending, Event::RackAdopted, Event::RackRenamed];
+    let known = |kind: &str| all.into_iter().find(|event| event.as_str() == kind);
+    enrolled.news.iter().filter_map(|entry| known(&entry.kind)).collect()
+}
+
 fn refused(enrolled: &Enrolled) -> (RefusalCode, &str) {
     let EnrollReply::Refused(refusal) = &enrolled.reply else {
         panic!("{:?}", enrolled.reply);
@@ -113,7 +120,7 @@ fn refused(enrolled: &Enrolled) -> (RefusalCode, &str) {
 fn with_auto_adopt_a_rack_gets_a_passport_for_its_key_at_once_and_keeps_its_identity() {
     let bench = bench(true);
     let first = bench.enroll(&rack(1), name("press"), 0);
-    assert_eq!(first.event, Some(Event::RackAdopted));
+    assert_eq!(kinds(&first), [Event::RackAdopted]);
     let given = passport(&first);
     assert_eq!((given.name.as_str(), given.counter), ("press", 1));
     assert_eq!(given.rack_key, rack(1).verifying_key().as_bytes());
@@ -124,7 +131,7 @@ fn with_auto_adopt_a_rack_gets_a_passport_for_its_key_at_once_and_keeps_its_iden
         (passport(&again).entity_id, passport(&again).counter),
         (given.entity_id, 2)
     );
-    assert_eq!(again.event, None);
+    assert_eq!(kinds(&again), []);
 }
 
 #[test]
@@ -134,15 +141,15 @@ fn without_auto_adopt_a_rack_waits_and_gets_its_passport_once_approved() {
     let EnrollReply::Pending { entity_id } = first.reply else {
         panic!("{:?}", first.reply);
     };
-    assert_eq!(first.event, Some(Event::RackPending));
+    assert_eq!(kinds(&first), [Event::RackPending]);
     let again = bench.enroll(&rack(1), name("press"), 0);
     assert!(matches!(again.reply, EnrollReply::Pending { entity_id: same } if same == entity_id));
-    assert_eq!(again.event, None, "it is pending since before");
+    assert_eq!(kinds(&again), [], "it is pending since before");
 
     bench.set_state(entity_id, RackState::Active);
     let adopted = bench.enroll(&rack(1), name("press"), 0);
     assert_eq!(passport(&adopted).entity_id, entity_id);
-    assert_eq!(adopted.event, Some(Event::RackAdopted));
+    assert_eq!(kinds(&adopted), [Event::RackAdopted]);
 }
 
 #[test]
@@ -368,6 +375,8 @@ fn only_so_many_racks_may_wait() {
                     software: String::new(),
                     labels: std::collections::BTreeMap::new(),
                     scenario: None,
+                    offline: false,
+                    bus_key: None,
                 })?;
             }
             Ok::<_, crate::registry::RegistryError>(())
@@ -377,4 +386,51 @@ fn only_so_many_racks_may_wait() {
         refused(&bench.enroll(&rack(1), name("one-more"), 0)).0,
         RefusalCode::Internal
     );
+}
+
+/// The same value with another text in the place of `good`.
+fn with_text(value: ciborium::Value, text: &str) -> ciborium::Value {
+    use ciborium::Value;
+    match value {
+        Value::Text(found) if found == "good" => Value::Text(text.to_owned()),
+        Value::Map(entries) => {
+            let entries = entries.into_iter();
+            Value::Map(entries.map(|(key, value)| (key, with_text(value, text))).collect())
+        }
+        other => other,
+    }
+}
+
+#[test]
+fn a_name_that_leads_out_of_its_folder_or_its_subject_is_refused_and_nothing_is_written() {
+    let bench = bench(true);
+    let long = "x".repeat(65);
+    for bad in [
+        "../evil", "..", "a/b", "a\\b", "a.b", "a*", ">", "a b", "a\0", "ä", "", &long,
+    ] {
+        for claim in [name("good"), Claim::Prefix("good".parse().unwrap())] {
+            let transcript = bench.transcript(&rack(1), claim, 0);
+            let value = ciborium::Value::serialized(&transcript).unwrap();
+            let signed = Signed::new(&with_text(value, bad), Context::Enroll, &rack(1)).unwrap();
+            let answer = bench.desk.enroll(&signed.to_bytes().unwrap());
+            assert_eq!(refused(&answer).0, RefusalCode::Malformed, "{bad:?}");
+        }
+    }
+    assert!(bench.registry.racks().unwrap().is_empty());
+    let value = ciborium::Value::serialized(&bench.transcript(&rack(1), name("good"), 0)).unwrap();
+    let signed = Signed::new(&with_text(value, "fine"), Context::Enroll, &rack(1)).unwrap();
+    let answer = bench.desk.enroll(&signed.to_bytes().unwrap());
+    assert_eq!(passport(&answer).name.as_str(), "fine", "the way of the test is good");
+}
+
+#[test]
+fn a_rack_that_asks_for_another_name_is_renamed_and_the_audit_log_says_from_what_to_what() {
+    let bench = bench(true);
+    bench.enroll(&rack(1), name("old"), 0);
+    let renamed = bench.enroll(&rack(1), name("new"), 1);
+    assert_eq!(passport(&renamed).name.as_str(), "new");
+    assert_eq!(kinds(&renamed), [Event::RackRenamed]);
+    let entry = &renamed.news[0];
+    assert_eq!((entry.from.as_deref(), entry.to.as_deref()), (Some("old"), Some("new")));
+    assert_eq!(entry.by, "rack new");
 }

@@ -2,13 +2,16 @@
 //!
 //! | table | key | value |
 //! |---|---|---|
-//! | `meta` | `format`, `cluster`, `active`, `history` | one CBOR value each |
+//! | `meta` | `format`, `cluster`, `active`, `history`, `audit` (the last number), `issued` (`issuer`) | one CBOR value each |
 //! | `racks` | entity id (16 bytes) | CBOR [`RackRow`] |
 //! | `keys` | Rack public key (32 bytes) | entity id |
 //! | `names` | name | entity id |
 //! | `prefixes` | name prefix | the last number given out |
 //! | `scenarios` | content hash (hex) | CBOR [`ScenarioRow`], the file's text in it |
 //! | `references` | `name:version` | content hash |
+//! | `audit`, `sightings` | number | CBOR [`AuditEntry`] (`audit`) |
+//!
+//! A file of an older format is brought to this one when it is opened (`migrate`).
 //!
 //! # Invariants
 //!
@@ -21,6 +24,8 @@
 //! What is seen of a Rack between two changes ([`crate::presence`]); who may change what (`enrollment`,
 //! [`crate::control`]).
 
+mod audit;
+mod migrate;
 mod rack;
 mod scenario;
 #[cfg(test)]
@@ -29,11 +34,12 @@ mod tests;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use model::ClusterId;
+use model::{ClusterId, Timestamp};
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition, WriteTransaction};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+pub use audit::{Actor, AuditEntry, AuditQuery};
 pub use rack::RackRow;
 pub use scenario::{ActiveScenario, ScenarioRow};
 
@@ -46,7 +52,7 @@ const SCENARIOS: TableDefinition<&str, &[u8]> = TableDefinition::new("scenarios"
 const REFERENCES: TableDefinition<&str, &str> = TableDefinition::new("references");
 
 /// The version of the tables above.
-const FORMAT: u16 = 1;
+const FORMAT: u16 = 2;
 
 /// Why the registry cannot answer.
 #[derive(Debug, thiserror::Error)]
@@ -59,7 +65,11 @@ pub enum RegistryError {
         path: PathBuf,
     },
     /// The file was written by another version of this program.
-    #[error("the registry {} has format {found}, this program knows {FORMAT}", path.display())]
+    #[error(
+        "the registry {} has format {found}, this program knows {FORMAT}: start the newer program that wrote it, or put a \
+         backup of the file in its place; it was not changed",
+        path.display()
+    )]
     Format {
         /// The file.
         path: PathBuf,
@@ -127,19 +137,9 @@ impl Registry {
             other => db(other),
         })?;
         let registry = Self { database };
-        let found = registry.change(|change| {
-            change.create_tables()?;
-            let found = change.meta::<u16>("format")?;
-            if found.is_none() {
-                change.set_meta("format", &FORMAT)?;
-            }
-            Ok::<_, RegistryError>(found.unwrap_or(FORMAT))
-        })?;
-        if found != FORMAT {
-            return Err(RegistryError::Format {
-                path: path.to_owned(),
-                found,
-            });
+        let from = registry.change(|change| migrate::run(change, path))?;
+        if let Some(from) = from.filter(|from| *from != FORMAT) {
+            tracing::info!(path = %path.display(), from, to = FORMAT, "the registry has the format of this program now");
         }
         Ok(registry)
     }
@@ -182,6 +182,11 @@ impl Registry {
         self.meta("cluster")
     }
 
+    /// A time that no command was issued after.
+    pub(crate) fn issued(&self) -> Result<Option<Timestamp>, RegistryError> {
+        self.meta("issued")
+    }
+
     fn meta<T: DeserializeOwned>(&self, key: &'static str) -> Result<Option<T>, RegistryError> {
         let read = self.database.begin_read().map_err(db)?;
         let table = read.open_table(META).map_err(db)?;
@@ -211,7 +216,7 @@ impl Change<'_> {
         on.open_table(PREFIXES).map_err(db)?;
         on.open_table(SCENARIOS).map_err(db)?;
         on.open_table(REFERENCES).map_err(db)?;
-        Ok(())
+        self.create_audit()
     }
 
     fn meta<T: DeserializeOwned>(&self, key: &'static str) -> Result<Option<T>, RegistryError> {
@@ -224,6 +229,11 @@ impl Change<'_> {
         let mut table = self.transaction.open_table(META).map_err(db)?;
         table.insert(key, to_cbor(key, value)?.as_slice()).map_err(db)?;
         Ok(())
+    }
+
+    /// Remembers a time that no command is issued after.
+    pub(crate) fn set_issued(&self, mark: Timestamp) -> Result<(), RegistryError> {
+        self.set_meta("issued", &mark)
     }
 
     /// Remembers the cluster.

@@ -42,6 +42,12 @@ pub struct RackRow {
     pub labels: BTreeMap<String, String>,
     /// The content hash of the scenario it ran last.
     pub scenario: Option<String>,
+    /// Whether it missed three heartbeats and was not heard since: what the last sighting in the audit log says.
+    #[serde(default)]
+    pub offline: bool,
+    /// Its public key for the bus (an nkey of a user), if it has told one.
+    #[serde(default)]
+    pub bus_key: Option<String>,
 }
 
 impl RackRow {

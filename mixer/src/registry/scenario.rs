@@ -124,6 +124,14 @@ impl Registry {
 }
 
 impl Change<'_> {
+    /// The scenario that Racks should run, as of this change.
+    ///
+    /// # Errors
+    /// [`RegistryError`].
+    pub fn active_scenario(&self) -> Result<Option<ActiveScenario>, RegistryError> {
+        self.meta("active")
+    }
+
     /// Stores a scenario under its hash and lets its reference mean it. Returns the hash the reference meant before,
     /// if that was another one.
     ///

@@ -10,7 +10,7 @@ use super::{ActiveScenario, RackRow, Registry, RegistryError, ScenarioRow};
 use crate::cluster::{Cluster, ClusterError};
 use crate::testing::{Hand, entropy};
 
-fn row(name: &str) -> RackRow {
+pub(super) fn row(name: &str) -> RackRow {
     RackRow {
         entity_id: EntityId::for_name(name),
         name: name.parse().unwrap(),
@@ -27,6 +27,8 @@ fn row(name: &str) -> RackRow {
         software: "1.0".to_owned(),
         labels: [("site".to_owned(), "lab".to_owned())].into(),
         scenario: Some("ab".to_owned()),
+        offline: false,
+        bus_key: None,
     }
 }
 

@@ -19,7 +19,7 @@ use std::time::Duration;
 use model::control::{Applied, Inlet, RackState, ScenarioPush};
 use model::scenario::Scenario;
 use model::subject::RackCommand;
-use model::{Clock, EntityId, signed};
+use model::{EntityId, Timestamp, signed};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -30,6 +30,7 @@ use super::parsed::{Parsed, ParsedScenario};
 use super::part::{self, Flow, Part};
 use crate::bus_server::{Bus, CommandError};
 use crate::cluster::Cluster;
+use crate::issuer::Issuer;
 use crate::presence::Presence;
 use crate::registry::{ActiveScenario, Registry, RegistryError};
 
@@ -76,7 +77,7 @@ pub(crate) struct CourierParts {
     pub(crate) cluster: Arc<Cluster>,
     pub(crate) registry: Arc<Registry>,
     pub(crate) presence: Arc<Presence>,
-    pub(crate) clock: Clock,
+    pub(crate) issuer: Arc<Issuer>,
     pub(crate) consumers: Consumers,
     pub(crate) parsed: ParsedScenario,
 }
@@ -274,7 +275,8 @@ impl Deliveries {
 
 impl CourierParts {
     async fn push(&self, rack: EntityId) -> Outcome {
-        let (hash, result) = match self.compose(rack) {
+        let issued = self.issuer.next().await.map_err(PushError::from);
+        let (hash, result) = match issued.and_then(|issued| self.compose(rack, issued)) {
             Ok(None) => (String::new(), Ok(Delivered::Nothing)),
             Ok(Some((push, flows))) => {
                 let ready = self.consumers.ensure(&self.bus, flows).await;
@@ -293,13 +295,13 @@ impl CourierParts {
     }
 
     /// What to push, and the consumers that must be there before anybody is told of the scenario.
-    fn compose(&self, rack: EntityId) -> Result<Option<(ScenarioPush, Vec<Flow>)>, PushError> {
+    fn compose(&self, rack: EntityId, issued: Timestamp) -> Result<Option<(ScenarioPush, Vec<Flow>)>, PushError> {
         let Some(row) = self.registry.rack(&rack)?.filter(|row| row.state == RackState::Active) else {
             return Ok(None);
         };
         let empty = ScenarioPush {
             entity_id: rack,
-            issued: self.clock.now(),
+            issued,
             reference: String::new(),
             hash: String::new(),
             gears: Vec::new(),

@@ -23,7 +23,9 @@ use std::sync::Arc;
 use model::scenario::{self, BadScenario, Scenario};
 use model::{Clock, Token};
 
-use crate::registry::{ActiveScenario, Registry, RegistryError, ScenarioRow};
+use crate::control::turned;
+use crate::events::Event;
+use crate::registry::{ActiveScenario, Actor, AuditEntry, Registry, RegistryError, ScenarioRow};
 
 pub(crate) use consumers::{Consumers, keep as keep_consumers};
 pub(crate) use converge::Convergence;
@@ -165,12 +167,12 @@ fn recheck(origin: String, row: ScenarioRow) -> Result<Chosen, ScenarioError> {
     }
 }
 
-/// Stores a scenario and makes it the active one. True if another one was active before.
+/// Stores a scenario and makes it the active one. What the audit log has of it, if another one was active before.
 pub(crate) async fn activate(
     chosen: &Chosen,
     registry: &Arc<Registry>,
     clock: &Clock,
-) -> Result<(ActiveScenario, bool), ScenarioError> {
+) -> Result<(ActiveScenario, Option<AuditEntry>), ScenarioError> {
     let active = ActiveScenario {
         reference: chosen.row.reference(),
         hash: chosen.row.hash.clone(),
@@ -180,7 +182,7 @@ pub(crate) async fn activate(
     let (row, next) = (chosen.row.clone(), active.clone());
     let unchanged = before.filter(|before| before.hash == active.hash && before.reference == active.reference);
     let keep = unchanged.is_some();
-    let replaced = registry
+    let (replaced, news) = registry
         .commit(move |change| {
             let means = change.meaning(&row.reference())?;
             // What is stored already stays as old as it is.
@@ -188,10 +190,14 @@ pub(crate) async fn activate(
                 true => None,
                 false => change.put_scenario(&row)?,
             };
-            if !keep {
-                change.activate(&next)?;
+            if keep {
+                return Ok((replaced, None));
             }
-            Ok::<_, RegistryError>(replaced)
+            let before = change.active_scenario()?;
+            change.activate(&next)?;
+            let entry = turned(Event::ScenarioActivated, &Actor::Mixer, before, &next);
+            let news = change.record(entry.because("mixer.startup_scenario"))?;
+            Ok::<_, RegistryError>((replaced, Some(news)))
         })
         .await?;
     if let Some(replaced) = replaced {
@@ -201,7 +207,7 @@ pub(crate) async fn activate(
         );
     }
     Ok(match unchanged {
-        Some(before) => (before, false),
-        None => (active, true),
+        Some(before) => (before, None),
+        None => (active, news),
     })
 }

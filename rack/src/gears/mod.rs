@@ -34,6 +34,7 @@ pub(crate) mod testing;
 pub(crate) mod traceparent;
 
 pub(crate) use context::{Context, ContextParts, Refused};
+pub(crate) use host_metrics::CpuTimes;
 
 use std::io;
 use std::net::SocketAddr;

@@ -321,6 +321,22 @@ pub(super) const WAIT: &[Parameter] = &[query(
     Kind::Pattern(DURATION),
     "How long to wait for the Racks, at most 100s; without it, as long as `mixer.scenario_wait_timeout` says.",
 )];
+pub(super) const AUDIT: &[Parameter] = &[
+    query("since", Kind::When, "From this moment on (inclusive)."),
+    UNTIL,
+    query("rack", Kind::Text, "A Rack's id, or the name that it had then."),
+    query(
+        "kind",
+        Kind::Text,
+        "What happened: `rack_removed`, `scenario_activated`, …",
+    ),
+    LIMIT,
+    query(
+        "cursor",
+        Kind::Pattern("^[0-9]{1,19}$"),
+        "Go on where the `next_cursor` of an answer says.",
+    ),
+];
 pub(super) const DRY_RUN: &[Parameter] = &[query(
     "dry_run",
     Kind::Switch,

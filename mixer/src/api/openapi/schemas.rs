@@ -388,6 +388,10 @@ fn control() -> Value {
         "StoredScenario": stored,
         "Scenario": object(json!({ "data": reference("StoredScenario") })),
         "Scenarios": whole(reference("StoredScenario")),
+        "AuditEntry": audited(),
+        "Audit": object(json!({
+            "data": list(reference("AuditEntry")), "next_cursor": or_null(text()), "stats": object(json!({ "rows": count() })),
+        })),
         "Imported": imported(),
         "ScenarioReport": report(&scenario),
         "GearType": gear,
@@ -399,6 +403,15 @@ fn control() -> Value {
         },
         "Nothing": { "type": "object", "additionalProperties": false },
     })
+}
+
+fn audited() -> Value {
+    let said = || or_null(text());
+    object(json!({
+        "id": count(), "ts": time(), "kind": text(), "by": text(),
+        "entity_id": or_null(json!({ "type": "string", "format": "uuid" })),
+        "rack": said(), "reference": said(), "hash": said(), "from": said(), "to": said(), "why": said(),
+    }))
 }
 
 fn imported() -> Value {

@@ -358,6 +358,11 @@ pub(super) const ROUTES: &[Route] = &[
     .gives(Answer::Json("ScenarioReport"))
     .fails(&[400, 403, 404, 413, 422])
     .details(ACTIVATED),
+    get("/api/v1/audit", "audit", "What happened to Racks and scenarios and who did it, the newest first")
+        .takes(&[p::AUDIT])
+        .gives(Answer::Json("Audit"))
+        .fails(&[400])
+        .details("A window that ends before it begins is refused. The last 50000 decisions are kept, and as many sightings (offline, online)."),
     get("/api/v1/gears", "gears", "The gear types that a scenario may name")
         .gives(Answer::Json("Gears"))
         .fails(&[400])

@@ -26,7 +26,8 @@ use tokio::time::MissedTickBehavior;
 
 use super::{Active, Config, Context, Gear, Work};
 use crate::telemetry::MetricRow;
-use proc::{CPU_MODES, CpuTimes, Memory, Traffic};
+pub(crate) use proc::CpuTimes;
+use proc::{CPU_MODES, Memory, Traffic};
 
 /// When the first report comes, if the interval is longer: soon, but with a CPU utilization to report.
 const FIRST: Duration = Duration::from_secs(1);

@@ -6,7 +6,7 @@
 
 /// CPU time by mode, in clock ticks, over all CPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct CpuTimes(pub(super) [u64; 8]);
+pub(crate) struct CpuTimes(pub(super) [u64; 8]);
 
 /// The modes of [`CpuTimes`], in its order, under their OpenTelemetry names.
 pub(super) const CPU_MODES: [&str; 8] = [
@@ -24,7 +24,7 @@ const IOWAIT: usize = 4;
 
 impl CpuTimes {
     /// The first line of `/proc/stat`. Guest time is already part of user time.
-    pub(super) fn parse(stat: &str) -> Option<Self> {
+    pub(crate) fn parse(stat: &str) -> Option<Self> {
         let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
         let mut times = [0; 8];
         let mut fields = line.split_ascii_whitespace();
@@ -36,7 +36,7 @@ impl CpuTimes {
 
     /// The share of each mode, and of all but idle and iowait, since an earlier reading. None if no time has passed.
     #[allow(clippy::cast_precision_loss, reason = "ticks between two readings are few")]
-    pub(super) fn utilization_since(&self, earlier: &Self) -> Option<([f64; 8], f64)> {
+    pub(crate) fn utilization_since(&self, earlier: &Self) -> Option<([f64; 8], f64)> {
         let mut spent = [0; 8];
         for ((spent, now), then) in spent.iter_mut().zip(self.0).zip(earlier.0) {
             *spent = now.saturating_sub(then);

@@ -1,0 +1,32 @@
+//! What happened, as operators ask for it.
+
+use std::sync::Arc;
+
+use super::{Control, ControlError};
+use crate::registry::{AuditEntry, AuditQuery, RegistryError};
+
+impl Control {
+    /// The entries of the audit log that a query wants, the newest first.
+    ///
+    /// # Errors
+    /// [`ControlError::Registry`].
+    pub async fn audit(&self, query: AuditQuery) -> Result<Vec<AuditEntry>, ControlError> {
+        let registry = Arc::clone(&self.registry);
+        let read = tokio::task::spawn_blocking(move || registry.audit(&query)).await;
+        let read = read.map_err(|error| RegistryError::Interrupted(error.to_string()))?;
+        Ok(read?)
+    }
+
+    /// Writes down and tells what is no change of the registry itself.
+    pub(super) async fn record(&self, entry: AuditEntry) -> Result<(), ControlError> {
+        let written = self.registry.commit(move |change| change.record(entry)).await?;
+        self.events.tell(&written).await;
+        Ok(())
+    }
+
+    /// The Mixer's time.
+    #[must_use]
+    pub fn now(&self) -> model::Timestamp {
+        self.clock.now()
+    }
+}

@@ -1,0 +1,239 @@
+//! The audit log in the registry: what happened to Racks and scenarios, who did it, and why.
+//!
+//! | table | key | value | kept |
+//! |---|---|---|---|
+//! | `audit` | number | CBOR [`AuditEntry`]: decisions | the last [`DECISIONS`] |
+//! | `sightings` | number | CBOR [`AuditEntry`]: offline and back | the last [`SIGHTINGS`] |
+//!
+//! # Invariants
+//!
+//! - An entry is written in the transaction of the change that it tells of: neither is there without the other.
+//! - Numbers grow by one over both tables and are never used twice; an entry is never changed.
+//! - A Rack that comes and goes pushes out sightings only, never a decision.
+
+#[cfg(test)]
+mod tests;
+
+use model::{EntityId, Timestamp, Token};
+use redb::{ReadableDatabase, ReadableTableMetadata, TableDefinition};
+use serde::{Deserialize, Serialize};
+
+use super::{Change, RackRow, Registry, RegistryError, db, from_cbor, to_cbor};
+use crate::events::Event;
+
+pub(super) const AUDIT: TableDefinition<u64, &[u8]> = TableDefinition::new("audit");
+pub(super) const SEEN: TableDefinition<u64, &[u8]> = TableDefinition::new("sightings");
+
+/// So many decisions are kept.
+const DECISIONS: u64 = 50_000;
+/// So many sightings are kept.
+const SIGHTINGS: u64 = 50_000;
+/// The longest text of an entry.
+const LONGEST: usize = 256;
+
+/// Who did something.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Actor {
+    /// The Mixer by itself, by its configuration or its clock.
+    Mixer,
+    /// A Rack, by its signed word.
+    Rack(Token),
+    /// Somebody at the REST API, by the address that the request came from.
+    Api(Option<std::net::IpAddr>),
+}
+
+impl std::fmt::Display for Actor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Mixer => f.write_str("mixer"),
+            Self::Rack(name) => write!(f, "rack {name}"),
+            Self::Api(None) => f.write_str("api"),
+            Self::Api(Some(from)) => write!(f, "api {from}"),
+        }
+    }
+}
+
+/// One entry: in the registry, in the body of its event, and in the API's answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AuditEntry {
+    /// Its number.
+    pub id: u64,
+    /// When, by the Mixer's clock.
+    pub ts: Timestamp,
+    /// What: the last token of the event's subject.
+    pub kind: String,
+    /// Who did it.
+    pub by: String,
+    /// The Rack's identity.
+    pub entity_id: Option<EntityId>,
+    /// The Rack's name.
+    pub rack: Option<Token>,
+    /// The scenario, `name:version`.
+    pub reference: Option<String>,
+    /// Its content hash.
+    pub hash: Option<String>,
+    /// What was before: a state, a scenario, a name.
+    pub from: Option<String>,
+    /// What is since then.
+    pub to: Option<String>,
+    /// Why, where there is more to say.
+    pub why: Option<String>,
+}
+
+/// Which entries.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AuditQuery {
+    /// From this moment on (inclusive).
+    pub since: Option<Timestamp>,
+    /// Before this moment (exclusive).
+    pub until: Option<Timestamp>,
+    /// Of this Rack: its id or its name at that time.
+    pub rack: Option<String>,
+    /// Of this kind.
+    pub kind: Option<String>,
+    /// With a smaller number.
+    pub before: Option<u64>,
+    /// At most so many.
+    pub limit: usize,
+}
+
+impl AuditEntry {
+    /// Something that `by` did; it gets its number when it is recorded.
+    pub(crate) fn new(event: Event, by: &Actor, ts: Timestamp) -> Self {
+        Self {
+            id: 0,
+            ts,
+            kind: event.as_str().to_owned(),
+            by: by.to_string(),
+            entity_id: None,
+            rack: None,
+            reference: None,
+            hash: None,
+            from: None,
+            to: None,
+            why: None,
+        }
+    }
+
+    /// It happened to this Rack.
+    pub(crate) fn of(mut self, rack: &RackRow) -> Self {
+        self.entity_id = Some(rack.entity_id);
+        self.rack = Some(rack.name.clone());
+        self
+    }
+
+    /// It is about this scenario.
+    pub(crate) fn scenario(mut self, reference: &str, hash: &str) -> Self {
+        self.reference = Some(reference.to_owned());
+        self.hash = Some(hash.to_owned());
+        self
+    }
+
+    /// What it was before and what it is since.
+    pub(crate) fn turn(mut self, from: Option<impl ToString>, to: impl ToString) -> Self {
+        self.from = from.map(|from| from.to_string());
+        self.to = Some(to.to_string());
+        self
+    }
+
+    /// More to say.
+    pub(crate) fn because(mut self, why: impl Into<String>) -> Self {
+        self.why = Some(why.into());
+        self
+    }
+
+    fn is_wanted(&self, query: &AuditQuery) -> bool {
+        let of_rack = |wanted: &String| {
+            self.rack.as_ref().is_some_and(|name| name.as_str() == wanted)
+                || self.entity_id.is_some_and(|id| id.to_string() == *wanted)
+        };
+        query.since.is_none_or(|since| self.ts >= since)
+            && query.until.is_none_or(|until| self.ts < until)
+            && query.kind.as_ref().is_none_or(|kind| *kind == self.kind)
+            && query.rack.as_ref().is_none_or(of_rack)
+    }
+
+    /// With texts of a length that many entries can be kept of.
+    fn bounded(mut self) -> Self {
+        for text in [&mut self.from, &mut self.to, &mut self.why, &mut self.reference]
+            .into_iter()
+            .flatten()
+        {
+            let end = text.char_indices().map(|(at, _)| at).take_while(|at| *at <= LONGEST);
+            let end = end.last().filter(|_| text.len() > LONGEST);
+            text.truncate(end.unwrap_or(text.len()));
+        }
+        self
+    }
+}
+
+fn entry(bytes: &[u8]) -> Result<AuditEntry, RegistryError> {
+    from_cbor("audit entry", bytes)
+}
+
+impl Registry {
+    /// The entries that a query wants, the newest first. Reads all that are kept at worst: not for a thread that must not
+    /// block.
+    ///
+    /// # Errors
+    /// [`RegistryError`].
+    pub fn audit(&self, query: &AuditQuery) -> Result<Vec<AuditEntry>, RegistryError> {
+        let read = self.database.begin_read().map_err(db)?;
+        let (decisions, sightings) = (read.open_table(AUDIT).map_err(db)?, read.open_table(SEEN).map_err(db)?);
+        let below = query.before.unwrap_or(u64::MAX);
+        let mut decisions = decisions.range(..below).map_err(db)?.rev().peekable();
+        let mut sightings = sightings.range(..below).map_err(db)?.rev().peekable();
+        let mut found = Vec::new();
+        while found.len() < query.limit {
+            let number = |next: Option<&Result<(redb::AccessGuard<'_, u64>, _), _>>| match next {
+                Some(Ok((number, _))) => Some(number.value()),
+                // What cannot be read is taken first, to be told of.
+                Some(Err(_)) => Some(u64::MAX),
+                None => None,
+            };
+            let newest = match number(decisions.peek()) >= number(sightings.peek()) {
+                true => decisions.next(),
+                false => sightings.next(),
+            };
+            let Some(newest) = newest else { break };
+            let entry = entry(newest.map_err(db)?.1.value())?;
+            if entry.is_wanted(query) {
+                found.push(entry);
+            }
+        }
+        Ok(found)
+    }
+}
+
+impl Change<'_> {
+    pub(super) fn create_audit(&self) -> Result<(), RegistryError> {
+        self.transaction.open_table(AUDIT).map_err(db)?;
+        self.transaction.open_table(SEEN).map_err(db)?;
+        Ok(())
+    }
+
+    /// Writes an entry, with its number; the oldest of its table goes if there are too many.
+    ///
+    /// # Errors
+    /// [`RegistryError`].
+    pub fn record(&self, event: AuditEntry) -> Result<AuditEntry, RegistryError> {
+        let last: u64 = self.meta("audit")?.unwrap_or(0);
+        let entry = AuditEntry {
+            id: last.saturating_add(1),
+            ..event.bounded()
+        };
+        self.set_meta("audit", &entry.id)?;
+        let (table, kept) = match Event::is_sighting(&entry.kind) {
+            true => (SEEN, SIGHTINGS),
+            false => (AUDIT, DECISIONS),
+        };
+        let mut table = self.transaction.open_table(table).map_err(db)?;
+        table
+            .insert(entry.id, to_cbor("audit entry", &entry)?.as_slice())
+            .map_err(db)?;
+        while table.len().map_err(db)? > kept {
+            table.pop_first().map_err(db)?;
+        }
+        Ok(entry)
+    }
+}
