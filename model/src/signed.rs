@@ -138,15 +138,23 @@ pub fn decode_strict<T: DeserializeOwned + Serialize>(bytes: &[u8]) -> Result<T,
 }
 
 /// Byte strings as CBOR byte strings (serde's default would write an array of numbers).
-pub(crate) mod bytes_form {
+pub mod bytes_form {
     use serde::de::{Error, Visitor};
     use serde::{Deserializer, Serializer};
 
-    pub(crate) fn serialize<S: Serializer>(bytes: &[u8], to: S) -> Result<S::Ok, S::Error> {
+    /// For `#[serde(with)]`.
+    ///
+    /// # Errors
+    /// The serializer's.
+    pub fn serialize<S: Serializer>(bytes: &[u8], to: S) -> Result<S::Ok, S::Error> {
         to.serialize_bytes(bytes)
     }
 
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u8>, D::Error> {
+    /// For `#[serde(with)]`.
+    ///
+    /// # Errors
+    /// The deserializer's.
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u8>, D::Error> {
         struct Bytes;
         impl Visitor<'_> for Bytes {
             type Value = Vec<u8>;

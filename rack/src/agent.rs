@@ -141,7 +141,7 @@ impl Agent {
         let claim = claim(config)?;
         chassis::files::create_dir_durable(&config.base.state_dir)?;
         let lock = Lock::take(config.base.state_dir.join("rack.lock"))?;
-        let state = StateFile::open(&config.base.state_file, &parts.entropy)?;
+        let state = StateFile::of(&config.base, &parts.entropy)?;
         let (spool, spool_thread, found) = spool::open(
             &config.base.state_dir.join("spool"),
             limits(config),

@@ -16,7 +16,7 @@ use model::{ByteSize, Token};
 static LOGGING: [Key; 7] = logging::keys("\"logs/platform.log\"");
 static THROTTLING: [Key; 3] = logging::throttling_keys();
 
-static BASE: [Key; 3] = [
+static BASE: [Key; 5] = [
     Key::new(
         "base.name",
         Kind::Name { empty: true },
@@ -34,6 +34,19 @@ static BASE: [Key; 3] = [
         Kind::Path,
         "\"rack.flux\"",
         "Signed state bundle (CBOR) with identity and secrets, below base.state_dir",
+    ),
+    Key::optional(
+        "base.state_key",
+        Kind::Text,
+        "base.state_key_file, or else the state file is not encrypted",
+        "Key that the state file is encrypted with: 64 hexadecimal digits, as `openssl rand -hex 32` makes them",
+    )
+    .secret(),
+    Key::optional(
+        "base.state_key_file",
+        Kind::Path,
+        "no such file",
+        "File that holds this key, for where no secret may be in the environment; its mode is 0600",
     ),
 ];
 
@@ -283,6 +296,10 @@ pub struct BaseConfig {
     pub state_dir: PathBuf,
     /// The state bundle, with its folder.
     pub state_file: PathBuf,
+    /// What the state bundle is encrypted with, in hex.
+    pub state_key: Option<Secret>,
+    /// The file that holds it, where it is not given itself.
+    pub state_key_file: Option<PathBuf>,
 }
 
 /// `[rack]`.
@@ -364,6 +381,8 @@ impl RackConfig {
                     .map(|_| settings.name("base.name"))
                     .transpose()?,
                 state_file: base_dir.join(settings.path("base.state_file")),
+                state_key: settings.secret("base.state_key"),
+                state_key_file: settings.some_path("base.state_key_file"),
                 state_dir: base_dir,
             },
             rack: AgentConfig {

@@ -22,6 +22,22 @@ pub enum Error {
         /// What is wrong with it.
         reason: BadPassport,
     },
+    /// The state file cannot be decrypted.
+    #[error("the state file {} cannot be used: {reason}", path.display())]
+    Sealed {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        reason: crate::BadSeal,
+    },
+    /// The key of the state file is not one.
+    #[error("{key}: {reason}")]
+    StateKey {
+        /// The configuration key.
+        key: &'static str,
+        /// What is wrong with its value.
+        reason: String,
+    },
     /// The state file cannot be read.
     #[error("the state file {} cannot be read: {source}", path.display())]
     StateUnreadable {
@@ -63,9 +79,13 @@ impl Error {
                 reason: BadPassport::Signature(model::BadSignature::Form(_)) | BadPassport::Version { .. },
                 ..
             } => Exit::Data,
-            Self::State { .. } => Exit::Denied,
+            Self::Sealed {
+                reason: crate::BadSeal::Version { .. },
+                ..
+            } => Exit::Data,
+            Self::State { .. } | Self::Sealed { .. } => Exit::Denied,
             Self::StateUnreadable { .. } | Self::StateForm { .. } => Exit::Io,
-            Self::Name { .. } => Exit::Config,
+            Self::Name { .. } | Self::StateKey { .. } => Exit::Config,
             Self::Spool(SpoolError::File(error)) | Self::Chassis(error) => error.exit(),
             Self::Spool(_) => Exit::Io,
         }

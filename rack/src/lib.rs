@@ -40,6 +40,7 @@ pub use error::Error;
 pub use gears::manifests;
 pub use identity::Identity;
 pub use spool::SpoolError;
+pub use state::seal::BadSeal;
 
 use std::io::Write as _;
 

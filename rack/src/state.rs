@@ -5,6 +5,10 @@
 //! - A file that does not verify ends the start. It is never overwritten: the operator decides.
 //! - A passport is accepted only from the cluster that issued the one we have, for our key, and never an older one.
 //! - The file is replaced whole, with mode 0600, and the new one is on disk before the passport is used.
+//! - With a key (`base.state_key`) it is encrypted (`seal`): a plain one is replaced at the first start after it was verified,
+//!   and an encrypted one is never replaced by a plain one.
+
+pub(crate) mod seal;
 
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
@@ -14,6 +18,8 @@ use ed25519_dalek::SigningKey;
 use model::passport::{BadPassport, Passport, StateBundle, VERSION};
 use model::{Entropy, Signed};
 
+use self::seal::{BadSeal, StateKey};
+use crate::config::BaseConfig;
 use crate::{Error, Identity};
 
 /// Why a passport is not taken.
@@ -35,14 +41,22 @@ pub(crate) struct StateFile {
     bundle: StateBundle,
     key: SigningKey,
     passport: Option<Passport>,
+    /// What it is encrypted with, and where nonces come from.
+    seal: Option<(StateKey, Entropy)>,
 }
 
 impl StateFile {
+    /// The one that the configuration names, with the key that it gives.
+    pub(crate) fn of(base: &BaseConfig, entropy: &Entropy) -> Result<Self, Error> {
+        Self::open(&base.state_file, StateKey::of(base)?, entropy)
+    }
+
     /// Reads and verifies the file; makes it, with a new key, where there is none.
-    pub(crate) fn open(path: &Path, entropy: &Entropy) -> Result<Self, Error> {
+    fn open(path: &Path, key: Option<StateKey>, entropy: &Entropy) -> Result<Self, Error> {
+        let seal = key.map(|key| (key, entropy.clone()));
         let bytes = match std::fs::read(path) {
             Ok(bytes) => bytes,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Self::create(path, entropy),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Self::create(path, seal, entropy),
             Err(source) => {
                 return Err(Error::StateUnreadable {
                     path: path.to_owned(),
@@ -54,19 +68,32 @@ impl StateFile {
             path: path.to_owned(),
             reason,
         };
+        let is_sealed = seal::is_sealed(&bytes);
+        let bytes = match (is_sealed, &seal) {
+            (false, _) => Ok(bytes),
+            (true, None) => Err(BadSeal::NoKey),
+            (true, Some((key, _))) => key.open(&bytes),
+        };
+        let bytes = bytes.map_err(|reason| sealed(path, reason))?;
         let bundle = StateBundle::from_bytes(&bytes).map_err(|error| bad(error.into()))?;
         let passport = bundle.open().map_err(bad)?;
         let key = bundle.signing_key().map_err(bad)?;
         tighten(path);
-        Ok(Self {
+        let file = Self {
             path: path.to_owned(),
             bundle,
             key,
             passport,
-        })
+            seal,
+        };
+        if !is_sealed && file.seal.is_some() {
+            file.store(&file.bundle)?;
+            tracing::info!(path = %path.display(), "the state file is encrypted from now on; backups of it are plain still");
+        }
+        Ok(file)
     }
 
-    fn create(path: &Path, entropy: &Entropy) -> Result<Self, Error> {
+    fn create(path: &Path, seal: Option<(StateKey, Entropy)>, entropy: &Entropy) -> Result<Self, Error> {
         let secret: [u8; 32] = entropy.bytes();
         let file = Self {
             path: path.to_owned(),
@@ -77,6 +104,7 @@ impl StateFile {
             },
             key: SigningKey::from_bytes(&secret),
             passport: None,
+            seal,
         };
         file.store(&file.bundle)?;
         Ok(file)
@@ -132,7 +160,18 @@ impl StateFile {
             path: self.path.clone(),
             reason: error.to_string(),
         })?;
+        let bytes = match &self.seal {
+            Some((key, entropy)) => key.seal(bytes, entropy).map_err(|reason| sealed(&self.path, reason))?,
+            None => bytes,
+        };
         Ok(chassis::files::write_atomic(&self.path, &bytes, 0o600)?)
+    }
+}
+
+fn sealed(path: &Path, reason: BadSeal) -> Error {
+    Error::Sealed {
+        path: path.to_owned(),
+        reason,
     }
 }
 
@@ -184,9 +223,9 @@ mod tests {
     fn a_first_start_makes_a_key_that_the_next_start_finds_in_a_private_file() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("rack.flux");
-        let first = StateFile::open(&path, &entropy()).unwrap();
+        let first = StateFile::open(&path, None, &entropy()).unwrap();
         assert!(first.passport().is_none());
-        let again = StateFile::open(&path, &Entropy::new(|bytes| bytes.fill(1))).unwrap();
+        let again = StateFile::open(&path, None, &Entropy::new(|bytes| bytes.fill(1))).unwrap();
         assert_eq!(first.key().to_bytes(), again.key().to_bytes());
         let mode = std::fs::metadata(&path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
@@ -197,15 +236,18 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("rack.flux");
         let cluster = SigningKey::from_bytes(&[1; 32]);
-        let mut state = StateFile::open(&path, &entropy()).unwrap();
+        let mut state = StateFile::open(&path, None, &entropy()).unwrap();
         let identity = state.accept(&passport(&cluster, state.key(), 1)).unwrap();
-        assert_eq!(StateFile::open(&path, &entropy()).unwrap().identity(), Some(identity));
+        assert_eq!(
+            StateFile::open(&path, None, &entropy()).unwrap().identity(),
+            Some(identity)
+        );
         let good = std::fs::read(&path).unwrap();
         for bit in 0..good.len() * 8 {
             let mut bad = good.clone();
             bad[bit / 8] ^= 1 << (bit % 8);
             std::fs::write(&path, &bad).unwrap();
-            let error = StateFile::open(&path, &entropy()).err().unwrap();
+            let error = StateFile::open(&path, None, &entropy()).err().unwrap();
             assert!(matches!(error.exit().code(), 65 | 77), "bit {bit}: {error}");
             assert!(error.to_string().contains("rack.flux") && error.to_string().contains("move the file away"));
             assert_eq!(std::fs::read(&path).unwrap(), bad, "the file is left as it is");
@@ -216,7 +258,7 @@ mod tests {
     fn passports_of_another_cluster_for_another_key_or_of_an_older_count_are_refused() {
         let dir = tempfile::tempdir().unwrap();
         let (ours, theirs) = (SigningKey::from_bytes(&[1; 32]), SigningKey::from_bytes(&[2; 32]));
-        let mut state = StateFile::open(&dir.path().join("s"), &entropy()).unwrap();
+        let mut state = StateFile::open(&dir.path().join("s"), None, &entropy()).unwrap();
         let rack = state.key().clone();
         state.accept(&passport(&ours, &rack, 5)).unwrap();
         assert!(matches!(
@@ -233,12 +275,62 @@ mod tests {
         ));
         state.accept(&passport(&ours, &rack, 6)).unwrap();
         assert_eq!(
-            StateFile::open(&dir.path().join("s"), &entropy())
+            StateFile::open(&dir.path().join("s"), None, &entropy())
                 .unwrap()
                 .passport()
                 .unwrap()
                 .counter,
             6
         );
+    }
+
+    fn state_key(byte: u8) -> Option<StateKey> {
+        Some(StateKey::new(&[byte; 32]).unwrap())
+    }
+
+    #[test]
+    fn with_a_key_a_plain_file_becomes_an_encrypted_one_that_only_this_key_opens() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("rack.flux");
+        let cluster = SigningKey::from_bytes(&[1; 32]);
+        let mut state = StateFile::open(&path, None, &entropy()).unwrap();
+        let secret = state.key().to_bytes();
+        let identity = state.accept(&passport(&cluster, state.key(), 1)).unwrap();
+        let holds = |bytes: &[u8], part: &[u8]| bytes.windows(part.len()).any(|window| window == part);
+        let plain = std::fs::read(&path).unwrap();
+        assert!(holds(&plain, &secret) && holds(&plain, &identity.cluster_key.to_bytes()));
+
+        let sealed = StateFile::open(&path, state_key(7), &entropy()).unwrap();
+        assert_eq!(sealed.identity().as_ref(), Some(&identity));
+        let bytes = std::fs::read(&path).unwrap();
+        assert!(!holds(&bytes, &secret) && !holds(&bytes, &identity.cluster_key.to_bytes()));
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+
+        for (key, says) in [(None, "PLATFORM_BASE_STATE_KEY"), (state_key(8), "does not open it")] {
+            let error = StateFile::open(&path, key, &entropy()).err().unwrap();
+            assert!(error.to_string().contains(says), "{error}");
+            assert_eq!(error.exit().code(), 77);
+            assert_eq!(std::fs::read(&path).unwrap(), bytes, "the file is left as it is");
+        }
+        let mut again = StateFile::open(&path, state_key(7), &entropy()).unwrap();
+        again.accept(&passport(&cluster, &again.key().clone(), 2)).unwrap();
+        assert!(seal::is_sealed(&std::fs::read(&path).unwrap()), "it stays encrypted");
+        assert_eq!(again.key().to_bytes(), secret);
+    }
+
+    #[test]
+    fn no_flipped_bit_of_an_encrypted_file_passes() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("rack.flux");
+        StateFile::open(&path, state_key(7), &entropy()).unwrap();
+        let good = std::fs::read(&path).unwrap();
+        assert!(seal::is_sealed(&good), "a new file is encrypted at once");
+        for bit in 0..good.len() * 8 {
+            let mut bad = good.clone();
+            bad[bit / 8] ^= 1 << (bit % 8);
+            std::fs::write(&path, &bad).unwrap();
+            assert!(StateFile::open(&path, state_key(7), &entropy()).is_err(), "bit {bit}");
+            assert_eq!(std::fs::read(&path).unwrap(), bad, "the file is left as it is");
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::io::Read;
 use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
 use harness::{Failure, TestMixer, TestRack, eventually};
@@ -122,5 +123,49 @@ fn a_rack_with_telemetry_off_sends_none() -> Result<(), Failure> {
             assert!(rows.is_empty(), "{quiet}: {rows:?}");
         }
     }
+    Ok(())
+}
+
+#[test]
+fn the_state_file_is_encrypted_with_the_key_of_the_environment_or_of_a_file() -> Result<(), Failure> {
+    let mixer = TestMixer::with(&[], &[])?;
+    let key = "5a".repeat(32);
+    let file = ("base.state_key_file", "\"state.key\"");
+    let state = |rack: &TestRack| std::fs::read(rack.path().join("data/rack.flux"));
+    let is_sealed = |bytes: &[u8]| bytes.windows(6).any(|window| window == b"sealed");
+
+    let mut rack = TestRack::with("rack-a", &mixer.bus_url, &[], &[("PLATFORM_BASE_STATE_KEY", &key)])?;
+    rack.start()?;
+    rack.kill9()?;
+    let sealed = state(&rack)?;
+    assert!(is_sealed(&sealed), "base.state_key");
+
+    // The same folder without the key, and with it in a file.
+    let toml = std::fs::read_to_string(rack.path().join("platform.toml"))?;
+    let mut keyless = TestRack::with("rack-a", &mixer.bus_url, &[], &[])?;
+    std::fs::create_dir(keyless.path().join("data"))?;
+    std::fs::write(keyless.path().join("data/rack.flux"), &sealed)?;
+    keyless.spawn()?;
+    let ended = keyless.process()?.wait(SOON)?;
+    assert_eq!(ended.code(), Some(77));
+    let said = keyless.process()?.log_tail() + &keyless.log();
+    assert!(said.contains("PLATFORM_BASE_STATE_KEY"), "{said}");
+
+    let mut filed = TestRack::with("rack-a", &mixer.bus_url, &[file], &[])?;
+    std::fs::create_dir(filed.path().join("data"))?;
+    std::fs::write(filed.path().join("data/rack.flux"), &sealed)?;
+    let path = filed.path().join("state.key");
+    for (text, mode, code) in [("not a key", 0o600, 78), (key.as_str(), 0o644, 78)] {
+        std::fs::write(&path, text)?;
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(mode))?;
+        filed.spawn()?;
+        assert_eq!(filed.process()?.wait(SOON)?.code(), Some(code), "{mode:o}");
+    }
+    std::fs::write(&path, format!("{key}\n"))?;
+    std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600))?;
+    filed.start()?;
+    assert!(is_sealed(&state(&filed)?), "base.state_key_file");
+    assert_eq!(mixer.api.rows("/api/v1/racks")?.len(), 1, "it is the same Rack");
+    assert!(!toml.contains(&key));
     Ok(())
 }

@@ -29,6 +29,8 @@ pub(super) const RACK: &[(&str, Proof)] = &[
     ("base.name", Test("config_keys/rack.rs::a_rack_is_called_lies_and_speaks_as_its_keys_say")),
     ("base.state_dir", Test("config_keys/rack.rs::a_rack_is_called_lies_and_speaks_as_its_keys_say")),
     ("base.state_file", Test("config_keys/rack.rs::a_rack_is_called_lies_and_speaks_as_its_keys_say")),
+    ("base.state_key", Test("config_keys/rack.rs::the_state_file_is_encrypted_with_the_key_of_the_environment_or_of_a_file")),
+    ("base.state_key_file", Test("config_keys/rack.rs::the_state_file_is_encrypted_with_the_key_of_the_environment_or_of_a_file")),
     ("rack.name_prefix", Test("config_keys/rack.rs::a_rack_is_called_lies_and_speaks_as_its_keys_say")),
     ("rack.ip", Test("config_keys/rack.rs::a_rack_is_called_lies_and_speaks_as_its_keys_say")),
     ("rack.max_hops", Test("rack/src/runtime/tests.rs::a_loop_ends_at_max_hops_and_a_large_message_at_max_payload_size")),

@@ -1,0 +1,152 @@
+//! The state file at rest under a key of the operator: ChaCha20-Poly1305 over the whole bundle, passport and secret key.
+//!
+//! ```text
+//! CBOR { version: 2, nonce: 12 bytes, sealed: ciphertext of the bundle's bytes, 16 bytes of tag }
+//! ```
+//!
+//! # Invariants
+//!
+//! - Nothing of a sealed file is read before its tag was checked.
+//! - Each writing has a fresh random nonce. A Rack writes it when it enrols: far below the number at which nonces meet.
+//!
+//! # Not here
+//!
+//! Where the key comes from ([`crate::config`]); what is in the bundle ([`model::passport`]).
+
+use std::io::Read as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use model::{BadSignature, Entropy, signed};
+use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+use serde::{Deserialize, Serialize};
+
+use crate::Error;
+use crate::config::BaseConfig;
+
+/// The version of the sealed form; the plain bundle is version 1.
+const VERSION: u16 = 2;
+/// What the tag vouches for beside the content: that it is a state file of ours.
+const CONTEXT: &[u8] = b"platform/state/2";
+
+/// Why a sealed file cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BadSeal {
+    /// There is no key.
+    #[error("it is encrypted, and no key is given: set PLATFORM_BASE_STATE_KEY or base.state_key_file")]
+    NoKey,
+    /// The key does not open it.
+    #[error("the key given does not open it: it is another file's key, or the file was changed")]
+    Key,
+    /// A sealed form of another version.
+    #[error("its encrypted form has version {found}, this program knows {VERSION}")]
+    Version {
+        /// The version found.
+        found: u16,
+    },
+    /// The cipher failed: a defect.
+    #[error("it cannot be encrypted")]
+    Cipher,
+}
+
+/// The key.
+pub(crate) struct StateKey(LessSafeKey);
+
+impl std::fmt::Debug for StateKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("StateKey")
+    }
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Sealed {
+    version: u16,
+    #[serde(with = "model::signed::bytes_form")]
+    nonce: Vec<u8>,
+    #[serde(with = "model::signed::bytes_form")]
+    sealed: Vec<u8>,
+}
+
+/// Whether these bytes are of the sealed form.
+pub(super) fn is_sealed(bytes: &[u8]) -> bool {
+    signed::decode_strict::<Sealed>(bytes).is_ok()
+}
+
+impl StateKey {
+    /// The one that the configuration gives, if any.
+    pub(crate) fn of(base: &BaseConfig) -> Result<Option<Self>, Error> {
+        let (key, text) = match (&base.state_key, &base.state_key_file) {
+            (Some(secret), _) => ("base.state_key", secret.expose().to_owned()),
+            (None, Some(path)) => ("base.state_key_file", read(path)?),
+            (None, None) => return Ok(None),
+        };
+        let bad = |reason: String| Error::StateKey { key, reason };
+        let bytes = from_hex(text.trim()).ok_or_else(|| {
+            bad("it is not a key: 64 hexadecimal digits are, as `openssl rand -hex 32` makes them".to_owned())
+        })?;
+        Self::new(&bytes).map(Some).map_err(|reason| bad(reason.to_string()))
+    }
+
+    /// Of 32 bytes.
+    pub(crate) fn new(bytes: &[u8; 32]) -> Result<Self, BadSeal> {
+        let key = UnboundKey::new(&CHACHA20_POLY1305, bytes).map_err(|_| BadSeal::Cipher)?;
+        Ok(Self(LessSafeKey::new(key)))
+    }
+
+    /// The sealed form of a bundle's bytes.
+    pub(super) fn seal(&self, mut bytes: Vec<u8>, entropy: &Entropy) -> Result<Vec<u8>, BadSeal> {
+        let nonce: [u8; NONCE_LEN] = entropy.bytes();
+        self.0
+            .seal_in_place_append_tag(Nonce::assume_unique_for_key(nonce), Aad::from(CONTEXT), &mut bytes)
+            .map_err(|_| BadSeal::Cipher)?;
+        let sealed = Sealed {
+            version: VERSION,
+            nonce: nonce.to_vec(),
+            sealed: bytes,
+        };
+        signed::encode(&sealed).map_err(|_: BadSignature| BadSeal::Cipher)
+    }
+
+    /// The bundle's bytes of a sealed form.
+    pub(super) fn open(&self, bytes: &[u8]) -> Result<Vec<u8>, BadSeal> {
+        let mut file: Sealed = signed::decode_strict(bytes).map_err(|_| BadSeal::Key)?;
+        if file.version != VERSION {
+            return Err(BadSeal::Version { found: file.version });
+        }
+        let nonce = Nonce::try_assume_unique_for_key(&file.nonce).map_err(|_| BadSeal::Key)?;
+        let opened = self.0.open_in_place(nonce, Aad::from(CONTEXT), &mut file.sealed);
+        opened.map(|bytes| bytes.to_vec()).map_err(|_| BadSeal::Key)
+    }
+}
+
+/// The text of a key file that only we may read.
+fn read(path: &Path) -> Result<String, Error> {
+    let bad = |reason: String| Error::StateKey {
+        key: "base.state_key_file",
+        reason: format!("{}: {reason}", path.display()),
+    };
+    let file = std::fs::File::open(path).map_err(|error| bad(error.to_string()))?;
+    let mode = file.metadata().map_err(|error| bad(error.to_string()))?;
+    let mode = mode.permissions().mode() & 0o777;
+    if mode & 0o077 != 0 {
+        return Err(bad(format!(
+            "its mode is {mode:03o}, others may read it: run `chmod 600` on it"
+        )));
+    }
+    let mut text = String::new();
+    file.take(4096)
+        .read_to_string(&mut text)
+        .map_err(|error| bad(error.to_string()))?;
+    Ok(text)
+}
+
+fn from_hex(text: &str) -> Option<[u8; 32]> {
+    let digits: Option<Vec<u32>> = text.chars().map(|digit| digit.to_digit(16)).collect();
+    let digits = digits.filter(|digits| digits.len() == 64)?;
+    let bytes = digits.chunks_exact(2).map(|pair| match pair {
+        [high, low] => u8::try_from(high * 16 + low).ok(),
+        _ => None,
+    });
+    bytes.collect::<Option<Vec<u8>>>()?.try_into().ok()
+}
