@@ -46,6 +46,10 @@ pub struct BusOptions {
     pub name: String,
     /// The token presented to the server.
     pub token: Option<Secret>,
+    /// The seed of the key with which the server may know us; one that asks for none takes no notice.
+    pub nkey: Option<Secret>,
+    /// The user that we are without a key, with the password that `token` is.
+    pub user: Option<String>,
     /// The time one attempt to connect may take.
     pub connect_timeout: Duration,
     /// The time before the second attempt to reconnect; later ones wait longer.
@@ -75,6 +79,8 @@ impl BusOptions {
             domain: domain.into(),
             name: name.into(),
             token: None,
+            nkey: None,
+            user: None,
             connect_timeout: Duration::from_secs(10),
             reconnect_wait: Duration::from_secs(1),
             inbox_prefix: None,
@@ -88,6 +94,8 @@ impl BusOptions {
 pub enum BusState {
     /// Not yet, or not any more; attempts go on.
     Disconnected,
+    /// It is there and does not know us, or not any more; attempts go on.
+    Refused,
     /// Yes.
     Connected,
     /// Not any more, on our own wish.
@@ -179,6 +187,21 @@ impl Bus {
         let _ = state.wait_for(|state| *state == BusState::Connected).await;
     }
 
+    /// Waits until the bus is there. False if it does not know us.
+    pub async fn decided(&self) -> bool {
+        let mut state = self.state.clone();
+        let decided = state.wait_for(|state| matches!(state, BusState::Connected | BusState::Refused));
+        decided.await.is_ok_and(|state| *state == BusState::Connected)
+    }
+
+    /// Waits until the bus does not know us any more.
+    pub async fn refused(&self) {
+        let mut state = self.state.clone();
+        if state.wait_for(|state| *state == BusState::Refused).await.is_err() {
+            std::future::pending().await
+        }
+    }
+
     /// Asks the bus whether our domain's persistent streams are there.
     ///
     /// # Errors
@@ -251,8 +274,15 @@ fn connect_options(options: &BusOptions, tell: watch::Sender<BusState>) -> Conne
             observer.see(&event);
             std::future::ready(())
         });
-    if let Some(token) = &options.token {
-        connect = connect.token(token.expose().to_owned());
+    match (&options.user, &options.token) {
+        (Some(user), Some(token)) => {
+            connect = connect.user_and_password(user.clone(), token.expose().to_owned());
+        }
+        (None, Some(token)) => connect = connect.token(token.expose().to_owned()),
+        (_, None) => {}
+    }
+    if let Some(seed) = &options.nkey {
+        connect = connect.nkey(seed.expose().to_owned());
     }
     if let Some(prefix) = &options.inbox_prefix {
         connect = connect.custom_inbox_prefix(prefix);

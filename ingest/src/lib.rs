@@ -28,8 +28,10 @@ mod error;
 mod floors;
 mod pipeline;
 mod stats;
+mod vouch;
 
 pub use error::Error;
 pub use floors::SignFloor;
 pub use pipeline::{Messages, Parts, Pipeline, Settings};
 pub use stats::{Snapshot, Stats};
+pub use vouch::Vouch;

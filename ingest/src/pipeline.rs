@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_nats::HeaderMap;
 use async_nats::jetstream::{AckKind, Context, Message};
-use engine::{Appended, Batch, BusPosition, Engine, ErrorKind};
+use engine::{Appended, Batch, BusPosition, Engine, ErrorKind, Origin};
 use futures::StreamExt;
 use model::wire::{self, BatchId, Encoding};
 use model::{Clock, Timestamp};
@@ -21,6 +21,7 @@ use crate::decode::{Decoded, Incoming, Keep, dead_letter, decode};
 use crate::error::Error;
 use crate::floors::{Floors, SignFloor};
 use crate::stats::{Snapshot, Stats};
+use crate::vouch::{self, Vouch};
 
 /// How long a stop waits for the engine to take what is in flight.
 const DRAIN: Duration = Duration::from_secs(10);
@@ -64,6 +65,8 @@ pub struct Parts {
     pub clock: Clock,
     /// Signs floors for Racks.
     pub sign_floor: SignFloor,
+    /// Whose subjects are whose, where the bus knows Racks by their keys.
+    pub vouch: Option<Vouch>,
 }
 
 impl std::fmt::Debug for Parts {
@@ -107,6 +110,7 @@ impl Pipeline {
                 clock: parts.clock,
                 stats: Arc::clone(&stats),
                 durable,
+                vouch: parts.vouch,
                 stop: stop.clone(),
             }),
             js: parts.js,
@@ -161,6 +165,7 @@ struct Shared {
     clock: Clock,
     stats: Arc<Stats>,
     durable: mpsc::Sender<BatchId>,
+    vouch: Option<Vouch>,
     stop: CancellationToken,
 }
 
@@ -362,10 +367,7 @@ impl Shared {
         message: &Message,
     ) -> Result<Option<Option<BatchId>>, Error> {
         let now = self.clock.now();
-        let mut next = match feed {
-            Feed::Telemetry => decode(incoming, now, self.settings.max_payload),
-            Feed::Messages(_) => archive(incoming, now, self.settings.max_payload),
-        };
+        let mut next = self.decoded(feed, incoming, now);
         let mut cuts = [Keep::Whole, Keep::Head(CUT), Keep::Head(0)].into_iter();
         loop {
             let Decoded { batch, dead } = match next {
@@ -393,6 +395,31 @@ impl Shared {
                 Some(keep) => dead_letter(incoming, origin, reason, now, keep),
                 None => Err(error.to_string()),
             };
+        }
+    }
+
+    /// The batch that a message carries; a dead letter if it carries none, or speaks for another than who sent it.
+    fn decoded(&self, feed: &Feed, incoming: &Incoming<'_>, now: Timestamp) -> Result<Decoded, String> {
+        let owner = vouch::owner(self.vouch.as_ref(), incoming.subject);
+        let letter = |reason| {
+            // Without the producer's key: it is another's.
+            let origin = Origin {
+                bus: Some(incoming.position.clone()),
+                ..Origin::default()
+            };
+            dead_letter(incoming, origin, reason, now, Keep::Whole)
+        };
+        if let Some(reason) = owner.and_then(|owner| vouch::foreign_headers(incoming.headers, owner)) {
+            return letter(reason);
+        }
+        let decoded = match feed {
+            Feed::Telemetry => decode(incoming, now, self.settings.max_payload),
+            Feed::Messages(_) => archive(incoming, now, self.settings.max_payload),
+        }?;
+        let foreign = owner.filter(|_| decoded.dead.is_none());
+        match foreign.and_then(|owner| vouch::foreign_rows(&decoded.batch.rows, owner)) {
+            Some(reason) => letter(reason),
+            None => Ok(decoded),
         }
     }
 

@@ -1,7 +1,7 @@
 //! The Mixer as a whole: what is started in which order, and stopped in the reverse.
 //!
 //! ```text
-//!  start: engine ─ bus server, streams ─ registry, cluster ─ scenario ─ ingest ─ desk, courier, roll call ─ views ─
+//!  start: engine ─ registry ─ bus server, streams ─ cluster ─ scenario ─ ingest ─ desk, courier, roll call ─ views ─
 //!         API ─ PostgreSQL
 //!  close: PostgreSQL ─ API ─ desk, courier, roll call, views ─ ingest drains ─ queries end ─ engine publishes and closes ─
 //!         last views ─ bus server stops
@@ -43,6 +43,7 @@ use crate::events::Events;
 use crate::heartbeat::Heartbeats;
 use crate::issuer::Issuer;
 use crate::outside::Views;
+use crate::passes::Passes;
 use crate::postgres::{self, PostgresServer};
 use crate::presence::Presence;
 use crate::registry::Registry;
@@ -207,18 +208,20 @@ impl Parts {
         chassis::files::create_dir_durable(&config.store.dir)?;
         let engine = Engine::open(settings::engine_and_bucket(&config)?, clock.clone(), entropy.clone()).await?;
         self.engine = Some(Arc::clone(&engine));
-        let server = BusServer::start(settings::bus(&config), fatal).await?;
+        let registry = Arc::new(Registry::open(&config.store.dir.join("registry.redb"))?);
+        let (gate, passes) = settings::gate(&config, &registry, &entropy)?;
+        let server = BusServer::start(settings::bus(&config, gate), fatal).await?;
         let bus = server.bus().clone();
         self.bus = Some(server);
 
-        let ground = Ground::open(&config, &bus, &clock, &entropy)?;
+        let ground = Ground::open(&config, (registry, passes), &bus, &clock, &entropy)?;
         let chosen = scenario::choose(
             config.mixer.startup_scenario.as_deref().unwrap_or_default(),
             &ground.registry,
             &clock,
         )?;
 
-        let collected = self.collect(&config, &engine, &bus, &ground.cluster, &clock);
+        let collected = self.collect(&config, &engine, &bus, &ground, &clock);
         let control = self
             .control_plane(&config, &ground, &bus, &engine, (clock.clone(), entropy.clone()), fatal)
             .await?;
@@ -261,7 +264,7 @@ impl Parts {
         config: &MixerConfig,
         engine: &Arc<Engine>,
         bus: &Bus,
-        cluster: &Arc<Cluster>,
+        ground: &Ground,
         clock: &Clock,
     ) -> Option<Arc<ingest::Stats>> {
         if !config.observability.enabled {
@@ -272,7 +275,7 @@ impl Parts {
             tracing::info!("observability.embedded.storage.read_only is true: telemetry is read, none is taken in");
             return None;
         }
-        let cluster = Arc::clone(cluster);
+        let cluster = Arc::clone(&ground.cluster);
         let parts = ingest::Parts {
             js: bus.jetstream().clone(),
             client: bus.client().clone(),
@@ -281,6 +284,7 @@ impl Parts {
             sign_floor: Arc::new(move |floor: DurableFloor| {
                 cluster.sign(&floor, Context::Command).map(bytes::Bytes::from).ok()
             }),
+            vouch: ground.passes.are_kept().then(|| vouch(&ground.passes)),
         };
         let pipeline = ingest::Pipeline::start(settings::ingest(config), parts);
         let stats = pipeline.live_stats();
@@ -305,6 +309,7 @@ impl Parts {
             presence,
             events,
             issuer,
+            passes,
         } = ground;
         let parts = Arc::new(CourierParts {
             bus: bus.clone(),
@@ -353,6 +358,7 @@ impl Parts {
             presence: Arc::clone(presence),
             courier: courier.clone(),
             events: events.clone(),
+            passes: passes.clone(),
         };
         let desk = Desk::start(bus.client().clone(), clerks, fatal).await;
         self.desk = Some(desk.map_err(StartError::Desk)?);
@@ -365,6 +371,7 @@ impl Parts {
             events: events.clone(),
             clock,
             issuer: Arc::clone(issuer),
+            passes: passes.clone(),
             scenario_wait: config.mixer.scenario_wait_timeout,
         }))
     }
@@ -381,6 +388,7 @@ impl Parts {
         let (active, news) = scenario::activate(&chosen, &ground.registry, clock).await?;
         tracing::info!(reference = %active.reference, hash = %active.hash, "scenario is active");
         if let Some(news) = news {
+            ground.passes.refresh().await;
             ground.events.tell(&news).await;
         }
         let convergence = Convergence {
@@ -435,6 +443,12 @@ impl Parts {
     }
 }
 
+/// The Rack that a name belongs to now: a name that nobody has any more may be that of older messages.
+fn vouch(passes: &Passes) -> ingest::Vouch {
+    let passes = passes.clone();
+    Arc::new(move |name| passes.owner(name))
+}
+
 /// What the control plane stands on.
 struct Ground {
     registry: Arc<Registry>,
@@ -442,11 +456,17 @@ struct Ground {
     presence: Arc<Presence>,
     events: Events,
     issuer: Arc<Issuer>,
+    passes: Passes,
 }
 
 impl Ground {
-    fn open(config: &MixerConfig, bus: &Bus, clock: &Clock, entropy: &Entropy) -> Result<Self, StartError> {
-        let registry = Arc::new(Registry::open(&config.store.dir.join("registry.redb"))?);
+    fn open(
+        config: &MixerConfig,
+        (registry, passes): (Arc<Registry>, Passes),
+        bus: &Bus,
+        clock: &Clock,
+        entropy: &Entropy,
+    ) -> Result<Self, StartError> {
         let cluster = Cluster::open(&registry, &config.store.cluster_key_file, clock, entropy)?;
         let rows = registry.racks()?;
         Ok(Self {
@@ -454,6 +474,7 @@ impl Ground {
             events: Events::new(bus.client().clone()),
             cluster: Arc::new(cluster),
             issuer: Arc::new(Issuer::open(Arc::clone(&registry), clock.clone())?),
+            passes,
             registry,
         })
     }

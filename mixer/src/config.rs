@@ -176,7 +176,7 @@ static STORE: [Key; 4] = [
     ),
 ];
 
-static SNAKE: [Key; 16] = [
+static SNAKE: [Key; 17] = [
     Key::new(
         "snake.server",
         Kind::Word(&["managed", "external"]),
@@ -269,6 +269,12 @@ static SNAKE: [Key; 16] = [
         Kind::Bool,
         "false",
         "Allows an address other than loopback without authentication",
+    ),
+    Key::new(
+        "snake.rack_credentials",
+        Kind::Word(&["auto", "on", "off"]),
+        "\"auto\"",
+        "Whether the managed server knows each Rack by its own key and lets it publish only as itself; auto: where snake.host is not loopback. Who is not an admitted Rack may then only ask for admission",
     ),
     Key::optional(
         "snake.token",

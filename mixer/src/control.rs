@@ -26,6 +26,7 @@ use crate::bus_server::{Bus, BusStatus};
 use crate::cluster::Cluster;
 use crate::events::{Event, Events};
 use crate::issuer::Issuer;
+use crate::passes::Passes;
 use crate::presence::Presence;
 use crate::registry::{ActiveScenario, Actor, AuditEntry, Change, RackRow, Registry, RegistryError};
 use crate::scenario::{Courier, ScenarioRef};
@@ -133,6 +134,7 @@ pub struct Control {
     pub(crate) events: Events,
     pub(crate) clock: Clock,
     pub(crate) issuer: Arc<Issuer>,
+    pub(crate) passes: Passes,
     /// `mixer.scenario_wait_timeout`.
     pub(crate) scenario_wait: Duration,
 }
@@ -213,6 +215,7 @@ impl Control {
             .await?;
         if let Some(news) = news {
             tracing::info!(rack = %row.name, entity_id = %row.entity_id, by = news.by, "rack approved");
+            self.passes.refresh().await;
             self.events.tell(&news).await;
             self.tell(&row).await;
         }
@@ -286,6 +289,8 @@ impl Control {
             tracing::info!(rack = %row.name, entity_id = %row.entity_id, by = news.by, "rack {verb}");
             self.events.tell(&news).await;
             self.tell(&row).await;
+            // After it was told: a removed Rack is cut off by this.
+            self.passes.refresh().await;
             match to {
                 RackState::Active => self.courier.deliver(row.entity_id),
                 RackState::Removed => self.presence.forget(&row.entity_id),

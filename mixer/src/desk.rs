@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 use crate::enrollment::Enrollment;
 use crate::events::Events;
 use crate::heartbeat::Heartbeats;
+use crate::passes::Passes;
 use crate::presence::Presence;
 use crate::scenario::Courier;
 use crate::tasks::{Fatal, Task};
@@ -34,6 +35,7 @@ pub(crate) struct Clerks {
     pub(crate) presence: Arc<Presence>,
     pub(crate) courier: Courier,
     pub(crate) events: Events,
+    pub(crate) passes: Passes,
 }
 
 /// The open desk.
@@ -125,6 +127,8 @@ impl Clerks {
             }
         };
         if let Some(rack) = &enrolled.rack {
+            // Before the answer: the Rack comes as itself then.
+            self.passes.refresh().await;
             self.presence.greeted(rack.entity_id, rack.last_seen);
             for news in &enrolled.news {
                 let what = match rack.state {

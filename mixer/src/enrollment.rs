@@ -171,6 +171,12 @@ impl Enrollment {
                 return Err(no(RefusalCode::Malformed, reason));
             }
         }
+        if transcript.bus_key.as_deref().is_some_and(|key| !is_user_key(key)) {
+            return Err(no(
+                RefusalCode::Malformed,
+                "the key for the bus is not an nkey of a user",
+            ));
+        }
         let now = self.ambient.0.now();
         if self
             .challenges()
@@ -195,6 +201,9 @@ impl Enrollment {
             row.host.clone_from(&transcript.host);
             row.ip.clone_from(&transcript.ip);
             row.software.clone_from(&transcript.software);
+            if row.bus_key != transcript.bus_key {
+                row.bus_key = own_bus_key(change, transcript, &row.entity_id)?;
+            }
             if self.auto_adopt && row.state == RackState::Pending {
                 row.state = RackState::Active;
             }
@@ -288,6 +297,27 @@ fn returning(change: &Change<'_>, mut row: RackRow, transcript: &Transcript) -> 
         row.claimed = claim;
     }
     Ok(row)
+}
+
+fn is_user_key(key: &str) -> bool {
+    key.starts_with('U') && nkeys::KeyPair::from_public_key(key).is_ok()
+}
+
+/// The key that the Rack tells for the bus, if no other Rack has it: the bus would take them for one.
+fn own_bus_key(change: &Change<'_>, transcript: &Transcript, id: &EntityId) -> Result<Option<String>, No> {
+    let Some(key) = &transcript.bus_key else {
+        return Ok(None);
+    };
+    match change.bus_key_holder(key)?.filter(|holder| holder != id) {
+        None => Ok(Some(key.clone())),
+        Some(holder) => {
+            let reason = format!(
+                "the key for the bus belongs to Rack {holder}: two Racks run with copies of one state file; start this one \
+                 with a fresh state file"
+            );
+            Err(no(RefusalCode::Malformed, reason))
+        }
+    }
 }
 
 /// What a handshake changed: that a Rack is known, that it is adopted, that its first passport leaves, that it has another name.

@@ -34,6 +34,7 @@ mod heartbeat;
 mod hex;
 mod issuer;
 pub mod outside;
+mod passes;
 pub mod postgres;
 pub mod presence;
 pub mod registry;

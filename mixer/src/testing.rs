@@ -87,6 +87,7 @@ pub(crate) fn bus_settings(managed: Managed) -> Settings {
         server: Server::Managed(managed),
         domain: "flux".to_owned(),
         token: None,
+        gate: None,
         connect_timeout: Duration::from_secs(5),
         streams: stream_settings(),
     }

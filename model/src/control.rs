@@ -84,6 +84,9 @@ pub struct Transcript {
     pub host: String,
     /// The primary local IP address, as text.
     pub ip: String,
+    /// The Rack's public key for the bus (an nkey of a user), with which the bus knows it where it asks who somebody is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bus_key: Option<String>,
 }
 
 /// How a Rack wants to be called.

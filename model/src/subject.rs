@@ -28,6 +28,15 @@ pub const GEARS_ALL: &str = "flux.gear.>";
 /// Everything the telemetry stream captures.
 pub const TELEMETRY_ALL: &str = "flux.telemetry.>";
 
+/// The user of the bus that a stranger is: it may only ask for admission.
+pub const ENROLL_USER: &str = "enroll";
+
+/// What the subjects of replies to a user of the bus begin with.
+#[must_use]
+pub fn inbox(user: &str) -> String {
+    format!("_INBOX_{user}")
+}
+
 /// A telemetry batch of one table; `None` for a table that nobody publishes.
 #[must_use]
 pub fn telemetry(table: Table, rack: &Token) -> Option<String> {

@@ -10,11 +10,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chassis::bus::{Bus, BusOptions};
+use chassis::config::Secret;
 use chassis::files::Lock;
 use chassis::logs::LogLevel;
 use chassis::throttle::Throttle;
 use model::control::{Claim, RackState};
-use model::{Clock, EntityId, Entropy, Token};
+use model::{Clock, EntityId, Entropy, Token, subject};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -164,7 +165,7 @@ impl Agent {
         );
         tell_found("telemetry", &found);
         tell_found("messages", &left);
-        let bus = Bus::connect_forever(bus_options(config, state.identity().as_ref())).await?;
+        let bus = Bus::connect_forever(options_of(config, Some(&state))).await?;
         let counters = Arc::new(Counters::default());
         let (recorder, intake) = Recorder::new(RecorderParts {
             enabled: config.observability.enabled,
@@ -449,9 +450,21 @@ fn limits(config: &RackConfig) -> Limits {
     Limits::new(config.spool.max_size.get(), when_full)
 }
 
-fn bus_options(config: &RackConfig, identity: Option<&Identity>) -> BusOptions {
+/// How the agent with this configuration connects to the bus; nothing is made or changed for it. A state file that cannot be
+/// used gives no key.
+#[must_use]
+pub fn bus_options(config: &RackConfig, entropy: &Entropy) -> BusOptions {
+    let state = StateFile::look(&config.base, entropy).ok().flatten();
+    options_of(config, state.as_ref())
+}
+
+fn options_of(config: &RackConfig, state: Option<&StateFile>) -> BusOptions {
+    let identity = state.and_then(StateFile::identity);
     let name = identity.map_or_else(host::name, |identity| identity.name.as_str().to_owned());
+    let key = state.and_then(StateFile::bus_key);
     BusOptions {
+        nkey: key.as_ref().and_then(|key| key.seed().ok()).map(Secret::new),
+        inbox_prefix: key.map(|key| subject::inbox(&key.public_key())),
         token: config.snake.token.clone(),
         connect_timeout: config.snake.connect_timeout,
         reconnect_wait: config.snake.reconnect_wait,

@@ -56,6 +56,8 @@ pub(crate) struct Applicant<'a> {
     pub(crate) claim: Claim,
     pub(crate) host: String,
     pub(crate) ip: String,
+    /// Its public key for the bus.
+    pub(crate) bus_key: Option<String>,
 }
 
 /// The Mixer's answer, and the cluster's key that vouches for it.
@@ -107,6 +109,7 @@ async fn handshake(
         software: env!("CARGO_PKG_VERSION").to_owned(),
         host: applicant.host.clone(),
         ip: applicant.ip.clone(),
+        bus_key: applicant.bus_key.clone(),
     };
     let transcript = Signed::new(&transcript, Context::Enroll, applicant.key)?;
     match bus.request(subject::ENROLL, &transcript, within).await? {

@@ -35,7 +35,7 @@ mod state;
 pub mod telemetry;
 mod wires;
 
-pub use agent::{Agent, AgentParts, Status};
+pub use agent::{Agent, AgentParts, Status, bus_options};
 pub use error::Error;
 pub use gears::manifests;
 pub use identity::Identity;

@@ -13,13 +13,15 @@
 //! - A heartbeat that was not answered is followed by the next one sooner, so that floors and states arrive soon after an
 //!   outage.
 //! - Each cause of failure is told of once, until it changes.
+//! - A bus that does not know this Rack (so far, or any more) is asked for admission as a stranger, over a connection of its
+//!   own that ends with the answer; then the Rack comes as itself.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::jetstream::ErrorCode;
 use async_nats::jetstream::context::{GetStreamError, GetStreamErrorKind};
-use chassis::bus::{Bus, BusState};
+use chassis::bus::{Bus, BusOptions, BusState};
 use model::control::{Claim, EnrollReply, Heartbeat, HeartbeatReply, RackState, Refusal, RefusalCode};
 use model::{Clock, Context, EntityId, Entropy, Signed, Token, subject};
 use tokio::sync::{Notify, mpsc, watch};
@@ -27,7 +29,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::Identity;
 use crate::commands::Address;
-use crate::enroll::{Applicant, NotEnrolled, enroll};
+use crate::enroll::{Answer, Applicant, NotEnrolled, enroll};
 use crate::limits::Limits;
 use crate::spool::SpoolHandle;
 use crate::stage::{Order, Report};
@@ -48,6 +50,8 @@ const MISSED_PAUSE: Duration = Duration::from_secs(2);
 
 /// How long the question for the primary stream may take.
 const STREAM_WITHIN: Duration = Duration::from_secs(2);
+/// How long the end of a stranger's connection may take.
+const DOOR_CLOSES: Duration = Duration::from_millis(200);
 /// How long the subscription to commands may take.
 const SUBSCRIBE_WITHIN: Duration = Duration::from_secs(2);
 
@@ -106,8 +110,8 @@ impl Presence {
         let mut pause = Pause(FIRST_PAUSE);
         let mut told = String::new();
         loop {
-            self.reach_bus().await;
-            match self.enrol().await {
+            let known = self.reach_bus().await;
+            match self.enrol(known).await {
                 Ok(Some(identity)) => {
                     pause = Pause(FIRST_PAUSE);
                     told.clear();
@@ -140,17 +144,64 @@ impl Presence {
         }
     }
 
-    /// Waits for the bus, for ever, and says so if it takes long.
-    async fn reach_bus(&self) {
+    /// Waits for the bus, for ever, and says so if it takes long. Whether it knows this Rack.
+    async fn reach_bus(&self) -> bool {
         let within = self.bus.options().connect_timeout;
-        if tokio::time::timeout(within, self.bus.connected()).await.is_err() {
+        if let Ok(known) = tokio::time::timeout(within, self.bus.decided()).await {
+            known
+        } else {
             tracing::warn!(
                 bus = self.bus_host.host,
                 port = self.bus_host.port,
                 "the bus cannot be reached so far; trying on. Start the Mixer there, or set snake.url to where it is"
             );
-            self.bus.connected().await;
+            self.bus.decided().await
         }
+    }
+
+    /// A connection as a stranger, who may ask for admission only.
+    async fn door(&self) -> Result<Bus, chassis::Error> {
+        let ours = self.bus.options();
+        let options = BusOptions {
+            name: format!("{}, asking for admission", ours.name),
+            nkey: None,
+            user: Some(subject::ENROLL_USER.to_owned()),
+            inbox_prefix: Some(subject::inbox(subject::ENROLL_USER)),
+            ..ours.clone()
+        };
+        Bus::connect(options).await
+    }
+
+    /// One handshake, over a connection that may carry it.
+    async fn ask(&self, known: bool) -> Result<Answer, NotEnrolled> {
+        let ip = match self.ip {
+            Some(ip) => ip,
+            None => host::address(&self.bus_host).await,
+        };
+        let applicant = Applicant {
+            key: self.state.key(),
+            passport: self.state.passport(),
+            claim: self.claim.clone(),
+            host: host::name(),
+            ip: ip.to_string(),
+            bus_key: self.state.bus_key().map(|key| key.public_key()),
+        };
+        if known {
+            self.bus.preflight().await?;
+            return enroll(&self.bus, &applicant, &self.entropy, self.enrollment_timeout).await;
+        }
+        let door = self.door().await?;
+        let answer = enroll(&door, &applicant, &self.entropy, self.enrollment_timeout).await;
+        door.close(DOOR_CLOSES).await;
+        let answer = answer?;
+        // It is on the bus's list now.
+        if tokio::time::timeout(self.enrollment_timeout, self.bus.connected())
+            .await
+            .is_err()
+        {
+            tracing::warn!("the Mixer has answered, and the bus does not know this Rack so far; trying on");
+        }
+        Ok(answer)
     }
 
     /// Says it if the primary stream is not on the bus: the key must be that of the Mixer.
@@ -167,20 +218,8 @@ impl Presence {
     }
 
     /// One handshake; the identity if the Rack is adopted, none if it waits for approval.
-    async fn enrol(&mut self) -> Result<Option<Identity>, NotEnrolled> {
-        self.bus.preflight().await?;
-        let ip = match self.ip {
-            Some(ip) => ip,
-            None => host::address(&self.bus_host).await,
-        };
-        let applicant = Applicant {
-            key: self.state.key(),
-            passport: self.state.passport(),
-            claim: self.claim.clone(),
-            host: host::name(),
-            ip: ip.to_string(),
-        };
-        let answer = enroll(&self.bus, &applicant, &self.entropy, self.enrollment_timeout).await?;
+    async fn enrol(&mut self, known: bool) -> Result<Option<Identity>, NotEnrolled> {
+        let answer = self.ask(known).await?;
         match answer.reply {
             EnrollReply::Adopted { passport, state } => {
                 let identity = self
@@ -249,7 +288,15 @@ impl Presence {
     async fn beat(&mut self, identity: &Identity) -> RefusalCode {
         let mut missed = false;
         loop {
-            match self.one_beat(identity).await {
+            let bus = self.bus.clone();
+            let beat = tokio::select! {
+                beat = self.one_beat(identity) => beat,
+                () = bus.refused() => {
+                    tracing::warn!("the bus does not know this Rack any more; asking for admission again");
+                    return RefusalCode::Unknown;
+                }
+            };
+            match beat {
                 Ok(HeartbeatReply::Ok {
                     state, floors, limits, ..
                 }) => {
@@ -317,10 +364,19 @@ impl Presence {
             }
             let _ = bus.wait_for(|state| *state == BusState::Connected).await;
         };
+        let was_known = *self.bus.state().borrow() != BusState::Refused;
+        let cut_off = async {
+            if was_known {
+                self.bus.refused().await;
+            } else {
+                std::future::pending().await
+            }
+        };
         tokio::select! {
             () = tokio::time::sleep(time) => {}
             () = self.news.notified() => {}
             () = back => {}
+            () = cut_off => {}
         }
     }
 }

@@ -17,6 +17,8 @@ use std::path::{Path, PathBuf};
 use ed25519_dalek::SigningKey;
 use model::passport::{BadPassport, Passport, StateBundle, VERSION};
 use model::{Entropy, Signed};
+use nkeys::{KeyPair, KeyPairType};
+use sha2::{Digest as _, Sha256};
 
 use self::seal::{BadSeal, StateKey};
 use crate::config::BaseConfig;
@@ -51,25 +53,37 @@ impl StateFile {
         Self::open(&base.state_file, StateKey::of(base)?, entropy)
     }
 
+    /// The same without making or changing anything; none where there is no file.
+    pub(crate) fn look(base: &BaseConfig, entropy: &Entropy) -> Result<Option<Self>, Error> {
+        let seal = StateKey::of(base)?.map(|key| (key, entropy.clone()));
+        let bytes = bytes_of(&base.state_file)?;
+        bytes
+            .map(|bytes| Self::verified(&base.state_file, seal, bytes))
+            .transpose()
+    }
+
     /// Reads and verifies the file; makes it, with a new key, where there is none.
     fn open(path: &Path, key: Option<StateKey>, entropy: &Entropy) -> Result<Self, Error> {
         let seal = key.map(|key| (key, entropy.clone()));
-        let bytes = match std::fs::read(path) {
-            Ok(bytes) => bytes,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Self::create(path, seal, entropy),
-            Err(source) => {
-                return Err(Error::StateUnreadable {
-                    path: path.to_owned(),
-                    source,
-                });
-            }
+        let Some(bytes) = bytes_of(path)? else {
+            return Self::create(path, seal, entropy);
         };
+        let is_sealed = seal::is_sealed(&bytes);
+        let file = Self::verified(path, seal, bytes)?;
+        tighten(path);
+        if !is_sealed && file.seal.is_some() {
+            file.store(&file.bundle)?;
+            tracing::info!(path = %path.display(), "the state file is encrypted from now on; backups of it are plain still");
+        }
+        Ok(file)
+    }
+
+    fn verified(path: &Path, seal: Option<(StateKey, Entropy)>, bytes: Vec<u8>) -> Result<Self, Error> {
         let bad = |reason: BadPassport| Error::State {
             path: path.to_owned(),
             reason,
         };
-        let is_sealed = seal::is_sealed(&bytes);
-        let bytes = match (is_sealed, &seal) {
+        let bytes = match (seal::is_sealed(&bytes), &seal) {
             (false, _) => Ok(bytes),
             (true, None) => Err(BadSeal::NoKey),
             (true, Some((key, _))) => key.open(&bytes),
@@ -78,19 +92,13 @@ impl StateFile {
         let bundle = StateBundle::from_bytes(&bytes).map_err(|error| bad(error.into()))?;
         let passport = bundle.open().map_err(bad)?;
         let key = bundle.signing_key().map_err(bad)?;
-        tighten(path);
-        let file = Self {
+        Ok(Self {
             path: path.to_owned(),
             bundle,
             key,
             passport,
             seal,
-        };
-        if !is_sealed && file.seal.is_some() {
-            file.store(&file.bundle)?;
-            tracing::info!(path = %path.display(), "the state file is encrypted from now on; backups of it are plain still");
-        }
-        Ok(file)
+        })
     }
 
     fn create(path: &Path, seal: Option<(StateKey, Entropy)>, entropy: &Entropy) -> Result<Self, Error> {
@@ -113,6 +121,18 @@ impl StateFile {
     /// The Rack's key pair.
     pub(crate) const fn key(&self) -> &SigningKey {
         &self.key
+    }
+
+    /// The key with which the bus knows this Rack. Another one than that with which it signs what it says: a bus server
+    /// has its clients sign whatever it sends them.
+    pub(crate) fn bus_key(&self) -> Option<KeyPair> {
+        let seed: [u8; 32] = Sha256::new()
+            .chain_update(b"platform/bus/1\0")
+            .chain_update(self.key.to_bytes())
+            .finalize()
+            .into();
+        // Any 32 bytes are a key.
+        KeyPair::new_from_raw(KeyPairType::User, seed).ok()
     }
 
     /// The passport, if the Rack was ever adopted.
@@ -165,6 +185,17 @@ impl StateFile {
             None => bytes,
         };
         Ok(chassis::files::write_atomic(&self.path, &bytes, 0o600)?)
+    }
+}
+
+fn bytes_of(path: &Path) -> Result<Option<Vec<u8>>, Error> {
+    match std::fs::read(path) {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(Error::StateUnreadable {
+            path: path.to_owned(),
+            source,
+        }),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Racks as operators handle them while they run.
 
 mod audit;
+mod credentials;
 mod life;
 mod names;
 

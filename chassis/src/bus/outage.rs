@@ -117,6 +117,16 @@ impl Observer {
     fn client_error(&self, error: &ClientError) {
         let bus = self.url.as_str();
         let is_connected = *self.tell.borrow() == BusState::Connected;
+        if !is_connected {
+            // What the last attempt met.
+            let met = if is_refusal(error) {
+                BusState::Refused
+            } else {
+                BusState::Disconnected
+            };
+            self.tell
+                .send_if_modified(|state| *state != BusState::Closed && std::mem::replace(state, met) != met);
+        }
         if is_connected {
             tracing::warn!(bus, %error, "bus client");
             return;
@@ -133,6 +143,15 @@ impl Observer {
             tracing::debug!(bus, %error, "not connected so far");
         }
     }
+}
+
+/// Whether the server does not know us.
+fn is_refusal(error: &ClientError) -> bool {
+    let refusals = [
+        ConnectErrorKind::AuthorizationViolation,
+        ConnectErrorKind::Authentication,
+    ];
+    matches!(error, ClientError::Other(text) if refusals.iter().any(|kind| kind.to_string() == *text))
 }
 
 /// Whether an attempt failed because nothing answered there, which is what an outage is.
@@ -233,6 +252,23 @@ mod tests {
         ]
         .concat();
         assert_eq!(told(&twice), 2);
+    }
+
+    #[test]
+    fn a_server_that_does_not_know_us_is_told_from_one_that_is_away() {
+        let (tell, state) = watch::channel(BusState::Disconnected);
+        let observer = Observer::new("nats://here".to_owned(), tell);
+        for (event, met) in [
+            (failed(ConnectErrorKind::AuthorizationViolation), BusState::Refused),
+            (failed(ConnectErrorKind::Io), BusState::Disconnected),
+            (Event::Connected, BusState::Connected),
+            (failed(ConnectErrorKind::AuthorizationViolation), BusState::Connected),
+            (Event::Disconnected, BusState::Disconnected),
+            (failed(ConnectErrorKind::AuthorizationViolation), BusState::Refused),
+        ] {
+            observer.see(&event);
+            assert_eq!(*state.borrow(), met, "{event}");
+        }
     }
 
     #[test]

@@ -1,13 +1,19 @@
 //! From the configuration to what each room wants to know.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use model::ByteSize;
 use model::subject::{GEARS_ALL, MESSAGES_ALL};
+use model::{ByteSize, Entropy};
+use nkeys::{KeyPair, KeyPairType};
+use tokio::sync::watch;
 
+use super::StartError;
 use crate::bucket::{self, BucketError};
-use crate::bus_server::{Managed, Server, Settings as BusSettings, StreamSettings};
+use crate::bus_server::{Access, Gate, Managed, Server, Settings as BusSettings, StreamSettings};
 use crate::config::{MixerConfig, RotationConfig, RotationPolicy, ServerMode};
+use crate::passes::Passes;
+use crate::registry::Registry;
 
 /// The URL that the configuration has when nobody set one.
 const DEFAULT_URL: &str = "nats://localhost:4222";
@@ -58,7 +64,7 @@ fn rotation(config: RotationConfig) -> engine::Rotation {
     }
 }
 
-pub(super) fn bus(config: &MixerConfig) -> BusSettings {
+pub(super) fn bus(config: &MixerConfig, gate: Option<Gate>) -> BusSettings {
     let snake = &config.snake;
     let server = match snake.server {
         ServerMode::External => Server::External { url: snake.url.clone() },
@@ -78,6 +84,7 @@ pub(super) fn bus(config: &MixerConfig) -> BusSettings {
         server,
         domain: snake.domain.to_string(),
         token: snake.token.as_ref().map(|token| token.expose().to_owned()),
+        gate,
         connect_timeout: CONNECT,
         streams: StreamSettings {
             name: snake.stream_name.to_string(),
@@ -88,6 +95,36 @@ pub(super) fn bus(config: &MixerConfig) -> BusSettings {
             max_payload: config.mixer.max_payload,
         },
     }
+}
+
+/// The list of the bus's users, where each Rack is one, and what keeps it.
+pub(super) fn gate(
+    config: &MixerConfig,
+    registry: &Arc<Registry>,
+    entropy: &Entropy,
+) -> Result<(Option<Gate>, Passes), StartError> {
+    if !config.snake.rack_credentials {
+        return Ok((None, Passes::default()));
+    }
+    let (list, access) = watch::channel(Access::default());
+    let (applied, follows) = watch::channel(0);
+    let passes = Passes::keep(Arc::clone(registry), list, follows)?;
+    let key = KeyPair::new_from_raw(KeyPairType::User, entropy.bytes()).map_err(|error| bad_key(&error))?;
+    let token = config.snake.token.as_ref().map(|token| token.expose().to_owned());
+    let gate = Gate {
+        seed: key.seed().map_err(|error| bad_key(&error))?,
+        key: key.public_key(),
+        asks: token.is_some(),
+        password: token.unwrap_or_else(|| crate::hex::encode(&entropy.bytes::<16>())),
+        access,
+        applied,
+    };
+    Ok((Some(gate), passes))
+}
+
+/// Never in practice: 32 bytes are a key.
+fn bad_key(error: &nkeys::error::Error) -> StartError {
+    StartError::Desk(format!("no key for the bus can be made: {error}"))
 }
 
 /// What Racks are told, unless it follows from host and port: the default URL says nothing about another port.

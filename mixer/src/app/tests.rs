@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::expect_used, reason = "tests")]
 
 mod clocks;
+mod credentials;
 
 use std::path::Path;
 use std::time::Duration;
@@ -71,6 +72,7 @@ struct FakeRack {
     key: SigningKey,
     client: Client,
     counter: u64,
+    bus_key: Option<String>,
 }
 
 impl FakeRack {
@@ -80,6 +82,7 @@ impl FakeRack {
             key: SigningKey::from_bytes(&[seed; 32]),
             client: async_nats::connect(url).await.unwrap(),
             counter: 0,
+            bus_key: None,
         }
     }
 
@@ -107,6 +110,7 @@ impl FakeRack {
             software: "1.0".to_owned(),
             host: "host-of-a".to_owned(),
             ip: "10.0.0.1".to_owned(),
+            bus_key: self.bus_key.clone(),
         };
         let signed = Signed::new(&transcript, Context::Enroll, &self.key).unwrap();
         let reply = self.ask(subject::ENROLL, signed.to_bytes().unwrap()).await;

@@ -8,7 +8,7 @@ use async_nats::jetstream;
 use async_nats::{Client, ConnectOptions, Request};
 use bytes::Bytes;
 use chassis::bus::{BusOptions, BusState};
-use chassis::config::without_credentials;
+use chassis::config::{Secret, without_credentials};
 use model::subject::RackCommand;
 use model::{BadSignature, Context, EntityId, subject};
 use serde::Serialize;
@@ -48,6 +48,17 @@ impl Facts {
     }
 }
 
+/// What the Mixer shows to the server.
+#[derive(Clone)]
+pub(super) enum Credentials {
+    /// Nothing.
+    None,
+    /// The token that everybody shows.
+    Token(String),
+    /// The seed of its own key.
+    Key(String),
+}
+
 /// The connection; cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Bus {
@@ -78,12 +89,16 @@ impl Bus {
     pub(super) async fn connect(
         address: &str,
         domain: &str,
-        token: Option<String>,
+        credentials: Credentials,
         within: Duration,
         facts: Facts,
     ) -> Result<Self, BusError> {
         let mut options = BusOptions::new(address, domain, "platform-mixer");
-        options.token = token.map(chassis::config::Secret::new);
+        match credentials {
+            Credentials::None => {}
+            Credentials::Token(token) => options.token = Some(Secret::new(token)),
+            Credentials::Key(seed) => options.nkey = Some(Secret::new(seed)),
+        }
         options.connect_timeout = within;
         options.reconnect_wait = RECONNECT;
         let connection = chassis::bus::Bus::connect(options).await?;
@@ -168,13 +183,15 @@ impl Bus {
 }
 
 /// Whether a server just started answers under its domain.
-pub(super) async fn probe(host: &str, port: u16, domain: &str, token: Option<&str>) -> Result<(), String> {
+pub(super) async fn probe(host: &str, port: u16, domain: &str, credentials: Credentials) -> Result<(), String> {
     let mut options = ConnectOptions::new()
         .name("platform-mixer-probe")
         .connection_timeout(PROBE);
-    if let Some(token) = token {
-        options = options.token(token.to_owned());
-    }
+    options = match credentials {
+        Credentials::None => options,
+        Credentials::Token(token) => options.token(token),
+        Credentials::Key(seed) => options.nkey(seed),
+    };
     let probing = async {
         let client = options.connect(format!("nats://{}", authority(host, port))).await;
         let client = client.map_err(|error| error.to_string())?;

@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use model::ByteSize;
 use serde::Deserialize;
 
+use super::access::{Gate, Streams};
+use super::client::Credentials;
 use super::{BusError, HEADROOM, Managed};
 
 /// Memory for streams in memory and for the server's own bookkeeping of file streams.
@@ -48,7 +50,20 @@ impl Paths {
 pub(super) struct Secured {
     pub(super) domain: String,
     pub(super) token: Option<String>,
+    pub(super) gate: Option<Gate>,
+    pub(super) streams: Streams,
     pub(super) max_store: ByteSize,
+}
+
+impl Secured {
+    /// What the Mixer itself shows to the server.
+    pub(super) fn credentials(&self) -> Credentials {
+        match (&self.gate, &self.token) {
+            (Some(gate), _) => Credentials::Key(gate.seed.clone()),
+            (None, Some(token)) => Credentials::Token(token.clone()),
+            (None, None) => Credentials::None,
+        }
+    }
 }
 
 /// Writes the configuration, whole or not at all, readable by us only.
@@ -58,10 +73,11 @@ pub(super) fn write(paths: &Paths, managed: &Managed, port: u16, secured: &Secur
 }
 
 fn render(paths: &Paths, managed: &Managed, port: u16, secured: &Secured) -> String {
-    let token = secured.token.as_ref();
-    let authorization = token.map_or(String::new(), |token| {
-        format!("authorization {{ token: {} }}\n", quote(token))
-    });
+    let authorization = match (&secured.gate, &secured.token) {
+        (Some(gate), _) => gate.render(&secured.streams),
+        (None, Some(token)) => format!("authorization {{ token: {} }}\n", quote(token)),
+        (None, None) => String::new(),
+    };
     let port = if port == 0 { "-1".to_owned() } else { port.to_string() };
     let store = quote(&paths.store.to_string_lossy());
     let sync = if managed.durable { "always" } else { "1s" };
@@ -159,6 +175,11 @@ mod tests {
         let secured = Secured {
             domain: "flux\" }".to_owned(),
             token: Some("\"}".to_owned()),
+            gate: None,
+            streams: Streams {
+                domain: "flux".to_owned(),
+                business: "flux-msg".to_owned(),
+            },
             max_store: ByteSize::mib(1),
         };
         let text = render(&paths, &managed, 0, &secured);

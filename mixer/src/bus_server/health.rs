@@ -26,7 +26,7 @@ pub(super) enum Health {
 
 /// Asks the monitor on the loopback.
 pub(super) async fn check(port: u16) -> Health {
-    match tokio::time::timeout(TIMEOUT, ask(port)).await {
+    match tokio::time::timeout(TIMEOUT, ask(port, "/healthz")).await {
         Err(_) => Health::Silent("no answer in 3 s".to_owned()),
         Ok(Err(error)) => Health::Silent(error.to_string()),
         Ok(Ok(answer)) => match answer.split_once("\r\n") {
@@ -40,9 +40,19 @@ pub(super) async fn check(port: u16) -> Health {
     }
 }
 
-async fn ask(port: u16) -> std::io::Result<String> {
+/// When the server read its configuration, in its words; none if it does not say.
+pub(super) async fn config_read(port: u16) -> Option<String> {
+    let answer = tokio::time::timeout(TIMEOUT, ask(port, "/varz")).await.ok()?.ok()?;
+    let (_, body) = answer.split_once("\r\n\r\n")?;
+    let varz: serde_json::Value = serde_json::from_str(body).ok()?;
+    Some(varz.get("config_load_time")?.as_str()?.to_owned())
+}
+
+async fn ask(port: u16, path: &str) -> std::io::Result<String> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).await?;
-    stream.write_all(b"GET /healthz HTTP/1.0\r\n\r\n").await?;
+    stream
+        .write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes())
+        .await?;
     let mut answer = Vec::new();
     stream.take(16 << 10).read_to_end(&mut answer).await?;
     Ok(String::from_utf8_lossy(&answer).into_owned())

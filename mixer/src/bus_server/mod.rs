@@ -13,11 +13,13 @@
 //! - One store, one server: the lock on the store is inherited by the child, so that not even an orphan shares a store.
 //! - The child does not outlive the Mixer: `PR_SET_PDEATHSIG`, on a thread that lives as long as the Mixer (`keeper`).
 //! - Every stream has an explicit byte limit and file storage (`streams`).
+//! - Where others can reach it, each Rack is a user with its own key and subjects (`access`).
 //!
 //! # Not here
 //!
 //! Consumers (`ingest`), what is said over the bus (`desk`, `scenario`).
 
+mod access;
 mod binary;
 mod client;
 mod conf;
@@ -38,6 +40,7 @@ use tokio::sync::watch;
 
 use crate::tasks::{Fatal, Task};
 
+pub(crate) use access::{Access, Gate, Pass};
 pub(crate) use binary::places;
 pub use client::{Bus, CommandError};
 pub use error::BusError;
@@ -52,6 +55,8 @@ pub struct Settings {
     pub domain: String,
     /// The token that clients present.
     pub token: Option<String>,
+    /// Who may do what, where each Rack has a user of its own.
+    pub(crate) gate: Option<Gate>,
     /// How long to try to reach an external server.
     pub connect_timeout: Duration,
     /// The streams.
@@ -182,14 +187,13 @@ impl BusServer {
         plan: Vec<async_nats::jetstream::stream::Config>,
         fatal: &Fatal,
     ) -> Result<(Bus, Task), BusError> {
-        let bus = Bus::connect(
-            address,
-            &settings.domain,
-            settings.token,
-            settings.connect_timeout,
-            facts,
-        )
-        .await?;
+        let credentials = match settings.gate {
+            Some(gate) => client::Credentials::Key(gate.seed),
+            None => settings
+                .token
+                .map_or(client::Credentials::None, client::Credentials::Token),
+        };
+        let bus = Bus::connect(address, &settings.domain, credentials, settings.connect_timeout, facts).await?;
         streams::ensure(bus.jetstream(), &plan).await?;
         let watched = bus.clone();
         let task = Task::spawn("bus streams", fatal, move |stop| streams::keep(watched, plan, stop));

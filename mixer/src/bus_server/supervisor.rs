@@ -3,6 +3,7 @@
 //! ```text
 //!  launch ─▶ running ── exit ──▶ back-off 100 ms … 30 s ─▶ launch      (reset after 60 s of health)
 //!               │── sick and disk free ─▶ SIGTERM ─▶ launch at once
+//!               │── another list of users ─▶ SIGHUP ─▶ it reads its configuration again, connections stand
 //!               └── stop ─▶ SIGTERM ─ 10 s ─▶ SIGKILL
 //! ```
 //!
@@ -24,6 +25,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
+use super::access::{Gate, Streams};
 use super::client::{authority, probe};
 use super::conf::{self, Paths, Ports, Secured};
 use super::health::{self, Health, Room};
@@ -39,6 +41,8 @@ const LONGEST_WAIT: Duration = Duration::from_secs(30);
 const HEALTHY_AGAIN: Duration = Duration::from_secs(60);
 const CHECK_EVERY: Duration = Duration::from_secs(5);
 const GRACE: Duration = Duration::from_secs(10);
+/// How long the server may take to read its configuration again.
+const RELOAD: Duration = Duration::from_secs(2);
 /// Checks in a row without any answer before a server counts as hung.
 const HUNG: u32 = 6;
 
@@ -72,6 +76,11 @@ impl Supervisor {
             secured: Secured {
                 domain: settings.domain.clone(),
                 token: settings.token.clone(),
+                gate: settings.gate.clone(),
+                streams: Streams {
+                    domain: settings.domain.clone(),
+                    business: settings.streams.name.clone(),
+                },
                 max_store,
             },
             binary,
@@ -158,11 +167,12 @@ impl Plant {
     }
 
     async fn probe(&self, port: u16) -> Result<(), String> {
-        let Secured { domain, token, .. } = &self.secured;
-        probe(self.dial_host(), port, domain, token.as_deref()).await
+        let credentials = self.secured.credentials();
+        probe(self.dial_host(), port, &self.secured.domain, credentials).await
     }
 
     async fn launch(&mut self) -> Result<Running, BusError> {
+        let version = self.listed();
         let io = |action| {
             let path = self.paths.store.clone();
             move |source| BusError::Io { action, path, source }
@@ -184,6 +194,7 @@ impl Plant {
         match self.wait_ready(&mut child, pid).await {
             Ok(ports) => {
                 self.port = ports.client;
+                self.followed(version);
                 let free_bytes = Room::at(&self.paths.store).map(|room| room.free);
                 self.news.send_modify(|process| {
                     process.pid = Some(pid);
@@ -305,15 +316,59 @@ impl Plant {
         }
     }
 
-    async fn watch_over(&self, running: &mut Running, stop: &CancellationToken) -> End {
+    /// The version of the list of users as it should be; a change from here on wakes the watch.
+    fn listed(&mut self) -> u64 {
+        let gate = self.secured.gate.as_mut();
+        gate.map_or(0, |gate| gate.access.borrow_and_update().version)
+    }
+
+    /// The server follows this version of the list.
+    fn followed(&self, version: u64) {
+        if let Some(gate) = &self.secured.gate {
+            gate.applied.send_replace(version);
+        }
+    }
+
+    /// Has the server read the list of its users again. True if it follows it.
+    async fn reload(&mut self, running: &Running) -> bool {
+        let version = self.listed();
+        if let Err(error) = conf::write(&self.paths, &self.managed, self.port, &self.secured) {
+            tracing::error!(%error, "the list of the bus's users cannot be written; trying again");
+            return false;
+        }
+        let before = health::config_read(running.ports.monitor).await;
+        let pid = i32::try_from(running.pid).map(Pid::from_raw);
+        if !pid.is_ok_and(|pid| kill(pid, Signal::SIGHUP).is_ok()) {
+            // It has ended: the next one reads the file.
+            return true;
+        }
+        let deadline = Instant::now() + RELOAD;
+        while Instant::now() < deadline {
+            let read = health::config_read(running.ports.monitor).await;
+            if read.is_some() && read != before {
+                self.followed(version);
+                return true;
+            }
+            sleep(Duration::from_millis(2)).await;
+        }
+        tracing::error!("the bus server does not follow the list of its users; its own lines say why; trying again");
+        false
+    }
+
+    async fn watch_over(&mut self, running: &mut Running, stop: &CancellationToken) -> End {
         let mut ticks = interval(CHECK_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut doctor = Doctor::default();
+        let mut stale = false;
         loop {
             tokio::select! {
                 () = stop.cancelled() => return End::Asked,
                 status = running.child.wait() => return End::Exited(status),
+                () = changed(&mut self.secured.gate) => stale = !self.reload(running).await,
                 _ = ticks.tick() => {
+                    if stale {
+                        stale = !self.reload(running).await;
+                    }
                     let health = health::check(running.ports.monitor).await;
                     let room = Room::at(&self.paths.store);
                     self.news.send_modify(|process| {
@@ -326,6 +381,17 @@ impl Plant {
                 }
             }
         }
+    }
+}
+
+/// Waits for another list of users.
+async fn changed(gate: &mut Option<Gate>) {
+    let changed = match gate {
+        Some(gate) => gate.access.changed().await.is_ok(),
+        None => false,
+    };
+    if !changed {
+        std::future::pending().await
     }
 }
 
@@ -415,6 +481,8 @@ async fn forward(stderr: Option<impl AsyncRead + Unpin>, tail: Tail) {
         let (level, text) = parse(&line);
         tail.push(text);
         match level {
+            // In a file that only we read, of a user that anyone may be.
+            "WRN" if text.contains("Plaintext passwords") => tracing::debug!(target: "bus", "{text}"),
             "ERR" | "FTL" => tracing::error!(target: "bus", "{text}"),
             "WRN" => tracing::warn!(target: "bus", "{text}"),
             _ => tracing::debug!(target: "bus", "{text}"),

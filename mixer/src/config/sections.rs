@@ -148,6 +148,8 @@ pub struct SnakeConfig {
     pub server_binary: Option<PathBuf>,
     /// The hash it must have, lower-case hexadecimal.
     pub server_sha256: Option<String>,
+    /// Whether each Rack is a user of the managed server, with its own key and subjects.
+    pub rack_credentials: bool,
     /// The token clients present; a managed server must ask for it.
     pub token: Option<Secret>,
 }
@@ -294,6 +296,7 @@ impl MixerConfig {
         let postgres_host = host(settings, "postgres.host", &mut problems);
         let snake_host = host(settings, "snake.host", &mut problems);
         problems.extend(exposed(settings, api_host, postgres_host, snake_host));
+        problems.extend(credentials_of_another(settings));
         problems.extend(bad_hash(settings));
         ConfigErrors::unless_empty(problems)?;
         Ok(Self {
@@ -424,6 +427,18 @@ fn exposed(settings: &Settings, api: IpAddr, postgres: IpAddr, snake: IpAddr) ->
     problems
 }
 
+/// Users of a server that is somebody else's.
+fn credentials_of_another(settings: &Settings) -> Option<Problem> {
+    let another = settings.text("snake.server") == "external" && settings.text("snake.rack_credentials") == "on";
+    another.then(|| Problem::Conflict {
+        place: settings.place("snake.rack_credentials"),
+        key: "snake.rack_credentials",
+        sentence:
+            "the users of an external server are kept by whoever runs it: set it to auto, or snake.server to managed"
+                .to_owned(),
+    })
+}
+
 fn bad_hash(settings: &Settings) -> Option<Problem> {
     let text = settings.some_text("snake.server_sha256")?;
     let fits = text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -464,6 +479,11 @@ fn snake(settings: &Settings, host: IpAddr) -> Result<SnakeConfig, ConfigErrors>
         max_store: ByteSize::mib(settings.int("snake.max_store_mb")),
         server_binary: settings.some_path("snake.server_binary"),
         server_sha256: settings.some_text("snake.server_sha256").map(str::to_ascii_lowercase),
+        rack_credentials: match settings.text("snake.rack_credentials") {
+            "on" => true,
+            "off" => false,
+            _ => settings.text("snake.server") != "external" && !host.is_loopback(),
+        },
         token: settings.secret("snake.token"),
     })
 }

@@ -169,6 +169,7 @@ impl Control {
             by = news.by,
             "the active scenario is another"
         );
+        self.passes.refresh().await;
         self.events.tell(news).await;
         let rows = self.registry.racks()?;
         for row in rows.iter().filter(|row| row.state == RackState::Active) {

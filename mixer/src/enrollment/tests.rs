@@ -72,6 +72,7 @@ impl Bench {
             software: "1.0".to_owned(),
             host: "h".to_owned(),
             ip: "10.0.0.1".to_owned(),
+            bus_key: None,
         }
     }
 

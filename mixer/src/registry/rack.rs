@@ -144,6 +144,21 @@ impl Change<'_> {
         found.map(|id| entity(id.value())).transpose()
     }
 
+    /// Which Rack that is not removed has a key for the bus.
+    ///
+    /// # Errors
+    /// [`RegistryError`].
+    pub fn bus_key_holder(&self, key: &str) -> Result<Option<EntityId>, RegistryError> {
+        let racks = self.transaction.open_table(RACKS).map_err(db)?;
+        for entry in racks.iter().map_err(db)? {
+            let row = row(entry.map_err(db)?.1.value())?;
+            if row.state != RackState::Removed && row.bus_key.as_deref() == Some(key) {
+                return Ok(Some(row.entity_id));
+            }
+        }
+        Ok(None)
+    }
+
     /// How many Racks wait for approval.
     ///
     /// # Errors

@@ -61,6 +61,12 @@ pub(super) fn part(scenario: &Scenario, name: &Token, labels: &BTreeMap<String, 
     Part { gears, wires, flows }
 }
 
+/// The consumers that a Rack with this name and these labels pulls from.
+pub(crate) fn inlets(scenario: &Scenario, name: &Token, labels: &BTreeMap<String, String>) -> Vec<String> {
+    let flows = part(scenario, name, labels).flows;
+    flows.into_iter().map(|flow| flow.consumer).collect()
+}
+
 /// Every consumer that a scenario needs for the Racks that are known: those that it names, and these.
 pub(super) fn flows<'a>(
     scenario: &'a Scenario,

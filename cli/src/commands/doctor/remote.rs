@@ -144,9 +144,8 @@ fn compared(name: &str, theirs: &str, ours: &str) -> Check {
 pub(super) fn bus(rack: &RackConfig) -> Check {
     let snake = &rack.snake;
     let options = BusOptions {
-        token: snake.token.clone(),
-        connect_timeout: snake.connect_timeout,
-        ..BusOptions::new(&snake.url, snake.domain.as_str(), "platform doctor")
+        name: "platform doctor".to_owned(),
+        ..::rack::bus_options(rack, &chassis::os_entropy())
     };
     let asked = tokio::runtime::Builder::new_current_thread()
         .enable_all()

@@ -1,0 +1,308 @@
+//! A bus on which each Rack is a user of its own: what Racks, removed ones and strangers can do there.
+
+use async_nats::jetstream;
+use async_nats::{ConnectOptions, Event as BusEvent};
+use nkeys::KeyPair;
+use tokio::sync::mpsc;
+
+use super::*;
+
+const ON: [(&str, &str); 2] = [("snake.rack_credentials", "on"), ("enrollment.auto_adopt", "true")];
+
+/// A connection, and what the server said about it.
+struct Guest {
+    client: Client,
+    js: jetstream::Context,
+    said: mpsc::UnboundedReceiver<BusEvent>,
+}
+
+impl Guest {
+    async fn open(url: &str, options: ConnectOptions) -> Result<Self, async_nats::ConnectError> {
+        let (tell, said) = mpsc::unbounded_channel();
+        let options = options.event_callback(move |event| {
+            let _ = tell.send(event);
+            std::future::ready(())
+        });
+        let client = options.connect(url).await?;
+        let js = jetstream::with_domain(client.clone(), "flux");
+        Ok(Self { client, js, said })
+    }
+
+    /// Somebody whom nobody knows.
+    async fn stranger(url: &str) -> Self {
+        let options = ConnectOptions::new().custom_inbox_prefix(subject::inbox(subject::ENROLL_USER));
+        Self::open(url, options).await.unwrap()
+    }
+
+    /// A Rack with its key.
+    async fn rack(url: &str, key: &KeyPair) -> Result<Self, async_nats::ConnectError> {
+        let options = ConnectOptions::new()
+            .nkey(key.seed().unwrap())
+            .custom_inbox_prefix(subject::inbox(&key.public_key()))
+            .reconnect_delay_callback(|_| Duration::from_millis(20));
+        Self::open(url, options).await
+    }
+
+    async fn event(&mut self) -> BusEvent {
+        let event = tokio::time::timeout(Duration::from_secs(20), self.said.recv()).await;
+        event.expect("no event").unwrap()
+    }
+
+    /// The server's next refusal names this subject.
+    async fn is_refused(&mut self, subject: &str) {
+        self.client.flush().await.unwrap();
+        loop {
+            if let BusEvent::ServerError(error) = self.event().await {
+                let text = error.to_string();
+                assert!(text.to_lowercase().contains("permissions violation"), "{text}");
+                assert!(text.contains(subject), "{subject}: {text}");
+                return;
+            }
+        }
+    }
+
+    async fn may_not_publish(&mut self, subject: &str) {
+        self.client.publish(subject.to_owned(), "x".into()).await.unwrap();
+        self.is_refused(subject).await;
+    }
+
+    async fn may_not_hear(&mut self, subject: &str) {
+        let _subscription = self.client.subscribe(subject.to_owned()).await.unwrap();
+        self.is_refused(subject).await;
+    }
+}
+
+/// A Rack that has been admitted, by its own connection.
+struct Member {
+    rack: FakeRack,
+    passport: Passport,
+    key: KeyPair,
+    guest: Guest,
+}
+
+async fn member(mixer: &Mixer, seed: u8, name: &str) -> Member {
+    let url = mixer.control().bus_status().url;
+    let key = KeyPair::new_user();
+    let mut rack = FakeRack {
+        key: SigningKey::from_bytes(&[seed; 32]),
+        client: Guest::stranger(&url).await.client,
+        counter: 0,
+        bus_key: Some(key.public_key()),
+    };
+    let passport = rack.adopted(name).await;
+    // The answer came when the bus knew the key.
+    let guest = Guest::rack(&url, &key).await.unwrap();
+    rack.client = guest.client.clone();
+    Member {
+        rack,
+        passport,
+        key,
+        guest,
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rack_publishes_and_hears_as_itself_only_and_a_stranger_may_ask_for_admission_and_nothing_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let mixer = start(folder.path(), &ON).await;
+    let url = mixer.control().bus_status().url;
+    let mut stranger = Guest::stranger(&url).await;
+    for subject in [
+        "flux.telemetry.logs.rack-a",
+        "flux.msg.rack-a.g.out",
+        "flux.agent.heartbeat",
+        "$JS.API.STREAM.NAMES",
+        "platform.event.rack_removed",
+    ] {
+        stranger.may_not_publish(subject).await;
+    }
+    for subject in ["flux.>", "_INBOX.>", ">", "platform.event.>"] {
+        stranger.may_not_hear(subject).await;
+    }
+
+    let (mut a, b) = (member(&mixer, 1, "rack-a").await, member(&mixer, 2, "rack-b").await);
+    for subject in [
+        "flux.msg.rack-a.g.out",
+        "flux.gear.rack-a.g",
+        "flux.telemetry.logs.rack-a",
+    ] {
+        let acknowledged = a.guest.js.publish(subject, "x".into()).await.unwrap().await;
+        acknowledged.unwrap_or_else(|error| panic!("{subject}: {error}"));
+    }
+    // On its own subject, in the name of another.
+    let stats = mixer.parts.ingest.as_ref().unwrap().live_stats();
+    eventually("what it has published before is seen", || async {
+        (stats.snapshot().dead_letters >= 1).then_some(())
+    })
+    .await;
+    let before = stats.snapshot().dead_letters;
+    let engine = mixer.parts.engine.as_ref().unwrap();
+    let row = serde_json::json!([{ "ts": "2026-11-21T10:00:00Z", "level": "info", "message": "m" }]);
+    for (entity, is_its_own) in [(b.passport.entity_id, false), (a.passport.entity_id, true)] {
+        let mut headers = async_nats::HeaderMap::new();
+        headers.insert(model::wire::CONTENT_TYPE, "application/json");
+        headers.insert(model::wire::ENTITY_ID, entity.to_string());
+        headers.insert(model::wire::BOOT_EPOCH, "1");
+        headers.insert(model::wire::SEQUENCE, "1");
+        let body = row.to_string().into();
+        let sent = a
+            .guest
+            .js
+            .publish_with_headers("flux.telemetry.logs.rack-a", headers, body)
+            .await;
+        sent.unwrap().await.unwrap();
+        eventually("it is stored or a dead letter", || async {
+            let now = stats.snapshot();
+            let (had, has) = match is_its_own {
+                true => (0, engine.floor(entity, 1)),
+                false => (before, now.dead_letters),
+            };
+            (has > had).then_some(())
+        })
+        .await;
+    }
+    assert_eq!(
+        engine.floor(b.passport.entity_id, 1),
+        0,
+        "no watermark of another moves"
+    );
+    assert_eq!(engine.floor(a.passport.entity_id, 1), 1);
+
+    let beat = FakeRack::beat(a.passport.entity_id, None);
+    let reply = a.rack.heartbeat(&beat, &a.passport.cluster_key).await;
+    assert!(matches!(reply, HeartbeatReply::Ok { .. }), "{reply:?}");
+    let b_inbox = format!("{}.>", subject::inbox(&b.key.public_key()));
+    for subject in [
+        "flux.msg.rack-b.g.out",
+        "flux.gear.rack-b.g",
+        "flux.telemetry.metrics.rack-b",
+        "flux.agent.rack.x.state",
+        "platform.event.rack_removed",
+        "$JS.API.STREAM.DELETE.flux-msg",
+        "$JS.API.CONSUMER.MSG.NEXT.flux-msg.wire-of-b",
+        "$JS.API.STREAM.MSG.GET.flux-msg",
+        "$JS.ACK.flux-msg.wire-of-b.1.1.1.1.0",
+    ] {
+        a.guest.may_not_publish(subject).await;
+    }
+    let commands_of_b = subject::rack_all(&b.passport.entity_id);
+    for subject in [b_inbox.as_str(), &commands_of_b, "flux.msg.>", "flux.agent.hello", ">"] {
+        a.guest.may_not_hear(subject).await;
+    }
+    mixer.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_removed_rack_is_cut_off_at_once_and_no_other_connection_is_touched() {
+    let folder = tempfile::tempdir().unwrap();
+    let mixer = start(folder.path(), &ON).await;
+    let url = mixer.control().bus_status().url;
+    let (mut a, mut b) = (member(&mixer, 1, "rack-a").await, member(&mixer, 2, "rack-b").await);
+    mixer.control().remove("rack-a", &Actor::Mixer).await.unwrap();
+    let asked = std::time::Instant::now();
+    while !matches!(a.guest.event().await, BusEvent::Disconnected) {}
+    assert!(asked.elapsed() < Duration::from_secs(1), "{:?}", asked.elapsed());
+    let again = Guest::rack(&url, &a.key).await.map(|_| ()).unwrap_err();
+    assert_eq!(again.kind(), async_nats::ConnectErrorKind::AuthorizationViolation);
+
+    let acknowledged = b
+        .guest
+        .js
+        .publish("flux.msg.rack-b.g.out", "x".into())
+        .await
+        .unwrap()
+        .await;
+    acknowledged.unwrap();
+    while let Ok(event) = b.guest.said.try_recv() {
+        assert!(matches!(event, BusEvent::Connected), "{event}");
+    }
+    // What it asks as a stranger, it is told.
+    a.rack.client = Guest::stranger(&url).await.client;
+    let EnrollReply::Refused(refusal) = a.rack.enroll("rack-a").await else {
+        panic!("let in");
+    };
+    assert_eq!(refusal.code, RefusalCode::Removed);
+    mixer.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restart_of_the_mixer_cuts_nobody_off_and_a_waiting_rack_is_known_before_it_is_adopted() {
+    let folder = tempfile::tempdir().unwrap();
+    let port = std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port()
+        .to_string();
+    let flags = [("snake.rack_credentials", "on"), ("snake.port", port.as_str())];
+    let mixer = start(folder.path(), &flags).await;
+    let url = mixer.control().bus_status().url;
+    let key = KeyPair::new_user();
+    let mut rack = FakeRack {
+        key: SigningKey::from_bytes(&[1; 32]),
+        client: Guest::stranger(&url).await.client,
+        counter: 0,
+        bus_key: Some(key.public_key()),
+    };
+    let EnrollReply::Pending { entity_id } = rack.enroll("rack-a").await else {
+        panic!("not pending");
+    };
+    let mut guest = Guest::rack(&url, &key).await.unwrap();
+    guest.may_not_publish("flux.telemetry.logs.rack-a").await;
+    let mut commands = guest.client.subscribe(subject::rack_all(&entity_id)).await.unwrap();
+    guest.client.flush().await.unwrap();
+    let answers = tokio::spawn({
+        let client = guest.client.clone();
+        async move {
+            let told = commands.next().await.unwrap();
+            client.publish(told.reply.unwrap(), "".into()).await.unwrap();
+            commands
+        }
+    });
+    mixer.control().approve("rack-a", None, &Actor::Mixer).await.unwrap();
+    drop(answers.await.unwrap());
+    rack.client = guest.client.clone();
+    let passport = rack.adopted("rack-a").await;
+    // The same connection may more now.
+    let publish = || async {
+        let published = guest.js.publish("flux.telemetry.logs.rack-a", "x".into()).await;
+        published.ok()?.await.ok()
+    };
+    publish().await.expect("an adopted Rack publishes");
+    mixer.close().await;
+
+    let mixer = start(folder.path(), &flags).await;
+    eventually("it is back by itself", publish).await;
+    let reply = rack
+        .heartbeat(&FakeRack::beat(entity_id, None), &passport.cluster_key)
+        .await;
+    assert!(matches!(reply, HeartbeatReply::Ok { .. }), "{reply:?}");
+    mixer.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_a_token_only_who_has_it_may_ask_for_admission_and_two_racks_have_not_one_key() {
+    let folder = tempfile::tempdir().unwrap();
+    let flags = [ON[0], ON[1], ("snake.token", "only-for-this-test")];
+    let mixer = start(folder.path(), &flags).await;
+    let url = mixer.control().bus_status().url;
+    let stranger = async_nats::connect(&url).await.map(|_| ()).unwrap_err();
+    assert_eq!(stranger.kind(), async_nats::ConnectErrorKind::AuthorizationViolation);
+    let door = || {
+        let options = ConnectOptions::new().custom_inbox_prefix(subject::inbox(subject::ENROLL_USER));
+        options.user_and_password(subject::ENROLL_USER.to_owned(), "only-for-this-test".to_owned())
+    };
+    let key = KeyPair::new_user();
+    for (seed, name, admitted) in [(1, "rack-a", true), (2, "rack-b", false)] {
+        let mut rack = FakeRack {
+            key: SigningKey::from_bytes(&[seed; 32]),
+            client: door().connect(&url).await.unwrap(),
+            counter: 0,
+            bus_key: Some(key.public_key()),
+        };
+        let reply = rack.enroll(name).await;
+        assert_eq!(matches!(reply, EnrollReply::Adopted { .. }), admitted, "{reply:?}");
+    }
+    Guest::rack(&url, &key).await.unwrap();
+    mixer.close().await;
+}

@@ -1,0 +1,164 @@
+//! The list of Racks that may use the bus, kept as the registry says, where the bus asks who they are.
+//!
+//! # Invariants
+//!
+//! - The list is made of the registry alone, so a Mixer that starts anew has it before its bus server starts: no Rack is cut
+//!   off by a restart.
+//! - [`Passes::refresh`] returns when the server follows the list, or after [`WITHIN`]: who was removed is cut off by then.
+//! - A Rack may use the consumers of the active scenario and of those before it, to which one that cannot apply it goes back.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use model::control::RackState;
+use model::scenario::Scenario;
+use model::{EntityId, Token};
+use tokio::sync::{Mutex, watch};
+
+use crate::bus_server::{Access, Pass};
+use crate::registry::{RackRow, Registry, RegistryError};
+use crate::scenario::inlets;
+
+/// How long the server may take to follow.
+const WITHIN: Duration = Duration::from_secs(2);
+
+/// Keeps the list; does nothing where the bus asks nobody.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Passes(Option<Arc<Kept>>);
+
+#[derive(Debug)]
+struct Kept {
+    registry: Arc<Registry>,
+    /// Scenarios by their hash, as far as they were read.
+    read: Mutex<HashMap<String, Arc<Scenario>>>,
+    list: watch::Sender<Access>,
+    applied: watch::Receiver<u64>,
+}
+
+impl Passes {
+    /// Keeps the list that goes into `list`; the first one is there when this returns.
+    pub(crate) fn keep(
+        registry: Arc<Registry>,
+        list: watch::Sender<Access>,
+        applied: watch::Receiver<u64>,
+    ) -> Result<Self, RegistryError> {
+        let mut read = HashMap::new();
+        let passes = passes(&registry, &mut read)?;
+        list.send_replace(Access {
+            version: 1,
+            owners: owners(&passes),
+            passes,
+        });
+        Ok(Self(Some(Arc::new(Kept {
+            registry,
+            read: Mutex::new(read),
+            list,
+            applied,
+        }))))
+    }
+
+    /// The Rack on the list that has this name.
+    pub(crate) fn owner(&self, name: &Token) -> Option<EntityId> {
+        self.0.as_ref()?.list.borrow().owners.get(name).copied()
+    }
+
+    /// Whether the bus asks who Racks are.
+    pub(crate) const fn are_kept(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Makes the list anew, and waits until the server follows it.
+    pub(crate) async fn refresh(&self) {
+        let Some(kept) = &self.0 else { return };
+        if let Err(error) = kept.remake().await {
+            tracing::error!(%error, "who may use the bus was not updated");
+            return;
+        }
+        let version = kept.list.borrow().version;
+        let mut applied = kept.applied.clone();
+        let followed = applied.wait_for(|applied| *applied >= version);
+        if tokio::time::timeout(WITHIN, followed).await.is_err() {
+            tracing::warn!("the bus does not follow the new list of its users so far; it will");
+        }
+    }
+}
+
+impl Kept {
+    async fn remake(&self) -> Result<(), RegistryError> {
+        let mut read = self.read.lock().await;
+        let (registry, mut known) = (Arc::clone(&self.registry), std::mem::take(&mut *read));
+        let made = tokio::task::spawn_blocking(move || (passes(&registry, &mut known), known)).await;
+        let (made, known) = made.map_err(|error| RegistryError::Interrupted(error.to_string()))?;
+        *read = known;
+        let made = made?;
+        self.list.send_if_modified(|list| {
+            let changed = list.passes != made;
+            if changed {
+                list.version += 1;
+                list.owners = owners(&made);
+                list.passes = made;
+            }
+            changed
+        });
+        Ok(())
+    }
+}
+
+fn owners(passes: &[Pass]) -> BTreeMap<Token, EntityId> {
+    passes.iter().map(|pass| (pass.name.clone(), pass.entity_id)).collect()
+}
+
+/// The Racks that have told a key and are not removed.
+fn passes(registry: &Registry, read: &mut HashMap<String, Arc<Scenario>>) -> Result<Vec<Pass>, RegistryError> {
+    let scenarios = scenarios(registry, read)?;
+    let mut keys = BTreeSet::new();
+    let mut passes = Vec::new();
+    for row in registry.racks()? {
+        let RackRow { bus_key: Some(key), .. } = &row else {
+            continue;
+        };
+        // The server refuses a list in which a key is twice.
+        if row.state == RackState::Removed || !keys.insert(key.clone()) {
+            continue;
+        }
+        let adopted = row.is_adopted();
+        let consumers: BTreeSet<String> = scenarios
+            .iter()
+            .filter(|_| adopted)
+            .flat_map(|scenario| inlets(scenario, &row.name, &row.labels))
+            .collect();
+        passes.push(Pass {
+            key: key.clone(),
+            entity_id: row.entity_id,
+            name: row.name.clone(),
+            adopted,
+            consumers: consumers.into_iter().collect(),
+        });
+    }
+    Ok(passes)
+}
+
+/// The active scenario and those before it, read once each.
+fn scenarios(
+    registry: &Registry,
+    read: &mut HashMap<String, Arc<Scenario>>,
+) -> Result<Vec<Arc<Scenario>>, RegistryError> {
+    let mut wanted: Vec<String> = registry
+        .active_scenario()?
+        .into_iter()
+        .map(|active| active.hash)
+        .collect();
+    wanted.extend(registry.former_scenarios()?.into_iter().map(|former| former.hash));
+    read.retain(|hash, _| wanted.contains(hash));
+    for hash in &wanted {
+        if read.contains_key(hash) {
+            continue;
+        }
+        let stored = registry.scenario(hash)?;
+        // One that this program cannot read is not run by it either.
+        let scenario = stored.and_then(|row| model::scenario::parse(&row.text, rack::manifests()).ok());
+        read.extend(scenario.map(|scenario| (hash.clone(), Arc::new(scenario))));
+    }
+    Ok(wanted.iter().filter_map(|hash| read.get(hash).cloned()).collect())
+}

@@ -1,0 +1,113 @@
+//! A bus that other machines can reach: real Racks, each with a key of its own.
+
+use harness::TestBus;
+
+use super::*;
+
+const WIRE: &str = "
+meta: { name: flow, version: '1' }
+racks: [ { name: rack-a }, { name: rack-b } ]
+gears:
+  - { name: numbers, type: generator, deploy: rack-a, config: { rate: 20 } }
+  - { name: sink, type: log_sink, deploy: rack-b }
+wires:
+  - { from: numbers.out, to: sink.in }
+";
+
+fn free_port() -> Result<String, Failure> {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+    Ok(listener.local_addr()?.port().to_string())
+}
+
+/// How many messages the sink of `rack-b` has recorded.
+fn sunk(mixer: &TestMixer) -> usize {
+    let rows = mixer.api.rows("/api/v1/telemetry/logs?gear_id=sink&limit=10000");
+    rows.map_or(0, |rows| rows.iter().filter(|row| row["flux_id"].is_string()).count())
+}
+
+#[test]
+fn racks_work_as_themselves_on_an_open_bus_over_a_restart_of_the_mixer_until_one_is_removed() -> Result<(), Failure> {
+    let (api, bus) = (free_port()?, free_port()?);
+    let folder = tempfile::tempdir()?;
+    let file = folder.path().join("flow.yaml");
+    std::fs::write(&file, WIRE)?;
+    let scenario = format!("{:?}", file.display().to_string());
+    // Nothing but the address says that Racks have keys.
+    let mut mixer = TestMixer::with(
+        &[
+            ("snake.host", "\"0.0.0.0\""),
+            ("snake.allow_insecure", "true"),
+            ("snake.port", &bus),
+            ("api.port", &api),
+            ("mixer.startup_scenario", &scenario),
+        ],
+        &[],
+    )?;
+    let conf = std::fs::read_to_string(mixer.path().join("data/js/nats.conf"))?;
+    assert!(conf.contains("no_auth_user"), "{conf}");
+    let mut a = TestRack::new("rack-a", &mixer.bus_url, "")?;
+    let mut b = TestRack::new("rack-b", &mixer.bus_url, "")?;
+    a.start()?;
+    b.start()?;
+    let first = eventually("messages at rack-b", SOON, || {
+        Some(sunk(&mixer)).filter(|count| *count > 40)
+    })?;
+    assert!(
+        TestBus::connect(&mixer.bus_url, None, "flux")?
+            .publish("flux.telemetry.logs.rack-a", b"x".to_vec())
+            .is_err(),
+        "a stranger stores nothing"
+    );
+
+    mixer.kill9()?;
+    mixer.restart()?;
+    eventually("more messages at rack-b", SOON, || {
+        (sunk(&mixer) > first + 40).then_some(())
+    })?;
+    for rack in [&a, &b] {
+        let log = rack.log();
+        assert!(!log.contains("ermissions violation"), "{}: {log}", rack.name);
+        let known = mixer.api.get(&format!("/api/v1/racks/{}", rack.name))?.json;
+        assert_eq!(known["data"]["state"], "active");
+    }
+
+    let removed = mixer.api.post("/api/v1/racks/rack-a/remove", &json!({}))?;
+    assert_eq!(removed.status, 200, "{}", removed.text);
+    eventually("the removed Rack knows it", SOON, || {
+        a.log().contains("was removed from this cluster").then_some(())
+    })?;
+    assert!(a.log().contains("does not know this Rack any more"), "{}", a.log());
+    let listed = std::fs::read_to_string(mixer.path().join("data/js/nats.conf"))?;
+    assert!(
+        !listed.contains("flux.msg.rack-a.") && listed.contains("flux.msg.rack-b."),
+        "{listed}"
+    );
+    Ok(())
+}
+
+#[test]
+fn credentials_can_be_asked_for_on_loopback_and_switched_off_elsewhere() -> Result<(), Failure> {
+    for (keys, asks) in [
+        (&[("snake.rack_credentials", "\"on\"")][..], true),
+        (&[], false),
+        (
+            &[
+                ("snake.host", "\"0.0.0.0\""),
+                ("snake.allow_insecure", "true"),
+                ("snake.rack_credentials", "\"off\""),
+            ],
+            false,
+        ),
+    ] {
+        let mixer = TestMixer::with(keys, &[])?;
+        let stored = TestBus::connect(&mixer.bus_url, None, "flux")?.stream("flux-msg");
+        assert_eq!(stored.is_err(), asks, "{keys:?}");
+    }
+    let folder = tempfile::tempdir()?;
+    let toml = "[snake]\nserver = \"external\"\nurl = \"nats://127.0.0.1:9\"\nrack_credentials = \"on\"\n";
+    std::fs::write(folder.path().join("platform-mixer.toml"), toml)?;
+    let done = run(&binary("platform-mixer")?, &[], folder.path(), &[])?;
+    assert_eq!(done.code, Some(78), "{}", done.err);
+    assert!(done.err.contains("snake.rack_credentials"), "{}", done.err);
+    Ok(())
+}
