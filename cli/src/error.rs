@@ -37,6 +37,12 @@ pub(crate) enum Error {
         "{count} of {all} Racks do not run it: {behind}; platform scenario status says when they do, rollback goes back"
     )]
     Behind { behind: String, count: usize, all: usize },
+    /// Letters that are not what was asked for.
+    #[error(
+        "of {matched} letters {refused} were refused and {waiting} wait for their gear; platform dlq show ID says why, those that wait go \
+         back when their Rack takes them"
+    )]
+    Letters { matched: u64, refused: u64, waiting: u64 },
     #[error("{0}")]
     Config(String),
     #[error("{0}")]
@@ -67,7 +73,8 @@ impl Error {
             },
             Self::NotFound(_) => 1,
             Self::Answer(_) | Self::Data { .. } | Self::Scenario { .. } => 65,
-            Self::Behind { .. } => 69,
+            Self::Letters { refused: 0, .. } | Self::Behind { .. } => 69,
+            Self::Letters { .. } => 65,
             Self::Read { .. } | Self::Write(_) | Self::WriteFile { .. } => 74,
             Self::Config(_) => 78,
             Self::Usage(_) => 64,

@@ -77,6 +77,7 @@ fn run(args: Args) -> Result<(), Error> {
         Some(Command::Messages(query)) => commands::messages::run(&query),
         Some(Command::Flux(query)) => commands::flux::show(&query),
         Some(Command::DeadLetters(query)) => commands::logs::dead_letters(&query),
+        Some(Command::Dlq(dlq)) => commands::dlq::run(&dlq),
         Some(Command::Sql(query)) => commands::sql::run(&args.global, &query),
         Some(Command::Storage(query)) => commands::storage::run(&query),
         Some(Command::Racks(racks)) => commands::racks::run(&racks),

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!  start: engine ─ registry ─ bus server, streams ─ cluster ─ scenario ─ ingest ─ desk, courier, roll call ─ views ─
-//!         API ─ PostgreSQL
-//!  close: PostgreSQL ─ API ─ desk, courier, roll call, views ─ ingest drains ─ queries end ─ engine publishes and closes ─
+//!         dead-letter queue ─ API ─ PostgreSQL
+//!  close: PostgreSQL ─ API ─ desk, courier, roll call, views, dead-letter queue ─ ingest drains ─ queries end ─ engine publishes and closes ─
 //!         last views ─ bus server stops
 //! ```
 //!
@@ -38,6 +38,7 @@ use crate::cluster::Cluster;
 use crate::config::MixerConfig;
 use crate::control::Control;
 use crate::desk::{Clerks, Desk};
+use crate::dlq::{Deliveries, Dlq, DlqParts};
 use crate::enrollment::Enrollment;
 use crate::events::Events;
 use crate::heartbeat::Heartbeats;
@@ -91,6 +92,7 @@ struct Parts {
     desk: Option<Desk>,
     tasks: Vec<Task>,
     ingest: Option<ingest::Pipeline>,
+    dlq: Option<Arc<Dlq>>,
     querier: Option<Arc<Querier>>,
     engine: Option<Arc<Engine>>,
     views: Option<Arc<Views>>,
@@ -147,6 +149,7 @@ impl Mixer {
         Some(ApiParts {
             querier: Arc::clone(self.parts.querier.as_ref()?),
             control: Arc::clone(&self.control),
+            dlq: Arc::clone(self.parts.dlq.as_ref()?),
             engine: Arc::clone(self.parts.engine.as_ref()?),
             ingest: None,
             views: self.parts.views.as_ref()?.stats(),
@@ -229,16 +232,22 @@ impl Parts {
             self.activate(&config, chosen, &ground, &clock, fatal).await?;
         }
 
-        let querier = Arc::new(Querier::new(Arc::clone(&engine), settings::limits(&config), clock)?);
+        let querier = Arc::new(Querier::new(
+            Arc::clone(&engine),
+            settings::limits(&config),
+            clock.clone(),
+        )?);
         self.querier = Some(Arc::clone(&querier));
         let views = Arc::new(Views::new(Arc::clone(&engine), &config.store.dir));
         self.views = Some(Arc::clone(&views));
         let stats = views.stats();
         self.tasks
             .push(Task::spawn("views for outside readers", fatal, |stop| views.run(stop)));
+        let dlq = self.dead_letters(&ground, &bus, (&querier, &engine), (clock, &entropy), fatal)?;
         let parts = ApiParts {
             querier: Arc::clone(&querier),
             control: Arc::clone(&control),
+            dlq,
             engine,
             ingest: collected,
             views: stats,
@@ -290,6 +299,36 @@ impl Parts {
         let stats = pipeline.live_stats();
         self.ingest = Some(pipeline);
         Some(stats)
+    }
+
+    /// Opens the dead-letter queue and starts what brings letters back.
+    fn dead_letters(
+        &mut self,
+        ground: &Ground,
+        bus: &Bus,
+        (querier, engine): (&Arc<Querier>, &Arc<Engine>),
+        (clock, entropy): (Clock, &Entropy),
+        fatal: &Fatal,
+    ) -> Result<Arc<Dlq>, StartError> {
+        let parts = DlqParts {
+            querier: Arc::clone(querier),
+            engine: Arc::clone(engine),
+            registry: Arc::clone(&ground.registry),
+            cluster: Arc::clone(&ground.cluster),
+            presence: Arc::clone(&ground.presence),
+            bus: bus.clone(),
+            clock,
+        };
+        let dlq = Dlq::open(parts, entropy)?;
+        let deliveries = Deliveries::new(Arc::clone(&dlq));
+        self.tasks
+            .push(Task::spawn("letters back to gears", fatal, |stop| deliveries.run(stop)));
+        let counted = Arc::clone(&dlq);
+        self.tasks.push(Task::spawn("count of dead letters", fatal, |stop| {
+            counted.keep_count(stop)
+        }));
+        self.dlq = Some(Arc::clone(&dlq));
+        Ok(dlq)
     }
 
     /// Opens the desk for Racks and starts what serves them.

@@ -4,7 +4,8 @@
 //!  app ─┬─ engine ◀── ingest ◀── bus_server (nats-server process, streams)
 //!       ├─ control ── registry · cluster · presence · events
 //!       ├─ desk (enrollment, heartbeat) · scenario (courier, convergence) · roll_call
-//!       ├─ api ── control · query
+//!       ├─ dlq ── registry · query · bus
+//!       ├─ api ── control · dlq · query
 //!       ├─ postgres ── query
 //!       └─ outside ── engine
 //! ```
@@ -28,6 +29,7 @@ pub mod config;
 pub mod control;
 pub mod copy;
 mod desk;
+pub mod dlq;
 mod enrollment;
 pub mod events;
 mod heartbeat;

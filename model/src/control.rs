@@ -19,9 +19,11 @@
 //! - `cluster` and `rack` keys are 32-byte Ed25519 public keys.
 
 use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
+use crate::letter::Way;
 use crate::signed::bytes_form;
-use crate::{Attributes, ClusterId, EntityId, Signed, Timestamp, Token};
+use crate::{Attributes, ClusterId, EntityId, LetterId, Signed, Timestamp, Token};
 
 /// The version of this conversation.
 pub const PROTOCOL: u16 = 1;
@@ -306,4 +308,65 @@ pub struct LevelChange {
     pub issued: Timestamp,
     /// The new level.
     pub level: crate::Level,
+}
+
+/// The Mixer gives letters of the dead-letter queue back to a gear of the Rack, signed by the cluster (context `command`).
+///
+/// The letters of one gear are numbered within a queue: a number that was taken is never taken again, so the same command may
+/// be sent any number of times.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Replay {
+    /// For whom.
+    pub entity_id: EntityId,
+    /// What numbers count within.
+    pub queue: Uuid,
+    /// The gear that could not handle them.
+    pub gear: Token,
+    /// In the order of their numbers.
+    pub letters: Vec<ReplayLetter>,
+}
+
+/// One letter of a [`Replay`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReplayLetter {
+    /// Its number among those of the gear, from 1.
+    pub number: u64,
+    /// The letter.
+    pub letter: LetterId,
+    /// The port at which it failed.
+    pub port: Token,
+    /// On which side.
+    pub way: Way,
+    /// The subject that it came by, if it did.
+    pub from: Option<String>,
+    /// How often it was tried before.
+    pub attempts: u32,
+    /// How often it was given back, this time included.
+    pub replays: u32,
+    /// The message as it travels.
+    #[serde(with = "bytes_form")]
+    pub message: Vec<u8>,
+}
+
+/// A Rack's answer to a [`Replay`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReplayAnswer {
+    /// The last number that the gear has taken; 0 for none. It was handled, or is a letter again, and that is durable.
+    pub taken: u64,
+    /// Why a later one was not.
+    pub not_taken: Option<NotTaken>,
+}
+
+/// Why a letter was not taken.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum NotTaken {
+    /// It may be sent again.
+    Later(String),
+    /// It was not given to the gear and will never be.
+    Never {
+        /// Its number.
+        number: u64,
+        /// Why.
+        reason: String,
+    },
 }

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Direction, FluxId, HumanDuration, Level, SpanStatus, TraceId};
 
-pub use words::{Aggregate, HistogramBy, RawForm, Shape, SortOrder, When};
+pub use words::{Aggregate, HistogramBy, LetterStates, RawForm, Shape, SortOrder, When};
 
 /// In the name of a family of parameters, the place of the key.
 pub const ANY_KEY: &str = "<key>";
@@ -221,6 +221,48 @@ pub struct AuditFilter {
     /// Go on where an answer's `next_cursor` says.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cursor: Option<String>,
+}
+
+/// Which letters of the dead-letter queue. Without `since` it is all that are kept, not those of a day.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LetterFilter {
+    /// The Rack that they are of.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rack: Option<String>,
+    /// The gear that could not handle them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gear: Option<String>,
+    /// The subject of the letter, or that of the wire that its message came by.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub subject: Option<String>,
+    /// A part of the reason, letter case aside.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// What became of them; without it, those that are open or waiting.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state: Option<LetterStates>,
+    /// From this moment on (inclusive).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since: Option<When>,
+    /// Before this moment (exclusive).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub until: Option<When>,
+    /// At most so many rows; [`DEFAULT_LIMIT`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u32>,
+    /// Go on where an answer's `next_cursor` says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cursor: Option<String>,
+}
+
+impl LetterFilter {
+    /// Whether it asks for certain letters, not for all in some state.
+    #[must_use]
+    pub fn is_narrow(&self) -> bool {
+        let texts = [&self.rack, &self.gear, &self.subject, &self.reason];
+        texts.iter().any(|text| text.is_some()) || self.since.is_some() || self.until.is_some()
+    }
 }
 
 /// Which business messages.

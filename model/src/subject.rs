@@ -101,6 +101,8 @@ pub enum RackCommand {
     Floor,
     /// [`crate::control::LevelChange`], answered by an empty body.
     LogLevel,
+    /// [`crate::control::Replay`], answered by [`crate::control::ReplayAnswer`].
+    Replay,
 }
 
 impl RackCommand {
@@ -112,6 +114,7 @@ impl RackCommand {
             Self::State => "state",
             Self::Floor => "floor",
             Self::LogLevel => "log-level",
+            Self::Replay => "replay",
         }
     }
 
@@ -119,7 +122,7 @@ impl RackCommand {
     #[must_use]
     pub fn of_subject(subject: &str) -> Option<Self> {
         let last = subject.rsplit('.').next()?;
-        [Self::Scenario, Self::State, Self::Floor, Self::LogLevel]
+        [Self::Scenario, Self::State, Self::Floor, Self::LogLevel, Self::Replay]
             .into_iter()
             .find(|command| command.as_str() == last)
     }

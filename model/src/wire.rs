@@ -58,8 +58,16 @@ pub const PLACE: &str = "Flux-Place";
 pub const DEAD_REASON: &str = "Flux-Dead-Reason";
 /// Header of a dead letter: the input port it was for.
 pub const DEAD_PORT: &str = "Flux-Dead-Port";
-/// Header of a dead letter: how often it was tried, decimal.
+/// Header of a dead letter: how often it was tried, decimal; what was tried before a replay is counted.
 pub const DEAD_ATTEMPTS: &str = "Flux-Dead-Attempts";
+/// Header of a dead letter: [`crate::letter::Way`], whether the message was arriving at the port or leaving by it.
+pub const DEAD_WAY: &str = "Flux-Dead-Way";
+/// Header of a dead letter: the subject that the message came by; absent if it came by no wire over the bus.
+pub const DEAD_FROM: &str = "Flux-Dead-From";
+/// Header of a dead letter: the letter that was given back to the gear before; absent if none was.
+pub const DEAD_LETTER: &str = "Flux-Dead-Letter";
+/// Header of a dead letter: how often the message was given back before, decimal; absent means 0.
+pub const DEAD_REPLAYS: &str = "Flux-Dead-Replays";
 /// Header: the bus's own duplicate filter.
 pub const MESSAGE_ID: &str = "Nats-Msg-Id";
 

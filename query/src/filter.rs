@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use datafusion::common::ScalarValue;
 use datafusion::logical_expr::{Expr, ident, lit};
 use model::filter::{
-    ByKey, DEFAULT_LIMIT, LogFilter, MAX_LIMIT, MessageFilter, MetricFilter, SeriesFilter, TraceFilter,
+    ByKey, DEFAULT_LIMIT, LetterFilter, LogFilter, MAX_LIMIT, MessageFilter, MetricFilter, SeriesFilter, TraceFilter,
 };
 use model::{Direction, EntityId, FluxId, Level, SpanStatus, Table, Timestamp, TraceId};
 
@@ -128,6 +128,24 @@ pub(crate) fn messages(filter: &MessageFilter) -> Vec<Expr> {
     ]
     .into_iter()
     .chain(fields("promoted", &filter.promoted))
+    .flatten()
+    .collect()
+}
+
+/// What all letters of a filter meet, and perhaps others: a Rack and a gear are parts of a subject.
+pub(crate) fn letters(filter: &LetterFilter) -> Vec<Expr> {
+    let in_subject = |name: &String| contains_fold(ident("subject"), &format!(".{name}"));
+    let by_subject = |subject: &String| {
+        let of_wire = contains_fold(ident("headers"), subject);
+        ident("subject").eq(lit(subject.as_str())).or(of_wire)
+    };
+    [
+        filter.rack.as_ref().map(in_subject),
+        filter.gear.as_ref().map(in_subject),
+        filter.subject.as_ref().map(by_subject),
+        filter.reason.as_deref().map(|q| contains_fold(ident("reason"), q)),
+    ]
+    .into_iter()
     .flatten()
     .collect()
 }

@@ -12,7 +12,9 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use datafusion::logical_expr::Expr;
 use engine::ReadView;
-use model::filter::{DeadLetterFilter, FluxFilter, LogFilter, MessageFilter, MetricFilter, TraceFilter, When};
+use model::filter::{
+    DeadLetterFilter, FluxFilter, LetterFilter, LogFilter, MessageFilter, MetricFilter, TraceFilter, When,
+};
 use model::{FluxId, Table};
 use serde_json::Value;
 
@@ -39,6 +41,8 @@ pub enum ListQuery {
     DeadLetters(DeadLetterFilter),
     /// One business signal: its messages, spans and log records, the oldest first.
     Flux(FluxId, FluxFilter),
+    /// The rows that letters of the dead-letter queue can be among: what the filter says of their state is not met here.
+    Letters(LetterFilter),
 }
 
 impl ListQuery {
@@ -91,6 +95,11 @@ impl ListQuery {
                     (filter.limit, None, filter.cursor.as_ref()),
                 )?
             }),
+            Self::Letters(filter) => RowQuery::new(
+                (Table::DeadLetters, fingerprint(filter)),
+                (Some(filter.since.unwrap_or(When::EVER)), filter.until),
+                (filter.limit, None, filter.cursor.as_ref()),
+            ),
         }
     }
 
@@ -102,6 +111,7 @@ impl ListQuery {
             Self::Messages(filter) => filter::messages(filter),
             Self::DeadLetters(_) => Vec::new(),
             Self::Flux(id, _) => vec![filter::flux(*id)],
+            Self::Letters(filter) => filter::letters(filter),
         }
     }
 }

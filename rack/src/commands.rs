@@ -11,7 +11,7 @@ use chassis::logs::LogLevel;
 use ed25519_dalek::VerifyingKey;
 use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt as _};
-use model::control::{Applied, DurableFloor, LevelChange, StateChange};
+use model::control::{Applied, DurableFloor, LevelChange, NotTaken, Replay, ReplayAnswer, StateChange};
 use model::subject::{self, RackCommand};
 use model::{BadSignature, Context, EntityId, Signed, Timestamp};
 use std::sync::Arc;
@@ -165,6 +165,11 @@ impl Commands {
                 Ok(Some(Box::pin(async { (to, Bytes::new()) })))
             }
             RackCommand::Scenario => Ok(Some(self.scenario(signed, command)?)),
+            RackCommand::Replay => {
+                let replay: Replay = signed.open(Context::Command, key).map_err(text)?;
+                ours(replay.entity_id, address)?;
+                Ok(Some(self.replay(replay, command)))
+            }
         }
     }
 
@@ -211,6 +216,29 @@ impl Commands {
             let body = model::signed::encode(&applied).unwrap_or_default();
             (to, body.into())
         }))
+    }
+}
+
+impl Commands {
+    fn replay(&self, replay: Replay, command: &Message) -> BoxFuture<'static, Answer> {
+        let (orders, to) = (self.orders.clone(), command.reply.clone());
+        Box::pin(async move {
+            let (under_way, begun) = oneshot::channel();
+            let replay = Box::new(replay);
+            let answer = match orders.send(Order::Replay { replay, under_way }).await {
+                Ok(()) => match begun.await {
+                    Ok(answer) => Some(answer.await),
+                    Err(_) => None,
+                },
+                Err(_) => None,
+            };
+            let answer = answer.unwrap_or_else(|| ReplayAnswer {
+                taken: 0,
+                not_taken: Some(NotTaken::Later("the Rack is stopping".to_owned())),
+            });
+            let body = model::signed::encode(&answer).unwrap_or_default();
+            (to, body.into())
+        })
     }
 }
 

@@ -20,7 +20,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
-use model::control::{Applied, ScenarioPush};
+use futures::future::BoxFuture;
+use model::control::{Applied, NotTaken, Replay, ReplayAnswer, ScenarioPush};
 use model::{Entropy, Token};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -28,7 +29,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::gears::supervisor::{panic_text, supervise};
 use crate::gears::{Context, ContextParts, Gear};
-use crate::lane::{Inlet, InletSpec, Lane};
+use crate::lane::{self, Inlet, InletSpec, Lane};
 use crate::limits::Limits;
 use crate::telemetry::Recorder;
 use crate::wires::{self, Inbox, NotApplied, Outlets, Plan, Spec};
@@ -151,6 +152,34 @@ impl GearRuntime {
     #[must_use]
     pub fn running_gears(&self) -> usize {
         self.gears.values().filter(|slot| !slot.task.is_finished()).count()
+    }
+
+    /// Gives letters of the dead-letter queue back to a gear. The answer comes when the gear has taken them.
+    pub(crate) fn replay(&self, replay: Replay) -> BoxFuture<'static, ReplayAnswer> {
+        let Some(lane) = &self.parts.lane else {
+            let not_taken = Some(NotTaken::Later("this Rack has no outbox".to_owned()));
+            return Box::pin(async { ReplayAnswer { taken: 0, not_taken } });
+        };
+        let target = self.target(&replay.gear);
+        Box::pin(lane::replay(Arc::clone(&lane.outbox), target, replay))
+    }
+
+    /// The gear that letters go back to.
+    fn target(&self, gear: &Token) -> Result<lane::Target, NotTaken> {
+        if self.suspended {
+            return Err(NotTaken::Later("the Rack is suspended".to_owned()));
+        }
+        match (self.gears.get(gear), self.inboxes.get(gear)) {
+            (Some(slot), Some(inbox)) => Ok(lane::Target {
+                inbox: inbox.clone(),
+                inputs: slot.spec.kind.inputs(),
+                outputs: slot.spec.kind.outputs(),
+            }),
+            _ => Err(NotTaken::Never {
+                number: 0,
+                reason: format!("no gear {gear} that takes messages runs on the Rack"),
+            }),
+        }
     }
 
     /// Suspends (false) or resumes (true): stops every gear and gives back what it held, or starts them all again.

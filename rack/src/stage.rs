@@ -14,7 +14,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use model::control::{Applied, RackState, ScenarioPush};
+use futures::future::BoxFuture;
+use model::control::{Applied, RackState, Replay, ReplayAnswer, ScenarioPush};
 use model::{Signed, Timestamp};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
@@ -29,7 +30,6 @@ const SUBSCRIBE_WITHIN: Duration = Duration::from_secs(3);
 pub(crate) const ORDERS: usize = 16;
 
 /// What the stage is told.
-#[derive(Debug)]
 pub(crate) enum Order {
     /// Run this scenario.
     Scenario {
@@ -42,6 +42,11 @@ pub(crate) enum Order {
         state: RackState,
         issued: Option<Timestamp>,
         done: Option<oneshot::Sender<()>>,
+    },
+    /// Give letters back to a gear; `under_way` hears what the answer will be.
+    Replay {
+        replay: Box<Replay>,
+        under_way: oneshot::Sender<BoxFuture<'static, ReplayAnswer>>,
     },
 }
 
@@ -145,6 +150,9 @@ impl Stage {
                 if let Some(done) = done {
                     let _ = done.send(());
                 }
+            }
+            Order::Replay { replay, under_way } => {
+                let _ = under_way.send(self.runtime.replay(*replay));
             }
         }
     }

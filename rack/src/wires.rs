@@ -25,12 +25,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 use model::Token;
 use model::control::ScenarioPush;
+use model::letter::Way;
 use model::message::Message;
 use model::scenario::{Endpoint, Lane, Wire};
 use tokio::sync::{Mutex, mpsc};
 
 use crate::gears::{self, GearType};
-use crate::lane::{Delivered, InletSpec, Taken, Whole};
+use crate::lane::{Delivered, InletSpec, Past, Taken, Whole};
 use crate::spool::Done;
 
 /// How many messages wait in front of a gear before its senders wait.
@@ -66,6 +67,9 @@ pub(crate) struct Unreadable {
 pub(crate) struct Receipt {
     pub(crate) taken: Taken,
     pub(crate) done: Done,
+    /// Out for a message that the gear is to send by the port: it was refused there before.
+    pub(crate) way: Way,
+    pub(crate) past: Past,
 }
 
 /// The queue in front of a gear.

@@ -5,9 +5,11 @@
 //! | `shared` | where to ask, how to print, which window |
 //! | `telemetry` | the flags of queries |
 //! | `control` | Racks, scenarios, gears, configuration |
+//! | `dlq` | the dead-letter queue |
 //! | `program` | what no Mixer is asked for: schemas, this program's check, its completions, its pages |
 
 mod control;
+mod dlq;
 mod program;
 mod shared;
 mod telemetry;
@@ -21,6 +23,7 @@ pub(crate) use self::control::{
     AuditArgs, ConfigArgs, ConfigVerb, GearsArgs, GearsVerb, OneRack, Picture, RacksArgs, RacksVerb, ScenarioArgs,
     ScenarioVerb,
 };
+pub(crate) use self::dlq::{DlqArgs, DlqVerb, DropArgs, ListArgs, ManyArgs, ReplayArgs};
 pub(crate) use self::program::{CompletionsArgs, DoctorArgs, ManArgs, SchemaArgs};
 pub(crate) use self::shared::{ApiArgs, Charting, Format, PageArgs, window};
 pub(crate) use self::telemetry::{
@@ -73,6 +76,8 @@ pub(crate) enum Command {
     Flux(FluxArgs),
     /// List telemetry that could not be decoded, with the reason
     DeadLetters(PageArgs),
+    /// List, show, replay and drop what gears could not handle: the dead-letter queue
+    Dlq(DlqArgs),
     /// Ask in SQL: the tables logs, traces, metrics and messages
     Sql(Box<SqlArgs>),
     /// Show what the Mixer stores

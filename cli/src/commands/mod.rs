@@ -2,6 +2,7 @@
 
 pub(crate) mod audit;
 pub(crate) mod config;
+pub(crate) mod dlq;
 pub(crate) mod doctor;
 pub(crate) mod flux;
 pub(crate) mod gears;

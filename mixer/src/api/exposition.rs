@@ -132,6 +132,7 @@ impl Collector for Rooms {
         self.object_store(&mut to)?;
         self.views(&mut to)?;
         self.ingest(&mut to)?;
+        self.letters(&mut to)?;
         self.control(&mut to)
     }
 }
@@ -448,6 +449,34 @@ impl Rooms {
             "1 if the consumer is open",
             u64::from(stats.pulling),
         )
+    }
+
+    fn letters(&self, to: &mut DescriptorEncoder) -> Result<(), fmt::Error> {
+        let stats = self.0.dlq.stats();
+        let kind = prometheus_client::metrics::MetricType::Gauge;
+        let mut open = to.encode_descriptor(
+            "dlq_open_letters",
+            "Dead letters that nobody has replayed or dropped",
+            None,
+            kind,
+        )?;
+        for ((rack, gear), count) in &stats.open {
+            let count = ConstGauge::new(i64::try_from(*count).unwrap_or(i64::MAX));
+            count.encode(open.encode_family(&[("rack", rack.as_str()), ("gear", gear.as_str())])?)?;
+        }
+        gauge(
+            to,
+            "dlq_waiting_letters",
+            "Dead letters that are to go back to their gear",
+            stats.waiting,
+        )?;
+        counter(
+            to,
+            "dlq_replayed_letters",
+            "Dead letters that their gears have taken",
+            stats.replayed,
+        )?;
+        counter(to, "dlq_dropped_letters", "Dead letters dropped", stats.dropped)
     }
 
     fn control(&self, to: &mut DescriptorEncoder) -> Result<(), fmt::Error> {

@@ -13,6 +13,7 @@
 //! | `GET`, `POST /api/v1/scenarios`, `GET /api/v1/scenarios/{reference}`, `POST /api/v1/scenarios/{reference}/activate` | the same |
 //! | `GET /api/v1/scenarios/status`, `POST /api/v1/scenarios/rollback` | the same |
 //! | `GET /api/v1/audit` | the same |
+//! | `GET /api/v1/dlq`, `GET /api/v1/dlq/{letter_id}`, `POST /api/v1/dlq/{replay,drop}`, `POST /api/v1/dlq/{letter_id}/{replay,drop}` | [`crate::dlq::Dlq`] |
 //! | `GET /api/v1/gears`, `GET /api/v1/gears/{type}` | [`rack::manifests`] |
 //! | `GET /api/v1/openapi.json` | tables of all this (`openapi`) |
 //! | `GET /api/v1/storage`, `/healthz`, `/readyz`, `/metrics`, `/version` | all of them |
@@ -31,6 +32,7 @@
 mod answer;
 mod audit;
 mod compress;
+mod dlq;
 mod exposition;
 mod formats;
 mod gears;
@@ -64,6 +66,7 @@ use tokio_util::task::TaskTracker;
 use tower_http::catch_panic::CatchPanicLayer;
 
 use crate::control::Control;
+use crate::dlq::Dlq;
 use crate::outside::ViewsStats;
 use exposition::Exposition;
 use problem::Problem;
@@ -83,6 +86,8 @@ pub struct ApiParts {
     pub querier: Arc<query::Querier>,
     /// Racks and scenarios.
     pub control: Arc<Control>,
+    /// The dead-letter queue.
+    pub dlq: Arc<Dlq>,
     /// The store's state.
     pub engine: Arc<engine::Engine>,
     /// The ingest pipeline's counters; none where collection is switched off.
@@ -114,6 +119,7 @@ fn routes(parts: ApiParts, changes: &TaskTracker) -> std::io::Result<Router> {
         .merge(racks::routes(Arc::clone(&parts.control), changes.clone()))
         .merge(scenarios::routes(Arc::clone(&parts.control), changes.clone()))
         .merge(audit::routes(Arc::clone(&parts.control)))
+        .merge(dlq::routes(Arc::clone(&parts.dlq), changes.clone()))
         .merge(gears::routes())
         .merge(openapi::routes())
         .merge(ops::routes(parts, Arc::clone(&exposition)));

@@ -5,7 +5,7 @@
 //! | [`table::ROUTES`] | which paths, methods, parameters, bodies, answers and problems there are | the router, in both directions |
 //! | [`parameters`] | what parameters are called and what they may be | the fields of the filters, and what these accept |
 //! | [`problems::CODES`] | which statuses and codes problems have | every [`Problem`] that is made while testing |
-//! | [`schemas`] | what bodies and answers look like | answers of a running Mixer (`make schema-check`) |
+//! | [`schemas`], [`letters`] | what bodies and answers look like | answers of a running Mixer (`make schema-check`) |
 //!
 //! # Invariants
 //!
@@ -17,6 +17,7 @@
 //! A security scheme: there is no authentication yet (`api`).
 
 mod document;
+mod letters;
 mod parameters;
 pub(super) mod problems;
 mod schemas;

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::openapi::problems;
 use crate::control::ControlError;
+use crate::dlq::DlqError;
 
 /// Why a request has no answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -204,6 +205,21 @@ impl Problem {
         if self.status == StatusCode::INTERNAL_SERVER_ERROR {
             tracing::error!(code = self.code, "request failed: {}", self.detail);
         }
+    }
+}
+
+impl Problem {
+    /// What the dead-letter queue says of letters.
+    pub(crate) fn of_letters(error: &DlqError) -> Self {
+        let (status, code) = match error {
+            DlqError::Unknown(_) => (StatusCode::NOT_FOUND, "unknown_letter"),
+            DlqError::Refused { .. } => (StatusCode::CONFLICT, "letter_refused"),
+            DlqError::Full => (StatusCode::CONFLICT, "too_many_marks"),
+            DlqError::TooMany => (StatusCode::UNPROCESSABLE_ENTITY, "too_many_letters"),
+            DlqError::Wish { .. } => (StatusCode::BAD_REQUEST, "bad_parameter"),
+            DlqError::Query(_) | DlqError::Registry(_) => (StatusCode::INTERNAL_SERVER_ERROR, "internal"),
+        };
+        Self::new(status, code, error.to_string())
     }
 }
 

@@ -49,8 +49,7 @@ impl Desk {
         &self,
         change: impl Future<Output = Result<T, ControlError>> + Send + 'static,
     ) -> Result<T, Problem> {
-        let ended = self.changes.spawn(change).await;
-        Ok(ended.map_err(|error| Problem::internal(format!("the change stopped: {error}")))??)
+        carry(&self.changes, change).await
     }
 
     async fn rack(
@@ -60,6 +59,20 @@ impl Desk {
         let data = self.carry(change).await?;
         Ok(Json(One { data }))
     }
+}
+
+/// As [`Desk::carry`], for changes of any kind.
+pub(super) async fn carry<T, E>(
+    changes: &TaskTracker,
+    change: impl Future<Output = Result<T, E>> + Send + 'static,
+) -> Result<T, Problem>
+where
+    T: Send + 'static,
+    E: Send + 'static,
+    Problem: From<E>,
+{
+    let ended = changes.spawn(change).await;
+    Ok(ended.map_err(|error| Problem::internal(format!("the change stopped: {error}")))??)
 }
 
 /// One thing.

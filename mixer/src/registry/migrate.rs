@@ -3,7 +3,7 @@
 //! | format | what it brought |
 //! |---|---|
 //! | 1 | Racks, scenarios, the cluster |
-//! | 2 | the audit log; of a Rack whether it is offline and its key for the bus |
+//! | 2 | the audit log; marks of dead letters; of a Rack whether it is offline and its key for the bus |
 //!
 //! # Invariants
 //!
@@ -24,7 +24,7 @@ use crate::registry::RackRow;
 type Step = fn(&Change<'_>) -> Result<(), RegistryError>;
 
 /// The steps, by the format that they begin at.
-const STEPS: [(u16, Step); 1] = [(1, audit_and_offline)];
+const STEPS: [(u16, Step); 1] = [(1, audit_letters_and_offline)];
 
 /// Makes the tables of a new file, or brings those of an older one to this format. The format that was found; none of a new
 /// file.
@@ -56,8 +56,9 @@ fn steps(change: &Change<'_>, path: &Path, found: u16) -> Result<(), RegistryErr
     })
 }
 
-/// 1 to 2: two tables, and every Rack with the fields that it lacks.
-fn audit_and_offline(change: &Change<'_>) -> Result<(), RegistryError> {
+/// 1 to 2: the tables of the audit log and of letters, and every Rack with the fields that it lacks.
+fn audit_letters_and_offline(change: &Change<'_>) -> Result<(), RegistryError> {
+    change.create_letters()?;
     change.create_audit()?;
     let mut racks = change.transaction.open_table(RACKS).map_err(db)?;
     let mut rows = Vec::new();

@@ -2,7 +2,7 @@
 //!
 //! | table | key | value |
 //! |---|---|---|
-//! | `meta` | `format`, `cluster`, `active`, `history`, `audit` (the last number), `issued` (`issuer`) | one CBOR value each |
+//! | `meta` | `format`, `cluster`, `active`, `history`, `turns`, `audit` (the last number), `issued` (`issuer`) | one CBOR value each |
 //! | `racks` | entity id (16 bytes) | CBOR [`RackRow`] |
 //! | `keys` | Rack public key (32 bytes) | entity id |
 //! | `names` | name | entity id |
@@ -10,6 +10,8 @@
 //! | `scenarios` | content hash (hex) | CBOR [`ScenarioRow`], the file's text in it |
 //! | `references` | `name:version` | content hash |
 //! | `audit`, `sightings` | number | CBOR [`AuditEntry`] (`audit`) |
+//! | `letters` | id of a dead letter (16 bytes) | CBOR [`Mark`] |
+//! | `turns` | entity id and gear | the last number given out to a letter |
 //!
 //! A file of an older format is brought to this one when it is opened (`migrate`).
 //!
@@ -25,6 +27,7 @@
 //! [`crate::control`]).
 
 mod audit;
+mod letter;
 mod migrate;
 mod rack;
 mod scenario;
@@ -40,6 +43,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 pub use audit::{Actor, AuditEntry, AuditQuery};
+pub use letter::{MAX_MARKS, Mark, Turn};
 pub use rack::RackRow;
 pub use scenario::{ActiveScenario, ScenarioRow};
 
@@ -50,6 +54,8 @@ const NAMES: TableDefinition<&str, &[u8]> = TableDefinition::new("names");
 const PREFIXES: TableDefinition<&str, u64> = TableDefinition::new("prefixes");
 const SCENARIOS: TableDefinition<&str, &[u8]> = TableDefinition::new("scenarios");
 const REFERENCES: TableDefinition<&str, &str> = TableDefinition::new("references");
+const LETTERS: TableDefinition<&[u8], &[u8]> = TableDefinition::new("letters");
+const TURNS: TableDefinition<&str, u64> = TableDefinition::new("turns");
 
 /// The version of the tables above.
 const FORMAT: u16 = 2;
@@ -157,7 +163,20 @@ impl Registry {
         Ok(answer)
     }
 
-    /// The same from async code: the sync to disk happens on a thread that may block.
+    /// What `f` would answer: it runs in a transaction that is undone.
+    ///
+    /// # Errors
+    /// What `f` says, or [`RegistryError`].
+    pub fn would<T, E: From<RegistryError>>(&self, f: impl FnOnce(&Change<'_>) -> Result<T, E>) -> Result<T, E> {
+        let transaction = self.database.begin_write().map_err(db)?;
+        let answer = f(&Change {
+            transaction: &transaction,
+        })?;
+        transaction.abort().map_err(db)?;
+        Ok(answer)
+    }
+
+    /// [`Registry::change`] from async code: the sync to disk happens on a thread that may block.
     ///
     /// # Errors
     /// As [`Registry::change`].
@@ -216,6 +235,7 @@ impl Change<'_> {
         on.open_table(PREFIXES).map_err(db)?;
         on.open_table(SCENARIOS).map_err(db)?;
         on.open_table(REFERENCES).map_err(db)?;
+        self.create_letters()?;
         self.create_audit()
     }
 

@@ -4,9 +4,10 @@
 use std::os::unix::fs::PermissionsExt;
 
 use model::control::RackState;
-use model::{EntityId, Timestamp};
+use model::letter::LetterState;
+use model::{EntityId, LetterId, Timestamp};
 
-use super::{ActiveScenario, RackRow, Registry, RegistryError, ScenarioRow};
+use super::{ActiveScenario, Mark, RackRow, Registry, RegistryError, ScenarioRow};
 use crate::cluster::{Cluster, ClusterError};
 use crate::testing::{Hand, entropy};
 
@@ -166,6 +167,62 @@ fn a_removed_rack_gives_its_name_back_and_keeps_its_key() {
         registry.rack_named(&gone.name).unwrap(),
         Some(heir),
         "writing the removed one again takes nothing"
+    );
+}
+
+#[test]
+fn marks_of_letters_survive_a_reopen_and_leave_with_the_letters_and_turns_are_given_out_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("registry.redb");
+    let registry = Registry::open(&path).unwrap();
+    let at = |micros| LetterId::of(Timestamp::from_micros(micros), &[b"x"]);
+    let (rack, gear) = (EntityId::for_name("a"), "pass".parse().unwrap());
+    let fresh = uuid::Uuid::from_bytes([1; 16]);
+    let mut marks = Vec::new();
+    registry
+        .change(|change| {
+            assert_eq!(change.turns_of(fresh)?, fresh);
+            for micros in 1..=5 {
+                let mark = Mark {
+                    state: LetterState::Waiting,
+                    at: Timestamp::from_micros(9),
+                    by: "ada".to_owned(),
+                    subject: "flux.gear.a.pass".to_owned(),
+                    times: 1,
+                    turn: Some(change.next_turn(rack, &gear)?),
+                    note: None,
+                };
+                change.put_mark(&at(micros), &mark)?;
+                marks.push((at(micros), mark));
+            }
+            Ok::<_, RegistryError>(())
+        })
+        .unwrap();
+    let undone = registry.would(|change| Ok::<_, RegistryError>(change.next_turn(rack, &gear)?.number));
+    assert_eq!(undone.unwrap(), 6);
+    drop(registry);
+
+    let registry = Registry::open(&path).unwrap();
+    let all = || {
+        let mut all = Vec::new();
+        registry.each_mark(|id, mark| all.push((id, mark))).unwrap();
+        all
+    };
+    assert_eq!(all(), marks);
+    let forget = |micros| registry.change(|change| change.forget_letters(Timestamp::from_micros(micros)));
+    assert_eq!((forget(1).unwrap(), forget(3).unwrap()), (0, 2));
+    assert_eq!(all(), marks[2..]);
+    assert_eq!(registry.mark(&at(1)).unwrap(), None);
+    let (next, turns) = registry
+        .change(|change| {
+            let other = change.turns_of(uuid::Uuid::from_bytes([2; 16]))?;
+            Ok::<_, RegistryError>((change.next_turn(rack, &gear)?.number, other))
+        })
+        .unwrap();
+    assert_eq!(
+        (next, turns),
+        (6, fresh),
+        "numbers of letters that are gone are not given out again"
     );
 }
 

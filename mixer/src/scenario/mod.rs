@@ -31,7 +31,7 @@ pub(crate) use consumers::{Consumers, keep as keep_consumers};
 pub(crate) use converge::Convergence;
 pub(crate) use courier::{Courier, CourierParts, CourierStats};
 pub(crate) use parsed::ParsedScenario;
-pub(crate) use part::inlets;
+pub(crate) use part::{Spot, inlets, still_there};
 pub use standing::{GroupStanding, RackStanding, ScenarioRef};
 pub(crate) use standing::{groups, racks};
 

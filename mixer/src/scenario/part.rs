@@ -9,6 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use model::Token;
+use model::letter::Way;
 use model::scenario::{Endpoint, Gear, Lane, Scenario, Wire};
 use sha2::{Digest as _, Sha256};
 
@@ -120,6 +121,64 @@ fn flow(scenario: &Scenario, wire: &Wire, rack: &Token) -> Option<Flow> {
     })
 }
 
+/// Where a message failed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Spot<'a> {
+    pub(crate) gear: &'a Token,
+    pub(crate) port: &'a Token,
+    pub(crate) way: Way,
+    /// The subject that it came by, if it came by a wire over the bus.
+    pub(crate) from: Option<&'a str>,
+}
+
+/// Says why a message cannot go back to where it failed on a Rack, if it cannot: its gear, its port or its wire is gone.
+pub(crate) fn still_there(
+    scenario: &Scenario,
+    name: &Token,
+    labels: &BTreeMap<String, String>,
+    spot: Spot<'_>,
+) -> Result<(), String> {
+    let Part { gears, flows, .. } = part(scenario, name, labels);
+    let meta = &scenario.meta;
+    let reference = format!("{}:{}", meta.name, meta.version);
+    let Some(gear) = gears.iter().find(|gear| gear.name == *spot.gear) else {
+        return Err(format!("{reference} has no gear {} on the Rack {name}", spot.gear));
+    };
+    let manifest = model::gear::manifest(rack::manifests(), &gear.kind);
+    let ports = manifest.map_or(&[][..], |manifest| match spot.way {
+        Way::In => manifest.inputs,
+        Way::Out => manifest.outputs,
+    });
+    if !ports.contains(&spot.port.as_str()) {
+        return Err(format!(
+            "gear {} is of type {} in {reference}, which has no port {}",
+            spot.gear, gear.kind, spot.port
+        ));
+    }
+    let Some(from) = spot.from else { return Ok(()) };
+    let leads_here =
+        |flow: &Flow| flow.to.gear == *spot.gear && flow.to.port == *spot.port && carries(&flow.filter, from);
+    if flows.iter().any(leads_here) {
+        return Ok(());
+    }
+    Err(format!(
+        "no wire of lane guaranteed in {reference} leads from {from} to {name}.{}.{}",
+        spot.gear, spot.port
+    ))
+}
+
+/// Whether a subject is one of a wire's, of which a `*` stands for any word.
+fn carries(filter: &str, subject: &str) -> bool {
+    let (mut wanted, mut words) = (filter.split('.'), subject.split('.'));
+    loop {
+        match (wanted.next(), words.next()) {
+            (None, None) => return true,
+            (Some(wanted), Some(word)) if wanted == "*" || wanted == word => {}
+            _ => return false,
+        }
+    }
+}
+
 /// The deploy targets that mean this Rack: its name, and every group whose labels it has. A group without labels is everyone.
 pub(super) fn targets<'s>(
     scenario: &'s Scenario,
@@ -179,6 +238,52 @@ wires:
         assert_eq!(names("b", &[]), ("far every".to_owned(), vec![Lane::Guaranteed], 1));
         assert_eq!(names("c", &[("role", "edge")]), ("host every".to_owned(), vec![], 0));
         assert_eq!(names("c", &[("role", "core")]), ("every".to_owned(), vec![], 0));
+    }
+
+    #[test]
+    fn a_message_goes_back_to_where_it_failed_as_long_as_gear_port_and_wire_are_there() {
+        let scenario = model::scenario::parse(YAML, rack::manifests()).unwrap();
+        let token = |text: &str| text.parse::<Token>().unwrap();
+        let look = |rack: &str, gear: &str, port: &str, way, from| {
+            let (rack, gear, port) = (token(rack), token(gear), token(port));
+            let spot = Spot {
+                gear: &gear,
+                port: &port,
+                way,
+                from,
+            };
+            still_there(&scenario, &rack, &BTreeMap::new(), spot).err()
+        };
+        let wire = Some("flux.msg.a.gen.out");
+        assert_eq!(look("b", "far", "in", Way::In, wire), None);
+        assert_eq!(look("b", "far", "in", Way::In, None), None);
+        assert_eq!(look("a", "gen", "out", Way::Out, None), None);
+        for (rack, gear, port, way, from, says) in [
+            (
+                "b",
+                "near",
+                "in",
+                Way::In,
+                None,
+                "plant:1 has no gear near on the Rack b",
+            ),
+            ("a", "far", "in", Way::In, None, "no gear far on the Rack a"),
+            ("b", "far", "out", Way::Out, None, "has no port out"),
+            ("b", "far", "on", Way::In, None, "has no port on"),
+            (
+                "b",
+                "far",
+                "in",
+                Way::In,
+                Some("flux.msg.b.gen.out"),
+                "no wire of lane guaranteed",
+            ),
+            ("a", "sink", "in", Way::In, wire, "no wire of lane guaranteed"),
+        ] {
+            let said = look(rack, gear, port, way, from).unwrap();
+            assert!(said.contains(says), "{said}");
+        }
+        assert!(carries("flux.msg.*.a.b", "flux.msg.r.a.b") && !carries("flux.msg.*.a.b", "flux.msg.r.a"));
     }
 
     #[test]

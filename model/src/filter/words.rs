@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::letter::LetterState;
 use crate::{BadId, HumanDuration, Timestamp};
 
 /// A moment, or an age: `2026-11-21T10:00:00Z` or `1h`.
@@ -62,6 +63,33 @@ impl fmt::Display for When {
         match self {
             Self::At(at) => at.fmt(f),
             Self::Ago(age) => age.fmt(f),
+        }
+    }
+}
+
+/// What became of letters of the dead-letter queue, as a filter says it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[allow(missing_docs, reason = "the names are those of the states")]
+pub enum LetterStates {
+    Open,
+    Waiting,
+    Replayed,
+    Dropped,
+    All,
+}
+
+impl LetterStates {
+    /// Whether a letter in a state is asked for; without a filter, what is not settled is.
+    #[must_use]
+    pub fn meets(asked: Option<Self>, state: LetterState) -> bool {
+        match asked {
+            None => matches!(state, LetterState::Open | LetterState::Waiting),
+            Some(Self::All) => true,
+            Some(Self::Open) => state == LetterState::Open,
+            Some(Self::Waiting) => state == LetterState::Waiting,
+            Some(Self::Replayed) => state == LetterState::Replayed,
+            Some(Self::Dropped) => state == LetterState::Dropped,
         }
     }
 }

@@ -91,6 +91,23 @@ impl Querier {
         self.top(scanned, None, top, filter.limit).await
     }
 
+    /// How many dead letters are kept, by subject; of so many subjects those that have most.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn letter_counts(&self, most: u32) -> Result<Vec<(String, u64)>, Error> {
+        let by_subject = TopFilter {
+            field: Some("subject".to_owned()),
+        };
+        let scanned = (Table::DeadLetters, Window::ALL, Vec::new());
+        let page = self.top(scanned, None, &by_subject, Some(most)).await?;
+        let count = |mut row: serde_json::Map<String, serde_json::Value>| {
+            let subject = row.remove("value")?.as_str()?.to_owned();
+            Some((subject, row.get("count")?.as_u64()?))
+        };
+        Ok(page.rows.into_iter().filter_map(count).collect())
+    }
+
     async fn top(
         &self,
         (table, window, conditions): (Table, Window, Vec<Expr>),

@@ -11,11 +11,13 @@
 //! - Refusals are reported once for each reason and reporting interval, with the number of others like it.
 
 use std::any::Any;
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
+use model::letter::Way;
 use model::message::Message;
 use model::{Attributes, Entropy, FluxId, Level, MessageId, SpanId, SpanStatus, Token, TraceId};
 use parking_lot::Mutex;
@@ -26,7 +28,7 @@ use tokio_util::sync::CancellationToken;
 use super::meter::Meter;
 use super::signal::Signal;
 use super::traceparent::TraceParent;
-use crate::lane::{Dead, Leaving, Outbox, Whole};
+use crate::lane::{Dead, Leaving, Outbox, Past, Whole};
 use crate::limits::Limits;
 use crate::spool::Done;
 use crate::telemetry::{Checkpoint, Recorder, SpanRow};
@@ -104,6 +106,8 @@ pub(crate) struct Context {
     meter: Meter,
     /// Refusals of each kind since the last report.
     refusals: [AtomicU64; REJECTED + 1],
+    /// The messages in work that were letters before.
+    letters: Mutex<BTreeMap<MessageId, Past>>,
     /// What outlives the gear's lives.
     kept: OnceLock<Arc<dyn Any + Send + Sync>>,
 }
@@ -117,6 +121,7 @@ impl Context {
             parts,
             meter: Meter::default(),
             refusals: Default::default(),
+            letters: Mutex::default(),
             kept: OnceLock::new(),
         }
     }
@@ -247,7 +252,7 @@ impl Context {
         let (max_hops, max_payload_size) = (self.limits().max_hops(), self.limits().max_payload_size());
         if message.hops > max_hops {
             let why = Refused::Hops { max: max_hops }.to_string();
-            self.bury(port, &message, why).await;
+            self.bury((port, Way::Out), &message, why).await;
             return self.refuse(&message, Refused::Hops { max: max_hops });
         }
         // What leaves is encoded anyhow; of the rest only the size is wanted.
@@ -292,13 +297,26 @@ impl Context {
         self.commit(whole, Some(done)).await && matches!(durable.await, Ok(Ok(())))
     }
 
+    /// A message was a letter before: if it becomes one again until it [has been handled](Self::was_letter), that one knows.
+    pub(crate) fn is_letter(&self, message: MessageId, past: &Past) {
+        self.letters.lock().insert(message, past.clone());
+    }
+
+    /// The end of [`is_letter`](Self::is_letter).
+    pub(crate) fn was_letter(&self, message: MessageId) {
+        self.letters.lock().remove(&message);
+    }
+
     /// Keeps a message that goes no further, where somebody can find it.
-    pub(crate) async fn bury(&self, port: &str, message: &Message, reason: String) {
+    pub(crate) async fn bury(&self, (port, way): (&str, Way), message: &Message, reason: String) {
+        let past = self.letters.lock().get(&message.id).cloned();
         let dead = Dead {
             gear: self.name.clone(),
             port: port.to_owned(),
+            way,
             reason,
             attempts: 1,
+            past: past.unwrap_or_default(),
             body: message.to_cbor().unwrap_or_default(),
         };
         let mut dead = vec![dead];

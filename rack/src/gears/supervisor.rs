@@ -19,6 +19,8 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use model::Level;
+use model::letter::Way;
+use model::message::Message;
 use tokio::sync::MutexGuard;
 use tokio::sync::mpsc::{self, error::TryRecvError};
 use tokio::time::{Instant, MissedTickBehavior};
@@ -26,7 +28,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 use super::context::together;
 use super::signal::Signal;
 use super::{Context, Fault, Gear, Passive};
-use crate::lane::{Dead, Whole};
+use crate::lane::{Dead, Past, Whole};
 use crate::wires::{Arrival, Delivery, Held, INBOX_CAPACITY, Inbox, Spec};
 
 /// How often a gear's counters are reported.
@@ -199,41 +201,43 @@ impl Consumer<'_> {
         let Some(held) = self.held.get_mut(index) else {
             return Ok(());
         };
-        let port = held.arrival.port;
         let message = match &held.arrival.message {
             Ok(message) if held.attempts < held.most_attempts() => message.clone(),
-            Ok(message) => {
+            Ok(_) => {
                 let reason = held.reason.clone().unwrap_or_else(|| "the gear panicked".to_owned());
-                let body = message.to_cbor().unwrap_or_default();
                 // It keeps its count: begun again beside another that fails, it is not tried anew.
-                held.whole = Some(Signal::of(message).saying(|| dead(self.cx, port, (reason, held.attempts), body)));
+                held.bury(self.cx, reason, held.attempts);
                 return Ok(());
             }
             Err(unreadable) => {
-                let (reason, body) = (unreadable.reason.clone(), unreadable.body.to_vec());
-                held.whole = Some(dead(self.cx, port, (reason, 1), body));
+                let reason = unreadable.reason.clone();
+                held.bury(self.cx, reason, 1);
                 return Ok(());
             }
         };
         let hops = message.hops;
         if hops > self.cx.limits().max_hops() {
             let reason = format!("it has passed {hops} gears, more than max_hops allows here");
-            let body = message.to_cbor().unwrap_or_default();
-            held.whole = Some(Signal::of(&message).saying(|| dead(self.cx, port, (reason, 1), body)));
+            held.bury(self.cx, reason, 1);
             return Ok(());
+        }
+        if let Some(past) = held.past().filter(|past| past.letter.is_some()) {
+            self.cx.is_letter(message.id, past);
         }
         held.attempts += 1;
         held.reason = None;
-        match handle(self.gear, self.cx, Delivery { port, message }).await {
+        let port = held.arrival.port;
+        let done = match held.way() {
+            Way::In => handle(self.gear, self.cx, Delivery { port, message }).await,
+            Way::Out => Ok(send_on(self.cx, port, message).await),
+        };
+        match done {
             Ok((whole, rejected)) => {
                 held.attempts -= 1;
-                held.whole = Some(match (rejected, &held.arrival.message) {
-                    (Some(reason), Ok(message)) => {
-                        let body = message.to_cbor().unwrap_or_default();
-                        Signal::of(message).saying(|| dead(self.cx, port, (reason, 1), body))
-                    }
-                    _ => whole,
-                });
+                match rejected {
+                    Some(reason) => held.bury(self.cx, reason, 1),
+                    None => held.whole = Some(whole),
+                }
                 Ok(())
             }
             Err(fault) => {
@@ -248,6 +252,9 @@ impl Consumer<'_> {
         self.gear.flush(self.cx).await?;
         for held in self.held.drain(..) {
             let Some(receipt) = held.arrival.receipt else { continue };
+            if let (Ok(message), Some(_)) = (&held.arrival.message, receipt.past.letter) {
+                self.cx.was_letter(message.id);
+            }
             let whole = Whole {
                 note: Some(receipt.taken.note()),
                 ..held.whole.unwrap_or_default()
@@ -270,21 +277,47 @@ impl Held {
     const fn most_attempts(&self) -> u32 {
         if self.reason.is_some() { ATTEMPTS } else { PANICS }
     }
-}
 
-/// A dead letter in place of what a message would have made.
-fn dead(cx: &Context, port: &str, (reason, attempts): (String, u32), body: Vec<u8>) -> Whole {
-    cx.error(format!("a message became a dead letter: {reason}"));
-    Whole {
-        dead: vec![Dead {
+    fn past(&self) -> Option<&Past> {
+        Some(&self.arrival.receipt.as_ref()?.past)
+    }
+
+    fn way(&self) -> Way {
+        self.arrival.receipt.as_ref().map_or(Way::In, |receipt| receipt.way)
+    }
+
+    /// A dead letter takes the place of what the message would have made.
+    fn bury(&mut self, cx: &Context, reason: String, attempts: u32) {
+        let text = format!("a message became a dead letter: {reason}");
+        match &self.arrival.message {
+            Ok(message) => Signal::of(message).saying(|| cx.error(text)),
+            Err(_) => cx.error(text),
+        }
+        let dead = Dead {
             gear: cx.name().clone(),
-            port: port.to_owned(),
+            port: self.arrival.port.to_owned(),
+            way: self.way(),
             reason,
             attempts,
-            body,
-        }],
-        ..Whole::default()
+            past: self.past().cloned().unwrap_or_default(),
+            body: match &self.arrival.message {
+                Ok(message) => message.to_cbor().unwrap_or_default(),
+                Err(unreadable) => unreadable.body.to_vec(),
+            },
+        };
+        self.whole = Some(Whole {
+            dead: vec![dead],
+            ..Whole::default()
+        });
     }
+}
+
+/// What comes of sending a message by the port where it was refused before; and why it is refused again, unless that made a
+/// dead letter already.
+async fn send_on(cx: &Arc<Context>, port: &'static str, message: Message) -> (Whole, Option<String>) {
+    let (sent, whole) = together(cx.send(port, message)).await;
+    let again = sent.err().filter(|_| whole.dead.is_empty());
+    (whole, again.map(|refused| refused.to_string()))
 }
 
 /// What a message made; and why the gear rejected it, if it did.

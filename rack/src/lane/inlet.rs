@@ -9,12 +9,14 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
+use async_nats::Subject;
 use async_nats::jetstream::consumer::PullConsumer;
 use async_nats::jetstream::{self, AckKind};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt as _};
 use model::Token;
+use model::letter::Way;
 use model::message::Message;
 use model::wire;
 use tokio::sync::oneshot;
@@ -23,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::order::{Came, Place, Source};
-use super::{Lane, Taken};
+use super::{Lane, Past, Taken};
 use crate::telemetry::NotRecorded;
 use crate::wires::{Arrival, Inbox, Receipt, Unreadable};
 
@@ -66,6 +68,7 @@ pub(crate) struct Inlet {
 /// A message that waits for the ones before it.
 struct Held {
     sequence: u64,
+    subject: Subject,
     body: Bytes,
 }
 
@@ -184,6 +187,7 @@ impl Inlet {
         }
         let held = Held {
             sequence,
+            subject: message.subject,
             body: message.payload,
         };
         let source = self.sources.entry(key.clone()).or_insert_with(|| {
@@ -230,17 +234,30 @@ impl Inlet {
         let Ready { held, taken } = self.ready.pop_front()?;
         self.inbox.delivered().0.lock().insert(taken.key.clone(), taken.place);
         let (done, durable) = oneshot::channel::<Result<(), NotRecorded>>();
-        let sequence = held.sequence;
+        let Held {
+            sequence,
+            subject,
+            body,
+        } = held;
         self.outstanding
             .push(Box::pin(async move { (sequence, matches!(durable.await, Ok(Ok(())))) }));
-        let message = Message::from_cbor(&held.body).map_err(|reason| Unreadable {
+        let message = Message::from_cbor(&body).map_err(|reason| Unreadable {
             reason: format!("not a message: {reason}"),
-            body: held.body,
+            body,
         });
+        let past = Past {
+            from: Some(subject),
+            ..Past::default()
+        };
         Some(Arrival {
             port: self.spec.port,
             message,
-            receipt: Some(Receipt { taken, done }),
+            receipt: Some(Receipt {
+                taken,
+                done,
+                way: Way::In,
+                past,
+            }),
         })
     }
 

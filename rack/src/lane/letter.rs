@@ -1,10 +1,12 @@
 //! What the outbox keeps of a message until it is on the bus.
 //!
 //! ```text
-//! letter = kind u8 | number u64 | attempts u32 | gear len u16 | gear | port len u16 | port | reason len u16 | reason | body
+//! letter = kind u8 | number u64 | attempts u32 | gear | port | reason | past of kind 3 | body
+//! past   = way u8 | replays u32 | from | letter
+//! text   = len u16 | UTF-8
 //! ```
 //!
-//! Numbers are little endian.
+//! Numbers are little endian. Kind 1 is a message, 3 a dead letter; 2 is one without a past, which is still read.
 //!
 //! # Invariants
 //!
@@ -12,42 +14,48 @@
 
 use async_nats::HeaderMap;
 use bytes::Bytes;
-use model::{Token, subject, wire};
+use model::letter::Way;
+use model::{LetterId, Token, subject, wire};
 use uuid::Uuid;
 
 use super::order::Place;
-use super::{Dead, Leaving};
+use super::{Dead, Leaving, Past};
 
 /// The longest reason that is sent along.
 const MAX_REASON: usize = 1024;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 enum Kind {
-    Message,
-    Dead,
+    Message { number: u64 },
+    Dead(Box<Death>),
+}
+
+/// How a message came to be a dead letter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Death {
+    reason: String,
+    way: Way,
+    attempts: u32,
+    replays: u32,
+    from: String,
+    letter: String,
 }
 
 /// See the module.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Letter {
     kind: Kind,
-    number: u64,
-    attempts: u32,
     gear: String,
     port: String,
-    reason: String,
     body: Bytes,
 }
 
 impl Letter {
     pub(super) fn message(leaving: Leaving, number: u64) -> Self {
         Self {
-            kind: Kind::Message,
-            number,
-            attempts: 0,
+            kind: Kind::Message { number },
             gear: leaving.gear.to_string(),
             port: leaving.port.to_owned(),
-            reason: String::new(),
             body: leaving.body.into(),
         }
     }
@@ -60,29 +68,45 @@ impl Letter {
             .map(|char| if char.is_control() { ' ' } else { char })
             .take(MAX_REASON / 4)
             .collect();
+        let Past {
+            from,
+            letter,
+            replays,
+            attempts,
+        } = dead.past;
+        let death = Death {
+            reason,
+            way: dead.way,
+            attempts: dead.attempts.saturating_add(attempts),
+            replays,
+            from: from.map(|from| from.to_string()).unwrap_or_default(),
+            letter: letter.as_ref().map(LetterId::to_string).unwrap_or_default(),
+        };
         Self {
-            kind: Kind::Dead,
-            number: 0,
-            attempts: dead.attempts,
+            kind: Kind::Dead(Box::new(death)),
             gear: dead.gear.to_string(),
             port: dead.port,
-            reason,
             body: dead.body.into(),
         }
     }
 
     pub(super) fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(64 + self.body.len());
-        out.push(match self.kind {
-            Kind::Message => 1,
-            Kind::Dead => 2,
-        });
-        out.extend_from_slice(&self.number.to_le_bytes());
-        out.extend_from_slice(&self.attempts.to_le_bytes());
-        for text in [&self.gear, &self.port, &self.reason] {
-            let len = u16::try_from(text.len()).unwrap_or(0);
-            out.extend_from_slice(&len.to_le_bytes());
-            out.extend_from_slice(text.as_bytes().get(..len.into()).unwrap_or_default());
+        let mut out = Vec::with_capacity(128 + self.body.len());
+        let (kind, number, attempts, reason) = match &self.kind {
+            Kind::Message { number } => (1, *number, 0, ""),
+            Kind::Dead(death) => (3, 0, death.attempts, death.reason.as_str()),
+        };
+        out.push(kind);
+        out.extend_from_slice(&number.to_le_bytes());
+        out.extend_from_slice(&u32::to_le_bytes(attempts));
+        for text in [&self.gear, &self.port, reason] {
+            put(&mut out, text);
+        }
+        if let Kind::Dead(death) = &self.kind {
+            out.push(u8::from(death.way == Way::Out));
+            out.extend_from_slice(&death.replays.to_le_bytes());
+            put(&mut out, &death.from);
+            put(&mut out, &death.letter);
         }
         out.extend_from_slice(&self.body);
         out
@@ -91,26 +115,35 @@ impl Letter {
     /// What was encoded.
     pub(crate) fn decode(bytes: &Bytes) -> Option<Self> {
         let mut rest = bytes.clone();
-        let mut take = |len: usize| (len <= rest.len()).then(|| rest.split_to(len));
-        let kind = match take(1)?.first()? {
-            1 => Kind::Message,
-            2 => Kind::Dead,
+        let kind = *take(&mut rest, 1)?.first()?;
+        let number = u64::from_le_bytes(take(&mut rest, 8)?.as_ref().try_into().ok()?);
+        let attempts = u32::from_le_bytes(take(&mut rest, 4)?.as_ref().try_into().ok()?);
+        let (gear, port, reason) = (text(&mut rest)?, text(&mut rest)?, text(&mut rest)?);
+        let mut death = Death {
+            reason,
+            way: Way::In,
+            attempts,
+            replays: 0,
+            from: String::new(),
+            letter: String::new(),
+        };
+        let kind = match kind {
+            1 => Kind::Message { number },
+            2 => Kind::Dead(Box::new(death)),
+            3 => {
+                if *take(&mut rest, 1)?.first()? != 0 {
+                    death.way = Way::Out;
+                }
+                death.replays = u32::from_le_bytes(take(&mut rest, 4)?.as_ref().try_into().ok()?);
+                (death.from, death.letter) = (text(&mut rest)?, text(&mut rest)?);
+                Kind::Dead(Box::new(death))
+            }
             _ => return None,
         };
-        let number = u64::from_le_bytes(take(8)?.as_ref().try_into().ok()?);
-        let attempts = u32::from_le_bytes(take(4)?.as_ref().try_into().ok()?);
-        let mut text = || {
-            let len = u16::from_le_bytes(take(2)?.as_ref().try_into().ok()?);
-            String::from_utf8(take(len.into())?.to_vec()).ok()
-        };
-        let (gear, port, reason) = (text()?, text()?, text()?);
         Some(Self {
             kind,
-            number,
-            attempts,
             gear,
             port,
-            reason,
             body: rest,
         })
     }
@@ -119,25 +152,34 @@ impl Letter {
     pub(crate) fn subject(&self, rack: &Token) -> Option<String> {
         let gear: Token = self.gear.parse().ok()?;
         match self.kind {
-            Kind::Message => Some(subject::message(rack, &gear, &self.port.parse().ok()?)),
-            Kind::Dead => Some(subject::gear(rack, &gear)),
+            Kind::Message { .. } => Some(subject::message(rack, &gear, &self.port.parse().ok()?)),
+            Kind::Dead(_) => Some(subject::gear(rack, &gear)),
         }
     }
 
     /// Adds what its receiver must know.
     pub(crate) fn head(&self, outbox: Uuid, headers: &mut HeaderMap) {
-        match self.kind {
-            Kind::Message => {
+        match &self.kind {
+            Kind::Message { number } => {
                 let place = Place {
                     outbox,
-                    number: self.number,
+                    number: *number,
                 };
                 headers.insert(wire::PLACE, place.to_string());
             }
-            Kind::Dead => {
-                headers.insert(wire::DEAD_REASON, self.reason.as_str());
+            Kind::Dead(death) => {
+                headers.insert(wire::DEAD_REASON, death.reason.as_str());
                 headers.insert(wire::DEAD_PORT, self.port.as_str());
-                headers.insert(wire::DEAD_ATTEMPTS, self.attempts.to_string());
+                headers.insert(wire::DEAD_WAY, death.way.as_str());
+                headers.insert(wire::DEAD_ATTEMPTS, death.attempts.to_string());
+                for (name, text) in [(wire::DEAD_FROM, &death.from), (wire::DEAD_LETTER, &death.letter)] {
+                    if !text.is_empty() {
+                        headers.insert(name, text.as_str());
+                    }
+                }
+                if death.replays > 0 {
+                    headers.insert(wire::DEAD_REPLAYS, death.replays.to_string());
+                }
             }
         }
     }
@@ -146,6 +188,21 @@ impl Letter {
     pub(crate) const fn body(&self) -> &Bytes {
         &self.body
     }
+}
+
+fn put(out: &mut Vec<u8>, text: &str) {
+    let len = u16::try_from(text.len()).unwrap_or(0);
+    out.extend_from_slice(&len.to_le_bytes());
+    out.extend_from_slice(text.as_bytes().get(..len.into()).unwrap_or_default());
+}
+
+fn take(rest: &mut Bytes, len: usize) -> Option<Bytes> {
+    (len <= rest.len()).then(|| rest.split_to(len))
+}
+
+fn text(rest: &mut Bytes) -> Option<String> {
+    let len = u16::from_le_bytes(take(rest, 2)?.as_ref().try_into().ok()?);
+    String::from_utf8(take(rest, len.into())?.to_vec()).ok()
 }
 
 #[cfg(test)]
@@ -165,11 +222,31 @@ mod tests {
         let dead = Letter::dead(Dead {
             gear: "parse".parse().unwrap(),
             port: "in".to_owned(),
+            way: Way::Out,
             reason: "line\none".repeat(500),
             attempts: 5,
+            past: Past {
+                from: Some("flux.msg.rack-b.tail.out".into()),
+                letter: Some(LetterId::from_bytes([7; 16])),
+                replays: 2,
+                attempts: 11,
+            },
             body: vec![9; 10],
         });
-        assert!(dead.reason.len() <= MAX_REASON && !dead.reason.contains('\n'));
+        let mut headers = HeaderMap::new();
+        dead.head(Uuid::nil(), &mut headers);
+        let said = |name| headers.get(name).unwrap().as_str();
+        assert!(said(wire::DEAD_REASON).len() <= MAX_REASON && !said(wire::DEAD_REASON).contains('\n'));
+        for (name, value) in [
+            (wire::DEAD_PORT, "in"),
+            (wire::DEAD_WAY, "out"),
+            (wire::DEAD_ATTEMPTS, "16"),
+            (wire::DEAD_FROM, "flux.msg.rack-b.tail.out"),
+            (wire::DEAD_LETTER, "07070707070707070707070707070707"),
+            (wire::DEAD_REPLAYS, "2"),
+        ] {
+            assert_eq!(said(name), value, "{name}");
+        }
         for (letter, subject) in [(message, "flux.msg.rack-a.parse.out"), (dead, "flux.gear.rack-a.parse")] {
             let bytes = Bytes::from(letter.encode());
             assert_eq!(Letter::decode(&bytes), Some(letter.clone()));
@@ -178,5 +255,22 @@ mod tests {
                 assert_eq!(Letter::decode(&bytes.slice(..end)), None, "{end}");
             }
         }
+    }
+
+    #[test]
+    fn a_dead_letter_that_was_kept_without_a_past_is_still_read() {
+        let mut kept = vec![2];
+        kept.extend_from_slice(&[0; 8]);
+        kept.extend_from_slice(&16u32.to_le_bytes());
+        ["parse", "in", "why"].iter().for_each(|text| put(&mut kept, text));
+        kept.extend_from_slice(b"body");
+        let letter = Letter::decode(&Bytes::from(kept)).unwrap();
+        let mut headers = HeaderMap::new();
+        letter.head(Uuid::nil(), &mut headers);
+        assert_eq!(headers.get(wire::DEAD_ATTEMPTS).unwrap().as_str(), "16");
+        assert_eq!(
+            (letter.body().as_ref(), headers.get(wire::DEAD_FROM)),
+            (b"body".as_slice(), None)
+        );
     }
 }

@@ -15,6 +15,7 @@
 //!   crash it is handled again with nothing of the first time left, or not at all.
 //! - An inlet hands messages of one port on in the order of their numbers, each once.
 //! - What cannot be handled leaves as a dead letter, in the same write as well.
+//! - A letter that the Mixer gives back is taken once, however often it comes (`replay`).
 //!
 //! # Not here
 //!
@@ -23,13 +24,16 @@
 mod inlet;
 mod letter;
 mod order;
+mod replay;
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use async_nats::Subject;
 use chassis::bus::Bus;
-use model::{Clock, EntityId, Entropy, Table, Token};
+use model::letter::Way;
+use model::{Clock, EntityId, Entropy, LetterId, Table, Token};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use uuid::Uuid;
@@ -41,6 +45,7 @@ use crate::telemetry::{Checkpoint, NotRecorded};
 pub(crate) use inlet::{Inlet, InletSpec};
 pub(crate) use letter::Letter;
 pub(crate) use order::{Delivered, Place};
+pub(crate) use replay::{Target, replay};
 
 /// The file with the outbox's id.
 const ID: &str = "id";
@@ -91,9 +96,25 @@ pub(crate) struct Taken {
 pub(crate) struct Dead {
     pub(crate) gear: Token,
     pub(crate) port: String,
+    pub(crate) way: Way,
     pub(crate) reason: String,
+    /// How often it was tried this time.
     pub(crate) attempts: u32,
+    pub(crate) past: Past,
     pub(crate) body: Vec<u8>,
+}
+
+/// What happened to a message before it came to a gear.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Past {
+    /// The subject that it came by, if it came over the bus.
+    pub(crate) from: Option<Subject>,
+    /// The letter that it was.
+    pub(crate) letter: Option<LetterId>,
+    /// How often it was given back.
+    pub(crate) replays: u32,
+    /// How often it was tried before.
+    pub(crate) attempts: u32,
 }
 
 /// What is written together.

@@ -17,6 +17,9 @@ pub(super) const TRACE_ID: &str = "^(?!0{32}$)[0-9a-fA-F]{32}$";
 pub(super) const SPAN_ID: &str = "^(?!0{16}$)[0-9a-fA-F]{16}$";
 pub(super) const TOKEN: &str = "^[A-Za-z0-9_-]{1,64}$";
 
+pub(super) const LETTER_ID: &str = "^[0-9a-fA-F]{32}$";
+
+pub(super) const LETTER_STATES: &[&str] = &["open", "waiting", "replayed", "dropped", "all"];
 pub(super) const LEVELS: &[&str] = &["debug", "info", "warn", "error"];
 pub(super) const STATUSES: &[&str] = &["ok", "error"];
 pub(super) const TYPES: &[&str] = &["counter", "gauge", "histogram"];
@@ -311,6 +314,34 @@ pub(super) const SCENARIO_PATH: &[Parameter] = &[path(
     "`name:version`, `name:latest`, `name` for the same, or at least eight digits that a content hash begins with.",
 )];
 pub(super) const GEAR_PATH: &[Parameter] = &[path("type", Kind::Sized(1, u32::MAX), "A gear type's name.")];
+pub(super) const LETTERS: &[Parameter] = &[
+    query("rack", Kind::Text, "The Rack that they are of, by its name."),
+    query("gear", Kind::Text, "The gear that could not handle them."),
+    query(
+        "subject",
+        Kind::Text,
+        "The subject of the letter, or of the wire that its message came by.",
+    ),
+    query("reason", Kind::Text, "A part of the reason, letter case aside."),
+    query(
+        "state",
+        Kind::Words(LETTER_STATES),
+        "What became of them; without it, those that are open or waiting.",
+    ),
+    query(
+        "since",
+        Kind::When,
+        "From this moment on (inclusive); without it, all that are kept.",
+    ),
+    UNTIL,
+    LIMIT,
+    query(
+        "cursor",
+        Kind::Text,
+        "Go on where the `next_cursor` of an answer says; all other parameters but `limit` stay as they were.",
+    ),
+];
+pub(super) const LETTER_PATH: &[Parameter] = &[path("letter_id", Kind::Pattern(LETTER_ID), "The letter.")];
 pub(super) const IMPORT: &[Parameter] = &[query(
     "replace",
     Kind::Switch,
@@ -363,7 +394,7 @@ impl Parameter {
 }
 
 impl Kind {
-    fn schema(self) -> Value {
+    pub(super) fn schema(self) -> Value {
         match self {
             Self::Text => json!({ "type": "string" }),
             Self::Sized(least, u32::MAX) => json!({ "type": "string", "minLength": least }),

@@ -16,6 +16,7 @@ pub(in crate::api) const CODES: &[(u16, &str, &str)] = &[
     (404, "telemetry_disabled", "the Mixer reports nothing about itself"),
     (404, "unknown_rack", "there is no such Rack"),
     (404, "unknown_scenario", "there is no such scenario"),
+    (404, "unknown_letter", "there is no such dead letter"),
     (404, "unknown_gear", "there is no such gear type"),
     (404, "trace_not_found", "no span of the trace is stored"),
     (
@@ -44,6 +45,16 @@ pub(in crate::api) const CODES: &[(u16, &str, &str)] = &[
         "another content is stored under the scenario's name and version",
     ),
     (409, "nothing_before", "no scenario was active before"),
+    (
+        409,
+        "letter_refused",
+        "the dead letter cannot go back, or cannot be dropped",
+    ),
+    (
+        409,
+        "too_many_marks",
+        "no more letters can be remembered as replayed or dropped",
+    ),
     (413, "bad_body", "the body is too large"),
     (415, "bad_body", "the body's type or packing is not known"),
     (422, "key_of_another", "the Idempotency-Key was used for another body"),
@@ -53,6 +64,11 @@ pub(in crate::api) const CODES: &[(u16, &str, &str)] = &[
         "the scenario has faults; `errors` has the place of each",
     ),
     (422, "query_too_large", "the answer would take too much"),
+    (
+        422,
+        "too_many_letters",
+        "more letters are meant than one request may change",
+    ),
     (429, "too_many", "as many follow as may"),
     (500, "internal", "a defect"),
     (500, "query_failed", "the query failed"),

@@ -3,7 +3,7 @@
 use model::{Column, ColumnType, Table};
 use serde_json::{Map, Value, json};
 
-use super::parameters as p;
+use super::{letters, parameters as p};
 
 /// Every schema of the document.
 pub(super) fn all() -> Map<String, Value> {
@@ -16,6 +16,7 @@ pub(super) fn all() -> Map<String, Value> {
         sent(),
         sql(),
         control(),
+        letters::all(),
         operation(),
     ];
     for part in parts {
@@ -35,27 +36,27 @@ pub(super) const fn record_name(table: Table) -> &'static str {
     }
 }
 
-fn reference(name: &str) -> Value {
+pub(super) fn reference(name: &str) -> Value {
     json!({ "$ref": format!("#/components/schemas/{name}") })
 }
 
-fn text() -> Value {
+pub(super) fn text() -> Value {
     json!({ "type": "string" })
 }
 
-fn time() -> Value {
+pub(super) fn time() -> Value {
     json!({ "type": "string", "format": "date-time" })
 }
 
-fn count() -> Value {
+pub(super) fn count() -> Value {
     json!({ "type": "integer", "minimum": 0 })
 }
 
-fn counts(names: &[&str]) -> Map<String, Value> {
+pub(super) fn counts(names: &[&str]) -> Map<String, Value> {
     names.iter().map(|name| ((*name).to_owned(), count())).collect()
 }
 
-fn or_null(mut schema: Value) -> Value {
+pub(super) fn or_null(mut schema: Value) -> Value {
     if let Some(kind) = schema.get("type").cloned() {
         schema["type"] = json!([kind, "null"]);
         return schema;
@@ -64,7 +65,7 @@ fn or_null(mut schema: Value) -> Value {
 }
 
 /// An object that has all of these properties.
-fn object(properties: Value) -> Value {
+pub(super) fn object(properties: Value) -> Value {
     let required: Vec<_> = properties
         .as_object()
         .into_iter()
@@ -74,7 +75,7 @@ fn object(properties: Value) -> Value {
     json!({ "type": "object", "required": required, "properties": properties })
 }
 
-fn list(of: Value) -> Value {
+pub(super) fn list(of: Value) -> Value {
     json!({ "type": "array", "items": of })
 }
 
@@ -221,7 +222,7 @@ fn rows() -> Value {
 }
 
 /// A list, with more beside it.
-fn answer(of: Value, beside: &Value) -> Value {
+pub(super) fn answer(of: Value, beside: &Value) -> Value {
     let mut properties = json!({ "data": list(of), "next_cursor": or_null(text()), "stats": reference("Stats") });
     if let (Some(properties), Some(beside)) = (properties.as_object_mut(), beside.as_object()) {
         properties.extend(beside.clone());

@@ -23,6 +23,11 @@ const POINTS: &str = "Without `interval`, `group_by` and `agg` the points themse
 const ACTIVATED: &str = "200 also where Racks do not run it: `converged` says whether all do, `racks` why not. A Rack that cannot apply it \
                          keeps its last good scenario; one that appears later gets it then.";
 
+/// What changes of letters may fail with.
+const LETTERS: &[u16] = &[400, 403, 409, 413, 422, 503, 504];
+const LETTER: &[u16] = &[400, 403, 404, 409, 413, 422, 503, 504];
+const REPLAYED: &str = "A letter that is asked for twice goes back once, unless `again` says otherwise. The answer waits for the gears as long                         as `wait` says, at most 60s; a letter whose Rack is away is `waiting` and goes back when it is there.";
+
 const fn get(path: &'static str, id: &'static str, summary: &'static str) -> Route {
     Route {
         method: Method::Get,
@@ -363,6 +368,40 @@ pub(super) const ROUTES: &[Route] = &[
         .gives(Answer::Json("Audit"))
         .fails(&[400])
         .details("A window that ends before it begins is refused. The last 50000 decisions are kept, and as many sightings (offline, online)."),
+    get("/api/v1/dlq", "letters", "The letters of the dead-letter queue, the newest first")
+        .takes(&[p::LETTERS])
+        .gives(Answer::Json("Letters"))
+        .fails(QUERY)
+        .leads_to(&[
+            link("letter", &[("letter_id", "$response.body#/data/0/id")]),
+            link("replay_letter", &[("letter_id", "$response.body#/data/0/id")]),
+            link("drop_letter", &[("letter_id", "$response.body#/data/0/id")]),
+        ])
+        .details(WINDOW),
+    get("/api/v1/dlq/{letter_id}", "letter", "One letter: where it came from, why it failed, its message and its bytes")
+        .takes(&[p::LETTER_PATH])
+        .gives(Answer::Json("Letter"))
+        .fails(FIND),
+    post("/api/v1/dlq/replay", "replay_letters", "Gives letters back to the gears that could not handle them")
+        .with(Sent::Required("ReplayWish"))
+        .gives(Answer::Json("LettersChanged"))
+        .fails(LETTERS)
+        .details(REPLAYED),
+    post("/api/v1/dlq/drop", "drop_letters", "Marks letters as dropped; their rows stay until rotation")
+        .with(Sent::Required("DropWish"))
+        .gives(Answer::Json("LettersChanged"))
+        .fails(LETTERS),
+    post("/api/v1/dlq/{letter_id}/replay", "replay_letter", "Gives a letter back to the gear that could not handle it")
+        .takes(&[p::LETTER_PATH])
+        .with(Sent::Json("ReplayOfOne"))
+        .gives(Answer::Json("Letter"))
+        .fails(LETTER)
+        .details(REPLAYED),
+    post("/api/v1/dlq/{letter_id}/drop", "drop_letter", "Marks a letter as dropped; its row stays until rotation")
+        .takes(&[p::LETTER_PATH])
+        .with(Sent::Json("DropOfOne"))
+        .gives(Answer::Json("Letter"))
+        .fails(LETTER),
     get("/api/v1/gears", "gears", "The gear types that a scenario may name")
         .gives(Answer::Json("Gears"))
         .fails(&[400])

@@ -8,8 +8,8 @@ use axum::Router;
 use axum::body::Body;
 use http::{Request, StatusCode, header};
 use model::filter::{
-    DeadLetterFilter, FluxFilter, HistogramFilter, LogFilter, MessageFilter, MetricFilter, SeriesFilter, TopFilter,
-    TraceFilter,
+    DeadLetterFilter, FluxFilter, HistogramFilter, LetterFilter, LogFilter, MessageFilter, MetricFilter, SeriesFilter,
+    TopFilter, TraceFilter,
 };
 use model::{Level, MetricType, SpanStatus};
 use serde::de::DeserializeOwned;
@@ -169,6 +169,18 @@ fn the_parameters_of_lists_are_the_fields_of_their_filters() {
             assert!(fields.remove(*name), "{path} has no {name} to refuse");
         }
         assert_eq!(documented(route), fields, "{path}");
+    }
+}
+
+#[test]
+fn the_parameters_of_the_dead_letter_queue_are_the_fields_of_its_filter() {
+    let route = ROUTES.iter().find(|route| route.id == "letters").unwrap();
+    assert_eq!(documented(route), fields::<LetterFilter>());
+    for state in super::parameters::LETTER_STATES {
+        assert!(
+            serde_json::from_value::<LetterFilter>(json!({ "state": state })).is_ok(),
+            "{state}"
+        );
     }
 }
 

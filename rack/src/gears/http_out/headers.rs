@@ -12,7 +12,15 @@ use hyper::HeaderMap;
 use hyper::header::{self, HeaderName, HeaderValue};
 
 /// Parts of names of headers whose values are secrets.
-const SECRET: [&str; 7] = ["authorization", "cookie", "credential", "key", "password", "secret", "token"];
+const SECRET: [&str; 7] = [
+    "authorization",
+    "cookie",
+    "credential",
+    "key",
+    "password",
+    "secret",
+    "token",
+];
 /// Headers that HTTP or the gear sets.
 const OURS: [HeaderName; 6] = [
     header::CONNECTION,
@@ -95,7 +103,10 @@ mod tests {
     fn a_secret_comes_from_the_environment_and_never_from_the_scenario() {
         for name in ["Authorization", "x-api-key", "X-Token", "Cookie", "x-secret-thing"] {
             let error = check(name, "plain").unwrap_err();
-            assert!(error.contains(name) && error.contains("must not stand in a scenario"), "{error}");
+            assert!(
+                error.contains(name) && error.contains("must not stand in a scenario"),
+                "{error}"
+            );
             let value = &check(name, "Bearer ${GOOD}").unwrap()[name];
             assert!(value == "Bearer hush" && value.is_sensitive());
         }

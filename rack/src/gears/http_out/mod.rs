@@ -36,6 +36,7 @@ use futures::FutureExt;
 use hyper::header::RETRY_AFTER;
 use hyper::{HeaderMap, Method, StatusCode, Uri};
 use model::gear::{self, GearConfig, Manifest};
+use model::letter::Way;
 use model::message::Message;
 use model::{HumanDuration, Level, Timestamp};
 use schemars::JsonSchema;
@@ -123,7 +124,7 @@ impl Passive for Out {
                 match sender.deliver(message.clone()).await {
                     Err(Fault::Rejected(reason)) => {
                         cx.reject(&reason);
-                        cx.bury(delivery.port, &message, reason).await;
+                        cx.bury((delivery.port, Way::In), &message, reason).await;
                         Ok(())
                     }
                     done => done,
@@ -265,7 +266,12 @@ impl Sender {
         }
         let content_type = answer.headers.get("content-type").and_then(|value| value.to_str().ok());
         // What the request had is not what the answer has.
-        reply.meta.set("content_type", content_type.filter(|value| value.len() <= MAX_KEPT_HEADER).unwrap_or_default());
+        reply.meta.set(
+            "content_type",
+            content_type
+                .filter(|value| value.len() <= MAX_KEPT_HEADER)
+                .unwrap_or_default(),
+        );
         if answer.truncated {
             reply.meta.set("truncated", true);
         }
@@ -451,7 +457,10 @@ impl HttpOut {
                 Err("url must not have a user or password: set the header authorization to a ${NAME} reference".into())
             }
             (Some("http" | "https"), Some(_)) => Ok(url),
-            _ => Err(format!("url {:?} must begin with http:// or https:// and a host", self.url)),
+            _ => Err(format!(
+                "url {:?} must begin with http:// or https:// and a host",
+                self.url
+            )),
         }
     }
 

@@ -86,7 +86,10 @@ impl Target {
         let request = Request::builder().method(&self.method).uri(&self.url);
         let mut request = request.body(Full::new(body)).map_err(|error| error.to_string())?;
         let headers = request.headers_mut();
-        headers.insert(USER_AGENT, HeaderValue::from_static(concat!("platform/", env!("CARGO_PKG_VERSION"))));
+        headers.insert(
+            USER_AGENT,
+            HeaderValue::from_static(concat!("platform/", env!("CARGO_PKG_VERSION"))),
+        );
         // A fact that cannot be a header is left out: the configured headers count.
         if let Some(value) = sent.content_type.filter(|_| has_body).and_then(|text| text.parse().ok()) {
             headers.insert(CONTENT_TYPE, value);

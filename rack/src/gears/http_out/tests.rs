@@ -100,16 +100,16 @@ impl Server {
     }
 }
 
-async fn serve(
-    stream: impl AsyncRead + AsyncWrite + Unpin,
-    script: &Arc<Script>,
-    see: mpsc::UnboundedSender<Seen>,
-) {
+async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin, script: &Arc<Script>, see: mpsc::UnboundedSender<Seen>) {
     let handle = service_fn(|request: Request<Incoming>| {
         let (see, script) = (see.clone(), Arc::clone(script));
         async move {
             let (head, body) = request.into_parts();
-            let body = http_body_util::BodyExt::collect(body).await.unwrap().to_bytes().to_vec();
+            let body = http_body_util::BodyExt::collect(body)
+                .await
+                .unwrap()
+                .to_bytes()
+                .to_vec();
             let is_held = body == b"0";
             see.send(Seen {
                 at: Instant::now(),
@@ -130,7 +130,10 @@ async fn serve(
             Ok::<_, Infallible>(next.unwrap_or_else(|| answer(200, &[], "")))
         }
     });
-    http1::Builder::new().serve_connection(TokioIo::new(stream), handle).await.ok();
+    http1::Builder::new()
+        .serve_connection(TokioIo::new(stream), handle)
+        .await
+        .ok();
 }
 
 /// Lines that go to `door` are what `out` sends.
@@ -153,7 +156,9 @@ async fn start_with(bench: &Bench, config: &str, gears: &str, wires: &str) -> (G
 }
 
 async fn send(door: &mut tokio::net::TcpStream, text: &str) {
-    tokio::io::AsyncWriteExt::write_all(door, text.as_bytes()).await.unwrap();
+    tokio::io::AsyncWriteExt::write_all(door, text.as_bytes())
+        .await
+        .unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -174,24 +179,35 @@ async fn a_message_goes_out_in_its_trace_and_the_answer_goes_on_with_its_facts()
     send(&mut door, "one\ntwo\nthree\n").await;
     let records = bench.records("sink", 3).await;
     let seen = server.next().await;
-    assert_eq!((seen.method, seen.uri.as_str(), seen.body.as_slice()), (Method::PUT, "/in?a=b", &b"one"[..]));
+    assert_eq!(
+        (seen.method, seen.uri.as_str(), seen.body.as_slice()),
+        (Method::PUT, "/in?a=b", &b"one"[..])
+    );
     assert_eq!(seen.headers["authorization"], "Bearer platform-rack");
     assert_eq!(seen.headers["x-color"], "blue");
     let parent = TraceParent::parse(seen.headers["traceparent"].to_str().unwrap()).unwrap();
     let facts = &records[0]["attributes"];
-    assert_eq!((&facts["trace_id"], &records[0]["message"]), (&parent.trace_id.to_string().into(), &"made".into()));
+    assert_eq!(
+        (&facts["trace_id"], &records[0]["message"]),
+        (&parent.trace_id.to_string().into(), &"made".into())
+    );
     assert_eq!(facts["http.response.status_code"], 201);
     assert_eq!(facts["http.response.header.location"], "/things/7");
     assert_eq!(facts["content_type"], "text/x");
     assert!(facts["tcp.connection"].is_string());
-    assert_eq!((&records[1]["message"], &records[1]["attributes"]["truncated"]), (&"01234567".into(), &true.into()));
+    assert_eq!(
+        (&records[1]["message"], &records[1]["attributes"]["truncated"]),
+        (&"01234567".into(), &true.into())
+    );
     assert_eq!(records[2]["message"], "plain");
     // Connections are used again, except perhaps the one whose answer was cut.
     assert!(server.connections.load(Relaxed) < 3);
     runtime.close().await;
     let spans = bench.wait("the span", |bench| {
         let spans = bench.rows(model::Table::Traces);
-        spans.into_iter().find(|span| span["span_id"] == parent.span_id.to_string())
+        spans
+            .into_iter()
+            .find(|span| span["span_id"] == parent.span_id.to_string())
     });
     assert_eq!(spans.await["span_name"], "http_out out");
     bench.close().await;
@@ -222,7 +238,9 @@ async fn what_may_pass_later_is_tried_again_in_order_and_retry_after_is_obeyed()
     assert!(keys[0] == keys[1] && keys[1] == keys[2] && keys[2] != keys[3] && keys[3] != keys[4], "{keys:?}");
     assert!(all[1] - all[0] >= Duration::from_millis(20));
     assert!(all[2] - all[1] >= Duration::from_secs(1));
-    bench.says("out", "a message was refused: the target answered 404 Not Found").await;
+    bench
+        .says("out", "a message was refused: the target answered 404 Not Found")
+        .await;
     assert_eq!(bench.records("sink", 2).await.len(), 2);
     runtime.close().await;
     bench.close().await;
@@ -233,11 +251,19 @@ async fn a_message_that_fails_too_often_ends_the_life_of_the_gear_and_the_next_o
     let folder = tempfile::tempdir().unwrap();
     let bench = Bench::open(folder.path());
     let mut server = Server::start(answers(vec![answer(500, &[], ""), answer(502, &[], "")])).await;
-    let config = format!("url: 'http://{}/in?key=hush', retry: {{ count: 1, first: 1ms }}", server.at);
+    let config = format!(
+        "url: 'http://{}/in?key=hush', retry: {{ count: 1, first: 1ms }}",
+        server.at
+    );
     let (runtime, mut door) = start(&bench, &config).await;
     send(&mut door, "bad\ngood\n").await;
     let shown = format!("http://{}/in: it answered 502 Bad Gateway, 2 times", server.at);
-    bench.says("out", &format!("the gear failed: cannot send a message to {shown}; it starts again")).await;
+    bench
+        .says(
+            "out",
+            &format!("the gear failed: cannot send a message to {shown}; it starts again"),
+        )
+        .await;
     for wanted in ["bad", "bad", "good"] {
         assert_eq!(server.next().await.body, wanted.as_bytes());
     }
@@ -257,7 +283,9 @@ async fn the_breaker_counts_over_lives_and_rejects_while_it_is_open() {
     let (runtime, mut door) = start(&bench, &config).await;
     send(&mut door, "one\ntwo\nthree\n").await;
     bench.says("out", "Connection refused").await;
-    bench.says("out", "failed 2 times in a row: nothing is sent to it for 1h").await;
+    bench
+        .says("out", "failed 2 times in a row: nothing is sent to it for 1h")
+        .await;
     bench.says("out", "a message was refused: http://127.0.0.1").await;
     runtime.close().await;
     bench.close().await;
@@ -305,7 +333,9 @@ async fn as_many_requests_are_under_way_as_in_flight_allows() {
     bench.records("queued", 7).await;
     hold.notify_one();
     bench.records("sink", 6).await;
-    bench.says("out", "a message was refused: the target answered 400").await;
+    bench
+        .says("out", "a message was refused: the target answered 400")
+        .await;
     let mut bodies = Vec::new();
     for _ in 0..6 {
         bodies.push(server.next().await.body);
@@ -353,7 +383,11 @@ async fn https_trusts_the_given_authorities_and_nobody_with_another_name() {
     };
     let mut server = Server::start(script).await;
     let port = server.at.port();
-    let (mut runtime, mut door) = start(&bench, &format!("url: 'https://localhost:{port}', ca_file: '{ca_file}'")).await;
+    let (mut runtime, mut door) = start(
+        &bench,
+        &format!("url: 'https://localhost:{port}', ca_file: '{ca_file}'"),
+    )
+    .await;
     send(&mut door, "sealed\n").await;
     assert_eq!(server.next().await.body, b"sealed");
     let other = format!(
@@ -361,7 +395,9 @@ async fn https_trusts_the_given_authorities_and_nobody_with_another_name() {
   - {{ name: numbers, type: generator, deploy: rack-a, config: {{ rate: 1000, count: 1 }} }}
   - {{ name: other, type: http_out, deploy: rack-a, config: {{ url: 'https://127.0.0.1:{port}', ca_file: '{ca_file}', retry: {{ count: 0 }} }} }}"
     );
-    let applied = runtime.apply(&push("h2", &other, "{ from: numbers.out, to: other.in }")).await;
+    let applied = runtime
+        .apply(&push("h2", &other, "{ from: numbers.out, to: other.in }"))
+        .await;
     assert_eq!(applied.error, None);
     bench.says("other", "invalid peer certificate").await;
     runtime.close().await;
@@ -374,11 +410,23 @@ fn a_configuration_that_cannot_work_is_refused_with_the_key() {
         (json!({ "url": "ftp://x/" }), "must begin with http://"),
         (json!({ "url": "http:///x" }), "url"),
         (json!({ "url": "http://me:pw@x/" }), "must not have a user"),
-        (json!({ "url": "http://x", "method": "SHOUT" }), "method \"SHOUT\" must be"),
-        (json!({ "url": "http://x", "headers": { "x-api-key": "plain" } }), "must not stand in a scenario"),
+        (
+            json!({ "url": "http://x", "method": "SHOUT" }),
+            "method \"SHOUT\" must be",
+        ),
+        (
+            json!({ "url": "http://x", "headers": { "x-api-key": "plain" } }),
+            "must not stand in a scenario",
+        ),
         (json!({ "url": "http://x", "in_flight": 0 }), "in_flight"),
-        (json!({ "url": "http://x", "breaker": { "failures": 0 } }), "breaker.failures"),
-        (json!({ "url": "http://x", "retry": { "first": "2s", "longest": "1s" } }), "retry.longest"),
+        (
+            json!({ "url": "http://x", "breaker": { "failures": 0 } }),
+            "breaker.failures",
+        ),
+        (
+            json!({ "url": "http://x", "retry": { "first": "2s", "longest": "1s" } }),
+            "retry.longest",
+        ),
         (json!({ "url": "http://x", "retry": { "cuont": 1 } }), "cuont"),
     ] {
         let error = gear::config::<HttpOut>(config.as_object().unwrap()).unwrap_err();

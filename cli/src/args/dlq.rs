@@ -1,0 +1,147 @@
+//! The flags of the dead-letter queue.
+
+use clap::{Args as ClapArgs, Subcommand};
+use model::filter::{LetterFilter, LetterStates};
+use model::{HumanDuration, LetterId};
+
+use super::shared::{ApiArgs, PageArgs, window};
+use crate::error::Error;
+use crate::times::TimeArg;
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct DlqArgs {
+    #[command(subcommand)]
+    pub(crate) verb: DlqVerb,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum DlqVerb {
+    /// List letters, the newest first: without --state those that are open or waiting
+    List(Box<ListArgs>),
+    /// Show one letter: where it came from, why it failed, its message and its bytes
+    Show {
+        /// The letter's id
+        id: LetterId,
+        #[command(flatten)]
+        api: ApiArgs,
+    },
+    /// Give letters back to the gears that could not handle them; each is taken once, however often this is asked
+    Replay(Box<ReplayArgs>),
+    /// Mark letters as dropped; their rows stay until rotation
+    Drop(Box<DropArgs>),
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct WhichArgs {
+    /// Letters of this Rack
+    #[arg(long)]
+    pub(crate) rack: Option<String>,
+    /// Letters of this gear
+    #[arg(long)]
+    pub(crate) gear: Option<String>,
+    /// Letters with this subject, or whose message came by the wire with this subject
+    #[arg(long)]
+    pub(crate) subject: Option<String>,
+    /// Letters whose reason contains this, letter case aside
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) reason: Option<String>,
+    /// Letters in this state: open, waiting, replayed, dropped or all
+    #[arg(long, value_parser = state)]
+    pub(crate) state: Option<LetterStates>,
+}
+
+impl WhichArgs {
+    /// What the API is asked, the times apart.
+    pub(crate) fn filter(&self) -> LetterFilter {
+        LetterFilter {
+            rack: self.rack.clone(),
+            gear: self.gear.clone(),
+            subject: self.subject.clone(),
+            reason: self.reason.clone(),
+            state: self.state,
+            ..LetterFilter::default()
+        }
+    }
+}
+
+fn state(text: &str) -> Result<LetterStates, String> {
+    match text {
+        "open" => Ok(LetterStates::Open),
+        "waiting" => Ok(LetterStates::Waiting),
+        "replayed" => Ok(LetterStates::Replayed),
+        "dropped" => Ok(LetterStates::Dropped),
+        "all" => Ok(LetterStates::All),
+        _ => Err("it is none of open, waiting, replayed, dropped, all".to_owned()),
+    }
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct ListArgs {
+    #[command(flatten)]
+    pub(crate) which: WhichArgs,
+    #[command(flatten)]
+    pub(crate) page: PageArgs,
+}
+
+/// Letters by their ids, or all that a filter lets through.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct ManyArgs {
+    /// The letters' ids; or say which by the flags
+    #[arg(value_name = "ID")]
+    pub(crate) ids: Vec<LetterId>,
+    #[command(flatten)]
+    pub(crate) which: WhichArgs,
+    /// Start: an age (90s, 1h, 7d) or a time
+    #[arg(long, value_name = "WHEN")]
+    pub(crate) since: Option<TimeArg>,
+    /// End (exclusive): the same
+    #[arg(long, value_name = "WHEN")]
+    pub(crate) until: Option<TimeArg>,
+    /// All letters that are open or waiting, or in the state that --state says
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// Only say what would be
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    #[command(flatten)]
+    pub(crate) api: ApiArgs,
+}
+
+impl ManyArgs {
+    /// The filter, where no ids are given.
+    pub(crate) fn filter(&self) -> Result<Option<LetterFilter>, Error> {
+        let (since, until) = window((self.since, self.until), self.api.zone())?;
+        let filter = LetterFilter {
+            since,
+            until,
+            ..self.which.filter()
+        };
+        if self.ids.is_empty() == (filter == LetterFilter::default() && !self.all) {
+            let reason = "which letters? give ids, or flags that say which (--rack, --gear, --subject, --reason, --since, --until), \
+                          or --all";
+            return Err(Error::Usage(reason.to_owned()));
+        }
+        Ok(self.ids.is_empty().then_some(filter))
+    }
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct ReplayArgs {
+    #[command(flatten)]
+    pub(crate) many: ManyArgs,
+    /// Also letters that were replayed or dropped before
+    #[arg(long)]
+    pub(crate) again: bool,
+    /// Wait so long for the gears, at most 60s
+    #[arg(long, value_name = "DURATION", default_value = "10s")]
+    pub(crate) wait: HumanDuration,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct DropArgs {
+    #[command(flatten)]
+    pub(crate) many: ManyArgs,
+    /// Do not ask
+    #[arg(long, short)]
+    pub(crate) yes: bool,
+}

@@ -1,0 +1,268 @@
+//! `platform dlq`.
+
+use std::io::{self, IsTerminal, Write};
+
+use model::HumanDuration;
+use model::filter::LetterFilter;
+use serde_json::{Value, json};
+
+use crate::args::{ApiArgs, DlqArgs, DlqVerb, DropArgs, Format, ListArgs, ManyArgs, ReplayArgs};
+use crate::client::{Client, Page, Row};
+use crate::error::Error;
+use crate::output::{Printer, plain, safe};
+
+const COLUMNS: &[&str] = &[
+    "ts", "id", "state", "rack", "gear", "port", "from", "attempts", "replays", "reason",
+];
+const REPORT: &[&str] = &[
+    "matched",
+    "changed",
+    "already",
+    "replayed",
+    "waiting",
+    "dropped",
+    "refused_total",
+];
+/// Refusals that are told one by one.
+const TOLD: usize = 10;
+
+pub(crate) fn run(args: &DlqArgs) -> Result<(), Error> {
+    match &args.verb {
+        DlqVerb::List(args) => list(args),
+        DlqVerb::Show { id, api } => show(&id.to_string(), api),
+        DlqVerb::Replay(args) => replay(args),
+        DlqVerb::Drop(args) => drop_letters(args),
+    }
+}
+
+fn list(args: &ListArgs) -> Result<(), Error> {
+    let (since, until) = args.page.window()?;
+    let mut filter = LetterFilter {
+        since,
+        until,
+        limit: Some(args.page.limit),
+        ..args.which.filter()
+    };
+    let (api, wanted) = (&args.page.api, args.page.limit as usize);
+    let client = Client::new(api);
+    let mut page = client.page_within("/api/v1/dlq", &filter, args.page.wait)?;
+    // Where few of many rows are letters in the state that is asked for, a page may have less than it could.
+    while page.rows.len() < wanted && page.next_cursor.is_some() {
+        filter.limit = u32::try_from(wanted - page.rows.len()).ok();
+        filter.cursor = page.next_cursor;
+        let more = client.page("/api/v1/dlq", &filter)?;
+        let mut rows = page.rows;
+        rows.extend(more.rows);
+        page = Page { rows, ..more };
+    }
+    Printer::from(api).rows(&page.rows, COLUMNS)?;
+    super::notes(
+        &page,
+        "no such letters; --state all shows replayed and dropped ones too",
+    );
+    Ok(())
+}
+
+fn show(id: &str, api: &ApiArgs) -> Result<(), Error> {
+    let mut answer = Client::new(api).get(&format!("/api/v1/dlq/{id}"), &())?;
+    let Some(Value::Object(row)) = answer.get_mut("data").map(Value::take) else {
+        return Err(Error::Answer("it is not a letter".to_owned()));
+    };
+    let printer = Printer::from(api);
+    if printer.format != Format::Table {
+        return Ok(printer.rows(&[row], COLUMNS)?);
+    }
+    Ok(printer.text(&page(&row, printer))?)
+}
+
+/// A letter for people: a line for each thing that is known of it.
+fn page(letter: &Row, printer: Printer) -> String {
+    let mut text = String::new();
+    let mut line = |name: &str, value: &str| {
+        let lines = value.lines().map(safe).collect::<Vec<_>>();
+        text.push_str(&format!("{:<13} {}\n", safe(name), lines.join(&format!("\n{:14}", ""))));
+    };
+    for name in [
+        "id",
+        "state",
+        "ts",
+        "rack",
+        "gear",
+        "port",
+        "way",
+        "from",
+        "subject",
+        "reason",
+        "attempts",
+        "replays",
+        "replay_of",
+        "flux_id",
+        "trace_id",
+        "bytes",
+        "replayable",
+        "why_not",
+        "changed",
+        "changed_by",
+        "note",
+    ] {
+        match letter.get(name).unwrap_or(&Value::Null) {
+            Value::Null => {}
+            Value::String(time) if ["ts", "changed"].contains(&name) => line(name, &printer.time(time)),
+            value => line(name, &plain(value)),
+        }
+    }
+    for (name, value) in letter.get("headers").and_then(Value::as_object).into_iter().flatten() {
+        line("header", &format!("{name}: {}", plain(value)));
+    }
+    match letter.get("message").unwrap_or(&Value::Null) {
+        Value::Null => {}
+        message => line("message", &serde_json::to_string_pretty(message).unwrap_or_default()),
+    }
+    line(
+        "payload",
+        letter.get("payload").and_then(Value::as_str).unwrap_or_default(),
+    );
+    text
+}
+
+fn replay(args: &ReplayArgs) -> Result<(), Error> {
+    let wait: HumanDuration = args.wait;
+    let mut body = asked(&args.many, args.many.dry_run)?;
+    (body["again"], body["wait"]) = (args.again.into(), json!(wait));
+    let report = send(&args.many.api, "/api/v1/dlq/replay", &body)?;
+    print(&report, &args.many.api)?;
+    verdict(&report)
+}
+
+fn drop_letters(args: &DropArgs) -> Result<(), Error> {
+    let (api, path) = (&args.many.api, "/api/v1/dlq/drop");
+    let body = asked(&args.many, args.many.dry_run)?;
+    if !args.many.dry_run && !args.yes {
+        let would = send(api, path, &asked(&args.many, true)?)?;
+        let count = count(&would, "changed");
+        if count > 0 && !confirmed(count)? {
+            return Err(Error::Usage("nothing was dropped".to_owned()));
+        }
+    }
+    let report = send(api, path, &body)?;
+    print(&report, api)?;
+    verdict(&report)
+}
+
+/// Asks whoever sits at the terminal.
+fn confirmed(count: u64) -> Result<bool, Error> {
+    if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
+        return Err(Error::Usage(format!(
+            "{count} letters would be dropped: nobody can be asked here, --yes drops them"
+        )));
+    }
+    write!(
+        io::stderr(),
+        "Drop {count} letters? Their rows stay until rotation. [y/N] "
+    )?;
+    io::stderr().flush()?;
+    let mut answer = String::new();
+    io::stdin().read_line(&mut answer)?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+}
+
+fn asked(many: &ManyArgs, dry_run: bool) -> Result<Value, Error> {
+    let filter = many.filter()?;
+    let mut body = json!({ "dry_run": dry_run, "by": me() });
+    match filter {
+        Some(filter) => {
+            let filter = serde_json::to_value(filter).map_err(|error| Error::Usage(error.to_string()))?;
+            (body["filter"], body["all"]) = (filter, many.all.into());
+        }
+        None => body["ids"] = json!(many.ids),
+    }
+    Ok(body)
+}
+
+/// Who asks: the user and the machine.
+fn me() -> String {
+    let user = std::env::var("USER")
+        .or_else(|_| std::env::var("LOGNAME"))
+        .unwrap_or_default();
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    format!("{user}@{}", host.trim())
+}
+
+fn send(api: &ApiArgs, path: &str, body: &Value) -> Result<Row, Error> {
+    let within = std::time::Duration::from_secs(120);
+    let mut answer = Client::within(api, within).post(path, body)?;
+    match answer.get_mut("data").map(Value::take) {
+        Some(Value::Object(report)) => Ok(report),
+        _ => Err(Error::Answer("it does not say what was changed".to_owned())),
+    }
+}
+
+fn count(report: &Row, name: &str) -> u64 {
+    report.get(name).and_then(Value::as_u64).unwrap_or(0)
+}
+
+fn print(report: &Row, api: &ApiArgs) -> Result<(), Error> {
+    Printer::from(api).rows(std::slice::from_ref(report), REPORT)?;
+    let refused = report.get("refused").and_then(Value::as_array).into_iter().flatten();
+    let text = |refusal: &Value, key: &str| refusal.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+    for refusal in refused.take(TOLD) {
+        let _ = writeln!(
+            io::stderr(),
+            "platform: letter {}: {}",
+            safe(&text(refusal, "id")),
+            safe(&text(refusal, "reason"))
+        );
+    }
+    Ok(())
+}
+
+/// An error if not every letter is what was asked for.
+fn verdict(report: &Row) -> Result<(), Error> {
+    let (matched, refused, waiting) = (
+        count(report, "matched"),
+        count(report, "refused_total"),
+        count(report, "waiting"),
+    );
+    if matched == 0 {
+        return Err(Error::NotFound("no such letters".to_owned()));
+    }
+    if refused > 0 || waiting > 0 {
+        return Err(Error::Letters {
+            matched,
+            refused,
+            waiting,
+        });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::hostile::rows;
+    use crate::output::is_bad;
+
+    #[test]
+    fn a_letter_for_people_has_a_line_for_each_thing_that_is_known_of_it() {
+        let letter = json!({
+            "id": "00066a1b2c3d4e5f0011223344556677", "state": "open", "ts": "2026-11-21T10:00:00.000001Z", "rack": "rack-b",
+            "gear": "pass", "port": "in", "way": "in", "from": "flux.msg.rack-a.tail.out", "subject": "flux.gear.rack-b.pass",
+            "reason": "where: no such key", "attempts": 1, "replays": 0, "replay_of": null, "replayable": true, "why_not": null,
+            "headers": { "Flux-Dead-Port": "in" }, "message": { "text": "line\u{1b}[31m", "hops": 1 }, "payload": "a2",
+        });
+        let letter = letter.as_object().cloned().unwrap_or_default();
+        insta::assert_snapshot!("letter", page(&letter, Printer::of(Format::Table)));
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_that_is_stored_reaches_the_terminal_as_it_is(rows in rows(|a, b| json!({ "id": a, "reason": b, "headers": { (a): b }, "message": { "text": a } }))) {
+            for row in &rows {
+                let page = page(row, Printer::of(Format::Table));
+                prop_assert!(!page.replace('\n', "").contains(is_bad), "{page:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! The dead-letter queue: listed, shown, replayed, dropped.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use http::StatusCode;
+use model::filter::LetterFilter;
+use model::{HumanDuration, LetterId};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use tokio_util::task::TaskTracker;
+
+use super::params::{Listing, Params};
+use super::problem::Problem;
+use super::racks::{Body, InPath, One, body, carry};
+use super::telemetry::in_path;
+use crate::dlq::{Dlq, DlqError, LetterView, Report, WholeLetter, Wish};
+
+/// How long a replay waits for gears, where it does not say.
+const WAIT: Duration = Duration::from_secs(5);
+/// The longest that it may.
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
+
+pub(crate) fn routes(dlq: Arc<Dlq>, changes: TaskTracker) -> Router {
+    Router::new()
+        .route("/api/v1/dlq", get(list))
+        .route("/api/v1/dlq/replay", post(replay_many))
+        .route("/api/v1/dlq/drop", post(drop_many))
+        .route("/api/v1/dlq/{letter_id}", get(show))
+        .route("/api/v1/dlq/{letter_id}/replay", post(replay))
+        .route("/api/v1/dlq/{letter_id}/drop", post(drop_one))
+        .with_state(Desk { dlq, changes })
+}
+
+#[derive(Debug, Clone)]
+struct Desk {
+    dlq: Arc<Dlq>,
+    changes: TaskTracker,
+}
+
+/// What a replay of one letter may say.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Replaying {
+    again: bool,
+    by: String,
+    wait: Option<HumanDuration>,
+}
+
+/// What dropping one letter may say.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Dropping {
+    by: String,
+}
+
+/// Which letters, and what is to become of them.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Asking {
+    ids: Vec<LetterId>,
+    filter: Option<LetterFilter>,
+    all: bool,
+    again: bool,
+    dry_run: bool,
+    by: String,
+    wait: Option<HumanDuration>,
+}
+
+type Asked = State<Desk>;
+
+async fn list(State(desk): Asked, params: Params) -> Result<Json<Listing<Vec<LetterView>>>, Problem> {
+    let found = desk.dlq.list(&params.filter::<LetterFilter>()?).await?;
+    let stats = match serde_json::to_value(found.stats) {
+        Ok(Value::Object(stats)) => stats,
+        _ => Map::new(),
+    };
+    Ok(Json(Listing {
+        data: found.letters,
+        next_cursor: found.next_cursor,
+        stats,
+    }))
+}
+
+async fn show(State(desk): Asked, id: InPath, params: Params) -> Result<Json<One<WholeLetter>>, Problem> {
+    params.none()?;
+    let data = desk.dlq.show(named(id)?).await?;
+    Ok(Json(One { data }))
+}
+
+async fn replay(State(desk): Asked, id: InPath, params: Params, sent: Body) -> Result<Json<One<WholeLetter>>, Problem> {
+    params.none()?;
+    let id = named(id)?;
+    let Replaying { again, by, wait } = body(sent)?;
+    let wish = Wish {
+        ids: vec![id],
+        again,
+        by,
+        wait: within(wait),
+        ..Wish::default()
+    };
+    let report = carry(&desk.changes, Arc::clone(&desk.dlq).replay(wish)).await?;
+    desk.after(report, id).await
+}
+
+async fn drop_one(
+    State(desk): Asked,
+    id: InPath,
+    params: Params,
+    sent: Body,
+) -> Result<Json<One<WholeLetter>>, Problem> {
+    params.none()?;
+    let id = named(id)?;
+    let Dropping { by } = body(sent)?;
+    let wish = Wish {
+        ids: vec![id],
+        by,
+        ..Wish::default()
+    };
+    let report = carry(&desk.changes, Arc::clone(&desk.dlq).drop_letters(wish)).await?;
+    desk.after(report, id).await
+}
+
+async fn replay_many(State(desk): Asked, params: Params, sent: Body) -> Result<Json<One<Report>>, Problem> {
+    params.none()?;
+    let wish = body::<Asking>(sent)?.wish()?;
+    let data = carry(&desk.changes, Arc::clone(&desk.dlq).replay(wish)).await?;
+    Ok(Json(One { data }))
+}
+
+async fn drop_many(State(desk): Asked, params: Params, sent: Body) -> Result<Json<One<Report>>, Problem> {
+    params.none()?;
+    let asking: Asking = body(sent)?;
+    if asking.again || asking.wait.is_some() {
+        return Err(bad("again and wait are for a replay"));
+    }
+    let data = carry(&desk.changes, Arc::clone(&desk.dlq).drop_letters(asking.wish()?)).await?;
+    Ok(Json(One { data }))
+}
+
+impl Desk {
+    /// The letter as it is after a change that was for it alone.
+    async fn after(&self, report: Report, id: LetterId) -> Result<Json<One<WholeLetter>>, Problem> {
+        report.or_refused()?;
+        let data = self.dlq.show(id).await?;
+        Ok(Json(One { data }))
+    }
+}
+
+impl Asking {
+    fn wish(self) -> Result<Wish, Problem> {
+        let filter = match (self.ids.is_empty(), self.filter) {
+            (false, None) if !self.all => None,
+            (true, filter) => Some(filter.unwrap_or_default()),
+            _ => return Err(bad("ids, filter and all: give ids, or a filter, or all")),
+        };
+        if let Some(filter) = &filter {
+            if !filter.is_narrow() && !self.all {
+                return Err(bad(
+                    "which letters? give ids, or a filter with rack, gear, subject, reason, since or until, or \"all\": true",
+                ));
+            }
+            if filter.limit.is_some() || filter.cursor.is_some() {
+                return Err(bad(
+                    "filter: limit and cursor are for lists; all that it lets through are meant",
+                ));
+            }
+        }
+        Ok(Wish {
+            ids: self.ids,
+            filter,
+            again: self.again,
+            dry_run: self.dry_run,
+            by: self.by,
+            wait: within(self.wait),
+        })
+    }
+}
+
+fn bad(detail: &str) -> Problem {
+    Problem::body(StatusCode::BAD_REQUEST, format!("the body: {detail}"))
+}
+
+fn within(wait: Option<HumanDuration>) -> Duration {
+    wait.map_or(WAIT, |wait| wait.get().min(LONGEST_WAIT))
+}
+
+fn named(id: InPath) -> Result<LetterId, Problem> {
+    let id = in_path("letter_id", id)?;
+    id.parse().map_err(|error| Problem::parameter("letter_id", error))
+}
+
+impl From<DlqError> for Problem {
+    fn from(error: DlqError) -> Self {
+        match error {
+            DlqError::Query(error) => error.into(),
+            DlqError::Registry(error) => crate::control::ControlError::Registry(error).into(),
+            DlqError::Wish { parameter, reason } => Self::parameter(parameter, reason),
+            other => Self::of_letters(&other),
+        }
+    }
+}

@@ -1,0 +1,406 @@
+//! Replaying and dropping letters: which are meant, which of them can be, and the marks that say so.
+//!
+//! # Invariants
+//!
+//! - The marks of one request are one transaction; the letters of a gear go back in the order in which they failed.
+//! - Asked twice, a letter goes back once: what waits, or was replayed or dropped, stays what it is unless it is asked for again by
+//!   name ([`Wish::again`]). Then it has a new turn.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use model::LetterId;
+use model::control::RackState;
+use model::filter::LetterFilter;
+use model::letter::LetterState;
+use model::scenario::Scenario;
+use serde::Serialize;
+use tokio::time::{Instant, timeout_at};
+
+use super::letter::{Failure, Letter};
+use super::{Dlq, DlqError, MOST_CHANGED, lock};
+use crate::registry::{Change, MAX_MARKS, Mark, RackRow, RegistryError};
+use crate::scenario::{Spot, still_there};
+
+/// Refusals that an answer names.
+const NAMED: usize = 100;
+/// The longest name of who asks.
+const MAX_BY: usize = 128;
+
+/// What is to become of which letters.
+#[derive(Debug, Clone, Default)]
+pub struct Wish {
+    /// These.
+    pub ids: Vec<LetterId>,
+    /// Or those.
+    pub filter: Option<LetterFilter>,
+    /// Also what went back or was dropped before.
+    pub again: bool,
+    /// Only say what would be.
+    pub dry_run: bool,
+    /// Who asks.
+    pub by: String,
+    /// How long to wait for the gears.
+    pub wait: Duration,
+}
+
+/// What a wish came to.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Report {
+    /// The letters that it meant.
+    pub matched: u64,
+    /// Of these, those that it changed, or would.
+    pub changed: u64,
+    /// Those that were so already.
+    pub already: u64,
+    /// Of the changed, those that wait for their gear.
+    pub waiting: u64,
+    /// Those that their gear has taken.
+    pub replayed: u64,
+    /// Those that are dropped.
+    pub dropped: u64,
+    /// Those that cannot be.
+    pub refused_total: u64,
+    /// Why not, of the first of them.
+    pub refused: Vec<Refusal>,
+    /// Whether nothing was changed because only that was asked.
+    pub dry_run: bool,
+}
+
+/// Why a letter cannot be what was asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Refusal {
+    /// Which.
+    pub id: LetterId,
+    /// Why not.
+    pub reason: String,
+    /// Whether there is no such letter.
+    #[serde(skip)]
+    pub(crate) unknown: bool,
+}
+
+impl Report {
+    fn refuse(&mut self, id: LetterId, reason: String, unknown: bool) {
+        self.refused_total += 1;
+        if self.refused.len() < NAMED {
+            self.refused.push(Refusal { id, reason, unknown });
+        }
+    }
+
+    /// The same as an error, for one letter that was asked for by its id.
+    pub(crate) fn or_refused(self) -> Result<(), DlqError> {
+        match self.refused.into_iter().next() {
+            Some(Refusal { id, unknown: true, .. }) => Err(DlqError::Unknown(id)),
+            Some(Refusal { id, reason, .. }) => Err(DlqError::Refused { id, reason }),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What becomes of one letter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verb {
+    Replay,
+    Drop,
+}
+
+/// A letter that may change, and where it goes back to.
+struct Candidate {
+    id: LetterId,
+    subject: String,
+    to: Option<super::Gear>,
+}
+
+/// What one transaction did.
+#[derive(Default)]
+struct Done {
+    changed: Vec<(LetterId, Mark)>,
+    already: u64,
+    refused: Vec<(LetterId, String)>,
+}
+
+impl Dlq {
+    /// Has letters go back to the gears that could not handle them; waits for the gears as long as the wish says.
+    ///
+    /// # Errors
+    /// [`DlqError`]; letters that cannot go back are in the report.
+    pub async fn replay(self: Arc<Self>, wish: Wish) -> Result<Report, DlqError> {
+        let deadline = Instant::now() + wish.wait;
+        let (mut report, changed) = self.change(Verb::Replay, wish).await?;
+        if changed.is_empty() {
+            return Ok(report);
+        }
+        let turns = changed.iter().filter_map(|(id, mark)| Some((*id, mark.turn.clone()?)));
+        {
+            let mut waiting = lock(&self.waiting);
+            for (id, turn) in turns {
+                waiting
+                    .entry((turn.rack, turn.gear))
+                    .or_default()
+                    .insert(turn.number, id);
+            }
+        }
+        self.bell.notify_one();
+        self.settle(&changed, deadline, &mut report).await?;
+        Ok(report)
+    }
+
+    /// Marks letters as dropped: their rows stay until rotation.
+    ///
+    /// # Errors
+    /// [`DlqError`]; letters that cannot be dropped are in the report.
+    pub async fn drop_letters(self: Arc<Self>, wish: Wish) -> Result<Report, DlqError> {
+        let (mut report, changed) = self.change(Verb::Drop, wish).await?;
+        report.dropped = changed.len() as u64;
+        self.dropped.fetch_add(report.dropped, Relaxed);
+        Ok(report)
+    }
+
+    async fn change(&self, verb: Verb, wish: Wish) -> Result<(Report, Vec<(LetterId, Mark)>), DlqError> {
+        let mut report = Report {
+            dry_run: wish.dry_run,
+            ..Report::default()
+        };
+        let letters = self.meant(&wish, &mut report).await?;
+        let stage = self.stage()?;
+        let mut candidates = Vec::new();
+        for letter in letters {
+            let to = match verb {
+                Verb::Replay => match stage.check(&letter) {
+                    Ok(to) => Some(to),
+                    Err(reason) => {
+                        report.refuse(letter.id, reason, false);
+                        continue;
+                    }
+                },
+                Verb::Drop => None,
+            };
+            candidates.push(Candidate {
+                id: letter.id,
+                subject: letter.subject,
+                to,
+            });
+        }
+        let (now, by, again, dry_run) = (self.parts.clock.now(), who(&wish.by), wish.again, wish.dry_run);
+        let ask = move |change: &Change<'_>| mark_all(change, verb, candidates, &Mark::new(now, by), again);
+        let done = if dry_run {
+            let registry = Arc::clone(&self.parts.registry);
+            let tried = tokio::task::spawn_blocking(move || registry.would(ask)).await;
+            tried.map_err(|error| RegistryError::Interrupted(error.to_string()))??
+        } else {
+            self.parts.registry.commit(ask).await?
+        };
+        report.already = done.already;
+        report.changed = done.changed.len() as u64;
+        for (id, reason) in done.refused {
+            report.refuse(id, reason, false);
+        }
+        if dry_run {
+            return Ok((report, Vec::new()));
+        }
+        lock(&self.census).outdate();
+        if report.changed > 0 {
+            let (what, count) = (
+                if verb == Verb::Replay { "replayed" } else { "dropped" },
+                report.changed,
+            );
+            tracing::info!(count, by = who(&wish.by), "dead letters are {what}");
+        }
+        Ok((report, done.changed))
+    }
+
+    /// The letters that a wish means, in the order in which they failed.
+    async fn meant(&self, wish: &Wish, report: &mut Report) -> Result<Vec<Letter>, DlqError> {
+        if let Some(filter) = &wish.filter {
+            let letters = self.select(filter).await?;
+            report.matched = letters.len() as u64;
+            return Ok(letters);
+        }
+        if wish.ids.len() > MOST_CHANGED {
+            return Err(DlqError::TooMany);
+        }
+        let ids: BTreeSet<_> = wish.ids.iter().copied().collect();
+        let mut letters = Vec::new();
+        for id in ids {
+            report.matched += 1;
+            match self.letter(id).await? {
+                Some(letter) => letters.push(letter.light()),
+                None => report.refuse(id, "there is no such letter".to_owned(), true),
+            }
+        }
+        letters.sort_by_key(Letter::order);
+        Ok(letters)
+    }
+
+    /// Waits until the letters wait no more, or the time is over; what became of them.
+    async fn settle(
+        &self,
+        changed: &[(LetterId, Mark)],
+        deadline: Instant,
+        report: &mut Report,
+    ) -> Result<(), DlqError> {
+        let mut settled = self.settled.subscribe();
+        let mut open: BTreeMap<LetterId, &Mark> = changed.iter().map(|(id, mark)| (*id, mark)).collect();
+        loop {
+            settled.mark_unchanged();
+            let mut left = BTreeMap::new();
+            for (id, asked) in std::mem::take(&mut open) {
+                let now = self.parts.registry.mark(&id)?;
+                match now {
+                    Some(now) if now.turn == asked.turn && now.state == LetterState::Waiting => {
+                        left.insert(id, asked);
+                    }
+                    Some(now) if now.turn == asked.turn && now.state == LetterState::Open => {
+                        let reason = now.note.unwrap_or_else(|| "its gear did not take it".to_owned());
+                        report.refuse(id, reason, false);
+                    }
+                    // Asked for once more meanwhile, or forgotten with its row: this turn of it is over.
+                    _ => report.replayed += 1,
+                }
+            }
+            open = left;
+            if open.is_empty() || timeout_at(deadline, settled.changed()).await.is_err() {
+                report.waiting = open.len() as u64;
+                return Ok(());
+            }
+        }
+    }
+
+    /// The scenario and the Racks as they are now.
+    pub(super) fn stage(&self) -> Result<Stage, DlqError> {
+        let registry = &self.parts.registry;
+        let active = registry.active_scenario()?;
+        let stored = active
+            .map(|active| registry.scenario(&active.hash))
+            .transpose()?
+            .flatten();
+        let parsed = stored.and_then(|stored| model::scenario::parse(&stored.text, rack::manifests()).ok());
+        Ok(Stage {
+            scenario: parsed,
+            racks: registry.racks()?,
+        })
+    }
+}
+
+/// Where letters can go back to.
+pub(super) struct Stage {
+    scenario: Option<Scenario>,
+    racks: Vec<RackRow>,
+}
+
+impl Stage {
+    /// The gear that a letter goes back to; or why it cannot.
+    pub(super) fn check(&self, letter: &Letter) -> Result<super::Gear, String> {
+        let (failure, port) = letter.way_back()?;
+        let row = self.rack(failure)?;
+        let Some(scenario) = &self.scenario else {
+            return Err("no scenario is active: activate one with the gear that failed".to_owned());
+        };
+        let spot = Spot {
+            gear: &failure.gear,
+            port,
+            way: failure.way,
+            from: failure.from.as_deref(),
+        };
+        still_there(scenario, &row.name, &row.labels, spot)
+            .map_err(|reason| format!("it cannot go back to where it failed: {reason}"))?;
+        Ok((row.entity_id, failure.gear.clone()))
+    }
+
+    /// The Rack that a letter is of: who had its name, unless that one has another name by now. Names are what the bus holds
+    /// its publishers to, ids in headers are not.
+    fn rack(&self, failure: &Failure) -> Result<&RackRow, String> {
+        let name = &failure.rack;
+        let mut present = self.racks.iter().filter(|row| row.state != RackState::Removed);
+        let found = match present.find(|row| row.name == *name) {
+            Some(row) if failure.entity.is_none_or(|entity| entity == row.entity_id) => Some(row),
+            Some(_) => {
+                return Err(format!(
+                    "the Rack {name} is another one than that which the letter is of"
+                ));
+            }
+            None => self.racks.iter().find(|row| Some(row.entity_id) == failure.entity),
+        };
+        match found {
+            Some(row) if row.is_adopted() => Ok(row),
+            Some(row) => Err(format!("the Rack {name} that it is of is {}", row.state)),
+            None => Err(format!("the Rack {name} that it is of is not known here")),
+        }
+    }
+}
+
+impl Mark {
+    fn new(at: model::Timestamp, by: String) -> Self {
+        Self {
+            state: LetterState::Open,
+            at,
+            by,
+            subject: String::new(),
+            times: 0,
+            turn: None,
+            note: None,
+        }
+    }
+}
+
+/// Marks what can be marked.
+fn mark_all(
+    change: &Change<'_>,
+    verb: Verb,
+    candidates: Vec<Candidate>,
+    fresh: &Mark,
+    again: bool,
+) -> Result<Done, DlqError> {
+    let (mut done, mut room) = (Done::default(), MAX_MARKS.saturating_sub(change.marks()?));
+    for Candidate { id, subject, to } in candidates {
+        let before = change.mark(&id)?;
+        let state = before.as_ref().map_or(LetterState::Open, |mark| mark.state);
+        let refusal = match (verb, state) {
+            (_, LetterState::Open) => None,
+            (Verb::Replay, LetterState::Waiting) | (Verb::Drop, LetterState::Dropped) => {
+                done.already += 1;
+                continue;
+            }
+            (Verb::Replay, LetterState::Replayed) if !again => {
+                done.already += 1;
+                continue;
+            }
+            (Verb::Replay, LetterState::Dropped) if !again => {
+                Some("it was dropped: ask for it again to replay it (--again)")
+            }
+            (Verb::Replay, _) => None,
+            (Verb::Drop, LetterState::Waiting) => Some("it is on its way back to its gear"),
+            (Verb::Drop, LetterState::Replayed) => Some("it was replayed, there is nothing left to drop"),
+        };
+        if let Some(refusal) = refusal {
+            done.refused.push((id, refusal.to_owned()));
+            continue;
+        }
+        if before.is_none() {
+            room = room.checked_sub(1).ok_or(DlqError::Full)?;
+        }
+        let mut mark = Mark {
+            subject,
+            times: before.map_or(0, |mark| mark.times),
+            state: LetterState::Dropped,
+            ..fresh.clone()
+        };
+        if let Some((rack, gear)) = to {
+            mark.state = LetterState::Waiting;
+            mark.times = mark.times.saturating_add(1);
+            mark.turn = Some(change.next_turn(rack, &gear)?);
+        }
+        change.put_mark(&id, &mark)?;
+        done.changed.push((id, mark));
+    }
+    Ok(done)
+}
+
+/// A name as it is kept: one short line.
+fn who(by: &str) -> String {
+    let by = by.trim().chars().map(|char| if char.is_control() { ' ' } else { char });
+    let by: String = by.take(MAX_BY).collect();
+    if by.is_empty() { "unnamed".to_owned() } else { by }
+}

@@ -1,0 +1,446 @@
+//! A row of `dead_letters` as a letter: what it was, whose it is, and whether it can go back.
+//!
+//! | subject | what it is |
+//! |---|---|
+//! | `flux.gear.<rack>.<gear>` | a message that a gear could not handle |
+//! | `flux.msg.<rack>.<gear>.<port>` | bytes on a wire that are no message |
+//! | `flux.telemetry.<table>.<rack>` | telemetry that cannot be decoded |
+//!
+//! # Invariants
+//!
+//! - Anybody on the bus can make a row: whatever is in it, reading it gives a letter.
+
+use model::filter::LetterFilter;
+use model::letter::{LetterState, Way};
+use model::message::Message;
+use model::{EntityId, FluxId, LetterId, Timestamp, Token, TraceId, subject, wire};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use crate::registry::Mark;
+
+/// See the module.
+#[derive(Debug, Clone)]
+pub(crate) struct Letter {
+    pub(crate) id: LetterId,
+    pub(crate) ts: Timestamp,
+    pub(crate) subject: String,
+    pub(crate) reason: String,
+    pub(crate) content_type: Option<String>,
+    pub(crate) headers: Map<String, Value>,
+    pub(crate) payload: Vec<u8>,
+    /// The bytes of the payload, also where it is left out.
+    bytes: usize,
+    pub(crate) kind: Kind,
+    /// Its message, decoded; none where it is none.
+    message: Result<Known, String>,
+}
+
+/// What a list tells of a message.
+#[derive(Debug, Clone, Copy)]
+struct Known {
+    flux_id: FluxId,
+    trace_id: TraceId,
+}
+
+/// What a letter was.
+#[derive(Debug, Clone)]
+pub(crate) enum Kind {
+    Gear(Box<Failure>),
+    Message { rack: Token, gear: Token, port: Token },
+    Telemetry { rack: Token },
+    Unknown,
+}
+
+/// A gear that could not handle a message.
+#[derive(Debug, Clone)]
+pub(crate) struct Failure {
+    pub(crate) rack: Token,
+    pub(crate) entity: Option<EntityId>,
+    pub(crate) gear: Token,
+    pub(crate) port: Option<Token>,
+    pub(crate) way: Way,
+    pub(crate) from: Option<String>,
+    pub(crate) attempts: u32,
+    pub(crate) replays: u32,
+    pub(crate) before: Option<LetterId>,
+    /// Its Rack's run and its number there.
+    sent: (u64, u64),
+}
+
+impl Letter {
+    /// The letter of a row, if it has the table's columns.
+    pub(crate) fn of(mut row: Map<String, Value>) -> Option<Self> {
+        let mut text = |name: &str| match row.remove(name) {
+            Some(Value::String(text)) => Some(text),
+            _ => None,
+        };
+        let (ts, subject, reason) = (text("ts")?.parse().ok()?, text("subject")?, text("reason")?);
+        let content_type = text("content_type");
+        let payload = bytes(&text("payload")?)?;
+        let headers = match row.remove("headers") {
+            Some(Value::Object(headers)) => headers,
+            _ => Map::new(),
+        };
+        let said = |name| headers.get(name).and_then(Value::as_str).unwrap_or_default();
+        let number = [wire::ENTITY_ID, wire::BOOT_EPOCH, wire::SEQUENCE].map(said);
+        let [entity, epoch, seq] = number.map(str::as_bytes);
+        let id = LetterId::of(
+            ts,
+            &[subject.as_bytes(), reason.as_bytes(), &payload, entity, epoch, seq],
+        );
+        let kind = kind(&subject, &headers);
+        let message = match kind {
+            Kind::Gear(_) | Kind::Message { .. } => Message::from_cbor(&payload).map(|message| Known {
+                flux_id: message.flux_id,
+                trace_id: message.trace_id,
+            }),
+            Kind::Telemetry { .. } | Kind::Unknown => Err("it is none".to_owned()),
+        };
+        Some(Self {
+            id,
+            ts,
+            subject,
+            reason,
+            content_type,
+            headers,
+            bytes: payload.len(),
+            payload,
+            kind,
+            message,
+        })
+    }
+
+    /// Without its bytes, of which many would be too much.
+    pub(crate) fn light(self) -> Self {
+        Self {
+            headers: Map::new(),
+            payload: Vec::new(),
+            ..self
+        }
+    }
+
+    /// What sorts the letters of a gear as they failed: letters that come together are stored side by side, in any order.
+    pub(crate) fn order(&self) -> (u64, u64, LetterId) {
+        let (epoch, seq) = match &self.kind {
+            Kind::Gear(failure) => failure.sent,
+            _ => (0, 0),
+        };
+        (epoch, seq, self.id)
+    }
+
+    pub(crate) fn rack(&self) -> Option<&Token> {
+        match &self.kind {
+            Kind::Gear(failure) => Some(&failure.rack),
+            Kind::Message { rack, .. } | Kind::Telemetry { rack } => Some(rack),
+            Kind::Unknown => None,
+        }
+    }
+
+    pub(crate) fn gear(&self) -> Option<&Token> {
+        match &self.kind {
+            Kind::Gear(failure) => Some(&failure.gear),
+            Kind::Message { gear, .. } => Some(gear),
+            Kind::Telemetry { .. } | Kind::Unknown => None,
+        }
+    }
+
+    fn from(&self) -> Option<&str> {
+        match &self.kind {
+            Kind::Gear(failure) => failure.from.as_deref(),
+            _ => None,
+        }
+    }
+
+    /// Whether it is what a filter asks for, its state and its time apart.
+    pub(crate) fn meets(&self, filter: &LetterFilter) -> bool {
+        let is =
+            |wanted: &Option<String>, found: Option<&str>| wanted.as_deref().is_none_or(|wanted| found == Some(wanted));
+        let of_wire = |subject: &String| self.subject == *subject || self.from() == Some(subject.as_str());
+        is(&filter.rack, self.rack().map(Token::as_str))
+            && is(&filter.gear, self.gear().map(Token::as_str))
+            && filter.subject.as_ref().is_none_or(of_wire)
+    }
+
+    /// Where it can go back to; or why it never can.
+    pub(crate) fn way_back(&self) -> Result<(&Failure, &Token), String> {
+        match &self.kind {
+            Kind::Gear(failure) => {
+                let port = failure
+                    .port
+                    .as_ref()
+                    .ok_or("it does not say at which port of the gear it failed: only the head of it is kept")?;
+                self.message
+                    .as_ref()
+                    .map_err(|reason| format!("its bytes are no message that a gear could take: {reason}"))?;
+                Ok((failure, port))
+            }
+            Kind::Message { .. } => Err(
+                "no gear could read it: what was sent on the wire is no message, and who sends it is to be mended".to_owned(),
+            ),
+            Kind::Telemetry { .. } => Err(
+                "it is telemetry that nobody can decode, and its sender's number for it is used up: mend the sender and have \
+                 it send the rows anew"
+                    .to_owned(),
+            ),
+            Kind::Unknown => Err("its subject does not say whom it was for".to_owned()),
+        }
+    }
+
+    /// As it is listed, with what became of it.
+    pub(crate) fn view(&self, mark: Option<Mark>) -> LetterView {
+        let failure = match &self.kind {
+            Kind::Gear(failure) => Some(failure),
+            _ => None,
+        };
+        let port = match &self.kind {
+            Kind::Message { port, .. } => Some(port.clone()),
+            _ => failure.and_then(|failure| failure.port.clone()),
+        };
+        let known = self.message.as_ref().ok();
+        let why_not = self.way_back().err();
+        let (mut state, mut changed, mut changed_by, mut note) = (LetterState::Open, None, None, None);
+        if let Some(mark) = mark {
+            (state, changed, changed_by, note) = (mark.state, Some(mark.at), Some(mark.by), mark.note);
+        }
+        LetterView {
+            id: self.id,
+            ts: self.ts,
+            state,
+            kind: match self.kind {
+                Kind::Gear(_) => "gear",
+                Kind::Message { .. } => "message",
+                Kind::Telemetry { .. } => "telemetry",
+                Kind::Unknown => "unknown",
+            },
+            rack: self.rack().cloned(),
+            gear: self.gear().cloned(),
+            port,
+            way: failure.map(|failure| failure.way),
+            from: self.from().map(str::to_owned),
+            subject: self.subject.clone(),
+            reason: self.reason.clone(),
+            attempts: failure.map(|failure| failure.attempts),
+            replays: failure.map_or(0, |failure| failure.replays),
+            replay_of: failure.and_then(|failure| failure.before),
+            flux_id: known.map(|known| known.flux_id),
+            trace_id: known.map(|known| known.trace_id),
+            bytes: self.bytes,
+            replayable: why_not.is_none(),
+            why_not,
+            changed,
+            changed_by,
+            note,
+        }
+    }
+
+    /// All of it.
+    pub(crate) fn whole(&self, view: LetterView) -> WholeLetter {
+        let message = Message::from_cbor(&self.payload).ok();
+        WholeLetter {
+            view,
+            content_type: self.content_type.clone(),
+            headers: self.headers.clone(),
+            message: message.map(|message| decoded(&message)),
+            payload: crate::hex::encode(&self.payload),
+        }
+    }
+}
+
+fn kind(subject: &str, headers: &Map<String, Value>) -> Kind {
+    if let Some((rack, gear)) = subject::parse_gear(subject) {
+        let said = |name| headers.get(name).and_then(Value::as_str);
+        let number = |name| said(name).and_then(|text| text.parse().ok());
+        return Kind::Gear(Box::new(Failure {
+            rack,
+            gear,
+            entity: said(wire::ENTITY_ID).and_then(|text| text.parse().ok()),
+            port: said(wire::DEAD_PORT).and_then(|text| text.parse().ok()),
+            way: if said(wire::DEAD_WAY) == Some(Way::Out.as_str()) {
+                Way::Out
+            } else {
+                Way::In
+            },
+            from: said(wire::DEAD_FROM).map(str::to_owned),
+            attempts: number(wire::DEAD_ATTEMPTS).unwrap_or(0),
+            replays: number(wire::DEAD_REPLAYS).unwrap_or(0),
+            before: said(wire::DEAD_LETTER).and_then(|text| text.parse().ok()),
+            sent: (
+                said(wire::BOOT_EPOCH).and_then(|text| text.parse().ok()).unwrap_or(0),
+                said(wire::SEQUENCE).and_then(|text| text.parse().ok()).unwrap_or(0),
+            ),
+        }));
+    }
+    if let Some((rack, gear, port)) = subject::parse_message(subject) {
+        return Kind::Message { rack, gear, port };
+    }
+    match subject::parse_telemetry(subject) {
+        Some((_, rack)) => Kind::Telemetry { rack },
+        None => Kind::Unknown,
+    }
+}
+
+/// A message for people: its body as text where it is one.
+fn decoded(message: &Message) -> Value {
+    json!({
+        "id": message.id, "ts": message.ts, "flux_id": message.flux_id, "trace_id": message.trace_id,
+        "span_id": message.span_id, "parent": message.parent, "sampled": message.sampled, "hops": message.hops,
+        "meta": message.meta, "data": message.data,
+        "text": std::str::from_utf8(&message.raw).ok(), "raw": crate::hex::encode(&message.raw),
+    })
+}
+
+/// The bytes of a text of hexadecimal digits.
+fn bytes(hex: &str) -> Option<Vec<u8>> {
+    let digit = |byte: &u8| char::from(*byte).to_digit(16);
+    let pair = |pair: &[u8]| match pair {
+        [high, low] => u8::try_from(digit(high)? * 16 + digit(low)?).ok(),
+        _ => None,
+    };
+    hex.as_bytes().chunks(2).map(pair).collect()
+}
+
+/// A letter in a list.
+#[derive(Debug, Clone, Serialize)]
+pub struct LetterView {
+    /// Its id.
+    pub id: LetterId,
+    /// When it was stored.
+    pub ts: Timestamp,
+    /// What became of it.
+    pub state: LetterState,
+    /// `gear`, `message`, `telemetry` or `unknown`.
+    pub kind: &'static str,
+    /// The Rack that it is of.
+    pub rack: Option<Token>,
+    /// The gear that could not handle it, or that sent it.
+    pub gear: Option<Token>,
+    /// The port.
+    pub port: Option<Token>,
+    /// Whether it arrived at the port or was to leave by it.
+    pub way: Option<Way>,
+    /// The subject of the wire that it came by.
+    pub from: Option<String>,
+    /// The letter's own subject.
+    pub subject: String,
+    /// Why it could not be handled.
+    pub reason: String,
+    /// How often it was tried in all.
+    pub attempts: Option<u32>,
+    /// How often it was given back before it failed this time.
+    pub replays: u32,
+    /// The letter that it was before.
+    pub replay_of: Option<LetterId>,
+    /// The business signal.
+    pub flux_id: Option<FluxId>,
+    /// The trace.
+    pub trace_id: Option<TraceId>,
+    /// Its bytes.
+    pub bytes: usize,
+    /// Whether it can go back, as far as it says itself.
+    pub replayable: bool,
+    /// Why it cannot.
+    pub why_not: Option<String>,
+    /// When its state changed.
+    pub changed: Option<Timestamp>,
+    /// Who wanted that, as they say.
+    pub changed_by: Option<String>,
+    /// Why it could not go back the last time, or what it waits for.
+    pub note: Option<String>,
+}
+
+/// A letter and everything in it.
+#[derive(Debug, Clone, Serialize)]
+pub struct WholeLetter {
+    /// As it is listed.
+    #[serde(flatten)]
+    pub view: LetterView,
+    /// What it said that it is.
+    pub content_type: Option<String>,
+    /// What came with it.
+    pub headers: Map<String, Value>,
+    /// Its message, if it is one.
+    pub message: Option<Value>,
+    /// Its bytes as they came, in hexadecimal.
+    pub payload: String,
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    fn row(subject: &str, headers: Value, payload: &str) -> Map<String, Value> {
+        let row = json!({
+            "ts": "2026-11-21T10:00:00.000001Z", "subject": subject, "reason": "why", "content_type": null,
+            "headers": headers, "payload": payload,
+        });
+        row.as_object().cloned().unwrap()
+    }
+
+    #[test]
+    fn what_cannot_go_back_says_why() {
+        for (subject, headers, says) in [
+            ("flux.gear.a.b", json!({}), "does not say at which port"),
+            (
+                "flux.gear.a.b",
+                json!({ "Flux-Dead-Port": "in" }),
+                "no message that a gear could take",
+            ),
+            (
+                "flux.gear.a.b",
+                json!({ "Flux-Dead-Port": 7 }),
+                "does not say at which port",
+            ),
+            ("flux.msg.a.b.out", json!({}), "no gear could read it"),
+            ("flux.telemetry.logs.a", json!({}), "mend the sender"),
+            ("flux.gear.a.b.c", json!(null), "whom it was for"),
+            ("", json!([]), "whom it was for"),
+        ] {
+            let letter = Letter::of(row(subject, headers, "00ff")).unwrap();
+            let said = letter.way_back().unwrap_err();
+            assert!(said.contains(says), "{subject}: {said}");
+            assert_eq!(letter.view(None).why_not, Some(said));
+        }
+    }
+
+    #[test]
+    fn a_letter_has_one_id_whatever_form_its_row_is_in_and_another_for_other_bytes() {
+        let headers = json!({ "Flux-Seq": "7" });
+        let id = |headers: &Value, payload| Letter::of(row("flux.gear.a.b", headers.clone(), payload)).unwrap().id;
+        assert_eq!(id(&headers, "00ff"), id(&headers, "00FF"));
+        assert_ne!(id(&headers, "00ff"), id(&headers, "00fe"));
+        assert_ne!(id(&headers, "00ff"), id(&json!({ "Flux-Seq": "8" }), "00ff"));
+    }
+
+    #[test]
+    fn what_anybody_puts_into_headers_is_not_believed() {
+        for (name, value) in [
+            (wire::DEAD_WAY, json!("sideways")),
+            (wire::DEAD_ATTEMPTS, json!("-1")),
+            (wire::DEAD_REPLAYS, json!("99999999999")),
+            (wire::DEAD_LETTER, json!("../../etc")),
+            (wire::DEAD_PORT, json!("a.b")),
+            (wire::ENTITY_ID, json!([1])),
+        ] {
+            let letter = Letter::of(row("flux.gear.a.b", json!({ (name): value }), "")).unwrap();
+            let view = letter.view(None);
+            assert_eq!(
+                (view.way, view.attempts, view.replays),
+                (Some(Way::In), Some(0), 0),
+                "{name}"
+            );
+            assert_eq!(
+                (view.port, view.replay_of, view.replayable),
+                (None, None, false),
+                "{name}"
+            );
+        }
+        for broken in ["0", "zz", "é0"] {
+            assert!(
+                Letter::of(row("flux.gear.a.b", json!({}), broken)).is_none(),
+                "{broken}"
+            );
+        }
+    }
+}

@@ -1,0 +1,352 @@
+//! The dead-letter queue: the rows of `dead_letters`, what became of each, and the way back to their gears.
+//!
+//! ```text
+//! dead_letters (rows, until rotation) ─▶ list, show
+//!        replay ─▶ mark "waiting", turn n of its gear (one transaction) ─▶ Deliveries ─▶ Rack: taken up to n ─▶ mark "replayed"
+//!        drop   ─▶ mark "dropped"
+//! ```
+//!
+//! # Invariants
+//!
+//! - That a letter is to go back is durable before anybody hears of it, and with it the number by which its Rack knows it again:
+//!   however often it is sent, by whatever run of the Mixer, the gear takes it once. A letter gets another number only where it
+//!   could not be given to the gear, or is asked for again by name.
+//! - A letter is *replayed* when its Rack has said that it is taken, durably; never before.
+//! - A mark leaves with its letter's row.
+//!
+//! # Not here
+//!
+//! How a Rack takes a letter (`rack::lane`), how letters come to be (`ingest`).
+
+mod census;
+mod change;
+mod deliveries;
+mod letter;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use engine::Engine;
+use model::filter::{DEFAULT_LIMIT, LetterFilter, LetterStates, MAX_LIMIT, When};
+use model::letter::LetterState;
+use model::{Clock, EntityId, Entropy, LetterId, Timestamp, Token};
+use query::{ListQuery, Querier, QueryStats};
+use tokio::sync::{Notify, watch};
+use uuid::Uuid;
+
+use crate::bus_server::Bus;
+use crate::cluster::Cluster;
+use crate::presence::Presence;
+use crate::registry::{MAX_MARKS, Mark, Registry, RegistryError};
+
+pub use change::{Refusal, Report, Wish};
+pub use letter::{LetterView, WholeLetter};
+
+pub(crate) use census::Census;
+pub(crate) use deliveries::Deliveries;
+
+use letter::Letter;
+
+/// Rows that are read at once, at first and at most; their bytes say how many of them.
+const CHUNK: (u32, u32) = (64, 512);
+/// Bytes of rows from which on fewer are read at once.
+const LARGE: usize = 4 << 20;
+/// Rows that one list looks at, at most; then it gives what it has, and where to go on.
+const MOST_LOOKED: usize = 20_000;
+/// Letters that one request may change.
+const MOST_CHANGED: usize = 10_000;
+
+/// Why the queue says no.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DlqError {
+    /// There is no such letter.
+    #[error("there is no letter {0}: platform dlq list --state all shows those that are kept")]
+    Unknown(LetterId),
+    /// The letter cannot be what was asked for.
+    #[error("letter {id}: {reason}")]
+    Refused {
+        /// Which.
+        id: LetterId,
+        /// Why not.
+        reason: String,
+    },
+    /// More letters than one request may change.
+    #[error("more than {MOST_CHANGED} letters are meant: narrow the filter (since, until, rack, gear)")]
+    TooMany,
+    /// No room for marks.
+    #[error("{MAX_MARKS} letters are replayed or dropped already, as many as are remembered: rotation makes room")]
+    Full,
+    /// A wish that cannot be used.
+    #[error("{parameter}: {reason}")]
+    Wish {
+        /// The part of it.
+        parameter: &'static str,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The rows cannot be read.
+    #[error(transparent)]
+    Query(#[from] query::Error),
+    /// The registry failed.
+    #[error(transparent)]
+    Registry(#[from] RegistryError),
+}
+
+/// Letters of a list.
+#[derive(Debug)]
+pub struct Letters {
+    /// The newest first.
+    pub letters: Vec<LetterView>,
+    /// Where to go on; none after the last.
+    pub next_cursor: Option<String>,
+    /// What the last look cost.
+    pub stats: QueryStats,
+}
+
+/// What the queue works with.
+#[derive(Debug)]
+pub(crate) struct DlqParts {
+    pub(crate) querier: Arc<Querier>,
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) cluster: Arc<Cluster>,
+    pub(crate) presence: Arc<Presence>,
+    pub(crate) bus: Bus,
+    pub(crate) clock: Clock,
+}
+
+/// A gear of a Rack.
+type Gear = (EntityId, Token);
+
+/// The queue. Used as `Arc<Dlq>`.
+#[derive(Debug)]
+pub struct Dlq {
+    parts: DlqParts,
+    /// What turns count within.
+    turns: Uuid,
+    /// The letters that wait for their gear, by turn.
+    waiting: Mutex<BTreeMap<Gear, BTreeMap<u64, LetterId>>>,
+    /// Why a gear's letters still wait.
+    late: Mutex<BTreeMap<Gear, String>>,
+    /// Wakes who sends.
+    bell: Notify,
+    /// Grows with every letter that waits no more.
+    settled: watch::Sender<u64>,
+    census: Mutex<Census>,
+    replayed: AtomicU64,
+    dropped: AtomicU64,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Dlq {
+    /// Opens the queue: what waits goes on waiting.
+    pub(crate) fn open(parts: DlqParts, entropy: &Entropy) -> Result<Arc<Self>, RegistryError> {
+        let fresh = uuid::Builder::from_random_bytes(entropy.bytes()).into_uuid();
+        let turns = parts.registry.change(|change| change.turns_of(fresh))?;
+        let mut waiting: BTreeMap<Gear, BTreeMap<u64, LetterId>> = BTreeMap::new();
+        parts.registry.each_mark(|id, mark| {
+            if let (LetterState::Waiting, Some(turn)) = (mark.state, mark.turn) {
+                waiting
+                    .entry((turn.rack, turn.gear))
+                    .or_default()
+                    .insert(turn.number, id);
+            }
+        })?;
+        Ok(Arc::new(Self {
+            parts,
+            turns,
+            waiting: Mutex::new(waiting),
+            late: Mutex::default(),
+            bell: Notify::new(),
+            settled: watch::channel(0).0,
+            census: Mutex::default(),
+            replayed: AtomicU64::new(0),
+            dropped: AtomicU64::new(0),
+        }))
+    }
+
+    /// The letters that a filter asks for, the newest first; without a state, those that are open or waiting.
+    ///
+    /// # Errors
+    /// [`DlqError`].
+    pub async fn list(&self, filter: &LetterFilter) -> Result<Letters, DlqError> {
+        let limit = filter.limit.unwrap_or(DEFAULT_LIMIT);
+        if !(1..=MAX_LIMIT).contains(&limit) {
+            let reason = format!("{limit} is not between 1 and {MAX_LIMIT}: page on with next_cursor");
+            return Err(DlqError::Wish {
+                parameter: "limit",
+                reason,
+            });
+        }
+        let wanted = limit as usize;
+        let (mut letters, mut looked) = (Vec::new(), 0);
+        let mut look = Look::new(filter);
+        loop {
+            let from = look.cursor.clone();
+            let mut page = self.look(&mut look).await?;
+            looked += page.rows;
+            let missing = wanted - letters.len();
+            if let Some((last, ..)) = page.found.get(missing) {
+                // One too many: the same again up to before it, so that the cursor is right.
+                let mut again = Look {
+                    cursor: from,
+                    chunk: u32::try_from(*last).unwrap_or(u32::MAX),
+                    ..Look::new(filter)
+                };
+                page = self.look(&mut again).await?;
+                look = again;
+            }
+            let found = page.found.into_iter().take(missing);
+            letters.extend(found.map(|(_, letter, mark)| self.view(&letter, mark)));
+            if letters.len() >= wanted || look.cursor.is_none() || looked >= MOST_LOOKED {
+                return Ok(Letters {
+                    letters,
+                    next_cursor: look.cursor,
+                    stats: page.stats,
+                });
+            }
+        }
+    }
+
+    /// One letter, with everything in it.
+    ///
+    /// # Errors
+    /// [`DlqError::Unknown`]; see [`DlqError`].
+    pub async fn show(&self, id: LetterId) -> Result<WholeLetter, DlqError> {
+        let letter = self.letter(id).await?.ok_or(DlqError::Unknown(id))?;
+        let mut view = self.view(&letter, self.parts.registry.mark(&id)?);
+        if let (true, Err(reason)) = (view.replayable, self.stage()?.check(&letter)) {
+            (view.replayable, view.why_not) = (false, Some(reason));
+        }
+        Ok(letter.whole(view))
+    }
+
+    fn view(&self, letter: &Letter, mark: Option<Mark>) -> LetterView {
+        let turn = mark.as_ref().and_then(|mark| mark.turn.clone());
+        let mut view = letter.view(mark);
+        if let (LetterState::Waiting, Some(turn)) = (view.state, turn) {
+            view.note = lock(&self.late).get(&(turn.rack, turn.gear)).cloned();
+        }
+        view
+    }
+
+    /// A letter by its id.
+    async fn letter(&self, id: LetterId) -> Result<Option<Letter>, DlqError> {
+        let next = Timestamp::from_micros(id.ts().micros().saturating_add(1));
+        let mut filter = LetterFilter {
+            since: Some(When::At(id.ts())),
+            until: Some(When::At(next)),
+            limit: Some(CHUNK.0),
+            ..LetterFilter::default()
+        };
+        loop {
+            let page = self.parts.querier.list(&ListQuery::Letters(filter.clone())).await?;
+            let page = query::Page::from(page);
+            let mut letters = page.rows.into_iter().filter_map(Letter::of);
+            if let Some(found) = letters.find(|letter| letter.id == id) {
+                return Ok(Some(found));
+            }
+            if page.next_cursor.is_none() {
+                return Ok(None);
+            }
+            filter.cursor = page.next_cursor;
+        }
+    }
+
+    /// The next rows, and of them the letters that are asked for, each with its place among them.
+    async fn look(&self, look: &mut Look) -> Result<Looked, DlqError> {
+        let filter = LetterFilter {
+            limit: Some(look.chunk.clamp(1, CHUNK.1)),
+            cursor: look.cursor.take(),
+            ..look.filter.clone()
+        };
+        let page = query::Page::from(self.parts.querier.list(&ListQuery::Letters(filter)).await?);
+        look.cursor = page.next_cursor;
+        let (rows, mut bytes, mut found) = (page.rows.len(), 0, Vec::new());
+        for (at, row) in page.rows.into_iter().enumerate() {
+            let Some(letter) = Letter::of(row) else { continue };
+            bytes += letter.payload.len();
+            let mark = self.parts.registry.mark(&letter.id)?;
+            let state = mark.as_ref().map_or(LetterState::Open, |mark| mark.state);
+            if letter.meets(&look.filter) && LetterStates::meets(look.filter.state, state) {
+                found.push((at, letter.light(), mark));
+            }
+        }
+        look.chunk = if bytes > LARGE { look.chunk / 4 } else { look.chunk * 2 }.clamp(4, CHUNK.1);
+        Ok(Looked {
+            rows,
+            found,
+            stats: page.stats,
+        })
+    }
+
+    /// All letters that a filter asks for, in the order in which they failed.
+    async fn select(&self, filter: &LetterFilter) -> Result<Vec<Letter>, DlqError> {
+        let (mut look, mut all) = (Look::new(filter), Vec::new());
+        loop {
+            let page = self.look(&mut look).await?;
+            all.extend(page.found.into_iter().map(|(_, letter, _)| letter));
+            if all.len() > MOST_CHANGED {
+                return Err(DlqError::TooMany);
+            }
+            if look.cursor.is_none() {
+                all.sort_by_key(Letter::order);
+                return Ok(all);
+            }
+        }
+    }
+
+    /// The counters.
+    #[must_use]
+    pub fn stats(&self) -> DlqStats {
+        let census = lock(&self.census).clone();
+        DlqStats {
+            open: census.open,
+            waiting: lock(&self.waiting).values().map(|turns| turns.len() as u64).sum(),
+            replayed: self.replayed.load(Relaxed),
+            dropped: self.dropped.load(Relaxed),
+        }
+    }
+}
+
+/// How far a look over the rows has come.
+struct Look {
+    filter: LetterFilter,
+    cursor: Option<String>,
+    chunk: u32,
+}
+
+/// What it saw.
+struct Looked {
+    rows: usize,
+    found: Vec<(usize, Letter, Option<Mark>)>,
+    stats: QueryStats,
+}
+
+impl Look {
+    fn new(filter: &LetterFilter) -> Self {
+        Self {
+            filter: filter.clone(),
+            cursor: filter.cursor.clone(),
+            chunk: CHUNK.0,
+        }
+    }
+}
+
+/// Counts of the queue.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DlqStats {
+    /// Open letters by Rack and gear, as counted last.
+    pub open: BTreeMap<(String, String), u64>,
+    /// Letters that wait for their gear.
+    pub waiting: u64,
+    /// Letters that gears have taken since the start.
+    pub replayed: u64,
+    /// Letters dropped since the start.
+    pub dropped: u64,
+}

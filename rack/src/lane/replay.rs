@@ -1,0 +1,172 @@
+//! Letters of the dead-letter queue that come back to their gear.
+//!
+//! ```text
+//! Mixer ─ Replay{queue, gear, letters 7, 8, 9} ─▶ inbox of the gear ─▶ taken 9, durable ─▶ ReplayAnswer{taken: 9}
+//! ```
+//!
+//! # Invariants
+//!
+//! - The letters of a gear are given to it in the order of their numbers. That one was taken is noted in the write that has what
+//!   the gear made of it, as for messages of a wire; a number up to the noted one is never given out again.
+//! - What is with the gear is not given to it a second time.
+//! - *Never* is said only of a letter that is not with the gear and of which nothing was kept.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::join_all;
+use model::control::{NotTaken, Replay, ReplayAnswer, ReplayLetter};
+use model::letter::Way;
+use model::message::Message;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+use super::{Outbox, Past, Place, Taken, Whole};
+use crate::wires::{Arrival, Inbox, Receipt};
+
+/// How long an answer waits for the gear.
+const WITHIN: Duration = Duration::from_secs(10);
+
+/// The gear that letters go back to.
+#[derive(Debug)]
+pub(crate) struct Target {
+    pub(crate) inbox: Inbox,
+    pub(crate) inputs: &'static [&'static str],
+    pub(crate) outputs: &'static [&'static str],
+}
+
+/// Gives letters to a gear, and answers when it has taken them.
+pub(crate) async fn replay(outbox: Arc<Outbox>, target: Result<Target, NotTaken>, replay: Replay) -> ReplayAnswer {
+    let desk = Desk {
+        key: format!("replayed {}", replay.gear),
+        queue: replay.queue,
+        outbox,
+    };
+    let mut not_taken = None;
+    let mut with_gear = Vec::new();
+    for letter in replay.letters {
+        if letter.number <= desk.taken() {
+            continue;
+        }
+        match desk.give(target.as_ref().map_err(NotTaken::clone), letter).await {
+            Ok(Given::Now(durable)) => with_gear.push(durable),
+            Ok(Given::Before) => {}
+            Err(reason) => {
+                not_taken = Some(reason);
+                break;
+            }
+        }
+    }
+    if timeout(WITHIN, join_all(with_gear)).await.is_err() {
+        not_taken = Some(NotTaken::Later("the gear works on it".to_owned()));
+    }
+    ReplayAnswer {
+        taken: desk.taken(),
+        not_taken,
+    }
+}
+
+/// The letters of one gear.
+struct Desk {
+    key: String,
+    queue: uuid::Uuid,
+    outbox: Arc<Outbox>,
+}
+
+enum Given {
+    /// It is with the gear; hears when that is done.
+    Now(oneshot::Receiver<Result<(), crate::telemetry::NotRecorded>>),
+    /// It was taken meanwhile.
+    Before,
+}
+
+impl Desk {
+    /// The last number that is known to be taken.
+    fn taken(&self) -> u64 {
+        let taken = self.outbox.taken(&self.key);
+        taken
+            .filter(|taken| taken.outbox == self.queue)
+            .map_or(0, |taken| taken.number)
+    }
+
+    async fn give(&self, target: Result<&Target, NotTaken>, letter: ReplayLetter) -> Result<Given, NotTaken> {
+        let (target, number) = match target {
+            Ok(target) => (target, letter.number),
+            Err(NotTaken::Later(reason)) => return Err(NotTaken::Later(reason)),
+            Err(NotTaken::Never { reason, .. }) => return self.never(letter.number, reason).await,
+        };
+        let ports = match letter.way {
+            Way::In => target.inputs,
+            Way::Out => target.outputs,
+        };
+        let Some(port) = ports.iter().copied().find(|port| *port == letter.port.as_str()) else {
+            return self
+                .never(number, format!("the gear has no port {}", letter.port))
+                .await;
+        };
+        let mut message = match Message::from_cbor(&letter.message) {
+            Ok(message) => message,
+            Err(reason) => return self.never(number, format!("it is no message: {reason}")).await,
+        };
+        // A journey of its own: one that was too long would never go on.
+        message.hops = 0;
+        let place = Place {
+            outbox: self.queue,
+            number,
+        };
+        let Ok(room) = target.inbox.sender().try_reserve() else {
+            return Err(NotTaken::Later("too many messages wait for the gear".to_owned()));
+        };
+        {
+            let mut delivered = target.inbox.delivered().0.lock();
+            let is_there = |last: &Place| last.outbox == self.queue && last.number >= number;
+            if delivered.get(&self.key).is_some_and(is_there) {
+                return Err(NotTaken::Later("the gear works on it".to_owned()));
+            }
+            delivered.insert(self.key.clone(), place);
+        }
+        let (done, durable) = oneshot::channel();
+        let past = Past {
+            from: letter.from.map(Into::into),
+            letter: Some(letter.letter),
+            replays: letter.replays,
+            attempts: letter.attempts,
+        };
+        let taken = Taken {
+            key: self.key.clone(),
+            place,
+        };
+        room.send(Arrival {
+            port,
+            message: Ok(message),
+            receipt: Some(Receipt {
+                taken,
+                done,
+                way: letter.way,
+                past,
+            }),
+        });
+        Ok(Given::Now(durable))
+    }
+
+    /// Says that a letter will never be taken, unless it was: a note on its way to the disk is waited for, behind one of ours.
+    async fn never(&self, number: u64, reason: String) -> Result<Given, NotTaken> {
+        let note = crate::telemetry::Checkpoint {
+            key: format!("asked {}", self.key),
+            value: number.to_le_bytes().to_vec(),
+        };
+        let whole = Whole {
+            note: Some(note),
+            ..Whole::default()
+        };
+        let (done, durable) = oneshot::channel();
+        let kept = self.outbox.commit(whole, Some(done)).await.is_ok() && matches!(durable.await, Ok(Ok(())));
+        if !kept {
+            return Err(NotTaken::Later("the Rack is stopping".to_owned()));
+        }
+        if number <= self.taken() {
+            return Ok(Given::Before);
+        }
+        Err(NotTaken::Never { number, reason })
+    }
+}
