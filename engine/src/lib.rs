@@ -55,7 +55,6 @@ mod settings;
 mod shared;
 mod slot;
 mod space;
-mod spec_name;
 mod stats;
 mod sys;
 mod tail;
@@ -77,6 +76,7 @@ pub use index::{
     rebuild_index,
 };
 pub use kept::Kept;
+pub use model::{BadSpecName, SpecName};
 pub use rebuild::{RebuildReport, rebuild_catalogue};
 pub use remote::{CopyReport, Remote, RemoteMode, RemoteTrouble, copy_from_remote, copy_to_remote};
 pub use repair::repair_store;
@@ -85,7 +85,6 @@ pub use rotation::{
 };
 pub use segment::{Lines, Run};
 pub use settings::{Compression, Format, JsonType, PartitionBy, Settings};
-pub use spec_name::{BadSpecName, SpecName};
 pub use stats::{RemoteStats, Stats};
 pub use sys::step_back;
 pub use tail::{Arrival, Follow, LINGER, Position, Taken};

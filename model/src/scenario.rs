@@ -34,6 +34,8 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::gear::Manifests;
+pub use crate::yaml::Finding;
+use crate::yaml::{self, MOST};
 use crate::{BadToken, Token};
 
 /// A whole scenario file.
@@ -166,23 +168,6 @@ impl From<Endpoint> for String {
     }
 }
 
-/// Something about one place of a scenario file.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Finding {
-    /// The line, from 1.
-    pub line: u64,
-    /// The column, from 1, in characters.
-    pub column: u64,
-    /// A sentence.
-    pub text: String,
-}
-
-impl std::fmt::Display for Finding {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}:{}: {}", self.line, self.column, self.text)
-    }
-}
-
 /// Everything that is wrong with a scenario, in the order of the file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}", .0.iter().map(Finding::to_string).collect::<Vec<_>>().join("; "))]
@@ -210,9 +195,8 @@ pub fn parse(yaml: &str, types: &Manifests) -> Result<Scenario, BadScenario> {
 /// # Errors
 /// [`BadScenario`]: every fault at once.
 pub fn review(yaml: &str, types: &Manifests) -> Result<Reviewed, BadScenario> {
-    // Columns do not count the mark that some editors begin a file with.
-    let yaml = yaml.strip_prefix('\u{feff}').unwrap_or(yaml);
-    let root = read::nodes(yaml)?;
+    let yaml = yaml::unmarked(yaml);
+    let root = yaml::nodes(yaml).map_err(|fault| BadScenario(vec![fault]))?;
     let mut faults = Vec::new();
     let draft = read::draft(&root, yaml, &mut faults);
     check::check(&draft, types, &mut faults);
@@ -220,19 +204,10 @@ pub fn review(yaml: &str, types: &Manifests) -> Result<Reviewed, BadScenario> {
         Some(scenario) if faults.is_empty() => {
             let mut warnings = check::warnings(&draft);
             warnings.sort();
-            warnings.truncate(read::MOST);
+            warnings.truncate(MOST);
             Ok(Reviewed { scenario, warnings })
         }
-        _ => {
-            faults.sort();
-            let more = faults.len().saturating_sub(read::MOST);
-            faults.truncate(read::MOST);
-            if let Some(last) = faults.last().filter(|_| more > 0) {
-                let text = format!("{more} more faults");
-                faults.push(Finding { text, ..last.clone() });
-            }
-            Err(BadScenario(faults))
-        }
+        _ => Err(BadScenario(yaml::told(faults))),
     }
 }
 

@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::circles::circles;
-use super::read::{Draft, Placed};
+use super::read::Draft;
 use super::{Endpoint, Finding, Gear, Lane, RackEntry, Wire};
 use crate::Token;
 use crate::gear::{self, Manifest, Manifests};
+use crate::yaml::Placed;
 
 /// The input of answers: they leave by a socket, or find the request that waits for them. No message goes round by it.
 const REPLY: &str = "reply";
