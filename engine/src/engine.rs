@@ -29,8 +29,8 @@ use crate::shared::{Shared, units};
 use crate::turns::Turns;
 use crate::wal::Frame;
 use crate::{
-    Appended, Batch, Error, ReadView, RotationHistory, RotationRun, Settings, SpecName, Stats, StoredRequest, index,
-    origin, place, scrubber, sealer, sys,
+    AllSpecFiles, Appended, Batch, Error, ReadView, RotationHistory, RotationRun, Settings, SpecName, Stats,
+    StoredRequest, index, origin, place, scrubber, sealer, sys,
 };
 
 /// An append that has waited so long for room has every hot row published.
@@ -182,6 +182,11 @@ impl Engine {
             });
         }
         self.append_to(batch, Some(spec)).await
+    }
+
+    /// Says how files of specs are made from now on: the next rows of one that changed begin a new file.
+    pub fn set_specs(&self, specs: &AllSpecFiles) {
+        self.shared.specs.store(Arc::new(specs.into()));
     }
 
     async fn append_to(&self, batch: Batch, spec: Option<SpecName>) -> Result<Appended, Error> {

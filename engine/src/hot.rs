@@ -83,6 +83,7 @@ impl Chunk {
                 batch,
                 min_ts: range.0,
                 max_ts: range.1,
+                spec: first.rows.spec,
             }),
             first: first.first,
             weight: chunks.iter().map(|chunk| chunk.weight).sum(),
@@ -301,7 +302,12 @@ mod tests {
         let (min_ts, max_ts) = time_range(&batch).unwrap();
         hot.insert(
             place(),
-            HotBatch { batch, min_ts, max_ts },
+            HotBatch {
+                batch,
+                min_ts,
+                max_ts,
+                spec: None,
+            },
             100,
             lsn,
             &Origin::default(),

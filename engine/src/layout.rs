@@ -3,7 +3,7 @@
 //! ```text
 //! <data_dir>/<table>/YYYY/MM/DD[/HH]/<table>_NNN.parquet                        finished data files, nothing else ever
 //! <messages_dir>/generic/YYYY/MM/DD[/HH]/fluxmsg_NNN.parquet                    business messages
-//! <messages_dir>/fluxSpec/<spec>/YYYY/MM/DD[/HH]/<spec>_NNN.parquet             those of a spec
+//! <messages_dir>/fluxSpec/<spec>/YYYY/MM/DD[/HH]/<prefix>_NNN.parquet           those of a spec, <spec> if it has no prefix
 //! <store_dir>/wal/            the log
 //! <store_dir>/meta/           catalogue, store id, LOCK
 //! <store_dir>/.staging/       files on their way into the tree, and out of it
@@ -185,10 +185,13 @@ impl Layout {
         }
     }
 
-    /// The data file `number` of a partition.
-    pub(crate) fn file(&self, table: Table, partition: Partition, number: u32, form: Form) -> PathBuf {
-        let prefix = prefix(table, partition.spec.as_ref());
-        let name = format!("{partition}/{prefix}_{number:03}.{}", form.ending());
+    /// A data file of a partition.
+    pub(crate) fn file(&self, table: Table, partition: Partition, named: Named) -> PathBuf {
+        let prefix = match &named.prefix {
+            Some(prefix) => prefix.as_str(),
+            None => prefix(table, partition.spec.as_ref()),
+        };
+        let name = format!("{partition}/{prefix}_{:03}.{}", named.number, named.form.ending());
         match (table, &partition.spec) {
             (Table::Messages, Some(spec)) => self.messages.join(format!("{}/{spec}/{name}", Self::SPECS)),
             (Table::Messages, None) => self.messages.join(format!("{}/{name}", Self::GENERIC)),
@@ -283,25 +286,44 @@ fn prefix(table: Table, spec: Option<&SpecName>) -> &str {
     }
 }
 
-/// The number and the form in a data file's name, if it is one that the layout makes.
-pub(crate) fn number_in(table: Table, spec: Option<SpecName>, name: &str) -> Option<(u32, Form)> {
-    let (stem, form) = Form::split(name)?;
-    let digits = stem.strip_prefix(prefix(table, spec.as_ref()))?.strip_prefix('_')?;
-    let plain = digits.len() >= 3 && digits.bytes().all(|b| b.is_ascii_digit());
-    let canonical = plain && (digits.len() == 3 || !digits.starts_with('0'));
-    Some((digits.parse().ok().filter(|_| canonical)?, form))
+/// What the name of a data file says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Named {
+    /// The `NNN`, unique in its partition whatever stands before it.
+    pub(crate) number: u32,
+    /// What it is made of.
+    pub(crate) form: Form,
+    /// What stands before the number, where that is not what a spec's name or a table's says.
+    pub(crate) prefix: Option<SpecName>,
 }
 
-/// The place and number that a path of a data file means, if it is one that the layout makes.
-pub(crate) fn parse(layout: &Layout, table: Table, path: &Path, min_ts: Timestamp) -> Option<(Partition, u32)> {
-    let number = file_number(table, path)?;
-    let form = Form::of_path(path);
+/// What a data file's name says, if it is one that the layout makes.
+pub(crate) fn name_says(table: Table, spec: Option<SpecName>, name: &str) -> Option<Named> {
+    let (stem, form) = Form::split(name)?;
+    let (before, digits) = stem.rsplit_once('_')?;
+    let plain = digits.len() >= 3 && digits.bytes().all(|b| b.is_ascii_digit());
+    let canonical = plain && (digits.len() == 3 || !digits.starts_with('0'));
+    let prefix = match spec {
+        _ if before == prefix(table, spec.as_ref()) => None,
+        Some(_) => Some(before.parse().ok()?),
+        None => return None,
+    };
+    Some(Named {
+        number: digits.parse().ok().filter(|_| canonical)?,
+        form,
+        prefix,
+    })
+}
+
+/// The place and name that a path of a data file means, if it is one that the layout makes.
+pub(crate) fn parse(layout: &Layout, table: Table, path: &Path, min_ts: Timestamp) -> Option<(Partition, Named)> {
     let spec = spec_of(layout, path);
+    let named = name_says(table, spec, path.file_name()?.to_str()?)?;
     [PartitionBy::Hour, PartitionBy::Day]
         .map(|by| Partition::of(min_ts, by).of_spec(spec))
         .into_iter()
-        .find(|partition| layout.file(table, *partition, number, form) == path)
-        .map(|partition| (partition, number))
+        .find(|partition| layout.file(table, *partition, named) == path)
+        .map(|partition| (partition, named))
 }
 
 /// The spec in whose folder a path lies.

@@ -50,9 +50,14 @@ fn a_file_name_gives_its_number_back() {
     let part = Partition::of(at("2026-03-02T10:00:00Z"), PartitionBy::Hour);
     for number in [1, 42, 999, 1000, 123_456] {
         for form in [Form::Parquet, Form::Json, Form::JsonZstd, Form::JsonSnappy] {
-            let path = layout.file(Table::Logs, part, number, form);
+            let named = Named {
+                number,
+                form,
+                prefix: None,
+            };
+            let path = layout.file(Table::Logs, part, named);
             assert_eq!(file_number(Table::Logs, &path), Some(number));
-            assert_eq!(parse(&layout, Table::Logs, &path, part.start()), Some((part, number)));
+            assert_eq!(parse(&layout, Table::Logs, &path, part.start()), Some((part, named)));
         }
     }
     for bad in [
@@ -71,19 +76,38 @@ fn a_file_name_gives_its_number_back() {
 fn messages_have_a_tree_of_their_own_with_a_folder_for_each_spec() {
     let layout = Layout::new(&Settings::new("/store"));
     let part = Partition::of(at("2026-03-02T10:00:00Z"), PartitionBy::Hour);
-    let generic = layout.file(Table::Messages, part, 1, Form::Parquet);
+    let named = |number, form, prefix: Option<&str>| Named {
+        number,
+        form,
+        prefix: prefix.map(|prefix| prefix.parse().unwrap()),
+    };
+    let generic = layout.file(Table::Messages, part, named(1, Form::Parquet, None));
     assert_eq!(
         generic,
         Path::new("/store/messages/generic/2026/03/02/10/fluxmsg_001.parquet")
     );
     let spec: SpecName = "order_paid".parse().unwrap();
     let part = part.of_spec(Some(spec));
-    let path = layout.file(Table::Messages, part, 12, Form::JsonZstd);
+    let plain = named(12, Form::JsonZstd, None);
+    let path = layout.file(Table::Messages, part, plain);
     assert_eq!(
         path,
         Path::new("/store/messages/fluxSpec/order_paid/2026/03/02/10/order_paid_012.json.zst")
     );
-    assert_eq!(parse(&layout, Table::Messages, &path, part.start()), Some((part, 12)));
-    let elsewhere = Path::new("/store/messages/fluxSpec/other/2026/03/02/10/order_paid_012.json.zst");
+    assert_eq!(
+        parse(&layout, Table::Messages, &path, part.start()),
+        Some((part, plain))
+    );
+    let prefixed = named(13, Form::Parquet, Some("paid"));
+    let path = layout.file(Table::Messages, part, prefixed);
+    assert_eq!(
+        path,
+        Path::new("/store/messages/fluxSpec/order_paid/2026/03/02/10/paid_013.parquet")
+    );
+    assert_eq!(
+        parse(&layout, Table::Messages, &path, part.start()),
+        Some((part, prefixed))
+    );
+    let elsewhere = Path::new("/store/messages/generic/2026/03/02/10/order_paid_012.json.zst");
     assert_eq!(parse(&layout, Table::Messages, elsewhere, part.start()), None);
 }

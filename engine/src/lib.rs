@@ -55,6 +55,7 @@ mod settings;
 mod shared;
 mod slot;
 mod space;
+mod spec_files;
 mod stats;
 mod sys;
 mod tail;
@@ -85,6 +86,7 @@ pub use rotation::{
 };
 pub use segment::{Lines, Run};
 pub use settings::{Compression, Format, JsonType, PartitionBy, Settings};
+pub use spec_files::{AllSpecFiles, SpecFiles};
 pub use stats::{RemoteStats, Stats};
 pub use sys::step_back;
 pub use tail::{Arrival, Follow, LINGER, Position, Taken};

@@ -111,6 +111,7 @@ fn split(table: Table, rows: &RecordBatch, arrived: Timestamp, rule: Rule) -> Re
             batch: rows.clone(),
             min_ts,
             max_ts,
+            spec: rule.spec,
         };
         return Ok(Placed {
             pieces: vec![(first, whole)],
@@ -181,7 +182,13 @@ fn by_partition(rows: &RecordBatch, rule: Rule) -> Result<Vec<(Partition, HotBat
         let members = FilterBuilder::new(&mask(&runs, rows.num_rows())).optimize().build();
         let batch = members.filter_record_batch(rows)?;
         let (min_ts, max_ts) = time_range(&batch).unwrap_or((partition.start(), partition.start()));
-        pieces.push((partition, HotBatch { batch, min_ts, max_ts }));
+        let hot = HotBatch {
+            batch,
+            min_ts,
+            max_ts,
+            spec: rule.spec,
+        };
+        pieces.push((partition, hot));
     }
     Ok(pieces)
 }

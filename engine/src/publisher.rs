@@ -338,11 +338,12 @@ impl Publisher {
         done
     }
 
-    /// Takes a file that has reached its cap out of the way of the next rows.
+    /// Takes a file that has reached its cap, or is not as its spec's files are now, out of the way of the next rows.
     fn set_full_aside(&mut self, place: Place) {
         let cap = self.shared.settings.segment_size.get();
-        let is_full = |slot: &Slot| slot.segment.is_full() || slot.segment.size() >= cap;
-        if self.open.get(&place).is_some_and(is_full)
+        let form = self.shared.file_form(place);
+        let takes_no_more = |slot: &Slot| slot.segment.is_full() || slot.segment.size() >= cap || !slot.is_of(&form);
+        if self.open.get(&place).is_some_and(takes_no_more)
             && let Some(slot) = self.open.remove(&place)
         {
             self.full.push(Job::new(slot));

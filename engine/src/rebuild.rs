@@ -168,16 +168,16 @@ impl Rebuild<'_> {
         };
         let ours = about.identity.store == self.store && about.identity.table == table;
         let named = ours.then(|| parse(&self.layout, table, &path, about.extent.min_ts));
-        let Some((partition, number)) = named.flatten() else {
+        let Some((partition, named)) = named.flatten() else {
             self.report.strangers.push(path);
             return Ok(());
         };
         let (place, id) = ((table, partition), about.identity.segment);
         if self.salvage.removed.contains(&id) || about.is_emptied() {
-            self.removed.push((place, number, id, about.facts.last_lsn));
+            self.removed.push((place, named.number, id, about.facts.last_lsn));
             return Ok(());
         }
-        let entry = describe(&self.layout, self.settings, path.clone(), &about, (place, number))?;
+        let entry = describe(&self.layout, self.settings, path.clone(), &about, (place, named))?;
         if let Some(what) = self.contradicts(&path, &entry)? {
             self.report.problems.push(Problem::new(path, what, entry.rows));
             return Ok(());

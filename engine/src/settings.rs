@@ -10,7 +10,7 @@ use std::time::Duration;
 use model::ByteSize;
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, Remote, RemoteMode, Rotation};
+use crate::{AllSpecFiles, Error, Remote, RemoteMode, Rotation};
 
 const MIB: u64 = 1 << 20;
 
@@ -124,6 +124,8 @@ pub struct Settings {
     pub tail_max: ByteSize,
     /// The object store that sealed files are uploaded to, or read from.
     pub remote: Option<Remote>,
+    /// How files of specs are made, until [`crate::Engine::set_specs`] says something else.
+    pub specs: AllSpecFiles,
 }
 
 impl Settings {
@@ -159,6 +161,7 @@ impl Settings {
             index_memory: ByteSize::mib(32),
             tail_max: ByteSize::mib(24),
             remote: None,
+            specs: AllSpecFiles::new(),
         }
     }
 

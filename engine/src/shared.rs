@@ -32,6 +32,7 @@ use crate::pace::Haste;
 use crate::place::Rule;
 use crate::remote::attach::Link;
 use crate::space::Space;
+use crate::spec_files::{FileForm, FileForms};
 use crate::stats::Counters;
 use crate::tail::Tails;
 use crate::view::{HotTable, Snapshot, slot};
@@ -85,6 +86,8 @@ pub(crate) struct Shared {
     pub(crate) recovered: AtomicU64,
     /// Rows for those who follow a table. Its locks are taken after `state`, or alone.
     pub(crate) tails: Tails,
+    /// How files of specs are begun.
+    pub(crate) specs: ArcSwap<FileForms>,
     pub(crate) opened: Instant,
     /// Added to the time since then, in seconds.
     #[cfg(test)]
@@ -204,6 +207,12 @@ impl Shared {
         } else {
             Haste::Yes
         }
+    }
+
+    /// How a file of a place is begun now.
+    pub(crate) fn file_form(&self, place: Place) -> FileForm {
+        let (_, _, spec) = place.1.parts();
+        spec.map_or_else(FileForm::default, |spec| self.specs.load().of(spec))
     }
 
     /// How batches are placed now.

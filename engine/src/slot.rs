@@ -15,10 +15,12 @@ use model::Timestamp;
 
 use crate::catalog::{FileEntry, Lineage};
 use crate::hot::{Frozen, OriginRanges, Place};
+use crate::layout::Named;
 use crate::pace::Haste;
 use crate::segment::{FooterFacts, Form, Identity, OpenSegment, Published, Sealed, WriteOptions, write_sealed};
 use crate::shared::Shared;
-use crate::{Error, Settings};
+use crate::spec_files::FileForm;
+use crate::{Error, Settings, SpecName};
 
 /// The open file of a partition.
 #[derive(Debug)]
@@ -26,6 +28,8 @@ pub(crate) struct Slot {
     pub(crate) place: Place,
     pub(crate) segment: OpenSegment,
     pub(crate) number: u32,
+    /// What its name begins with, where that is not its spec's or its table's.
+    pub(crate) prefix: Option<SpecName>,
     /// The last version that was published.
     pub(crate) version: u32,
     pub(crate) first: u64,
@@ -43,6 +47,12 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
+    /// Whether a file that is begun now would be like this one. Files of lines have the table's columns alone.
+    pub(crate) fn is_of(&self, form: &FileForm) -> bool {
+        let same_columns = self.segment.form().is_lines() || self.segment.promoted() == form.promoted.as_ref();
+        self.prefix == form.prefix && same_columns
+    }
+
     pub(crate) fn entry(&self, published: &Published) -> FileEntry {
         FileEntry {
             id: self.segment.identity().segment,
@@ -50,6 +60,7 @@ impl Slot {
             table: self.place.0,
             partition: self.place.1,
             number: self.number,
+            prefix: self.prefix,
             form: self.segment.form(),
             size: published.size,
             rows: published.rows,
@@ -73,6 +84,7 @@ impl Slot {
             table: self.place.0,
             partition: self.place.1,
             number: self.number,
+            prefix: self.prefix,
             form: self.segment.form(),
             size: sealed.size,
             rows: sealed.rows,
@@ -149,13 +161,23 @@ pub(crate) fn new_slot(shared: &Shared, place: Place, frozen: &Frozen) -> Slot {
         table: place.0,
         segment: id,
     };
-    let options = write_options(&shared.settings);
-    let path = shared.layout.file(place.0, place.1, number, options.form);
+    let FileForm { prefix, promoted } = shared.file_form(place);
+    let options = WriteOptions {
+        promoted,
+        ..write_options(&shared.settings)
+    };
+    let named = Named {
+        number,
+        form: options.form,
+        prefix,
+    };
+    let path = shared.layout.file(place.0, place.1, named);
     let twin = shared.layout.twin(place.0, id);
     Slot {
         place,
         segment: OpenSegment::create(path, twin, identity, options),
         number,
+        prefix,
         version: 0,
         first: frozen.first,
         origins: OriginRanges::default(),
@@ -177,7 +199,10 @@ pub(crate) fn seal_in_memory(shared: &Shared, place: Place, frozen: &Frozen) -> 
         last_lsn: frozen.through,
         origins: frozen.origins.to_text(),
     };
-    let options = write_options(&shared.settings);
+    let options = WriteOptions {
+        promoted: slot.segment.promoted().cloned(),
+        ..write_options(&shared.settings)
+    };
     let staged = shared.layout.sealing(place.0, slot.segment.identity().segment);
     let sealed = write_sealed(slot.segment.identity(), &frozen.rows, facts, &staged, &options)?;
     sealed.install_new(slot.segment.path())?;

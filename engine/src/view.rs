@@ -20,6 +20,7 @@ use std::sync::{Arc, OnceLock};
 use arrow_array::RecordBatch;
 use model::{Table, Timestamp};
 
+use crate::SpecName;
 use crate::catalog::Segment;
 
 /// Rows that are durable in the log and in no data file yet.
@@ -31,6 +32,8 @@ pub struct HotBatch {
     pub min_ts: Timestamp,
     /// Their latest `ts`.
     pub max_ts: Timestamp,
+    /// The spec that they are of, all of them.
+    pub spec: Option<SpecName>,
 }
 
 /// The hot rows of one table. Listed when first asked for: most snapshots are never queried.

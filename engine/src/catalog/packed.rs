@@ -6,7 +6,9 @@
 //! places u32 │ place │ place │ …          every partition that ever had a file, in order
 //! place:  table u8 │ hour 0, day 1 u8 │ index i64 │ highest number given out u32 │ spec length u8 │ spec │ files u32 │ file │ …
 //! file:   id u64 │ version u32 │ number u32 │ size u64 │ rows u64 │ min ts i64 │ max ts i64 │ crc u32 │ footer crc u32
-//!         │ first u64 │ last u64 │ published i64 │ form u8 │ sealed u8 │ runs u32 │ run │ …
+//!         │ first u64 │ last u64 │ published i64 │ form u8 │ flags u8 │ runs u32 │ run │ … │ prefix, if it has one
+//! flags:  1 sealed, 2 it has a prefix
+//! prefix: length u8 │ name
 //! run:    at u64 │ rows u64 │ min ts i64 │ max ts i64
 //! ```
 //!
@@ -26,6 +28,9 @@ use crate::{PartitionBy, SpecName};
 
 /// A file's key among all: its place and its number there.
 pub(super) type Key = (Place, u32);
+
+const SEALED: u8 = 1;
+const PREFIXED: u8 = 2;
 
 /// About the bytes of a file.
 const ABOUT: usize = 128;
@@ -59,9 +64,10 @@ fn write_place((table, partition): Place, highest: u32, out: &mut Vec<u8>) {
     out.extend_from_slice(&[table.number(), u8::from(by == PartitionBy::Day)]);
     out.extend_from_slice(&index.to_le_bytes());
     out.extend_from_slice(&highest.to_le_bytes());
-    let spec = spec.as_ref().map_or("", SpecName::as_str);
-    out.push(u8::try_from(spec.len()).unwrap_or(0));
-    out.extend_from_slice(spec.as_bytes());
+    match &spec {
+        Some(spec) => write_name(spec, out),
+        None => out.push(0),
+    }
 }
 
 fn write_file(entry: &FileEntry, out: &mut Vec<u8>) {
@@ -77,7 +83,8 @@ fn write_file(entry: &FileEntry, out: &mut Vec<u8>) {
     out.extend_from_slice(&entry.first.to_le_bytes());
     out.extend_from_slice(&entry.last.to_le_bytes());
     out.extend_from_slice(&entry.published.to_le_bytes());
-    out.extend_from_slice(&[entry.form.code(), u8::from(entry.sealed)]);
+    let flags = u8::from(entry.sealed) * SEALED + u8::from(entry.prefix.is_some()) * PREFIXED;
+    out.extend_from_slice(&[entry.form.code(), flags]);
     out.extend_from_slice(&count(entry.runs.len()));
     for run in &entry.runs {
         out.extend_from_slice(&run.at.to_le_bytes());
@@ -85,6 +92,14 @@ fn write_file(entry: &FileEntry, out: &mut Vec<u8>) {
         out.extend_from_slice(&run.min_ts.micros().to_le_bytes());
         out.extend_from_slice(&run.max_ts.micros().to_le_bytes());
     }
+    if let Some(prefix) = &entry.prefix {
+        write_name(prefix, out);
+    }
+}
+
+fn write_name(name: &SpecName, out: &mut Vec<u8>) {
+    out.push(u8::try_from(name.as_str().len()).unwrap_or(0));
+    out.extend_from_slice(name.as_str().as_bytes());
 }
 
 /// What [`write()`] wrote: the highest numbers, and the files, both in order.
@@ -127,17 +142,18 @@ fn read_place(from: &mut Reader<'_>) -> Result<(Place, u32), String> {
     };
     let index = from.i64()?;
     let highest = from.u32()?;
-    let length = usize::from(from.u8()?);
-    let spec = match from.bytes(length)? {
-        [] => None,
-        name => Some(read_spec(name)?),
-    };
+    let spec = read_name(from)?;
     Ok(((table, Partition::from_parts(index, by, spec)), highest))
 }
 
-fn read_spec(name: &[u8]) -> Result<SpecName, String> {
-    let name = std::str::from_utf8(name).map_err(|error| error.to_string())?;
-    name.parse().map_err(|error: crate::BadSpecName| error.to_string())
+fn read_name(from: &mut Reader<'_>) -> Result<Option<SpecName>, String> {
+    let length = usize::from(from.u8()?);
+    let name = std::str::from_utf8(from.bytes(length)?).map_err(|error| error.to_string())?;
+    if name.is_empty() {
+        return Ok(None);
+    }
+    let name = name.parse().map_err(|error: crate::BadSpecName| error.to_string())?;
+    Ok(Some(name))
 }
 
 fn read_file(from: &mut Reader<'_>, (table, partition): Place) -> Result<FileEntry, String> {
@@ -157,9 +173,15 @@ fn read_file(from: &mut Reader<'_>, (table, partition): Place) -> Result<FileEnt
         last: from.u64()?,
         published: from.i64()?,
         form: Form::of_code(from.u8()?).ok_or("a file has an unknown form")?,
-        sealed: from.u8()? != 0,
+        sealed: false,
         runs: Vec::new(),
+        prefix: None,
     };
+    let flags = from.u8()?;
+    if flags & !(SEALED | PREFIXED) != 0 {
+        return Err(format!("a file has the flags {flags:#x}"));
+    }
+    entry.sealed = flags & SEALED != 0;
     for _ in 0..from.u32()? {
         entry.runs.push(Run {
             at: from.u64()?,
@@ -167,6 +189,9 @@ fn read_file(from: &mut Reader<'_>, (table, partition): Place) -> Result<FileEnt
             min_ts: Timestamp::from_micros(from.i64()?),
             max_ts: Timestamp::from_micros(from.i64()?),
         });
+    }
+    if flags & PREFIXED != 0 {
+        entry.prefix = read_name(from)?;
     }
     Ok(entry)
 }
@@ -224,6 +249,7 @@ mod tests {
             partition,
             number,
             form: Form::JsonZstd,
+            prefix: number.is_multiple_of(3).then(|| "other-name".parse().unwrap()),
             size: far + 2,
             rows: far + 3,
             min_ts: -1,

@@ -31,7 +31,6 @@ use parquet::file::metadata::ParquetMetaData;
 use super::files::Files;
 use super::footers::Footers;
 use super::state::FileEntry;
-use crate::Error;
 use crate::index::SegmentIndex;
 use crate::layout::{Layout, Partition, Retired};
 use crate::quarantine::{is_in_views, report};
@@ -39,6 +38,7 @@ use crate::remote::RemoteTrouble;
 use crate::remote::cache::Cache;
 use crate::segment::{FileAt, Form, Lines, Run, file_crc, footer_crc, read_metadata};
 use crate::shared::Shared;
+use crate::{Error, SpecName};
 
 /// A segment's number and version: what is kept of a data file is known by them, never by path or size, as a sealed file has
 /// the path, and often the size, of the open one.
@@ -162,6 +162,12 @@ impl Segment {
 
     pub(crate) const fn cache_key(&self) -> Key {
         (self.id, self.version)
+    }
+
+    /// The spec that its messages are of.
+    #[must_use]
+    pub const fn spec(&self) -> Option<SpecName> {
+        self.key.0.parts().2
     }
 
     /// Its place among its table's files.

@@ -8,9 +8,10 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::packed;
+use crate::SpecName;
 use crate::hot::Place;
 use crate::journal::{Entry, Journal, Parts, Range};
-use crate::layout::{Layout, Partition};
+use crate::layout::{Layout, Named, Partition};
 use crate::segment::{Form, Run};
 use crate::watermark::{Marks, Watermarks};
 
@@ -27,6 +28,9 @@ pub(crate) struct FileEntry {
     pub(crate) number: u32,
     #[serde(default, skip_serializing_if = "Form::is_parquet")]
     pub(crate) form: Form,
+    /// What stands before the number, where a spec says something else than its name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) prefix: Option<SpecName>,
     pub(crate) size: u64,
     pub(crate) rows: u64,
     /// Microseconds.
@@ -54,7 +58,16 @@ pub(crate) struct FileEntry {
 impl FileEntry {
     /// Its name in the tree.
     pub(crate) fn path(&self, layout: &Layout) -> PathBuf {
-        layout.file(self.table, self.partition, self.number, self.form)
+        layout.file(self.table, self.partition, self.named())
+    }
+
+    /// What its name says.
+    pub(crate) const fn named(&self) -> Named {
+        Named {
+            number: self.number,
+            form: self.form,
+            prefix: self.prefix,
+        }
     }
 
     pub(crate) const fn place(&self) -> Place {

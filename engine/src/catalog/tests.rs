@@ -17,6 +17,7 @@ fn entry(id: u64, version: u32) -> FileEntry {
         partition: Partition::of(Timestamp::from_micros(0), PartitionBy::Hour),
         form: crate::segment::Form::Parquet,
         number: u32::try_from(id).unwrap(),
+        prefix: None,
         size: 100,
         rows: 10,
         min_ts: -5,

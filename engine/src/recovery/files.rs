@@ -23,7 +23,7 @@ use uuid::Uuid;
 use super::tree::Tree;
 use crate::catalog::{FileEntry, Found};
 use crate::hot::Place;
-use crate::layout::{Layout, parse};
+use crate::layout::{Layout, Named, parse};
 use crate::quarantine::keep;
 use crate::rotation::remove_empty_folders;
 use crate::segment::{Described, Form, Identity, OpenSegment, Published, Recorded, Resumed, Sealed, inspect, resume};
@@ -191,9 +191,9 @@ pub(crate) fn describe(
     settings: &Settings,
     path: PathBuf,
     about: &Described,
-    (place, number): (Place, u32),
+    (place, named): (Place, Named),
 ) -> Result<FileEntry, Error> {
-    let mut entry = entry_of(about, &path, place, number);
+    let mut entry = entry_of(about, place, named);
     let twin = layout.twin(entry.table, entry.id);
     match resume(path, twin, about.identity, write_options(settings), None)? {
         Resumed::AsRecorded(open) | Resumed::Newer(open) => {
@@ -207,14 +207,15 @@ pub(crate) fn describe(
 }
 
 /// What the footer says; the checksum of the whole is still to be found.
-fn entry_of(about: &Described, path: &Path, (table, partition): Place, number: u32) -> FileEntry {
+fn entry_of(about: &Described, (table, partition): Place, named: Named) -> FileEntry {
     FileEntry {
         id: about.identity.segment,
         version: about.facts.version,
         table,
         partition,
-        number,
-        form: Form::of_path(path),
+        number: named.number,
+        form: named.form,
+        prefix: named.prefix,
         size: about.size,
         rows: about.extent.rows,
         min_ts: about.extent.min_ts.micros(),
@@ -290,10 +291,10 @@ fn judge(
     path: PathBuf,
 ) -> Result<(), Error> {
     let state = &mut found.state;
-    let (about, partition, number) = match inspect(&path) {
+    let (about, partition, named) = match inspect(&path) {
         Ok(about) if about.identity.store == state.store && about.identity.table == table => {
             match parse(layout, table, &path, about.extent.min_ts) {
-                Some((partition, number)) => (about, partition, number),
+                Some((partition, named)) => (about, partition, named),
                 None => {
                     foreign(&path, "its rows belong elsewhere");
                     return Ok(());
@@ -317,8 +318,8 @@ fn judge(
         !emptied && about.facts.last_lsn > state.through(place) && about.facts.first_lsn >= state.low_water;
     if state.file(id).is_none() && unrecorded {
         tracing::info!(path = %path.display(), rows = about.extent.rows, "adopted a data file whose record was lost");
-        state.burn(place, number, id);
-        let entry = entry_of(&about, &path, place, number);
+        state.burn(place, named.number, id);
+        let entry = entry_of(&about, place, named);
         let identity = identity(state.store, &entry);
         match resume(path, layout.twin(table, id), identity, write_options(settings), None)? {
             Resumed::AsRecorded(open) | Resumed::Newer(open) => adopt_open(found, findings, entry, open),
@@ -326,7 +327,7 @@ fn judge(
         }
         return Ok(());
     }
-    state.burn(place, number, 0);
+    state.burn(place, named.number, 0);
     if emptied || (known && state.file(id).is_none()) {
         tracing::info!(path = %path.display(), "unlinked a data file that had been removed");
         std::fs::remove_file(&path).map_err(Error::io("remove", &path))?;

@@ -39,6 +39,7 @@ use crate::segment::{OpenSegment, inspect};
 use crate::shared::{Shared, State};
 use crate::slot::Slot;
 use crate::space::{Space, drop_ballast};
+use crate::spec_files::FileForms;
 use crate::stats::Counters;
 use crate::tail::Tails;
 use crate::view::Snapshot;
@@ -357,6 +358,7 @@ fn assemble(ground: Ground, parts: Parts) -> (Arc<Shared>, Publisher) {
         parts: inherited,
         recovered: 0.into(),
         tails: Tails::new(settings.tail_max.get()),
+        specs: ArcSwap::from_pointee(FileForms::from(&settings.specs)),
         opened: std::time::Instant::now(),
         #[cfg(test)]
         skew: 0.into(),
@@ -388,6 +390,7 @@ fn slots(shared: &Shared, open: Vec<(FileEntry, OpenSegment)>) -> Vec<Slot> {
     let slot = |(entry, segment): (FileEntry, OpenSegment)| Slot {
         place: entry.place(),
         number: entry.number,
+        prefix: entry.prefix,
         version: entry.version,
         first: entry.first,
         origins: segment.published().map_or_else(OriginRanges::default, |published| {

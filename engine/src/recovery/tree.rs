@@ -19,8 +19,7 @@ use parking_lot::Mutex;
 use super::joined;
 use crate::catalog::{FileEntry, State};
 use crate::hot::Place;
-use crate::layout::{Layout, Partition, number_in};
-use crate::segment::Form;
+use crate::layout::{Layout, Named, Partition, name_says};
 use crate::{Error, SpecName};
 
 /// Threads that look, at most.
@@ -30,8 +29,7 @@ const THREADS: usize = 4;
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Seen {
     place: Place,
-    number: u32,
-    form: Form,
+    named: Named,
     size: u64,
 }
 
@@ -140,14 +138,9 @@ impl Tree {
                 continue;
             }
             let ours = name.filter(|_| kind.is_file()).and_then(|name| folder.file(name)).map(
-                |(place, number, form)| -> Result<Seen, Error> {
+                |(place, named)| -> Result<Seen, Error> {
                     let size = entry.metadata().map_err(Error::io("read", path))?.len();
-                    Ok(Seen {
-                        place,
-                        number,
-                        form,
-                        size,
-                    })
+                    Ok(Seen { place, named, size })
                 },
             );
             match ours {
@@ -160,8 +153,8 @@ impl Tree {
 
     /// The size of an entry's file; `None` if it was not found as a file of its own.
     pub(super) fn size_of(&self, entry: &FileEntry) -> Option<u64> {
-        let key = (entry.place(), entry.number, entry.form);
-        let key_of = |seen: &Seen| (seen.place, seen.number, seen.form);
+        let key = (entry.place(), entry.named());
+        let key_of = |seen: &Seen| (seen.place, seen.named);
         let at = self.ours.binary_search_by_key(&key, key_of).ok()?;
         self.ours.get(at).map(|seen| seen.size)
     }
@@ -169,12 +162,12 @@ impl Tree {
     /// The files that no entry names, by table and path.
     pub(super) fn unknown(&self, state: &State, layout: &Layout) -> Vec<(Table, PathBuf)> {
         let named = |seen: &&Seen| {
-            let entry = state.file_at(seen.place, seen.number);
-            entry.is_some_and(|entry| entry.form == seen.form)
+            let entry = state.file_at(seen.place, seen.named.number);
+            entry.is_some_and(|entry| entry.named() == seen.named)
         };
         let ours = self.ours.iter().filter(|seen| !named(seen)).map(|seen| {
             let (table, partition) = seen.place;
-            (table, layout.file(table, partition, seen.number, seen.form))
+            (table, layout.file(table, partition, seen.named))
         });
         // A link to a file stands for it.
         let live: HashSet<PathBuf> = match self.others[..] {
@@ -220,13 +213,12 @@ impl Folder {
     }
 
     /// What a file's name means here.
-    fn file(&self, name: &str) -> Option<(Place, u32, Form)> {
+    fn file(&self, name: &str) -> Option<(Place, Named)> {
         let Kind::Dates { spec, date, known } = self.kind else {
             return None;
         };
         let partition = Partition::of_date(date.get(..known)?)?.of_spec(spec);
-        let (number, form) = number_in(self.table, spec, name)?;
-        Some(((self.table, partition), number, form))
+        Some(((self.table, partition), name_says(self.table, spec, name)?))
     }
 }
 
@@ -274,6 +266,7 @@ mod tests {
             "telemetry/dead_letters/0001/01/01/00/dead_letters_001.json.sz",
             "messages/generic/2026/03/02/10/fluxmsg_001.parquet",
             "messages/fluxSpec/order_paid/2026/03/02/10/order_paid_001.parquet",
+            "messages/fluxSpec/order_paid/2026/03/02/10/paid_002.parquet",
         ];
         let others = [
             "telemetry/logs/2026/03/02/10/logs_01.parquet",
@@ -288,7 +281,7 @@ mod tests {
             "telemetry/logs/2026/03/logs_001.parquet",
             "telemetry/logs/readme.txt",
             "messages/generic/2026/03/02/10/order_paid_001.parquet",
-            "messages/fluxSpec/order_paid/2026/03/02/10/fluxmsg_001.parquet",
+            "messages/fluxSpec/order_paid/2026/03/02/10/paid order_001.parquet",
             "messages/fluxSpec/no spec/2026/03/02/10/fluxmsg_001.parquet",
             "messages/elsewhere/2026/03/02/10/fluxmsg_001.parquet",
         ];
@@ -303,14 +296,14 @@ mod tests {
             paths.sort();
             paths
         };
-        let path_of = |seen: &Seen| layout.file(seen.place.0, seen.place.1, seen.number, seen.form);
+        let path_of = |seen: &Seen| layout.file(seen.place.0, seen.place.1, seen.named);
         let mut found: Vec<_> = tree.ours.iter().map(path_of).collect();
         found.sort();
         assert_eq!(found, sorted(&ours));
         for (seen, path) in tree.ours.iter().map(|seen| (seen, path_of(seen))) {
             assert_eq!(seen.size, path.to_str().unwrap().len() as u64);
-            assert_eq!(file_number(seen.place.0, &path), Some(seen.number));
-            let place = (seen.place.1, seen.number);
+            assert_eq!(file_number(seen.place.0, &path), Some(seen.named.number));
+            let place = (seen.place.1, seen.named);
             assert_eq!(parse(&layout, seen.place.0, &path, seen.place.1.start()), Some(place));
         }
         let mut found: Vec<_> = tree.others.iter().map(|(_, path)| path.clone()).collect();

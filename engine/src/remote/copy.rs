@@ -223,7 +223,7 @@ impl CopyOut<'_> {
             footer_crc: entry.footer_crc,
         };
         let twin = self.layout.twin(entry.table, entry.id);
-        let Resumed::AsRecorded(open) = resume(path.clone(), twin, identity, options, Some(recorded))? else {
+        let Resumed::AsRecorded(open) = resume(path.clone(), twin, identity, options.clone(), Some(recorded))? else {
             return Err(Error::Damaged {
                 path,
                 reason: "it is newer than its record: start its Mixer once and stop it in order".to_owned(),

@@ -23,6 +23,7 @@ use super::footer::{Extent, unwritable};
 use super::gather::gather_batch;
 use super::lines;
 use super::order::{Keys, Order, sort};
+use super::promoted::Columns;
 use super::repeats::Repeats;
 use super::schema::{Purpose, SEALED_GROUP_ROWS, WriteOptions, writer_options};
 use crate::Error;
@@ -75,19 +76,21 @@ pub(crate) fn encode(
     if options.form.is_lines() {
         return lines::frame(table, batches, options, haste);
     }
-    let sorted = Sorted::new(table, options.order, batches)?;
+    let columns = Columns::new(table, options);
+    let sorted = Sorted::new(&columns, options.order, batches)?;
     let is_run = sorted.extent.rows >= RUN_ROWS || sorted.bytes >= RUN_BYTES;
     let rows = sorted.rows();
     let (purpose, each) = if is_run {
         let groups = ((rows + SEALED_GROUP_ROWS / 2) / SEALED_GROUP_ROWS).max(1);
         let each = rows.div_ceil(groups);
-        (Purpose::Run(Repeats::of(table, batches.iter(), each, each)), each)
+        let repeats = Repeats::of(&columns, sorted.batches.iter(), each, each);
+        (Purpose::Run(repeats), each)
     } else {
         (Purpose::Publish, rows)
     };
     let mut bytes = Vec::new();
-    let metadata = writer_options(table, options, purpose)
-        .and_then(|options| write_groups((&sorted, haste), each, &table.schema(), options, &mut bytes))
+    let metadata = writer_options(&columns, options, purpose)
+        .and_then(|options| write_groups((&sorted, haste), each, &columns.schema(), options, &mut bytes))
         .map_err(unwritable(Path::new(table.name())))?;
     let end = metadata.row_groups().iter().map(|group| byte_range(group).1).max();
     bytes.truncate(usize::try_from(end.unwrap_or(0)).unwrap_or(usize::MAX));
@@ -125,10 +128,11 @@ pub(super) struct Sorted {
 }
 
 impl Sorted {
-    pub(super) fn new(table: Table, order: Order, batches: &[RecordBatch]) -> Result<Self, Error> {
+    pub(super) fn new(columns: &Columns, order: Order, batches: &[RecordBatch]) -> Result<Self, Error> {
+        let table = columns.table;
         let batches = batches
             .iter()
-            .map(|batch| conforming(table, batch))
+            .map(|batch| conforming(columns, batch))
             .collect::<Result<Vec<_>, Error>>()?;
         let keys = batches
             .iter()
@@ -230,11 +234,11 @@ fn offsets(column: &ArrayRef) -> Option<&[i32]> {
 /// What a value of fixed width takes, at most.
 const FIXED_WIDTH: usize = 16;
 
-/// The batch under exactly the table's schema: readers add metadata to fields that writers refuse.
-pub(super) fn conforming(table: Table, batch: &RecordBatch) -> Result<RecordBatch, Error> {
-    RecordBatch::try_new(table.schema(), batch.columns().to_vec()).map_err(|source| Error::Arrow {
+/// As [`Columns::of`].
+pub(super) fn conforming(columns: &Columns, batch: &RecordBatch) -> Result<RecordBatch, Error> {
+    columns.of(batch).map_err(|source| Error::Arrow {
         action: "write",
-        table,
+        table: columns.table,
         source,
     })
 }

@@ -15,7 +15,6 @@ use std::path::{Path, PathBuf};
 
 use arrow_array::RecordBatch;
 
-use model::Table;
 use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder,
 };
@@ -27,6 +26,7 @@ use super::encode::{CHUNK_BYTES, CHUNK_ROWS, conforming};
 use super::footer::{damaged, unreadable};
 use super::gather::gather_batch;
 use super::order::{Head, Keys, Order};
+use super::promoted::Columns;
 use super::source::FileAt;
 use super::width::{Widths, average};
 use crate::Error;
@@ -57,7 +57,7 @@ pub(super) struct Merge {
 
 impl Merge {
     pub(super) fn new(
-        table: Table,
+        columns: &Columns,
         path: &Path,
         source: &FileAt,
         metadata: Arc<ParquetMetaData>,
@@ -79,12 +79,12 @@ impl Merge {
                     .build()
             };
             let mut cursor = Cursor {
-                table,
+                columns: columns.clone(),
                 order,
                 path: path.to_owned(),
                 group: index,
                 reader: open().map_err(unreadable(path))?,
-                batch: RecordBatch::new_empty(table.schema()),
+                batch: RecordBatch::new_empty(columns.schema()),
                 row_bytes: 1,
                 at: 0,
                 head: Head::first(merge.cursors.len()),
@@ -118,7 +118,7 @@ impl Merge {
         let held: Vec<&RecordBatch> = chunk.held.iter().collect();
         let rows = gather_batch(&held, &chunk.rows).map_err(|source| Error::Arrow {
             action: "merge",
-            table: first.table,
+            table: first.columns.table,
             source,
         })?;
         Ok(Some(rows))
@@ -141,7 +141,7 @@ impl Chunk {
 
 /// A place in one row group.
 struct Cursor {
-    table: Table,
+    columns: Columns,
     order: Order,
     path: PathBuf,
     group: usize,
@@ -161,11 +161,11 @@ impl Cursor {
         for batch in self.reader.by_ref() {
             let batch = batch.map_err(|source| Error::Arrow {
                 action: "read",
-                table: self.table,
+                table: self.columns.table,
                 source,
             })?;
             if batch.num_rows() > 0 {
-                self.batch = conforming(self.table, &batch)?;
+                self.batch = conforming(&self.columns, &batch)?;
                 self.row_bytes = (batch.get_array_memory_size() / batch.num_rows()).max(1);
                 (self.at, self.slot) = (0, None);
                 return Ok(true);
@@ -176,7 +176,7 @@ impl Cursor {
 
     /// Takes notice of the present row, which does not come before the one before.
     fn step(&mut self) -> Result<(), Error> {
-        let keys = Keys::new(self.table, self.order, &self.batch)?;
+        let keys = Keys::new(self.columns.table, self.order, &self.batch)?;
         let ts = keys.ts(self.at);
         match ts.filter(|ts| self.head.advance(keys.series(self.at), *ts)) {
             Some(_) => Ok(()),

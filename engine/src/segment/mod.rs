@@ -41,6 +41,7 @@ mod lines;
 mod merge;
 mod open;
 mod order;
+mod promoted;
 mod repeats;
 mod resume;
 mod runs;
@@ -59,6 +60,7 @@ pub(crate) use footer::{FooterFacts, Found as Described, Identity, footer_crc, i
 pub(crate) use form::Form;
 pub use lines::Lines;
 pub(crate) use open::{OpenSegment, Published};
+pub(crate) use promoted::Promoted;
 pub(crate) use resume::{Recorded, Resumed, resume};
 pub use runs::Run;
 pub(crate) use schema::WriteOptions;

@@ -33,6 +33,7 @@ use super::footer::{Extent, FooterFacts, Identity, arrow_schema_of, footer_bytes
 use super::form::Form;
 use super::lines;
 use super::order::Order;
+use super::promoted::Promoted;
 use super::runs::{PageIndex, moved, sealed_length};
 use super::schema::{WriteOptions, same_schema};
 use super::twin::{self, Prefix, Prepared, Replace, Twin};
@@ -427,6 +428,11 @@ impl OpenSegment {
     /// What it is made of.
     pub(crate) const fn form(&self) -> Form {
         self.options.form
+    }
+
+    /// Its columns behind the table's.
+    pub(crate) const fn promoted(&self) -> Option<&Arc<Promoted>> {
+        self.options.promoted.as_ref()
     }
 
     pub(super) const fn options(&self) -> &WriteOptions {

@@ -25,8 +25,9 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::Float32Type;
 use arrow_array::{Array, RecordBatch};
 use foldhash::fast::FixedState;
-use model::{Column, ColumnType, Table};
+use model::{Column, ColumnType};
 
+use super::promoted::Columns;
 use super::schema::{DICTIONARY_BYTES, is_id};
 
 /// Of so many different values one is looked at, where there are enough.
@@ -40,30 +41,37 @@ const LENGTH: u64 = 4;
 
 /// Columns that repeat themselves, a bit for each.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Repeats(u32);
+pub(super) struct Repeats(u64);
 
 impl Repeats {
     /// Of a row group of `group` rows, by the first `rows` of it.
     pub(super) fn of<'a>(
-        table: Table,
+        columns: &Columns,
         batches: impl Iterator<Item = &'a RecordBatch> + Clone,
         rows: usize,
         group: usize,
     ) -> Self {
         let part = Part { rows, group };
-        let columns = table.columns().iter().enumerate();
-        let repeated = columns.filter(|(at, column)| match column.kind {
+        let repeated = columns.may_repeat().filter(|(at, column)| match column.kind {
             ColumnType::Text | ColumnType::Json => counted(texts, &batches, *at, rows).pays(column, part),
             ColumnType::Float => counted(floats, &batches, *at, rows).pays(column, part),
             _ => false,
         });
-        Self(repeated.fold(0, |bits, (at, _)| bits | 1 << at))
+        Self(repeated.fold(0, |bits, (at, _)| bits | bit(at)))
     }
 
     /// Whether the column does.
     pub(super) fn has(self, column: usize) -> bool {
-        self.0 >> column & 1 == 1
+        self.0 & bit(column) != 0
     }
+}
+
+/// Columns behind the 64th have none: they get no dictionary.
+fn bit(column: usize) -> u64 {
+    u32::try_from(column)
+        .ok()
+        .and_then(|at| 1_u64.checked_shl(at))
+        .unwrap_or(0)
 }
 
 /// A part of a row group that stands for all of it.

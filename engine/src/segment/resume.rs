@@ -26,6 +26,7 @@ use parquet::file::reader::Length;
 use super::footer::{Found, Identity, Shape, damaged, footer_crc, inspect_at};
 use super::form::Form;
 use super::open::{Body, OpenSegment, Pages, Version};
+use super::promoted::Promoted;
 use super::runs::runs_of;
 use super::schema::{WriteOptions, json_type_of};
 use super::seal::Sealed;
@@ -105,7 +106,7 @@ impl Place {
         Ok(if found.sealed {
             Resumed::Sealed(self.sealed(found, crc))
         } else {
-            Resumed::Newer(self.open(found, identity, crc))
+            Resumed::Newer(self.open(found, identity, crc)?)
         })
     }
 
@@ -135,16 +136,16 @@ impl Place {
         old: Found,
     ) -> Result<Resumed, Error> {
         if whole.len() == recorded.size {
-            return Ok(Resumed::AsRecorded(self.open(old, identity, recorded.crc)));
+            return Ok(Resumed::AsRecorded(self.open(old, identity, recorded.crc)?));
         }
         match inspect_at(whole, &self.path) {
             Ok(newer) if newer.identity == identity && continues(&newer, &old) => {
                 let crc = file_crc(whole, recorded.size, recorded.crc).map_err(Error::io("read", &self.path))?;
-                Ok(Resumed::Newer(self.open(newer, identity, crc)))
+                Ok(Resumed::Newer(self.open(newer, identity, crc)?))
             }
             _ => {
                 self.roll_back(prefix, recorded)?;
-                Ok(Resumed::AsRecorded(self.open(old, identity, recorded.crc)))
+                Ok(Resumed::AsRecorded(self.open(old, identity, recorded.crc)?))
             }
         }
     }
@@ -198,15 +199,17 @@ impl Place {
         twin::folders_of(&self.twin_path, &self.path)?.sync()
     }
 
-    fn open(&self, found: Found, identity: Identity, crc: u32) -> OpenSegment {
+    fn open(&self, found: Found, identity: Identity, crc: u32) -> Result<OpenSegment, Error> {
         let mut options = WriteOptions {
             form: Form::of_path(&self.path),
-            ..self.options
+            ..self.options.clone()
         };
         let mut widths = Widths::default();
         let body = match found.shape {
             Shape::Parquet(metadata) => {
                 options.json = json_type_of(identity.table, metadata.file_metadata().schema_descr());
+                let promoted = Promoted::of_file(identity.table, metadata.file_metadata());
+                options.promoted = promoted.map_err(|reason| damaged(&self.path, reason))?;
                 widths = Widths::of(&metadata);
                 Body::Parquet(Pages {
                     file: metadata.file_metadata().clone(),
@@ -224,7 +227,8 @@ impl Place {
             extent: found.extent,
             facts: found.facts,
         };
-        OpenSegment::create(self.path.clone(), self.twin_path.clone(), identity, options).with_version(version)
+        let open = OpenSegment::create(self.path.clone(), self.twin_path.clone(), identity, options);
+        Ok(open.with_version(version))
     }
 
     fn sealed(&self, found: Found, crc: u32) -> Sealed {

@@ -35,6 +35,7 @@ use super::footer::{MAGIC, arrow_schema_of, damaged, key_values, unwritable};
 use super::merge::Merge;
 use super::open::{OpenSegment, Pages, Version};
 use super::order::Order;
+use super::promoted::Columns;
 use super::schema::WriteOptions;
 use super::source::FileAt;
 use super::twin;
@@ -310,8 +311,9 @@ fn merge_small(
         .map(|group| u64::try_from(group.num_rows()).unwrap_or(0))
         .sum();
     let metadata = Arc::new(ParquetMetaData::new(present.file.clone(), small));
-    let mut merge = Merge::new(table, path, source, metadata, &widths, options.order)?;
-    let mut writer = GroupWriter::new(table, *options, rows, &mut bytes);
+    let columns = Columns::new(table, options);
+    let mut merge = Merge::new(&columns, path, source, metadata, &widths, options.order)?;
+    let mut writer = GroupWriter::new(columns, options.clone(), rows, &mut bytes);
     while let Some(rows) = merge.next_chunk()? {
         writer.write(rows).map_err(unwritable(path))?;
     }

@@ -18,6 +18,8 @@
 //! The embedded Arrow schema says Utf8 for JSON columns: readers that prefer it see a string instead of an extension type
 //! they may not know, the others see JSON. Words are never Parquet ENUM, which many readers show as bytes.
 //!
+//! What a spec promotes comes behind, with statistics in every file, and filters for texts, whole numbers and ids in final forms.
+//!
 //! # Not here
 //!
 //! Which columns a table has: [`model::Table`].
@@ -26,6 +28,7 @@ use std::sync::Arc;
 
 use arrow_schema::extension::Json as JsonExtension;
 use arrow_schema::{Field, Schema};
+use model::spec::SpecColumn;
 use model::{Column, ColumnType, Table};
 use parquet::arrow::ArrowSchemaConverter;
 use parquet::arrow::arrow_writer::ArrowWriterOptions;
@@ -36,6 +39,7 @@ use parquet::schema::types::{ColumnPath, SchemaDescriptor};
 
 use super::form::Form;
 use super::order::Order;
+use super::promoted::{self, Columns, Promoted};
 use super::repeats::Repeats;
 use crate::pace::Haste;
 use crate::{Compression, JsonType};
@@ -58,7 +62,7 @@ const BLOOM_FALSE_POSITIVES: f64 = 0.01;
 const BLOOM_DISTINCT: u64 = 256 << 10;
 
 /// How files of a store are written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct WriteOptions {
     /// What files are made of.
     pub(crate) form: Form,
@@ -76,6 +80,8 @@ pub(crate) struct WriteOptions {
     pub(crate) group_max: usize,
     /// Whether somebody waits for a sealed file.
     pub(crate) haste: Haste,
+    /// The columns behind the table's; of an open file, its own.
+    pub(crate) promoted: Option<Arc<Promoted>>,
 }
 
 impl Default for WriteOptions {
@@ -89,6 +95,7 @@ impl Default for WriteOptions {
             merge_max: 64 << 20,
             group_max: 64 << 20,
             haste: Haste::default(),
+            promoted: None,
         }
     }
 }
@@ -114,12 +121,16 @@ impl Purpose {
     }
 }
 
-/// The Parquet schema of a table.
-pub(super) fn parquet_schema(table: Table, json: JsonType) -> Result<SchemaDescriptor, ParquetError> {
-    let schema = table.schema();
-    let fields = table.columns().iter().zip(schema.fields()).map(|(column, field)| {
+/// The Parquet schema of a file.
+pub(super) fn parquet_schema(columns: &Columns, json: JsonType) -> Result<SchemaDescriptor, ParquetError> {
+    let (table, schema) = (columns.table, columns.schema());
+    let fields = schema.fields().iter().enumerate().map(|(at, field)| {
         let field = Field::clone(field);
-        if column.kind == ColumnType::Json && json == JsonType::Json {
+        let is_json = table
+            .columns()
+            .get(at)
+            .is_some_and(|column| column.kind == ColumnType::Json);
+        if is_json && json == JsonType::Json {
             field.with_extension_type(JsonExtension::default())
         } else {
             field
@@ -142,16 +153,17 @@ pub(super) fn json_type_of(table: Table, schema: &SchemaDescriptor) -> JsonType 
 
 /// Everything the Arrow writer needs.
 pub(super) fn writer_options(
-    table: Table,
+    columns: &Columns,
     options: &WriteOptions,
     purpose: Purpose,
 ) -> Result<ArrowWriterOptions, ParquetError> {
     Ok(ArrowWriterOptions::new()
-        .with_properties(properties(table, options, purpose)?)
-        .with_parquet_schema(parquet_schema(table, options.json)?))
+        .with_properties(properties(columns, options, purpose)?)
+        .with_parquet_schema(parquet_schema(columns, options.json)?))
 }
 
-fn properties(table: Table, options: &WriteOptions, purpose: Purpose) -> Result<WriterProperties, ParquetError> {
+fn properties(columns: &Columns, options: &WriteOptions, purpose: Purpose) -> Result<WriterProperties, ParquetError> {
+    let table = columns.table;
     let mut builder = WriterProperties::builder()
         .set_created_by(concat!("platform version ", env!("CARGO_PKG_VERSION")).to_owned())
         .set_writer_version(WriterVersion::PARQUET_2_0)
@@ -182,7 +194,39 @@ fn properties(table: Table, options: &WriteOptions, purpose: Purpose) -> Result<
             builder = builder.set_column_compression(ColumnPath::from(column.name), codec(options, level)?);
         }
     }
+    for (column, at) in columns.promoted().iter().zip(table.columns().len()..) {
+        let repeats = purpose.repeats().map(|repeats| repeats.has(at));
+        builder = promoted_properties(builder, column, repeats);
+    }
     Ok(builder.build())
+}
+
+fn promoted_properties(
+    builder: WriterPropertiesBuilder,
+    column: &SpecColumn,
+    repeats: Option<bool>,
+) -> WriterPropertiesBuilder {
+    let path = || ColumnPath::from(column.name.as_str());
+    let builder = builder
+        .set_column_encoding(path(), promoted::encoding(column.kind))
+        .set_column_dictionary_enabled(path(), repeats == Some(true));
+    let builder = if repeats == Some(true) {
+        builder.set_column_dictionary_page_size_limit(path(), DICTIONARY_BYTES)
+    } else {
+        builder
+    };
+    if repeats.is_some() && promoted::has_filter(column.kind) {
+        with_filter(builder, &path())
+    } else {
+        builder
+    }
+}
+
+fn with_filter(builder: WriterPropertiesBuilder, path: &ColumnPath) -> WriterPropertiesBuilder {
+    builder
+        .set_column_bloom_filter_enabled(path.clone(), true)
+        .set_column_bloom_filter_fpp(path.clone(), BLOOM_FALSE_POSITIVES)
+        .set_column_bloom_filter_max_ndv(path.clone(), BLOOM_DISTINCT)
 }
 
 /// `repeats`: whether the column does, in a final form.
@@ -207,10 +251,7 @@ fn column_properties(
         builder.set_column_statistics_enabled(path(), EnabledStatistics::None)
     };
     if repeats.is_some() && matches!(column.name, "flux_id" | "trace_id") {
-        builder
-            .set_column_bloom_filter_enabled(path(), true)
-            .set_column_bloom_filter_fpp(path(), BLOOM_FALSE_POSITIVES)
-            .set_column_bloom_filter_max_ndv(path(), BLOOM_DISTINCT)
+        with_filter(builder, &path())
     } else {
         builder
     }

@@ -33,6 +33,7 @@ use super::lines;
 use super::merge::Merge;
 use super::open::{OpenSegment, Version};
 use super::order::Order;
+use super::promoted::Columns;
 use super::runs::{self, Assembled, Run};
 use super::schema::WriteOptions;
 use super::source::{CHUNK, FileAt, file_crc};
@@ -82,7 +83,8 @@ pub(crate) fn seal(open: &OpenSegment, staged: &Path, version: u32, options: &Wr
     };
     let options = &WriteOptions {
         order: open.order(),
-        ..*options
+        promoted: open.promoted().cloned(),
+        ..options.clone()
     };
     clean_on_error(staged, || {
         let source = verified(open.path(), present)?;
@@ -95,7 +97,14 @@ pub(crate) fn seal(open: &OpenSegment, staged: &Path, version: u32, options: &Wr
         }
         let metadata = Arc::new(ParquetMetaData::new(pages.file.clone(), pages.groups.clone()));
         let table = open.identity().table;
-        let mut merge = Merge::new(table, open.path(), &source, metadata, &present.widths, options.order)?;
+        let mut merge = Merge::new(
+            &Columns::new(table, options),
+            open.path(),
+            &source,
+            metadata,
+            &present.widths,
+            options.order,
+        )?;
         let mut output = Output::create(table, present.extent.rows, staged, options)?;
         while let Some(rows) = merge.next_chunk()? {
             output.write(rows)?;
@@ -129,9 +138,9 @@ pub(crate) fn write_sealed(
     let table = identity.table;
     let options = &WriteOptions {
         order: Order::of(table),
-        ..*options
+        ..options.clone()
     };
-    let sorted = Sorted::new(table, options.order, batches)?;
+    let sorted = Sorted::new(&Columns::new(table, options), options.order, batches)?;
     clean_on_error(staged, || {
         let mut output = Output::create(table, sorted.extent.rows, staged, options)?;
         for rows in sorted.chunks() {
@@ -203,7 +212,7 @@ impl Output {
         Ok(Self {
             table,
             path: path.to_owned(),
-            writer: GroupWriter::new(table, *options, rows, file),
+            writer: GroupWriter::new(Columns::new(table, options), options.clone(), rows, file),
             extent: None,
         })
     }

@@ -15,11 +15,11 @@
 use std::io::Write;
 
 use arrow_array::{Array, RecordBatch};
-use model::Table;
 use parquet::arrow::ArrowWriter;
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{KeyValue, ParquetMetaData};
 
+use super::promoted::Columns;
 use super::repeats::Repeats;
 use super::schema::{Purpose, SEALED_GROUP_ROWS, WriteOptions, writer_options};
 
@@ -30,7 +30,7 @@ const TELLING_PART: usize = 4;
 
 /// A writer of row groups.
 pub(super) struct GroupWriter<W: Write + Send> {
-    table: Table,
+    columns: Columns,
     options: WriteOptions,
     /// All rows that will come.
     rows: usize,
@@ -45,9 +45,9 @@ pub(super) struct GroupWriter<W: Write + Send> {
 
 impl<W: Write + Send> GroupWriter<W> {
     /// `rows`: how many will be written.
-    pub(super) fn new(table: Table, options: WriteOptions, rows: u64, target: W) -> Self {
+    pub(super) fn new(columns: Columns, options: WriteOptions, rows: u64, target: W) -> Self {
         Self {
-            table,
+            columns,
             options,
             rows: usize::try_from(rows).unwrap_or(usize::MAX),
             target: Some(target),
@@ -76,10 +76,10 @@ impl<W: Write + Send> GroupWriter<W> {
         let waiting: usize = self.waiting.iter().map(RecordBatch::num_rows).sum();
         let fit = self.options.group_max / (self.waiting_bytes / waiting.max(1)).max(1);
         let group = self.rows.min(SEALED_GROUP_ROWS).min(fit);
-        let repeats = Repeats::of(self.table, self.waiting.iter(), waiting.min(group), group);
-        let options = writer_options(self.table, &self.options, Purpose::Seal(repeats))?;
+        let repeats = Repeats::of(&self.columns, self.waiting.iter(), waiting.min(group), group);
+        let options = writer_options(&self.columns, &self.options, Purpose::Seal(repeats))?;
         if let Some(target) = self.target.take() {
-            let writer = ArrowWriter::try_new_with_options(target, self.table.schema(), options)?;
+            let writer = ArrowWriter::try_new_with_options(target, self.columns.schema(), options)?;
             self.writer = Some(writer);
         }
         self.waiting_bytes = 0;

@@ -6,7 +6,7 @@ use ::model::{Direction, FluxId, SpanStatus};
 use super::*;
 use crate::{PartitionBy, SpecName, check_store, rebuild_catalogue};
 
-fn row(bench: &Bench, n: u64) -> MessageRow {
+pub(super) fn row(bench: &Bench, n: u64) -> MessageRow {
     let ts = Timestamp::from_micros(bench.now());
     MessageRow {
         ts,
@@ -34,7 +34,7 @@ fn of(bench: &Bench, n: u64) -> Batch {
     }
 }
 
-fn count(view: &ReadView) -> usize {
+pub(super) fn count(view: &ReadView) -> usize {
     let hot: usize = view.hot(Table::Messages).iter().map(|hot| hot.batch.num_rows()).sum();
     let cold = view.files(Table::Messages).iter().flat_map(|file| read(file));
     hot + cold.map(|batch| batch.num_rows()).sum::<usize>()

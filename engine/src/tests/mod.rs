@@ -23,6 +23,8 @@ mod restarts;
 mod rotation;
 mod scrubber;
 mod sealing;
+mod spec_files;
+mod spec_histories;
 mod tail;
 mod turns;
 mod views;

@@ -35,15 +35,22 @@ pub fn views(table: Table, files: &[Files<'_>]) -> String {
     let some = select(table, files, true);
     let name = table.name();
     let columns = list(table, |column| column.name.to_owned());
+    format!(
+        "CREATE OR REPLACE VIEW {name} AS\n{all};\n\
+         CREATE OR REPLACE MACRO {name}_between(since, until) AS TABLE\nSELECT {columns} FROM (\n{some}\n)\n{};\n",
+        within()
+    )
+}
+
+/// The rows of a macro's range of time, and the files that can have some.
+pub(super) fn within() -> String {
     let partition_is = |moment: &str, relation: &str| {
         format!(
             "{PARTITION} {relation} left(strftime({moment}::TIMESTAMPTZ AT TIME ZONE 'UTC', '%Y/%m/%d/%H'), length({PARTITION}))"
         )
     };
     format!(
-        "CREATE OR REPLACE VIEW {name} AS\n{all};\n\
-         CREATE OR REPLACE MACRO {name}_between(since, until) AS TABLE\nSELECT {columns} FROM (\n{some}\n)\n\
-         WHERE {}\n  AND {}\n  AND ts >= since::TIMESTAMPTZ AND ts < until::TIMESTAMPTZ;\n",
+        "WHERE {}\n  AND {}\n  AND ts >= since::TIMESTAMPTZ AND ts < until::TIMESTAMPTZ",
         partition_is("since", ">="),
         partition_is("until", "<="),
     )
@@ -78,24 +85,7 @@ fn select_form(table: Table, files: &Files<'_>, named: bool) -> String {
                 ColumnType::Blob => format!("unhex({0}) AS {0}", column.name),
                 _ => column.name.to_owned(),
             });
-            let types = list(table, |column| {
-                let written = match column.kind {
-                    ColumnType::Blob => ColumnType::Text,
-                    kind => kind,
-                };
-                format!("{}: '{}'", column.name, kind(written))
-            });
-            let has_blob = table.columns().iter().any(|column| column.kind == ColumnType::Blob);
-            let longest = if has_blob {
-                format!(", maximum_object_size = {LONGEST_LINE}")
-            } else {
-                String::new()
-            };
-            let reader = format!(
-                "read_json({}, format = 'newline_delimited'{longest}, columns = {{{types}}}",
-                text(pattern)
-            );
-            (columns, reader)
+            (columns, lines_reader(table, pattern))
         }
         // Every column is the error, or a filter that no NULL passes would leave the rows out without it.
         Files::Unreadable(why) => {
@@ -108,12 +98,33 @@ fn select_form(table: Table, files: &Files<'_>, named: bool) -> String {
     format!("SELECT {columns}{name} FROM {reader}, hive_partitioning = false{named_too})")
 }
 
+/// What reads files of lines, without its last parameters.
+pub(super) fn lines_reader(table: Table, pattern: &str) -> String {
+    let types = list(table, |column| {
+        let written = match column.kind {
+            ColumnType::Blob => ColumnType::Text,
+            kind => kind,
+        };
+        format!("{}: '{}'", column.name, kind(written))
+    });
+    let has_blob = table.columns().iter().any(|column| column.kind == ColumnType::Blob);
+    let longest = if has_blob {
+        format!(", maximum_object_size = {LONGEST_LINE}")
+    } else {
+        String::new()
+    };
+    format!(
+        "read_json({}, format = 'newline_delimited'{longest}, columns = {{{types}}}",
+        text(pattern)
+    )
+}
+
 fn list(table: Table, text: impl Fn(&Column) -> String) -> String {
     table.columns().iter().map(text).collect::<Vec<_>>().join(", ")
 }
 
 /// A string literal.
-fn text(value: &str) -> String {
+pub(super) fn text(value: &str) -> String {
     format!("'{}'", value.replace('\'', "''"))
 }
 

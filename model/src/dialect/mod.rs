@@ -17,6 +17,7 @@
 //! Which files there are (`engine`); files of lines, except in [`duckdb`].
 
 pub mod duckdb;
+pub mod specs;
 
 use std::fmt::Write as _;
 use std::str::FromStr;

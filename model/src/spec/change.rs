@@ -4,7 +4,11 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::columns::SpecColumn;
 use super::{FieldType, Spec};
+
+/// Fields that a spec may have had over all its versions: each is a column of its files for ever.
+const MOST_EVER: usize = 200;
 
 /// What the files of a spec may have, over all its versions.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,6 +29,19 @@ impl Known {
     pub fn new(spec: Spec) -> Self {
         let past = Past::default().with(&spec);
         Self { spec, past }
+    }
+
+    /// The columns of its files and of its table: its fields, then those that it had before, which have no values any more.
+    #[must_use]
+    pub fn columns(&self) -> Vec<SpecColumn> {
+        let now = self.spec.fields.iter().map(SpecColumn::of);
+        let has = |name: &str| self.spec.fields.iter().any(|field| field.name == name);
+        let before = self.past.0.iter().filter(|(name, _)| !has(name));
+        let before = before.map(|(name, kind)| SpecColumn {
+            name: name.clone(),
+            kind: *kind,
+        });
+        now.chain(before).collect()
     }
 
     /// The spec after a change.
@@ -57,6 +74,13 @@ impl Known {
             return Err(faults);
         }
         let past = self.past.clone().with(&to);
+        if past.0.len() > MOST_EVER {
+            let count = past.0.len();
+            let says = format!(
+                "it would have had {count} fields over all its versions, {MOST_EVER} at most: begin another spec"
+            );
+            return Err(vec![says]);
+        }
         Ok(Self { spec: to, past })
     }
 }

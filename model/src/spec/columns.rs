@@ -40,7 +40,7 @@ const FIRST_ID: u32 = 1000;
 const FIELD_ID: &str = "PARQUET:field_id";
 
 /// A column that a spec adds to those of `messages`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct SpecColumn {
     /// Its name.
     pub name: String,

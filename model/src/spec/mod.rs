@@ -37,7 +37,7 @@ pub use columns::SpecColumn;
 pub use promote::{MOST_TEXT, Promoted};
 
 pub use crate::yaml::Finding;
-use crate::{Attributes, SpecName};
+use crate::{Attributes, SpecName, Table};
 
 /// Fields of one spec, at most.
 pub const MOST_FIELDS: usize = 40;
@@ -79,7 +79,7 @@ pub struct Field {
 }
 
 /// What a promoted value is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FieldType {
     /// A text.
@@ -204,6 +204,12 @@ pub struct BadSpec(pub Vec<Finding>);
 /// [`BadSpec`]: every fault at once.
 pub fn parse(yaml: &str) -> Result<Spec, BadSpec> {
     read::spec(yaml)
+}
+
+/// The table of a spec's messages, in statements and views.
+#[must_use]
+pub fn table_name(spec: &SpecName) -> String {
+    format!("{}_{spec}", Table::Messages)
 }
 
 /// Specs in the order in which they are asked for a message: the greatest priority first, then by name.

@@ -94,7 +94,12 @@ pub(super) fn spec(text: &str) -> Result<Spec, BadSpec> {
         }
         Some(rule)
     });
-    let (fields, _) = yaml::list::<Field>(&root, "fields", &[], text, &mut faults);
+    let is_empty = |node: &yaml::Node| matches!(node.value, yaml::Shape::Scalar(Value::Null));
+    let (fields, _) = if yaml::get(&root, "fields").is_some_and(is_empty) {
+        Default::default()
+    } else {
+        yaml::list::<Field>(&root, "fields", &[], text, &mut faults)
+    };
     if let Some(node) = yaml::get(&root, "version").filter(|_| head.as_ref().is_some_and(|head| head.version == 0)) {
         faults.push(yaml::at(node, "versions count from 1"));
     }

@@ -41,6 +41,16 @@ fn the_example_is_a_spec() {
 }
 
 #[test]
+fn the_page_of_specs_shows_a_spec() {
+    let page = include_str!("../../../docs/specs.md");
+    let yaml = page.split("```yaml\n").nth(1).unwrap().split("```").next().unwrap();
+    let shown = parse(yaml).unwrap();
+    let example = parse(ORDER).unwrap();
+    assert_eq!(shown.rule, example.rule);
+    assert!(shown.fields.iter().all(|field| example.fields.contains(field)));
+}
+
+#[test]
 fn every_fault_is_named_with_its_place() {
     let yaml = "\
 name: ../order
@@ -258,7 +268,20 @@ fn a_change_has_a_greater_version_and_keeps_types() {
         .changed(spec(&[("id", "/id", FieldType::String)], 3))
         .unwrap_err();
     assert!(back[0].contains("new name"), "{back:?}");
-    assert!(widened.changed(spec(&[("id", "/key", FieldType::Uuid)], 3)).is_ok());
+    let last = widened.changed(spec(&[("id", "/key", FieldType::Uuid)], 3)).unwrap();
+    // What a field was before it went stays a column.
+    let columns: Vec<_> = last
+        .columns()
+        .into_iter()
+        .map(|column| (column.name, column.kind))
+        .collect();
+    assert_eq!(
+        columns,
+        [
+            ("id".to_owned(), FieldType::Uuid),
+            ("amount".to_owned(), FieldType::Float)
+        ]
+    );
 }
 
 proptest! {

@@ -43,7 +43,7 @@ pub(in super::super) fn frame(
     options: &WriteOptions,
     haste: Haste,
 ) -> Result<RowGroup, Error> {
-    let sorted = Sorted::new(table, Order::Newest, batches)?;
+    let sorted = Sorted::new(&table.into(), Order::Newest, batches)?;
     let failed = Error::io("pack rows of", Path::new(table.name()));
     let pack = || -> std::io::Result<Result<Vec<u8>, Error>> {
         let mut packer = Packer::new(options.form, options.zstd_level, Vec::new())?;
@@ -118,7 +118,7 @@ pub(in super::super) fn write_sealed(
     options: &WriteOptions,
 ) -> Result<Sealed, Error> {
     let table = identity.table;
-    let sorted = Sorted::new(table, Order::Newest, batches)?;
+    let sorted = Sorted::new(&table.into(), Order::Newest, batches)?;
     let mut output = Output::create(staged, options.form, options.zstd_level)?;
     let mut line = Vec::new();
     for chunk in sorted.chunks() {

@@ -10,7 +10,7 @@ use crate::{Compression, JsonType};
 
 fn printed(table: Table, json: JsonType) -> String {
     let mut text = Vec::new();
-    print_schema(&mut text, parquet_schema(table, json).unwrap().root_schema());
+    print_schema(&mut text, parquet_schema(&table.into(), json).unwrap().root_schema());
     String::from_utf8(text).unwrap()
 }
 
@@ -104,7 +104,7 @@ fn the_embedded_arrow_schema_is_the_tables_where_json_is_a_plain_string() {
 
 /// The columns of the first row group of an open file and of its sealed form.
 fn columns(options: WriteOptions) -> [Vec<ColumnChunkMetaData>; 2] {
-    let mut room = Room::with(options);
+    let mut room = Room::with(options.clone());
     room.publish(0..1000);
     let open = metadata_at(&room.path).row_group(0).columns().to_vec();
     let sealed = seal(&room.open, &room.staged, 2, &options).unwrap();
@@ -203,10 +203,10 @@ fn each_compression_is_the_one_in_the_file_and_reads_back() {
             compression,
             ..WriteOptions::default()
         };
-        for columns in columns(options) {
+        for columns in columns(options.clone()) {
             assert!(columns.iter().all(|column| is(column.compression())), "{compression:?}");
         }
-        let mut room = Room::with(options);
+        let mut room = Room::with(options.clone());
         room.publish(0..100);
         room.publish(100..200);
         assert_eq!(numbers(rows_at(&room.path)), all(0..200));

@@ -230,7 +230,7 @@ fn a_merge_hands_out_chunks_of_bounded_rows_and_bytes() {
     let source = FileAt::new(File::open(&room.path).unwrap(), room.open.size());
     let metadata = std::sync::Arc::new(metadata_at(&room.path));
     let mut merge = Merge::new(
-        Table::Logs,
+        &Table::Logs.into(),
         &room.path,
         &source,
         metadata,
@@ -261,7 +261,15 @@ fn a_group_that_is_not_sorted_is_damage_and_not_merged_wrong() {
     fs::write(&path, &bytes).unwrap();
     let source = FileAt::new(File::open(&path).unwrap(), bytes.len() as u64);
     let metadata = std::sync::Arc::new(metadata_at(&path));
-    let mut merge = Merge::new(Table::Logs, &path, &source, metadata, &Widths::default(), Order::Newest).unwrap();
+    let mut merge = Merge::new(
+        &Table::Logs.into(),
+        &path,
+        &source,
+        metadata,
+        &Widths::default(),
+        Order::Newest,
+    )
+    .unwrap();
     let refused = merge.next_chunk().unwrap_err();
     assert!(refused.to_string().contains("row group 0 is not sorted"), "{refused}");
 }

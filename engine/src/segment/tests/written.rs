@@ -100,7 +100,7 @@ fn every_column_of_every_table_is_written_as_promised_open_and_sealed() {
             ..WriteOptions::default()
         };
         let (path, twin) = (dir.path().join("tree/file.parquet"), dir.path().join("twin"));
-        let mut open = OpenSegment::create(path.clone(), twin, identity, options);
+        let mut open = OpenSegment::create(path.clone(), twin, identity, options.clone());
         for version in 1..=2 {
             let group = open.encode(&[batch(table, &cells())], Haste::Yes).unwrap();
             let facts = FooterFacts {
@@ -183,7 +183,7 @@ fn a_row_group_takes_few_bytes_also_of_rows_that_compress_well() {
         &options,
     )
     .unwrap();
-    let mut room = Room::with(options);
+    let mut room = Room::with(options.clone());
     let group = room.open.encode(&[rows], Haste::Yes).unwrap();
     let facts = room.facts(&(0..40));
     room.open.publish(&group, facts).unwrap();
@@ -202,7 +202,7 @@ fn a_file_of_wide_rows_takes_few_row_groups_also_after_a_restart() {
         merge_max: 6 << 20,
         ..WriteOptions::default()
     };
-    let mut room = Room::with(options);
+    let mut room = Room::with(options.clone());
     for n in 0..3u64 {
         assert!(!room.open.is_full(), "{n} row groups");
         let wide = LogRecord {
@@ -218,7 +218,7 @@ fn a_file_of_wide_rows_takes_few_row_groups_also_after_a_restart() {
         room.open.finished();
         if n == 1 {
             let (path, twin) = (room.path.clone(), room.twin.clone());
-            match resume(path, twin, IDENTITY, options, room.recorded()).unwrap() {
+            match resume(path, twin, IDENTITY, options.clone(), room.recorded()).unwrap() {
                 Resumed::AsRecorded(open) => room.open = open,
                 other => panic!("{other:?}"),
             }

@@ -1,0 +1,62 @@
+//! How the data files of each spec are made: what their names begin with, and which columns they have.
+//!
+//! # Invariants
+//!
+//! - A file keeps its name and its columns: after a change the next rows of the spec begin another file.
+//! - Rows without a word about their spec lie in its folder all the same, in files that begin with its name and have the columns
+//!   of `messages`.
+//!
+//! # Not here
+//!
+//! Which specs there are: whoever opened the store says it, before it has rows and at every change.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use model::SpecName;
+use model::spec::SpecColumn;
+
+use crate::segment::Promoted;
+
+/// How the data files of a spec's messages are made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SpecFiles {
+    /// What their names begin with.
+    pub prefix: SpecName,
+    /// Their columns behind those of `messages`: values are taken out of `promoted`.
+    pub columns: Vec<SpecColumn>,
+}
+
+/// By the names of specs.
+pub type AllSpecFiles = BTreeMap<SpecName, SpecFiles>;
+
+/// The same, as files are begun.
+#[derive(Debug, Default)]
+pub(crate) struct FileForms(BTreeMap<SpecName, FileForm>);
+
+/// How a file is begun.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct FileForm {
+    /// Where it is not the spec's name, or the table's.
+    pub(crate) prefix: Option<SpecName>,
+    pub(crate) promoted: Option<Arc<Promoted>>,
+}
+
+impl From<&AllSpecFiles> for FileForms {
+    fn from(all: &AllSpecFiles) -> Self {
+        let form = |(name, files): (&SpecName, &SpecFiles)| {
+            let form = FileForm {
+                prefix: Some(files.prefix).filter(|prefix| prefix != name),
+                promoted: Promoted::new(&files.columns),
+            };
+            (*name, form)
+        };
+        Self(all.iter().map(form).collect())
+    }
+}
+
+impl FileForms {
+    pub(crate) fn of(&self, spec: SpecName) -> FileForm {
+        self.0.get(&spec).cloned().unwrap_or_default()
+    }
+}
