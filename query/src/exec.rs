@@ -133,6 +133,7 @@ impl Scan {
         let table = ViewTable {
             view: self.view.clone(),
             table: self.table,
+            spec: None,
             window,
             pieces,
             order,

@@ -40,6 +40,7 @@ mod reader;
 mod rows;
 mod scan;
 mod series;
+mod specs;
 mod sql;
 mod summary;
 mod table;
@@ -55,6 +56,7 @@ pub use answer::{Histogram, List, MetricPage, Page, QueryStats, TraceTree};
 pub use error::{Error, Kind};
 pub use list::ListQuery;
 pub use querier::{Limits, Querier};
+pub use specs::SpecTable;
 pub use sql::{
     Described, Dialect, POSTGRES_VERSION, POSTGRES_VERSION_NUMBER, Parameters, SqlAnswer, SqlColumn, SqlStats,
     Statement, statements,

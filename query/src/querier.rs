@@ -8,13 +8,14 @@
 
 use std::future::Future;
 use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use datafusion::execution::SessionState;
 use engine::Engine;
 use model::filter::{RawForm, SortOrder, When};
 use model::{ByteSize, Clock, FluxId, Table, Timestamp, TraceId};
+use parking_lot::Mutex;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::Semaphore;
@@ -26,6 +27,7 @@ use crate::cursor::Cursor;
 use crate::exec::{Scan, scanner, session};
 use crate::filter::{self, Paging};
 use crate::gate::{Class, Gate, Place, Threads};
+use crate::specs::{SpecTable, SpecTables};
 use crate::tail::Tails;
 use crate::window::Window;
 use crate::{Error, sql, trace};
@@ -107,8 +109,10 @@ pub struct Querier {
     pub(crate) state: SessionState,
     /// What the sessions of SQL statements begin as.
     pub(crate) sql: SessionState,
-    /// What statements of PostgreSQL's clients have beside it, once one came.
-    pub(crate) postgres: OnceLock<Option<Arc<sql::Postgres>>>,
+    /// What statements of PostgreSQL's clients have beside it, once one came, and the tables of specs that it knows.
+    pub(crate) postgres: Mutex<Option<(SpecTables, Option<Arc<sql::Postgres>>)>>,
+    /// The tables of specs.
+    specs: Mutex<SpecTables>,
     pub(crate) gate: Arc<Gate>,
     pub(crate) stop: CancellationToken,
     pub(crate) threads: Threads,
@@ -137,7 +141,8 @@ impl Querier {
         Ok(Self {
             tails: Arc::new(Tails::new(&engine, &limits, &clock, &state, &gate)),
             sql: sql::base(&state),
-            postgres: OnceLock::new(),
+            postgres: Mutex::default(),
+            specs: Mutex::default(),
             state,
             gate,
             engine,
@@ -146,6 +151,16 @@ impl Querier {
             stop: CancellationToken::new(),
             threads,
         })
+    }
+
+    /// Says which specs have a table from now on.
+    pub fn set_specs(&self, specs: Vec<SpecTable>) {
+        *self.specs.lock() = specs.into_iter().map(Arc::new).collect();
+    }
+
+    /// The tables of specs now.
+    pub(crate) fn specs(&self) -> SpecTables {
+        Arc::clone(&self.specs.lock())
     }
 
     /// One trace with all of its spans.

@@ -18,6 +18,7 @@
 //!   of one that is not sorted as a whole. Declared order helps "newest first"; aggregates are better off without it.
 
 mod pieces;
+mod spec;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -43,10 +44,12 @@ use engine::{HotBatch, ReadView, Segment};
 use model::Table;
 
 use self::pieces::{Piece, arrange, contiguous, dealt, newest_first, statistics};
+use self::spec::{base_of, of_memory};
 use crate::filter::within;
 use crate::lines;
 use crate::reader::{Meter, SegmentReaders, Source};
-use crate::scan::{Left, Pieces, Scanner};
+use crate::scan::{Left, Pieces, Scanner, Told};
+use crate::specs::SpecTable;
 use crate::times::{is_a_window, narrowed};
 use crate::window::Window;
 
@@ -64,6 +67,8 @@ pub(crate) enum Order {
 pub(crate) struct ViewTable {
     pub(crate) view: ReadView,
     pub(crate) table: Table,
+    /// Only the rows of this spec, with its columns.
+    pub(crate) spec: Option<Arc<SpecTable>>,
     pub(crate) window: Window,
     pub(crate) pieces: Pieces,
     pub(crate) order: Order,
@@ -73,7 +78,10 @@ pub(crate) struct ViewTable {
 #[async_trait]
 impl TableProvider for ViewTable {
     fn schema(&self) -> SchemaRef {
-        self.table.schema()
+        match &self.spec {
+            None => self.table.schema(),
+            Some(spec) => Arc::clone(&spec.schema),
+        }
     }
 
     fn table_type(&self) -> TableType {
@@ -95,13 +103,51 @@ impl TableProvider for ViewTable {
         filters: &[Expr],
         limit: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let parallel = state.config().target_partitions().max(1);
         let window = narrowed(self.window, filters);
-        let all = self.view.files(self.table);
+        let all = self.files().count();
         let Left { files, rows } = self.left(state, window, filters).await?;
+        let Told { typed, untyped } = self.told_apart(state, projection, filters, files).await?;
         let hot = self.hot(window);
         let hot_rows = hot.iter().map(|hot| hot.batch.num_rows()).sum();
-        self.meter.planned(all.len(), all.len() - files.len(), hot_rows);
+        self.meter.planned(all, all - typed.len() - untyped.len(), hot_rows);
+        let found = Found {
+            files: typed,
+            hot,
+            rows,
+        };
+        let mut inputs = self.planned(state, window, found, projection, limit)?;
+        inputs.extend(self.without_columns(state, window, untyped, projection)?);
+        if inputs.is_empty() {
+            let schema = match projection {
+                Some(columns) => Arc::new(self.schema().project(columns)?),
+                None => self.schema(),
+            };
+            return Ok(Arc::new(EmptyExec::new(schema)));
+        }
+        UnionExec::try_new(inputs)
+    }
+}
+
+/// What of a view is left to be read.
+struct Found<'a> {
+    files: Vec<Arc<Segment>>,
+    hot: Vec<&'a HotBatch>,
+    /// Of some files which rows.
+    rows: HashMap<u64, ParquetAccessPlan>,
+}
+
+impl ViewTable {
+    /// Plans for what was found, rows within a window cut out of it where that is asked for.
+    fn planned(
+        &self,
+        state: &dyn Session,
+        window: Window,
+        found: Found<'_>,
+        projection: Option<&Vec<usize>>,
+        limit: Option<usize>,
+    ) -> Result<Vec<Arc<dyn ExecutionPlan>>> {
+        let parallel = state.config().target_partitions().max(1);
+        let Found { files, hot, rows } = found;
         let is_whole = |min, max| self.order() != Order::Any || window.holds(min, max);
         let (files, cut_files) = files
             .into_iter()
@@ -121,14 +167,36 @@ impl TableProvider for ViewTable {
             let cut = self.inputs(cut, columns.as_ref(), None)?;
             inputs.push(rows_within(state, window, UnionExec::try_new(cut)?, projection)?);
         }
-        if inputs.is_empty() {
-            let schema = match projection {
-                Some(columns) => Arc::new(self.schema().project(columns)?),
-                None => self.schema(),
-            };
-            return Ok(Arc::new(EmptyExec::new(schema)));
-        }
-        UnionExec::try_new(inputs)
+        Ok(inputs)
+    }
+
+    /// A plan for files of a spec that lack its columns, if there are any.
+    fn without_columns(
+        &self,
+        state: &dyn Session,
+        window: Window,
+        files: Vec<Arc<Segment>>,
+        projection: Option<&Vec<usize>>,
+    ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+        let Some(spec) = self.spec.as_ref().filter(|_| !files.is_empty()) else {
+            return Ok(None);
+        };
+        let columns = projection.map_or_else(|| (0..spec.schema.fields().len()).collect(), Vec::clone);
+        let base = Self {
+            view: self.view.clone(),
+            spec: None,
+            pieces: self.pieces.clone(),
+            meter: Arc::clone(&self.meter),
+            ..*self
+        };
+        let found = Found {
+            files,
+            hot: Vec::new(),
+            rows: HashMap::new(),
+        };
+        let inputs = base.planned(state, window, found, Some(&base_of(&columns)), None)?;
+        self.derived(state, spec, &columns, UnionExec::try_new(inputs)?)
+            .map(Some)
     }
 }
 
@@ -181,10 +249,16 @@ impl ViewTable {
         }
     }
 
+    /// Its files: those of its spec, if it has one.
+    fn files(&self) -> impl Iterator<Item = &Arc<Segment>> {
+        let files = self.view.files(self.table).iter();
+        files.filter(|file| self.spec.as_ref().is_none_or(|of| file.spec() == Some(of.spec)))
+    }
+
     /// The files in a window that can have what the filters ask for.
     async fn left(&self, state: &dyn Session, window: Window, filters: &[Expr]) -> Result<Left> {
-        let files = self.view.files(self.table).iter();
-        let files = files
+        let files = self
+            .files()
             .filter(|file| window.meets(file.min_ts, file.max_ts) && self.pieces.have(file))
             .cloned()
             .collect();
@@ -201,6 +275,7 @@ impl ViewTable {
     /// The hot batches that can have rows within a window.
     fn hot(&self, window: Window) -> Vec<&HotBatch> {
         let hot = self.view.hot(self.table).iter();
+        let hot = hot.filter(|hot| self.spec.as_ref().is_none_or(|of| hot.spec == Some(of.spec)));
         hot.filter(|hot| self.pieces.have_memory() && window.meets(hot.min_ts, hot.max_ts))
             .collect()
     }
@@ -227,9 +302,17 @@ impl ViewTable {
         }
         if !lines.is_empty() {
             let shares = dealt(lines, parallel);
-            inputs.push(lines::plan(&self.schema(), shares, projection, &self.meter)?);
+            inputs.push(lines::plan(&self.table.schema(), shares, projection, &self.meter)?);
         }
-        let hot: Vec<_> = reading.hot.into_iter().map(|hot| hot.batch.clone()).collect();
+        let hot = reading.hot.into_iter();
+        let hot: Vec<_> = match &self.spec {
+            None => hot.map(|hot| hot.batch.clone()).collect(),
+            Some(spec) => {
+                let asked = spec.promoted_of(projection);
+                hot.map(|hot| of_memory(spec, &hot.batch, &asked))
+                    .collect::<Result<_>>()?
+            }
+        };
         if !hot.is_empty() {
             inputs.push(MemorySourceConfig::try_new_exec(
                 &dealt(hot, parallel),
@@ -284,7 +367,7 @@ impl ViewTable {
             }
             None => file,
         };
-        let mut statistics = statistics(self.table, &piece);
+        let mut statistics = statistics(self.schema().fields().len(), &piece);
         let file = match rows.get(&segment.id) {
             Some(rows) => {
                 statistics.num_rows = statistics.num_rows.to_inexact();

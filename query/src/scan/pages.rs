@@ -17,7 +17,7 @@ use std::io::{BufReader, Read};
 use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 
-use arrow_schema::Fields;
+use arrow_schema::{DataType, Field, Fields};
 use bytes::Bytes;
 use engine::Segment;
 use model::Table;
@@ -146,11 +146,13 @@ impl Group {
         &self.bytes.meter
     }
 
-    /// Whether its columns are the table's: those of another version of the program may be others.
+    /// Whether its columns are the table's, a spec's behind them: those of another version of the program may be others.
     pub(super) fn is_of(&self, table: Table) -> bool {
         let ours = table.columns().iter().map(|column| column.name);
         let columns = self.metadata.file_metadata().schema_descr().columns();
-        ours.eq(columns.iter().map(|column| column.name()))
+        let has_more = table == Table::Messages && columns.len() > table.columns().len();
+        let same = columns.iter().map(|column| column.name()).take(table.columns().len());
+        ours.eq(same) && (has_more || columns.len() == table.columns().len())
     }
 
     /// Reads columns, given in the table's order, of selected rows, `batch` rows at once. The fields, one for each of the
@@ -164,7 +166,15 @@ impl Group {
     ) -> Result<ParquetRecordBatchReader> {
         let schema = self.metadata.file_metadata().schema_descr();
         let mask = ProjectionMask::leaves(schema, columns.iter().copied());
-        let levels = parquet_to_arrow_field_levels(schema, mask, Some(fields))?;
+        // What a spec has behind them is not asked for: only its names must be those of the file.
+        let more = schema.columns().iter().skip(fields.len());
+        let more = more.map(|column| Arc::new(Field::new(column.name(), DataType::Null, true)));
+        let levels = if schema.num_columns() > fields.len() {
+            let all: Fields = fields.iter().cloned().chain(more).collect();
+            parquet_to_arrow_field_levels(schema, mask, Some(&all))?
+        } else {
+            parquet_to_arrow_field_levels(schema, mask, Some(fields))?
+        };
         ParquetRecordBatchReader::try_new_with_row_groups(&levels, self, batch.max(1), selection)
     }
 

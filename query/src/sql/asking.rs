@@ -12,17 +12,20 @@ use super::text::Asked;
 use super::{Dialect, Statement, session};
 use crate::exec::meter;
 use crate::reader::Meter;
+use crate::specs::SpecTables;
 use crate::table::Order;
 use crate::{Error, Querier};
 
 impl Querier {
     pub(super) fn asking(&self, statement: &Statement) -> Asking {
+        let specs = self.specs();
         Asking {
             base: self.sql.clone(),
             postgres: match statement.dialect {
                 Dialect::Plain => None,
-                Dialect::Postgres => self.postgres(),
+                Dialect::Postgres => self.postgres(&specs),
             },
+            specs,
             view: self.engine.view(),
             now: self.clock.now(),
             statement: statement.clone(),
@@ -31,16 +34,22 @@ impl Querier {
         }
     }
 
-    /// What clients of PostgreSQL expect, made when the first of them asks.
-    fn postgres(&self) -> Option<Arc<Postgres>> {
-        let made = self.postgres.get_or_init(|| match Postgres::new(&self.sql) {
+    /// What clients of PostgreSQL expect, made when the first of them asks after the specs changed.
+    fn postgres(&self, specs: &SpecTables) -> Option<Arc<Postgres>> {
+        let mut made = self.postgres.lock();
+        if let Some((of, postgres)) = made.as_ref().filter(|(of, _)| Arc::ptr_eq(of, specs)) {
+            debug_assert_eq!(of.len(), specs.len());
+            return postgres.clone();
+        }
+        let postgres = match Postgres::new(&self.sql, specs) {
             Ok(postgres) => Some(Arc::new(postgres)),
             Err(error) => {
                 tracing::error!(%error, "pg_catalog cannot be made: clients of PostgreSQL see the tables alone");
                 None
             }
-        });
-        made.clone()
+        };
+        *made = Some((Arc::clone(specs), postgres.clone()));
+        postgres
     }
 }
 
@@ -49,6 +58,7 @@ pub(super) struct Asking {
     pub(super) base: SessionState,
     pub(super) postgres: Option<Arc<Postgres>>,
     pub(super) view: ReadView,
+    pub(super) specs: SpecTables,
     pub(super) now: Timestamp,
     pub(super) statement: Statement,
     pub(super) meter: Arc<Meter>,
@@ -64,6 +74,8 @@ impl Asking {
             Order::Any
         };
         let postgres = self.postgres.as_deref();
-        session::of_statement(&self.base, &self.view, order, self.now, &self.meter, postgres).map_err(of_statement)
+        let meter = &self.meter;
+        session::of_statement(&self.base, &self.view, order, self.now, meter, postgres, &self.specs)
+            .map_err(of_statement)
     }
 }

@@ -96,7 +96,10 @@ fn place(error: &DataFusionError) -> Option<(u64, u64)> {
 fn hint(reason: &str) -> Option<String> {
     if reason.contains("table '") && reason.contains("not found") {
         let names: Vec<_> = TABLES.iter().map(|table| table.name()).collect();
-        return Some(format!("the tables are {}", names.join(", ")));
+        return Some(format!(
+            "the tables are {}, and messages_NAME of each spec",
+            names.join(", ")
+        ));
     }
     if reason.contains("FixedSizeBinary(16)") {
         let hint = "an id compares with text as it is; uuid_text(id) makes a text of one, uuid(text) an id";

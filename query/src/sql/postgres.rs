@@ -36,6 +36,7 @@ use datafusion_pg_catalog::sql::PostgresCompatibilityParser;
 use super::ids::Ids;
 use super::regtype::ToRegtype;
 use super::session::{CATALOG, SCHEMA, TABLES};
+use crate::specs::SpecTables;
 
 /// The schema that describes all others.
 pub(super) const PG_CATALOG: &str = "pg_catalog";
@@ -72,10 +73,14 @@ pub(crate) struct Postgres {
 
 impl Postgres {
     /// The catalogue and the functions, over what all statements have.
-    pub(crate) fn new(base: &SessionState) -> Result<Self> {
+    pub(crate) fn new(base: &SessionState, specs: &SpecTables) -> Result<Self> {
         let tables = MemorySchemaProvider::new();
         for table in TABLES {
             tables.register_table(table.name().to_owned(), Arc::new(EmptyTable::new(table.schema())))?;
+        }
+        for spec in specs.iter() {
+            let empty = EmptyTable::new(Arc::clone(&spec.schema));
+            tables.register_table(spec.name().to_owned(), Arc::new(empty))?;
         }
         let platform = Arc::new(MemoryCatalogProvider::new());
         platform.register_schema(SCHEMA, Arc::new(tables))?;
@@ -98,7 +103,10 @@ impl Postgres {
             .build();
         Ok(Self {
             base,
-            catalog: Arc::new(Catalog(catalog)),
+            catalog: Arc::new(Catalog {
+                catalog,
+                ids: ids(specs),
+            }),
             parser: PostgresCompatibilityParser::new(),
         })
     }
@@ -118,37 +126,46 @@ impl Postgres {
 
 /// The catalogue, in which columns of ids are of the type that their values come as.
 #[derive(Debug)]
-struct Catalog(Arc<dyn SchemaProvider>);
+struct Catalog {
+    catalog: Arc<dyn SchemaProvider>,
+    /// The names of columns of ids.
+    ids: Vec<String>,
+}
 
 #[async_trait]
 impl SchemaProvider for Catalog {
     fn table_names(&self) -> Vec<String> {
-        self.0.table_names()
+        self.catalog.table_names()
     }
 
     async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
-        let table = self.0.table(name).await?;
+        let table = self.catalog.table(name).await?;
         match table {
-            Some(table) if name == "pg_attribute" => with_ids(table).map(Some),
+            Some(table) if name == "pg_attribute" => with_ids(table, &self.ids).map(Some),
             other => Ok(other),
         }
     }
 
     fn table_exist(&self, name: &str) -> bool {
-        self.0.table_exist(name)
+        self.catalog.table_exist(name)
     }
 }
 
+/// The names of columns of ids, in any table.
+fn ids(specs: &SpecTables) -> Vec<String> {
+    let tables = TABLES.iter().map(|table| table.schema());
+    let schemas = tables.chain(specs.iter().map(|spec| Arc::clone(&spec.schema)));
+    let columns = schemas.flat_map(|schema| schema.fields().iter().cloned().collect::<Vec<_>>());
+    let ids = columns.filter(|column| *column.data_type() == DataType::FixedSizeBinary(16));
+    ids.map(|column| column.name().clone()).collect()
+}
+
 /// `pg_attribute`, whose rows for ids say that they are some bytes.
-fn with_ids(attributes: Arc<dyn TableProvider>) -> Result<Arc<dyn TableProvider>> {
+fn with_ids(attributes: Arc<dyn TableProvider>, ids: &[String]) -> Result<Arc<dyn TableProvider>> {
     const BYTEA: i32 = 17;
     const UUID: i32 = 2_950;
     const UUID_LENGTH: i16 = 16;
-    let columns = TABLES
-        .iter()
-        .flat_map(|table| table.schema().fields().iter().cloned().collect::<Vec<_>>());
-    let ids = columns.filter(|column| *column.data_type() == DataType::FixedSizeBinary(16));
-    let ids = ids.map(|column| lit(column.name().clone())).collect();
+    let ids = ids.iter().map(|name| lit(name.clone())).collect();
     let is_id = ident("atttypid")
         .eq(lit(BYTEA))
         .and(ident("attname").in_list(ids, false));

@@ -28,6 +28,7 @@ use super::percentile;
 use super::postgres::{PG_CATALOG, Postgres};
 use crate::reader::Meter;
 use crate::scan::Pieces;
+use crate::specs::SpecTables;
 use crate::table::{Order, ViewTable};
 use crate::window::Window;
 
@@ -108,18 +109,24 @@ pub(super) fn of_statement(
     now: Timestamp,
     meter: &Arc<Meter>,
     postgres: Option<&Postgres>,
+    specs: &SpecTables,
 ) -> Result<SessionState> {
     let schema = MemorySchemaProvider::new();
+    let provider = |table, spec| ViewTable {
+        view: view.clone(),
+        table,
+        spec,
+        window: Window::ALL,
+        pieces: Pieces::All,
+        order,
+        meter: Arc::clone(meter),
+    };
     for table in TABLES {
-        let provider = ViewTable {
-            view: view.clone(),
-            table,
-            window: Window::ALL,
-            pieces: Pieces::All,
-            order,
-            meter: Arc::clone(meter),
-        };
-        schema.register_table(table.name().to_owned(), Arc::new(provider))?;
+        schema.register_table(table.name().to_owned(), Arc::new(provider(table, None)))?;
+    }
+    for spec in specs.iter() {
+        let provider = provider(Table::Messages, Some(Arc::clone(spec)));
+        schema.register_table(spec.name().to_owned(), Arc::new(provider))?;
     }
     let catalog = MemoryCatalogProvider::new();
     catalog.register_schema(SCHEMA, Arc::new(schema))?;

@@ -12,7 +12,7 @@ use datafusion::common::{ColumnStatistics, ScalarValue, Statistics};
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::{LexOrdering, PhysicalSortExpr};
 use engine::{Run, Segment};
-use model::{Table, Timestamp};
+use model::Timestamp;
 
 use super::Order;
 use crate::window::Window;
@@ -61,10 +61,10 @@ impl Piece {
     }
 }
 
-pub(super) fn statistics(table: Table, piece: &Piece) -> Statistics {
+pub(super) fn statistics(columns: usize, piece: &Piece) -> Statistics {
     let exact =
         |ts: Timestamp| Precision::Exact(ScalarValue::TimestampMicrosecond(Some(ts.micros()), Some("UTC".into())));
-    let mut columns = vec![ColumnStatistics::new_unknown(); table.columns().len()];
+    let mut columns = vec![ColumnStatistics::new_unknown(); columns];
     if let Some(ts) = columns.first_mut() {
         ts.min_value = exact(piece.min_ts());
         ts.max_value = exact(piece.max_ts());

@@ -17,6 +17,7 @@ mod minutes;
 mod paging;
 mod rows;
 mod scan;
+mod specs;
 mod sql;
 mod summaries;
 mod tail;
