@@ -32,6 +32,9 @@ pub(crate) enum Error {
     /// Everything that is wrong with a scenario, a line each.
     #[error("{}", faults.iter().map(|fault| format!("{origin}:{fault}")).collect::<Vec<_>>().join("\n"))]
     Scenario { origin: String, faults: Vec<Finding> },
+    /// Everything that is wrong with some files, a line each.
+    #[error("{}", .0.join("\n"))]
+    Files(Vec<String>),
     /// An activation that not every Rack follows.
     #[error(
         "{count} of {all} Racks do not run it: {behind}; platform scenario status says when they do, rollback goes back"
@@ -72,7 +75,7 @@ impl Error {
                 _ => 69,
             },
             Self::NotFound(_) => 1,
-            Self::Answer(_) | Self::Data { .. } | Self::Scenario { .. } => 65,
+            Self::Answer(_) | Self::Data { .. } | Self::Scenario { .. } | Self::Files(_) => 65,
             Self::Letters { refused: 0, .. } | Self::Behind { .. } => 69,
             Self::Letters { .. } => 65,
             Self::Read { .. } | Self::Write(_) | Self::WriteFile { .. } => 74,

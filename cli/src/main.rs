@@ -83,6 +83,7 @@ fn run(args: Args) -> Result<(), Error> {
         Some(Command::Racks(racks)) => commands::racks::run(&racks),
         Some(Command::Audit(audit)) => commands::audit::run(&audit),
         Some(Command::Scenario(scenario)) => commands::scenario::run(&scenario),
+        Some(Command::Spec(spec)) => commands::spec::run(&spec),
         Some(Command::Gears(gears)) => commands::gears::run(&gears),
         Some(Command::Config(config)) => commands::config::run(&args.global, &config),
         Some(Command::Schema(schema)) => commands::schema::run(&schema),

@@ -10,27 +10,37 @@
 //! | `direction` | `outbound`: it left a gear |
 //! | `status` | `error` if the message has the fact `error`, else `ok` |
 //! | `raw_msg` | the payload as it came |
-//! | `promoted` | nothing yet: promoted fields come with specs |
+//! | `promoted` | what its spec promotes out of its data; nothing without a spec |
 //!
 //! # Invariants
 //!
 //! - A message is known by its place on the bus, and by its Rack's own number where it has one, so it is stored once however
 //!   often it comes, and its Rack hears that it is durable.
 //! - What a Rack's gear could not handle comes on `flux.gear.` and is a dead letter with the gear's reason.
+//! - What cannot be promoted is missing and counted; the message is stored.
 //! - What is no message becomes a dead letter with the same place.
+
+use std::sync::Arc;
 
 use engine::{Batch, Origin};
 use model::batch::MessageRow;
 use model::message::Message;
-use model::{Attributes, Direction, EntityId, SpanStatus, Table, Timestamp, subject, wire};
+use model::spec::Facts;
+use model::{Direction, EntityId, SpanStatus, Table, Timestamp, subject, wire};
 
 use crate::decode::{Decoded, Incoming, Keep, caught, dead_letter, entity, header, producer};
+use crate::specs::{InForce, Specs};
 
 /// The batch of one row that a message is; a dead letter if it is none.
 ///
 /// # Errors
 /// Only if even the dead letter cannot be encoded, a defect of `model`.
-pub(crate) fn archive(incoming: &Incoming<'_>, now: Timestamp, max_payload: usize) -> Result<Decoded, String> {
+pub(crate) fn archive(
+    incoming: &Incoming<'_>,
+    now: Timestamp,
+    max_payload: usize,
+    specs: &Specs,
+) -> Result<Decoded, String> {
     let mut origin = Origin {
         bus: Some(incoming.position.clone()),
         ..Origin::default()
@@ -43,7 +53,7 @@ pub(crate) fn archive(incoming: &Incoming<'_>, now: Timestamp, max_payload: usiz
         let reason = header(incoming.headers, wire::DEAD_REASON).unwrap_or("it does not say why");
         return dead_letter(incoming, origin, reason.to_owned(), now, Keep::Whole);
     }
-    let row = match caught(|| row(incoming, max_payload)) {
+    let (row, spec) = match caught(|| row(incoming, max_payload, specs)) {
         Ok(row) => row,
         Err(reason) => return dead_letter(incoming, origin, reason, now, Keep::Whole),
     };
@@ -57,10 +67,13 @@ pub(crate) fn archive(incoming: &Incoming<'_>, now: Timestamp, max_payload: usiz
             rows,
         },
         dead: None,
+        spec,
     })
 }
 
-fn row(incoming: &Incoming<'_>, max_payload: usize) -> Result<MessageRow, String> {
+type Row = (MessageRow, Option<(Arc<InForce>, u64)>);
+
+fn row(incoming: &Incoming<'_>, max_payload: usize, specs: &Specs) -> Result<Row, String> {
     let (rack, gear, port) = subject::parse_message(incoming.subject)
         .ok_or_else(|| "the subject is not flux.msg.<rack>.<gear>.<port>".to_owned())?;
     let bytes = incoming.payload.len();
@@ -77,7 +90,19 @@ fn row(incoming: &Incoming<'_>, max_payload: usize) -> Result<MessageRow, String
             .and_then(serde_json::Value::as_str)
             .map(str::to_owned)
     };
-    Ok(MessageRow {
+    let msg_type = fact("msg.type").unwrap_or_else(|| port.to_string());
+    let spec = specs.taking(Facts {
+        msg_type: &msg_type,
+        rack: rack.as_str(),
+        gear: gear.as_str(),
+        port: port.as_str(),
+        meta: &message.meta,
+    });
+    let promoted = spec
+        .as_ref()
+        .map(|of| of.spec.promote(&message.data))
+        .unwrap_or_default();
+    let row = MessageRow {
         ts: message.ts,
         trace_id: message.trace_id,
         flux_id: message.flux_id,
@@ -85,7 +110,7 @@ fn row(incoming: &Incoming<'_>, max_payload: usize) -> Result<MessageRow, String
         entity_name: rack.to_string(),
         src_gear_id: gear.to_string(),
         dst_gear_id: fact("dst.gear"),
-        msg_type: fact("msg.type").unwrap_or_else(|| port.to_string()),
+        msg_type,
         direction: Direction::Outbound,
         status: if message.meta.get("error").is_some() {
             SpanStatus::Error
@@ -93,8 +118,9 @@ fn row(incoming: &Incoming<'_>, max_payload: usize) -> Result<MessageRow, String
             SpanStatus::Ok
         },
         raw_msg: incoming.payload.to_vec(),
-        promoted: Attributes::new(),
-    })
+        promoted: promoted.values,
+    };
+    Ok((row, spec.map(|of| (of, promoted.failed))))
 }
 
 #[cfg(test)]
@@ -103,7 +129,8 @@ mod tests {
     use async_nats::HeaderMap;
     use bytes::Bytes;
     use engine::BusPosition;
-    use model::{FluxId, MessageId};
+    use model::{Attributes, FluxId, MessageId};
+    use serde_json::json;
 
     use super::*;
 
@@ -125,6 +152,10 @@ mod tests {
     }
 
     fn archived(subject: &str, payload: Vec<u8>) -> Decoded {
+        archived_with(subject, payload, &Specs::default())
+    }
+
+    fn archived_with(subject: &str, payload: Vec<u8>, specs: &Specs) -> Decoded {
         let (headers, payload) = (HeaderMap::new(), Bytes::from(payload));
         let incoming = Incoming {
             subject,
@@ -137,7 +168,7 @@ mod tests {
                 stored: Timestamp::from_micros(1),
             },
         };
-        archive(&incoming, Timestamp::from_micros(2), 4096).unwrap()
+        archive(&incoming, Timestamp::from_micros(2), 4096, specs).unwrap()
     }
 
     #[test]
@@ -172,6 +203,32 @@ mod tests {
             (Some("out"), Some("error"))
         );
         assert!(row["dst_gear_id"].is_null());
+    }
+
+    #[test]
+    fn a_message_that_a_spec_takes_is_of_it_with_what_it_promotes() {
+        let specs = Specs::default();
+        let order = "name: order\nversion: 1\nmatch: { msg_type: order }\nfields:
+  - { name: amount, path: /amount, type: float }
+  - { name: city, path: /to/city, type: string }
+  - { name: n, path: /to, type: int }\n";
+        let other = "name: all\nversion: 1\npriority: -1\nmatch: { rack: 'r*' }\n";
+        specs.set([other, order].map(|yaml| model::spec::parse(yaml).unwrap()).into());
+        let mut sent = message(Attributes::new().with("msg.type", "order"));
+        sent.data = json!({"amount": 7, "to": {"city": "Ulm"}, "more": 1});
+        let done = archived_with("flux.msg.r.g.out", sent.to_cbor().unwrap(), &specs);
+        let (of, failed) = done.spec.unwrap();
+        assert_eq!((of.spec.name.as_str(), failed), ("order", 1));
+        let row = model::batch::row_json(&done.batch.rows[0], 0);
+        assert_eq!(row["promoted"], json!({"amount": 7.0, "city": "Ulm"}));
+        sent.meta = Attributes::new();
+        let done = archived_with("flux.msg.r.g.out", sent.to_cbor().unwrap(), &specs);
+        assert_eq!(done.spec.unwrap().0.spec.name.as_str(), "all");
+        let done = archived_with("flux.msg.x.g.out", sent.to_cbor().unwrap(), &specs);
+        assert!(done.spec.is_none());
+        specs.set(Vec::new());
+        let done = archived_with("flux.msg.r.g.out", sent.to_cbor().unwrap(), &specs);
+        assert!(done.spec.is_none());
     }
 
     #[test]

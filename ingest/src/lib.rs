@@ -6,8 +6,8 @@
 //!                                     └▶ dead_letters row with the reason (durable) ─▶ ack
 //! ```
 //!
-//! Business messages take the same way from their stream into `messages`, each as one row; they stay on the bus for those
-//! whom they are for.
+//! Business messages take the same way from their stream into `messages`, each as one row, of a spec if one takes it; they stay
+//! on the bus for those whom they are for.
 //!
 //! # Invariants
 //!
@@ -27,11 +27,13 @@ mod decode;
 mod error;
 mod floors;
 mod pipeline;
+mod specs;
 mod stats;
 mod vouch;
 
 pub use error::Error;
 pub use floors::SignFloor;
 pub use pipeline::{Messages, Parts, Pipeline, Settings};
+pub use specs::{SpecCounts, Specs};
 pub use stats::{Snapshot, Stats};
 pub use vouch::Vouch;

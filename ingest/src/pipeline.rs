@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_nats::HeaderMap;
 use async_nats::jetstream::{AckKind, Context, Message};
-use engine::{Appended, Batch, BusPosition, Engine, ErrorKind, Origin};
+use engine::{Appended, Batch, BusPosition, Engine, ErrorKind, Origin, SpecName};
 use futures::StreamExt;
 use model::wire::{self, BatchId, Encoding};
 use model::{Clock, Timestamp};
@@ -20,6 +20,7 @@ use crate::consumer::{self, Feed, Opened};
 use crate::decode::{Decoded, Incoming, Keep, dead_letter, decode};
 use crate::error::Error;
 use crate::floors::{Floors, SignFloor};
+use crate::specs::Specs;
 use crate::stats::{Snapshot, Stats};
 use crate::vouch::{self, Vouch};
 
@@ -67,6 +68,8 @@ pub struct Parts {
     pub sign_floor: SignFloor,
     /// Whose subjects are whose, where the bus knows Racks by their keys.
     pub vouch: Option<Vouch>,
+    /// What becomes of business messages.
+    pub specs: Arc<Specs>,
 }
 
 impl std::fmt::Debug for Parts {
@@ -108,6 +111,7 @@ impl Pipeline {
                 settings,
                 engine: parts.engine,
                 clock: parts.clock,
+                specs: parts.specs,
                 stats: Arc::clone(&stats),
                 durable,
                 vouch: parts.vouch,
@@ -163,6 +167,7 @@ struct Shared {
     settings: Settings,
     engine: Arc<Engine>,
     clock: Clock,
+    specs: Arc<Specs>,
     stats: Arc<Stats>,
     durable: mpsc::Sender<BatchId>,
     vouch: Option<Vouch>,
@@ -370,7 +375,7 @@ impl Shared {
         let mut next = self.decoded(feed, incoming, now);
         let mut cuts = [Keep::Whole, Keep::Head(CUT), Keep::Head(0)].into_iter();
         loop {
-            let Decoded { batch, dead } = match next {
+            let Decoded { batch, dead, spec } = match next {
                 Ok(decoded) => decoded,
                 Err(reason) => {
                     error!(subject = %incoming.subject, %reason, "neither a batch nor a dead letter; left on the bus");
@@ -382,8 +387,12 @@ impl Shared {
                 cuts.next();
             }
             let origin = batch.origin.clone();
-            let error = match self.append(batch, message).await {
+            let name = spec.as_ref().map(|(of, _)| of.spec.name);
+            let error = match self.append(batch, name, message).await {
                 Ok(appended) => {
+                    if let (Appended::Stored { .. }, Some((of, failed))) = (appended, &spec) {
+                        of.taken.add(*failed);
+                    }
                     self.count(appended, dead.as_deref(), incoming.subject);
                     return Ok(Some(origin.producer));
                 }
@@ -414,7 +423,7 @@ impl Shared {
         }
         let decoded = match feed {
             Feed::Telemetry => decode(incoming, now, self.settings.max_payload),
-            Feed::Messages(_) => archive(incoming, now, self.settings.max_payload),
+            Feed::Messages(_) => archive(incoming, now, self.settings.max_payload, &self.specs),
         }?;
         let foreign = owner.filter(|_| decoded.dead.is_none());
         match foreign.and_then(|owner| vouch::foreign_rows(&decoded.batch.rows, owner)) {
@@ -437,8 +446,13 @@ impl Shared {
     }
 
     /// Appends; while the engine makes us wait, tells the bus every flush interval that work goes on.
-    async fn append(&self, batch: Batch, message: &Message) -> Result<Appended, engine::Error> {
-        let append = self.engine.append(batch);
+    async fn append(&self, batch: Batch, spec: Option<SpecName>, message: &Message) -> Result<Appended, engine::Error> {
+        let append = async {
+            match spec {
+                Some(spec) => self.engine.append_of_spec(batch, spec).await,
+                None => self.engine.append(batch).await,
+            }
+        };
         tokio::pin!(append);
         let every = self.settings.flush_interval.max(Duration::from_millis(10));
         loop {

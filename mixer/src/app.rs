@@ -1,7 +1,7 @@
 //! The Mixer as a whole: what is started in which order, and stopped in the reverse.
 //!
 //! ```text
-//!  start: engine ─ registry ─ bus server, streams ─ cluster ─ scenario ─ ingest ─ desk, courier, roll call ─ views ─
+//!  start: specs ─ engine ─ registry ─ bus server, streams ─ cluster ─ scenario ─ ingest ─ desk, courier, roll call ─ views ─
 //!         dead-letter queue ─ API ─ PostgreSQL
 //!  close: PostgreSQL ─ API ─ desk, courier, roll call, views, dead-letter queue ─ ingest drains ─ queries end ─ engine publishes and closes ─
 //!         last views ─ bus server stops
@@ -50,6 +50,7 @@ use crate::presence::Presence;
 use crate::registry::Registry;
 use crate::roll_call::RollCall;
 use crate::scenario::{self, Consumers, Convergence, Courier, CourierParts, ParsedScenario, ScenarioRef};
+use crate::specs::SpecBook;
 use crate::tasks::{Failures, Fatal, Task, failures};
 
 pub use error::StartError;
@@ -96,6 +97,7 @@ struct Parts {
     querier: Option<Arc<Querier>>,
     engine: Option<Arc<Engine>>,
     views: Option<Arc<Views>>,
+    specs: Option<Arc<SpecBook>>,
     bus: Option<BusServer>,
 }
 
@@ -153,6 +155,7 @@ impl Mixer {
             engine: Arc::clone(self.parts.engine.as_ref()?),
             ingest: None,
             views: self.parts.views.as_ref()?.stats(),
+            specs: Arc::clone(self.parts.specs.as_ref()?),
             reports_itself: true,
         })
     }
@@ -209,7 +212,13 @@ impl Parts {
         let socket = reserve(&config)?;
         let postgres = reserve_postgres(&config)?;
         chassis::files::create_dir_durable(&config.store.dir)?;
-        let engine = Engine::open(settings::engine_and_bucket(&config)?, clock.clone(), entropy.clone()).await?;
+        let specs = SpecBook::open(&config.store.specs_dir, &config.store.dir, clock.clone())?;
+        let specs = Arc::clone(self.specs.insert(Arc::new(specs)));
+        let store = engine::Settings {
+            specs: specs.files(),
+            ..settings::engine_and_bucket(&config)?
+        };
+        let engine = Engine::open(store, clock.clone(), entropy.clone()).await?;
         self.engine = Some(Arc::clone(&engine));
         let registry = Arc::new(Registry::open(&config.store.dir.join("registry.redb"))?);
         let (gate, passes) = settings::gate(&config, &registry, &entropy)?;
@@ -224,7 +233,7 @@ impl Parts {
             &clock,
         )?;
 
-        let collected = self.collect(&config, &engine, &bus, &ground, &clock);
+        let collected = self.collect(&config, &engine, &bus, (&ground, specs.specs()), &clock);
         let control = self
             .control_plane(&config, &ground, &bus, &engine, (clock.clone(), entropy.clone()), fatal)
             .await?;
@@ -238,7 +247,10 @@ impl Parts {
             clock.clone(),
         )?);
         self.querier = Some(Arc::clone(&querier));
-        let views = Arc::new(Views::new(Arc::clone(&engine), &config.store.dir));
+        specs.serve(Arc::clone(&engine), Arc::clone(&querier));
+        let book = Arc::clone(&specs);
+        self.tasks.push(Task::spawn("specs", fatal, |stop| book.run(stop)));
+        let views = Arc::new(Views::new(Arc::clone(&engine), Arc::clone(&specs), &config.store.dir));
         self.views = Some(Arc::clone(&views));
         let stats = views.stats();
         self.tasks
@@ -251,6 +263,7 @@ impl Parts {
             engine,
             ingest: collected,
             views: stats,
+            specs,
             reports_itself: config.observability.self_telemetry,
         };
         let listener = listen(socket, &config)?;
@@ -273,7 +286,7 @@ impl Parts {
         config: &MixerConfig,
         engine: &Arc<Engine>,
         bus: &Bus,
-        ground: &Ground,
+        (ground, specs): (&Ground, Arc<ingest::Specs>),
         clock: &Clock,
     ) -> Option<Arc<ingest::Stats>> {
         if !config.observability.enabled {
@@ -294,6 +307,7 @@ impl Parts {
                 cluster.sign(&floor, Context::Command).map(bytes::Bytes::from).ok()
             }),
             vouch: ground.passes.are_kept().then(|| vouch(&ground.passes)),
+            specs,
         };
         let pipeline = ingest::Pipeline::start(settings::ingest(config), parts);
         let stats = pipeline.live_stats();

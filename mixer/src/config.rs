@@ -149,7 +149,7 @@ static POSTGRES: [Key; 4] = [
     ),
 ];
 
-static STORE: [Key; 4] = [
+static STORE: [Key; 5] = [
     Key::new(
         "store.dir",
         Kind::Path,
@@ -161,6 +161,12 @@ static STORE: [Key; 4] = [
         Kind::Path,
         "\"platform.duckdb\"",
         "Database an analyst opens, built by `platform-mixer export duckdb`; below store.dir",
+    ),
+    Key::new(
+        "store.specs_dir",
+        Kind::Path,
+        "\"specs\"",
+        "Folder of the specs of business messages, a YAML file each, taken while the Mixer runs; below store.dir",
     ),
     Key::new(
         "store.cluster_key_file",

@@ -43,6 +43,7 @@ pub mod registry;
 pub mod retention;
 mod roll_call;
 pub mod scenario;
+pub mod specs;
 mod tasks;
 #[cfg(test)]
 mod testing;

@@ -31,6 +31,7 @@ mod reference;
 mod reload;
 mod retention;
 mod scenarios;
+mod specs;
 mod sql;
 mod store;
 mod tail;

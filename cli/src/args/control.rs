@@ -133,6 +133,24 @@ pub(crate) enum ScenarioVerb {
 }
 
 #[derive(Debug, ClapArgs)]
+pub(crate) struct SpecArgs {
+    #[command(subcommand)]
+    pub(crate) verb: SpecVerb,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum SpecVerb {
+    /// Check spec files, each alone and all together; asks nobody
+    Validate {
+        /// Files, and folders of them
+        #[arg(required = true, value_name = "PATH")]
+        paths: Vec<PathBuf>,
+    },
+    /// List the specs that the Mixer has in force, what they took, and which files it refuses
+    List(ApiArgs),
+}
+
+#[derive(Debug, ClapArgs)]
 pub(crate) struct GraphArgs {
     /// A file or a stored scenario
     pub(crate) scenario: String,

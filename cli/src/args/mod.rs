@@ -21,7 +21,7 @@ use clap::{Args as ClapArgs, Parser, Subcommand};
 
 pub(crate) use self::control::{
     AuditArgs, ConfigArgs, ConfigVerb, GearsArgs, GearsVerb, OneRack, Picture, RacksArgs, RacksVerb, ScenarioArgs,
-    ScenarioVerb,
+    ScenarioVerb, SpecArgs, SpecVerb,
 };
 pub(crate) use self::dlq::{DlqArgs, DlqVerb, DropArgs, ListArgs, ManyArgs, ReplayArgs};
 pub(crate) use self::program::{CompletionsArgs, DoctorArgs, ManArgs, SchemaArgs};
@@ -78,7 +78,7 @@ pub(crate) enum Command {
     DeadLetters(PageArgs),
     /// List, show, replay and drop what gears could not handle: the dead-letter queue
     Dlq(DlqArgs),
-    /// Ask in SQL: the tables logs, traces, metrics and messages
+    /// Ask in SQL: the tables logs, traces, metrics and messages, and messages_NAME of each spec
     Sql(Box<SqlArgs>),
     /// Show what the Mixer stores
     Storage(ApiArgs),
@@ -88,6 +88,8 @@ pub(crate) enum Command {
     Audit(AuditArgs),
     /// Check, store, activate and draw scenarios; show what runs
     Scenario(ScenarioArgs),
+    /// Check specs of business messages; list those in force
+    Spec(SpecArgs),
     /// Describe gear types
     Gears(GearsArgs),
     /// Show, make and convert configuration files

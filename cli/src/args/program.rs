@@ -34,6 +34,9 @@ pub(crate) struct SchemaArgs {
     /// Only these tables
     #[arg(value_name = "TABLE", value_parser = table)]
     pub(crate) tables: Vec<Table>,
+    /// The table of the spec in this file, for DuckDB; may be given again
+    #[arg(long = "spec", value_name = "FILE")]
+    pub(crate) specs: Vec<PathBuf>,
     /// The reader: duckdb, clickhouse, spark, trino or polars
     #[arg(long, value_name = "READER", default_value = Dialect::Duckdb.name())]
     pub(crate) dialect: Dialect,

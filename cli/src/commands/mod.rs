@@ -13,6 +13,7 @@ pub(crate) mod program;
 pub(crate) mod racks;
 pub(crate) mod scenario;
 pub(crate) mod schema;
+pub(crate) mod spec;
 pub(crate) mod sql;
 pub(crate) mod storage;
 pub(crate) mod tail;

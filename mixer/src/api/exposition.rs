@@ -133,6 +133,7 @@ impl Collector for Rooms {
         self.views(&mut to)?;
         self.ingest(&mut to)?;
         self.letters(&mut to)?;
+        self.specs(&mut to)?;
         self.control(&mut to)
     }
 }
@@ -477,6 +478,43 @@ impl Rooms {
             stats.replayed,
         )?;
         counter(to, "dlq_dropped_letters", "Dead letters dropped", stats.dropped)
+    }
+
+    fn specs(&self, to: &mut DescriptorEncoder) -> Result<(), fmt::Error> {
+        let figures = self.0.specs.figures();
+        gauge(to, "specs", "Specs of business messages in force", figures.active)?;
+        gauge(
+            to,
+            "specs_refused_files",
+            "Spec files that are wrong now; what they said last is in force",
+            figures.refused,
+        )?;
+        counter(to, "specs_changes", "Specs that came, changed or went", figures.changes)?;
+        counter(
+            to,
+            "specs_refusals",
+            "Times that a spec file was found wrong",
+            figures.refusals,
+        )?;
+        let kind = prometheus_client::metrics::MetricType::Counter;
+        for (name, help, of) in [
+            (
+                "spec_messages",
+                "Messages stored as a spec's",
+                (|counts| counts.messages) as fn(&::ingest::SpecCounts) -> u64,
+            ),
+            (
+                "spec_failed_values",
+                "Values that were not of their field's type, and are null",
+                |counts| counts.failed,
+            ),
+        ] {
+            let mut family = to.encode_descriptor(name, help, None, kind)?;
+            for (spec, counts) in &figures.taken {
+                ConstCounter::new(of(counts)).encode(family.encode_family(&[("spec", spec.as_str())])?)?;
+            }
+        }
+        Ok(())
     }
 
     fn control(&self, to: &mut DescriptorEncoder) -> Result<(), fmt::Error> {

@@ -15,6 +15,7 @@
 //! | `GET /api/v1/audit` | the same |
 //! | `GET /api/v1/dlq`, `GET /api/v1/dlq/{letter_id}`, `POST /api/v1/dlq/{replay,drop}`, `POST /api/v1/dlq/{letter_id}/{replay,drop}` | [`crate::dlq::Dlq`] |
 //! | `GET /api/v1/gears`, `GET /api/v1/gears/{type}` | [`rack::manifests`] |
+//! | `GET /api/v1/specs` | [`SpecBook`] |
 //! | `GET /api/v1/openapi.json` | tables of all this (`openapi`) |
 //! | `GET /api/v1/storage`, `/healthz`, `/readyz`, `/metrics`, `/version` | all of them |
 //!
@@ -45,6 +46,7 @@ mod racks;
 mod rotation;
 mod scenarios;
 mod server;
+mod specs;
 mod sql;
 mod stall;
 mod tail;
@@ -68,6 +70,7 @@ use tower_http::catch_panic::CatchPanicLayer;
 use crate::control::Control;
 use crate::dlq::Dlq;
 use crate::outside::ViewsStats;
+use crate::specs::SpecBook;
 use exposition::Exposition;
 use problem::Problem;
 
@@ -94,6 +97,8 @@ pub struct ApiParts {
     pub ingest: Option<Arc<::ingest::Stats>>,
     /// The counters of the file of views for outside readers.
     pub views: Arc<ViewsStats>,
+    /// The specs of business messages.
+    pub specs: Arc<SpecBook>,
     /// Whether the process reports about itself at `/metrics`.
     pub reports_itself: bool,
 }
@@ -121,6 +126,7 @@ fn routes(parts: ApiParts, changes: &TaskTracker) -> std::io::Result<Router> {
         .merge(audit::routes(Arc::clone(&parts.control)))
         .merge(dlq::routes(Arc::clone(&parts.dlq), changes.clone()))
         .merge(gears::routes())
+        .merge(specs::routes(Arc::clone(&parts.specs)))
         .merge(openapi::routes())
         .merge(ops::routes(parts, Arc::clone(&exposition)));
     Ok(guarded(router, exposition))

@@ -11,6 +11,7 @@ use crate::bus_server::BusError;
 use crate::cluster::ClusterError;
 use crate::registry::RegistryError;
 use crate::scenario::ScenarioError;
+use crate::specs::StandingError;
 
 /// Why a Mixer does not start.
 #[derive(Debug, thiserror::Error)]
@@ -63,6 +64,9 @@ pub enum StartError {
     /// Queries cannot be run.
     #[error("queries cannot be run: {0}")]
     Query(#[from] query::Error),
+    /// What stands of specs cannot be known.
+    #[error(transparent)]
+    Specs(#[from] StandingError),
     /// A folder cannot be made.
     #[error(transparent)]
     Chassis(#[from] chassis::Error),
@@ -134,6 +138,10 @@ impl StartError {
                 }
             },
             Self::Desk(_) => Exit::Unavailable,
+            Self::Specs(error) => match error {
+                StandingError::Unreadable { .. } => Exit::Io,
+                StandingError::Damaged { .. } | StandingError::Format { .. } => Exit::Data,
+            },
             Self::Query(_) => Exit::Io,
             Self::Chassis(error) => error.exit(),
         }

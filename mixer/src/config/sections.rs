@@ -102,6 +102,8 @@ pub struct StoreConfig {
     pub dir: PathBuf,
     /// The analyst's database, with its folder.
     pub database_file: PathBuf,
+    /// The specs of business messages.
+    pub specs_dir: PathBuf,
     /// The cluster's private key, with its folder.
     pub cluster_key_file: PathBuf,
     /// The cap of the write-ahead log.
@@ -454,6 +456,7 @@ fn store(settings: &Settings) -> StoreConfig {
     let dir = settings.path("store.dir");
     StoreConfig {
         database_file: dir.join(settings.path("store.database_file")),
+        specs_dir: dir.join(settings.path("store.specs_dir")),
         cluster_key_file: dir.join(settings.path("store.cluster_key_file")),
         wal_max: ByteSize::mib(settings.int("store.wal_max_size_mb")),
         dir,

@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use chassis::{Exit, files};
-use model::Table;
+use model::dialect::specs::quoted;
+use model::{SpecName, Table};
 
 use super::VIEWS_FILE;
 use crate::bus_server::places;
@@ -57,7 +58,8 @@ pub fn duckdb(config: &MixerConfig, task: Task<'_>) -> Result<String, (Exit, Str
     })?;
     let program = find(task.program)?;
     let staged = staged(target)?;
-    let made = make(&program, &views, &staged, task.rows).and_then(|()| {
+    let specs = specs_in(&views);
+    let made = make(&program, &views, &staged, task.rows.then_some(&specs)).and_then(|()| {
         let synced = std::fs::File::open(&staged).and_then(|file| file.sync_all());
         let named = synced.and_then(|()| std::fs::rename(&staged, target));
         named.map_err(|error| (Exit::Io, format!("cannot write {}: {error}", target.display())))
@@ -101,12 +103,12 @@ fn staged(target: &Path) -> Result<PathBuf, (Exit, String)> {
     }
 }
 
-fn make(program: &Path, views: &str, staged: &Path, rows: bool) -> Result<(), (Exit, String)> {
+fn make(program: &Path, views: &str, staged: &Path, rows: Option<&[SpecName]>) -> Result<(), (Exit, String)> {
     let failed = |reason: String| (Exit::Io, format!("{} failed: {}", program.display(), reason.trim()));
     let mut command = Command::new(program);
     command.args(["-batch", "-bail", "-no-init"]);
-    let script = if rows {
-        format!("{views}\n{}", copies(staged)?)
+    let script = if let Some(specs) = rows {
+        format!("{views}\n{}", copies(staged, specs)?)
     } else {
         command.arg(staged);
         views.to_owned()
@@ -127,17 +129,25 @@ fn make(program: &Path, views: &str, staged: &Path, rows: bool) -> Result<(), (E
     }
 }
 
+/// The specs of whose tables a file of views has views.
+fn specs_in(views: &str) -> Vec<SpecName> {
+    let start = format!("CREATE OR REPLACE VIEW \"{}_", Table::Messages);
+    let names = views.lines().filter_map(|line| line.strip_prefix(&start));
+    names.filter_map(|rest| rest.split('"').next()?.parse().ok()).collect()
+}
+
 /// Copies every view into a database, under the same names.
-fn copies(staged: &Path) -> Result<String, (Exit, String)> {
+fn copies(staged: &Path, specs: &[SpecName]) -> Result<String, (Exit, String)> {
     let path = staged
         .to_str()
         .ok_or_else(|| (Exit::Usage, format!("{} is not UTF-8", staged.display())))?;
     let mut script = format!("ATTACH '{}' AS exported;\n", path.replace('\'', "''"));
-    for table in Table::ALL {
-        let name = table.name();
+    let specs = specs.iter().map(model::spec::table_name);
+    for name in Table::ALL.map(|table| table.name().to_owned()).into_iter().chain(specs) {
+        let (between, name) = (quoted(&format!("{name}_between")), quoted(&name));
         script.push_str(&format!(
             "CREATE TABLE exported.{name} AS FROM {name};\n\
-             CREATE MACRO exported.{name}_between(since, until) AS TABLE\n\
+             CREATE MACRO exported.{between}(since, until) AS TABLE\n\
              SELECT * FROM {name} WHERE ts >= since::TIMESTAMPTZ AND ts < until::TIMESTAMPTZ;\n"
         ));
     }

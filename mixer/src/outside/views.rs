@@ -1,7 +1,7 @@
 //! `platform.sql`: DuckDB's views of this store, kept current while the Mixer runs.
 //!
 //! ```text
-//! engine's view changed? ──> which tables have files of which form ──> other text? ──> beside it, synced, renamed
+//! engine's view or specs changed? ──> which tables have files of which form ──> other text? ──> beside it, synced, renamed
 //! ```
 //!
 //! # Invariants
@@ -19,13 +19,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use engine::{Engine, ReadView};
-use model::Table;
-use model::dialect::{Files, duckdb};
+use engine::{Engine, ReadView, Segment};
+use model::dialect::{Files, duckdb, specs};
+use model::spec::SpecColumn;
+use model::{SpecName, Table};
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
 use super::VIEWS_FILE;
+use crate::specs::SpecBook;
+
+/// The tables of specs, with their columns.
+type SpecTables = Vec<(SpecName, Vec<SpecColumn>)>;
 
 /// What stands above the views.
 const HEAD: &str = "\
@@ -66,6 +71,7 @@ impl ViewsStats {
 #[derive(Debug)]
 pub(crate) struct Views {
     engine: Arc<Engine>,
+    specs: Arc<SpecBook>,
     file: PathBuf,
     every: Duration,
     stats: Arc<ViewsStats>,
@@ -74,8 +80,8 @@ pub(crate) struct Views {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The engine's view that it was made for.
-    version: Option<u64>,
+    /// The engine's view, and the tables of specs, that it was made for.
+    version: Option<(u64, SpecTables)>,
     /// What is in the file.
     text: Option<String>,
     failing: bool,
@@ -92,10 +98,11 @@ enum Form {
 
 impl Views {
     /// Of the store that `engine` has open, in `folder`.
-    pub(crate) fn new(engine: Arc<Engine>, folder: &Path) -> Self {
+    pub(crate) fn new(engine: Arc<Engine>, specs: Arc<SpecBook>, folder: &Path) -> Self {
         let every = engine.settings().flush_interval;
         Self {
             engine,
+            specs,
             file: folder.join(VIEWS_FILE),
             every,
             stats: Arc::default(),
@@ -126,12 +133,12 @@ impl Views {
     fn refresh_now(&self) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let view = self.engine.view();
-        let version = view.version();
+        let version = (view.version(), self.specs.tables());
         let is_there = self.file.is_file();
-        if is_there && state.version == Some(version) {
+        if is_there && state.version.as_ref() == Some(&version) {
             return;
         }
-        let text = self.text(&view);
+        let text = self.text(&view, &version.1);
         drop(view);
         let known = state.text.take().filter(|_| is_there);
         let known = known.or_else(|| std::fs::read_to_string(&self.file).ok());
@@ -165,7 +172,7 @@ impl Views {
     }
 
     /// What should be in the file; none if it cannot be said in UTF-8.
-    fn text(&self, view: &ReadView) -> Option<String> {
+    fn text(&self, view: &ReadView, tables: &SpecTables) -> Option<String> {
         let settings = self.engine.settings();
         let mut text = HEAD.to_owned();
         if settings.remote.is_some() {
@@ -177,19 +184,33 @@ impl Views {
                 _ => settings.data_dir.join(table.name()),
             };
             let folder = std::path::absolute(folder).ok()?;
-            let patterns = patterns(&forms(view, table, settings.remote.is_some()), folder.to_str()?);
+            let forms = forms(view.files(table).iter(), settings.remote.is_some());
+            let patterns = patterns(&forms, folder.to_str()?);
             let files: Vec<Files<'_>> = patterns.iter().map(Pattern::files).collect();
             text.push('\n');
             text.push_str(&duckdb::views(table, &files));
+        }
+        for (spec, columns) in tables {
+            let folder = settings.messages_dir.join("fluxSpec").join(spec.as_str());
+            let folder = std::path::absolute(folder).ok()?;
+            let files = view.files(Table::Messages).iter();
+            let forms = forms(
+                files.filter(|file| file.spec() == Some(*spec)),
+                settings.remote.is_some(),
+            );
+            let patterns = patterns(&forms, folder.to_str()?);
+            let files: Vec<Files<'_>> = patterns.iter().map(Pattern::files).collect();
+            text.push('\n');
+            text.push_str(&specs::views(spec, columns, &files));
         }
         Some(text)
     }
 }
 
 /// The forms of a table's files. Beside an object store a file may be there only, and DuckDB refuses a pattern without files.
-fn forms(view: &ReadView, table: Table, may_be_away: bool) -> BTreeSet<Form> {
+fn forms<'a>(files: impl DoubleEndedIterator<Item = &'a Arc<Segment>>, may_be_away: bool) -> BTreeSet<Form> {
     let mut forms = BTreeSet::new();
-    for file in view.files(table).iter().rev() {
+    for file in files.rev() {
         let form = match file.path.extension() {
             _ if file.is_parquet() => Form::Parquet,
             Some(ending) if ending == "zst" => Form::JsonZstd,

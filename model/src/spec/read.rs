@@ -96,7 +96,7 @@ pub(super) fn spec(text: &str) -> Result<Spec, BadSpec> {
     });
     let is_empty = |node: &yaml::Node| matches!(node.value, yaml::Shape::Scalar(Value::Null));
     let (fields, _) = if yaml::get(&root, "fields").is_some_and(is_empty) {
-        Default::default()
+        (Vec::new(), BTreeSet::new())
     } else {
         yaml::list::<Field>(&root, "fields", &[], text, &mut faults)
     };

@@ -67,6 +67,7 @@ pub(super) const MIXER: &[(&str, Proof)] = &[
     ("mixer.max_payload_size", Test("config_keys/control.rs::a_message_is_no_larger_than_rack_and_mixer_allow")),
     ("mixer.startup_scenario", Test("faults.rs::a_scenario_with_an_unknown_gear_type_or_a_bad_wire_stops_the_start")),
     ("mixer.scenario_wait_timeout", Test("config_keys/api_query.rs::a_mixer_that_shall_not_collect_or_report_does_neither_and_pushes_late")),
+    ("store.specs_dir", Test("specs.rs::a_spec_that_comes_while_messages_flow_gets_them_with_their_columns")),
     ("enrollment.auto_adopt", Test("first_light.rs::a_rack_waits_for_approval_and_then_runs_its_gears")),
     ("enrollment.push_delay", Test("config_keys/api_query.rs::a_mixer_that_shall_not_collect_or_report_does_neither_and_pushes_late")),
     ("ingest.flush_interval", Test("config_keys/bus.rs::the_bus_and_its_streams_are_what_the_keys_say")),

@@ -398,6 +398,7 @@ fn control() -> Value {
         "GearType": gear,
         "Gear": object(json!({ "data": reference("GearType") })),
         "Gears": whole(reference("GearType")),
+        "Specs": specs(),
         "Approval": { "type": "object", "properties": { "name": name }, "additionalProperties": false },
         "LogLevel": {
             "type": "object", "required": ["level"], "properties": { "level": { "enum": p::LEVELS } }, "additionalProperties": false,
@@ -413,6 +414,20 @@ fn audited() -> Value {
         "entity_id": or_null(json!({ "type": "string", "format": "uuid" })),
         "rack": said(), "reference": said(), "hash": said(), "from": said(), "to": said(), "why": said(),
     }))
+}
+
+fn specs() -> Value {
+    let column = object(json!({
+        "name": text(), "type": { "enum": ["string", "int", "float", "bool", "timestamp", "uuid"] },
+    }));
+    let spec = object(json!({
+        "name": text(), "version": count(), "description": text(), "state": { "enum": ["active", "withdrawn"] }, "file": text(),
+        "taken": time(), "priority": { "type": "integer" }, "match": { "type": "object" }, "prefix": text(), "table": text(),
+        "columns": list(column), "messages": count(), "failed_values": count(),
+    }));
+    let fault = object(json!({ "line": count(), "column": count(), "text": text() }));
+    let refused = object(json!({ "file": text(), "faults": list(fault) }));
+    object(json!({ "data": object(json!({ "folder": text(), "specs": list(spec), "refused": list(refused) })) }))
 }
 
 fn imported() -> Value {

@@ -410,6 +410,9 @@ pub(super) const ROUTES: &[Route] = &[
         .takes(&[p::GEAR_PATH])
         .gives(Answer::Json("Gear"))
         .fails(&[400, 404]),
+    get("/api/v1/specs", "specs", "The specs of business messages: what is in force, and which files are refused")
+        .gives(Answer::Json("Specs"))
+        .fails(&[400]),
     get("/api/v1/storage", "storage", "What is stored, and how it gets there")
         .gives(Answer::Json("Storage"))
         .fails(&[400]),

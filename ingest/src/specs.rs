@@ -1,0 +1,81 @@
+//! The specs in force, and what they took.
+//!
+//! # Invariants
+//!
+//! - Specs are swapped whole: a message meets all of one set or all of the next.
+//! - What a spec took counts as long as the process lives, over its changes.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use engine::SpecName;
+use model::spec::{Facts, Spec, in_order};
+
+/// What one spec took.
+#[derive(Debug, Default)]
+pub(crate) struct Taken {
+    messages: AtomicU64,
+    failed: AtomicU64,
+}
+
+impl Taken {
+    /// Counts a message that is stored, and how many of its values were not of their fields' types.
+    pub(crate) fn add(&self, failed: u64) {
+        self.messages.fetch_add(1, Ordering::Relaxed);
+        self.failed.fetch_add(failed, Ordering::Relaxed);
+    }
+}
+
+/// What one spec took.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SpecCounts {
+    /// Messages that are stored as the spec's.
+    pub messages: u64,
+    /// Values of them that were not of their field's type, and are missing.
+    pub failed: u64,
+}
+
+/// A spec in force.
+#[derive(Debug)]
+pub(crate) struct InForce {
+    pub(crate) spec: Spec,
+    pub(crate) taken: Arc<Taken>,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Specs {
+    in_force: RwLock<Arc<[Arc<InForce>]>>,
+    taken: Mutex<BTreeMap<SpecName, Arc<Taken>>>,
+}
+
+impl Specs {
+    /// Puts these in force, and no others.
+    pub fn set(&self, mut specs: Vec<Spec>) {
+        in_order(&mut specs);
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let in_force = specs.into_iter().map(|spec| {
+            let taken = Arc::clone(taken.entry(spec.name).or_default());
+            Arc::new(InForce { spec, taken })
+        });
+        let in_force = in_force.collect();
+        *self.in_force.write().unwrap_or_else(PoisonError::into_inner) = in_force;
+    }
+
+    /// What a spec took since the process began.
+    #[must_use]
+    pub fn counts(&self, spec: &SpecName) -> SpecCounts {
+        let taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        taken.get(spec).map_or_else(SpecCounts::default, |taken| SpecCounts {
+            messages: taken.messages.load(Ordering::Relaxed),
+            failed: taken.failed.load(Ordering::Relaxed),
+        })
+    }
+
+    /// The spec that takes a message.
+    pub(crate) fn taking(&self, facts: Facts<'_>) -> Option<Arc<InForce>> {
+        let in_force = Arc::clone(&self.in_force.read().unwrap_or_else(PoisonError::into_inner));
+        in_force.iter().find(|of| of.spec.rule.takes(facts)).cloned()
+    }
+}

@@ -1,0 +1,331 @@
+//! The specs of business messages: a folder of files, looked at again and again while the Mixer runs.
+//!
+//! ```text
+//! folder ─▶ files ─▶ read ─▶ together ─▶ standing (durable) ─┬─▶ engine: how files of each spec are made
+//!             │                 │                            ├─▶ queries: a table for each
+//!             └── refused ◀─────┘                            └─▶ ingest: which message is whose
+//! ```
+//!
+//! # Invariants
+//!
+//! - What is in force is on disk, with all types that its fields ever had, before a message is promoted by it.
+//! - A file that is refused changes nothing: what it said last stays in force, over restarts too, until the file is good or gone.
+//! - A spec whose file is gone takes no more messages; its table and its types stay.
+//! - A file that changes is read once it has stayed the same from one look to the next: half of one is no spec.
+//! - Columns are known to the engine before the first message that has them.
+//!
+//! # Not here
+//!
+//! What a spec says ([`model::spec`]); how rows get their columns (`engine`).
+
+mod files;
+mod review;
+mod standing;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use engine::{AllSpecFiles, Engine, SpecFiles};
+use ingest::{SpecCounts, Specs};
+use model::spec::{Finding, Rule, SpecColumn};
+use model::{Clock, SpecName, Timestamp};
+use query::{Querier, SpecTable};
+use serde::Serialize;
+use tokio_util::sync::CancellationToken;
+
+use files::Listing;
+use review::{Review, review};
+pub use standing::StandingError;
+use standing::{Entry, Standing};
+
+/// How often the folder is looked at.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// Why a file is not in force.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Refused {
+    /// The file's name.
+    pub file: String,
+    /// Everything that is wrong with it.
+    pub faults: Vec<Finding>,
+}
+
+/// A spec as the API shows it.
+#[derive(Debug, Clone, Serialize)]
+pub struct SpecView {
+    /// Its name.
+    pub name: SpecName,
+    /// The version in force.
+    pub version: u32,
+    /// For people.
+    pub description: String,
+    /// `active`, or `withdrawn` if its file is gone.
+    pub state: &'static str,
+    /// The file that it was read from.
+    pub file: String,
+    /// When this version was taken.
+    pub taken: Timestamp,
+    /// Of specs that take a message the one with the greatest has it.
+    pub priority: i32,
+    /// Which messages it takes.
+    #[serde(rename = "match")]
+    pub rule: Rule,
+    /// What names of its data files begin with.
+    pub prefix: SpecName,
+    /// Its table in SQL.
+    pub table: String,
+    /// The columns behind those of `messages`, those of former versions included.
+    pub columns: Vec<SpecColumn>,
+    /// Messages that it took since the Mixer started.
+    pub messages: u64,
+    /// Values of them that were not of their field's type, and are null.
+    pub failed_values: u64,
+}
+
+/// All that is known of specs.
+#[derive(Debug, Clone, Serialize)]
+pub struct SpecsView {
+    /// The folder.
+    pub folder: String,
+    /// By name.
+    pub specs: Vec<SpecView>,
+    /// Files that are not in force, by name.
+    pub refused: Vec<Refused>,
+}
+
+/// Figures for `/metrics`.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct SpecFigures {
+    pub(crate) active: u64,
+    pub(crate) refused: u64,
+    pub(crate) changes: u64,
+    pub(crate) refusals: u64,
+    pub(crate) taken: Vec<(SpecName, SpecCounts)>,
+}
+
+/// Who is told of a change.
+#[derive(Debug)]
+struct Rooms {
+    engine: Arc<Engine>,
+    querier: Arc<Querier>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    standing: Standing,
+    /// What the folder was when its files were read last.
+    read: Option<Listing>,
+    /// What it was when it was looked at last: files that are being written are not read.
+    seen: Option<Listing>,
+    refused: BTreeMap<String, Vec<Finding>>,
+    /// Why the folder cannot be listed, or the standing not be written.
+    trouble: Option<String>,
+    changes: u64,
+    refusals: u64,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct SpecBook {
+    folder: PathBuf,
+    file: PathBuf,
+    clock: Clock,
+    specs: Arc<Specs>,
+    rooms: OnceLock<Rooms>,
+    state: Mutex<State>,
+}
+
+impl SpecBook {
+    /// Takes up what stood last, and looks at the folder.
+    ///
+    /// # Errors
+    /// If what stood last cannot be read.
+    pub fn open(folder: &Path, store_dir: &Path, clock: Clock) -> Result<Self, StandingError> {
+        let file = store_dir.join("specs.json");
+        let book = Self {
+            folder: folder.to_owned(),
+            state: Mutex::new(State {
+                standing: Standing::read(&file)?,
+                ..State::default()
+            }),
+            file,
+            clock,
+            specs: Arc::default(),
+            rooms: OnceLock::new(),
+        };
+        book.look();
+        book.tell(&book.state());
+        Ok(book)
+    }
+
+    /// How the files of each spec are made now.
+    #[must_use]
+    pub fn files(&self) -> AllSpecFiles {
+        files_of(&self.state().standing)
+    }
+
+    /// The specs that ingest asks.
+    #[must_use]
+    pub fn specs(&self) -> Arc<Specs> {
+        Arc::clone(&self.specs)
+    }
+
+    /// Tells these rooms of every change from now on, and of what is now.
+    pub fn serve(&self, engine: Arc<Engine>, querier: Arc<Querier>) {
+        let _ = self.rooms.set(Rooms { engine, querier });
+        self.tell(&self.state());
+    }
+
+    /// Looks at the folder until `stop`.
+    pub(crate) async fn run(self: Arc<Self>, stop: CancellationToken) {
+        let mut ticks = tokio::time::interval(EVERY);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        while stop.run_until_cancelled(ticks.tick()).await.is_some() {
+            let this = Arc::clone(&self);
+            // A panic is the runtime's to report; the next look tries again.
+            let _ = tokio::task::spawn_blocking(move || this.look()).await;
+        }
+    }
+
+    /// What the API shows.
+    #[must_use]
+    pub fn view(&self) -> SpecsView {
+        let state = self.state();
+        let specs = state.standing.specs().map(|(name, entry)| {
+            let counts = self.specs.counts(name);
+            let known = &entry.known;
+            SpecView {
+                name: *name,
+                version: known.spec.version,
+                description: known.spec.description.clone(),
+                state: if entry.withdrawn { "withdrawn" } else { "active" },
+                file: entry.file.clone(),
+                taken: entry.taken,
+                priority: known.spec.priority,
+                rule: known.spec.rule.clone(),
+                prefix: known.spec.prefix,
+                table: model::spec::table_name(name),
+                columns: known.columns(),
+                messages: counts.messages,
+                failed_values: counts.failed,
+            }
+        });
+        let refused = state.refused.iter().map(|(file, faults)| Refused {
+            file: file.clone(),
+            faults: faults.clone(),
+        });
+        SpecsView {
+            folder: self.folder.display().to_string(),
+            specs: specs.collect(),
+            refused: refused.collect(),
+        }
+    }
+
+    pub(crate) fn figures(&self) -> SpecFigures {
+        let state = self.state();
+        let taken = state.standing.specs().map(|(name, _)| (*name, self.specs.counts(name)));
+        SpecFigures {
+            active: state.standing.active().count() as u64,
+            refused: state.refused.len() as u64,
+            changes: state.changes,
+            refusals: state.refusals,
+            taken: taken.collect(),
+        }
+    }
+
+    /// The tables of specs, with their columns.
+    pub(crate) fn tables(&self) -> Vec<(SpecName, Vec<SpecColumn>)> {
+        let state = self.state();
+        let tables = state
+            .standing
+            .specs()
+            .map(|(name, entry)| (*name, entry.known.columns()));
+        tables.collect()
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Looks at the folder, and puts in force what changed before the last look.
+    pub(crate) fn look(&self) {
+        let mut state = self.state();
+        let listing = match Listing::of(&self.folder) {
+            Ok(listing) => listing,
+            Err(error) => return state.note(Some(format!("the folder of specs cannot be read: {error}"))),
+        };
+        let is_settled = state.seen.replace(listing.clone()).is_none_or(|seen| seen == listing);
+        if !is_settled || state.read.as_ref() == Some(&listing) {
+            return;
+        }
+        let read = listing.read(&self.folder);
+        let Review {
+            standing,
+            refused,
+            changed,
+        } = review(&state.standing, read, self.clock.now());
+        if standing != state.standing
+            && let Err(error) = standing.write(&self.file)
+        {
+            // Nothing is in force that is not on disk; the next look tries again.
+            return state.note(Some(format!("{} cannot be written: {error}", self.file.display())));
+        }
+        state.note(None);
+        state.refuse(refused);
+        state.read = Some(listing);
+        for (name, what) in &changed {
+            tracing::info!(spec = %name, "spec {what}");
+        }
+        if !changed.is_empty() {
+            state.changes += changed.len() as u64;
+            state.standing = standing;
+            self.tell(&state);
+        }
+    }
+
+    /// Puts in force what stands.
+    fn tell(&self, state: &State) {
+        if let Some(rooms) = self.rooms.get() {
+            rooms.engine.set_specs(&files_of(&state.standing));
+            let tables = state.standing.specs();
+            let tables = tables.map(|(name, entry)| SpecTable::new(*name, entry.known.columns()));
+            rooms.querier.set_specs(tables.collect());
+        }
+        let active = state.standing.active().map(|entry| entry.known.spec.clone());
+        self.specs.set(active.collect());
+    }
+}
+
+fn files_of(standing: &Standing) -> AllSpecFiles {
+    let files = |entry: &Entry| SpecFiles {
+        prefix: entry.known.spec.prefix,
+        columns: entry.known.columns(),
+    };
+    standing.specs().map(|(name, entry)| (*name, files(entry))).collect()
+}
+
+impl State {
+    /// Keeps what is wrong, and says it once.
+    fn note(&mut self, trouble: Option<String>) {
+        if let Some(trouble) = trouble.as_ref().filter(|new| self.trouble.as_ref() != Some(new)) {
+            tracing::error!(%trouble, "specs stay as they were; it is tried again");
+        }
+        self.trouble = trouble;
+    }
+
+    fn refuse(&mut self, refused: BTreeMap<String, Vec<Finding>>) {
+        for (file, faults) in &refused {
+            if self.refused.get(file) != Some(faults) {
+                self.refusals += 1;
+                let faults: Vec<_> = faults.iter().map(Finding::to_string).collect();
+                let faults = faults.join("; ");
+                tracing::error!(file, faults, "a spec file was refused; what was in force stays");
+            }
+        }
+        self.refused = refused;
+    }
+}

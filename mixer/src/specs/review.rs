@@ -1,0 +1,132 @@
+//! Spec files held against each other and against what stands.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use model::spec::{Finding, Known, Spec};
+use model::{SpecName, Timestamp};
+
+use super::files::Read;
+use super::standing::{Entry, Standing};
+
+/// What becomes of the files of a folder.
+pub(super) struct Review {
+    /// What stands from now on.
+    pub(super) standing: Standing,
+    /// Files that are not in force, and why.
+    pub(super) refused: BTreeMap<String, Vec<Finding>>,
+    /// What became of which spec.
+    pub(super) changed: Vec<(SpecName, String)>,
+}
+
+/// A fault of a file as a whole.
+fn of_file(text: impl Into<String>) -> Finding {
+    Finding {
+        line: 1,
+        column: 1,
+        text: text.into(),
+    }
+}
+
+/// What stands after the files were looked at.
+pub(super) fn review(now: &Standing, files: Vec<Read>, at: Timestamp) -> Review {
+    let there: BTreeSet<String> = files.iter().map(|(file, _)| file.clone()).collect();
+    let mut refused = BTreeMap::new();
+    let mut offered: BTreeMap<SpecName, Vec<(String, String, Spec)>> = BTreeMap::new();
+    for (file, text) in files {
+        let parsed = text.map_err(|reason| vec![of_file(reason)]).and_then(|text| {
+            let spec = model::spec::parse(&text).map_err(|bad| bad.0)?;
+            Ok((text, spec))
+        });
+        match parsed {
+            Ok((text, spec)) => offered.entry(spec.name).or_default().push((file, text, spec)),
+            Err(faults) => {
+                refused.insert(file, faults);
+            }
+        }
+    }
+    let mut review = Review {
+        standing: now.clone(),
+        refused,
+        changed: Vec::new(),
+    };
+    let names: BTreeSet<SpecName> = offered.keys().copied().collect();
+    for (name, files) in offered {
+        review.offer(name, files, at);
+    }
+    review.withdraw(&names, &there);
+    review
+}
+
+impl Review {
+    /// Of files that say they are one spec, the one it was read from stays it; else the first by name.
+    fn offer(&mut self, name: SpecName, files: Vec<(String, String, Spec)>, at: Timestamp) {
+        let of = self.standing.get(&name).filter(|entry| !entry.withdrawn);
+        let of = of.map(|entry| entry.file.clone());
+        let keeps = files
+            .iter()
+            .position(|(file, ..)| Some(file) == of.as_ref())
+            .unwrap_or(0);
+        let holder = files.get(keeps).map(|(file, ..)| file.clone()).unwrap_or_default();
+        for (place, (file, text, spec)) in files.into_iter().enumerate() {
+            if place != keeps {
+                let says = format!("{holder} is the spec {name} already: a name is one file's");
+                self.refused.insert(file, vec![of_file(says)]);
+                continue;
+            }
+            self.take(name, file, text, spec, at);
+        }
+    }
+
+    fn take(&mut self, name: SpecName, file: String, text: String, spec: Spec, at: Timestamp) {
+        let before = self.standing.get(&name).cloned();
+        let known = match &before {
+            None => Ok(Known::new(spec)),
+            Some(before) => before.known.changed(spec),
+        };
+        let known = match known {
+            Ok(known) => known,
+            Err(faults) => {
+                self.refused.insert(file, faults.into_iter().map(of_file).collect());
+                return;
+            }
+        };
+        let is_same = before.as_ref().is_some_and(|before| before.known == known);
+        let what = match &before {
+            None => Some(format!("version {} of {file} is in force", known.spec.version)),
+            Some(before) if before.withdrawn => {
+                Some(format!("version {} of {file} is in force again", known.spec.version))
+            }
+            Some(_) if !is_same => Some(format!("version {} of {file} is in force", known.spec.version)),
+            Some(before) if before.file != file => Some(format!("is in {file} now")),
+            Some(_) => None,
+        };
+        let Some(what) = what else { return };
+        let taken = before.filter(|_| is_same).map_or(at, |before| before.taken);
+        self.changed.push((name, what));
+        self.standing.put(Entry {
+            file,
+            text,
+            taken,
+            withdrawn: false,
+            known,
+        });
+    }
+
+    /// Specs whose files are gone take no more messages. A file that is there and refused is not gone.
+    fn withdraw(&mut self, offered: &BTreeSet<SpecName>, there: &BTreeSet<String>) {
+        let gone: Vec<Entry> = self
+            .standing
+            .active()
+            .filter(|entry| !offered.contains(&entry.known.spec.name) && !there.contains(&entry.file))
+            .cloned()
+            .collect();
+        for entry in gone {
+            let what = format!("{} is gone: it takes no more messages", entry.file);
+            self.changed.push((entry.known.spec.name, what));
+            self.standing.put(Entry {
+                withdrawn: true,
+                ..entry
+            });
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! What stands of specs, in `<store.dir>/specs.json`: as they were taken last, and all types that their fields ever had.
+//!
+//! # Invariants
+//!
+//! - The file is whole at any moment, and has everything before any of it is in force.
+//! - A text that this program reads no more, written by another version of it, does not take the others away.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use model::spec::{Known, Past};
+use model::{SpecName, Timestamp};
+use serde::{Deserialize, Serialize};
+
+/// The version of the file.
+const FORMAT: u16 = 1;
+
+/// Why what stands cannot be known.
+#[derive(Debug, thiserror::Error)]
+pub enum StandingError {
+    /// The file cannot be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// The file is not what was written.
+    #[error(
+        "{} is damaged: {reason}. Put it back from a copy, or remove it: then spec files are taken as new, and the types of former fields are forgotten",
+        path.display()
+    )]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What the decoder says.
+        reason: String,
+    },
+    /// The file was written by a later version of this program.
+    #[error("{} has format {found}, this program knows {FORMAT}", path.display())]
+    Format {
+        /// The file.
+        path: PathBuf,
+        /// Its format.
+        found: u16,
+    },
+}
+
+/// A spec that was taken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Entry {
+    /// The file that it was read from.
+    pub(super) file: String,
+    /// That file's text.
+    pub(super) text: String,
+    /// When this version was taken.
+    pub(super) taken: Timestamp,
+    /// Its file is gone.
+    pub(super) withdrawn: bool,
+    pub(super) known: Known,
+}
+
+/// See the module.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Standing {
+    specs: BTreeMap<SpecName, Entry>,
+    /// What this program does not understand is kept for the one that does.
+    unread: Vec<StoredEntry>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Stored {
+    format: u16,
+    specs: Vec<StoredEntry>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct StoredEntry {
+    file: String,
+    taken: Timestamp,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    withdrawn: bool,
+    past: Past,
+    text: String,
+}
+
+impl Standing {
+    /// What was written; nothing if there is no file.
+    pub(super) fn read(path: &Path) -> Result<Self, StandingError> {
+        let bytes = match std::fs::read(path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Self::default()),
+            Err(source) => {
+                return Err(StandingError::Unreadable {
+                    path: path.to_owned(),
+                    source,
+                });
+            }
+        };
+        let stored: Stored = serde_json::from_slice(&bytes).map_err(|error| StandingError::Damaged {
+            path: path.to_owned(),
+            reason: error.to_string(),
+        })?;
+        if stored.format != FORMAT {
+            return Err(StandingError::Format {
+                path: path.to_owned(),
+                found: stored.format,
+            });
+        }
+        let mut standing = Self::default();
+        for entry in stored.specs {
+            match model::spec::parse(&entry.text) {
+                Ok(spec) => standing.put(Entry {
+                    file: entry.file,
+                    taken: entry.taken,
+                    withdrawn: entry.withdrawn,
+                    known: Known {
+                        past: entry.past.with(&spec),
+                        spec,
+                    },
+                    text: entry.text,
+                }),
+                Err(error) => {
+                    tracing::error!(file = entry.file, %error, "a spec that stood is read no more; its messages go elsewhere");
+                    standing.unread.push(entry);
+                }
+            }
+        }
+        Ok(standing)
+    }
+
+    /// Puts it on disk.
+    pub(super) fn write(&self, path: &Path) -> Result<(), chassis::Error> {
+        let stored = self.specs.values().map(|entry| StoredEntry {
+            file: entry.file.clone(),
+            taken: entry.taken,
+            withdrawn: entry.withdrawn,
+            past: entry.known.past.clone(),
+            text: entry.text.clone(),
+        });
+        let stored = Stored {
+            format: FORMAT,
+            specs: stored.chain(self.unread.iter().cloned()).collect(),
+        };
+        let bytes = serde_json::to_vec_pretty(&stored).unwrap_or_default();
+        chassis::files::write_atomic(path, &bytes, 0o644)
+    }
+
+    pub(super) fn get(&self, name: &SpecName) -> Option<&Entry> {
+        self.specs.get(name)
+    }
+
+    pub(super) fn put(&mut self, entry: Entry) {
+        self.specs.insert(entry.known.spec.name, entry);
+    }
+
+    /// All of them, by name.
+    pub(super) fn specs(&self) -> impl Iterator<Item = (&SpecName, &Entry)> {
+        self.specs.iter()
+    }
+
+    /// Those that take messages.
+    pub(super) fn active(&self) -> impl Iterator<Item = &Entry> {
+        self.specs.values().filter(|entry| !entry.withdrawn)
+    }
+}

@@ -1,0 +1,192 @@
+//! A folder of spec files over changes, mistakes and restarts.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use model::spec::FieldType;
+
+use super::*;
+
+struct Desk {
+    dir: tempfile::TempDir,
+}
+
+impl Desk {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("specs")).unwrap();
+        Self { dir }
+    }
+
+    fn open(&self) -> SpecBook {
+        let clock = Clock::new(|| Timestamp::from_micros(7));
+        SpecBook::open(&self.dir.path().join("specs"), self.dir.path(), clock).unwrap()
+    }
+
+    fn write(&self, file: &str, text: &str) {
+        std::fs::write(self.dir.path().join("specs").join(file), text).unwrap();
+    }
+
+    fn remove(&self, file: &str) {
+        std::fs::remove_file(self.dir.path().join("specs").join(file)).unwrap();
+    }
+}
+
+fn spec(name: &str, version: u32, fields: &[(&str, &str)]) -> String {
+    let fields: String = fields
+        .iter()
+        .map(|(name, kind)| format!("  - {{ name: {name}, path: /{name}, type: {kind} }}\n"))
+        .collect();
+    format!("name: {name}\nversion: {version}\nmatch: {{ msg_type: {name} }}\nfields:\n{fields}")
+}
+
+/// Name, version and state of each, and the refused files.
+fn stands(book: &SpecBook) -> (Vec<(String, u32, &'static str)>, Vec<String>) {
+    let view = book.view();
+    let specs = view
+        .specs
+        .iter()
+        .map(|spec| (spec.name.to_string(), spec.version, spec.state));
+    (
+        specs.collect(),
+        view.refused.into_iter().map(|refused| refused.file).collect(),
+    )
+}
+
+/// Looks until what was written is read.
+fn looked(book: &SpecBook) {
+    book.look();
+    book.look();
+}
+
+fn is(name: &str, version: u32, state: &'static str) -> (String, u32, &'static str) {
+    (name.to_owned(), version, state)
+}
+
+#[test]
+fn a_refused_file_changes_nothing_and_what_it_said_last_is_in_force_over_a_restart_too() {
+    let desk = Desk::new();
+    desk.write("a.yaml", &spec("order", 1, &[("amount", "int")]));
+    desk.write("notes.txt", "no spec");
+    let book = desk.open();
+    assert_eq!(stands(&book), (vec![is("order", 1, "active")], vec![]));
+    desk.write("a.yaml", "name: order\nversion: 2\nmtch: {}\n");
+    looked(&book);
+    let found = (vec![is("order", 1, "active")], vec!["a.yaml".to_owned()]);
+    assert_eq!(stands(&book), found);
+    assert!(
+        book.view().refused[0]
+            .faults
+            .iter()
+            .any(|fault| fault.text.contains("mtch"))
+    );
+    let again = desk.open();
+    assert_eq!(stands(&again), found);
+    assert_eq!(again.files().len(), 1);
+    desk.write("a.yaml", &spec("order", 2, &[("amount", "float")]));
+    looked(&again);
+    assert_eq!(stands(&again), (vec![is("order", 2, "active")], vec![]));
+    let figures = again.figures();
+    assert_eq!((figures.active, figures.refused, figures.refusals), (1, 0, 1));
+}
+
+#[test]
+fn a_change_without_a_greater_version_or_of_a_type_is_refused_over_a_restart_too() {
+    let desk = Desk::new();
+    desk.write("a.yaml", &spec("order", 2, &[("amount", "int")]));
+    drop(desk.open());
+    for (version, kind, says) in [
+        (2, "float", "give it version 3"),
+        (1, "int", "version 3"),
+        (3, "string", "new name"),
+    ] {
+        desk.write("a.yaml", &spec("order", version, &[("amount", kind)]));
+        let book = desk.open();
+        let faults = format!("{:?}", book.view().refused);
+        assert!(faults.contains(says), "{says}: {faults}");
+        assert_eq!(stands(&book).0, [is("order", 2, "active")]);
+    }
+    desk.write(
+        "a.yaml",
+        &format!("# only a word\n{}", spec("order", 2, &[("amount", "int")])),
+    );
+    assert_eq!(stands(&desk.open()).1, Vec::<String>::new());
+}
+
+#[test]
+fn a_name_is_one_files_and_that_file_keeps_it() {
+    let desk = Desk::new();
+    desk.write("m.yaml", &spec("order", 1, &[]));
+    let book = desk.open();
+    desk.write("a.yaml", &spec("order", 9, &[]));
+    looked(&book);
+    assert_eq!(
+        stands(&book),
+        (vec![is("order", 1, "active")], vec!["a.yaml".to_owned()])
+    );
+    desk.remove("m.yaml");
+    looked(&book);
+    assert_eq!(stands(&book), (vec![is("order", 9, "active")], vec![]));
+    assert_eq!(book.view().specs[0].file, "a.yaml");
+}
+
+#[test]
+fn a_spec_whose_file_is_gone_takes_nothing_and_keeps_its_columns() {
+    let desk = Desk::new();
+    desk.write("a.yml", &spec("order", 1, &[("amount", "int"), ("city", "string")]));
+    let book = desk.open();
+    desk.write("a.yml", &spec("order", 2, &[("city", "string")]));
+    looked(&book);
+    desk.remove("a.yml");
+    looked(&book);
+    assert_eq!(stands(&book), (vec![is("order", 2, "withdrawn")], vec![]));
+    let book = desk.open();
+    assert_eq!(stands(&book), (vec![is("order", 2, "withdrawn")], vec![]));
+    let columns: Vec<_> = book.view().specs[0]
+        .columns
+        .iter()
+        .map(|column| column.name.clone())
+        .collect();
+    assert_eq!(columns, ["city", "amount"]);
+    assert_eq!(book.files().values().next().unwrap().columns.len(), 2);
+    // Whoever brings it back brings it back as it was, or changed.
+    desk.write("b.yaml", &spec("order", 3, &[("amount", "string")]));
+    looked(&book);
+    assert_eq!(
+        stands(&book),
+        (vec![is("order", 2, "withdrawn")], vec!["b.yaml".to_owned()])
+    );
+    desk.write("b.yaml", &spec("order", 3, &[("amount", "float")]));
+    looked(&book);
+    assert_eq!(stands(&book), (vec![is("order", 3, "active")], vec![]));
+    assert_eq!(book.view().specs[0].columns[0].kind, FieldType::Float);
+}
+
+#[test]
+fn a_damaged_standing_stops_the_start_and_says_what_to_do() {
+    let desk = Desk::new();
+    std::fs::write(desk.dir.path().join("specs.json"), "{").unwrap();
+    let clock = Clock::new(|| Timestamp::from_micros(7));
+    let refused = SpecBook::open(&desk.dir.path().join("specs"), desk.dir.path(), clock).unwrap_err();
+    assert!(refused.to_string().contains("or remove it"), "{refused}");
+}
+
+#[test]
+fn a_file_is_read_once_it_stays_as_it_is() {
+    let desk = Desk::new();
+    let book = desk.open();
+    for fields in [&[("amount", "int")][..], &[("amount", "int"), ("city", "string")]] {
+        desk.write("a.yaml", &spec("order", 1, fields));
+        book.look();
+    }
+    assert_eq!(stands(&book).0, []);
+    book.look();
+    assert_eq!(book.view().specs[0].columns.len(), 2);
+}
+
+#[test]
+fn a_folder_that_is_not_there_has_no_specs() {
+    let desk = Desk::new();
+    let clock = Clock::new(|| Timestamp::from_micros(7));
+    let book = SpecBook::open(&desk.dir.path().join("nowhere"), desk.dir.path(), clock).unwrap();
+    assert_eq!(stands(&book), (vec![], vec![]));
+}
