@@ -27,7 +27,8 @@ await "the last order in the ledger" enough booked 16
 
 say "What came of it"
 "$platform" scenario status
-"$platform" messages --msg-type order --limit 3
+"$platform" spec list
+"$platform" sql "select ts, number, customer, amount from messages_order where amount > 100 order by amount desc, number limit 5"
 say "One order, from the customer to the answer"
 "$platform" flux "$(flux_of 13)"
 must "small orders, booked at once (200)" 12 "$(answered 200 $(seq 1 12))"
@@ -36,6 +37,7 @@ must "orders of 6000, refused (409)" 2 "$(answered 409 17 18)"
 must "an order of 200000, in review (202)" 1 "$(answered 202 19)"
 must "an order without a price (422)" 1 "$(answered 422 20)"
 must "no order at all: nobody answers in time (504)" 1 "$(answered 504 21)"
+must "orders over 100, by the column of their spec" 13 "$(count "select count(*) from messages_order where amount > 100")"
 must "messages of the signal of order 13: accepted, booked" 2 "$("$platform" flux "$(flux_of 13)" --output ndjson | grep -c '"kind":"message"' || true)"
 must "orders in the ledger" 16 "$(booked)"
 must "orders in the archive" 16 "$(archived)"

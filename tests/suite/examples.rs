@@ -190,6 +190,23 @@ fn an_order_flow_answers_each_order_and_keeps_those_that_were_accepted() -> Resu
         assert_eq!((orders.len(), amounts(&orders)), (16, wanted.clone()), "{gear}");
         assert!(orders.iter().all(|order| order["status"] == status));
     }
+    // Those of the spec are in its files alone, with its columns; 13 of them are over 100.
+    let statement = json!({ "query": "select count(*) as n from messages_order where amount > 100" });
+    let counted = ran.api.post("/api/v1/sql", &statement)?;
+    assert_eq!(counted.json["data"][0]["n"], 13, "{}", counted.text);
+    let over = |folder: &str, what: &str| {
+        let files = ran.path("mixer/data/messages").join(folder);
+        format!("select count(*) from read_parquet('{}/**/*.parquet') where {what}", files.display())
+    };
+    for (sql, wanted) in [
+        (over("fluxSpec/order", "amount > 100"), "13"),
+        (over("fluxSpec/order", "customer = 'ada'"), "12"),
+        (over("generic", "src_gear_id = 'accepted'"), "0"),
+    ] {
+        eventually(&sql, SOON, || {
+            (duckdb::scalar(&sql, ran.folder.path()).ok()? == wanted).then_some(())
+        })?;
+    }
     // Its signal is named to who asked, and has what became of the order at both Racks.
     let head = std::fs::read_to_string(ran.path("heads.13"))?;
     let flux = head.lines().find_map(|line| line.strip_prefix("flux-id: "));
