@@ -196,7 +196,10 @@ fn an_order_flow_answers_each_order_and_keeps_those_that_were_accepted() -> Resu
     assert_eq!(counted.json["data"][0]["n"], 13, "{}", counted.text);
     let over = |folder: &str, what: &str| {
         let files = ran.path("mixer/data/messages").join(folder);
-        format!("select count(*) from read_parquet('{}/**/*.parquet') where {what}", files.display())
+        format!(
+            "select count(*) from read_parquet('{}/**/*.parquet') where {what}",
+            files.display()
+        )
     };
     for (sql, wanted) in [
         (over("fluxSpec/order", "amount > 100"), "13"),

@@ -70,14 +70,14 @@ pub(super) const REFUSALS: &[Row] = &[
     ("NoLane", By(&["rack/src/runtime/tests.rs::a_wire_over_the_bus_is_refused_where_there_is_no_bus"])),
     ("CrossesRacks", By(&["rack/src/wires.rs::a_wire_that_cannot_be_kept_is_refused_with_the_way_out"])),
     ("NoPort", By(&["rack/src/wires.rs::a_wire_that_cannot_be_kept_is_refused_with_the_way_out"])),
-    ("Init", By(&["rack/src/runtime/tests.rs::a_scenario_that_cannot_start_leaves_the_last_good_one_running"])),
+    ("Init", By(&["rack/src/runtime/tests/reload.rs::a_scenario_that_cannot_start_leaves_the_last_good_one_running"])),
 ];
 
 /// What becomes of a message of lane guaranteed.
 #[rustfmt::skip]
 pub(super) const MESSAGES: &[Row] = &[
     ("sent → kept at its Rack, whole or not at all", By(&["rack/src/spool/tests.rs::a_whole_that_is_cut_anywhere_is_not_there_and_the_one_before_is"])),
-    ("kept → waits while the outbox is full", By(&["rack/src/spool/tests.rs::a_blocked_submission_is_answered_when_a_floor_makes_room"])),
+    ("kept → waits while the outbox is full", By(&["rack/src/spool/tests/full.rs::a_blocked_submission_is_answered_when_a_floor_makes_room"])),
     ("kept → waits while the bus is away", By(&["tests/suite/examples.rs::a_field_gateway_filters_and_loses_nothing_while_the_mixer_and_the_bus_are_dead"])),
     ("kept → on the bus, sent again until the Mixer has it", By(&["rack/tests/agent.rs::the_floor_and_not_the_buss_acknowledgement_empties_the_spool", "rack/tests/agent.rs::what_the_bus_acknowledged_and_lost_is_sent_again_under_the_same_ids"])),
     ("on the bus → archived once", By(&["tests/suite/config_keys/json.rs::a_business_message_is_archived_once_in_its_own_tree", "tests/suite/lanes.rs::no_message_is_lost_or_archived_twice_and_order_is_kept_through_kill_9_and_partitions"])),
