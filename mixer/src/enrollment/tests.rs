@@ -432,6 +432,7 @@ fn a_rack_that_asks_for_another_name_is_renamed_and_the_audit_log_says_from_what
     assert_eq!(passport(&renamed).name.as_str(), "new");
     assert_eq!(kinds(&renamed), [Event::RackRenamed]);
     let entry = &renamed.news[0];
+    assert_eq!(entry.kind, "rack_renamed");
     assert_eq!((entry.from.as_deref(), entry.to.as_deref()), (Some("old"), Some("new")));
     assert_eq!(entry.by, "rack new");
 }
