@@ -9,7 +9,8 @@ use axum::{Json, Router};
 use http::StatusCode;
 use model::filter::LetterFilter;
 use model::{HumanDuration, LetterId};
-use serde::Deserialize;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 use tokio_util::task::TaskTracker;
 
@@ -62,12 +63,20 @@ struct Dropping {
 #[serde(deny_unknown_fields, default)]
 struct Asking {
     ids: Vec<LetterId>,
+    #[serde(deserialize_with = "of_names")]
     filter: Option<LetterFilter>,
     all: bool,
     again: bool,
     dry_run: bool,
     by: String,
     wait: Option<HumanDuration>,
+}
+
+/// A filter by its keys: a list of values in their order is none.
+fn of_names<'de, D: Deserializer<'de>>(from: D) -> Result<Option<LetterFilter>, D::Error> {
+    let keys = Option::<Map<String, Value>>::deserialize(from)?;
+    let filter = |keys| serde_json::from_value(Value::Object(keys)).map_err(D::Error::custom);
+    keys.map(filter).transpose()
 }
 
 type Asked = State<Desk>;

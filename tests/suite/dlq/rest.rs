@@ -215,6 +215,7 @@ fn hostile_ids_filters_and_bodies_are_refused_by_name() -> Result<(), Failure> {
             json!({ "filter": { "rack": "a", "limit": 3 } }),
             json!({ "filter": { "rack": "a", "colour": "red" } }),
             json!({ "filter": { "rack": 7 } }),
+            json!({ "all": true, "filter": [null, null] }),
             json!({ "all": "yes" }),
             json!({ "all": true, "wait": "soon" }),
             json!([1]),
