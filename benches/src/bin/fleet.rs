@@ -85,7 +85,7 @@ fn count(mixer: &TestMixer, state: &str, right: bool) -> Option<usize> {
     let racks = answer.json["data"].as_array()?;
     let fits = |rack: &&serde_json::Value| {
         let scenario = &rack["scenario"];
-        let runs = scenario["wanted"].is_string() && scenario["wanted"] == scenario["running"];
+        let runs = scenario["wanted"].is_object() && scenario["wanted"] == scenario["running"];
         rack["state"] == state && (!right || runs)
     };
     Some(racks.iter().filter(fits).count())
