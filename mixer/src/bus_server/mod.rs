@@ -44,6 +44,7 @@ pub(crate) use access::{Access, Gate, Pass};
 pub(crate) use binary::places;
 pub use client::{Bus, CommandError};
 pub use error::BusError;
+pub(crate) use streams::Reconnects;
 use supervisor::Supervisor;
 
 /// What the bus is to be.

@@ -20,12 +20,15 @@ use async_nats::jetstream::{self, ErrorCode};
 use chassis::bus::BusState;
 use model::ByteSize;
 use model::subject::{EVENT_STREAM, TELEMETRY_ALL, TELEMETRY_STREAM};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::{Bus, BusError, HEADROOM, StreamSettings};
 
 /// How long the server remembers message ids.
 const DUPLICATES: Duration = Duration::from_secs(600);
+/// How long after a failure the streams, and what stands on them, are looked for again.
+const AGAIN: Duration = Duration::from_secs(1);
 /// Where control requests go.
 const AGENT_ALL: &str = "flux.agent.>";
 /// What a server answers that cannot set aside the bytes of a stream.
@@ -221,25 +224,54 @@ fn is_missing(error: &jetstream::context::GetStreamError) -> bool {
 
 /// Ensures the streams after every reconnect until stopped.
 pub(super) async fn keep(bus: Bus, plan: Vec<Config>, stop: CancellationToken) {
-    let mut state = bus.state();
-    state.mark_unchanged();
-    let mut unsure = false;
-    loop {
-        tokio::select! {
-            () = stop.cancelled() => return,
-            changed = state.changed() => match changed {
-                // However short the break was: the server may be another one.
-                Ok(()) => unsure = true,
-                Err(_) => return stop.cancelled().await,
-            },
-            () = tokio::time::sleep(Duration::from_secs(1)), if unsure => {}
+    let mut reconnects = Reconnects::of(&bus);
+    while reconnects.next(&stop).await {
+        match ensure(bus.jetstream(), &plan).await {
+            Ok(()) => reconnects.settle(),
+            Err(error) => tracing::error!(%error, "a stream is not as it should be; trying again"),
         }
-        if unsure && *state.borrow_and_update() == BusState::Connected {
-            match ensure(bus.jetstream(), &plan).await {
-                Ok(()) => unsure = false,
-                Err(error) => tracing::error!(%error, "a stream is not as it should be; trying again"),
+    }
+}
+
+/// Reconnects to the bus, each until what it calls for is settled. However short the break was: the server may be another
+/// one, or have lost its store.
+#[derive(Debug)]
+pub(crate) struct Reconnects {
+    state: watch::Receiver<BusState>,
+    unsure: bool,
+}
+
+impl Reconnects {
+    /// Those from now on.
+    pub(crate) fn of(bus: &Bus) -> Self {
+        let mut state = bus.state();
+        state.mark_unchanged();
+        Self { state, unsure: false }
+    }
+
+    /// Waits until the bus is there again, or for a second while the last reconnect is not settled; false once stopped.
+    pub(crate) async fn next(&mut self, stop: &CancellationToken) -> bool {
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return false,
+                changed = self.state.changed() => match changed {
+                    Ok(()) => self.unsure = true,
+                    Err(_) => {
+                        stop.cancelled().await;
+                        return false;
+                    }
+                },
+                () = tokio::time::sleep(AGAIN), if self.unsure => {}
+            }
+            if self.unsure && *self.state.borrow_and_update() == BusState::Connected {
+                return true;
             }
         }
+    }
+
+    /// All is as it should be, until the next one.
+    pub(crate) const fn settle(&mut self) {
+        self.unsure = false;
     }
 }
 

@@ -12,22 +12,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, pull};
-use chassis::bus::BusState;
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use super::courier::CourierParts;
 use super::part::Flow;
-use crate::bus_server::Bus;
+use crate::bus_server::{Bus, Reconnects};
 
 /// Messages of a wire that may be with its Rack at once.
 const AT_ONCE: i64 = 512;
 /// How long the bus waits for a Rack that does not say that it works on a message: what a Rack that was killed makes its
 /// messages wait.
 const ACK_WAIT: Duration = Duration::from_secs(30);
-/// How long after a failure they are looked for again.
-const AGAIN: Duration = Duration::from_secs(1);
-
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Consumers {
@@ -94,24 +90,12 @@ impl Consumers {
 
 /// Makes what the active scenario needs anew after every reconnect, until stopped.
 pub(crate) async fn keep(parts: Arc<CourierParts>, stop: CancellationToken) {
-    let mut state = parts.bus.state();
-    state.mark_unchanged();
-    let mut unsure = false;
-    loop {
-        tokio::select! {
-            () = stop.cancelled() => return,
-            changed = state.changed() => match changed {
-                Ok(()) => unsure = true,
-                Err(_) => return stop.cancelled().await,
-            },
-            () = tokio::time::sleep(AGAIN), if unsure => {}
-        }
-        if unsure && *state.borrow_and_update() == BusState::Connected {
-            parts.consumers.forget().await;
-            match parts.ensure_consumers().await {
-                Ok(()) => unsure = false,
-                Err(reason) => tracing::warn!(%reason, "the wires of the scenario have no consumers yet; trying again"),
-            }
+    let mut reconnects = Reconnects::of(&parts.bus);
+    while reconnects.next(&stop).await {
+        parts.consumers.forget().await;
+        match parts.ensure_consumers().await {
+            Ok(()) => reconnects.settle(),
+            Err(reason) => tracing::warn!(%reason, "the wires of the scenario have no consumers yet; trying again"),
         }
     }
 }
