@@ -1,5 +1,6 @@
 # A Mixer and Racks on free ports of the loopback interface, in the folder $run; sourced by what shows something on them.
-# Needs $run, and the programs $platform and $mixer. Every process has a file $run/NAME.pid and a folder $run/NAME.
+# Needs $root, $run, and the programs $platform and $mixer, wherever those lie; nats-server is that of $root/.tools.
+# Every process has a file $run/NAME.pid and a folder $run/NAME.
 
 say() { printf '\n\033[1m%s\033[0m\n' "$*"; }
 fail() { echo "${0##*/}: $*" >&2; exit 1; }
@@ -53,6 +54,7 @@ await() {
 # Starts afresh: no settings of the shell, nothing runs, the folder is empty; whatever happens, everything is stopped at the end.
 begin_afresh() {
   unset "${!PLATFORM_@}"
+  export PATH="$root/.tools/bin:$PATH"
   stop_all || true
   rm -rf "$run"
   mkdir -p "$run"
