@@ -19,7 +19,7 @@
 //!
 //! The outbox and inlets ([`crate::lane`]).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -79,7 +79,7 @@ pub(crate) struct Inbox {
     /// Locked by the gear's task for as long as it runs.
     pub(crate) receiver: Arc<Mutex<mpsc::Receiver<Arrival>>>,
     /// What the gear has begun, in order; when it begins anew, these are first.
-    pub(crate) held: Arc<Mutex<Vec<Held>>>,
+    pub(crate) held: Arc<Mutex<VecDeque<Held>>>,
     delivered: Arc<Delivered>,
 }
 
@@ -89,6 +89,8 @@ pub(crate) struct Held {
     pub(crate) arrival: Arrival,
     /// What it made, once the gear is done with it.
     pub(crate) whole: Option<Whole>,
+    /// Whether the gear holds nothing of it back any more.
+    pub(crate) is_flushed: bool,
     /// How often it was begun and not finished.
     pub(crate) attempts: u32,
     /// Why not, the last time; none for a panic.

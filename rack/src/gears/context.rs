@@ -28,7 +28,7 @@ use tokio_util::sync::CancellationToken;
 use super::meter::Meter;
 use super::signal::Signal;
 use super::traceparent::TraceParent;
-use crate::lane::{Dead, Leaving, Outbox, Past, Whole};
+use crate::lane::{Dead, Leaving, Outbox, Past, Room, Whole};
 use crate::limits::Limits;
 use crate::spool::Done;
 use crate::telemetry::{Checkpoint, Recorder, SpanRow};
@@ -341,12 +341,15 @@ impl Context {
         self.commit(whole, Some(done)).await && matches!(durable.await, Ok(Ok(())))
     }
 
+    /// A free slot at the outbox; none if the Rack is stopping, or has no outbox.
+    pub(crate) async fn room(&self) -> Option<Room<'_>> {
+        self.parts.outbox.as_ref()?.room().await.ok()
+    }
+
     /// Hands a whole to the outbox; false if the Rack is stopping, or has none.
     pub(crate) async fn commit(&self, whole: Whole, done: Option<Done>) -> bool {
-        match &self.parts.outbox {
-            Some(outbox) => outbox.commit(whole, done).await.is_ok(),
-            None => false,
-        }
+        let room = self.room().await;
+        room.is_some_and(|room| room.commit(whole, done).is_ok())
     }
 
     /// Sends a message to an output that need not be wired: where nobody listens it ends here, counted as dropped.

@@ -6,13 +6,14 @@
 //!   [`FIRST_PAUSE`] to [`LONGEST_PAUSE`] and starts over when a life was calm.
 //! - Messages wait in the inbox while the gear is away.
 //! - A message of lane guaranteed is taken when the gear has handled and flushed it; that, and what it made, go to the outbox
-//!   together. Until then it is held, and a gear that begins anew is given what is held first, in order. A message that a gear
-//!   fails at again and again becomes a dead letter.
+//!   together. Until then it is held, also where the gear is cut off, and a gear that begins anew is given what is held first, in
+//!   order; what was flushed is not handled again. A message that a gear fails at again and again becomes a dead letter.
 //! - Asked to stop, a passive gear or half handles what waited in its inbox (at most what fits there), flushes and ends. One that has
 //!   a successor leaves that to it.
 //! - A passive gear that wants to be woken is, also while messages keep coming; one that does not costs no timer.
 
 use std::any::Any;
+use std::collections::VecDeque;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
@@ -128,13 +129,15 @@ async fn consume(gear: &mut dyn Passive, cx: &Arc<Context>, inbox: &Inbox) -> Re
 struct Consumer<'a> {
     gear: &'a mut dyn Passive,
     cx: &'a Arc<Context>,
-    held: MutexGuard<'a, Vec<Held>>,
+    held: MutexGuard<'a, VecDeque<Held>>,
 }
 
 impl Consumer<'_> {
     async fn run(&mut self, inbox: &mut mpsc::Receiver<Arrival>) -> Result<(), Fault> {
         for index in 0..self.held.len() {
-            self.begin(index).await?;
+            if self.held.get(index).is_some_and(|held| !held.is_flushed) {
+                self.begin(index).await?;
+            }
         }
         let mut after_stop = 0;
         while after_stop < INBOX_CAPACITY {
@@ -172,9 +175,10 @@ impl Consumer<'_> {
 
     async fn take(&mut self, arrival: Arrival) -> Result<(), Fault> {
         if arrival.receipt.is_some() {
-            self.held.push(Held {
+            self.held.push_back(Held {
                 arrival,
                 whole: None,
+                is_flushed: false,
                 attempts: 0,
                 reason: None,
             });
@@ -250,7 +254,11 @@ impl Consumer<'_> {
     /// Lets the gear finish what it holds back; then what is held was taken.
     async fn settle(&mut self) -> Result<(), Fault> {
         self.gear.flush(self.cx).await?;
-        for held in self.held.drain(..) {
+        self.held.iter_mut().for_each(|held| held.is_flushed = true);
+        while !self.held.is_empty() {
+            // Cut off while it waits, it leaves what is held to the next life.
+            let room = self.cx.room().await;
+            let Some(held) = self.held.pop_front() else { break };
             let Some(receipt) = held.arrival.receipt else { continue };
             if let (Ok(message), Some(_)) = (&held.arrival.message, receipt.past.letter) {
                 self.cx.was_letter(message.id);
@@ -259,8 +267,10 @@ impl Consumer<'_> {
                 note: Some(receipt.taken.note()),
                 ..held.whole.unwrap_or_default()
             };
-            // Where the Rack stops before, the message comes again to its next run.
-            self.cx.commit(whole, Some(receipt.done)).await;
+            if let Some(room) = room {
+                // Where the Rack stops before, the message comes again to its next run.
+                room.commit(whole, Some(receipt.done)).ok();
+            }
         }
         Ok(())
     }
@@ -348,3 +358,6 @@ pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> &str {
         .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
         .unwrap_or("without a message")
 }
+
+#[cfg(test)]
+mod tests;

@@ -174,9 +174,17 @@ impl Outbox {
     /// Hands a whole to the writer, waiting for a free slot; `done` hears when it is durable. The order of calls is that of
     /// the numbers, if each is polled before the next.
     pub(crate) async fn commit(&self, whole: Whole, done: Option<Done>) -> Result<(), NotRecorded> {
+        self.room().await?.commit(whole, done)
+    }
+
+    /// Waits for a free slot at the writer: what is committed to it goes without another wait.
+    pub(crate) async fn room(&self) -> Result<Room<'_>, NotRecorded> {
         let owner = self.identity.borrow().as_ref().map(|identity| identity.entity_id);
-        let owner = owner.ok_or(NotRecorded::Closed)?;
-        self.spool.submit_whole(|| self.batches(owner, whole), done).await
+        Ok(Room {
+            outbox: self,
+            owner: owner.ok_or(NotRecorded::Closed)?,
+            slot: self.spool.room().await?,
+        })
     }
 
     /// The last place of a source that is known to be taken.
@@ -220,6 +228,20 @@ impl Outbox {
         *last += 1;
         let value = last.to_le_bytes().to_vec();
         (*last, Checkpoint { key, value })
+    }
+}
+
+/// A free slot at the outbox's writer.
+pub(crate) struct Room<'a> {
+    outbox: &'a Outbox,
+    owner: EntityId,
+    slot: spool::Room<'a>,
+}
+
+impl Room<'_> {
+    /// Hands a whole to the writer; `done` hears when it is durable.
+    pub(crate) fn commit(self, whole: Whole, done: Option<Done>) -> Result<(), NotRecorded> {
+        self.slot.submit_whole(|| self.outbox.batches(self.owner, whole), done)
     }
 }
 

@@ -142,33 +142,25 @@ pub(crate) struct SpoolHandle(Arc<Shared>);
 impl SpoolHandle {
     /// Hands a batch to the writer; `done` hears when it is durable. Waits for a free slot.
     pub(crate) async fn submit(&self, batch: Batch, done: Option<Done>) -> Result<(), NotRecorded> {
-        self.hand_over(|| vec![batch], done, false).await
+        let room = self.room().await?;
+        self.push(|| vec![batch], done, (false, room.slot))
     }
 
-    /// Hands batches over that are written together, whether or not somebody still waits for them then. They are made at the
-    /// moment from which on their order is fixed.
-    pub(crate) async fn submit_whole(
-        &self,
-        make: impl FnOnce() -> Vec<Batch>,
-        done: Option<Done>,
-    ) -> Result<(), NotRecorded> {
-        let whole = || {
-            let mut batches = make();
-            let parts = batches.len().saturating_sub(1);
-            batches.iter_mut().take(parts).for_each(|batch| batch.is_part = true);
-            batches
-        };
-        self.hand_over(whole, done, true).await
-    }
-
-    async fn hand_over(
-        &self,
-        make: impl FnOnce() -> Vec<Batch>,
-        done: Option<Done>,
-        is_bound: bool,
-    ) -> Result<(), NotRecorded> {
+    /// Waits for a free slot, for batches that are written together.
+    pub(crate) async fn room(&self) -> Result<Room<'_>, NotRecorded> {
         let slot = Arc::clone(&self.0.slots).acquire_owned().await;
-        let _slot = slot.map_err(|_| NotRecorded::Closed)?;
+        Ok(Room {
+            spool: self,
+            slot: slot.map_err(|_| NotRecorded::Closed)?,
+        })
+    }
+
+    fn push(
+        &self,
+        make: impl FnOnce() -> Vec<Batch>,
+        done: Option<Done>,
+        (is_bound, slot): (bool, OwnedSemaphorePermit),
+    ) -> Result<(), NotRecorded> {
         let mut inbox = self.0.inbox.lock();
         if inbox.closing {
             return Err(NotRecorded::Closed);
@@ -177,7 +169,7 @@ impl SpoolHandle {
             batches: make(),
             done,
             is_bound,
-            _slot,
+            _slot: slot,
         });
         self.0.wake.notify_one();
         Ok(())
@@ -225,6 +217,26 @@ impl SpoolHandle {
             dropped_rows: index.dropped_rows,
             waiting: index.waiting(64),
         }
+    }
+}
+
+/// A free slot at the writer.
+pub(crate) struct Room<'a> {
+    spool: &'a SpoolHandle,
+    slot: OwnedSemaphorePermit,
+}
+
+impl Room<'_> {
+    /// Hands batches over that are written together, whether or not somebody still waits for them then. They are made at the
+    /// moment from which on their order is fixed.
+    pub(crate) fn submit_whole(self, make: impl FnOnce() -> Vec<Batch>, done: Option<Done>) -> Result<(), NotRecorded> {
+        let whole = || {
+            let mut batches = make();
+            let parts = batches.len().saturating_sub(1);
+            batches.iter_mut().take(parts).for_each(|batch| batch.is_part = true);
+            batches
+        };
+        self.spool.push(whole, done, (true, self.slot))
     }
 }
 
