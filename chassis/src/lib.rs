@@ -23,6 +23,7 @@ pub mod logs;
 mod process;
 pub mod shutdown;
 pub mod throttle;
+pub mod unread;
 
 pub use error::Error;
 pub use exit::Exit;

@@ -4,6 +4,7 @@
 //!
 //! - At [`MAX_CONNECTIONS`] no more are accepted until one ends; the system's queue holds the others.
 //! - A connection whose request's head is not there in [`HEAD_TIME`] is closed.
+//! - An answer that comes before all of a body was read reaches who still sends ([`chassis::unread`]).
 //! - A connection to which nothing can be written for [`WRITE_TIME`] is closed.
 //! - [`ApiServer::close`] ends tails, lets running requests finish for [`GRACE`], then drops them; it returns when all are gone.
 
@@ -15,6 +16,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::{Extension, Router};
+use chassis::unread::{Lingering, Unread, Watched};
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -132,21 +135,23 @@ async fn connection(stream: TcpStream, router: Router, stop: CancellationToken, 
         return;
     }
     let peer = stream.peer_addr().ok().map(|peer| Peer(peer.ip()));
-    let router = tower::ServiceExt::<http::Request<hyper::body::Incoming>>::map_err(router, |never: Infallible| never);
+    let unread = Unread::default();
+    let stream = Lingering::new(Stalling::new(stream, WRITE_TIME), unread.clone());
+    let router = tower::ServiceExt::<http::Request<Watched<Incoming>>>::map_err(router, |never: Infallible| never);
     let service = TowerToHyperService::new(tower::ServiceExt::map_request(
         router,
-        move |mut request: http::Request<hyper::body::Incoming>| {
+        move |mut request: http::Request<Incoming>| {
             if let Some(peer) = peer {
                 request.extensions_mut().insert(peer);
             }
-            request
+            request.map(|body| unread.watch(body))
         },
     ));
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIME)
         .max_buf_size(MAX_HEAD)
-        .serve_connection(TokioIo::new(Stalling::new(stream, WRITE_TIME)), service);
+        .serve_connection(TokioIo::new(stream), service);
     let mut served = pin!(served);
     let ended = tokio::select! {
         ended = served.as_mut() => ended,

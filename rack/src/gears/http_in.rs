@@ -16,6 +16,7 @@
 //!
 //! - A full inbox keeps the request waiting: 202 is never an answer for a message that was dropped.
 //! - At most [`MAX_CONNECTIONS`] connections; a slow head is cut off after [`HEADER_TIMEOUT`].
+//! - An answer that comes before all of a body was read reaches who still sends it.
 //! - Every connection's task is joined before the gear ends.
 //!
 //! # Not here
@@ -35,7 +36,9 @@ use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, FromRequest, Request};
 use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use chassis::unread::{Lingering, Unread};
 use futures::FutureExt;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -139,10 +142,14 @@ async fn serve(stream: TcpStream, entry: Entry, stop: CancellationToken) {
     let router: axum::Router = axum::Router::new()
         .fallback(move |request: Request| entry.clone().answer(request))
         .layer(limit);
+    let unread = Unread::default();
+    let stream = Lingering::new(stream, unread.clone());
+    let watched = move |request: hyper::Request<Incoming>| request.map(|body| unread.watch(body));
+    let service = tower::ServiceExt::map_request(router, watched);
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_TIMEOUT)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));
     let mut connection = pin!(connection);
     // How a connection ends is its peer's affair: resets and half requests are not faults of this gear.
     tokio::select! {

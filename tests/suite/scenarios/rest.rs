@@ -86,7 +86,7 @@ fn a_bad_scenario_is_refused_with_the_place_of_each_fault() -> Result<(), Failur
         .map(|error| (error["line"].as_u64(), error["column"].as_u64()))
         .collect();
     assert_eq!(places, [(Some(4), Some(28)), (Some(4), Some(46))], "{}", refused.text);
-    for (body, says) in [(&b"\xff"[..], "UTF-8"), (&vec![b' '; 5 << 20][..], "")] {
+    for (body, says) in [(&b"\xff"[..], "UTF-8"), (&vec![b' '; 16 << 20][..], "")] {
         let refused = mixer.api.send("/api/v1/scenarios", YAML, body)?;
         assert!(
             [400, 413].contains(&refused.status) && refused.text.contains(says),
