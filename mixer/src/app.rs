@@ -370,10 +370,7 @@ impl Parts {
             registry: Arc::clone(registry),
             presence: Arc::clone(presence),
             issuer: Arc::clone(issuer),
-            consumers: Consumers::new(
-                config.snake.stream_name.to_string(),
-                config.snake.business_stream_max_age,
-            ),
+            consumers: Consumers::new(config.snake.stream_name.to_string(), Arc::clone(registry)),
             parsed: ParsedScenario::default(),
         });
         self.tasks.push(Task::spawn("wire consumers", fatal, |stop| {

@@ -2,6 +2,7 @@
 
 use async_nats::jetstream::{self, Context, consumer, stream};
 use async_nats::{Client, ConnectOptions, HeaderMap};
+use futures::TryStreamExt as _;
 use serde_json::Value;
 use tokio::runtime::Runtime;
 
@@ -81,6 +82,22 @@ impl TestBus {
     pub fn consumers(&self, stream: &str) -> Result<usize, Failure> {
         let stream = self.runtime.block_on(self.js.get_stream(stream))?;
         Ok(stream.cached_info().state.consumer_count)
+    }
+
+    /// Deletes the consumers of a stream whose names begin so.
+    ///
+    /// # Errors
+    /// If there is no such stream.
+    pub fn delete_consumers(&self, stream: &str, prefix: &str) -> Result<(), Failure> {
+        let deleted = async {
+            let stream = self.js.get_stream(stream).await?;
+            let names: Vec<String> = stream.consumer_names().try_collect().await?;
+            for name in names.iter().filter(|name| name.starts_with(prefix)) {
+                stream.delete_consumer(name).await?;
+            }
+            Ok::<_, Failure>(())
+        };
+        self.runtime.block_on(deleted)
     }
 
     /// How a durable consumer is configured.

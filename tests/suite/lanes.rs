@@ -2,6 +2,8 @@
 //!
 //! `PLATFORM_TEST_LANE_KILLS` and `PLATFORM_TEST_LANE_ROWS` make the long form; the suite's figures are short.
 
+mod consumers;
+
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};

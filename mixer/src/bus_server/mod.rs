@@ -6,6 +6,7 @@
 //!                                               connect ─ check the JetStream domain ─ ensure the streams ◀─────┘
 //! supervisor task:  exit → back-off → spawn again        every 5 s: /healthz, wedged and disk free → restart
 //! stream task:      every reconnect → ensure the streams again
+//! room task:        a stream half full → what everybody has leaves it (`spent`)
 //! ```
 //!
 //! # Invariants
@@ -27,6 +28,7 @@ mod error;
 mod health;
 mod keeper;
 mod lock;
+mod spent;
 mod streams;
 mod supervisor;
 #[cfg(test)]
@@ -147,7 +149,7 @@ pub struct BusStatus {
 pub struct BusServer {
     bus: Bus,
     supervisor: Option<Supervisor>,
-    streams: Task,
+    tasks: Vec<Task>,
 }
 
 impl BusServer {
@@ -167,11 +169,7 @@ impl BusServer {
             Server::External { url } => (None, url.clone(), client::Facts::external(url)),
         };
         match Self::connect(&address, settings, facts, plan, fatal).await {
-            Ok((bus, streams)) => Ok(Self {
-                bus,
-                supervisor,
-                streams,
-            }),
+            Ok((bus, tasks)) => Ok(Self { bus, supervisor, tasks }),
             Err(error) => {
                 if let Some(supervisor) = supervisor {
                     supervisor.close().await;
@@ -187,7 +185,7 @@ impl BusServer {
         facts: client::Facts,
         plan: Vec<async_nats::jetstream::stream::Config>,
         fatal: &Fatal,
-    ) -> Result<(Bus, Task), BusError> {
+    ) -> Result<(Bus, Vec<Task>), BusError> {
         let credentials = match settings.gate {
             Some(gate) => client::Credentials::Key(gate.seed),
             None => settings
@@ -196,9 +194,14 @@ impl BusServer {
         };
         let bus = Bus::connect(address, &settings.domain, credentials, settings.connect_timeout, facts).await?;
         streams::ensure(bus.jetstream(), &plan).await?;
+        let business = settings.streams.name;
+        let room = plan.iter().any(|stream| stream.name == business).then(|| {
+            let watched = bus.clone();
+            Task::spawn("room on the bus", fatal, |stop| spent::keep(watched, business, stop))
+        });
         let watched = bus.clone();
-        let task = Task::spawn("bus streams", fatal, move |stop| streams::keep(watched, plan, stop));
-        Ok((bus, task))
+        let streams = Task::spawn("bus streams", fatal, |stop| streams::keep(watched, plan, stop));
+        Ok((bus, room.into_iter().chain([streams]).collect()))
     }
 
     /// The connection.
@@ -209,7 +212,9 @@ impl BusServer {
 
     /// Closes the connection after its last bytes are out, then stops the server.
     pub async fn close(self) {
-        self.streams.close().await;
+        for task in self.tasks {
+            task.close().await;
+        }
         self.bus.close().await;
         if let Some(supervisor) = self.supervisor {
             supervisor.close().await;

@@ -249,6 +249,14 @@ impl Reconnects {
         Self { state, unsure: false }
     }
 
+    /// Those from now on, and the connection that is there: it is not settled either.
+    pub(crate) fn unsettled(bus: &Bus) -> Self {
+        Self {
+            unsure: true,
+            ..Self::of(bus)
+        }
+    }
+
     /// Waits until the bus is there again, or for a second while the last reconnect is not settled; false once stopped.
     pub(crate) async fn next(&mut self, stop: &CancellationToken) -> bool {
         loop {

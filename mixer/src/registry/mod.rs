@@ -12,6 +12,7 @@
 //! | `audit`, `sightings` | number | CBOR [`AuditEntry`] (`audit`) |
 //! | `letters` | id of a dead letter (16 bytes) | CBOR [`Mark`] |
 //! | `turns` | entity id and gear | the last number given out to a letter |
+//! | `wires` | name of a wire's consumer | CBOR [`WireStart`] |
 //!
 //! A file of an older format is brought to this one when it is opened (`migrate`).
 //!
@@ -33,6 +34,7 @@ mod rack;
 mod scenario;
 #[cfg(test)]
 mod tests;
+mod wire;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -46,6 +48,7 @@ pub use audit::{Actor, AuditEntry, AuditQuery};
 pub use letter::{MAX_MARKS, Mark, Turn};
 pub use rack::RackRow;
 pub use scenario::{ActiveScenario, ScenarioRow};
+pub(crate) use wire::WireStart;
 
 const META: TableDefinition<&str, &[u8]> = TableDefinition::new("meta");
 const RACKS: TableDefinition<&[u8], &[u8]> = TableDefinition::new("racks");

@@ -3,63 +3,133 @@
 //! # Invariants
 //!
 //! - A consumer is there before any Rack is told of its wire, so no message is sent before somebody is known to wait for it.
-//! - A consumer that exists is left as it is: it knows what its Rack has. One that nobody uses goes away by itself after as long
-//!   as the stream keeps messages.
-//! - After every reconnect they are looked for again: the bus may have lost its store.
+//! - A consumer that exists is left as it is: it knows what its Rack has. It stays however long its Rack is away, as long as the active
+//!   scenario or one before it has its wire.
+//! - One that was lost is made anew from where its wire began (the registry knows): its Rack passes over what it has taken by the
+//!   numbers of the messages.
+//! - At the start, after every reconnect and every [`LOOK`] they are looked for again: the bus may have lost its store.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, pull};
+use async_nats::jetstream::stream::Stream;
+use chassis::bus::BusState;
+use futures::TryStreamExt as _;
 use tokio::sync::Mutex;
+use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
 use super::courier::CourierParts;
-use super::part::Flow;
+use super::part::{Flow, WIRE};
 use crate::bus_server::{Bus, Reconnects};
+use crate::registry::{Registry, WireStart};
 
 /// Messages of a wire that may be with its Rack at once.
 const AT_ONCE: i64 = 512;
 /// How long the bus waits for a Rack that does not say that it works on a message: what a Rack that was killed makes its
 /// messages wait.
 const ACK_WAIT: Duration = Duration::from_secs(30);
+/// How often all are looked for.
+const LOOK: Duration = Duration::from_secs(60);
+/// How long a consumer stays that no scenario wants.
+const GRACE: Duration = Duration::from_secs(3600);
+
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Consumers {
     stream: String,
-    max_age: Duration,
-    /// The ones that were seen.
-    made: Mutex<HashSet<String>>,
+    registry: Arc<Registry>,
+    seen: Mutex<Seen>,
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    /// The ones that are there.
+    made: BTreeSet<String>,
+    /// Since when nobody wants one.
+    unwanted: HashMap<String, Instant>,
 }
 
 impl Consumers {
-    /// Those on the stream of business messages, which keeps messages so long.
-    pub(crate) fn new(stream: String, max_age: Duration) -> Self {
+    /// Those on the stream of business messages.
+    pub(crate) fn new(stream: String, registry: Arc<Registry>) -> Self {
         Self {
             stream,
-            max_age,
-            made: Mutex::default(),
+            registry,
+            seen: Mutex::default(),
         }
     }
 
     /// Makes those that are not there.
     pub(super) async fn ensure(&self, bus: &Bus, flows: Vec<Flow>) -> Result<(), String> {
-        let mut made = self.made.lock().await;
-        let missing: Vec<Flow> = flows
-            .into_iter()
-            .filter(|flow| !made.contains(&flow.consumer))
+        let mut seen = self.seen.lock().await;
+        if flows.iter().all(|flow| seen.made.contains(&flow.consumer)) {
+            return Ok(());
+        }
+        let stream = self.stream(bus).await?;
+        seen.made = names(&stream).await?;
+        self.make(&stream, flows, &mut seen.made).await
+    }
+
+    /// Looks which are there, makes those that are not, and ends those that are not of `wanted` for long.
+    async fn look_after(
+        &self,
+        bus: &Bus,
+        flows: Vec<Flow>,
+        wanted: impl FnOnce() -> Result<BTreeSet<String>, String>,
+    ) -> Result<(), String> {
+        let mut seen = self.seen.lock().await;
+        let stream = self.stream(bus).await?;
+        seen.made = names(&stream).await?;
+        self.make(&stream, flows, &mut seen.made).await?;
+        // Asked while nobody can make another one.
+        let wanted = wanted()?;
+        let Seen { made, unwanted } = &mut *seen;
+        unwanted.retain(|name, _| made.contains(name) && !wanted.contains(name));
+        for name in made.difference(&wanted) {
+            unwanted.entry(name.clone()).or_insert_with(Instant::now);
+        }
+        let over: Vec<String> = unwanted
+            .iter()
+            .filter(|(_, since)| since.elapsed() >= GRACE)
+            .map(|(name, _)| name.clone())
             .collect();
+        for name in over {
+            stream
+                .delete_consumer(&name)
+                .await
+                .map_err(|error| format!("consumer {name}: {error}"))?;
+            made.remove(&name);
+            unwanted.remove(&name);
+            tracing::info!(
+                consumer = name,
+                "no scenario has its wire any more: the consumer is gone"
+            );
+            let gone = self.registry.commit(move |change| change.forget_wire(&name)).await;
+            gone.map_err(|error| error.to_string())?;
+        }
+        Ok(())
+    }
+
+    async fn stream(&self, bus: &Bus) -> Result<Stream, String> {
+        let stream = bus.jetstream().get_stream(&self.stream).await;
+        stream.map_err(|error| format!("stream {}: {error}", self.stream))
+    }
+
+    async fn make(&self, stream: &Stream, flows: Vec<Flow>, made: &mut BTreeSet<String>) -> Result<(), String> {
+        let mut missing = flows;
+        missing.retain(|flow| !made.contains(&flow.consumer));
         if missing.is_empty() {
             return Ok(());
         }
-        let stream = bus.jetstream().get_stream(&self.stream).await;
-        let stream = stream.map_err(|error| format!("stream {}: {error}", self.stream))?;
+        let starts = self.starts(stream, &missing).await.map_err(|error| error.to_string())?;
         for flow in missing {
             let name = flow.consumer.clone();
-            let config = self.config(flow);
+            let start = starts.get(&name).map_or(1, |start| start.sequence);
             stream
-                .get_or_create_consumer(&name, config)
+                .create_consumer(config(flow, start))
                 .await
                 .map_err(|error| format!("consumer {name}: {error}"))?;
             made.insert(name);
@@ -67,35 +137,85 @@ impl Consumers {
         Ok(())
     }
 
-    /// Looks for every one again.
-    async fn forget(&self) {
-        self.made.lock().await.clear();
-    }
-
-    fn config(&self, flow: Flow) -> pull::Config {
-        pull::Config {
-            durable_name: Some(flow.consumer),
-            description: Some(flow.description),
-            filter_subject: flow.filter,
-            deliver_policy: DeliverPolicy::New,
-            ack_policy: AckPolicy::Explicit,
-            ack_wait: ACK_WAIT,
-            max_deliver: -1,
-            max_ack_pending: AT_ONCE,
-            inactive_threshold: self.max_age,
-            ..Default::default()
+    /// Where these wires begin: a new one behind all that is there now, one that is known where it began, and on another stream with
+    /// its first message.
+    async fn starts(
+        &self,
+        stream: &Stream,
+        flows: &[Flow],
+    ) -> Result<HashMap<String, WireStart>, crate::registry::RegistryError> {
+        let info = stream.cached_info();
+        let here = i64::try_from(info.created.unix_timestamp_nanos() / 1_000).unwrap_or(i64::MAX);
+        let known = self.registry.wires()?;
+        let (mut starts, mut news) = (HashMap::new(), Vec::new());
+        for flow in flows {
+            let known = known.get(&flow.consumer).copied();
+            let sequence = match known {
+                None => info.state.last_sequence + 1,
+                Some(known) if known.stream == here => known.sequence,
+                Some(_) => 1,
+            };
+            let start = WireStart { stream: here, sequence };
+            if known != Some(start) {
+                news.push((flow.consumer.clone(), start));
+            }
+            starts.insert(flow.consumer.clone(), start);
         }
+        let note = move |change: &crate::registry::Change<'_>| {
+            news.iter().try_for_each(|(name, start)| change.put_wire(name, *start))
+        };
+        self.registry.commit(note).await?;
+        Ok(starts)
     }
 }
 
-/// Makes what the active scenario needs anew after every reconnect, until stopped.
+/// The wires' consumers that are there.
+async fn names(stream: &Stream) -> Result<BTreeSet<String>, String> {
+    let names: Vec<String> = stream
+        .consumer_names()
+        .try_collect()
+        .await
+        .map_err(|error| format!("consumers: {error}"))?;
+    Ok(names.into_iter().filter(|name| name.starts_with(WIRE)).collect())
+}
+
+fn config(flow: Flow, start: u64) -> pull::Config {
+    pull::Config {
+        durable_name: Some(flow.consumer),
+        description: Some(flow.description),
+        filter_subject: flow.filter,
+        deliver_policy: DeliverPolicy::ByStartSequence { start_sequence: start },
+        ack_policy: AckPolicy::Explicit,
+        ack_wait: ACK_WAIT,
+        max_deliver: -1,
+        max_ack_pending: AT_ONCE,
+        ..Default::default()
+    }
+}
+
+/// Looks after what the active scenario needs until stopped.
 pub(crate) async fn keep(parts: Arc<CourierParts>, stop: CancellationToken) {
-    let mut reconnects = Reconnects::of(&parts.bus);
-    while reconnects.next(&stop).await {
-        parts.consumers.forget().await;
-        match parts.ensure_consumers().await {
+    let mut reconnects = Reconnects::unsettled(&parts.bus);
+    let mut look = tokio::time::interval_at(Instant::now() + LOOK, LOOK);
+    look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            goes_on = reconnects.next(&stop) => if !goes_on {
+                return;
+            },
+            _ = look.tick() => if *parts.bus.state().borrow() != BusState::Connected {
+                continue;
+            },
+        }
+        match look_after(&parts).await {
             Ok(()) => reconnects.settle(),
             Err(reason) => tracing::warn!(%reason, "the wires of the scenario have no consumers yet; trying again"),
         }
     }
+}
+
+async fn look_after(parts: &CourierParts) -> Result<(), String> {
+    let flows = parts.active_flows().map_err(|error| error.to_string())?;
+    let wanted = || parts.wanted_consumers().map_err(|error| error.to_string());
+    parts.consumers.look_after(&parts.bus, flows, wanted).await
 }

@@ -11,7 +11,7 @@
 //! - What is pushed is read from the registry at that moment: a late push never brings an old scenario.
 //! - One push per Rack at a time. A Rack that nobody hears for [`LISTENS_SOON`] asks again by its next heartbeat.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -154,7 +154,7 @@ enum Delivered {
 }
 
 #[derive(Debug, thiserror::Error)]
-enum PushError {
+pub(super) enum PushError {
     #[error(transparent)]
     Command(#[from] CommandError),
     #[error(transparent)]
@@ -338,15 +338,29 @@ impl CourierParts {
         Ok(Some((push, flows)))
     }
 
-    /// Makes the consumers of the active scenario that are not there.
-    pub(super) async fn ensure_consumers(&self) -> Result<(), String> {
-        let flows = match self.active() {
-            Ok(Some((_, parsed))) => self.all_flows(&parsed.scenario),
-            Ok(None) => return Ok(()),
-            Err(error) => Err(error),
-        };
-        let flows = flows.map_err(|error| error.to_string())?;
-        self.consumers.ensure(&self.bus, flows).await
+    /// The wires of the active scenario.
+    pub(super) fn active_flows(&self) -> Result<Vec<Flow>, PushError> {
+        match self.active()? {
+            Some((_, parsed)) => self.all_flows(&parsed.scenario),
+            None => Ok(Vec::new()),
+        }
+    }
+
+    /// The consumers that the active scenario has, or one before it.
+    pub(super) fn wanted_consumers(&self) -> Result<BTreeSet<String>, PushError> {
+        let mut wanted = BTreeSet::new();
+        let former = self.registry.former_scenarios()?;
+        let active = self.registry.active_scenario()?;
+        for scenario in active.into_iter().chain(former) {
+            let Some(stored) = self.registry.scenario(&scenario.hash)? else {
+                continue;
+            };
+            // One that this program cannot read is not run by it either.
+            if let Ok(scenario) = model::scenario::parse(&stored.text, rack::manifests()) {
+                wanted.extend(self.all_flows(&scenario)?.into_iter().map(|flow| flow.consumer));
+            }
+        }
+        Ok(wanted)
     }
 
     /// The active scenario, and its content.

@@ -13,6 +13,9 @@ use model::letter::Way;
 use model::scenario::{Endpoint, Gear, Lane, Scenario, Wire};
 use sha2::{Digest as _, Sha256};
 
+/// What the names of wires' consumers begin with.
+pub(super) const WIRE: &str = "wire-";
+
 /// What a Rack is given.
 #[derive(Debug, Default)]
 pub(super) struct Part {
@@ -115,7 +118,7 @@ fn flow(scenario: &Scenario, wire: &Wire, rack: &Token) -> Option<Flow> {
     Some(Flow {
         from: wire.from.clone(),
         to: wire.to.clone(),
-        consumer: format!("wire-{name}"),
+        consumer: format!("{WIRE}{name}"),
         description: format!("{filter} -> {rack}.{}.{}", wire.to.gear, wire.to.port),
         filter,
     })
