@@ -180,6 +180,12 @@ impl Bus {
         self.state.clone()
     }
 
+    /// Whether the bus tells its users apart by their keys, as of its last greeting.
+    #[must_use]
+    pub fn knows_users(&self) -> bool {
+        !self.client.server_info().nonce.is_empty()
+    }
+
     /// Waits until the bus is there.
     pub async fn connected(&self) {
         let mut state = self.state.clone();

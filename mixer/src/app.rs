@@ -37,7 +37,7 @@ use crate::bus_server::{Bus, BusServer};
 use crate::cluster::Cluster;
 use crate::config::MixerConfig;
 use crate::control::Control;
-use crate::desk::{Clerks, Desk};
+use crate::desk::{Clerks, Desk, Elsewhere};
 use crate::dlq::{Deliveries, Dlq, DlqParts};
 use crate::enrollment::Enrollment;
 use crate::events::Events;
@@ -409,6 +409,7 @@ impl Parts {
             courier: courier.clone(),
             events: events.clone(),
             passes: passes.clone(),
+            elsewhere: Elsewhere::default(),
         };
         let desk = Desk::start(bus.client().clone(), clerks, fatal).await;
         self.desk = Some(desk.map_err(StartError::Desk)?);

@@ -4,8 +4,12 @@
 //!
 //! - [`Desk::start`] returns after the subscriptions stand: a Rack that connects later is heard.
 //! - At most [`AT_ONCE`] requests are worked on; the rest wait in the subscription, which is bounded too.
+//! - The Mixer may publish on every subject, and who asks names the one of the answer: only an inbox is answered, and where
+//!   Racks are users of the bus, only one of theirs or of strangers ([`Passes::may_be_answered`]). Any other request is not
+//!   even looked at.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use async_nats::{Client, Message};
 use bytes::Bytes;
@@ -15,6 +19,7 @@ use model::control::{EnrollReply, RackState};
 use model::{signed, subject};
 use serde::Serialize;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::enrollment::Enrollment;
@@ -26,6 +31,10 @@ use crate::scenario::Courier;
 use crate::tasks::{Fatal, Task};
 
 const AT_ONCE: usize = 64;
+/// How often it is said at most that requests are not answered.
+const SAY_EVERY: Duration = Duration::from_secs(60);
+/// The longest subject of an answer that is logged.
+const MAX_SAID: usize = 120;
 
 /// What answers need.
 #[derive(Debug)]
@@ -36,6 +45,30 @@ pub(crate) struct Clerks {
     pub(crate) courier: Courier,
     pub(crate) events: Events,
     pub(crate) passes: Passes,
+    pub(crate) elsewhere: Elsewhere,
+}
+
+/// Requests whose answer should have gone elsewhere than to who asked.
+#[derive(Debug, Default)]
+pub(crate) struct Elsewhere(Mutex<Unsaid>);
+
+#[derive(Debug, Default)]
+struct Unsaid {
+    requests: u64,
+    said: Option<Instant>,
+}
+
+impl Elsewhere {
+    /// One more. How many there were since it was last said, if it is time to say so.
+    fn count(&self, now: Instant) -> Option<u64> {
+        let mut unsaid = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        unsaid.requests += 1;
+        if unsaid.said.is_some_and(|said| now < said + SAY_EVERY) {
+            return None;
+        }
+        unsaid.said = Some(now);
+        Some(std::mem::take(&mut unsaid.requests))
+    }
 }
 
 /// The open desk.
@@ -105,6 +138,18 @@ fn note(done: Result<(), tokio::task::JoinError>) {
 impl Clerks {
     async fn handle(self: Arc<Self>, request: Message, client: &Client) {
         let Some(to) = request.reply else { return };
+        if !self.passes.may_be_answered(&to) {
+            if let Some(requests) = self.elsewhere.count(Instant::now()) {
+                let to: String = to.chars().take(MAX_SAID).collect();
+                tracing::warn!(
+                    subject = %request.subject,
+                    to,
+                    requests,
+                    "requests are not answered: whoever sent them wants the answer on a subject that is not its inbox"
+                );
+            }
+            return;
+        }
         let reply = match request.subject.as_str() {
             subject::HELLO => encode(&self.enrollment.hello(&request.payload)),
             subject::ENROLL => Arc::clone(&self).enroll(request.payload).await,
@@ -157,5 +202,22 @@ fn encode<T: Serialize>(reply: &T) -> Option<Bytes> {
             tracing::error!(%error, "an answer cannot be encoded");
             None
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_flood_of_requests_for_elsewhere_is_one_line_a_minute_that_counts_them() {
+        let elsewhere = Elsewhere::default();
+        let mut now = Instant::now();
+        assert_eq!(elsewhere.count(now), Some(1), "at once");
+        for _ in 0..1000 {
+            assert_eq!(elsewhere.count(now), None);
+        }
+        now += SAY_EVERY;
+        assert_eq!(elsewhere.count(now), Some(1001));
     }
 }

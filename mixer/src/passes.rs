@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use model::control::RackState;
 use model::scenario::Scenario;
-use model::{EntityId, Token};
+use model::{EntityId, Token, subject};
 use tokio::sync::{Mutex, watch};
 
 use crate::bus_server::{Access, Pass};
@@ -61,6 +61,18 @@ impl Passes {
     /// The Rack on the list that has this name.
     pub(crate) fn owner(&self, name: &Token) -> Option<EntityId> {
         self.0.as_ref()?.list.borrow().owners.get(name).copied()
+    }
+
+    /// Whether an answer of the Mixer may go there. The server does not look at the subject for which a request wants its
+    /// answer, so it could be anything.
+    pub(crate) fn may_be_answered(&self, to: &str) -> bool {
+        let Some(user) = subject::inbox_user(to) else {
+            return false;
+        };
+        // Inboxes without a user are the Mixer's own, where Racks have theirs.
+        self.0.as_ref().is_none_or(|kept| {
+            user == subject::ENROLL_USER || kept.list.borrow().passes.iter().any(|pass| pass.key == user)
+        })
     }
 
     /// Whether the bus asks who Racks are.

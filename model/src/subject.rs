@@ -37,6 +37,21 @@ pub fn inbox(user: &str) -> String {
     format!("_INBOX_{user}")
 }
 
+/// The user of the bus whose inbox a subject is in: empty for the inboxes of those that have no prefix of their own. None if
+/// it is no subject in an inbox, or not one subject.
+#[must_use]
+pub fn inbox_user(subject: &str) -> Option<&str> {
+    let (inbox, rest) = subject.split_once('.')?;
+    let plain = |token: &str| !token.is_empty() && !token.contains(|c: char| c.is_whitespace() || "*>".contains(c));
+    if !rest.split('.').all(plain) {
+        return None;
+    }
+    match inbox.strip_prefix("_INBOX")? {
+        "" => Some(""),
+        user => user.strip_prefix('_').filter(|user| plain(user)),
+    }
+}
+
 /// A telemetry batch of one table; `None` for a table that nobody publishes.
 #[must_use]
 pub fn telemetry(table: Table, rack: &Token) -> Option<String> {
@@ -144,6 +159,28 @@ pub fn rack_all(id: &EntityId) -> String {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
+
+    #[test]
+    fn an_inbox_is_somebodys_and_nothing_else_is_one() {
+        assert_eq!(inbox_user("_INBOX.a.b"), Some(""));
+        assert_eq!(inbox_user(&format!("{}.a.b", inbox("UKEY"))), Some("UKEY"));
+        for other in [
+            "",
+            "_INBOX",
+            "_INBOX.",
+            "_INBOX_.a",
+            "_INBOX_a",
+            "_INBOXES.a",
+            "_INBOX.>",
+            "_INBOX_a.*.b",
+            "_INBOX_>.a",
+            "_INBOX.a..b",
+            "$JS.API.STREAM.PURGE.flux-msg",
+            "flux.msg._INBOX.a.b",
+        ] {
+            assert_eq!(inbox_user(other), None, "{other}");
+        }
+    }
 
     #[test]
     fn a_telemetry_subject_is_read_back_and_others_are_not() {

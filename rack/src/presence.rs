@@ -187,8 +187,16 @@ impl Presence {
             bus_key: self.state.bus_key().map(|key| key.public_key()),
         };
         if known {
-            self.bus.preflight().await?;
-            return enroll(&self.bus, &applicant, &self.entropy, self.enrollment_timeout).await;
+            // A bus that knows its users lets them ask for streams once they are adopted.
+            let asks = self.bus.knows_users();
+            if !asks {
+                self.bus.preflight().await?;
+            }
+            let answer = enroll(&self.bus, &applicant, &self.entropy, self.enrollment_timeout).await?;
+            if asks && matches!(answer.reply, EnrollReply::Adopted { .. }) {
+                self.bus.preflight().await?;
+            }
+            return Ok(answer);
         }
         let door = self.door().await?;
         let answer = enroll(&door, &applicant, &self.entropy, self.enrollment_timeout).await;

@@ -10,7 +10,11 @@
 //! # Invariants
 //!
 //! - Subjects are made of [`Token`]s, ids, keys and the names of consumers only.
-//! - What a list does not allow is refused by the server; nobody but the Mixer may make, change or delete streams and consumers.
+//! - What a list does not allow is refused by the server; nobody but the Mixer may ask it to make, change or delete streams and
+//!   consumers.
+//! - The server looks at the subject of what is published, not at the one for its answer. So who is not adopted may ask nothing of
+//!   the server itself, and the Mixer looks where its answers go ([`crate::desk`]). What an adopted Rack can do with that is in
+//!   ADR 33.
 //!
 //! # Not here
 //!
@@ -106,11 +110,7 @@ fn anyone() -> Value {
 }
 
 fn rack(pass: &Pass, streams: &Streams) -> Value {
-    let mut publish = vec![
-        subject::HELLO.to_owned(),
-        subject::ENROLL.to_owned(),
-        format!("{API}.INFO"),
-    ];
+    let mut publish = vec![subject::HELLO.to_owned(), subject::ENROLL.to_owned()];
     if pass.adopted {
         publish.extend(own(pass, streams));
     }
@@ -129,6 +129,7 @@ fn own(pass: &Pass, streams: &Streams) -> Vec<String> {
     let (name, business) = (&pass.name, &streams.business);
     let mut all = vec![
         subject::HEARTBEAT.to_owned(),
+        format!("{API}.INFO"),
         format!("flux.msg.{name}.>"),
         format!("flux.gear.{name}.>"),
         format!("flux.telemetry.*.{name}"),
@@ -180,9 +181,6 @@ mod tests {
         let heard = allowed(&adopted, "subscribe");
         assert_eq!(heard, ["_INBOX_UKEY.>".to_owned(), subject::rack_all(&pass.entity_id)]);
         let waiting = rack(&Pass { adopted: false, ..pass }, &streams);
-        assert_eq!(
-            allowed(&waiting, "publish"),
-            [subject::HELLO, subject::ENROLL, "$JS.API.INFO"]
-        );
+        assert_eq!(allowed(&waiting, "publish"), [subject::HELLO, subject::ENROLL]);
     }
 }

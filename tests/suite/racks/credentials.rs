@@ -111,3 +111,32 @@ fn credentials_can_be_asked_for_on_loopback_and_switched_off_elsewhere() -> Resu
     assert!(done.err.contains("snake.rack_credentials"), "{}", done.err);
     Ok(())
 }
+
+#[test]
+fn a_rack_that_waits_asks_the_bus_for_nothing_that_it_may_not_and_works_once_it_is_approved() -> Result<(), Failure> {
+    let mixer = TestMixer::with(
+        &[("snake.rack_credentials", "\"on\""), ("enrollment.auto_adopt", "false")],
+        &[],
+    )?;
+    let mut rack = TestRack::new("rack-a", &mixer.bus_url, "")?;
+    // First as a stranger, then as itself from the start.
+    for _ in 0..2 {
+        rack.spawn()?;
+        rack.process()?.line("pending ", SOON)?;
+        let known = mixer.api.get("/api/v1/racks/rack-a")?.json;
+        assert_eq!(known["data"]["state"], "pending");
+        rack.kill9()?;
+    }
+    rack.spawn()?;
+    rack.process()?.line("pending ", SOON)?;
+    let approved = mixer.api.post("/api/v1/racks/rack-a/approve", &json!({}))?;
+    assert_eq!(approved.status, 200, "{}", approved.text);
+    rack.process()?.line("ready ", SOON)?;
+    eventually("its telemetry is stored", SOON, || {
+        let rows = mixer.api.rows("/api/v1/telemetry/logs?entity_name=rack-a").ok()?;
+        (!rows.is_empty()).then_some(())
+    })?;
+    assert!(!rack.log().contains("ermissions violation"), "{}", rack.log());
+    assert!(!rack.log().contains("not enrolled"), "{}", rack.log());
+    Ok(())
+}

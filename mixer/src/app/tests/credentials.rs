@@ -306,3 +306,77 @@ async fn with_a_token_only_who_has_it_may_ask_for_admission_and_two_racks_have_n
     Guest::rack(&url, &key).await.unwrap();
     mixer.close().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_answer_of_the_mixer_or_the_server_goes_where_only_others_may_publish() {
+    let folder = tempfile::tempdir().unwrap();
+    let mixer = start(folder.path(), &ON[..1]).await;
+    let bus = mixer.parts.bus.as_ref().unwrap().bus();
+    let url = mixer.control().bus_status().url;
+    for number in 0..7 {
+        let body = number.to_string().into();
+        let stored = bus.jetstream().publish("flux.msg.victim.g.out", body).await.unwrap();
+        stored.await.unwrap();
+    }
+    let stored = || async {
+        let mut stream = bus.jetstream().get_stream("flux-msg").await.unwrap();
+        let state = stream.info().await.unwrap().state.clone();
+        (state.messages, state.last_sequence)
+    };
+    let mut own = bus.client().subscribe("_INBOX.of.the.mixer").await.unwrap();
+    bus.client().flush().await.unwrap();
+    let elsewhere = [
+        "$JS.API.STREAM.PURGE.flux-msg",
+        "$JS.API.STREAM.DELETE.flux-telemetry",
+        "flux.msg.victim.g.out",
+        "_INBOX.of.the.mixer",
+        "_INBOX_of_nobody.x",
+    ];
+    let hello = Hello {
+        protocol: PROTOCOL,
+        rack_key: SigningKey::from_bytes(&[9; 32]).verifying_key().as_bytes().to_vec(),
+        nonce: vec![1; 32],
+    };
+    let hello = signed::encode(&hello).unwrap();
+    let aim = |client: Client| {
+        let hello = hello.clone();
+        async move {
+            for to in elsewhere {
+                for (subject, body) in [(subject::HELLO, hello.clone()), (subject::ENROLL, b"x".to_vec())] {
+                    client.publish_with_reply(subject, to, body.into()).await.unwrap();
+                }
+            }
+        }
+    };
+
+    let key = KeyPair::new_user();
+    let stranger = Guest::stranger(&url).await;
+    aim(stranger.client.clone()).await;
+    let mut rack = FakeRack {
+        key: SigningKey::from_bytes(&[1; 32]),
+        client: stranger.client,
+        counter: 0,
+        bus_key: Some(key.public_key()),
+    };
+    assert!(matches!(rack.enroll("rack-a").await, EnrollReply::Pending { .. }));
+    assert_eq!(stored().await, (7, 7), "after a stranger");
+
+    let mut waits = Guest::rack(&url, &key).await.unwrap();
+    aim(waits.client.clone()).await;
+    for of_the_server in ["$JS.API.INFO", "$JS.flux.API.INFO", "$JS.API.STREAM.INFO.flux-msg"] {
+        let asked = waits
+            .client
+            .publish_with_reply(of_the_server, "flux.msg.victim.g.x", "".into());
+        asked.await.unwrap();
+        let word = of_the_server.rsplit("API").next().unwrap();
+        waits.is_refused(word).await;
+    }
+    rack.client = waits.client.clone();
+    // It is answered in its own inbox, and by then what it asked for elsewhere was looked at.
+    assert!(matches!(rack.enroll("rack-a").await, EnrollReply::Pending { .. }));
+    assert_eq!(stored().await, (7, 7), "after a Rack that waits");
+    bus.client().flush().await.unwrap();
+    assert!(futures::FutureExt::now_or_never(own.next()).is_none());
+    assert!(bus.jetstream().get_stream("flux-telemetry").await.is_ok());
+    mixer.close().await;
+}
