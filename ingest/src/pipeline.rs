@@ -418,18 +418,21 @@ impl Shared {
             };
             dead_letter(incoming, origin, reason, now, Keep::Whole)
         };
-        if let Some(reason) = owner.and_then(|owner| vouch::foreign_headers(incoming.headers, owner)) {
+        if let Some(reason) = owner.as_ref().and_then(|owner| owner.denies_headers(incoming.headers)) {
             return letter(reason);
         }
-        let decoded = match feed {
+        let mut decoded = match feed {
             Feed::Telemetry => decode(incoming, now, self.settings.max_payload),
             Feed::Messages(_) => archive(incoming, now, self.settings.max_payload, &self.specs),
         }?;
-        let foreign = owner.filter(|_| decoded.dead.is_none());
-        match foreign.and_then(|owner| vouch::foreign_rows(&decoded.batch.rows, owner)) {
-            Some(reason) => letter(reason),
-            None => Ok(decoded),
+        let Some(owner) = owner.filter(|_| decoded.dead.is_none()) else {
+            return Ok(decoded);
+        };
+        if let Some(reason) = owner.denies_rows(&decoded.batch.rows) {
+            return letter(reason);
         }
+        owner.name(&mut decoded)?;
+        Ok(decoded)
     }
 
     fn count(&self, appended: Appended, dead: Option<&str>, subject: &str) {

@@ -5,6 +5,9 @@
 //!
 //! - A message that speaks for another entity becomes a dead letter and moves no watermark: the durable floor of a Rack is
 //!   moved by that Rack alone.
+//! - A row is stored under the name in its message's subject, whatever name it brings: its own former one, from before it was
+//!   renamed, or that of another Rack. What a message becomes depends on nothing but the message, so that one that comes twice
+//!   is the same twice.
 //!
 //! # Not here
 //!
@@ -12,41 +15,185 @@
 
 use std::sync::Arc;
 
-use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray as _;
+use arrow_array::{RecordBatch, StringArray};
 use async_nats::HeaderMap;
-use model::{EntityId, Token, subject};
+use model::{EntityId, Token, subject, wire};
 
-use crate::decode::entity;
+use crate::decode::{Decoded, entity};
 
 /// The entity that the Rack of this name is; none where anybody may speak for it.
 pub type Vouch = Arc<dyn Fn(&Token) -> Option<EntityId> + Send + Sync>;
 
-/// The entity that a message on this subject must be of; none if it may be of any.
-pub(crate) fn owner(vouch: Option<&Vouch>, on: &str) -> Option<EntityId> {
+/// The Rack that a subject belongs to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Owner {
+    pub(crate) id: EntityId,
+    pub(crate) name: Token,
+}
+
+/// Whom a message on this subject must be of; none if it may be of anybody.
+pub(crate) fn owner(vouch: Option<&Vouch>, on: &str) -> Option<Owner> {
     let vouch = vouch?;
     let rack = subject::parse_telemetry(on).map(|(_, rack)| rack);
     let rack = rack.or_else(|| subject::parse_message(on).map(|(rack, ..)| rack));
-    let rack = rack.or_else(|| subject::parse_gear(on).map(|(rack, _)| rack))?;
-    vouch(&rack)
+    let name = rack.or_else(|| subject::parse_gear(on).map(|(rack, _)| rack))?;
+    vouch(&name).map(|id| Owner { id, name })
 }
 
-/// Why the headers are not the owner's word, if they are not.
-pub(crate) fn foreign_headers(headers: &HeaderMap, owner: EntityId) -> Option<String> {
-    let said = entity(headers).ok().flatten()?;
-    (said != owner).then(|| format!("the message says that it is of entity {said}, its subject belongs to {owner}"))
+impl Owner {
+    /// Why the headers are not the owner's word, if they are not.
+    pub(crate) fn denies_headers(&self, headers: &HeaderMap) -> Option<String> {
+        let (said, id) = (entity(headers).ok().flatten()?, self.id);
+        (said != id).then(|| format!("the message says that it is of entity {said}, its subject belongs to {id}"))
+    }
+
+    /// Why the rows are not the owner's, if they are not.
+    pub(crate) fn denies_rows(&self, rows: &[RecordBatch]) -> Option<String> {
+        let is_foreign = |batch: &RecordBatch| {
+            let ids = batch.column_by_name("entity_id")?.as_fixed_size_binary_opt()?;
+            ids.iter()
+                .flatten()
+                .find(|id| *id != self.id.as_bytes().as_slice())
+                .map(drop)
+        };
+        let id = self.id;
+        rows.iter()
+            .find_map(is_foreign)
+            .map(|()| format!("a row says that it is of another entity than {id}, to whom its subject belongs"))
+    }
+
+    /// Puts the owner's name on rows that bring another.
+    ///
+    /// # Errors
+    /// Only if they cannot be encoded, a defect of `model`.
+    pub(crate) fn name(&self, decoded: &mut Decoded) -> Result<(), String> {
+        let batch = &mut decoded.batch;
+        let mut changed = false;
+        for rows in &mut batch.rows {
+            if let Some(named) = self.named(rows)? {
+                *rows = named;
+                changed = true;
+            }
+        }
+        if changed {
+            batch.payload = wire::encode_arrow(&batch.rows)
+                .map_err(|error| error.to_string())?
+                .into();
+        }
+        Ok(())
+    }
+
+    /// The rows under the owner's name; none if they are.
+    fn named(&self, rows: &RecordBatch) -> Result<Option<RecordBatch>, String> {
+        let Some((at, _)) = rows.schema_ref().column_with_name("entity_name") else {
+            return Ok(None);
+        };
+        let name = self.name.as_str();
+        let mut columns = rows.columns().to_vec();
+        let Some(column) = columns.get_mut(at) else {
+            return Ok(None);
+        };
+        let names = column.as_string_opt::<i32>();
+        if names.is_some_and(|names| names.iter().all(|found| found == Some(name))) {
+            return Ok(None);
+        }
+        *column = Arc::new(StringArray::from_iter_values(std::iter::repeat_n(
+            name,
+            rows.num_rows(),
+        )));
+        let named = RecordBatch::try_new(rows.schema(), columns);
+        named.map(Some).map_err(|error| error.to_string())
+    }
 }
 
-/// Why the rows are not the owner's, if they are not.
-pub(crate) fn foreign_rows(rows: &[RecordBatch], owner: EntityId) -> Option<String> {
-    let is_foreign = |batch: &RecordBatch| {
-        let ids = batch.column_by_name("entity_id")?.as_fixed_size_binary_opt()?;
-        ids.iter()
-            .flatten()
-            .find(|id| *id != owner.as_bytes().as_slice())
-            .map(drop)
-    };
-    rows.iter()
-        .find_map(is_foreign)
-        .map(|()| format!("a row says that it is of another entity than {owner}, to whom its subject belongs"))
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use bytes::Bytes;
+    use engine::BusPosition;
+    use model::{Attributes, Level, LogRecord, Record as _, Timestamp};
+
+    use super::*;
+    use crate::decode::{Incoming, decode};
+
+    const ON: &str = "flux.telemetry.logs.rack-a";
+
+    fn rack_a() -> Owner {
+        let id = EntityId::for_name("the id of rack-a");
+        let vouch: Vouch = Arc::new(move |name| (name.as_str() == "rack-a").then_some(id));
+        owner(Some(&vouch), ON).unwrap()
+    }
+
+    /// A log record that brings a name, as Arrow rows.
+    fn arrow(name: &str) -> Vec<u8> {
+        let record = LogRecord {
+            ts: Timestamp::from_micros(1),
+            entity_id: rack_a().id,
+            entity_name: name.to_owned(),
+            flux_id: None,
+            level: Level::Info,
+            message: "m".to_owned(),
+            attributes: Attributes::new(),
+        };
+        wire::encode_arrow(&[LogRecord::to_batch(&[record]).unwrap()]).unwrap()
+    }
+
+    fn taken(content_type: &str, header: Option<&str>, body: Vec<u8>) -> Decoded {
+        let mut headers = HeaderMap::new();
+        headers.insert(wire::CONTENT_TYPE, content_type);
+        headers.insert(wire::ENTITY_ID, rack_a().id.to_string());
+        if let Some(name) = header {
+            headers.insert(wire::ENTITY_NAME, name);
+        }
+        let incoming = Incoming {
+            subject: ON,
+            headers: &headers,
+            payload: &Bytes::from(body),
+            position: BusPosition {
+                stream: "flux-telemetry".into(),
+                incarnation: 1,
+                seq: 7,
+                stored: Timestamp::from_micros(1),
+            },
+        };
+        let mut decoded = decode(&incoming, Timestamp::from_micros(2), 1 << 20).unwrap();
+        assert_eq!(decoded.dead, None);
+        assert_eq!(rack_a().denies_rows(&decoded.batch.rows), None);
+        rack_a().name(&mut decoded).unwrap();
+        decoded
+    }
+
+    fn names(rows: &[RecordBatch]) -> Vec<String> {
+        let column = |rows: &RecordBatch| rows.column_by_name("entity_name").unwrap().as_string::<i32>().clone();
+        let columns: Vec<StringArray> = rows.iter().map(column).collect();
+        columns.iter().flatten().map(|name| name.unwrap().to_owned()).collect()
+    }
+
+    #[test]
+    fn whatever_name_rows_bring_they_are_stored_under_that_of_the_subject_the_same_each_time() {
+        let (arrow_type, json) = (wire::Encoding::Arrow.content_type(), "application/json");
+        let record = |name: &str| format!(r#"[{{"ts":"2026-11-21T10:00:00Z","level":"info","message":"m"{name}}}]"#);
+        for (content_type, header, body) in [
+            (arrow_type, None, arrow("rack-b")),
+            (arrow_type, Some("rack-b"), arrow("rack-a-before-it-was-renamed")),
+            (json, Some("rack-b"), record("").into_bytes()),
+            (json, None, record(r#","entity_name":"rack-b""#).into_bytes()),
+        ] {
+            let (first, again) = (
+                taken(content_type, header, body.clone()),
+                taken(content_type, header, body),
+            );
+            assert_eq!(names(&first.batch.rows), ["rack-a"], "{content_type} {header:?}");
+            let stored = wire::decode_arrow(model::Table::Logs, &first.batch.payload).unwrap();
+            assert_eq!(names(&stored), ["rack-a"], "{content_type} {header:?}");
+            assert_eq!(first.batch.payload, again.batch.payload);
+        }
+        let own = arrow("rack-a");
+        assert_eq!(
+            taken(arrow_type, Some("rack-a"), own.clone()).batch.payload,
+            own,
+            "its own rows are kept as they came"
+        );
+    }
 }
