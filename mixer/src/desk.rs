@@ -174,7 +174,7 @@ impl Clerks {
         if let Some(rack) = &enrolled.rack {
             // Before the answer: the Rack comes as itself then.
             self.passes.refresh().await;
-            self.presence.greeted(rack.entity_id, rack.last_seen);
+            self.presence.greeted(rack.entity_id, rack.last_seen, rack.heard);
             for news in &enrolled.news {
                 let what = match rack.state {
                     RackState::Pending => "rack waits for approval: `platform racks approve` adopts it",

@@ -33,7 +33,7 @@ use model::{BadSignature, Clock, Context, EntityId, Entropy, Signed, Timestamp, 
 use crate::cluster::Cluster;
 use crate::events::Event;
 use crate::presence::DEFAULT_INTERVAL_MS;
-use crate::registry::{Actor, AuditEntry, Change, RackRow, Registry, RegistryError};
+use crate::registry::{Actor, AuditEntry, Change, RackRow, Registry, RegistryError, begun};
 use challenge::Challenges;
 
 /// Racks that may wait for approval at one time.
@@ -201,6 +201,7 @@ impl Enrollment {
             row.host.clone_from(&transcript.host);
             row.ip.clone_from(&transcript.ip);
             row.software.clone_from(&transcript.software);
+            row.heard = begun(row.heard, transcript.boot_epoch);
             if row.bus_key != transcript.bus_key {
                 row.bus_key = own_bus_key(change, transcript, &row.entity_id)?;
             }
@@ -251,6 +252,7 @@ impl Enrollment {
             scenario: None,
             offline: false,
             bus_key: None,
+            heard: None,
         })
     }
 

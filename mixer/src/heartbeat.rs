@@ -4,7 +4,7 @@
 //! # Invariants
 //!
 //! - Nothing of a heartbeat is believed before its signature was checked with the key that the registry knows. One that was
-//!   heard before is refused.
+//!   heard before, or is of another run than the last handshake, is refused.
 //! - The answer is signed by the cluster: a Rack trims its spool on it.
 //! - A Rack that reports another scenario than it should run is sent it again.
 
@@ -82,7 +82,10 @@ impl Heartbeats {
             return Err(refusal(RefusalCode::Removed, reason));
         }
         if !self.presence.heard(&bounded(&beat), self.clock.now()) {
-            let reason = format!("the heartbeat of {} is a copy of an earlier one: enrol again", row.name);
+            let reason = format!(
+                "the heartbeat of {} is a copy of an earlier one, or not of the run of its last handshake: enrol again",
+                row.name
+            );
             return Err(refusal(RefusalCode::Nonce, reason));
         }
         let wanted = self.wanted(&row).map_err(internal)?;

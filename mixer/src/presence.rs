@@ -5,6 +5,10 @@
 //! - Only Racks that the registry knows are here, so its size is bounded by the registry's.
 //! - *Offline* is derived: three heartbeat intervals without a sign of life, measured by a clock that does not jump.
 //!   A Rack that was not heard since the Mixer started gets its three intervals from the start, unless it was offline before.
+//! - A heartbeat counts once, and only in the run that its Rack named in its last handshake, over restarts of both: what was
+//!   recorded of a Rack keeps nobody alive. After a kill of the Mixer, the heartbeats since the last writing may count again.
+//!   Runs are compared for being the same, not by their order: a Rack that lost its files under a clock that was set back says
+//!   so in a handshake.
 //!
 //! # Not here
 //!
@@ -20,7 +24,7 @@ use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 use tokio::time::Instant;
 
-use crate::registry::RackRow;
+use crate::registry::{RackRow, begun};
 
 /// Heartbeats a Rack may miss before it counts as offline.
 const MISSED: u32 = 3;
@@ -49,7 +53,7 @@ pub struct Sighting {
     /// Host facts.
     pub facts: Attributes,
     due: Instant,
-    /// Run and number of its last heartbeat since the last handshake, if that has one.
+    /// Its run, as of its last handshake, and the number of its last heartbeat.
     last: Option<(u64, u64)>,
     /// What [`Presence::turns`] last told of it: whether it is offline.
     told: bool,
@@ -62,6 +66,11 @@ impl Sighting {
     #[must_use]
     pub fn is_late(&self) -> bool {
         Instant::now() > self.due
+    }
+
+    /// Its run, as of its last handshake, and the number of its last heartbeat.
+    pub(crate) const fn heard(&self) -> Option<(u64, u64)> {
+        self.last
     }
 
     fn first(at: Timestamp, interval_ms: u64, offline: bool) -> Self {
@@ -96,6 +105,7 @@ impl Presence {
         let seen = adopted.map(|row| {
             let mut sighting = Sighting::first(row.last_seen, row.interval_ms, row.offline);
             sighting.running.clone_from(&row.scenario);
+            sighting.last = row.heard;
             (row.entity_id, sighting)
         });
         Self {
@@ -108,25 +118,26 @@ impl Presence {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A sign of life outside a heartbeat (a handshake).
-    pub(crate) fn greeted(&self, id: EntityId, at: Timestamp) {
+    /// A sign of life outside a heartbeat: a handshake, and what the registry knows of the heartbeats of the run that it was for.
+    pub(crate) fn greeted(&self, id: EntityId, at: Timestamp, heard: Option<(u64, u64)>) {
         let mut seen = self.lock();
         let sighting = seen
             .entry(id)
             .or_insert_with(|| Sighting::first(at, DEFAULT_INTERVAL_MS, false));
         sighting.at = at;
-        sighting.last = None;
+        sighting.last = begun(sighting.last, heard.map(|(run, _)| run)).max(heard);
         sighting.due = Instant::now() + patience(sighting.interval_ms);
         sighting.unwritten = true;
     }
 
-    /// A heartbeat. False if it is a copy of an earlier one: it says nothing then. A handshake begins anew.
+    /// A heartbeat. False if it is a copy of an earlier one or of another run than the last handshake: it says nothing then.
     pub(crate) fn heard(&self, beat: &Heartbeat, at: Timestamp) -> bool {
         let interval_ms = beat.interval_ms.clamp(*INTERVALS.start(), *INTERVALS.end());
         let mut seen = self.lock();
         let last = seen.get(&beat.entity_id).and_then(|seen| seen.last);
         let number = beat.seq.map(|seq| (beat.boot_epoch, seq));
-        if number.is_some() && number <= last {
+        let is_next = |(run, seq): (u64, u64)| last.is_none_or(|(known, last)| run == known && seq > last);
+        if !number.is_none_or(is_next) {
             return false;
         }
         let same_run = seen

@@ -3,8 +3,8 @@
 //! # Invariants
 //!
 //! - Sightings are written in one transaction per [`WRITE_EVERY`] and at the end, not per heartbeat.
-//! - A sighting never overwrites a decision: only `last_seen`, the interval, the running scenario and whether the Rack is
-//!   offline are taken over.
+//! - A sighting never overwrites a decision: only `last_seen`, the last heartbeat, its interval, the running scenario and
+//!   whether the Rack is offline are taken over.
 //! - All Racks that turn at one look are one transaction: a bus that breaks turns every Rack at once.
 
 use std::sync::Arc;
@@ -127,6 +127,7 @@ fn record(change: &Change<'_>, fresh: &[(EntityId, Sighting)]) -> Result<(), Reg
         if let Some(mut row) = change.rack(id)? {
             row.last_seen = sighting.at;
             row.interval_ms = sighting.interval_ms;
+            row.heard = sighting.heard();
             if sighting.boot_epoch != 0 {
                 row.scenario.clone_from(&sighting.running);
             }

@@ -89,6 +89,9 @@ pub struct Transcript {
     /// The Rack's public key for the bus (an nkey of a user), with which the bus knows it where it asks who somebody is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bus_key: Option<String>,
+    /// The Rack's run, of which its heartbeats are from now on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub boot_epoch: Option<u64>,
 }
 
 /// How a Rack wants to be called.

@@ -58,6 +58,8 @@ pub(crate) struct Applicant<'a> {
     pub(crate) ip: String,
     /// Its public key for the bus.
     pub(crate) bus_key: Option<String>,
+    /// The present run.
+    pub(crate) boot_epoch: u64,
 }
 
 /// The Mixer's answer, and the cluster's key that vouches for it.
@@ -110,6 +112,7 @@ async fn handshake(
         host: applicant.host.clone(),
         ip: applicant.ip.clone(),
         bus_key: applicant.bus_key.clone(),
+        boot_epoch: Some(applicant.boot_epoch),
     };
     let transcript = Signed::new(&transcript, Context::Enroll, applicant.key)?;
     match bus.request(subject::ENROLL, &transcript, within).await? {

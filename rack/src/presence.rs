@@ -185,6 +185,7 @@ impl Presence {
             host: host::name(),
             ip: ip.to_string(),
             bus_key: self.state.bus_key().map(|key| key.public_key()),
+            boot_epoch: self.spool.boot_epoch(),
         };
         if known {
             // A bus that knows its users lets them ask for streams once they are adopted.

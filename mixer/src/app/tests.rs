@@ -73,6 +73,7 @@ struct FakeRack {
     client: Client,
     counter: u64,
     bus_key: Option<String>,
+    run: Option<u64>,
 }
 
 impl FakeRack {
@@ -83,6 +84,7 @@ impl FakeRack {
             client: async_nats::connect(url).await.unwrap(),
             counter: 0,
             bus_key: None,
+            run: None,
         }
     }
 
@@ -111,6 +113,7 @@ impl FakeRack {
             host: "host-of-a".to_owned(),
             ip: "10.0.0.1".to_owned(),
             bus_key: self.bus_key.clone(),
+            boot_epoch: self.run,
         };
         let signed = Signed::new(&transcript, Context::Enroll, &self.key).unwrap();
         let reply = self.ask(subject::ENROLL, signed.to_bytes().unwrap()).await;
@@ -530,29 +533,64 @@ async fn a_heartbeat_signed_by_another_key_copied_or_of_a_stranger_changes_nothi
         .await;
     assert!(matches!(forged, HeartbeatReply::Refused(refusal) if refusal.code == RefusalCode::Signature));
     assert_eq!(view(mixer.control(), "rack-a").scenario.running, None);
-    let mut beat = FakeRack::beat(passport.entity_id, Some("x"));
-    for (run, number, good) in [
-        (7, 1, true),
-        (7, 1, false),
-        (7, 2, true),
-        (7, 1, false),
-        (6, 9, false),
-        (8, 1, true),
-    ] {
-        (beat.boot_epoch, beat.seq) = (run, Some(number));
-        let reply = rack.heartbeat(&beat, &passport.cluster_key).await;
-        let copied = matches!(&reply, HeartbeatReply::Refused(refusal) if refusal.code == RefusalCode::Nonce);
-        assert_eq!(copied, !good, "run {run}, number {number}: {reply:?}");
-    }
-    rack.adopted("rack-a").await;
-    let reply = rack.heartbeat(&beat, &passport.cluster_key).await;
-    assert!(
-        matches!(reply, HeartbeatReply::Ok { .. }),
-        "a handshake begins anew: {reply:?}"
-    );
     let stranger = FakeRack::beat(EntityId::for_name("stranger"), None);
     let unknown = thief.heartbeat(&stranger, &passport.cluster_key).await;
     assert!(matches!(unknown, HeartbeatReply::Refused(refusal) if refusal.code == RefusalCode::Unknown));
+    mixer.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn recorded_heartbeats_keep_nobody_alive_neither_after_a_handshake_nor_after_a_restart_of_the_mixer() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut mixer = start(folder.path(), &[("enrollment.auto_adopt", "true")]).await;
+    let mut rack = FakeRack::connect(&mixer, 1).await;
+    // Handshakes for a run, and heartbeats: run, number, whether it counts.
+    let begins = |run| (Some(run), Vec::new());
+    let hears = |beats: &[(u64, u64, bool)]| (None, beats.to_vec());
+    let restarts = (None, Vec::new());
+    for (handshake, beats) in [
+        begins(7),
+        hears(&[
+            (7, 1, true),
+            (7, 1, false),
+            (7, 2, true),
+            (7, 1, false),
+            (6, 9, false),
+            (8, 1, false),
+        ]),
+        begins(8),
+        hears(&[(7, 3, false), (8, 1, true), (8, 5, true)]),
+        // The bus was away.
+        begins(8),
+        hears(&[(8, 1, false), (8, 5, false), (7, 9, false), (8, 6, true)]),
+        restarts.clone(),
+        hears(&[(7, 1, false), (8, 5, false), (8, 6, false), (9, 1, false), (8, 7, true)]),
+        begins(9),
+        restarts,
+        hears(&[(8, 8, false), (9, 1, true)]),
+        // It lost its spool while its clock was behind.
+        begins(5),
+        hears(&[(9, 2, false), (8, 9, false), (5, 1, true), (5, 1, false)]),
+    ] {
+        if handshake.is_none() && beats.is_empty() {
+            mixer.close().await;
+            mixer = start(folder.path(), &[("enrollment.auto_adopt", "true")]).await;
+            rack.client = FakeRack::connect(&mixer, 1).await.client;
+        }
+        if handshake.is_some() {
+            rack.run = handshake;
+            rack.adopted("rack-a").await;
+        }
+        let known = view(mixer.control(), "rack-a").id;
+        let cluster = mixer.control().cluster.public_key();
+        for (run, number, counts) in beats {
+            let mut beat = FakeRack::beat(known, None);
+            (beat.boot_epoch, beat.seq) = (run, Some(number));
+            let reply = rack.heartbeat(&beat, &cluster).await;
+            let copied = matches!(&reply, HeartbeatReply::Refused(refusal) if refusal.code == RefusalCode::Nonce);
+            assert_eq!(copied, !counts, "run {run}, number {number}: {reply:?}");
+        }
+    }
     mixer.close().await;
 }
 

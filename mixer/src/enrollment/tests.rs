@@ -73,6 +73,7 @@ impl Bench {
             host: "h".to_owned(),
             ip: "10.0.0.1".to_owned(),
             bus_key: None,
+            boot_epoch: None,
         }
     }
 
@@ -378,6 +379,7 @@ fn only_so_many_racks_may_wait() {
                     scenario: None,
                     offline: false,
                     bus_key: None,
+                    heard: None,
                 })?;
             }
             Ok::<_, crate::registry::RegistryError>(())

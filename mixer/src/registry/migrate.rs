@@ -3,7 +3,7 @@
 //! | format | what it brought |
 //! |---|---|
 //! | 1 | Racks, scenarios, the cluster |
-//! | 2 | the audit log; marks of dead letters; of a Rack whether it is offline and its key for the bus |
+//! | 2 | the audit log; marks of dead letters; of a Rack whether it is offline, its key for the bus and its last heartbeat |
 //!
 //! # Invariants
 //!

@@ -47,6 +47,7 @@ use serde::{Deserialize, Serialize};
 pub use audit::{Actor, AuditEntry, AuditQuery};
 pub use letter::{MAX_MARKS, Mark, Turn};
 pub use rack::RackRow;
+pub(crate) use rack::begun;
 pub use scenario::{ActiveScenario, ScenarioRow};
 pub(crate) use wire::WireStart;
 

@@ -48,6 +48,15 @@ pub struct RackRow {
     /// Its public key for the bus (an nkey of a user), if it has told one.
     #[serde(default)]
     pub bus_key: Option<String>,
+    /// Its run, as of its last handshake, and the number of the last heartbeat of it that was written down.
+    #[serde(default)]
+    pub heard: Option<(u64, u64)>,
+}
+
+/// What is known of a Rack's heartbeats when it says in a handshake that it is in this run: nothing of other runs counts.
+pub(crate) fn begun(heard: Option<(u64, u64)>, run: Option<u64>) -> Option<(u64, u64)> {
+    let run = run?;
+    Some(heard.filter(|(known, _)| *known == run).unwrap_or((run, 0)))
 }
 
 impl RackRow {

@@ -30,6 +30,7 @@ pub(super) fn row(name: &str) -> RackRow {
         scenario: Some("ab".to_owned()),
         offline: false,
         bus_key: None,
+        heard: None,
     }
 }
 

@@ -88,6 +88,7 @@ async fn member(mixer: &Mixer, seed: u8, name: &str) -> Member {
         client: Guest::stranger(&url).await.client,
         counter: 0,
         bus_key: Some(key.public_key()),
+        run: None,
     };
     let passport = rack.adopted(name).await;
     // The answer came when the bus knew the key.
@@ -243,6 +244,7 @@ async fn a_restart_of_the_mixer_cuts_nobody_off_and_a_waiting_rack_is_known_befo
         client: Guest::stranger(&url).await.client,
         counter: 0,
         bus_key: Some(key.public_key()),
+        run: None,
     };
     let EnrollReply::Pending { entity_id } = rack.enroll("rack-a").await else {
         panic!("not pending");
@@ -299,6 +301,7 @@ async fn with_a_token_only_who_has_it_may_ask_for_admission_and_two_racks_have_n
             client: door().connect(&url).await.unwrap(),
             counter: 0,
             bus_key: Some(key.public_key()),
+            run: None,
         };
         let reply = rack.enroll(name).await;
         assert_eq!(matches!(reply, EnrollReply::Adopted { .. }), admitted, "{reply:?}");
@@ -357,6 +360,7 @@ async fn no_answer_of_the_mixer_or_the_server_goes_where_only_others_may_publish
         client: stranger.client,
         counter: 0,
         bus_key: Some(key.public_key()),
+        run: None,
     };
     assert!(matches!(rack.enroll("rack-a").await, EnrollReply::Pending { .. }));
     assert_eq!(stored().await, (7, 7), "after a stranger");

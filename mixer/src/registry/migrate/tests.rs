@@ -29,7 +29,7 @@ fn a_file_of_format_1_is_brought_to_this_format_with_all_that_is_in_it() {
         let registry = Registry::open(&path).unwrap();
         let mut names: Vec<(String, RackState)> = Vec::new();
         for rack in registry.racks().unwrap() {
-            assert!(!rack.offline && rack.bus_key.is_none());
+            assert!(!rack.offline && rack.bus_key.is_none() && rack.heard.is_none());
             names.push((rack.name.to_string(), rack.state));
         }
         names.sort_by(|one, other| one.0.cmp(&other.0));
