@@ -215,6 +215,7 @@ impl Control {
             .await?;
         if let Some(news) = news {
             tracing::info!(rack = %row.name, entity_id = %row.entity_id, by = news.by, "rack approved");
+            self.presence.adopted(&row);
             self.passes.refresh().await;
             self.events.tell(&news).await;
             self.tell(&row).await;

@@ -62,10 +62,10 @@ pub struct Sighting {
 }
 
 impl Sighting {
-    /// Whether three heartbeats were missed.
+    /// Whether three heartbeats were missed, and [`Presence::turns`] has told so: who comes back before was not away.
     #[must_use]
     pub fn is_late(&self) -> bool {
-        Instant::now() > self.due
+        self.told && Instant::now() > self.due
     }
 
     /// Its run, as of its last handshake, and the number of its last heartbeat.
@@ -128,6 +128,15 @@ impl Presence {
         sighting.last = begun(sighting.last, heard.map(|(run, _)| run)).max(heard);
         sighting.due = Instant::now() + patience(sighting.interval_ms);
         sighting.unwritten = true;
+    }
+
+    /// A Rack is adopted: whether it is silent matters from now on, and nobody was told so far.
+    pub(crate) fn adopted(&self, row: &RackRow) {
+        let mut seen = self.lock();
+        let sighting = seen
+            .entry(row.entity_id)
+            .or_insert_with(|| Sighting::first(row.last_seen, row.interval_ms, false));
+        sighting.told = false;
     }
 
     /// A heartbeat. False if it is a copy of an earlier one or of another run than the last handshake: it says nothing then.
@@ -231,4 +240,43 @@ impl Presence {
 
 fn patience(interval_ms: u64) -> Duration {
     Duration::from_millis(interval_ms.clamp(*INTERVALS.start(), *INTERVALS.end())) * MISSED
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+    use crate::registry::tests::row;
+
+    const LONG: Duration = Duration::from_secs(91);
+
+    #[tokio::test(start_paused = true)]
+    async fn who_comes_back_before_anybody_was_told_was_not_away() {
+        let (presence, row) = (Presence::default(), row("a"));
+        let id = row.entity_id;
+        let is_late = || presence.of(&id).unwrap().is_late();
+        presence.greeted(id, row.last_seen, None);
+        assert_eq!(presence.turns(), []);
+        tokio::time::advance(LONG).await;
+        assert!(!is_late(), "there is no event so far");
+        presence.greeted(id, row.last_seen, None);
+        assert_eq!(presence.turns(), []);
+
+        tokio::time::advance(LONG).await;
+        assert_eq!(presence.turns(), [(id, true)]);
+        assert!(is_late());
+        presence.greeted(id, row.last_seen, None);
+        assert!(!is_late(), "at once");
+        assert_eq!(presence.turns(), [(id, false)]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_rack_that_was_not_heard_since_the_start_is_offline_three_intervals_after_it_is_adopted() {
+        let presence = Presence::of_registry(&[]);
+        let row = row("a");
+        presence.adopted(&row);
+        assert_eq!(presence.turns(), []);
+        tokio::time::advance(Duration::from_millis(row.interval_ms) * MISSED + Duration::from_millis(1)).await;
+        assert_eq!(presence.turns(), [(row.entity_id, true)]);
+    }
 }

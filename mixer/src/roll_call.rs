@@ -136,3 +136,41 @@ fn record(change: &Change<'_>, fresh: &[(EntityId, Sighting)]) -> Result<(), Reg
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use model::Timestamp;
+
+    use super::*;
+    use crate::registry::tests::row;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_rack_that_fell_silent_while_it_waited_is_told_of_once_it_is_approved() {
+        let folder = tempfile::tempdir().unwrap();
+        let registry = Registry::open(&folder.path().join("registry.redb")).unwrap();
+        let (presence, now) = (Presence::default(), Timestamp::from_micros(1));
+        let mut row = row("a");
+        row.state = RackState::Pending;
+        let put = |row: &crate::registry::RackRow| registry.change(|change| change.put_rack(row)).unwrap();
+        let look = || -> Vec<String> {
+            let told = presence.turns().into_iter().filter_map(|(id, offline)| {
+                let entry = registry.change(|change| turn(change, &id, offline, now)).unwrap();
+                entry.map(|entry| entry.kind)
+            });
+            told.collect()
+        };
+        put(&row);
+        presence.greeted(row.entity_id, now, None);
+        tokio::time::advance(Duration::from_secs(91)).await;
+        assert_eq!(look(), [""; 0], "nobody waits for it");
+        row.state = RackState::Active;
+        put(&row);
+        presence.adopted(&row);
+        assert_eq!(look(), [Event::RackOffline.as_str()]);
+        assert!(presence.of(&row.entity_id).unwrap().is_late());
+        assert_eq!(look(), [""; 0]);
+        presence.greeted(row.entity_id, now, None);
+        assert_eq!(look(), [Event::RackOnline.as_str()]);
+    }
+}

@@ -33,7 +33,7 @@ mod migrate;
 mod rack;
 mod scenario;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod wire;
 
 use std::path::{Path, PathBuf};

@@ -11,7 +11,7 @@ use super::{ActiveScenario, Mark, RackRow, Registry, RegistryError, ScenarioRow}
 use crate::cluster::{Cluster, ClusterError};
 use crate::testing::{Hand, entropy};
 
-pub(super) fn row(name: &str) -> RackRow {
+pub(crate) fn row(name: &str) -> RackRow {
     RackRow {
         entity_id: EntityId::for_name(name),
         name: name.parse().unwrap(),
