@@ -379,6 +379,10 @@ impl Parts {
         let (courier, deliveries) = Courier::new(parts, config.enrollment.push_delay);
         self.tasks
             .push(Task::spawn("scenario courier", fatal, |stop| deliveries.run(stop)));
+        let behind = passes.clone();
+        self.tasks.push(Task::spawn("list of the bus's users", fatal, |stop| {
+            behind.catch_up(stop)
+        }));
         let roll_call = RollCall {
             registry: Arc::clone(registry),
             presence: Arc::clone(presence),

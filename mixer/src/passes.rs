@@ -4,7 +4,8 @@
 //!
 //! - The list is made of the registry alone, so a Mixer that starts anew has it before its bus server starts: no Rack is cut
 //!   off by a restart.
-//! - [`Passes::refresh`] returns when the server follows the list, or after [`WITHIN`]: who was removed is cut off by then.
+//! - [`Passes::refresh`] returns when the server follows the list, or after [`WITHIN`]: who was removed is cut off by then. A list
+//!   that could not be made is made by [`Passes::catch_up`], as soon as the registry can be read.
 //! - A Rack may use the consumers of the active scenario and of those before it, to which one that cannot apply it goes back.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -14,12 +15,15 @@ use std::time::Duration;
 use model::control::RackState;
 use model::scenario::Scenario;
 use model::{EntityId, Token, subject};
-use tokio::sync::{Mutex, watch};
+use tokio::sync::{Mutex, Notify, watch};
+use tokio_util::sync::CancellationToken;
 
 use crate::bus_server::{Access, Pass};
 use crate::registry::{RackRow, Registry, RegistryError};
 use crate::scenario::inlets;
 
+/// The pause before a list that could not be made is tried again.
+const AGAIN: Duration = Duration::from_secs(1);
 /// How long the server may take to follow.
 const WITHIN: Duration = Duration::from_secs(2);
 
@@ -34,6 +38,8 @@ struct Kept {
     read: Mutex<HashMap<String, Arc<Scenario>>>,
     list: watch::Sender<Access>,
     applied: watch::Receiver<u64>,
+    /// Told when a list could not be made.
+    owed: Notify,
 }
 
 impl Passes {
@@ -55,6 +61,7 @@ impl Passes {
             read: Mutex::new(read),
             list,
             applied,
+            owed: Notify::new(),
         }))))
     }
 
@@ -84,7 +91,8 @@ impl Passes {
     pub(crate) async fn refresh(&self) {
         let Some(kept) = &self.0 else { return };
         if let Err(error) = kept.remake().await {
-            tracing::error!(%error, "who may use the bus was not updated");
+            tracing::error!(%error, "who may use the bus was not updated; it is tried again");
+            kept.owed.notify_one();
             return;
         }
         let version = kept.list.borrow().version;
@@ -92,6 +100,32 @@ impl Passes {
         let followed = applied.wait_for(|applied| *applied >= version);
         if tokio::time::timeout(WITHIN, followed).await.is_err() {
             tracing::warn!("the bus does not follow the new list of its users so far; it will");
+        }
+    }
+}
+
+impl Passes {
+    /// Makes lists that could not be made, until stopped.
+    pub(crate) async fn catch_up(self, stop: CancellationToken) {
+        let Some(kept) = &self.0 else {
+            return stop.cancelled().await;
+        };
+        let again = async {
+            loop {
+                kept.owed.notified().await;
+                loop {
+                    tokio::time::sleep(AGAIN).await;
+                    match kept.remake().await {
+                        Ok(()) => break,
+                        Err(error) => tracing::debug!(%error, "who may use the bus is not updated so far"),
+                    }
+                }
+                tracing::info!("who may use the bus is updated");
+            }
+        };
+        tokio::select! {
+            () = stop.cancelled() => {}
+            () = again => {}
         }
     }
 }
@@ -173,4 +207,45 @@ fn scenarios(
         read.extend(scenario.map(|scenario| (hash.clone(), Arc::new(scenario))));
     }
     Ok(wanted.iter().filter_map(|hash| read.get(hash).cloned()).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+    use crate::registry::tests::{damage, row};
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_removed_rack_leaves_the_list_as_soon_as_the_registry_can_be_read_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let registry = Arc::new(Registry::open(&folder.path().join("registry.redb")).unwrap());
+        let (mut removed, mut other) = (row("a"), row("b"));
+        (removed.bus_key, other.bus_key) = (Some("UA".to_owned()), Some("UB".to_owned()));
+        let put = |row: &RackRow| registry.change(|change| change.put_rack(row)).unwrap();
+        put(&removed);
+        put(&other);
+        let (list, mut seen) = watch::channel(Access::default());
+        let (_applied, applied) = watch::channel(u64::MAX);
+        let passes = Passes::keep(Arc::clone(&registry), list, applied).unwrap();
+        let stop = CancellationToken::new();
+        let task = tokio::spawn(passes.clone().catch_up(stop.clone()));
+        assert_eq!(seen.borrow_and_update().passes.len(), 2);
+
+        removed.state = RackState::Removed;
+        put(&removed);
+        damage(&registry, &other);
+        passes.refresh().await;
+        assert_eq!(seen.borrow_and_update().passes.len(), 2, "it could not be made");
+        put_anew(&registry, &other);
+        let made = seen.wait_for(|list| list.passes.len() == 1);
+        let made = tokio::time::timeout(Duration::from_secs(20), made).await.unwrap();
+        assert_eq!(made.unwrap().passes[0].key, "UB");
+        stop.cancel();
+        task.await.unwrap();
+    }
+
+    fn put_anew(registry: &Registry, row: &RackRow) {
+        crate::registry::tests::forget(registry, row);
+        registry.change(|change| change.put_rack(row)).unwrap();
+    }
 }

@@ -8,10 +8,13 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::time::{Instant, sleep};
 
 /// With less room than this (or than a twentieth of a small disk) a restart would only fail again.
 const ENOUGH: u64 = 64 << 20;
 const TIMEOUT: Duration = Duration::from_secs(3);
+/// How often a server is asked whether it has read its configuration.
+const LOOK: Duration = Duration::from_millis(2);
 
 /// What one check says.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,8 +43,31 @@ pub(super) async fn check(port: u16) -> Health {
     }
 }
 
+/// Has the server read its configuration again: `ask` tells it to. True once it says that it did so after that.
+pub(super) async fn reread(monitor: u16, within: Duration, ask: impl FnOnce()) -> bool {
+    let deadline = Instant::now() + within;
+    // Without the time of the last reading, that one would be taken for the one that is asked for.
+    let before = loop {
+        let before = config_read(monitor).await;
+        if before.is_some() || Instant::now() >= deadline {
+            break before;
+        }
+        sleep(LOOK).await;
+    };
+    // Who is not on the list is to be cut off, whether the server can say so or not.
+    ask();
+    while before.is_some() && Instant::now() < deadline {
+        let read = config_read(monitor).await;
+        if read.is_some() && read != before {
+            return true;
+        }
+        sleep(LOOK).await;
+    }
+    false
+}
+
 /// When the server read its configuration, in its words; none if it does not say.
-pub(super) async fn config_read(port: u16) -> Option<String> {
+async fn config_read(port: u16) -> Option<String> {
     let answer = tokio::time::timeout(TIMEOUT, ask(port, "/varz")).await.ok()?.ok()?;
     let (_, body) = answer.split_once("\r\n\r\n")?;
     let varz: serde_json::Value = serde_json::from_str(body).ok()?;

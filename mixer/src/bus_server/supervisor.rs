@@ -336,20 +336,19 @@ impl Plant {
             tracing::error!(%error, "the list of the bus's users cannot be written; trying again");
             return false;
         }
-        let before = health::config_read(running.ports.monitor).await;
-        let pid = i32::try_from(running.pid).map(Pid::from_raw);
-        if !pid.is_ok_and(|pid| kill(pid, Signal::SIGHUP).is_ok()) {
+        let mut is_there = true;
+        let followed = health::reread(running.ports.monitor, RELOAD, || {
+            let pid = i32::try_from(running.pid).map(Pid::from_raw);
+            is_there = pid.is_ok_and(|pid| kill(pid, Signal::SIGHUP).is_ok());
+        });
+        let followed = followed.await;
+        if !is_there {
             // It has ended: the next one reads the file.
             return true;
         }
-        let deadline = Instant::now() + RELOAD;
-        while Instant::now() < deadline {
-            let read = health::config_read(running.ports.monitor).await;
-            if read.is_some() && read != before {
-                self.followed(version);
-                return true;
-            }
-            sleep(Duration::from_millis(2)).await;
+        if followed {
+            self.followed(version);
+            return true;
         }
         tracing::error!("the bus server does not follow the list of its users; its own lines say why; trying again");
         false

@@ -12,7 +12,7 @@ use chassis::Exit;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::{BusError, BusServer, Managed, Server, Settings};
+use super::{BusError, BusServer, Managed, Server, Settings, health};
 use crate::tasks::{Fatal, failures};
 use crate::testing::{bus_settings, eventually, managed, nats_server};
 
@@ -288,4 +288,42 @@ async fn a_killed_mixer_takes_its_server_with_it_and_the_next_one_gets_the_store
     owner.wait().unwrap();
     start(bus_settings(managed(folder.path()))).await.close().await;
     assert!(!is_running(pid));
+}
+
+/// A way to a monitor on which the first `lost` connections end without an answer.
+async fn bad_way(monitor: u16, lost: usize) -> u16 {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        for number in 0.. {
+            let (mut from, _) = listener.accept().await.unwrap();
+            if number >= lost {
+                let mut to = tokio::net::TcpStream::connect(("127.0.0.1", monitor)).await.unwrap();
+                let _ = tokio::io::copy_bidirectional(&mut from, &mut to).await;
+            }
+        }
+    });
+    port
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_follows_its_list_when_it_says_so_and_not_because_an_answer_of_its_monitor_was_lost() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = start(bus_settings(managed(folder.path()))).await;
+    let pid = pid_of(&server);
+    let ports = folder.path().join(format!("js/nats-server_{pid}.ports"));
+    let ports: serde_json::Value = serde_json::from_slice(&std::fs::read(ports).unwrap()).unwrap();
+    let monitor = ports["monitoring"][0].as_str().unwrap().rsplit(':').next().unwrap();
+    let monitor = monitor.parse().unwrap();
+    let within = Duration::from_secs(2);
+    let hup = || kill(pid, Signal::SIGHUP).unwrap();
+    assert!(
+        !health::reread(bad_way(monitor, 1).await, within, || {}).await,
+        "unasked"
+    );
+    assert!(health::reread(bad_way(monitor, 3).await, within, hup).await);
+    let mut asked = false;
+    let silent = health::reread(bad_way(monitor, usize::MAX).await, within, || asked = true).await;
+    assert!(asked && !silent, "it is asked, and nothing is said of what it did");
+    server.close().await;
 }

@@ -34,6 +34,28 @@ pub(crate) fn row(name: &str) -> RackRow {
     }
 }
 
+/// Has the row of a Rack be one that cannot be read.
+pub(crate) fn damage(registry: &Registry, rack: &RackRow) {
+    let id = rack.entity_id.as_bytes().as_slice();
+    let put = registry.change(|change| {
+        let mut racks = change.transaction.open_table(super::RACKS).unwrap();
+        racks.insert(id, [0xff].as_slice()).unwrap();
+        Ok::<_, RegistryError>(())
+    });
+    put.unwrap();
+}
+
+/// Takes the row of a Rack away, readable or not.
+pub(crate) fn forget(registry: &Registry, rack: &RackRow) {
+    let id = rack.entity_id.as_bytes().as_slice();
+    let taken = registry.change(|change| {
+        let mut racks = change.transaction.open_table(super::RACKS).unwrap();
+        racks.remove(id).unwrap();
+        Ok::<_, RegistryError>(())
+    });
+    taken.unwrap();
+}
+
 fn scenario(name: &str, version: &str, text: &str, stored: i64) -> ScenarioRow {
     ScenarioRow {
         hash: model::scenario::content_hash(text),
