@@ -47,6 +47,7 @@ use crate::outside::Views;
 use crate::passes::Passes;
 use crate::postgres::{self, PostgresServer};
 use crate::presence::Presence;
+use crate::refusals::Refusals;
 use crate::registry::Registry;
 use crate::roll_call::RollCall;
 use crate::scenario::{self, Consumers, Convergence, Courier, CourierParts, ParsedScenario, ScenarioRef};
@@ -392,6 +393,7 @@ impl Parts {
         self.tasks
             .push(Task::spawn("roll call", fatal, |stop| roll_call.run(stop)));
         let engine = Arc::clone(engine);
+        let refusals = Arc::new(Refusals::default());
         let clerks = Clerks {
             enrollment: Enrollment::new(
                 config.enrollment.auto_adopt,
@@ -408,12 +410,14 @@ impl Parts {
                 floor: Arc::new(move |entity, boot_epoch| engine.floor(entity, boot_epoch)),
                 limits: settings::rack_limits(config),
                 clock: clock.clone(),
+                refusals: Arc::clone(&refusals),
             },
             presence: Arc::clone(presence),
             courier: courier.clone(),
             events: events.clone(),
             passes: passes.clone(),
             elsewhere: Elsewhere::default(),
+            refusals: Arc::clone(&refusals),
         };
         let desk = Desk::start(bus.client().clone(), clerks, fatal).await;
         self.desk = Some(desk.map_err(StartError::Desk)?);
@@ -427,6 +431,7 @@ impl Parts {
             clock,
             issuer: Arc::clone(issuer),
             passes: passes.clone(),
+            refusals,
             scenario_wait: config.mixer.scenario_wait_timeout,
         }))
     }

@@ -28,6 +28,7 @@ use crate::events::{Event, Events};
 use crate::issuer::Issuer;
 use crate::passes::Passes;
 use crate::presence::Presence;
+use crate::refusals::Refusals;
 use crate::registry::{ActiveScenario, Actor, AuditEntry, Change, RackRow, Registry, RegistryError};
 use crate::scenario::{Courier, ScenarioRef};
 
@@ -135,6 +136,7 @@ pub struct Control {
     pub(crate) clock: Clock,
     pub(crate) issuer: Arc<Issuer>,
     pub(crate) passes: Passes,
+    pub(crate) refusals: Arc<Refusals>,
     /// `mixer.scenario_wait_timeout`.
     pub(crate) scenario_wait: Duration,
 }
@@ -259,6 +261,7 @@ impl Control {
             &self.racks()?,
             self.courier.stats(),
             self.events.transitions(),
+            self.refusals.all(),
         ))
     }
 

@@ -15,7 +15,7 @@ use async_nats::{Client, Message};
 use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::select_all;
-use model::control::{EnrollReply, RackState};
+use model::control::{EnrollReply, HelloReply, RackState};
 use model::{signed, subject};
 use serde::Serialize;
 use tokio::task::JoinSet;
@@ -27,6 +27,7 @@ use crate::events::Events;
 use crate::heartbeat::Heartbeats;
 use crate::passes::Passes;
 use crate::presence::Presence;
+use crate::refusals::Refusals;
 use crate::scenario::Courier;
 use crate::tasks::{Fatal, Task};
 
@@ -46,6 +47,7 @@ pub(crate) struct Clerks {
     pub(crate) events: Events,
     pub(crate) passes: Passes,
     pub(crate) elsewhere: Elsewhere,
+    pub(crate) refusals: Arc<Refusals>,
 }
 
 /// Requests whose answer should have gone elsewhere than to who asked.
@@ -139,6 +141,10 @@ impl Clerks {
     async fn handle(self: Arc<Self>, request: Message, client: &Client) {
         let Some(to) = request.reply else { return };
         if !self.passes.may_be_answered(&to) {
+            match request.subject.as_str() {
+                subject::HEARTBEAT => self.refusals.heartbeats.elsewhere(),
+                _ => self.refusals.handshakes.elsewhere(),
+            }
             if let Some(requests) = self.elsewhere.count(Instant::now()) {
                 let to: String = to.chars().take(MAX_SAID).collect();
                 tracing::warn!(
@@ -151,7 +157,7 @@ impl Clerks {
             return;
         }
         let reply = match request.subject.as_str() {
-            subject::HELLO => encode(&self.enrollment.hello(&request.payload)),
+            subject::HELLO => self.hello(&request.payload),
             subject::ENROLL => Arc::clone(&self).enroll(request.payload).await,
             _ => self.heartbeat(&request.payload),
         };
@@ -159,6 +165,14 @@ impl Clerks {
         if let Err(error) = client.publish(to, reply).await {
             tracing::warn!(%error, "a rack's answer was not sent");
         }
+    }
+
+    fn hello(&self, body: &[u8]) -> Option<Bytes> {
+        let reply = self.enrollment.hello(body);
+        if let HelloReply::Refused(refusal) = &reply {
+            self.refusals.handshakes.refused(refusal.code);
+        }
+        encode(&reply)
     }
 
     async fn enroll(self: Arc<Self>, body: Bytes) -> Option<Bytes> {
@@ -171,6 +185,9 @@ impl Clerks {
                 return None;
             }
         };
+        if let EnrollReply::Refused(refusal) = &enrolled.reply {
+            self.refusals.handshakes.refused(refusal.code);
+        }
         if let Some(rack) = &enrolled.rack {
             // Before the answer: the Rack comes as itself then.
             self.passes.refresh().await;

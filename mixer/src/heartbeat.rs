@@ -17,6 +17,7 @@ use model::{Clock, Context, EntityId, Signed};
 use crate::cluster::Cluster;
 use crate::enrollment::refusal;
 use crate::presence::Presence;
+use crate::refusals::Refusals;
 use crate::registry::{RackRow, Registry, RegistryError};
 use crate::scenario::Courier;
 
@@ -38,6 +39,7 @@ pub(crate) struct Heartbeats {
     /// What every Rack is allowed.
     pub(crate) limits: Limits,
     pub(crate) clock: Clock,
+    pub(crate) refusals: Arc<Refusals>,
 }
 
 impl std::fmt::Debug for Heartbeats {
@@ -51,6 +53,7 @@ impl Heartbeats {
     pub(crate) fn answer(&self, body: &[u8]) -> Vec<u8> {
         let reply = self.hear(body).unwrap_or_else(|refusal| {
             tracing::warn!(code = ?refusal.code, reason = %refusal.reason, "a heartbeat was refused");
+            self.refusals.heartbeats.refused(refusal.code);
             HeartbeatReply::Refused(refusal)
         });
         self.cluster.sign(&reply, Context::Command).unwrap_or_else(|error| {

@@ -39,6 +39,7 @@ pub mod outside;
 mod passes;
 pub mod postgres;
 pub mod presence;
+mod refusals;
 pub mod registry;
 pub mod retention;
 mod roll_call;

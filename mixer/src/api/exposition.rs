@@ -562,6 +562,23 @@ impl Rooms {
             let count = ConstCounter::new(*count);
             count.encode(transitions.encode_family(&[("from", from.as_str()), ("to", into.as_str())])?)?;
         }
+        for (name, help, refused) in [
+            (
+                "handshakes_refused",
+                "Handshakes of Racks that were refused",
+                &stats.handshakes_refused,
+            ),
+            (
+                "heartbeats_refused",
+                "Heartbeats of Racks that were refused",
+                &stats.heartbeats_refused,
+            ),
+        ] {
+            let mut family = to.encode_descriptor(name, help, None, kind)?;
+            for (code, count) in refused {
+                ConstCounter::new(*count).encode(family.encode_family(&[("code", *code)])?)?;
+            }
+        }
         gauge(
             to,
             "racks_converged",

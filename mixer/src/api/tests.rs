@@ -376,6 +376,8 @@ async fn a_whole_mixer_says_how_it_is_what_it_holds_and_who_is_there() {
         "platform_engine_appended_rows_total ",
         "platform_ingest_pulling 1",
         "platform_racks{state=\"pending\"} 0",
+        "platform_handshakes_refused_total{code=\"signature\"} 0",
+        "platform_heartbeats_refused_total{code=\"answer_elsewhere\"} 0",
     ] {
         assert!(text.body.contains(line), "{line} is not in\n{}", text.body);
     }

@@ -536,6 +536,39 @@ async fn a_heartbeat_signed_by_another_key_copied_or_of_a_stranger_changes_nothi
     let stranger = FakeRack::beat(EntityId::for_name("stranger"), None);
     let unknown = thief.heartbeat(&stranger, &passport.cluster_key).await;
     assert!(matches!(unknown, HeartbeatReply::Refused(refusal) if refusal.code == RefusalCode::Unknown));
+
+    let nonsense: HelloReply = thief.ask(subject::HELLO, b"x".to_vec()).await;
+    assert!(matches!(nonsense, HelloReply::Refused(_)));
+    let nonsense: EnrollReply = thief.ask(subject::ENROLL, b"x".to_vec()).await;
+    assert!(matches!(nonsense, EnrollReply::Refused(_)));
+    for (subject, times) in [(subject::HELLO, 2), (subject::ENROLL, 1), (subject::HEARTBEAT, 1)] {
+        for _ in 0..times {
+            let request = thief.client.publish_with_reply(subject, "flux.msg.a.b.c", "x".into());
+            request.await.unwrap();
+        }
+    }
+    let stats = eventually("all of them are counted", || async {
+        let stats = mixer.control().stats().unwrap();
+        let elsewhere = |of: &crate::refusals::ByReason| of["answer_elsewhere"];
+        let all = (
+            elsewhere(&stats.handshakes_refused),
+            elsewhere(&stats.heartbeats_refused),
+        );
+        (all == (3, 1)).then_some(stats)
+    })
+    .await;
+    let of = |all: &crate::refusals::ByReason| {
+        let counted = all.iter().filter(|(_, count)| **count > 0);
+        counted.map(|(code, count)| (*code, *count)).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        of(&stats.handshakes_refused),
+        [("answer_elsewhere", 3), ("malformed", 2)]
+    );
+    assert_eq!(
+        of(&stats.heartbeats_refused),
+        [("answer_elsewhere", 1), ("signature", 1), ("unknown", 1)]
+    );
     mixer.close().await;
 }
 

@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use crate::events::Transitions;
 use crate::presence::Sighting;
+use crate::refusals::ByReason;
 use crate::registry::{ActiveScenario, RackRow, ScenarioRow};
 use crate::scenario::{CourierStats, GroupStanding, RackStanding, ScenarioRef};
 
@@ -159,6 +160,10 @@ pub struct ControlStats {
     pub racks: BTreeMap<&'static str, u64>,
     /// How often Racks went from one state into another since the Mixer started.
     pub transitions: Transitions,
+    /// How often handshakes were refused since the Mixer started, every reason present.
+    pub handshakes_refused: ByReason,
+    /// How often heartbeats were refused since the Mixer started, every reason present.
+    pub heartbeats_refused: ByReason,
     /// Adopted Racks that run what they should.
     pub converged: u64,
     /// Scenario pushes that a Rack applied.
@@ -168,7 +173,12 @@ pub struct ControlStats {
 }
 
 impl ControlStats {
-    pub(crate) fn of(racks: &[RackView], courier: CourierStats, transitions: Transitions) -> Self {
+    pub(crate) fn of(
+        racks: &[RackView],
+        courier: CourierStats,
+        transitions: Transitions,
+        (handshakes_refused, heartbeats_refused): (ByReason, ByReason),
+    ) -> Self {
         use RackState::{Active, Offline, Pending, Removed, Suspended};
         let mut by_state: BTreeMap<&'static str, u64> = [Pending, Active, Suspended, Offline, Removed]
             .map(|state| (state.as_str(), 0))
@@ -182,6 +192,8 @@ impl ControlStats {
         Self {
             racks: by_state,
             transitions,
+            handshakes_refused,
+            heartbeats_refused,
             converged,
             pushes_applied: courier.applied,
             pushes_failed: courier.failed,
