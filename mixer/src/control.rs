@@ -86,6 +86,14 @@ pub enum ControlError {
     /// The scenario has faults.
     #[error("the scenario has faults: {0}")]
     BadScenario(BadScenario),
+    /// The scenario that was active before has faults by now.
+    #[error("{reference}, which was active before, is none that this program can run, nothing was changed: {reason}")]
+    BadFormer {
+        /// `name:version`.
+        reference: String,
+        /// What is wrong with it.
+        reason: BadScenario,
+    },
     /// The reference means another content.
     #[error(
         "{reference} is stored with another content ({hash:.12}): give the file a new meta.version, or have it replaced \
@@ -115,7 +123,7 @@ impl ControlError {
             Self::State { .. } => "wrong_state",
             Self::Silent { .. } => "rack_silent",
             Self::UnknownScenario { .. } => "unknown_scenario",
-            Self::BadScenario(_) => "bad_scenario",
+            Self::BadScenario(_) | Self::BadFormer { .. } => "bad_scenario",
             Self::ReferenceTaken { .. } => "reference_taken",
             Self::NothingBefore => "nothing_before",
             Self::Registry(_) => "registry",

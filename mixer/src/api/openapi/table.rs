@@ -347,7 +347,7 @@ pub(super) const ROUTES: &[Route] = &[
     .takes(&[p::WAIT])
     .with(Sent::Json("Nothing"))
     .gives(Answer::Json("ScenarioReport"))
-    .fails(&[400, 403, 409, 413, 422])
+    .fails(&[400, 403, 404, 409, 413, 422])
     .details(ACTIVATED),
     get("/api/v1/scenarios/{reference}", "scenario", "One stored scenario")
         .takes(&[p::SCENARIO_PATH])
