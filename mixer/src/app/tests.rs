@@ -3,6 +3,7 @@
 
 mod clocks;
 mod credentials;
+mod letters;
 
 use std::path::Path;
 use std::time::Duration;
