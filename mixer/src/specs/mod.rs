@@ -10,7 +10,7 @@
 //!
 //! - What is in force is on disk, with all types that its fields ever had, before a message is promoted by it.
 //! - A file that is refused changes nothing: what it said last stays in force, over restarts too, until the file is good or gone.
-//! - A spec whose file is gone takes no more messages; its table and its types stay.
+//! - A spec whose file is gone, or is another spec by now, takes no more messages; its table and its types stay.
 //! - A file that changes is read once it has stayed the same from one look to the next: half of one is no spec.
 //! - Columns are known to the engine before the first message that has them.
 //!
@@ -63,7 +63,7 @@ pub struct SpecView {
     pub version: u32,
     /// For people.
     pub description: String,
-    /// `active`, or `withdrawn` if its file is gone.
+    /// `active`, or `withdrawn` if its file is gone or another spec.
     pub state: &'static str,
     /// The file that it was read from.
     pub file: String,
