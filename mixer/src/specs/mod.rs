@@ -117,7 +117,7 @@ struct Rooms {
 #[derive(Debug, Default)]
 struct State {
     standing: Standing,
-    /// What the folder was when its files were read last.
+    /// What the folder was when its files were read last; none while some cannot be read, so that it is tried again.
     read: Option<Listing>,
     /// What it was when it was looked at last: files that are being written are not read.
     seen: Option<Listing>,
@@ -262,7 +262,7 @@ impl SpecBook {
         if !is_settled || state.read.as_ref() == Some(&listing) {
             return;
         }
-        let read = listing.read(&self.folder);
+        let (read, is_whole) = listing.read(&self.folder);
         let Review {
             standing,
             refused,
@@ -276,7 +276,7 @@ impl SpecBook {
         }
         state.note(None);
         state.refuse(refused);
-        state.read = Some(listing);
+        state.read = is_whole.then_some(listing);
         for (name, what) in &changed {
             tracing::info!(spec = %name, "spec {what}");
         }

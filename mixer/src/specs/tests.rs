@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+use std::os::unix::fs::PermissionsExt as _;
+
 use model::spec::FieldType;
 
 use super::*;
@@ -221,6 +223,30 @@ fn a_file_is_read_once_it_stays_as_it_is() {
     assert_eq!(stands(&book).0, []);
     book.look();
     assert_eq!(book.view().specs[0].columns.len(), 2);
+}
+
+#[test]
+fn a_file_that_could_not_be_read_is_tried_again_though_nothing_of_it_changed() {
+    let desk = Desk::new();
+    let mode = |path: &str, mode| {
+        let path = desk.dir.path().join(path);
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    desk.write("a.yaml", &spec("order", 1, &[]));
+    for folder in ["", "specs"] {
+        mode(folder, 0o777);
+    }
+    mode("specs/a.yaml", 0o000);
+    // Root may read everything; as nobody, this thread may not.
+    let before = nix::unistd::setfsuid(nix::unistd::Uid::from_raw(65_534));
+    let book = desk.open();
+    looked(&book);
+    nix::unistd::setfsuid(before);
+    assert_eq!(stands(&book), (vec![], vec!["a.yaml".to_owned()]));
+    assert_eq!(book.figures().refusals, 1, "said once");
+    mode("specs/a.yaml", 0o644);
+    book.look();
+    assert_eq!(stands(&book), (vec![is("order", 1, "active")], vec![]));
 }
 
 #[test]
