@@ -175,17 +175,23 @@ impl Control {
             level,
         };
         let id = &row.entity_id;
+        // Before the Rack obeys: what it does is never without an entry.
+        let entry = AuditEntry::new(Event::RackLogLevel, by, self.clock.now()).of(&row);
+        self.record(entry.clone().turn(None::<Level>, level)).await?;
         let told = self
             .bus
             .command(&self.cluster, id, RackCommand::LogLevel, &change, TELL)
             .await;
-        told.map_err(|error| ControlError::Silent {
-            rack: row.name.clone(),
-            reason: error.to_string(),
-        })?;
+        if let Err(error) = told {
+            let silent = ControlError::Silent {
+                rack: row.name,
+                reason: error.to_string(),
+            };
+            let entry = entry.turn(None::<Level>, level);
+            self.record(entry.because(silent.to_string())).await?;
+            return Err(silent);
+        }
         tracing::info!(rack = %row.name, entity_id = %id, %level, "rack log level changed");
-        let entry = AuditEntry::new(Event::RackLogLevel, by, self.clock.now()).of(&row);
-        self.record(entry.turn(None::<Level>, level)).await?;
         self.rack(&id.to_string())
     }
 
