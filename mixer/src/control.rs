@@ -11,6 +11,7 @@
 //! What Racks ask of the Mixer (`enrollment`, `heartbeat`); HTTP ([`crate::api`]).
 
 mod audit;
+mod labels;
 mod scenarios;
 mod view;
 

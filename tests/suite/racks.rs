@@ -2,6 +2,7 @@
 
 mod audit;
 mod credentials;
+mod labels;
 mod life;
 mod names;
 

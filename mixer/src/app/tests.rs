@@ -3,6 +3,7 @@
 
 mod clocks;
 mod credentials;
+mod labels;
 mod letters;
 
 use std::path::Path;

@@ -27,6 +27,7 @@ pub(super) fn row(name: &str) -> RackRow {
         ip: "10.0.0.1".to_owned(),
         software: "1.0".to_owned(),
         labels: [("site".to_owned(), "lab".to_owned())].into(),
+        relabelled: None,
         scenario: Some("ab".to_owned()),
         offline: false,
         bus_key: None,
