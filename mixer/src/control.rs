@@ -11,6 +11,7 @@
 //! What Racks ask of the Mixer (`enrollment`, `heartbeat`); HTTP ([`crate::api`]).
 
 mod audit;
+mod labels;
 mod scenarios;
 mod view;
 
@@ -87,6 +88,14 @@ pub enum ControlError {
     /// The scenario has faults.
     #[error("the scenario has faults: {0}")]
     BadScenario(BadScenario),
+    /// The scenario that was active before has faults by now.
+    #[error("{reference}, which was active before, is none that this program can run, nothing was changed: {reason}")]
+    BadFormer {
+        /// `name:version`.
+        reference: String,
+        /// What is wrong with it.
+        reason: BadScenario,
+    },
     /// The reference means another content.
     #[error(
         "{reference} is stored with another content ({hash:.12}): give the file a new meta.version, or have it replaced \
@@ -116,7 +125,7 @@ impl ControlError {
             Self::State { .. } => "wrong_state",
             Self::Silent { .. } => "rack_silent",
             Self::UnknownScenario { .. } => "unknown_scenario",
-            Self::BadScenario(_) => "bad_scenario",
+            Self::BadScenario(_) | Self::BadFormer { .. } => "bad_scenario",
             Self::ReferenceTaken { .. } => "reference_taken",
             Self::NothingBefore => "nothing_before",
             Self::Registry(_) => "registry",
@@ -169,17 +178,23 @@ impl Control {
             level,
         };
         let id = &row.entity_id;
+        // Before the Rack obeys: what it does is never without an entry.
+        let entry = AuditEntry::new(Event::RackLogLevel, by, self.clock.now()).of(&row);
+        self.record(entry.clone().turn(None::<Level>, level)).await?;
         let told = self
             .bus
             .command(&self.cluster, id, RackCommand::LogLevel, &change, TELL)
             .await;
-        told.map_err(|error| ControlError::Silent {
-            rack: row.name.clone(),
-            reason: error.to_string(),
-        })?;
+        if let Err(error) = told {
+            let silent = ControlError::Silent {
+                rack: row.name,
+                reason: error.to_string(),
+            };
+            let entry = entry.turn(None::<Level>, level);
+            self.record(entry.because(silent.to_string())).await?;
+            return Err(silent);
+        }
         tracing::info!(rack = %row.name, entity_id = %id, %level, "rack log level changed");
-        let entry = AuditEntry::new(Event::RackLogLevel, by, self.clock.now()).of(&row);
-        self.record(entry.turn(None::<Level>, level)).await?;
         self.rack(&id.to_string())
     }
 

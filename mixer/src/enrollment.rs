@@ -249,6 +249,7 @@ impl Enrollment {
             ip: String::new(),
             software: String::new(),
             labels: std::collections::BTreeMap::new(),
+            relabelled: None,
             scenario: None,
             offline: false,
             bus_key: None,

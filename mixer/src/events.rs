@@ -36,6 +36,7 @@ pub enum Event {
     RackOffline,
     RackOnline,
     RackLogLevel,
+    RackLabels,
     ScenarioImported,
     ScenarioActivated,
     ScenarioRolledBack,
@@ -56,6 +57,7 @@ impl Event {
             Self::RackOffline => "rack_offline",
             Self::RackOnline => "rack_online",
             Self::RackLogLevel => "rack_log_level",
+            Self::RackLabels => "rack_labels",
             Self::ScenarioImported => "scenario_imported",
             Self::ScenarioActivated => "scenario_activated",
             Self::ScenarioRolledBack => "scenario_rolled_back",
@@ -71,7 +73,8 @@ impl Event {
 
     /// Whether a Rack's state is another one since then.
     fn is_transition(kind: &str) -> bool {
-        kind.starts_with("rack_") && ![Self::RackRenamed.as_str(), Self::RackLogLevel.as_str()].contains(&kind)
+        let keeps_state = [Self::RackRenamed, Self::RackLogLevel, Self::RackLabels];
+        kind.starts_with("rack_") && !keeps_state.iter().any(|event| event.as_str() == kind)
     }
 }
 

@@ -6,7 +6,7 @@
 //! - Nothing of a heartbeat is believed before its signature was checked with the key that the registry knows. One that was
 //!   heard before, or is of another run than the last handshake, is refused.
 //! - The answer is signed by the cluster: a Rack trims its spool on it.
-//! - A Rack that reports another scenario than it should run is sent it again.
+//! - A Rack that reports another scenario than it should run, or has other labels since it got its part, is sent it again.
 
 use std::sync::Arc;
 
@@ -92,7 +92,8 @@ impl Heartbeats {
             return Err(refusal(RefusalCode::Nonce, reason));
         }
         let wanted = self.wanted(&row).map_err(internal)?;
-        if row.state == RackState::Active && wanted != beat.scenario {
+        let is_owed = wanted.is_some() && row.relabelled.is_some();
+        if row.state == RackState::Active && (is_owed || wanted != beat.scenario) {
             self.courier.deliver(row.entity_id);
         }
         Ok(HeartbeatReply::Ok {

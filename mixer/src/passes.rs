@@ -172,7 +172,14 @@ fn passes(registry: &Registry, read: &mut HashMap<String, Arc<Scenario>>) -> Res
         let consumers: BTreeSet<String> = scenarios
             .iter()
             .filter(|_| adopted)
-            .flat_map(|scenario| inlets(scenario, &row.name, &row.labels))
+            .flat_map(|scenario| {
+                // Until it runs by its new labels, it works by the old ones.
+                let labels = [Some(&row.labels), row.relabelled.as_ref()];
+                let labels = labels.into_iter().flatten();
+                labels
+                    .flat_map(|labels| inlets(scenario, &row.name, labels))
+                    .collect::<Vec<_>>()
+            })
             .collect();
         passes.push(Pass {
             key: key.clone(),

@@ -64,6 +64,18 @@ impl Api {
         Self::answer(request.send(body.to_string())?)
     }
 
+    /// PUT of a JSON body, whatever the status.
+    ///
+    /// # Errors
+    /// If there is no answer.
+    pub fn put(&self, path: &str, body: &Value) -> Result<Answer, Failure> {
+        let request = self
+            .agent
+            .put(format!("{}{path}", self.base))
+            .header("content-type", "application/json");
+        Self::answer(request.send(body.to_string())?)
+    }
+
     /// POST of any body with these headers, whatever the status.
     ///
     /// # Errors

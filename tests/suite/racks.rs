@@ -2,6 +2,7 @@
 
 mod audit;
 mod credentials;
+mod labels;
 mod life;
 mod names;
 
@@ -41,6 +42,8 @@ fn the_level_of_a_racks_log_changes_while_it_runs() -> Result<(), Failure> {
     let bad = mixer.api.post("/api/v1/racks/rack-a/log-level", &json!({}))?;
     assert_eq!((bad.status, &bad.json["code"]), (400, &json!("bad_body")));
     rack.kill9()?;
+    let entries = || mixer.api.rows("/api/v1/audit?kind=rack_log_level");
+    let before = entries()?.len();
     let silent = mixer
         .api
         .post("/api/v1/racks/rack-a/log-level", &json!({ "level": "info" }))?;
@@ -50,5 +53,15 @@ fn the_level_of_a_racks_log_changes_while_it_runs() -> Result<(), Failure> {
         "{}",
         silent.text
     );
+    // What was asked of it, and that it did not say a word: it may have obeyed.
+    let entries = entries()?;
+    assert_eq!(entries.len(), before + 2, "{entries:?}");
+    assert!(
+        entries[0]["why"]
+            .as_str()
+            .is_some_and(|why| why.contains("does not say that it obeys")),
+        "{entries:?}"
+    );
+    assert_eq!((&entries[1]["to"], &entries[1]["why"]), (&json!("info"), &json!(null)));
     Ok(())
 }

@@ -40,6 +40,38 @@ pub(crate) enum RacksVerb {
         /// debug, info, warn or error
         level: Level,
     },
+    /// Change the labels that groups of a scenario choose a Rack by; the Rack runs what it shall by them
+    Label {
+        #[command(flatten)]
+        rack: OneRack,
+        /// KEY=VALUE gives the Rack a label, KEY- takes it away; others stay. Without any the labels are shown
+        #[arg(value_name = "CHANGE")]
+        changes: Vec<LabelChange>,
+    },
+}
+
+/// What becomes of one label.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum LabelChange {
+    /// It has this value.
+    Set(Token, String),
+    /// It is taken away.
+    Remove(Token),
+}
+
+impl std::str::FromStr for LabelChange {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let key = |key: &str| key.parse::<Token>().map_err(|error| error.to_string());
+        if let Some((name, value)) = text.split_once('=') {
+            return Ok(Self::Set(key(name)?, value.to_owned()));
+        }
+        match text.strip_suffix('-') {
+            Some(name) => Ok(Self::Remove(key(name)?)),
+            None => Err("a change of a label is KEY=VALUE, or KEY- to take it away".to_owned()),
+        }
+    }
 }
 
 #[derive(Debug, ClapArgs)]
@@ -56,7 +88,7 @@ pub(crate) struct AuditArgs {
     #[arg(long)]
     pub(crate) rack: Option<String>,
     /// Only of this kind: rack_pending, rack_approved, rack_adopted, rack_suspended, rack_resumed, rack_removed,
-    /// rack_renamed, rack_offline, rack_online, rack_log_level, scenario_imported, scenario_activated or
+    /// rack_renamed, rack_offline, rack_online, rack_log_level, rack_labels, scenario_imported, scenario_activated or
     /// scenario_rolled_back
     #[arg(long)]
     pub(crate) kind: Option<String>,

@@ -2,12 +2,14 @@
 
 use serde_json::{Value, json};
 
-use crate::args::{ApiArgs, OneRack, RacksArgs, RacksVerb};
+use crate::args::{ApiArgs, LabelChange, OneRack, RacksArgs, RacksVerb};
 use crate::client::{Client, Row};
 use crate::error::Error;
 use crate::output::Printer;
 
 const COLUMNS: &[&str] = &["name", "id", "state", "last_seen", "host", "ip", "software"];
+/// What there is to say of one.
+const ONE: &[&str] = &["name", "id", "state", "last_seen", "host", "ip", "software", "labels"];
 
 pub(crate) fn run(args: &RacksArgs) -> Result<(), Error> {
     match &args.verb {
@@ -27,7 +29,29 @@ pub(crate) fn run(args: &RacksArgs) -> Result<(), Error> {
         RacksVerb::Resume(rack) => act(rack, "/resume", &json!({})),
         RacksVerb::Remove(rack) => act(rack, "/remove", &json!({})),
         RacksVerb::LogLevel { rack, level } => act(rack, "/log-level", &json!({ "level": level })),
+        RacksVerb::Label { rack, changes } => label(rack, changes),
     }
+}
+
+/// Brings changes into the labels that the Rack has; without any only shows it.
+fn label(one: &OneRack, changes: &[LabelChange]) -> Result<(), Error> {
+    let client = Client::new(&one.api);
+    let rack = client.get(&path(&one.rack, "")?, &())?;
+    if changes.is_empty() {
+        return print(rack, &one.api);
+    }
+    let labels = rack.pointer("/data/labels").and_then(Value::as_object);
+    let mut labels = labels
+        .cloned()
+        .ok_or_else(|| Error::Answer("it is not a Rack with labels".to_owned()))?;
+    for change in changes {
+        match change {
+            LabelChange::Set(key, value) => labels.insert(key.to_string(), value.as_str().into()),
+            LabelChange::Remove(key) => labels.remove(key.as_str()),
+        };
+    }
+    let rack = client.put(&path(&one.rack, "/labels")?, &Value::Object(labels))?;
+    print(rack, &one.api)
 }
 
 fn act(one: &OneRack, verb: &str, body: &Value) -> Result<(), Error> {
@@ -49,5 +73,5 @@ fn print(mut rack: Value, api: &ApiArgs) -> Result<(), Error> {
         .as_object()
         .cloned()
         .ok_or_else(|| Error::Answer("it is not a Rack".to_owned()))?;
-    Ok(Printer::from(api).rows(&[row], COLUMNS)?)
+    Ok(Printer::from(api).rows(&[row], ONE)?)
 }

@@ -107,6 +107,7 @@ pub(crate) async fn count(State(exposition): State<Arc<Exposition>>, request: Re
         http::Method::GET => "GET",
         http::Method::HEAD => "HEAD",
         http::Method::POST => "POST",
+        http::Method::PUT => "PUT",
         _ => "other",
     };
     exposition.running.inc();

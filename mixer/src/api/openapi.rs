@@ -55,6 +55,7 @@ async fn openapi(params: Params) -> Result<impl IntoResponse, Problem> {
 enum Method {
     Get,
     Post,
+    Put,
 }
 
 /// What a request has as its body.

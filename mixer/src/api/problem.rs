@@ -265,12 +265,16 @@ impl From<ControlError> for Problem {
             | ControlError::ReferenceTaken { .. }
             | ControlError::NothingBefore => StatusCode::CONFLICT,
             ControlError::Silent { .. } => StatusCode::SERVICE_UNAVAILABLE,
-            ControlError::BadScenario(_) => StatusCode::UNPROCESSABLE_ENTITY,
+            ControlError::BadScenario(_) | ControlError::BadFormer { .. } => StatusCode::UNPROCESSABLE_ENTITY,
             ControlError::Registry(_) => StatusCode::INTERNAL_SERVER_ERROR,
         };
         let problem = Self::new(status, error.code(), error.to_string());
         match error {
-            ControlError::BadScenario(BadScenario(faults)) => Self {
+            ControlError::BadScenario(BadScenario(faults))
+            | ControlError::BadFormer {
+                reason: BadScenario(faults),
+                ..
+            } => Self {
                 errors: faults.iter().map(fault).collect(),
                 ..problem
             },

@@ -1,11 +1,12 @@
 //! Racks, and what all changes of the control plane go through.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
 
 use axum::extract::rejection::{BytesRejection, PathRejection};
 use axum::extract::{Path, State};
-use axum::routing::{get, post};
+use axum::routing::{get, post, put};
 use axum::{Json, Router};
 use bytes::Bytes;
 use http::StatusCode;
@@ -28,8 +29,14 @@ pub(crate) fn routes(control: Arc<Control>, changes: TaskTracker) -> Router {
         .route("/api/v1/racks/{id}/resume", post(resume))
         .route("/api/v1/racks/{id}/remove", post(remove))
         .route("/api/v1/racks/{id}/log-level", post(log_level))
+        .route("/api/v1/racks/{id}/labels", put(labels))
         .with_state(Desk::new(control, changes))
 }
+
+/// Labels that one Rack may have.
+const MOST_LABELS: usize = 64;
+/// Characters that a label's value may have.
+const LONGEST_LABEL: usize = 256;
 
 /// What changes go through.
 #[derive(Debug, Clone)]
@@ -183,6 +190,46 @@ async fn log_level(
     let control = Arc::clone(&desk.control);
     desk.rack(async move { control.set_log_level(&id, level, &by).await })
         .await
+}
+
+async fn labels(
+    State(desk): Asked,
+    By(by): By,
+    id: InPath,
+    params: Params,
+    sent: Body,
+) -> Result<Json<One<RackView>>, Problem> {
+    params.none()?;
+    let id = in_path("id", id)?;
+    let labels = usable(body(sent)?).map_err(|detail| Problem::body(StatusCode::BAD_REQUEST, detail))?;
+    let control = Arc::clone(&desk.control);
+    desk.rack(async move { control.set_labels(&id, labels, &by).await })
+        .await
+}
+
+/// Labels that a Rack may have. No body at all would take away all of them by accident.
+fn usable(labels: Option<BTreeMap<Token, String>>) -> Result<BTreeMap<String, String>, String> {
+    let Some(labels) = labels else {
+        return Err("the body: all labels of the Rack are missing: {\"role\": \"edge\"}, or {} for none".to_owned());
+    };
+    if labels.len() > MOST_LABELS {
+        return Err(format!(
+            "the body: it has {} labels, {MOST_LABELS} at most",
+            labels.len()
+        ));
+    }
+    for (key, value) in &labels {
+        let long = value.chars().count();
+        if long > LONGEST_LABEL {
+            return Err(format!(
+                "the body: label {key} has {long} characters, {LONGEST_LABEL} at most"
+            ));
+        }
+    }
+    Ok(labels
+        .into_iter()
+        .map(|(key, value)| (key.to_string(), value))
+        .collect())
 }
 
 /// The id of a change that takes nothing else.

@@ -15,7 +15,7 @@ use model::scenario::{self, Reviewed, Scenario};
 use super::view::{Imported, ScenarioReport, ScenarioView};
 use super::{Control, ControlError};
 use crate::events::Event;
-use crate::registry::{ActiveScenario, Actor, AuditEntry, RegistryError, ScenarioRow};
+use crate::registry::{ActiveScenario, Actor, AuditEntry, Registry, RegistryError, ScenarioRow};
 use crate::scenario::{Convergence, ScenarioRef, groups, racks, stored};
 
 /// The shortest beginning of a hash that means a scenario.
@@ -142,17 +142,18 @@ impl Control {
         Ok(active)
     }
 
-    /// Makes the scenario that was active before the one that Racks should run.
+    /// Makes the scenario that was active before the one that Racks should run, if this program can read it still.
     ///
     /// # Errors
-    /// [`ControlError::NothingBefore`], [`ControlError::Registry`].
+    /// [`ControlError::NothingBefore`], [`ControlError::BadFormer`], [`ControlError::Registry`].
     pub async fn roll_back(&self, by: &Actor) -> Result<ActiveScenario, ControlError> {
-        let (now, by) = (self.clock.now(), by.clone());
+        let (now, by, registry) = (self.clock.now(), by.clone(), Arc::clone(&self.registry));
         let (active, news) = self
             .registry
             .commit(move |change| {
                 let before = change.active_scenario()?;
                 let active = change.roll_back(now)?.ok_or(ControlError::NothingBefore)?;
+                review_former(&active, &registry)?;
                 let news = change.record(turned(Event::ScenarioRolledBack, &by, before, &active))?;
                 Ok::<_, ControlError>((active, news))
             })
@@ -296,6 +297,23 @@ impl Control {
 pub(crate) fn turned(event: Event, by: &Actor, before: Option<ActiveScenario>, active: &ActiveScenario) -> AuditEntry {
     let entry = AuditEntry::new(event, by, active.activated).scenario(&active.reference, &active.hash);
     entry.turn(before.map(|before| before.reference), &active.reference)
+}
+
+/// Checks a scenario that was active before: this program may know other gear types than the one that activated it.
+fn review_former(former: &ActiveScenario, registry: &Registry) -> Result<(), ControlError> {
+    let Some(row) = registry.scenario(&former.hash)? else {
+        return Err(ControlError::UnknownScenario {
+            reference: former.reference.clone(),
+            known: registry.scenarios()?.iter().map(ScenarioRow::reference).collect(),
+        });
+    };
+    match scenario::review(&row.text, rack::manifests()) {
+        Ok(_) => Ok(()),
+        Err(reason) => Err(ControlError::BadFormer {
+            reference: former.reference.clone(),
+            reason,
+        }),
+    }
 }
 
 /// Checks a scenario on a thread that may take its time.

@@ -3,6 +3,8 @@
 //! # Invariants
 //!
 //! - The marks of one request are one transaction; the letters of a gear go back in the order in which they failed.
+//! - A gear's letters are there to be sent in the order of their numbers, whoever asks at the same time: its Rack takes a number to
+//!   mean that those before it came too.
 //! - Asked twice, a letter goes back once: what waits, or was replayed or dropped, stays what it is unless it is asked for again by
 //!   name ([`Wish::again`]). Then it has a new turn.
 
@@ -132,16 +134,6 @@ impl Dlq {
         if changed.is_empty() {
             return Ok(report);
         }
-        let turns = changed.iter().filter_map(|(id, mark)| Some((*id, mark.turn.clone()?)));
-        {
-            let mut waiting = lock(&self.waiting);
-            for (id, turn) in turns {
-                waiting
-                    .entry((turn.rack, turn.gear))
-                    .or_default()
-                    .insert(turn.number, id);
-            }
-        }
         self.bell.notify_one();
         self.settle(&changed, deadline, &mut report).await?;
         Ok(report)
@@ -158,7 +150,7 @@ impl Dlq {
         Ok(report)
     }
 
-    async fn change(&self, verb: Verb, wish: Wish) -> Result<(Report, Vec<(LetterId, Mark)>), DlqError> {
+    async fn change(self: &Arc<Self>, verb: Verb, wish: Wish) -> Result<(Report, Vec<(LetterId, Mark)>), DlqError> {
         let mut report = Report {
             dry_run: wish.dry_run,
             ..Report::default()
@@ -185,13 +177,14 @@ impl Dlq {
         }
         let (now, by, again, dry_run) = (self.parts.clock.now(), who(&wish.by), wish.again, wish.dry_run);
         let ask = move |change: &Change<'_>| mark_all(change, verb, candidates, &Mark::new(now, by), again);
-        let done = if dry_run {
-            let registry = Arc::clone(&self.parts.registry);
-            let tried = tokio::task::spawn_blocking(move || registry.would(ask)).await;
-            tried.map_err(|error| RegistryError::Interrupted(error.to_string()))??
-        } else {
-            self.parts.registry.commit(ask).await?
-        };
+        let dlq = Arc::clone(self);
+        let done = tokio::task::spawn_blocking(move || match dry_run {
+            true => dlq.parts.registry.would(ask),
+            false => dlq.commit(ask),
+        });
+        let done = done
+            .await
+            .map_err(|error| RegistryError::Interrupted(error.to_string()))??;
         report.already = done.already;
         report.changed = done.changed.len() as u64;
         for (id, reason) in done.refused {
@@ -209,6 +202,22 @@ impl Dlq {
             tracing::info!(count, by = who(&wish.by), "dead letters are {what}");
         }
         Ok((report, done.changed))
+    }
+
+    /// Marks letters, and has those that got a turn wait for it. Blocks; one at a time from the numbers being given out until they
+    /// can be sent.
+    fn commit(&self, ask: impl FnOnce(&Change<'_>) -> Result<Done, DlqError>) -> Result<Done, DlqError> {
+        let _in_order = lock(&self.in_order);
+        let done = self.parts.registry.change(ask)?;
+        let mut waiting = lock(&self.waiting);
+        for (id, mark) in &done.changed {
+            if let Some(turn) = mark.turn.clone() {
+                let gear = waiting.entry((turn.rack, turn.gear)).or_default();
+                gear.insert(turn.number, *id);
+            }
+        }
+        drop(waiting);
+        Ok(done)
     }
 
     /// The letters that a wish means, in the order in which they failed.

@@ -128,6 +128,8 @@ pub struct Dlq {
     turns: Uuid,
     /// The letters that wait for their gear, by turn.
     waiting: Mutex<BTreeMap<Gear, BTreeMap<u64, LetterId>>>,
+    /// Held by who gives out turns, until they wait. Only where threads may block.
+    in_order: Mutex<()>,
     /// Why a gear's letters still wait.
     late: Mutex<BTreeMap<Gear, String>>,
     /// Wakes who sends.
@@ -161,6 +163,7 @@ impl Dlq {
             parts,
             turns,
             waiting: Mutex::new(waiting),
+            in_order: Mutex::default(),
             late: Mutex::default(),
             bell: Notify::new(),
             settled: watch::channel(0).0,

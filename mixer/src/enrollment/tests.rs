@@ -376,6 +376,7 @@ fn only_so_many_racks_may_wait() {
                     ip: String::new(),
                     software: String::new(),
                     labels: std::collections::BTreeMap::new(),
+                    relabelled: None,
                     scenario: None,
                     offline: false,
                     bus_key: None,

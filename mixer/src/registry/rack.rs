@@ -40,6 +40,9 @@ pub struct RackRow {
     pub software: String,
     /// Labels given by operators.
     pub labels: BTreeMap<String, String>,
+    /// The labels that it had before, until it runs its part of the active scenario by those that it has now.
+    #[serde(default)]
+    pub relabelled: Option<BTreeMap<String, String>>,
     /// The content hash of the scenario it ran last.
     pub scenario: Option<String>,
     /// Whether it missed three heartbeats and was not heard since: what the last sighting in the audit log says.

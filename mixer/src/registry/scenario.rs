@@ -18,7 +18,7 @@ pub struct ScenarioRow {
     pub name: Token,
     /// `meta.version`.
     pub version: Token,
-    /// When it was stored last: `name:latest` is the newest.
+    /// When it was stored last, and later than every other of its name that was there: `name:latest` is the newest.
     pub stored: Timestamp,
     /// The file as it was given.
     pub text: String,
@@ -132,12 +132,21 @@ impl Change<'_> {
         self.meta("active")
     }
 
-    /// Stores a scenario under its hash and lets its reference mean it. Returns the hash the reference meant before,
-    /// if that was another one.
+    /// Stores a scenario under its hash and lets its reference mean it; it is the newest of its name, also where the clock was
+    /// ahead when another one was stored. Returns the hash the reference meant before, if that was another one.
     ///
     /// # Errors
     /// [`RegistryError`].
     pub fn put_scenario(&self, scenario: &ScenarioRow) -> Result<Option<String>, RegistryError> {
+        let newest = self.newest(&scenario.name)?;
+        let scenario = &ScenarioRow {
+            stored: newest.map_or(scenario.stored, |newest| {
+                scenario
+                    .stored
+                    .max(Timestamp::from_micros(newest.micros().saturating_add(1)))
+            }),
+            ..scenario.clone()
+        };
         let mut scenarios = self.transaction.open_table(SCENARIOS).map_err(db)?;
         scenarios
             .insert(scenario.hash.as_str(), to_cbor("scenario", scenario)?.as_slice())
@@ -148,6 +157,25 @@ impl Change<'_> {
             .map_err(db)?
             .map(|hash| hash.value().to_owned());
         Ok(before.filter(|hash| *hash != scenario.hash))
+    }
+
+    /// When the newest scenario of a name was stored.
+    fn newest(&self, name: &Token) -> Result<Option<Timestamp>, RegistryError> {
+        let references = self.transaction.open_table(REFERENCES).map_err(db)?;
+        let scenarios = self.transaction.open_table(SCENARIOS).map_err(db)?;
+        let begin = format!("{name}:");
+        let mut newest = None;
+        for entry in references.range(begin.as_str()..).map_err(db)? {
+            let (reference, hash) = entry.map_err(db)?;
+            if !reference.value().starts_with(&begin) {
+                break;
+            }
+            if let Some(bytes) = scenarios.get(hash.value()).map_err(db)? {
+                let row: ScenarioRow = from_cbor("scenario", bytes.value())?;
+                newest = newest.max(Some(row.stored));
+            }
+        }
+        Ok(newest)
     }
 
     /// What `name:version` means, as of this change.

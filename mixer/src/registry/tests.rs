@@ -27,6 +27,7 @@ pub(crate) fn row(name: &str) -> RackRow {
         ip: "10.0.0.1".to_owned(),
         software: "1.0".to_owned(),
         labels: [("site".to_owned(), "lab".to_owned())].into(),
+        relabelled: None,
         scenario: Some("ab".to_owned()),
         offline: false,
         bus_key: None,
@@ -63,6 +64,27 @@ fn scenario(name: &str, version: &str, text: &str, stored: i64) -> ScenarioRow {
         version: version.parse().unwrap(),
         stored: Timestamp::from_micros(stored),
         text: text.to_owned(),
+    }
+}
+
+#[test]
+fn what_is_stored_last_is_the_latest_though_the_clock_was_a_day_ahead_before() {
+    let folder = tempfile::tempdir().unwrap();
+    let registry = Registry::open(&folder.path().join("registry.redb")).unwrap();
+    let day = 86_400_000_000;
+    let demo = "demo".parse().unwrap();
+    for (version, stored) in [("1", day), ("2", 5), ("10", 7), ("2b", day / 2)] {
+        let row = scenario("demo", version, version, stored);
+        let other = scenario("demo2", "9", "other", 9 * day);
+        registry
+            .change(|change| {
+                change.put_scenario(&other)?;
+                change.put_scenario(&row)
+            })
+            .unwrap();
+        let latest = registry.scenario_named(&demo, None).unwrap().unwrap();
+        assert_eq!(latest.version, row.version);
+        assert!(latest.stored.micros() <= day + 3, "another name's time does not count");
     }
 }
 

@@ -9,9 +9,10 @@
 //!
 //! - The consumers of all wires of the scenario are there before the first Rack is told of it.
 //! - What is pushed is read from the registry at that moment: a late push never brings an old scenario.
+//! - What a Rack is given is its part by the labels that it has at that moment; that it runs by them is written down when it says so.
 //! - One push per Rack at a time. A Rack that nobody hears for [`LISTENS_SOON`] asks again by its next heartbeat.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -32,7 +33,7 @@ use crate::bus_server::{Bus, CommandError};
 use crate::cluster::Cluster;
 use crate::issuer::Issuer;
 use crate::presence::Presence;
-use crate::registry::{ActiveScenario, Registry, RegistryError};
+use crate::registry::{ActiveScenario, RackRow, Registry, RegistryError};
 
 /// How long a Rack may take to apply a push.
 const APPLY: Duration = Duration::from_secs(15);
@@ -128,10 +129,17 @@ pub(crate) struct Deliveries {
     refused: HashMap<EntityId, Refused>,
 }
 
-/// A content that a run of a Rack could not apply.
+/// What decides which part a Rack is given: the scenario's content, and the Rack's labels.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Given {
+    hash: String,
+    labels: BTreeMap<String, String>,
+}
+
+/// What a run of a Rack could not apply.
 #[derive(Debug)]
 struct Refused {
-    hash: String,
+    given: Given,
     boot_epoch: u64,
     wait: Duration,
     again: Instant,
@@ -141,7 +149,7 @@ struct Refused {
 #[derive(Debug)]
 struct Outcome {
     rack: EntityId,
-    hash: String,
+    given: Given,
     result: Result<Delivered, PushError>,
 }
 
@@ -205,7 +213,7 @@ impl Deliveries {
     fn wish(&mut self, rack: EntityId) {
         let at = Instant::now() + self.push_delay;
         if let Some(refused) = self.refused.get(&rack) {
-            let same = self.active_hash().is_some_and(|active| active == refused.hash);
+            let same = self.parts.given(&rack) == refused.given;
             let boot = self.parts.presence.of(&rack).map_or(0, |seen| seen.boot_epoch);
             if same && boot == refused.boot_epoch && Instant::now() < refused.again {
                 return;
@@ -215,10 +223,11 @@ impl Deliveries {
     }
 
     fn settle(&mut self, outcome: Outcome) {
-        let Outcome { rack, hash, result } = outcome;
+        let Outcome { rack, given, result } = outcome;
+        let hash = given.hash.clone();
         self.under_way.remove(&rack);
         let answered = matches!(result, Ok(Delivered::Answered(_)));
-        if answered && self.active_hash().is_some_and(|active| active == hash) {
+        if answered && self.parts.given(&rack) == given {
             // Wished for while it was on its way, and still the same: it has it.
             self.due.remove(&rack);
         }
@@ -237,7 +246,7 @@ impl Deliveries {
                 tracing::warn!(entity_id = %rack, %hash, %error, "rack cannot run the scenario; it keeps its last good one");
                 self.counters.failed.fetch_add(1, Ordering::Relaxed);
                 self.parts.presence.applied(&rack, &hash, running, Some(error));
-                self.refuse(rack, hash);
+                self.refuse(rack, given);
             }
             Err(error @ (PushError::Command(_) | PushError::Consumers(_))) => {
                 tracing::debug!(entity_id = %rack, %error, "the scenario was not delivered; the next heartbeat asks again");
@@ -246,25 +255,20 @@ impl Deliveries {
             Err(error) => {
                 tracing::error!(entity_id = %rack, %error, "the scenario cannot be delivered");
                 self.counters.failed.fetch_add(1, Ordering::Relaxed);
-                self.refuse(rack, hash);
+                self.refuse(rack, given);
             }
         }
     }
 
-    fn active_hash(&self) -> Option<String> {
-        let active = self.parts.registry.active_scenario().ok().flatten();
-        active.map(|active| active.hash)
-    }
-
-    fn refuse(&mut self, rack: EntityId, hash: String) {
-        let before = self.refused.get(&rack).filter(|before| before.hash == hash);
+    fn refuse(&mut self, rack: EntityId, given: Given) {
+        let before = self.refused.get(&rack).filter(|before| before.given == given);
         let wait = before.map_or(FIRST_RETRY, |before| (before.wait * 2).min(LAST_RETRY));
         let boot_epoch = self.parts.presence.of(&rack).map_or(0, |seen| seen.boot_epoch);
         let again = Instant::now() + wait;
         self.refused.insert(
             rack,
             Refused {
-                hash,
+                given,
                 boot_epoch,
                 wait,
                 again,
@@ -273,12 +277,15 @@ impl Deliveries {
     }
 }
 
+/// What is pushed, the consumers that must be there, and the Rack's labels.
+type Composed = (ScenarioPush, Vec<Flow>, BTreeMap<String, String>);
+
 impl CourierParts {
     async fn push(&self, rack: EntityId) -> Outcome {
         let issued = self.issuer.next().await.map_err(PushError::from);
-        let (hash, result) = match issued.and_then(|issued| self.compose(rack, issued)) {
-            Ok(None) => (String::new(), Ok(Delivered::Nothing)),
-            Ok(Some((push, flows))) => {
+        let (given, result) = match issued.and_then(|issued| self.compose(rack, issued)) {
+            Ok(None) => (Given::default(), Ok(Delivered::Nothing)),
+            Ok(Some((push, flows, labels))) => {
                 let ready = self.consumers.ensure(&self.bus, flows).await;
                 let result = match ready.map_err(PushError::Consumers) {
                     Ok(()) => {
@@ -287,15 +294,55 @@ impl CourierParts {
                     }
                     Err(error) => Err(error),
                 };
-                (push.hash, result)
+                let given = Given {
+                    hash: push.hash,
+                    labels,
+                };
+                if let Ok(Delivered::Answered(Applied { error: None, .. })) = &result {
+                    self.settle_labels(rack, &given).await;
+                }
+                (given, result)
             }
-            Err(error) => (String::new(), Err(error)),
+            Err(error) => (self.given(&rack), Err(error)),
         };
-        Outcome { rack, hash, result }
+        Outcome { rack, given, result }
     }
 
-    /// What to push, and the consumers that must be there before anybody is told of the scenario.
-    fn compose(&self, rack: EntityId, issued: Timestamp) -> Result<Option<(ScenarioPush, Vec<Flow>)>, PushError> {
+    /// What a Rack would be given now.
+    fn given(&self, rack: &EntityId) -> Given {
+        let active = self.registry.active_scenario().ok().flatten();
+        let row = self.registry.rack(rack).ok().flatten();
+        Given {
+            hash: active.map(|active| active.hash).unwrap_or_default(),
+            labels: row.map(|row| row.labels).unwrap_or_default(),
+        }
+    }
+
+    /// The Rack runs by these labels: it is owed nothing, unless it has others by now.
+    async fn settle_labels(&self, rack: EntityId, given: &Given) {
+        let is_owed = |row: &RackRow| row.relabelled.is_some() && row.labels == given.labels;
+        if !self
+            .registry
+            .rack(&rack)
+            .is_ok_and(|row| row.as_ref().is_some_and(is_owed))
+        {
+            return;
+        }
+        let labels = given.labels.clone();
+        let settled = self.registry.commit(move |change| {
+            if let Some(mut row) = change.rack(&rack)?.filter(|row| row.labels == labels) {
+                row.relabelled = None;
+                change.put_rack(&row)?;
+            }
+            Ok::<_, RegistryError>(())
+        });
+        if let Err(error) = settled.await {
+            tracing::error!(entity_id = %rack, %error, "that the rack runs by its labels was not written down; it is sent its part again");
+        }
+    }
+
+    /// What to push, the consumers that must be there before anybody is told of the scenario, and the labels that it is by.
+    fn compose(&self, rack: EntityId, issued: Timestamp) -> Result<Option<Composed>, PushError> {
         let Some(row) = self.registry.rack(&rack)?.filter(|row| row.state == RackState::Active) else {
             return Ok(None);
         };
@@ -310,7 +357,7 @@ impl CourierParts {
         };
         let Some((active, parsed)) = self.active()? else {
             let runs = self.presence.of(&rack).is_some_and(|seen| seen.running.is_some());
-            return Ok(runs.then_some((empty, Vec::new())));
+            return Ok(runs.then_some((empty, Vec::new(), row.labels)));
         };
         let Part {
             gears,
@@ -335,7 +382,7 @@ impl CourierParts {
             inlets: own.into_iter().map(inlet).collect(),
             ..empty
         };
-        Ok(Some((push, flows)))
+        Ok(Some((push, flows, row.labels)))
     }
 
     /// The wires of the active scenario.
@@ -346,9 +393,10 @@ impl CourierParts {
         }
     }
 
-    /// The consumers that the active scenario has, or one before it.
+    /// The consumers that the active scenario has, or one before it; those of a Rack that works by its former labels still too.
     pub(super) fn wanted_consumers(&self) -> Result<BTreeSet<String>, PushError> {
         let mut wanted = BTreeSet::new();
+        let racks = self.registry.racks()?;
         let former = self.registry.former_scenarios()?;
         let active = self.registry.active_scenario()?;
         for scenario in active.into_iter().chain(former) {
@@ -358,6 +406,10 @@ impl CourierParts {
             // One that this program cannot read is not run by it either.
             if let Ok(scenario) = model::scenario::parse(&stored.text, rack::manifests()) {
                 wanted.extend(self.all_flows(&scenario)?.into_iter().map(|flow| flow.consumer));
+                let before = racks
+                    .iter()
+                    .filter_map(|row| Some((&row.name, row.relabelled.as_ref()?)));
+                wanted.extend(part::flows(&scenario, before).into_iter().map(|flow| flow.consumer));
             }
         }
         Ok(wanted)

@@ -9,6 +9,8 @@
 //!
 //! - Only a scenario that [`model::scenario::parse`] accepts becomes active.
 //! - What a reference means may change when its file changes; what runs is always a content hash.
+//! - What was active before and is read no more by this program stays active and is not sent: Racks keep what they run, and the
+//!   Mixer starts. What the configuration asks for by its name must be right.
 
 mod consumers;
 mod converge;
@@ -87,14 +89,15 @@ pub(crate) struct Chosen {
     pub(crate) scenario: Scenario,
 }
 
-/// Finds and checks what `mixer.startup_scenario` names; none if it is empty and nothing was active before.
+/// Finds and checks what `mixer.startup_scenario` names; none if it is empty and nothing was active before that this program
+/// reads.
 pub(crate) fn choose(reference: &str, registry: &Registry, clock: &Clock) -> Result<Option<Chosen>, ScenarioError> {
     if reference.is_empty() {
         let Some(active) = registry.active_scenario()? else {
             return Ok(None);
         };
         return match registry.scenario(&active.hash)? {
-            Some(row) => recheck(active.reference, row).map(Some),
+            Some(row) => Ok(resume(active.reference, row)),
             None => Err(ScenarioError::Unknown {
                 reference: active.reference,
                 known: known(registry)?,
@@ -165,6 +168,22 @@ fn recheck(origin: String, row: ScenarioRow) -> Result<Chosen, ScenarioError> {
     match scenario::parse(&row.text, rack::manifests()) {
         Ok(scenario) => Ok(Chosen { row, scenario }),
         Err(reason) => Err(ScenarioError::Invalid { origin, reason }),
+    }
+}
+
+/// What was active before, if this program reads it still. Telemetry is stored and served without it, and only a Mixer that
+/// runs can activate another one.
+fn resume(reference: String, row: ScenarioRow) -> Option<Chosen> {
+    match recheck(reference, row) {
+        Ok(chosen) => Some(chosen),
+        Err(error) => {
+            tracing::error!(
+                %error,
+                "the active scenario is none that this program can run: Racks are sent nothing and keep what they run; \
+                 activate a mended one (platform scenario activate)"
+            );
+            None
+        }
     }
 }
 

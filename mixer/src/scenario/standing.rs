@@ -158,7 +158,7 @@ fn standing(
         .as_deref()
         .map(|hash| ScenarioRef::of(hash, registry))
         .transpose()?;
-    let runs_it = running.as_ref().is_some_and(|running| running.hash == wanted.hash);
+    let runs_it = running.as_ref().is_some_and(|running| running.hash == wanted.hash) && row.relabelled.is_none();
     let has_answered = seen.is_some_and(|seen| seen.answered.as_ref() == Some(&wanted.hash));
     let error = seen.and_then(|seen| seen.error.as_ref());
     let reason = match (state, error) {

@@ -62,15 +62,21 @@ impl Listing {
         Ok(Self(seen))
     }
 
-    /// Their texts.
-    pub(super) fn read(&self, folder: &Path) -> Vec<Read> {
-        let read = |seen: &Seen| {
+    /// Their texts, and whether that is all there is to know. A file that the system does not give out may be had later without
+    /// any sign of it here.
+    pub(super) fn read(&self, folder: &Path) -> (Vec<Read>, bool) {
+        let mut is_whole = true;
+        let mut read = |seen: &Seen| {
             if seen.size > MAX_FILE {
                 return Err(format!("it has {} bytes, {MAX_FILE} at most", seen.size));
             }
-            std::fs::read_to_string(folder.join(&seen.name)).map_err(|error| format!("it cannot be read: {error}"))
+            std::fs::read_to_string(folder.join(&seen.name)).map_err(|error| {
+                is_whole &= error.kind() == io::ErrorKind::InvalidData;
+                format!("it cannot be read: {error}")
+            })
         };
-        self.0.iter().map(|seen| (seen.name.clone(), read(seen))).collect()
+        let read = self.0.iter().map(|seen| (seen.name.clone(), read(seen))).collect();
+        (read, is_whole)
     }
 }
 

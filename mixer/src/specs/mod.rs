@@ -10,7 +10,7 @@
 //!
 //! - What is in force is on disk, with all types that its fields ever had, before a message is promoted by it.
 //! - A file that is refused changes nothing: what it said last stays in force, over restarts too, until the file is good or gone.
-//! - A spec whose file is gone takes no more messages; its table and its types stay.
+//! - A spec whose file is gone, or is another spec by now, takes no more messages; its table and its types stay.
 //! - A file that changes is read once it has stayed the same from one look to the next: half of one is no spec.
 //! - Columns are known to the engine before the first message that has them.
 //!
@@ -63,7 +63,7 @@ pub struct SpecView {
     pub version: u32,
     /// For people.
     pub description: String,
-    /// `active`, or `withdrawn` if its file is gone.
+    /// `active`, or `withdrawn` if its file is gone or another spec.
     pub state: &'static str,
     /// The file that it was read from.
     pub file: String,
@@ -117,7 +117,7 @@ struct Rooms {
 #[derive(Debug, Default)]
 struct State {
     standing: Standing,
-    /// What the folder was when its files were read last.
+    /// What the folder was when its files were read last; none while some cannot be read, so that it is tried again.
     read: Option<Listing>,
     /// What it was when it was looked at last: files that are being written are not read.
     seen: Option<Listing>,
@@ -262,7 +262,7 @@ impl SpecBook {
         if !is_settled || state.read.as_ref() == Some(&listing) {
             return;
         }
-        let read = listing.read(&self.folder);
+        let (read, is_whole) = listing.read(&self.folder);
         let Review {
             standing,
             refused,
@@ -276,7 +276,7 @@ impl SpecBook {
         }
         state.note(None);
         state.refuse(refused);
-        state.read = Some(listing);
+        state.read = is_whole.then_some(listing);
         for (name, what) in &changed {
             tracing::info!(spec = %name, "spec {what}");
         }

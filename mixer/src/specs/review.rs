@@ -29,7 +29,6 @@ fn of_file(text: impl Into<String>) -> Finding {
 
 /// What stands after the files were looked at.
 pub(super) fn review(now: &Standing, files: Vec<Read>, at: Timestamp) -> Review {
-    let there: BTreeSet<String> = files.iter().map(|(file, _)| file.clone()).collect();
     let mut refused = BTreeMap::new();
     let mut offered: BTreeMap<SpecName, Vec<(String, String, Spec)>> = BTreeMap::new();
     for (file, text) in files {
@@ -49,17 +48,19 @@ pub(super) fn review(now: &Standing, files: Vec<Read>, at: Timestamp) -> Review 
         refused,
         changed: Vec::new(),
     };
-    let names: BTreeSet<SpecName> = offered.keys().copied().collect();
+    let mut taken = BTreeSet::new();
     for (name, files) in offered {
-        review.offer(name, files, at);
+        if review.offer(name, files, at) {
+            taken.insert(name);
+        }
     }
-    review.withdraw(&names, &there);
+    review.withdraw(&taken);
     review
 }
 
 impl Review {
-    /// Of files that say they are one spec, the one it was read from stays it; else the first by name.
-    fn offer(&mut self, name: SpecName, files: Vec<(String, String, Spec)>, at: Timestamp) {
+    /// Of files that say they are one spec, the one it was read from stays it; else the first by name. Whether that one is taken.
+    fn offer(&mut self, name: SpecName, files: Vec<(String, String, Spec)>, at: Timestamp) -> bool {
         let of = self.standing.get(&name).filter(|entry| !entry.withdrawn);
         let of = of.map(|entry| entry.file.clone());
         let keeps = files
@@ -67,17 +68,20 @@ impl Review {
             .position(|(file, ..)| Some(file) == of.as_ref())
             .unwrap_or(0);
         let holder = files.get(keeps).map(|(file, ..)| file.clone()).unwrap_or_default();
+        let mut taken = false;
         for (place, (file, text, spec)) in files.into_iter().enumerate() {
             if place != keeps {
                 let says = format!("{holder} is the spec {name} already: a name is one file's");
                 self.refused.insert(file, vec![of_file(says)]);
                 continue;
             }
-            self.take(name, file, text, spec, at);
+            taken = self.take(name, file, text, spec, at);
         }
+        taken
     }
 
-    fn take(&mut self, name: SpecName, file: String, text: String, spec: Spec, at: Timestamp) {
+    /// Puts a spec in force, unless what it was before forbids that. Whether its file is what it is read from.
+    fn take(&mut self, name: SpecName, file: String, text: String, spec: Spec, at: Timestamp) -> bool {
         let before = self.standing.get(&name).cloned();
         let known = match &before {
             None => Ok(Known::new(spec)),
@@ -87,7 +91,7 @@ impl Review {
             Ok(known) => known,
             Err(faults) => {
                 self.refused.insert(file, faults.into_iter().map(of_file).collect());
-                return;
+                return false;
             }
         };
         let is_same = before.as_ref().is_some_and(|before| before.known == known);
@@ -100,7 +104,7 @@ impl Review {
             Some(before) if before.file != file => Some(format!("is in {file} now")),
             Some(_) => None,
         };
-        let Some(what) = what else { return };
+        let Some(what) = what else { return true };
         let taken = before.filter(|_| is_same).map_or(at, |before| before.taken);
         self.changed.push((name, what));
         self.standing.put(Entry {
@@ -110,18 +114,19 @@ impl Review {
             withdrawn: false,
             known,
         });
+        true
     }
 
-    /// Specs whose files are gone take no more messages. A file that is there and refused is not gone.
-    fn withdraw(&mut self, offered: &BTreeSet<SpecName>, there: &BTreeSet<String>) {
+    /// Specs whose files are gone, or are another spec now, take no more messages. A file that is refused changes nothing.
+    fn withdraw(&mut self, taken: &BTreeSet<SpecName>) {
         let gone: Vec<Entry> = self
             .standing
             .active()
-            .filter(|entry| !offered.contains(&entry.known.spec.name) && !there.contains(&entry.file))
+            .filter(|entry| !taken.contains(&entry.known.spec.name) && !self.refused.contains_key(&entry.file))
             .cloned()
             .collect();
         for entry in gone {
-            let what = format!("{} is gone: it takes no more messages", entry.file);
+            let what = format!("{} is gone, or another spec: it takes no more messages", entry.file);
             self.changed.push((entry.known.spec.name, what));
             self.standing.put(Entry {
                 withdrawn: true,

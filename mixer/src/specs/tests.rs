@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+use std::os::unix::fs::PermissionsExt as _;
+
 use model::spec::FieldType;
 
 use super::*;
@@ -130,6 +132,46 @@ fn a_name_is_one_files_and_that_file_keeps_it() {
 }
 
 #[test]
+fn a_spec_whose_file_has_another_name_now_takes_nothing_over_a_restart_too() {
+    let desk = Desk::new();
+    desk.write("a.yaml", &spec("order", 1, &[("amount", "int")]));
+    let book = desk.open();
+    // While the file is refused under its new name, nothing changes.
+    desk.write("a.yaml", "name: purchase\nversion: 1\nmtch: {}\n");
+    looked(&book);
+    assert_eq!(
+        stands(&book),
+        (vec![is("order", 1, "active")], vec!["a.yaml".to_owned()])
+    );
+    desk.write("a.yaml", &spec("purchase", 1, &[("amount", "int")]));
+    looked(&book);
+    let found = (vec![is("order", 1, "withdrawn"), is("purchase", 1, "active")], vec![]);
+    assert_eq!(stands(&book), found);
+    assert_eq!(stands(&desk.open()), found);
+    assert_eq!(book.figures().active, 1);
+}
+
+#[test]
+fn a_file_that_is_refused_holds_no_spec_whose_own_file_is_gone_or_another_spec() {
+    for moves in [true, false] {
+        let desk = Desk::new();
+        desk.write("a.yaml", &spec("order", 2, &[("amount", "int")]));
+        let book = desk.open();
+        if moves {
+            desk.write("a.yaml", &spec("purchase", 1, &[]));
+        } else {
+            desk.remove("a.yaml");
+        }
+        // Version 1 comes after version 2.
+        desk.write("b.yaml", &spec("order", 1, &[("amount", "int")]));
+        looked(&book);
+        let (specs, refused) = stands(&book);
+        assert_eq!(specs[0], is("order", 2, "withdrawn"), "{moves}");
+        assert_eq!(refused, ["b.yaml"], "{moves}");
+    }
+}
+
+#[test]
 fn a_spec_whose_file_is_gone_takes_nothing_and_keeps_its_columns() {
     let desk = Desk::new();
     desk.write("a.yml", &spec("order", 1, &[("amount", "int"), ("city", "string")]));
@@ -181,6 +223,30 @@ fn a_file_is_read_once_it_stays_as_it_is() {
     assert_eq!(stands(&book).0, []);
     book.look();
     assert_eq!(book.view().specs[0].columns.len(), 2);
+}
+
+#[test]
+fn a_file_that_could_not_be_read_is_tried_again_though_nothing_of_it_changed() {
+    let desk = Desk::new();
+    let mode = |path: &str, mode| {
+        let path = desk.dir.path().join(path);
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    desk.write("a.yaml", &spec("order", 1, &[]));
+    for folder in ["", "specs"] {
+        mode(folder, 0o777);
+    }
+    mode("specs/a.yaml", 0o000);
+    // Root may read everything; as nobody, this thread may not.
+    let before = nix::unistd::setfsuid(nix::unistd::Uid::from_raw(65_534));
+    let book = desk.open();
+    looked(&book);
+    nix::unistd::setfsuid(before);
+    assert_eq!(stands(&book), (vec![], vec!["a.yaml".to_owned()]));
+    assert_eq!(book.figures().refusals, 1, "said once");
+    mode("specs/a.yaml", 0o644);
+    book.look();
+    assert_eq!(stands(&book), (vec![is("order", 1, "active")], vec![]));
 }
 
 #[test]

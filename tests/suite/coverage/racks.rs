@@ -163,6 +163,11 @@ fn every_change_of_a_racks_state_is_an_event() -> Result<(), Failure> {
     heard("rack_approved")?;
     rack.process()?.line("ready ", SOON)?;
     heard("rack_adopted")?;
+    let labelled = mixer
+        .api
+        .put("/api/v1/racks/rack-a/labels", &json!({ "role": "edge" }))?;
+    assert_eq!(labelled.status, 200, "{}", labelled.text);
+    heard("rack_labels")?;
     for (verb, to, kind) in [
         ("suspend", "suspended", "rack_suspended"),
         ("resume", "active", "rack_resumed"),

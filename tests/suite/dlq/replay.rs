@@ -135,6 +135,44 @@ fn a_letter_waits_for_a_rack_that_is_away_and_goes_back_once_through_kill_9_of_t
 }
 
 #[test]
+fn letters_that_many_ask_for_at_once_are_each_handled_once() -> Result<(), Failure> {
+    let world = World::start()?;
+    world.write(&lines(0..240, "bad"))?;
+    let all = world.letters("gear=pass&limit=1000", 240)?;
+    world.mend("2")?;
+    // Requests for one letter and for some, side by side: who has the smaller numbers is not always the first to go on.
+    let (api, next) = (&world.mixer.api, std::sync::atomic::AtomicUsize::new(0));
+    let ask = || {
+        loop {
+            let turn = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            let (from, count) = (turn / 2 * 6 + turn % 2, if turn % 2 == 0 { 1 } else { 5 });
+            let ids: Vec<&str> = all.iter().skip(from).take(count).map(id).collect();
+            if ids.is_empty() {
+                return;
+            }
+            let done = api
+                .post("/api/v1/dlq/replay", &json!({ "ids": ids, "wait": "0s" }))
+                .unwrap();
+            assert_eq!(done.json["data"]["changed"], ids.len(), "{}", done.text);
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..16 {
+            scope.spawn(ask);
+        }
+    });
+    world.letters("state=replayed&limit=1000", 240)?;
+    let mut sunk = world.sinks("bad", 240)?;
+    sunk.sort_unstable();
+    let wanted: Vec<String> = lines(0..240, "bad")
+        .iter()
+        .map(|line| line.trim_end().to_owned())
+        .collect();
+    assert_eq!(sunk, wanted);
+    Ok(())
+}
+
+#[test]
 fn a_letter_whose_gear_or_wire_is_gone_says_so_and_goes_back_when_it_is_there_again() -> Result<(), Failure> {
     let world = World::start()?;
     world.write(&["line bad row\n".into()])?;

@@ -34,6 +34,7 @@ const fn method(method: Method) -> &'static str {
     match method {
         Method::Get => "get",
         Method::Post => "post",
+        Method::Put => "put",
     }
 }
 

@@ -403,6 +403,10 @@ fn control() -> Value {
         "LogLevel": {
             "type": "object", "required": ["level"], "properties": { "level": { "enum": p::LEVELS } }, "additionalProperties": false,
         },
+        "Labels": {
+            "type": "object", "maxProperties": 64, "propertyNames": { "pattern": p::TOKEN },
+            "additionalProperties": { "type": "string", "maxLength": 256 }, "examples": [{ "role": "edge" }],
+        },
         "Nothing": { "type": "object", "additionalProperties": false },
     })
 }

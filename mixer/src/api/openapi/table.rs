@@ -300,6 +300,7 @@ pub(super) const ROUTES: &[Route] = &[
             link("suspend_rack", &[("id", "$response.body#/data/0/id")]),
             link("resume_rack", &[("id", "$response.body#/data/0/id")]),
             link("remove_rack", &[("id", "$response.body#/data/0/id")]),
+            link("rack_labels", &[("id", "$response.body#/data/0/id")]),
         ]),
     get("/api/v1/racks/{id}", "rack", "One Rack")
         .takes(&[p::RACK_PATH])
@@ -318,6 +319,12 @@ pub(super) const ROUTES: &[Route] = &[
         .with(Sent::Required("LogLevel"))
         .fails(&[400, 403, 404, 409, 413, 503])
         .details("Until the Rack's process ends or its configuration file says another level."),
+    Route {
+        method: Method::Put,
+        ..change("/api/v1/racks/{id}/labels", "rack_labels", "Gives a Rack labels, in place of those that it has")
+    }
+    .with(Sent::Required("Labels"))
+    .details("Groups of a scenario choose Racks by their labels. The Rack is sent what it shall run by the new ones, now or when it is there."),
     get("/api/v1/scenarios", "scenarios", "The stored scenarios")
         .gives(Answer::Json("Scenarios"))
         .fails(&[400])
@@ -347,7 +354,7 @@ pub(super) const ROUTES: &[Route] = &[
     .takes(&[p::WAIT])
     .with(Sent::Json("Nothing"))
     .gives(Answer::Json("ScenarioReport"))
-    .fails(&[400, 403, 409, 413, 422])
+    .fails(&[400, 403, 404, 409, 413, 422])
     .details(ACTIVATED),
     get("/api/v1/scenarios/{reference}", "scenario", "One stored scenario")
         .takes(&[p::SCENARIO_PATH])

@@ -46,6 +46,7 @@ fn word(method: Method) -> &'static str {
     match method {
         Method::Get => "GET",
         Method::Post => "POST",
+        Method::Put => "PUT",
     }
 }
 

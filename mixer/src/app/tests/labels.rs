@@ -1,0 +1,80 @@
+//! New labels reach a Rack, whatever happens between.
+
+use std::collections::BTreeMap;
+
+use super::*;
+
+const PLANT: &str = "
+meta: { name: plant, version: '1' }
+racks: [ { group: edge, labels: { role: edge } }, { group: core, labels: { role: core } } ]
+gears:
+  - { name: numbers, type: generator, deploy: edge }
+  - { name: others, type: generator, deploy: core }
+";
+
+fn role(role: &str) -> BTreeMap<String, String> {
+    [("role".to_owned(), role.to_owned())].into()
+}
+
+fn gears(push: &ScenarioPush) -> Vec<&str> {
+    push.gears.iter().map(|gear| gear.name.as_str()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rack_that_did_not_hear_of_its_labels_is_sent_its_part_by_them_until_it_runs_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let scenario = write_scenario(folder.path(), PLANT);
+    let flags = [
+        ("mixer.startup_scenario", scenario.as_str()),
+        ("enrollment.auto_adopt", "true"),
+    ];
+    let mixer = start(folder.path(), &flags).await;
+    let hash = model::scenario::content_hash(PLANT);
+    let mut rack = FakeRack::connect(&mixer, 1).await;
+    let passport = rack.adopted("rack-a").await;
+    let id = passport.entity_id;
+    let mut commands = rack.commands(&id).await;
+    let running = |error: Option<&str>| Applied {
+        running: Some(hash.clone()),
+        error: error.map(str::to_owned),
+    };
+    let push: ScenarioPush = next(&mut commands, &rack.client, "scenario", &passport, &running(None)).await;
+    assert_eq!(gears(&push), Vec::<&str>::new());
+    let beat = Heartbeat {
+        interval_ms: 60_000,
+        ..FakeRack::beat(id, Some(&hash))
+    };
+    rack.heartbeat(&beat, &passport.cluster_key).await;
+    // Nobody hears of the labels, and the Mixer ends.
+    drop(commands);
+    rack.client.flush().await.unwrap();
+    let set = mixer.control().set_labels("rack-a", role("edge"), &Actor::Mixer).await;
+    assert_eq!(set.unwrap().labels, role("edge"));
+    let report = mixer.control().scenario_report().await.unwrap();
+    assert!(!report.converged, "it runs the scenario, but by its old labels");
+    assert_eq!(report.groups[0].racks[0].as_str(), "rack-a");
+    mixer.close().await;
+
+    let mixer = start(folder.path(), &flags).await;
+    let control = mixer.control();
+    rack.client = async_nats::connect(control.bus_status().url).await.unwrap();
+    let mut commands = rack.commands(&id).await;
+    rack.heartbeat(&beat, &passport.cluster_key).await;
+    let push: ScenarioPush = next(&mut commands, &rack.client, "scenario", &passport, &running(Some("no"))).await;
+    assert_eq!((gears(&push), &push.hash), (vec!["numbers"], &hash));
+    eventually("the Rack's reason", || async {
+        let report = control.scenario_report().await.unwrap();
+        (report.racks[0].reason.as_deref() == Some("no")).then_some(())
+    })
+    .await;
+    // That it could not run by those labels says nothing about others.
+    control.set_labels("rack-a", role("core"), &Actor::Mixer).await.unwrap();
+    let push: ScenarioPush = next(&mut commands, &rack.client, "scenario", &passport, &running(None)).await;
+    assert_eq!(gears(&push), ["others"]);
+    eventually("the Rack runs by its labels", || async {
+        control.scenario_report().await.unwrap().converged.then_some(())
+    })
+    .await;
+    assert_eq!(control.registry.rack(&id).unwrap().unwrap().relabelled, None);
+    mixer.close().await;
+}

@@ -1,0 +1,90 @@
+//! Dead letters that several requests have go back at one moment.
+
+use std::sync::Arc;
+
+use async_nats::HeaderMap;
+use model::control::{Replay, ReplayAnswer};
+use model::filter::LetterFilter;
+use model::message::Message;
+use model::{FluxId, MessageId, wire};
+use tokio::runtime::Handle;
+use tokio::task::{block_in_place, yield_now};
+
+use super::*;
+use crate::dlq::Wish;
+
+/// A message that the sink of `rack-a` could not handle, as its Rack sends it.
+fn dead(number: u8) -> Vec<u8> {
+    let ts = Timestamp::from_micros(1_800_000_000_000_000);
+    let message = Message {
+        id: MessageId::at(ts, [number; 10]),
+        ts,
+        raw: vec![number],
+        data: serde_json::Value::Null,
+        hops: 1,
+        meta: Attributes::new(),
+        parent: None,
+        flux_id: FluxId::at(ts, [number; 10]),
+        sampled: true,
+        span_id: "b7ad6b7169203331".parse().unwrap(),
+        trace_id: "0af7651916cd43dd8448eb211c80319c".parse().unwrap(),
+    };
+    message.to_cbor().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_rack_gets_letters_in_the_order_of_their_numbers_though_who_asked_first_goes_on_last() {
+    let folder = tempfile::tempdir().unwrap();
+    let scenario = write_scenario(folder.path(), SCENARIO);
+    let flags = [
+        ("mixer.startup_scenario", scenario.as_str()),
+        ("enrollment.auto_adopt", "true"),
+    ];
+    let mixer = start(folder.path(), &flags).await;
+    let mut rack = FakeRack::connect(&mixer, 1).await;
+    let passport = rack.adopted("rack-a").await;
+    let mut commands = rack.commands(&passport.entity_id).await;
+    let hash = model::scenario::content_hash(SCENARIO);
+    let beat = FakeRack::beat(passport.entity_id, Some(&hash));
+    rack.heartbeat(&beat, &passport.cluster_key).await;
+    for number in 1..=2 {
+        let mut headers = HeaderMap::new();
+        headers.insert(wire::DEAD_PORT, "in");
+        let subject = "flux.gear.rack-a.sink";
+        let sent = rack.client.publish_with_headers(subject, headers, dead(number).into());
+        sent.await.unwrap();
+    }
+    let dlq = mixer.api_parts().unwrap().dlq;
+    let letters = eventually("both letters", || async {
+        let found = dlq.list(&LetterFilter::default()).await.unwrap().letters;
+        (found.len() == 2).then_some(found)
+    })
+    .await;
+    let ask = |at: usize| {
+        Arc::clone(&dlq).replay(Wish {
+            ids: vec![letters[at].id],
+            ..Wish::default()
+        })
+    };
+    let late = async {
+        while mixer.control().registry.mark(&letters[0].id).unwrap().is_none() {
+            yield_now().await;
+        }
+        // The first request has its number, and does not go on as long as this task is busy.
+        block_in_place(|| {
+            Handle::current().block_on(async {
+                assert_eq!(ask(1).await.unwrap().changed, 1);
+                let taken = ReplayAnswer {
+                    taken: 2,
+                    not_taken: None,
+                };
+                next::<Replay>(&mut commands, &rack.client, "replay", &passport, &taken).await
+            })
+        })
+    };
+    let (sent, early) = futures::future::join(late, ask(0)).await;
+    assert_eq!(early.unwrap().changed, 1);
+    let numbers: Vec<u64> = sent.letters.iter().map(|letter| letter.number).collect();
+    assert_eq!(numbers, [1, 2], "who takes 2 has taken 1");
+    mixer.close().await;
+}

@@ -1,0 +1,65 @@
+//! The labels of Racks: what groups of a scenario choose by.
+//!
+//! # Invariants
+//!
+//! - New labels and that the Rack is owed its part of the scenario by them are one transaction: it gets it however often it or the
+//!   Mixer is away, and counts as one that does not run the scenario until then.
+//!
+//! # Not here
+//!
+//! Which labels a request may have (`api`); what they mean for a Rack's part (`scenario`).
+
+use std::collections::BTreeMap;
+
+use model::control::RackState;
+
+use super::{Control, ControlError, RackView, rack_in, refuse};
+use crate::events::Event;
+use crate::registry::{Actor, AuditEntry};
+
+/// The labels of a Rack.
+pub(crate) type Labels = BTreeMap<String, String>;
+
+impl Control {
+    /// Gives a Rack these labels in place of those that it has, and sends it what it shall run by them. The same labels again
+    /// change nothing.
+    ///
+    /// # Errors
+    /// [`ControlError`].
+    pub async fn set_labels(&self, id_or_name: &str, labels: Labels, by: &Actor) -> Result<RackView, ControlError> {
+        let id = self.find(id_or_name)?.entity_id;
+        let entry = AuditEntry::new(Event::RackLabels, by, self.clock.now());
+        let (row, news) = self
+            .registry
+            .commit(move |change| {
+                let mut row = rack_in(change, &id)?;
+                if row.state == RackState::Removed {
+                    return Err(refuse(&row, "labelled", ": its identity is revoked"));
+                }
+                if row.labels == labels {
+                    return Ok((row, None));
+                }
+                let before = std::mem::replace(&mut row.labels, labels);
+                let entry = entry.of(&row).turn(Some(listed(&before)), listed(&row.labels));
+                row.relabelled.get_or_insert(before);
+                change.put_rack(&row)?;
+                Ok((row, Some(change.record(entry)?)))
+            })
+            .await?;
+        if let Some(news) = news {
+            tracing::info!(rack = %row.name, entity_id = %row.entity_id, labels = news.to, by = news.by, "rack labels changed");
+            self.passes.refresh().await;
+            self.events.tell(&news).await;
+            if row.state == RackState::Active {
+                self.courier.deliver(row.entity_id);
+            }
+        }
+        self.rack(&row.entity_id.to_string())
+    }
+}
+
+/// As people write them.
+fn listed(labels: &Labels) -> String {
+    let labels: Vec<_> = labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    labels.join(" ")
+}
