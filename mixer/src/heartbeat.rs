@@ -6,13 +6,15 @@
 //! - Nothing of a heartbeat is believed before its signature was checked with the key that the registry knows. One that was
 //!   heard before, or is of another run than the last handshake, is refused.
 //! - The answer is signed by the cluster: a Rack trims its spool on it.
+//! - A Rack whose clock is not ours works all the same: it is told of once, and shown as [`CLOCK_OFFSET`].
 //! - A Rack that reports another scenario than it should run, or has other labels since it got its part, is sent it again.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use model::control::{DurableFloor, Heartbeat, HeartbeatReply, Limits, RackState, Refusal, RefusalCode};
 use model::passport::public_key;
-use model::{Clock, Context, EntityId, Signed};
+use model::{Clock, Context, EntityId, Signed, Timestamp};
 
 use crate::cluster::Cluster;
 use crate::enrollment::refusal;
@@ -25,6 +27,11 @@ use crate::scenario::Courier;
 const MAX_FLOORS: usize = 256;
 /// Bytes of the host facts that are kept.
 const MAX_FACTS: usize = 16 << 10;
+
+/// The fact that says by how many seconds a Rack's clock is ahead, where that is [`CLOCKS_DIFFER`] or more.
+pub(crate) const CLOCK_OFFSET: &str = "clock.offset";
+/// What two clocks may differ.
+const CLOCKS_DIFFER: Duration = Duration::from_secs(60);
 
 /// How far a producer run is durable.
 pub(crate) type FloorOf = Arc<dyn Fn(EntityId, u64) -> u64 + Send + Sync>;
@@ -84,7 +91,8 @@ impl Heartbeats {
             let reason = format!("the identity {} was removed from this cluster", row.entity_id);
             return Err(refusal(RefusalCode::Removed, reason));
         }
-        if !self.presence.heard(&bounded(&beat), self.clock.now()) {
+        let beat = self.with_offset(bounded(beat), &row);
+        if !self.presence.heard(&beat, self.clock.now()) {
             let reason = format!(
                 "the heartbeat of {} is a copy of an earlier one, or not of the run of its last handshake: enrol again",
                 row.name
@@ -102,6 +110,23 @@ impl Heartbeats {
             floors: self.floors(&beat),
             limits: Some(self.limits),
         })
+    }
+
+    /// The heartbeat with what its clock differs from ours; said when that begins.
+    fn with_offset(&self, mut beat: Heartbeat, row: &RackRow) -> Heartbeat {
+        let Some(seconds) = clock_offset(&beat, self.clock.now()) else {
+            return beat;
+        };
+        let before = self.presence.of(&row.entity_id);
+        if before.is_none_or(|before| before.facts.get(CLOCK_OFFSET).is_none()) {
+            tracing::warn!(
+                rack = %row.name,
+                seconds,
+                "the Rack's clock is not that of the Mixer: what it sends is stored under its own times. Set one of the clocks right"
+            );
+        }
+        beat.facts.set(CLOCK_OFFSET, seconds);
+        beat
     }
 
     fn wanted(&self, row: &RackRow) -> Result<Option<String>, RegistryError> {
@@ -122,9 +147,14 @@ impl Heartbeats {
     }
 }
 
+/// By how many seconds the Rack's clock is ahead, if that is more than the way here explains.
+fn clock_offset(beat: &Heartbeat, now: Timestamp) -> Option<i64> {
+    let micros = beat.ts.micros().saturating_sub(now.micros());
+    (u128::from(micros.unsigned_abs()) >= CLOCKS_DIFFER.as_micros()).then_some(micros / 1_000_000)
+}
+
 /// The heartbeat without facts that are too large to keep.
-fn bounded(beat: &Heartbeat) -> Heartbeat {
-    let mut beat = beat.clone();
+fn bounded(mut beat: Heartbeat) -> Heartbeat {
     if beat.facts.to_json().len() > MAX_FACTS {
         beat.facts = model::Attributes::new();
     }

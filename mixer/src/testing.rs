@@ -94,8 +94,17 @@ pub(crate) fn bus_settings(managed: Managed) -> Settings {
 }
 
 /// Waits until `look` finds something, at most 20 s.
-pub(crate) async fn eventually<T, F: Future<Output = Option<T>>>(what: &str, mut look: impl FnMut() -> F) -> T {
-    let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
+pub(crate) async fn eventually<T, F: Future<Output = Option<T>>>(what: &str, look: impl FnMut() -> F) -> T {
+    eventually_within(Duration::from_secs(20), what, look).await
+}
+
+/// The same for what takes longer on a busy machine.
+pub(crate) async fn eventually_within<T, F: Future<Output = Option<T>>>(
+    within: Duration,
+    what: &str,
+    mut look: impl FnMut() -> F,
+) -> T {
+    let deadline = tokio::time::Instant::now() + within;
     loop {
         if let Some(found) = look().await {
             return found;

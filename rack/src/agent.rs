@@ -26,7 +26,7 @@ use crate::host::{self, BusHost};
 use crate::lane::{Lane, Outbox};
 use crate::limits::Limits as MessageLimits;
 use crate::presence::Presence;
-use crate::runtime::RuntimeParts;
+use crate::runtime::{PATIENCE, RuntimeParts};
 use crate::spool::{self, Found, Limits, SpoolHandle, SpoolThread, WhenFull};
 use crate::stage::{self, ORDERS, Report, StageParts};
 use crate::state::StateFile;
@@ -176,11 +176,7 @@ impl Agent {
             counters: Arc::clone(&counters),
         });
         parts.layer.attach(recorder.clone());
-        let (talk, acting, recording) = (
-            CancellationToken::new(),
-            CancellationToken::new(),
-            CancellationToken::new(),
-        );
+        let [talk, acting, recording] = std::array::from_fn(|_| CancellationToken::new());
         let batcher = Batcher {
             intake,
             spool: spool.clone(),
@@ -202,6 +198,7 @@ impl Agent {
                     bus: bus.clone(),
                     stream: config.snake.stream_name.to_string(),
                 }),
+                patience: PATIENCE,
             },
             convergence: config.snake.convergence_delay,
             subscribed: channels.subscribed.subscribe(),

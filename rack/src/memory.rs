@@ -4,6 +4,7 @@
 //! # Invariants
 //!
 //! - The scenario is kept as the cluster signed it and verified again when it is read.
+//! - What could not be written is written as soon as it can be ([`Memory::try_again`]); it is in force meanwhile.
 //! - A file that does not verify is told of and then treated as absent: the Mixer pushes the scenario again.
 
 use std::path::{Path, PathBuf};
@@ -32,6 +33,8 @@ pub(crate) struct Memory {
     path: PathBuf,
     stored: Stored,
     push: Option<ScenarioPush>,
+    /// Whether the file is older than this.
+    unwritten: bool,
 }
 
 impl Memory {
@@ -46,6 +49,7 @@ impl Memory {
                 push: None,
             },
             push: None,
+            unwritten: false,
         };
         match read(path, identity) {
             Ok(Some((stored, push))) => {
@@ -92,18 +96,33 @@ impl Memory {
         self.store();
     }
 
-    fn store(&self) {
-        let written = model::signed::encode(&self.stored)
-            .map_err(|error| error.to_string())
-            .and_then(|bytes| {
-                chassis::files::write_atomic(&self.path, &bytes, 0o600).map_err(|error| error.to_string())
-            });
+    /// Whether something is not on disk so far.
+    pub(crate) const fn is_unwritten(&self) -> bool {
+        self.unwritten
+    }
+
+    /// Writes what could not be written before.
+    pub(crate) fn try_again(&mut self) {
+        if self.unwritten && self.write().is_ok() {
+            self.unwritten = false;
+            tracing::info!("the Rack's state and scenario are remembered again");
+        }
+    }
+
+    fn store(&mut self) {
+        let written = self.write();
+        self.unwritten = written.is_err();
         if let Err(error) = written {
             tracing::error!(
                 error,
-                "the scenario runs but is not remembered: after a restart the Rack waits for its Mixer"
+                "the Rack's state and scenario are in force but not remembered: after a restart what was before runs until the Mixer speaks; trying again"
             );
         }
+    }
+
+    fn write(&self) -> Result<(), String> {
+        let bytes = model::signed::encode(&self.stored).map_err(|error| error.to_string())?;
+        chassis::files::write_atomic(&self.path, &bytes, 0o600).map_err(|error| error.to_string())
     }
 }
 
@@ -142,5 +161,49 @@ pub(crate) fn verify(signed: &Signed, identity: &Identity) -> Result<ScenarioPus
             "it is for {}, this Rack is {}",
             push.entity_id, identity.entity_id
         ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use ed25519_dalek::SigningKey;
+    use model::EntityId;
+
+    use super::*;
+
+    #[test]
+    fn what_the_disk_refused_is_written_as_soon_as_it_takes_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("not there so far/scenario.cbor");
+        let cluster = SigningKey::from_bytes(&[1; 32]);
+        let identity = Identity {
+            entity_id: EntityId::for_name("r"),
+            name: "r".parse().unwrap(),
+            cluster_key: cluster.verifying_key(),
+        };
+        let push = ScenarioPush {
+            entity_id: identity.entity_id,
+            issued: Timestamp::from_micros(7),
+            reference: "demo:2".to_owned(),
+            hash: "h2".to_owned(),
+            gears: Vec::new(),
+            wires: Vec::new(),
+            inlets: Vec::new(),
+        };
+        let mut memory = Memory::open(&path, &identity);
+        memory.set_push(Signed::new(&push, Context::Command, &cluster).unwrap(), push);
+        memory.set_state(RackState::Active, None);
+        memory.try_again();
+        assert!(memory.is_unwritten());
+        assert_eq!(memory.push().unwrap().hash, "h2", "it is in force");
+        std::fs::create_dir(path.parent().unwrap()).unwrap();
+        memory.try_again();
+        assert!(!memory.is_unwritten());
+        let again = Memory::open(&path, &identity);
+        assert_eq!(
+            (again.state(), again.push().unwrap().hash.as_str()),
+            (RackState::Active, "h2")
+        );
     }
 }

@@ -27,6 +27,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::gears::patience::watch;
 use crate::gears::supervisor::{panic_text, supervise};
 use crate::gears::{Context, ContextParts, Gear};
 use crate::lane::{self, Inlet, InletSpec, Lane};
@@ -38,6 +39,8 @@ use crate::wires::{self, Inbox, NotApplied, Outlets, Plan, Spec};
 pub const DRAIN_BOUND: Duration = Duration::from_secs(1);
 /// How long a gear may take to get what it needs.
 const INIT_BOUND: Duration = Duration::from_secs(5);
+/// How long a gear may usually be at one message before that is told.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What the runtime is made of.
 #[derive(Debug, Clone)]
@@ -50,6 +53,8 @@ pub struct RuntimeParts {
     pub limits: Limits,
     /// The guaranteed lane; none in a Rack without a bus.
     pub(crate) lane: Option<Lane>,
+    /// How long a gear may be at one message before that is told.
+    pub(crate) patience: Duration,
 }
 
 /// Owns every gear of this Rack.
@@ -84,6 +89,8 @@ struct Slot {
     stop: CancellationToken,
     successor: CancellationToken,
     task: JoinHandle<()>,
+    /// Looks at it from outside.
+    watch: JoinHandle<()>,
 }
 
 impl Slot {
@@ -98,6 +105,7 @@ impl Slot {
 
 impl Drop for Slot {
     fn drop(&mut self) {
+        self.watch.abort();
         self.task.abort();
     }
 }
@@ -358,12 +366,14 @@ impl GearRuntime {
             .takes_messages()
             .then(|| self.inboxes.get(&spec.name).cloned())
             .flatten();
+        let watch = tokio::spawn(watch(Arc::clone(&cx), self.parts.patience));
         let task = tokio::spawn(supervise(gear, spec.clone(), cx, inbox));
         let slot = Slot {
             spec,
             stop,
             successor,
             task,
+            watch,
         };
         self.gears.insert(slot.spec.name.clone(), slot);
     }

@@ -26,6 +26,8 @@ use crate::runtime::{GearRuntime, RuntimeParts};
 
 /// How long gears wait for the subscription of a bus that may be away.
 const SUBSCRIBE_WITHIN: Duration = Duration::from_secs(3);
+/// How long after a disk refused what is to be remembered it is asked again.
+const REMEMBER_AGAIN: Duration = Duration::from_secs(1);
 /// How many orders may wait.
 pub(crate) const ORDERS: usize = 16;
 
@@ -132,6 +134,7 @@ impl Stage {
                     Some(order) => self.obey(order).await,
                     None => return,
                 },
+                () = tokio::time::sleep(REMEMBER_AGAIN), if self.memory.is_unwritten() => self.memory.try_again(),
             }
         }
     }

@@ -8,6 +8,17 @@ use tokio::runtime::Runtime;
 
 use crate::Failure;
 
+/// A message that a foreign publisher sends.
+#[derive(Debug)]
+pub struct Outgoing {
+    /// Where it goes.
+    pub subject: String,
+    /// Names and values.
+    pub headers: &'static [(&'static str, &'static str)],
+    /// As it is.
+    pub body: Vec<u8>,
+}
+
 /// A client of one bus; every call waits for its answer.
 #[derive(Debug)]
 pub struct TestBus {
@@ -64,6 +75,30 @@ impl TestBus {
         self.runtime
             .block_on(async { self.js.publish(subject, body).await?.await })?;
         Ok(())
+    }
+
+    /// Publishes messages one behind the other, with headers; returns when the bus has acknowledged all of them.
+    ///
+    /// # Errors
+    /// If the bus does not acknowledge one.
+    pub fn publish_all(&self, messages: Vec<Outgoing>) -> Result<(), Failure> {
+        self.runtime.block_on(async {
+            let mut acknowledgements = Vec::with_capacity(messages.len());
+            for message in messages {
+                let mut headers = HeaderMap::new();
+                for (name, value) in message.headers {
+                    headers.insert(*name, *value);
+                }
+                let sent = self
+                    .js
+                    .publish_with_headers(message.subject, headers, message.body.into());
+                acknowledgements.push(sent.await?);
+            }
+            for acknowledgement in acknowledgements {
+                acknowledgement.await?;
+            }
+            Ok(())
+        })
     }
 
     /// How a stream is configured.

@@ -7,7 +7,8 @@
 //! real failure: content, lengths, names. A mount of the same image afterwards replays the journal as after a reboot.
 
 use std::fmt;
-use std::fs::File;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write as _};
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -101,6 +102,40 @@ impl Disk {
         run("mount", &["-t", "tmpfs", "-o", &size, "tmpfs", &at]).map_err(Lacking)?;
         disk.mounted = true;
         Ok(disk)
+    }
+
+    /// Writes until the disk takes no more; again, if something has gone from it meanwhile.
+    ///
+    /// # Errors
+    /// If it cannot be written for another reason.
+    pub fn fill(&self) -> Result<(), Failure> {
+        let filler = OpenOptions::new().create(true).append(true).open(self.filler());
+        let mut filler = match filler {
+            Err(error) if error.kind() == io::ErrorKind::StorageFull => return Ok(()),
+            filler => filler?,
+        };
+        let mut piece = 1 << 20;
+        let zeros = vec![0; piece];
+        while piece >= 512 {
+            match filler.write_all(&zeros[..piece]) {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::StorageFull => piece /= 2,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes away what [`fill`](Self::fill) wrote.
+    ///
+    /// # Errors
+    /// If it cannot be removed.
+    pub fn make_room(&self) -> Result<(), Failure> {
+        Ok(std::fs::remove_file(self.filler())?)
+    }
+
+    fn filler(&self) -> PathBuf {
+        self.at.join("filler")
     }
 
     fn below(folder: tempfile::TempDir, image: Option<PathBuf>) -> Result<Self, Lacking> {

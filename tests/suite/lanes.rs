@@ -18,7 +18,7 @@ use crate::first_light::mixer_with;
 use crate::kill9::setting;
 
 /// Lines of a file on rack-a become messages; rack-b makes a message of each, which it writes as a record. Both wires are guaranteed.
-fn scenario(file: &Path) -> String {
+pub(crate) fn scenario(file: &Path) -> String {
     scenario_where(file, "size(text) > 3")
 }
 
@@ -39,7 +39,7 @@ fn mixer_log(mixer: &TestMixer) -> String {
 }
 
 /// Messages of a gear in the archive: all, and different ids.
-fn archived(mixer: &TestMixer, gear: &str) -> Option<(u64, u64)> {
+pub(crate) fn archived(mixer: &TestMixer, gear: &str) -> Option<(u64, u64)> {
     let sql = format!(
         "select count(*) || ' ' || count(distinct raw_msg) from read_parquet('{}/generic/**/fluxmsg_*.parquet') where src_gear_id = '{gear}'",
         mixer.path().join("data/messages").display()
@@ -50,7 +50,7 @@ fn archived(mixer: &TestMixer, gear: &str) -> Option<(u64, u64)> {
 }
 
 /// The numbers of the lines that the last gear has written as records, in the order of their times.
-fn arrived(mixer: &TestMixer) -> Result<Vec<u64>, Failure> {
+pub(crate) fn arrived(mixer: &TestMixer) -> Result<Vec<u64>, Failure> {
     let path = "/api/v1/telemetry/logs?gear_id=sink&q=of%20the%20lane&since=1h&order=asc";
     let mut numbers = Vec::new();
     for row in mixer.api.all_rows(path)? {
@@ -82,7 +82,7 @@ fn load(file: PathBuf, rows: u64, over: Arc<AtomicBool>) -> JoinHandle<Result<u6
     })
 }
 
-fn write(file: &Path, numbers: std::ops::Range<u64>) -> Result<(), Failure> {
+pub(crate) fn write(file: &Path, numbers: std::ops::Range<u64>) -> Result<(), Failure> {
     let mut file = std::fs::OpenOptions::new().create(true).append(true).open(file)?;
     let lines: String = numbers.map(|n| format!("line {n:09} of the lane\n")).collect();
     Ok(file.write_all(lines.as_bytes())?)

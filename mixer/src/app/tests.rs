@@ -1,10 +1,12 @@
 //! A whole Mixer on real parts, and Racks that speak to it over the real bus.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::expect_used, reason = "tests")]
 
+mod away;
 mod clocks;
 mod credentials;
 mod labels;
 mod letters;
+mod real;
 
 use std::path::Path;
 use std::time::Duration;

@@ -26,6 +26,7 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use super::meter::Meter;
+use super::patience::InHand;
 use super::signal::Signal;
 use super::traceparent::TraceParent;
 use crate::lane::{Dead, Leaving, Outbox, Past, Room, Whole};
@@ -104,6 +105,7 @@ pub(crate) struct Context {
     span_name: String,
     parts: ContextParts,
     meter: Meter,
+    in_hand: InHand,
     /// Refusals of each kind since the last report.
     refusals: [AtomicU64; REJECTED + 1],
     /// The messages in work that were letters before.
@@ -120,6 +122,7 @@ impl Context {
             span_name: format!("{} {}", spec.kind.name(), spec.name),
             parts,
             meter: Meter::default(),
+            in_hand: InHand::default(),
             refusals: Default::default(),
             letters: Mutex::default(),
             kept: OnceLock::new(),
@@ -134,6 +137,11 @@ impl Context {
     /// Where the gear's rows go.
     pub(crate) fn recorder(&self) -> &Recorder {
         &self.parts.recorder
+    }
+
+    /// What the gear is at.
+    pub(crate) const fn in_hand(&self) -> &InHand {
+        &self.in_hand
     }
 
     /// What messages may be.
@@ -268,12 +276,14 @@ impl Context {
         if !self.is_wired(port) {
             return self.refuse(&message, Refused::Unwired { port });
         }
+        let waiting = self.in_hand.waits(port);
         if let Some(body) = body
             && !self.leave(port, body).await
         {
             return self.refuse(&message, Refused::NotKept);
         }
         self.parts.outlets.send(port, message).await;
+        drop(waiting);
         self.meter.sent();
         Ok(())
     }

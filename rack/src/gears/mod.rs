@@ -27,6 +27,7 @@ mod expression;
 mod framing;
 mod listener;
 mod meter;
+pub(crate) mod patience;
 mod signal;
 pub(crate) mod supervisor;
 #[cfg(test)]

@@ -27,6 +27,7 @@ use tokio::sync::mpsc::{self, error::TryRecvError};
 use tokio::time::{Instant, MissedTickBehavior};
 
 use super::context::together;
+use super::patience::at_work;
 use super::signal::Signal;
 use super::{Context, Fault, Gear, Passive};
 use crate::lane::{Dead, Past, Whole};
@@ -208,7 +209,10 @@ impl Consumer<'_> {
         let message = match &held.arrival.message {
             Ok(message) if held.attempts < held.most_attempts() => message.clone(),
             Ok(_) => {
-                let reason = held.reason.clone().unwrap_or_else(|| "the gear panicked".to_owned());
+                let reason = held
+                    .reason
+                    .clone()
+                    .unwrap_or_else(|| "the gear panicked at it, or never came back from it".to_owned());
                 // It keeps its count: begun again beside another that fails, it is not tried anew.
                 held.bury(self.cx, reason, held.attempts);
                 return Ok(());
@@ -253,7 +257,7 @@ impl Consumer<'_> {
 
     /// Lets the gear finish what it holds back; then what is held was taken.
     async fn settle(&mut self) -> Result<(), Fault> {
-        self.gear.flush(self.cx).await?;
+        at_work(self.cx, None, self.gear.flush(self.cx)).await?;
         self.held.iter_mut().for_each(|held| held.is_flushed = true);
         while !self.held.is_empty() {
             // Cut off while it waits, it leaves what is held to the next life.
@@ -338,7 +342,8 @@ async fn handle(
 ) -> Result<(Whole, Option<String>), Fault> {
     let mut span = cx.arrive(&mut delivery.message);
     let signal = Signal::of(&delivery.message);
-    let (done, whole) = signal.during(together(gear.process(cx, delivery))).await;
+    let work = signal.during(together(gear.process(cx, delivery)));
+    let (done, whole) = at_work(cx, Some(signal), work).await;
     span.ok = done.is_ok();
     match done {
         Ok(()) => Ok((whole, None)),

@@ -47,6 +47,10 @@ pub(super) static TYPES: &[GearType] = &[
         build: |_| Ok(Gear::Active(Box::new(Deaf))),
     },
     GearType {
+        manifest: &manifest("test_hangs", &["in"], &[]),
+        build: |_| Ok(Gear::Passive(Box::new(Hangs))),
+    },
+    GearType {
         manifest: &manifest("test_feed", &[], &["out"]),
         build: flow::feed,
     },
@@ -116,6 +120,23 @@ struct Deaf;
 impl Active for Deaf {
     fn run<'a>(&'a mut self, _: &'a Arc<Context>) -> Work<'a> {
         futures::future::pending().boxed()
+    }
+}
+
+/// Never comes back from the message `hang`.
+struct Hangs;
+
+impl Passive for Hangs {
+    fn process<'a>(&'a mut self, cx: &'a Arc<Context>, delivery: Delivery) -> Work<'a> {
+        async move {
+            let body = String::from_utf8_lossy(&delivery.message.raw).into_owned();
+            if body == "hang" {
+                futures::future::pending::<()>().await;
+            }
+            cx.log(model::Level::Info, format!("did {body}"));
+            Ok(())
+        }
+        .boxed()
     }
 }
 
@@ -272,6 +293,7 @@ impl Bench {
             entropy: Entropy::new(|buffer| getrandom::fill(buffer).unwrap()),
             limits,
             lane: None,
+            patience: crate::runtime::PATIENCE,
         })
     }
 

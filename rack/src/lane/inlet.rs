@@ -194,6 +194,10 @@ impl Inlet {
             let delivered = self.inbox.delivered().0.lock().get(&key).copied();
             Source::new(delivered.or_else(|| self.lane.outbox.taken(&key)))
         });
+        for left in source.turn_to(place.outbox) {
+            // Nobody holds it any more: not said to be in work, it comes again.
+            self.ackers.remove(&left.sequence);
+        }
         if source.came(place, held, Instant::now()) == Came::Kept {
             self.ackers.insert(sequence, acker);
             self.advance();

@@ -88,14 +88,19 @@ impl<T> Source<T> {
         }
     }
 
-    pub(super) fn came(&mut self, place: Place, item: T, now: Instant) -> Came {
-        if place.outbox != self.outbox {
-            // A Rack that lost its state counts anew; what waited of the old count never becomes next.
-            self.outbox = place.outbox;
-            self.last = None;
-            self.waiting.clear();
-            self.since = None;
+    /// A Rack that lost its state counts anew; what waited of the old count never becomes next, and is given back.
+    pub(super) fn turn_to(&mut self, outbox: Uuid) -> Vec<T> {
+        if outbox == self.outbox {
+            return Vec::new();
         }
+        self.outbox = outbox;
+        self.last = None;
+        self.since = None;
+        std::mem::take(&mut self.waiting).into_values().collect()
+    }
+
+    pub(super) fn came(&mut self, place: Place, item: T, now: Instant) -> Came {
+        self.turn_to(place.outbox);
         if self.last.is_some_and(|last| place.number <= last.number) || self.waiting.contains_key(&place.number) {
             return Came::Old;
         }
@@ -222,6 +227,18 @@ mod tests {
             source.came(place, number, now);
         }
         assert_eq!(drain(&mut source, now), [5, 9, 70]);
+    }
+
+    #[test]
+    fn what_waited_of_a_count_that_is_over_is_given_back() {
+        let now = Instant::now();
+        let mut source = Source::new(Some(at(3)));
+        for number in [5, 6] {
+            source.came(at(number), number, now);
+        }
+        assert_eq!(source.turn_to(BOX), [0; 0]);
+        assert_eq!(source.turn_to(Uuid::from_bytes([8; 16])), [5, 6]);
+        assert_eq!((source.waiting(), source.until()), (0, None));
     }
 
     #[test]

@@ -168,9 +168,17 @@ impl Spool {
             // What the file holds behind its last synced byte is unknown now: leave it, and try once more elsewhere.
             tracing::warn!(%error, segment = %segment_path(&self.dir, self.active.id).display(), "spool write failed; going on in a new segment");
             let _ = self.active.file.set_len(self.active.len);
+            // Where no other can be begun now, the next append begins with that.
+            self.index.lock().leave_active = true;
             self.roll()?;
+            // It may hold nothing that is wanted any more: that is room.
+            self.trim();
             let bytes = self.encode(&group);
-            self.write(&bytes)?;
+            if let Err(error) = self.write(&bytes) {
+                let _ = self.active.file.set_len(self.active.len);
+                self.index.lock().leave_active = true;
+                return Err(error.into());
+            }
         }
         self.publish(&group);
         Ok(())

@@ -16,7 +16,7 @@ use harness::{Failure, TestMixer};
 use model::control::RackState;
 
 use crate::config_keys::is_test;
-use table::{COMMANDS, ENDPOINTS, EVENTS, MESSAGES, Proof, RACKS, REFUSALS, Row, STANDINGS};
+use table::{COMMANDS, ENDPOINTS, EVENTS, FAULTS, Fault, MESSAGES, Proof, RACKS, REFUSALS, Row, STANDINGS};
 
 const HEAD: &str = "# What is covered
 
@@ -24,7 +24,8 @@ const HEAD: &str = "# What is covered
 
 Every state that a Rack, a scenario or a message can be in, every event, every endpoint and every command, with the tests that cover it. A test fails when
 one of them has no row, when a row is of something that is gone, and when a test that a row names is not there. Every endpoint
-is asked some hundred times more by `make schema-check`, with requests that are generated from the API's document.
+is asked some hundred times more by `make schema-check`, with requests that are generated from the API's document. Faults that are made on
+purpose, and what is seen of them, are at the end.
 ";
 
 /// A Rack's states. The match makes sure that there is no other.
@@ -180,6 +181,29 @@ fn word(what: &str) -> &str {
     what.rsplit([' ', '/']).find(is_word).unwrap_or(what)
 }
 
+/// The source of a test, which must have it.
+fn source_of<'s>(sources: &'s mut BTreeMap<String, String>, what: &str, test: &str) -> Result<&'s str, Failure> {
+    let (file, name) = test.rsplit_once("::").ok_or_else(|| format!("{what}: {test}"))?;
+    if !sources.contains_key(file) {
+        sources.insert(file.to_owned(), source(file)?);
+    }
+    let text = sources.get(file).map(String::as_str).unwrap_or_default();
+    assert!(is_test(text, name), "{what}: {file} has no test {name}");
+    Ok(text)
+}
+
+#[test]
+fn every_test_that_makes_a_fault_exists() -> Result<(), Failure> {
+    let mut sources = BTreeMap::new();
+    for Fault { what, seen, by } in FAULTS {
+        assert!(seen.len() > 20 && !by.is_empty(), "{what}: {seen:?}");
+        for test in *by {
+            source_of(&mut sources, what, test)?;
+        }
+    }
+    Ok(())
+}
+
 #[test]
 fn every_test_that_a_row_names_exists_and_speaks_of_it() -> Result<(), Failure> {
     let mut sources = BTreeMap::new();
@@ -196,13 +220,7 @@ fn every_test_that_a_row_names_exists_and_speaks_of_it() -> Result<(), Failure> 
             assert!(!tests.is_empty(), "{what}: no test");
             let mut speaks = false;
             for test in tests {
-                let (file, name) = test.rsplit_once("::").ok_or_else(|| format!("{what}: {test}"))?;
-                let text = match sources.get(file) {
-                    Some(text) => text,
-                    None => sources.entry(file).or_insert(source(file)?),
-                };
-                assert!(is_test(text, name), "{what}: {file} has no test {name}");
-                speaks |= text.contains(word(what));
+                speaks |= source_of(&mut sources, what, test)?.contains(word(what));
             }
             assert!(
                 speaks || !must_speak,
@@ -221,14 +239,15 @@ fn the_reference_page_of_what_is_covered_is_the_table() -> Result<(), Failure> {
         write!(wanted, "\n## {heading}\n\n| {column} | covered by |\n|---|---|\n")?;
         for (what, proof) in *rows {
             let proof = match proof {
-                Proof::By(tests) => {
-                    let shown: Vec<_> = tests.iter().map(|test| shown(test)).collect();
-                    shown.join("<br>")
-                }
+                Proof::By(tests) => all_shown(tests),
                 Proof::Never(reason) => format!("cannot happen: {reason}"),
             };
             writeln!(wanted, "| {what} | {proof} |")?;
         }
+    }
+    wanted.push_str("\n## Bad input and faults\n\n| fault | what is seen of it, and what becomes of it | covered by |\n|---|---|---|\n");
+    for Fault { what, seen, by } in FAULTS {
+        writeln!(wanted, "| {what} | {seen} | {} |", all_shown(by))?;
     }
     let path = root().join("docs/coverage.md");
     if std::env::var_os("UPDATE").is_some() {
@@ -237,6 +256,12 @@ fn the_reference_page_of_what_is_covered_is_the_table() -> Result<(), Failure> {
     let page = std::fs::read_to_string(path)?;
     assert_eq!(page, wanted, "docs/coverage.md is not the generated one: make docs");
     Ok(())
+}
+
+/// Tests, each on a line of its own.
+fn all_shown(tests: &[&str]) -> String {
+    let shown: Vec<_> = tests.iter().map(|test| shown(test)).collect();
+    shown.join("<br>")
 }
 
 /// A test as a sentence that leads to its file.

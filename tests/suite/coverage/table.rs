@@ -16,6 +16,13 @@ use Proof::{By, Never};
 /// A row: what is covered, and by what.
 pub(super) type Row = (&'static str, Proof);
 
+/// A fault: what it is, what an operator sees of it and what becomes of it, and the tests that make it.
+pub(super) struct Fault {
+    pub(super) what: &'static str,
+    pub(super) seen: &'static str,
+    pub(super) by: &'static [&'static str],
+}
+
 /// A Rack's states, as [`super::RACK_STATES`] pairs them.
 #[rustfmt::skip]
 pub(super) const RACKS: &[Row] = &[
@@ -236,4 +243,79 @@ pub(super) const COMMANDS: &[Row] = &[
     ("platform-mixer config init", By(&["tests/suite/coverage/commands.rs::a_new_configuration_file_has_every_key_and_means_the_defaults"])),
     ("platform-mixer config reference", By(&["tests/suite/coverage/commands.rs::the_reference_of_the_keys_is_printed_as_it_is_published"])),
     ("platform-mixer config migrate", By(&["tests/suite/migrate.rs::a_mixer_file_of_v0_4_4_becomes_one_that_the_mixer_reads_and_that_means_the_same"])),
+];
+
+/// Bad input and faults from outside.
+#[rustfmt::skip]
+pub(super) const FAULTS: &[Fault] = &[
+    Fault {
+        what: "wrong handshake: another key, a changed bit, another protocol, a foreign name",
+        seen: "`a rack was refused` with code and reason in the Mixer's log, the same reason in the Rack's; nothing is written",
+        by: &["mixer/src/enrollment/tests.rs::a_transcript_signed_by_another_key_or_changed_in_any_bit_is_refused_and_nothing_is_written", "mixer/src/enrollment/tests.rs::other_protocols_foreign_keys_and_control_characters_are_refused", "mixer/src/enrollment/tests.rs::a_heartbeat_cannot_pass_as_a_transcript", "tests/suite/racks/names.rs::a_name_that_another_rack_has_is_refused_with_its_holder_and_the_way_out"],
+    },
+    Fault {
+        what: "replayed handshake; a flood of hellos; an old state file",
+        seen: "refused as above: a challenge is good once, for a minute, for the key that asked; the flood pushes out only the oldest",
+        by: &["mixer/src/enrollment/tests.rs::a_challenge_is_good_once_for_a_minute_and_for_the_key_that_asked", "mixer/src/enrollment/tests.rs::a_flood_of_hellos_pushes_out_only_the_oldest_challenges", "mixer/src/enrollment/tests.rs::a_copy_of_an_old_state_file_is_refused_but_a_lost_answer_is_not"],
+    },
+    Fault {
+        what: "forged or copied heartbeat, heartbeat of a stranger",
+        seen: "`a heartbeat was refused` with code and reason in the Mixer's log; what is shown of the Rack does not change",
+        by: &["mixer/src/app/tests.rs::a_heartbeat_signed_by_another_key_copied_or_of_a_stranger_changes_nothing"],
+    },
+    Fault {
+        what: "tampered passport or state file",
+        seen: "the Rack does not start: exit 65 or 77, the file is named and left as it is",
+        by: &["tests/suite/faults.rs::a_tampered_passport_stops_the_rack_and_names_the_file", "rack/src/state.rs::an_accepted_passport_is_there_after_a_restart_and_no_flipped_bit_of_the_file_passes", "rack/src/state.rs::passports_of_another_cluster_for_another_key_or_of_an_older_count_are_refused", "rack/src/state.rs::no_flipped_bit_of_an_encrypted_file_passes"],
+    },
+    Fault {
+        what: "a name that leads elsewhere: of a Rack, a gear, a scenario, a spec, in an address, on the bus, in a message's body",
+        seen: "refused with the name where it enters (400, 404, 422, exit 64, 65 or 78), or a dead letter; no file is made",
+        by: &["tests/suite/racks/names.rs::no_name_of_a_rack_a_scenario_or_a_gear_leads_out_of_its_folder", "tests/suite/hardship/names.rs::no_name_in_an_address_leads_to_another_thing_than_its_own", "tests/suite/hardship/names.rs::no_name_on_the_command_line_or_in_a_file_leads_out_of_its_folder", "tests/suite/hardship/names.rs::no_name_on_the_bus_becomes_a_folder_and_each_is_a_letter", "mixer/src/enrollment/tests.rs::a_name_that_leads_out_of_its_folder_or_its_subject_is_refused_and_nothing_is_written", "model/src/token.rs::subjects_folders_and_wildcards_cannot_be_smuggled_in", "model/src/spec_name.rs::a_name_cannot_leave_its_folder", "rack/src/gears/file_out/tests.rs::a_body_is_one_line_whatever_is_in_it_and_a_message_is_one_json_object"],
+    },
+    Fault {
+        what: "10,000 garbage messages among good ones",
+        seen: "each is a dead letter with its reason (`platform dlq list`, `platform_ingest_dead_letters_total`), good ones arrive once and in order",
+        by: &["tests/suite/hardship/garbage.rs::each_of_ten_thousand_garbage_messages_is_a_letter_and_good_ones_arrive_once_and_in_order", "tests/suite/faults.rs::foreign_batches_are_stored_and_bad_ones_become_dead_letters", "mixer/src/api/tests/hostile.rs::ten_thousand_generated_requests_are_answered_or_refused_and_never_our_fault"],
+    },
+    Fault {
+        what: "a gear that panics",
+        seen: "`the gear panicked` with its words, `gear.errors`, a span with status error; it starts again, others go on; a message it panics at three times is a dead letter",
+        by: &["rack/src/runtime/tests.rs::a_panicking_gear_is_reported_and_restarted_while_others_go_on"],
+    },
+    Fault {
+        what: "a gear that hangs",
+        seen: "`the gear has been at one message for 30s` with the message's `flux_id`, and ever more rarely again; a change of the scenario cuts it off; a `wasm` module without end is cut by its fuel",
+        by: &["rack/src/runtime/tests/hang.rs::a_gear_that_hangs_is_named_with_its_message_again_and_again_while_others_go_on", "rack/src/runtime/tests/hang.rs::a_change_of_the_scenario_cuts_a_hanging_gear_off_and_no_socket_is_closed", "rack/src/gears/patience.rs::what_takes_long_is_told_at_ever_longer_intervals_and_once_more_when_it_is_done", "rack/src/gears/patience.rs::who_waits_for_room_is_told_apart_from_who_does_not_come_back", "rack/src/runtime/tests.rs::a_gear_that_does_not_stop_is_cut_off_within_the_bound", "rack/src/gears/wasm/tests/hostile.rs::every_way_to_misbehave_is_refused_with_its_reason"],
+    },
+    Fault {
+        what: "a gear that floods",
+        seen: "its counters; what the lanes do not take waits at its source, telemetry beyond the spool is dropped and counted (`rack.telemetry.dropped`, a warning), log lines are throttled and counted; memory and disk stay bounded",
+        by: &["tests/suite/hardship/flood.rs::gears_that_flood_both_lanes_keep_within_the_racks_memory_and_disk_and_others_go_on", "rack/tests/agent.rs::a_gear_that_talks_too_much_is_throttled_and_its_data_is_not", "rack/src/gears/tcp_in/tests.rs::a_full_inbox_stops_the_reading_and_nothing_is_lost"],
+    },
+    Fault {
+        what: "a slow HTTP target",
+        seen: "the gear's errors say how long it waited and of which message; other receivers go on, all come in order when it is quick again",
+        by: &["tests/suite/hardship/slow.rs::a_slow_target_holds_up_neither_who_sends_nor_the_rack_and_gets_all_in_order_when_it_is_quick", "rack/src/gears/http_out/tests.rs::an_answer_that_does_not_come_in_time_is_none", "rack/src/gears/http_out/tests.rs::messages_wait_while_the_breaker_is_open_and_one_attempt_closes_it"],
+    },
+    Fault {
+        what: "a full disk on the Rack",
+        seen: "`the spool cannot be written` in its log, `disk.free` in `platform racks show`; nothing is acknowledged that is not kept, all goes on by itself when there is room; a start on a full disk ends with the file and the reason",
+        by: &["tests/suite/hardship/disk.rs::a_rack_on_a_full_disk_acknowledges_nothing_that_it_does_not_keep_says_so_and_goes_on_by_itself", "rack/src/memory.rs::what_the_disk_refused_is_written_as_soon_as_it_takes_it", "rack/src/gears/file_out/tests.rs::with_a_full_disk_nothing_is_lost_and_nothing_is_written_twice", "rack/src/spool/tests/full.rs::a_full_spool_that_may_not_drop_refuses_until_a_floor_makes_room"],
+    },
+    Fault {
+        what: "clocks a day apart",
+        seen: "`clock.offset` in `platform racks show`, a warning in the Mixer's log; the Rack works, and its orders keep their order also where the Mixer's clock was set back",
+        by: &["mixer/src/app/tests/clocks.rs::a_rack_whose_clock_is_a_day_off_works_and_its_offset_is_shown", "mixer/src/app/tests/clocks.rs::a_mixer_whose_clock_was_a_day_ahead_and_a_rack_whose_clock_is_a_day_behind_work_together"],
+    },
+    Fault {
+        what: "the bus is restarted in the middle of an activation",
+        seen: "`platform scenario status` says who does not run it yet; in the end every Rack does",
+        by: &["tests/suite/hardship/activation.rs::a_bus_that_is_killed_between_the_store_and_the_push_of_a_scenario_keeps_no_rack_from_it"],
+    },
+    Fault {
+        what: "the Mixer is away for an hour",
+        seen: "`heartbeat not answered` in the Rack's log, `spool_bytes` when it is heard again; gears go on, also over a restart of the Rack; all is archived once and arrives in order, also what the bus has forgotten to have had",
+        by: &["mixer/src/app/tests/away.rs::a_rack_works_on_while_its_mixer_is_away_for_an_hour_and_catches_up_in_order_and_once", "rack/tests/agent.rs::a_restarted_rack_works_on_without_bus_and_mixer_and_sends_the_earlier_run_first", "rack/tests/agent.rs::what_the_bus_acknowledged_and_lost_is_sent_again_under_the_same_ids"],
+    },
 ];

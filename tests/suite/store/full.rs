@@ -2,8 +2,6 @@
 //!
 //! `PLATFORM_TEST_FULL_DISKS` makes it longer: the long form is 20 episodes.
 
-use std::io::Write;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -78,21 +76,6 @@ impl Appenders {
     }
 }
 
-/// Writes until the disk takes no more.
-fn fill(disk: &Path) -> Result<(), Failure> {
-    let mut filler = std::fs::File::create(disk.join("filler"))?;
-    let mut piece = 1 << 20;
-    let zeros = vec![0; piece];
-    while piece >= 512 {
-        match filler.write_all(&zeros[..piece]) {
-            Ok(()) => {}
-            Err(error) if error.kind() == std::io::ErrorKind::StorageFull => piece /= 2,
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Ok(())
-}
-
 fn is_full(engine: &Engine) -> bool {
     matches!(engine.trouble(), Some(Trouble::DiskFull { .. }))
 }
@@ -131,7 +114,7 @@ async fn on_a_full_disk_appends_wait_the_rest_goes_on_and_it_resumes_by_itself()
             })
         };
         wait("acknowledged rows", &mut || appenders.acknowledged() > before + 20)?;
-        fill(disk.path())?;
+        disk.fill()?;
         wait("the word that the disk is full", &mut || is_full(&engine))?;
         // Those that had passed the look at the disk are answered; then nobody is.
         let mut last = usize::MAX;
@@ -158,7 +141,7 @@ async fn on_a_full_disk_appends_wait_the_rest_goes_on_and_it_resumes_by_itself()
         judge
             .of_view(&engine)?
             .check(&format!("episode {episode}, published"))?;
-        std::fs::remove_file(disk.path().join("filler"))?;
+        disk.make_room()?;
         wait("the end of the trouble", &mut || engine.trouble().is_none())?;
         wait("acknowledged rows again", &mut || {
             appenders.acknowledged() > heard.acknowledged.len() + 20
@@ -202,7 +185,7 @@ async fn rotation_frees_a_full_disk_and_a_store_opens_on_one() -> Result<(), Fai
     engine.flush().await?;
     tokio::task::block_in_place(|| eventually("seals", SOON, || (engine.stats().seals >= 2).then_some(())))?;
     drop(engine);
-    fill(disk.path())?;
+    disk.fill()?;
     // The first tick of this one checks the rules: every closed partition is too much.
     kept.rotation.max_size = model::ByteSize::bytes(1);
     let engine = open(kept).await?;

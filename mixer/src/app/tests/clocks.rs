@@ -56,3 +56,48 @@ async fn a_mixer_whose_clock_was_a_day_ahead_and_a_rack_whose_clock_is_a_day_beh
         mixer.close().await;
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rack_whose_clock_is_a_day_off_works_and_its_offset_is_shown() {
+    for (name, ahead) in [("ahead", true), ("behind", false)] {
+        let folder = tempfile::tempdir().unwrap();
+        let lines = folder.path().join("app.log");
+        let scenario = write_scenario(folder.path(), &real::scenario(&lines, folder.path()));
+        let flags = [
+            ("mixer.startup_scenario", scenario.as_str()),
+            ("enrollment.auto_adopt", "true"),
+        ];
+        let ours = Hand::new();
+        let mixer = Mixer::start(config(folder.path(), &flags), ours.clock(), chassis::os_entropy())
+            .await
+            .unwrap();
+        let its = ours.clock();
+        let its = model::Clock::new(move || {
+            let now = its.now();
+            if ahead { now.plus(DAY) } else { now.minus(DAY) }
+        });
+        let agent = real::agent(folder.path(), &mixer, its).await;
+        agent.wait_for(|status| status.scenario.is_some()).await;
+        real::write(&lines, 0..50);
+        eventually("every line at the last gear", || {
+            std::future::ready(real::is_written(folder.path(), 50))
+        })
+        .await;
+        eventually("every line in the archive", || real::is_archived(&mixer, 50)).await;
+        let shown = view(mixer.control(), "rack-a");
+        let offset = shown.facts.get("clock.offset").and_then(serde_json::Value::as_i64);
+        assert_eq!(offset, Some(if ahead { 86_400 } else { -86_400 }), "{name}");
+        assert_eq!(shown.last_seen, ours.clock().now(), "{name}: by the Mixer's clock");
+        // Orders are followed, each after the one before.
+        for _ in 0..2 {
+            mixer.control().suspend("rack-a", &Actor::Mixer).await.unwrap();
+            agent
+                .wait_for(|status| status.state == Some(RackState::Suspended))
+                .await;
+            mixer.control().resume("rack-a", &Actor::Mixer).await.unwrap();
+            agent.wait_for(|status| status.state == Some(RackState::Active)).await;
+        }
+        agent.close().await;
+        mixer.close().await;
+    }
+}

@@ -1,0 +1,220 @@
+//! How long a gear is at one thing: told when it is long, then ever more rarely, and once more when it is done.
+//!
+//! # Invariants
+//!
+//! - What is told is that message's: the record has its `flux_id`.
+//! - A gear that waits for room behind one of its ports is told apart from one that does not come back: the fault is further on.
+//! - Looked at from outside the gear's task ([`watch`]), so that a gear that never yields is seen too.
+//!
+//! # Not here
+//!
+//! An end: a gear may have reasons. A change of the scenario cuts it off ([`crate::runtime::DRAIN_BOUND`]).
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use model::{HumanDuration, Level};
+use parking_lot::Mutex;
+
+use super::Context;
+use super::signal::Signal;
+
+/// The longest pause between two records of the same thing.
+const LONGEST: Duration = Duration::from_secs(3600);
+
+/// What a gear has in hand.
+#[derive(Debug, Default)]
+pub(crate) struct InHand(Mutex<Option<Hold>>);
+
+#[derive(Debug)]
+struct Hold {
+    signal: Option<Signal>,
+    since: Instant,
+    /// How long it took when it was told last.
+    told: Option<Duration>,
+    /// The port behind which there is no room.
+    waits: Option<&'static str>,
+}
+
+/// Ends what [`InHand::begin`] or [`InHand::waits`] began, also where a gear panics.
+pub(crate) struct Until<'a> {
+    in_hand: &'a InHand,
+    end: fn(&InHand),
+}
+
+impl Drop for Until<'_> {
+    fn drop(&mut self) {
+        (self.end)(self.in_hand);
+    }
+}
+
+/// Something to be said.
+#[derive(Debug, PartialEq, Eq)]
+struct Telling {
+    signal: Option<Signal>,
+    text: String,
+}
+
+impl InHand {
+    /// A message is begun, or what was held back is finished.
+    pub(crate) fn begin(&self, signal: Option<Signal>, now: Instant) {
+        *self.0.lock() = Some(Hold {
+            signal,
+            since: now,
+            told: None,
+            waits: None,
+        });
+    }
+
+    /// There may be no room behind a port.
+    pub(crate) fn waits(&self, port: &'static str) -> Until<'_> {
+        self.at(Some(port));
+        Until {
+            in_hand: self,
+            end: |in_hand| in_hand.at(None),
+        }
+    }
+
+    fn at(&self, port: Option<&'static str>) {
+        if let Some(hold) = self.0.lock().as_mut() {
+            hold.waits = port;
+        }
+    }
+
+    /// It is done; what is to be said of that, if it was told that it takes long.
+    fn end(&self, now: Instant) -> Option<Telling> {
+        let hold = self.0.lock().take()?;
+        hold.told?;
+        let took = HumanDuration::from(seconds(now - hold.since));
+        Some(Telling {
+            text: format!("the gear is done with it after {took}"),
+            signal: hold.signal,
+        })
+    }
+
+    /// What is to be said: at `patience`, then each time when it has taken twice as long, or an hour more.
+    fn overdue(&self, patience: Duration, now: Instant) -> Option<Telling> {
+        let mut hold = self.0.lock();
+        let hold = hold.as_mut()?;
+        let took = now.saturating_duration_since(hold.since);
+        let due = hold.told.map_or(patience, |told| told + told.min(LONGEST));
+        if took < due {
+            return None;
+        }
+        hold.told = Some(took);
+        let long = HumanDuration::from(seconds(took));
+        let what = match hold.signal {
+            Some(_) => "at one message",
+            None => "finishing what it holds back",
+        };
+        let text = match hold.waits {
+            Some(port) => format!(
+                "the gear has been {what} for {long}: there is no room behind its port {port}, what it is wired to does not go on"
+            ),
+            None => format!(
+                "the gear has been {what} for {long} and its messages wait; another version of it, or a scenario without it, cuts it off"
+            ),
+        };
+        Some(Telling {
+            signal: hold.signal,
+            text,
+        })
+    }
+}
+
+/// Whole seconds, where it is one.
+fn seconds(time: Duration) -> Duration {
+    if time < Duration::from_secs(1) {
+        Duration::from_millis(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
+    } else {
+        Duration::from_secs(time.as_secs())
+    }
+}
+
+impl Telling {
+    fn tell(self, cx: &Context, level: Level) {
+        let Self { signal, text } = self;
+        match signal {
+            Some(signal) => signal.saying(|| cx.log(level, text)),
+            None => cx.log(level, text),
+        }
+    }
+}
+
+/// Does a gear's work, which is watched meanwhile.
+pub(crate) async fn at_work<T>(cx: &Context, signal: Option<Signal>, work: impl Future<Output = T>) -> T {
+    cx.in_hand().begin(signal, Instant::now());
+    let unwinding = Until {
+        in_hand: cx.in_hand(),
+        end: |in_hand| *in_hand.0.lock() = None,
+    };
+    let done = work.await;
+    if let Some(telling) = cx.in_hand().end(Instant::now()) {
+        telling.tell(cx, Level::Info);
+    }
+    drop(unwinding);
+    done
+}
+
+/// Watches a gear for as long as it runs.
+pub(crate) async fn watch(cx: Arc<Context>, patience: Duration) {
+    let mut look = tokio::time::interval((patience / 4).max(Duration::from_millis(1)));
+    look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        look.tick().await;
+        if let Some(telling) = cx.in_hand().overdue(patience, Instant::now()) {
+            telling.tell(&cx, Level::Warn);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::super::testing::message;
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    #[test]
+    fn what_takes_long_is_told_at_ever_longer_intervals_and_once_more_when_it_is_done() {
+        let (in_hand, began) = (InHand::default(), Instant::now());
+        let signal = Signal::of(&message(1, serde_json::Value::Null, b""));
+        let mut told = Vec::new();
+        in_hand.begin(Some(signal), began);
+        for second in 0..4 * 3600 {
+            let said = in_hand.overdue(PATIENCE, began + Duration::from_secs(second));
+            if let Some(telling) = said {
+                assert_eq!(telling.signal, Some(signal));
+                told.push(second);
+            }
+        }
+        assert_eq!(told, [30, 60, 120, 240, 480, 960, 1920, 3840, 7440, 11_040]);
+        let done = in_hand.end(began + Duration::from_secs(4 * 3600)).unwrap();
+        assert_eq!(done.text, "the gear is done with it after 4h");
+        assert_eq!(in_hand.overdue(PATIENCE, began + LONGEST * 9), None);
+    }
+
+    #[test]
+    fn what_takes_no_longer_than_is_allowed_is_not_told() {
+        let (in_hand, began) = (InHand::default(), Instant::now());
+        for _ in 0..3 {
+            in_hand.begin(None, began);
+            assert_eq!(in_hand.overdue(PATIENCE, began + Duration::from_secs(29)), None);
+            assert_eq!(in_hand.end(began + Duration::from_secs(29)), None);
+        }
+    }
+
+    #[test]
+    fn who_waits_for_room_is_told_apart_from_who_does_not_come_back() {
+        let (in_hand, began) = (InHand::default(), Instant::now());
+        let late = |times: u32| in_hand.overdue(PATIENCE, began + PATIENCE * times).unwrap().text;
+        in_hand.begin(None, began);
+        {
+            let _waiting = in_hand.waits("out");
+            assert!(late(1).contains("no room behind its port out"));
+        }
+        let text = late(2);
+        assert!(text.contains("for 1m") && text.contains("cuts it off"), "{text}");
+    }
+}
