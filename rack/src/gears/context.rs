@@ -25,6 +25,7 @@ use serde_json::Value;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
+use super::gathering::{Handled, gather, gathered};
 use super::meter::Meter;
 use super::signal::Signal;
 use super::traceparent::TraceParent;
@@ -60,26 +61,6 @@ impl Refused {
             Self::NotKept => 3,
         }
     }
-}
-
-tokio::task_local! {
-    /// What is sent by the work that is being done, if it leaves together.
-    static WHOLE: Mutex<Whole>;
-}
-
-/// Does work; what it sends over the guaranteed lane, other tasks of its apart, is given back and left to the caller.
-pub(crate) async fn together<T>(work: impl Future<Output = T>) -> (T, Whole) {
-    let gathered = async {
-        let done = work.await;
-        let whole = WHOLE.with(|whole| std::mem::take(&mut *whole.lock()));
-        (done, whole)
-    };
-    WHOLE.scope(Mutex::default(), gathered).await
-}
-
-/// Adds to what leaves together; false where nothing does.
-fn gather(add: impl FnOnce(&mut Whole)) -> bool {
-    WHOLE.try_with(|whole| add(&mut whole.lock())).is_ok()
 }
 
 /// What counts the messages that a gear rejected, behind the kinds of [`Refused`].
@@ -252,7 +233,7 @@ impl Context {
         let (max_hops, max_payload_size) = (self.limits().max_hops(), self.limits().max_payload_size());
         if message.hops > max_hops {
             let why = Refused::Hops { max: max_hops }.to_string();
-            self.bury((port, Way::Out), &message, why).await;
+            self.bury((port, Way::Out), &message, (why, 1)).await;
             return self.refuse(&message, Refused::Hops { max: max_hops });
         }
         // What leaves is encoded anyhow; of the rest only the size is wanted.
@@ -286,7 +267,7 @@ impl Context {
             body,
         };
         let mut leaving = vec![leaving];
-        if gather(|whole| whole.leaving.append(&mut leaving)) {
+        if gather(|gathered| gathered.whole.leaving.append(&mut leaving)) {
             return true;
         }
         let whole = Whole {
@@ -307,20 +288,20 @@ impl Context {
         self.letters.lock().remove(&message);
     }
 
-    /// Keeps a message that goes no further, where somebody can find it.
-    pub(crate) async fn bury(&self, (port, way): (&str, Way), message: &Message, reason: String) {
+    /// Keeps a message that goes no further, where somebody can find it: why, and after how many attempts.
+    pub(crate) async fn bury(&self, (port, way): (&str, Way), message: &Message, (reason, attempts): (String, u32)) {
         let past = self.letters.lock().get(&message.id).cloned();
         let dead = Dead {
             gear: self.name.clone(),
             port: port.to_owned(),
             way,
             reason,
-            attempts: 1,
+            attempts,
             past: past.unwrap_or_default(),
             body: message.to_cbor().unwrap_or_default(),
         };
         let mut dead = vec![dead];
-        if gather(|whole| whole.dead.append(&mut dead)) {
+        if gather(|gathered| gathered.whole.dead.append(&mut dead)) {
             return;
         }
         let whole = Whole {
@@ -332,13 +313,33 @@ impl Context {
 
     /// Does work whose messages leave together, with a note; true once they are durable, or if there is nothing to keep.
     pub(crate) async fn leave_together(&self, note: Option<Checkpoint>, work: impl Future<Output = ()>) -> bool {
-        let ((), whole) = together(work).await;
-        let whole = Whole { note, ..whole };
+        let ((), gathered) = gathered(Handled::Once, work).await;
+        let whole = Whole { note, ..gathered.whole };
         if whole.is_empty() {
             return true;
         }
         let (done, durable) = oneshot::channel();
         self.commit(whole, Some(done)).await && matches!(durable.await, Ok(Ok(())))
+    }
+
+    /// Does work for a message of a guaranteed wire whose handling began before, while the gear flushes: what is sent leaves
+    /// together with the word that the message was taken.
+    pub(crate) async fn later(&self, of: MessageId, work: impl Future<Output = ()>) {
+        let ((), made) = gathered(Handled::Again, work).await;
+        let mut later = vec![(of, made.whole)];
+        if !gather(|gathered| gathered.later.append(&mut later)) {
+            for (_, whole) in later {
+                self.commit(whole, None).await;
+            }
+        }
+    }
+
+    /// Does work for a message that does not come again, beside the one that is being handled: what is sent leaves at once.
+    pub(crate) async fn apart(&self, work: impl Future<Output = ()>) {
+        let ((), made) = gathered(Handled::Once, work).await;
+        if !made.whole.is_empty() {
+            self.commit(made.whole, None).await;
+        }
     }
 
     /// A free slot at the outbox; none if the Rack is stopping, or has no outbox.

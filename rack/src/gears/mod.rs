@@ -25,6 +25,7 @@ mod codec;
 mod context;
 mod expression;
 mod framing;
+mod gathering;
 mod listener;
 mod meter;
 mod signal;

@@ -19,14 +19,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
-use model::Level;
 use model::letter::Way;
 use model::message::Message;
+use model::{Level, MessageId};
 use tokio::sync::MutexGuard;
 use tokio::sync::mpsc::{self, error::TryRecvError};
 use tokio::time::{Instant, MissedTickBehavior};
 
-use super::context::together;
+use super::gathering::{Gathered, Handled, gathered};
 use super::signal::Signal;
 use super::{Context, Fault, Gear, Passive};
 use crate::lane::{Dead, Past, Whole};
@@ -41,7 +41,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// Held messages that make the gear flush.
 const SETTLE_AT: usize = 64;
 /// How often a message is tried that a gear fails at: some minutes, with the pauses between the lives of a gear.
-const ATTEMPTS: u32 = 16;
+pub(super) const ATTEMPTS: u32 = 16;
 /// How often a message is tried that a gear panics at.
 const PANICS: u32 = 3;
 /// A life this long makes the next pause short again.
@@ -193,7 +193,7 @@ impl Consumer<'_> {
             port: arrival.port,
             message,
         };
-        let whole = handle(self.gear, self.cx, delivery).await?.0;
+        let whole = handle(self.gear, self.cx, delivery, Handled::Once).await?.0.whole;
         if !whole.is_empty() {
             self.cx.commit(whole, None).await;
         }
@@ -232,15 +232,15 @@ impl Consumer<'_> {
         held.reason = None;
         let port = held.arrival.port;
         let done = match held.way() {
-            Way::In => handle(self.gear, self.cx, Delivery { port, message }).await,
+            Way::In => handle(self.gear, self.cx, Delivery { port, message }, Handled::Again).await,
             Way::Out => Ok(send_on(self.cx, port, message).await),
         };
         match done {
-            Ok((whole, rejected)) => {
+            Ok((made, rejected)) => {
                 held.attempts -= 1;
                 match rejected {
                     Some(reason) => held.bury(self.cx, reason, 1),
-                    None => held.whole = Some(whole),
+                    None => held.whole = Some(made.whole),
                 }
                 Ok(())
             }
@@ -253,7 +253,9 @@ impl Consumer<'_> {
 
     /// Lets the gear finish what it holds back; then what is held was taken.
     async fn settle(&mut self) -> Result<(), Fault> {
-        self.gear.flush(self.cx).await?;
+        let (flushed, made) = gathered(Handled::Again, self.gear.flush(self.cx)).await;
+        flushed?;
+        self.leave_flushed(made).await;
         self.held.iter_mut().for_each(|held| held.is_flushed = true);
         while !self.held.is_empty() {
             // Cut off while it waits, it leaves what is held to the next life.
@@ -274,6 +276,23 @@ impl Consumer<'_> {
         }
         Ok(())
     }
+
+    /// Lets leave what a flush sent: each with the held message that it is of, the rest with the first one, or at once.
+    async fn leave_flushed(&mut self, made: Gathered) {
+        let mut rest = made.whole;
+        for (of, made) in made.later {
+            let mut held = self.held.iter_mut().filter(|held| !held.is_flushed);
+            match held.find(|held| held.is(of)) {
+                Some(held) => held.whole.get_or_insert_default().append(made),
+                None => rest.append(made),
+            }
+        }
+        match self.held.iter_mut().find(|held| !held.is_flushed) {
+            Some(held) => held.whole.get_or_insert_default().append(rest),
+            None if rest.is_empty() => {}
+            None => drop(self.cx.commit(rest, None).await),
+        }
+    }
 }
 
 async fn until(at: Option<Instant>) {
@@ -286,6 +305,10 @@ async fn until(at: Option<Instant>) {
 impl Held {
     const fn most_attempts(&self) -> u32 {
         if self.reason.is_some() { ATTEMPTS } else { PANICS }
+    }
+
+    fn is(&self, id: MessageId) -> bool {
+        self.arrival.message.as_ref().is_ok_and(|message| message.id == id)
     }
 
     fn past(&self) -> Option<&Past> {
@@ -324,10 +347,10 @@ impl Held {
 
 /// What comes of sending a message by the port where it was refused before; and why it is refused again, unless that made a
 /// dead letter already.
-async fn send_on(cx: &Arc<Context>, port: &'static str, message: Message) -> (Whole, Option<String>) {
-    let (sent, whole) = together(cx.send(port, message)).await;
-    let again = sent.err().filter(|_| whole.dead.is_empty());
-    (whole, again.map(|refused| refused.to_string()))
+async fn send_on(cx: &Arc<Context>, port: &'static str, message: Message) -> (Gathered, Option<String>) {
+    let (sent, made) = gathered(Handled::Again, cx.send(port, message)).await;
+    let again = sent.err().filter(|_| made.whole.dead.is_empty());
+    (made, again.map(|refused| refused.to_string()))
 }
 
 /// What a message made; and why the gear rejected it, if it did.
@@ -335,16 +358,17 @@ async fn handle(
     gear: &mut dyn Passive,
     cx: &Arc<Context>,
     mut delivery: Delivery,
-) -> Result<(Whole, Option<String>), Fault> {
+    handled: Handled,
+) -> Result<(Gathered, Option<String>), Fault> {
     let mut span = cx.arrive(&mut delivery.message);
     let signal = Signal::of(&delivery.message);
-    let (done, whole) = signal.during(together(gear.process(cx, delivery))).await;
+    let (done, made) = signal.during(gathered(handled, gear.process(cx, delivery))).await;
     span.ok = done.is_ok();
     match done {
-        Ok(()) => Ok((whole, None)),
+        Ok(()) => Ok((made, None)),
         Err(Fault::Rejected(reason)) => {
             signal.saying(|| cx.reject(&reason));
-            Ok((Whole::default(), Some(reason)))
+            Ok((Gathered::default(), Some(reason)))
         }
         Err(fault) => Err(fault),
     }
