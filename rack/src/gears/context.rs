@@ -2,7 +2,8 @@
 //!
 //! # Invariants
 //!
-//! - Every message that leaves a gear passes [`Context::send`]: hops are counted and both limits are kept there.
+//! - Every message that leaves a gear passes [`Context::send`]: hops are counted and both limits are kept there. What is refused for
+//!   a limit and came, or would leave, by a guaranteed wire becomes a dead letter, unless its sender hears of it.
 //! - Every message has one span for each gear that made or handled it, named `<type> <gear>`; sampling is decided where
 //!   the trace begins and carried along.
 //! - What a gear sends while it handles a message leaves the Rack together with the word that the message was taken, or not at
@@ -227,36 +228,77 @@ impl Context {
         sent
     }
 
-    /// Sends a message on: one more hop, within the limits, to every wire of the port, waiting where it is full.
-    pub(crate) async fn send(&self, port: &'static str, mut message: Message) -> Result<(), Refused> {
-        message.hops = message.hops.saturating_add(1);
-        let (max_hops, max_payload_size) = (self.limits().max_hops(), self.limits().max_payload_size());
-        if message.hops > max_hops {
-            let why = Refused::Hops { max: max_hops }.to_string();
-            self.bury((port, Way::Out), &message, (why, 1)).await;
-            return self.refuse(&message, Refused::Hops { max: max_hops });
-        }
-        // What leaves is encoded anyhow; of the rest only the size is wanted.
-        let body = self.is_published(port).then(|| message.to_cbor()).transpose();
-        let Ok(body) = body else {
-            return self.refuse(&message, Refused::NotKept);
+    /// The same for a caller who hears of a refusal: nothing is kept of what was refused.
+    pub(crate) async fn emit_for_caller(
+        &self,
+        port: &'static str,
+        message: Message,
+        parent: Option<SpanId>,
+        began: Instant,
+    ) -> Result<(), Refused> {
+        let mut span = OpenSpan::of(self, &message, parent, began);
+        let sent = match self.pass(port, message).await {
+            Ok(()) => Ok(()),
+            Err(refused) => {
+                let (message, why) = *refused;
+                self.refuse(&message, why)
+            }
         };
-        let size = body.as_ref().map_or_else(|| message.size(), Vec::len);
-        if size > max_payload_size {
-            let max = max_payload_size;
-            return self.refuse(&message, Refused::Size { size, max });
+        span.ok = sent.is_ok();
+        sent
+    }
+
+    /// Sends a message on: one more hop, within the limits, to every wire of the port, waiting where it is full.
+    pub(crate) async fn send(&self, port: &'static str, message: Message) -> Result<(), Refused> {
+        let Err(refused) = self.pass(port, message).await else {
+            return Ok(());
+        };
+        let (message, why) = *refused;
+        let is_kept = match why {
+            Refused::Hops { .. } => true,
+            Refused::Size { .. } => Handled::now() == Handled::Again || self.is_published(port),
+            Refused::NotKept | Refused::Unwired { .. } => false,
+        };
+        if is_kept {
+            self.bury((port, Way::Out), &message, (why.to_string(), 1)).await;
         }
-        if !self.is_wired(port) {
-            return self.refuse(&message, Refused::Unwired { port });
-        }
+        self.refuse(&message, why)
+    }
+
+    /// Sends a message on, or gives it back as it was refused.
+    async fn pass(&self, port: &'static str, mut message: Message) -> Result<(), Box<(Message, Refused)>> {
+        message.hops = message.hops.saturating_add(1);
+        let body = match self.admit(port, &message) {
+            Ok(body) => body,
+            Err(why) => return Err(Box::new((message, why))),
+        };
         if let Some(body) = body
             && !self.leave(port, body).await
         {
-            return self.refuse(&message, Refused::NotKept);
+            return Err(Box::new((message, Refused::NotKept)));
         }
         self.parts.outlets.send(port, message).await;
         self.meter.sent();
         Ok(())
+    }
+
+    /// Whether a message may go by a port; encoded if it leaves the Rack there.
+    fn admit(&self, port: &'static str, message: &Message) -> Result<Option<Vec<u8>>, Refused> {
+        let (max_hops, max) = (self.limits().max_hops(), self.limits().max_payload_size());
+        if message.hops > max_hops {
+            return Err(Refused::Hops { max: max_hops });
+        }
+        // What leaves is encoded anyhow; of the rest only the size is wanted.
+        let body = self.is_published(port).then(|| message.to_cbor()).transpose();
+        let body = body.map_err(|_| Refused::NotKept)?;
+        let size = body.as_ref().map_or_else(|| message.size(), Vec::len);
+        if size > max {
+            return Err(Refused::Size { size, max });
+        }
+        if !self.is_wired(port) {
+            return Err(Refused::Unwired { port });
+        }
+        Ok(body)
     }
 
     /// Lets a message leave the Rack: with what the message before it made, or at once, and then it waits until it is durable.

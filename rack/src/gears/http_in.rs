@@ -217,7 +217,7 @@ impl Entry {
         let message = self.cx.make(parent, meta, body.into());
         let (flux_id, trace_id) = (message.flux_id.to_string(), message.trace_id.to_string());
         let parent = parent.map(|parent| parent.span_id);
-        if let Err(why) = self.cx.emit("out", message, parent, began).await {
+        if let Err(why) = self.cx.emit_for_caller("out", message, parent, began).await {
             return refused(why);
         }
         let answer = match awaited {

@@ -219,9 +219,7 @@ impl Consumer<'_> {
                 return Ok(());
             }
         };
-        let hops = message.hops;
-        if hops > self.cx.limits().max_hops() {
-            let reason = format!("it has passed {hops} gears, more than max_hops allows here");
+        if let Some(reason) = beyond(&message, self.cx) {
             held.bury(self.cx, reason, 1);
             return Ok(());
         }
@@ -343,6 +341,16 @@ impl Held {
             ..Whole::default()
         });
     }
+}
+
+/// Which limit a message is beyond that came over the bus: its sender's may be wider.
+fn beyond(message: &Message, cx: &Context) -> Option<String> {
+    let (hops, limits) = (message.hops, cx.limits());
+    if hops > limits.max_hops() {
+        return Some(format!("it has passed {hops} gears, more than max_hops allows here"));
+    }
+    let (size, most) = (message.size(), limits.max_payload_size());
+    (size > most).then(|| format!("it has {size} bytes; max_payload_size allows {most} here"))
 }
 
 /// What comes of sending a message by the port where it was refused before; and why it is refused again, unless that made a

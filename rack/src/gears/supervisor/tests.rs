@@ -2,9 +2,13 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+use model::wire;
+use serde_json::json;
+
 use super::*;
 use crate::gears::testing::Bench;
-use crate::gears::testing::held::{deliver, outbox, spec, surroundings, taken_from};
+use crate::gears::testing::held::{deliver, outbox, spec, surroundings, surroundings_with, taken_from};
+use crate::limits::Limits;
 
 /// Messages that are delivered: several times what is settled at once, or waits for the outbox's writer.
 const MESSAGES: u8 = 200;
@@ -14,7 +18,7 @@ async fn a_gear_cut_off_while_the_outbox_is_full_leaves_what_it_holds_to_its_nex
     let folder = tempfile::tempdir().unwrap();
     let bench = Bench::open(folder.path());
     let (outbox, thread) = outbox(&folder.path().join("outbox"), 8_000);
-    let (spec, inbox) = (spec("test_loop", &serde_json::json!({}), &["out"]), Inbox::new());
+    let (spec, inbox) = (spec("test_loop", &json!({}), &["out"]), Inbox::new());
     let taken: Vec<_> = (1..=MESSAGES)
         .map(|number| deliver(&inbox, number, &[number; 400]))
         .collect();
@@ -40,6 +44,51 @@ async fn a_gear_cut_off_while_the_outbox_is_full_leaves_what_it_holds_to_its_nex
     for taken in taken {
         assert_eq!(taken.await.map_err(|_| "it was forgotten"), Ok(Ok(())));
     }
+    stop.cancel();
+    life.await.unwrap();
+    bench.close().await;
+    assert!(thread.close(Duration::from_secs(10)).await);
+}
+
+/// What a letter says of itself.
+fn said(letter: &crate::lane::Letter, name: &str) -> String {
+    let mut headers = async_nats::HeaderMap::new();
+    letter.head(uuid::Uuid::nil(), &mut headers);
+    headers.get(name).unwrap().to_string()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_outgrows_the_limit_at_a_gear_or_comes_beyond_it_is_a_dead_letter() {
+    let folder = tempfile::tempdir().unwrap();
+    let bench = Bench::open(folder.path());
+    let (outbox, thread) = outbox(&folder.path().join("outbox"), 1 << 20);
+    let twice = json!({ "set": { "twice": "text + text" } });
+    let (spec, inbox) = (spec("map", &twice, &["out"]), Inbox::new());
+    let taken = [1200, 3000, 10].map(|size| {
+        let number = u8::try_from(size % 251).unwrap();
+        deliver(&inbox, number, &vec![b'x'; size])
+    });
+    let (cx, stop) = surroundings_with(&spec, &bench, &outbox, Limits::new(64, 2000));
+    let life = tokio::spawn(supervise(None, spec, cx, Some(inbox)));
+    for taken in taken {
+        assert_eq!(taken.await.unwrap(), Ok(()));
+    }
+    let left = taken_from(&outbox, 3).await;
+    for (letter, (port, way, says)) in left.iter().zip([
+        ("out", "out", "max_payload_size allows 2000"),
+        ("in", "in", "2000 here"),
+    ]) {
+        assert_eq!(
+            (said(letter, wire::DEAD_PORT), said(letter, wire::DEAD_WAY)),
+            (port.to_owned(), way.to_owned())
+        );
+        assert!(said(letter, wire::DEAD_REASON).contains(says), "{letter:?}");
+        assert!(Message::from_cbor(letter.body()).unwrap().size() > 2000);
+    }
+    assert_eq!(
+        Message::from_cbor(left[2].body()).unwrap().data["twice"],
+        "x".repeat(20)
+    );
     stop.cancel();
     life.await.unwrap();
     bench.close().await;

@@ -51,11 +51,21 @@ pub(crate) fn spec(kind: &str, config: &Value, published: &[&'static str]) -> Sp
 
 /// The gear's context, and what stops it.
 pub(crate) fn surroundings(spec: &Spec, bench: &Bench, outbox: &Arc<Outbox>) -> (Arc<Context>, CancellationToken) {
+    surroundings_with(spec, bench, outbox, Limits::new(64, 2 << 20))
+}
+
+/// The same, where messages have other limits.
+pub(crate) fn surroundings_with(
+    spec: &Spec,
+    bench: &Bench,
+    outbox: &Arc<Outbox>,
+    limits: Limits,
+) -> (Arc<Context>, CancellationToken) {
     let stop = CancellationToken::new();
     let parts = ContextParts {
         recorder: bench.recorder.clone(),
         entropy: entropy(),
-        limits: Limits::new(64, 2 << 20),
+        limits,
         outlets: Outlets::connect(spec, &std::collections::BTreeMap::new()),
         outbox: Some(Arc::clone(outbox)),
         stop: stop.clone(),
