@@ -31,7 +31,7 @@ use super::meter::Meter;
 use super::signal::Signal;
 use super::traceparent::TraceParent;
 use crate::lane::{Dead, Leaving, Outbox, Past, Room, Whole};
-use crate::limits::Limits;
+use crate::limits::{Limits, Most};
 use crate::spool::Done;
 use crate::telemetry::{Checkpoint, Recorder, SpanRow};
 use crate::wires::{Outlets, Spec};
@@ -43,8 +43,8 @@ pub(crate) enum Refused {
     #[error("the message has passed {max} gears, the most that max_hops allows: is there a loop in the wires?")]
     Hops { max: u32 },
     /// Too many bytes.
-    #[error("the message has {size} bytes; max_payload_size allows {max}")]
-    Size { size: usize, max: usize },
+    #[error("the message has {size} bytes; {} allows {}", most.whose, most.bytes)]
+    Size { size: usize, most: Most },
     /// It could not be kept for the guaranteed lane.
     #[error("the message could not be kept: the Rack is stopping")]
     NotKept,
@@ -284,16 +284,18 @@ impl Context {
 
     /// Whether a message may go by a port; encoded if it leaves the Rack there.
     fn admit(&self, port: &'static str, message: &Message) -> Result<Option<Vec<u8>>, Refused> {
-        let (max_hops, max) = (self.limits().max_hops(), self.limits().max_payload_size());
+        let max_hops = self.limits().max_hops();
         if message.hops > max_hops {
             return Err(Refused::Hops { max: max_hops });
         }
         // What leaves is encoded anyhow; of the rest only the size is wanted.
-        let body = self.is_published(port).then(|| message.to_cbor()).transpose();
+        let leaves = self.is_published(port);
+        let body = leaves.then(|| message.to_cbor()).transpose();
         let body = body.map_err(|_| Refused::NotKept)?;
         let size = body.as_ref().map_or_else(|| message.size(), Vec::len);
-        if size > max {
-            return Err(Refused::Size { size, max });
+        let most = self.limits().most(leaves);
+        if size > most.bytes {
+            return Err(Refused::Size { size, most });
         }
         if !self.is_wired(port) {
             return Err(Refused::Unwired { port });

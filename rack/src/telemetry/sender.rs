@@ -9,6 +9,7 @@
 //! - Every sequence is published in the end. In place of a batch that cannot be sent (larger than the bus takes, or damaged
 //!   in the spool) goes a log record that says so, under its sequence; in place of a message that is too large, a dead letter with
 //!   what can be sent of it.
+//! - Messages that the bus would not take are refused where they are sent, as soon as it is connected ([`Limits::bus_takes`]).
 //! - At most [`WINDOW`] batches and [`WINDOW_BYTES`] bytes are in flight.
 
 use std::collections::VecDeque;
@@ -33,6 +34,7 @@ use uuid::Uuid;
 use super::Counters;
 use crate::identity::Identity;
 use crate::lane::Letter;
+use crate::limits::Limits;
 use crate::spool::{Cursor, Kept, Outgoing, Reader, Run, SpoolHandle};
 
 /// Batches on their way at once. More does not make the bus faster; it hides a round trip of some milliseconds.
@@ -59,8 +61,8 @@ pub(crate) struct SenderParts {
     pub(crate) identity: watch::Receiver<Option<Identity>>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) clock: Clock,
-    /// The outbox's id, where the spool is one.
-    pub(crate) outbox: Option<Uuid>,
+    /// The outbox's id, where the spool is one, and the limits of what goes into it.
+    pub(crate) outbox: Option<(Uuid, Limits)>,
     /// How long the floor may stand still before everything above it is sent again.
     pub(crate) stall: Duration,
     pub(crate) cancel: CancellationToken,
@@ -302,7 +304,7 @@ impl Sender {
         headers.insert(wire::MESSAGE_ID, id.to_string());
         if let Some(letter) = letter {
             headers.insert(wire::CONTENT_TYPE, Encoding::Cbor.content_type());
-            letter.head(self.parts.outbox?, &mut headers);
+            letter.head(self.parts.outbox.as_ref()?.0, &mut headers);
             return Some((letter.subject(&owner.name)?, headers, letter.body().clone()));
         }
         headers.insert(wire::CONTENT_TYPE, Encoding::Arrow.content_type());
@@ -339,10 +341,13 @@ impl Sender {
         }
     }
 
-    /// Sends everything above the floor again if the Mixer speaks and the floor stands still.
+    /// Tells what the bus takes, which may be another one after a while. Sends everything above the floor again if the Mixer speaks and the floor stands still.
     fn look(&mut self) {
         let progress = self.reader.progress();
         let connected = self.is_connected();
+        if let (true, Some(most), Some((_, limits))) = (connected, self.most(), &self.parts.outbox) {
+            limits.bus_takes(most);
+        }
         if progress != self.stall.progress || !connected || !self.reader.is_waiting() {
             self.stall = Stall {
                 progress,
