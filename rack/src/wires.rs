@@ -91,10 +91,12 @@ pub(crate) struct Held {
     pub(crate) whole: Option<Whole>,
     /// Whether the gear holds nothing of it back any more.
     pub(crate) is_flushed: bool,
-    /// How often it was begun and not finished.
+    /// How often the gear failed at it.
     pub(crate) attempts: u32,
-    /// Why not, the last time; none for a panic.
-    pub(crate) reason: Option<String>,
+    /// How often it panicked.
+    pub(crate) panics: u32,
+    /// Why, the last time.
+    pub(crate) reason: String,
 }
 
 impl Inbox {

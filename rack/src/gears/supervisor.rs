@@ -7,14 +7,15 @@
 //! - Messages wait in the inbox while the gear is away.
 //! - A message of lane guaranteed is taken when the gear has handled and flushed it; that, and what it made, go to the outbox
 //!   together. Until then it is held, also where the gear is cut off, and a gear that begins anew is given what is held first, in
-//!   order; what was flushed is not handled again. A message that a gear fails at again and again becomes a dead letter.
+//!   order; what was flushed is not handled again. A message that a gear fails at again and again becomes a dead letter; an attempt
+//!   that was cut off, or failed while the gear was asked to stop, counts for nothing.
 //! - Asked to stop, a passive gear or half handles what waited in its inbox (at most what fits there), flushes and ends. One that has
 //!   a successor leaves that to it.
 //! - A passive gear that wants to be woken is, also while messages keep coming; one that does not costs no timer.
 
 use std::any::Any;
 use std::collections::VecDeque;
-use std::panic::AssertUnwindSafe;
+use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -180,7 +181,8 @@ impl Consumer<'_> {
                 whole: None,
                 is_flushed: false,
                 attempts: 0,
-                reason: None,
+                panics: 0,
+                reason: String::new(),
             });
             self.begin(self.held.len() - 1).await?;
             if self.held.len() >= SETTLE_AT {
@@ -206,11 +208,10 @@ impl Consumer<'_> {
             return Ok(());
         };
         let message = match &held.arrival.message {
-            Ok(message) if held.attempts < held.most_attempts() => message.clone(),
+            Ok(message) if held.attempts < ATTEMPTS && held.panics < PANICS => message.clone(),
             Ok(_) => {
-                let reason = held.reason.clone().unwrap_or_else(|| "the gear panicked".to_owned());
                 // It keeps its count: begun again beside another that fails, it is not tried anew.
-                held.bury(self.cx, reason, held.attempts);
+                held.bury(self.cx, held.reason.clone(), held.attempts + held.panics);
                 return Ok(());
             }
             Err(unreadable) => {
@@ -226,27 +227,32 @@ impl Consumer<'_> {
         if let Some(past) = held.past().filter(|past| past.letter.is_some()) {
             self.cx.is_letter(message.id, past);
         }
-        held.attempts += 1;
-        held.reason = None;
         let port = held.arrival.port;
-        let done = match held.way() {
-            Way::In => handle(self.gear, self.cx, Delivery { port, message }, Handled::Again).await,
-            Way::Out => Ok(send_on(self.cx, port, message).await),
-        };
-        match done {
-            Ok((made, rejected)) => {
-                held.attempts -= 1;
-                match rejected {
-                    Some(reason) => held.bury(self.cx, reason, 1),
-                    None => held.whole = Some(made.whole),
-                }
-                Ok(())
+        let way = held.way();
+        let trying = async {
+            match way {
+                Way::In => handle(self.gear, self.cx, Delivery { port, message }, Handled::Again).await,
+                Way::Out => Ok(send_on(self.cx, port, message).await),
             }
-            Err(fault) => {
-                held.reason = Some(fault.to_string());
-                Err(fault)
+        };
+        // Cut off here, it was not tried.
+        match AssertUnwindSafe(trying).catch_unwind().await {
+            Ok(Ok((_, Some(reason)))) => held.bury(self.cx, reason, 1),
+            Ok(Ok((made, None))) => held.whole = Some(made.whole),
+            Ok(Err(fault)) => {
+                if !self.cx.is_stopping() {
+                    held.attempts += 1;
+                    held.reason = fault.to_string();
+                }
+                return Err(fault);
+            }
+            Err(panic) => {
+                held.panics += 1;
+                "the gear panicked".clone_into(&mut held.reason);
+                resume_unwind(panic);
             }
         }
+        Ok(())
     }
 
     /// Lets the gear finish what it holds back; then what is held was taken.
@@ -301,10 +307,6 @@ async fn until(at: Option<Instant>) {
 }
 
 impl Held {
-    const fn most_attempts(&self) -> u32 {
-        if self.reason.is_some() { ATTEMPTS } else { PANICS }
-    }
-
     fn is(&self, id: MessageId) -> bool {
         self.arrival.message.as_ref().is_ok_and(|message| message.id == id)
     }

@@ -94,3 +94,73 @@ async fn what_outgrows_the_limit_at_a_gear_or_comes_beyond_it_is_a_dead_letter()
     bench.close().await;
     assert!(thread.close(Duration::from_secs(10)).await);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_attempt_that_is_cut_off_counts_for_nothing_and_the_corrected_gear_gets_the_message() {
+    let folder = tempfile::tempdir().unwrap();
+    let bench = Bench::open(folder.path());
+    let (outbox, thread) = outbox(&folder.path().join("outbox"), 1 << 20);
+    // It is connected to by the system, and nobody ever answers.
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let closed = tokio::net::TcpListener::bind("127.0.0.1:0")
+        .await
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let to = |address| json!({ "url": format!("http://{address}"), "retry": { "count": 0 }, "timeout": "1h" });
+    let inbox = Inbox::new();
+    let taken = deliver(&inbox, 1, b"one");
+    let held = |inbox: &Inbox| Arc::clone(&inbox.held);
+    // Two attempts fail; the next ones are cut off, as by a scenario that replaces the gear.
+    let refused = spec("http_out", &to(closed), &[]);
+    let (cx, _stop) = surroundings(&refused, &bench, &outbox);
+    let life = tokio::spawn(supervise(None, refused, cx, Some(inbox.clone())));
+    bench.says("it", "it starts again in 200 ms").await;
+    life.abort();
+    life.await.unwrap_err();
+    let failed = held(&inbox).lock().await[0].attempts;
+    assert!(failed >= 2, "{failed}");
+    let hangs = spec("http_out", &to(silent.local_addr().unwrap()), &[]);
+    for _ in 0..PANICS {
+        let (cx, _stop) = surroundings(&hangs, &bench, &outbox);
+        let life = tokio::spawn(supervise(None, hangs.clone(), cx, Some(inbox.clone())));
+        let (_begun, _) = silent.accept().await.unwrap();
+        life.abort();
+        life.await.unwrap_err();
+    }
+    assert_eq!(held(&inbox).lock().await[0].attempts, failed);
+    let works = spec("test_loop", &json!({}), &["out"]);
+    let (cx, stop) = surroundings(&works, &bench, &outbox);
+    let life = tokio::spawn(supervise(None, works, cx, Some(inbox)));
+    assert_eq!(taken.await.unwrap(), Ok(()));
+    let left = taken_from(&outbox, 1).await;
+    assert_eq!(
+        left[0].subject(&"rack-a".parse().unwrap()).as_deref(),
+        Some("flux.msg.rack-a.it.out")
+    );
+    stop.cancel();
+    life.await.unwrap();
+    bench.close().await;
+    assert!(thread.close(Duration::from_secs(10)).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_that_the_gear_panics_at_is_a_dead_letter_after_three_attempts() {
+    let folder = tempfile::tempdir().unwrap();
+    let bench = Bench::open(folder.path());
+    let (outbox, thread) = outbox(&folder.path().join("outbox"), 1 << 20);
+    let (spec, inbox) = (spec("test_panics", &json!({}), &[]), Inbox::new());
+    let taken = [&b"bad"[..], b"zero"].map(|body| deliver(&inbox, body[0], body));
+    let (cx, stop) = surroundings(&spec, &bench, &outbox);
+    let life = tokio::spawn(supervise(None, spec, cx, Some(inbox)));
+    for taken in taken {
+        assert_eq!(taken.await.unwrap(), Ok(()));
+    }
+    let left = taken_from(&outbox, 1).await;
+    assert_eq!(said(&left[0], wire::DEAD_ATTEMPTS), "3");
+    assert_eq!(said(&left[0], wire::DEAD_REASON), "the gear panicked");
+    stop.cancel();
+    life.await.unwrap();
+    bench.close().await;
+    assert!(thread.close(Duration::from_secs(10)).await);
+}
