@@ -182,3 +182,26 @@ async fn a_full_inbox_stops_the_reading_and_nothing_is_lost() {
     runtime.close().await;
     bench.close().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_peer_that_does_not_read_its_replies_delays_no_other_and_is_closed() {
+    let folder = tempfile::tempdir().unwrap();
+    let bench = Bench::open(folder.path());
+    let framing = ", framing: { length: { bytes: 4 } }";
+    let (runtime, at) = start(&bench, &door(framing), "{ from: door.out, to: door.reply }").await;
+    let (mut deaf, mut good) = (Client::connect(at).await, Client::connect(at).await);
+    // As much as the sockets hold, until nothing is read from it any more.
+    let frame = [&1_000_u32.to_be_bytes()[..], &[b'x'; 1_000]].concat();
+    while let Ok(sent) = tokio::time::timeout(Duration::from_secs(1), deaf.0.get_mut().write_all(&frame)).await {
+        sent.unwrap();
+    }
+    let began = Instant::now();
+    good.send(b"\0\0\0\x04good").await;
+    let mut frame = [0; 8];
+    good.0.read_exact(&mut frame).await.unwrap();
+    assert_eq!(&frame, b"\0\0\0\x04good");
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    bench.says("door", "took no reply and is closed").await;
+    runtime.close().await;
+    bench.close().await;
+}
