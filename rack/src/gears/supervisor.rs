@@ -41,6 +41,8 @@ const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// Held messages that make the gear flush.
 const SETTLE_AT: usize = 64;
+/// How long one is held, and what it made with it, while more come.
+const SETTLE_AFTER: Duration = Duration::from_millis(100);
 /// How often a message is tried that a gear fails at: some minutes, with the pauses between the lives of a gear.
 pub(super) const ATTEMPTS: u32 = 16;
 /// How often a message is tried that a gear panics at.
@@ -145,6 +147,10 @@ impl Consumer<'_> {
             if self.gear.wake_at().is_some_and(|at| at <= Instant::now()) {
                 self.gear.wake(self.cx).await?;
             }
+            let oldest = self.held.front().map(|held| held.since);
+            if oldest.is_some_and(|since| since.elapsed() >= SETTLE_AFTER) {
+                self.settle().await?;
+            }
             // Asked before the inbox is: who is asked to stop during the flush looks once more.
             let stopping = self.cx.is_stopping();
             if stopping && self.cx.has_successor() {
@@ -178,6 +184,7 @@ impl Consumer<'_> {
         if arrival.receipt.is_some() {
             self.held.push_back(Held {
                 arrival,
+                since: Instant::now(),
                 whole: None,
                 is_flushed: false,
                 attempts: 0,

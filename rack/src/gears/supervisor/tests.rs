@@ -164,3 +164,31 @@ async fn a_message_that_the_gear_panics_at_is_a_dead_letter_after_three_attempts
     bench.close().await;
     assert!(thread.close(Duration::from_secs(10)).await);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_slow_gear_makes_leaves_when_it_is_made_and_not_in_bursts() {
+    let folder = tempfile::tempdir().unwrap();
+    let bench = Bench::open(folder.path());
+    let (outbox, thread) = outbox(&folder.path().join("outbox"), 1 << 20);
+    let (spec, inbox) = (
+        spec("throttle", &json!({ "rate": 10, "burst": 1 }), &["out"]),
+        Inbox::new(),
+    );
+    let mut taken = (1..=30)
+        .map(|number| deliver(&inbox, number, b"x"))
+        .collect::<Vec<_>>()
+        .into_iter();
+    let (cx, stop) = surroundings(&spec, &bench, &outbox);
+    let began = Instant::now();
+    let life = tokio::spawn(supervise(None, spec, cx, Some(inbox)));
+    assert_eq!(taken.next().unwrap().await.unwrap(), Ok(()));
+    assert_eq!(taken_from(&outbox, 1).await.len(), 1);
+    // All thirty take three seconds.
+    assert!(began.elapsed() < Duration::from_millis(1500), "{:?}", began.elapsed());
+    assert_eq!(taken.next_back().unwrap().await.unwrap(), Ok(()));
+    assert!(began.elapsed() >= Duration::from_millis(2500), "{:?}", began.elapsed());
+    stop.cancel();
+    life.await.unwrap();
+    bench.close().await;
+    assert!(thread.close(Duration::from_secs(10)).await);
+}
