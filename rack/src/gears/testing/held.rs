@@ -6,6 +6,7 @@ use std::sync::Arc;
 use ed25519_dalek::SigningKey;
 use model::control::DurableFloor;
 use model::letter::Way;
+use model::message::Message;
 use model::{Clock, EntityId, Entropy};
 use serde_json::Value;
 use tokio::sync::{oneshot, watch};
@@ -76,14 +77,24 @@ pub(crate) fn surroundings_with(
 
 /// Delivers a message as an inlet does; hears when it was taken.
 pub(crate) fn deliver(inbox: &Inbox, number: u8, body: &[u8]) -> oneshot::Receiver<Result<(), NotRecorded>> {
+    deliver_to(inbox, "in", number, message(number, Value::Null, body))
+}
+
+/// The same, of a message to a port.
+pub(crate) fn deliver_to(
+    inbox: &Inbox,
+    port: &'static str,
+    number: u8,
+    message: Message,
+) -> oneshot::Receiver<Result<(), NotRecorded>> {
     let (done, taken) = oneshot::channel();
     let place = Place {
         outbox: Uuid::from_bytes([9; 16]),
         number: number.into(),
     };
     let arrival = Arrival {
-        port: "in",
-        message: Ok(message(number, Value::Null, body)),
+        port,
+        message: Ok(message),
         receipt: Some(Receipt {
             taken: Taken {
                 key: "taken wire".to_owned(),
