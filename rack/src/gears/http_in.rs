@@ -7,7 +7,7 @@
 //! | 504 | no reply has come within `reply_within`; the message was taken all the same |
 //! | 404, 405 | another path; another method than POST |
 //! | 408 | the body did not arrive within [`BODY_TIMEOUT`] |
-//! | 413 | the message would be larger than `max_payload_size` |
+//! | 413 | the message would be larger than `max_payload_size`, or than the bus takes |
 //! | 503 | no wire leads from this gear |
 //!
 //! Every other answer is an RFC 9457 problem.
