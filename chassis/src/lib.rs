@@ -22,6 +22,7 @@ pub mod files;
 pub mod logs;
 mod process;
 pub mod shutdown;
+pub mod stall;
 pub mod throttle;
 pub mod unread;
 

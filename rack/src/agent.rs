@@ -325,7 +325,8 @@ impl Talkers<'_> {
             stall: self.parts.floor_stall,
             cancel: self.cancel.clone(),
         };
-        let messages = Sender::new(sender(self.outbox.spool(), Some(self.outbox.id())));
+        let outbox = (self.outbox.id(), self.limits.clone());
+        let messages = Sender::new(sender(self.outbox.spool(), Some(outbox)));
         let mut tasks = vec![tokio::spawn(commands.run()), tokio::spawn(messages.run())];
         if config.observability.enabled {
             let rows = Sender::new(sender(self.spool, None));

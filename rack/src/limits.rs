@@ -1,8 +1,10 @@
-//! What messages may be on this Rack: its own configuration, narrowed by what the Mixer allows every Rack.
+//! What messages may be on this Rack: its own configuration, narrowed by what the Mixer allows every Rack, and by the bus for what
+//! leaves the Rack.
 //!
 //! # Invariants
 //!
 //! - The Mixer narrows, it never widens; what it said last holds until it says something else.
+//! - What the bus takes holds from the first connection on; without one, nothing is known of it.
 //! - Until the first heartbeat of a run is answered, the Rack's own configuration alone holds.
 //!
 //! # Not here
@@ -21,6 +23,14 @@ use crate::config::AgentConfig;
 pub struct Limits {
     own: (u32, usize),
     now: Arc<(AtomicU32, AtomicUsize)>,
+    bus: Arc<AtomicUsize>,
+}
+
+/// The most bytes of a message, and whose limit that is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Most {
+    pub(crate) bytes: usize,
+    pub(crate) whose: &'static str,
 }
 
 impl Limits {
@@ -30,6 +40,7 @@ impl Limits {
         Self {
             own: (max_hops, max_payload_size),
             now: Arc::new((AtomicU32::new(max_hops), AtomicUsize::new(max_payload_size))),
+            bus: Arc::new(AtomicUsize::new(usize::MAX)),
         }
     }
 
@@ -56,6 +67,24 @@ impl Limits {
     pub(crate) fn max_payload_size(&self) -> usize {
         self.now.1.load(Relaxed)
     }
+
+    /// Obeys the bus, which takes so many bytes of a message.
+    pub(crate) fn bus_takes(&self, most: usize) {
+        self.bus.store(most, Relaxed);
+    }
+
+    /// The most bytes of a message that stays on the Rack, or leaves it.
+    pub(crate) fn most(&self, leaves: bool) -> Most {
+        let own = Most {
+            bytes: self.max_payload_size(),
+            whose: "max_payload_size",
+        };
+        let bus = Most {
+            bytes: self.bus.load(Relaxed),
+            whose: "the bus (its max_payload, less a header's room)",
+        };
+        if leaves && bus.bytes < own.bytes { bus } else { own }
+    }
 }
 
 #[cfg(test)]
@@ -78,5 +107,9 @@ mod tests {
         assert_eq!(in_force(), (8, 1_024));
         told(3, u64::MAX);
         assert_eq!(in_force(), (3, 4_096));
+        limits.bus_takes(2_000);
+        assert_eq!((shared.most(true).bytes, shared.most(false).bytes), (2_000, 4_096));
+        limits.bus_takes(5_000);
+        assert_eq!(shared.most(true).bytes, 4_096);
     }
 }

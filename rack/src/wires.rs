@@ -29,6 +29,7 @@ use model::letter::Way;
 use model::message::Message;
 use model::scenario::{Endpoint, Lane, Wire};
 use tokio::sync::{Mutex, mpsc};
+use tokio::time::Instant;
 
 use crate::gears::{self, GearType};
 use crate::lane::{Delivered, InletSpec, Past, Taken, Whole};
@@ -87,14 +88,18 @@ pub(crate) struct Inbox {
 #[derive(Debug)]
 pub(crate) struct Held {
     pub(crate) arrival: Arrival,
+    /// Since when.
+    pub(crate) since: Instant,
     /// What it made, once the gear is done with it.
     pub(crate) whole: Option<Whole>,
     /// Whether the gear holds nothing of it back any more.
     pub(crate) is_flushed: bool,
-    /// How often it was begun and not finished.
+    /// How often the gear failed at it.
     pub(crate) attempts: u32,
-    /// Why not, the last time; none for a panic.
-    pub(crate) reason: Option<String>,
+    /// How often it panicked.
+    pub(crate) panics: u32,
+    /// Why, the last time.
+    pub(crate) reason: String,
 }
 
 impl Inbox {

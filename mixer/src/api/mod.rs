@@ -49,7 +49,6 @@ mod scenarios;
 mod server;
 mod specs;
 mod sql;
-mod stall;
 mod tail;
 mod telemetry;
 #[cfg(test)]

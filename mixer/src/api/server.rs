@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::{Extension, Router};
+use chassis::stall::Stalling;
 use chassis::unread::{Lingering, Unread, Watched};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -28,7 +29,6 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::audit::Peer;
-use super::stall::Stalling;
 
 const MAX_CONNECTIONS: usize = 512;
 const HEAD_TIME: Duration = Duration::from_secs(15);

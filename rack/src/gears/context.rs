@@ -2,7 +2,8 @@
 //!
 //! # Invariants
 //!
-//! - Every message that leaves a gear passes [`Context::send`]: hops are counted and both limits are kept there.
+//! - Every message that leaves a gear passes [`Context::send`]: hops are counted and both limits are kept there. What is refused for
+//!   a limit and came, or would leave, by a guaranteed wire becomes a dead letter, unless its sender hears of it.
 //! - Every message has one span for each gear that made or handled it, named `<type> <gear>`; sampling is decided where
 //!   the trace begins and carried along.
 //! - What a gear sends while it handles a message leaves the Rack together with the word that the message was taken, or not at
@@ -25,12 +26,13 @@ use serde_json::Value;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
+use super::gathering::{Handled, gather, gathered};
 use super::meter::Meter;
 use super::patience::InHand;
 use super::signal::Signal;
 use super::traceparent::TraceParent;
 use crate::lane::{Dead, Leaving, Outbox, Past, Room, Whole};
-use crate::limits::Limits;
+use crate::limits::{Limits, Most};
 use crate::spool::Done;
 use crate::telemetry::{Checkpoint, Recorder, SpanRow};
 use crate::wires::{Outlets, Spec};
@@ -42,8 +44,8 @@ pub(crate) enum Refused {
     #[error("the message has passed {max} gears, the most that max_hops allows: is there a loop in the wires?")]
     Hops { max: u32 },
     /// Too many bytes.
-    #[error("the message has {size} bytes; max_payload_size allows {max}")]
-    Size { size: usize, max: usize },
+    #[error("the message has {size} bytes; {} allows {}", most.whose, most.bytes)]
+    Size { size: usize, most: Most },
     /// It could not be kept for the guaranteed lane.
     #[error("the message could not be kept: the Rack is stopping")]
     NotKept,
@@ -61,26 +63,6 @@ impl Refused {
             Self::NotKept => 3,
         }
     }
-}
-
-tokio::task_local! {
-    /// What is sent by the work that is being done, if it leaves together.
-    static WHOLE: Mutex<Whole>;
-}
-
-/// Does work; what it sends over the guaranteed lane, other tasks of its apart, is given back and left to the caller.
-pub(crate) async fn together<T>(work: impl Future<Output = T>) -> (T, Whole) {
-    let gathered = async {
-        let done = work.await;
-        let whole = WHOLE.with(|whole| std::mem::take(&mut *whole.lock()));
-        (done, whole)
-    };
-    WHOLE.scope(Mutex::default(), gathered).await
-}
-
-/// Adds to what leaves together; false where nothing does.
-fn gather(add: impl FnOnce(&mut Whole)) -> bool {
-    WHOLE.try_with(|whole| add(&mut whole.lock())).is_ok()
 }
 
 /// What counts the messages that a gear rejected, behind the kinds of [`Refused`].
@@ -254,38 +236,81 @@ impl Context {
         sent
     }
 
-    /// Sends a message on: one more hop, within the limits, to every wire of the port, waiting where it is full.
-    pub(crate) async fn send(&self, port: &'static str, mut message: Message) -> Result<(), Refused> {
-        message.hops = message.hops.saturating_add(1);
-        let (max_hops, max_payload_size) = (self.limits().max_hops(), self.limits().max_payload_size());
-        if message.hops > max_hops {
-            let why = Refused::Hops { max: max_hops }.to_string();
-            self.bury((port, Way::Out), &message, why).await;
-            return self.refuse(&message, Refused::Hops { max: max_hops });
-        }
-        // What leaves is encoded anyhow; of the rest only the size is wanted.
-        let body = self.is_published(port).then(|| message.to_cbor()).transpose();
-        let Ok(body) = body else {
-            return self.refuse(&message, Refused::NotKept);
+    /// The same for a caller who hears of a refusal: nothing is kept of what was refused.
+    pub(crate) async fn emit_for_caller(
+        &self,
+        port: &'static str,
+        message: Message,
+        parent: Option<SpanId>,
+        began: Instant,
+    ) -> Result<(), Refused> {
+        let mut span = OpenSpan::of(self, &message, parent, began);
+        let sent = match self.pass(port, message).await {
+            Ok(()) => Ok(()),
+            Err(refused) => {
+                let (message, why) = *refused;
+                self.refuse(&message, why)
+            }
         };
-        let size = body.as_ref().map_or_else(|| message.size(), Vec::len);
-        if size > max_payload_size {
-            let max = max_payload_size;
-            return self.refuse(&message, Refused::Size { size, max });
+        span.ok = sent.is_ok();
+        sent
+    }
+
+    /// Sends a message on: one more hop, within the limits, to every wire of the port, waiting where it is full.
+    pub(crate) async fn send(&self, port: &'static str, message: Message) -> Result<(), Refused> {
+        let Err(refused) = self.pass(port, message).await else {
+            return Ok(());
+        };
+        let (message, why) = *refused;
+        let is_kept = match why {
+            Refused::Hops { .. } => true,
+            Refused::Size { .. } => Handled::now() == Handled::Again || self.is_published(port),
+            Refused::NotKept | Refused::Unwired { .. } => false,
+        };
+        if is_kept {
+            self.bury((port, Way::Out), &message, (why.to_string(), 1)).await;
         }
-        if !self.is_wired(port) {
-            return self.refuse(&message, Refused::Unwired { port });
-        }
+        self.refuse(&message, why)
+    }
+
+    /// Sends a message on, or gives it back as it was refused.
+    async fn pass(&self, port: &'static str, mut message: Message) -> Result<(), Box<(Message, Refused)>> {
+        message.hops = message.hops.saturating_add(1);
+        let body = match self.admit(port, &message) {
+            Ok(body) => body,
+            Err(why) => return Err(Box::new((message, why))),
+        };
         let waiting = self.in_hand.waits(port);
         if let Some(body) = body
             && !self.leave(port, body).await
         {
-            return self.refuse(&message, Refused::NotKept);
+            return Err(Box::new((message, Refused::NotKept)));
         }
         self.parts.outlets.send(port, message).await;
         drop(waiting);
         self.meter.sent();
         Ok(())
+    }
+
+    /// Whether a message may go by a port; encoded if it leaves the Rack there.
+    fn admit(&self, port: &'static str, message: &Message) -> Result<Option<Vec<u8>>, Refused> {
+        let max_hops = self.limits().max_hops();
+        if message.hops > max_hops {
+            return Err(Refused::Hops { max: max_hops });
+        }
+        // What leaves is encoded anyhow; of the rest only the size is wanted.
+        let leaves = self.is_published(port);
+        let body = leaves.then(|| message.to_cbor()).transpose();
+        let body = body.map_err(|_| Refused::NotKept)?;
+        let size = body.as_ref().map_or_else(|| message.size(), Vec::len);
+        let most = self.limits().most(leaves);
+        if size > most.bytes {
+            return Err(Refused::Size { size, most });
+        }
+        if !self.is_wired(port) {
+            return Err(Refused::Unwired { port });
+        }
+        Ok(body)
     }
 
     /// Lets a message leave the Rack: with what the message before it made, or at once, and then it waits until it is durable.
@@ -296,7 +321,7 @@ impl Context {
             body,
         };
         let mut leaving = vec![leaving];
-        if gather(|whole| whole.leaving.append(&mut leaving)) {
+        if gather(|gathered| gathered.whole.leaving.append(&mut leaving)) {
             return true;
         }
         let whole = Whole {
@@ -317,20 +342,20 @@ impl Context {
         self.letters.lock().remove(&message);
     }
 
-    /// Keeps a message that goes no further, where somebody can find it.
-    pub(crate) async fn bury(&self, (port, way): (&str, Way), message: &Message, reason: String) {
+    /// Keeps a message that goes no further, where somebody can find it: why, and after how many attempts.
+    pub(crate) async fn bury(&self, (port, way): (&str, Way), message: &Message, (reason, attempts): (String, u32)) {
         let past = self.letters.lock().get(&message.id).cloned();
         let dead = Dead {
             gear: self.name.clone(),
             port: port.to_owned(),
             way,
             reason,
-            attempts: 1,
+            attempts,
             past: past.unwrap_or_default(),
             body: message.to_cbor().unwrap_or_default(),
         };
         let mut dead = vec![dead];
-        if gather(|whole| whole.dead.append(&mut dead)) {
+        if gather(|gathered| gathered.whole.dead.append(&mut dead)) {
             return;
         }
         let whole = Whole {
@@ -342,13 +367,33 @@ impl Context {
 
     /// Does work whose messages leave together, with a note; true once they are durable, or if there is nothing to keep.
     pub(crate) async fn leave_together(&self, note: Option<Checkpoint>, work: impl Future<Output = ()>) -> bool {
-        let ((), whole) = together(work).await;
-        let whole = Whole { note, ..whole };
+        let ((), gathered) = gathered(Handled::Once, work).await;
+        let whole = Whole { note, ..gathered.whole };
         if whole.is_empty() {
             return true;
         }
         let (done, durable) = oneshot::channel();
         self.commit(whole, Some(done)).await && matches!(durable.await, Ok(Ok(())))
+    }
+
+    /// Does work for a message of a guaranteed wire whose handling began before, while the gear flushes: what is sent leaves
+    /// together with the word that the message was taken.
+    pub(crate) async fn later(&self, of: MessageId, work: impl Future<Output = ()>) {
+        let ((), made) = gathered(Handled::Again, work).await;
+        let mut later = vec![(of, made.whole)];
+        if !gather(|gathered| gathered.later.append(&mut later)) {
+            for (_, whole) in later {
+                self.commit(whole, None).await;
+            }
+        }
+    }
+
+    /// Does work for a message that does not come again, beside the one that is being handled: what is sent leaves at once.
+    pub(crate) async fn apart(&self, work: impl Future<Output = ()>) {
+        let ((), made) = gathered(Handled::Once, work).await;
+        if !made.whole.is_empty() {
+            self.commit(made.whole, None).await;
+        }
     }
 
     /// A free slot at the outbox; none if the Rack is stopping, or has no outbox.

@@ -33,6 +33,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::gathering::Handled;
 use super::{Config, Context, Fault, Gear, Passive, Work};
 use crate::wires::Delivery;
 use file::{File, Rules};
@@ -70,10 +71,11 @@ pub(super) fn build(config: &Config) -> Result<Gear, String> {
     })))
 }
 
-/// Whole lines that are not written, and the messages that they are of.
+/// Whole lines that are not written, and the messages that come again if the gear fails.
 #[derive(Default)]
 struct Pending {
     lines: Vec<u8>,
+    /// Those of these lines, and those whose lines were written since the last flush.
     of: Vec<MessageId>,
 }
 
@@ -83,7 +85,7 @@ struct Out {
     file: Option<File>,
     /// It outlives this life.
     pending: Arc<Mutex<Pending>>,
-    /// What the life before left and this one wrote.
+    /// What a life before wrote, or left to be written, and is given again.
     inherited: HashSet<MessageId>,
 }
 
@@ -106,7 +108,9 @@ impl Passive for Out {
             let is_full = {
                 let mut pending = self.pending.lock();
                 self.format.line(&message, &mut pending.lines);
-                pending.of.push(message.id);
+                if Handled::now() == Handled::Again {
+                    pending.of.push(message.id);
+                }
                 pending.lines.len() >= BATCH
             };
             if is_full { self.write(cx).await } else { Ok(()) }
@@ -116,10 +120,13 @@ impl Passive for Out {
 
     fn flush<'a>(&'a mut self, cx: &'a Arc<Context>) -> Work<'a> {
         async move {
-            if self.pending.lock().lines.is_empty() {
-                return Ok(());
+            if !self.pending.lock().lines.is_empty() {
+                self.write(cx).await?;
             }
-            self.write(cx).await
+            // From here on they do not come again.
+            self.pending.lock().of.clear();
+            self.inherited.clear();
+            Ok(())
         }
         .boxed()
     }
@@ -137,7 +144,6 @@ impl Out {
             let mut pending = pending.lock();
             let written = file.append(&pending.lines, now);
             if written.is_ok() {
-                pending.of.clear();
                 pending.lines.clear();
                 pending.lines.shrink_to(BATCH);
             }

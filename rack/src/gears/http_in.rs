@@ -7,7 +7,7 @@
 //! | 504 | no reply has come within `reply_within`; the message was taken all the same |
 //! | 404, 405 | another path; another method than POST |
 //! | 408 | the body did not arrive within [`BODY_TIMEOUT`] |
-//! | 413 | the message would be larger than `max_payload_size` |
+//! | 413 | the message would be larger than `max_payload_size`, or than the bus takes |
 //! | 503 | no wire leads from this gear |
 //!
 //! Every other answer is an RFC 9457 problem.
@@ -15,7 +15,8 @@
 //! # Invariants
 //!
 //! - A full inbox keeps the request waiting: 202 is never an answer for a message that was dropped.
-//! - At most [`MAX_CONNECTIONS`] connections; a slow head is cut off after [`HEADER_TIMEOUT`].
+//! - At most [`MAX_CONNECTIONS`] connections; a slow head is cut off after [`HEADER_TIMEOUT`], and a peer that takes nothing of its answer
+//!   after [`WRITE_TIMEOUT`].
 //! - An answer that comes before all of a body was read reaches who still sends it.
 //! - Every connection's task is joined before the gear ends.
 //!
@@ -36,6 +37,7 @@ use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, FromRequest, Request};
 use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use chassis::stall::Stalling;
 use chassis::unread::{Lingering, Unread};
 use futures::FutureExt;
 use hyper::body::Incoming;
@@ -62,6 +64,8 @@ const MAX_CONNECTIONS: usize = 256;
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a request's body may take.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a peer may take nothing of an answer.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The longest `Content-Type` that is carried along.
 const MAX_CONTENT_TYPE: usize = 256;
 /// The longest that a caller may be kept waiting for a reply.
@@ -143,7 +147,7 @@ async fn serve(stream: TcpStream, entry: Entry, stop: CancellationToken) {
         .fallback(move |request: Request| entry.clone().answer(request))
         .layer(limit);
     let unread = Unread::default();
-    let stream = Lingering::new(stream, unread.clone());
+    let stream = Lingering::new(Stalling::new(stream, WRITE_TIMEOUT), unread.clone());
     let watched = move |request: hyper::Request<Incoming>| request.map(|body| unread.watch(body));
     let service = tower::ServiceExt::map_request(router, watched);
     let connection = http1::Builder::new()
@@ -217,7 +221,7 @@ impl Entry {
         let message = self.cx.make(parent, meta, body.into());
         let (flux_id, trace_id) = (message.flux_id.to_string(), message.trace_id.to_string());
         let parent = parent.map(|parent| parent.span_id);
-        if let Err(why) = self.cx.emit("out", message, parent, began).await {
+        if let Err(why) = self.cx.emit_for_caller("out", message, parent, began).await {
             return refused(why);
         }
         let answer = match awaited {

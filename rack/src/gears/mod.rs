@@ -25,6 +25,7 @@ mod codec;
 mod context;
 mod expression;
 mod framing;
+mod gathering;
 mod listener;
 mod meter;
 pub(crate) mod patience;
@@ -76,7 +77,8 @@ pub(crate) trait Passive: Send {
     /// Handles one message; `message.span_id` is already this gear's span.
     fn process<'a>(&'a mut self, cx: &'a Arc<Context>, delivery: Delivery) -> Work<'a>;
 
-    /// Finishes what it holds back: called whenever no message is waiting, and last of all.
+    /// Finishes what it holds back: called whenever no message is waiting, about ten times a second while messages of a guaranteed
+    /// wire keep coming, and last of all.
     fn flush<'a>(&'a mut self, _cx: &'a Arc<Context>) -> Work<'a> {
         ready(Ok(())).boxed()
     }

@@ -7,26 +7,27 @@
 //! - Messages wait in the inbox while the gear is away.
 //! - A message of lane guaranteed is taken when the gear has handled and flushed it; that, and what it made, go to the outbox
 //!   together. Until then it is held, also where the gear is cut off, and a gear that begins anew is given what is held first, in
-//!   order; what was flushed is not handled again. A message that a gear fails at again and again becomes a dead letter.
+//!   order; what was flushed is not handled again. A message that a gear fails at again and again becomes a dead letter; an attempt
+//!   that was cut off, or failed while the gear was asked to stop, counts for nothing.
 //! - Asked to stop, a passive gear or half handles what waited in its inbox (at most what fits there), flushes and ends. One that has
 //!   a successor leaves that to it.
 //! - A passive gear that wants to be woken is, also while messages keep coming; one that does not costs no timer.
 
 use std::any::Any;
 use std::collections::VecDeque;
-use std::panic::AssertUnwindSafe;
+use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
-use model::Level;
 use model::letter::Way;
 use model::message::Message;
+use model::{Level, MessageId};
 use tokio::sync::MutexGuard;
 use tokio::sync::mpsc::{self, error::TryRecvError};
 use tokio::time::{Instant, MissedTickBehavior};
 
-use super::context::together;
+use super::gathering::{Gathered, Handled, gathered};
 use super::patience::at_work;
 use super::signal::Signal;
 use super::{Context, Fault, Gear, Passive};
@@ -41,8 +42,10 @@ const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// Held messages that make the gear flush.
 const SETTLE_AT: usize = 64;
+/// How long one is held, and what it made with it, while more come.
+const SETTLE_AFTER: Duration = Duration::from_millis(100);
 /// How often a message is tried that a gear fails at: some minutes, with the pauses between the lives of a gear.
-const ATTEMPTS: u32 = 16;
+pub(super) const ATTEMPTS: u32 = 16;
 /// How often a message is tried that a gear panics at.
 const PANICS: u32 = 3;
 /// A life this long makes the next pause short again.
@@ -145,6 +148,10 @@ impl Consumer<'_> {
             if self.gear.wake_at().is_some_and(|at| at <= Instant::now()) {
                 self.gear.wake(self.cx).await?;
             }
+            let oldest = self.held.front().map(|held| held.since);
+            if oldest.is_some_and(|since| since.elapsed() >= SETTLE_AFTER) {
+                self.settle().await?;
+            }
             // Asked before the inbox is: who is asked to stop during the flush looks once more.
             let stopping = self.cx.is_stopping();
             if stopping && self.cx.has_successor() {
@@ -178,10 +185,12 @@ impl Consumer<'_> {
         if arrival.receipt.is_some() {
             self.held.push_back(Held {
                 arrival,
+                since: Instant::now(),
                 whole: None,
                 is_flushed: false,
                 attempts: 0,
-                reason: None,
+                panics: 0,
+                reason: String::new(),
             });
             self.begin(self.held.len() - 1).await?;
             if self.held.len() >= SETTLE_AT {
@@ -194,7 +203,7 @@ impl Consumer<'_> {
             port: arrival.port,
             message,
         };
-        let whole = handle(self.gear, self.cx, delivery).await?.0;
+        let whole = handle(self.gear, self.cx, delivery, Handled::Once).await?.0.whole;
         if !whole.is_empty() {
             self.cx.commit(whole, None).await;
         }
@@ -207,14 +216,10 @@ impl Consumer<'_> {
             return Ok(());
         };
         let message = match &held.arrival.message {
-            Ok(message) if held.attempts < held.most_attempts() => message.clone(),
+            Ok(message) if held.attempts < ATTEMPTS && held.panics < PANICS => message.clone(),
             Ok(_) => {
-                let reason = held
-                    .reason
-                    .clone()
-                    .unwrap_or_else(|| "the gear panicked at it, or never came back from it".to_owned());
                 // It keeps its count: begun again beside another that fails, it is not tried anew.
-                held.bury(self.cx, reason, held.attempts);
+                held.bury(self.cx, held.reason.clone(), held.attempts + held.panics);
                 return Ok(());
             }
             Err(unreadable) => {
@@ -223,41 +228,47 @@ impl Consumer<'_> {
                 return Ok(());
             }
         };
-        let hops = message.hops;
-        if hops > self.cx.limits().max_hops() {
-            let reason = format!("it has passed {hops} gears, more than max_hops allows here");
+        if let Some(reason) = beyond(&message, self.cx) {
             held.bury(self.cx, reason, 1);
             return Ok(());
         }
         if let Some(past) = held.past().filter(|past| past.letter.is_some()) {
             self.cx.is_letter(message.id, past);
         }
-        held.attempts += 1;
-        held.reason = None;
         let port = held.arrival.port;
-        let done = match held.way() {
-            Way::In => handle(self.gear, self.cx, Delivery { port, message }).await,
-            Way::Out => Ok(send_on(self.cx, port, message).await),
-        };
-        match done {
-            Ok((whole, rejected)) => {
-                held.attempts -= 1;
-                match rejected {
-                    Some(reason) => held.bury(self.cx, reason, 1),
-                    None => held.whole = Some(whole),
-                }
-                Ok(())
+        let way = held.way();
+        let trying = async {
+            match way {
+                Way::In => handle(self.gear, self.cx, Delivery { port, message }, Handled::Again).await,
+                Way::Out => Ok(send_on(self.cx, port, message).await),
             }
-            Err(fault) => {
-                held.reason = Some(fault.to_string());
-                Err(fault)
+        };
+        // Cut off here, it was not tried.
+        match AssertUnwindSafe(trying).catch_unwind().await {
+            Ok(Ok((_, Some(reason)))) => held.bury(self.cx, reason, 1),
+            Ok(Ok((made, None))) => held.whole = Some(made.whole),
+            Ok(Err(fault)) => {
+                if !self.cx.is_stopping() {
+                    held.attempts += 1;
+                    held.reason = fault.to_string();
+                }
+                return Err(fault);
+            }
+            Err(panic) => {
+                held.panics += 1;
+                "the gear panicked".clone_into(&mut held.reason);
+                resume_unwind(panic);
             }
         }
+        Ok(())
     }
 
     /// Lets the gear finish what it holds back; then what is held was taken.
     async fn settle(&mut self) -> Result<(), Fault> {
-        at_work(self.cx, None, self.gear.flush(self.cx)).await?;
+        let work = gathered(Handled::Again, self.gear.flush(self.cx));
+        let (flushed, made) = at_work(self.cx, None, work).await;
+        flushed?;
+        self.leave_flushed(made).await;
         self.held.iter_mut().for_each(|held| held.is_flushed = true);
         while !self.held.is_empty() {
             // Cut off while it waits, it leaves what is held to the next life.
@@ -278,6 +289,23 @@ impl Consumer<'_> {
         }
         Ok(())
     }
+
+    /// Lets leave what a flush sent: each with the held message that it is of, the rest with the first one, or at once.
+    async fn leave_flushed(&mut self, made: Gathered) {
+        let mut rest = made.whole;
+        for (of, made) in made.later {
+            let mut held = self.held.iter_mut().filter(|held| !held.is_flushed);
+            match held.find(|held| held.is(of)) {
+                Some(held) => held.whole.get_or_insert_default().append(made),
+                None => rest.append(made),
+            }
+        }
+        match self.held.iter_mut().find(|held| !held.is_flushed) {
+            Some(held) => held.whole.get_or_insert_default().append(rest),
+            None if rest.is_empty() => {}
+            None => drop(self.cx.commit(rest, None).await),
+        }
+    }
 }
 
 async fn until(at: Option<Instant>) {
@@ -288,8 +316,8 @@ async fn until(at: Option<Instant>) {
 }
 
 impl Held {
-    const fn most_attempts(&self) -> u32 {
-        if self.reason.is_some() { ATTEMPTS } else { PANICS }
+    fn is(&self, id: MessageId) -> bool {
+        self.arrival.message.as_ref().is_ok_and(|message| message.id == id)
     }
 
     fn past(&self) -> Option<&Past> {
@@ -326,12 +354,22 @@ impl Held {
     }
 }
 
+/// Which limit a message is beyond that came over the bus: its sender's may be wider.
+fn beyond(message: &Message, cx: &Context) -> Option<String> {
+    let (hops, limits) = (message.hops, cx.limits());
+    if hops > limits.max_hops() {
+        return Some(format!("it has passed {hops} gears, more than max_hops allows here"));
+    }
+    let (size, most) = (message.size(), limits.max_payload_size());
+    (size > most).then(|| format!("it has {size} bytes; max_payload_size allows {most} here"))
+}
+
 /// What comes of sending a message by the port where it was refused before; and why it is refused again, unless that made a
 /// dead letter already.
-async fn send_on(cx: &Arc<Context>, port: &'static str, message: Message) -> (Whole, Option<String>) {
-    let (sent, whole) = together(cx.send(port, message)).await;
-    let again = sent.err().filter(|_| whole.dead.is_empty());
-    (whole, again.map(|refused| refused.to_string()))
+async fn send_on(cx: &Arc<Context>, port: &'static str, message: Message) -> (Gathered, Option<String>) {
+    let (sent, made) = gathered(Handled::Again, cx.send(port, message)).await;
+    let again = sent.err().filter(|_| made.whole.dead.is_empty());
+    (made, again.map(|refused| refused.to_string()))
 }
 
 /// What a message made; and why the gear rejected it, if it did.
@@ -339,17 +377,18 @@ async fn handle(
     gear: &mut dyn Passive,
     cx: &Arc<Context>,
     mut delivery: Delivery,
-) -> Result<(Whole, Option<String>), Fault> {
+    handled: Handled,
+) -> Result<(Gathered, Option<String>), Fault> {
     let mut span = cx.arrive(&mut delivery.message);
     let signal = Signal::of(&delivery.message);
-    let work = signal.during(together(gear.process(cx, delivery)));
-    let (done, whole) = at_work(cx, Some(signal), work).await;
+    let work = signal.during(gathered(handled, gear.process(cx, delivery)));
+    let (done, made) = at_work(cx, Some(signal), work).await;
     span.ok = done.is_ok();
     match done {
-        Ok(()) => Ok((whole, None)),
+        Ok(()) => Ok((made, None)),
         Err(Fault::Rejected(reason)) => {
             signal.saying(|| cx.reject(&reason));
-            Ok((Whole::default(), Some(reason)))
+            Ok((Gathered::default(), Some(reason)))
         }
         Err(fault) => Err(fault),
     }

@@ -11,14 +11,16 @@
 //! - The id of a connection is never used again, not by a later life of the gear either: a reply reaches the connection that
 //!   its message came from or is rejected.
 //! - A connection is closed when its peer ends the stream, sends a frame that is too long, takes no reply for
-//!   [`WRITE_TIMEOUT`], or is idle: no frame went either way for `idle_timeout`.
+//!   [`WRITE_TIMEOUT`](writer::WRITE_TIMEOUT), or is idle: no frame went either way for `idle_timeout`.
+//! - Each connection has a writer of its own ([`writer`]). A reply of a guaranteed wire was taken when it is written.
 //!
 //! # Not here
 //!
 //! Frames ([`super::framing`]), taking connections ([`super::listener`]).
 
+mod writer;
+
 use std::collections::HashMap;
-use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -26,24 +28,27 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use model::gear::{self, GearConfig, Manifest};
+use model::letter::Way;
+use model::message::Message;
 use model::{Attributes, HumanDuration, Level};
 use parking_lot::Mutex;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::time::Instant;
+use tokio::net::tcp::OwnedReadHalf;
+use tokio::sync::oneshot;
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::framing::{Broken, Frames, Framing, Rule};
+use super::gathering::Handled;
 use super::listener::Listener;
+use super::signal::Signal;
 use super::{Active, Config, Context, Fault, Gear, Passive, Work};
 use crate::wires::Delivery;
+use writer::{Queue, Reply};
 
-/// How long a peer may take to make room for a reply.
-const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The fact that names a message's connection.
 const CONNECTION: &str = "tcp.connection";
 
@@ -68,8 +73,12 @@ pub(super) fn build(config: &Config) -> Result<Gear, String> {
         idle_timeout: config.idle_timeout.get(),
         made: AtomicU64::new(0),
         open: Mutex::default(),
+        writers: Mutex::default(),
     });
-    let replies = Replies(Arc::clone(&shared));
+    let replies = Replies {
+        shared: Arc::clone(&shared),
+        unheard: Vec::new(),
+    };
     let door = Door {
         config,
         shared,
@@ -85,40 +94,10 @@ struct Shared {
     idle_timeout: Duration,
     /// How many connections this life has taken.
     made: AtomicU64,
-    open: Mutex<HashMap<String, Arc<Connection>>>,
-}
-
-/// A connection that is open, as far as is known.
-struct Connection {
-    write: tokio::sync::Mutex<OwnedWriteHalf>,
-    /// When a frame went either way.
-    active: Mutex<Instant>,
-    closed: CancellationToken,
-}
-
-impl Connection {
-    fn touch(&self) {
-        *self.active.lock() = Instant::now();
-    }
-
-    /// Resolves when no frame went either way for a time.
-    async fn idle(&self, timeout: Duration) {
-        loop {
-            let end = *self.active.lock() + timeout;
-            if end <= Instant::now() {
-                return;
-            }
-            tokio::time::sleep_until(end).await;
-        }
-    }
-
-    async fn write(&self, bytes: &[u8]) -> io::Result<()> {
-        let mut write = self.write.lock().await;
-        let written = tokio::time::timeout(WRITE_TIMEOUT, write.write_all(bytes)).await;
-        written.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
-        self.touch();
-        Ok(())
-    }
+    /// The connections that are open, as far as is known.
+    open: Mutex<HashMap<String, Arc<Queue>>>,
+    /// They end with this life of the gear.
+    writers: Mutex<JoinSet<()>>,
 }
 
 struct Door {
@@ -171,35 +150,44 @@ impl Peer {
     /// Reads one connection until it ends or the gear stops; replies may be written until the gear has ended.
     async fn serve(self, stream: TcpStream, stop: CancellationToken) {
         let (read, write) = stream.into_split();
-        let connection = Arc::new(Connection {
-            write: write.into(),
-            active: Instant::now().into(),
-            closed: CancellationToken::new(),
-        });
+        let (queue, writing) = Queue::new(write);
+        let queue = Arc::new(queue);
         let shared = Arc::clone(&self.shared);
-        shared.open.lock().insert(self.id.clone(), Arc::clone(&connection));
+        {
+            let mut writers = shared.writers.lock();
+            while writers.try_join_next().is_some() {}
+            writers.spawn(writing);
+        }
+        shared.open.lock().insert(self.id.clone(), Arc::clone(&queue));
         tokio::select! {
             biased;
-            why = self.read(read, &connection, &stop) => match why {
+            why = self.read(read, &queue, &stop) => match why {
                 Some(why) => self.cx.log(Level::Warn, format!("the connection from {} is closed: {why}", self.address)),
                 None if stop.is_cancelled() => return,
                 None => {}
             },
-            () = connection.closed.cancelled() => {}
+            () = queue.link.closed.cancelled() => {}
         }
         shared.open.lock().remove(&self.id);
+        let link = Arc::clone(&queue.link);
+        drop(queue);
+        // It keeps its place until what was queued for it is written.
+        tokio::select! {
+            () = link.ended.cancelled() => {}
+            () = stop.cancelled() => {}
+        }
     }
 
     /// Reads to the end, to the stop, or to what is wrong.
-    async fn read(&self, mut from: OwnedReadHalf, connection: &Connection, stop: &CancellationToken) -> Option<String> {
+    async fn read(&self, mut from: OwnedReadHalf, queue: &Queue, stop: &CancellationToken) -> Option<String> {
         let timeout = self.shared.idle_timeout;
         let mut frames = Frames::new(self.shared.rule.clone(), self.shared.max_frame);
         loop {
             let frame = tokio::select! {
                 biased;
-                frame = frames.read(&mut from) => frame,
+                frame = async { queue.calm().await; frames.read(&mut from).await } => frame,
                 () = stop.cancelled() => return None,
-                () = connection.idle(timeout) => {
+                () = queue.link.idle(timeout) => {
                     return Some(format!("no frame went either way for {}", HumanDuration::from(timeout)));
                 }
             };
@@ -209,7 +197,7 @@ impl Peer {
                 Ok(None) | Err(Broken::Io(_)) => return None,
                 Err(broken) => return Some(broken.to_string()),
             }
-            connection.touch();
+            queue.link.touch();
         }
     }
 
@@ -224,30 +212,83 @@ impl Peer {
     }
 }
 
-/// The half that writes replies.
-struct Replies(Arc<Shared>);
+/// The half that hands replies to the writers.
+struct Replies {
+    shared: Arc<Shared>,
+    /// Replies of guaranteed wires, until it is heard what became of them.
+    unheard: Vec<Unheard>,
+}
+
+struct Unheard {
+    port: &'static str,
+    message: Box<Message>,
+    heard: oneshot::Receiver<Result<(), String>>,
+}
 
 impl Passive for Replies {
-    fn process<'a>(&'a mut self, _: &'a Arc<Context>, delivery: Delivery) -> Work<'a> {
+    fn process<'a>(&'a mut self, cx: &'a Arc<Context>, delivery: Delivery) -> Work<'a> {
         async move {
-            let message = delivery.message;
-            let id = message.meta.get(CONNECTION).and_then(Value::as_str).ok_or_else(|| {
-                Fault::Rejected(format!(
-                    "a reply names no connection: {CONNECTION} must be in its meta, as in messages from port out"
-                ))
-            })?;
-            let connection = self.0.open.lock().get(id).cloned();
-            let connection =
-                connection.ok_or_else(|| Fault::Rejected(format!("connection {id} is closed or was never open")))?;
-            let bytes = self.0.rule.encode(&message.body()).map_err(Fault::Rejected)?;
-            connection.write(&bytes).await.map_err(|error| {
-                connection.closed.cancel();
-                self.0.open.lock().remove(id);
-                Fault::Rejected(format!("connection {id} took no reply and is closed: {error}"))
-            })
+            let Delivery { port, message } = delivery;
+            let (id, queue) = self.connection(&message)?;
+            let bytes = self.shared.rule.encode(&message.body()).map_err(Fault::Rejected)?;
+            let (signal, gear) = (Signal::of(&message), Arc::clone(cx));
+            let said = id.clone();
+            let mut reply = Reply {
+                bytes,
+                done: None,
+                refused: Box::new(move |why| signal.saying(|| gear.reject(&format!("connection {said} {why}")))),
+            };
+            let heard = (Handled::now() == Handled::Again).then(|| {
+                let (done, heard) = oneshot::channel();
+                reply.done = Some(done);
+                heard
+            });
+            if !queue.put(reply).await {
+                return Err(closed(&id));
+            }
+            let message = Box::new(message);
+            self.unheard.extend(heard.map(|heard| Unheard { port, message, heard }));
+            Ok(())
         }
         .boxed()
     }
+
+    fn flush<'a>(&'a mut self, cx: &'a Arc<Context>) -> Work<'a> {
+        async move {
+            for Unheard { port, message, heard } in self.unheard.drain(..) {
+                let heard = heard.await.unwrap_or_else(|_| Err("is closed".to_owned()));
+                if let Err(why) = heard {
+                    let reason = format!("the connection {why}");
+                    Signal::of(&message).saying(|| cx.reject(&reason));
+                    let buried = cx.bury((port, Way::In), &message, (reason, 1));
+                    cx.later(message.id, buried).await;
+                }
+            }
+            if cx.is_stopping() {
+                let open: Vec<_> = self.shared.open.lock().values().cloned().collect();
+                futures::future::join_all(open.iter().map(|queue| queue.drained())).await;
+            }
+            Ok(())
+        }
+        .boxed()
+    }
+}
+
+impl Replies {
+    /// The connection that a reply names.
+    fn connection(&self, message: &Message) -> Result<(String, Arc<Queue>), Fault> {
+        let id = message.meta.get(CONNECTION).and_then(Value::as_str).ok_or_else(|| {
+            Fault::Rejected(format!(
+                "a reply names no connection: {CONNECTION} must be in its meta, as in messages from port out"
+            ))
+        })?;
+        let queue = self.shared.open.lock().get(id).cloned();
+        Ok((id.to_owned(), queue.ok_or_else(|| closed(id))?))
+    }
+}
+
+fn closed(id: &str) -> Fault {
+    Fault::Rejected(format!("connection {id} is closed or was never open"))
 }
 
 /// Configuration of `tcp_in`.

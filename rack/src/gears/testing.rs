@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod flow;
+pub(crate) mod held;
 
 pub(crate) use flow::Flow;
 

@@ -23,6 +23,8 @@ use super::{Dead, Leaving, Past};
 
 /// The longest reason that is sent along.
 const MAX_REASON: usize = 1024;
+/// The most of a dead letter's body: what the outbox takes, with its head.
+const MAX_BODY: usize = 60 << 20;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Kind {
@@ -61,13 +63,6 @@ impl Letter {
     }
 
     pub(super) fn dead(dead: Dead) -> Self {
-        // A header is one line.
-        let reason: String = dead
-            .reason
-            .chars()
-            .map(|char| if char.is_control() { ' ' } else { char })
-            .take(MAX_REASON / 4)
-            .collect();
         let Past {
             from,
             letter,
@@ -75,22 +70,49 @@ impl Letter {
             attempts,
         } = dead.past;
         let death = Death {
-            reason,
+            reason: one_line(&dead.reason, ""),
             way: dead.way,
             attempts: dead.attempts.saturating_add(attempts),
             replays,
             from: from.map(|from| from.to_string()).unwrap_or_default(),
             letter: letter.as_ref().map(LetterId::to_string).unwrap_or_default(),
         };
-        Self {
+        let letter = Self {
             kind: Kind::Dead(Box::new(death)),
             gear: dead.gear.to_string(),
             port: dead.port,
             body: dead.body.into(),
+        };
+        letter.cut(MAX_BODY)
+    }
+
+    /// A letter whose body has at most so many bytes. What is cut is a dead letter and says so: nothing can be made of it again.
+    pub(crate) fn cut(self, most: usize) -> Self {
+        let bytes = self.body.len();
+        if bytes <= most {
+            return self;
+        }
+        let mut death = match self.kind {
+            Kind::Dead(death) => death,
+            Kind::Message { .. } => Box::new(Death {
+                reason: "it is too large for the bus".to_owned(),
+                way: Way::Out,
+                attempts: 1,
+                replays: 0,
+                from: String::new(),
+                letter: String::new(),
+            }),
+        };
+        let note = format!("; it has {bytes} bytes, and of them only the first {most} could be kept");
+        death.reason = one_line(&death.reason, &note);
+        Self {
+            kind: Kind::Dead(death),
+            body: self.body.slice(..most),
+            ..self
         }
     }
 
-    pub(super) fn encode(&self) -> Vec<u8> {
+    pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(128 + self.body.len());
         let (kind, number, attempts, reason) = match &self.kind {
             Kind::Message { number } => (1, *number, 0, ""),
@@ -190,6 +212,14 @@ impl Letter {
     }
 }
 
+/// A reason as a header: one line that is not too long, and a note behind it.
+fn one_line(reason: &str, note: &str) -> String {
+    let chars = reason.chars().map(|char| if char.is_control() { ' ' } else { char });
+    let mut line: String = chars.take((MAX_REASON - note.len().min(MAX_REASON)) / 4).collect();
+    line.push_str(note);
+    line
+}
+
 fn put(out: &mut Vec<u8>, text: &str) {
     let len = u16::try_from(text.len()).unwrap_or(0);
     out.extend_from_slice(&len.to_le_bytes());
@@ -255,6 +285,39 @@ mod tests {
                 assert_eq!(Letter::decode(&bytes.slice(..end)), None, "{end}");
             }
         }
+    }
+
+    #[test]
+    fn what_is_too_large_leaves_as_a_dead_letter_with_its_head_and_says_so() {
+        let leaving = Leaving {
+            gear: "parse".parse().unwrap(),
+            port: "out",
+            body: vec![7; 100],
+        };
+        let whole = Letter::message(leaving, 7);
+        assert_eq!(whole.clone().cut(100), whole);
+        let letter = whole.cut(40);
+        assert_eq!((letter.body.len(), &letter.kind), (40, &letter.clone().cut(40).kind));
+        assert_eq!(
+            letter.subject(&"rack-a".parse().unwrap()).as_deref(),
+            Some("flux.gear.rack-a.parse")
+        );
+        let dead = Letter::dead(Dead {
+            gear: "parse".parse().unwrap(),
+            port: "in".to_owned(),
+            way: Way::In,
+            reason: "because ".repeat(500),
+            attempts: 5,
+            past: Past::default(),
+            body: vec![9; MAX_BODY + 1],
+        });
+        assert_eq!(dead.body.len(), MAX_BODY);
+        let mut headers = HeaderMap::new();
+        dead.cut(50).head(Uuid::nil(), &mut headers);
+        let reason = headers.get(wire::DEAD_REASON).unwrap().as_str();
+        assert!(reason.starts_with("because ") && reason.len() <= MAX_REASON, "{reason}");
+        assert!(reason.ends_with("only the first 50 could be kept"), "{reason}");
+        assert_eq!(headers.get(wire::DEAD_ATTEMPTS).unwrap().as_str(), "5");
     }
 
     #[test]

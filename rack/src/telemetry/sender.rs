@@ -7,7 +7,9 @@
 //!   and the Mixer drop what they have. Each fruitless round doubles the wait, up to [`MAX_STALL`].
 //! - An acknowledgement that does not come says nothing: the same batch is sent again under the same id.
 //! - Every sequence is published in the end. In place of a batch that cannot be sent (larger than the bus takes, or damaged
-//!   in the spool) goes a log record that says so, under its sequence.
+//!   in the spool) goes a log record that says so, under its sequence; in place of a message that is too large, a dead letter with
+//!   what can be sent of it.
+//! - Messages that the bus would not take are refused where they are sent, as soon as it is connected ([`Limits::bus_takes`]).
 //! - At most [`WINDOW`] batches and [`WINDOW_BYTES`] bytes are in flight.
 
 use std::collections::VecDeque;
@@ -32,6 +34,7 @@ use uuid::Uuid;
 use super::Counters;
 use crate::identity::Identity;
 use crate::lane::Letter;
+use crate::limits::Limits;
 use crate::spool::{Cursor, Kept, Outgoing, Reader, Run, SpoolHandle};
 
 /// Batches on their way at once. More does not make the bus faster; it hides a round trip of some milliseconds.
@@ -58,8 +61,8 @@ pub(crate) struct SenderParts {
     pub(crate) identity: watch::Receiver<Option<Identity>>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) clock: Clock,
-    /// The outbox's id, where the spool is one.
-    pub(crate) outbox: Option<Uuid>,
+    /// The outbox's id, where the spool is one, and the limits of what goes into it.
+    pub(crate) outbox: Option<(Uuid, Limits)>,
     /// How long the floor may stand still before everything above it is sent again.
     pub(crate) stall: Duration,
     pub(crate) cancel: CancellationToken,
@@ -224,30 +227,40 @@ impl Sender {
         }
     }
 
-    async fn publish(&mut self, kept: Kept) {
-        let most = self
-            .parts
-            .bus
-            .client
-            .server_info()
-            .max_payload
-            .saturating_sub(HEADER_ROOM);
-        if kept.payload.len() > most && most > HEADER_ROOM {
-            let bytes = kept.payload.len();
-            let reason = format!(
-                "batch of {} given up: it has {bytes} bytes and the bus takes {most}",
-                kept.table
-            );
-            tracing::error!(seq = kept.seq, "{reason}");
+    /// The most bytes of a message that the bus takes beside its headers; none while that is not known.
+    fn most(&self) -> Option<usize> {
+        let most = self.parts.bus.client.server_info().max_payload;
+        most.checked_sub(HEADER_ROOM).filter(|most| *most > HEADER_ROOM)
+    }
+
+    /// What takes the place of a batch that the bus does not take: the head of a message, as a dead letter, or a log record.
+    fn shorten(&mut self, kept: Kept, bytes: usize, most: usize) {
+        let what = kept.table;
+        let reason = format!("batch of {what} given up: it has {bytes} bytes and the bus takes {most}");
+        tracing::error!(seq = kept.seq, "{reason}");
+        let letter = (kept.table == Table::Messages)
+            .then(|| Letter::decode(&kept.payload))
+            .flatten();
+        let Some(letter) = letter else {
             self.replace(kept.run, kept.seq, reason);
             return;
-        }
+        };
+        self.parts.counters.replaced.fetch_add(1, Relaxed);
+        let payload = letter.cut(most).encode().into();
+        self.ready.push_front(Kept { payload, ..kept });
+    }
+
+    async fn publish(&mut self, kept: Kept) {
         let Some((subject, headers, body)) = self.address(&kept) else {
             let reason = format!("sequence {} of the spool is neither a batch nor a message", kept.seq);
             tracing::error!(seq = kept.seq, "{reason}");
             self.replace(kept.run, kept.seq, reason);
             return;
         };
+        if let Some(most) = self.most().filter(|most| body.len() > *most) {
+            self.shorten(kept, body.len(), most);
+            return;
+        }
         self.parts.counters.sent.fetch_add(1, Relaxed);
         let size = kept.payload.len();
         match self.parts.bus.js.publish_with_headers(subject, headers, body).await {
@@ -291,7 +304,7 @@ impl Sender {
         headers.insert(wire::MESSAGE_ID, id.to_string());
         if let Some(letter) = letter {
             headers.insert(wire::CONTENT_TYPE, Encoding::Cbor.content_type());
-            letter.head(self.parts.outbox?, &mut headers);
+            letter.head(self.parts.outbox.as_ref()?.0, &mut headers);
             return Some((letter.subject(&owner.name)?, headers, letter.body().clone()));
         }
         headers.insert(wire::CONTENT_TYPE, Encoding::Arrow.content_type());
@@ -328,10 +341,13 @@ impl Sender {
         }
     }
 
-    /// Sends everything above the floor again if the Mixer speaks and the floor stands still.
+    /// Tells what the bus takes, which may be another one after a while. Sends everything above the floor again if the Mixer speaks and the floor stands still.
     fn look(&mut self) {
         let progress = self.reader.progress();
         let connected = self.is_connected();
+        if let (true, Some(most), Some((_, limits))) = (connected, self.most(), &self.parts.outbox) {
+            limits.bus_takes(most);
+        }
         if progress != self.stall.progress || !connected || !self.reader.is_waiting() {
             self.stall = Stall {
                 progress,

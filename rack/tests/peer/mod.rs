@@ -78,6 +78,12 @@ impl BusServer {
         (self.child, _) = Self::spawn(self.dir.path(), i32::from(self.port), self.more).await;
     }
 
+    /// Starts it again with other lines in its configuration.
+    pub(crate) async fn restart_with(&mut self, more: &'static str) {
+        self.more = more;
+        self.restart().await;
+    }
+
     async fn spawn(dir: &Path, port: i32, more: &str) -> (Child, u16) {
         let binary = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../.tools/bin/nats-server");
         assert!(

@@ -12,10 +12,13 @@ use tokio::net::TcpStream;
 
 use super::*;
 use crate::gears::ContextParts;
+use crate::gears::gathering::gathered;
+use crate::gears::supervisor::supervise;
+use crate::gears::testing::held::{deliver, outbox, spec, surroundings};
 use crate::gears::testing::{Bench, push};
 use crate::limits::Limits;
 use crate::runtime::GearRuntime;
-use crate::wires::{Outlets, Spec};
+use crate::wires::{Inbox, Outlets, Spec};
 
 /// Frames that go to `door` become lines of the files, and records of `queued` once every file has them in its inbox.
 async fn start(bench: &Bench, files: &[(&Path, &str)]) -> (GearRuntime, TcpStream) {
@@ -152,7 +155,7 @@ async fn a_message_that_is_given_again_after_its_line_was_written_has_one_line()
     };
     let mut one = life();
     one.init(&cx).await.unwrap();
-    one.process(&cx, first.clone()).await.unwrap();
+    again(one.process(&cx, first.clone())).await.unwrap();
     assert!(matches!(one.flush(&cx).await, Err(Fault::Outside { .. })));
     // The next life takes nothing while the disk is full.
     assert!(matches!(life().init(&cx).await, Err(Fault::Outside { .. })));
@@ -162,11 +165,66 @@ async fn a_message_that_is_given_again_after_its_line_was_written_has_one_line()
     two.init(&cx).await.unwrap();
     assert_eq!(fs::read_to_string(&real).unwrap(), "first\n");
     for delivery in [first, second] {
-        two.process(&cx, delivery).await.unwrap();
+        again(two.process(&cx, delivery)).await.unwrap();
     }
     two.flush(&cx).await.unwrap();
     assert_eq!(fs::read_to_string(&real).unwrap(), "first\nsecond\n");
     bench.close().await;
+}
+
+/// Handles a message that comes again if the gear fails.
+async fn again(work: Work<'_>) -> Result<(), Fault> {
+    gathered(Handled::Again, work).await.0
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lines_that_were_written_before_the_disk_was_full_are_not_written_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let bench = Bench::open(folder.path());
+    let (outbox, thread) = outbox(&folder.path().join("outbox"), 1 << 20);
+    let path = folder.path().join("out.log");
+    // More than two writes, all of it held at once; the file is exchanged for a full disk between them.
+    let bodies: Vec<String> = (0..60).map(|number| format!("{number:010000}")).collect();
+    let (inbox, config) = (Inbox::new(), json!({ "path": path.display().to_string() }));
+    let deliver = |range: std::ops::Range<u8>| -> Vec<_> {
+        let of = |number: u8| deliver(&inbox, number, bodies[usize::from(number)].as_bytes());
+        range.map(of).collect()
+    };
+    let spec = spec("file_out", &config, &[]);
+    let (cx, stop) = surroundings(&spec, &bench, &outbox);
+    let life = || match build(&spec.config).unwrap() {
+        Gear::Passive(gear) => gear,
+        _ => panic!("file_out is passive"),
+    };
+    // A life that has written the first of them and cannot write the next ones.
+    let mut one = life();
+    one.init(&cx).await.unwrap();
+    for number in 0..30 {
+        let message = crate::gears::testing::message(number, Value::Null, bodies[usize::from(number)].as_bytes());
+        let delivery = Delivery { port: "in", message };
+        again(one.process(&cx, delivery)).await.unwrap();
+    }
+    let written = fs::metadata(&path).unwrap().len();
+    assert!(written > 250_000 && written < 300_000, "{written}");
+    let whole = folder.path().join("whole");
+    fs::rename(&path, &whole).unwrap();
+    symlink("/dev/full", &path).unwrap();
+    one = life();
+    assert!(matches!(one.init(&cx).await, Err(Fault::Outside { .. })));
+    fs::remove_file(&path).unwrap();
+    fs::rename(&whole, &path).unwrap();
+    // The next one is given all of them again, and more.
+    let taken = deliver(0..60);
+    let life = tokio::spawn(supervise(None, spec, cx, Some(inbox.clone())));
+    for taken in taken {
+        assert_eq!(taken.await.unwrap(), Ok(()));
+    }
+    let lines = fs::read_to_string(&path).unwrap();
+    assert_eq!(lines.lines().collect::<Vec<_>>(), bodies);
+    stop.cancel();
+    life.await.unwrap();
+    bench.close().await;
+    assert!(thread.close(Duration::from_secs(10)).await);
 }
 
 #[test]

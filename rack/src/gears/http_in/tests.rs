@@ -147,6 +147,19 @@ async fn what_is_no_reply_is_rejected_with_the_reason() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_peer_that_does_not_read_its_answers_is_cut_off() {
+    let folder = tempfile::tempdir().unwrap();
+    let bench = Bench::open(folder.path());
+    let (runtime, to) = start(&bench, ", reply_within: 60s", "", "{ from: door.out, to: door.reply }").await;
+    let mut peer = TcpStream::connect(to).await.unwrap();
+    let request = format!("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n{}", "x".repeat(1_000_000));
+    let cut_off = async { while tokio::io::AsyncWriteExt::write_all(&mut peer, request.as_bytes()).await.is_ok() {} };
+    tokio::time::timeout(WRITE_TIMEOUT * 3, cut_off).await.unwrap();
+    runtime.close().await;
+    bench.close().await;
+}
+
 #[test]
 fn a_wait_for_replies_has_bounds() {
     for (within, good) in [("0s", false), ("1ms", true), ("1h", true), ("61m", false)] {

@@ -12,7 +12,7 @@
 //! - With `in_flight: 1` messages are sent in their order, the next one after the answer to the one before.
 //! - A target may get a message more than once: an answer that is lost is no answer. `Idempotency-Key`, the message's id, is the same
 //!   then, unless the configuration says another.
-//! - With more than one request under way, a message that is rejected was taken already: it becomes a dead letter by itself.
+//! - With more than one request under way, what comes of a message is known later than it is taken ([`flight`]).
 //! - The circuit breaker ([`breaker`]) counts attempts that had no answer or a 5xx, over all lives of the gear.
 //!
 //! # Not here
@@ -20,6 +20,7 @@
 //! One request ([`target`]), headers and secrets ([`headers`]). Redirects are not followed.
 
 mod breaker;
+mod flight;
 mod headers;
 mod target;
 #[cfg(test)]
@@ -36,20 +37,17 @@ use futures::FutureExt;
 use hyper::header::RETRY_AFTER;
 use hyper::{HeaderMap, Method, StatusCode, Uri};
 use model::gear::{self, GearConfig, Manifest};
-use model::letter::Way;
 use model::message::Message;
 use model::{HumanDuration, Level, Timestamp};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::signal::Signal;
 use super::traceparent::TraceParent;
 use super::{Config, Context, Fault, Gear, Passive, Work};
 use crate::wires::Delivery;
-use breaker::Breaker;
+use flight::{Flight, Kept};
 use target::{Answer, Sent, Target};
 
 /// The longest that a target's `Retry-After` is obeyed.
@@ -76,7 +74,7 @@ pub(super) fn build(config: &Config) -> Result<Gear, String> {
     Ok(Gear::Passive(Box::new(Out {
         config: gear::config(config)?,
         sender: None,
-        under_way: JoinSet::new(),
+        flight: Flight::default(),
     })))
 }
 
@@ -84,7 +82,7 @@ struct Out {
     config: HttpOut,
     sender: Option<Arc<Sender>>,
     /// Requests, where more than one may be under way.
-    under_way: JoinSet<Result<(), Fault>>,
+    flight: Flight,
 }
 
 impl Passive for Out {
@@ -92,12 +90,14 @@ impl Passive for Out {
         async move {
             let config = self.config.clone();
             let target = tokio::task::spawn_blocking(move || config.target()).await?;
+            let kept: Arc<Kept> = cx.kept();
+            self.flight = Flight::new(Arc::clone(&kept));
             self.sender = Some(Arc::new(Sender {
                 target: target.map_err(Fault::Config)?,
                 retry: self.config.retry,
                 rules: self.config.breaker.rules(),
                 when_open: self.config.breaker.when_open,
-                breaker: cx.kept(),
+                kept,
                 cx: Arc::clone(cx),
             }));
             Ok(())
@@ -112,43 +112,33 @@ impl Passive for Out {
             };
             let in_flight = usize::from(self.config.in_flight);
             if in_flight == 1 {
-                return sender.deliver(delivery.message).await;
+                let reply = sender.deliver(&delivery.message).await?;
+                send_reply(cx, reply).await;
+            } else {
+                self.flight.begin(cx, sender, delivery, in_flight).await;
             }
-            while self.under_way.len() >= in_flight {
-                self.join_one().await?;
-            }
-            let cx = Arc::clone(cx);
-            let signal = Signal::of(&delivery.message);
-            self.under_way.spawn(signal.during(async move {
-                let message = delivery.message;
-                match sender.deliver(message.clone()).await {
-                    Err(Fault::Rejected(reason)) => {
-                        cx.reject(&reason);
-                        cx.bury((delivery.port, Way::In), &message, reason).await;
-                        Ok(())
-                    }
-                    done => done,
-                }
-            }));
             Ok(())
         }
         .boxed()
     }
 
-    fn flush<'a>(&'a mut self, _: &'a Arc<Context>) -> Work<'a> {
-        async move {
-            while !self.under_way.is_empty() {
-                self.join_one().await?;
-            }
-            Ok(())
-        }
-        .boxed()
+    fn flush<'a>(&'a mut self, cx: &'a Arc<Context>) -> Work<'a> {
+        self.flight.flush(cx).boxed()
+    }
+
+    fn wake_at(&self) -> Option<Instant> {
+        self.flight.is_failing().then(Instant::now)
+    }
+
+    fn wake<'a>(&'a mut self, cx: &'a Arc<Context>) -> Work<'a> {
+        self.flight.flush(cx).boxed()
     }
 }
 
-impl Out {
-    async fn join_one(&mut self) -> Result<(), Fault> {
-        self.under_way.join_next().await.unwrap_or(Ok(Ok(())))?
+async fn send_reply(cx: &Context, reply: Option<Box<Message>>) {
+    if let Some(reply) = reply {
+        // A refusal has been counted and reported; the message was delivered all the same.
+        cx.send("reply", *reply).await.ok();
     }
 }
 
@@ -158,12 +148,13 @@ struct Sender {
     retry: Retry,
     rules: breaker::Rules,
     when_open: WhenOpen,
-    breaker: Arc<Breaker>,
+    kept: Arc<Kept>,
     cx: Arc<Context>,
 }
 
 impl Sender {
-    async fn deliver(self: Arc<Self>, message: Message) -> Result<(), Fault> {
+    /// Delivers a message; what the target answered, if anybody wants it.
+    async fn deliver(&self, message: &Message) -> Result<Option<Box<Message>>, Fault> {
         let content_type = match message.meta.get("content_type").and_then(Value::as_str) {
             None if !message.data.is_null() => Some("application/json"),
             known => known,
@@ -185,10 +176,7 @@ impl Sender {
             self.pass_breaker().await?;
             let tried = self.target.attempt(&sent).await;
             let trouble = match self.judge(tried) {
-                Verdict::Done(answer) => {
-                    self.reply(&message, answer).await;
-                    return Ok(());
-                }
+                Verdict::Done(answer) => return Ok(self.reply(message, answer)),
                 Verdict::Rejected(reason) => return Err(Fault::Rejected(reason)),
                 Verdict::Again(trouble) => trouble,
             };
@@ -215,11 +203,11 @@ impl Sender {
                 self.rules.failures
             )
         };
-        match (self.breaker.admit(self.rules, Instant::now()), self.when_open) {
+        match (self.kept.breaker.admit(self.rules, Instant::now()), self.when_open) {
             (Ok(()), _) => Ok(()),
             (Err(left), WhenOpen::Reject) => Err(Fault::Rejected(refused(left))),
             (Err(left), WhenOpen::Wait) => tokio::select! {
-                () = self.breaker.wait(self.rules) => Ok(()),
+                () = self.kept.breaker.wait(self.rules) => Ok(()),
                 () = self.cx.stopping() => Err(self.outside(&refused(left))),
             },
         }
@@ -237,24 +225,24 @@ impl Sender {
         };
         let shown = || self.target.shown();
         if matches!(&verdict, Verdict::Again(trouble) if trouble.is_failure) {
-            if self.breaker.failed(self.rules, Instant::now()) {
+            if self.kept.breaker.failed(self.rules, Instant::now()) {
                 let (failures, open_for) = (self.rules.failures, HumanDuration::from(self.rules.open_for));
                 self.cx.error(format!(
                     "{} failed {failures} times in a row: nothing is sent to it for {open_for}, then one message",
                     shown()
                 ));
             }
-        } else if self.breaker.succeeded() {
+        } else if self.kept.breaker.succeeded() {
             self.cx.log(Level::Info, format!("{} answers again", shown()));
         }
         verdict
     }
 
-    async fn reply(&self, to: &Message, answer: Answer) {
+    fn reply(&self, to: &Message, answer: Answer) -> Option<Box<Message>> {
         if !self.cx.is_wired("reply") {
-            return;
+            return None;
         }
-        let mut reply = self.cx.child(to);
+        let mut reply = Box::new(self.cx.child(to));
         reply.data = Value::Null;
         reply.raw = answer.body;
         reply.meta.set("http.response.status_code", answer.status.as_u16());
@@ -275,8 +263,7 @@ impl Sender {
         if answer.truncated {
             reply.meta.set("truncated", true);
         }
-        // A refusal has been counted and reported; the message was delivered all the same.
-        self.cx.send("reply", reply).await.ok();
+        Some(reply)
     }
 
     fn outside(&self, reason: &str) -> Fault {

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+mod flight;
+
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -47,6 +49,8 @@ struct Script {
     barrier: Option<Barrier>,
     /// Holds the answer to the body `0`.
     hold: Option<Arc<Notify>>,
+    /// How often the body `bad` is answered with 500.
+    bad: AtomicUsize,
     tls: Option<TlsAcceptor>,
 }
 
@@ -111,6 +115,7 @@ async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin, script: &Arc<Script>
                 .to_bytes()
                 .to_vec();
             let is_held = body == b"0";
+            let is_bad = body == b"bad" && script.bad.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok();
             see.send(Seen {
                 at: Instant::now(),
                 method: head.method,
@@ -125,6 +130,9 @@ async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin, script: &Arc<Script>
                     barrier.wait().await;
                 }
                 _ => {}
+            }
+            if is_bad {
+                return Ok(answer(500, &[], ""));
             }
             let next = script.answers.lock().pop_front();
             Ok::<_, Infallible>(next.unwrap_or_else(|| answer(200, &[], "")))

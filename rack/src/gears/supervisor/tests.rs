@@ -1,133 +1,27 @@
-//! What a gear that is cut off leaves to its next life, on a real outbox.
+//! What a gear that is cut off, or fails, leaves to its next life, on a real outbox.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
-use std::path::Path;
-
-use ed25519_dalek::SigningKey;
-use model::control::DurableFloor;
-use model::{Clock, EntityId, Entropy};
-use serde_json::Value;
-use tokio::sync::{oneshot, watch};
-use tokio_util::sync::CancellationToken;
-use uuid::Uuid;
+use model::wire;
+use serde_json::json;
 
 use super::*;
-use crate::Identity;
-use crate::gears::ContextParts;
-use crate::gears::testing::{Bench, message};
-use crate::lane::{Letter, Outbox, Place, Taken};
+use crate::gears::testing::Bench;
+use crate::gears::testing::held::{deliver, outbox, spec, surroundings, surroundings_with, taken_from};
 use crate::limits::Limits;
-use crate::spool::{Cursor, Outgoing, SpoolThread};
-use crate::telemetry::NotRecorded;
-use crate::wires::{Outlets, Receipt};
 
 /// Messages that are delivered: several times what is settled at once, or waits for the outbox's writer.
 const MESSAGES: u8 = 200;
-
-fn outbox(dir: &Path, max_bytes: u64) -> (Arc<Outbox>, SpoolThread) {
-    let identity = Identity {
-        entity_id: EntityId::for_name("rack-a"),
-        name: "rack-a".parse().unwrap(),
-        cluster_key: SigningKey::from_bytes(&[7; 32]).verifying_key(),
-    };
-    let clock = Clock::new(|| chrono::Utc::now().into());
-    let (_, identity) = watch::channel(Some(identity));
-    let (outbox, thread, _) = Outbox::open(dir, max_bytes, (clock, &entropy()), identity).unwrap();
-    (outbox, thread)
-}
-
-fn entropy() -> Entropy {
-    Entropy::new(|buffer| getrandom::fill(buffer).unwrap())
-}
-
-/// A gear that sends on what it gets, by a port that leaves the Rack.
-fn passes_on() -> Spec {
-    Spec {
-        name: "pass".parse().unwrap(),
-        kind: super::super::find("test_loop").unwrap(),
-        config: serde_json::Map::new(),
-        targets: Vec::new(),
-        published: ["out"].into(),
-    }
-}
-
-/// The gear's context, and what stops it.
-fn surroundings(spec: &Spec, bench: &Bench, outbox: &Arc<Outbox>) -> (Arc<Context>, CancellationToken) {
-    let stop = CancellationToken::new();
-    let parts = ContextParts {
-        recorder: bench.recorder.clone(),
-        entropy: entropy(),
-        limits: Limits::new(64, 2 << 20),
-        outlets: Outlets::connect(spec, &std::collections::BTreeMap::new()),
-        outbox: Some(Arc::clone(outbox)),
-        stop: stop.clone(),
-        successor: CancellationToken::new(),
-    };
-    (Arc::new(Context::new(spec, parts)), stop)
-}
-
-/// Delivers a message as an inlet does; hears when it was taken.
-fn deliver(inbox: &Inbox, number: u8) -> oneshot::Receiver<Result<(), NotRecorded>> {
-    let (done, taken) = oneshot::channel();
-    let place = Place {
-        outbox: Uuid::from_bytes([9; 16]),
-        number: number.into(),
-    };
-    let arrival = Arrival {
-        port: "in",
-        message: Ok(message(number, Value::Null, &[number; 400])),
-        receipt: Some(Receipt {
-            taken: Taken {
-                key: "taken wire".to_owned(),
-                place,
-            },
-            done,
-            way: Way::In,
-            past: Past::default(),
-        }),
-    };
-    inbox.sender().try_send(arrival).unwrap();
-    taken
-}
-
-/// Takes everything from an outbox as the Mixer does, so that it empties; the bodies in their order, as their first bytes.
-async fn drain(outbox: &Outbox, count: usize) -> Vec<u8> {
-    let (reader, mut cursor) = (outbox.spool().reader(), Cursor::default());
-    let mut changed = outbox.spool().changed();
-    let mut bodies = Vec::new();
-    while bodies.len() < count {
-        changed.mark_unchanged();
-        let batches = reader.read(&mut cursor, 1 << 20).unwrap();
-        if batches.is_empty() {
-            changed.changed().await.unwrap();
-        }
-        for outgoing in batches {
-            let Outgoing::Batch(kept) = outgoing else {
-                panic!("a batch is lost")
-            };
-            bodies.push(
-                Message::from_cbor(Letter::decode(&kept.payload).unwrap().body())
-                    .unwrap()
-                    .raw[0],
-            );
-            outbox.spool().settle([DurableFloor {
-                entity_id: kept.run.entity,
-                boot_epoch: kept.run.epoch,
-                seq: kept.seq,
-            }]);
-        }
-    }
-    bodies
-}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_gear_cut_off_while_the_outbox_is_full_leaves_what_it_holds_to_its_next_life() {
     let folder = tempfile::tempdir().unwrap();
     let bench = Bench::open(folder.path());
     let (outbox, thread) = outbox(&folder.path().join("outbox"), 8_000);
-    let (spec, inbox) = (passes_on(), Inbox::new());
-    let taken: Vec<_> = (1..=MESSAGES).map(|number| deliver(&inbox, number)).collect();
+    let (spec, inbox) = (spec("test_loop", &json!({}), &["out"]), Inbox::new());
+    let taken: Vec<_> = (1..=MESSAGES)
+        .map(|number| deliver(&inbox, number, &[number; 400]))
+        .collect();
     let (cx, _stop) = surroundings(&spec, &bench, &outbox);
     let life = tokio::spawn(supervise(None, spec.clone(), cx, Some(inbox.clone())));
     // Nobody takes anything from the outbox: once there is no room, there is none.
@@ -140,12 +34,159 @@ async fn a_gear_cut_off_while_the_outbox_is_full_leaves_what_it_holds_to_its_nex
 
     let (cx, stop) = surroundings(&spec, &bench, &outbox);
     let life = tokio::spawn(supervise(None, spec, cx, Some(inbox)));
-    let bodies = tokio::time::timeout(Duration::from_secs(30), drain(&outbox, MESSAGES.into())).await;
-    let bodies = bodies.map_err(|_| "something never left the outbox").unwrap();
+    let bodies = tokio::time::timeout(Duration::from_secs(30), taken_from(&outbox, MESSAGES.into())).await;
+    let left = bodies.map_err(|_| "something never left the outbox").unwrap();
+    let bodies: Vec<u8> = left
+        .iter()
+        .map(|letter| Message::from_cbor(letter.body()).unwrap().raw[0])
+        .collect();
     assert_eq!(bodies, (1..=MESSAGES).collect::<Vec<_>>(), "each once, in order");
     for taken in taken {
         assert_eq!(taken.await.map_err(|_| "it was forgotten"), Ok(Ok(())));
     }
+    stop.cancel();
+    life.await.unwrap();
+    bench.close().await;
+    assert!(thread.close(Duration::from_secs(10)).await);
+}
+
+/// What a letter says of itself.
+fn said(letter: &crate::lane::Letter, name: &str) -> String {
+    let mut headers = async_nats::HeaderMap::new();
+    letter.head(uuid::Uuid::nil(), &mut headers);
+    headers.get(name).unwrap().to_string()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_outgrows_the_limit_at_a_gear_or_comes_beyond_it_is_a_dead_letter() {
+    let folder = tempfile::tempdir().unwrap();
+    let bench = Bench::open(folder.path());
+    let (outbox, thread) = outbox(&folder.path().join("outbox"), 1 << 20);
+    let twice = json!({ "set": { "twice": "text + text" } });
+    let (spec, inbox) = (spec("map", &twice, &["out"]), Inbox::new());
+    let taken = [1200, 3000, 10].map(|size| {
+        let number = u8::try_from(size % 251).unwrap();
+        deliver(&inbox, number, &vec![b'x'; size])
+    });
+    let (cx, stop) = surroundings_with(&spec, &bench, &outbox, Limits::new(64, 2000));
+    let life = tokio::spawn(supervise(None, spec, cx, Some(inbox)));
+    for taken in taken {
+        assert_eq!(taken.await.unwrap(), Ok(()));
+    }
+    let left = taken_from(&outbox, 3).await;
+    for (letter, (port, way, says)) in left.iter().zip([
+        ("out", "out", "max_payload_size allows 2000"),
+        ("in", "in", "2000 here"),
+    ]) {
+        assert_eq!(
+            (said(letter, wire::DEAD_PORT), said(letter, wire::DEAD_WAY)),
+            (port.to_owned(), way.to_owned())
+        );
+        assert!(said(letter, wire::DEAD_REASON).contains(says), "{letter:?}");
+        assert!(Message::from_cbor(letter.body()).unwrap().size() > 2000);
+    }
+    assert_eq!(
+        Message::from_cbor(left[2].body()).unwrap().data["twice"],
+        "x".repeat(20)
+    );
+    stop.cancel();
+    life.await.unwrap();
+    bench.close().await;
+    assert!(thread.close(Duration::from_secs(10)).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_attempt_that_is_cut_off_counts_for_nothing_and_the_corrected_gear_gets_the_message() {
+    let folder = tempfile::tempdir().unwrap();
+    let bench = Bench::open(folder.path());
+    let (outbox, thread) = outbox(&folder.path().join("outbox"), 1 << 20);
+    // It is connected to by the system, and nobody ever answers.
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let closed = tokio::net::TcpListener::bind("127.0.0.1:0")
+        .await
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let to = |address| json!({ "url": format!("http://{address}"), "retry": { "count": 0 }, "timeout": "1h" });
+    let inbox = Inbox::new();
+    let taken = deliver(&inbox, 1, b"one");
+    let held = |inbox: &Inbox| Arc::clone(&inbox.held);
+    // Two attempts fail; the next ones are cut off, as by a scenario that replaces the gear.
+    let refused = spec("http_out", &to(closed), &[]);
+    let (cx, _stop) = surroundings(&refused, &bench, &outbox);
+    let life = tokio::spawn(supervise(None, refused, cx, Some(inbox.clone())));
+    bench.says("it", "it starts again in 200 ms").await;
+    life.abort();
+    life.await.unwrap_err();
+    let failed = held(&inbox).lock().await[0].attempts;
+    assert!(failed >= 2, "{failed}");
+    let hangs = spec("http_out", &to(silent.local_addr().unwrap()), &[]);
+    for _ in 0..PANICS {
+        let (cx, _stop) = surroundings(&hangs, &bench, &outbox);
+        let life = tokio::spawn(supervise(None, hangs.clone(), cx, Some(inbox.clone())));
+        let (_begun, _) = silent.accept().await.unwrap();
+        life.abort();
+        life.await.unwrap_err();
+    }
+    assert_eq!(held(&inbox).lock().await[0].attempts, failed);
+    let works = spec("test_loop", &json!({}), &["out"]);
+    let (cx, stop) = surroundings(&works, &bench, &outbox);
+    let life = tokio::spawn(supervise(None, works, cx, Some(inbox)));
+    assert_eq!(taken.await.unwrap(), Ok(()));
+    let left = taken_from(&outbox, 1).await;
+    assert_eq!(
+        left[0].subject(&"rack-a".parse().unwrap()).as_deref(),
+        Some("flux.msg.rack-a.it.out")
+    );
+    stop.cancel();
+    life.await.unwrap();
+    bench.close().await;
+    assert!(thread.close(Duration::from_secs(10)).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_that_the_gear_panics_at_is_a_dead_letter_after_three_attempts() {
+    let folder = tempfile::tempdir().unwrap();
+    let bench = Bench::open(folder.path());
+    let (outbox, thread) = outbox(&folder.path().join("outbox"), 1 << 20);
+    let (spec, inbox) = (spec("test_panics", &json!({}), &[]), Inbox::new());
+    let taken = [&b"bad"[..], b"zero"].map(|body| deliver(&inbox, body[0], body));
+    let (cx, stop) = surroundings(&spec, &bench, &outbox);
+    let life = tokio::spawn(supervise(None, spec, cx, Some(inbox)));
+    for taken in taken {
+        assert_eq!(taken.await.unwrap(), Ok(()));
+    }
+    let left = taken_from(&outbox, 1).await;
+    assert_eq!(said(&left[0], wire::DEAD_ATTEMPTS), "3");
+    assert_eq!(said(&left[0], wire::DEAD_REASON), "the gear panicked");
+    stop.cancel();
+    life.await.unwrap();
+    bench.close().await;
+    assert!(thread.close(Duration::from_secs(10)).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_slow_gear_makes_leaves_when_it_is_made_and_not_in_bursts() {
+    let folder = tempfile::tempdir().unwrap();
+    let bench = Bench::open(folder.path());
+    let (outbox, thread) = outbox(&folder.path().join("outbox"), 1 << 20);
+    let (spec, inbox) = (
+        spec("throttle", &json!({ "rate": 10, "burst": 1 }), &["out"]),
+        Inbox::new(),
+    );
+    let mut taken = (1..=30)
+        .map(|number| deliver(&inbox, number, b"x"))
+        .collect::<Vec<_>>()
+        .into_iter();
+    let (cx, stop) = surroundings(&spec, &bench, &outbox);
+    let began = Instant::now();
+    let life = tokio::spawn(supervise(None, spec, cx, Some(inbox)));
+    assert_eq!(taken.next().unwrap().await.unwrap(), Ok(()));
+    assert_eq!(taken_from(&outbox, 1).await.len(), 1);
+    // All thirty take three seconds.
+    assert!(began.elapsed() < Duration::from_millis(1500), "{:?}", began.elapsed());
+    assert_eq!(taken.next_back().unwrap().await.unwrap(), Ok(()));
+    assert!(began.elapsed() >= Duration::from_millis(2500), "{:?}", began.elapsed());
     stop.cancel();
     life.await.unwrap();
     bench.close().await;

@@ -5,11 +5,15 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use model::message::Message;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::gears::testing::{Bench, push};
+use crate::gears::supervisor::supervise;
+use crate::gears::testing::held::{deliver_to, outbox, spec, surroundings, taken_from};
+use crate::gears::testing::{Bench, message, push};
 use crate::runtime::{DRAIN_BOUND, GearRuntime};
+use crate::wires::Inbox;
 
 const SINK: &str = "\n  - { name: sink, type: log_sink, deploy: rack-a }";
 
@@ -181,4 +185,70 @@ async fn a_full_inbox_stops_the_reading_and_nothing_is_lost() {
     write.await.unwrap();
     runtime.close().await;
     bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_peer_that_does_not_read_its_replies_delays_no_other_and_is_closed() {
+    let folder = tempfile::tempdir().unwrap();
+    let bench = Bench::open(folder.path());
+    let framing = ", framing: { length: { bytes: 4 } }";
+    let (runtime, at) = start(&bench, &door(framing), "{ from: door.out, to: door.reply }").await;
+    let (mut deaf, mut good) = (Client::connect(at).await, Client::connect(at).await);
+    // As much as the sockets hold, until nothing is read from it any more.
+    let frame = [&1_000_u32.to_be_bytes()[..], &[b'x'; 1_000]].concat();
+    while let Ok(sent) = tokio::time::timeout(Duration::from_secs(1), deaf.0.get_mut().write_all(&frame)).await {
+        sent.unwrap();
+    }
+    let began = Instant::now();
+    good.send(b"\0\0\0\x04good").await;
+    let mut frame = [0; 8];
+    good.0.read_exact(&mut frame).await.unwrap();
+    assert_eq!(&frame, b"\0\0\0\x04good");
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    bench.says("door", "took no reply and is closed").await;
+    runtime.close().await;
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reply_of_a_guaranteed_wire_is_taken_when_it_is_written_and_a_dead_letter_when_it_cannot_be() {
+    const REPLIES: u8 = 30;
+    let folder = tempfile::tempdir().unwrap();
+    let bench = Bench::open(folder.path());
+    let (outbox, thread) = outbox(&folder.path().join("outbox"), 64 << 20);
+    let config = serde_json::json!({ "listen": "127.0.0.1:0", "framing": { "length": { "bytes": 4 } } });
+    let (spec, inbox) = (spec("tcp_in", &config, &["out"]), Inbox::new());
+    let (cx, stop) = surroundings(&spec, &bench, &outbox);
+    let life = tokio::spawn(supervise(None, spec, cx, Some(inbox.clone())));
+    let mut peer = Client::connect(bench.address("it", "tcp").await).await;
+    peer.send(b"\0\0\0\x01?").await;
+    let asked = taken_from(&outbox, 1).await;
+    let meta = Message::from_cbor(asked[0].body()).unwrap().meta;
+    let reply = |number: u8, size: usize| {
+        let mut reply = message(number, serde_json::Value::Null, &vec![number; size]);
+        reply.meta = meta.clone();
+        deliver_to(&inbox, "reply", number, reply)
+    };
+    assert_eq!(reply(1, 1).await.unwrap(), Ok(()));
+    let mut frame = [0; 5];
+    peer.0.read_exact(&mut frame).await.unwrap();
+    // More than the sockets hold, and the peer does not read.
+    let all: Vec<_> = (2..2 + REPLIES).map(|number| reply(number, 1_000_000)).collect();
+    for taken in all {
+        assert_eq!(taken.await.unwrap(), Ok(()));
+    }
+    stop.cancel();
+    life.await.unwrap();
+    let mut written = Vec::new();
+    peer.0.read_to_end(&mut written).await.unwrap();
+    let whole = written.len() / 1_000_004;
+    assert!(whole > 0 && whole < usize::from(REPLIES), "{whole}");
+    let letters = taken_from(&outbox, usize::from(REPLIES) - whole).await;
+    let numbers: Vec<_> = letters
+        .iter()
+        .map(|letter| usize::from(Message::from_cbor(letter.body()).unwrap().raw[0]))
+        .collect();
+    assert_eq!(numbers, (2 + whole..2 + usize::from(REPLIES)).collect::<Vec<_>>());
+    bench.close().await;
+    assert!(thread.close(Duration::from_secs(10)).await);
 }

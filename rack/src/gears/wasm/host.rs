@@ -35,6 +35,8 @@ const MAX_TABLE: usize = 1 << 20;
 const MAX_LINES: usize = 32;
 /// The longest log line in bytes.
 const MAX_LINE: usize = 4096;
+/// The most messages that are made of one.
+const MAX_EMITTED: usize = 10_000;
 /// What a value is reckoned to hold beside its text.
 const VALUE: usize = 72;
 
@@ -110,6 +112,9 @@ impl Made {
     }
 
     fn emit(&mut self, port: &'static str, body: &[u8]) -> Result<(), String> {
+        if self.emitted.len() >= MAX_EMITTED {
+            return Err(format!("it emits more than {MAX_EMITTED} messages of one"));
+        }
         let content = match self.form {
             Form::Body => Content {
                 raw: body.to_vec(),

@@ -35,6 +35,7 @@ use model::gear::{self, GearConfig, Manifest};
 use model::message::{Content, Message};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use super::{Config, Context, Fault, Gear, Passive, Work};
@@ -100,7 +101,7 @@ impl Passive for Runner {
             if let Some(reason) = made.rejected {
                 return Err(Fault::Rejected(format!("the module rejects it: {reason}")));
             }
-            leave(cx, &message, made.emitted).await
+            leave(cx, message, made.emitted).await
         }
         .boxed()
     }
@@ -158,33 +159,38 @@ impl Runner {
 }
 
 /// Lets what a module emitted leave, if all of it may.
-async fn leave(cx: &Context, of: &Message, emitted: Vec<(&'static str, Content)>) -> Result<(), Fault> {
+async fn leave(cx: &Context, of: Message, emitted: Vec<(&'static str, Content)>) -> Result<(), Fault> {
     if emitted.is_empty() {
         cx.discard();
         return Ok(());
     }
-    let child = |(port, content): (&'static str, Content)| {
-        let mut message = cx.child(of);
+    // The children have bodies of their own.
+    let of = Message {
+        raw: Vec::new(),
+        data: Value::Null,
+        ..of
+    };
+    let mut messages = Vec::with_capacity(emitted.len());
+    for (port, content) in emitted {
+        let mut message = cx.child(&of);
         message.raw = content.raw;
         message.data = content.data;
         if let Some(meta) = content.meta {
             message.meta = meta;
         }
-        (port, message)
-    };
-    let messages: Vec<_> = emitted.into_iter().map(child).collect();
-    let most = cx.limits().max_payload_size();
-    if let Some(size) = messages
-        .iter()
-        .map(|(_, message)| message.size())
-        .find(|size| *size > most)
-    {
-        return Err(Fault::Rejected(format!(
-            "the module emits a message of {size} bytes; max_payload_size allows {most}"
-        )));
+        let (size, most) = (message.size(), cx.limits().most(cx.is_published(port)));
+        if size > most.bytes {
+            return Err(Fault::Rejected(format!(
+                "the module emits a message of {size} bytes; {} allows {}",
+                most.whose, most.bytes
+            )));
+        }
+        messages.push((port, message));
+        tokio::task::coop::consume_budget().await;
     }
     for (port, message) in messages {
         cx.offer(port, message).await;
+        tokio::task::coop::consume_budget().await;
     }
     Ok(())
 }
@@ -220,7 +226,7 @@ pub(super) struct Wasm {
     /// Whether an instance handles one message after the other and may remember, or each message gets a `fresh` one.
     #[serde(default)]
     instance: Lifetime,
-    /// The most bytes of the module's memory, 65536 to 268435456. What it emits of one message has this bound, too.
+    /// The most bytes of the module's memory, 65536 to 268435456. What it emits of one message has this bound, too, and is 10000 messages at most.
     #[serde(default = "default_memory")]
     memory: u64,
     /// The fuel for one message, and for the start of an instance: about one unit for each instruction, or byte that is passed on.

@@ -279,3 +279,24 @@ async fn what_is_emitted_of_one_message_leaves_whole_or_not_at_all() {
     let flow = run(json!({ "code": module(&COUNTS.repeat(7)), "memory": 3_000_000 }), facts).await;
     assert!(flow.rows("out").is_empty() && flow.says("guest", "it emits more of one message than memory allows"));
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_small_messages_of_a_large_one_do_not_copy_it_each_and_are_bounded() {
+    let emits = |count: u32| {
+        let work = format!(
+            "(loop $again (call $emit (i32.const 2) (i32.const 0) (i32.const 0)) (global.set $count (i32.add (global.get $count) (i32.const 1)))
+             (br_if $again (i32.lt_u (global.get $count) (i32.const {count}))))"
+        );
+        json!({ "code": module(&work).replace("(memory (export \"memory\") 2)", "(memory (export \"memory\") 40)") })
+    };
+    let messages = json!([{ "raw": "x".repeat(1_500_000) }]);
+    let flow = run(emits(9_000), messages.clone()).await;
+    assert_eq!(flow.counter("guest", "gear.messages.dropped"), 9_000.0);
+    // Each test has a process of its own.
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let most = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    let most: u64 = most.trim().trim_end_matches(" kB").parse().unwrap();
+    assert!(most < 1_000_000, "{most} kB");
+    let flow = run(emits(10_001), messages).await;
+    assert!(flow.says("guest", "it emits more than 10000 messages of one"));
+}

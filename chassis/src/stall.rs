@@ -14,7 +14,7 @@ use tokio::time::{Instant, Sleep, sleep};
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Stalling<S> {
+pub struct Stalling<S> {
     stream: S,
     patience: Duration,
     /// Runs while a write waits.
@@ -23,7 +23,8 @@ pub(super) struct Stalling<S> {
 }
 
 impl<S> Stalling<S> {
-    pub(super) fn new(stream: S, patience: Duration) -> Self {
+    /// Writes to `stream`; one that waits longer than `patience` is its end.
+    pub fn new(stream: S, patience: Duration) -> Self {
         Self {
             stream,
             patience,
@@ -41,7 +42,7 @@ impl<S> Stalling<S> {
             self.deadline.as_mut().reset(Instant::now() + self.patience);
         }
         ready!(self.deadline.as_mut().poll(cx));
-        let reason = "the peer took nothing of the answer for too long";
+        let reason = "the peer took nothing of what is written for too long";
         Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, reason)))
     }
 }

@@ -1,0 +1,74 @@
+//! What leaves together: what is sent over the guaranteed lane while one message is handled.
+//!
+//! ```text
+//! process of 1 ── send ──▶ whole of 1
+//! process of 2 ── (done later)
+//! flush ────────── send, for 2 ──▶ whole of 2, beside the word that 2 was taken
+//! ```
+//!
+//! # Invariants
+//!
+//! - What a task sends that the work starts is not gathered: it is handed back to the gear's own task.
+//!
+//! # Not here
+//!
+//! Committing it: the supervisor's, and [`super::Context`]'s.
+
+use std::future::Future;
+
+use model::MessageId;
+use parking_lot::Mutex;
+
+use crate::lane::Whole;
+
+tokio::task_local! {
+    static GATHERED: (Handled, Mutex<Gathered>);
+}
+
+/// How the message came whose work is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Handled {
+    /// By a guaranteed wire: it comes again if the gear fails.
+    Again,
+    /// Otherwise.
+    Once,
+}
+
+impl Handled {
+    /// What is being handled.
+    pub(super) fn now() -> Self {
+        GATHERED.try_with(|(handled, _)| *handled).unwrap_or(Self::Once)
+    }
+}
+
+/// What was sent.
+#[derive(Debug, Default)]
+pub(crate) struct Gathered {
+    pub(crate) whole: Whole,
+    /// For messages whose handling began before.
+    pub(crate) later: Vec<(MessageId, Whole)>,
+}
+
+impl Whole {
+    /// Adds what another made.
+    pub(super) fn append(&mut self, mut more: Self) {
+        self.leaving.append(&mut more.leaving);
+        self.dead.append(&mut more.dead);
+        self.note = more.note.or(self.note.take());
+    }
+}
+
+/// Does work and gathers what it sends; that is left to the caller.
+pub(crate) async fn gathered<T>(handled: Handled, work: impl Future<Output = T>) -> (T, Gathered) {
+    let gathering = async {
+        let done = work.await;
+        let gathered = GATHERED.with(|(_, gathered)| std::mem::take(&mut *gathered.lock()));
+        (done, gathered)
+    };
+    GATHERED.scope((handled, Mutex::default()), gathering).await
+}
+
+/// Adds to what is gathered; false where nothing is.
+pub(super) fn gather(add: impl FnOnce(&mut Gathered)) -> bool {
+    GATHERED.try_with(|(_, gathered)| add(&mut gathered.lock())).is_ok()
+}

@@ -1,0 +1,188 @@
+//! Several requests under way at a time: what came of each, until the gear flushes.
+//!
+//! ```text
+//! begin ─▶ request ─┬─ delivered ─▶ waits for the flush; its reply leaves with the word that its message was taken
+//!                   ├─ rejected  ─▶ the same, with a dead letter
+//!                   └─ failed    ─▶ counted for this message; the gear begins anew, and the message is sent again
+//! ```
+//!
+//! # Invariants
+//!
+//! - A failure counts for the message that failed. After [`ATTEMPTS`] of them it becomes a dead letter, and the others go on.
+//! - What has ended well is known over the lives of the gear until a flush has succeeded: it is not sent again, and its reply leaves
+//!   once.
+//! - Messages that do not come again wait for nothing: their replies leave at once.
+
+use std::collections::{HashMap, HashSet};
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use futures::FutureExt;
+use model::MessageId;
+use model::letter::Way;
+use model::message::Message;
+use parking_lot::Mutex;
+use tokio::task::JoinSet;
+
+use super::super::gathering::Handled;
+use super::super::signal::Signal;
+use super::super::supervisor::ATTEMPTS;
+use super::super::{Context, Fault};
+use super::breaker::Breaker;
+use super::{Sender, send_reply};
+use crate::wires::Delivery;
+
+/// What outlives the gear's lives.
+#[derive(Default)]
+pub(super) struct Kept {
+    pub(super) breaker: Breaker,
+    unsettled: Mutex<Unsettled>,
+}
+
+/// Messages that come again, since the last flush.
+#[derive(Default)]
+struct Unsettled {
+    ended: Vec<(MessageId, Outcome)>,
+    /// How often each failed.
+    failures: HashMap<MessageId, u32>,
+}
+
+/// How a message ended.
+enum Outcome {
+    Delivered(Option<Box<Message>>),
+    Dead(Box<Message>, &'static str, (String, u32)),
+}
+
+impl Outcome {
+    async fn leave(self, cx: &Context) {
+        match self {
+            Self::Delivered(reply) => send_reply(cx, reply).await,
+            Self::Dead(message, port, why) => cx.bury((port, Way::In), &message, why).await,
+        }
+    }
+}
+
+struct Answered {
+    message: Box<Message>,
+    port: &'static str,
+    handled: Handled,
+    result: Result<Option<Box<Message>>, Fault>,
+}
+
+/// The requests of one life.
+#[derive(Default)]
+pub(super) struct Flight {
+    kept: Arc<Kept>,
+    under_way: JoinSet<Answered>,
+    /// What ended well in a life before and comes again.
+    inherited: HashSet<MessageId>,
+    /// Why this life must end.
+    fault: Option<Fault>,
+}
+
+impl Flight {
+    pub(super) fn new(kept: Arc<Kept>) -> Self {
+        let inherited = kept.unsettled.lock().ended.iter().map(|(id, _)| *id).collect();
+        Self {
+            kept,
+            inherited,
+            ..Self::default()
+        }
+    }
+
+    /// Whether it ends as soon as what is under way has.
+    pub(super) const fn is_failing(&self) -> bool {
+        self.fault.is_some()
+    }
+
+    /// Begins a request, as soon as fewer than `most` are under way.
+    pub(super) async fn begin(&mut self, cx: &Arc<Context>, sender: Arc<Sender>, delivery: Delivery, most: usize) {
+        let handled = Handled::now();
+        if handled == Handled::Again && self.inherited.remove(&delivery.message.id) {
+            return;
+        }
+        while self.under_way.len() >= most {
+            self.join_one(cx).await;
+        }
+        let (port, message) = (delivery.port, Box::new(delivery.message));
+        let signal = Signal::of(&message);
+        self.under_way.spawn(signal.during(async move {
+            let delivered = AssertUnwindSafe(sender.deliver(&message)).catch_unwind().await;
+            let result = delivered.unwrap_or_else(|_| Err(sender.outside("the request panicked")));
+            Answered {
+                message,
+                port,
+                handled,
+                result,
+            }
+        }));
+    }
+
+    /// Waits for what is under way. If all of it ended well since the last flush, lets leave what that made.
+    pub(super) async fn flush(&mut self, cx: &Context) -> Result<(), Fault> {
+        while !self.under_way.is_empty() {
+            self.join_one(cx).await;
+        }
+        if let Some(fault) = self.fault.take() {
+            return Err(fault);
+        }
+        let unsettled = std::mem::take(&mut *self.kept.unsettled.lock());
+        self.inherited.clear();
+        for (id, outcome) in unsettled.ended {
+            cx.later(id, outcome.leave(cx)).await;
+        }
+        Ok(())
+    }
+
+    async fn join_one(&mut self, cx: &Context) {
+        match self.under_way.join_next().await {
+            Some(Ok(answered)) => self.end(cx, answered).await,
+            Some(Err(cut_off)) => self.fault = Some(cut_off.into()),
+            None => {}
+        }
+    }
+
+    async fn end(&mut self, cx: &Context, answered: Answered) {
+        let Answered {
+            message,
+            port,
+            handled,
+            result,
+        } = answered;
+        let id = message.id;
+        let outcome = match result {
+            Ok(reply) => Outcome::Delivered(reply),
+            Err(Fault::Rejected(reason)) => {
+                Signal::of(&message).saying(|| cx.reject(&reason));
+                Outcome::Dead(message, port, (reason, 1))
+            }
+            Err(fault) => match self.failed(cx, id, handled) {
+                Some(attempts) => {
+                    let said = format!("a message became a dead letter: {fault}");
+                    Signal::of(&message).saying(|| cx.error(said));
+                    Outcome::Dead(message, port, (fault.to_string(), attempts))
+                }
+                None => {
+                    self.fault = Some(fault);
+                    return;
+                }
+            },
+        };
+        match handled {
+            Handled::Again => self.kept.unsettled.lock().ended.push((id, outcome)),
+            Handled::Once => cx.apart(outcome.leave(cx)).await,
+        }
+    }
+
+    /// Counts a failure; how many there were, if that is too many.
+    fn failed(&self, cx: &Context, id: MessageId, handled: Handled) -> Option<u32> {
+        // What is cut short by a stop was no attempt.
+        if handled == Handled::Once || cx.is_stopping() {
+            return None;
+        }
+        let mut unsettled = self.kept.unsettled.lock();
+        let failures = unsettled.failures.entry(id).or_default();
+        *failures += 1;
+        (*failures >= ATTEMPTS).then_some(*failures)
+    }
+}

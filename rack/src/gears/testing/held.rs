@@ -1,0 +1,136 @@
+//! A gear behind a guaranteed wire, on a real outbox and without a bus: the test is the inlet before it and the Mixer behind it.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use ed25519_dalek::SigningKey;
+use model::control::DurableFloor;
+use model::letter::Way;
+use model::message::Message;
+use model::{Clock, EntityId, Entropy};
+use serde_json::Value;
+use tokio::sync::{oneshot, watch};
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use super::{Bench, message};
+use crate::Identity;
+use crate::gears::{Context, ContextParts};
+use crate::lane::{Letter, Outbox, Past, Place, Taken};
+use crate::limits::Limits;
+use crate::spool::{Cursor, Outgoing, SpoolThread};
+use crate::telemetry::NotRecorded;
+use crate::wires::{Arrival, Inbox, Outlets, Receipt, Spec};
+
+/// An outbox in a folder.
+pub(crate) fn outbox(dir: &Path, max_bytes: u64) -> (Arc<Outbox>, SpoolThread) {
+    let identity = Identity {
+        entity_id: EntityId::for_name("rack-a"),
+        name: "rack-a".parse().unwrap(),
+        cluster_key: SigningKey::from_bytes(&[7; 32]).verifying_key(),
+    };
+    let clock = Clock::new(|| chrono::Utc::now().into());
+    let (_, identity) = watch::channel(Some(identity));
+    let (outbox, thread, _) = Outbox::open(dir, max_bytes, (clock, &entropy()), identity).unwrap();
+    (outbox, thread)
+}
+
+fn entropy() -> Entropy {
+    Entropy::new(|buffer| getrandom::fill(buffer).unwrap())
+}
+
+/// A gear of a type, some of whose ports leave the Rack.
+pub(crate) fn spec(kind: &str, config: &Value, published: &[&'static str]) -> Spec {
+    Spec {
+        name: "it".parse().unwrap(),
+        kind: crate::gears::find(kind).unwrap(),
+        config: config.as_object().unwrap().clone(),
+        targets: Vec::new(),
+        published: published.iter().copied().collect(),
+    }
+}
+
+/// The gear's context, and what stops it.
+pub(crate) fn surroundings(spec: &Spec, bench: &Bench, outbox: &Arc<Outbox>) -> (Arc<Context>, CancellationToken) {
+    surroundings_with(spec, bench, outbox, Limits::new(64, 2 << 20))
+}
+
+/// The same, where messages have other limits.
+pub(crate) fn surroundings_with(
+    spec: &Spec,
+    bench: &Bench,
+    outbox: &Arc<Outbox>,
+    limits: Limits,
+) -> (Arc<Context>, CancellationToken) {
+    let stop = CancellationToken::new();
+    let parts = ContextParts {
+        recorder: bench.recorder.clone(),
+        entropy: entropy(),
+        limits,
+        outlets: Outlets::connect(spec, &std::collections::BTreeMap::new()),
+        outbox: Some(Arc::clone(outbox)),
+        stop: stop.clone(),
+        successor: CancellationToken::new(),
+    };
+    (Arc::new(Context::new(spec, parts)), stop)
+}
+
+/// Delivers a message as an inlet does; hears when it was taken.
+pub(crate) fn deliver(inbox: &Inbox, number: u8, body: &[u8]) -> oneshot::Receiver<Result<(), NotRecorded>> {
+    deliver_to(inbox, "in", number, message(number, Value::Null, body))
+}
+
+/// The same, of a message to a port.
+pub(crate) fn deliver_to(
+    inbox: &Inbox,
+    port: &'static str,
+    number: u8,
+    message: Message,
+) -> oneshot::Receiver<Result<(), NotRecorded>> {
+    let (done, taken) = oneshot::channel();
+    let place = Place {
+        outbox: Uuid::from_bytes([9; 16]),
+        number: number.into(),
+    };
+    let arrival = Arrival {
+        port,
+        message: Ok(message),
+        receipt: Some(Receipt {
+            taken: Taken {
+                key: "taken wire".to_owned(),
+                place,
+            },
+            done,
+            way: Way::In,
+            past: Past::default(),
+        }),
+    };
+    inbox.sender().try_send(arrival).unwrap();
+    taken
+}
+
+/// Takes letters from an outbox as the Mixer does, so that it empties, until it has so many.
+pub(crate) async fn taken_from(outbox: &Outbox, count: usize) -> Vec<Letter> {
+    let (reader, mut cursor) = (outbox.spool().reader(), Cursor::default());
+    let mut changed = outbox.spool().changed();
+    let mut letters = Vec::new();
+    while letters.len() < count {
+        changed.mark_unchanged();
+        let batches = reader.read(&mut cursor, 1 << 20).unwrap();
+        if batches.is_empty() {
+            changed.changed().await.unwrap();
+        }
+        for outgoing in batches {
+            let Outgoing::Batch(kept) = outgoing else {
+                panic!("a batch is lost")
+            };
+            letters.push(Letter::decode(&kept.payload).unwrap());
+            outbox.spool().settle([DurableFloor {
+                entity_id: kept.run.entity,
+                boot_epoch: kept.run.epoch,
+                seq: kept.seq,
+            }]);
+        }
+    }
+    letters
+}
