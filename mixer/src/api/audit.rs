@@ -1,41 +1,23 @@
 //! `GET /api/v1/audit`: what happened to Racks and scenarios, and who did it.
 
-use std::convert::Infallible;
-use std::net::IpAddr;
 use std::sync::Arc;
 
-use axum::extract::{FromRequestParts, State};
+use axum::Router;
+use axum::extract::State;
 use axum::routing::get;
-use axum::{Json, Router};
-use http::request::Parts;
 use model::filter::{AuditFilter, DEFAULT_LIMIT, MAX_LIMIT};
 
-use super::params::{Listing, Params};
+use super::json::Listing;
+use super::params::Params;
 use super::problem::Problem;
 use crate::control::Control;
-use crate::registry::{Actor, AuditEntry, AuditQuery};
-
-/// Where a connection comes from.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Peer(pub(super) IpAddr);
-
-/// Who asks for a change, for the audit log.
-#[derive(Debug)]
-pub(super) struct By(pub(super) Actor);
-
-impl<S: Sync> FromRequestParts<S> for By {
-    type Rejection = Infallible;
-    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Infallible> {
-        let peer = parts.extensions.get::<Peer>();
-        Ok(Self(Actor::Api(peer.map(|Peer(ip)| ip.to_canonical()))))
-    }
-}
+use crate::registry::{AuditEntry, AuditQuery};
 
 pub(crate) fn routes(control: Arc<Control>) -> Router {
     Router::new().route("/api/v1/audit", get(list)).with_state(control)
 }
 
-async fn list(State(control): State<Arc<Control>>, params: Params) -> Result<Json<Listing<Vec<AuditEntry>>>, Problem> {
+async fn list(State(control): State<Arc<Control>>, params: Params) -> Result<Listing<AuditEntry>, Problem> {
     let mut query = query(params.filter()?, &control)?;
     let limit = query.limit;
     // One more shows whether there are more.
@@ -44,10 +26,10 @@ async fn list(State(control): State<Arc<Control>>, params: Params) -> Result<Jso
     let more = entries.len() > limit;
     entries.truncate(limit);
     let next = entries.last().filter(|_| more).map(|last| last.id.to_string());
-    Ok(Json(Listing {
+    Ok(Listing {
         next_cursor: next,
         ..Listing::whole(entries)
-    }))
+    })
 }
 
 fn query(filter: AuditFilter, control: &Control) -> Result<AuditQuery, Problem> {

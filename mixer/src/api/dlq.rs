@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Router;
 use axum::extract::State;
 use axum::routing::{get, post};
-use axum::{Json, Router};
 use http::StatusCode;
 use model::filter::LetterFilter;
 use model::{HumanDuration, LetterId};
@@ -14,10 +14,10 @@ use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 use tokio_util::task::TaskTracker;
 
-use super::params::{Listing, Params};
+use super::change::{Body, Desk, body};
+use super::json::{Listing, One};
+use super::params::{InPath, NoParams, Params, in_path};
 use super::problem::Problem;
-use super::racks::{Body, InPath, One, body, carry};
-use super::telemetry::in_path;
 use crate::dlq::{Dlq, DlqError, LetterView, Report, WholeLetter, Wish};
 
 /// How long a replay waits for gears, where it does not say.
@@ -33,13 +33,7 @@ pub(crate) fn routes(dlq: Arc<Dlq>, changes: TaskTracker) -> Router {
         .route("/api/v1/dlq/{letter_id}", get(show))
         .route("/api/v1/dlq/{letter_id}/replay", post(replay))
         .route("/api/v1/dlq/{letter_id}/drop", post(drop_one))
-        .with_state(Desk { dlq, changes })
-}
-
-#[derive(Debug, Clone)]
-struct Desk {
-    dlq: Arc<Dlq>,
-    changes: TaskTracker,
+        .with_state(Desk::new(dlq, changes))
 }
 
 /// What a replay of one letter may say.
@@ -79,29 +73,27 @@ fn of_names<'de, D: Deserializer<'de>>(from: D) -> Result<Option<LetterFilter>, 
     keys.map(filter).transpose()
 }
 
-type Asked = State<Desk>;
+type Asked = State<Desk<Dlq>>;
 
-async fn list(State(desk): Asked, params: Params) -> Result<Json<Listing<Vec<LetterView>>>, Problem> {
-    let found = desk.dlq.list(&params.filter::<LetterFilter>()?).await?;
+async fn list(State(desk): Asked, params: Params) -> Result<Listing<LetterView>, Problem> {
+    let found = desk.room.list(&params.filter::<LetterFilter>()?).await?;
     let stats = match serde_json::to_value(found.stats) {
         Ok(Value::Object(stats)) => stats,
         _ => Map::new(),
     };
-    Ok(Json(Listing {
+    Ok(Listing {
         data: found.letters,
         next_cursor: found.next_cursor,
         stats,
-    }))
+    })
 }
 
-async fn show(State(desk): Asked, id: InPath, params: Params) -> Result<Json<One<WholeLetter>>, Problem> {
-    params.none()?;
-    let data = desk.dlq.show(named(id)?).await?;
-    Ok(Json(One { data }))
+async fn show(State(desk): Asked, id: InPath, _: NoParams) -> Result<One<WholeLetter>, Problem> {
+    let data = desk.room.show(named(id)?).await?;
+    Ok(One { data })
 }
 
-async fn replay(State(desk): Asked, id: InPath, params: Params, sent: Body) -> Result<Json<One<WholeLetter>>, Problem> {
-    params.none()?;
+async fn replay(State(desk): Asked, id: InPath, _: NoParams, sent: Body) -> Result<One<WholeLetter>, Problem> {
     let id = named(id)?;
     let Replaying { again, by, wait } = body(sent)?;
     let wish = Wish {
@@ -111,17 +103,11 @@ async fn replay(State(desk): Asked, id: InPath, params: Params, sent: Body) -> R
         wait: within(wait),
         ..Wish::default()
     };
-    let report = carry(&desk.changes, Arc::clone(&desk.dlq).replay(wish)).await?;
-    desk.after(report, id).await
+    let report = desk.carry(Arc::clone(&desk.room).replay(wish)).await?;
+    after(&desk, report, id).await
 }
 
-async fn drop_one(
-    State(desk): Asked,
-    id: InPath,
-    params: Params,
-    sent: Body,
-) -> Result<Json<One<WholeLetter>>, Problem> {
-    params.none()?;
+async fn drop_one(State(desk): Asked, id: InPath, _: NoParams, sent: Body) -> Result<One<WholeLetter>, Problem> {
     let id = named(id)?;
     let Dropping { by } = body(sent)?;
     let wish = Wish {
@@ -129,34 +115,30 @@ async fn drop_one(
         by,
         ..Wish::default()
     };
-    let report = carry(&desk.changes, Arc::clone(&desk.dlq).drop_letters(wish)).await?;
-    desk.after(report, id).await
+    let report = desk.carry(Arc::clone(&desk.room).drop_letters(wish)).await?;
+    after(&desk, report, id).await
 }
 
-async fn replay_many(State(desk): Asked, params: Params, sent: Body) -> Result<Json<One<Report>>, Problem> {
-    params.none()?;
+async fn replay_many(State(desk): Asked, _: NoParams, sent: Body) -> Result<One<Report>, Problem> {
     let wish = body::<Asking>(sent)?.wish()?;
-    let data = carry(&desk.changes, Arc::clone(&desk.dlq).replay(wish)).await?;
-    Ok(Json(One { data }))
+    let data = desk.carry(Arc::clone(&desk.room).replay(wish)).await?;
+    Ok(One { data })
 }
 
-async fn drop_many(State(desk): Asked, params: Params, sent: Body) -> Result<Json<One<Report>>, Problem> {
-    params.none()?;
+async fn drop_many(State(desk): Asked, _: NoParams, sent: Body) -> Result<One<Report>, Problem> {
     let asking: Asking = body(sent)?;
     if asking.again || asking.wait.is_some() {
         return Err(bad("again and wait are for a replay"));
     }
-    let data = carry(&desk.changes, Arc::clone(&desk.dlq).drop_letters(asking.wish()?)).await?;
-    Ok(Json(One { data }))
+    let data = desk.carry(Arc::clone(&desk.room).drop_letters(asking.wish()?)).await?;
+    Ok(One { data })
 }
 
-impl Desk {
-    /// The letter as it is after a change that was for it alone.
-    async fn after(&self, report: Report, id: LetterId) -> Result<Json<One<WholeLetter>>, Problem> {
-        report.or_refused()?;
-        let data = self.dlq.show(id).await?;
-        Ok(Json(One { data }))
-    }
+/// The letter as it is after a change that was for it alone.
+async fn after(desk: &Desk<Dlq>, report: Report, id: LetterId) -> Result<One<WholeLetter>, Problem> {
+    report.or_refused()?;
+    let data = desk.room.show(id).await?;
+    Ok(One { data })
 }
 
 impl Asking {

@@ -1,15 +1,14 @@
 //! Gear types: what a scenario may name, from the manifests.
 
+use axum::Router;
 use axum::routing::get;
-use axum::{Json, Router};
 use model::gear::{self, Manifest};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::params::{Listing, Params};
+use super::json::{Listing, One};
+use super::params::{InPath, NoParams, in_path};
 use super::problem::Problem;
-use super::racks::{InPath, One};
-use super::telemetry::in_path;
 
 pub(crate) fn routes() -> Router {
     Router::new()
@@ -43,17 +42,15 @@ impl From<&'static Manifest> for GearType {
     }
 }
 
-async fn list(params: Params) -> Result<Json<Listing<Vec<GearType>>>, Problem> {
-    params.none()?;
+async fn list(_: NoParams) -> Result<Listing<GearType>, Problem> {
     let types = rack::manifests().iter().copied().map(GearType::from);
-    Ok(Json(Listing::whole(types.collect())))
+    Ok(Listing::whole(types.collect()))
 }
 
-async fn show(kind: InPath, params: Params) -> Result<Json<One<GearType>>, Problem> {
-    params.none()?;
+async fn show(kind: InPath, _: NoParams) -> Result<One<GearType>, Problem> {
     let kind = in_path("type", kind)?;
     match gear::manifest(rack::manifests(), &kind) {
-        Some(manifest) => Ok(Json(One { data: manifest.into() })),
+        Some(manifest) => Ok(One { data: manifest.into() }),
         None => Err(Problem::unknown_gear(&kind, &gear::names(rack::manifests()))),
     }
 }

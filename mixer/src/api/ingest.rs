@@ -24,11 +24,11 @@ mod key;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Router;
 use axum::extract::{Request, State};
 use axum::middleware::map_response;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use axum::routing::post;
-use axum::{Json, Router};
 use engine::{Appended, Batch, Engine, ErrorKind, Origin, RequestPart, Trouble};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use model::wire::{self, Encoding, Publisher, Records, Rejected};
@@ -42,7 +42,8 @@ use tokio_util::task::TaskTracker;
 use self::body::Room;
 use self::decoders::Decoders;
 use self::key::{InUse, Key};
-use super::params::Params;
+use super::json::One;
+use super::params::NoParams;
 use super::problem::Problem;
 
 /// About the bytes of one append.
@@ -124,8 +125,7 @@ pub(crate) fn routes(
         .into_iter()
         .filter(|table| table.is_telemetry())
         .map(|table| {
-            let ingest =
-                move |State(door): State<Door>, params: Params, request: Request| ingest(table, door, params, request);
+            let ingest = move |State(door): State<Door>, _: NoParams, request: Request| ingest(table, door, request);
             (format!("/api/v1/ingest/{table}"), post(ingest))
         });
     let router = routes.fold(Router::new(), |router, (path, ingest)| router.route(&path, ingest));
@@ -155,13 +155,7 @@ struct Stored {
     duplicate: bool,
 }
 
-#[derive(Debug, Serialize)]
-struct Answer {
-    data: Stored,
-}
-
-async fn ingest(table: Table, door: Door, params: Params, request: Request) -> Result<Response, Problem> {
-    params.none()?;
+async fn ingest(table: Table, door: Door, request: Request) -> Result<One<Stored>, Problem> {
     let (head, body) = request.into_parts();
     door.is_open()?;
     let encoding = encoding(&head.headers)?;
@@ -195,7 +189,7 @@ async fn ingest(table: Table, door: Door, params: Params, request: Request) -> R
     };
     let ended = tracker.spawn(storing).await;
     let data = ended.map_err(|error| Problem::internal(format!("storing stopped: {error}")))??;
-    Ok(Json(Answer { data }).into_response())
+    Ok(One { data })
 }
 
 impl Door {

@@ -33,12 +33,14 @@
 
 mod answer;
 mod audit;
+mod change;
 mod compress;
 mod dlq;
 mod exposition;
 mod formats;
 mod gears;
 mod ingest;
+mod json;
 mod openapi;
 mod ops;
 mod params;

@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | [`table::ROUTES`] | which paths, methods, parameters, bodies, answers and problems there are | the router, in both directions |
 //! | [`parameters`] | what parameters are called and what they may be | the fields of the filters, and what these accept |
-//! | [`problems::CODES`] | which statuses and codes problems have | every [`Problem`] that is made while testing |
+//! | [`problems::CODES`] | which statuses and codes problems have | every [`Problem`](super::problem::Problem) that is made while testing |
 //! | [`schemas`], [`letters`] | what bodies and answers look like | answers of a running Mixer (`make schema-check`) |
 //!
 //! # Invariants
@@ -33,8 +33,7 @@ use axum::routing::get;
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 
-use super::params::Params;
-use super::problem::Problem;
+use super::params::NoParams;
 use parameters::Parameter;
 
 /// The document's own path.
@@ -46,9 +45,8 @@ pub(super) fn routes() -> Router {
     Router::new().route(PATH, get(openapi))
 }
 
-async fn openapi(params: Params) -> Result<impl IntoResponse, Problem> {
-    params.none()?;
-    Ok(([(CONTENT_TYPE, "application/json")], DOCUMENT.clone()))
+async fn openapi(_: NoParams) -> impl IntoResponse {
+    ([(CONTENT_TYPE, "application/json")], DOCUMENT.clone())
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

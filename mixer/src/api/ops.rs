@@ -12,7 +12,8 @@ use serde_json::{Map, Value, json};
 
 use super::ApiParts;
 use super::exposition::{CONTENT, Exposition};
-use super::params::Params;
+use super::json::One;
+use super::params::NoParams;
 use super::problem::Problem;
 
 pub(crate) fn routes(parts: ApiParts, exposition: Arc<Exposition>) -> Router {
@@ -80,8 +81,7 @@ fn checks(parts: &ApiParts) -> Map<String, Value> {
 }
 
 /// What the store holds and how it gets there.
-async fn storage(State(parts): State<ApiParts>, params: Params) -> Result<Json<Value>, Problem> {
-    params.none()?;
+async fn storage(State(parts): State<ApiParts>, _: NoParams) -> One<Value> {
     let view = parts.engine.view();
     let tables = model::Table::ALL.map(|table| {
         let (files, hot) = (view.files(table), view.hot(table));
@@ -97,7 +97,7 @@ async fn storage(State(parts): State<ApiParts>, params: Params) -> Result<Json<V
         (table.name().to_owned(), facts)
     });
     let stats = parts.engine.stats();
-    Ok(Json(json!({ "data": {
+    let data = json!({
         "tables": tables.into_iter().collect::<Map<_, _>>(),
         "files": stats.files,
         "bytes": stats.file_bytes,
@@ -118,7 +118,8 @@ async fn storage(State(parts): State<ApiParts>, params: Params) -> Result<Json<V
         "rotation": super::rotation::facts(&parts.engine),
         "trouble": parts.engine.trouble().map(|trouble| trouble.to_string()),
         "partial": view.partial(),
-    } })))
+    });
+    One { data }
 }
 
 /// What is in the object store and what is not; `null` without one.

@@ -1,14 +1,16 @@
-//! Query strings to filters: strictly decoded, each parameter tried by itself so that the bad one is named.
+//! What a request's address says: query strings to filters, strictly decoded, each parameter tried by itself so that the bad one
+//! is named; and what stands in the path.
 //!
 //! `attr.http.status=500` is a member of a family: the entry `http.status` of the filter's field `attr.<key>`.
 
-use axum::extract::FromRequestParts;
+use axum::extract::rejection::PathRejection;
+use axum::extract::{FromRequestParts, Path};
 use http::request::Parts;
 use model::filter::ANY_KEY;
 use query::RowFormat;
+use serde::Deserialize;
 use serde::de::value::Error as ValueError;
 use serde::de::{DeserializeOwned, IntoDeserializer};
-use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::problem::Problem;
@@ -87,7 +89,7 @@ impl Params {
     }
 
     /// Refuses any parameter.
-    pub(crate) fn none(&self) -> Result<(), Problem> {
+    fn none(&self) -> Result<(), Problem> {
         self.none_but("none")
     }
 
@@ -105,6 +107,28 @@ impl<S: Sync> FromRequestParts<S> for Params {
     async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Problem> {
         Self::parse(parts.uri.query().unwrap_or_default())
     }
+}
+
+/// That a request has no parameters.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct NoParams;
+
+impl<S: Sync> FromRequestParts<S> for NoParams {
+    type Rejection = Problem;
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        Params::from_request_parts(parts, state).await?.none()?;
+        Ok(Self)
+    }
+}
+
+/// A parameter in the path, as it came.
+pub(crate) type InPath = Result<Path<String>, PathRejection>;
+
+/// A parameter in the path.
+pub(crate) fn in_path(name: &str, found: InPath) -> Result<String, Problem> {
+    found
+        .map(|Path(text)| text)
+        .map_err(|error| Problem::parameter(name, error.body_text()))
 }
 
 /// A filter's field, and what a parameter says of it.
@@ -210,26 +234,6 @@ fn decode(text: &str) -> Option<String> {
 
 fn printable(text: &str) -> String {
     text.chars().take(40).collect()
-}
-
-/// What every list answers.
-#[derive(Debug, Serialize)]
-pub(crate) struct Listing<T> {
-    pub(crate) data: T,
-    pub(crate) next_cursor: Option<String>,
-    pub(crate) stats: Map<String, Value>,
-}
-
-impl<T> Listing<Vec<T>> {
-    /// A list that is always whole.
-    pub(crate) fn whole(data: Vec<T>) -> Self {
-        let stats = Map::from_iter([("rows".to_owned(), data.len().into())]);
-        Self {
-            data,
-            next_cursor: None,
-            stats,
-        }
-    }
 }
 
 #[cfg(test)]

@@ -3,21 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::rejection::BytesRejection;
+use axum::Router;
 use axum::extract::{DefaultBodyLimit, State};
 use axum::routing::{get, post};
-use axum::{Json, Router};
-use bytes::Bytes;
 use http::StatusCode;
 use model::HumanDuration;
 use serde::Deserialize;
 use tokio_util::task::TaskTracker;
 
-use super::audit::By;
-use super::params::{Listing, Params};
+use super::change::{Body, By, Desk, Nothing, body, whole};
+use super::json::{Listing, One};
+use super::params::{InPath, NoParams, Params, in_path};
 use super::problem::Problem;
-use super::racks::{Body, Desk, InPath, Nothing, One, body};
-use super::telemetry::in_path;
 use crate::control::{Control, Imported, ScenarioReport, ScenarioView};
 use crate::scenario::MAX_FILE;
 
@@ -60,40 +57,31 @@ struct RollingBack {
     wait: Option<HumanDuration>,
 }
 
-type Asked = State<Desk>;
+type Asked = State<Desk<Control>>;
 
-async fn list(State(desk): Asked, params: Params) -> Result<Json<Listing<Vec<ScenarioView>>>, Problem> {
-    params.none()?;
-    Ok(Json(Listing::whole(desk.control.scenarios()?)))
+async fn list(State(desk): Asked, _: NoParams) -> Result<Listing<ScenarioView>, Problem> {
+    Ok(Listing::whole(desk.room.scenarios()?))
 }
 
-async fn show(State(desk): Asked, reference: InPath, params: Params) -> Result<Json<One<ScenarioView>>, Problem> {
-    params.none()?;
-    let data = desk.control.scenario(&in_path("reference", reference)?)?;
-    Ok(Json(One { data }))
+async fn show(State(desk): Asked, reference: InPath, _: NoParams) -> Result<One<ScenarioView>, Problem> {
+    let data = desk.room.scenario(&in_path("reference", reference)?)?;
+    Ok(One { data })
 }
 
-async fn import(
-    State(desk): Asked,
-    By(by): By,
-    params: Params,
-    sent: Result<Bytes, BytesRejection>,
-) -> Result<Json<One<Imported>>, Problem> {
+async fn import(State(desk): Asked, By(by): By, params: Params, sent: Body) -> Result<One<Imported>, Problem> {
     let Importing { replace } = params.filter()?;
-    let bytes = sent.map_err(|error| Problem::body(error.status(), error.body_text()))?;
-    let text = String::from_utf8(bytes.into());
+    let text = String::from_utf8(whole(sent)?.into());
     let text = text.map_err(|_| Problem::body(StatusCode::BAD_REQUEST, "the body is not UTF-8: a scenario is YAML"))?;
-    let control = Arc::clone(&desk.control);
+    let control = Arc::clone(&desk.room);
     let data = desk
         .carry(async move { control.import(text, replace, &by).await })
         .await?;
-    Ok(Json(One { data }))
+    Ok(One { data })
 }
 
-async fn status(State(desk): Asked, params: Params) -> Result<Json<One<ScenarioReport>>, Problem> {
-    params.none()?;
-    let data = desk.control.scenario_report().await?;
-    Ok(Json(One { data }))
+async fn status(State(desk): Asked, _: NoParams) -> Result<One<ScenarioReport>, Problem> {
+    let data = desk.room.scenario_report().await?;
+    Ok(One { data })
 }
 
 async fn activate(
@@ -102,34 +90,29 @@ async fn activate(
     reference: InPath,
     params: Params,
     sent: Body,
-) -> Result<Json<One<ScenarioReport>>, Problem> {
+) -> Result<One<ScenarioReport>, Problem> {
     let Activating { dry_run, wait } = params.filter()?;
     let Nothing {} = body(sent)?;
     let reference = in_path("reference", reference)?;
     if dry_run {
-        let data = desk.control.rehearse(&reference).await?;
-        return Ok(Json(One { data }));
+        let data = desk.room.rehearse(&reference).await?;
+        return Ok(One { data });
     }
-    let control = Arc::clone(&desk.control);
+    let control = Arc::clone(&desk.room);
     let active = desk
         .carry(async move { control.activate(&reference, &by).await })
         .await?;
-    let data = desk.control.await_scenario(active, bounded(wait)).await?;
-    Ok(Json(One { data }))
+    let data = desk.room.await_scenario(active, bounded(wait)).await?;
+    Ok(One { data })
 }
 
-async fn rollback(
-    State(desk): Asked,
-    By(by): By,
-    params: Params,
-    sent: Body,
-) -> Result<Json<One<ScenarioReport>>, Problem> {
+async fn rollback(State(desk): Asked, By(by): By, params: Params, sent: Body) -> Result<One<ScenarioReport>, Problem> {
     let RollingBack { wait } = params.filter()?;
     let Nothing {} = body(sent)?;
-    let control = Arc::clone(&desk.control);
+    let control = Arc::clone(&desk.room);
     let active = desk.carry(async move { control.roll_back(&by).await }).await?;
-    let data = desk.control.await_scenario(active, bounded(wait)).await?;
-    Ok(Json(One { data }))
+    let data = desk.room.await_scenario(active, bounded(wait)).await?;
+    Ok(One { data })
 }
 
 fn bounded(wait: Option<HumanDuration>) -> Option<Duration> {

@@ -2,20 +2,19 @@
 
 use std::sync::Arc;
 
+use axum::Router;
 use axum::extract::State;
 use axum::routing::get;
-use axum::{Json, Router};
 
-use super::params::Params;
+use super::json::One;
+use super::params::NoParams;
 use super::problem::Problem;
-use super::racks::One;
 use crate::specs::{SpecBook, SpecsView};
 
 pub(crate) fn routes(book: Arc<SpecBook>) -> Router {
     Router::new().route("/api/v1/specs", get(specs)).with_state(book)
 }
 
-async fn specs(State(book): State<Arc<SpecBook>>, params: Params) -> Result<Json<One<SpecsView>>, Problem> {
-    params.none()?;
-    Ok(Json(One { data: book.view() }))
+async fn specs(State(book): State<Arc<SpecBook>>, _: NoParams) -> Result<One<SpecsView>, Problem> {
+    Ok(One { data: book.view() })
 }

@@ -19,7 +19,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::answer::RowRequest;
-use super::params::Params;
+use super::params::{InPath, NoParams, Params, in_path};
 use super::problem::Problem;
 
 /// When the v0.4.4 paths were deprecated, as RFC 9745 writes it.
@@ -153,11 +153,7 @@ async fn metric_names(State(querier): Asked, params: Params) -> Result<Answer, P
     Ok(querier.metric_names(&params.filter()?).await?.into())
 }
 
-async fn metric_labels(
-    State(querier): Asked,
-    name: Result<Path<String>, PathRejection>,
-    params: Params,
-) -> Result<Answer, Problem> {
+async fn metric_labels(State(querier): Asked, name: InPath, params: Params) -> Result<Answer, Problem> {
     let name = in_path("metric_name", name)?;
     Ok(querier.metric_labels(&name, &params.filter()?).await?.into())
 }
@@ -179,17 +175,13 @@ async fn messages(State(querier): Asked, asked: RowRequest) -> Result<Response, 
     asked.list(&querier, ListQuery::Messages(filter)).await
 }
 
-fn flux_id(id: Result<Path<String>, PathRejection>) -> Result<FluxId, Problem> {
+fn flux_id(id: InPath) -> Result<FluxId, Problem> {
     let id = in_path("flux_id", id)?;
     id.parse().map_err(|error| Problem::parameter("flux_id", error))
 }
 
 /// The messages of one business signal, of all times and the oldest first unless they are asked for otherwise.
-async fn messages_of(
-    State(querier): Asked,
-    id: Result<Path<String>, PathRejection>,
-    asked: RowRequest,
-) -> Result<Response, Problem> {
+async fn messages_of(State(querier): Asked, id: InPath, asked: RowRequest) -> Result<Response, Problem> {
     let id = flux_id(id)?;
     let (mut filter, asked) = asked.filter::<MessageFilter>()?;
     if filter.flux_id.is_some_and(|given| given != id) {
@@ -206,11 +198,7 @@ async fn messages_of(
 }
 
 /// One business signal: its messages, spans and log records.
-async fn flux(
-    State(querier): Asked,
-    id: Result<Path<String>, PathRejection>,
-    asked: RowRequest,
-) -> Result<Response, Problem> {
+async fn flux(State(querier): Asked, id: InPath, asked: RowRequest) -> Result<Response, Problem> {
     let id = flux_id(id)?;
     let (filter, asked) = asked.filter()?;
     asked.list(&querier, ListQuery::Flux(id, filter)).await
@@ -221,12 +209,7 @@ async fn dead_letters(State(querier): Asked, asked: RowRequest) -> Result<Respon
     asked.list(&querier, ListQuery::DeadLetters(filter)).await
 }
 
-async fn trace(
-    State(querier): Asked,
-    id: Result<Path<String>, PathRejection>,
-    params: Params,
-) -> Result<Answer, Problem> {
-    params.none()?;
+async fn trace(State(querier): Asked, id: InPath, _: NoParams) -> Result<Answer, Problem> {
     let id = in_path("trace_id", id)?;
     let id: TraceId = id.parse().map_err(|error| Problem::parameter("trace_id", error))?;
     let tree = querier.trace(id).await?;
@@ -245,11 +228,7 @@ async fn trace(
     })
 }
 
-async fn metric(
-    State(querier): Asked,
-    name: Result<Path<String>, PathRejection>,
-    asked: RowRequest,
-) -> Result<Response, Problem> {
+async fn metric(State(querier): Asked, name: InPath, asked: RowRequest) -> Result<Response, Problem> {
     let name = in_path("metric_name", name)?;
     let (filter, asked) = asked.filter::<MetricFilter>()?;
     let named = MetricFilter {
@@ -266,11 +245,4 @@ async fn metric(
         "name": found.name, "type": found.metric_type, "unit": found.unit, "label_keys": found.label_keys,
     });
     asked.listed(found.page.about("metric", metric)).await
-}
-
-/// A parameter in the path.
-pub(crate) fn in_path(name: &str, found: Result<Path<String>, PathRejection>) -> Result<String, Problem> {
-    found
-        .map(|Path(text)| text)
-        .map_err(|error| Problem::parameter(name, error.body_text()))
 }

@@ -1,0 +1,44 @@
+//! Answers that are always JSON: one thing, and lists that are no rows of a table.
+
+use axum::Json;
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+/// One thing.
+#[derive(Debug, Serialize)]
+pub(super) struct One<T> {
+    pub(super) data: T,
+}
+
+impl<T: Serialize> IntoResponse for One<T> {
+    fn into_response(self) -> Response {
+        Json(self).into_response()
+    }
+}
+
+/// What every list answers.
+#[derive(Debug, Serialize)]
+pub(super) struct Listing<T> {
+    pub(super) data: Vec<T>,
+    pub(super) next_cursor: Option<String>,
+    pub(super) stats: Map<String, Value>,
+}
+
+impl<T> Listing<T> {
+    /// A list that is always whole.
+    pub(super) fn whole(data: Vec<T>) -> Self {
+        let stats = Map::from_iter([("rows".to_owned(), data.len().into())]);
+        Self {
+            data,
+            next_cursor: None,
+            stats,
+        }
+    }
+}
+
+impl<T: Serialize> IntoResponse for Listing<T> {
+    fn into_response(self) -> Response {
+        Json(self).into_response()
+    }
+}
