@@ -1,0 +1,64 @@
+//! The Mixer's addresses: taken before anything else starts, listened at when the rest is there.
+
+use std::net::SocketAddr;
+
+use tokio::net::{TcpListener, TcpSocket};
+
+use super::StartError;
+use crate::config::MixerConfig;
+
+/// Where a Mixer is asked.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Addresses {
+    pub(super) api: SocketAddr,
+    pub(super) postgres: Option<SocketAddr>,
+}
+
+/// Takes the API's address before anything else starts, without listening yet.
+pub(super) fn reserve(config: &MixerConfig) -> Result<TcpSocket, StartError> {
+    let address = SocketAddr::new(config.api.host, config.api.port);
+    bind(address).map_err(|source| api_address(config, source))
+}
+
+/// The same for PostgreSQL clients, if they may connect.
+pub(super) fn reserve_postgres(config: &MixerConfig) -> Result<Option<TcpSocket>, StartError> {
+    if !config.postgres.enabled {
+        return Ok(None);
+    }
+    let socket = bind(SocketAddr::new(config.postgres.host, config.postgres.port));
+    socket.map(Some).map_err(|source| postgres_address(config, source))
+}
+
+fn bind(address: SocketAddr) -> std::io::Result<TcpSocket> {
+    let socket = if address.is_ipv4() {
+        TcpSocket::new_v4()
+    } else {
+        TcpSocket::new_v6()
+    };
+    socket.and_then(|socket| {
+        // Connections of the last run linger; without this their address could not be taken for a minute.
+        socket.set_reuseaddr(true)?;
+        socket.bind(address)?;
+        Ok(socket)
+    })
+}
+
+pub(super) fn listen(socket: TcpSocket, config: &MixerConfig) -> Result<TcpListener, StartError> {
+    socket.listen(1024).map_err(|source| api_address(config, source))
+}
+
+pub(super) fn postgres_address(config: &MixerConfig, source: std::io::Error) -> StartError {
+    StartError::PostgresAddress {
+        host: config.postgres.host,
+        port: config.postgres.port,
+        source,
+    }
+}
+
+pub(super) fn api_address(config: &MixerConfig, source: std::io::Error) -> StartError {
+    StartError::ApiAddress {
+        host: config.api.host,
+        port: config.api.port,
+        source,
+    }
+}
