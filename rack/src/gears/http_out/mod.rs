@@ -17,36 +17,35 @@
 //!
 //! # Not here
 //!
-//! One request ([`target`]), headers and secrets ([`headers`]). Redirects are not followed.
+//! One request ([`target`]), headers and secrets ([`headers`]), what may be configured ([`config`]). Redirects are not followed.
 
 mod breaker;
+mod config;
 mod flight;
 mod headers;
 mod target;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
 use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures::FutureExt;
 use hyper::header::RETRY_AFTER;
-use hyper::{HeaderMap, Method, StatusCode, Uri};
-use model::gear::{self, GearConfig, Manifest};
+use hyper::{HeaderMap, StatusCode};
+use model::gear::{self, Manifest};
 use model::message::Message;
 use model::{HumanDuration, Level, Timestamp};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::time::Instant;
 
 use super::traceparent::TraceParent;
 use super::{Config, Context, Fault, Gear, Passive, Work};
 use crate::wires::Delivery;
+use breaker::Breaker;
+use config::{HttpOut, Retry, WhenOpen};
 use flight::{Flight, Kept};
 use target::{Answer, Sent, Target};
 
@@ -320,180 +319,4 @@ fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
         }
     };
     Some(wait.min(MAX_RETRY_AFTER))
-}
-
-/// Configuration of `http_out`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct HttpOut {
-    /// Where requests go, `http://` or `https://`.
-    url: String,
-    /// The method.
-    #[serde(default = "default_method")]
-    method: String,
-    /// More headers. `${NAME}` is the variable NAME in the environment of the Rack; the values of headers whose names have authorization, cookie,
-    /// credential, key, password, secret or token in them must be such references.
-    #[serde(default)]
-    headers: BTreeMap<String, String>,
-    /// How long one attempt may take, its answer included.
-    #[serde(default = "default_timeout")]
-    timeout: HumanDuration,
-    /// How often and when a message is tried again.
-    #[serde(default)]
-    retry: Retry,
-    /// When a target that keeps failing is left alone.
-    #[serde(default)]
-    breaker: BreakerConfig,
-    /// How many requests may be under way at a time; with more than 1, messages may overtake each other.
-    #[serde(default = "default_in_flight")]
-    in_flight: u8,
-    /// The most bytes of an answer's body that are kept; the rest is cut and the message on `reply` marked `truncated`.
-    #[serde(default = "default_max_answer")]
-    max_answer: u32,
-    /// A file of certificate authorities in PEM form that are trusted instead of the machine's.
-    #[serde(default)]
-    ca_file: Option<PathBuf>,
-}
-
-/// How often and when a message is tried again.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub(super) struct Retry {
-    /// How many more attempts follow the first one.
-    count: u32,
-    /// The pause before the second attempt; every next one is twice as long.
-    first: HumanDuration,
-    /// The longest pause, unless the target asks for a longer one.
-    longest: HumanDuration,
-}
-
-impl Default for Retry {
-    fn default() -> Self {
-        Self {
-            count: 3,
-            first: HumanDuration::from_millis(200),
-            longest: HumanDuration::from_secs(30),
-        }
-    }
-}
-
-/// When a target that keeps failing is left alone.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub(super) struct BreakerConfig {
-    /// After how many failures in a row.
-    failures: u32,
-    /// For how long, before one attempt is let through.
-    open_for: HumanDuration,
-    /// What becomes of messages meanwhile.
-    when_open: WhenOpen,
-}
-
-impl Default for BreakerConfig {
-    fn default() -> Self {
-        Self {
-            failures: 10,
-            open_for: HumanDuration::from_secs(30),
-            when_open: WhenOpen::Wait,
-        }
-    }
-}
-
-impl BreakerConfig {
-    const fn rules(&self) -> breaker::Rules {
-        breaker::Rules {
-            failures: self.failures,
-            open_for: self.open_for.get(),
-        }
-    }
-}
-
-/// What becomes of messages for a target that is left alone.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum WhenOpen {
-    /// They wait.
-    #[default]
-    Wait,
-    /// They are rejected.
-    Reject,
-}
-
-fn default_method() -> String {
-    "POST".to_owned()
-}
-
-const fn default_timeout() -> HumanDuration {
-    HumanDuration::from_secs(10)
-}
-
-const fn default_in_flight() -> u8 {
-    1
-}
-
-const fn default_max_answer() -> u32 {
-    1024 * 1024
-}
-
-impl HttpOut {
-    fn uri(&self) -> Result<Uri, String> {
-        let url: Uri = self.url.parse().map_err(|error| format!("url: {error}"))?;
-        let authority = url.authority().map(hyper::http::uri::Authority::as_str);
-        match (url.scheme_str(), authority) {
-            (Some("http" | "https"), Some(host)) if host.contains('@') => {
-                Err("url must not have a user or password: set the header authorization to a ${NAME} reference".into())
-            }
-            (Some("http" | "https"), Some(_)) => Ok(url),
-            _ => Err(format!(
-                "url {:?} must begin with http:// or https:// and a host",
-                self.url
-            )),
-        }
-    }
-
-    fn method(&self) -> Result<Method, String> {
-        let known = [Method::POST, Method::PUT, Method::PATCH, Method::DELETE, Method::GET];
-        let found = known.into_iter().find(|known| known.as_str() == self.method);
-        found.ok_or_else(|| format!("method {:?} must be POST, PUT, PATCH, DELETE or GET", self.method))
-    }
-
-    /// What requests go to; reads the environment and files.
-    fn target(&self) -> Result<Target, String> {
-        let url = self.uri()?;
-        Ok(Target {
-            client: target::client(&url, self.ca_file.as_ref(), usize::from(self.in_flight))?,
-            url,
-            method: self.method()?,
-            headers: headers::resolved(&self.headers, |name| std::env::var(name).ok())?,
-            timeout: self.timeout.get(),
-            max_answer: self.max_answer as usize,
-        })
-    }
-}
-
-impl GearConfig for HttpOut {
-    fn validate(&self) -> Result<(), String> {
-        self.uri()?;
-        self.method()?;
-        headers::validate(&self.headers)?;
-        for (key, value) in [
-            ("timeout", self.timeout),
-            ("retry.first", self.retry.first),
-            ("breaker.open_for", self.breaker.open_for),
-        ] {
-            if value.get().is_zero() {
-                return Err(format!("{key} must be more than zero"));
-            }
-        }
-        if self.retry.longest < self.retry.first {
-            return Err("retry.longest must not be shorter than retry.first".into());
-        }
-        if self.breaker.failures == 0 {
-            return Err("breaker.failures must be at least 1".into());
-        }
-        if self.in_flight == 0 {
-            return Err("in_flight must be between 1 and 255".into());
-        }
-        Ok(())
-    }
 }

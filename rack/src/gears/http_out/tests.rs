@@ -13,7 +13,7 @@ use std::time::Instant;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper::{Request, Response};
+use hyper::{Method, Request, Response};
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
