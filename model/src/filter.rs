@@ -30,6 +30,24 @@ pub type ByKey = BTreeMap<String, String>;
 pub const DEFAULT_LIMIT: u32 = 100;
 /// The greatest number of rows one answer holds.
 pub const MAX_LIMIT: u32 = 10_000;
+
+/// A number of rows that no page can have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{0} is not between 1 and {MAX_LIMIT}: page on with next_cursor")]
+pub struct BadLimit(u32);
+
+/// The rows of a page, of a filter's `limit`.
+///
+/// # Errors
+/// [`BadLimit`].
+pub fn page_size(limit: Option<u32>) -> Result<usize, BadLimit> {
+    let limit = limit.unwrap_or(DEFAULT_LIMIT);
+    if !(1..=MAX_LIMIT).contains(&limit) {
+        return Err(BadLimit(limit));
+    }
+    Ok(limit as usize)
+}
+
 /// How far back a query without `since` looks.
 pub const DEFAULT_WINDOW: HumanDuration = HumanDuration::from_secs(24 * 3600);
 

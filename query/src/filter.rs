@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use datafusion::common::ScalarValue;
 use datafusion::logical_expr::{Expr, ident, lit};
 use model::filter::{
-    ByKey, DEFAULT_LIMIT, LetterFilter, LogFilter, MAX_LIMIT, MessageFilter, MetricFilter, SeriesFilter, TraceFilter,
+    ByKey, LetterFilter, LogFilter, MessageFilter, MetricFilter, SeriesFilter, TraceFilter, page_size,
 };
 use model::{Direction, EntityId, FluxId, Level, SpanStatus, Table, Timestamp, TraceId};
 
@@ -191,11 +191,7 @@ pub(crate) struct Paging {
 
 impl Paging {
     pub(crate) fn check(limit: Option<u32>, offset: Option<u32>, cursor: Option<&str>) -> Result<Self, Error> {
-        let limit = limit.unwrap_or(DEFAULT_LIMIT);
-        if !(1..=MAX_LIMIT).contains(&limit) {
-            let reason = format!("{limit} is not between 1 and {MAX_LIMIT}: page on with next_cursor");
-            return Err(Error::parameter("limit", reason));
-        }
+        let limit = page_size(limit).map_err(|bad| Error::parameter("limit", bad.to_string()))?;
         let offset = offset.unwrap_or(0);
         if offset > 0 && cursor.is_some() {
             return Err(Error::parameter(
@@ -204,7 +200,7 @@ impl Paging {
             ));
         }
         Ok(Self {
-            limit: limit as usize,
+            limit,
             offset: offset as usize,
         })
     }
@@ -212,6 +208,8 @@ impl Paging {
 
 #[cfg(test)]
 mod tests {
+    use model::filter::MAX_LIMIT;
+
     use super::*;
 
     #[test]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::extract::State;
 use axum::routing::get;
-use model::filter::{AuditFilter, DEFAULT_LIMIT, MAX_LIMIT};
+use model::filter::{AuditFilter, page_size};
 
 use super::json::Listing;
 use super::params::Params;
@@ -34,13 +34,7 @@ async fn list(State(control): State<Arc<Control>>, params: Params) -> Result<Lis
 
 fn query(filter: AuditFilter, control: &Control) -> Result<AuditQuery, Problem> {
     let now = control.now();
-    let limit = filter.limit.unwrap_or(DEFAULT_LIMIT);
-    if !(1..=MAX_LIMIT).contains(&limit) {
-        return Err(Problem::parameter(
-            "limit",
-            format!("{limit} is not from 1 to {MAX_LIMIT}"),
-        ));
-    }
+    let limit = page_size(filter.limit).map_err(|bad| Problem::parameter("limit", bad))?;
     let before = filter.cursor.map(|cursor| {
         let number = cursor.parse::<u64>();
         number.map_err(|_| Problem::parameter("cursor", "it is not the next_cursor of an answer"))
@@ -58,6 +52,6 @@ fn query(filter: AuditFilter, control: &Control) -> Result<AuditQuery, Problem> 
         rack: filter.rack,
         kind: filter.kind,
         before: before.transpose()?,
-        limit: usize::try_from(limit).unwrap_or(usize::MAX),
+        limit,
     })
 }

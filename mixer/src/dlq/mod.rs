@@ -28,7 +28,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use engine::Engine;
-use model::filter::{DEFAULT_LIMIT, LetterFilter, LetterStates, MAX_LIMIT, When};
+use model::filter::{LetterFilter, LetterStates, When, page_size};
 use model::letter::LetterState;
 use model::{Clock, EntityId, Entropy, LetterId, Timestamp, Token};
 use query::{ListQuery, Querier, QueryStats};
@@ -178,15 +178,10 @@ impl Dlq {
     /// # Errors
     /// [`DlqError`].
     pub async fn list(&self, filter: &LetterFilter) -> Result<Letters, DlqError> {
-        let limit = filter.limit.unwrap_or(DEFAULT_LIMIT);
-        if !(1..=MAX_LIMIT).contains(&limit) {
-            let reason = format!("{limit} is not between 1 and {MAX_LIMIT}: page on with next_cursor");
-            return Err(DlqError::Wish {
-                parameter: "limit",
-                reason,
-            });
-        }
-        let wanted = limit as usize;
+        let wanted = page_size(filter.limit).map_err(|bad| DlqError::Wish {
+            parameter: "limit",
+            reason: bad.to_string(),
+        })?;
         let (mut letters, mut looked) = (Vec::new(), 0);
         let mut look = Look::new(filter);
         loop {
