@@ -182,7 +182,8 @@ fn read_key(path: &Path) -> Result<Option<SigningKey>, ClusterError> {
         .read_to_string(&mut text)
         .map_err(|_| malformed())?;
     let hex = text.trim_end().strip_prefix(HEAD).ok_or_else(malformed)?;
-    let bytes = crate::hex::decode::<32>(hex).ok_or_else(malformed)?;
+    let bytes = crate::hex::decode(hex).and_then(|bytes| bytes.try_into().ok());
+    let bytes = bytes.ok_or_else(malformed)?;
     Ok(Some(SigningKey::from_bytes(&bytes)))
 }
 

@@ -1,4 +1,4 @@
-//! Lower-case hex of keys and digests.
+//! Lower-case hex of keys, digests and payloads.
 
 /// The hex text of bytes.
 pub(crate) fn encode(bytes: &[u8]) -> String {
@@ -11,14 +11,12 @@ pub(crate) fn encode(bytes: &[u8]) -> String {
         })
 }
 
-/// Exactly `N` bytes from hex text of either case.
-pub(crate) fn decode<const N: usize>(text: &str) -> Option<[u8; N]> {
-    if text.len() != N * 2 || !text.bytes().all(|b| b.is_ascii_hexdigit()) {
-        return None;
-    }
-    let mut bytes = [0; N];
-    for (byte, at) in bytes.iter_mut().zip((0..).step_by(2)) {
-        *byte = u8::from_str_radix(text.get(at..at + 2)?, 16).ok()?;
-    }
-    Some(bytes)
+/// The bytes of hex text of either case.
+pub(crate) fn decode(text: &str) -> Option<Vec<u8>> {
+    let digit = |byte: &u8| char::from(*byte).to_digit(16);
+    let pair = |pair: &[u8]| match pair {
+        [high, low] => u8::try_from(digit(high)? * 16 + digit(low)?).ok(),
+        _ => None,
+    };
+    text.as_bytes().chunks(2).map(pair).collect()
 }

@@ -10,6 +10,8 @@
 //!
 //! - Anybody on the bus can make a row: whatever is in it, reading it gives a letter.
 
+use std::str::FromStr;
+
 use model::filter::LetterFilter;
 use model::letter::{LetterState, Way};
 use model::message::Message;
@@ -77,14 +79,13 @@ impl Letter {
         };
         let (ts, subject, reason) = (text("ts")?.parse().ok()?, text("subject")?, text("reason")?);
         let content_type = text("content_type");
-        let payload = bytes(&text("payload")?)?;
+        let payload = crate::hex::decode(&text("payload")?)?;
         let headers = match row.remove("headers") {
             Some(Value::Object(headers)) => headers,
             _ => Map::new(),
         };
-        let said = |name| headers.get(name).and_then(Value::as_str).unwrap_or_default();
-        let number = [wire::ENTITY_ID, wire::BOOT_EPOCH, wire::SEQUENCE].map(said);
-        let [entity, epoch, seq] = number.map(str::as_bytes);
+        let number = [wire::ENTITY_ID, wire::BOOT_EPOCH, wire::SEQUENCE];
+        let [entity, epoch, seq] = number.map(|name| said(&headers, name).unwrap_or_default().as_bytes());
         let id = LetterId::of(
             ts,
             &[subject.as_bytes(), reason.as_bytes(), &payload, entity, epoch, seq],
@@ -249,25 +250,22 @@ impl Letter {
 
 fn kind(subject: &str, headers: &Map<String, Value>) -> Kind {
     if let Some((rack, gear)) = subject::parse_gear(subject) {
-        let said = |name| headers.get(name).and_then(Value::as_str);
-        let number = |name| said(name).and_then(|text| text.parse().ok());
         return Kind::Gear(Box::new(Failure {
             rack,
             gear,
-            entity: said(wire::ENTITY_ID).and_then(|text| text.parse().ok()),
-            port: said(wire::DEAD_PORT).and_then(|text| text.parse().ok()),
-            way: if said(wire::DEAD_WAY) == Some(Way::Out.as_str()) {
-                Way::Out
-            } else {
-                Way::In
+            entity: read(headers, wire::ENTITY_ID),
+            port: read(headers, wire::DEAD_PORT),
+            way: match said(headers, wire::DEAD_WAY) {
+                Some(way) if way == Way::Out.as_str() => Way::Out,
+                _ => Way::In,
             },
-            from: said(wire::DEAD_FROM).map(str::to_owned),
-            attempts: number(wire::DEAD_ATTEMPTS).unwrap_or(0),
-            replays: number(wire::DEAD_REPLAYS).unwrap_or(0),
-            before: said(wire::DEAD_LETTER).and_then(|text| text.parse().ok()),
+            from: said(headers, wire::DEAD_FROM).map(str::to_owned),
+            attempts: read(headers, wire::DEAD_ATTEMPTS).unwrap_or(0),
+            replays: read(headers, wire::DEAD_REPLAYS).unwrap_or(0),
+            before: read(headers, wire::DEAD_LETTER),
             sent: (
-                said(wire::BOOT_EPOCH).and_then(|text| text.parse().ok()).unwrap_or(0),
-                said(wire::SEQUENCE).and_then(|text| text.parse().ok()).unwrap_or(0),
+                read(headers, wire::BOOT_EPOCH).unwrap_or(0),
+                read(headers, wire::SEQUENCE).unwrap_or(0),
             ),
         }));
     }
@@ -280,6 +278,16 @@ fn kind(subject: &str, headers: &Map<String, Value>) -> Kind {
     }
 }
 
+/// What a header says.
+fn said<'a>(headers: &'a Map<String, Value>, name: &str) -> Option<&'a str> {
+    headers.get(name).and_then(Value::as_str)
+}
+
+/// What a header says, if it is what it should be.
+fn read<T: FromStr>(headers: &Map<String, Value>, name: &str) -> Option<T> {
+    said(headers, name)?.parse().ok()
+}
+
 /// A message for people: its body as text where it is one.
 fn decoded(message: &Message) -> Value {
     json!({
@@ -288,16 +296,6 @@ fn decoded(message: &Message) -> Value {
         "meta": message.meta, "data": message.data,
         "text": std::str::from_utf8(&message.raw).ok(), "raw": crate::hex::encode(&message.raw),
     })
-}
-
-/// The bytes of a text of hexadecimal digits.
-fn bytes(hex: &str) -> Option<Vec<u8>> {
-    let digit = |byte: &u8| char::from(*byte).to_digit(16);
-    let pair = |pair: &[u8]| match pair {
-        [high, low] => u8::try_from(digit(high)? * 16 + digit(low)?).ok(),
-        _ => None,
-    };
-    hex.as_bytes().chunks(2).map(pair).collect()
 }
 
 /// A letter in a list.
