@@ -20,7 +20,7 @@ use crate::pager;
 use crate::times::Zone;
 
 /// The columns that hold times; elsewhere a text that looks like one is left alone.
-const TIMES: [&str; 4] = ["ts", "last_seen", "earliest", "latest"];
+const TIMES: [&str; 5] = ["ts", "last_seen", "stored", "earliest", "latest"];
 
 /// How the answer of one command is printed.
 #[derive(Debug, Clone, Copy)]
@@ -300,6 +300,18 @@ mod tests {
         assert!(!written.replace('\n', "").contains(is_bad), "{written}");
         let read: Vec<String> = serde_json::from_str(&written).unwrap_or_default();
         assert_eq!(read, [stored]);
+    }
+
+    #[test]
+    fn the_times_of_a_table_are_shown_as_such_and_texts_that_look_like_them_are_left_alone() {
+        for (column, shown) in [
+            ("ts", "2026-11-21T10:00:00.000000Z"),
+            ("stored", "2026-11-21T10:00:00.000000Z"),
+            ("message", "2026-11-21T10:00:00Z"),
+        ] {
+            let row = Row::from_iter([(column.to_owned(), "2026-11-21T10:00:00Z".into())]);
+            assert_eq!(Printer::of(Format::Table).cell(&row, column), shown, "{column}");
+        }
     }
 
     #[test]
