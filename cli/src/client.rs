@@ -253,16 +253,27 @@ pub(crate) fn refused(status: u16, problem: &Value) -> Error {
 }
 
 fn page(mut answer: Value) -> Result<Page, Error> {
-    let rows = match answer.get_mut("data").map(Value::take) {
-        Some(Value::Array(rows)) => rows,
-        _ => return Err(Error::Answer("there is no list named data".to_owned())),
-    };
+    let rows = rows(&mut answer)?;
     let text = |key: &str| answer.get(key).and_then(Value::as_str).map(str::to_owned);
     Ok(Page {
         next_cursor: text("next_cursor"),
         partial: text("partial"),
-        rows: rows.into_iter().filter_map(object).collect(),
+        rows,
     })
+}
+
+/// Takes the rows of a list out of its answer.
+pub(crate) fn rows(answer: &mut Value) -> Result<Vec<Row>, Error> {
+    match answer.get_mut("data").map(Value::take) {
+        Some(Value::Array(rows)) => Ok(rows.into_iter().filter_map(object).collect()),
+        _ => Err(Error::Answer("there is no list named data".to_owned())),
+    }
+}
+
+/// The one thing that an answer is about; `lack` says what is wrong with one that has none.
+pub(crate) fn one(mut answer: Value, lack: &str) -> Result<Row, Error> {
+    let data = answer.get_mut("data").map(Value::take);
+    data.and_then(object).ok_or_else(|| Error::Answer(lack.to_owned()))
 }
 
 fn non_empty(title: String, status: u16) -> String {

@@ -7,7 +7,7 @@ use model::filter::LetterFilter;
 use serde_json::{Value, json};
 
 use crate::args::{ApiArgs, DlqArgs, DlqVerb, DropArgs, Format, ListArgs, ManyArgs, ReplayArgs};
-use crate::client::{Client, Page, Row};
+use crate::client::{self, Client, Page, Row};
 use crate::error::Error;
 use crate::output::{Printer, plain, safe};
 
@@ -64,10 +64,8 @@ fn list(args: &ListArgs) -> Result<(), Error> {
 }
 
 fn show(id: &str, api: &ApiArgs) -> Result<(), Error> {
-    let mut answer = Client::new(api).get(&format!("/api/v1/dlq/{id}"), &())?;
-    let Some(Value::Object(row)) = answer.get_mut("data").map(Value::take) else {
-        return Err(Error::Answer("it is not a letter".to_owned()));
-    };
+    let answer = Client::new(api).get(&format!("/api/v1/dlq/{id}"), &())?;
+    let row = client::one(answer, "it is not a letter")?;
     let printer = Printer::from(api);
     if printer.format != Format::Table {
         return Ok(printer.rows(&[row], COLUMNS)?);
@@ -190,11 +188,8 @@ fn me() -> String {
 
 fn send(api: &ApiArgs, path: &str, body: &Value) -> Result<Row, Error> {
     let within = std::time::Duration::from_secs(120);
-    let mut answer = Client::within(api, within).post(path, body)?;
-    match answer.get_mut("data").map(Value::take) {
-        Some(Value::Object(report)) => Ok(report),
-        _ => Err(Error::Answer("it does not say what was changed".to_owned())),
-    }
+    let answer = Client::within(api, within).post(path, body)?;
+    client::one(answer, "it does not say what was changed")
 }
 
 fn count(report: &Row, name: &str) -> u64 {

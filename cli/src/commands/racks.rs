@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::args::{ApiArgs, LabelChange, OneRack, RacksArgs, RacksVerb};
-use crate::client::{Client, Row};
+use crate::client::{self, Client};
 use crate::error::Error;
 use crate::output::Printer;
 
@@ -67,11 +67,7 @@ fn path(rack: &str, verb: &str) -> Result<String, Error> {
     Ok(format!("/api/v1/racks/{rack}{verb}"))
 }
 
-fn print(mut rack: Value, api: &ApiArgs) -> Result<(), Error> {
-    let rack = rack.get_mut("data").map(Value::take).unwrap_or(rack);
-    let row: Row = rack
-        .as_object()
-        .cloned()
-        .ok_or_else(|| Error::Answer("it is not a Rack".to_owned()))?;
+fn print(answer: Value, api: &ApiArgs) -> Result<(), Error> {
+    let row = client::one(answer, "it is not a Rack")?;
     Ok(Printer::from(api).rows(&[row], ONE)?)
 }

@@ -9,7 +9,7 @@ use model::spec::{self, BadSpec, MAX_FILE, Spec};
 use serde_json::{Value, json};
 
 use crate::args::{ApiArgs, SpecArgs, SpecVerb};
-use crate::client::{Client, Row};
+use crate::client::{self, Client, Row};
 use crate::error::Error;
 use crate::output::{Printer, safe};
 
@@ -124,13 +124,13 @@ fn text(path: &Path) -> Result<String, Error> {
 
 fn list(api: &ApiArgs) -> Result<(), Error> {
     let answer = Client::new(api).get("/api/v1/specs", &())?;
-    let data = answer.get("data").cloned().unwrap_or_default();
-    let rows: Vec<Row> = entries(&data, "specs").map(shown).collect();
+    let data = client::one(answer, "it does not say which specs there are")?;
+    let rows: Vec<Row> = entries(data.get("specs")).map(shown).collect();
     Printer::from(api).rows(&rows, COLUMNS)?;
     let mut out = std::io::stderr().lock();
-    for refused in entries(&data, "refused") {
+    for refused in entries(data.get("refused")) {
         let file = refused.get("file").and_then(Value::as_str).unwrap_or_default();
-        for fault in entries(refused, "faults") {
+        for fault in entries(refused.get("faults")) {
             let (line, column) = (&fault["line"], &fault["column"]);
             let text = fault["text"].as_str().unwrap_or_default();
             let says = format!("{file}:{line}:{column}: {text} (refused; what it said before is in force)");
@@ -140,14 +140,14 @@ fn list(api: &ApiArgs) -> Result<(), Error> {
     Ok(())
 }
 
-fn entries<'a>(data: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> {
-    data.get(key).and_then(Value::as_array).into_iter().flatten()
+fn entries(list: Option<&Value>) -> impl Iterator<Item = &Value> {
+    list.and_then(Value::as_array).into_iter().flatten()
 }
 
 /// A spec as a row: of its columns the names.
 fn shown(spec: &Value) -> Row {
     let mut row = spec.as_object().cloned().unwrap_or_default();
-    let names = entries(spec, "columns").filter_map(|column| column.get("name")?.as_str());
+    let names = entries(spec.get("columns")).filter_map(|column| column.get("name")?.as_str());
     row.insert("fields".to_owned(), json!(names.collect::<Vec<_>>().join(",")));
     row
 }

@@ -3,18 +3,14 @@
 use serde_json::Value;
 
 use crate::args::{ApiArgs, Format};
-use crate::client::{Client, Row};
+use crate::client::{self, Client, Row};
 use crate::error::Error;
 use crate::output::Printer;
 
 /// The Mixer's storage figures: two tables for people, the object itself for programs.
 pub(crate) fn run(api: &ApiArgs) -> Result<(), Error> {
-    let mut answer = Client::new(api).get("/api/v1/storage", &())?;
-    let data = answer.get_mut("data").map(Value::take).unwrap_or(answer);
-    let mut row: Row = data
-        .as_object()
-        .cloned()
-        .ok_or_else(|| Error::Answer("it is not an object".to_owned()))?;
+    let answer = Client::new(api).get("/api/v1/storage", &())?;
+    let mut row = client::one(answer, "it has no figures")?;
     let printer = Printer::from(api);
     if printer.format != Format::Table {
         let columns: Vec<&str> = row.keys().map(String::as_str).collect();

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use self::source::Source;
 use crate::args::{ApiArgs, Format, Picture, ScenarioArgs, ScenarioVerb};
-use crate::client::{Client, Row};
+use crate::client::{self, Client, Row};
 use crate::error::Error;
 use crate::output::{Printer, safe};
 use crate::{graph, pager};
@@ -41,14 +41,15 @@ pub(crate) fn run(args: &ScenarioArgs) -> Result<(), Error> {
             api,
         } => activate(scenario, *dry_run, *wait, api),
         ScenarioVerb::Status(api) => {
-            let answer = Client::new(api).get("/api/v1/scenarios/status", &())?;
-            report::print(&answer, api)
+            let report = report::of(Client::new(api).get("/api/v1/scenarios/status", &())?)?;
+            report::print(&report, api)
         }
         ScenarioVerb::Rollback { wait, api } => {
             let answer =
                 patient(api, *wait).post_with("/api/v1/scenarios/rollback", &json!({ "wait": wait }), &json!({}))?;
-            report::print(&answer, api)?;
-            report::verdict(&answer, *wait)
+            let report = report::of(answer)?;
+            report::print(&report, api)?;
+            report::verdict(&report, *wait)
         }
         ScenarioVerb::Graph(graph) => {
             let Reviewed { scenario, .. } = Source::of(&graph.scenario)?.read(&graph.api())?;
@@ -97,7 +98,7 @@ fn import(file: &Path, replace: bool, api: &ApiArgs) -> Result<Row, Error> {
     warn(&file.display().to_string(), &warnings);
     let query = if replace { json!({ "replace": true }) } else { json!({}) };
     let sent = Client::new(api).send("/api/v1/scenarios", &query, "application/yaml", text.as_bytes());
-    let mut answer = sent.map_err(|error| match error {
+    let answer = sent.map_err(|error| match error {
         Error::Refused {
             status: 422, detail, ..
         } => Error::Data {
@@ -106,20 +107,16 @@ fn import(file: &Path, replace: bool, api: &ApiArgs) -> Result<Row, Error> {
         },
         other => other,
     })?;
-    match answer.get_mut("data").map(Value::take) {
-        Some(Value::Object(row)) => Ok(row),
-        _ => Err(Error::Answer("it does not say what was stored".to_owned())),
-    }
+    client::one(answer, "it does not say what was stored")
 }
 
 fn show(reference: &str, api: &ApiArgs) -> Result<(), Error> {
-    let mut answer = Client::new(api).get(&source::path(reference, "")?, &())?;
-    let data = answer.get_mut("data").map(Value::take).unwrap_or_default();
+    let answer = Client::new(api).get(&source::path(reference, "")?, &())?;
+    let row = client::one(answer, "it is not a scenario")?;
     if api.output != Format::Table {
-        let row = data.as_object().cloned().unwrap_or_default();
         return Ok(Printer::from(api).rows(&[row], COLUMNS)?);
     }
-    let text = data.get("text").and_then(Value::as_str).unwrap_or_default();
+    let text = row.get("text").and_then(Value::as_str).unwrap_or_default();
     let lines: String = text.lines().flat_map(|line| [safe(line), "\n".into()]).collect();
     Ok(pager::show(&lines, !api.no_pager)?)
 }
@@ -146,12 +143,12 @@ fn activate(scenario: &str, dry_run: bool, wait: Option<HumanDuration>, api: &Ap
         json!({ "wait": wait })
     };
     let path = source::path(&reference, "/activate")?;
-    let answer = patient(api, wait).post_with(&path, &query, &json!({}))?;
-    report::print(&answer, api)?;
+    let report = report::of(patient(api, wait).post_with(&path, &query, &json!({}))?)?;
+    report::print(&report, api)?;
     if dry_run {
         Ok(())
     } else {
-        report::verdict(&answer, wait)
+        report::verdict(&report, wait)
     }
 }
 

@@ -6,17 +6,19 @@ use model::HumanDuration;
 use serde_json::{Value, json};
 
 use crate::args::{ApiArgs, Format};
-use crate::client::Row;
+use crate::client::{self, Row};
 use crate::error::Error;
 use crate::output::{Printer, safe};
 
 const COLUMNS: &[&str] = &["rack", "state", "wanted", "running", "converged", "gears", "reason"];
 
+/// The report that an answer is.
+pub(super) fn of(answer: Value) -> Result<Row, Error> {
+    client::one(answer, "it is no report")
+}
+
 /// The Racks as a table for people; the report itself for programs.
-pub(super) fn print(answer: &Value, api: &ApiArgs) -> Result<(), Error> {
-    let Some(report) = answer.get("data").and_then(Value::as_object) else {
-        return Err(Error::Answer("it is no report".to_owned()));
-    };
+pub(super) fn print(report: &Row, api: &ApiArgs) -> Result<(), Error> {
     notes(report);
     let printer = Printer::from(api);
     if matches!(api.output, Format::Json | Format::Ndjson) {
@@ -72,17 +74,12 @@ fn notes(report: &Row) {
 }
 
 /// An error if the answer was waited for and not every Rack runs the scenario.
-pub(super) fn verdict(answer: &Value, wait: Option<HumanDuration>) -> Result<(), Error> {
-    let report = answer
-        .get("data")
-        .and_then(Value::as_object)
-        .cloned()
-        .unwrap_or_default();
+pub(super) fn verdict(report: &Row, wait: Option<HumanDuration>) -> Result<(), Error> {
     let awaited = wait.is_none_or(|wait| !wait.get().is_zero());
     if !awaited || report.get("converged") == Some(&Value::Bool(true)) {
         return Ok(());
     }
-    let racks = racks(&report);
+    let racks = racks(report);
     let behind: Vec<_> = racks
         .iter()
         .filter(|rack| rack["converged"] == false)

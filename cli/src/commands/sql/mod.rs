@@ -25,7 +25,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::args::{Format, Global, SqlArgs};
-use crate::client::{Client, Row, refused};
+use crate::client::{Client, Row, refused, rows};
 use crate::error::Error;
 use crate::output::{Printer, safe};
 
@@ -107,10 +107,7 @@ fn read(mut answer: Value) -> Result<Answer, Error> {
     };
     let columns = answer.get("columns").and_then(Value::as_array);
     let columns = columns.and_then(|columns| columns.iter().map(column).collect::<Option<_>>());
-    let rows = match answer.get_mut("data").map(Value::take) {
-        Some(Value::Array(rows)) => rows,
-        _ => return Err(Error::Answer("there is no list named data".to_owned())),
-    };
+    let rows = rows(&mut answer)?;
     let stats = answer.get("stats");
     let stat = |key: &str| stats.and_then(|stats| stats.get(key));
     Ok(Answer {
@@ -118,13 +115,7 @@ fn read(mut answer: Value) -> Result<Answer, Error> {
         truncated: stat("truncated").and_then(Value::as_bool).unwrap_or_default(),
         partial: stat("partial").and_then(Value::as_str).map(str::to_owned),
         ms: stat("ms").and_then(Value::as_u64),
-        rows: rows
-            .into_iter()
-            .filter_map(|row| match row {
-                Value::Object(row) => Some(row),
-                _ => None,
-            })
-            .collect(),
+        rows,
     })
 }
 
