@@ -26,7 +26,8 @@ const ACTIVATED: &str = "200 also where Racks do not run it: `converged` says wh
 /// What changes of letters may fail with.
 const LETTERS: &[u16] = &[400, 403, 409, 413, 422, 503, 504];
 const LETTER: &[u16] = &[400, 403, 404, 409, 413, 422, 503, 504];
-const REPLAYED: &str = "A letter that is asked for twice goes back once, unless `again` says otherwise. The answer waits for the gears as long                         as `wait` says, at most 60s; a letter whose Rack is away is `waiting` and goes back when it is there.";
+const REPLAYED: &str = "A letter that is asked for twice goes back once, unless `again` says otherwise. The answer waits for the gears as long \
+                        as `wait` says, at most 60s; a letter whose Rack is away is `waiting` and goes back when it is there.";
 
 const fn get(path: &'static str, id: &'static str, summary: &'static str) -> Route {
     Route {

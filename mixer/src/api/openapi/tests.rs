@@ -8,8 +8,8 @@ use axum::Router;
 use axum::body::Body;
 use http::{Request, StatusCode, header};
 use model::filter::{
-    DeadLetterFilter, FluxFilter, HistogramFilter, LetterFilter, LogFilter, MessageFilter, MetricFilter, SeriesFilter,
-    TopFilter, TraceFilter,
+    AuditFilter, DeadLetterFilter, FluxFilter, HistogramFilter, LetterFilter, LogFilter, MessageFilter, MetricFilter,
+    SeriesFilter, TopFilter, TraceFilter,
 };
 use model::{Level, MetricType, SpanStatus};
 use serde::de::DeserializeOwned;
@@ -174,9 +174,14 @@ fn the_parameters_of_lists_are_the_fields_of_their_filters() {
 }
 
 #[test]
-fn the_parameters_of_the_dead_letter_queue_are_the_fields_of_its_filter() {
-    let route = ROUTES.iter().find(|route| route.id == "letters").unwrap();
-    assert_eq!(documented(route), fields::<LetterFilter>());
+fn the_parameters_of_other_lists_are_the_fields_of_their_filters() {
+    for (path, fields) in [
+        ("/api/v1/dlq", fields::<LetterFilter>()),
+        ("/api/v1/audit", fields::<AuditFilter>()),
+    ] {
+        let route = ROUTES.iter().find(|route| route.path == path).unwrap();
+        assert_eq!(documented(route), fields, "{path}");
+    }
     for state in super::parameters::LETTER_STATES {
         assert!(
             serde_json::from_value::<LetterFilter>(json!({ "state": state })).is_ok(),
@@ -247,6 +252,31 @@ fn words_are_those_of_the_nouns() {
                 assert!(known.contains(&true), "{} of {}", word, parameter.name);
             }
         }
+    }
+}
+
+#[test]
+fn texts_for_readers_have_no_gaps_of_lines_that_were_joined() {
+    fn texts<'a>(value: &'a Value, found: &mut Vec<&'a str>) {
+        match value {
+            Value::Object(fields) => {
+                for (key, value) in fields {
+                    match value {
+                        Value::String(text) if key == "description" || key == "summary" => found.push(text),
+                        other => texts(other, found),
+                    }
+                }
+            }
+            Value::Array(items) => items.iter().for_each(|item| texts(item, found)),
+            _ => {}
+        }
+    }
+    let document = document::of(ROUTES);
+    let mut found = Vec::new();
+    texts(&document, &mut found);
+    assert!(found.len() > ROUTES.len(), "no texts were found");
+    for text in found {
+        assert!(!text.contains("  "), "{text}");
     }
 }
 
