@@ -10,8 +10,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use arrow_array::RecordBatch;
 use engine::{Batch, Engine, Origin, Settings};
-use model::{Attributes, Clock, EntityId, Entropy, Level, LogRecord, MetricPoint, MetricType, Record, Timestamp};
+use model::{
+    Attributes, Clock, EntityId, Entropy, Level, LogRecord, MetricPoint, MetricType, Record, Table, Timestamp,
+};
 use query::{Limits, Querier};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -81,13 +84,15 @@ impl Bench {
     }
 
     async fn append<R: Record>(&self, rows: &[R]) {
-        let batch = R::to_batch(rows).unwrap();
-        let payload = model::wire::encode_arrow(std::slice::from_ref(&batch)).unwrap();
+        self.append_to(R::TABLE, R::to_batch(rows).unwrap()).await;
+    }
+
+    async fn append_to(&self, table: Table, rows: RecordBatch) {
         let batch = Batch {
-            table: R::TABLE,
+            table,
             origin: Origin::default(),
-            payload: payload.into(),
-            rows: vec![batch],
+            payload: model::wire::encode_arrow(std::slice::from_ref(&rows)).unwrap().into(),
+            rows: vec![rows],
         };
         self.engine.append(batch).await.unwrap();
     }

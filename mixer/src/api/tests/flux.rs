@@ -6,7 +6,7 @@ use http::{HeaderMap, Request};
 use http_body_util::BodyExt as _;
 use model::batch::{MessageRow, messages};
 use model::message::Message;
-use model::{Direction, FluxId, MessageId, Span, SpanStatus, Table, TraceId};
+use model::{Direction, FluxId, MessageId, Span, SpanStatus, TraceId};
 use tower::ServiceExt as _;
 
 use super::*;
@@ -59,14 +59,7 @@ impl Stored {
             raw_msg: message.to_cbor().unwrap(),
             promoted: Attributes::new().with("order", 7),
         };
-        let rows = messages(&[row]).unwrap();
-        let batch = Batch {
-            table: Table::Messages,
-            origin: Origin::default(),
-            payload: model::wire::encode_arrow(std::slice::from_ref(&rows)).unwrap().into(),
-            rows: vec![rows],
-        };
-        bench.engine.append(batch).await.unwrap();
+        bench.append_to(Table::Messages, messages(&[row]).unwrap()).await;
         let span = Span {
             ts,
             trace_id,

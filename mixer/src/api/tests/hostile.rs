@@ -5,7 +5,7 @@ use axum::body::Body;
 use futures::StreamExt as _;
 use http::Request;
 use model::batch::{MessageRow, messages};
-use model::{Direction, FluxId, Span, SpanId, SpanStatus, Table, TraceId};
+use model::{Direction, FluxId, Span, SpanId, SpanStatus, TraceId};
 use tower::ServiceExt as _;
 
 use super::*;
@@ -251,14 +251,7 @@ async fn fill(bench: &Bench) {
         raw_msg: vec![0, 255],
         promoted: Attributes::new().with("k", 1),
     };
-    let rows = messages(&[message]).unwrap();
-    let batch = Batch {
-        table: Table::Messages,
-        origin: Origin::default(),
-        payload: model::wire::encode_arrow(std::slice::from_ref(&rows)).unwrap().into(),
-        rows: vec![rows],
-    };
-    bench.engine.append(batch).await.unwrap();
+    bench.append_to(Table::Messages, messages(&[message]).unwrap()).await;
 }
 
 async fn status(router: Router, uri: &str) -> u16 {
