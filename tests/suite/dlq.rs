@@ -137,6 +137,15 @@ impl World {
         Some((all.parse().ok()?, distinct.parse().ok()?))
     }
 
+    /// Waits until the archive has so many messages of each gear that sends, none of them twice.
+    fn archives(&self, count: u64) -> Result<(), Failure> {
+        eventually("each message in the archive once", SOON, || {
+            let is_whole = |gear| self.archived(gear) == Some((count, count));
+            (is_whole("tail") && is_whole("pass")).then_some(())
+        })
+        .map_err(|error| format!("{error}: {:?} {:?}", self.archived("tail"), self.archived("pass")).into())
+    }
+
     fn change(&self, id: &str, verb: &str, body: &Value) -> Result<Answer, Failure> {
         self.mixer.api.post(&format!("/api/v1/dlq/{id}/{verb}"), body)
     }

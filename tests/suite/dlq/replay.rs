@@ -67,10 +67,7 @@ fn a_letter_goes_back_to_its_gear_once_fails_with_its_count_kept_and_passes_when
     world.flush(3)?;
     assert_eq!(world.sunk("bad")?.len(), 1, "it was handled once");
     assert_eq!(world.mixer.api.metric("platform_dlq_replayed_letters_total"), Some(2.0));
-    eventually("each message in the archive once", SOON, || {
-        (world.archived("tail")? == (4, 4) && world.archived("pass")? == (4, 4)).then_some(())
-    })
-    .map_err(|error| format!("{error}: {:?} {:?}", world.archived("tail"), world.archived("pass")))?;
+    world.archives(4)?;
 
     let done = world.change(id(&second), "replay", &json!({ "again": true, "wait": "30s" }))?;
     assert_eq!(done.json["data"]["state"], "replayed", "{}", done.text);
@@ -129,9 +126,7 @@ fn a_letter_waits_for_a_rack_that_is_away_and_goes_back_once_through_kill_9_of_t
         .collect();
     assert_eq!(sunk, wanted, "each once, in their order");
     world.letters("", 0)?;
-    eventually("each message in the archive once", SOON, || {
-        (world.archived("tail")? == (21, 21) && world.archived("pass")? == (21, 21)).then_some(())
-    })
+    world.archives(21)
 }
 
 #[test]
@@ -236,10 +231,7 @@ fn a_rack_that_is_killed_while_letters_go_back_takes_each_once() -> Result<(), F
         world.b.spawn()?;
     }
     world.letters("state=replayed", 60)?;
-    eventually("each message in the archive once", SOON, || {
-        (world.archived("tail")? == (60, 60) && world.archived("pass")? == (60, 60)).then_some(())
-    })
-    .map_err(|error| format!("{error}: {:?} {:?}", world.archived("tail"), world.archived("pass")))?;
+    world.archives(60)?;
     // What a gear does outside may happen again after a crash; nothing is left out.
     eventually("all at the last gear", SOON, || {
         let mut sunk = world.sunk("bad").ok()?;
