@@ -62,7 +62,7 @@ pub struct Sighting {
 }
 
 impl Sighting {
-    /// Whether three heartbeats were missed, and [`Presence::turns`] has told so: who comes back before was not away.
+    /// Whether three heartbeats were missed, and the roll call has told so: who comes back before was not away.
     #[must_use]
     pub fn is_late(&self) -> bool {
         self.told && Instant::now() > self.due

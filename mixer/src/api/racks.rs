@@ -114,13 +114,7 @@ async fn log_level(
     Ok(One { data })
 }
 
-async fn labels(
-    State(desk): Asked,
-    By(by): By,
-    id: InPath,
-    _: NoParams,
-    sent: Body,
-) -> Result<One<RackView>, Problem> {
+async fn labels(State(desk): Asked, By(by): By, id: InPath, _: NoParams, sent: Body) -> Result<One<RackView>, Problem> {
     let id = in_path("id", id)?;
     let labels = usable(body(sent)?).map_err(|detail| Problem::body(StatusCode::BAD_REQUEST, detail))?;
     let control = Arc::clone(&desk.room);

@@ -201,6 +201,13 @@ fn stands(mixer: &TestMixer, wanted: Option<&str>) -> Result<(), Failure> {
     eventually(&what, SOON, || (reason(mixer)?.as_deref() == wanted).then_some(()))
 }
 
+fn written(mixer: &TestMixer, kind: &str) -> Result<(), Failure> {
+    eventually(&format!("{kind} in the audit log"), SOON, || {
+        let rows = mixer.api.rows(&format!("/api/v1/audit?kind={kind}")).ok()?;
+        (!rows.is_empty()).then_some(())
+    })
+}
+
 #[test]
 fn the_report_says_of_each_rack_whether_it_runs_the_scenario_and_why_not() -> Result<(), Failure> {
     let mut mixer = strict()?;
@@ -235,7 +242,15 @@ fn the_report_says_of_each_rack_whether_it_runs_the_scenario_and_why_not() -> Re
 
     rack.kill9()?;
     stands(&mixer, Some("it is offline"))?;
+    written(&mixer, "rack_offline")?;
     mixer.kill9()?;
+    mixer.restart()?;
+    stands(&mixer, Some("it is offline"))?;
+    rack.spawn()?;
+    stands(&mixer, None)?;
+    written(&mixer, "rack_online")?;
+    mixer.kill9()?;
+    rack.kill9()?;
     mixer.restart()?;
     stands(&mixer, Some("it was not heard yet"))?;
     rack.spawn()?;

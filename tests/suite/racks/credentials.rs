@@ -133,7 +133,7 @@ fn a_rack_that_waits_asks_the_bus_for_nothing_that_it_may_not_and_works_once_it_
     assert_eq!(approved.status, 200, "{}", approved.text);
     rack.process()?.line("ready ", SOON)?;
     eventually("its telemetry is stored", SOON, || {
-        let rows = mixer.api.rows("/api/v1/telemetry/logs?entity_name=rack-a").ok()?;
+        let rows = mixer.api.rows("/api/v1/telemetry/logs?entity=rack-a").ok()?;
         (!rows.is_empty()).then_some(())
     })?;
     assert!(!rack.log().contains("ermissions violation"), "{}", rack.log());
