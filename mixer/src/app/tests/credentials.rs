@@ -314,7 +314,7 @@ async fn with_a_token_only_who_has_it_may_ask_for_admission_and_two_racks_have_n
 async fn no_answer_of_the_mixer_or_the_server_goes_where_only_others_may_publish() {
     let folder = tempfile::tempdir().unwrap();
     let mixer = start(folder.path(), &ON[..1]).await;
-    let bus = mixer.parts.bus.as_ref().unwrap().bus();
+    let bus = &mixer.control().bus;
     let url = mixer.control().bus_status().url;
     for number in 0..7 {
         let body = number.to_string().into();

