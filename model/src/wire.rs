@@ -54,6 +54,9 @@ pub const SEQUENCE: &str = "Flux-Seq";
 pub const SETTLED: &str = "Flux-Settled";
 /// Header: where a message stands among those of its port, `<outbox>/<number>`; numbers begin at 1 and have no gaps.
 pub const PLACE: &str = "Flux-Place";
+/// Header of a message with a place: every number of its port up to and with this one had been accepted by the stream when it
+/// was sent, or will never be sent. Decimal; absent means every earlier one.
+pub const LANDED: &str = "Flux-Landed";
 /// Header of a dead letter: why the message could not be handled.
 pub const DEAD_REASON: &str = "Flux-Dead-Reason";
 /// Header of a dead letter: the input port it was for.

@@ -286,7 +286,7 @@ struct Talkers<'a> {
     parts: &'a AgentParts,
     bus: &'a Bus,
     spool: &'a SpoolHandle,
-    outbox: &'a Outbox,
+    outbox: &'a Arc<Outbox>,
     recorder: &'a Recorder,
     counters: &'a Arc<Counters>,
     limits: MessageLimits,
@@ -315,18 +315,22 @@ impl Talkers<'_> {
             level: LevelDesk::new(self.parts.level.clone()),
             cancel: self.cancel.clone(),
         };
-        let sender = |spool: &SpoolHandle, outbox| SenderParts {
+        let lane = Lane {
+            outbox: Arc::clone(self.outbox),
+            bus: self.bus.clone(),
+            stream: config.snake.stream_name.to_string(),
+        };
+        let sender = |spool: &SpoolHandle, lane| SenderParts {
             spool: spool.clone(),
             bus: self.bus.clone(),
             identity: channels.identity.subscribe(),
             counters: Arc::clone(self.counters),
             clock: self.parts.clock.clone(),
-            outbox,
+            lane,
             stall: self.parts.floor_stall,
             cancel: self.cancel.clone(),
         };
-        let outbox = (self.outbox.id(), self.limits.clone());
-        let messages = Sender::new(sender(self.outbox.spool(), Some(outbox)));
+        let messages = Sender::new(sender(self.outbox.spool(), Some((lane, self.limits.clone()))));
         let mut tasks = vec![tokio::spawn(commands.run()), tokio::spawn(messages.run())];
         if config.observability.enabled {
             let rows = Sender::new(sender(self.spool, None));

@@ -5,13 +5,16 @@
 //! - The bus hears that a message was taken after that is durable here ([`super::Outbox::commit`]), never before.
 //! - What waits here or at the gear is said to be in work, so that the bus does not send it again meanwhile.
 //! - A consumer that is not there yet, or a bus that is away, is waited for.
+//! - An acknowledgement belongs to the consumer that delivered the message: those for another one, or for another stream, are
+//!   forgotten. Every time that the connection was away is the end of a pull, since the bus may be another one then.
+//! - A foreign message is known by its stream and its number there, so its source is that of one stream's life.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use async_nats::Subject;
 use async_nats::jetstream::consumer::PullConsumer;
-use async_nats::jetstream::{self, AckKind};
+use async_nats::jetstream::{self, stream};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt as _};
@@ -20,11 +23,13 @@ use model::letter::Way;
 use model::message::Message;
 use model::wire;
 use tokio::sync::oneshot;
-use tokio::time::Instant;
+use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::order::{Came, Place, Source};
+use super::acks::Acks;
+use super::order::{Place, Source, Waiting};
+use super::proof::Proof;
 use super::{Lane, Past, Taken};
 use crate::telemetry::NotRecorded;
 use crate::wires::{Arrival, Inbox, Receipt, Unreadable};
@@ -35,6 +40,8 @@ const PULL: usize = 128;
 const MOST_WAITING: usize = 1024;
 /// How often the bus hears what is in work.
 const IN_WORK: Duration = Duration::from_secs(10);
+/// How often the bus is asked whether it still has what is missing.
+const ASK: Duration = Duration::from_secs(2);
 /// The pause before a consumer is looked for again.
 const AGAIN: Duration = Duration::from_secs(1);
 /// How long one pull waits for messages, and how often the server says that it still does.
@@ -58,16 +65,22 @@ pub(crate) struct Inlet {
     sources: BTreeMap<String, Source<Held>>,
     /// What may go to the gear.
     ready: VecDeque<Ready>,
-    /// What is with the gear.
-    ackers: BTreeMap<u64, jetstream::message::Acker>,
-    outstanding: FuturesUnordered<BoxFuture<'static, (u64, bool)>>,
+    /// For everything that is with us: what waits here, and what is with the gear.
+    acks: Acks,
+    outstanding: FuturesUnordered<BoxFuture<'static, (Taken, bool)>>,
+    proof: Proof,
+    /// When the stream and the consumer were made that we pull from.
+    life: Option<Life>,
+    /// What the stream had when this pull began; more than any number once a stream was lost.
+    began_at: u64,
+    /// Sources that sent numbers again which were taken.
+    went_back: BTreeSet<String>,
     /// Whether it was said that nothing comes.
     told: bool,
 }
 
 /// A message that waits for the ones before it.
 struct Held {
-    sequence: u64,
     subject: Subject,
     body: Bytes,
 }
@@ -75,6 +88,13 @@ struct Held {
 struct Ready {
     held: Held,
     taken: Taken,
+}
+
+/// When a stream and a consumer of it were made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Life {
+    stream: i128,
+    consumer: i128,
 }
 
 /// Why pulling ended.
@@ -92,8 +112,12 @@ impl Inlet {
             stop,
             sources: BTreeMap::new(),
             ready: VecDeque::new(),
-            ackers: BTreeMap::new(),
+            acks: Acks::default(),
             outstanding: FuturesUnordered::new(),
+            proof: Proof::default(),
+            life: None,
+            began_at: 0,
+            went_back: BTreeSet::new(),
             told: false,
         }
     }
@@ -118,36 +142,38 @@ impl Inlet {
     }
 
     async fn pull(&mut self) -> Ended {
-        let consumer: Result<PullConsumer, String> = async {
-            let stream = self.lane.bus.js.get_stream(&self.lane.stream).await;
-            let stream = stream.map_err(|error| error.to_string())?;
-            stream
-                .get_consumer(&self.spec.consumer)
-                .await
-                .map_err(|error| error.to_string())
-        }
-        .await;
-        let pulled = async {
-            let consumer = consumer?;
+        let mut connection = self.lane.bus.state();
+        self.lane.bus.connected().await;
+        connection.mark_unchanged();
+        let begun = async {
+            let consumer = self.look().await?;
             let (expires, heartbeat) = PULL_WITHIN;
             let pulled = consumer.stream().max_messages_per_batch(PULL).expires(expires);
             let pulled = pulled.heartbeat(heartbeat).messages().await;
             pulled.map_err(|error| error.to_string())
         };
-        let mut messages = match pulled.await {
+        let mut messages = match begun.await {
             Ok(messages) => messages,
             Err(reason) => return Ended::Failed(reason),
         };
         self.told = false;
         let mut in_work = tokio::time::interval_at(Instant::now() + IN_WORK, IN_WORK);
+        let mut ask = tokio::time::interval_at(Instant::now() + ASK, ASK);
+        ask.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        self.advance();
         loop {
             let room = self.waiting() < MOST_WAITING && self.ready.len() < PULL;
-            let until = self.sources.values().filter_map(Source::until).min();
             let sender = self.inbox.sender().clone();
             tokio::select! {
-                Some((sequence, is_durable)) = self.outstanding.next(), if !self.outstanding.is_empty() => {
-                    self.settle(sequence, is_durable).await;
+                biased;
+                _ = connection.changed() => return Ended::Failed("the connection was lost".to_owned()),
+                Some((taken, is_durable)) = self.outstanding.next(), if !self.outstanding.is_empty() => {
+                    self.settle(&taken, is_durable).await;
                 }
+                _ = in_work.tick() => self.say_in_work().await,
+                _ = ask.tick(), if self.is_in_doubt() => if let Err(reason) = self.ask().await {
+                    return Ended::Failed(reason);
+                },
                 permit = sender.reserve(), if !self.ready.is_empty() => match permit {
                     Ok(permit) => if let Some(arrival) = self.arrival() {
                         permit.send(arrival);
@@ -161,10 +187,70 @@ impl Inlet {
                     Some(Err(error)) => return Ended::Failed(error.to_string()),
                     None => return Ended::Failed("the consumer ended".to_owned()),
                 },
-                () = tokio::time::sleep_until(until.unwrap_or_else(Instant::now)), if until.is_some() => self.advance(),
-                _ = in_work.tick() => self.say_in_work().await,
             }
         }
+    }
+
+    /// The consumer with what it says, when both were made, and what the stream has.
+    async fn consumer(&mut self) -> Result<(PullConsumer, Life, stream::State), String> {
+        let js = &self.lane.bus.js;
+        let consumer = js
+            .get_consumer_from_stream(&self.spec.consumer, &self.lane.stream)
+            .await;
+        let consumer: PullConsumer = consumer.map_err(|error| error.to_string())?;
+        // Later than the consumer: what the stream has then, it had before.
+        let stream = js.get_stream(&self.lane.stream).await;
+        let stream = stream.map_err(|error| error.to_string())?;
+        let life = Life {
+            stream: stream.cached_info().created.unix_timestamp_nanos(),
+            consumer: consumer.cached_info().created.unix_timestamp_nanos(),
+        };
+        Ok((consumer, life, stream.cached_info().state.clone()))
+    }
+
+    /// Looks for the consumer, from which nothing is on its way to us, and takes what it says.
+    async fn look(&mut self) -> Result<PullConsumer, String> {
+        let (consumer, life, stream) = self.consumer().await?;
+        let said = consumer.cached_info();
+        let delivered = said.delivered.consumer_sequence;
+        let known = self.life.replace(life);
+        // A bus that was killed may have forgotten its last deliveries; then it delivers them again.
+        let kept = if known == Some(life) { delivered } else { 0 };
+        let is_lost = known.is_some_and(|known| known.stream != life.stream);
+        self.acks.forget_after(kept);
+        for source in self.sources.values_mut() {
+            source.forget_after(kept);
+            if is_lost {
+                source.stream_is_lost();
+            }
+        }
+        // What a stream lost may honestly be sent again.
+        self.began_at = if is_lost {
+            u64::MAX
+        } else {
+            self.began_at.max(stream.last_sequence)
+        };
+        self.proof = Proof::begin(delivered, said.num_ack_pending, self.acks.count(stream.first_sequence));
+        Ok(consumer)
+    }
+
+    /// Asks the bus what it waits for. Nothing is taken or acknowledged meanwhile.
+    async fn ask(&mut self) -> Result<(), String> {
+        let (consumer, life, stream) = self.consumer().await?;
+        let said = consumer.cached_info();
+        let delivered = said.delivered.consumer_sequence;
+        if self.life != Some(life) || delivered < self.proof.seen() {
+            return Err("the consumer is another one".to_owned());
+        }
+        self.proof
+            .told(delivered, said.num_ack_pending, self.acks.count(stream.first_sequence));
+        self.advance();
+        Ok(())
+    }
+
+    /// Whether something waits for earlier messages that somebody else may have.
+    fn is_in_doubt(&self) -> bool {
+        self.proof.sure().is_none() && self.waiting() > 0
     }
 
     fn waiting(&self) -> usize {
@@ -173,55 +259,86 @@ impl Inlet {
 
     /// Takes a message from the bus: it waits for its turn, or was taken before.
     async fn take(&mut self, message: jetstream::Message) -> Result<(), String> {
-        let sequence = message.info().map_err(|error| error.to_string())?.stream_sequence;
-        let place = place_of(&message, sequence);
+        let info = message.info().map_err(|error| error.to_string())?;
+        let (sequence, delivery, times) = (info.stream_sequence, info.consumer_sequence, info.delivered);
+        let (place, landed) = place_of(&message, sequence);
         let key = self.key(&message.subject, place);
         let (message, acker) = message.split();
-        let is_taken = self
-            .lane
-            .outbox
-            .taken(&key)
-            .is_some_and(|taken| taken.outbox == place.outbox && place.number <= taken.number);
-        if is_taken {
+        self.proof.came(delivery, !self.acks.has(sequence));
+        let noted = self.noted(&key, place);
+        if noted.is_some_and(|noted| place.number <= noted) {
+            if times == 1 && sequence > self.began_at {
+                self.tell_that_it_went_back(&key, place);
+            }
+            self.advance();
             return acker.ack().await.map_err(|error| error.to_string());
         }
         let held = Held {
-            sequence,
             subject: message.subject,
             body: message.payload,
         };
         let source = self.sources.entry(key.clone()).or_insert_with(|| {
             let delivered = self.inbox.delivered().0.lock().get(&key).copied();
-            Source::new(delivered.or_else(|| self.lane.outbox.taken(&key)))
+            Source::new(place.outbox, delivered.map(|last| last.number).or(noted))
         });
-        for left in source.turn_to(place.outbox) {
-            // Nobody holds it any more: not said to be in work, it comes again.
-            self.ackers.remove(&left.sequence);
-        }
-        if source.came(place, held, Instant::now()) == Came::Kept {
-            self.ackers.insert(sequence, acker);
-            self.advance();
-        }
+        let waiting = Waiting {
+            item: held,
+            delivery: Some(delivery),
+            landed,
+        };
+        source.came(place.number, waiting);
+        // What the gear has already and is not durable so far is with us as well.
+        self.acks.add(Taken { key, place }, (sequence, delivery), acker);
+        self.advance();
         Ok(())
     }
 
+    /// A number was taken long ago, and a message with it was published now.
+    fn tell_that_it_went_back(&mut self, key: &str, place: Place) {
+        if self.went_back.insert(key.to_owned()) {
+            tracing::error!(
+                consumer = self.spec.consumer,
+                source = key,
+                number = place.number,
+                "new messages have numbers that were taken before and are dropped: the bus or the Mixer lost the old ones and their \
+                 Rack sends them again, or the Rack's state_dir was restored from a copy; then stop it, remove its folder outbox, start it"
+            );
+        }
+    }
+
+    /// The name of a message's source.
     fn key(&self, subject: &str, place: Place) -> String {
-        let foreign = if place.outbox == Uuid::nil() { " foreign" } else { "" };
-        format!("taken {} {subject}{foreign}", self.spec.consumer)
+        let consumer = &self.spec.consumer;
+        if place.outbox.is_nil() {
+            let stream = self.life.map_or(0, |life| life.stream);
+            format!("taken {consumer} {subject} stream-{stream}")
+        } else {
+            format!("taken {consumer} {subject} {}", place.outbox)
+        }
+    }
+
+    /// The last number of a source that is known to be taken.
+    fn noted(&self, key: &str, place: Place) -> Option<u64> {
+        let outbox = &self.lane.outbox;
+        let noted = outbox.taken(key).or_else(|| {
+            // A note without the outbox in its name.
+            let (before, _) = key.rsplit_once(' ')?;
+            outbox.taken(before).filter(|noted| noted.outbox == place.outbox)
+        });
+        noted.map(|noted| noted.number)
     }
 
     /// Moves what is next to where the gear gets it from.
     fn advance(&mut self) {
-        let now = Instant::now();
         for (key, source) in &mut self.sources {
-            while let Some((place, held, missing)) = source.next(now) {
+            while let Some((place, held, missing)) = source.next(self.proof.sure()) {
                 if missing > 0 {
                     tracing::error!(
                         consumer = self.spec.consumer,
                         source = key,
                         missing,
                         next = place.number,
-                        "messages never came: they were older than what the stream keeps, or their Rack lost them"
+                        "messages never come: the stream does not keep them any more, or their Rack lost them"
                     );
                 }
                 let taken = Taken {
@@ -238,13 +355,10 @@ impl Inlet {
         let Ready { held, taken } = self.ready.pop_front()?;
         self.inbox.delivered().0.lock().insert(taken.key.clone(), taken.place);
         let (done, durable) = oneshot::channel::<Result<(), NotRecorded>>();
-        let Held {
-            sequence,
-            subject,
-            body,
-        } = held;
+        let Held { subject, body } = held;
+        let settled = taken.clone();
         self.outstanding
-            .push(Box::pin(async move { (sequence, matches!(durable.await, Ok(Ok(())))) }));
+            .push(Box::pin(async move { (settled, matches!(durable.await, Ok(Ok(())))) }));
         let message = Message::from_cbor(&body).map_err(|reason| Unreadable {
             reason: format!("not a message: {reason}"),
             body,
@@ -265,31 +379,48 @@ impl Inlet {
         })
     }
 
-    async fn settle(&mut self, sequence: u64, is_durable: bool) {
-        let Some(acker) = self.ackers.remove(&sequence) else {
+    async fn settle(&mut self, taken: &Taken, is_durable: bool) {
+        let ackers = self.acks.remove(taken);
+        if !is_durable {
             return;
-        };
-        // An acknowledgement that is lost means that the bus sends the message again, and that it is known here.
-        if is_durable && let Err(error) = acker.ack().await {
-            tracing::debug!(%error, "an acknowledgement could not be sent");
         }
-    }
-
-    async fn say_in_work(&mut self) {
-        for acker in self.ackers.values() {
-            if acker.ack_with(AckKind::Progress).await.is_err() {
-                return;
+        for acker in ackers {
+            // An acknowledgement that is lost means that the bus sends the message again, and that it is known here.
+            if let Err(error) = acker.ack().await {
+                tracing::debug!(%error, "an acknowledgement could not be sent");
             }
         }
     }
+
+    /// Says what is in work. What a gear had from an earlier inlet and is durable now is acknowledged.
+    async fn say_in_work(&mut self) {
+        let outbox = &self.lane.outbox;
+        let is_durable = |taken: &Taken| {
+            outbox
+                .taken(&taken.key)
+                .is_some_and(|last| taken.place.number <= last.number)
+        };
+        let done: Vec<Taken> = self.acks.all().filter(|taken| is_durable(taken)).cloned().collect();
+        for taken in done {
+            self.settle(&taken, true).await;
+        }
+        self.acks.say_in_work().await;
+    }
 }
 
-fn place_of(message: &jetstream::Message, sequence: u64) -> Place {
-    let headers = message.headers.as_ref();
-    let named = headers.and_then(|headers| headers.get(wire::PLACE));
-    let place = named.and_then(|place| Place::parse(place.as_str()));
-    place.unwrap_or(Place {
-        outbox: Uuid::nil(),
-        number: sequence,
-    })
+/// Where a message stands, and up to where everything before it had been accepted.
+fn place_of(message: &jetstream::Message, sequence: u64) -> (Place, u64) {
+    let header = |name| message.headers.as_ref().and_then(|headers| headers.get(name));
+    let place = header(wire::PLACE).and_then(|place| Place::parse(place.as_str()));
+    let landed = header(wire::LANDED).and_then(|landed| landed.as_str().parse().ok());
+    match place {
+        Some(place) => (place, landed.unwrap_or(place.number - 1)),
+        None => {
+            let place = Place {
+                outbox: Uuid::nil(),
+                number: sequence,
+            };
+            (place, sequence.saturating_sub(1))
+        }
+    }
 }

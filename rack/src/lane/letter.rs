@@ -43,6 +43,15 @@ struct Death {
     letter: String,
 }
 
+/// How it is when a letter is sent.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Sent {
+    /// What its number counts within.
+    pub(crate) outbox: Uuid,
+    /// The first number of its port that was sent and not accepted so far.
+    pub(crate) first_on_way: Option<u64>,
+}
+
 /// See the module.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Letter {
@@ -179,15 +188,25 @@ impl Letter {
         }
     }
 
+    /// The port that it leaves by and its number there; none for a dead letter.
+    pub(crate) fn numbered(&self) -> Option<(String, u64)> {
+        match self.kind {
+            Kind::Message { number } => Some((format!("{}.{}", self.gear, self.port), number)),
+            Kind::Dead(_) => None,
+        }
+    }
+
     /// Adds what its receiver must know.
-    pub(crate) fn head(&self, outbox: Uuid, headers: &mut HeaderMap) {
+    pub(crate) fn head(&self, sent: Sent, headers: &mut HeaderMap) {
         match &self.kind {
             Kind::Message { number } => {
                 let place = Place {
-                    outbox,
+                    outbox: sent.outbox,
                     number: *number,
                 };
+                let next = sent.first_on_way.map_or(*number, |first| first.min(*number));
                 headers.insert(wire::PLACE, place.to_string());
+                headers.insert(wire::LANDED, next.saturating_sub(1).to_string());
             }
             Kind::Dead(death) => {
                 headers.insert(wire::DEAD_REASON, death.reason.as_str());
@@ -264,7 +283,7 @@ mod tests {
             body: vec![9; 10],
         });
         let mut headers = HeaderMap::new();
-        dead.head(Uuid::nil(), &mut headers);
+        dead.head(Sent::default(), &mut headers);
         let said = |name| headers.get(name).unwrap().as_str();
         assert!(said(wire::DEAD_REASON).len() <= MAX_REASON && !said(wire::DEAD_REASON).contains('\n'));
         for (name, value) in [
@@ -329,7 +348,7 @@ mod tests {
         kept.extend_from_slice(b"body");
         let letter = Letter::decode(&Bytes::from(kept)).unwrap();
         let mut headers = HeaderMap::new();
-        letter.head(Uuid::nil(), &mut headers);
+        letter.head(Sent::default(), &mut headers);
         assert_eq!(headers.get(wire::DEAD_ATTEMPTS).unwrap().as_str(), "16");
         assert_eq!(
             (letter.body().as_ref(), headers.get(wire::DEAD_FROM)),

@@ -10,7 +10,7 @@
 //! # Invariants
 //!
 //! - Every message of a port has the next number of that port; numbers are given out in the order of the outbox and go on
-//!   over restarts.
+//!   over restarts, under the outbox's id. Where damage may have taken numbers a new id begins (`ids`).
 //! - That a message was taken is durable in the same write as what was made of it, and before the bus hears of it: after a
 //!   crash it is handled again with nothing of the first time left, or not at all.
 //! - An inlet hands messages of one port on in the order of their numbers, each once.
@@ -21,10 +21,15 @@
 //!
 //! Consumers are made by the Mixer; retries of a message are the supervisor's ([`crate::gears::supervisor`]).
 
+mod acks;
+mod ids;
 mod inlet;
 mod letter;
 mod order;
+mod proof;
 mod replay;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -42,13 +47,11 @@ use crate::identity::Identity;
 use crate::spool::{self, Batch, Done, Found, Limits, SpoolError, SpoolHandle, SpoolThread};
 use crate::telemetry::{Checkpoint, NotRecorded};
 
+use ids::Ids;
 pub(crate) use inlet::{Inlet, InletSpec};
-pub(crate) use letter::Letter;
+pub(crate) use letter::{Letter, Sent};
 pub(crate) use order::{Delivered, Place};
 pub(crate) use replay::{Target, replay};
-
-/// The file with the outbox's id.
-const ID: &str = "id";
 
 /// What a Rack's gears need for the lane.
 #[derive(Debug, Clone)]
@@ -63,7 +66,7 @@ pub(crate) struct Lane {
 /// Where messages wait until the Mixer has them.
 pub(crate) struct Outbox {
     spool: SpoolHandle,
-    id: Uuid,
+    ids: Ids,
     identity: watch::Receiver<Option<Identity>>,
     /// The last number of each port.
     numbers: Mutex<BTreeMap<String, u64>>,
@@ -71,7 +74,7 @@ pub(crate) struct Outbox {
 
 impl std::fmt::Debug for Outbox {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Outbox").field("id", &self.id).finish_non_exhaustive()
+        f.debug_struct("Outbox").field("ids", &self.ids).finish_non_exhaustive()
     }
 }
 
@@ -85,7 +88,7 @@ pub(crate) struct Leaving {
 }
 
 /// That a message was taken: its source as the inlet names it, and its place there.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Taken {
     pub(crate) key: String,
     pub(crate) place: Place,
@@ -153,7 +156,7 @@ impl Outbox {
         let limits = Limits::new(max_bytes, spool::WhenFull::Block);
         let (spool, thread, found) = spool::open(dir, limits, clock, spool::Lane::Messages)?;
         let outbox = Self {
-            id: id(&dir.join(ID), entropy)?,
+            ids: Ids::open(dir, spool.boot_epoch(), entropy)?,
             spool,
             identity,
             numbers: Mutex::default(),
@@ -166,9 +169,9 @@ impl Outbox {
         &self.spool
     }
 
-    /// What numbers count within.
-    pub(crate) const fn id(&self) -> Uuid {
-        self.id
+    /// What the numbers count within that a run gave away.
+    pub(crate) fn id(&self, epoch: u64) -> Uuid {
+        self.ids.of(epoch)
     }
 
     /// Hands a whole to the writer, waiting for a free slot; `done` hears when it is durable. The order of calls is that of
@@ -218,7 +221,8 @@ impl Outbox {
 
     /// The next number of a port, and what makes it last.
     fn next(&self, leaving: &Leaving) -> (u64, Checkpoint) {
-        let key = format!("number {}.{}", leaving.gear, leaving.port);
+        let port = format!("{}.{}", leaving.gear, leaving.port);
+        let key = self.ids.count(self.spool.boot_epoch(), &port);
         let mut numbers = self.numbers.lock();
         let last = numbers.entry(key.clone()).or_insert_with(|| {
             let kept = self.spool.checkpoint(&key);
@@ -242,25 +246,5 @@ impl Room<'_> {
     /// Hands a whole to the writer; `done` hears when it is durable.
     pub(crate) fn commit(self, whole: Whole, done: Option<Done>) -> Result<(), NotRecorded> {
         self.slot.submit_whole(|| self.outbox.batches(self.owner, whole), done)
-    }
-}
-
-/// The outbox's id, made when it is.
-fn id(path: &Path, entropy: &Entropy) -> Result<Uuid, SpoolError> {
-    let io = |source| SpoolError::Io {
-        path: path.to_owned(),
-        source,
-    };
-    match std::fs::read_to_string(path) {
-        Ok(text) => Uuid::try_parse(text.trim()).map_err(|error| {
-            let reason = format!("{error}: remove it together with the folder's segments");
-            io(std::io::Error::new(std::io::ErrorKind::InvalidData, reason))
-        }),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            let id = uuid::Builder::from_random_bytes(entropy.bytes()).into_uuid();
-            chassis::files::write_atomic(path, format!("{id}\n").as_bytes(), 0o600)?;
-            Ok(id)
-        }
-        Err(error) => Err(io(error)),
     }
 }

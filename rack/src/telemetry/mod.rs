@@ -20,6 +20,7 @@
 mod batcher;
 mod counters;
 mod layer;
+mod on_way;
 mod own;
 mod recorder;
 mod rows;

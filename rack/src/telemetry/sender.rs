@@ -10,6 +10,9 @@
 //!   in the spool) goes a log record that says so, under its sequence; in place of a message that is too large, a dead letter with
 //!   what can be sent of it.
 //! - Messages that the bus would not take are refused where they are sent, as soon as it is connected ([`Limits::bus_takes`]).
+//! - Of the outbox, a number of a port is said to have landed when the bus has accepted it and all before it. What follows a
+//!   refused message waits until that has landed, the last message of a port for all before it, so that in the end one says that
+//!   they have landed. A stream that is another one gets everything above the floor again, in order, before anything new.
 //! - At most [`WINDOW`] batches and [`WINDOW_BYTES`] bytes are in flight.
 
 use std::collections::VecDeque;
@@ -29,11 +32,11 @@ use model::{Attributes, Clock, Level, LogRecord, Record as _, Table, subject};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use uuid::Uuid;
 
 use super::Counters;
+use super::on_way::{KnownStream, OnWay};
 use crate::identity::Identity;
-use crate::lane::Letter;
+use crate::lane::{Lane, Letter};
 use crate::limits::Limits;
 use crate::spool::{Cursor, Kept, Outgoing, Reader, Run, SpoolHandle};
 
@@ -61,8 +64,8 @@ pub(crate) struct SenderParts {
     pub(crate) identity: watch::Receiver<Option<Identity>>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) clock: Clock,
-    /// The outbox's id, where the spool is one, and the limits of what goes into it.
-    pub(crate) outbox: Option<(Uuid, Limits)>,
+    /// The lane, where the spool is its outbox, and the limits of what goes into it.
+    pub(crate) lane: Option<(Lane, Limits)>,
     /// How long the floor may stand still before everything above it is sent again.
     pub(crate) stall: Duration,
     pub(crate) cancel: CancellationToken,
@@ -78,6 +81,10 @@ pub(crate) struct Sender {
     ready: VecDeque<Kept>,
     flight: FuturesUnordered<BoxFuture<'static, Landed>>,
     flight_bytes: usize,
+    on_way: OnWay,
+    /// The first of the outbox that the bus did not take.
+    refused: Option<(Run, u64)>,
+    stream: KnownStream,
     hold_until: Option<Instant>,
     stall: Stall,
     failing: bool,
@@ -106,6 +113,9 @@ impl Sender {
             ready: VecDeque::new(),
             flight: FuturesUnordered::new(),
             flight_bytes: 0,
+            on_way: OnWay::new(parts.lane.as_ref().map(|(lane, _)| Arc::clone(&lane.outbox))),
+            refused: None,
+            stream: KnownStream::new(&parts.bus),
             hold_until: None,
             failing: false,
             parts,
@@ -147,14 +157,62 @@ impl Sender {
             if self.flight.len() >= WINDOW || self.flight_bytes >= WINDOW_BYTES {
                 return true;
             }
-            let Some(kept) = self.ready.pop_front() else {
+            if self.ready.is_empty() {
                 if self.read().await {
                     continue;
                 }
                 return false;
-            };
-            if !self.reader.is_durable(kept.run, kept.seq) {
-                self.publish(kept).await;
+            }
+            if !self.keeps_order().await {
+                return true;
+            }
+            let Some(kept) = self.ready.pop_front() else { continue };
+            if self.reader.is_durable(kept.run, kept.seq) {
+                continue;
+            }
+            if self.on_way.must_wait(&kept, &self.ready) {
+                let is_alone = self.ready.is_empty();
+                self.ready.push_front(kept);
+                if is_alone && self.read().await {
+                    continue;
+                }
+                return true;
+            }
+            self.publish(kept).await;
+        }
+    }
+
+    /// Whether the next message of the outbox may be sent now: what was refused first, and to the stream that has those before.
+    async fn keeps_order(&mut self) -> bool {
+        let Some((lane, _)) = self.parts.lane.clone() else {
+            return true;
+        };
+        let is_in_doubt = self.stream.may_be_another();
+        if self.flight.is_empty() {
+            let front = self.ready.front().map(|kept| (kept.run, kept.seq));
+            self.refused = self.refused.filter(|refused| front == Some(*refused));
+        } else if is_in_doubt || self.refused.is_some() {
+            return false;
+        }
+        if !is_in_doubt {
+            return true;
+        }
+        match self.stream.is_another(&lane).await {
+            Ok(false) => true,
+            Ok(true) => {
+                tracing::warn!(
+                    stream = lane.stream,
+                    "the bus has lost its stream: what the Mixer does not have is sent again"
+                );
+                self.parts.counters.resends.fetch_add(1, Relaxed);
+                self.ready.clear();
+                self.cursor = Cursor::default();
+                self.refused = None;
+                true
+            }
+            Err(reason) => {
+                self.fail(&reason);
+                false
             }
         }
     }
@@ -266,6 +324,7 @@ impl Sender {
         match self.parts.bus.js.publish_with_headers(subject, headers, body).await {
             Ok(ack) => {
                 self.flight_bytes += size;
+                self.on_way.left(&kept);
                 let landing = landing(ack, self.parts.bus.state());
                 self.flight.push(Box::pin(async move { (kept, landing.await) }));
             }
@@ -304,7 +363,7 @@ impl Sender {
         headers.insert(wire::MESSAGE_ID, id.to_string());
         if let Some(letter) = letter {
             headers.insert(wire::CONTENT_TYPE, Encoding::Cbor.content_type());
-            letter.head(self.parts.outbox.as_ref()?.0, &mut headers);
+            letter.head(self.on_way.place(kept, &letter), &mut headers);
             return Some((letter.subject(&owner.name)?, headers, letter.body().clone()));
         }
         headers.insert(wire::CONTENT_TYPE, Encoding::Arrow.content_type());
@@ -317,21 +376,28 @@ impl Sender {
 
     fn landed(&mut self, kept: Kept, result: Result<(), String>) {
         self.flight_bytes = self.flight_bytes.saturating_sub(kept.payload.len());
+        self.on_way.arrived(&kept);
         match result {
             Ok(()) => {
+                self.refused = self.refused.filter(|refused| *refused != (kept.run, kept.seq));
                 self.parts.counters.acked.fetch_add(1, Relaxed);
                 if std::mem::take(&mut self.failing) {
                     tracing::info!("the bus takes telemetry again");
                 }
             }
             Err(reason) => {
-                self.ready.push_front(kept);
+                let is_later =
+                    |other: &Kept| other.run.epoch > kept.run.epoch || (other.run == kept.run && other.seq > kept.seq);
+                let at = self.ready.iter().position(is_later).unwrap_or(self.ready.len());
+                self.ready.insert(at, kept);
+                self.refused = self.ready.front().map(|first| (first.run, first.seq));
                 self.fail(&reason);
             }
         }
     }
 
     fn fail(&mut self, reason: &str) {
+        self.stream.is_in_doubt = true;
         self.hold_until = Some(Instant::now() + HOLD);
         if !std::mem::replace(&mut self.failing, true) {
             tracing::warn!(
@@ -345,7 +411,7 @@ impl Sender {
     fn look(&mut self) {
         let progress = self.reader.progress();
         let connected = self.is_connected();
-        if let (true, Some(most), Some((_, limits))) = (connected, self.most(), &self.parts.outbox) {
+        if let (true, Some(most), Some((_, limits))) = (connected, self.most(), &self.parts.lane) {
             limits.bus_takes(most);
         }
         if progress != self.stall.progress || !connected || !self.reader.is_waiting() {
