@@ -15,7 +15,7 @@ use model::subject::RackCommand;
 use model::wire;
 use peer::{BusServer, Desk, Peer, agent, close, entity, until};
 
-const LETTERS: &str = "letters";
+const LETTERS: &str = "flux-msg";
 
 fn push() -> ScenarioPush {
     let gears = serde_json::json!([{ "name": "door", "type": "http_in", "deploy": "rack-a", "config": { "listen": "127.0.0.1:0" } }]);

@@ -8,6 +8,7 @@ use arrow_schema::ArrowError;
 use datafusion::error::DataFusionError;
 use datafusion::sql::sqlparser::parser::ParserError;
 use model::Table;
+use parquet::errors::ParquetError;
 
 use super::session::TABLES;
 use crate::Error;
@@ -22,6 +23,7 @@ pub(super) fn of_statement(error: DataFusionError) -> Error {
     let mut reason = match root {
         DataFusionError::SQL(error, _) => parser_message(error),
         DataFusionError::ArrowError(error, _) => error.to_string(),
+        DataFusionError::ParquetError(error) => condition(error).unwrap_or_else(|| error.to_string()),
         DataFusionError::Internal(text) => {
             tracing::warn!(error = %text, "a statement met a defect of the query engine");
             first_line(text)
@@ -50,6 +52,7 @@ pub(super) fn of_task(stopped: tokio::task::JoinError) -> Error {
 /// Whether the fault is not the statement's.
 fn is_ours(error: &DataFusionError) -> bool {
     match error.find_root() {
+        DataFusionError::ParquetError(error) if condition(error).is_some() => false,
         DataFusionError::ResourcesExhausted(_)
         | DataFusionError::ParquetError(_)
         | DataFusionError::ObjectStore(_)
@@ -60,6 +63,17 @@ fn is_ours(error: &DataFusionError) -> bool {
             ArrowError::ExternalError(_) | ArrowError::IoError(..) | ArrowError::ParquetError(_)
         ),
         _ => false,
+    }
+}
+
+/// What a condition said that could not be evaluated while a file was read.
+fn condition(error: &ParquetError) -> Option<String> {
+    let ParquetError::External(error) = error else {
+        return None;
+    };
+    match error.downcast_ref::<ArrowError>() {
+        Some(ArrowError::ComputeError(text)) => Some(text.clone()),
+        _ => None,
     }
 }
 

@@ -136,6 +136,32 @@ fn broken(random: &mut Random) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_condition_that_a_file_shows_to_be_wrong_is_the_statements_fault() {
+    let bench = bench().await;
+    // Rows of files are filtered while they are read: the fault shows there.
+    let text = "SELECT level FROM logs WHERE level IN ('error', 'warn') AND ts BETWEEN level AND now()";
+    let error = match bench
+        .querier
+        .sql(&Statement {
+            query: text.to_owned(),
+            ..Statement::default()
+        })
+        .await
+    {
+        Err(error) => error,
+        Ok(mut answer) => loop {
+            match answer.next().await {
+                Ok(rows) => assert!(rows.is_some(), "it was answered"),
+                Err(error) => break error,
+            }
+        },
+    };
+    assert_eq!(error.kind(), Kind::Statement, "{error:?}");
+    assert!(error.to_string().contains("timestamp"), "{error}");
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn broken_statements_are_answered_or_refused() {
     let bench = bench().await;
     let mut random = Random::new();

@@ -332,7 +332,7 @@ mod tests {
         });
         assert_eq!(dead.body.len(), MAX_BODY);
         let mut headers = HeaderMap::new();
-        dead.cut(50).head(Uuid::nil(), &mut headers);
+        dead.cut(50).head(Sent::default(), &mut headers);
         let reason = headers.get(wire::DEAD_REASON).unwrap().as_str();
         assert!(reason.starts_with("because ") && reason.len() <= MAX_REASON, "{reason}");
         assert!(reason.ends_with("only the first 50 could be kept"), "{reason}");

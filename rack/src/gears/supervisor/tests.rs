@@ -53,7 +53,7 @@ async fn a_gear_cut_off_while_the_outbox_is_full_leaves_what_it_holds_to_its_nex
 /// What a letter says of itself.
 fn said(letter: &crate::lane::Letter, name: &str) -> String {
     let mut headers = async_nats::HeaderMap::new();
-    letter.head(uuid::Uuid::nil(), &mut headers);
+    letter.head(crate::lane::Sent::default(), &mut headers);
     headers.get(name).unwrap().to_string()
 }
 
