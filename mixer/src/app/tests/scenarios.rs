@@ -1,0 +1,123 @@
+//! Scenarios that change, and those that this program refuses.
+
+use super::*;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_change_of_scenarios_is_an_event_and_what_changes_nothing_is_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let mixer = start(folder.path(), &[]).await;
+    let client = async_nats::connect(mixer.control().bus_status().url).await.unwrap();
+    let mut events = client.subscribe("platform.event.>").await.unwrap();
+    client.flush().await.unwrap();
+    let control = mixer.control();
+    let second = SCENARIO.replace("version: '1'", "version: '2'");
+    for text in [SCENARIO, SCENARIO, second.as_str()] {
+        control.import(text.to_owned(), false, &Actor::Mixer).await.unwrap();
+    }
+    control.rehearse("demo:1").await.unwrap();
+    control.activate("demo:1", &Actor::Mixer).await.unwrap();
+    control.activate("demo:2", &Actor::Mixer).await.unwrap();
+    control.roll_back(&Actor::Mixer).await.unwrap();
+    for (kind, reference) in [
+        ("scenario_imported", "demo:1"),
+        ("scenario_imported", "demo:2"),
+        ("scenario_activated", "demo:1"),
+        ("scenario_activated", "demo:2"),
+        ("scenario_rolled_back", "demo:1"),
+    ] {
+        let event = tokio::time::timeout(Duration::from_secs(20), events.next())
+            .await
+            .unwrap()
+            .unwrap();
+        let body: serde_json::Value = serde_json::from_slice(&event.payload).unwrap();
+        assert_eq!(event.subject.as_str(), format!("platform.event.{kind}"));
+        assert_eq!((&body["kind"], &body["reference"]), (&kind.into(), &reference.into()));
+    }
+    mixer.close().await;
+}
+
+/// What an older program had active: a scenario that this one refuses, then another one.
+fn activate_unread(folder: &Path, last: &str) {
+    let registry = crate::registry::Registry::open(&folder.join("data/registry.redb")).unwrap();
+    let row = |version: &str, text: String| crate::registry::ScenarioRow {
+        hash: model::scenario::content_hash(&text),
+        name: "demo".parse().unwrap(),
+        version: version.parse().unwrap(),
+        stored: Timestamp::from_micros(1),
+        text,
+    };
+    let refused = row("0", SCENARIO.replace("generator", "genrator").replace("'1'", "'0'"));
+    let good = row("1", SCENARIO.to_owned());
+    let all = if last == "demo:0" {
+        [good, refused]
+    } else {
+        [refused, good]
+    };
+    let activate = |change: &crate::registry::Change<'_>| {
+        for row in &all {
+            change.put_scenario(row)?;
+            change.activate(&crate::registry::ActiveScenario {
+                reference: row.reference(),
+                hash: row.hash.clone(),
+                activated: Timestamp::from_micros(2),
+            })?;
+        }
+        Ok::<_, crate::registry::RegistryError>(())
+    };
+    registry.change(activate).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rollback_to_a_scenario_that_this_program_refuses_says_its_faults_and_changes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    start(folder.path(), &[]).await.close().await;
+    activate_unread(folder.path(), "demo:1");
+    let mixer = start(folder.path(), &[]).await;
+    let control = mixer.control();
+    let before = (
+        control.active_scenario().unwrap(),
+        control.scenario_report().await.unwrap(),
+    );
+    let all = || crate::registry::AuditQuery {
+        limit: 100,
+        ..Default::default()
+    };
+    let entries = control.audit(all()).await.unwrap();
+    let error = control.roll_back(&Actor::Mixer).await.unwrap_err();
+    assert!(
+        matches!(&error, ControlError::BadFormer { reference, .. } if reference == "demo:0"),
+        "{error}"
+    );
+    assert!(error.to_string().contains("genrator"), "{error}");
+    let after = (
+        control.active_scenario().unwrap(),
+        control.scenario_report().await.unwrap(),
+    );
+    assert_eq!(before, after, "the history too");
+    assert_eq!(after.0.unwrap().reference, "demo:1");
+    assert_eq!(control.audit(all()).await.unwrap(), entries);
+    mixer.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mixer_whose_active_scenario_it_refuses_starts_and_another_one_can_be_activated() {
+    let folder = tempfile::tempdir().unwrap();
+    start(folder.path(), &[]).await.close().await;
+    activate_unread(folder.path(), "demo:0");
+    let mixer = start(folder.path(), &[("enrollment.auto_adopt", "true")]).await;
+    let control = mixer.control();
+    assert_eq!(control.active_scenario().unwrap().unwrap().reference, "demo:0");
+    let error = control.scenario_report().await.unwrap_err();
+    assert!(error.to_string().contains("genrator"), "{error}");
+    let mut rack = FakeRack::connect(&mixer, 1).await;
+    rack.adopted("rack-a").await;
+    let back = control.roll_back(&Actor::Mixer).await.unwrap();
+    assert_eq!(back.reference, "demo:1");
+    mixer.close().await;
+    let named = refused(folder.path(), &[("mixer.startup_scenario", "demo:0")]).await;
+    assert_eq!(
+        named.exit_code(),
+        Exit::Data,
+        "what the configuration names must be right"
+    );
+}

@@ -1,0 +1,95 @@
+//! Starts that go on where the one before ended, and starts that are refused.
+
+use super::*;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn racks_and_the_active_scenario_are_there_after_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let scenario = write_scenario(folder.path(), SCENARIO);
+    let adopt = ("enrollment.auto_adopt", "true");
+    let mixer = start(folder.path(), &[adopt, ("mixer.startup_scenario", &scenario)]).await;
+    let cluster = mixer.control().cluster_id();
+    let mut rack = FakeRack::connect(&mixer, 1).await;
+    let passport = rack.adopted("rack-a").await;
+    rack.heartbeat(&FakeRack::beat(passport.entity_id, Some("abc")), &passport.cluster_key)
+        .await;
+    let before = view(mixer.control(), "rack-a");
+    mixer.close().await;
+
+    for reference in ["", "demo:1", "demo:latest"] {
+        let mixer = start(folder.path(), &[adopt, ("mixer.startup_scenario", reference)]).await;
+        let control = mixer.control();
+        assert_eq!(control.cluster_id(), cluster);
+        assert_eq!(
+            control.active_scenario().unwrap().unwrap().reference,
+            "demo:1",
+            "{reference:?}"
+        );
+        let after = view(control, "rack-a");
+        assert_eq!(
+            (after.id, after.last_seen),
+            (before.id, before.last_seen),
+            "the last sighting was written"
+        );
+        assert_eq!(
+            after.scenario.running.map(|running| running.hash).as_deref(),
+            Some("abc")
+        );
+        mixer.close().await;
+    }
+    let unknown = refused(folder.path(), &[("mixer.startup_scenario", "demo:9")]).await;
+    assert_eq!(unknown.exit_code(), Exit::Config);
+    assert!(unknown.to_string().contains("demo:1"), "{unknown}");
+
+    std::fs::remove_file(folder.path().join("data/cluster.key")).unwrap();
+    let keyless = refused(folder.path(), &[]).await;
+    assert_eq!(keyless.exit_code(), Exit::Config);
+    assert!(keyless.to_string().contains("cluster.key"), "{keyless}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bad_startup_scenario_stops_the_start_with_the_file_and_the_fault_and_leaves_nothing_running() {
+    let folder = tempfile::tempdir().unwrap();
+    for (from, to, says) in [
+        ("generator", "genrator", "genrator"),
+        ("sink.in", "sink.inn", "no input inn"),
+        ("wires:", "wirez:", "wirez"),
+    ] {
+        let scenario = write_scenario(folder.path(), &SCENARIO.replace(from, to));
+        let error = refused(folder.path(), &[("mixer.startup_scenario", &scenario)]).await;
+        assert_eq!(error.exit_code(), Exit::Data);
+        let text = error.to_string();
+        assert!(text.contains("demo.yaml") && text.contains(says), "{text}");
+    }
+    let missing = refused(folder.path(), &[("mixer.startup_scenario", "./nowhere.yaml")]).await;
+    assert_eq!(missing.exit_code(), Exit::Config);
+    assert!(missing.to_string().contains("nowhere.yaml"), "{missing}");
+    // Nothing of the refused starts holds the store.
+    start(folder.path(), &[]).await.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_mixer_on_one_store_and_a_taken_api_port_are_refused_with_the_fix() {
+    let folder = tempfile::tempdir().unwrap();
+    let mixer = start(folder.path(), &[]).await;
+    let second = refused(folder.path(), &[]).await;
+    assert_eq!(second.exit_code(), Exit::Unavailable);
+    assert!(second.to_string().contains("data"), "{second}");
+
+    let other = tempfile::tempdir().unwrap();
+    let port = mixer.api_addr().port().to_string();
+    let taken = refused(other.path(), &[("api.port", &port)]).await;
+    assert_eq!(taken.exit_code(), Exit::Config);
+    let text = taken.to_string();
+    assert!(text.contains("api.port") && text.contains(&port), "{text}");
+    mixer.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_this_version_does_not_have_is_refused_before_anything_starts() {
+    let folder = tempfile::tempdir().unwrap();
+    let error = refused(folder.path(), &[("observability.tier", "otlp")]).await;
+    assert_eq!(error.exit_code(), Exit::Config);
+    assert!(error.to_string().contains("observability.tier"), "{error}");
+    assert!(!folder.path().join("data").exists());
+}
