@@ -5,7 +5,7 @@
 //!
 //! # Invariants
 //!
-//! - Only after a body that was not read to its end, at most for [`PATIENCE`] and [`MOST`] bytes.
+//! - Only after a body that was not read to its end, at most for 5 s and 64 MiB.
 //!
 //! # Not here
 //!

@@ -12,7 +12,7 @@
 //! | `audit`, `sightings` | number | CBOR [`AuditEntry`] (`audit`) |
 //! | `letters` | id of a dead letter (16 bytes) | CBOR [`Mark`] |
 //! | `turns` | entity id and gear | the last number given out to a letter |
-//! | `wires` | name of a wire's consumer | CBOR [`WireStart`] |
+//! | `wires` | name of a wire's consumer | CBOR: the stream and the sequence that it begins at |
 //!
 //! A file of an older format is brought to this one when it is opened (`migrate`).
 //!
