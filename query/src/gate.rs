@@ -5,7 +5,7 @@
 //! - At most so many queries run as there are places; others wait a moment and are then refused. A place is given back when the
 //!   query's task is really gone.
 //! - SQL statements never have all of the places, unless there is one only, and they run on threads of their own: what typed
-//!   queries ask is bounded by its form, what a statement asks is not, and an operator of a plan may keep its thread for long. So
+//!   queries ask is bounded by its form, what a statement asks is not, and an operator of a plan may keep its thread for a while. So
 //!   lists, charts and tails are answered beside statements of any weight.
 
 use std::future::Future;

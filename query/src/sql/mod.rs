@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! text, parameters ─> text: one statement ─> session: plan ─> growth: its size ─> rows ─┬─> batches, one at a time
-//!        bounds, what may run    ids, json, functions                                   └─> stats, when they have ended
+//!        bounds, what may run    ids, json, functions     stop: that it ends in time      └─> stats, when they have ended
 //! ```
 //!
 //! # Invariants
@@ -30,9 +30,10 @@ mod percentile;
 mod postgres;
 mod regtype;
 mod session;
+mod statement;
+mod stop;
 mod text;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -41,10 +42,9 @@ use arrow_schema::SchemaRef;
 use datafusion::logical_expr::LogicalPlanBuilder;
 use datafusion::physical_plan::{SendableRecordBatchStream, execute_stream};
 use futures::StreamExt as _;
-use serde::de::Error as _;
-use serde::{Deserialize, Deserializer, Serialize};
-use serde_json::Value;
+use serde::Serialize;
 use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::DropGuard;
 
 use self::asking::Asking;
 pub use self::columns::SqlColumn;
@@ -55,6 +55,8 @@ use self::failure::{of_statement, of_task};
 pub(crate) use self::postgres::Postgres;
 pub use self::postgres::{POSTGRES_VERSION, POSTGRES_VERSION_NUMBER};
 pub(crate) use self::session::base;
+pub use self::statement::{Dialect, Parameters, Statement};
+use self::stop::{Stop, Stopped, stoppable};
 pub use self::text::statements;
 
 use crate::answer::QueryStats;
@@ -67,84 +69,6 @@ use crate::{Error, Querier};
 const AHEAD: usize = 2;
 /// A limit up to which a plan is told of it: it keeps so many rows in memory to find the first ones.
 const SMALL_LIMIT: u64 = 10_000;
-
-/// What a statement is written for.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Dialect {
-    /// The tables.
-    #[default]
-    Plain,
-    /// PostgreSQL, with its `pg_catalog` and its functions beside the tables.
-    Postgres,
-}
-
-/// One statement and what stands in its places.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Statement {
-    /// The text.
-    pub query: String,
-    /// What `$1` or `$name` stand for.
-    #[serde(default)]
-    pub parameters: Parameters,
-    /// At most so many rows, fewer than the limit of all answers.
-    #[serde(default, deserialize_with = "whole")]
-    pub limit: Option<u64>,
-    /// What it is written for.
-    #[serde(skip)]
-    pub dialect: Dialect,
-}
-
-/// The least number that is too great for 64 bits.
-const TWO_TO_64: f64 = 18_446_744_073_709_551_616.0;
-
-/// A whole number. `5.0` is one in JSON Schema, and what some writers of JSON make of 5.
-fn whole<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
-    let Some(number) = Option::<serde_json::Number>::deserialize(from)? else {
-        return Ok(None);
-    };
-    let fits = |float: &f64| float.fract() == 0.0 && (0.0..TWO_TO_64).contains(float);
-    let of_float = number.as_f64().filter(fits);
-    let whole = number.as_u64().or_else(|| of_float.map(|float| float as u64));
-    whole
-        .map(Some)
-        .ok_or_else(|| D::Error::custom(format!("{number} is not a whole number from 0 on")))
-}
-
-/// The values of a statement's parameters: texts, numbers, booleans or null.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(untagged)]
-pub enum Parameters {
-    /// `$1` and those after it.
-    Listed(Vec<Value>),
-    /// `$name`.
-    Named(BTreeMap<String, Value>),
-}
-
-impl Default for Parameters {
-    fn default() -> Self {
-        Self::Listed(Vec::new())
-    }
-}
-
-impl Parameters {
-    /// By how they are written in a text.
-    fn by_place(&self) -> BTreeMap<String, Value> {
-        let listed = |values: &[Value]| {
-            let places = values.iter().zip(1..);
-            places
-                .map(|(value, place)| (format!("${place}"), value.clone()))
-                .collect()
-        };
-        match self {
-            Self::Listed(values) => listed(values),
-            Self::Named(values) => values
-                .iter()
-                .map(|(name, value)| (format!("${name}"), value.clone()))
-                .collect(),
-        }
-    }
-}
 
 /// What a statement cost, and whether its answer is whole.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -163,6 +87,7 @@ pub struct SqlAnswer {
     max_rows: Option<u64>,
     rows: mpsc::Receiver<RecordBatch>,
     task: StopOnDrop<Result<SqlStats, Error>>,
+    _stop: DropGuard,
     stats: Option<SqlStats>,
 }
 
@@ -254,14 +179,21 @@ impl Querier {
         let place = self.enter(Class::Statement).await?;
         let limits = &self.limits;
         let own_limit = statement.limit.filter(|limit| *limit < limits.max_rows);
+        let (started, gone) = (Instant::now(), self.stop.child_token());
+        let stop = Stop {
+            gone: gone.clone(),
+            deadline: started.checked_add(limits.timeout),
+        };
         let work = Work {
             asking: Asking {
                 ids_in_memory: ids,
                 ..self.asking(statement)
             },
             most_rows: own_limit.unwrap_or(limits.max_rows),
-            started: Instant::now(),
+            started,
+            stop: Arc::new(stop),
         };
+        let gone = gone.drop_guard();
         let (begun, head) = oneshot::channel();
         let (to, rows) = mpsc::channel(AHEAD);
         let (stop, timeout, all) = (self.stop.clone(), limits.timeout, limits.clone());
@@ -271,8 +203,13 @@ impl Querier {
                 biased;
                 () = stop.cancelled() => Err(Error::Closed),
                 ended = tokio::time::timeout(timeout, work.carry_out(begun, to)) => match ended {
-                    Ok(ended) => ended.map_err(|error| error.explained(&all)),
                     Err(_) => Err(Error::Timeout(timeout.into())),
+                    Ok(Err(error)) if Stopped::is_behind(&error) => Err(if stop.is_cancelled() {
+                        Error::Closed
+                    } else {
+                        Error::Timeout(timeout.into())
+                    }),
+                    Ok(ended) => ended.map_err(|error| error.explained(&all)),
                 }
             }
         })?;
@@ -285,6 +222,7 @@ impl Querier {
                 max_rows: own_limit.is_none().then_some(limits.max_rows),
                 rows,
                 task,
+                _stop: gone,
                 stats: None,
             }),
             Ok(Err(_)) => match (&mut task.0).await.map_err(of_task)? {
@@ -304,6 +242,7 @@ struct Work {
     asking: Asking,
     most_rows: u64,
     started: Instant,
+    stop: Arc<Stop>,
 }
 
 impl Work {
@@ -362,6 +301,7 @@ impl Work {
             plan
         };
         let plan = session.create_physical_plan(&plan).await.map_err(of_statement)?;
+        let plan = stoppable(plan, &self.stop).map_err(of_statement)?;
         execute_stream(plan, session.task_ctx()).map_err(of_statement)
     }
 

@@ -19,6 +19,7 @@ mod rows;
 mod scan;
 mod specs;
 mod sql;
+mod stopping;
 mod summaries;
 mod tail;
 mod texts;

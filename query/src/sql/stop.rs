@@ -1,0 +1,201 @@
+//! The end of a statement, heard in the middle of its plan.
+//!
+//! A task is ended between two polls, and some operators of a plan do not come to an end of a poll by themselves: a join that
+//! finds no pair looks for one until all were tried, and what takes all that a join gives never waits for anything. So plans are
+//! changed before they run: each join that asks a condition of its pairs asks first whether the statement was ended, and what
+//! gives more rows than it takes lets others run now and then.
+//!
+//! # Invariants
+//!
+//! - No statement keeps a thread for longer than a few batches of work after it was cancelled, left, or out of time: not even
+//!   where it finds nothing to say.
+//! - Answers stay the same.
+//!
+//! # Not here
+//!
+//! Reading files, which is bounded by itself (`crate::scan`).
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+use std::time::Instant;
+
+use arrow_array::RecordBatch;
+use arrow_schema::{DataType, FieldRef, Schema};
+use datafusion::common::JoinType;
+use datafusion::common::tree_node::{Transformed, TreeNode as _};
+use datafusion::error::{DataFusionError, Result};
+use datafusion::logical_expr::ColumnarValue;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::lit;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::coop::CooperativeExec;
+use datafusion::physical_plan::joins::utils::JoinFilter;
+use datafusion::physical_plan::joins::{
+    CrossJoinExec, HashJoinExec, NestedLoopJoinExec, NestedLoopJoinExecBuilder, SortMergeJoinExec,
+};
+use datafusion::physical_plan::unnest::UnnestExec;
+use tokio_util::sync::CancellationToken;
+
+use crate::error::causes;
+
+/// When a statement ends, whatever it does.
+#[derive(Debug)]
+pub(super) struct Stop {
+    /// Nobody waits for it, or the querier closes.
+    pub(super) gone: CancellationToken,
+    /// When its time is over.
+    pub(super) deadline: Option<Instant>,
+}
+
+/// A statement was ended in the middle of its work.
+#[derive(Debug, thiserror::Error)]
+#[error("the statement was ended")]
+pub(crate) struct Stopped;
+
+impl Stopped {
+    /// Whether it is what ended a statement.
+    pub(super) fn is_behind(error: &(dyn std::error::Error + 'static)) -> bool {
+        causes(error).any(|error| error.is::<Self>())
+    }
+}
+
+impl Stop {
+    fn check(&self) -> Result<()> {
+        if self.gone.is_cancelled() || self.deadline.is_some_and(|end| Instant::now() >= end) {
+            return Err(DataFusionError::External(Box::new(Stopped)));
+        }
+        Ok(())
+    }
+}
+
+/// The plan as it runs: the same answer, ended in time.
+pub(super) fn stoppable(plan: Arc<dyn ExecutionPlan>, stop: &Arc<Stop>) -> Result<Arc<dyn ExecutionPlan>> {
+    let changed = plan.transform_up(|plan| {
+        let checked = match checked(&plan, stop)? {
+            Some(checked) => checked,
+            None if multiplies(&plan) => plan,
+            None => return Ok(Transformed::no(plan)),
+        };
+        Ok(Transformed::yes(Arc::new(CooperativeExec::new(checked)) as _))
+    })?;
+    Ok(changed.data)
+}
+
+/// Whether it may give many rows for one, without a condition that could be asked.
+fn multiplies(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    plan.is::<CrossJoinExec>()
+        || plan.is::<HashJoinExec>()
+        || plan.is::<NestedLoopJoinExec>()
+        || plan.is::<SortMergeJoinExec>()
+        || plan.is::<UnnestExec>()
+}
+
+/// A join that may look at many pairs before it gives a row, with a condition that hears of the end.
+fn checked(plan: &Arc<dyn ExecutionPlan>, stop: &Arc<Stop>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+    if let Some(join) = plan.downcast_ref::<NestedLoopJoinExec>() {
+        let Some(filter) = join.filter() else {
+            return Ok(None);
+        };
+        let (left, right) = (Arc::clone(join.left()), Arc::clone(join.right()));
+        let join = NestedLoopJoinExecBuilder::new(left, right, *join.join_type())
+            .with_projection_ref(join.projection().clone())
+            .with_filter(Some(with_check(filter, stop)))
+            .build()?;
+        return Ok(Some(Arc::new(join)));
+    }
+    let Some(join) = plan.downcast_ref::<HashJoinExec>() else {
+        return Ok(None);
+    };
+    let filter = match join.filter() {
+        Some(filter) => with_check(filter, stop),
+        // Of many equal pairs it gives one, or none.
+        None if !join.null_aware && gives_one_side(*join.join_type()) => {
+            with_check(&JoinFilter::new(lit(true), Vec::new(), Arc::new(Schema::empty())), stop)
+        }
+        None => return Ok(None),
+    };
+    join.builder().with_filter(Some(filter)).build_exec().map(Some)
+}
+
+const fn gives_one_side(join: JoinType) -> bool {
+    matches!(
+        join,
+        JoinType::LeftSemi
+            | JoinType::RightSemi
+            | JoinType::LeftAnti
+            | JoinType::RightAnti
+            | JoinType::LeftMark
+            | JoinType::RightMark
+    )
+}
+
+fn with_check(filter: &JoinFilter, stop: &Arc<Stop>) -> JoinFilter {
+    let condition = Arc::new(Checked {
+        condition: Arc::clone(filter.expression()),
+        stop: Arc::clone(stop),
+    });
+    JoinFilter::new(condition, filter.column_indices().to_vec(), Arc::clone(filter.schema()))
+}
+
+/// A condition that is asked only while its statement is not ended.
+#[derive(Debug)]
+struct Checked {
+    condition: Arc<dyn PhysicalExpr>,
+    stop: Arc<Stop>,
+}
+
+impl PartialEq for Checked {
+    fn eq(&self, other: &Self) -> bool {
+        self.condition.eq(&other.condition) && Arc::ptr_eq(&self.stop, &other.stop)
+    }
+}
+
+impl Eq for Checked {}
+
+impl Hash for Checked {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.condition.hash(state);
+    }
+}
+
+impl fmt::Display for Checked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.condition.fmt(f)
+    }
+}
+
+impl PhysicalExpr for Checked {
+    fn data_type(&self, input: &Schema) -> Result<DataType> {
+        self.condition.data_type(input)
+    }
+
+    fn nullable(&self, input: &Schema) -> Result<bool> {
+        self.condition.nullable(input)
+    }
+
+    fn return_field(&self, input: &Schema) -> Result<FieldRef> {
+        self.condition.return_field(input)
+    }
+
+    fn evaluate(&self, batch: &RecordBatch) -> Result<ColumnarValue> {
+        self.stop.check()?;
+        self.condition.evaluate(batch)
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn PhysicalExpr>> {
+        vec![&self.condition]
+    }
+
+    fn with_new_children(self: Arc<Self>, children: Vec<Arc<dyn PhysicalExpr>>) -> Result<Arc<dyn PhysicalExpr>> {
+        let condition = children.into_iter().next();
+        Ok(Arc::new(Self {
+            condition: condition.unwrap_or_else(|| Arc::clone(&self.condition)),
+            stop: Arc::clone(&self.stop),
+        }))
+    }
+
+    fn fmt_sql(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.condition.fmt_sql(f)
+    }
+}
