@@ -75,6 +75,7 @@ impl Parts {
         let ground = Ground::open(&config, (registry, passes), &bus, &clock, &entropy)?;
         let chosen = scenario::choose(
             config.mixer.startup_scenario.as_deref().unwrap_or_default(),
+            config.mixer.max_hops.into(),
             &ground.registry,
             &clock,
         )?;
@@ -278,6 +279,7 @@ impl Parts {
             passes: passes.clone(),
             refusals,
             scenario_wait: config.mixer.scenario_wait_timeout,
+            max_hops: config.mixer.max_hops.into(),
         }))
     }
 

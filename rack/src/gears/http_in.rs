@@ -88,6 +88,7 @@ pub(super) const MANIFEST: Manifest = Manifest {
     example: include_str!("../../../examples/gears/http_in.yaml"),
     schema: gear::schema::<HttpIn>,
     check: gear::check::<HttpIn>,
+    passes_on: gear::never,
 };
 
 pub(super) fn build(config: &Config) -> Result<Gear, String> {

@@ -64,6 +64,7 @@ pub(super) const MANIFEST: Manifest = Manifest {
     example: include_str!("../../../examples/gears/tcp_in.yaml"),
     schema: gear::schema::<TcpIn>,
     check: gear::check::<TcpIn>,
+    passes_on: gear::never,
 };
 
 pub(super) fn build(config: &Config) -> Result<Gear, String> {

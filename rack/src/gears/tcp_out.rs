@@ -44,6 +44,7 @@ pub(super) const MANIFEST: Manifest = Manifest {
     example: include_str!("../../../examples/gears/tcp_out.yaml"),
     schema: gear::schema::<TcpOut>,
     check: gear::check::<TcpOut>,
+    passes_on: gear::never,
 };
 
 pub(super) fn build(config: &Config) -> Result<Gear, String> {

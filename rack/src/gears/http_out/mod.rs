@@ -67,6 +67,7 @@ pub(super) const MANIFEST: Manifest = Manifest {
     example: include_str!("../../../../examples/gears/http_out.yaml"),
     schema: gear::schema::<HttpOut>,
     check: gear::check::<HttpOut>,
+    passes_on: gear::never,
 };
 
 pub(super) fn build(config: &Config) -> Result<Gear, String> {
