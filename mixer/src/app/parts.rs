@@ -241,6 +241,7 @@ impl Parts {
         let engine = Arc::clone(engine);
         let refusals = Arc::new(Refusals::default());
         let clerks = Clerks {
+            cluster: Arc::clone(cluster),
             enrollment: Enrollment::new(
                 config.enrollment.auto_adopt,
                 Arc::clone(cluster),
@@ -249,7 +250,6 @@ impl Parts {
                 entropy,
             ),
             heartbeats: Heartbeats {
-                cluster: Arc::clone(cluster),
                 registry: Arc::clone(registry),
                 presence: Arc::clone(presence),
                 courier: courier.clone(),

@@ -2,10 +2,10 @@
 //!
 //! | answer | when |
 //! |---|---|
-//! | 400 | `trust_flux_id` holds and `Flux-Id` or `Flux-Parent` is no id ([`naming`](super::naming)) |
 //! | 202 `{"flux_id": …, "trace_id": …}` | every wired inbox has taken the message, and no replies are awaited |
 //! | the reply's body, 200 or the status that it names | `reply_within` is set: the reply has come |
 //! | 504 | no reply has come within `reply_within`; the message was taken all the same |
+//! | 400 | `trust_flux_id` holds and `Flux-Id` or `Flux-Parent` is no id ([`naming`](super::naming)) |
 //! | 404, 405 | another path; another method than POST |
 //! | 408 | the body did not arrive within [`BODY_TIMEOUT`] |
 //! | 413 | the message would be larger than `max_payload_size`, or than the bus takes |

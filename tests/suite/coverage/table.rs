@@ -262,6 +262,11 @@ pub(super) const FAULTS: &[Fault] = &[
         by: &["mixer/src/enrollment/tests.rs::a_challenge_is_good_once_for_a_minute_and_for_the_key_that_asked", "mixer/src/enrollment/tests.rs::a_flood_of_hellos_pushes_out_only_the_oldest_challenges", "mixer/src/enrollment/tests.rs::a_copy_of_an_old_state_file_is_refused_but_a_lost_answer_is_not"],
     },
     Fault {
+        what: "forged or repeated answer of a Mixer: that a Rack was removed, that it is still active",
+        seen: "`an answer on the bus is not this cluster's Mixer's` with the reason in the Rack's log, `rack.answers.passed_over`; the Rack goes on waiting for the answer",
+        by: &["rack/tests/answers.rs::who_is_not_the_mixer_cannot_tell_a_rack_that_it_was_removed", "rack/tests/answers.rs::a_rack_that_is_known_comes_back_whatever_others_answer_to_its_handshake", "rack/tests/answers.rs::answers_that_were_heard_before_keep_no_rack_as_it_was", "model/src/answer.rs::an_answer_is_one_to_its_question_only_by_its_cluster_only_and_as_it_was_signed_only"],
+    },
+    Fault {
         what: "forged or copied heartbeat, heartbeat of a stranger",
         seen: "`a heartbeat was refused` with code and reason in the Mixer's log; what is shown of the Rack does not change",
         by: &["mixer/src/app/tests/racks.rs::a_heartbeat_signed_by_another_key_copied_or_of_a_stranger_changes_nothing"],
