@@ -38,7 +38,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use datafusion::execution::SessionState;
 use engine::{Engine, Kept};
 use model::filter::LogFilter;
 use model::{Clock, Table};
@@ -49,6 +48,7 @@ use self::follower::{Begin, Follower};
 use self::text::Texts;
 use self::token::Token;
 use crate::gate::Gate;
+use crate::memory::Sessions;
 use crate::querier::{Querier, StopOnDrop};
 use crate::scan::Conditions;
 use crate::window::Window;
@@ -69,7 +69,7 @@ const AT_ONCE: usize = 64;
 pub(crate) struct Tails {
     engine: Arc<Engine>,
     clock: Clock,
-    state: SessionState,
+    sessions: Arc<Sessions>,
     gate: Arc<Gate>,
     places: Arc<Semaphore>,
     most: usize,
@@ -81,13 +81,13 @@ impl Tails {
         engine: &Arc<Engine>,
         limits: &Limits,
         clock: &Clock,
-        state: &SessionState,
+        sessions: &Arc<Sessions>,
         gate: &Arc<Gate>,
     ) -> Self {
         Self {
             engine: Arc::clone(engine),
             clock: clock.clone(),
-            state: state.clone(),
+            sessions: Arc::clone(sessions),
             gate: Arc::clone(gate),
             places: Arc::new(Semaphore::new(limits.max_followers)),
             most: limits.max_followers,
@@ -141,7 +141,7 @@ impl Tails {
             return Err(Error::TooManyFollowers(self.most));
         };
         let conditions = filter::logs(asked);
-        let compiled = Conditions::new(&self.state, Table::Logs, &conditions)?;
+        let compiled = Conditions::new(self.sessions.like(), Table::Logs, &conditions)?;
         let (view, follow) = self.engine.follow(Table::Logs).map_err(|_| Error::NothingToFollow)?;
         let begin = match resume {
             Some(token) => Begin::Resume(token),

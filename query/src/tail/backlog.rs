@@ -235,8 +235,8 @@ impl Backlog {
         only_newest: bool,
     ) -> Result<(Vec<RecordBatch>, Option<MemoryReservation>), Error> {
         let _permit = tails.gate.wait().await?;
-        let (state, view) = (tails.state.clone(), self.view.clone());
-        let scan = Scan::new(state, view, Table::Logs, window, self.conditions.clone());
+        let (session, view) = (tails.sessions.one(), self.view.clone());
+        let scan = Scan::new(session, view, Table::Logs, window, self.conditions.clone());
         if let Some(found) = scan.first(window, None, 0, wanted).await? {
             return Ok((found.batches, Some(found.memory)));
         }
