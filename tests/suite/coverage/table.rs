@@ -133,6 +133,7 @@ pub(super) const ENDPOINTS: &[Row] = &[
     ("GET /api/v1/telemetry/logs", By(&["tests/suite/first_light.rs::a_log_line_on_a_rack_becomes_a_row_in_rest_and_in_duckdb", "mixer/src/api/tests.rs::rows_come_under_the_columns_names_newest_first_and_page_by_cursor"])),
     ("GET /api/v1/telemetry/logs/histogram", By(&["tests/suite/coverage/endpoints.rs::counts_names_and_values_are_those_of_the_rows"])),
     ("GET /api/v1/telemetry/logs/top", By(&["tests/suite/coverage/endpoints.rs::counts_names_and_values_are_those_of_the_rows"])),
+    ("GET /api/v1/messages/tail", By(&["tests/suite/tail.rs::the_command_follows_messages_as_racks_send_them", "query/src/tests/messages.rs::messages_are_followed_each_once_with_those_that_were_there_and_their_bytes_in_each_form"])),
     ("GET /api/v1/telemetry/logs/tail", By(&["tests/suite/tail.rs::every_row_comes_once_while_the_mixer_is_killed_and_connections_break", "tests/suite/tail.rs::a_tail_has_the_lists_filters_begins_in_the_past_and_is_refused_beyond_its_number"])),
     ("GET /api/v1/telemetry/traces", By(&["tests/suite/first_light.rs::a_generated_message_crosses_two_gears_as_one_trace"])),
     ("GET /api/v1/telemetry/traces/top", By(&["tests/suite/coverage/endpoints.rs::counts_names_and_values_are_those_of_the_rows"])),
