@@ -1,5 +1,5 @@
 //! The connection to the bus: bounded first connect, endless reconnects, a preflight that says what is wrong, and
-//! requests with CBOR bodies.
+//! requests whose answers are judged.
 //!
 //! # Invariants
 //!
@@ -20,10 +20,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::jetstream;
-use async_nats::{Client, ConnectErrorKind, ConnectOptions, ServerAddr};
+use async_nats::{Client, ConnectErrorKind, ConnectOptions, ServerAddr, StatusCode};
+use futures::StreamExt;
 use model::HumanDuration;
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
 use self::outage::Observer;
@@ -217,31 +216,47 @@ impl Bus {
         preflight::run(self).await
     }
 
-    /// Sends a request and waits for the reply, both CBOR.
+    /// Sends a request and waits for an answer that `accept` takes. Others are passed over: whoever hears a request can answer it.
     ///
     /// # Errors
-    /// If nobody listens, the reply does not come in time, or a body does not fit.
-    pub async fn request<T: Serialize + Sync, R: DeserializeOwned>(
+    /// If nobody listens, or no such answer comes in time.
+    pub async fn ask<R>(
         &self,
         subject: &str,
-        body: &T,
+        question: Vec<u8>,
         within: Duration,
+        mut accept: impl FnMut(&[u8]) -> Option<R>,
     ) -> Result<R, Error> {
-        let body_error = |what: &'static str, reason: String| Error::Body {
-            what,
+        let cannot = |reason: String| Error::Request {
             subject: subject.to_owned(),
             reason,
         };
-        let mut bytes = Vec::new();
-        ciborium::into_writer(body, &mut bytes).map_err(|error| body_error("request", error.to_string()))?;
-        let request = async_nats::Request::new().payload(bytes.into()).timeout(Some(within));
-        let reply = self
+        let inbox = self.client.new_inbox();
+        let answers = self.client.subscribe(inbox.clone()).await;
+        let mut answers = answers.map_err(|error| cannot(error.to_string()))?;
+        let sent = self
             .client
-            .send_request(subject.to_owned(), request)
-            .await
-            .map_err(|error| request_error(subject, within, &error))?;
-        ciborium::de::from_reader_with_recursion_limit(reply.payload.as_ref(), 32)
-            .map_err(|error| body_error("reply", error.to_string()))
+            .publish_with_reply(subject.to_owned(), inbox, question.into());
+        sent.await.map_err(|error| cannot(error.to_string()))?;
+        let answer = async {
+            while let Some(answer) = answers.next().await {
+                if answer.status == Some(StatusCode::NO_RESPONDERS) {
+                    return Err(Error::NoResponder {
+                        subject: subject.to_owned(),
+                    });
+                }
+                if let Some(taken) = accept(&answer.payload) {
+                    return Ok(taken);
+                }
+            }
+            Err(cannot("the connection was closed".to_owned()))
+        };
+        tokio::time::timeout(within, answer).await.unwrap_or_else(|_| {
+            Err(Error::NoReply {
+                subject: subject.to_owned(),
+                within: within.into(),
+            })
+        })
     }
 
     /// Sends what is buffered and closes the connection. Waits at most `within`; an unreachable bus cannot be told.
@@ -320,21 +335,6 @@ fn connect_error(options: &BusOptions, error: &async_nats::ConnectError) -> Erro
         ConnectErrorKind::ServerParse => Error::BusUrl { url },
         _ => Error::BusUnreachable {
             url,
-            reason: error.to_string(),
-        },
-    }
-}
-
-fn request_error(subject: &str, within: Duration, error: &async_nats::RequestError) -> Error {
-    let subject = subject.to_owned();
-    match error.kind() {
-        async_nats::RequestErrorKind::NoResponders => Error::NoResponder { subject },
-        async_nats::RequestErrorKind::TimedOut => Error::NoReply {
-            subject,
-            within: within.into(),
-        },
-        _ => Error::Request {
-            subject,
             reason: error.to_string(),
         },
     }

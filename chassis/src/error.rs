@@ -129,16 +129,6 @@ pub enum Error {
         /// The client's words.
         reason: String,
     },
-    /// A body could not be encoded or decoded.
-    #[error("the {what} on {subject} is not the CBOR expected: {reason}")]
-    Body {
-        /// `request` or `reply`.
-        what: &'static str,
-        /// The subject.
-        subject: String,
-        /// The codec's words.
-        reason: String,
-    },
     /// A task of ours panicked.
     #[error("the task {0} died")]
     TaskDied(&'static str),
@@ -151,7 +141,6 @@ impl Error {
         match self {
             Self::Config(_) | Self::BusUrl { .. } | Self::DomainMismatch { .. } => Exit::Config,
             Self::BusDenied { .. } => Exit::Denied,
-            Self::Body { .. } => Exit::Data,
             Self::BusUnreachable { .. }
             | Self::NoStreams { .. }
             | Self::BusFault { .. }

@@ -17,8 +17,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use ed25519_dalek::SigningKey;
+use model::answer::Answer;
 use model::{BadSignature, Clock, ClusterId, Context, Entropy, Signed};
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use crate::registry::{Founding, Registry, RegistryError};
 
@@ -147,6 +149,14 @@ impl Cluster {
     #[must_use]
     pub fn public_key(&self) -> Vec<u8> {
         self.key.verifying_key().as_bytes().to_vec()
+    }
+
+    /// Signs the answer to a Rack's question, in its wire form.
+    ///
+    /// # Errors
+    /// Never in practice: our messages encode.
+    pub fn answer<T: Serialize + DeserializeOwned>(&self, question: &[u8], reply: T) -> Result<Vec<u8>, BadSignature> {
+        Answer::sign(question, reply, self.id, &self.key)
     }
 
     /// Signs a value for a context, in its wire form.

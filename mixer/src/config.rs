@@ -329,7 +329,7 @@ static TAIL: [Key; 2] = [
         "tail.buffer_mb",
         Kind::Int { min: 1, max: 1 << 20 },
         "32",
-        "Memory in MiB for the last log rows: how far a slow or returning reader may be behind; beside storage.memory_limit_mb",
+        "Memory in MiB for the last rows of logs, and as much for those of messages while they are followed: how far a slow or returning reader may be behind; beside storage.memory_limit_mb",
     ),
     Key::new(
         "tail.max_followers",

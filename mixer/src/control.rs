@@ -148,6 +148,8 @@ pub struct Control {
     pub(crate) refusals: Arc<Refusals>,
     /// `mixer.scenario_wait_timeout`.
     pub(crate) scenario_wait: Duration,
+    /// `mixer.max_hops`.
+    pub(crate) max_hops: u32,
 }
 
 impl Control {

@@ -3,6 +3,7 @@
 //! # Invariants
 //!
 //! - [`Desk::start`] returns after the subscriptions stand: a Rack that connects later is heard.
+//! - Every answer, a refusal too, is signed by the cluster and names its question ([`model::answer`]).
 //! - At most [`AT_ONCE`] requests are worked on; the rest wait in the subscription, which is bounded too.
 //! - The Mixer may publish on every subject, and who asks names the one of the answer: only an inbox is answered, and where
 //!   Racks are users of the bus, only one of theirs or of strangers ([`Passes::may_be_answered`]). Any other request is not
@@ -16,12 +17,14 @@ use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::select_all;
 use model::control::{EnrollReply, HelloReply, RackState};
-use model::{signed, subject};
+use model::subject;
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::cluster::Cluster;
 use crate::enrollment::Enrollment;
 use crate::events::Events;
 use crate::heartbeat::Heartbeats;
@@ -40,6 +43,7 @@ const MAX_SAID: usize = 120;
 /// What answers need.
 #[derive(Debug)]
 pub(crate) struct Clerks {
+    pub(crate) cluster: Arc<Cluster>,
     pub(crate) enrollment: Enrollment,
     pub(crate) heartbeats: Heartbeats,
     pub(crate) presence: Arc<Presence>,
@@ -172,11 +176,11 @@ impl Clerks {
         if let HelloReply::Refused(refusal) = &reply {
             self.refusals.handshakes.refused(refusal.code);
         }
-        encode(&reply)
+        self.answer(body, reply)
     }
 
     async fn enroll(self: Arc<Self>, body: Bytes) -> Option<Bytes> {
-        let desk = Arc::clone(&self);
+        let (desk, question) = (Arc::clone(&self), body.clone());
         let enrolled = tokio::task::spawn_blocking(move || desk.enrollment.enroll(&body)).await;
         let enrolled = match enrolled {
             Ok(enrolled) => enrolled,
@@ -204,20 +208,20 @@ impl Clerks {
                 self.courier.deliver(rack.entity_id);
             }
         }
-        encode(&enrolled.reply)
+        self.answer(&question, enrolled.reply)
     }
 
     fn heartbeat(&self, body: &[u8]) -> Option<Bytes> {
-        Some(self.heartbeats.answer(body).into())
+        self.answer(body, self.heartbeats.answer(body))
     }
-}
 
-fn encode<T: Serialize>(reply: &T) -> Option<Bytes> {
-    match signed::encode(reply) {
-        Ok(bytes) => Some(bytes.into()),
-        Err(error) => {
-            tracing::error!(%error, "an answer cannot be encoded");
-            None
+    fn answer<T: Serialize + DeserializeOwned>(&self, question: &[u8], reply: T) -> Option<Bytes> {
+        match self.cluster.answer(question, reply) {
+            Ok(bytes) => Some(bytes.into()),
+            Err(error) => {
+                tracing::error!(%error, "an answer cannot be encoded");
+                None
+            }
         }
     }
 }

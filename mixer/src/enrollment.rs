@@ -113,12 +113,12 @@ impl Enrollment {
     /// Answers a hello with a challenge.
     pub(crate) fn hello(&self, body: &[u8]) -> HelloReply {
         match self.challenge(body) {
-            Ok(signed) => HelloReply::Challenge(signed),
+            Ok(challenge) => HelloReply::Challenge(challenge),
             Err(no) => HelloReply::Refused(no.into_refusal()),
         }
     }
 
-    fn challenge(&self, body: &[u8]) -> Result<Signed, No> {
+    fn challenge(&self, body: &[u8]) -> Result<Challenge, No> {
         let hello: Hello = signed::decode_strict(body).map_err(malformed)?;
         check_protocol(hello.protocol)?;
         if passport::public_key(&hello.rack_key).is_err() || hello.nonce.len() != 32 {
@@ -133,9 +133,9 @@ impl Enrollment {
             cluster_id: self.cluster.id(),
             cluster_key: self.cluster.public_key(),
         };
-        let signed = Signed::new(&challenge, Context::Challenge, self.cluster.key())?;
-        self.challenges().issue(challenge, hello.rack_key, self.ambient.0.now());
-        Ok(signed)
+        self.challenges()
+            .issue(challenge.clone(), hello.rack_key, self.ambient.0.now());
+        Ok(challenge)
     }
 
     fn challenges(&self) -> std::sync::MutexGuard<'_, Challenges> {

@@ -5,7 +5,7 @@
 //!
 //! - Nothing of a heartbeat is believed before its signature was checked with the key that the registry knows. One that was
 //!   heard before, or is of another run than the last handshake, is refused.
-//! - The answer is signed by the cluster: a Rack trims its spool on it.
+//! - The answer is signed by the cluster for this heartbeat: a Rack trims its spool on it, or stops its gears.
 //! - A Rack whose clock is not ours works all the same: it is told of once, and shown as [`CLOCK_OFFSET`].
 //! - A Rack that reports another scenario than it should run, or has other labels since it got its part, is sent it again.
 
@@ -16,7 +16,6 @@ use model::control::{DurableFloor, Heartbeat, HeartbeatReply, Limits, RackState,
 use model::passport::public_key;
 use model::{Clock, Context, EntityId, Signed, Timestamp};
 
-use crate::cluster::Cluster;
 use crate::enrollment::refusal;
 use crate::presence::Presence;
 use crate::refusals::Refusals;
@@ -38,7 +37,6 @@ pub(crate) type FloorOf = Arc<dyn Fn(EntityId, u64) -> u64 + Send + Sync>;
 
 /// Answers heartbeats.
 pub(crate) struct Heartbeats {
-    pub(crate) cluster: Arc<Cluster>,
     pub(crate) registry: Arc<Registry>,
     pub(crate) presence: Arc<Presence>,
     pub(crate) courier: Courier,
@@ -56,16 +54,12 @@ impl std::fmt::Debug for Heartbeats {
 }
 
 impl Heartbeats {
-    /// Answers one heartbeat: the signed reply; empty if it cannot be encoded.
-    pub(crate) fn answer(&self, body: &[u8]) -> Vec<u8> {
-        let reply = self.hear(body).unwrap_or_else(|refusal| {
+    /// Answers one heartbeat.
+    pub(crate) fn answer(&self, body: &[u8]) -> HeartbeatReply {
+        self.hear(body).unwrap_or_else(|refusal| {
             tracing::warn!(code = ?refusal.code, reason = %refusal.reason, "a heartbeat was refused");
             self.refusals.heartbeats.refused(refusal.code);
             HeartbeatReply::Refused(refusal)
-        });
-        self.cluster.sign(&reply, Context::Command).unwrap_or_else(|error| {
-            tracing::error!(%error, "a heartbeat's answer cannot be encoded");
-            Vec::new()
         })
     }
 

@@ -5,7 +5,7 @@
 //! ```text
 //! Rack                                             Mixer
 //!   Hello{key, nonce, claim}     ── flux.agent.hello ──▶
-//!                                ◀── Challenge{nonce, cluster} signed by the cluster key (context challenge)
+//!                                ◀── HelloReply: Challenge{nonce, cluster} | Refused{code, reason}
 //!   Transcript signed by the     ── flux.agent.enroll ──▶
 //!   Rack key (context enroll)    ◀── EnrollReply: Adopted{passport} | Pending{entity_id} | Refused{code, reason}
 //! ```
@@ -15,7 +15,8 @@
 //!
 //! # Invariants
 //!
-//! - Heartbeats and transcripts are signed by the Rack, commands and challenges by the cluster.
+//! - Heartbeats and transcripts are signed by the Rack, commands and every answer by the cluster.
+//! - An answer names its question ([`crate::answer`]).
 //! - `cluster` and `rack` keys are 32-byte Ed25519 public keys.
 
 use serde::{Deserialize, Serialize};
@@ -26,7 +27,7 @@ use crate::signed::bytes_form;
 use crate::{Attributes, ClusterId, EntityId, LetterId, Signed, Timestamp, Token};
 
 /// The version of this conversation.
-pub const PROTOCOL: u16 = 1;
+pub const PROTOCOL: u16 = 2;
 
 /// A Rack asks for a challenge.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -41,11 +42,11 @@ pub struct Hello {
     pub nonce: Vec<u8>,
 }
 
-/// The Mixer's answer to [`Hello`]: a [`Challenge`] signed by the cluster, or a refusal.
+/// The Mixer's [answer](crate::answer) to [`Hello`].
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum HelloReply {
-    /// A [`Signed`] [`Challenge`], context `challenge`.
-    Challenge(Signed),
+    /// Prove who you are.
+    Challenge(Challenge),
     /// No.
     Refused(Refusal),
 }
@@ -103,7 +104,7 @@ pub enum Claim {
     Prefix(Token),
 }
 
-/// The Mixer's answer to a signed [`Transcript`].
+/// The Mixer's [answer](crate::answer) to a signed [`Transcript`].
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum EnrollReply {
     /// The signed [`crate::passport::Passport`]; the Rack is active or suspended.
@@ -209,7 +210,7 @@ pub struct Heartbeat {
     pub seq: Option<u64>,
 }
 
-/// The Mixer's answer to a heartbeat, signed by the cluster (context `command`).
+/// The Mixer's [answer](crate::answer) to a heartbeat.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum HeartbeatReply {
     /// Known.

@@ -32,6 +32,9 @@ pub struct Manifest {
     pub schema: fn() -> Value,
     /// Parses a configuration, to say what is wrong with it.
     pub check: fn(&Map<String, Value>) -> Result<(), String>,
+    /// Whether a gear with this configuration sends every message that it takes by each of its outputs, or refuses it: none is dropped, kept,
+    /// or sent only by some.
+    pub passes_on: fn(&Map<String, Value>) -> bool,
 }
 
 /// The types that a scenario may name.
@@ -70,6 +73,18 @@ pub fn check<T: GearConfig>(map: &Map<String, Value>) -> Result<(), String> {
 #[must_use]
 pub fn schema<T: GearConfig>() -> Value {
     schemars::schema_for!(T).into()
+}
+
+/// [`Manifest::passes_on`] of a type that passes on every message.
+#[must_use]
+pub const fn always(_: &Map<String, Value>) -> bool {
+    true
+}
+
+/// [`Manifest::passes_on`] of a type that may choose among messages, or ends them.
+#[must_use]
+pub const fn never(_: &Map<String, Value>) -> bool {
+    false
 }
 
 /// The manifest of a type.

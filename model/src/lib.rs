@@ -13,6 +13,7 @@
 //! Files and sockets (`chassis`, `engine`, `rack`), Parquet (`engine`), plans (`query`).
 
 mod ambient;
+pub mod answer;
 pub mod batch;
 pub mod control;
 pub mod dialect;

@@ -16,7 +16,8 @@
 //!
 //! - Unknown keys are errors. All that is wrong is named at once, each with line and column.
 //! - A [`Scenario`] that [`parse`] returns is valid: types, ports, configs, deploy targets and wires were checked.
-//! - Wires may make a circle: hops end what goes round in it. It is a warning, as is a group that may be empty.
+//! - Wires may make a circle: hops end what goes round in it. It is a warning, as is a group that may be empty, unless it is certain to
+//!   be wrong (`circles`).
 //!
 //! # Not here
 //!
@@ -195,11 +196,23 @@ pub fn parse(yaml: &str, types: &Manifests) -> Result<Scenario, BadScenario> {
 /// # Errors
 /// [`BadScenario`]: every fault at once.
 pub fn review(yaml: &str, types: &Manifests) -> Result<Reviewed, BadScenario> {
+    judge(yaml, types, None)
+}
+
+/// The same for Racks that let a message leave `max_hops` gears.
+///
+/// # Errors
+/// [`BadScenario`]: every fault at once.
+pub fn review_within(yaml: &str, types: &Manifests, max_hops: u32) -> Result<Reviewed, BadScenario> {
+    judge(yaml, types, Some(max_hops))
+}
+
+fn judge(yaml: &str, types: &Manifests, max_hops: Option<u32>) -> Result<Reviewed, BadScenario> {
     let yaml = yaml::unmarked(yaml);
     let root = yaml::nodes(yaml).map_err(|fault| BadScenario(vec![fault]))?;
     let mut faults = Vec::new();
     let draft = read::draft(&root, yaml, &mut faults);
-    check::check(&draft, types, &mut faults);
+    check::check(&draft, types, max_hops, &mut faults);
     match draft.finish() {
         Some(scenario) if faults.is_empty() => {
             let mut warnings = check::warnings(&draft);

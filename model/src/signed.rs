@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 #[allow(missing_docs, reason = "the names say it")]
 pub enum Context {
     Passport,
-    Challenge,
+    Answer,
     Enroll,
     Heartbeat,
     Command,
@@ -26,7 +26,7 @@ impl Context {
     const fn as_str(self) -> &'static str {
         match self {
             Self::Passport => "passport",
-            Self::Challenge => "challenge",
+            Self::Answer => "answer",
             Self::Enroll => "enroll",
             Self::Heartbeat => "heartbeat",
             Self::Command => "command",

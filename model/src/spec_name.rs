@@ -29,6 +29,14 @@ impl SpecName {
     }
 }
 
+impl SpecName {
+    /// Whether it is another name that readers who do not tell capitals from small letters take for this one.
+    #[must_use]
+    pub fn is_twin_of(&self, other: &Self) -> bool {
+        self != other && self.as_str().eq_ignore_ascii_case(other.as_str())
+    }
+}
+
 /// Why a text is no spec's name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no name of a spec: use 1 to {MOST} letters, digits, _ or -")]

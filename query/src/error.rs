@@ -4,6 +4,7 @@ use datafusion::error::DataFusionError;
 use model::{ByteSize, HumanDuration};
 
 use crate::Limits;
+use crate::memory::is_crowded;
 use crate::reader::ReadEnough;
 
 /// Why a query has no answer.
@@ -50,6 +51,9 @@ pub enum Error {
         "the query needs more memory than query.memory_limit_mb allows ({0}): ask for fewer rows or a shorter time range"
     )]
     Memory(ByteSize),
+    /// The query would have the memory that it needs if others did not have it.
+    #[error("other queries have the memory that this one needs, of query.memory_limit_mb ({0}): try again in a moment")]
+    Crowded(ByteSize),
     /// The query would read more than it may.
     #[error(
         "the query would read more of data files than query.max_scan_mb allows ({0}): ask for a shorter time range"
@@ -134,7 +138,7 @@ impl Error {
             Self::ReadOnly { .. } | Self::NothingToFollow => Kind::ReadOnly,
             Self::NotFound { .. } => Kind::NotFound,
             Self::Memory(_) | Self::Bytes(_) | Self::TooManyGroups(_) => Kind::TooMuch,
-            Self::Busy { .. } | Self::BusyWithStatements { .. } => Kind::Busy,
+            Self::Busy { .. } | Self::BusyWithStatements { .. } | Self::Crowded(_) => Kind::Busy,
             Self::TooManyFollowers(_) => Kind::TooMany,
             Self::Timeout(_) => Kind::Timeout,
             Self::Closed => Kind::Closed,
@@ -152,10 +156,17 @@ impl Error {
         let memory = limits.running();
         match self {
             Self::Execution(inner) if ReadEnough::is_behind(inner.as_ref()) => Self::Bytes(limits.max_scan),
-            Self::Execution(inner) if matches!(inner.find_root(), DataFusionError::ResourcesExhausted(_)) => {
-                tracing::debug!(error = %inner, "a query met its memory limit");
-                Self::Memory(memory)
-            }
+            Self::Execution(inner) => match inner.find_root() {
+                DataFusionError::ResourcesExhausted(refusal) => {
+                    tracing::debug!(error = %inner, "a query met its memory limit");
+                    if is_crowded(refusal) {
+                        Self::Crowded(memory)
+                    } else {
+                        Self::Memory(memory)
+                    }
+                }
+                _ => Self::Execution(inner),
+            },
             other => other,
         }
     }

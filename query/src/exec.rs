@@ -21,6 +21,7 @@ use model::{ByteSize, Table};
 
 use crate::answer::QueryStats;
 use crate::filter::within;
+use crate::memory::Session;
 use crate::reader::Meter;
 use crate::scan::{Counted, Found, Pieces, Question, Request, Scanner, Sink, Wanted};
 use crate::table::{Order, ViewTable};
@@ -79,7 +80,7 @@ pub(crate) fn meter(state: &SessionState) -> Arc<Meter> {
 
 /// What one query looks at. Holds the view from the query's start to its end.
 pub(crate) struct Scan {
-    state: SessionState,
+    state: Arc<Session>,
     view: ReadView,
     table: Table,
     pub(crate) window: Window,
@@ -91,13 +92,11 @@ pub(crate) struct Scan {
 }
 
 impl Scan {
-    pub(crate) fn new(
-        state: SessionState,
-        view: ReadView,
-        table: Table,
-        window: Window,
-        conditions: Vec<Expr>,
-    ) -> Self {
+    pub(crate) fn new(session: Session, view: ReadView, table: Table, window: Window, conditions: Vec<Expr>) -> Self {
+        Self::of(Arc::new(session), view, table, window, conditions)
+    }
+
+    fn of(state: Arc<Session>, view: ReadView, table: Table, window: Window, conditions: Vec<Expr>) -> Self {
         Self {
             meter: meter(&state),
             state,
@@ -112,7 +111,7 @@ impl Scan {
 
     /// Another look at the same view.
     pub(crate) fn beside(&self, table: Table, window: Window, conditions: Vec<Expr>) -> Self {
-        Self::new(self.state.clone(), self.view.clone(), table, window, conditions)
+        Self::of(Arc::clone(&self.state), self.view.clone(), table, window, conditions)
     }
 
     /// Another look at the same table for other rows, as a part of the same query.
@@ -141,7 +140,7 @@ impl Scan {
         };
         let all = LogicalPlanBuilder::scan(self.table.name(), provider_as_source(Arc::new(table)), None)?.build()?;
         let condition = self.conditions.iter().cloned().fold(within(window), Expr::and);
-        Ok(DataFrame::new(self.state.clone(), all).filter(condition)?)
+        Ok(DataFrame::new(SessionState::clone(&self.state), all).filter(condition)?)
     }
 
     /// The first rows, in its order, within a part of the window that meet the conditions, see [`Request`]; `None` if a plan

@@ -32,6 +32,7 @@ mod functions;
 mod gate;
 mod lines;
 mod list;
+mod memory;
 mod messages;
 mod metrics;
 mod patterns;

@@ -22,9 +22,10 @@ use arrow_schema::extension::{EXTENSION_TYPE_METADATA_KEY, EXTENSION_TYPE_NAME_K
 use arrow_schema::{DataType, Field, Schema};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD as STANDARD;
+use model::batch::row_json;
 use model::filter::RawForm;
 use model::message::Message;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::Error;
 use crate::sql::JSON_TEXTS;
@@ -33,6 +34,17 @@ use crate::sql::JSON_TEXTS;
 pub(crate) const RAW: &str = "raw_msg";
 /// A body that is nested deeper is shown as a text: readers follow 128 levels, and there are some around it.
 const DEEPEST: usize = 100;
+
+/// One of such messages as a JSON object.
+pub(crate) fn shown_json(messages: &RecordBatch, row: usize, form: RawForm) -> Map<String, Value> {
+    let mut object = row_json(messages, row);
+    if let (RawForm::Json, Some(said)) = (form, object.get_mut(RAW))
+        && let Some(value) = said.as_str().and_then(|text| serde_json::from_str(text).ok())
+    {
+        *said = value;
+    }
+    object
+}
 
 /// Messages with their bytes in a form: as they are (texts have them as hex), as a text in base64, as JSON, or not at all.
 pub(crate) fn shown(messages: &RecordBatch, form: RawForm) -> Result<RecordBatch, Error> {

@@ -11,7 +11,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use datafusion::execution::SessionState;
 use engine::Engine;
 use model::filter::{RawForm, SortOrder, When};
 use model::{ByteSize, Clock, FluxId, Table, Timestamp, TraceId};
@@ -27,6 +26,7 @@ use crate::cursor::Cursor;
 use crate::exec::{Scan, scanner, session};
 use crate::filter::{self, Paging};
 use crate::gate::{Class, Gate, Place, Threads};
+use crate::memory::Sessions;
 use crate::specs::{SpecTable, SpecTables};
 use crate::tail::Tails;
 use crate::window::Window;
@@ -106,9 +106,10 @@ pub struct Querier {
     pub(crate) engine: Arc<Engine>,
     pub(crate) clock: Clock,
     pub(crate) limits: Limits,
-    pub(crate) state: SessionState,
+    /// The sessions of typed queries.
+    pub(crate) sessions: Arc<Sessions>,
     /// What the sessions of SQL statements begin as.
-    pub(crate) sql: SessionState,
+    pub(crate) sql: Arc<Sessions>,
     /// What statements of PostgreSQL's clients have beside it, once one came, and the tables of specs that it knows.
     pub(crate) postgres: Mutex<Option<(SpecTables, Option<Arc<sql::Postgres>>)>>,
     /// The tables of specs.
@@ -138,12 +139,14 @@ impl Querier {
         }
         let gate = Arc::new(Gate::new(limits.max_concurrent, limits.timeout));
         let (state, threads) = (session(&limits)?, Threads::new(limits.threads)?);
+        let (most, sql) = (limits.max_concurrent, sql::base(&state));
+        let sessions = Sessions::new(state, most);
         Ok(Self {
-            tails: Arc::new(Tails::new(&engine, &limits, &clock, &state, &gate)),
-            sql: sql::base(&state),
+            tails: Arc::new(Tails::new(&engine, &limits, &clock, &sessions, &gate)),
+            sql: Sessions::new(sql, most),
             postgres: Mutex::default(),
             specs: Mutex::default(),
-            state,
+            sessions,
             gate,
             engine,
             clock,
@@ -182,7 +185,7 @@ impl Querier {
         // Places come back when tasks are gone; nobody else gets one, because waiters look at `stop` first.
         self.gate.close().await;
         // The threads of a scan that nobody waits for end a moment after it.
-        if let Some(scanner) = scanner(&self.state) {
+        if let Some(scanner) = scanner(self.sessions.like()) {
             scanner.close().await;
         }
     }
@@ -209,7 +212,7 @@ impl Querier {
     }
 
     pub(crate) fn scan(&self, table: Table, window: Window, conditions: Vec<datafusion::logical_expr::Expr>) -> Scan {
-        Scan::new(self.state.clone(), self.engine.view(), table, window, conditions)
+        Scan::new(self.sessions.one(), self.engine.view(), table, window, conditions)
     }
 
     /// Runs a query, again if it met a damaged file: that one has left the view, and the answer says so.

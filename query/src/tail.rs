@@ -1,4 +1,4 @@
-//! Live tail: the log records that a filter lets through, as they become visible, as the text of an event stream.
+//! Live tail: the log records or business messages that a filter lets through, as they become visible, as the text of an event stream.
 //!
 //! ```text
 //! engine's ring ──> Follower (a task each): filter a block ─> its text, made once for all ─> channel of one ─> Tail ─> a socket
@@ -10,7 +10,7 @@
 //!
 //! | event | data | when |
 //! |---|---|---|
-//! | (none) | a row as the list of logs gives it | each row; `id` is the place behind it |
+//! | (none) | a row as its list gives it | each row; `id` is the place behind it |
 //! | `lagged` | `missed`, `resume`; `unseen` if it is not 0 | the reader was too slow |
 //! | `gap` | `from`, `since`, `reason` | the stream cannot go on where it was to, or its backlog ended early |
 //! | `error` | `detail` | the tail ends |
@@ -37,11 +37,13 @@ mod token;
 use std::sync::Arc;
 use std::time::Duration;
 
+use arrow_array::RecordBatch;
 use bytes::Bytes;
-use datafusion::execution::SessionState;
+use datafusion::logical_expr::Expr;
 use engine::{Engine, Kept};
-use model::filter::LogFilter;
-use model::{Clock, Table};
+use model::filter::{LogFilter, MessageFilter, RawForm, When};
+use model::{Clock, FluxId, Table};
+use serde_json::{Map, Value};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::Instant;
 
@@ -49,10 +51,11 @@ use self::follower::{Begin, Follower};
 use self::text::Texts;
 use self::token::Token;
 use crate::gate::Gate;
+use crate::memory::Sessions;
 use crate::querier::{Querier, StopOnDrop};
 use crate::scan::Conditions;
 use crate::window::Window;
-use crate::{Error, Limits, filter};
+use crate::{Error, Limits, filter, messages};
 
 /// How long nothing is said, at most.
 pub const HEARTBEAT: Duration = Duration::from_secs(15);
@@ -69,7 +72,7 @@ const AT_ONCE: usize = 64;
 pub(crate) struct Tails {
     engine: Arc<Engine>,
     clock: Clock,
-    state: SessionState,
+    sessions: Arc<Sessions>,
     gate: Arc<Gate>,
     places: Arc<Semaphore>,
     most: usize,
@@ -81,13 +84,13 @@ impl Tails {
         engine: &Arc<Engine>,
         limits: &Limits,
         clock: &Clock,
-        state: &SessionState,
+        sessions: &Arc<Sessions>,
         gate: &Arc<Gate>,
     ) -> Self {
         Self {
             engine: Arc::clone(engine),
             clock: clock.clone(),
-            state: state.clone(),
+            sessions: Arc::clone(sessions),
             gate: Arc::clone(gate),
             places: Arc::new(Semaphore::new(limits.max_followers)),
             most: limits.max_followers,
@@ -113,25 +116,25 @@ impl Tails {
     /// Prepares a tail; `resume` is the `id` of the last event that its reader had, and the parameter that said so.
     pub(crate) fn open(
         self: &Arc<Self>,
-        asked: &LogFilter,
+        asked: Asked<'_>,
         resume: Option<(&'static str, &str)>,
     ) -> Result<Follower, Error> {
-        if asked.until.is_some() {
-            return Err(Error::parameter("until", "a tail has no end: leave it out"));
-        }
-        if asked.offset.is_some() {
-            let reason = "a tail has no pages: limit says how many of the newest rows come first";
-            return Err(Error::parameter("offset", reason));
-        }
-        if asked.order.is_some() {
-            return Err(Error::parameter(
-                "order",
-                "a tail gives rows as they come: leave it out",
-            ));
+        for (name, is_given, reason) in [
+            ("until", asked.until, "a tail has no end: leave it out"),
+            (
+                "offset",
+                asked.offset,
+                "a tail has no pages: limit says how many of the newest rows come first",
+            ),
+            ("order", asked.order, "a tail gives rows as they come: leave it out"),
+        ] {
+            if is_given {
+                return Err(Error::parameter(name, reason));
+            }
         }
         let paging = filter::Paging::check(asked.limit, None, None)?;
-        let resume = match (resume, &asked.cursor) {
-            (None, Some(cursor)) => Some(("cursor", cursor.as_str())),
+        let resume = match (resume, asked.cursor) {
+            (None, Some(cursor)) => Some(("cursor", cursor)),
             (resume, _) => resume,
         };
         let resume = resume.map(|(name, text)| Token::parse(text).ok_or_else(|| token::refused(name)));
@@ -140,9 +143,9 @@ impl Tails {
         let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
             return Err(Error::TooManyFollowers(self.most));
         };
-        let conditions = filter::logs(asked);
-        let compiled = Conditions::new(&self.state, Table::Logs, &conditions)?;
-        let (view, follow) = self.engine.follow(Table::Logs).map_err(|_| Error::NothingToFollow)?;
+        let Shown { table, .. } = asked.shown;
+        let compiled = Conditions::new(self.sessions.like(), table, &asked.conditions)?;
+        let (view, follow) = self.engine.follow(table).map_err(|_| Error::NothingToFollow)?;
         let begin = match resume {
             Some(token) => Begin::Resume(token),
             None if asked.limit.is_some() => Begin::Newest(window, paging.limit),
@@ -151,8 +154,9 @@ impl Tails {
         };
         let (out, texts) = mpsc::channel(1);
         Ok(Follower {
-            all: conditions.is_empty(),
-            conditions,
+            shown: asked.shown,
+            all: asked.conditions.is_empty(),
+            conditions: asked.conditions,
             compiled,
             view: Some(view),
             follow,
@@ -168,6 +172,74 @@ impl Tails {
     }
 }
 
+/// Rows of a table, and how they are shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Shown {
+    table: Table,
+    raw: RawForm,
+}
+
+impl Shown {
+    fn of(self, rows: &RecordBatch) -> Result<RecordBatch, Error> {
+        messages::shown(rows, self.raw)
+    }
+
+    fn json(self, rows: &RecordBatch, row: usize) -> Map<String, Value> {
+        messages::shown_json(rows, row, self.raw)
+    }
+}
+
+/// What is asked of a tail.
+pub(crate) struct Asked<'a> {
+    shown: Shown,
+    conditions: Vec<Expr>,
+    since: Option<When>,
+    until: bool,
+    limit: Option<u32>,
+    offset: bool,
+    order: bool,
+    cursor: Option<&'a str>,
+    flux_id: Option<FluxId>,
+}
+
+impl<'a> From<&'a LogFilter> for Asked<'a> {
+    fn from(filter: &'a LogFilter) -> Self {
+        Self {
+            shown: Shown {
+                table: Table::Logs,
+                raw: RawForm::Hex,
+            },
+            conditions: filter::logs(filter),
+            since: filter.since,
+            until: filter.until.is_some(),
+            limit: filter.limit,
+            offset: filter.offset.is_some(),
+            order: filter.order.is_some(),
+            cursor: filter.cursor.as_deref(),
+            flux_id: filter.flux_id,
+        }
+    }
+}
+
+impl<'a> From<&'a MessageFilter> for Asked<'a> {
+    fn from(filter: &'a MessageFilter) -> Self {
+        Self {
+            shown: Shown {
+                table: Table::Messages,
+                raw: filter.raw.unwrap_or_default(),
+            },
+            conditions: filter::messages(filter),
+            since: filter.since,
+            until: filter.until.is_some(),
+            limit: filter.limit,
+            offset: filter.offset.is_some(),
+            order: filter.order.is_some(),
+            cursor: filter.cursor.as_deref(),
+            flux_id: filter.flux_id,
+        }
+    }
+}
+
 impl Querier {
     /// Follows the logs: rows that a filter lets through, as they become visible. With `since` or `limit` earlier rows come first, oldest first.
     /// `resume` is the `id` of the last event that the reader had, with the name of the parameter that said so; `cursor` says the same.
@@ -175,10 +247,22 @@ impl Querier {
     /// # Errors
     /// [`Error::Parameter`], [`Error::TooManyFollowers`], [`Error::NothingToFollow`], [`Error::Closed`].
     pub fn tail(&self, filter: &LogFilter, resume: Option<(&'static str, &str)>) -> Result<Tail, Error> {
+        self.follow(filter.into(), resume)
+    }
+
+    /// Follows the business messages in the same way.
+    ///
+    /// # Errors
+    /// Those of [`tail`](Self::tail).
+    pub fn tail_messages(&self, filter: &MessageFilter, resume: Option<(&'static str, &str)>) -> Result<Tail, Error> {
+        self.follow(filter.into(), resume)
+    }
+
+    fn follow(&self, asked: Asked<'_>, resume: Option<(&'static str, &str)>) -> Result<Tail, Error> {
         if self.stop.is_cancelled() {
             return Err(Error::Closed);
         }
-        let follower = self.tails.open(filter, resume)?;
+        let follower = self.tails.open(asked, resume)?;
         follower.start(&self.threads, self.stop.clone())
     }
 }

@@ -20,6 +20,7 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use crate::ask::Asker;
 use crate::commands::{Address, Commands, LevelDesk};
 use crate::config::{RackConfig, SpoolPolicy};
 use crate::host::{self, BusHost};
@@ -345,6 +346,7 @@ impl Talkers<'_> {
         }
         let presence = Presence {
             bus: self.bus.clone(),
+            asker: Asker::new(Arc::clone(self.counters)),
             state,
             claim,
             ip: config.rack.ip,

@@ -2,8 +2,8 @@
 //!
 //! # Invariants
 //!
-//! - Nothing is signed for a challenge that does not give our nonce back, signed by the key it names, or that comes from
-//!   another cluster than the one that issued our passport.
+//! - Nothing is signed for a challenge that does not give our nonce back, that another cluster vouches for than it names, or than the one
+//!   that issued our passport. A refusal is believed on the same terms.
 //! - A handshake takes at most the time it is given, whatever the other side does.
 //!
 //! # Not here
@@ -14,9 +14,13 @@ use std::time::Duration;
 
 use chassis::bus::Bus;
 use ed25519_dalek::{SigningKey, VerifyingKey};
+use model::answer::Cluster;
 use model::control::{Challenge, Claim, EnrollReply, Hello, HelloReply, PROTOCOL, Refusal, Transcript};
-use model::passport::{Passport, public_key};
-use model::{BadSignature, ClusterId, Context, Entropy, Signed, subject};
+use model::passport::Passport;
+use model::{BadSignature, ClusterId, Context, Entropy, Signed, signed, subject};
+use tokio::time::Instant;
+
+use crate::ask::Asker;
 
 /// Why a handshake led to nothing.
 #[derive(Debug, thiserror::Error)]
@@ -24,9 +28,9 @@ pub(crate) enum NotEnrolled {
     /// No bus, nobody there, or no answer in time.
     #[error(transparent)]
     Bus(#[from] chassis::Error),
-    /// The answer is not one.
-    #[error("the Mixer's answer cannot be read: {0}")]
-    Answer(#[from] BadSignature),
+    /// The question cannot be encoded.
+    #[error("the Mixer cannot be asked: {0}")]
+    Question(#[from] BadSignature),
     /// The challenge is not for our hello.
     #[error("the challenge is not for this Rack's hello: another Mixer, or someone who plays one, answers on this bus")]
     Challenge,
@@ -63,45 +67,38 @@ pub(crate) struct Applicant<'a> {
 }
 
 /// The Mixer's answer, and the cluster's key that vouches for it.
-pub(crate) struct Answer {
+pub(crate) struct Enrolled {
     pub(crate) cluster_key: VerifyingKey,
     pub(crate) reply: EnrollReply,
 }
 
-/// Enrols once.
+/// Enrols once, within this time for both questions.
 pub(crate) async fn enroll(
     bus: &Bus,
+    asker: &Asker,
     applicant: &Applicant<'_>,
     entropy: &Entropy,
     within: Duration,
-) -> Result<Answer, NotEnrolled> {
-    match tokio::time::timeout(within, handshake(bus, applicant, entropy, within)).await {
-        Ok(answer) => answer,
-        Err(_) => Err(chassis::Error::NoReply {
-            subject: subject::ENROLL.to_owned(),
-            within: within.into(),
-        }
-        .into()),
-    }
-}
-
-async fn handshake(
-    bus: &Bus,
-    applicant: &Applicant<'_>,
-    entropy: &Entropy,
-    within: Duration,
-) -> Result<Answer, NotEnrolled> {
+) -> Result<Enrolled, NotEnrolled> {
+    let began = Instant::now();
     let rack_key = applicant.key.verifying_key().as_bytes().to_vec();
     let hello = Hello {
         protocol: PROTOCOL,
         rack_key: rack_key.clone(),
         nonce: entropy.bytes::<32>().to_vec(),
     };
-    let signed = match bus.request(subject::HELLO, &hello, within).await? {
-        HelloReply::Challenge(signed) => signed,
+    let question = (subject::HELLO, signed::encode(&hello)?);
+    let ours = applicant.passport.and_then(Cluster::of);
+    let answered = asker.ask(bus, question, ours.as_ref(), within).await;
+    let (reply, cluster) = answered.map_err(|unanswered| match (unanswered.other, &ours) {
+        (Some(found), Some(ours)) => NotEnrolled::OtherCluster { found, ours: ours.id },
+        _ => NotEnrolled::Bus(unanswered.error),
+    })?;
+    let challenge = match reply {
+        HelloReply::Challenge(challenge) if is_for(&challenge, &hello.nonce, &cluster) => challenge,
+        HelloReply::Challenge(_) => return Err(NotEnrolled::Challenge),
         HelloReply::Refused(refusal) => return Err(NotEnrolled::Refused(refusal)),
     };
-    let (challenge, cluster_key) = open_challenge(&signed, &hello.nonce, applicant.passport)?;
     let transcript = Transcript {
         protocol: PROTOCOL,
         challenge,
@@ -114,86 +111,50 @@ async fn handshake(
         bus_key: applicant.bus_key.clone(),
         boot_epoch: Some(applicant.boot_epoch),
     };
-    let transcript = Signed::new(&transcript, Context::Enroll, applicant.key)?;
-    match bus.request(subject::ENROLL, &transcript, within).await? {
-        EnrollReply::Refused(refusal) => Err(NotEnrolled::Refused(refusal)),
-        reply => Ok(Answer { cluster_key, reply }),
+    let transcript = Signed::new(&transcript, Context::Enroll, applicant.key)?.to_bytes()?;
+    let left = within.saturating_sub(began.elapsed());
+    let question = (subject::ENROLL, transcript);
+    let answered = asker.ask(bus, question, Some(&cluster), left).await;
+    match answered.map_err(|unanswered| unanswered.error)? {
+        (EnrollReply::Refused(refusal), _) => Err(NotEnrolled::Refused(refusal)),
+        (reply, cluster) => Ok(Enrolled {
+            cluster_key: cluster.key,
+            reply,
+        }),
     }
 }
 
-/// The challenge, if it is for our hello and from our cluster.
-fn open_challenge(
-    signed: &Signed,
-    nonce: &[u8],
-    passport: Option<&Passport>,
-) -> Result<(Challenge, VerifyingKey), NotEnrolled> {
-    let claimed: Challenge = signed.peek()?;
-    let key = public_key(&claimed.cluster_key).map_err(|_| NotEnrolled::Challenge)?;
-    let challenge: Challenge = signed.open(Context::Challenge, &key)?;
-    if challenge.rack_nonce != nonce {
-        return Err(NotEnrolled::Challenge);
-    }
-    match passport {
-        Some(passport) if passport.cluster_key != challenge.cluster_key => Err(NotEnrolled::OtherCluster {
-            found: challenge.cluster_id,
-            ours: passport.cluster_id,
-        }),
-        _ => Ok((challenge, key)),
-    }
+/// Whether a challenge is for our hello, and from who vouches for it.
+fn is_for(challenge: &Challenge, nonce: &[u8], cluster: &Cluster) -> bool {
+    challenge.rack_nonce == nonce
+        && challenge.cluster_key == cluster.key.as_bytes()
+        && challenge.cluster_id == cluster.id
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
-    use model::Timestamp;
+    use model::{ClusterId, Timestamp};
 
     use super::*;
 
-    fn challenge(key: &SigningKey, rack_nonce: &[u8]) -> Signed {
+    #[test]
+    fn a_challenge_for_another_hello_or_of_another_cluster_than_vouches_for_it_is_not_answered() {
+        let id = |number| ClusterId::at(Timestamp::from_micros(number), [0; 10]);
+        let (key, other) = (SigningKey::from_bytes(&[1; 32]), SigningKey::from_bytes(&[2; 32]));
         let challenge = Challenge {
             nonce: vec![1; 32],
-            rack_nonce: rack_nonce.to_vec(),
-            cluster_id: ClusterId::at(Timestamp::from_micros(0), [0; 10]),
+            rack_nonce: vec![7; 32],
+            cluster_id: id(0),
             cluster_key: key.verifying_key().as_bytes().to_vec(),
         };
-        Signed::new(&challenge, Context::Challenge, key).unwrap()
-    }
-
-    #[test]
-    fn a_challenge_for_another_hello_is_not_answered() {
-        let key = SigningKey::from_bytes(&[1; 32]);
-        assert!(open_challenge(&challenge(&key, &[7; 32]), &[7; 32], None).is_ok());
-        let other = open_challenge(&challenge(&key, &[8; 32]), &[7; 32], None);
-        assert!(matches!(other, Err(NotEnrolled::Challenge)));
-    }
-
-    #[test]
-    fn a_challenge_that_the_key_in_it_did_not_sign_is_not_answered() {
-        let (key, thief) = (SigningKey::from_bytes(&[1; 32]), SigningKey::from_bytes(&[2; 32]));
-        let mut forged: Challenge = challenge(&key, &[7; 32]).peek().unwrap();
-        forged.cluster_key = key.verifying_key().as_bytes().to_vec();
-        let forged = Signed::new(&forged, Context::Challenge, &thief).unwrap();
-        assert!(matches!(
-            open_challenge(&forged, &[7; 32], None),
-            Err(NotEnrolled::Answer(_))
-        ));
-    }
-
-    #[test]
-    fn a_rack_with_a_passport_does_not_answer_another_cluster() {
-        let (ours, theirs) = (SigningKey::from_bytes(&[1; 32]), SigningKey::from_bytes(&[2; 32]));
-        let passport = Passport {
-            version: model::passport::VERSION,
-            cluster_id: ClusterId::at(Timestamp::from_micros(9), [0; 10]),
-            cluster_key: ours.verifying_key().as_bytes().to_vec(),
-            entity_id: model::EntityId::for_name("r"),
-            name: "r".parse().unwrap(),
-            rack_key: vec![0; 32],
-            issued: Timestamp::from_micros(0),
-            counter: 1,
+        let cluster = |id, key: &SigningKey| Cluster {
+            id,
+            key: key.verifying_key(),
         };
-        assert!(open_challenge(&challenge(&ours, &[7; 32]), &[7; 32], Some(&passport)).is_ok());
-        let error = open_challenge(&challenge(&theirs, &[7; 32]), &[7; 32], Some(&passport)).unwrap_err();
-        assert!(matches!(error, NotEnrolled::OtherCluster { .. }), "{error}");
+        assert!(is_for(&challenge, &[7; 32], &cluster(id(0), &key)));
+        assert!(!is_for(&challenge, &[8; 32], &cluster(id(0), &key)));
+        assert!(!is_for(&challenge, &[7; 32], &cluster(id(0), &other)));
+        assert!(!is_for(&challenge, &[7; 32], &cluster(id(9_000_000), &key)));
     }
 }

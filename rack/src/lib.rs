@@ -17,6 +17,7 @@
 //! Arguments, log files and the runtime of the process (the `platform` binary), storage, SQL.
 
 mod agent;
+mod ask;
 mod commands;
 pub mod config;
 mod enroll;

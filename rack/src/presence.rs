@@ -10,6 +10,7 @@
 //! # Invariants
 //!
 //! - A removed Rack stops its gears at once and goes on asking, rarely.
+//! - What it is, it hears from the Mixer of its cluster only ([`crate::ask`]).
 //! - A heartbeat that was not answered is followed by the next one sooner, so that floors and states arrive soon after an
 //!   outage.
 //! - Each cause of failure is told of once, until it changes.
@@ -22,14 +23,16 @@ use std::time::Duration;
 use async_nats::jetstream::ErrorCode;
 use async_nats::jetstream::context::{GetStreamError, GetStreamErrorKind};
 use chassis::bus::{Bus, BusOptions, BusState};
+use model::answer::Cluster;
 use model::control::{Claim, EnrollReply, Heartbeat, HeartbeatReply, RackState, Refusal, RefusalCode};
 use model::{Clock, Context, EntityId, Entropy, Signed, Token, subject};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::Identity;
+use crate::ask::Asker;
 use crate::commands::Address;
-use crate::enroll::{Answer, Applicant, NotEnrolled, enroll};
+use crate::enroll::{Applicant, Enrolled, NotEnrolled, enroll};
 use crate::limits::Limits;
 use crate::spool::SpoolHandle;
 use crate::stage::{Order, Report};
@@ -58,6 +61,7 @@ const SUBSCRIBE_WITHIN: Duration = Duration::from_secs(2);
 /// What the presence works with.
 pub(crate) struct Presence {
     pub(crate) bus: Bus,
+    pub(crate) asker: Asker,
     pub(crate) state: StateFile,
     pub(crate) claim: Claim,
     pub(crate) ip: Option<std::net::IpAddr>,
@@ -173,7 +177,7 @@ impl Presence {
     }
 
     /// One handshake, over a connection that may carry it.
-    async fn ask(&self, known: bool) -> Result<Answer, NotEnrolled> {
+    async fn ask(&self, known: bool) -> Result<Enrolled, NotEnrolled> {
         let ip = match self.ip {
             Some(ip) => ip,
             None => host::address(&self.bus_host).await,
@@ -193,14 +197,21 @@ impl Presence {
             if !asks {
                 self.bus.preflight().await?;
             }
-            let answer = enroll(&self.bus, &applicant, &self.entropy, self.enrollment_timeout).await?;
+            let answer = enroll(
+                &self.bus,
+                &self.asker,
+                &applicant,
+                &self.entropy,
+                self.enrollment_timeout,
+            )
+            .await?;
             if asks && matches!(answer.reply, EnrollReply::Adopted { .. }) {
                 self.bus.preflight().await?;
             }
             return Ok(answer);
         }
         let door = self.door().await?;
-        let answer = enroll(&door, &applicant, &self.entropy, self.enrollment_timeout).await;
+        let answer = enroll(&door, &self.asker, &applicant, &self.entropy, self.enrollment_timeout).await;
         door.close(DOOR_CLOSES).await;
         let answer = answer?;
         // It is on the bus's list now.
@@ -357,10 +368,13 @@ impl Presence {
             facts: self.machine.facts(),
             seq: Some(self.beats),
         };
-        let heartbeat = Signed::new(&heartbeat, Context::Heartbeat, self.state.key())?;
+        let heartbeat = Signed::new(&heartbeat, Context::Heartbeat, self.state.key())?.to_bytes()?;
         let within = self.heartbeat_interval.clamp(Duration::from_secs(1), HEARTBEAT_WITHIN);
-        let reply: Signed = self.bus.request(subject::HEARTBEAT, &heartbeat, within).await?;
-        Ok(reply.open(Context::Command, &identity.cluster_key)?)
+        let question = (subject::HEARTBEAT, heartbeat);
+        let ours = self.state.passport().and_then(Cluster::of);
+        let answered = self.asker.ask(&self.bus, question, ours.as_ref(), within).await;
+        let (reply, _) = answered.map_err(|unanswered| unanswered.error)?;
+        Ok(reply)
     }
 
     /// Waits; shorter if a command brings news, or the bus comes back.

@@ -1,6 +1,8 @@
 //! One business signal across Racks: its id, its trace and the decision about sampling go through every gear and the bus, and it is
 //! found whole under its id, in REST and by the command.
 
+mod over_http;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -137,11 +139,13 @@ const GEARS: [&str; 17] = [
 const SENDERS: [&str; 4] = ["pack", "pass", "pick", "read"];
 
 type Row = Map<String, Value>;
+/// Rows by their kind.
+type Signal = BTreeMap<String, Vec<Row>>;
 
 /// The rows of a signal, by their kind.
-fn signal(mixer: &TestMixer, id: &str) -> Result<BTreeMap<String, Vec<Row>>, Failure> {
+fn signal(mixer: &TestMixer, id: &str) -> Result<Signal, Failure> {
     let answer = mixer.api.get(&format!("/api/v1/flux/{id}?limit=1000&raw=json"))?;
-    let mut kinds: BTreeMap<String, Vec<Row>> = BTreeMap::new();
+    let mut kinds = Signal::new();
     for row in answer.json["data"].as_array().into_iter().flatten() {
         let row = row.as_object().ok_or("no row")?.clone();
         kinds.entry(word(&row, "kind").to_owned()).or_default().push(row);
@@ -164,12 +168,10 @@ fn gears(rows: &[Row]) -> Vec<&str> {
 }
 
 /// Where a gear listens.
-fn door(mixer: &TestMixer) -> Result<Api, Failure> {
+fn door(mixer: &TestMixer, gear: &str) -> Result<Api, Failure> {
+    let path = format!("/api/v1/telemetry/logs?gear_id={gear}&q=listening%20on");
     let said = eventually("the door", SOON, || {
-        let rows = mixer
-            .api
-            .rows("/api/v1/telemetry/logs?gear_id=door&q=listening%20on")
-            .ok()?;
+        let rows = mixer.api.rows(&path).ok()?;
         Some(rows.first()?["message"].as_str()?.to_owned())
     })?;
     let (_, address) = said.split_once("listening on ").ok_or("no address")?;
@@ -220,7 +222,7 @@ fn a_signal_keeps_its_id_and_trace_through_every_gear_and_both_lanes_and_is_foun
     let mut b = TestRack::new("rack-b", &mixer.bus_url, "")?;
     a.start()?;
     b.start()?;
-    let door = door(&mixer)?;
+    let door = door(&mixer, "door")?;
     let (trace, span) = CALLER;
     let caller = format!("00-{trace}-{span}-01");
     let mut sent = Vec::new();

@@ -265,6 +265,19 @@ fn spec_files_are_checked_on_the_command_line_and_listed_from_the_mixer() -> Res
     assert_eq!(bad.code, Some(65));
     assert!(bad.err.contains("other.yaml:6:"), "{}", bad.err);
     assert!(bad.err.contains("is the spec order already"), "{}", bad.err);
+    let twin = mixer.path().join("twins");
+    std::fs::create_dir(&twin)?;
+    std::fs::write(twin.join("a.yaml"), spec(1, &[]))?;
+    std::fs::write(twin.join("b.yaml"), spec(1, &[]).replace("name: order", "name: ORDER"))?;
+    let twins = run(&["spec", "validate", "twins"])?;
+    assert_eq!(twins.code, Some(65));
+    assert!(
+        twins.err.contains(
+            "b.yaml:1:1: twins/a.yaml is the spec order, and DuckDB does not tell messages_ORDER from messages_order"
+        ),
+        "{}",
+        twins.err
+    );
     in_force(&mixer, 1)?;
     eventually("both mistakes", SOON, || {
         (specs(&mixer)?["refused"].as_array()?.len() == 2).then_some(())

@@ -6,10 +6,12 @@ use std::time::Duration;
 
 use harness::process::Process;
 use harness::tail::Tail;
-use harness::{Api, Failure, TestMixer, binary, eventually};
+use harness::{Api, Failure, TestMixer, TestRack, binary, eventually};
 use model::Timestamp;
 use nix::sys::signal::{Signal, kill};
 use serde_json::{Value, json};
+
+use crate::first_light::mixer_with;
 
 const SOON: Duration = Duration::from_secs(60);
 
@@ -184,6 +186,58 @@ fn a_tail_has_the_lists_filters_begins_in_the_past_and_is_refused_beyond_its_num
         [109, 200, 201, 202],
         "the backlog was not given yet"
     );
+    Ok(())
+}
+
+#[test]
+fn the_command_follows_messages_as_racks_send_them() -> Result<(), Failure> {
+    const COUNT: usize = 40;
+    let (mixer, _scenario) = mixer_with(&format!(
+        "
+meta: {{ name: followed, version: '1' }}
+racks: [ {{ name: rack-a }}, {{ name: rack-b }} ]
+gears:
+  - {{ name: numbers, type: generator, deploy: rack-a, config: {{ rate: 200, count: {COUNT} }} }}
+  - {{ name: pass, type: filter, deploy: rack-b, config: {{ where: 'true' }} }}
+  - {{ name: sink, type: log_sink, deploy: rack-a }}
+wires:
+  - {{ from: numbers.out, to: pass.in }}
+  - {{ from: pass.out, to: sink.in }}
+"
+    ))?;
+    let url = [("PLATFORM_API_URL".to_owned(), mixer.api.base.clone())];
+    let follow = |more: &[&str]| {
+        let args = [&["messages", "--follow", "--from", "numbers"], more].concat();
+        let log = mixer.path().join(format!("{}.log", more.len()));
+        Process::start_with(&binary("platform")?, &args, mixer.path(), &log, &url)
+    };
+    let (mut rows, mut lines) = (follow(&["-o", "ndjson", "--raw", "json"])?, follow(&[])?);
+    eventually("two followers", SOON, || {
+        (mixer.api.metric("platform_tail_followers")? > 1.0).then_some(())
+    })?;
+    let mut racks = Vec::new();
+    for name in ["rack-a", "rack-b"] {
+        let mut rack = TestRack::new(name, &mixer.bus_url, "")?;
+        rack.start()?;
+        racks.push(rack);
+    }
+    let mut ids = std::collections::BTreeSet::new();
+    for _ in 0..COUNT {
+        let row: Value = serde_json::from_str(&rows.line("{", SOON)?)?;
+        assert_eq!(
+            (&row["src_gear_id"], &row["raw_msg"]["hops"]),
+            (&json!("numbers"), &json!(1)),
+            "{row}"
+        );
+        ids.insert(row["flux_id"].as_str().ok_or("no flux_id")?.to_owned());
+        let line = lines.line("", SOON)?;
+        assert!(line.contains(" rack-a/numbers → "), "{line}");
+    }
+    assert_eq!(ids.len(), COUNT);
+    for process in [&mut rows, &mut lines] {
+        kill(process.pid(), Signal::SIGINT)?;
+        assert_eq!(process.wait(SOON)?.code(), Some(0), "{}", process.log_tail());
+    }
     Ok(())
 }
 

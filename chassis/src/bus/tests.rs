@@ -180,36 +180,46 @@ async fn a_rack_that_starts_before_the_bus_waits_for_it() {
 }
 
 #[tokio::test]
-async fn requests_carry_cbor_and_say_what_went_wrong() {
+async fn the_first_answer_that_is_one_is_taken_and_a_question_without_one_says_what_went_wrong() {
     let server = Server::start("").await;
     let bus = Bus::connect(server.options("plant")).await.unwrap();
     let within = Duration::from_secs(5);
-    let error = bus.request::<_, String>("nobody.there", &1, within).await.unwrap_err();
+    let any = |body: &[u8]| Some(body.to_vec());
+    let error = bus.ask("nobody.there", Vec::new(), within, any).await.unwrap_err();
     assert!(matches!(error, Error::NoResponder { .. }), "{error}");
     let mut asked = bus.client.subscribe("echo").await.unwrap();
-    let _silent = bus.client.subscribe("silent").await.unwrap();
     bus.client.flush().await.unwrap();
     let client = bus.client.clone();
     let answers = tokio::spawn(async move {
-        let first = asked.next().await.unwrap();
-        client.publish(first.reply.unwrap(), first.payload).await.unwrap();
-        let second = asked.next().await.unwrap();
-        client
-            .publish(second.reply.unwrap(), "\u{1}not this".into())
-            .await
-            .unwrap();
+        let question = asked.next().await.unwrap();
+        let to = question.reply.unwrap();
+        for answer in ["not", "", "hello", "late"] {
+            client.publish(to.clone(), answer.into()).await.unwrap();
+        }
     });
-    let reply: (String, u8) = bus.request("echo", &("hello", 7), within).await.unwrap();
-    assert_eq!(reply, ("hello".to_owned(), 7));
+    let mut seen = Vec::new();
+    let hello = |body: &[u8]| {
+        seen.push(body.to_vec());
+        (body == b"hello").then_some(7)
+    };
+    assert_eq!(bus.ask("echo", b"hi".to_vec(), within, hello).await.unwrap(), 7);
+    assert_eq!(seen, [&b"not"[..], b"", b"hello"]);
+    let mut silent = bus.client.subscribe("silent").await.unwrap();
+    bus.client.flush().await.unwrap();
+    let client = bus.client.clone();
+    let noise = tokio::spawn(async move {
+        let to = silent.next().await.unwrap().reply.unwrap();
+        // Answers without end do not make it wait longer.
+        while client.publish(to.clone(), "noise".into()).await.is_ok() {
+            tokio::task::yield_now().await;
+        }
+    });
+    let none = |_: &[u8]| None::<()>;
     let error = bus
-        .request::<_, (String, u8)>("echo", &("hello", 7), within)
-        .await
-        .unwrap_err();
-    assert!(matches!(error, Error::Body { what: "reply", .. }), "{error}");
-    let error = bus
-        .request::<_, u8>("silent", &1, Duration::from_millis(50))
+        .ask("silent", Vec::new(), Duration::from_millis(50), none)
         .await
         .unwrap_err();
     assert_eq!(error.to_string(), "no answer on silent within 50ms");
+    noise.abort();
     answers.await.unwrap();
 }

@@ -108,6 +108,9 @@ pub(crate) enum ScenarioVerb {
     Validate {
         /// The file
         file: PathBuf,
+        /// How many gears a message may leave: `mixer.max_hops` of the Mixer that is to run it
+        #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..))]
+        max_hops: u16,
     },
     /// Store a scenario file at the Mixer; the same content again changes nothing
     Import {

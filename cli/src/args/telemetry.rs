@@ -182,6 +182,9 @@ pub(crate) struct MessagesArgs {
     /// How bytes are shown: hex, base64, json (what they say; a table has the body) or none [default: hex in JSON, else none]
     #[arg(long, value_name = "FORM", value_parser = word::<RawForm>)]
     pub(crate) raw: Option<RawForm>,
+    /// Go on with messages as they become visible, oldest first, until an interrupt
+    #[arg(short, long, conflicts_with_all = ["until", "wait"])]
+    pub(crate) follow: bool,
     #[command(flatten)]
     pub(crate) page: PageArgs,
 }

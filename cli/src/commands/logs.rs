@@ -36,7 +36,7 @@ pub(crate) fn run(args: &LogsArgs) -> Result<(), Error> {
         return histogram(args, &filter);
     }
     if args.follow {
-        return tail::follow(&args.page.api, filter);
+        return tail::follow(&args.page.api, filter, tail::LOGS);
     }
     let page = Client::new(&args.page.api).page_within("/api/v1/telemetry/logs", &filter, args.page.wait)?;
     let printer = Printer::from(&args.page.api);

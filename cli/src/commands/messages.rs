@@ -1,14 +1,15 @@
-//! `platform messages`.
+//! `platform messages`, once or as they come.
 
 use std::borrow::Cow;
 
 use model::filter::{MessageFilter, RawForm, When};
 use serde_json::Value;
 
+use super::tail::{self, Followed};
 use crate::args::{Format, MessagesArgs};
 use crate::client::{Client, Row};
 use crate::error::Error;
-use crate::output::Printer;
+use crate::output::{Paint, Printer, plain, safe};
 use crate::spans::text;
 
 const COLUMNS: &[&str] = &[
@@ -23,6 +24,19 @@ const COLUMNS: &[&str] = &[
     "status",
     "promoted",
 ];
+const WITH_BYTES: &[&str] = &[
+    "ts",
+    "flux_id",
+    "trace_id",
+    "entity_name",
+    "src_gear_id",
+    "dst_gear_id",
+    "msg_type",
+    "direction",
+    "status",
+    "promoted",
+    "raw_msg",
+];
 
 /// A table leaves out the bytes of messages, unless it is to say what is in them; JSON has them as hex.
 pub(crate) fn run(args: &MessagesArgs) -> Result<(), Error> {
@@ -31,6 +45,9 @@ pub(crate) fn run(args: &MessagesArgs) -> Result<(), Error> {
         Format::Json | Format::Ndjson => RawForm::Hex,
         Format::Table | Format::Csv => RawForm::None,
     });
+    if args.follow {
+        return tail::follow(&args.page.api, filter(args, raw)?, followed(raw));
+    }
     let path = "/api/v1/messages";
     let mut page = Client::new(&args.page.api).page_within(path, &filter(args, raw)?, args.page.wait)?;
     let shown = match (printer.format, raw) {
@@ -48,6 +65,34 @@ pub(crate) fn run(args: &MessagesArgs) -> Result<(), Error> {
         "no messages in this window (--since, --until; without them the last 24 h, of one signal all)",
     );
     Ok(())
+}
+
+/// The columns of CSV are the same for all messages: they are written before the first one comes.
+fn followed(raw: RawForm) -> Followed {
+    Followed {
+        path: "/api/v1/messages/tail",
+        columns: if raw == RawForm::None { COLUMNS } else { WITH_BYTES },
+        line,
+    }
+}
+
+/// A message for people, on a line: when, from where to where, what it is, which signal, and what is promoted or in it.
+fn line(row: &Row, printer: Printer, paint: Paint) -> String {
+    let said = |key: &str| safe(text(row, key)).into_owned();
+    let shown = match row.get("raw_msg") {
+        Some(Value::Object(bytes)) => safe(&body(bytes)).into_owned(),
+        Some(bytes) => plain(bytes),
+        None => row.get("promoted").map(plain).unwrap_or_default(),
+    };
+    format!(
+        "{} {}/{} → {} {} {} {shown}\n",
+        printer.time(text(row, "ts")),
+        said("entity_name"),
+        said("src_gear_id"),
+        said("dst_gear_id"),
+        said("msg_type"),
+        paint.dim(&said("flux_id")),
+    )
 }
 
 fn filter(args: &MessagesArgs, raw: RawForm) -> Result<MessageFilter, Error> {

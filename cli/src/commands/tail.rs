@@ -1,4 +1,4 @@
-//! `platform tail` and `platform logs --follow`: rows as they become visible, over breaks of the connection.
+//! `platform tail`, `platform logs --follow` and `platform messages --follow`: rows as they become visible, over breaks of the connection.
 //!
 //! # Invariants
 //!
@@ -10,6 +10,7 @@ use std::io::{self, BufWriter, Write};
 use std::time::Duration;
 
 use model::filter::LogFilter;
+use serde::Serialize;
 use serde_json::Value;
 use tokio::signal::ctrl_c;
 
@@ -24,7 +25,24 @@ use crate::stream::{Event, Events};
 const PAUSE: Duration = Duration::from_millis(250);
 /// … up to this.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
-const PATH: &str = "/api/v1/telemetry/logs/tail";
+
+/// What is followed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Followed {
+    /// Where.
+    pub(crate) path: &'static str,
+    /// The columns of CSV.
+    pub(crate) columns: &'static [&'static str],
+    /// A row for people, on a line.
+    pub(crate) line: fn(&Row, Printer, Paint) -> String,
+}
+
+/// The logs.
+pub(crate) const LOGS: Followed = Followed {
+    path: "/api/v1/telemetry/logs/tail",
+    columns: COLUMNS,
+    line,
+};
 
 pub(crate) fn run(args: &TailArgs) -> Result<(), Error> {
     let since = args
@@ -38,11 +56,11 @@ pub(crate) fn run(args: &TailArgs) -> Result<(), Error> {
         limit: args.limit,
         ..args.rows.filter()?
     };
-    follow(&args.api, filter)
+    follow(&args.api, filter, LOGS)
 }
 
 /// Follows until an interrupt, or until nobody reads what is printed.
-pub(crate) fn follow(api: &ApiArgs, filter: LogFilter) -> Result<(), Error> {
+pub(crate) fn follow<F: Serialize + Send + 'static>(api: &ApiArgs, filter: F, followed: Followed) -> Result<(), Error> {
     let printer = Printer::from(api);
     if printer.format == Format::Json {
         let reason = "--output json is one array, and a tail has no end: use --output ndjson";
@@ -52,6 +70,7 @@ pub(crate) fn follow(api: &ApiArgs, filter: LogFilter) -> Result<(), Error> {
     let tail = Tail {
         client: Client::streaming(api),
         filter,
+        followed,
         last: None,
         pause: PAUSE,
         printer,
@@ -70,9 +89,10 @@ pub(crate) fn follow(api: &ApiArgs, filter: LogFilter) -> Result<(), Error> {
     ended
 }
 
-struct Tail {
+struct Tail<F> {
     client: Client,
-    filter: LogFilter,
+    filter: F,
+    followed: Followed,
     /// The id of the last event.
     last: Option<String>,
     /// Before the next connection.
@@ -81,14 +101,17 @@ struct Tail {
     paint: Paint,
 }
 
-impl Tail {
+impl<F: Serialize> Tail<F> {
     fn run(mut self) -> Result<(), Error> {
         let mut out = BufWriter::new(io::stdout());
-        self.printer.begin(&mut out, COLUMNS)?;
+        self.printer.begin(&mut out, self.followed.columns)?;
         out.flush()?;
         let mut was_there = false;
         loop {
-            let broken = match self.client.stream(PATH, &self.filter, self.last.as_deref()) {
+            let broken = match self
+                .client
+                .stream(self.followed.path, &self.filter, self.last.as_deref())
+            {
                 Ok(body) => {
                     if std::mem::replace(&mut was_there, true) {
                         note("following again");
@@ -133,9 +156,9 @@ impl Tail {
         let count = |key: &str| data.get(key).and_then(Value::as_u64).unwrap_or(0);
         match event.name.as_str() {
             "" => {
-                return Ok(self
-                    .printer
-                    .one(out, &data, COLUMNS, |row| line(row, self.printer, self.paint))?);
+                return Ok(self.printer.one(out, &data, self.followed.columns, |row| {
+                    (self.followed.line)(row, self.printer, self.paint)
+                })?);
             }
             "lagged" => {
                 out.flush()?;

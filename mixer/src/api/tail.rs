@@ -1,6 +1,6 @@
-//! `GET /api/v1/telemetry/logs/tail`: the logs as they become visible, as server-sent events.
+//! `GET /api/v1/telemetry/logs/tail` and `GET /api/v1/messages/tail`: rows as they become visible, as server-sent events.
 //!
-//! Parameters are those of the list of logs, `until` and `offset` apart. `since` (every row from then on) or `limit` (so many of the newest)
+//! Parameters are those of the lists, `until`, `offset` and `order` apart. `since` (every row from then on) or `limit` (so many of the newest)
 //! has earlier rows sent first. `Last-Event-ID`, which browsers send by themselves, goes before `cursor`.
 //!
 //! # Invariants
@@ -30,19 +30,39 @@ use super::server::Stopping;
 const LAST_EVENT_ID: &str = "Last-Event-ID";
 
 pub(crate) fn routes(querier: Arc<Querier>) -> Router {
-    let routes = Router::new().route("/api/v1/telemetry/logs/tail", get(tail));
+    let routes = Router::new()
+        .route("/api/v1/telemetry/logs/tail", get(logs))
+        .route("/api/v1/messages/tail", get(messages));
     routes.with_state(querier)
 }
 
-async fn tail(
+async fn logs(
     State(querier): State<Arc<Querier>>,
-    Extension(Stopping(stop)): Extension<Stopping>,
+    stopping: Extension<Stopping>,
     headers: HeaderMap,
     params: Params,
 ) -> Result<Response, Problem> {
-    let resume = headers.get(LAST_EVENT_ID).filter(|id| !id.is_empty());
-    let resume = resume.map(|id| (LAST_EVENT_ID, id.to_str().unwrap_or_default()));
-    let tail = querier.tail(&params.filter()?, resume)?;
+    let tail = querier.tail(&params.filter()?, last(&headers))?;
+    Ok(events(tail, stopping))
+}
+
+async fn messages(
+    State(querier): State<Arc<Querier>>,
+    stopping: Extension<Stopping>,
+    headers: HeaderMap,
+    params: Params,
+) -> Result<Response, Problem> {
+    let tail = querier.tail_messages(&params.filter()?, last(&headers))?;
+    Ok(events(tail, stopping))
+}
+
+/// The id of the last event that the reader had, with who said so.
+fn last(headers: &HeaderMap) -> Option<(&'static str, &str)> {
+    let id = headers.get(LAST_EVENT_ID).filter(|id| !id.is_empty());
+    id.map(|id| (LAST_EVENT_ID, id.to_str().unwrap_or_default()))
+}
+
+fn events(tail: Tail, Extension(Stopping(stop)): Extension<Stopping>) -> Response {
     let pieces = futures::stream::unfold(tail, |mut tail: Tail| async move {
         let piece = tail.next().await?;
         Some((Ok::<Bytes, Infallible>(piece), tail))
@@ -57,5 +77,5 @@ async fn tail(
             HeaderValue::from_static("no"),
         ),
     ];
-    Ok((headers, Body::from_stream(until_stopped)).into_response())
+    (headers, Body::from_stream(until_stopped)).into_response()
 }

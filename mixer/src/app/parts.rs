@@ -75,6 +75,7 @@ impl Parts {
         let ground = Ground::open(&config, (registry, passes), &bus, &clock, &entropy)?;
         let chosen = scenario::choose(
             config.mixer.startup_scenario.as_deref().unwrap_or_default(),
+            config.mixer.max_hops.into(),
             &ground.registry,
             &clock,
         )?;
@@ -240,6 +241,7 @@ impl Parts {
         let engine = Arc::clone(engine);
         let refusals = Arc::new(Refusals::default());
         let clerks = Clerks {
+            cluster: Arc::clone(cluster),
             enrollment: Enrollment::new(
                 config.enrollment.auto_adopt,
                 Arc::clone(cluster),
@@ -248,7 +250,6 @@ impl Parts {
                 entropy,
             ),
             heartbeats: Heartbeats {
-                cluster: Arc::clone(cluster),
                 registry: Arc::clone(registry),
                 presence: Arc::clone(presence),
                 courier: courier.clone(),
@@ -278,6 +279,7 @@ impl Parts {
             passes: passes.clone(),
             refusals,
             scenario_wait: config.mixer.scenario_wait_timeout,
+            max_hops: config.mixer.max_hops.into(),
         }))
     }
 

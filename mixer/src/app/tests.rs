@@ -19,9 +19,10 @@ use chassis::Exit;
 use chassis::config::{Sources, load};
 use ed25519_dalek::SigningKey;
 use futures::StreamExt;
+use model::answer::Answer;
 use model::control::{
-    Applied, Challenge, Claim, DurableFloor, EnrollReply, Heartbeat, HeartbeatReply, Hello, HelloReply, PROTOCOL,
-    RackState, RefusalCode, ScenarioPush, StateChange, Transcript,
+    Applied, Claim, DurableFloor, EnrollReply, Heartbeat, HeartbeatReply, Hello, HelloReply, PROTOCOL, RackState,
+    RefusalCode, ScenarioPush, StateChange, Transcript,
 };
 use model::passport::{Passport, public_key};
 use model::{Attributes, Context, EntityId, Signed, Timestamp, signed, subject};
@@ -96,8 +97,9 @@ impl FakeRack {
     }
 
     async fn ask<R: DeserializeOwned + Serialize>(&self, subject: &'static str, body: Vec<u8>) -> R {
-        let reply = self.client.request(subject, body.into()).await.unwrap();
-        signed::decode_strict(&reply.payload).unwrap()
+        let reply = self.client.request(subject, body.clone().into()).await.unwrap();
+        // Every answer of the Mixer is signed, and for this question.
+        Answer::open(&reply.payload, &body, None).unwrap().0
     }
 
     async fn enroll(&mut self, name: &str) -> EnrollReply {
@@ -112,7 +114,7 @@ impl FakeRack {
         };
         let transcript = Transcript {
             protocol: PROTOCOL,
-            challenge: challenge.peek::<Challenge>().unwrap(),
+            challenge,
             rack_key,
             claim: Claim::Name(name.parse().unwrap()),
             counter: self.counter,
@@ -164,8 +166,15 @@ impl FakeRack {
 
     async fn heartbeat(&self, beat: &Heartbeat, cluster: &[u8]) -> HeartbeatReply {
         let signed = Signed::new(beat, Context::Heartbeat, &self.key).unwrap();
-        let reply: Signed = self.ask(subject::HEARTBEAT, signed.to_bytes().unwrap()).await;
-        reply.open(Context::Command, &public_key(cluster).unwrap()).unwrap()
+        let question = signed.to_bytes().unwrap();
+        let reply = self
+            .client
+            .request(subject::HEARTBEAT, question.clone().into())
+            .await
+            .unwrap();
+        let (reply, by) = Answer::open(&reply.payload, &question, None).unwrap();
+        assert_eq!(by.key.as_bytes(), cluster);
+        reply
     }
 }
 

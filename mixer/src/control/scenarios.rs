@@ -58,7 +58,7 @@ impl Control {
     /// # Errors
     /// [`ControlError::BadScenario`], [`ControlError::ReferenceTaken`] unless `replace`, [`ControlError::Registry`].
     pub async fn import(&self, text: String, replace: bool, by: &Actor) -> Result<Imported, ControlError> {
-        let (Reviewed { scenario, warnings }, text) = review(text).await?;
+        let (Reviewed { scenario, warnings }, text) = review(text, self.max_hops).await?;
         let row = ScenarioRow {
             hash: scenario::content_hash(&text),
             name: scenario.meta.name,
@@ -101,7 +101,7 @@ impl Control {
     /// [`ControlError`].
     pub async fn rehearse(&self, reference: &str) -> Result<ScenarioReport, ControlError> {
         let row = self.find_scenario(reference)?;
-        let (Reviewed { scenario, warnings }, _) = review(row.text.clone()).await?;
+        let (Reviewed { scenario, warnings }, _) = review(row.text.clone(), self.max_hops).await?;
         let active = self
             .registry
             .active_scenario()?
@@ -123,7 +123,7 @@ impl Control {
     pub async fn activate(&self, reference: &str, by: &Actor) -> Result<ActiveScenario, ControlError> {
         let row = self.find_scenario(reference)?;
         // This program may know other gear types than the one that stored it.
-        review(row.text.clone()).await?;
+        review(row.text.clone(), self.max_hops).await?;
         let active = ActiveScenario {
             reference: row.reference(),
             hash: row.hash,
@@ -258,7 +258,7 @@ impl Control {
     /// The content of an activation; none if the registry lost it.
     async fn parsed(&self, active: &ActiveScenario) -> Result<Option<Scenario>, ControlError> {
         match self.registry.scenario(&active.hash)? {
-            Some(row) => Ok(Some(review(row.text).await?.0.scenario)),
+            Some(row) => Ok(Some(parsed(row.text).await?)),
             None => Ok(None),
         }
     }
@@ -317,11 +317,20 @@ fn review_former(former: &ActiveScenario, registry: &Registry) -> Result<(), Con
 }
 
 /// Checks a scenario on a thread that may take its time.
-async fn review(text: String) -> Result<(Reviewed, String), ControlError> {
+async fn review(text: String, max_hops: u32) -> Result<(Reviewed, String), ControlError> {
     let done = tokio::task::spawn_blocking(move || {
-        let reviewed = scenario::review(&text, rack::manifests());
+        let reviewed = scenario::review_within(&text, rack::manifests(), max_hops);
         reviewed.map(|reviewed| (reviewed, text))
     });
+    let done = done
+        .await
+        .map_err(|error| RegistryError::Interrupted(error.to_string()))?;
+    done.map_err(ControlError::BadScenario)
+}
+
+/// Reads a scenario that is active, whatever the limits are now.
+async fn parsed(text: String) -> Result<Scenario, ControlError> {
+    let done = tokio::task::spawn_blocking(move || scenario::parse(&text, rack::manifests()));
     let done = done
         .await
         .map_err(|error| RegistryError::Interrupted(error.to_string()))?;

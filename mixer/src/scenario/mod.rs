@@ -91,7 +91,12 @@ pub(crate) struct Chosen {
 
 /// Finds and checks what `mixer.startup_scenario` names; none if it is empty and nothing was active before that this program
 /// reads.
-pub(crate) fn choose(reference: &str, registry: &Registry, clock: &Clock) -> Result<Option<Chosen>, ScenarioError> {
+pub(crate) fn choose(
+    reference: &str,
+    max_hops: u32,
+    registry: &Registry,
+    clock: &Clock,
+) -> Result<Option<Chosen>, ScenarioError> {
     if reference.is_empty() {
         let Some(active) = registry.active_scenario()? else {
             return Ok(None);
@@ -115,7 +120,7 @@ pub(crate) fn choose(reference: &str, registry: &Registry, clock: &Clock) -> Res
             known: known(registry)?,
         });
     }
-    check(reference.to_owned(), read(path)?, clock).map(Some)
+    check(reference.to_owned(), read(path)?, max_hops, clock).map(Some)
 }
 
 fn known(registry: &Registry) -> Result<Vec<String>, RegistryError> {
@@ -150,9 +155,11 @@ fn read(path: &Path) -> Result<String, ScenarioError> {
     std::fs::read_to_string(path).map_err(unreadable)
 }
 
-fn check(origin: String, text: String, clock: &Clock) -> Result<Chosen, ScenarioError> {
-    let scenario =
-        scenario::parse(&text, rack::manifests()).map_err(|reason| ScenarioError::Invalid { origin, reason })?;
+fn check(origin: String, text: String, max_hops: u32, clock: &Clock) -> Result<Chosen, ScenarioError> {
+    let reviewed = scenario::review_within(&text, rack::manifests(), max_hops);
+    let scenario = reviewed
+        .map_err(|reason| ScenarioError::Invalid { origin, reason })?
+        .scenario;
     let row = ScenarioRow {
         hash: scenario::content_hash(&text),
         name: scenario.meta.name.clone(),

@@ -59,7 +59,8 @@ pub(super) fn review(now: &Standing, files: Vec<Read>, at: Timestamp) -> Review 
 }
 
 impl Review {
-    /// Of files that say they are one spec, the one it was read from stays it; else the first by name. Whether that one is taken.
+    /// Of files that say they are one spec, the one it was read from stays it; else the first by name. Whether that one is taken. A name that
+    /// differs from another in its capitals only is refused.
     fn offer(&mut self, name: SpecName, files: Vec<(String, String, Spec)>, at: Timestamp) -> bool {
         let of = self.standing.get(&name).filter(|entry| !entry.withdrawn);
         let of = of.map(|entry| entry.file.clone());
@@ -69,7 +70,19 @@ impl Review {
             .unwrap_or(0);
         let holder = files.get(keeps).map(|(file, ..)| file.clone()).unwrap_or_default();
         let mut taken = false;
+        let known = self.standing.get(&name).is_some();
+        let twin = self.standing.twin(&name).filter(|_| !known);
+        let twin = twin.map(|twin| (twin.known.spec.name, twin.file.clone(), twin.withdrawn));
         for (place, (file, text, spec)) in files.into_iter().enumerate() {
+            if let Some((other, of, withdrawn)) = &twin {
+                let stands = if *withdrawn { "was" } else { "is" };
+                let says = format!(
+                    "{of} {stands} the spec {other}, and its table stays: DuckDB does not tell messages_{name} from messages_{other}; give this \
+                     spec another name"
+                );
+                self.refused.insert(file, vec![of_file(says)]);
+                continue;
+            }
             if place != keeps {
                 let says = format!("{holder} is the spec {name} already: a name is one file's");
                 self.refused.insert(file, vec![of_file(says)]);

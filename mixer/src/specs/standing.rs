@@ -147,6 +147,12 @@ impl Standing {
         chassis::files::write_atomic(path, &bytes, 0o644)
     }
 
+    /// What stands under a name that differs from this one in its capitals only.
+    pub(super) fn twin(&self, name: &SpecName) -> Option<&Entry> {
+        let mut twins = self.specs.iter().filter(|(other, _)| other.is_twin_of(name));
+        twins.next().map(|(_, entry)| entry)
+    }
+
     pub(super) fn get(&self, name: &SpecName) -> Option<&Entry> {
         self.specs.get(name)
     }

@@ -132,6 +132,41 @@ fn a_name_is_one_files_and_that_file_keeps_it() {
 }
 
 #[test]
+fn of_names_that_differ_in_capitals_only_the_first_stands_over_a_restart_and_its_withdrawal_too() {
+    let desk = Desk::new();
+    desk.write("m.yaml", &spec("order", 1, &[]));
+    let book = desk.open();
+    desk.write("a.yaml", &spec("Order", 1, &[("amount", "int")]));
+    looked(&book);
+    let found = (vec![is("order", 1, "active")], vec!["a.yaml".to_owned()]);
+    assert_eq!(stands(&book), found);
+    let fault = book.view().refused[0].faults[0].to_string();
+    assert!(
+        fault.starts_with("1:1: m.yaml is the spec order, and its table stays: DuckDB does not tell messages_Order from messages_order;"),
+        "{fault}"
+    );
+    assert_eq!(stands(&desk.open()), found);
+    // The table of the one that went is there still.
+    desk.remove("m.yaml");
+    looked(&book);
+    assert_eq!(
+        stands(&book),
+        (vec![is("order", 1, "withdrawn")], vec!["a.yaml".to_owned()])
+    );
+    desk.write("a.yaml", &spec("Orders", 1, &[("amount", "int")]));
+    looked(&book);
+    assert_eq!(stands(&book).1, Vec::<String>::new());
+    // Both at once.
+    let both = Desk::new();
+    both.write("1.yaml", &spec("sale", 1, &[]));
+    both.write("2.yaml", &spec("SALE", 1, &[]));
+    assert_eq!(
+        stands(&both.open()),
+        (vec![is("SALE", 1, "active")], vec!["1.yaml".to_owned()])
+    );
+}
+
+#[test]
 fn a_spec_whose_file_has_another_name_now_takes_nothing_over_a_restart_too() {
     let desk = Desk::new();
     desk.write("a.yaml", &spec("order", 1, &[("amount", "int")]));

@@ -193,7 +193,7 @@ pub enum HistogramBy {
 }
 
 /// How the bytes of a message are shown.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RawForm {
     /// As lower-case hex.

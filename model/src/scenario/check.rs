@@ -2,18 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::circles::circles;
+use super::circles;
 use super::read::Draft;
 use super::{Endpoint, Finding, Gear, Lane, RackEntry, Wire};
 use crate::Token;
 use crate::gear::{self, Manifest, Manifests};
 use crate::yaml::Placed;
 
-/// The input of answers: they leave by a socket, or find the request that waits for them. No message goes round by it.
-const REPLY: &str = "reply";
-
 /// Adds what does not fit. What could not be read is not complained about a second time.
-pub(super) fn check(draft: &Draft<'_>, types: &Manifests, faults: &mut Vec<Finding>) {
+pub(super) fn check(draft: &Draft<'_>, types: &Manifests, max_hops: Option<u32>, faults: &mut Vec<Finding>) {
     let targets = check_racks(draft, faults);
     let mut gears: BTreeMap<&Token, (&Gear, Option<&'static Manifest>)> = BTreeMap::new();
     for gear in &draft.gears {
@@ -41,6 +38,16 @@ pub(super) fn check(draft: &Draft<'_>, types: &Manifests, faults: &mut Vec<Findi
     for wire in &draft.wires {
         check_wire(wire, &gears, draft, faults);
     }
+    let passes_on = |name: &Token| {
+        let gear = gears.get(name);
+        gear.is_some_and(|(gear, manifest)| manifest.is_some_and(|manifest| (manifest.passes_on)(&gear.config)))
+    };
+    faults.extend(circles::closed(draft, passes_on));
+    faults.extend(
+        max_hops
+            .into_iter()
+            .flat_map(|max_hops| circles::endless(draft, max_hops)),
+    );
 }
 
 /// Whether a name may be that of an entry that could not be read.
@@ -140,24 +147,7 @@ pub(super) fn warnings(draft: &Draft<'_>) -> Vec<Finding> {
             warnings.push(wire.at("from", text));
         }
     }
-    let onward: Vec<_> = draft
-        .wires
-        .iter()
-        .filter(|wire| wire.value.to.port.as_str() != REPLY)
-        .collect();
-    let ends: Vec<_> = onward
-        .iter()
-        .map(|wire| (&wire.value.from.gear, &wire.value.to.gear))
-        .collect();
-    for (closing, gears) in circles(&ends) {
-        let Some(wire) = onward.get(closing) else { continue };
-        let round: Vec<_> = gears.iter().chain(gears.first()).map(|gear| gear.as_str()).collect();
-        let text = format!(
-            "the wires make a circle: {}; a message goes round until it has left max_hops gears",
-            round.join(" -> ")
-        );
-        warnings.push(wire.at("to", text));
-    }
+    warnings.extend(circles::any(draft));
     warnings
 }
 

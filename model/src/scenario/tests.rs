@@ -34,6 +34,7 @@ const fn manifest(kind: &'static str, inputs: &'static [&'static str], outputs: 
         example: "",
         schema: gear::schema::<Numbers>,
         check: gear::check::<Numbers>,
+        passes_on: gear::never,
     }
 }
 
@@ -42,6 +43,10 @@ const TYPES: &Manifests = &[
     &manifest("pass", &["in"], &["out"]),
     &manifest("log_sink", &["in"], &[]),
     &manifest("door", &["reply"], &["out"]),
+    &Manifest {
+        passes_on: gear::always,
+        ..manifest("always", &["in"], &["out"])
+    },
 ];
 
 const GOOD: &str = "
@@ -228,6 +233,66 @@ wires:
             "13:27: the wires make a circle: self -> self; a message goes round until it has left max_hops gears",
         ]
     );
+}
+
+/// A source, a circle of gears of these types, and a way out behind the first.
+fn circle(kinds: &[&str]) -> String {
+    let mut gears =
+        String::from("  - { name: in, type: generator, deploy: a }\n  - { name: end, type: log_sink, deploy: a }\n");
+    let mut wires = String::from("  - { from: in.out, to: g0.in }\n  - { from: g0.out, to: end.in }\n");
+    for (number, kind) in kinds.iter().enumerate() {
+        gears += &format!("  - {{ name: g{number}, type: {kind}, deploy: a }}\n");
+        wires += &format!(
+            "  - {{ from: g{number}.out, to: g{}.in }}\n",
+            (number + 1) % kinds.len()
+        );
+    }
+    format!("meta: {{ name: demo, version: '1' }}\nracks: [ {{ name: a }} ]\ngears:\n{gears}wires:\n{wires}")
+}
+
+#[test]
+fn a_circle_out_of_which_no_message_comes_is_refused_and_one_gear_that_may_choose_makes_it_a_warning() {
+    assert_eq!(
+        faults(&circle(&["always", "always", "always"])),
+        [
+            "14:25: no message comes out of the circle of wires g0 -> g1 -> g2 -> g0: each of its gears passes on every message, so each \
+             goes round until max_hops ends it; put a gear into it that chooses, such as filter or route, or leave out this wire"
+        ]
+    );
+    assert_eq!(faults(&circle(&["always"])).len(), 1, "a gear that sends to itself");
+    let chooses = review(&circle(&["always", "pass", "always"]), TYPES).unwrap();
+    assert_eq!(chooses.warnings.len(), 1);
+    // The gear that may choose is only on the other way round.
+    let two = circle(&["always", "pass", "always"]) + "  - { from: g2.out, to: g2.in }\n";
+    let faults = faults(&two);
+    assert_eq!(faults.len(), 1);
+    assert!(
+        faults[0].starts_with("15:25: no message comes out of the circle of wires g2 -> g2: "),
+        "{faults:?}"
+    );
+}
+
+#[test]
+fn a_circle_that_is_longer_than_max_hops_is_refused_where_the_limit_is_known() {
+    let long = circle(&["pass"; 20]);
+    let refused = |yaml: &str, max_hops| review_within(yaml, TYPES, max_hops).map_err(|BadScenario(faults)| faults);
+    let faults = refused(&long, 19).unwrap_err();
+    assert_eq!(faults.len(), 1);
+    let text = faults[0].to_string();
+    assert!(
+        text.starts_with("48:26: no message comes round the circle of wires g0 -> g1 -> "),
+        "{text}"
+    );
+    assert!(
+        text.contains("g11 -> (8 more) -> g0: ") && text.contains("which are 19;"),
+        "{text}"
+    );
+    for reviewed in [refused(&long, 20).unwrap(), review(&long, TYPES).unwrap()] {
+        assert_eq!(reviewed.warnings.len(), 1);
+    }
+    // A shorter way round by the same wire.
+    let short = long + "  - { from: g0.out, to: g19.in }\n";
+    assert_eq!(refused(&short, 19).unwrap().warnings.len(), 1);
 }
 
 #[test]

@@ -11,6 +11,7 @@ use super::postgres::Postgres;
 use super::text::Asked;
 use super::{Dialect, Statement, session};
 use crate::exec::meter;
+use crate::memory::Session;
 use crate::reader::Meter;
 use crate::specs::SpecTables;
 use crate::table::Order;
@@ -19,17 +20,19 @@ use crate::{Error, Querier};
 impl Querier {
     pub(super) fn asking(&self, statement: &Statement) -> Asking {
         let specs = self.specs();
+        let postgres = match statement.dialect {
+            Dialect::Plain => None,
+            Dialect::Postgres => self.postgres(&specs),
+        };
+        let sessions = postgres.as_ref().map_or(&self.sql, |postgres| &postgres.sessions);
         Asking {
-            base: self.sql.clone(),
-            postgres: match statement.dialect {
-                Dialect::Plain => None,
-                Dialect::Postgres => self.postgres(&specs),
-            },
+            base: sessions.one(),
+            postgres,
             specs,
             view: self.engine.view(),
             now: self.clock.now(),
             statement: statement.clone(),
-            meter: meter(&self.sql),
+            meter: meter(self.sql.like()),
             ids_in_memory: None,
         }
     }
@@ -41,7 +44,7 @@ impl Querier {
             debug_assert_eq!(of.len(), specs.len());
             return postgres.clone();
         }
-        let postgres = match Postgres::new(&self.sql, specs) {
+        let postgres = match Postgres::new(self.sql.like(), self.limits.max_concurrent, specs) {
             Ok(postgres) => Some(Arc::new(postgres)),
             Err(error) => {
                 tracing::error!(%error, "pg_catalog cannot be made: clients of PostgreSQL see the tables alone");
@@ -55,7 +58,7 @@ impl Querier {
 
 /// One statement and what it is asked of.
 pub(super) struct Asking {
-    pub(super) base: SessionState,
+    pub(super) base: Session,
     pub(super) postgres: Option<Arc<Postgres>>,
     pub(super) view: ReadView,
     pub(super) specs: SpecTables,

@@ -36,6 +36,7 @@ use datafusion_pg_catalog::sql::PostgresCompatibilityParser;
 use super::ids::Ids;
 use super::regtype::ToRegtype;
 use super::session::{CATALOG, SCHEMA, TABLES};
+use crate::memory::Sessions;
 use crate::specs::SpecTables;
 
 /// The schema that describes all others.
@@ -66,14 +67,14 @@ const WORDS: [&str; 14] = [
 #[derive(Debug)]
 pub(crate) struct Postgres {
     /// What the sessions of statements begin as.
-    pub(super) base: SessionState,
+    pub(super) sessions: Arc<Sessions>,
     pub(super) catalog: Arc<dyn SchemaProvider>,
     parser: PostgresCompatibilityParser,
 }
 
 impl Postgres {
     /// The catalogue and the functions, over what all statements have.
-    pub(crate) fn new(base: &SessionState, specs: &SpecTables) -> Result<Self> {
+    pub(crate) fn new(base: &SessionState, most: usize, specs: &SpecTables) -> Result<Self> {
         let tables = MemorySchemaProvider::new();
         for table in TABLES {
             tables.register_table(table.name().to_owned(), Arc::new(EmptyTable::new(table.schema())))?;
@@ -102,7 +103,7 @@ impl Postgres {
             .with_type_planner(Arc::new(Types))
             .build();
         Ok(Self {
-            base,
+            sessions: Sessions::new(base, most),
             catalog: Arc::new(Catalog {
                 catalog,
                 ids: ids(specs),

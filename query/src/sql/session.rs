@@ -135,7 +135,7 @@ pub(super) fn of_statement(
     }
     let catalogs = MemoryCatalogProviderList::new();
     catalogs.register_catalog(CATALOG.to_owned(), Arc::new(catalog));
-    let mut state = postgres.map_or(base, |postgres| &postgres.base).clone();
+    let mut state = base.clone();
     state.register_catalog_list(Arc::new(catalogs));
     state.mark_start_execution();
     state.execution_props_mut().query_execution_start_time = now.to_datetime();

@@ -20,12 +20,12 @@ use bytes::{Bytes, BytesMut};
 use datafusion::execution::memory_pool::MemoryReservation;
 use datafusion::logical_expr::Expr;
 use engine::ReadView;
+use model::Timestamp;
 use model::filter::SortOrder;
-use model::{Table, Timestamp};
 
 use super::text::write_row;
 use super::token::Token;
-use super::{TEXT, Tails};
+use super::{Shown, TEXT, Tails};
 use crate::Error;
 use crate::cursor::Position;
 use crate::exec::Scan;
@@ -45,6 +45,7 @@ const PATIENCE: Duration = Duration::from_secs(600);
 /// See the module.
 pub(super) struct Backlog {
     view: ReadView,
+    shown: Shown,
     conditions: Vec<Expr>,
     boundary: Token,
     /// What was given.
@@ -75,9 +76,15 @@ struct Row {
 }
 
 impl Backlog {
-    pub(super) fn new(view: ReadView, window: Window, conditions: Vec<Expr>, boundary: Token, after: Position) -> Self {
+    pub(super) fn new(
+        view: ReadView,
+        (shown, window, conditions): (Shown, Window, Vec<Expr>),
+        boundary: Token,
+        after: Position,
+    ) -> Self {
         Self {
             view,
+            shown,
             conditions,
             boundary,
             after,
@@ -154,9 +161,10 @@ impl Backlog {
             self.from = end;
             rows.retain(|row| !self.is_past(row));
             if !rows.is_empty() {
+                let shown = batches.iter().map(|batch| self.shown.of(batch));
                 return Ok(Some(Slice {
                     rows,
-                    batches,
+                    batches: shown.collect::<Result<_, _>>()?,
                     _memory: memory,
                 }));
             }
@@ -189,7 +197,7 @@ impl Backlog {
                 let Some(row) = rows.next() else { break };
                 self.pass(row);
                 if let Some(batch) = slice.batches.get(row.batch) {
-                    write_row(&mut text, &self.token(), batch, row.row);
+                    write_row(&mut text, &self.token(), &self.shown.json(batch, row.row));
                 }
             }
             (!text.is_empty()).then(|| text.freeze())
@@ -209,10 +217,14 @@ impl Backlog {
     fn next_time(&self) -> Option<i64> {
         let files = self
             .view
-            .files(Table::Logs)
+            .files(self.shown.table)
             .iter()
             .map(|file| (file.min_ts, file.max_ts));
-        let hot = self.view.hot(Table::Logs).iter().map(|hot| (hot.min_ts, hot.max_ts));
+        let hot = self
+            .view
+            .hot(self.shown.table)
+            .iter()
+            .map(|hot| (hot.min_ts, hot.max_ts));
         let times = files.chain(hot).filter(|(_, max)| max.micros() >= self.from);
         let first = times.map(|(min, _)| min.micros().max(self.from)).min()?;
         (first < self.until).then_some(first)
@@ -235,8 +247,8 @@ impl Backlog {
         only_newest: bool,
     ) -> Result<(Vec<RecordBatch>, Option<MemoryReservation>), Error> {
         let _permit = tails.gate.wait().await?;
-        let (state, view) = (tails.state.clone(), self.view.clone());
-        let scan = Scan::new(state, view, Table::Logs, window, self.conditions.clone());
+        let (session, view) = (tails.sessions.one(), self.view.clone());
+        let scan = Scan::new(session, view, self.shown.table, window, self.conditions.clone());
         if let Some(found) = scan.first(window, None, 0, wanted).await? {
             return Ok((found.batches, Some(found.memory)));
         }

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::backlog::Backlog;
 use super::text::{self, Block, blocks};
 use super::token::Token;
-use super::{AT_ONCE, HEARTBEAT, LARGE, PACE, TEXT, Tail, Tails};
+use super::{AT_ONCE, HEARTBEAT, LARGE, PACE, Shown, TEXT, Tail, Tails};
 use crate::gate::{Class, Threads};
 use crate::querier::StopOnDrop;
 use crate::scan::Conditions;
@@ -55,6 +55,7 @@ const fn start(window: Window) -> cursor::Position {
 
 /// The task behind a tail.
 pub(crate) struct Follower {
+    pub(super) shown: Shown,
     pub(super) tails: Arc<Tails>,
     pub(super) follow: Follow,
     pub(super) view: Option<ReadView>,
@@ -137,8 +138,7 @@ impl Follower {
         let boundary = Token::live(self.tails.id(), self.follow.position());
         Backlog::new(
             self.view.take().unwrap_or_else(|| self.tails.engine.view()),
-            window,
-            self.conditions.clone(),
+            (self.shown, window, self.conditions.clone()),
             boundary,
             after,
         )
@@ -264,7 +264,7 @@ impl Follower {
             for block in blocks(arrival, self.follow.position()) {
                 let (rows, kept) = self.look_at(&block)?;
                 if rows > 0 {
-                    let rendered = self.tails.texts.of(self.tails.id(), arrival, &block);
+                    let rendered = self.tails.texts.of(self.tails.id(), self.shown, arrival, &block);
                     if kept.is_none() && block.skip == 0 && text.is_empty() && rendered.all().len() >= LARGE {
                         self.follow.pass(arrival, block.end());
                         return Ok(Some(rendered.all()));

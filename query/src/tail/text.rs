@@ -11,9 +11,9 @@ use arrow_array::{BooleanArray, RecordBatch};
 use bytes::{BufMut, Bytes, BytesMut};
 use engine::{Arrival, Kept, Position};
 use model::Timestamp;
-use model::batch::row_json;
-use serde_json::json;
+use serde_json::{Map, Value, json};
 
+use super::Shown;
 use super::token::Token;
 use crate::Error;
 
@@ -24,8 +24,8 @@ const BYTES: u64 = 128 << 10;
 /// How long a reader waits before it comes back, in milliseconds.
 const RETRY: u32 = 1_000;
 
-/// The number of an arrival and of a block's first row in it.
-pub(super) type BlockKey = (u64, usize);
+/// What is shown, the number of an arrival, and of a block's first row in it.
+pub(super) type BlockKey = (Shown, u64, usize);
 
 /// Some rows of an arrival.
 #[derive(Debug)]
@@ -79,8 +79,10 @@ pub(super) struct Text {
 }
 
 impl Text {
-    fn new(store: u32, arrival: &Arrival, block: &Block) -> Self {
+    fn new(store: u32, shown: Shown, arrival: &Arrival, block: &Block) -> Self {
         let mut text = BytesMut::new();
+        // Rows that cannot be shown so, never in practice, are shown as they are.
+        let rows = shown.of(&block.rows).unwrap_or_else(|_| block.rows.clone());
         let ends = (0..block.rows.num_rows()).map(|row| {
             let behind = block.first + row + 1;
             let position = if behind < arrival.rows {
@@ -94,7 +96,7 @@ impl Text {
                     row: 0,
                 }
             };
-            write_row(&mut text, &Token::live(store, position), &block.rows, row);
+            write_row(&mut text, &Token::live(store, position), &shown.json(&rows, row));
             text.len()
         });
         let ends = ends.collect();
@@ -125,8 +127,8 @@ pub(super) struct Texts(pub(super) Kept<BlockKey, Arc<OnceLock<Arc<Text>>>>);
 
 impl Texts {
     /// The text of a block. Who needs it while another makes it waits for that.
-    pub(super) fn of(&self, store: u32, arrival: &Arrival, block: &Block) -> Arc<Text> {
-        let key = (arrival.lsn, block.first);
+    pub(super) fn of(&self, store: u32, shown: Shown, arrival: &Arrival, block: &Block) -> Arc<Text> {
+        let key = (shown, arrival.lsn, block.first);
         let place = self.0.get(key).unwrap_or_else(|| {
             let place = Arc::new(OnceLock::new());
             // As JSON rows take about twice what they take in columns.
@@ -135,13 +137,13 @@ impl Texts {
             self.0.put(key, Arc::clone(&place), weight);
             place
         });
-        Arc::clone(place.get_or_init(|| Arc::new(Text::new(store, arrival, block))))
+        Arc::clone(place.get_or_init(|| Arc::new(Text::new(store, shown, arrival, block))))
     }
 }
 
 /// The event of a row.
-pub(super) fn write_row(to: &mut BytesMut, id: &Token, rows: &RecordBatch, row: usize) {
-    let data = serde_json::to_vec(&row_json(rows, row)).unwrap_or_default();
+pub(super) fn write_row(to: &mut BytesMut, id: &Token, row: &Map<String, Value>) {
+    let data = serde_json::to_vec(row).unwrap_or_default();
     to.extend_from_slice(format!("id: {id}\ndata: ").as_bytes());
     to.extend_from_slice(&data);
     to.put_slice(b"\n\n");

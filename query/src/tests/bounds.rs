@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit};
 use model::filter::{LogFilter, MetricFilter};
 use model::{ByteSize, LogRecord};
 
@@ -78,6 +79,56 @@ async fn a_query_that_needs_too_much_memory_is_refused_and_a_smaller_one_answere
         ..LogFilter::default()
     };
     assert_eq!(bench.querier.logs(&one).await.unwrap().rows.len(), 1);
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_query_that_lacks_the_memory_that_others_have_is_asked_to_come_again_and_one_that_needs_too_much_is_not() {
+    let bench = Bench::with(Limits::new(ByteSize::mib(2), Duration::from_secs(30), 2)).await;
+    let mut random = Random::new();
+    let mut rows: Vec<LogRecord> = (0..1_000).map(|_| world::log(&mut random)).collect();
+    for row in &mut rows {
+        row.message = "x".repeat(4_000);
+    }
+    bench.append(&rows).await;
+    bench.publish().await;
+    let ask = |limit: u32| LogFilter {
+        limit: Some(limit),
+        ..LogFilter::default()
+    };
+    let newest = "SELECT ts, message FROM logs ORDER BY ts DESC LIMIT 20";
+    // What another query has, as it would take it.
+    let other = bench.querier.sessions.one();
+    let pool = &other.runtime_env().memory_pool;
+    let taken = MemoryConsumer::new("another query").register(pool);
+    let MemoryLimit::Finite(all) = pool.memory_limit() else {
+        panic!("no limit");
+    };
+    taken.try_grow(all - (8 << 10)).unwrap();
+    for error in [
+        bench.querier.logs(&ask(20)).await.unwrap_err(),
+        asked(&bench, newest, json!([])).await.unwrap_err(),
+    ] {
+        assert!(matches!(error, Error::Crowded(_)), "{error:?}");
+        assert_eq!(error.kind(), Kind::Busy);
+    }
+    // This one would not have enough if it were alone.
+    taken.shrink(all / 2);
+    let greedy = bench.querier.logs(&ask(1_000)).await.unwrap_err();
+    assert!(matches!(greedy, Error::Memory(_) | Error::Crowded(_)), "{greedy:?}");
+    taken.free();
+    let greedy = bench.querier.logs(&ask(1_000)).await.unwrap_err();
+    assert_eq!(
+        (matches!(greedy, Error::Memory(_)), greedy.kind()),
+        (true, Kind::TooMuch),
+        "{greedy:?}"
+    );
+    assert_eq!(bench.querier.logs(&ask(20)).await.unwrap().rows.len(), 20);
+    asked(&bench, newest, json!([])).await.unwrap();
+    // Every session is as it was, whatever its queries came to.
+    let pool = &bench.querier.sessions.like().runtime_env().memory_pool;
+    until("all memory to be free", || pool.reserved() == 0).await;
+    drop((taken, other));
     bench.close().await;
 }
 

@@ -1,12 +1,16 @@
 //! Business messages are listed by the same rules as telemetry, their bytes in the form that was asked for.
 
+use std::time::Duration;
+
 use model::Table;
 use model::batch::{MessageRow, messages};
-use model::filter::{MessageFilter, RawForm};
+use model::filter::{MessageFilter, RawForm, When};
+use serde_json::Value;
 
 use super::rows::{cut, in_order, in_window, is_entity};
 use super::world::{self, Random};
 use super::{Bench, append_batch};
+use crate::Tail;
 
 fn lets(filter: &MessageFilter, row: &MessageRow) -> bool {
     let is = |wanted: &Option<String>, value: &str| wanted.as_ref().is_none_or(|wanted| wanted == value);
@@ -76,5 +80,86 @@ async fn the_bytes_of_a_message_are_shown_as_hex_as_base64_or_not_at_all() {
         let page = bench.querier.messages(&filter).await.unwrap();
         assert_eq!(page.rows[0].get("raw_msg").and_then(|raw| raw.as_str()), shown);
     }
+    bench.close().await;
+}
+
+/// The next rows of a tail, as texts.
+async fn followed(tail: &mut Tail, count: usize) -> Vec<String> {
+    let mut rows = Vec::new();
+    while rows.len() < count {
+        let piece = tokio::time::timeout(Duration::from_secs(30), tail.next())
+            .await
+            .unwrap()
+            .unwrap();
+        let piece = String::from_utf8(piece.to_vec()).unwrap();
+        assert!(!piece.contains("event: "), "{piece}");
+        rows.extend(
+            piece
+                .lines()
+                .filter_map(|line| line.strip_prefix("data: "))
+                .map(str::to_owned),
+        );
+    }
+    rows
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn messages_are_followed_each_once_with_those_that_were_there_and_their_bytes_in_each_form() {
+    let mut random = Random::new();
+    let mut bench = Bench::new().await;
+    let all = scattered(&mut bench, &mut random).await;
+    let mut wanted: Vec<_> = all.clone();
+    let mut got = [const { Vec::<String>::new() }; 4];
+    let forms = [RawForm::Hex, RawForm::Base64, RawForm::Json, RawForm::None];
+    let ask = |raw: RawForm| MessageFilter {
+        since: Some(When::EVER),
+        raw: Some(raw),
+        ..MessageFilter::default()
+    };
+    let mut tails: Vec<_> = forms
+        .map(|form| bench.querier.tail_messages(&ask(form), None).unwrap())
+        .into();
+    for turn in 0..3 {
+        for ((form, tail), got) in forms.into_iter().zip(&mut tails).zip(&mut got) {
+            got.extend(followed(tail, wanted.len()).await);
+            got.sort_unstable();
+            let all = MessageFilter {
+                limit: Some(10_000),
+                ..ask(form)
+            };
+            let listed = bench.querier.messages(&all).await.unwrap().rows.into_iter();
+            let mut listed: Vec<_> = listed
+                .map(|mut row| {
+                    if let (RawForm::Json, Some(Value::String(said))) = (form, row.get("raw_msg")) {
+                        let said: Value = serde_json::from_str(said).unwrap();
+                        row.insert("raw_msg".to_owned(), said);
+                    }
+                    Value::Object(row).to_string()
+                })
+                .collect();
+            listed.sort_unstable();
+            assert_eq!(*got, listed, "{form:?} {turn}");
+        }
+        // Logs are no messages.
+        bench.append(&[world::log(&mut random)]).await;
+        wanted = (0..70).map(|_| world::message(&mut random)).collect();
+        append_batch(&bench.engine, Table::Messages, messages(&wanted).unwrap()).await;
+    }
+    drop(tails);
+    let one = MessageFilter {
+        msg_type: Some(all[0].msg_type.clone()),
+        until: Some(When::EVER),
+        ..MessageFilter::default()
+    };
+    assert!(matches!(
+        bench.querier.tail_messages(&one, None),
+        Err(crate::Error::Parameter { parameter: "until", .. })
+    ));
+    let of_type = MessageFilter { until: None, ..one };
+    let mut tail = bench.querier.tail_messages(&of_type, None).unwrap();
+    append_batch(&bench.engine, Table::Messages, messages(&all).unwrap()).await;
+    let count = all.iter().filter(|row| lets(&of_type, row)).count();
+    assert_eq!(followed(&mut tail, count).await.len(), count);
+    drop(tail);
     bench.close().await;
 }

@@ -267,7 +267,7 @@ async fn the_newest_rows_are_read_from_the_newest_files() {
     bench.append(&past).await;
     bench.seal().await;
     let scan = crate::exec::Scan::new(
-        bench.querier.state.clone(),
+        bench.querier.sessions.one(),
         bench.engine.view(),
         model::Table::Logs,
         crate::window::Window::ALL,

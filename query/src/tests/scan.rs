@@ -40,8 +40,8 @@ fn many(random: &mut Random) -> Vec<LogRecord> {
 }
 
 fn scan(bench: &Bench, window: Window, filter: &LogFilter) -> Scan {
-    let (state, view) = (bench.querier.state.clone(), bench.engine.view());
-    let mut scan = Scan::new(state, view, Table::Logs, window, filter::logs(filter));
+    let (session, view) = (bench.querier.sessions.one(), bench.engine.view());
+    let mut scan = Scan::new(session, view, Table::Logs, window, filter::logs(filter));
     scan.order = filter.order.unwrap_or_default();
     scan
 }

@@ -48,8 +48,8 @@ async fn walks_agree(bench: &Bench, random: &mut Random) {
         let window = Window::resolve(filter.since, filter.until, None, now()).unwrap();
         let conditions = filter::metrics(&filter);
         let scan = || {
-            let (state, view) = (bench.querier.state.clone(), bench.engine.view());
-            Scan::new(state, view, model::Table::Metrics, window, conditions.clone())
+            let (session, view) = (bench.querier.sessions.one(), bench.engine.view());
+            Scan::new(session, view, model::Table::Metrics, window, conditions.clone())
         };
         let walked = told(&walk::groups(&scan(), &summary, window).await.unwrap().unwrap());
         let planned = told(&metrics::planned(&scan(), &summary, window).await.unwrap());

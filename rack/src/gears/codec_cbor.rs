@@ -39,6 +39,7 @@ pub(super) const MANIFEST: Manifest = Manifest {
     example: include_str!("../../../examples/gears/codec_cbor.yaml"),
     schema: gear::schema::<Codec>,
     check: gear::check::<Codec>,
+    passes_on: gear::always,
 };
 
 pub(super) fn build(config: &Config) -> Result<Gear, String> {

@@ -33,6 +33,7 @@ pub(super) const MANIFEST: Manifest = Manifest {
     example: include_str!("../../../examples/gears/codec_csv.yaml"),
     schema: gear::schema::<CodecCsv>,
     check: gear::check::<CodecCsv>,
+    passes_on: gear::never,
 };
 
 pub(super) fn build(config: &Config) -> Result<Gear, String> {

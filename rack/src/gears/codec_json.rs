@@ -26,6 +26,7 @@ pub(super) const MANIFEST: Manifest = Manifest {
     example: include_str!("../../../examples/gears/codec_json.yaml"),
     schema: gear::schema::<Codec>,
     check: gear::check::<Codec>,
+    passes_on: gear::always,
 };
 
 pub(super) fn build(config: &Config) -> Result<Gear, String> {

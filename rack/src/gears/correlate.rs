@@ -57,6 +57,7 @@ pub(super) const MANIFEST: Manifest = Manifest {
     example: include_str!("../../../examples/gears/correlate.yaml"),
     schema: gear::schema::<Correlate>,
     check: gear::check::<Correlate>,
+    passes_on: gear::never,
 };
 
 pub(super) fn build(config: &Config) -> Result<Gear, String> {

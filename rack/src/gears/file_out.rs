@@ -52,6 +52,7 @@ pub(super) const MANIFEST: Manifest = Manifest {
     example: include_str!("../../../examples/gears/file_out.yaml"),
     schema: gear::schema::<FileOut>,
     check: gear::check::<FileOut>,
+    passes_on: gear::never,
 };
 
 pub(super) fn build(config: &Config) -> Result<Gear, String> {

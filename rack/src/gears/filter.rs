@@ -27,6 +27,7 @@ pub(super) const MANIFEST: Manifest = Manifest {
     example: include_str!("../../../examples/gears/filter.yaml"),
     schema: gear::schema::<Filter>,
     check: gear::check::<Filter>,
+    passes_on: gear::never,
 };
 
 pub(super) fn build(config: &Config) -> Result<Gear, String> {

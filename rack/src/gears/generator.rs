@@ -35,6 +35,7 @@ pub(super) const MANIFEST: Manifest = Manifest {
     example: include_str!("../../../examples/gears/generator.yaml"),
     schema: gear::schema::<Generator>,
     check: gear::check::<Generator>,
+    passes_on: gear::never,
 };
 
 pub(super) fn build(config: &Config) -> Result<Gear, String> {

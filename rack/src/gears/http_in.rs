@@ -5,6 +5,7 @@
 //! | 202 `{"flux_id": …, "trace_id": …}` | every wired inbox has taken the message, and no replies are awaited |
 //! | the reply's body, 200 or the status that it names | `reply_within` is set: the reply has come |
 //! | 504 | no reply has come within `reply_within`; the message was taken all the same |
+//! | 400 | `trust_flux_id` holds and `Flux-Id` or `Flux-Parent` is no id ([`naming`](super::naming)) |
 //! | 404, 405 | another path; another method than POST |
 //! | 408 | the body did not arrive within [`BODY_TIMEOUT`] |
 //! | 413 | the message would be larger than `max_payload_size`, or than the bus takes |
@@ -31,6 +32,7 @@ mod tests;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use axum::body::Bytes;
@@ -46,7 +48,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use model::gear::{self, GearConfig, Manifest};
 use model::message::Message;
-use model::{Attributes, HumanDuration};
+use model::{Attributes, HumanDuration, Level};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -54,6 +56,7 @@ use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 
 use super::listener::Listener;
+use super::naming::{FLUX_ID, Named};
 use super::traceparent::TraceParent;
 use super::{Active, Config, Context, Gear, Refused, Work};
 use replies::{Awaited, REQUEST, Replies, Waiting};
@@ -70,8 +73,6 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_CONTENT_TYPE: usize = 256;
 /// The longest that a caller may be kept waiting for a reply.
 const MAX_REPLY_WITHIN: Duration = Duration::from_secs(3600);
-/// The header of an answer that names the business signal.
-const FLUX_ID: &str = "flux-id";
 
 /// What the type is.
 pub(super) const MANIFEST: Manifest = Manifest {
@@ -81,10 +82,13 @@ pub(super) const MANIFEST: Manifest = Manifest {
     outputs: &["out"],
     doc: "202 says that every wired inbox has the message; a full inbox keeps the request waiting. With `reply_within` messages have `http.request` in their meta, \
           and the answer is the message on `reply` that names it: its body, and 200 or its `http.response.status_code`; 504 where none comes in time. A reply that \
-          nobody waits for is rejected. The header `Flux-Id` of an answer names the business signal. `traceparent` is obeyed.",
+          nobody waits for is rejected. The header `Flux-Id` of an answer names the business signal. `traceparent` is obeyed. `Flux-Id` and `Flux-Parent`, which `http_out` sends, make the message one of the sender's business signal; \
+          they are obeyed only with `trust_flux_id`, which is true unless said otherwise where `listen` is a loopback address. Then a bad one is answered 400. \
+          Set it to true where a gateway or a firewall lets in only senders that you trust, and to false behind a proxy on this machine that strangers reach.",
     example: include_str!("../../../examples/gears/http_in.yaml"),
     schema: gear::schema::<HttpIn>,
     check: gear::check::<HttpIn>,
+    passes_on: gear::never,
 };
 
 pub(super) fn build(config: &Config) -> Result<Gear, String> {
@@ -124,12 +128,15 @@ impl Active for Door {
             if let Some(waiting) = &self.waiting {
                 waiting.begin(cx.recorder().now());
             }
+            let untrusted = Arc::new(AtomicBool::new(false));
             let serve = |stream, peer, stop| {
                 let entry = Entry {
                     cx: Arc::clone(cx),
                     path: Arc::clone(&path),
                     peer,
                     waiting: self.waiting.clone(),
+                    trusts: self.config.trusts(),
+                    untrusted: Arc::clone(&untrusted),
                 };
                 serve(stream, entry, stop)
             };
@@ -170,6 +177,10 @@ struct Entry {
     path: Arc<str>,
     peer: SocketAddr,
     waiting: Option<Arc<Waiting>>,
+    /// Whether what a request says of its signal is obeyed.
+    trusts: bool,
+    /// Whether it was told that it is not.
+    untrusted: Arc<AtomicBool>,
 }
 
 impl Entry {
@@ -206,7 +217,24 @@ impl Entry {
         self.pass_on(&headers, body, began).await
     }
 
+    /// Whose message a request carries, as far as its sender is trusted.
+    fn named(&self, headers: &HeaderMap) -> Result<Option<Named>, String> {
+        if self.trusts {
+            return Named::read(headers);
+        }
+        if headers.contains_key(FLUX_ID) && !self.untrusted.swap(true, Relaxed) {
+            let said = "a request names a business signal in Flux-Id, which is not obeyed here: its message begins a signal of its own; set \
+                        trust_flux_id to true if only trusted senders reach this address";
+            self.cx.log(Level::Warn, said);
+        }
+        Ok(None)
+    }
+
     async fn pass_on(&self, headers: &HeaderMap, body: Bytes, began: Instant) -> Response {
+        let named = match self.named(headers) {
+            Ok(named) => named,
+            Err(why) => return problem(StatusCode::BAD_REQUEST, "bad_flux_id", &why),
+        };
         let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
         let parent = text("traceparent").and_then(TraceParent::parse);
         let mut meta = Attributes::new().with("client.address", self.peer.ip().to_string());
@@ -218,7 +246,10 @@ impl Entry {
         if let Some(awaited) = &awaited {
             meta.set(REQUEST, awaited.id());
         }
-        let message = self.cx.make(parent, meta, body.into());
+        let mut message = self.cx.make(parent, meta, body.into());
+        if let Some(named) = named {
+            named.give(&mut message);
+        }
         let (flux_id, trace_id) = (message.flux_id.to_string(), message.trace_id.to_string());
         let parent = parent.map(|parent| parent.span_id);
         if let Err(why) = self.cx.emit_for_caller("out", message, parent, began).await {
@@ -294,6 +325,16 @@ pub(super) struct HttpIn {
     /// How long a request waits for a reply, 1h at most. Without it the answer is 202 once the message was taken.
     #[serde(default)]
     pub(super) reply_within: Option<HumanDuration>,
+    /// Whether `Flux-Id` and `Flux-Parent` of a request are obeyed: its message belongs to the sender's business signal then. Without it, they are where
+    /// `listen` is a loopback address.
+    #[serde(default)]
+    trust_flux_id: Option<bool>,
+}
+
+impl HttpIn {
+    fn trusts(&self) -> bool {
+        self.trust_flux_id.unwrap_or_else(|| self.listen.ip().is_loopback())
+    }
 }
 
 fn default_path() -> String {

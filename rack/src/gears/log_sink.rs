@@ -33,6 +33,7 @@ pub(super) const MANIFEST: Manifest = Manifest {
     example: include_str!("../../../examples/gears/log_sink.yaml"),
     schema: gear::schema::<LogSink>,
     check: gear::check::<LogSink>,
+    passes_on: gear::never,
 };
 
 pub(super) fn build(config: &Config) -> Result<Gear, String> {

@@ -32,6 +32,7 @@ pub(super) const MANIFEST: Manifest = Manifest {
     example: include_str!("../../../examples/gears/map.yaml"),
     schema: gear::schema::<Map>,
     check: gear::check::<Map>,
+    passes_on: gear::never,
 };
 
 pub(super) fn build(config: &Config) -> Result<Gear, String> {

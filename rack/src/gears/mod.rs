@@ -28,6 +28,7 @@ mod framing;
 mod gathering;
 mod listener;
 mod meter;
+pub(crate) mod naming;
 pub(crate) mod patience;
 mod signal;
 pub(crate) mod supervisor;

@@ -32,6 +32,7 @@ pub(super) const MANIFEST: Manifest = Manifest {
     example: include_str!("../../../examples/gears/route.yaml"),
     schema: gear::schema::<Route>,
     check: gear::check::<Route>,
+    passes_on: gear::never,
 };
 
 pub(super) fn build(config: &Config) -> Result<Gear, String> {

@@ -59,10 +59,12 @@ pub(super) const MANIFEST: Manifest = Manifest {
     inputs: &["reply"],
     outputs: &["out"],
     doc: "Messages have `tcp.connection` and `net.peer` in their meta. A message on `reply` goes to the connection that its `tcp.connection` names; \
-          one whose connection is closed is rejected. A full inbox keeps the peer waiting. A peer that ends its stream is closed.",
+          one whose connection is closed is rejected. A full inbox keeps the peer waiting. A peer that ends its stream is closed. \
+          A frame has no place for a business signal or a trace: each message begins its own, and only `correlate` joins it with another.",
     example: include_str!("../../../examples/gears/tcp_in.yaml"),
     schema: gear::schema::<TcpIn>,
     check: gear::check::<TcpIn>,
+    passes_on: gear::never,
 };
 
 pub(super) fn build(config: &Config) -> Result<Gear, String> {

@@ -39,10 +39,12 @@ pub(super) const MANIFEST: Manifest = Manifest {
     inputs: &["in"],
     outputs: &["reply"],
     doc: "The connection is opened again when it breaks; messages wait meanwhile. A message is done when its bytes were written. \
-          Port `reply` may stay unwired: what comes back is read and dropped then.",
+          Port `reply` may stay unwired: what comes back is read and dropped then. \
+          A frame has no place for a business signal or a trace: what comes back begins its own, and only `correlate` joins it with its request.",
     example: include_str!("../../../examples/gears/tcp_out.yaml"),
     schema: gear::schema::<TcpOut>,
     check: gear::check::<TcpOut>,
+    passes_on: gear::never,
 };
 
 pub(super) fn build(config: &Config) -> Result<Gear, String> {

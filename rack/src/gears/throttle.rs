@@ -31,7 +31,13 @@ pub(super) const MANIFEST: Manifest = Manifest {
     example: include_str!("../../../examples/gears/throttle.yaml"),
     schema: gear::schema::<Throttle>,
     check: gear::check::<Throttle>,
+    passes_on: waits,
 };
+
+/// With `drop` it chooses.
+fn waits(config: &Config) -> bool {
+    gear::config::<Throttle>(config).is_ok_and(|config| config.when_full == WhenFull::Wait)
+}
 
 pub(super) fn build(config: &Config) -> Result<Gear, String> {
     let config: Throttle = gear::config(config)?;

@@ -19,6 +19,8 @@ pub(crate) struct Counters {
     pub(crate) acked: AtomicU64,
     /// Times that everything above the floor was sent again because the floor stood still.
     pub(crate) resends: AtomicU64,
+    /// Answers to this Rack's questions that were not the Mixer's.
+    pub(crate) passed_over: AtomicU64,
     /// Batches that could not be sent as they were; a log record took their place.
     pub(crate) replaced: AtomicU64,
 }

@@ -15,6 +15,7 @@ use chassis::config::{Sources, ThrottleConfig, load};
 use chassis::throttle::Throttle;
 use ed25519_dalek::SigningKey;
 use futures::StreamExt as _;
+use model::answer::Answer;
 use model::control::*;
 use model::passport::{self, Passport};
 use model::subject::{self, RackCommand};
@@ -128,6 +129,8 @@ pub(crate) struct Desk {
     pub(crate) adopt: bool,
     /// Answer nothing at all.
     pub(crate) silent: bool,
+    /// How long an answer takes.
+    pub(crate) pause: Duration,
     /// What heartbeats and adoptions say.
     pub(crate) state: Option<RackState>,
     /// Refuse heartbeats and enrolments with this.
@@ -178,6 +181,8 @@ impl Peer {
                     continue;
                 }
                 let body = answer(&key, &desk, &message);
+                let pause = desk.lock().pause;
+                tokio::time::sleep(pause).await;
                 client.publish(message.reply.unwrap(), body.into()).await.unwrap();
             }
         });
@@ -268,8 +273,13 @@ impl Peer {
     }
 }
 
-fn reply(value: &impl Serialize) -> Vec<u8> {
-    model::signed::encode(value).unwrap()
+/// The cluster's answer to a question.
+pub(crate) fn answered<T: Serialize + DeserializeOwned>(
+    key: &SigningKey,
+    to: &async_nats::Message,
+    reply: T,
+) -> Vec<u8> {
+    Answer::sign(&to.payload, reply, cluster_id(), key).unwrap()
 }
 
 fn read<T: Serialize + DeserializeOwned>(bytes: &[u8]) -> T {
@@ -290,16 +300,14 @@ fn answer(key: &SigningKey, desk: &Mutex<Desk>, message: &async_nats::Message) -
                 cluster_id: cluster_id(),
                 cluster_key: key.verifying_key().as_bytes().to_vec(),
             };
-            reply(&HelloReply::Challenge(
-                Signed::new(&challenge, Context::Challenge, key).unwrap(),
-            ))
+            answered(key, message, HelloReply::Challenge(challenge))
         }
-        subject::ENROLL => reply(&enroll(key, &mut desk.lock(), &read(&message.payload))),
+        subject::ENROLL => answered(key, message, enroll(key, &mut desk.lock(), &read(&message.payload))),
         subject::HEARTBEAT => {
             let signed: Signed = read(&message.payload);
             let heartbeat: Heartbeat = signed.peek().unwrap();
             let answer = beat(&mut desk.lock(), heartbeat);
-            reply(&Signed::new(&answer, Context::Command, key).unwrap())
+            answered(key, message, answer)
         }
         other => panic!("{other}"),
     }

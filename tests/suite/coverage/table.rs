@@ -133,6 +133,7 @@ pub(super) const ENDPOINTS: &[Row] = &[
     ("GET /api/v1/telemetry/logs", By(&["tests/suite/first_light.rs::a_log_line_on_a_rack_becomes_a_row_in_rest_and_in_duckdb", "mixer/src/api/tests.rs::rows_come_under_the_columns_names_newest_first_and_page_by_cursor"])),
     ("GET /api/v1/telemetry/logs/histogram", By(&["tests/suite/coverage/endpoints.rs::counts_names_and_values_are_those_of_the_rows"])),
     ("GET /api/v1/telemetry/logs/top", By(&["tests/suite/coverage/endpoints.rs::counts_names_and_values_are_those_of_the_rows"])),
+    ("GET /api/v1/messages/tail", By(&["tests/suite/tail.rs::the_command_follows_messages_as_racks_send_them", "query/src/tests/messages.rs::messages_are_followed_each_once_with_those_that_were_there_and_their_bytes_in_each_form"])),
     ("GET /api/v1/telemetry/logs/tail", By(&["tests/suite/tail.rs::every_row_comes_once_while_the_mixer_is_killed_and_connections_break", "tests/suite/tail.rs::a_tail_has_the_lists_filters_begins_in_the_past_and_is_refused_beyond_its_number"])),
     ("GET /api/v1/telemetry/traces", By(&["tests/suite/first_light.rs::a_generated_message_crosses_two_gears_as_one_trace"])),
     ("GET /api/v1/telemetry/traces/top", By(&["tests/suite/coverage/endpoints.rs::counts_names_and_values_are_those_of_the_rows"])),
@@ -260,6 +261,11 @@ pub(super) const FAULTS: &[Fault] = &[
         what: "replayed handshake; a flood of hellos; an old state file",
         seen: "refused as above: a challenge is good once, for a minute, for the key that asked; the flood pushes out only the oldest",
         by: &["mixer/src/enrollment/tests.rs::a_challenge_is_good_once_for_a_minute_and_for_the_key_that_asked", "mixer/src/enrollment/tests.rs::a_flood_of_hellos_pushes_out_only_the_oldest_challenges", "mixer/src/enrollment/tests.rs::a_copy_of_an_old_state_file_is_refused_but_a_lost_answer_is_not"],
+    },
+    Fault {
+        what: "forged or repeated answer of a Mixer: that a Rack was removed, that it is still active",
+        seen: "`an answer on the bus is not this cluster's Mixer's` with the reason in the Rack's log, `rack.answers.passed_over`; the Rack goes on waiting for the answer",
+        by: &["rack/tests/answers.rs::who_is_not_the_mixer_cannot_tell_a_rack_that_it_was_removed", "rack/tests/answers.rs::a_rack_that_is_known_comes_back_whatever_others_answer_to_its_handshake", "rack/tests/answers.rs::answers_that_were_heard_before_keep_no_rack_as_it_was", "model/src/answer.rs::an_answer_is_one_to_its_question_only_by_its_cluster_only_and_as_it_was_signed_only"],
     },
     Fault {
         what: "forged or copied heartbeat, heartbeat of a stranger",

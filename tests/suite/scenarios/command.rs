@@ -50,6 +50,19 @@ fn a_file_is_validated_with_a_line_for_each_fault_and_each_warning() -> Result<(
         "{}",
         lonely.err
     );
+    let gears = "  - { name: one, type: filter, deploy: rack-a, config: { where: 'true' } }\n  - { name: two, type: filter, deploy: rack-a, config: { where: 'true' } }\n\
+                 wires: [ { from: one.out, to: two.in }, { from: two.out, to: one.in } ]\n";
+    std::fs::write(folder.path().join("round.yaml"), demo("1", 10) + gears)?;
+    assert_eq!(ask(&["scenario", "validate", "round.yaml"])?.code, Some(0));
+    let round = ask(&["scenario", "validate", "round.yaml", "--max-hops", "1"])?;
+    assert_eq!(round.code, Some(65));
+    assert!(
+        round
+            .err
+            .contains("no message comes round the circle of wires one -> two -> one"),
+        "{}",
+        round.err
+    );
     let missing = ask(&["scenario", "validate", "none.yaml"])?;
     assert_eq!(missing.code, Some(74), "{}", missing.err);
     Ok(())

@@ -73,6 +73,64 @@ fn the_same_content_is_the_same_scenario_and_another_one_needs_another_version_o
 }
 
 #[test]
+fn a_circle_that_is_certain_to_be_wrong_is_refused_by_the_limit_and_the_gears_there_are() -> Result<(), Failure> {
+    let mixer = TestMixer::start("[mixer]\nmax_hops = 3\n")?;
+    let circle = |gears: &[&str]| {
+        let name = |number: usize| format!("g{}", number % gears.len());
+        let entries = (0..)
+            .zip(gears)
+            .map(|(number, gear)| format!("  - {{ name: {}, {gear}, deploy: rack-a }}\n", name(number)));
+        let wires = (0..gears.len())
+            .map(|number| format!("  - {{ from: {}.out, to: {}.in }}\n", name(number), name(number + 1)));
+        let (entries, wires): (String, String) = (entries.collect(), wires.collect());
+        format!(
+            "meta: {{ name: round, version: '1' }}\nracks: [ {{ name: rack-a }} ]\ngears:\n{entries}wires:\n{wires}"
+        )
+    };
+    let (filter, waits) = (
+        "type: filter, config: { where: 'true' }",
+        "type: throttle, config: { rate: 1 }",
+    );
+    let (drops, codec) = (
+        "type: throttle, config: { rate: 1, when_full: drop }",
+        "type: codec_json, config: { direction: encode }",
+    );
+    for (gears, line, says) in [
+        (
+            &[filter; 4][..],
+            12,
+            "no message comes round the circle of wires g0 -> g1 -> g2 -> g3 -> g0",
+        ),
+        (
+            &[waits, codec],
+            8,
+            "no message comes out of the circle of wires g0 -> g1 -> g0",
+        ),
+    ] {
+        let refused = import(&mixer, "", &circle(gears))?;
+        assert_eq!((refused.status, &refused.json["code"]), (422, &json!("bad_scenario")));
+        let errors = refused.json["errors"].as_array().unwrap();
+        assert_eq!(
+            (errors.len(), errors[0]["line"].as_u64()),
+            (1, Some(line)),
+            "{}",
+            refused.text
+        );
+        assert!(refused.text.contains(says), "{}", refused.text);
+    }
+    for gears in [&[filter; 3][..], &[drops, codec]] {
+        let stored = import(&mixer, "?replace=true", &circle(gears))?;
+        assert_eq!(stored.status, 200, "{}", stored.text);
+        assert!(
+            stored.text.contains("the wires make a circle: g0 -> g1 -> "),
+            "{}",
+            stored.text
+        );
+    }
+    Ok(())
+}
+
+#[test]
 fn a_bad_scenario_is_refused_with_the_place_of_each_fault() -> Result<(), Failure> {
     let mixer = TestMixer::start("")?;
     let text = demo("1", 10)

@@ -1,5 +1,6 @@
 //! Hostile statements in a memory cgroup of 1 GiB.
 
+use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
@@ -121,15 +122,19 @@ pub(super) fn run() -> Result<(), Failure> {
         span.as_secs(),
         if alive { "lives" } else { "IS GONE" }
     );
-    let (mut took, turned_away, failed) = everyday;
+    let (mut took, turned_away, others) = everyday;
     took.sort_by(f64::total_cmp);
     println!(
-        "  the everyday question: {} answered, {turned_away} turned away, {failed} failed; p50 {:.1} ms, p99 {:.1} ms, worst {:.1} ms",
+        "  the everyday question: {} answered, {turned_away} turned away, {} failed; p50 {:.1} ms, p99 {:.1} ms, worst {:.1} ms",
         took.len(),
+        others.values().sum::<u64>(),
         quantile(&took, 0.5),
         quantile(&took, 0.99),
         quantile(&took, 1.0)
     );
+    for ((status, code), count) in &others {
+        println!("    {count} times {status} {code}");
+    }
     let own = benches::cost(pid);
     println!(
         "  peak of the process {:.0} MiB, of the group with its page cache {} MiB of {}",
@@ -145,25 +150,32 @@ pub(super) fn run() -> Result<(), Failure> {
     }
 }
 
-/// The newest errors of an hour, ten times a second: the milliseconds of answers, how often it was turned away, how often anything else.
-fn everyday(api: &Api, end: Instant) -> Result<(Vec<f64>, u64, u64), Failure> {
+/// The milliseconds of answers, how often a question was turned away, how often it was answered with which other status and code.
+type Everyday = (Vec<f64>, u64, BTreeMap<(u16, String), u64>);
+
+/// The newest errors of an hour, ten times a second.
+fn everyday(api: &Api, end: Instant) -> Result<Everyday, Failure> {
     let at = |hours: i64| Timestamp::from_micros(START.micros() + hours * HOUR);
     let path = format!(
         "/api/v1/telemetry/logs?since={}&until={}&min_level=error&limit=50",
         at(HOURS - 2),
         at(HOURS - 1)
     );
-    let (mut took, mut turned_away, mut failed) = (Vec::new(), 0, 0);
+    let (mut took, mut turned_away, mut others) = (Vec::new(), 0, BTreeMap::new());
     while Instant::now() < end {
         let start = Instant::now();
-        match api.get(&path)?.status {
+        let answer = api.get(&path)?;
+        match answer.status {
             200 => took.push(start.elapsed().as_secs_f64() * 1e3),
             429 | 503 => turned_away += 1,
-            _ => failed += 1,
+            status => {
+                let code = answer.json["code"].as_str().unwrap_or("without a code");
+                *others.entry((status, code.to_owned())).or_default() += 1;
+            }
         }
         std::thread::sleep(Duration::from_millis(100).saturating_sub(start.elapsed()));
     }
-    Ok((took, turned_away, failed))
+    Ok((took, turned_away, others))
 }
 
 /// Sends a statement and reads the answer to its end without keeping it; its status, if it had a proper end.

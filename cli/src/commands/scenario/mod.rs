@@ -24,7 +24,7 @@ const IMPORTED: &[&str] = &["reference", "hash", "new", "replaced"];
 
 pub(crate) fn run(args: &ScenarioArgs) -> Result<(), Error> {
     match &args.verb {
-        ScenarioVerb::Validate { file } => validate(file),
+        ScenarioVerb::Validate { file, max_hops } => validate(file, (*max_hops).into()),
         ScenarioVerb::Import { file, replace, api } => {
             import(file, *replace, api).and_then(|row| Ok(Printer::from(api).rows(&[row], IMPORTED)?))
         }
@@ -64,9 +64,9 @@ pub(crate) fn run(args: &ScenarioArgs) -> Result<(), Error> {
     }
 }
 
-fn validate(file: &Path) -> Result<(), Error> {
+fn validate(file: &Path, max_hops: u32) -> Result<(), Error> {
     let source = Source::File(file.to_owned());
-    let Reviewed { scenario, warnings } = source.read_here()?;
+    let Reviewed { scenario, warnings } = source.read_within(max_hops)?;
     warn(&file.display().to_string(), &warnings);
     let meta = &scenario.meta;
     let (gears, wires) = (scenario.gears.len(), scenario.wires.len());

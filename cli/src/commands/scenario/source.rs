@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use model::scenario::{BadScenario, Reviewed};
+use model::scenario::{BadScenario, Reviewed, review, review_within};
 use serde_json::Value;
 
 use crate::args::ApiArgs;
@@ -33,10 +33,10 @@ impl Source {
         self.review(&self.text(api)?)
     }
 
-    /// The same of a file.
-    pub(super) fn read_here(&self) -> Result<Reviewed, Error> {
+    /// The same of a file, for a Mixer with this limit.
+    pub(super) fn read_within(&self, max_hops: u32) -> Result<Reviewed, Error> {
         match self {
-            Self::File(path) => self.review(&file(path)?),
+            Self::File(path) => self.reviewed(review_within(&file(path)?, rack::manifests(), max_hops)),
             Self::Stored(reference) => Err(Error::Usage(format!("{reference} is no file"))),
         }
     }
@@ -54,12 +54,15 @@ impl Source {
     }
 
     pub(super) fn review(&self, text: &str) -> Result<Reviewed, Error> {
+        self.reviewed(review(text, rack::manifests()))
+    }
+
+    fn reviewed(&self, done: Result<Reviewed, BadScenario>) -> Result<Reviewed, Error> {
         let origin = match self {
             Self::File(path) => path.display().to_string(),
             Self::Stored(reference) => reference.clone(),
         };
-        model::scenario::review(text, rack::manifests())
-            .map_err(|BadScenario(faults)| Error::Scenario { origin, faults })
+        done.map_err(|BadScenario(faults)| Error::Scenario { origin, faults })
     }
 }
 

@@ -150,6 +150,15 @@ const MESSAGES: Route = get("/api/v1/messages", "messages", "Business messages")
         link("flux", &[("flux_id", "$response.body#/data/0/flux_id")]),
     ])
     .details(LISTED);
+const MESSAGES_TAIL: Route = get(
+    "/api/v1/messages/tail",
+    "messages_tail",
+    "Business messages as they become visible, as server-sent events",
+)
+.takes(&[p::FLUX, p::MESSAGES, p::TAIL])
+.gives(Answer::Events)
+.fails(&[400, 403, 429, 503])
+.details("An event without a name is a row as the list of messages gives it. All else is as with the tail of logs.");
 const MESSAGES_OF: Route = get(
     "/api/v1/messages/{flux_id}",
     "messages_of",
@@ -245,6 +254,7 @@ pub(super) const ROUTES: &[Route] = &[
     .fails(FIND)
     .details(WINDOW),
     MESSAGES,
+    MESSAGES_TAIL,
     MESSAGES_OF,
     get(
         "/api/v1/flux/{flux_id}",

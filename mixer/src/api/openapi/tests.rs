@@ -118,7 +118,7 @@ fn lists_rows(route: &Route) -> bool {
 fn the_parameters_of_lists_are_the_fields_of_their_filters() {
     let both = |one: BTreeSet<String>, other: BTreeSet<String>| one.union(&other).cloned().collect::<BTreeSet<_>>();
     // With what a path always refuses, or names itself.
-    let filters: [(&str, BTreeSet<String>, &[&str]); 17] = [
+    let filters: [(&str, BTreeSet<String>, &[&str]); 18] = [
         ("logs", fields::<LogFilter>(), &[]),
         (
             "logs/histogram",
@@ -149,6 +149,11 @@ fn the_parameters_of_lists_are_the_fields_of_their_filters() {
         ("messages", fields::<MessageFilter>(), &[]),
         ("messages/{flux_id}", fields::<MessageFilter>(), &["flux_id"]),
         ("/api/v1/messages", fields::<MessageFilter>(), &[]),
+        (
+            "/api/v1/messages/tail",
+            fields::<MessageFilter>(),
+            &["until", "offset", "order"],
+        ),
         ("/api/v1/messages/{flux_id}", fields::<MessageFilter>(), &["flux_id"]),
         ("/api/v1/flux/{flux_id}", fields::<FluxFilter>(), &[]),
         ("dead_letters", fields::<DeadLetterFilter>(), &[]),

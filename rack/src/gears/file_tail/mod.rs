@@ -60,6 +60,7 @@ pub(super) const MANIFEST: Manifest = Manifest {
     example: include_str!("../../../../examples/gears/file_tail.yaml"),
     schema: gear::schema::<FileTail>,
     check: gear::check::<FileTail>,
+    passes_on: gear::never,
 };
 
 pub(super) fn build(config: &Config) -> Result<Gear, String> {

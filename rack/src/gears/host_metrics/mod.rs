@@ -42,6 +42,7 @@ pub(super) const MANIFEST: Manifest = Manifest {
     example: include_str!("../../../../examples/gears/host_metrics.yaml"),
     schema: gear::schema::<HostMetrics>,
     check: gear::check::<HostMetrics>,
+    passes_on: gear::never,
 };
 
 pub(super) fn build(config: &Config) -> Result<Gear, String> {

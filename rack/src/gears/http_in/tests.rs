@@ -160,6 +160,84 @@ async fn a_peer_that_does_not_read_its_answers_is_cut_off() {
     bench.close().await;
 }
 
+/// A request with these headers: the status, the problem's code, and the signal that the answer names.
+async fn named(to: SocketAddr, headers: &[(&str, &str)]) -> (u16, Value, String) {
+    let client = Client::builder(TokioExecutor::new()).build_http();
+    let mut request = Request::post(format!("http://{to}/"));
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    let answer = client.request(request.body(Full::<Bytes>::from("x")).unwrap()).await.unwrap();
+    let (head, body) = answer.into_parts();
+    let said: Value = serde_json::from_slice(&body.collect().await.unwrap().to_bytes()).unwrap();
+    let id = head.headers.get(FLUX_ID).map(|id| id.to_str().unwrap().to_owned());
+    (head.status.as_u16(), said["code"].clone(), id.unwrap_or_default())
+}
+
+const SIGNAL: &str = "0193c3f2-7d1a-7000-8000-0123456789ab";
+const NOT_OURS: &str = "0193c3f2-7d1a-4000-8000-0123456789ab";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_belongs_to_the_signal_that_a_trusted_sender_names_and_a_bad_name_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let bench = Bench::open(folder.path());
+    let sink = "\n  - { name: sink, type: log_sink, deploy: rack-a }";
+    let (runtime, to) = start(&bench, "", sink, "{ from: door.out, to: sink.in }").await;
+    let good = [(FLUX_ID, SIGNAL), ("flux-parent", SIGNAL)];
+    assert_eq!(named(to, &good).await, (202, Value::Null, SIGNAL.to_owned()));
+    assert_eq!(bench.records("sink", 1).await[0]["flux_id"], SIGNAL);
+    for bad in ["", "one", NOT_OURS] {
+        for name in [FLUX_ID, "flux-parent"] {
+            assert_eq!(named(to, &[(name, bad)]).await, (400, "bad_flux_id".into(), String::new()), "{name} {bad}");
+        }
+    }
+    assert_eq!(named(to, &[(FLUX_ID, SIGNAL), (FLUX_ID, SIGNAL)]).await.0, 400);
+    // Who names none begins one.
+    let (status, _, id) = named(to, &[]).await;
+    assert!(status == 202 && id != SIGNAL && !id.is_empty());
+    // Nothing that was refused went on.
+    runtime.close().await;
+    assert_eq!(bench.records("sink", 2).await.len(), 2);
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_is_not_trusted_names_no_signal_good_or_bad_and_that_is_said_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let bench = Bench::open(folder.path());
+    let sink = "\n  - { name: sink, type: log_sink, deploy: rack-a }";
+    let wire = "{ from: door.out, to: sink.in }";
+    let (runtime, to) = start(&bench, ", trust_flux_id: false", sink, wire).await;
+    for name in [SIGNAL, "one", NOT_OURS] {
+        let (status, _, id) = named(to, &[(FLUX_ID, name), ("flux-parent", name)]).await;
+        assert!(status == 202 && id != name && !id.is_empty(), "{name}");
+    }
+    bench.says("door", "set trust_flux_id to true").await;
+    runtime.close().await;
+    let said = bench.logs("door");
+    assert_eq!(said.iter().filter(|log| log.contains("trust_flux_id")).count(), 1, "{said:?}");
+    bench.close().await;
+}
+
+#[test]
+fn who_reaches_a_loopback_address_is_trusted_unless_said_otherwise() {
+    for (listen, said, trusts) in [
+        ("127.0.0.1:0", None, true),
+        ("[::1]:0", None, true),
+        ("0.0.0.0:0", None, false),
+        ("192.0.2.1:80", None, false),
+        ("0.0.0.0:0", Some(true), true),
+        ("127.0.0.1:0", Some(false), false),
+    ] {
+        let mut config = json!({ "listen": listen });
+        if let Some(said) = said {
+            config["trust_flux_id"] = json!(said);
+        }
+        let config = gear::config::<HttpIn>(config.as_object().unwrap()).unwrap();
+        assert_eq!(config.trusts(), trusts, "{listen} {said:?}");
+    }
+}
+
 #[test]
 fn a_wait_for_replies_has_bounds() {
     for (within, good) in [("0s", false), ("1ms", true), ("1h", true), ("61m", false)] {

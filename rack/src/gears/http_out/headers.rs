@@ -11,6 +11,8 @@ use chassis::config::{Resolved, resolve};
 use hyper::HeaderMap;
 use hyper::header::{self, HeaderName, HeaderValue};
 
+use super::super::naming::{FLUX_ID, FLUX_PARENT};
+
 /// Parts of names of headers whose values are secrets.
 const SECRET: [&str; 7] = [
     "authorization",
@@ -30,6 +32,8 @@ const OURS: [HeaderName; 6] = [
     header::TRANSFER_ENCODING,
     header::UPGRADE,
 ];
+/// Headers by which the gear says what a message belongs to.
+const TRACED: [&str; 3] = ["traceparent", FLUX_ID, FLUX_PARENT];
 
 /// Says what is wrong with headers as they stand in a scenario.
 pub(super) fn validate(headers: &BTreeMap<String, String>) -> Result<(), String> {
@@ -49,7 +53,7 @@ pub(super) fn resolved(
 
 fn one(name: &str, text: &str, env: impl Fn(&str) -> Option<String>) -> Result<(HeaderName, HeaderValue), String> {
     let key = HeaderName::from_bytes(name.as_bytes()).map_err(|_| format!("headers: {name:?} is no header's name"))?;
-    if OURS.contains(&key) || key == "traceparent" {
+    if OURS.contains(&key) || TRACED.contains(&key.as_str()) {
         return Err(format!("headers.{name} is set by the gear; leave it out"));
     }
     let is_secret = SECRET.iter().any(|part| key.as_str().contains(part));
@@ -118,6 +122,8 @@ mod tests {
             ("x-y", "a\nb", "characters"),
             ("Content-Length", "3", "set by the gear"),
             ("traceparent", "3", "set by the gear"),
+            ("Flux-Id", "3", "set by the gear"),
+            ("flux-parent", "3", "set by the gear"),
         ] {
             let error = check(name, value).unwrap_err();
             assert!(error.contains(says), "{name}: {error}");

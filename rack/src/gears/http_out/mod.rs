@@ -62,10 +62,12 @@ pub(super) const MANIFEST: Manifest = Manifest {
     inputs: &["in"],
     outputs: &["reply"],
     doc: "2xx is done, 429 and 5xx and no answer are tried again, other answers reject the message. The answer's message has the facts of the one that was sent, \
-          with `http.response.status_code` and `http.response.header.<name>`. `traceparent` and `Idempotency-Key`, the id of the message, are sent along. Values of secret headers are `${NAME}` references to the environment of the Rack.",
+          with `http.response.status_code` and `http.response.header.<name>`. `traceparent` and `Idempotency-Key`, the id of the message, are sent along, and `Flux-Id` with `Flux-Parent`, by which an `http_in` that trusts them (`trust_flux_id`) \
+          goes on with the same business signal. Values of secret headers are `${NAME}` references to the environment of the Rack.",
     example: include_str!("../../../../examples/gears/http_out.yaml"),
     schema: gear::schema::<HttpOut>,
     check: gear::check::<HttpOut>,
+    passes_on: gear::never,
 };
 
 pub(super) fn build(config: &Config) -> Result<Gear, String> {
@@ -168,6 +170,7 @@ impl Sender {
             content_type,
             trace: trace.to_string(),
             id: message.id.to_string(),
+            flux_id: message.flux_id.to_string(),
         };
         let (mut pause, mut left) = (self.retry.first.get(), self.retry.count);
         loop {

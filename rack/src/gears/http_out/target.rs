@@ -24,6 +24,8 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
 
+use super::super::naming::{FLUX_ID, FLUX_PARENT};
+
 /// The header that says which requests are the same one again.
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
 /// How long a connection is kept without a request.
@@ -49,6 +51,8 @@ pub(super) struct Sent<'a> {
     pub(super) trace: String,
     /// The message's id, by which a target knows a repetition.
     pub(super) id: String,
+    /// Its business signal.
+    pub(super) flux_id: String,
 }
 
 /// What a target answered.
@@ -96,7 +100,13 @@ impl Target {
         }
         headers.insert(IDEMPOTENCY_KEY, sent.id.parse().map_err(|_| IDEMPOTENCY_KEY.to_owned())?);
         headers.extend(self.headers.clone());
-        headers.insert("traceparent", sent.trace.parse().map_err(|_| "traceparent".to_owned())?);
+        for (name, value) in [
+            ("traceparent", &sent.trace),
+            (FLUX_ID, &sent.flux_id),
+            (FLUX_PARENT, &sent.id),
+        ] {
+            headers.insert(name, value.parse().map_err(|_| name.to_owned())?);
+        }
         Ok(request)
     }
 }

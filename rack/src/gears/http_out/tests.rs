@@ -199,6 +199,8 @@ async fn a_message_goes_out_in_its_trace_and_the_answer_goes_on_with_its_facts()
         (&facts["trace_id"], &records[0]["message"]),
         (&parent.trace_id.to_string().into(), &"made".into())
     );
+    assert_eq!(seen.headers["flux-id"], records[0]["flux_id"].as_str().unwrap());
+    assert_eq!(seen.headers["flux-parent"], seen.headers["idempotency-key"]);
     assert_eq!(facts["http.response.status_code"], 201);
     assert_eq!(facts["http.response.header.location"], "/things/7");
     assert_eq!(facts["content_type"], "text/x");

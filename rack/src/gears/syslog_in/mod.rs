@@ -49,6 +49,7 @@ pub(super) const MANIFEST: Manifest = Manifest {
     example: include_str!("../../../../examples/gears/syslog_in.yaml"),
     schema: gear::schema::<SyslogIn>,
     check: gear::check::<SyslogIn>,
+    passes_on: gear::never,
 };
 
 pub(super) fn build(config: &Config) -> Result<Gear, String> {

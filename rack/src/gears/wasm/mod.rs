@@ -63,6 +63,7 @@ pub(super) const MANIFEST: Manifest = Manifest {
     example: include_str!("../../../../examples/gears/wasm.yaml"),
     schema: gear::schema::<Wasm>,
     check: gear::check::<Wasm>,
+    passes_on: gear::never,
 };
 
 pub(super) fn build(config: &Config) -> Result<Gear, String> {

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod documented;
 mod hostile;
 
 use serde_json::{Value, json};

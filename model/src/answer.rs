@@ -1,0 +1,209 @@
+//! The Mixer's answer to a question of a Rack: signed by the cluster, for this question and no other.
+//!
+//! | field | what |
+//! |---|---|
+//! | `question` | SHA-256 of the question's bytes as they were sent: which entity asked, its nonce, the number and time of its heartbeat |
+//! | `cluster_id`, `cluster_key` | who signed it |
+//! | `reply` | [`HelloReply`](crate::control::HelloReply), [`EnrollReply`](crate::control::EnrollReply) or [`HeartbeatReply`](crate::control::HeartbeatReply) |
+//!
+//! # Invariants
+//!
+//! - No two questions of Racks are equal, so an answer that was heard before, or was for another Rack, answers nothing.
+//! - A refusal is an answer like any other: nobody else can tell a Rack that it was removed.
+//! - Who knows no cluster so far believes whoever answers; from then on, only that one.
+
+use ed25519_dalek::{SigningKey, VerifyingKey};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use crate::passport::{Passport, public_key};
+use crate::signed::bytes_form;
+use crate::{BadSignature, ClusterId, Context, Signed};
+
+/// A cluster and its key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cluster {
+    /// Which.
+    pub id: ClusterId,
+    /// What it signs with.
+    pub key: VerifyingKey,
+}
+
+impl Cluster {
+    /// That of a passport; none if its key is no key.
+    #[must_use]
+    pub fn of(passport: &Passport) -> Option<Self> {
+        let key = public_key(&passport.cluster_key).ok()?;
+        Some(Self {
+            id: passport.cluster_id,
+            key,
+        })
+    }
+}
+
+/// An answer as it is signed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Answer<T> {
+    #[serde(with = "bytes_form")]
+    question: Vec<u8>,
+    cluster_id: ClusterId,
+    #[serde(with = "bytes_form")]
+    cluster_key: Vec<u8>,
+    reply: T,
+}
+
+/// Why something is not the answer.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NoAnswer {
+    /// It cannot be read, or is not signed by the key that it names.
+    #[error("{0}; a Mixer of another version may answer so: update the older of the two")]
+    Bad(#[from] BadSignature),
+    /// It answers another question.
+    #[error("it answers another question")]
+    Other,
+    /// Another cluster signed it.
+    #[error("it is signed by cluster {0}")]
+    Cluster(ClusterId),
+}
+
+impl<T: Serialize + DeserializeOwned> Answer<T> {
+    /// Signs an answer to the question with these bytes: its wire form.
+    ///
+    /// # Errors
+    /// Never in practice: our messages encode.
+    pub fn sign(question: &[u8], reply: T, cluster_id: ClusterId, key: &SigningKey) -> Result<Vec<u8>, BadSignature> {
+        let answer = Self {
+            question: digest(question),
+            cluster_id,
+            cluster_key: key.verifying_key().as_bytes().to_vec(),
+            reply,
+        };
+        Signed::new(&answer, Context::Answer, key)?.to_bytes()
+    }
+
+    /// What the answer says and who vouches for it, if it is one to the question with these bytes and by this cluster, where one is known.
+    ///
+    /// # Errors
+    /// [`NoAnswer`] otherwise.
+    pub fn open(bytes: &[u8], question: &[u8], cluster: Option<&Cluster>) -> Result<(T, Cluster), NoAnswer> {
+        let signed = Signed::from_bytes(bytes)?;
+        let claimed: Self = signed.peek()?;
+        if claimed.question != digest(question) {
+            return Err(NoAnswer::Other);
+        }
+        let key = public_key(&claimed.cluster_key).map_err(|_| BadSignature::Signature)?;
+        let answer: Self = signed.open(Context::Answer, &key)?;
+        if cluster.is_some_and(|cluster| cluster.key != key) {
+            return Err(NoAnswer::Cluster(answer.cluster_id));
+        }
+        let id = answer.cluster_id;
+        Ok((answer.reply, Cluster { id, key }))
+    }
+}
+
+fn digest(question: &[u8]) -> Vec<u8> {
+    Sha256::digest(question).to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+    use crate::Timestamp;
+    use crate::control::{EnrollReply, HeartbeatReply, RackState, Refusal, RefusalCode};
+
+    const QUESTION: &[u8] = b"who am I? 7";
+
+    fn id(number: i64) -> ClusterId {
+        ClusterId::at(Timestamp::from_micros(number), [0; 10])
+    }
+
+    fn removed() -> HeartbeatReply {
+        HeartbeatReply::Refused(Refusal {
+            code: RefusalCode::Removed,
+            reason: "removed".to_owned(),
+        })
+    }
+
+    fn active() -> HeartbeatReply {
+        HeartbeatReply::Ok {
+            state: RackState::Active,
+            scenario: None,
+            floors: Vec::new(),
+            limits: None,
+        }
+    }
+
+    fn open(bytes: &[u8], question: &[u8], cluster: Option<&Cluster>) -> Result<HeartbeatReply, NoAnswer> {
+        Answer::open(bytes, question, cluster).map(|(reply, _)| reply)
+    }
+
+    #[test]
+    fn an_answer_is_one_to_its_question_only_by_its_cluster_only_and_as_it_was_signed_only() {
+        let (key, thief) = (SigningKey::from_bytes(&[1; 32]), SigningKey::from_bytes(&[2; 32]));
+        let ours = Cluster {
+            id: id(1_000_000),
+            key: key.verifying_key(),
+        };
+        for reply in [removed(), active()] {
+            let bytes = Answer::sign(QUESTION, reply.clone(), ours.id, &key).unwrap();
+            let (opened, by) = Answer::<HeartbeatReply>::open(&bytes, QUESTION, Some(&ours)).unwrap();
+            assert_eq!((format!("{opened:?}"), by), (format!("{reply:?}"), ours.clone()));
+            assert!(
+                open(&bytes, QUESTION, None).is_ok(),
+                "who knows no cluster believes the first one"
+            );
+            // Heard before.
+            assert_eq!(open(&bytes, b"who am I? 8", Some(&ours)).unwrap_err(), NoAnswer::Other);
+            // By somebody else, who may call himself what he likes.
+            let forged = Answer::sign(QUESTION, reply, ours.id, &thief).unwrap();
+            assert_eq!(
+                open(&forged, QUESTION, Some(&ours)).unwrap_err(),
+                NoAnswer::Cluster(ours.id)
+            );
+            for bit in 0..bytes.len() * 8 {
+                let mut bad = bytes.clone();
+                bad[bit / 8] ^= 1 << (bit % 8);
+                assert!(open(&bad, QUESTION, Some(&ours)).is_err(), "bit {bit}");
+            }
+        }
+        // With our key's name and his signature.
+        let named = Answer {
+            question: digest(QUESTION),
+            cluster_id: ours.id,
+            cluster_key: key.verifying_key().as_bytes().to_vec(),
+            reply: removed(),
+        };
+        let named = Signed::new(&named, Context::Answer, &thief)
+            .unwrap()
+            .to_bytes()
+            .unwrap();
+        assert_eq!(
+            open(&named, QUESTION, None).unwrap_err(),
+            NoAnswer::Bad(BadSignature::Signature)
+        );
+    }
+
+    #[test]
+    fn what_is_not_signed_and_what_answers_something_else_is_no_answer() {
+        let key = SigningKey::from_bytes(&[1; 32]);
+        let refused = EnrollReply::Refused(Refusal {
+            code: RefusalCode::Removed,
+            reason: String::new(),
+        });
+        let plain = crate::signed::encode(&refused).unwrap();
+        let command = Signed::new(&removed(), Context::Command, &key)
+            .unwrap()
+            .to_bytes()
+            .unwrap();
+        for bad in [&plain[..], &command, b"", b"\xff"] {
+            assert!(matches!(open(bad, QUESTION, None), Err(NoAnswer::Bad(_))), "{bad:?}");
+        }
+        let pending = EnrollReply::Pending {
+            entity_id: crate::EntityId::for_name("r"),
+        };
+        let enrolled = Answer::sign(QUESTION, pending, id(1), &key).unwrap();
+        assert!(open(&enrolled, QUESTION, None).is_err());
+    }
+}

@@ -1,0 +1,84 @@
+//! Questions to the Mixer, and which answers are its own.
+//!
+//! # Invariants
+//!
+//! - What is not signed by the cluster for this very question is passed over, counted and told of; the question goes on waiting.
+//! - It is told of at most once in [`SAY_EVERY`]: whoever is on the bus can answer as often as he likes.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use chassis::bus::Bus;
+use model::ClusterId;
+use model::answer::{Answer, Cluster, NoAnswer};
+use parking_lot::Mutex;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::time::Instant;
+
+use crate::telemetry::Counters;
+
+/// How often it is said at most that answers are passed over.
+const SAY_EVERY: Duration = Duration::from_secs(60);
+
+/// Asks, and counts what is no answer.
+pub(crate) struct Asker {
+    counters: Arc<Counters>,
+    said: Mutex<Option<Instant>>,
+}
+
+/// Why there is no answer.
+#[derive(Debug)]
+pub(crate) struct Unanswered {
+    pub(crate) error: chassis::Error,
+    /// Another cluster that answered.
+    pub(crate) other: Option<ClusterId>,
+}
+
+impl Asker {
+    pub(crate) fn new(counters: Arc<Counters>) -> Self {
+        Self {
+            counters,
+            said: Mutex::default(),
+        }
+    }
+
+    /// The answer to a question with these bytes, and who vouches for it: this cluster, if one is known.
+    pub(crate) async fn ask<T: Serialize + DeserializeOwned>(
+        &self,
+        bus: &Bus,
+        (subject, question): (&'static str, Vec<u8>),
+        cluster: Option<&Cluster>,
+        within: Duration,
+    ) -> Result<(T, Cluster), Unanswered> {
+        let mut other = None;
+        let sent = question.clone();
+        let accept = |body: &[u8]| match Answer::open(body, &sent, cluster) {
+            Ok(opened) => Some(opened),
+            Err(why) => {
+                if let NoAnswer::Cluster(found) = why {
+                    other = Some(found);
+                }
+                self.pass_over(subject, &why);
+                None
+            }
+        };
+        let answer = bus.ask(subject, question, within, accept).await;
+        answer.map_err(|error| Unanswered { error, other })
+    }
+
+    fn pass_over(&self, subject: &str, why: &NoAnswer) {
+        let passed_over = self.counters.passed_over.fetch_add(1, Relaxed) + 1;
+        let (mut said, now) = (self.said.lock(), Instant::now());
+        if said.is_none_or(|said| now >= said + SAY_EVERY) {
+            *said = Some(now);
+            tracing::warn!(
+                subject,
+                reason = %why,
+                passed_over,
+                "an answer on the bus is not this cluster's Mixer's to the question that was asked; it is passed over"
+            );
+        }
+    }
+}

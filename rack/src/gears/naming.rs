@@ -1,0 +1,107 @@
+//! Headers by which a request says whose message it carries: between `http_out` of one Rack and `http_in` of another, a business signal
+//! stays one.
+//!
+//! | header | what |
+//! |---|---|
+//! | `Flux-Id` | the business signal, a UUIDv7 |
+//! | `Flux-Parent` | the message that the request was made of, a UUIDv7 |
+//!
+//! # Invariants
+//!
+//! - What is read is an id as Racks make them, written once; everything else is refused in words.
+//!
+//! # Not here
+//!
+//! The trace ([`super::traceparent`]); whether a sender is trusted (`http_in`).
+
+use hyper::HeaderMap;
+use model::message::Message;
+use model::{FluxId, MessageId};
+
+/// The header that names the business signal.
+pub(crate) const FLUX_ID: &str = "flux-id";
+/// The header that names the message that a request was made of.
+pub(crate) const FLUX_PARENT: &str = "flux-parent";
+
+/// Whose message a request carries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Named {
+    flux_id: FluxId,
+    parent: Option<MessageId>,
+}
+
+impl Named {
+    /// What the headers of a request say; none if they name no signal.
+    pub(crate) fn read(headers: &HeaderMap) -> Result<Option<Self>, String> {
+        let flux_id = id(headers, FLUX_ID, |text| text.parse().ok(), FluxId::created)?;
+        let parent = id(headers, FLUX_PARENT, |text| text.parse().ok(), MessageId::created)?;
+        Ok(flux_id.map(|flux_id| Self { flux_id, parent }))
+    }
+
+    /// Makes a message one of the signal.
+    pub(crate) const fn give(self, message: &mut Message) {
+        message.flux_id = self.flux_id;
+        message.parent = self.parent;
+    }
+}
+
+/// The one id of version 7 under this name, if there is any.
+fn id<T, C>(
+    headers: &HeaderMap,
+    name: &str,
+    parse: impl Fn(&str) -> Option<T>,
+    created: impl Fn(&T) -> Option<C>,
+) -> Result<Option<T>, String> {
+    let mut values = headers.get_all(name).iter();
+    let Some(value) = values.next() else {
+        return Ok(None);
+    };
+    let read = value.to_str().ok().and_then(parse).filter(|id| created(id).is_some());
+    match (read, values.next()) {
+        (Some(id), None) => Ok(Some(id)),
+        _ => Err(format!(
+            "the header {name} must be one UUID of version 7; send it as http_out does, or leave it out"
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    const ID: &str = "0193c3f2-7d1a-7000-8000-0123456789ab";
+    const OTHER: &str = "0193c3f2-7d1a-7000-8000-0123456789ac";
+
+    fn read(headers: &[(&'static str, &str)]) -> Result<Option<Named>, String> {
+        let mut map = HeaderMap::new();
+        for (name, value) in headers {
+            map.append(*name, value.parse().unwrap());
+        }
+        Named::read(&map)
+    }
+
+    #[test]
+    fn an_id_as_racks_make_them_is_read_and_everything_else_is_refused_by_the_headers_name() {
+        let both = read(&[(FLUX_ID, ID), (FLUX_PARENT, OTHER)]).unwrap().unwrap();
+        assert_eq!(both.flux_id.to_string(), ID);
+        assert_eq!(both.parent.unwrap().to_string(), OTHER);
+        assert_eq!(read(&[(FLUX_ID, ID)]).unwrap().unwrap().parent, None);
+        assert_eq!(read(&[]), Ok(None));
+        // A parent without a signal names nothing.
+        assert_eq!(read(&[(FLUX_PARENT, OTHER)]), Ok(None));
+        for bad in [
+            "",
+            "x",
+            "\u{e9}",
+            "0193c3f2-7d1a-4000-8000-0123456789ab",
+            "00000000-0000-0000-0000-000000000000",
+        ] {
+            for name in [FLUX_ID, FLUX_PARENT] {
+                let error = read(&[(name, bad)]).unwrap_err();
+                assert!(error.contains(name) && error.contains("version 7"), "{bad}: {error}");
+            }
+        }
+        assert!(read(&[(FLUX_ID, ID), (FLUX_ID, OTHER)]).is_err());
+    }
+}
