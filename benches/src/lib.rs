@@ -10,6 +10,9 @@ pub mod feed;
 pub mod lines;
 
 use std::fs;
+use std::path::Path;
+
+use harness::{Failure, TestMixer};
 
 /// What a process has cost so far, by the kernel's accounting.
 #[derive(Debug, Clone, Copy, Default)]
@@ -79,6 +82,20 @@ pub fn load() -> String {
 pub fn median(figures: &mut [f64]) -> f64 {
     figures.sort_by(f64::total_cmp);
     quantile(figures, 0.5)
+}
+
+/// A Mixer that runs a scenario. `BENCH_CREDENTIALS=on`: each Rack has a key of its own for the bus.
+///
+/// # Errors
+/// If it does not become ready.
+pub fn mixer(scenario: &Path) -> Result<TestMixer, Failure> {
+    let scenario = format!("{:?}", scenario.display().to_string());
+    let mut keys = vec![("mixer.startup_scenario", scenario.as_str())];
+    if std::env::var("BENCH_CREDENTIALS").is_ok_and(|value| value == "on") {
+        println!("with credentials of Racks for the bus");
+        keys.push(("snake.rack_credentials", "\"on\""));
+    }
+    TestMixer::with(&keys, &[])
 }
 
 /// A number from the environment, for the size of a bench.

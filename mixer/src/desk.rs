@@ -6,8 +6,8 @@
 //! - Every answer, a refusal too, is signed by the cluster and names its question ([`model::answer`]).
 //! - At most [`AT_ONCE`] requests are worked on; the rest wait in the subscription, which is bounded too.
 //! - The Mixer may publish on every subject, and who asks names the one of the answer: only an inbox is answered, and where
-//!   Racks are users of the bus, only one of theirs or of strangers ([`Passes::may_be_answered`]). Any other request is not
-//!   even looked at.
+//!   Racks are users of the bus, only what the server says instead of it, which leads back to the account of who asked
+//!   ([`Passes::may_be_answered`]). Any other request is not even looked at.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;

@@ -8,6 +8,7 @@
 //! | `platform.event.<kind>` | lifecycle events | `flux-events` |
 //! | `flux.agent.hello`, `.enroll`, `.heartbeat` | request/reply, Rack → Mixer | none |
 //! | `flux.agent.rack.<id>.<command>` | request/reply, Mixer → Rack | none |
+//! | `flux.agent.answer.<id>.<request>` | the Rack's answers, where Racks are users of the bus | none |
 
 use crate::{EntityId, Table, Token};
 
@@ -154,6 +155,22 @@ pub fn rack(id: &EntityId, command: RackCommand) -> String {
 pub fn rack_all(id: &EntityId) -> String {
     format!("flux.agent.rack.{id}.*")
 }
+
+/// Every command to every Rack.
+pub const RACKS_ALL: &str = "flux.agent.rack.>";
+
+/// Where one Rack answers commands: below this.
+#[must_use]
+pub fn answers(id: &EntityId) -> String {
+    format!("flux.agent.answer.{id}")
+}
+
+/// Every answer of every Rack to a command.
+pub const ANSWERS_ALL: &str = "flux.agent.answer.>";
+
+/// What the subjects begin with that the server puts in the place of that for an answer, where a request crosses to another account.
+/// It refuses clients that want an answer there.
+pub const CROSSED: &str = "_R_.";
 
 #[cfg(test)]
 mod tests {

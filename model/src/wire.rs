@@ -71,7 +71,7 @@ pub const DEAD_FROM: &str = "Flux-Dead-From";
 pub const DEAD_LETTER: &str = "Flux-Dead-Letter";
 /// Header of a dead letter: how often the message was given back before, decimal; absent means 0.
 pub const DEAD_REPLAYS: &str = "Flux-Dead-Replays";
-/// Header: the bus's own duplicate filter.
+/// Header: the bus's own duplicate filter, over all publishers of a stream. Nobody may know a value before its message is there.
 pub const MESSAGE_ID: &str = "Nats-Msg-Id";
 
 /// The encodings of a batch.

@@ -126,13 +126,17 @@ impl StateFile {
     /// The key with which the bus knows this Rack. Another one than that with which it signs what it says: a bus server
     /// has its clients sign whatever it sends them.
     pub(crate) fn bus_key(&self) -> Option<KeyPair> {
-        let seed: [u8; 32] = Sha256::new()
-            .chain_update(b"platform/bus/1\0")
+        // Any 32 bytes are a key.
+        KeyPair::new_from_raw(KeyPairType::User, self.secret_for(b"platform/bus/1\0")).ok()
+    }
+
+    /// A secret for one purpose, always the same.
+    pub(crate) fn secret_for(&self, purpose: &[u8]) -> [u8; 32] {
+        Sha256::new()
+            .chain_update(purpose)
             .chain_update(self.key.to_bytes())
             .finalize()
-            .into();
-        // Any 32 bytes are a key.
-        KeyPair::new_from_raw(KeyPairType::User, seed).ok()
+            .into()
     }
 
     /// The passport, if the Rack was ever adopted.

@@ -16,6 +16,7 @@ use harness::{Failure, Link, Random, TestBus, TestMixer, TestRack, duckdb, event
 
 use crate::first_light::mixer_with;
 use crate::kill9::setting;
+use crate::racks::free_port;
 
 /// Lines of a file on rack-a become messages; rack-b makes a message of each, which it writes as a record. Both wires are guaranteed.
 pub(crate) fn scenario(file: &Path) -> String {
@@ -178,14 +179,36 @@ fn hurt(what: u64, random: &mut Random, mixer: &mut TestMixer, racks: &mut [(Tes
 
 #[test]
 fn no_message_is_lost_or_archived_twice_and_order_is_kept_through_kill_9_and_partitions() -> Result<(), Failure> {
+    let logs = tempfile::tempdir()?;
+    let file = logs.path().join("app.log");
+    let (mixer, _scenario) = mixer_with(&scenario(&file))?;
+    nothing_is_lost(mixer, file, Random::for_test("no_message_is_lost_or_archived_twice"))
+}
+
+#[test]
+fn where_racks_have_credentials_nothing_is_lost_through_kill_9_and_partitions_either() -> Result<(), Failure> {
+    let logs = tempfile::tempdir()?;
+    let (file, flow) = (logs.path().join("app.log"), logs.path().join("flow.yaml"));
+    std::fs::write(&flow, scenario(&file))?;
+    let flow = format!("{:?}", flow.display().to_string());
+    // Racks and the API are to find them again after a kill.
+    let (api, bus) = (free_port()?, free_port()?);
+    let keys = [
+        ("snake.rack_credentials", "\"on\""),
+        ("snake.port", bus.as_str()),
+        ("api.port", api.as_str()),
+        ("mixer.startup_scenario", flow.as_str()),
+    ];
+    let mixer = TestMixer::with(&keys, &[])?;
+    nothing_is_lost(mixer, file, Random::for_test("where_racks_have_credentials"))
+}
+
+/// Hurts everything in turn while lines become messages, and looks for each of them afterwards.
+fn nothing_is_lost(mut mixer: TestMixer, file: PathBuf, mut random: Random) -> Result<(), Failure> {
     let (hurts, rows) = (
         setting("PLATFORM_TEST_LANE_KILLS", 6),
         setting("PLATFORM_TEST_LANE_ROWS", 5_000),
     );
-    let mut random = Random::for_test("no_message_is_lost_or_archived_twice");
-    let logs = tempfile::tempdir()?;
-    let file = logs.path().join("app.log");
-    let (mut mixer, _scenario) = mixer_with(&scenario(&file))?;
     let mut racks = Vec::new();
     for name in ["rack-a", "rack-b"] {
         let link = Link::to(&mixer.bus_url)?;

@@ -14,6 +14,12 @@ use serde_json::json;
 
 const SOON: Duration = Duration::from_secs(30);
 
+/// A port that is free now, for a Mixer that comes back on it.
+pub(crate) fn free_port() -> Result<String, Failure> {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+    Ok(listener.local_addr()?.port().to_string())
+}
+
 #[test]
 fn the_level_of_a_racks_log_changes_while_it_runs() -> Result<(), Failure> {
     let mixer = TestMixer::start("")?;

@@ -33,10 +33,7 @@ fn main() -> Result<(), Failure> {
     let folder = tempfile::tempdir()?;
     let file = folder.path().join("scenario.yaml");
     std::fs::write(&file, SCENARIO)?;
-    let mut mixer = TestMixer::start(&format!(
-        "[mixer]\nstartup_scenario = {:?}\n",
-        file.display().to_string()
-    ))?;
+    let mut mixer = benches::mixer(&file)?;
     let pid = mixer.process()?.pid().as_raw();
     let runtime = runtime()?;
     let (before, began) = (cost(pid), Instant::now());

@@ -42,10 +42,7 @@ fn measure(lane: &str, rate: Option<u64>, count: u64) -> Result<(), Failure> {
     let folder = tempfile::tempdir()?;
     let file = folder.path().join("scenario.yaml");
     std::fs::write(&file, scenario(lane, rate.unwrap_or(1_000_000), count))?;
-    let mut mixer = TestMixer::start(&format!(
-        "[mixer]\nstartup_scenario = {:?}\n",
-        file.display().to_string()
-    ))?;
+    let mut mixer = benches::mixer(&file)?;
     let mut receiver = TestRack::new("rack-b", &mixer.bus_url, "")?;
     receiver.start()?;
     let mut sender = TestRack::new("rack-a", &mixer.bus_url, "")?;

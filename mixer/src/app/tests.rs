@@ -1,6 +1,7 @@
 //! A whole Mixer on real parts, and Racks that speak to it over the real bus.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::expect_used, reason = "tests")]
 
+mod attacks;
 mod away;
 mod clocks;
 mod credentials;

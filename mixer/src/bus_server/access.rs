@@ -1,26 +1,32 @@
-//! Who may say what on the bus that the Mixer runs: users of `nats.conf`, with the subjects of each.
+//! Who may say what on the bus that the Mixer runs: accounts of `nats.conf`, with one user each.
 //!
-//! | user | how it proves itself | publishes | hears |
+//! | account | how its user proves itself | publishes | hears |
 //! |---|---|---|---|
-//! | the Mixer | an nkey of this run | everything | everything |
-//! | a Rack | its own nkey | its messages, telemetry, handshakes and heartbeats; pulls and acknowledgements of its consumers; one answer to each command | its inbox, its commands |
-//! | a Rack that waits | its own nkey | handshakes | its inbox, its commands |
-//! | anyone else | `snake.token`, where there is one | handshakes | answers to handshakes |
+//! | the Mixer's, with the streams | an nkey of this run | everything | everything |
+//! | a Rack's | its own nkey | its messages, telemetry, handshakes and heartbeats; pulls and acknowledgements of its consumers; answers to commands | its inbox, its commands |
+//! | that of a Rack that waits | its own nkey | handshakes, answers to commands | its inbox, its commands |
+//! | anyone else's | `snake.token`, where there is one | handshakes | answers to handshakes |
+//!
+//! ```text
+//!  a Rack's account ── its subjects, as services ──▶ the Mixer's ── answers, which the server brings back ──▶ the Rack's account
+//!  a Rack's account ◀── its commands, as a stream ── the Mixer's
+//! ```
 //!
 //! # Invariants
 //!
 //! - Subjects are made of [`Token`]s, ids, keys and the names of consumers only.
-//! - What a list does not allow is refused by the server; nobody but the Mixer may ask it to make, change or delete streams and
-//!   consumers.
-//! - The server looks at the subject of what is published, not at the one for its answer. So who is not adopted may ask nothing of
-//!   the server itself, and the Mixer looks where its answers go ([`crate::desk`]). What an adopted Rack can do with that is in
-//!   ADR 33.
+//! - An account has one Rack, and imports what that Rack may publish and nothing else. The server looks at the subject of what is
+//!   published, not at the one for its answer, and what it answers itself goes anywhere: but in the account of who asked. From there
+//!   only what the Rack may say itself reaches the Mixer's account, so an answer can do no more than the Rack.
+//! - Nobody but the Mixer may ask the server to make, change or delete streams and consumers: no other account imports that.
+//! - The user's permissions say the same once more, and what it may hear.
 //!
 //! # Not here
 //!
-//! Who is on the list ([`crate::passes`]); writing it and having the server read it (`supervisor`).
+//! Who is on the list ([`crate::passes`]); writing it and having the server read it (`supervisor`); where the streams of an account lie
+//! (`home`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use model::{EntityId, Token, subject};
 use serde_json::{Value, json};
@@ -28,8 +34,12 @@ use tokio::sync::watch;
 
 /// What the domain's API calls begin with once the server has mapped them.
 const API: &str = "$JS.API";
-/// The name of the user that anyone may be.
+/// The name of the user that anyone may be, and of its account.
 pub(crate) const ANYONE: &str = model::subject::ENROLL_USER;
+/// The account with the streams.
+pub(super) const MIXER: &str = "mixer";
+/// How long the server waits for an answer, or the next of many, before it forgets who asked. Longer than the wait of any pull.
+const ANSWERED_WITHIN: &str = "45s";
 
 /// A Rack as the bus knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,6 +61,13 @@ pub(crate) struct Access {
     pub(crate) passes: Vec<Pass>,
     /// Whose names are whose.
     pub(crate) owners: BTreeMap<Token, EntityId>,
+}
+
+impl Access {
+    /// The keys of the Racks on the list.
+    pub(super) fn keys(&self) -> BTreeSet<String> {
+        self.passes.iter().map(|pass| pass.key.clone()).collect()
+    }
 }
 
 /// What the server's owner is given to keep the list.
@@ -86,16 +103,20 @@ impl std::fmt::Debug for Gate {
 impl Gate {
     /// The part of the configuration that says who may do what.
     pub(super) fn render(&self, streams: &Streams) -> String {
-        let mut users = vec![json!({ "nkey": self.key })];
-        users.extend(self.access.borrow().passes.iter().map(|pass| rack(pass, streams)));
-        users.push(json!({ "user": ANYONE, "password": self.password, "permissions": anyone() }));
-        let users: Vec<String> = users.iter().map(|user| format!("    {user}")).collect();
+        let mut accounts = vec![(MIXER.to_owned(), mixers(&self.key, streams))];
+        let passes = &self.access.borrow().passes;
+        accounts.extend(passes.iter().map(|pass| (pass.key.clone(), rack(pass, streams))));
+        accounts.push((ANYONE.to_owned(), anyone(&self.password)));
+        let accounts: Vec<String> = accounts
+            .iter()
+            .map(|(name, account)| format!("  {}: {account}", Value::from(name.as_str())))
+            .collect();
         let open = if self.asks {
             String::new()
         } else {
             format!("no_auth_user: {}\n", Value::from(ANYONE))
         };
-        format!("authorization {{\n  users: [\n{}\n  ]\n}}\n{open}", users.join(",\n"))
+        format!("accounts {{\n{}\n}}\n{open}", accounts.join(",\n"))
     }
 }
 
@@ -103,25 +124,77 @@ fn permissions(publish: &[String], subscribe: &[String]) -> Value {
     json!({ "publish": { "allow": publish }, "subscribe": { "allow": subscribe } })
 }
 
+/// The Mixer's account, and what of it others may import.
+fn mixers(key: &str, streams: &Streams) -> Value {
+    let business = &streams.business;
+    let once = [
+        subject::HELLO,
+        subject::ENROLL,
+        subject::HEARTBEAT,
+        subject::ANSWERS_ALL,
+        subject::MESSAGES_ALL,
+        subject::GEARS_ALL,
+        subject::TELEMETRY_ALL,
+        "$JS.ACK.>",
+    ];
+    let api = [
+        "INFO".to_owned(),
+        format!("STREAM.INFO.{business}"),
+        format!("CONSUMER.INFO.{business}.*"),
+    ];
+    let once = once
+        .map(str::to_owned)
+        .into_iter()
+        .chain(api.map(|call| format!("{API}.{call}")));
+    let mut exports: Vec<Value> = once
+        .map(|subject| json!({ "service": subject, "response_threshold": ANSWERED_WITHIN }))
+        .collect();
+    // A pull is answered by many messages.
+    exports.push(json!({
+        "service": format!("{API}.CONSUMER.MSG.NEXT.{business}.*"),
+        "response_type": "stream",
+        "response_threshold": ANSWERED_WITHIN,
+    }));
+    exports.push(json!({ "stream": subject::RACKS_ALL }));
+    json!({ "jetstream": "enabled", "users": [{ "nkey": key }], "exports": exports })
+}
+
+/// An account that imports these subjects of the Mixer's, for one user.
+fn account(user: Value, publish: &[String], hears: Option<&str>) -> Value {
+    let mut imports: Vec<Value> = publish
+        .iter()
+        .map(|subject| json!({ "service": { "account": MIXER, "subject": subject } }))
+        .collect();
+    imports.extend(hears.map(|subject| json!({ "stream": { "account": MIXER, "subject": subject } })));
+    json!({ "users": [user], "imports": imports })
+}
+
 /// What everybody may do.
-fn anyone() -> Value {
+fn anyone(password: &str) -> Value {
     let publish = [subject::HELLO, subject::ENROLL].map(str::to_owned);
-    permissions(&publish, &[format!("{}.>", subject::inbox(ANYONE))])
+    let permissions = permissions(&publish, &[format!("{}.>", subject::inbox(ANYONE))]);
+    let user = json!({ "user": ANYONE, "password": password, "permissions": permissions });
+    account(user, &publish, None)
 }
 
 fn rack(pass: &Pass, streams: &Streams) -> Value {
-    let mut publish = vec![subject::HELLO.to_owned(), subject::ENROLL.to_owned()];
+    let mut publish = vec![
+        subject::HELLO.to_owned(),
+        subject::ENROLL.to_owned(),
+        format!("{}.*", subject::answers(&pass.entity_id)),
+    ];
     if pass.adopted {
         publish.extend(own(pass, streams));
     }
-    let subscribe = [
-        format!("{}.>", subject::inbox(&pass.key)),
-        subject::rack_all(&pass.entity_id),
-    ];
-    let mut permissions = permissions(&publish, &subscribe);
-    // Commands are requests: each may be answered once.
-    permissions["allow_responses"] = json!({ "max": 1, "expires": "2m" });
-    json!({ "nkey": pass.key, "permissions": permissions })
+    let commands = subject::rack_all(&pass.entity_id);
+    let subscribe = [format!("{}.>", subject::inbox(&pass.key)), commands.clone()];
+    let user = json!({ "nkey": pass.key, "permissions": permissions(&publish, &subscribe) });
+    let mut account = account(user, &publish, Some(&commands));
+    if pass.adopted {
+        // An account that imports calls of the API is not given the mapping that others have.
+        account["mappings"] = json!({ format!("$JS.{}.API.>", streams.domain): format!("{API}.>") });
+    }
+    account
 }
 
 /// What an adopted Rack publishes, as itself only.
@@ -163,24 +236,41 @@ mod tests {
             business: "flux-msg".to_owned(),
         };
         let adopted = rack(&pass, &streams);
-        let allowed = |user: &Value, what: &str| -> Vec<String> {
-            serde_json::from_value(user["permissions"][what]["allow"].clone()).unwrap()
+        let list = |account: &Value, what: &str| -> Vec<String> {
+            let allowed = account["users"][0]["permissions"][what]["allow"].clone();
+            serde_json::from_value(allowed).unwrap()
         };
-        let subjects = allowed(&adopted, "publish");
+        let subjects = list(&adopted, "publish");
         let of_one = subjects
             .iter()
             .filter(|subject| subject.starts_with("flux.") && !subject.starts_with("flux.agent."));
         for subject in of_one {
             assert!(subject.contains(".rack-a"), "{subject}");
         }
-        assert!(
-            !subjects
-                .iter()
-                .any(|subject| subject.contains("CREATE") || subject.contains("DELETE"))
-        );
-        let heard = allowed(&adopted, "subscribe");
+        for change in ["CREATE", "UPDATE", "DELETE", "PURGE"] {
+            assert!(!subjects.iter().any(|subject| subject.contains(change)), "{subjects:?}");
+        }
+        let heard = list(&adopted, "subscribe");
         assert_eq!(heard, ["_INBOX_UKEY.>".to_owned(), subject::rack_all(&pass.entity_id)]);
-        let waiting = rack(&Pass { adopted: false, ..pass }, &streams);
-        assert_eq!(allowed(&waiting, "publish"), [subject::HELLO, subject::ENROLL]);
+        // What reaches the Mixer's account is what the Rack may publish, whoever's answer it is.
+        let imported = |account: &Value| -> Vec<String> {
+            let imports = account["imports"].as_array().unwrap();
+            let services = imports
+                .iter()
+                .filter_map(|import| import["service"]["subject"].as_str());
+            services.map(str::to_owned).collect()
+        };
+        assert_eq!(imported(&adopted), subjects);
+        let waiting = rack(
+            &Pass {
+                adopted: false,
+                ..pass.clone()
+            },
+            &streams,
+        );
+        let answers = format!("{}.*", subject::answers(&pass.entity_id));
+        assert_eq!(list(&waiting, "publish"), [subject::HELLO, subject::ENROLL, &answers]);
+        assert_eq!(imported(&waiting), list(&waiting, "publish"));
+        assert_eq!(imported(&anyone("x")), [subject::HELLO, subject::ENROLL]);
     }
 }

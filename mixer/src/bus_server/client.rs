@@ -59,10 +59,20 @@ pub(super) enum Credentials {
     Key(String),
 }
 
+/// Where Racks answer commands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Asks {
+    /// In an inbox of the Mixer's.
+    InAnInbox,
+    /// On a subject of the Rack's own: the only ones that reach the Mixer's account.
+    OnTheRacksSubject,
+}
+
 /// The connection; cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Bus {
     connection: chassis::bus::Bus,
+    asks: Asks,
     facts: Arc<Facts>,
 }
 
@@ -89,7 +99,7 @@ impl Bus {
     pub(super) async fn connect(
         address: &str,
         domain: &str,
-        credentials: Credentials,
+        (credentials, asks): (Credentials, Asks),
         within: Duration,
         facts: Facts,
     ) -> Result<Self, BusError> {
@@ -105,6 +115,7 @@ impl Bus {
         connection.preflight().await?;
         Ok(Self {
             connection,
+            asks,
             facts: Arc::new(facts),
         })
     }
@@ -165,7 +176,12 @@ impl Bus {
         within: Duration,
     ) -> Result<Bytes, CommandError> {
         let body = cluster.sign(body, Context::Command)?;
-        let request = Request::new().payload(body.into()).timeout(Some(within));
+        let mut request = Request::new().payload(body.into()).timeout(Some(within));
+        if self.asks == Asks::OnTheRacksSubject {
+            let inbox = self.client().new_inbox();
+            let number = inbox.rsplit('.').next().unwrap_or_default();
+            request = request.inbox(format!("{}.{number}", subject::answers(rack)));
+        }
         let answer = self.client().send_request(subject::rack(rack, command), request).await;
         answer
             .map(|message| message.payload)

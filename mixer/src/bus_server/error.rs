@@ -61,6 +61,18 @@ pub enum BusError {
         /// The store.
         path: PathBuf,
     },
+    /// Two accounts have streams in one store.
+    #[error(
+        "the bus store has streams in two folders: {} would be used now, {} was used where Racks had no users of their own or the other way \
+         round. Nothing was changed: keep the one with the messages that are wanted, and move the other out of the store",
+        now.display(), before.display()
+    )]
+    TwoHomes {
+        /// Those of the account that would be used.
+        now: PathBuf,
+        /// Those of the other.
+        before: PathBuf,
+    },
     /// Somebody listens there already.
     #[error(
         "port {port} on {host} is taken (`ss -ltnp 'sport = :{port}'` shows by whom): stop that program, or set snake.port \
@@ -139,6 +151,7 @@ impl BusError {
             | Self::TooOld { .. }
             | Self::WrongHash { .. }
             | Self::PortInUse { .. }
+            | Self::TwoHomes { .. }
             | Self::Subject { .. } => Exit::Config,
             Self::Locked { .. } | Self::Died { .. } | Self::NotReady { .. } | Self::Stream { .. } => Exit::Unavailable,
             Self::Chassis(error) => error.exit(),

@@ -14,7 +14,7 @@
 //! - One store, one server: the lock on the store is inherited by the child, so that not even an orphan shares a store.
 //! - The child does not outlive the Mixer: `PR_SET_PDEATHSIG`, on a thread that lives as long as the Mixer (`keeper`).
 //! - Every stream has an explicit byte limit and file storage (`streams`).
-//! - Where others can reach it, each Rack is a user with its own key and subjects (`access`).
+//! - Where others can reach it, each Rack is a user with its own key and subjects, in an account of its own (`access`).
 //!
 //! # Not here
 //!
@@ -26,6 +26,7 @@ mod client;
 mod conf;
 mod error;
 mod health;
+mod home;
 mod keeper;
 mod lock;
 mod spent;
@@ -186,13 +187,24 @@ impl BusServer {
         plan: Vec<async_nats::jetstream::stream::Config>,
         fatal: &Fatal,
     ) -> Result<(Bus, Vec<Task>), BusError> {
+        let asks_by = match settings.gate {
+            Some(_) => client::Asks::OnTheRacksSubject,
+            None => client::Asks::InAnInbox,
+        };
         let credentials = match settings.gate {
             Some(gate) => client::Credentials::Key(gate.seed),
             None => settings
                 .token
                 .map_or(client::Credentials::None, client::Credentials::Token),
         };
-        let bus = Bus::connect(address, &settings.domain, credentials, settings.connect_timeout, facts).await?;
+        let bus = Bus::connect(
+            address,
+            &settings.domain,
+            (credentials, asks_by),
+            settings.connect_timeout,
+            facts,
+        )
+        .await?;
         streams::ensure(bus.jetstream(), &plan).await?;
         let business = settings.streams.name;
         let room = plan.iter().any(|stream| stream.name == business).then(|| {

@@ -9,7 +9,7 @@
 //!
 //! Ready means: JetStream answers under our domain, which is more than an open port.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -31,7 +31,7 @@ use super::conf::{self, Paths, Ports, Secured};
 use super::health::{self, Health, Room};
 use super::keeper::{Keeper, Order};
 use super::lock::StoreLock;
-use super::{BusError, Managed, Process, ProcessWatch, Settings, binary};
+use super::{BusError, Managed, Process, ProcessWatch, Settings, binary, home};
 use crate::tasks::{Fatal, Task};
 
 /// A store with much in it takes long to be read back.
@@ -41,8 +41,8 @@ const LONGEST_WAIT: Duration = Duration::from_secs(30);
 const HEALTHY_AGAIN: Duration = Duration::from_secs(60);
 const CHECK_EVERY: Duration = Duration::from_secs(5);
 const GRACE: Duration = Duration::from_secs(10);
-/// How long the server may take to read its configuration again.
-const RELOAD: Duration = Duration::from_secs(2);
+/// How long the server may take to read its configuration again: half a second for 500 Racks that are at work.
+const RELOAD: Duration = Duration::from_secs(5);
 /// Checks in a row without any answer before a server counts as hung.
 const HUNG: u32 = 6;
 
@@ -65,6 +65,7 @@ impl Supervisor {
             .map_err(|error| BusError::Thread(std::io::Error::other(error)))??;
         let paths = Paths::make(&managed.store_dir)?;
         let lock = StoreLock::take(&paths.store).await?;
+        home::settle(&paths.store, settings.gate.is_some())?;
         if let Some(room) = Room::at(&paths.store).filter(|room| room.free < max_store.get()) {
             let (free, limit) = (ByteSize::bytes(room.free), max_store);
             tracing::warn!(%free, %limit, "the bus store may grow to more than is free: lower snake.max_store_mb");
@@ -87,6 +88,7 @@ impl Supervisor {
             paths,
             lock,
             keeper: Keeper::start()?,
+            served: BTreeSet::new(),
             news,
         };
         let running = match plant.launch().await {
@@ -138,6 +140,8 @@ struct Plant {
     keeper: Keeper,
     /// Zero until the first server has chosen one; a restart keeps it, so that clients find it.
     port: u16,
+    /// The keys of the Racks that the server knows.
+    served: BTreeSet<String>,
     news: watch::Sender<Process>,
 }
 
@@ -172,7 +176,7 @@ impl Plant {
     }
 
     async fn launch(&mut self) -> Result<Running, BusError> {
-        let version = self.listed();
+        let (version, keys) = self.listed();
         let io = |action| {
             let path = self.paths.store.clone();
             move |source| BusError::Io { action, path, source }
@@ -194,7 +198,7 @@ impl Plant {
         match self.wait_ready(&mut child, pid).await {
             Ok(ports) => {
                 self.port = ports.client;
-                self.followed(version);
+                self.followed(version, keys);
                 let free_bytes = Room::at(&self.paths.store).map(|room| room.free);
                 self.news.send_modify(|process| {
                     process.pid = Some(pid);
@@ -316,14 +320,18 @@ impl Plant {
         }
     }
 
-    /// The version of the list of users as it should be; a change from here on wakes the watch.
-    fn listed(&mut self) -> u64 {
-        let gate = self.secured.gate.as_mut();
-        gate.map_or(0, |gate| gate.access.borrow_and_update().version)
+    /// The version of the list of users as it should be, and their keys; a change from here on wakes the watch.
+    fn listed(&mut self) -> (u64, BTreeSet<String>) {
+        let Some(gate) = self.secured.gate.as_mut() else {
+            return Default::default();
+        };
+        let access = gate.access.borrow_and_update();
+        (access.version, access.keys())
     }
 
-    /// The server follows this version of the list.
-    fn followed(&self, version: u64) {
+    /// The server follows this version of the list, with these keys.
+    fn followed(&mut self, version: u64, keys: BTreeSet<String>) {
+        self.served = keys;
         if let Some(gate) = &self.secured.gate {
             gate.applied.send_replace(version);
         }
@@ -331,23 +339,28 @@ impl Plant {
 
     /// Has the server read the list of its users again. True if it follows it.
     async fn reload(&mut self, running: &Running) -> bool {
-        let version = self.listed();
+        let (version, keys) = self.listed();
         if let Err(error) = conf::write(&self.paths, &self.managed, self.port, &self.secured) {
             tracing::error!(%error, "the list of the bus's users cannot be written; trying again");
             return false;
         }
         let mut is_there = true;
-        let followed = health::reread(running.ports.monitor, RELOAD, || {
-            let pid = i32::try_from(running.pid).map(Pid::from_raw);
-            is_there = pid.is_ok_and(|pid| kill(pid, Signal::SIGHUP).is_ok());
-        });
-        let followed = followed.await;
-        if !is_there {
-            // It has ended: the next one reads the file.
-            return true;
+        // The imports of an account that is new work from the second reading on (nats-server 2.15.1).
+        let readings = if keys.is_subset(&self.served) { 1 } else { 2 };
+        let mut followed = true;
+        for _ in 0..readings {
+            let read = health::reread(running.ports.monitor, RELOAD, || {
+                let pid = i32::try_from(running.pid).map(Pid::from_raw);
+                is_there = pid.is_ok_and(|pid| kill(pid, Signal::SIGHUP).is_ok());
+            });
+            followed = read.await && followed;
+            if !is_there {
+                // It has ended: the next one reads the file.
+                return true;
+            }
         }
         if followed {
-            self.followed(version);
+            self.followed(version, keys);
             return true;
         }
         tracing::error!("the bus server does not follow the list of its users; its own lines say why; trying again");

@@ -23,7 +23,7 @@ use uuid::Uuid;
 use super::*;
 use crate::limits::Limits;
 use crate::spool::SpoolThread;
-use crate::telemetry::{Counters, Sender, SenderParts};
+use crate::telemetry::{Counters, Marks, Sender, SenderParts};
 use crate::wires::{Arrival, Inbox, Receipt};
 
 const STREAM: &str = "flux-msg";
@@ -300,6 +300,7 @@ fn send(dir: &Path, bus: &Bus, cancel: &CancellationToken) -> (Arc<Outbox>, Arc<
         bus: bus.clone(),
         identity,
         counters: Arc::clone(&counters),
+        marks: Marks::new([7; 32]),
         clock: Clock::new(|| chrono::Utc::now().into()),
         lane: Some((
             Lane {

@@ -20,6 +20,7 @@
 mod batcher;
 mod counters;
 mod layer;
+mod mark;
 mod on_way;
 mod own;
 mod recorder;
@@ -28,6 +29,7 @@ mod sender;
 
 pub(crate) use batcher::Batcher;
 pub(crate) use counters::Counters;
+pub(crate) use mark::Marks;
 pub(crate) use own::OwnMetrics;
 pub(crate) use recorder::RecorderParts;
 pub(crate) use sender::{Sender, SenderParts};

@@ -34,6 +34,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::Counters;
+use super::mark::Marks;
 use super::on_way::{KnownStream, OnWay};
 use crate::identity::Identity;
 use crate::lane::{Lane, Letter};
@@ -63,6 +64,7 @@ pub(crate) struct SenderParts {
     pub(crate) bus: Bus,
     pub(crate) identity: watch::Receiver<Option<Identity>>,
     pub(crate) counters: Arc<Counters>,
+    pub(crate) marks: Marks,
     pub(crate) clock: Clock,
     /// The lane, where the spool is its outbox, and the limits of what goes into it.
     pub(crate) lane: Option<(Lane, Limits)>,
@@ -360,7 +362,7 @@ impl Sender {
             wire::SETTLED,
             self.reader.settled(kept.run).min(kept.seq - 1).to_string(),
         );
-        headers.insert(wire::MESSAGE_ID, id.to_string());
+        headers.insert(wire::MESSAGE_ID, self.parts.marks.of(id));
         if let Some(letter) = letter {
             headers.insert(wire::CONTENT_TYPE, Encoding::Cbor.content_type());
             letter.head(self.on_way.place(kept, &letter), &mut headers);

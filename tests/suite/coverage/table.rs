@@ -88,6 +88,7 @@ pub(super) const MESSAGES: &[Row] = &[
     ("kept → waits while the bus is away", By(&["tests/suite/examples.rs::a_field_gateway_filters_and_loses_nothing_while_the_mixer_and_the_bus_are_dead"])),
     ("kept → on the bus, sent again until the Mixer has it", By(&["rack/tests/agent.rs::the_floor_and_not_the_buss_acknowledgement_empties_the_spool", "rack/tests/agent.rs::what_the_bus_acknowledged_and_lost_is_sent_again_under_the_same_ids"])),
     ("on the bus → archived once", By(&["tests/suite/config_keys/json.rs::a_business_message_is_archived_once_in_its_own_tree", "tests/suite/lanes.rs::no_message_is_lost_or_archived_twice_and_order_is_kept_through_kill_9_and_partitions"])),
+    ("on the bus where Racks have credentials → archived once", By(&["tests/suite/lanes.rs::where_racks_have_credentials_nothing_is_lost_through_kill_9_and_partitions_either"])),
     ("on the bus → waits for a Rack that is away", By(&["tests/suite/lanes.rs::messages_cross_racks_and_wait_for_one_that_is_away"])),
     ("on the bus → delivered in order, once", By(&["rack/src/lane/order.rs::messages_come_out_in_the_order_of_their_numbers_and_once"])),
     ("delivered before its time → held back", By(&["rack/src/lane/order.rs::the_first_message_waits_for_earlier_ones_that_are_outstanding_and_number_one_for_none", "rack/src/lane/tests.rs::what_a_killed_rack_had_and_not_taken_comes_before_what_is_new"])),
@@ -281,6 +282,11 @@ pub(super) const FAULTS: &[Fault] = &[
         what: "a name that leads elsewhere: of a Rack, a gear, a scenario, a spec, in an address, on the bus, in a message's body",
         seen: "refused with the name where it enters (400, 404, 422, exit 64, 65 or 78), or a dead letter; no file is made",
         by: &["tests/suite/racks/names.rs::no_name_of_a_rack_a_scenario_or_a_gear_leads_out_of_its_folder", "tests/suite/hardship/names.rs::no_name_in_an_address_leads_to_another_thing_than_its_own", "tests/suite/hardship/names.rs::no_name_on_the_command_line_or_in_a_file_leads_out_of_its_folder", "tests/suite/hardship/names.rs::no_name_on_the_bus_becomes_a_folder_and_each_is_a_letter", "mixer/src/enrollment/tests.rs::a_name_that_leads_out_of_its_folder_or_its_subject_is_refused_and_nothing_is_written", "model/src/token.rs::subjects_folders_and_wildcards_cannot_be_smuggled_in", "model/src/spec_name.rs::a_name_cannot_leave_its_folder", "rack/src/gears/file_out/tests.rs::a_body_is_one_line_whatever_is_in_it_and_a_message_is_one_json_object"],
+    },
+    Fault {
+        what: "an admitted Rack that speaks for another, or has the server answer on a subject where it may not speak, where Racks have credentials",
+        seen: "the server refuses it, or the answer stays in the Rack's own account; streams, consumers, other Racks and their messages are as they were",
+        by: &["mixer/src/app/tests/attacks.rs::no_answer_to_an_admitted_rack_changes_streams_or_consumers_or_lies_under_the_name_of_another", "mixer/src/app/tests/attacks.rs::nobody_acknowledges_for_another_or_answers_in_the_servers_place", "mixer/src/app/tests/credentials.rs::a_rack_publishes_and_hears_as_itself_only_and_a_stranger_may_ask_for_admission_and_nothing_else", "mixer/src/app/tests/credentials.rs::no_answer_of_the_mixer_or_the_server_goes_where_only_others_may_publish"],
     },
     Fault {
         what: "10,000 garbage messages among good ones",

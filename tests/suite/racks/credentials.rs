@@ -14,11 +14,6 @@ wires:
   - { from: numbers.out, to: sink.in }
 ";
 
-fn free_port() -> Result<String, Failure> {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
-    Ok(listener.local_addr()?.port().to_string())
-}
-
 /// How many messages the sink of `rack-b` has recorded.
 fn sunk(mixer: &TestMixer) -> usize {
     let rows = mixer.api.rows("/api/v1/telemetry/logs?gear_id=sink&limit=10000");

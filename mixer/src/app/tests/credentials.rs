@@ -7,12 +7,12 @@ use tokio::sync::mpsc;
 
 use super::*;
 
-const ON: [(&str, &str); 2] = [("snake.rack_credentials", "on"), ("enrollment.auto_adopt", "true")];
+pub(super) const ON: [(&str, &str); 2] = [("snake.rack_credentials", "on"), ("enrollment.auto_adopt", "true")];
 
 /// A connection, and what the server said about it.
-struct Guest {
-    client: Client,
-    js: jetstream::Context,
+pub(super) struct Guest {
+    pub(super) client: Client,
+    pub(super) js: jetstream::Context,
     said: mpsc::UnboundedReceiver<BusEvent>,
 }
 
@@ -49,7 +49,7 @@ impl Guest {
     }
 
     /// The server's next refusal names this subject.
-    async fn is_refused(&mut self, subject: &str) {
+    pub(super) async fn is_refused(&mut self, subject: &str) {
         self.client.flush().await.unwrap();
         loop {
             if let BusEvent::ServerError(error) = self.event().await {
@@ -61,26 +61,26 @@ impl Guest {
         }
     }
 
-    async fn may_not_publish(&mut self, subject: &str) {
+    pub(super) async fn may_not_publish(&mut self, subject: &str) {
         self.client.publish(subject.to_owned(), "x".into()).await.unwrap();
         self.is_refused(subject).await;
     }
 
-    async fn may_not_hear(&mut self, subject: &str) {
+    pub(super) async fn may_not_hear(&mut self, subject: &str) {
         let _subscription = self.client.subscribe(subject.to_owned()).await.unwrap();
         self.is_refused(subject).await;
     }
 }
 
 /// A Rack that has been admitted, by its own connection.
-struct Member {
-    rack: FakeRack,
-    passport: Passport,
-    key: KeyPair,
-    guest: Guest,
+pub(super) struct Member {
+    pub(super) rack: FakeRack,
+    pub(super) passport: Passport,
+    pub(super) key: KeyPair,
+    pub(super) guest: Guest,
 }
 
-async fn member(mixer: &Mixer, seed: u8, name: &str) -> Member {
+pub(super) async fn member(mixer: &Mixer, seed: u8, name: &str) -> Member {
     let url = mixer.control().bus_status().url;
     let key = KeyPair::new_user();
     let mut rack = FakeRack {
@@ -383,4 +383,19 @@ async fn no_answer_of_the_mixer_or_the_server_goes_where_only_others_may_publish
     assert!(futures::FutureExt::now_or_never(own.next()).is_none());
     assert!(bus.jetstream().get_stream("flux-telemetry").await.is_ok());
     mixer.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_on_the_bus_stays_there_when_racks_get_credentials_and_when_they_lose_them() {
+    let folder = tempfile::tempdir().unwrap();
+    for (number, asks) in (0_u64..).zip(["off", "on", "on", "off"]) {
+        let mixer = start(folder.path(), &[("snake.rack_credentials", asks)]).await;
+        let js = mixer.control().bus.jetstream();
+        let stream = js.get_stream("flux-msg").await.unwrap();
+        assert_eq!(stream.cached_info().state.last_sequence, number, "{asks}");
+        assert_eq!(stream.cached_info().state.messages, number, "{asks}");
+        let sent = js.publish("flux.msg.rack-a.g.out", "x".into()).await.unwrap();
+        assert_eq!(sent.await.unwrap().sequence, number + 1);
+        mixer.close().await;
+    }
 }
