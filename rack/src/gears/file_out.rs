@@ -118,6 +118,10 @@ impl Passive for Out {
         .boxed()
     }
 
+    fn holds_back(&self) -> bool {
+        true
+    }
+
     fn flush<'a>(&'a mut self, cx: &'a Arc<Context>) -> Work<'a> {
         async move {
             if !self.pending.lock().lines.is_empty() {

@@ -77,8 +77,14 @@ pub(crate) trait Passive: Send {
     /// Handles one message; `message.span_id` is already this gear's span.
     fn process<'a>(&'a mut self, cx: &'a Arc<Context>, delivery: Delivery) -> Work<'a>;
 
+    /// Whether it does several messages' work together: a message of a guaranteed wire is done only after [`flush`](Self::flush)
+    /// then, and comes again where the gear fails before that.
+    fn holds_back(&self) -> bool {
+        false
+    }
+
     /// Finishes what it holds back: called whenever no message is waiting, about ten times a second while messages of a guaranteed
-    /// wire keep coming, and last of all.
+    /// wire keep coming (after each of them if it [holds nothing back](Self::holds_back)), and last of all.
     fn flush<'a>(&'a mut self, _cx: &'a Arc<Context>) -> Work<'a> {
         ready(Ok(())).boxed()
     }

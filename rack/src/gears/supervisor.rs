@@ -7,7 +7,8 @@
 //! - Messages wait in the inbox while the gear is away.
 //! - A message of lane guaranteed is taken when the gear has handled and flushed it; that, and what it made, go to the outbox
 //!   together. Until then it is held, also where the gear is cut off, and a gear that begins anew is given what is held first, in
-//!   order; what was flushed is not handled again. A message that a gear fails at again and again becomes a dead letter; an attempt
+//!   order; what was flushed is not handled again. A gear that holds nothing back is flushed after each message: what it did outside
+//!   for one is done once, whatever becomes of the next. A message that a gear fails at again and again becomes a dead letter; an attempt
 //!   that was cut off, or failed while the gear was asked to stop, counts for nothing.
 //! - Asked to stop, a passive gear or half handles what waited in its inbox (at most what fits there), flushes and ends. One that has
 //!   a successor leaves that to it.
@@ -138,11 +139,7 @@ struct Consumer<'a> {
 
 impl Consumer<'_> {
     async fn run(&mut self, inbox: &mut mpsc::Receiver<Arrival>) -> Result<(), Fault> {
-        for index in 0..self.held.len() {
-            if self.held.get(index).is_some_and(|held| !held.is_flushed) {
-                self.begin(index).await?;
-            }
-        }
+        self.resume().await?;
         let mut after_stop = 0;
         while after_stop < INBOX_CAPACITY {
             if self.gear.wake_at().is_some_and(|at| at <= Instant::now()) {
@@ -181,6 +178,17 @@ impl Consumer<'_> {
         self.settle().await
     }
 
+    /// Handles again what an earlier life did not finish.
+    async fn resume(&mut self) -> Result<(), Fault> {
+        let unfinished = self.held.iter_mut().filter(|held| !held.is_flushed);
+        unfinished.for_each(|held| held.whole = None);
+        while let Some(index) = self.held.iter().position(|held| held.whole.is_none()) {
+            self.begin(index).await?;
+            self.settle_in_time().await?;
+        }
+        Ok(())
+    }
+
     async fn take(&mut self, arrival: Arrival) -> Result<(), Fault> {
         if arrival.receipt.is_some() {
             self.held.push_back(Held {
@@ -193,10 +201,7 @@ impl Consumer<'_> {
                 reason: String::new(),
             });
             self.begin(self.held.len() - 1).await?;
-            if self.held.len() >= SETTLE_AT {
-                self.settle().await?;
-            }
-            return Ok(());
+            return self.settle_in_time().await;
         }
         let Ok(message) = arrival.message else { return Ok(()) };
         let delivery = Delivery {
@@ -263,14 +268,24 @@ impl Consumer<'_> {
         Ok(())
     }
 
-    /// Lets the gear finish what it holds back; then what is held was taken.
+    /// Settles where that is not better done for many messages at once.
+    async fn settle_in_time(&mut self) -> Result<(), Fault> {
+        let begun = self.held.iter().take_while(|held| held.whole.is_some()).count();
+        if begun >= SETTLE_AT || !self.gear.holds_back() {
+            self.settle().await?;
+        }
+        Ok(())
+    }
+
+    /// Lets the gear finish what it holds back; then what was begun was taken.
     async fn settle(&mut self) -> Result<(), Fault> {
         let work = gathered(Handled::Again, self.gear.flush(self.cx));
         let (flushed, made) = at_work(self.cx, None, work).await;
         flushed?;
         self.leave_flushed(made).await;
-        self.held.iter_mut().for_each(|held| held.is_flushed = true);
-        while !self.held.is_empty() {
+        let begun = self.held.iter_mut().filter(|held| held.whole.is_some());
+        begun.for_each(|held| held.is_flushed = true);
+        while self.held.front().is_some_and(|held| held.is_flushed) {
             // Cut off while it waits, it leaves what is held to the next life.
             let room = self.cx.room().await;
             let Some(held) = self.held.pop_front() else { break };

@@ -253,6 +253,10 @@ impl Passive for Replies {
         .boxed()
     }
 
+    fn holds_back(&self) -> bool {
+        true
+    }
+
     fn flush<'a>(&'a mut self, cx: &'a Arc<Context>) -> Work<'a> {
         async move {
             for Unheard { port, message, heard } in self.unheard.drain(..) {
