@@ -3,14 +3,17 @@
 //! # Invariants
 //!
 //! - An append that fails leaves the file as long as it was; the file is opened anew before the next one.
+//! - Opening waits for nobody: a named pipe, whose reader would be awaited, is refused.
 //! - Rotation renames from the oldest file to the youngest: one that is interrupted loses none but the oldest.
 
 use std::fs;
 use std::io::{self, Write};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use model::Timestamp;
+use nix::fcntl::OFlag;
 
 /// Where the file is and when a new one is begun.
 #[derive(Debug, Clone)]
@@ -91,8 +94,16 @@ impl Open {
 
 impl Rules {
     fn open(&self, now: Timestamp) -> io::Result<Open> {
-        let file = fs::OpenOptions::new().append(true).create(true).open(&self.path)?;
-        let facts = file.metadata()?;
+        let mut options = fs::OpenOptions::new();
+        options.append(true).create(true).custom_flags(OFlag::O_NONBLOCK.bits());
+        let opened = options.open(&self.path).and_then(|file| Ok((file.metadata()?, file)));
+        let is_pipe = |facts: &fs::Metadata| facts.file_type().is_fifo();
+        let (facts, file) = match opened {
+            // Without a reader, a pipe cannot be opened.
+            Err(_) if fs::metadata(&self.path).is_ok_and(|facts| is_pipe(&facts)) => return Err(pipe()),
+            Ok((facts, _)) if is_pipe(&facts) => return Err(pipe()),
+            opened => opened?,
+        };
         let written = facts.modified().map_or(now, Timestamp::from);
         Ok(Open {
             file,
@@ -130,6 +141,10 @@ impl Rules {
         name.push(format!(".{number}"));
         name.into()
     }
+}
+
+fn pipe() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, "it is a named pipe; path must name a file")
 }
 
 /// Renames what is there.
@@ -203,6 +218,26 @@ mod tests {
     }
 
     #[test]
+    fn a_pipe_is_refused_at_once_with_and_without_a_reader() {
+        let folder = tempfile::tempdir().unwrap();
+        let rules = rules(folder.path());
+        nix::unistd::mkfifo(&rules.path, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let now = at("2026-11-22T10:00:00Z");
+        for is_read in [false, true] {
+            let mut reader = fs::OpenOptions::new();
+            reader.read(true).custom_flags(OFlag::O_NONBLOCK.bits());
+            let reader = is_read.then(|| reader.open(&rules.path).unwrap());
+            let (ends, ended) = std::sync::mpsc::channel();
+            let rules = rules.clone();
+            // Where the pipe is waited for, the thread stays there.
+            std::thread::spawn(move || ends.send(File::new(rules).append(b"x\n", now)));
+            let error = ended.recv_timeout(Duration::from_secs(10)).unwrap().unwrap_err();
+            assert!(error.to_string().contains("named pipe"), "{error}");
+            drop(reader);
+        }
+    }
+
+    #[test]
     fn a_write_that_fails_leaves_whole_lines() {
         let folder = tempfile::tempdir().unwrap();
         let rules = rules(folder.path());
@@ -211,6 +246,9 @@ mod tests {
         // Reading is allowed, writing is not: the system refuses the lines as a full disk would.
         open.file = fs::File::open(&rules.path).unwrap();
         assert!(open.append(b"more\n", false).is_err());
-        assert_eq!((read(folder.path(), "out.log").unwrap(), open.size), ("whole\n".to_owned(), 6));
+        assert_eq!(
+            (read(folder.path(), "out.log").unwrap(), open.size),
+            ("whole\n".to_owned(), 6)
+        );
     }
 }
