@@ -14,7 +14,8 @@
 //! - `init` takes what the gear needs from outside (a socket, a pattern); when it fails, the scenario is not applied.
 //! - An error or a panic ends only this gear: it is reported, built anew and started again after a growing pause. A message
 //!   that it rejects ends nothing: it is reported, and the next one comes.
-//! - The halves of a duplex gear have one life: it ends when one of them fails, or when both have ended.
+//! - The halves of a duplex gear have one life: it ends when one of them fails, or when both have ended. The half that takes replies
+//!   goes on until the other one, which has asked, has ended ([`ending`]).
 //! - Adding a type is one file here, which has its manifest, its configuration and its work, and one name in the table `types!`.
 //!
 //! # Not here
@@ -23,6 +24,7 @@
 
 mod codec;
 mod context;
+mod ending;
 mod expression;
 mod framing;
 mod gathering;
@@ -36,6 +38,7 @@ pub(crate) mod testing;
 pub(crate) mod traceparent;
 
 pub(crate) use context::{Context, ContextParts, Refused};
+pub(crate) use ending::Ending;
 pub(crate) use host_metrics::CpuTimes;
 
 use std::io;
@@ -236,6 +239,11 @@ impl GearType {
     /// Ports that take messages.
     pub(crate) const fn inputs(&self) -> &'static [&'static str] {
         self.manifest.inputs
+    }
+
+    /// Whether what arrives goes back to who asked this very gear: its only input is `reply`.
+    pub(crate) fn answers(&self) -> bool {
+        self.inputs() == ["reply"]
     }
 
     /// Ports that give messages.

@@ -11,7 +11,7 @@
 //!   for one is done once, whatever becomes of the next. A message that a gear fails at again and again becomes a dead letter; an attempt
 //!   that was cut off, or failed while the gear was asked to stop, counts for nothing.
 //! - Asked to stop, a passive gear or half handles what waited in its inbox (at most what fits there), flushes and ends. One that has
-//!   a successor leaves that to it.
+//!   a successor leaves that to it. The half that takes replies has none, and begins with that when the other half has ended.
 //! - A passive gear that wants to be woken is, also while messages keep coming; one that does not costs no timer.
 
 use std::any::Any;
@@ -54,6 +54,7 @@ const CALM: Duration = Duration::from_secs(60);
 
 /// Runs a gear until it is asked to stop or has nothing left to do. `gear` is the one that was initialised, if any.
 pub(crate) async fn supervise(mut gear: Option<Gear>, spec: Spec, cx: Arc<Context>, inbox: Option<Inbox>) {
+    let _quiet = Quiet(Arc::clone(&cx));
     let mut tick = tokio::time::interval_at(Instant::now() + REPORT_INTERVAL, REPORT_INTERVAL);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut pause = FIRST_PAUSE;
@@ -99,6 +100,15 @@ pub(crate) async fn supervise(mut gear: Option<Gear>, spec: Spec, cx: Arc<Contex
     cx.report();
 }
 
+/// Says that a gear sends nothing any more, also where it is cut off.
+struct Quiet(Arc<Context>);
+
+impl Drop for Quiet {
+    fn drop(&mut self) {
+        self.0.is_quiet();
+    }
+}
+
 async fn live(gear: Option<Gear>, spec: &Spec, cx: &Arc<Context>, inbox: Option<&Inbox>) -> Result<(), Fault> {
     let mut gear = match gear {
         Some(gear) => gear,
@@ -111,7 +121,12 @@ async fn live(gear: Option<Gear>, spec: &Spec, cx: &Arc<Context>, inbox: Option<
     match (&mut gear, inbox) {
         (Gear::Active(gear), _) | (Gear::Duplex(gear, _), None) => gear.run(cx).await,
         (Gear::Duplex(active, passive), Some(inbox)) => {
-            tokio::try_join!(active.run(cx), consume(passive.as_mut(), cx, inbox)).map(drop)
+            let run = async {
+                active.run(cx).await?;
+                cx.is_quiet();
+                Ok(())
+            };
+            tokio::try_join!(run, consume(passive.as_mut(), cx, inbox)).map(drop)
         }
         (Gear::Passive(gear), Some(inbox)) => consume(gear.as_mut(), cx, inbox).await,
         (Gear::Passive(_), None) => {
@@ -150,8 +165,8 @@ impl Consumer<'_> {
                 self.settle().await?;
             }
             // Asked before the inbox is: who is asked to stop during the flush looks once more.
-            let stopping = self.cx.is_stopping();
-            if stopping && self.cx.has_successor() {
+            let is_last = self.cx.is_draining();
+            if is_last && self.cx.has_successor() {
                 break;
             }
             let arrival = match inbox.try_recv() {
@@ -159,19 +174,19 @@ impl Consumer<'_> {
                 Err(TryRecvError::Disconnected) => break,
                 Err(TryRecvError::Empty) => {
                     self.settle().await?;
-                    if stopping {
+                    if is_last {
                         return Ok(());
                     }
                     let next = tokio::select! {
                         arrival = inbox.recv() => arrival,
                         () = until(self.gear.wake_at()) => None,
-                        () = self.cx.stopping() => None,
+                        () = self.cx.draining() => None,
                     };
                     let Some(arrival) = next else { continue };
                     arrival
                 }
             };
-            after_stop += usize::from(self.cx.is_stopping());
+            after_stop += usize::from(self.cx.is_draining());
             self.take(arrival).await?;
             tokio::task::coop::consume_budget().await;
         }

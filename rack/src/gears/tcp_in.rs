@@ -10,7 +10,7 @@
 //! - A full inbox behind `out` stops the reading of that socket: nothing is dropped, the peer waits.
 //! - The id of a connection is never used again, not by a later life of the gear either: a reply reaches the connection that
 //!   its message came from or is rejected.
-//! - A connection is closed when its peer ends the stream, sends a frame that is too long, takes no reply for
+//! - A connection is closed when its peer ends the stream, sends a frame that is too long, takes nothing of a reply for
 //!   [`WRITE_TIMEOUT`](writer::WRITE_TIMEOUT), or is idle: no frame went either way for `idle_timeout`.
 //! - Each connection has a writer of its own ([`writer`]). A reply of a guaranteed wire was taken when it is written.
 //!
@@ -268,7 +268,7 @@ impl Passive for Replies {
                     cx.later(message.id, buried).await;
                 }
             }
-            if cx.is_stopping() {
+            if cx.is_draining() {
                 let open: Vec<_> = self.shared.open.lock().values().cloned().collect();
                 futures::future::join_all(open.iter().map(|queue| queue.drained())).await;
             }
