@@ -174,6 +174,34 @@ async fn frames_that_were_written_are_not_written_again_where_the_gear_is_replac
     assert!(thread.close(Duration::from_secs(10)).await);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_peer_that_reads_slowly_gets_a_large_frame_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let bench = Bench::open(folder.path());
+    let (outbox, thread) = outbox(&folder.path().join("outbox"), 1 << 20);
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let config = json!({ "address": listener.local_addr().unwrap().to_string(), "write_timeout": "500ms" });
+    let (spec, inbox) = (spec("tcp_out", &config, &[]), Inbox::new());
+    let large = vec![b'x'; 32 << 20];
+    let taken = deliver(&inbox, 1, &large);
+    let (cx, stop) = surroundings_with(&spec, &bench, &outbox, Limits::new(64, 64 << 20));
+    let life = tokio::spawn(supervise(None, spec, cx, Some(inbox)));
+    let (mut peer, _) = listener.accept().await.unwrap();
+    let (mut piece, mut got) = (vec![0; 1 << 20], 0);
+    while got <= large.len() {
+        // The pace of a slow link: the frame takes several times the timeout.
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        let read = peer.read(&mut piece).await.unwrap();
+        assert!(read > 0, "the connection was given up after {got} bytes");
+        got += read;
+    }
+    assert_eq!((got, taken.await.unwrap()), (large.len() + 1, Ok(())));
+    stop.cancel();
+    life.await.unwrap();
+    bench.close().await;
+    assert!(thread.close(Duration::from_secs(10)).await);
+}
+
 #[test]
 fn an_address_without_a_port_is_refused_with_an_example() {
     for bad in ["", "host", ":80", "host:", "host:0", "host:70000", "http://host"] {
