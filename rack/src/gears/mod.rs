@@ -46,6 +46,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use futures::future::{BoxFuture, FutureExt, ready};
+use model::MessageId;
 use model::gear::{Manifest, Manifests};
 use serde_json::{Map, Value};
 use tokio::time::Instant;
@@ -90,6 +91,12 @@ pub(crate) trait Passive: Send {
     /// wire keep coming (after each of them if it [holds nothing back](Self::holds_back)), and last of all.
     fn flush<'a>(&'a mut self, _cx: &'a Arc<Context>) -> Work<'a> {
         ready(Ok(())).boxed()
+    }
+
+    /// The first message that the last flush could not finish without waiting: it and those behind it are not done, and the next
+    /// messages are not held up for them. It must want to be [woken](Self::wake_at) then.
+    fn unfinished(&self) -> Option<MessageId> {
+        None
     }
 
     /// When it wants to be woken, if nothing arrives before. Asked anew after every message and every wake.

@@ -43,6 +43,8 @@ const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// Held messages that make the gear flush.
 const SETTLE_AT: usize = 64;
+/// The most that are held by a gear that finishes them later.
+const HELD_MOST: usize = INBOX_CAPACITY;
 /// How long one is held, and what it made with it, while more come.
 const SETTLE_AFTER: Duration = Duration::from_millis(100);
 /// How often a message is tried that a gear fails at: some minutes, with the pauses between the lives of a gear.
@@ -169,6 +171,16 @@ impl Consumer<'_> {
             if is_last && self.cx.has_successor() {
                 break;
             }
+            if self.held.len() >= HELD_MOST {
+                self.settle().await?;
+            }
+            if self.held.len() >= HELD_MOST && !is_last {
+                tokio::select! {
+                    () = until(self.gear.wake_at()) => {}
+                    () = self.cx.draining() => {}
+                }
+                continue;
+            }
             let arrival = match inbox.try_recv() {
                 Ok(arrival) => arrival,
                 Err(TryRecvError::Disconnected) => break,
@@ -292,14 +304,16 @@ impl Consumer<'_> {
         Ok(())
     }
 
-    /// Lets the gear finish what it holds back; then what was begun was taken.
+    /// Lets the gear finish what it holds back; then what was begun was taken, as far as it is finished.
     async fn settle(&mut self) -> Result<(), Fault> {
         let work = gathered(Handled::Again, self.gear.flush(self.cx));
         let (flushed, made) = at_work(self.cx, None, work).await;
         flushed?;
         self.leave_flushed(made).await;
-        let begun = self.held.iter_mut().filter(|held| held.whole.is_some());
-        begun.for_each(|held| held.is_flushed = true);
+        let unfinished = self.gear.unfinished();
+        let is_done = |held: &&mut Held| held.whole.is_some() && !unfinished.is_some_and(|id| held.is(id));
+        let done = self.held.iter_mut().take_while(is_done);
+        done.for_each(|held| held.is_flushed = true);
         while self.held.front().is_some_and(|held| held.is_flushed) {
             // Cut off while it waits, it leaves what is held to the next life.
             let room = self.cx.room().await;
