@@ -87,6 +87,23 @@ impl File {
     }
 }
 
+/// Writes all, and says how many bytes are written, also where the next ones failed.
+fn write(to: &mut impl Write, mut bytes: &[u8]) -> (u64, io::Result<()>) {
+    let mut written = 0;
+    while !bytes.is_empty() {
+        match to.write(bytes) {
+            Ok(0) => return (written, Err(io::ErrorKind::WriteZero.into())),
+            Ok(count) => {
+                written += count as u64;
+                bytes = bytes.get(count..).unwrap_or_default();
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return (written, Err(error)),
+        }
+    }
+    (written, Ok(()))
+}
+
 /// The first of some lines, with its end.
 fn first_line(lines: &[u8]) -> &[u8] {
     let end = lines.iter().position(|byte| *byte == b'\n');
@@ -98,14 +115,25 @@ impl Open {
         if lines.is_empty() {
             return Ok(());
         }
-        let sync = |file: &fs::File| if fsync { file.sync_data() } else { Ok(()) };
-        if let Err(error) = self.file.write_all(lines).and_then(|()| sync(&self.file)) {
-            // Best effort: what cannot be cut off either is a half line, and the error is told anyway.
-            self.file.set_len(self.size).ok();
-            return Err(error);
+        let (written, mut result) = write(&mut self.file, lines);
+        if fsync && result.is_ok() {
+            result = self.file.sync_data();
         }
-        self.size += lines.len() as u64;
-        Ok(())
+        if result.is_ok() {
+            self.size += lines.len() as u64;
+        } else {
+            self.cut_off(written);
+        }
+        result
+    }
+
+    /// Cuts off what was written of lines that failed, if nobody has written behind it: a gear that was replaced while the disk was
+    /// slow must not cut off what its successor wrote. What cannot be cut off is a half line, and the error is told anyway.
+    fn cut_off(&self, written: u64) {
+        let is_last = |facts: fs::Metadata| facts.len() == self.size + written;
+        if self.file.metadata().is_ok_and(is_last) {
+            self.file.set_len(self.size).ok();
+        }
     }
 }
 
