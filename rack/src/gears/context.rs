@@ -28,7 +28,7 @@ use tokio::sync::oneshot;
 use super::ending::Ending;
 use super::gathering::{Handled, gather, gathered};
 use super::meter::Meter;
-use super::patience::InHand;
+use super::patience::{Behind, InHand, Until, is_at_work};
 use super::signal::Signal;
 use super::traceparent::TraceParent;
 use crate::lane::{Dead, Leaving, Outbox, Past, Room, Whole};
@@ -301,16 +301,21 @@ impl Context {
             Ok(body) => body,
             Err(why) => return Err(Box::new((message, why))),
         };
-        let waiting = self.in_hand.waits(port);
         if let Some(body) = body
             && !self.leave(port, body).await
         {
             return Err(Box::new((message, Refused::NotKept)));
         }
+        let waiting = self.waits(Behind::Port(port));
         self.parts.outlets.send(port, message).await;
         drop(waiting);
         self.meter.sent();
         Ok(())
+    }
+
+    /// Says that what is in hand may wait for room.
+    fn waits(&self, behind: Behind) -> Option<Until<'_>> {
+        is_at_work().then(|| self.in_hand.waits(behind))
     }
 
     /// Whether a message may go by a port; encoded if it leaves the Rack there.
@@ -350,7 +355,11 @@ impl Context {
             ..Whole::default()
         };
         let (done, durable) = oneshot::channel();
-        self.commit(whole, Some(done)).await && matches!(durable.await, Ok(Ok(())))
+        if !self.commit(whole, Some(done)).await {
+            return false;
+        }
+        let _waiting = self.waits(Behind::Outbox);
+        matches!(durable.await, Ok(Ok(())))
     }
 
     /// A message was a letter before: if it becomes one again until it [has been handled](Self::was_letter), that one knows.
@@ -419,6 +428,7 @@ impl Context {
 
     /// A free slot at the outbox; none if the Rack is stopping, or has no outbox.
     pub(crate) async fn room(&self) -> Option<Room<'_>> {
+        let _waiting = self.waits(Behind::Outbox);
         self.parts.outbox.as_ref()?.room().await.ok()
     }
 

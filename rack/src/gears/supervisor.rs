@@ -160,7 +160,7 @@ impl Consumer<'_> {
         let mut after_stop = 0;
         while after_stop < INBOX_CAPACITY {
             if self.gear.wake_at().is_some_and(|at| at <= Instant::now()) {
-                self.gear.wake(self.cx).await?;
+                at_work(self.cx, None, self.gear.wake(self.cx)).await?;
             }
             let oldest = self.held.front().map(|held| held.since);
             if oldest.is_some_and(|since| since.elapsed() >= SETTLE_AFTER) {
@@ -235,9 +235,14 @@ impl Consumer<'_> {
             port: arrival.port,
             message,
         };
-        let whole = handle(self.gear, self.cx, delivery, Handled::Once).await?.0.whole;
+        let handled = handle(self.gear, self.cx, delivery, Handled::Once).await;
+        if handled.is_err() && !self.gear.holds_back() {
+            // It does not come again.
+            self.cx.discard();
+        }
+        let whole = handled?.0.whole;
         if !whole.is_empty() {
-            self.cx.commit(whole, None).await;
+            at_work(self.cx, None, self.cx.commit(whole, None)).await;
         }
         Ok(())
     }
@@ -316,7 +321,7 @@ impl Consumer<'_> {
         done.for_each(|held| held.is_flushed = true);
         while self.held.front().is_some_and(|held| held.is_flushed) {
             // Cut off while it waits, it leaves what is held to the next life.
-            let room = self.cx.room().await;
+            let room = at_work(self.cx, None, self.cx.room()).await;
             let Some(held) = self.held.pop_front() else { break };
             let Some(receipt) = held.arrival.receipt else { continue };
             if let (Ok(message), Some(_)) = (&held.arrival.message, receipt.past.letter) {
