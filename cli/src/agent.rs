@@ -5,6 +5,7 @@
 //! What a Rack does (`rack`).
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use chassis::config::{self, Change, LoggingConfig, Settings, Sources, ThrottleConfig, Watch};
 use chassis::logs::{self, LogFile, Logs};
@@ -14,10 +15,14 @@ use chassis::{Exit, os_entropy, system_clock};
 use rack::AgentParts;
 use rack::config::{RackConfig, SCHEMA};
 use rack::telemetry::TelemetryLayer;
+use tokio::runtime::Runtime;
 
 use crate::args::Global;
 use crate::commands::config::sources;
 use crate::error::Error;
+
+/// How long threads may take to end that something is awaited in which cannot be cut off.
+const LAST_THREADS: Duration = Duration::from_millis(100);
 
 /// Runs the agent until it is told to stop.
 pub(crate) fn run(global: &Global) -> Result<(), Error> {
@@ -31,7 +36,15 @@ pub(crate) fn run(global: &Global) -> Result<(), Error> {
             reason: format!("no runtime: {error}"),
             exit: Exit::Unavailable,
         })?;
-    runtime.block_on(serve(sources, settings, rack))
+    run_to_end(runtime, serve(sources, settings, rack))
+}
+
+/// Does the work; what threads are still at then, such as a name server or a file system that does not answer, ends with the
+/// process.
+fn run_to_end<T>(runtime: Runtime, work: impl Future<Output = T>) -> T {
+    let done = runtime.block_on(work);
+    runtime.shutdown_timeout(LAST_THREADS);
+    done
 }
 
 /// Listens for signals before anything else, so that a stop is orderly from the first moment on.
@@ -75,4 +88,40 @@ fn watch(sources: Sources, settings: Settings, logs: Arc<Logs>, throttle: Arc<Th
         tracing::warn!(%error, "changes of the configuration file will not be noticed");
         None
     })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+    use std::sync::mpsc;
+
+    #[test]
+    fn a_thread_that_does_not_come_back_does_not_hold_up_the_end_of_the_process() {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        let (never, awaited) = mpsc::channel::<()>();
+        let (begins, begun) = mpsc::channel();
+        let ended = mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            let work = async move {
+                tokio::task::spawn_blocking(move || {
+                    begins.send(()).unwrap();
+                    awaited.recv().ok();
+                });
+                tokio::task::spawn_blocking(move || begun.recv().unwrap())
+                    .await
+                    .unwrap();
+                7
+            };
+            ended.0.send(run_to_end(runtime, work)).unwrap();
+        });
+        // Where the thread were awaited, nothing would come before it is let go.
+        let result = ended.1.recv_timeout(Duration::from_secs(10));
+        drop(never);
+        thread.join().unwrap();
+        assert_eq!(result, Ok(7));
+    }
 }

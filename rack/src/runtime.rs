@@ -7,12 +7,15 @@
 //!   when it was asked to stop are its successor's: it ends with the message in hand.
 //! - A scenario runs whole or not at all: when a gear of it cannot start, what ran before runs again.
 //! - Gears stop in the order of the wires, senders first, so that receivers drain what was sent; all of it within
-//!   [`DRAIN_BOUND`], after which the rest is cut off.
+//!   [`DRAIN_BOUND`], after which the rest is cut off. A gear that takes requests stops asking first, and takes replies until the gears
+//!   between have stopped. Gears in a circle stop together, before those behind it.
 //! - A suspended Rack runs no gear and holds no socket.
 //!
 //! # Not here
 //!
 //! Receiving and storing scenarios (the agent), what gears do (`gears`).
+
+mod order;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::AssertUnwindSafe;
@@ -29,14 +32,17 @@ use tokio_util::sync::CancellationToken;
 
 use crate::gears::patience::watch;
 use crate::gears::supervisor::{panic_text, supervise};
-use crate::gears::{Context, ContextParts, Gear};
+use crate::gears::{Context, ContextParts, Ending, Gear};
 use crate::lane::{self, Inlet, InletSpec, Lane};
 use crate::limits::Limits;
 use crate::telemetry::Recorder;
 use crate::wires::{self, Inbox, NotApplied, Outlets, Plan, Spec};
+use order::{Part, Turn, waves};
 
 /// How long gears may take to finish what they began when they are stopped.
 pub const DRAIN_BOUND: Duration = Duration::from_secs(1);
+/// How long a gear that answers waits for replies from gears that go on; then these drain.
+const REPLIES_BOUND: Duration = Duration::from_millis(250);
 /// How long a gear may take to get what it needs.
 const INIT_BOUND: Duration = Duration::from_secs(5);
 /// How long a gear may usually be at one message before that is told.
@@ -86,8 +92,7 @@ impl Drop for Intake {
 #[derive(Debug)]
 struct Slot {
     spec: Spec,
-    stop: CancellationToken,
-    successor: CancellationToken,
+    ending: Ending,
     task: JoinHandle<()>,
     /// Looks at it from outside.
     watch: JoinHandle<()>,
@@ -98,7 +103,26 @@ impl Slot {
     fn leave_to(&self, plan: &Plan) {
         let next = plan.gears.get(&self.spec.name);
         if next.is_some_and(|next| next.kind.inputs() == self.spec.kind.inputs()) {
-            self.successor.cancel();
+            self.ending.successor.cancel();
+        }
+    }
+
+    /// Tells the gear to stop, or a part of it.
+    fn begin(&self, part: Part) {
+        match part {
+            Part::Whole => self.ending.stop_all(),
+            Part::Asking => self.ending.stop.cancel(),
+            Part::Replies => self.ending.unfed.cancel(),
+        }
+    }
+
+    /// Waits for its end, at most until then.
+    async fn join(mut self, deadline: Instant) {
+        if tokio::time::timeout_at(deadline, &mut self.task).await.is_err() {
+            tracing::warn!(gear.id = %self.spec.name, "the gear did not stop within {DRAIN_BOUND:?} and is cut off");
+            self.task.abort();
+            // Only the end is awaited; how it ended is known.
+            (&mut self.task).await.ok();
         }
     }
 }
@@ -116,8 +140,7 @@ struct Ready {
     /// None where the gear shall try again by itself.
     gear: Option<Gear>,
     cx: Arc<Context>,
-    stop: CancellationToken,
-    successor: CancellationToken,
+    ending: Ending,
 }
 
 impl GearRuntime {
@@ -335,33 +358,25 @@ impl GearRuntime {
     }
 
     fn ready(&self, spec: &Spec) -> Ready {
-        let (stop, successor) = (CancellationToken::new(), CancellationToken::new());
+        let ending = Ending::default();
         let parts = ContextParts {
             recorder: self.parts.recorder.clone(),
             entropy: self.parts.entropy.clone(),
             limits: self.parts.limits.clone(),
             outlets: Outlets::connect(spec, &self.inboxes),
             outbox: self.parts.lane.as_ref().map(|lane| Arc::clone(&lane.outbox)),
-            stop: stop.clone(),
-            successor: successor.clone(),
+            ending: ending.clone(),
         };
         Ready {
             spec: spec.clone(),
             gear: None,
             cx: Arc::new(Context::new(spec, parts)),
-            stop,
-            successor,
+            ending,
         }
     }
 
     fn spawn(&mut self, ready: Ready) {
-        let Ready {
-            spec,
-            gear,
-            cx,
-            stop,
-            successor,
-        } = ready;
+        let Ready { spec, gear, cx, ending } = ready;
         let inbox = spec
             .takes_messages()
             .then(|| self.inboxes.get(&spec.name).cloned())
@@ -370,8 +385,7 @@ impl GearRuntime {
         let task = tokio::spawn(supervise(gear, spec.clone(), cx, inbox));
         let slot = Slot {
             spec,
-            stop,
-            successor,
+            ending,
             task,
             watch,
         };
@@ -379,33 +393,32 @@ impl GearRuntime {
     }
 
     /// Stops gears, senders before receivers, all within [`DRAIN_BOUND`].
-    async fn stop(&mut self, mut names: BTreeSet<Token>) {
+    async fn stop(&mut self, names: BTreeSet<Token>) {
         let deadline = Instant::now() + DRAIN_BOUND;
-        while !names.is_empty() {
-            let wave = self.unfed(&names);
-            let mut slots: Vec<Slot> = wave.iter().filter_map(|name| self.gears.remove(name)).collect();
-            slots.iter().for_each(|slot| slot.stop.cancel());
-            for slot in &mut slots {
-                if tokio::time::timeout_at(deadline, &mut slot.task).await.is_err() {
-                    tracing::warn!(gear.id = %slot.spec.name, "the gear did not stop within {DRAIN_BOUND:?} and is cut off");
-                    slot.task.abort();
-                    // Only the end is awaited; how it ended is known.
-                    (&mut slot.task).await.ok();
+        let slots = names.iter().filter_map(|name| self.gears.get(name));
+        for wave in waves(slots.map(|slot| &slot.spec)) {
+            for turn in &wave {
+                if let Some(slot) = self.gears.get(&turn.gear) {
+                    slot.begin(turn.part);
                 }
             }
-            names.retain(|name| !wave.contains(name));
+            let patience = deadline.min(Instant::now() + REPLIES_BOUND);
+            for Turn { gear, part } in wave {
+                match (part, self.gears.get(&gear)) {
+                    (Part::Asking, Some(slot)) => {
+                        // What it still waits for may come when the gears between are drained.
+                        tokio::time::timeout_at(patience, slot.ending.quiet.cancelled())
+                            .await
+                            .ok();
+                    }
+                    _ => {
+                        if let Some(slot) = self.gears.remove(&gear) {
+                            slot.join(deadline).await;
+                        }
+                    }
+                }
+            }
         }
-    }
-
-    /// Those of `names` that no other of them sends to; all of them where wires run in a circle.
-    fn unfed(&self, names: &BTreeSet<Token>) -> BTreeSet<Token> {
-        let fed: BTreeSet<&Token> = names
-            .iter()
-            .filter_map(|name| self.gears.get(name))
-            .flat_map(|slot| slot.spec.targets.iter().map(|target| &target.gear))
-            .collect();
-        let unfed: BTreeSet<Token> = names.iter().filter(|name| !fed.contains(name)).cloned().collect();
-        if unfed.is_empty() { names.clone() } else { unfed }
     }
 }
 

@@ -5,6 +5,8 @@
 //! - Decoding makes one message for each record: an object with a field for each column. A body is checked whole before its first
 //!   record leaves: one bad record refuses the body, with its line.
 //! - At most `max_records` records of a body; what they are made of is held one at a time.
+//! - The messages of a body have at most [`MOST_MADE`] bytes together: each has the names of the columns and the facts anew, so that a
+//!   small body could become very much.
 //! - With a list of names in `header`, bodies have no header line, when read and when written; with `first`, each has one.
 //! - `infer` makes values only of texts that JSON writes the same way: `007` and `1e400` stay texts.
 
@@ -22,6 +24,9 @@ use super::codec::{Direction, check_keep_raw, data, decoded, encoded, raw};
 use super::{Config, Context, Fault, Gear, Passive, Work};
 use crate::wires::Delivery;
 
+/// The most bytes that the messages of a body have together. On a guaranteed wire all of them are held at once.
+const MOST_MADE: usize = 16 << 20;
+
 /// What the type is.
 pub(super) const MANIFEST: Manifest = Manifest {
     kind: "codec_csv",
@@ -29,7 +34,8 @@ pub(super) const MANIFEST: Manifest = Manifest {
     inputs: &["in"],
     outputs: &["out"],
     doc: "Decoding gives an object for each record, with its line in the fact `csv.line`. Encoding takes an object, or a list of objects for \
-          several records, and gives the content type `text/csv`; the columns are those of `header`, or the fields in alphabetical order.",
+          several records, and gives the content type `text/csv`; the columns are those of `header`, or the fields in alphabetical order. \
+          A body is refused whose messages would have more than 16 MiB together: each has the names of the columns and the facts anew.",
     example: include_str!("../../../examples/gears/codec_csv.yaml"),
     schema: gear::schema::<CodecCsv>,
     check: gear::check::<CodecCsv>,
@@ -52,7 +58,7 @@ impl Passive for Csv {
                 cx.send("out", encoded(cx, &of, bytes, "text/csv")).await.ok();
                 return Ok(());
             }
-            self.0.check_body(raw(&of)?).map_err(Fault::Rejected)?;
+            self.0.check_body(raw(&of)?, head_size(&of)).map_err(Fault::Rejected)?;
             let mut records = Records::open(&self.0, &of.raw).map_err(Fault::Rejected)?;
             while let Some(record) = records.next().map_err(Fault::Rejected)? {
                 // As above; the next record may pass.
@@ -165,6 +171,17 @@ fn explain(line: u64, error: &csv::Error) -> String {
     }
 }
 
+/// The bytes of a message without its body.
+fn head_size(of: &Message) -> usize {
+    let head = Message {
+        raw: Vec::new(),
+        data: Value::Null,
+        meta: of.meta.clone(),
+        ..*of
+    };
+    head.size()
+}
+
 /// A name that a list has twice.
 fn twice(names: &[String]) -> Option<&String> {
     let mut seen = std::collections::BTreeSet::new();
@@ -267,10 +284,21 @@ impl CodecCsv {
         }
     }
 
-    /// Reads a body to its end, to know that all of it can be read.
-    fn check_body(&self, body: &[u8]) -> Result<(), String> {
+    /// Reads a body to its end, to know that all of it can be read, and how much it becomes: each message has a head of this size.
+    fn check_body(&self, body: &[u8], head: usize) -> Result<(), String> {
         let mut records = Records::open(self, body)?;
-        while records.advance()? {}
+        let names: usize = records.columns.iter().map(String::len).sum();
+        let mut made: usize = 0;
+        while records.advance()? {
+            let fields = records.record.as_slice().len();
+            let copies = if self.keep_raw { 2 } else { 1 };
+            made = made.saturating_add(head + names + fields * copies);
+            if made > MOST_MADE {
+                return Err(format!(
+                    "its messages would have more than {MOST_MADE} bytes together: each has the {names} bytes of the columns' names and the facts anew"
+                ));
+            }
+        }
         Ok(())
     }
 

@@ -24,11 +24,11 @@ use model::{Attributes, Entropy, FluxId, Level, MessageId, SpanId, SpanStatus, T
 use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::oneshot;
-use tokio_util::sync::CancellationToken;
 
+use super::ending::Ending;
 use super::gathering::{Handled, gather, gathered};
 use super::meter::Meter;
-use super::patience::InHand;
+use super::patience::{Behind, InHand, Until, is_at_work};
 use super::signal::Signal;
 use super::traceparent::TraceParent;
 use crate::lane::{Dead, Leaving, Outbox, Past, Room, Whole};
@@ -76,15 +76,15 @@ pub(crate) struct ContextParts {
     pub(crate) outlets: Outlets,
     /// Where messages of the guaranteed lane leave; none in a Rack without a bus.
     pub(crate) outbox: Option<Arc<Outbox>>,
-    pub(crate) stop: CancellationToken,
-    /// Cancelled before `stop` where another gear takes over the inbox.
-    pub(crate) successor: CancellationToken,
+    pub(crate) ending: Ending,
 }
 
 /// A gear's surroundings.
 pub(crate) struct Context {
     name: Token,
     span_name: String,
+    /// Whether what arrives are answers to its own requests.
+    answers: bool,
     parts: ContextParts,
     meter: Meter,
     in_hand: InHand,
@@ -102,6 +102,7 @@ impl Context {
         Self {
             name: spec.name.clone(),
             span_name: format!("{} {}", spec.kind.name(), spec.name),
+            answers: spec.kind.answers(),
             parts,
             meter: Meter::default(),
             in_hand: InHand::default(),
@@ -133,17 +134,37 @@ impl Context {
 
     /// Resolves when the gear shall stop.
     pub(crate) async fn stopping(&self) {
-        self.parts.stop.cancelled().await;
+        self.parts.ending.stop.cancelled().await;
     }
 
     /// Whether the gear shall stop.
     pub(crate) fn is_stopping(&self) -> bool {
-        self.parts.stop.is_cancelled()
+        self.parts.ending.stop.is_cancelled()
+    }
+
+    /// Resolves when what is in the inbox is the last that comes.
+    pub(crate) async fn draining(&self) {
+        self.stopping().await;
+        if self.answers {
+            self.parts.ending.unfed.cancelled().await;
+            self.parts.ending.quiet.cancelled().await;
+        }
+    }
+
+    /// Whether what is in the inbox is the last that comes.
+    pub(crate) fn is_draining(&self) -> bool {
+        let Ending { unfed, quiet, .. } = &self.parts.ending;
+        self.is_stopping() && (!self.answers || unfed.is_cancelled() && quiet.is_cancelled())
     }
 
     /// Whether another gear takes over what waits in the inbox.
     pub(crate) fn has_successor(&self) -> bool {
-        self.parts.successor.is_cancelled()
+        !self.answers && self.parts.ending.successor.is_cancelled()
+    }
+
+    /// The gear sends nothing of its own any more.
+    pub(crate) fn is_quiet(&self) {
+        self.parts.ending.quiet.cancel();
     }
 
     /// Whether anything listens to an output.
@@ -280,16 +301,21 @@ impl Context {
             Ok(body) => body,
             Err(why) => return Err(Box::new((message, why))),
         };
-        let waiting = self.in_hand.waits(port);
         if let Some(body) = body
             && !self.leave(port, body).await
         {
             return Err(Box::new((message, Refused::NotKept)));
         }
+        let waiting = self.waits(Behind::Port(port));
         self.parts.outlets.send(port, message).await;
         drop(waiting);
         self.meter.sent();
         Ok(())
+    }
+
+    /// Says that what is in hand may wait for room.
+    fn waits(&self, behind: Behind) -> Option<Until<'_>> {
+        is_at_work().then(|| self.in_hand.waits(behind))
     }
 
     /// Whether a message may go by a port; encoded if it leaves the Rack there.
@@ -329,7 +355,11 @@ impl Context {
             ..Whole::default()
         };
         let (done, durable) = oneshot::channel();
-        self.commit(whole, Some(done)).await && matches!(durable.await, Ok(Ok(())))
+        if !self.commit(whole, Some(done)).await {
+            return false;
+        }
+        let _waiting = self.waits(Behind::Outbox);
+        matches!(durable.await, Ok(Ok(())))
     }
 
     /// A message was a letter before: if it becomes one again until it [has been handled](Self::was_letter), that one knows.
@@ -398,6 +428,7 @@ impl Context {
 
     /// A free slot at the outbox; none if the Rack is stopping, or has no outbox.
     pub(crate) async fn room(&self) -> Option<Room<'_>> {
+        let _waiting = self.waits(Behind::Outbox);
         self.parts.outbox.as_ref()?.room().await.ok()
     }
 

@@ -119,6 +119,10 @@ impl Passive for Out {
         .boxed()
     }
 
+    fn holds_back(&self) -> bool {
+        true
+    }
+
     fn flush<'a>(&'a mut self, cx: &'a Arc<Context>) -> Work<'a> {
         async move {
             if !self.pending.lock().lines.is_empty() {
@@ -143,12 +147,10 @@ impl Out {
         let write = move || {
             // Nobody else has the lock for longer than a line takes; a life that was cut off may still be writing.
             let mut pending = pending.lock();
-            let written = file.append(&pending.lines, now);
-            if written.is_ok() {
-                pending.lines.clear();
-                pending.lines.shrink_to(BATCH);
-            }
-            (file, written)
+            let (written, result) = file.append(&pending.lines, now);
+            pending.lines.drain(..written);
+            pending.lines.shrink_to(BATCH);
+            (file, result)
         };
         let (file, written) = tokio::task::spawn_blocking(write).await?;
         let what = format!("write to {}", file.path().display());

@@ -76,6 +76,10 @@ impl Passive for Sink {
         .boxed()
     }
 
+    fn holds_back(&self) -> bool {
+        true
+    }
+
     fn flush<'a>(&'a mut self, cx: &'a Arc<Context>) -> Work<'a> {
         async move {
             if self.rows.is_empty() {

@@ -14,7 +14,8 @@
 //! - `init` takes what the gear needs from outside (a socket, a pattern); when it fails, the scenario is not applied.
 //! - An error or a panic ends only this gear: it is reported, built anew and started again after a growing pause. A message
 //!   that it rejects ends nothing: it is reported, and the next one comes.
-//! - The halves of a duplex gear have one life: it ends when one of them fails, or when both have ended.
+//! - The halves of a duplex gear have one life: it ends when one of them fails, or when both have ended. The half that takes replies
+//!   goes on until the other one, which has asked, has ended ([`ending`]).
 //! - Adding a type is one file here, which has its manifest, its configuration and its work, and one name in the table `types!`.
 //!
 //! # Not here
@@ -23,6 +24,7 @@
 
 mod codec;
 mod context;
+mod ending;
 mod expression;
 mod framing;
 mod gathering;
@@ -37,6 +39,7 @@ pub(crate) mod testing;
 pub(crate) mod traceparent;
 
 pub(crate) use context::{Context, ContextParts, Refused};
+pub(crate) use ending::Ending;
 pub(crate) use host_metrics::CpuTimes;
 
 use std::io;
@@ -44,6 +47,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use futures::future::{BoxFuture, FutureExt, ready};
+use model::MessageId;
 use model::gear::{Manifest, Manifests};
 use serde_json::{Map, Value};
 use tokio::time::Instant;
@@ -78,10 +82,22 @@ pub(crate) trait Passive: Send {
     /// Handles one message; `message.span_id` is already this gear's span.
     fn process<'a>(&'a mut self, cx: &'a Arc<Context>, delivery: Delivery) -> Work<'a>;
 
+    /// Whether it does several messages' work together: a message of a guaranteed wire is done only after [`flush`](Self::flush)
+    /// then, and comes again where the gear fails before that.
+    fn holds_back(&self) -> bool {
+        false
+    }
+
     /// Finishes what it holds back: called whenever no message is waiting, about ten times a second while messages of a guaranteed
-    /// wire keep coming, and last of all.
+    /// wire keep coming (after each of them if it [holds nothing back](Self::holds_back)), and last of all.
     fn flush<'a>(&'a mut self, _cx: &'a Arc<Context>) -> Work<'a> {
         ready(Ok(())).boxed()
+    }
+
+    /// The first message that the last flush could not finish without waiting: it and those behind it are not done, and the next
+    /// messages are not held up for them. It must want to be [woken](Self::wake_at) then.
+    fn unfinished(&self) -> Option<MessageId> {
+        None
     }
 
     /// When it wants to be woken, if nothing arrives before. Asked anew after every message and every wake.
@@ -231,6 +247,11 @@ impl GearType {
     /// Ports that take messages.
     pub(crate) const fn inputs(&self) -> &'static [&'static str] {
         self.manifest.inputs
+    }
+
+    /// Whether what arrives goes back to who asked this very gear: its only input is `reply`.
+    pub(crate) fn answers(&self) -> bool {
+        self.inputs() == ["reply"]
     }
 
     /// Ports that give messages.

@@ -3,7 +3,7 @@
 //! # Invariants
 //!
 //! - What is told is that message's: the record has its `flux_id`.
-//! - A gear that waits for room behind one of its ports is told apart from one that does not come back: the fault is further on.
+//! - A gear that waits for room behind one of its ports, or in the outbox, is told apart from one that does not come back: the fault is further on.
 //! - Looked at from outside the gear's task ([`watch`]), so that a gear that never yields is seen too.
 //!
 //! # Not here
@@ -19,6 +19,10 @@ use parking_lot::Mutex;
 use super::Context;
 use super::signal::Signal;
 
+tokio::task_local! {
+    static AT_WORK: ();
+}
+
 /// The longest pause between two records of the same thing.
 const LONGEST: Duration = Duration::from_secs(3600);
 
@@ -32,8 +36,17 @@ struct Hold {
     since: Instant,
     /// How long it took when it was told last.
     told: Option<Duration>,
-    /// The port behind which there is no room.
-    waits: Option<&'static str>,
+    /// Where there is no room.
+    waits: Option<Behind>,
+}
+
+/// Where there may be no room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Behind {
+    /// The inbox behind a port.
+    Port(&'static str),
+    /// The Rack's outbox.
+    Outbox,
 }
 
 /// Ends what [`InHand::begin`] or [`InHand::waits`] began, also where a gear panics.
@@ -66,18 +79,18 @@ impl InHand {
         });
     }
 
-    /// There may be no room behind a port.
-    pub(crate) fn waits(&self, port: &'static str) -> Until<'_> {
-        self.at(Some(port));
+    /// There may be no room for what is in hand.
+    pub(crate) fn waits(&self, behind: Behind) -> Until<'_> {
+        self.at(Some(behind));
         Until {
             in_hand: self,
             end: |in_hand| in_hand.at(None),
         }
     }
 
-    fn at(&self, port: Option<&'static str>) {
+    fn at(&self, behind: Option<Behind>) {
         if let Some(hold) = self.0.lock().as_mut() {
-            hold.waits = port;
+            hold.waits = behind;
         }
     }
 
@@ -105,11 +118,14 @@ impl InHand {
         let long = HumanDuration::from(seconds(took));
         let what = match hold.signal {
             Some(_) => "at one message",
-            None => "finishing what it holds back",
+            None => "finishing what it holds back or what is due",
         };
         let text = match hold.waits {
-            Some(port) => format!(
+            Some(Behind::Port(port)) => format!(
                 "the gear has been {what} for {long}: there is no room behind its port {port}, what it is wired to does not go on"
+            ),
+            Some(Behind::Outbox) => format!(
+                "the gear has been {what} for {long}: there is no room in the Rack's outbox, its disk is full or the Mixer does not take what waits"
             ),
             None => format!(
                 "the gear has been {what} for {long} and its messages wait; another version of it, or a scenario without it, cuts it off"
@@ -148,12 +164,17 @@ pub(crate) async fn at_work<T>(cx: &Context, signal: Option<Signal>, work: impl 
         in_hand: cx.in_hand(),
         end: |in_hand| *in_hand.0.lock() = None,
     };
-    let done = work.await;
+    let done = AT_WORK.scope((), work).await;
     if let Some(telling) = cx.in_hand().end(Instant::now()) {
         telling.tell(cx, Level::Info);
     }
     drop(unwinding);
     done
+}
+
+/// Whether this is what a gear has in hand, and not what it does beside it.
+pub(super) fn is_at_work() -> bool {
+    AT_WORK.try_with(|()| ()).is_ok()
 }
 
 /// Watches a gear for as long as it runs.
@@ -211,10 +232,14 @@ mod tests {
         let late = |times: u32| in_hand.overdue(PATIENCE, began + PATIENCE * times).unwrap().text;
         in_hand.begin(None, began);
         {
-            let _waiting = in_hand.waits("out");
+            let _waiting = in_hand.waits(Behind::Port("out"));
             assert!(late(1).contains("no room behind its port out"));
         }
-        let text = late(2);
-        assert!(text.contains("for 1m") && text.contains("cuts it off"), "{text}");
+        {
+            let _waiting = in_hand.waits(Behind::Outbox);
+            assert!(late(2).contains("no room in the Rack's outbox"));
+        }
+        let text = late(4);
+        assert!(text.contains("for 2m") && text.contains("cuts it off"), "{text}");
     }
 }

@@ -7,10 +7,11 @@
 //! - Messages wait in the inbox while the gear is away.
 //! - A message of lane guaranteed is taken when the gear has handled and flushed it; that, and what it made, go to the outbox
 //!   together. Until then it is held, also where the gear is cut off, and a gear that begins anew is given what is held first, in
-//!   order; what was flushed is not handled again. A message that a gear fails at again and again becomes a dead letter; an attempt
+//!   order; what was flushed is not handled again. A gear that holds nothing back is flushed after each message: what it did outside
+//!   for one is done once, whatever becomes of the next. A message that a gear fails at again and again becomes a dead letter; an attempt
 //!   that was cut off, or failed while the gear was asked to stop, counts for nothing.
 //! - Asked to stop, a passive gear or half handles what waited in its inbox (at most what fits there), flushes and ends. One that has
-//!   a successor leaves that to it.
+//!   a successor leaves that to it. The half that takes replies has none, and begins with that when the other half has ended.
 //! - A passive gear that wants to be woken is, also while messages keep coming; one that does not costs no timer.
 
 use std::any::Any;
@@ -42,6 +43,8 @@ const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// Held messages that make the gear flush.
 const SETTLE_AT: usize = 64;
+/// The most that are held by a gear that finishes them later.
+const HELD_MOST: usize = INBOX_CAPACITY;
 /// How long one is held, and what it made with it, while more come.
 const SETTLE_AFTER: Duration = Duration::from_millis(100);
 /// How often a message is tried that a gear fails at: some minutes, with the pauses between the lives of a gear.
@@ -53,6 +56,7 @@ const CALM: Duration = Duration::from_secs(60);
 
 /// Runs a gear until it is asked to stop or has nothing left to do. `gear` is the one that was initialised, if any.
 pub(crate) async fn supervise(mut gear: Option<Gear>, spec: Spec, cx: Arc<Context>, inbox: Option<Inbox>) {
+    let _quiet = Quiet(Arc::clone(&cx));
     let mut tick = tokio::time::interval_at(Instant::now() + REPORT_INTERVAL, REPORT_INTERVAL);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut pause = FIRST_PAUSE;
@@ -98,6 +102,15 @@ pub(crate) async fn supervise(mut gear: Option<Gear>, spec: Spec, cx: Arc<Contex
     cx.report();
 }
 
+/// Says that a gear sends nothing any more, also where it is cut off.
+struct Quiet(Arc<Context>);
+
+impl Drop for Quiet {
+    fn drop(&mut self) {
+        self.0.is_quiet();
+    }
+}
+
 async fn live(gear: Option<Gear>, spec: &Spec, cx: &Arc<Context>, inbox: Option<&Inbox>) -> Result<(), Fault> {
     let mut gear = match gear {
         Some(gear) => gear,
@@ -110,7 +123,12 @@ async fn live(gear: Option<Gear>, spec: &Spec, cx: &Arc<Context>, inbox: Option<
     match (&mut gear, inbox) {
         (Gear::Active(gear), _) | (Gear::Duplex(gear, _), None) => gear.run(cx).await,
         (Gear::Duplex(active, passive), Some(inbox)) => {
-            tokio::try_join!(active.run(cx), consume(passive.as_mut(), cx, inbox)).map(drop)
+            let run = async {
+                active.run(cx).await?;
+                cx.is_quiet();
+                Ok(())
+            };
+            tokio::try_join!(run, consume(passive.as_mut(), cx, inbox)).map(drop)
         }
         (Gear::Passive(gear), Some(inbox)) => consume(gear.as_mut(), cx, inbox).await,
         (Gear::Passive(_), None) => {
@@ -138,47 +156,64 @@ struct Consumer<'a> {
 
 impl Consumer<'_> {
     async fn run(&mut self, inbox: &mut mpsc::Receiver<Arrival>) -> Result<(), Fault> {
-        for index in 0..self.held.len() {
-            if self.held.get(index).is_some_and(|held| !held.is_flushed) {
-                self.begin(index).await?;
-            }
-        }
+        self.resume().await?;
         let mut after_stop = 0;
         while after_stop < INBOX_CAPACITY {
             if self.gear.wake_at().is_some_and(|at| at <= Instant::now()) {
-                self.gear.wake(self.cx).await?;
+                at_work(self.cx, None, self.gear.wake(self.cx)).await?;
             }
             let oldest = self.held.front().map(|held| held.since);
             if oldest.is_some_and(|since| since.elapsed() >= SETTLE_AFTER) {
                 self.settle().await?;
             }
             // Asked before the inbox is: who is asked to stop during the flush looks once more.
-            let stopping = self.cx.is_stopping();
-            if stopping && self.cx.has_successor() {
+            let is_last = self.cx.is_draining();
+            if is_last && self.cx.has_successor() {
                 break;
+            }
+            if self.held.len() >= HELD_MOST {
+                self.settle().await?;
+            }
+            if self.held.len() >= HELD_MOST && !is_last {
+                tokio::select! {
+                    () = until(self.gear.wake_at()) => {}
+                    () = self.cx.draining() => {}
+                }
+                continue;
             }
             let arrival = match inbox.try_recv() {
                 Ok(arrival) => arrival,
                 Err(TryRecvError::Disconnected) => break,
                 Err(TryRecvError::Empty) => {
                     self.settle().await?;
-                    if stopping {
+                    if is_last {
                         return Ok(());
                     }
                     let next = tokio::select! {
                         arrival = inbox.recv() => arrival,
                         () = until(self.gear.wake_at()) => None,
-                        () = self.cx.stopping() => None,
+                        () = self.cx.draining() => None,
                     };
                     let Some(arrival) = next else { continue };
                     arrival
                 }
             };
-            after_stop += usize::from(self.cx.is_stopping());
+            after_stop += usize::from(self.cx.is_draining());
             self.take(arrival).await?;
             tokio::task::coop::consume_budget().await;
         }
         self.settle().await
+    }
+
+    /// Handles again what an earlier life did not finish.
+    async fn resume(&mut self) -> Result<(), Fault> {
+        let unfinished = self.held.iter_mut().filter(|held| !held.is_flushed);
+        unfinished.for_each(|held| held.whole = None);
+        while let Some(index) = self.held.iter().position(|held| held.whole.is_none()) {
+            self.begin(index).await?;
+            self.settle_in_time().await?;
+        }
+        Ok(())
     }
 
     async fn take(&mut self, arrival: Arrival) -> Result<(), Fault> {
@@ -193,19 +228,21 @@ impl Consumer<'_> {
                 reason: String::new(),
             });
             self.begin(self.held.len() - 1).await?;
-            if self.held.len() >= SETTLE_AT {
-                self.settle().await?;
-            }
-            return Ok(());
+            return self.settle_in_time().await;
         }
         let Ok(message) = arrival.message else { return Ok(()) };
         let delivery = Delivery {
             port: arrival.port,
             message,
         };
-        let whole = handle(self.gear, self.cx, delivery, Handled::Once).await?.0.whole;
+        let handled = handle(self.gear, self.cx, delivery, Handled::Once).await;
+        if handled.is_err() && !self.gear.holds_back() {
+            // It does not come again.
+            self.cx.discard();
+        }
+        let whole = handled?.0.whole;
         if !whole.is_empty() {
-            self.cx.commit(whole, None).await;
+            at_work(self.cx, None, self.cx.commit(whole, None)).await;
         }
         Ok(())
     }
@@ -263,16 +300,28 @@ impl Consumer<'_> {
         Ok(())
     }
 
-    /// Lets the gear finish what it holds back; then what is held was taken.
+    /// Settles where that is not better done for many messages at once.
+    async fn settle_in_time(&mut self) -> Result<(), Fault> {
+        let begun = self.held.iter().take_while(|held| held.whole.is_some()).count();
+        if begun >= SETTLE_AT || !self.gear.holds_back() {
+            self.settle().await?;
+        }
+        Ok(())
+    }
+
+    /// Lets the gear finish what it holds back; then what was begun was taken, as far as it is finished.
     async fn settle(&mut self) -> Result<(), Fault> {
         let work = gathered(Handled::Again, self.gear.flush(self.cx));
         let (flushed, made) = at_work(self.cx, None, work).await;
         flushed?;
         self.leave_flushed(made).await;
-        self.held.iter_mut().for_each(|held| held.is_flushed = true);
-        while !self.held.is_empty() {
+        let unfinished = self.gear.unfinished();
+        let is_done = |held: &&mut Held| held.whole.is_some() && !unfinished.is_some_and(|id| held.is(id));
+        let done = self.held.iter_mut().take_while(is_done);
+        done.for_each(|held| held.is_flushed = true);
+        while self.held.front().is_some_and(|held| held.is_flushed) {
             // Cut off while it waits, it leaves what is held to the next life.
-            let room = self.cx.room().await;
+            let room = at_work(self.cx, None, self.cx.room()).await;
             let Some(held) = self.held.pop_front() else { break };
             let Some(receipt) = held.arrival.receipt else { continue };
             if let (Ok(message), Some(_)) = (&held.arrival.message, receipt.past.letter) {

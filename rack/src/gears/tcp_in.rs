@@ -10,9 +10,10 @@
 //! - A full inbox behind `out` stops the reading of that socket: nothing is dropped, the peer waits.
 //! - The id of a connection is never used again, not by a later life of the gear either: a reply reaches the connection that
 //!   its message came from or is rejected.
-//! - A connection is closed when its peer ends the stream, sends a frame that is too long, takes no reply for
+//! - A connection is closed when its peer ends the stream, sends a frame that is too long, takes nothing of a reply for
 //!   [`WRITE_TIMEOUT`](writer::WRITE_TIMEOUT), or is idle: no frame went either way for `idle_timeout`.
-//! - Each connection has a writer of its own ([`writer`]). A reply of a guaranteed wire was taken when it is written.
+//! - Each connection has a writer of its own ([`writer`]). A reply of a guaranteed wire was taken when it is written, and those before
+//!   it; meanwhile replies to others go on.
 //!
 //! # Not here
 //!
@@ -20,7 +21,7 @@
 
 mod writer;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -30,15 +31,16 @@ use futures::FutureExt;
 use model::gear::{self, GearConfig, Manifest};
 use model::letter::Way;
 use model::message::Message;
-use model::{Attributes, HumanDuration, Level};
+use model::{Attributes, HumanDuration, Level, MessageId};
 use parking_lot::Mutex;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::net::TcpStream;
 use tokio::net::tcp::OwnedReadHalf;
-use tokio::sync::oneshot;
+use tokio::sync::oneshot::{self, error::TryRecvError};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::framing::{Broken, Frames, Framing, Rule};
@@ -49,6 +51,8 @@ use super::{Active, Config, Context, Fault, Gear, Passive, Work};
 use crate::wires::Delivery;
 use writer::{Queue, Reply};
 
+/// How often it is asked what became of replies.
+const HEAR_EVERY: Duration = Duration::from_millis(10);
 /// The fact that names a message's connection.
 const CONNECTION: &str = "tcp.connection";
 
@@ -79,7 +83,8 @@ pub(super) fn build(config: &Config) -> Result<Gear, String> {
     });
     let replies = Replies {
         shared: Arc::clone(&shared),
-        unheard: Vec::new(),
+        unheard: VecDeque::new(),
+        asked: Instant::now(),
     };
     let door = Door {
         config,
@@ -218,7 +223,9 @@ impl Peer {
 struct Replies {
     shared: Arc<Shared>,
     /// Replies of guaranteed wires, until it is heard what became of them.
-    unheard: Vec<Unheard>,
+    unheard: VecDeque<Unheard>,
+    /// When that was asked last.
+    asked: Instant,
 }
 
 struct Unheard {
@@ -255,10 +262,23 @@ impl Passive for Replies {
         .boxed()
     }
 
+    fn holds_back(&self) -> bool {
+        true
+    }
+
     fn flush<'a>(&'a mut self, cx: &'a Arc<Context>) -> Work<'a> {
         async move {
-            for Unheard { port, message, heard } in self.unheard.drain(..) {
-                let heard = heard.await.unwrap_or_else(|_| Err("is closed".to_owned()));
+            while let Some(Unheard { heard, .. }) = self.unheard.front_mut() {
+                let heard = match heard.try_recv() {
+                    // The others are not held up for a peer that does not read, unless they are the last.
+                    Err(TryRecvError::Empty) if !cx.is_draining() => break,
+                    Err(TryRecvError::Empty) => heard.await.unwrap_or_else(|_| Err("is closed".to_owned())),
+                    Err(TryRecvError::Closed) => Err("is closed".to_owned()),
+                    Ok(heard) => heard,
+                };
+                let Some(Unheard { port, message, .. }) = self.unheard.pop_front() else {
+                    break;
+                };
                 if let Err(why) = heard {
                     let reason = format!("the connection {why}");
                     Signal::of(&message).saying(|| cx.reject(&reason));
@@ -266,13 +286,28 @@ impl Passive for Replies {
                     cx.later(message.id, buried).await;
                 }
             }
-            if cx.is_stopping() {
+            if cx.is_draining() {
                 let open: Vec<_> = self.shared.open.lock().values().cloned().collect();
                 futures::future::join_all(open.iter().map(|queue| queue.drained())).await;
             }
+            self.asked = Instant::now();
             Ok(())
         }
         .boxed()
+    }
+
+    fn unfinished(&self) -> Option<MessageId> {
+        Some(self.unheard.front()?.message.id)
+    }
+
+    fn wake_at(&self) -> Option<Instant> {
+        (!self.unheard.is_empty()).then(|| self.asked + HEAR_EVERY)
+    }
+
+    fn wake<'a>(&'a mut self, _: &'a Arc<Context>) -> Work<'a> {
+        // What it is woken for is the flush.
+        self.asked = Instant::now();
+        futures::future::ready(Ok(())).boxed()
     }
 }
 

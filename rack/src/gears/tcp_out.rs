@@ -4,6 +4,7 @@
 //!
 //! - A message is done when all its bytes were given to the connection. When the connection breaks before that, the message is
 //!   written again, whole, to the next one.
+//! - A connection that takes nothing for `write_timeout` is broken; one that takes little at a time is not.
 //! - While there is no connection, messages wait in the inbox.
 //! - The pause before another attempt doubles from `reconnect_min` to `reconnect_max`; a connection that lived as long as the
 //!   longest pause makes it short again.
@@ -14,8 +15,8 @@
 
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
 
+use chassis::stall::Stalling;
 use futures::FutureExt;
 use model::gear::{self, GearConfig, Manifest};
 use model::{Attributes, HumanDuration, Level};
@@ -53,7 +54,6 @@ pub(super) fn build(config: &Config) -> Result<Gear, String> {
     let (link, linked) = watch::channel(None);
     let writer = Writer {
         rule: rule.clone(),
-        timeout: config.write_timeout.get(),
         address: config.address.clone(),
         linked,
     };
@@ -64,7 +64,7 @@ pub(super) fn build(config: &Config) -> Result<Gear, String> {
 type Link = Option<Arc<Open>>;
 
 struct Open {
-    write: Mutex<OwnedWriteHalf>,
+    write: Mutex<Stalling<OwnedWriteHalf>>,
     /// Says that nothing more can be written.
     broken: CancellationToken,
 }
@@ -118,7 +118,7 @@ impl Keeper {
         let (read, write) = stream.into_split();
         let broken = CancellationToken::new();
         self.link.send_replace(Some(Arc::new(Open {
-            write: write.into(),
+            write: Stalling::new(write, self.config.write_timeout.get()).into(),
             broken: broken.clone(),
         })));
         tokio::select! {
@@ -155,7 +155,6 @@ impl Keeper {
 /// The half that writes.
 struct Writer {
     rule: Rule,
-    timeout: Duration,
     address: String,
     linked: watch::Receiver<Link>,
 }
@@ -171,7 +170,7 @@ impl Passive for Writer {
                     () = cx.stopping() => return Err(self.outside(io::ErrorKind::NotConnected.into())),
                 };
                 let mut write = open.write.lock().await;
-                if let Ok(Ok(())) = tokio::time::timeout(self.timeout, write.write_all(&bytes)).await {
+                if write.write_all(&bytes).await.is_ok() {
                     return Ok(());
                 }
                 open.broken.cancel();

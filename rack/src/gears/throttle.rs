@@ -4,8 +4,8 @@
 //!
 //! - In any stretch of time *t* at most `burst + rate × t` messages leave.
 //! - `wait` slows the senders: the inbox fills, and behind it theirs. Nothing is dropped. A gear that is asked to stop no longer
-//!   waits: what is in its inbox leaves at once, beyond the rate, since it would be lost otherwise. Where another gear takes its
-//!   place, only the message in hand does.
+//!   waits: what is in its inbox leaves at once, beyond the rate, since it would be lost otherwise, or wait for a resume that may
+//!   not come. Where another gear takes its place, only the message in hand does.
 //! - `drop` holds nothing back; what is dropped is counted.
 
 use std::sync::Arc;

@@ -5,6 +5,7 @@
 mod hang;
 mod http;
 mod reload;
+mod stop;
 mod tail;
 
 use std::net::SocketAddr;

@@ -7,8 +7,11 @@ use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use serde_json::json;
 
-use super::super::testing::Flow;
+use super::super::supervisor::supervise;
+use super::super::testing::held::{deliver, outbox, spec, surroundings, taken_from};
+use super::super::testing::{Bench, Flow};
 use super::*;
+use crate::wires::Inbox;
 
 fn config(config: Value) -> Result<CodecCsv, String> {
     gear::config(config.as_object().unwrap())
@@ -16,7 +19,7 @@ fn config(config: Value) -> Result<CodecCsv, String> {
 
 /// Every record, or why the body is refused.
 fn read(codec: &CodecCsv, body: &[u8]) -> Result<Vec<(u64, Value)>, String> {
-    codec.check_body(body)?;
+    codec.check_body(body, 0)?;
     let mut records = Records::open(codec, body)?;
     let mut all = Vec::new();
     while let Some(record) = records.next()? {
@@ -89,6 +92,45 @@ fn records_are_read_with_their_lines_and_a_bad_one_refuses_the_body() {
     assert_eq!(read(&named, b"1\t2"), Ok(vec![(1, json!({"a": "1", "b": "2"}))]));
     assert!(read(&named, b"1\n").unwrap_err().contains("line 1 has 1 fields, the header 2"));
     assert!(read(&named, b"1\t2\n1\t2\n1\t2\n").unwrap_err().contains("more than 2 records"));
+}
+
+#[test]
+fn a_body_that_becomes_very_much_is_refused_whatever_makes_it_so() {
+    let codec = config(json!({"direction": "decode"})).unwrap();
+    let body = |name: usize, records: usize| format!("{}\n{}", "n".repeat(name), "1\n".repeat(records));
+    for (name, records, head, fits) in [
+        (1_000, 10_000, 100, true),
+        (100_000, 100, 100, true),
+        (100_000, 10_000, 100, false),
+        (1, 10_000, 2_000, false),
+    ] {
+        let checked = codec.check_body(body(name, records).as_bytes(), head);
+        assert_eq!(checked.is_ok(), fits, "{name}, {records}, {head}: {checked:?}");
+        let says = checked.err().unwrap_or_else(|| "more than 16777216 bytes".to_owned());
+        assert!(says.contains("more than 16777216 bytes"), "{says}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_body_of_a_guaranteed_wire_that_becomes_very_much_is_one_dead_letter() {
+    let folder = tempfile::tempdir().unwrap();
+    let bench = Bench::open(folder.path());
+    let (outbox, thread) = outbox(&folder.path().join("outbox"), 64 << 20);
+    let (spec, inbox) = (spec("codec_csv", &json!({"direction": "decode"}), &["out"]), Inbox::new());
+    let body = format!("{}\n{}", "n".repeat(100_000), "1\n".repeat(10_000));
+    let taken = [deliver(&inbox, 1, body.as_bytes()), deliver(&inbox, 2, b"a\n7\n")];
+    let (cx, stop) = surroundings(&spec, &bench, &outbox);
+    let life = tokio::spawn(supervise(None, spec, cx, Some(inbox)));
+    for taken in taken {
+        assert_eq!(taken.await.unwrap(), Ok(()));
+    }
+    let left = taken_from(&outbox, 2).await;
+    let bodies: Vec<_> = left.iter().map(|letter| Message::from_cbor(letter.body()).unwrap()).collect();
+    assert_eq!((bodies[0].raw.len(), &bodies[1].data), (body.len(), &json!({"a": 7})));
+    stop.cancel();
+    life.await.unwrap();
+    bench.close().await;
+    assert!(thread.close(std::time::Duration::from_secs(10)).await);
 }
 
 #[test]

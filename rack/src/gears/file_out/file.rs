@@ -2,15 +2,19 @@
 //!
 //! # Invariants
 //!
+//! - A file has more bytes than `max_size` only where it has one line.
 //! - An append that fails leaves the file as long as it was; the file is opened anew before the next one.
+//! - Opening waits for nobody: a named pipe, whose reader would be awaited, is refused.
 //! - Rotation renames from the oldest file to the youngest: one that is interrupted loses none but the oldest.
 
 use std::fs;
 use std::io::{self, Write};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use model::Timestamp;
+use nix::fcntl::OFlag;
 
 /// Where the file is and when a new one is begun.
 #[derive(Debug, Clone)]
@@ -46,31 +50,64 @@ impl File {
         &self.rules.path
     }
 
-    /// Appends whole lines, each to the file that it belongs to. After an error none of them is there, unless a rotation came
-    /// between them.
-    pub(super) fn append(&mut self, lines: &[u8], now: Timestamp) -> io::Result<()> {
-        let appended = self.try_append(lines, now);
-        if appended.is_err() {
-            self.open = None;
+    /// Appends whole lines, each to the file that it belongs to; how many bytes of them are there, also where the next ones failed.
+    pub(super) fn append(&mut self, lines: &[u8], now: Timestamp) -> (usize, io::Result<()>) {
+        let mut written = 0;
+        loop {
+            let left = lines.get(written..).unwrap_or_default();
+            match self.append_some(left, now) {
+                Ok(count) => written += count,
+                Err(error) => {
+                    self.open = None;
+                    return (written, Err(error));
+                }
+            }
+            if written >= lines.len() {
+                return (written, Ok(()));
+            }
         }
-        appended
     }
 
-    fn try_append(&mut self, lines: &[u8], now: Timestamp) -> io::Result<()> {
+    /// Appends what goes into one file, and says how many bytes that is.
+    fn append_some(&mut self, lines: &[u8], now: Timestamp) -> io::Result<usize> {
         let mut open = match self.open.take() {
             Some(open) => open,
             None => self.rules.open(now)?,
         };
-        if open.size > 0 && self.rules.is_over(&open, lines, now) {
+        if open.size > 0 && !lines.is_empty() && self.rules.is_over(&open, first_line(lines), now) {
             drop(open);
             self.rules.rotate()?;
             open = self.rules.open(now)?;
         }
-        open.append(lines, self.rules.fsync)?;
+        let fitting = self.rules.fitting(&open, lines);
+        open.append(fitting, self.rules.fsync)?;
         open.written = now;
         self.open = Some(open);
-        Ok(())
+        Ok(fitting.len())
     }
+}
+
+/// Writes all, and says how many bytes are written, also where the next ones failed.
+fn write(to: &mut impl Write, mut bytes: &[u8]) -> (u64, io::Result<()>) {
+    let mut written = 0;
+    while !bytes.is_empty() {
+        match to.write(bytes) {
+            Ok(0) => return (written, Err(io::ErrorKind::WriteZero.into())),
+            Ok(count) => {
+                written += count as u64;
+                bytes = bytes.get(count..).unwrap_or_default();
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return (written, Err(error)),
+        }
+    }
+    (written, Ok(()))
+}
+
+/// The first of some lines, with its end.
+fn first_line(lines: &[u8]) -> &[u8] {
+    let end = lines.iter().position(|byte| *byte == b'\n');
+    end.and_then(|end| lines.get(..=end)).unwrap_or(lines)
 }
 
 impl Open {
@@ -78,21 +115,40 @@ impl Open {
         if lines.is_empty() {
             return Ok(());
         }
-        let sync = |file: &fs::File| if fsync { file.sync_data() } else { Ok(()) };
-        if let Err(error) = self.file.write_all(lines).and_then(|()| sync(&self.file)) {
-            // Best effort: what cannot be cut off either is a half line, and the error is told anyway.
-            self.file.set_len(self.size).ok();
-            return Err(error);
+        let (written, mut result) = write(&mut self.file, lines);
+        if fsync && result.is_ok() {
+            result = self.file.sync_data();
         }
-        self.size += lines.len() as u64;
-        Ok(())
+        if result.is_ok() {
+            self.size += lines.len() as u64;
+        } else {
+            self.cut_off(written);
+        }
+        result
+    }
+
+    /// Cuts off what was written of lines that failed, if nobody has written behind it: a gear that was replaced while the disk was
+    /// slow must not cut off what its successor wrote. What cannot be cut off is a half line, and the error is told anyway.
+    fn cut_off(&self, written: u64) {
+        let is_last = |facts: fs::Metadata| facts.len() == self.size + written;
+        if self.file.metadata().is_ok_and(is_last) {
+            self.file.set_len(self.size).ok();
+        }
     }
 }
 
 impl Rules {
     fn open(&self, now: Timestamp) -> io::Result<Open> {
-        let file = fs::OpenOptions::new().append(true).create(true).open(&self.path)?;
-        let facts = file.metadata()?;
+        let mut options = fs::OpenOptions::new();
+        options.append(true).create(true).custom_flags(OFlag::O_NONBLOCK.bits());
+        let opened = options.open(&self.path).and_then(|file| Ok((file.metadata()?, file)));
+        let is_pipe = |facts: &fs::Metadata| facts.file_type().is_fifo();
+        let (facts, file) = match opened {
+            // Without a reader, a pipe cannot be opened.
+            Err(_) if fs::metadata(&self.path).is_ok_and(|facts| is_pipe(&facts)) => return Err(pipe()),
+            Ok((facts, _)) if is_pipe(&facts) => return Err(pipe()),
+            opened => opened?,
+        };
         let written = facts.modified().map_or(now, Timestamp::from);
         Ok(Open {
             file,
@@ -101,15 +157,30 @@ impl Rules {
         })
     }
 
-    /// Whether the lines belong into a new file.
-    fn is_over(&self, open: &Open, lines: &[u8], now: Timestamp) -> bool {
-        let too_large = self.max_size.is_some_and(|max| open.size + lines.len() as u64 > max);
+    /// The lines for which the file has room, at least one.
+    fn fitting<'a>(&self, open: &Open, lines: &'a [u8]) -> &'a [u8] {
+        let room = self.max_size.map_or(u64::MAX, |max| max.saturating_sub(open.size));
+        if lines.len() as u64 <= room {
+            return lines;
+        }
+        let head = usize::try_from(room)
+            .ok()
+            .and_then(|room| lines.get(..room))
+            .unwrap_or(lines);
+        let end = head.iter().rposition(|byte| *byte == b'\n');
+        end.and_then(|end| lines.get(..=end))
+            .unwrap_or_else(|| first_line(lines))
+    }
+
+    /// Whether a line belongs into a new file.
+    fn is_over(&self, open: &Open, line: &[u8], now: Timestamp) -> bool {
+        let too_large = self.max_size.is_some_and(|max| open.size + line.len() as u64 > max);
         let too_old = self.every.is_some_and(|every| {
             let micros = i64::try_from(every.as_micros()).unwrap_or(i64::MAX).max(1);
             let period = |at: Timestamp| at.micros().div_euclid(micros);
             period(now) > period(open.written)
         });
-        !lines.is_empty() && (too_large || too_old)
+        too_large || too_old
     }
 
     fn rotate(&self) -> io::Result<()> {
@@ -130,6 +201,10 @@ impl Rules {
         name.push(format!(".{number}"));
         name.into()
     }
+}
+
+fn pipe() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, "it is a named pipe; path must name a file")
 }
 
 /// Renames what is there.
@@ -172,13 +247,41 @@ mod tests {
         });
         let now = at("2026-11-22T10:00:00Z");
         for lines in ["a\n", "bb\n", "ccc\n", "d\n", "eeeeeeeeee\n", "f\n"] {
-            file.append(lines.as_bytes(), now).unwrap();
+            file.append(lines.as_bytes(), now).1.unwrap();
         }
         let read = |name| read(folder.path(), name);
         assert_eq!(read("out.log").unwrap(), "f\n");
         assert_eq!(read("out.log.1").unwrap(), "eeeeeeeeee\n");
         assert_eq!(read("out.log.2").unwrap(), "ccc\nd\n");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 3);
+    }
+
+    #[test]
+    fn lines_that_are_written_at_once_go_into_as_many_files_as_they_need() {
+        let folder = tempfile::tempdir().unwrap();
+        let rules = Rules {
+            max_size: Some(6),
+            keep: 9,
+            ..rules(folder.path())
+        };
+        let mut file = File::new(rules);
+        let lines = b"aaa\nbbb\nccc\nd\nlonger than that\ne\nf\n";
+        assert_eq!(file.append(lines, at("2026-11-22T10:00:00Z")).0, lines.len());
+        let names = ["out.log.4", "out.log.3", "out.log.2", "out.log.1", "out.log"];
+        let files = names.map(|name| read(folder.path(), name).unwrap());
+        assert_eq!(files, ["aaa\n", "bbb\n", "ccc\nd\n", "longer than that\n", "e\nf\n"]);
+    }
+
+    #[test]
+    fn what_was_written_before_a_failure_is_known() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut rules = rules(folder.path());
+        (rules.max_size, rules.keep) = (Some(6), 1);
+        // The old file cannot be replaced: a folder has its name.
+        fs::create_dir(rules.numbered(1)).unwrap();
+        let (written, failed) = File::new(rules).append(b"aaa\nbbb\n", at("2026-11-22T10:00:00Z"));
+        assert!(written == 4 && failed.is_err(), "{written} {failed:?}");
+        assert_eq!(read(folder.path(), "out.log").unwrap(), "aaa\n");
     }
 
     #[test]
@@ -189,17 +292,37 @@ mod tests {
             ..rules(folder.path())
         };
         let mut file = File::new(rules.clone());
-        file.append(b"old\n", at("2026-11-22T10:59:59Z")).unwrap();
-        file.append(b"new\n", at("2026-11-22T11:00:00Z")).unwrap();
-        file.append(b"new too\n", at("2026-11-22T11:59:59Z")).unwrap();
+        file.append(b"old\n", at("2026-11-22T10:59:59Z")).1.unwrap();
+        file.append(b"new\n", at("2026-11-22T11:00:00Z")).1.unwrap();
+        file.append(b"new too\n", at("2026-11-22T11:59:59Z")).1.unwrap();
         // A clock that is set back begins no new file.
-        file.append(b"back\n", at("2026-11-22T09:00:00Z")).unwrap();
+        file.append(b"back\n", at("2026-11-22T09:00:00Z")).1.unwrap();
         assert_eq!(read(folder.path(), "out.log").unwrap(), "new\nnew too\nback\n");
         assert_eq!(read(folder.path(), "out.log.1").unwrap(), "old\n");
         // When the file was written to last is what the file system says.
         let hour = fs::metadata(&rules.path).unwrap().modified().unwrap() + Duration::from_secs(3600);
-        File::new(rules).append(b"later\n", hour.into()).unwrap();
+        File::new(rules).append(b"later\n", hour.into()).1.unwrap();
         assert_eq!(read(folder.path(), "out.log").unwrap(), "later\n");
+    }
+
+    #[test]
+    fn a_pipe_is_refused_at_once_with_and_without_a_reader() {
+        let folder = tempfile::tempdir().unwrap();
+        let rules = rules(folder.path());
+        nix::unistd::mkfifo(&rules.path, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let now = at("2026-11-22T10:00:00Z");
+        for is_read in [false, true] {
+            let mut reader = fs::OpenOptions::new();
+            reader.read(true).custom_flags(OFlag::O_NONBLOCK.bits());
+            let reader = is_read.then(|| reader.open(&rules.path).unwrap());
+            let (ends, ended) = std::sync::mpsc::channel();
+            let rules = rules.clone();
+            // Where the pipe is waited for, the thread stays there.
+            std::thread::spawn(move || ends.send(File::new(rules).append(b"x\n", now).1));
+            let error = ended.recv_timeout(Duration::from_secs(10)).unwrap().unwrap_err();
+            assert!(error.to_string().contains("named pipe"), "{error}");
+            drop(reader);
+        }
     }
 
     #[test]
@@ -211,6 +334,9 @@ mod tests {
         // Reading is allowed, writing is not: the system refuses the lines as a full disk would.
         open.file = fs::File::open(&rules.path).unwrap();
         assert!(open.append(b"more\n", false).is_err());
-        assert_eq!((read(folder.path(), "out.log").unwrap(), open.size), ("whole\n".to_owned(), 6));
+        assert_eq!(
+            (read(folder.path(), "out.log").unwrap(), open.size),
+            ("whole\n".to_owned(), 6)
+        );
     }
 }

@@ -140,8 +140,7 @@ async fn a_message_that_is_given_again_after_its_line_was_written_has_one_line()
         limits: Limits::new(64, 1 << 20),
         outlets: Outlets::default(),
         outbox: None,
-        stop: Default::default(),
-        successor: Default::default(),
+        ending: Default::default(),
     };
     let cx = Arc::new(Context::new(&spec, parts));
     let of = |text: &[u8]| Delivery {

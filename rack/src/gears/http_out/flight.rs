@@ -163,6 +163,10 @@ impl Flight {
                     Outcome::Dead(message, port, (fault.to_string(), attempts))
                 }
                 None => {
+                    if handled == Handled::Once {
+                        // It does not come again.
+                        cx.discard();
+                    }
                     self.fault = Some(fault);
                     return;
                 }

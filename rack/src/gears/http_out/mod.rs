@@ -122,6 +122,10 @@ impl Passive for Out {
         .boxed()
     }
 
+    fn holds_back(&self) -> bool {
+        self.config.in_flight > 1
+    }
+
     fn flush<'a>(&'a mut self, cx: &'a Arc<Context>) -> Work<'a> {
         self.flight.flush(cx).boxed()
     }

@@ -279,6 +279,12 @@ async fn a_message_that_fails_too_often_ends_the_life_of_the_gear_and_the_next_o
     }
     bench.records("sink", 1).await;
     runtime.close().await;
+    // By a wire in memory it does not come again: that is counted.
+    let dropped = bench.wait("the last counters", |bench| {
+        let mut rows = bench.rows(model::Table::Metrics).into_iter();
+        rows.rfind(|row| row["name"] == "gear.messages.dropped" && row["labels"]["gear.id"] == "out")
+    });
+    assert_eq!(dropped.await["value"], 1.0);
     bench.close().await;
 }
 

@@ -6,6 +6,7 @@ use model::wire;
 use serde_json::json;
 
 use super::*;
+use crate::gears::patience::watch;
 use crate::gears::testing::Bench;
 use crate::gears::testing::held::{deliver, outbox, spec, surroundings, surroundings_with, taken_from};
 use crate::limits::Limits;
@@ -46,6 +47,53 @@ async fn a_gear_cut_off_while_the_outbox_is_full_leaves_what_it_holds_to_its_nex
     }
     stop.cancel();
     life.await.unwrap();
+    bench.close().await;
+    assert!(thread.close(Duration::from_secs(10)).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_gear_that_waits_for_the_outbox_is_said_to_do_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let bench = Bench::open(folder.path());
+    let (outbox, thread) = outbox(&folder.path().join("outbox"), 8_000);
+    let (spec, inbox) = (spec("test_loop", &json!({}), &["out"]), Inbox::new());
+    let taken: Vec<_> = (1..=MESSAGES)
+        .map(|number| deliver(&inbox, number, &[number; 400]))
+        .collect();
+    let (cx, stop) = surroundings(&spec, &bench, &outbox);
+    let watching = tokio::spawn(watch(Arc::clone(&cx), Duration::from_millis(40)));
+    let life = tokio::spawn(supervise(None, spec, cx, Some(inbox)));
+    bench.says("it", "there is no room in the Rack's outbox").await;
+    assert_eq!(taken_from(&outbox, MESSAGES.into()).await.len(), usize::from(MESSAGES));
+    for taken in taken {
+        assert_eq!(taken.await.unwrap(), Ok(()));
+    }
+    stop.cancel();
+    life.await.unwrap();
+    watching.abort();
+    bench.close().await;
+    assert!(thread.close(Duration::from_secs(10)).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_one_half_of_a_gear_waits_for_is_not_said_of_what_the_other_has_in_hand() {
+    let folder = tempfile::tempdir().unwrap();
+    let bench = Bench::open(folder.path());
+    let (outbox, thread) = outbox(&folder.path().join("outbox"), 8_000);
+    let spec = spec("test_duplex", &json!({}), &["out"]);
+    let (cx, _stop) = surroundings(&spec, &bench, &outbox);
+    let emit = || {
+        let message = cx.make(None, model::Attributes::new(), vec![b'x'; 400]);
+        cx.emit("out", message, None, std::time::Instant::now())
+    };
+    while tokio::time::timeout(Duration::from_millis(100), emit()).await.is_ok() {}
+    tokio::select! {
+        biased;
+        () = at_work(&cx, None, std::future::pending()) => {}
+        _ = emit() => panic!("there is no room"),
+        () = watch(Arc::clone(&cx), Duration::from_millis(40)) => {}
+        said = bench.says("it", "the gear has been finishing") => assert!(said.contains("cuts it off"), "{said}"),
+    }
     bench.close().await;
     assert!(thread.close(Duration::from_secs(10)).await);
 }

@@ -127,7 +127,9 @@ impl Lines {
         match self.buffer.get(digits) {
             _ if digits > MAX_DIGITS => Framing::Line,
             None => Framing::Unknown,
-            Some(b' ') => {
+            // What is counted begins with its priority; a line may begin with a number.
+            Some(b' ') if self.buffer.get(digits + 1).is_none() => Framing::Unknown,
+            Some(b' ') if self.buffer.get(digits + 1) == Some(&b'<') => {
                 let count = self.buffer.iter().take(digits);
                 let size = count.fold(0, |sum, digit| sum * 10 + usize::from(digit - b'0'));
                 Framing::Counted { skip: digits + 1, size }
@@ -166,6 +168,15 @@ mod tests {
         drop(far);
         send.await.unwrap();
         (all, lines.rest(), end)
+    }
+
+    #[tokio::test]
+    async fn a_line_that_begins_with_a_number_is_no_count() {
+        for piece in 1..30 {
+            let (all, rest, end) = lines(b"50 items lost\n<34>1 a\n7 <1>xyz3", piece).await;
+            assert_eq!(all, [&b"50 items lost"[..], b"<34>1 a", b"<1>xyz3"], "{piece}");
+            assert!(rest.is_none() && end.is_none(), "{piece}");
+        }
     }
 
     #[tokio::test]

@@ -13,17 +13,17 @@
 //!   all the same, the gear waits, at most until the connection is closed.
 //! - Who queues a reply hears what became of it, if it asks to.
 
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use chassis::stall::Stalling;
 use parking_lot::Mutex;
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// How long a peer may take to make room for a reply.
+/// How long a peer may take nothing of its replies.
 pub(super) const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Bytes of replies that wait for a peer; with more, nothing is read from it.
 const CALM: usize = 64 * 1024;
@@ -123,12 +123,11 @@ impl Queue {
     }
 }
 
-async fn write(mut to: impl AsyncWrite + Send + Unpin, mut queue: mpsc::UnboundedReceiver<(Reply, OwnedSemaphorePermit)>, link: Arc<Link>) {
+async fn write(to: impl AsyncWrite + Send + Unpin, mut queue: mpsc::UnboundedReceiver<(Reply, OwnedSemaphorePermit)>, link: Arc<Link>) {
     let _ended = link.ended.clone().drop_guard();
+    let mut to = Stalling::new(to, WRITE_TIMEOUT);
     while let Some((reply, room)) = queue.recv().await {
-        let writing = tokio::time::timeout(WRITE_TIMEOUT, to.write_all(&reply.bytes));
-        let written = writing.await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut));
-        let Err(error) = written.and_then(|written| written) else {
+        let Err(error) = to.write_all(&reply.bytes).await else {
             link.touch();
             drop(room);
             link.written.notify_waiters();

@@ -10,8 +10,12 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpListener;
 
 use super::TcpOut;
+use crate::gears::supervisor::supervise;
+use crate::gears::testing::held::{deliver, outbox, spec, surroundings_with};
 use crate::gears::testing::{Bench, push};
+use crate::limits::Limits;
 use crate::runtime::{DRAIN_BOUND, GearRuntime};
+use crate::wires::Inbox;
 
 async fn start(bench: &Bench, gears: &str, wires: &str) -> GearRuntime {
     let mut runtime = bench.runtime();
@@ -128,6 +132,74 @@ async fn without_a_connection_it_stops_in_time_and_says_what_was_not_written() {
     assert!(began.elapsed() < DRAIN_BOUND + Duration::from_millis(500));
     bench.says("out", "the gear failed: cannot write to 127.0.0.1").await;
     bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn frames_that_were_written_are_not_written_again_where_the_gear_is_replaced_at_the_next_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let bench = Bench::open(folder.path());
+    let (outbox, thread) = outbox(&folder.path().join("outbox"), 1 << 20);
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let config = json!({ "address": listener.local_addr().unwrap().to_string() });
+    let (spec, inbox) = (spec("tcp_out", &config, &[]), Inbox::new());
+    // The third one is larger than what sockets hold.
+    let large = vec![b'x'; 24 << 20];
+    let taken: Vec<_> = (1..).zip([&b"one"[..], b"two", &large]).map(|(number, body)| deliver(&inbox, number, body)).collect();
+    let limits = Limits::new(64, 64 << 20);
+    let (cx, _stop) = surroundings_with(&spec, &bench, &outbox, limits.clone());
+    let life = tokio::spawn(supervise(None, spec.clone(), cx, Some(inbox.clone())));
+    let mut first = BufReader::new(listener.accept().await.unwrap().0);
+    let mut line = String::new();
+    for word in ["one\n", "two\n"] {
+        line.clear();
+        first.read_line(&mut line).await.unwrap();
+        assert_eq!(line, word);
+    }
+    assert_eq!(first.read_u8().await.unwrap(), b'x');
+    life.abort();
+    life.await.unwrap_err();
+    drop(first);
+    let (cx, stop) = surroundings_with(&spec, &bench, &outbox, limits);
+    let life = tokio::spawn(supervise(None, spec, cx, Some(inbox)));
+    let mut second = BufReader::new(listener.accept().await.unwrap().0);
+    let mut frame = Vec::new();
+    second.read_until(b'\n', &mut frame).await.unwrap();
+    assert_eq!(frame.len(), large.len() + 1, "it begins with {:?}", frame.first());
+    for taken in taken {
+        assert_eq!(taken.await.unwrap(), Ok(()));
+    }
+    stop.cancel();
+    life.await.unwrap();
+    bench.close().await;
+    assert!(thread.close(Duration::from_secs(10)).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_peer_that_reads_slowly_gets_a_large_frame_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let bench = Bench::open(folder.path());
+    let (outbox, thread) = outbox(&folder.path().join("outbox"), 1 << 20);
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let config = json!({ "address": listener.local_addr().unwrap().to_string(), "write_timeout": "500ms" });
+    let (spec, inbox) = (spec("tcp_out", &config, &[]), Inbox::new());
+    let large = vec![b'x'; 32 << 20];
+    let taken = deliver(&inbox, 1, &large);
+    let (cx, stop) = surroundings_with(&spec, &bench, &outbox, Limits::new(64, 64 << 20));
+    let life = tokio::spawn(supervise(None, spec, cx, Some(inbox)));
+    let (mut peer, _) = listener.accept().await.unwrap();
+    let (mut piece, mut got) = (vec![0; 1 << 20], 0);
+    while got <= large.len() {
+        // The pace of a slow link: the frame takes several times the timeout.
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        let read = peer.read(&mut piece).await.unwrap();
+        assert!(read > 0, "the connection was given up after {got} bytes");
+        got += read;
+    }
+    assert_eq!((got, taken.await.unwrap()), (large.len() + 1, Ok(())));
+    stop.cancel();
+    life.await.unwrap();
+    bench.close().await;
+    assert!(thread.close(Duration::from_secs(10)).await);
 }
 
 #[test]

@@ -15,7 +15,7 @@ use uuid::Uuid;
 
 use super::{Bench, message};
 use crate::Identity;
-use crate::gears::{Context, ContextParts};
+use crate::gears::{Context, ContextParts, Ending};
 use crate::lane::{Letter, Outbox, Past, Place, Taken};
 use crate::limits::Limits;
 use crate::spool::{Cursor, Outgoing, SpoolThread};
@@ -69,8 +69,11 @@ pub(crate) fn surroundings_with(
         limits,
         outlets: Outlets::connect(spec, &std::collections::BTreeMap::new()),
         outbox: Some(Arc::clone(outbox)),
-        stop: stop.clone(),
-        successor: CancellationToken::new(),
+        ending: Ending {
+            stop: stop.clone(),
+            unfed: stop.clone(),
+            ..Ending::default()
+        },
     };
     (Arc::new(Context::new(spec, parts)), stop)
 }

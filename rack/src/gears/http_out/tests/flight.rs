@@ -1,4 +1,4 @@
-//! Several requests under way behind a guaranteed wire.
+//! Requests behind a guaranteed wire, one at a time and several.
 
 use serde_json::json;
 
@@ -9,8 +9,9 @@ use crate::gears::testing::held::{deliver, outbox, spec, surroundings, taken_fro
 use crate::gears::testing::message;
 use crate::wires::{Inbox, Spec};
 
-fn several(server: &Server) -> Spec {
-    let config = json!({ "url": format!("http://{}", server.at), "in_flight": 4, "retry": { "count": 0 }, "breaker": { "failures": 1000 } });
+fn out(server: &Server, in_flight: u8) -> Spec {
+    let url = format!("http://{}", server.at);
+    let config = json!({ "url": url, "in_flight": in_flight, "retry": { "count": 0 }, "breaker": { "failures": 1000 } });
     spec("http_out", &config, &["reply"])
 }
 
@@ -34,11 +35,17 @@ fn count(server: &mut Server, bodies: &[&str]) -> Vec<usize> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_message_that_fails_for_a_while_holds_no_other_twice_and_each_reply_leaves_once() {
+    for in_flight in [1, 4] {
+        one_fails_for_a_while(in_flight).await;
+    }
+}
+
+async fn one_fails_for_a_while(in_flight: u8) {
     let folder = tempfile::tempdir().unwrap();
     let bench = Bench::open(folder.path());
     let (outbox, thread) = outbox(&folder.path().join("outbox"), 1 << 20);
     let mut server = Server::start(refuses_bad(3)).await;
-    let (spec, inbox) = (several(&server), Inbox::new());
+    let (spec, inbox) = (out(&server, in_flight), Inbox::new());
     let bodies = ["one", "bad", "three", "four", "five"];
     let taken: Vec<_> = (1..).zip(bodies).map(|(number, body)| deliver(&inbox, number, body.as_bytes())).collect();
     let (cx, stop) = surroundings(&spec, &bench, &outbox);
@@ -46,7 +53,7 @@ async fn a_message_that_fails_for_a_while_holds_no_other_twice_and_each_reply_le
     for taken in taken {
         assert_eq!(taken.await.unwrap(), Ok(()));
     }
-    assert_eq!(count(&mut server, &bodies), [1, 4, 1, 1, 1]);
+    assert_eq!(count(&mut server, &bodies), [1, 4, 1, 1, 1], "in_flight {in_flight}");
     let replies = taken_from(&outbox, 5).await;
     let parents: Vec<_> = replies.iter().map(|reply| Message::from_cbor(reply.body()).unwrap().parent).collect();
     let wanted: Vec<_> = (1..=5).map(|number| Some(message(number, Value::Null, b"").id)).collect();
@@ -63,7 +70,7 @@ async fn a_message_that_fails_again_and_again_becomes_a_dead_letter_and_the_othe
     let bench = Bench::open(folder.path());
     let (outbox, thread) = outbox(&folder.path().join("outbox"), 1 << 20);
     let mut server = Server::start(refuses_bad(usize::MAX)).await;
-    let spec = several(&server);
+    let spec = out(&server, 4);
     let (cx, _stop) = surroundings(&spec, &bench, &outbox);
     let given = [message(1, Value::Null, b"good"), message(2, Value::Null, b"bad")];
     let (mut lives, mut last) = (0, Gathered::default());
