@@ -186,3 +186,19 @@ async fn what_was_handed_over_behind_a_whole_that_was_given_up_is_not_written() 
     );
     assert!(thread.close(Duration::from_secs(5)).await);
 }
+
+#[tokio::test]
+async fn a_spool_that_only_learns_notes_never_waits_for_the_mixer_however_many() {
+    let dir = tempfile::tempdir().unwrap();
+    let limits = small(40_000, WhenFull::Block);
+    let (mut spool, _) = Spool::open(dir.path(), limits, clock_at(1), Lane::Messages).unwrap();
+    for n in 0..2_000u32 {
+        let note = batch(&[], Some(("taken", &n.to_le_bytes())));
+        spool.append(&[Batch { rows: 0, ..note }]).map_err(|_| n).unwrap();
+        assert!(spool.index().lock().bytes() <= 40_000, "after {n}");
+    }
+    drop(spool);
+    let (spool, _) = Spool::open(dir.path(), limits, clock_at(2), Lane::Messages).unwrap();
+    let kept = spool.index().lock().checkpoints.get("taken").cloned();
+    assert_eq!(kept, Some(1_999u32.to_le_bytes().to_vec()));
+}
