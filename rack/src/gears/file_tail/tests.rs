@@ -105,3 +105,21 @@ async fn lines_that_wait_for_room_when_the_gear_is_cut_off_leave_once() {
     bench.close().await;
     assert!(thread.close(Duration::from_secs(10)).await);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lines_leave_once_through_the_gears_lives_on_a_rack_that_records_no_telemetry() {
+    let followed = Followed::new();
+    let bench = Bench::open_with(followed.folder.path(), false);
+    let (outbox, thread) = outbox(&followed.outbox(), 1 << 20);
+    let mut cursor = Cursor::default();
+    for first in [1, 4, 7] {
+        followed.write(first..first + 3);
+        let (life, stop) = live(&followed.path, &bench, &outbox);
+        assert_eq!(lines(&outbox, &mut cursor, 3).await, [first, first + 1, first + 2]);
+        stop.cancel();
+        life.await.unwrap();
+    }
+    assert_eq!(bench.rows(model::Table::Logs).len(), 0);
+    bench.close().await;
+    assert!(thread.close(Duration::from_secs(10)).await);
+}
