@@ -12,7 +12,7 @@
 //! - [`Spool::append`] returns after the group is synced; then all of it is there after a crash, with its checkpoints.
 //!   When it fails nothing of the group counts, and its sequences are used again for the same rows.
 //! - A run never appends to another run's segment, so only the newest segment can have a torn tail. It is cut when opened.
-//!   Damage anywhere else is copied aside and reported, and what precedes it in the segment is kept.
+//!   A segment with anything else that does not read is copied aside and reported, and what precedes the damage is kept.
 //! - Every segment begins with a snapshot of all checkpoints, so removing older segments loses none.
 //! - After a failed write or sync the file is never written again; the group goes to a new segment.
 //! - Whole segments go: when everything in one is durable at the Mixer, or the oldest when the spool is full and may drop.
@@ -353,7 +353,7 @@ impl Spool {
     }
 }
 
-fn head(kind: Kind, run: Run) -> Head {
+pub(super) fn head(kind: Kind, run: Run) -> Head {
     Head {
         len: 0,
         crc: 0,
