@@ -368,7 +368,7 @@ async fn a_rack_of_one_cluster_does_not_follow_the_mixer_of_another() {
 }
 
 #[tokio::test]
-async fn with_telemetry_off_nothing_is_recorded_or_sent_and_no_trace_is_sampled() {
+async fn with_telemetry_off_no_row_is_recorded_or_sent_no_trace_is_sampled_and_sources_remember_where_they_are() {
     let (bus, dir) = (BusServer::start().await, tempfile::tempdir().unwrap());
     let peer = Peer::start(&bus, 1, adopting()).await;
     let agent = agent(dir.path(), &bus.url(), &[("observability.enabled", "false")]).await;
@@ -382,7 +382,7 @@ async fn with_telemetry_off_nothing_is_recorded_or_sent_and_no_trace_is_sampled(
         .log_durably(vec![line("x")], Some(checkpoint))
         .await
         .unwrap();
-    assert_eq!(agent.recorder().checkpoint("tail"), None);
+    assert_eq!(agent.recorder().checkpoint("tail"), Some(b"1".to_vec()));
     assert!(!agent.recorder().sample(&TraceId::from_entropy([7; 16])));
     close(agent).await;
     assert!(peer.published().await.is_empty());

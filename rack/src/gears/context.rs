@@ -182,6 +182,14 @@ impl Context {
         self.parts.outbox.as_ref()?.spool().checkpoint(key)
     }
 
+    /// Waits until what this gear, or one before it, has handed to the outbox is durable; false if the Rack is stopping.
+    pub(crate) async fn settled(&self) -> bool {
+        match &self.parts.outbox {
+            Some(outbox) => outbox.settled().await.is_ok(),
+            None => true,
+        }
+    }
+
     /// What a life of this gear leaves to the next one after a failure: the same thing in each of them, of one type for each
     /// type of gear. A new scenario begins with nothing.
     pub(crate) fn kept<T: Any + Send + Sync + Default>(&self) -> Arc<T> {

@@ -244,13 +244,18 @@ pub(crate) struct Bench {
 
 impl Bench {
     pub(crate) fn open(folder: &Path) -> Self {
+        Self::open_with(folder, true)
+    }
+
+    /// The same, where telemetry may be switched off.
+    pub(crate) fn open_with(folder: &Path, enabled: bool) -> Self {
         let clock = Clock::new(|| chrono::Utc::now().into());
         let limits = Limits::new(1 << 30, WhenFull::Block);
         let (spool, thread, _) =
             spool::open(&folder.join("spool"), limits, clock.clone(), spool::Lane::Telemetry).unwrap();
         let counters = Arc::new(Counters::default());
         let (recorder, intake) = Recorder::new(RecorderParts {
-            enabled: true,
+            enabled,
             sampling_rate: 1.0,
             clock,
             throttle: Arc::new(Throttle::new(ThrottleConfig {

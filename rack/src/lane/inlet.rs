@@ -279,7 +279,8 @@ impl Inlet {
         };
         let source = self.sources.entry(key.clone()).or_insert_with(|| {
             let delivered = self.inbox.delivered().0.lock().get(&key).copied();
-            Source::new(place.outbox, delivered.map(|last| last.number).or(noted))
+            let last = delivered.or_else(|| self.lane.outbox.handed_over(&key));
+            Source::new(place.outbox, last.map(|last| last.number).or(noted))
         });
         let waiting = Waiting {
             item: held,

@@ -13,6 +13,8 @@
 //!   over restarts, under the outbox's id. Where damage may have taken numbers a new id begins (`ids`).
 //! - That a message was taken is durable in the same write as what was made of it, and before the bus hears of it: after a
 //!   crash it is handled again with nothing of the first time left, or not at all.
+//! - What was handed to the outbox is written, unless the Rack stops; so a gear that begins anew while its outbox waits for room is
+//!   not given again what the one before it has handed over.
 //! - An inlet hands messages of one port on in the order of their numbers, each once.
 //! - What cannot be handled leaves as a dead letter, in the same write as well.
 //! - A letter that the Mixer gives back is taken once, however often it comes (`replay`).
@@ -40,7 +42,7 @@ use chassis::bus::Bus;
 use model::letter::Way;
 use model::{Clock, EntityId, Entropy, LetterId, Table, Token};
 use parking_lot::Mutex;
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use uuid::Uuid;
 
 use crate::identity::Identity;
@@ -70,6 +72,8 @@ pub(crate) struct Outbox {
     identity: watch::Receiver<Option<Identity>>,
     /// The last number of each port.
     numbers: Mutex<BTreeMap<String, u64>>,
+    /// The last note of each key that was handed over by this run.
+    notes: Mutex<BTreeMap<String, Vec<u8>>>,
 }
 
 impl std::fmt::Debug for Outbox {
@@ -160,6 +164,7 @@ impl Outbox {
             spool,
             identity,
             numbers: Mutex::default(),
+            notes: Mutex::default(),
         };
         Ok((Arc::new(outbox), thread, found))
     }
@@ -195,6 +200,19 @@ impl Outbox {
         Place::from_bytes(&self.spool.checkpoint(key)?)
     }
 
+    /// The last place of a source whose note was handed over. It may not be durable so far, and will be, unless the Rack stops.
+    pub(crate) fn handed_over(&self, key: &str) -> Option<Place> {
+        let handed = self.notes.lock().get(key).and_then(|note| Place::from_bytes(note));
+        handed.or_else(|| self.taken(key))
+    }
+
+    /// Waits until everything that was handed over before is durable.
+    pub(crate) async fn settled(&self) -> Result<(), NotRecorded> {
+        let (done, durable) = oneshot::channel();
+        self.commit(Whole::default(), Some(done)).await?;
+        durable.await.unwrap_or(Err(NotRecorded::Closed))
+    }
+
     fn batches(&self, owner: EntityId, whole: Whole) -> Vec<Batch> {
         let batch = |rows, payload, checkpoint| Batch {
             entity: owner,
@@ -214,6 +232,7 @@ impl Outbox {
         }
         // A batch without rows ends a whole, so it is the last.
         if let Some(note) = whole.note {
+            self.notes.lock().insert(note.key.clone(), note.value.clone());
             batches.push(batch(0, Vec::new(), Some(note)));
         }
         batches

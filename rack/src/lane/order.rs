@@ -8,7 +8,7 @@
 //!   1. Its Rack says with it that every number before the missing one's successor had been accepted by the stream when the
 //!      witness was sent ([`wire::LANDED`](model::wire::LANDED)). So what is missing stands before the witness in the stream,
 //!      or stood in one that is lost and was in the archive by then: a Rack sends everything else again, in order, to a stream
-//!      that is another one.
+//!      that is another one, and to a bus that began anew.
 //!   2. Everything that the consumer has delivered up to the witness and that was not acknowledged is with us ([`Proof`]). A
 //!      consumer delivers in the order of the stream, so what is missing was acknowledged, or is not in the stream any more.
 //!

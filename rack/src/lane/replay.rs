@@ -8,7 +8,7 @@
 //!
 //! - The letters of a gear are given to it in the order of their numbers. That one was taken is noted in the write that has what
 //!   the gear made of it, as for messages of a wire; a number up to the noted one is never given out again.
-//! - What is with the gear is not given to it a second time.
+//! - What is with the gear, or was handled and waits for room in the outbox, is not given to it a second time.
 //! - *Never* is said only of a letter that is not with the gear and of which nothing was kept.
 
 use std::sync::Arc;
@@ -119,8 +119,14 @@ impl Desk {
         };
         {
             let mut delivered = target.inbox.delivered().0.lock();
-            let is_there = |last: &Place| last.outbox == self.queue && last.number >= number;
-            if delivered.get(&self.key).is_some_and(is_there) {
+            let is_there = |last: Place| last.outbox == self.queue && last.number >= number;
+            let with_one_before = self.outbox.handed_over(&self.key);
+            if delivered
+                .get(&self.key)
+                .copied()
+                .or(with_one_before)
+                .is_some_and(is_there)
+            {
                 return Err(NotTaken::Later("the gear works on it".to_owned()));
             }
             delivered.insert(self.key.clone(), place);

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
+mod anew;
+
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -133,6 +135,10 @@ async fn publish(bus: &Bus, number: Option<u64>, body: &'static str) {
 }
 
 fn outbox(dir: &Path) -> (Arc<Outbox>, SpoolThread) {
+    outbox_of(dir, 64 << 20)
+}
+
+fn outbox_of(dir: &Path, max_bytes: u64) -> (Arc<Outbox>, SpoolThread) {
     let identity = Identity {
         entity_id: EntityId::for_name("rack-a"),
         name: "rack-a".parse().unwrap(),
@@ -141,7 +147,7 @@ fn outbox(dir: &Path) -> (Arc<Outbox>, SpoolThread) {
     let clock = Clock::new(|| chrono::Utc::now().into());
     let entropy = Entropy::new(|buffer| getrandom::fill(buffer).unwrap());
     let (_, identity) = watch::channel(Some(identity));
-    let (outbox, thread, _) = Outbox::open(dir, 64 << 20, (clock, &entropy), identity).unwrap();
+    let (outbox, thread, _) = Outbox::open(dir, max_bytes, (clock, &entropy), identity).unwrap();
     (outbox, thread)
 }
 
@@ -156,7 +162,11 @@ struct Receiver {
 
 impl Receiver {
     fn start(dir: &Path, bus: &Bus) -> Self {
-        let (outbox, thread) = outbox(dir);
+        Self::of(outbox(dir), bus)
+    }
+
+    /// One with an outbox.
+    fn of((outbox, thread): (Arc<Outbox>, SpoolThread), bus: &Bus) -> Self {
         let (inbox, stop) = (Inbox::new(), CancellationToken::new());
         let lane = Lane {
             outbox: Arc::clone(&outbox),

@@ -2,8 +2,8 @@
 //!
 //! # Invariants
 //!
-//! - Only the newest segment may end in an unfinished record or whole; it is cut off. Anything else that does not read is damage:
-//!   the whole segment is copied aside, what precedes the damage is kept.
+//! - Only the newest segment may end in an unfinished record or whole; it is cut off. Anything else that does not read is damage,
+//!   also in the last record: the whole segment is copied aside, what precedes the damage is kept.
 
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
@@ -84,7 +84,7 @@ pub(super) fn scan(
             }
             Err(Unread::Io(error)) => return Err(error),
             Err(Unread::Damaged) => {
-                if newest && !segment::followed_by_a_record(&segment.file, id, at, end) {
+                if newest && segment::is_torn(&segment.file, id, at, end)? {
                     found.torn_bytes += end - segment.len;
                 } else {
                     found.damaged.push(set_aside(path)?);

@@ -12,7 +12,7 @@
 //! - [`Spool::append`] returns after the group is synced; then all of it is there after a crash, with its checkpoints.
 //!   When it fails nothing of the group counts, and its sequences are used again for the same rows.
 //! - A run never appends to another run's segment, so only the newest segment can have a torn tail. It is cut when opened.
-//!   Damage anywhere else is copied aside and reported, and what precedes it in the segment is kept.
+//!   A segment with anything else that does not read is copied aside and reported, and what precedes the damage is kept.
 //! - Every segment begins with a snapshot of all checkpoints, so removing older segments loses none.
 //! - After a failed write or sync the file is never written again; the group goes to a new segment.
 //! - Whole segments go: when everything in one is durable at the Mixer, or the oldest when the spool is full and may drop.
@@ -109,6 +109,15 @@ struct Active {
     id: u64,
     file: Arc<File>,
     len: u64,
+    /// How long it was when it was begun.
+    begun: u64,
+}
+
+impl Active {
+    /// Whether nothing was appended to it.
+    const fn is_fresh(&self) -> bool {
+        self.len == self.begun
+    }
 }
 
 impl Spool {
@@ -171,8 +180,6 @@ impl Spool {
             // Where no other can be begun now, the next append begins with that.
             self.index.lock().leave_active = true;
             self.roll()?;
-            // It may hold nothing that is wanted any more: that is room.
-            self.trim();
             let bytes = self.encode(&group);
             if let Err(error) = self.write(&bytes) {
                 let _ = self.active.file.set_len(self.active.len);
@@ -260,22 +267,21 @@ impl Spool {
 
     fn make_room(&mut self, bytes: u64) -> Result<(), NotAppended> {
         while self.index.lock().bytes() + bytes > self.limits.max_bytes {
-            let (alone, empty, settled) = {
+            let (alone, settled) = {
                 let index = self.index.lock();
                 let active = index.segments.back();
                 (
                     index.segments.len() <= 1,
-                    active.is_none_or(|active| active.spans.is_empty()),
                     active.is_some_and(|active| index.is_settled(active)),
                 )
             };
-            if alone && empty {
+            let fresh = self.active.is_fresh();
+            if alone && fresh {
                 // This group alone is larger than the whole spool: let it in, or it would wait for ever.
                 return Ok(());
             }
-            if !empty && settled {
+            if settled && !fresh {
                 self.roll()?;
-                self.trim();
             } else if self.limits.when_full == WhenFull::Block {
                 return Err(NotAppended::Full);
             } else if alone {
@@ -287,7 +293,7 @@ impl Spool {
         Ok(())
     }
 
-    /// Begins a new segment.
+    /// Begins a new segment, with all notes; earlier ones that hold nothing else that is wanted go.
     fn roll(&mut self) -> io::Result<()> {
         let mut index = self.index.lock();
         let id = self.active.id + 1;
@@ -298,6 +304,8 @@ impl Spool {
         }
         self.active = create(&self.dir, id, &self.clock, &mut index)?;
         index.leave_active = false;
+        drop(index);
+        self.trim();
         Ok(())
     }
 
@@ -345,7 +353,7 @@ impl Spool {
     }
 }
 
-fn head(kind: Kind, run: Run) -> Head {
+pub(super) fn head(kind: Kind, run: Run) -> Head {
     Head {
         len: 0,
         crc: 0,
@@ -422,5 +430,10 @@ fn create(dir: &Path, id: u64, clock: &Clock, index: &mut Index) -> io::Result<A
         opened: clock.now(),
         spans: Vec::new(),
     });
-    Ok(Active { id, file, len })
+    Ok(Active {
+        id,
+        file,
+        len,
+        begun: len,
+    })
 }

@@ -7,6 +7,7 @@
 //!
 //! - At most [`SLOTS`] batches wait in memory: [`SpoolHandle::submit`] waits for a free slot.
 //! - Floors are taken even while the writer waits for room, so a full spool empties again.
+//! - What is on disk is what was handed over up to some moment: once a batch was given up, none behind it is written.
 //! - [`SpoolThread::close`] returns within its time even if the disk refuses everything.
 //!
 //! # Not here
@@ -275,6 +276,7 @@ pub(crate) fn open(
         spool,
         group_bytes: limits.segment_bytes.min(GROUP_BYTES),
         shared: Arc::clone(&shared),
+        has_given_up: false,
     };
     let thread = std::thread::Builder::new()
         .name("rack-spool".to_owned())
@@ -305,6 +307,8 @@ struct Writer {
     /// About how much is written at once: enough to share a sync, little enough not to hold the first batch up.
     group_bytes: u64,
     shared: Arc<Shared>,
+    /// Whether a group was not written because the Rack stops.
+    has_given_up: bool,
 }
 
 impl Writer {
@@ -345,10 +349,14 @@ impl Writer {
         (std::mem::take(&mut inbox.floors), group, inbox.closing)
     }
 
-    /// Writes a group, however long that takes; when closing, tries once.
+    /// Writes a group, however long that takes; when closing, tries once, unless one before it was given up: what is later says
+    /// that what was earlier is there.
     fn write(&mut self, mut group: Vec<Pending>) {
         let mut told = false;
         let result = loop {
+            if self.has_given_up {
+                break Err(NotRecorded::Closed);
+            }
             let error = match self.spool.append(group.iter().flat_map(|pending| &pending.batches)) {
                 Ok(()) => break Ok(()),
                 Err(error) => error,
@@ -363,9 +371,7 @@ impl Writer {
                     }
                 }
             }
-            if self.pause(matches!(error, NotAppended::Full)) {
-                break Err(NotRecorded::Closed);
-            }
+            self.has_given_up = self.pause(matches!(error, NotAppended::Full));
             group.retain(Pending::is_wanted);
         };
         for done in group.into_iter().filter_map(|pending| pending.done) {

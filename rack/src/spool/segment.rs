@@ -24,7 +24,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 
 use bytes::Bytes;
-use model::EntityId;
+use model::{EntityId, Table};
 
 use crate::telemetry::Checkpoint;
 
@@ -32,6 +32,10 @@ pub(super) const HEADER: u64 = 32;
 pub(super) const RECORD_HEADER: usize = 48;
 /// The longest body. A batch is far smaller; a snapshot of ten thousand checkpoints fits.
 pub(super) const MAX_BODY: u32 = 64 << 20;
+/// How many bytes are looked at, at once, for a record's head.
+const WINDOW: usize = 1 << 20;
+/// The most bytes that are read as bodies in that search. Who has to read more has met something that was made to look so.
+const MOST_TRIED: u64 = 64 << 20;
 const MAGIC: &[u8; 8] = b"FLUXSPL1";
 
 /// A producer run: what sequences count within.
@@ -69,6 +73,16 @@ pub(super) struct Head {
     pub(super) rows: u32,
     pub(super) run: Run,
     pub(super) seq: u64,
+}
+
+impl Head {
+    /// Whether a spool writes such a head.
+    fn is_likely(&self) -> bool {
+        match self.kind {
+            Kind::Notes => self.rows == 0 && self.seq == 0 && self.table == 0,
+            Kind::Batch | Kind::Part => self.rows > 0 && self.seq > 0 && Table::from_number(self.table).is_some(),
+        }
+    }
 }
 
 /// A checked record.
@@ -208,17 +222,77 @@ pub(super) fn read(file: &File, segment: u64, offset: u64, end: u64) -> Result<R
     })
 }
 
-/// Whether anywhere in the rest of the file another good record follows the bad bytes at `offset`: then this is damage, not
-/// a write that a crash cut short.
-pub(super) fn followed_by_a_record(file: &File, segment: u64, offset: u64, end: u64) -> bool {
-    let mut bytes = [0; RECORD_HEADER];
-    if file.read_exact_at(&mut bytes, offset).is_err() {
-        return false;
+/// Whether the bytes from `offset` to the end of the file, which begin with no good record, are what a crash leaves of a write:
+/// the beginning of a record, or zeros, and no record behind. Anything else was durable once, and is damaged.
+pub(super) fn is_torn(file: &File, segment: u64, offset: u64, end: u64) -> io::Result<bool> {
+    let body_at = offset + RECORD_HEADER as u64;
+    if body_at > end {
+        return Ok(true);
     }
-    parse_head(&bytes).is_some_and(|head| {
-        let next = offset + RECORD_HEADER as u64 + u64::from(head.len);
-        next < end && read(file, segment, next, end).is_ok()
-    })
+    let mut bytes = [0; RECORD_HEADER];
+    file.read_exact_at(&mut bytes, offset)?;
+    let Some(head) = parse_head(&bytes) else {
+        return is_zero(file, offset, end);
+    };
+    let is_cut = body_at + u64::from(head.len) > end;
+    Ok(is_cut
+        && !is_whole(file, segment, (offset, end), head.crc)?
+        && !followed_by_a_record(file, segment, offset, end)?)
+}
+
+/// Whether the bytes from `offset` to `end` are all of one record, whatever its length says.
+fn is_whole(file: &File, segment: u64, (offset, end): (u64, u64), crc: u32) -> io::Result<bool> {
+    let mut actual = seed(segment);
+    in_pieces(file, offset + 8, end, |piece| {
+        actual = crc32c::crc32c_append(actual, piece)
+    })?;
+    Ok(actual == crc)
+}
+
+fn is_zero(file: &File, offset: u64, end: u64) -> io::Result<bool> {
+    let mut is_zero = true;
+    in_pieces(file, offset, end, |piece| {
+        is_zero &= piece.iter().all(|byte| *byte == 0)
+    })?;
+    Ok(is_zero)
+}
+
+fn in_pieces(file: &File, mut offset: u64, end: u64, mut take: impl FnMut(&[u8])) -> io::Result<()> {
+    let mut piece = vec![0; WINDOW];
+    while offset < end {
+        let piece = piece.get_mut(..size_within(end - offset)).unwrap_or_default();
+        file.read_exact_at(piece, offset)?;
+        take(piece);
+        offset += piece.len() as u64;
+    }
+    Ok(())
+}
+
+/// So many bytes, or what is looked at at once.
+fn size_within(bytes: u64) -> usize {
+    usize::try_from(bytes).unwrap_or(WINDOW).min(WINDOW)
+}
+
+/// Whether anywhere behind `offset` a good record begins.
+fn followed_by_a_record(file: &File, segment: u64, offset: u64, end: u64) -> io::Result<bool> {
+    let mut window = vec![0; WINDOW];
+    let (mut at, mut tried) = (offset + 1, 0);
+    while at + RECORD_HEADER as u64 <= end {
+        let window = window.get_mut(..size_within(end - at)).unwrap_or_default();
+        file.read_exact_at(window, at)?;
+        let heads = (at..).zip(window.array_windows());
+        for (start, head) in heads.filter_map(|(start, bytes)| Some((start, parse_head(bytes)?))) {
+            if !head.is_likely() || start + RECORD_HEADER as u64 + u64::from(head.len) > end {
+                continue;
+            }
+            tried += u64::from(head.len);
+            if tried > MOST_TRIED || read(file, segment, start, end).is_ok() {
+                return Ok(true);
+            }
+        }
+        at += (window.len() - RECORD_HEADER + 1) as u64;
+    }
+    Ok(false)
 }
 
 pub(super) fn encode_notes<'a>(notes: impl Iterator<Item = (&'a str, &'a [u8])>) -> Vec<u8> {

@@ -129,7 +129,7 @@ fn a_spool_is_the_list_of_what_was_appended_and_not_settled_over_restarts_and_to
                     let newest = segments(dir.path()).pop().unwrap();
                     let file = fs::OpenOptions::new().write(true).open(&newest).unwrap();
                     let end = file.metadata().unwrap().len();
-                    file.write_all_at(&vec![rng.random::<u8>(); torn], end).unwrap();
+                    file.write_all_at(&beginning(&newest, &mut rng, torn), end).unwrap();
                     let found;
                     (spool, found) = Spool::open(dir.path(), roomy(), clock_at(1), Lane::Telemetry).unwrap();
                     assert_eq!((found.torn_bytes, found.damaged.len()), (torn as u64, 0), "seed {seed}");
@@ -231,6 +231,57 @@ fn a_flipped_byte_in_a_finished_segment_is_kept_aside_and_the_lost_sequences_are
             Some(&vec![29]),
             "byte {at}"
         );
+    }
+}
+
+/// What a crash leaves of a write to a segment: the beginning of a record, or zeros.
+fn beginning(segment: &Path, rng: &mut StdRng, bytes: usize) -> Vec<u8> {
+    if rng.random() {
+        return vec![0; bytes];
+    }
+    let id = segment.file_stem().unwrap().to_str().unwrap().parse().unwrap();
+    let payload: Vec<u8> = (0..bytes).map(|_| rng.random()).collect();
+    let mut record = Vec::new();
+    segment::encode(
+        &mut record,
+        id,
+        log::head(segment::Kind::Batch, nobody()),
+        &[],
+        &payload,
+    );
+    record.truncate(bytes);
+    record
+}
+
+fn nobody() -> Run {
+    let entity = EntityId::from_bytes([0; 16]);
+    Run { entity, epoch: 0 }
+}
+
+#[test]
+fn a_flipped_byte_anywhere_in_what_was_durable_last_is_damage_and_no_torn_write() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut spool, _) = Spool::open(dir.path(), roomy(), clock_at(1), Lane::Messages).unwrap();
+    let newest = segments(dir.path()).pop().unwrap();
+    let mut ends = Vec::new();
+    for n in 0..4u8 {
+        spool.append(&[batch(&[n; 20], Some(("tail", &[n])))]).unwrap();
+        ends.push(fs::metadata(&newest).unwrap().len());
+    }
+    drop(spool);
+    // All of the last two records, and the head of the one before.
+    let heads = (ends[0]..ends[0] + segment::RECORD_HEADER as u64).chain(ends[1]..ends[3]);
+    for (at, flip) in heads.flat_map(|at| [0x01, 0x10, 0x80].map(|flip| (at, flip))) {
+        let copy = copy(dir.path());
+        let path = copy.path().join(newest.file_name().unwrap());
+        let file = fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
+        let mut byte = [0];
+        file.read_exact_at(&mut byte, at).unwrap();
+        file.write_all_at(&[byte[0] ^ flip], at).unwrap();
+        let (spool, found) = Spool::open(copy.path(), roomy(), clock_at(1), Lane::Messages).unwrap();
+        assert_eq!((found.damaged.len(), found.torn_bytes), (1, 0), "byte {at} ^ {flip}");
+        let before = ends.iter().filter(|end| **end <= at).count();
+        assert_eq!(sent(&spool).len(), before, "byte {at} ^ {flip}");
     }
 }
 

@@ -86,12 +86,23 @@ impl OnWay {
     }
 }
 
-/// The stream that has what was sent of the outbox.
+/// The stream that has what was sent of the outbox, or had it: a bus that began anew may have lost what it accepted last, and
+/// others may have filled its place by the time that we look.
 pub(super) struct KnownStream {
     connection: watch::Receiver<BusState>,
     /// Whether it may be another one since it was looked at.
     pub(super) is_in_doubt: bool,
-    created: Option<i128>,
+    known: Option<Known>,
+    /// The last number of the stream that it gave to one of ours.
+    accepted: u64,
+}
+
+/// What a stream was when it was looked at.
+#[derive(Debug, PartialEq, Eq)]
+struct Known {
+    created: i128,
+    /// The life of the server that we are connected to.
+    server: String,
 }
 
 impl KnownStream {
@@ -99,8 +110,14 @@ impl KnownStream {
         Self {
             connection: bus.state(),
             is_in_doubt: true,
-            created: None,
+            known: None,
+            accepted: 0,
         }
+    }
+
+    /// A message was accepted, at a number of the stream.
+    pub(super) fn accepted(&mut self, sequence: u64) {
+        self.accepted = self.accepted.max(sequence);
     }
 
     /// Whether it may be another one: the connection was away, or something was refused.
@@ -112,12 +129,23 @@ impl KnownStream {
         self.is_in_doubt
     }
 
-    /// Looks whether it is another one.
+    /// Looks whether it is another one, or may have lost some of what it accepted.
     pub(super) async fn is_another(&mut self, lane: &Lane) -> Result<bool, String> {
         let stream = lane.bus.js.get_stream(&lane.stream).await;
         let stream = stream.map_err(|error| error.to_string())?;
         self.is_in_doubt = false;
-        let created = stream.cached_info().created.unix_timestamp_nanos();
-        Ok(self.created.replace(created).is_some_and(|known| known != created))
+        let info = stream.cached_info();
+        let now = Known {
+            created: info.created.unix_timestamp_nanos(),
+            // Asked behind an answer of that server.
+            server: lane.bus.client.server_info().server_id,
+        };
+        let went_back = info.state.last_sequence < self.accepted;
+        let is_another = self.known.as_ref().is_some_and(|known| *known != now || went_back);
+        self.known = Some(now);
+        if is_another {
+            self.accepted = info.state.last_sequence;
+        }
+        Ok(is_another)
     }
 }

@@ -12,7 +12,8 @@
 //! - Messages that the bus would not take are refused where they are sent, as soon as it is connected ([`Limits::bus_takes`]).
 //! - Of the outbox, a number of a port is said to have landed when the bus has accepted it and all before it. What follows a
 //!   refused message waits until that has landed, the last message of a port for all before it, so that in the end one says that
-//!   they have landed. A stream that is another one gets everything above the floor again, in order, before anything new.
+//!   they have landed. A stream that is another one, or is on a bus that began anew and so may have lost what it accepted last, gets
+//!   everything above the floor again, in order, before anything new.
 //! - At most [`WINDOW`] batches and [`WINDOW_BYTES`] bytes are in flight.
 
 use std::collections::VecDeque;
@@ -73,7 +74,8 @@ pub(crate) struct SenderParts {
     pub(crate) cancel: CancellationToken,
 }
 
-type Landed = (Kept, Result<(), String>);
+/// A batch, and where in the stream it is.
+type Landed = (Kept, Result<u64, String>);
 
 /// The task between the spool and the bus.
 pub(crate) struct Sender {
@@ -204,7 +206,7 @@ impl Sender {
             Ok(true) => {
                 tracing::warn!(
                     stream = lane.stream,
-                    "the bus has lost its stream: what the Mixer does not have is sent again"
+                    "the bus began anew or has lost its stream: what the Mixer does not have is sent again"
                 );
                 self.parts.counters.resends.fetch_add(1, Relaxed);
                 self.ready.clear();
@@ -376,11 +378,12 @@ impl Sender {
         ))
     }
 
-    fn landed(&mut self, kept: Kept, result: Result<(), String>) {
+    fn landed(&mut self, kept: Kept, result: Result<u64, String>) {
         self.flight_bytes = self.flight_bytes.saturating_sub(kept.payload.len());
         self.on_way.arrived(&kept);
         match result {
-            Ok(()) => {
+            Ok(sequence) => {
+                self.stream.accepted(sequence);
                 self.refused = self.refused.filter(|refused| *refused != (kept.run, kept.seq));
                 self.parts.counters.acked.fetch_add(1, Relaxed);
                 if std::mem::take(&mut self.failing) {
@@ -439,11 +442,11 @@ impl Sender {
 }
 
 /// Waits for an acknowledgement, as long as the connection lives that it would come by.
-async fn landing(ack: PublishAckFuture, mut state: watch::Receiver<BusState>) -> Result<(), String> {
+async fn landing(ack: PublishAckFuture, mut state: watch::Receiver<BusState>) -> Result<u64, String> {
     let lost = state.wait_for(|state| *state != BusState::Connected);
     tokio::select! {
         ack = tokio::time::timeout(ACK_WITHIN, ack.into_future()) => match ack {
-            Ok(Ok(_)) => Ok(()),
+            Ok(Ok(ack)) => Ok(ack.sequence),
             Ok(Err(error)) => Err(error.to_string()),
             Err(_) => Err("no acknowledgement in time".to_owned()),
         },

@@ -21,6 +21,8 @@ mod model_test;
 mod position;
 mod sent;
 mod tailer;
+#[cfg(test)]
+mod tests;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -158,8 +160,8 @@ impl Tail {
 
     /// The position on disk: none inside for a file that was never followed, none at all if the gear shall stop.
     async fn stored_position(&self, cx: &Context, key: &str) -> Result<Option<Option<Position>>, Fault> {
-        // A life before this one may have left a write under way; this one is behind it.
-        if !store(cx, Vec::new(), None).await? {
+        // A life before this one may have left writes under way; this one is behind them.
+        if !store(cx, Vec::new(), None).await? || !self.sent_is_known(cx).await {
             return Ok(None);
         }
         let Some(bytes) = cx.recorder().checkpoint(key) else {
@@ -174,6 +176,19 @@ impl Tail {
                 ));
                 Ok(Some(None))
             }
+        }
+    }
+
+    /// Waits until the note of what a life before this one sent is durable, however full the outbox is; false if the gear shall
+    /// stop.
+    async fn sent_is_known(&self, cx: &Context) -> bool {
+        if !cx.is_published("out") {
+            return true;
+        }
+        tokio::select! {
+            biased;
+            is_known = cx.settled() => is_known,
+            () = cx.stopping() => false,
         }
     }
 

@@ -11,6 +11,7 @@
 //! # Invariants
 //!
 //! - A note holds for the records behind its position only: one that is behind another position says nothing.
+//! - A gear looks for its note when nothing of a life before it is on its way to the outbox any more.
 //! - Records behind a position are the same whenever they are read, so that counting them is enough.
 
 use model::message::Message;

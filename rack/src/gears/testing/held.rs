@@ -114,12 +114,17 @@ pub(crate) fn deliver_to(
 
 /// Takes letters from an outbox as the Mixer does, so that it empties, until it has so many.
 pub(crate) async fn taken_from(outbox: &Outbox, count: usize) -> Vec<Letter> {
-    let (reader, mut cursor) = (outbox.spool().reader(), Cursor::default());
+    taken_behind(outbox, &mut Cursor::default(), count).await
+}
+
+/// The same, from where it was read to before.
+pub(crate) async fn taken_behind(outbox: &Outbox, cursor: &mut Cursor, count: usize) -> Vec<Letter> {
+    let reader = outbox.spool().reader();
     let mut changed = outbox.spool().changed();
     let mut letters = Vec::new();
     while letters.len() < count {
         changed.mark_unchanged();
-        let batches = reader.read(&mut cursor, 1 << 20).unwrap();
+        let batches = reader.read(cursor, 1 << 20).unwrap();
         if batches.is_empty() {
             changed.changed().await.unwrap();
         }

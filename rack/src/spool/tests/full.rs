@@ -153,3 +153,52 @@ async fn rows_of_a_source_that_gave_up_waiting_are_not_written_behind_its_back()
     assert!(matches!(&left[..], [Outgoing::Batch(kept)] if kept.payload[..] == [9; 500] && kept.seq == seq + 1));
     assert!(thread.close(Duration::from_secs(5)).await);
 }
+
+/// Hands over rows with a note behind them, as one whole.
+async fn whole(spool: &SpoolHandle, bytes: usize, note: u8) -> oneshot::Receiver<Result<(), NotRecorded>> {
+    let (done, wait) = oneshot::channel();
+    let note = batch(&[], Some(("taken", &[note])));
+    let batches = vec![batch(&vec![0; bytes], None), Batch { rows: 0, ..note }];
+    spool
+        .room()
+        .await
+        .unwrap()
+        .submit_whole(|| batches, Some(done))
+        .unwrap();
+    wait
+}
+
+#[tokio::test]
+async fn what_was_handed_over_behind_a_whole_that_was_given_up_is_not_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let limits = small(40_000, WhenFull::Block);
+    let (spool, thread, _) = open(dir.path(), limits, clock_at(1), Lane::Messages).unwrap();
+    whole(&spool, 10_000, 1).await.await.unwrap().unwrap();
+    let large = whole(&spool, 35_000, 2).await;
+    let small = whole(&spool, 10, 3).await;
+    assert!(thread.close(Duration::from_secs(5)).await);
+    assert!(large.await.unwrap().is_err() && small.await.unwrap().is_err());
+    let (again, thread, _) = open(dir.path(), limits, clock_at(2), Lane::Messages).unwrap();
+    assert_eq!(
+        again.checkpoint("taken"),
+        Some(vec![1]),
+        "as if neither had been handed over"
+    );
+    assert!(thread.close(Duration::from_secs(5)).await);
+}
+
+#[tokio::test]
+async fn a_spool_that_only_learns_notes_never_waits_for_the_mixer_however_many() {
+    let dir = tempfile::tempdir().unwrap();
+    let limits = small(40_000, WhenFull::Block);
+    let (mut spool, _) = Spool::open(dir.path(), limits, clock_at(1), Lane::Messages).unwrap();
+    for n in 0..2_000u32 {
+        let note = batch(&[], Some(("taken", &n.to_le_bytes())));
+        spool.append(&[Batch { rows: 0, ..note }]).map_err(|_| n).unwrap();
+        assert!(spool.index().lock().bytes() <= 40_000, "after {n}");
+    }
+    drop(spool);
+    let (spool, _) = Spool::open(dir.path(), limits, clock_at(2), Lane::Messages).unwrap();
+    let kept = spool.index().lock().checkpoints.get("taken").cloned();
+    assert_eq!(kept, Some(1_999u32.to_le_bytes().to_vec()));
+}
