@@ -60,6 +60,8 @@ pub(crate) struct Enrolled {
     pub(crate) rack: Option<RackRow>,
     /// What is new, as it is in the audit log.
     pub(crate) news: Vec<AuditEntry>,
+    /// Whether the list of the bus's users is another by it.
+    pub(crate) is_listed_anew: bool,
 }
 
 /// Why not: for the Rack, or a failure of ours.
@@ -149,6 +151,7 @@ impl Enrollment {
             reply: EnrollReply::Refused(no.into_refusal()),
             rack: None,
             news: Vec::new(),
+            is_listed_anew: false,
         })
     }
 
@@ -220,10 +223,14 @@ impl Enrollment {
             for entry in what_is_new(before.as_ref(), &row, now) {
                 news.push(change.record(entry)?);
             }
+            let is_listed_anew = before.is_none_or(|before| {
+                (&before.bus_key, &before.name, before.is_adopted()) != (&row.bus_key, &row.name, row.is_adopted())
+            });
             Ok(Enrolled {
                 reply,
                 rack: Some(row),
                 news,
+                is_listed_anew,
             })
         })
     }

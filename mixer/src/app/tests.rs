@@ -4,6 +4,7 @@
 mod away;
 mod clocks;
 mod credentials;
+mod handshakes;
 mod labels;
 mod letters;
 mod racks;

@@ -439,3 +439,25 @@ fn a_rack_that_asks_for_another_name_is_renamed_and_the_audit_log_says_from_what
     assert_eq!((entry.from.as_deref(), entry.to.as_deref()), (Some("old"), Some("new")));
     assert_eq!(entry.by, "rack new");
 }
+
+#[test]
+fn a_handshake_that_changes_no_key_name_or_admission_leaves_the_list_of_the_buss_users_as_it_is() {
+    let bench = bench(false);
+    let key = rack(1);
+    let listed = |bus_key: Option<&str>, claim: &str| {
+        let mut transcript = bench.transcript(&key, name(claim), 0);
+        transcript.bus_key = bus_key.map(str::to_owned);
+        let enrolled = bench.send(&transcript, &key);
+        (enrolled.rack.unwrap().entity_id, enrolled.is_listed_anew)
+    };
+    let bus_key = nkeys::KeyPair::new_user().public_key();
+    let (id, first) = listed(None, "press");
+    assert!(first, "it is new");
+    assert!(listed(Some(&bus_key), "press").1, "it has a key");
+    assert!(!listed(Some(&bus_key), "press").1);
+    assert!(listed(Some(&bus_key), "lathe").1, "it has another name");
+    bench.set_state(id, RackState::Active);
+    for _ in 0..100 {
+        assert!(!listed(Some(&bus_key), "lathe").1);
+    }
+}

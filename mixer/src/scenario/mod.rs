@@ -15,6 +15,7 @@
 mod consumers;
 mod converge;
 mod courier;
+mod library;
 mod parsed;
 mod part;
 mod standing;
@@ -32,8 +33,9 @@ use crate::registry::{ActiveScenario, Actor, AuditEntry, Registry, RegistryError
 pub(crate) use consumers::{Consumers, keep as keep_consumers};
 pub(crate) use converge::Convergence;
 pub(crate) use courier::{Courier, CourierParts, CourierStats};
+pub(crate) use library::{Library, Shelf};
 pub(crate) use parsed::ParsedScenario;
-pub(crate) use part::{Spot, inlets, still_there};
+pub(crate) use part::{Layout, Spot, still_there};
 pub use standing::{GroupStanding, RackStanding, ScenarioRef};
 pub(crate) use standing::{groups, racks};
 

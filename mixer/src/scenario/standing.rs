@@ -16,7 +16,7 @@ use model::scenario::{RackEntry, Scenario};
 use model::{EntityId, Token};
 use serde::Serialize;
 
-use super::part::{Part, part, targets};
+use super::part::Layout;
 use crate::presence::{Presence, Sighting};
 use crate::registry::{RackRow, Registry, RegistryError};
 
@@ -104,6 +104,7 @@ pub(crate) fn racks(
     registry: &Registry,
     presence: &Presence,
 ) -> Result<Vec<RackStanding>, RegistryError> {
+    let layout = Layout::of(scenario);
     let mut standings = BTreeMap::new();
     let mut absent: BTreeSet<&Token> = scenario.racks.iter().filter_map(|entry| entry.name.as_ref()).collect();
     for row in registry
@@ -113,20 +114,25 @@ pub(crate) fn racks(
     {
         let is_named = absent.remove(&row.name);
         let sighting = presence.of(&row.entity_id);
-        let Part { gears, .. } = part(scenario, &row.name, &row.labels);
+        let gears: Vec<Token> = layout
+            .gears(&row.name, &row.labels)
+            .map(|gear| gear.name.clone())
+            .collect();
         let has_to_stop = is_fresh(sighting.as_ref()) && sighting.as_ref().is_some_and(|seen| seen.running.is_some());
         if is_named || (row.state == RackState::Active && (has_to_stop || !gears.is_empty())) {
-            let gears = gears.into_iter().map(|gear| gear.name).collect();
             standings.insert(row.name.clone(), standing(&row, sighting, gears, wanted, registry)?);
         }
     }
     for name in absent {
-        let gears = part(scenario, name, &BTreeMap::new()).gears;
+        let gears: Vec<Token> = layout
+            .gears(name, &BTreeMap::new())
+            .map(|gear| gear.name.clone())
+            .collect();
         let standing = RackStanding {
             name: name.clone(),
             id: None,
             state: None,
-            gears: gears.into_iter().map(|gear| gear.name).collect(),
+            gears,
             wanted: wanted.clone(),
             running: None,
             converged: false,
@@ -186,9 +192,10 @@ fn standing(
 /// The groups of a scenario.
 pub(crate) fn groups(scenario: &Scenario, registry: &Registry) -> Result<Vec<GroupStanding>, RegistryError> {
     let rows: Vec<_> = registry.racks()?.into_iter().filter(RackRow::is_adopted).collect();
+    let layout = Layout::of(scenario);
     let meant: Vec<_> = rows
         .iter()
-        .map(|row| (row, targets(scenario, &row.name, &row.labels)))
+        .map(|row| (row, layout.targets(&row.name, &row.labels)))
         .collect();
     let standing = |entry: &RackEntry| {
         let group = entry.group.as_ref()?;
