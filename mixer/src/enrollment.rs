@@ -11,6 +11,7 @@
 //! - Nothing is written before the signature over the whole transcript was checked with the key it names.
 //! - A challenge is good once, for a minute, for the key that asked.
 //! - An adoption is durable before the passport leaves.
+//! - A Rack that has another name is owed its part of the scenario by it, in the same transaction.
 //! - A passport counter below the highest one the Rack has shown is stale: a copy of an old state file. One above the
 //!   last shown but below the last issued is a lost answer, and fine.
 //!
@@ -303,7 +304,12 @@ fn returning(change: &Change<'_>, mut row: RackRow, transcript: &Transcript) -> 
     row.confirmed = transcript.counter;
     let claim = claimed(&transcript.claim);
     if claim != row.claimed {
-        row.name = free_name(change, &transcript.claim, Some(&row.entity_id))?;
+        let name = free_name(change, &transcript.claim, Some(&row.entity_id))?;
+        if row.is_adopted() && name != row.name {
+            // What it remembers is the part of its old name.
+            row.relabelled.get_or_insert_with(|| row.labels.clone());
+        }
+        row.name = name;
         row.claimed = claim;
     }
     Ok(row)

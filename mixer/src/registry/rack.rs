@@ -40,7 +40,8 @@ pub struct RackRow {
     pub software: String,
     /// Labels given by operators.
     pub labels: BTreeMap<String, String>,
-    /// The labels that it had before, until it runs its part of the active scenario by those that it has now.
+    /// That it is owed its part of the active scenario by the name and the labels that it has now, until it runs it: the labels by
+    /// which it works meanwhile.
     #[serde(default)]
     pub relabelled: Option<BTreeMap<String, String>>,
     /// The content hash of the scenario it ran last.

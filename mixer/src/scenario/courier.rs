@@ -9,7 +9,8 @@
 //!
 //! - The consumers of all wires of the scenario are there before the first Rack is told of it.
 //! - What is pushed is read from the registry at that moment: a late push never brings an old scenario.
-//! - What a Rack is given is its part by the labels that it has at that moment; that it runs by them is written down when it says so.
+//! - What a Rack is given is its part by the name and the labels that it has at that moment; that it runs by them is written down when
+//!   it says so.
 //! - One push per Rack at a time. A Rack that nobody hears for [`LISTENS_SOON`] asks again by its next heartbeat.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -20,7 +21,7 @@ use std::time::Duration;
 use model::control::{Applied, Inlet, RackState, ScenarioPush};
 use model::scenario::Scenario;
 use model::subject::RackCommand;
-use model::{EntityId, Timestamp, signed};
+use model::{EntityId, Timestamp, Token, signed};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -129,10 +130,11 @@ pub(crate) struct Deliveries {
     refused: HashMap<EntityId, Refused>,
 }
 
-/// What decides which part a Rack is given: the scenario's content, and the Rack's labels.
+/// What decides which part a Rack is given: the scenario's content, and the Rack's name and labels.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Given {
     hash: String,
+    name: Option<Token>,
     labels: BTreeMap<String, String>,
 }
 
@@ -277,15 +279,15 @@ impl Deliveries {
     }
 }
 
-/// What is pushed, the consumers that must be there, and the Rack's labels.
-type Composed = (ScenarioPush, Vec<Flow>, BTreeMap<String, String>);
+/// What is pushed, the consumers that must be there, and what decided that.
+type Composed = (ScenarioPush, Vec<Flow>, Given);
 
 impl CourierParts {
     async fn push(&self, rack: EntityId) -> Outcome {
         let issued = self.issuer.next().await.map_err(PushError::from);
         let (given, result) = match issued.and_then(|issued| self.compose(rack, issued)) {
             Ok(None) => (Given::default(), Ok(Delivered::Nothing)),
-            Ok(Some((push, flows, labels))) => {
+            Ok(Some((push, flows, given))) => {
                 let ready = self.consumers.ensure(&self.bus, flows).await;
                 let result = match ready.map_err(PushError::Consumers) {
                     Ok(()) => {
@@ -293,10 +295,6 @@ impl CourierParts {
                         self.send(&push).await.map(Delivered::Answered)
                     }
                     Err(error) => Err(error),
-                };
-                let given = Given {
-                    hash: push.hash,
-                    labels,
                 };
                 if let Ok(Delivered::Answered(Applied { error: None, .. })) = &result {
                     self.settle_labels(rack, &given).await;
@@ -314,13 +312,16 @@ impl CourierParts {
         let row = self.registry.rack(rack).ok().flatten();
         Given {
             hash: active.map(|active| active.hash).unwrap_or_default(),
+            name: row.as_ref().map(|row| row.name.clone()),
             labels: row.map(|row| row.labels).unwrap_or_default(),
         }
     }
 
-    /// The Rack runs by these labels: it is owed nothing, unless it has others by now.
+    /// The Rack runs by this name and these labels: it is owed nothing, unless it has others by now.
     async fn settle_labels(&self, rack: EntityId, given: &Given) {
-        let is_owed = |row: &RackRow| row.relabelled.is_some() && row.labels == given.labels;
+        let given = given.clone();
+        let is_so = move |row: &RackRow| row.labels == given.labels && Some(&row.name) == given.name.as_ref();
+        let is_owed = |row: &RackRow| row.relabelled.is_some() && is_so(row);
         if !self
             .registry
             .rack(&rack)
@@ -328,20 +329,19 @@ impl CourierParts {
         {
             return;
         }
-        let labels = given.labels.clone();
         let settled = self.registry.commit(move |change| {
-            if let Some(mut row) = change.rack(&rack)?.filter(|row| row.labels == labels) {
+            if let Some(mut row) = change.rack(&rack)?.filter(is_so) {
                 row.relabelled = None;
                 change.put_rack(&row)?;
             }
             Ok::<_, RegistryError>(())
         });
         if let Err(error) = settled.await {
-            tracing::error!(entity_id = %rack, %error, "that the rack runs by its labels was not written down; it is sent its part again");
+            tracing::error!(entity_id = %rack, %error, "that the rack runs by its name and labels was not written down; it is sent its part again");
         }
     }
 
-    /// What to push, the consumers that must be there before anybody is told of the scenario, and the labels that it is by.
+    /// What to push, the consumers that must be there before anybody is told of the scenario, and what decided that.
     fn compose(&self, rack: EntityId, issued: Timestamp) -> Result<Option<Composed>, PushError> {
         let Some(row) = self.registry.rack(&rack)?.filter(|row| row.state == RackState::Active) else {
             return Ok(None);
@@ -357,7 +357,12 @@ impl CourierParts {
         };
         let Some((active, parsed)) = self.active()? else {
             let runs = self.presence.of(&rack).is_some_and(|seen| seen.running.is_some());
-            return Ok(runs.then_some((empty, Vec::new(), row.labels)));
+            let given = Given {
+                hash: String::new(),
+                name: Some(row.name),
+                labels: row.labels,
+            };
+            return Ok(runs.then_some((empty, Vec::new(), given)));
         };
         let Part {
             gears,
@@ -382,7 +387,12 @@ impl CourierParts {
             inlets: own.into_iter().map(inlet).collect(),
             ..empty
         };
-        Ok(Some((push, flows, row.labels)))
+        let given = Given {
+            hash: push.hash.clone(),
+            name: Some(row.name),
+            labels: row.labels,
+        };
+        Ok(Some((push, flows, given)))
     }
 
     /// The wires of the active scenario.
