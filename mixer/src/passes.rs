@@ -6,7 +6,8 @@
 //!   off by a restart.
 //! - [`Passes::refresh`] returns when the server follows the list, or after [`WITHIN`]: who was removed is cut off by then. A list
 //!   that could not be made is made by [`Passes::catch_up`], as soon as the registry can be read.
-//! - A Rack may use the consumers of the active scenario and of those before it, to which one that cannot apply it goes back.
+//! - A Rack may use the consumers of the active scenario and of those before it, to which one that cannot apply it goes back. Where
+//!   one of these cannot be read, it may use all that were ever made for it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -181,7 +182,15 @@ fn owners(passes: &[Pass]) -> BTreeMap<Token, EntityId> {
 
 /// The Racks that have told a key and are not removed.
 fn passes(registry: &Registry, library: &Library) -> Result<Vec<Pass>, RegistryError> {
-    let Shelf { scenarios, .. } = library.shelf(registry)?;
+    let Shelf { scenarios, is_whole } = library.shelf(registry)?;
+    let mut made: BTreeMap<Token, Vec<String>> = BTreeMap::new();
+    if !is_whole {
+        for (consumer, start) in registry.wires()? {
+            if let Some(rack) = start.rack {
+                made.entry(rack).or_default().push(consumer);
+            }
+        }
+    }
     let layouts: Vec<Layout<'_>> = scenarios.iter().map(|scenario| Layout::of(scenario)).collect();
     let mut keys = BTreeSet::new();
     let mut passes = Vec::new();
@@ -194,11 +203,11 @@ fn passes(registry: &Registry, library: &Library) -> Result<Vec<Pass>, RegistryE
             continue;
         }
         let adopted = row.is_adopted();
-        let consumers = if adopted {
-            consumers(&row, &layouts)
-        } else {
-            BTreeSet::new()
-        };
+        let mut consumers = BTreeSet::new();
+        if adopted {
+            consumers = inlets(&row, &layouts);
+            consumers.extend(made.remove(&row.name).unwrap_or_default());
+        }
         passes.push(Pass {
             key: key.clone(),
             entity_id: row.entity_id,
@@ -211,7 +220,7 @@ fn passes(registry: &Registry, library: &Library) -> Result<Vec<Pass>, RegistryE
 }
 
 /// What a Rack may pull from. Until it runs by its new labels, it works by the old ones.
-fn consumers(row: &RackRow, layouts: &[Layout<'_>]) -> BTreeSet<String> {
+fn inlets(row: &RackRow, layouts: &[Layout<'_>]) -> BTreeSet<String> {
     let labels = [Some(&row.labels), row.relabelled.as_ref()];
     let labels: BTreeSet<_> = labels.into_iter().flatten().collect();
     let inlets = labels
@@ -223,8 +232,11 @@ fn consumers(row: &RackRow, layouts: &[Layout<'_>]) -> BTreeSet<String> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
+    use model::Timestamp;
+
     use super::*;
     use crate::registry::tests::{damage, row};
+    use crate::registry::{ActiveScenario, ScenarioRow, WireStart};
 
     #[tokio::test(flavor = "multi_thread")]
     async fn a_removed_rack_leaves_the_list_as_soon_as_the_registry_can_be_read_again() {
@@ -280,6 +292,50 @@ mod tests {
         assert_eq!(*kept.answered.lock().await, 100);
         let list = seen.borrow();
         assert_eq!((list.version, list.passes.len()), (2, 100), "one list for all");
+    }
+
+    #[test]
+    fn a_rack_keeps_its_right_to_its_wires_where_their_scenario_cannot_be_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let registry = Arc::new(Registry::open(&folder.path().join("registry.redb")).unwrap());
+        let mut rack = row("rack-a");
+        rack.bus_key = Some("UA".to_owned());
+        let scenario = ScenarioRow {
+            hash: "h".to_owned(),
+            name: "demo".parse().unwrap(),
+            version: "1".parse().unwrap(),
+            stored: Timestamp::from_micros(1),
+            text: "gears: this is of another program".to_owned(),
+        };
+        let start = |rack: &str| WireStart {
+            stream: 1,
+            sequence: 1,
+            rack: Some(rack.parse().unwrap()),
+        };
+        let active = ActiveScenario {
+            reference: scenario.reference(),
+            hash: scenario.hash.clone(),
+            activated: scenario.stored,
+        };
+        let put = |change: &crate::registry::Change<'_>| {
+            change.put_rack(&rack)?;
+            change.put_wire("wire-a", &start("rack-a"))?;
+            change.put_wire("wire-b", &start("rack-b"))
+        };
+        registry.change(put).unwrap();
+        let consumers = || {
+            let (list, seen) = watch::channel(Access::default());
+            let (_applied, applied) = watch::channel(0);
+            Passes::keep(Arc::clone(&registry), list, applied).unwrap();
+            seen.borrow().passes[0].consumers.clone()
+        };
+        assert_eq!(consumers(), Vec::<String>::new(), "no scenario has it");
+        let activate = |change: &crate::registry::Change<'_>| {
+            change.put_scenario(&scenario)?;
+            change.activate(&active)
+        };
+        registry.change(activate).unwrap();
+        assert_eq!(consumers(), ["wire-a"]);
     }
 
     fn put_anew(registry: &Registry, row: &RackRow) {

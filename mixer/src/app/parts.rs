@@ -27,7 +27,7 @@ use crate::presence::Presence;
 use crate::refusals::Refusals;
 use crate::registry::Registry;
 use crate::roll_call::RollCall;
-use crate::scenario::{self, Consumers, Convergence, Courier, CourierParts, ParsedScenario, ScenarioRef};
+use crate::scenario::{self, Consumers, Convergence, Courier, CourierParts, Library, ParsedScenario, ScenarioRef};
 use crate::specs::SpecBook;
 use crate::tasks::{Fatal, Task};
 
@@ -218,6 +218,7 @@ impl Parts {
             issuer: Arc::clone(issuer),
             consumers: Consumers::new(config.snake.stream_name.to_string(), Arc::clone(registry)),
             parsed: ParsedScenario::default(),
+            library: Library::default(),
         });
         self.tasks.push(Task::spawn("wire consumers", fatal, |stop| {
             scenario::keep_consumers(Arc::clone(&parts), stop)

@@ -28,6 +28,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::consumers::Consumers;
+use super::library::{Library, Shelf};
 use super::parsed::{Parsed, ParsedScenario};
 use super::part::{self, Flow, Part};
 use crate::bus_server::{Bus, CommandError};
@@ -82,6 +83,7 @@ pub(crate) struct CourierParts {
     pub(crate) issuer: Arc<Issuer>,
     pub(crate) consumers: Consumers,
     pub(crate) parsed: ParsedScenario,
+    pub(crate) library: Library,
 }
 
 impl Courier {
@@ -403,26 +405,25 @@ impl CourierParts {
         }
     }
 
-    /// The consumers that the active scenario has, or one before it; those of a Rack that works by its former labels still too.
-    pub(super) fn wanted_consumers(&self) -> Result<BTreeSet<String>, PushError> {
-        let mut wanted = BTreeSet::new();
-        let racks = self.registry.racks()?;
-        let former = self.registry.former_scenarios()?;
-        let active = self.registry.active_scenario()?;
-        for scenario in active.into_iter().chain(former) {
-            let Some(stored) = self.registry.scenario(&scenario.hash)? else {
-                continue;
-            };
-            // One that this program cannot read is not run by it either.
-            if let Ok(scenario) = model::scenario::parse(&stored.text, rack::manifests()) {
-                wanted.extend(self.all_flows(&scenario)?.into_iter().map(|flow| flow.consumer));
-                let before = racks
-                    .iter()
-                    .filter_map(|row| Some((&row.name, row.relabelled.as_ref()?)));
-                wanted.extend(part::flows(&scenario, before).into_iter().map(|flow| flow.consumer));
-            }
+    /// The consumers that the active scenario has, or one before it; those of a Rack that works by its former labels still too. None
+    /// if one of these cannot be read: Racks may run it still.
+    pub(super) fn wanted_consumers(&self) -> Result<Option<BTreeSet<String>>, PushError> {
+        let Shelf { scenarios, is_whole } = self.library.shelf(&self.registry)?;
+        if !is_whole {
+            return Ok(None);
         }
-        Ok(wanted)
+        let racks = self.registry.racks()?;
+        let mut wanted = BTreeSet::new();
+        for scenario in scenarios {
+            let known = racks.iter().filter(|row| row.state != RackState::Removed);
+            let flows = part::flows(&scenario, known.map(|row| (&row.name, &row.labels)));
+            let before = racks
+                .iter()
+                .filter_map(|row| Some((&row.name, row.relabelled.as_ref()?)));
+            let flows = flows.into_iter().chain(part::flows(&scenario, before));
+            wanted.extend(flows.map(|flow| flow.consumer));
+        }
+        Ok(Some(wanted))
     }
 
     /// The active scenario, and its content.

@@ -33,6 +33,8 @@ pub(super) struct Flow {
     pub(super) consumer: String,
     /// The subject of its messages.
     pub(super) filter: String,
+    /// The Rack that it ends at.
+    pub(super) rack: Token,
     /// For people.
     pub(super) description: String,
 }
@@ -180,6 +182,7 @@ impl<'s> Layout<'s> {
             from: wire.from.clone(),
             to: wire.to.clone(),
             consumer: format!("{WIRE}{name}"),
+            rack: rack.clone(),
             description: format!("{filter} -> {rack}.{}.{}", wire.to.gear, wire.to.port),
             filter,
         })
