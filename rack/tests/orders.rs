@@ -7,7 +7,7 @@ mod peer;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
 use model::Timestamp;
-use model::control::{Applied, RackState, ScenarioPush, StateChange};
+use model::control::{Applied, RackState, RefusalCode, ScenarioPush, StateChange};
 use model::subject::RackCommand;
 use peer::{BusServer, Desk, Peer, agent, close, entity, until};
 use rack::Status;
@@ -133,5 +133,35 @@ async fn a_scenario_that_comes_to_a_suspended_rack_is_tried_when_it_is_resumed()
     assert_eq!(last, (Some("next".to_owned()), None));
     opens(next).await;
     assert!(!is_open(good));
+    close(agent).await;
+}
+
+#[tokio::test]
+async fn a_rack_that_was_removed_before_it_was_adopted_goes_on_asking_however_often_it_is_refused() {
+    let (bus, dir) = (BusServer::start().await, tempfile::tempdir().unwrap());
+    let peer = Peer::start(&bus, 1, Desk::default()).await;
+    let agent = agent(dir.path(), &bus.url(), &[("rack.heartbeat_interval", "1h")]).await;
+    agent.wait_for(|status| status.pending.is_some()).await;
+    peer.desk.lock().refuse = Some(RefusalCode::Removed);
+    // It asks again as soon as there is news.
+    let asks = async |number: i64| {
+        let before = peer.desk.lock().transcripts.len();
+        peer.command(RackCommand::State, &state(number, RackState::Active))
+            .await;
+        until("it asks again", async || {
+            (peer.desk.lock().transcripts.len() > before).then_some(())
+        })
+        .await;
+    };
+    for number in 1..=20 {
+        asks(number).await;
+    }
+    {
+        let mut desk = peer.desk.lock();
+        desk.refuse = None;
+        desk.adopt = true;
+    }
+    asks(21).await;
+    agent.wait_for(is_active).await;
     close(agent).await;
 }
