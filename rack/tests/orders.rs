@@ -137,6 +137,29 @@ async fn a_scenario_that_comes_to_a_suspended_rack_is_tried_when_it_is_resumed()
 }
 
 #[tokio::test]
+async fn suspended_and_removed_racks_run_no_gears_and_active_ones_do_again() {
+    let (bus, dir) = (BusServer::start().await, tempfile::tempdir().unwrap());
+    let peer = Peer::start(&bus, 1, adopting()).await;
+    let agent = agent(dir.path(), &bus.url(), &[]).await;
+    agent.wait_for(is_active).await;
+    let at = free();
+    pushed(&peer, &door(1, "h1", at)).await;
+    opens(at).await;
+    peer.desk.lock().state = Some(RackState::Suspended);
+    agent
+        .wait_for(|status| status.state == Some(RackState::Suspended))
+        .await;
+    assert!(!is_open(at), "it is suspended");
+    peer.desk.lock().state = Some(RackState::Active);
+    agent.wait_for(is_active).await;
+    opens(at).await;
+    peer.desk.lock().refuse = Some(RefusalCode::Removed);
+    agent.wait_for(|status| status.state == Some(RackState::Removed)).await;
+    assert!(!is_open(at), "it is removed");
+    close(agent).await;
+}
+
+#[tokio::test]
 async fn a_rack_that_was_removed_before_it_was_adopted_goes_on_asking_however_often_it_is_refused() {
     let (bus, dir) = (BusServer::start().await, tempfile::tempdir().unwrap());
     let peer = Peer::start(&bus, 1, Desk::default()).await;
