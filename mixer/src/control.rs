@@ -25,6 +25,7 @@ use model::{Clock, ClusterId, EntityId, Level, Token};
 
 use crate::bus_server::{Bus, BusStatus};
 use crate::cluster::Cluster;
+use crate::enrollment::{is_id, keep_number};
 use crate::events::{Event, Events};
 use crate::issuer::Issuer;
 use crate::passes::Passes;
@@ -54,6 +55,9 @@ pub enum ControlError {
         /// Who has it.
         holder: EntityId,
     },
+    /// A name that could be taken for an id.
+    #[error("the name {0} is written as an id is, and could mean another Rack: choose another")]
+    NameIsId(Token),
     /// The Rack's state does not allow it.
     #[error("Rack {rack} is {state}, it cannot be {verb}{hint}")]
     State {
@@ -122,6 +126,7 @@ impl ControlError {
         match self {
             Self::UnknownRack(_) => "unknown_rack",
             Self::NameTaken { .. } => "name_taken",
+            Self::NameIsId(_) => "name_is_id",
             Self::State { .. } => "wrong_state",
             Self::Silent { .. } => "rack_silent",
             Self::UnknownScenario { .. } => "unknown_scenario",
@@ -404,8 +409,12 @@ fn adopt(
     if let Some(holder) = change.holder(&name)?.filter(|holder| holder != id) {
         return Err(ControlError::NameTaken { name, holder });
     }
+    if is_id(&name) {
+        return Err(ControlError::NameIsId(name));
+    }
     let asked = std::mem::replace(&mut row.name, name);
     row.state = RackState::Active;
+    keep_number(change, &row)?;
     change.put_rack(&row)?;
     let mut entry = entry.of(&row).turn(Some(RackState::Pending), row.state);
     if asked != row.name {

@@ -261,6 +261,7 @@ impl From<ControlError> for Problem {
         let status = match &error {
             ControlError::UnknownRack(_) | ControlError::UnknownScenario { .. } => StatusCode::NOT_FOUND,
             ControlError::NameTaken { .. }
+            | ControlError::NameIsId(_)
             | ControlError::State { .. }
             | ControlError::ReferenceTaken { .. }
             | ControlError::NothingBefore => StatusCode::CONFLICT,

@@ -173,6 +173,12 @@ async fn a_rack_is_approved_under_a_name_that_is_free_and_only_under_such_a_name
         .await
         .unwrap_err();
     assert!(matches!(taken, ControlError::NameTaken { .. }), "{taken}");
+    let other = view(control, "press-7").id.to_string();
+    let is_id = control
+        .approve("node-02", name(&other), &Actor::Mixer)
+        .await
+        .unwrap_err();
+    assert!(matches!(is_id, ControlError::NameIsId(_)), "{is_id}");
     assert_eq!(view(control, "node-02").state, RackState::Pending);
     assert!(matches!(control.rack("node-01"), Err(ControlError::UnknownRack(_))));
     mixer.close().await;
