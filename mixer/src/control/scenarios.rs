@@ -179,15 +179,14 @@ impl Control {
         Ok(())
     }
 
-    /// Waits until every Rack that an activated scenario concerns runs it or has said that it cannot; none waits as
-    /// `mixer.scenario_wait_timeout` says.
+    /// Waits until every Rack that an activated scenario concerns runs it or has said that it cannot, or the time is over.
     ///
     /// # Errors
     /// [`ControlError`].
     pub async fn await_scenario(
         &self,
         active: ActiveScenario,
-        within: Option<Duration>,
+        within: Duration,
     ) -> Result<ScenarioReport, ControlError> {
         let Some(scenario) = self.parsed(&active).await? else {
             return self.scenario_report().await;
@@ -201,7 +200,7 @@ impl Control {
             presence: Arc::clone(&self.presence),
             wanted: wanted.clone(),
             scenario,
-            within: within.unwrap_or(self.scenario_wait),
+            within,
         };
         let racks = convergence.wait().await?;
         self.report(&convergence.scenario, wanted, Some(active), racks)
