@@ -293,9 +293,11 @@ impl Parts {
     ) -> Result<(), StartError> {
         let (active, news) = scenario::activate(&chosen, &ground.registry, clock).await?;
         tracing::info!(reference = %active.reference, hash = %active.hash, "scenario is active");
-        if let Some(news) = news {
+        if !news.is_empty() {
             ground.passes.refresh().await;
-            ground.events.tell(&news).await;
+        }
+        for news in &news {
+            ground.events.tell(news).await;
         }
         let convergence = Convergence {
             registry: Arc::clone(&ground.registry),
