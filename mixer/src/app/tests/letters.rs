@@ -137,3 +137,57 @@ async fn a_rack_gets_letters_in_the_order_of_their_numbers_though_who_asked_firs
     assert_eq!(numbers, [1, 2], "who takes 2 has taken 1");
     mixer.close().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn letters_wait_for_a_rack_that_works_by_its_old_labels_still() {
+    let folder = tempfile::tempdir().unwrap();
+    let scenario = write_scenario(folder.path(), SCENARIO);
+    let flags = [
+        ("mixer.startup_scenario", scenario.as_str()),
+        ("enrollment.auto_adopt", "true"),
+        ("enrollment.push_delay", "1h"),
+    ];
+    let mixer = start(folder.path(), &flags).await;
+    let control = mixer.control();
+    let mut rack = FakeRack::connect(&mixer, 1).await;
+    let passport = rack.adopted("rack-a").await;
+    let id = passport.entity_id;
+    let mut commands = rack.commands(&id).await;
+    let hash = model::scenario::content_hash(SCENARIO);
+    rack.heartbeat(&FakeRack::beat(id, Some(&hash)), &passport.cluster_key)
+        .await;
+    fails(&rack, 1).await;
+    let dlq = mixer.api_parts().unwrap().dlq;
+    let letter = eventually("the letter", || async {
+        let found = dlq.list(&LetterFilter::default()).await.unwrap().letters;
+        found.first().map(|letter| letter.id)
+    })
+    .await;
+    let labels = [("role".to_owned(), "edge".to_owned())].into();
+    control.set_labels("rack-a", labels, &Actor::Mixer).await.unwrap();
+    let wish = Wish {
+        ids: vec![letter],
+        ..Wish::default()
+    };
+    let begun = Arc::clone(&dlq).replay(wish).await.unwrap();
+    eventually("why it waits", || async {
+        let whole = dlq.list(&LetterFilter::default()).await.unwrap().letters;
+        let note = whole.first()?.note.clone()?;
+        note.contains("does not run the active scenario").then_some(())
+    })
+    .await;
+    assert_eq!(dlq.taken(begun).await.unwrap().waiting, 1);
+    // It says that it runs by them.
+    let settled = control.registry.commit(move |change| {
+        let mut row = change.rack(&id)?.unwrap();
+        row.relabelled = None;
+        change.put_rack(&row)
+    });
+    settled.await.unwrap();
+    let taken = ReplayAnswer {
+        taken: 1,
+        not_taken: None,
+    };
+    next::<Replay>(&mut commands, &rack.client, "replay", &passport, &taken).await;
+    mixer.close().await;
+}
