@@ -3,7 +3,8 @@
 //! # Invariants
 //!
 //! - A change is durable in the registry before it is told to the Rack, and before the call returns.
-//! - Telling the Rack is best effort: its next heartbeat or handshake brings the same news.
+//! - Telling the Rack is best effort: its next heartbeat or handshake brings the same news. What it is told last is what the registry
+//!   says last, whoever changes its state at the same time.
 //! - Whatever changes is in the audit log, with who did it, in the same transaction.
 //!
 //! # Not here
@@ -240,7 +241,7 @@ impl Control {
             self.presence.adopted(&row);
             self.passes.refresh().await;
             self.events.tell(&news).await;
-            self.tell(&row).await;
+            self.tell(&row.entity_id).await;
         }
         self.rack(&row.entity_id.to_string())
     }
@@ -312,7 +313,7 @@ impl Control {
         if let Some(news) = news {
             tracing::info!(rack = %row.name, entity_id = %row.entity_id, by = news.by, "rack {verb}");
             self.events.tell(&news).await;
-            self.tell(&row).await;
+            self.tell(&row.entity_id).await;
             // After it was told: a removed Rack is cut off by this.
             self.passes.refresh().await;
             match to {
@@ -325,26 +326,32 @@ impl Control {
     }
 
     /// Tells a Rack its state. A Rack that is not there hears it in its next heartbeat's answer.
-    async fn tell(&self, row: &RackRow) {
-        let issued = match self.issuer.next().await {
-            Ok(issued) => issued,
+    pub(crate) async fn tell(&self, id: &EntityId) {
+        let change = match self.state_of(id).await {
+            Ok(Some(change)) => change,
+            Ok(None) => return,
             Err(error) => {
-                tracing::error!(rack = %row.name, %error, "the rack was not told its new state; its next heartbeat will");
+                tracing::error!(entity_id = %id, %error, "the rack was not told its new state; its next heartbeat will");
                 return;
             }
         };
-        let change = StateChange {
+        let told = self
+            .bus
+            .command(&self.cluster, id, RackCommand::State, &change, TELL)
+            .await;
+        if let Err(error) = told {
+            tracing::debug!(entity_id = %id, %error, "the rack was not told its new state; its next heartbeat will");
+        }
+    }
+
+    /// The state of a Rack, at a time that no later state has an earlier one than: the time is taken first.
+    async fn state_of(&self, id: &EntityId) -> Result<Option<StateChange>, RegistryError> {
+        let issued = self.issuer.next().await?;
+        Ok(self.registry.rack(id)?.map(|row| StateChange {
             entity_id: row.entity_id,
             issued,
             state: row.state,
-        };
-        let told = self
-            .bus
-            .command(&self.cluster, &row.entity_id, RackCommand::State, &change, TELL)
-            .await;
-        if let Err(error) = told {
-            tracing::debug!(rack = %row.name, %error, "the rack was not told its new state; its next heartbeat will");
-        }
+        }))
     }
 
     fn find(&self, id_or_name: &str) -> Result<RackRow, ControlError> {
