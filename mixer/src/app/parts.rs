@@ -219,6 +219,7 @@ impl Parts {
             consumers: Consumers::new(config.snake.stream_name.to_string(), Arc::clone(registry)),
             parsed: ParsedScenario::default(),
             library: Library::default(),
+            passes: passes.clone(),
         });
         self.tasks.push(Task::spawn("wire consumers", fatal, |stop| {
             scenario::keep_consumers(Arc::clone(&parts), stop)

@@ -34,6 +34,7 @@ use super::part::{self, Flow, Part};
 use crate::bus_server::{Bus, CommandError};
 use crate::cluster::Cluster;
 use crate::issuer::Issuer;
+use crate::passes::Passes;
 use crate::presence::Presence;
 use crate::registry::{ActiveScenario, RackRow, Registry, RegistryError};
 
@@ -84,6 +85,7 @@ pub(crate) struct CourierParts {
     pub(crate) consumers: Consumers,
     pub(crate) parsed: ParsedScenario,
     pub(crate) library: Library,
+    pub(crate) passes: Passes,
 }
 
 impl Courier {
@@ -319,27 +321,32 @@ impl CourierParts {
         }
     }
 
-    /// The Rack runs by this name and these labels: it is owed nothing, unless it has others by now.
+    /// The Rack runs by this name and these labels: it is owed nothing, unless it has others by now. Then these are what it works by.
     async fn settle_labels(&self, rack: EntityId, given: &Given) {
-        let given = given.clone();
-        let is_so = move |row: &RackRow| row.labels == given.labels && Some(&row.name) == given.name.as_ref();
-        let is_owed = |row: &RackRow| row.relabelled.is_some() && is_so(row);
-        if !self
-            .registry
-            .rack(&rack)
-            .is_ok_and(|row| row.as_ref().is_some_and(is_owed))
-        {
+        let is_owed = |row: &RackRow| row.relabelled.is_some();
+        let row = self.registry.rack(&rack);
+        if !row.is_ok_and(|row| row.as_ref().is_some_and(is_owed)) {
             return;
         }
+        let given = given.clone();
         let settled = self.registry.commit(move |change| {
-            if let Some(mut row) = change.rack(&rack)?.filter(is_so) {
-                row.relabelled = None;
+            let Some(mut row) = change.rack(&rack)?.filter(is_owed) else {
+                return Ok(false);
+            };
+            let is_so = (Some(&row.name), &row.labels) == (given.name.as_ref(), &given.labels);
+            let before = std::mem::replace(&mut row.relabelled, (!is_so).then_some(given.labels));
+            let is_new = before != row.relabelled;
+            if is_new {
                 change.put_rack(&row)?;
             }
-            Ok::<_, RegistryError>(())
+            Ok::<_, RegistryError>(is_new)
         });
-        if let Err(error) = settled.await {
-            tracing::error!(entity_id = %rack, %error, "that the rack runs by its name and labels was not written down; it is sent its part again");
+        match settled.await {
+            Ok(true) => self.passes.refresh().await,
+            Ok(false) => {}
+            Err(error) => {
+                tracing::error!(entity_id = %rack, %error, "that the rack runs by its name and labels was not written down; it is sent its part again");
+            }
         }
     }
 

@@ -132,3 +132,50 @@ async fn a_rack_with_another_name_that_did_not_get_its_part_by_it_is_sent_it_unt
     assert_eq!(row().relabelled, None);
     mixer.close().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rack_that_runs_by_labels_which_it_has_no_more_keeps_what_it_works_by_until_it_runs_by_the_next_ones() {
+    let folder = tempfile::tempdir().unwrap();
+    let scenario = write_scenario(folder.path(), PLANT);
+    let flags = [
+        ("mixer.startup_scenario", scenario.as_str()),
+        ("enrollment.auto_adopt", "true"),
+    ];
+    let mixer = start(folder.path(), &flags).await;
+    let control = mixer.control();
+    let mut rack = FakeRack::connect(&mixer, 1).await;
+    let passport = rack.adopted("rack-a").await;
+    let id = passport.entity_id;
+    let mut commands = rack.commands(&id).await;
+    let running = Applied {
+        running: Some(model::scenario::content_hash(PLANT)),
+        error: None,
+    };
+    let _none: ScenarioPush = next(&mut commands, &rack.client, "scenario", &passport, &running).await;
+    let relabelled = || control.registry.rack(&id).unwrap().unwrap().relabelled;
+    control.set_labels("rack-a", role("edge"), &Actor::Mixer).await.unwrap();
+    // It has other ones again before it says that it runs by these.
+    let push = tokio::time::timeout(Duration::from_secs(20), commands.next()).await;
+    let push = push.unwrap().unwrap();
+    control.set_labels("rack-a", role("core"), &Actor::Mixer).await.unwrap();
+    assert_eq!(relabelled(), Some(BTreeMap::new()));
+    let answer = signed::encode(&running).unwrap();
+    rack.client.publish(push.reply.unwrap(), answer.into()).await.unwrap();
+    let push: ScenarioPush = next(
+        &mut commands,
+        &rack.client,
+        "scenario",
+        &passport,
+        &Applied {
+            error: Some("no".to_owned()),
+            ..running.clone()
+        },
+    )
+    .await;
+    assert_eq!(gears(&push), ["others"]);
+    eventually("it works by those of before", || async {
+        (relabelled() == Some(role("edge"))).then_some(())
+    })
+    .await;
+    mixer.close().await;
+}
