@@ -33,7 +33,7 @@ use crate::passes::Passes;
 use crate::presence::Presence;
 use crate::refusals::Refusals;
 use crate::registry::{ActiveScenario, Actor, AuditEntry, Change, RackRow, Registry, RegistryError};
-use crate::scenario::{Courier, ScenarioRef};
+use crate::scenario::{Courier, References};
 
 pub(crate) use scenarios::turned;
 pub use view::{ControlStats, Imported, RackView, ScenarioReport, ScenarioStatus, ScenarioView};
@@ -211,7 +211,9 @@ impl Control {
     pub fn racks(&self) -> Result<Vec<RackView>, ControlError> {
         let active = self.registry.active_scenario()?;
         let rows = self.registry.racks()?;
-        rows.into_iter().map(|row| self.view(row, active.as_ref())).collect()
+        let mut references = References::of(&self.registry);
+        let view = |row| self.view(row, active.as_ref(), &mut references);
+        rows.into_iter().map(view).collect()
     }
 
     /// One Rack, by id or name.
@@ -221,7 +223,7 @@ impl Control {
     pub fn rack(&self, id_or_name: &str) -> Result<RackView, ControlError> {
         let row = self.find(id_or_name)?;
         let active = self.registry.active_scenario()?;
-        self.view(row, active.as_ref())
+        self.view(row, active.as_ref(), &mut References::of(&self.registry))
     }
 
     /// Adopts a pending Rack, under another name if one is given. It receives its passport, and then its part of the
@@ -366,13 +368,15 @@ impl Control {
         found.ok_or_else(|| ControlError::UnknownRack(id_or_name.to_owned()))
     }
 
-    fn view(&self, row: RackRow, active: Option<&ActiveScenario>) -> Result<RackView, ControlError> {
+    fn view(
+        &self,
+        row: RackRow,
+        active: Option<&ActiveScenario>,
+        references: &mut References<'_>,
+    ) -> Result<RackView, ControlError> {
         let sighting = self.presence.of(&row.entity_id);
         let running = sighting.as_ref().map_or(&row.scenario, |seen| &seen.running);
-        let running = running
-            .as_deref()
-            .map(|hash| ScenarioRef::of(hash, &self.registry))
-            .transpose()?;
+        let running = running.as_deref().map(|hash| references.scenario(hash)).transpose()?;
         Ok(RackView::new(row, sighting, running, active))
     }
 }

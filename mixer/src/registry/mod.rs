@@ -48,7 +48,7 @@ pub use audit::{Actor, AuditEntry, AuditQuery};
 pub use letter::{MAX_MARKS, Mark, Turn};
 pub use rack::RackRow;
 pub(crate) use rack::begun;
-pub use scenario::{ActiveScenario, ScenarioRow};
+pub use scenario::{ActiveScenario, ScenarioHead, ScenarioRow};
 pub(crate) use wire::WireStart;
 
 const META: TableDefinition<&str, &[u8]> = TableDefinition::new("meta");

@@ -37,7 +37,7 @@ pub(crate) use library::{Library, Shelf};
 pub(crate) use parsed::ParsedScenario;
 pub(crate) use part::{Layout, Spot, still_there};
 pub use standing::{GroupStanding, RackStanding, ScenarioRef};
-pub(crate) use standing::{groups, racks};
+pub(crate) use standing::{References, groups, racks};
 
 /// The largest scenario file.
 pub(crate) const MAX_FILE: u64 = 4 << 20;
@@ -105,7 +105,7 @@ pub(crate) fn choose(reference: &str, registry: &Registry, clock: &Clock) -> Res
             Some(row) => Ok(resume(active.reference, row)),
             None => Err(ScenarioError::Unknown {
                 reference: active.reference,
-                known: known(registry)?,
+                known: registry.references()?,
             }),
         };
     }
@@ -117,14 +117,10 @@ pub(crate) fn choose(reference: &str, registry: &Registry, clock: &Clock) -> Res
     if !path.is_file() && !looks_like_a_path {
         return Err(ScenarioError::Unknown {
             reference: reference.to_owned(),
-            known: known(registry)?,
+            known: registry.references()?,
         });
     }
     check(reference.to_owned(), read(path)?, clock).map(Some)
-}
-
-fn known(registry: &Registry) -> Result<Vec<String>, RegistryError> {
-    Ok(registry.scenarios()?.iter().map(ScenarioRow::reference).collect())
 }
 
 /// A stored scenario by `name:version` or `name:latest`.
