@@ -35,6 +35,7 @@ use crate::refusals::Refusals;
 use crate::registry::{ActiveScenario, Actor, AuditEntry, Change, RackRow, Registry, RegistryError};
 use crate::scenario::{Courier, References};
 
+pub(crate) use labels::MOST_LABELS;
 pub(crate) use scenarios::turned;
 pub use view::{ControlStats, Imported, RackView, ScenarioReport, ScenarioStatus, ScenarioView};
 
@@ -112,6 +113,9 @@ pub enum ControlError {
         /// The content that it means.
         hash: String,
     },
+    /// A Rack would have more labels than it may.
+    #[error("it would have {0} labels, {MOST_LABELS} at most")]
+    TooManyLabels(usize),
     /// There is nothing to go back to.
     #[error("no scenario was active before: activate one (platform scenario list shows which there are)")]
     NothingBefore,
@@ -133,6 +137,7 @@ impl ControlError {
             Self::UnknownScenario { .. } => "unknown_scenario",
             Self::BadScenario(_) | Self::BadFormer { .. } => "bad_scenario",
             Self::ReferenceTaken { .. } => "reference_taken",
+            Self::TooManyLabels(_) => "too_many_labels",
             Self::NothingBefore => "nothing_before",
             Self::Registry(_) => "registry",
         }

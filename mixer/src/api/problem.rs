@@ -266,7 +266,9 @@ impl From<ControlError> for Problem {
             | ControlError::ReferenceTaken { .. }
             | ControlError::NothingBefore => StatusCode::CONFLICT,
             ControlError::Silent { .. } => StatusCode::SERVICE_UNAVAILABLE,
-            ControlError::BadScenario(_) | ControlError::BadFormer { .. } => StatusCode::UNPROCESSABLE_ENTITY,
+            ControlError::BadScenario(_) | ControlError::BadFormer { .. } | ControlError::TooManyLabels(_) => {
+                StatusCode::UNPROCESSABLE_ENTITY
+            }
             ControlError::Registry(_) => StatusCode::INTERNAL_SERVER_ERROR,
         };
         let problem = Self::new(status, error.code(), error.to_string());

@@ -165,6 +165,7 @@ pub(super) const ENDPOINTS: &[Row] = &[
     ("POST /api/v1/racks/{id}/remove", By(&["tests/suite/coverage/racks.rs::a_rack_is_removed_from_every_state_for_ever"])),
     ("POST /api/v1/racks/{id}/log-level", By(&["tests/suite/racks.rs::the_level_of_a_racks_log_changes_while_it_runs"])),
     ("PUT /api/v1/racks/{id}/labels", By(&["tests/suite/racks/labels.rs::the_gears_of_a_group_run_where_the_label_is_and_move_with_it_also_while_a_rack_is_away", "tests/suite/racks/labels.rs::labels_are_replaced_as_a_whole_and_bad_ones_are_refused_with_what_is_wrong"])),
+    ("PATCH /api/v1/racks/{id}/labels", By(&["tests/suite/racks/labels.rs::labels_that_are_changed_at_one_moment_are_all_changed_and_the_others_stay"])),
     ("GET /api/v1/audit", By(&["tests/suite/racks/audit.rs::every_transition_of_a_rack_is_in_the_audit_log_with_who_did_it_and_counted_and_survives_a_kill", "tests/suite/racks/audit.rs::scenarios_and_log_levels_are_in_the_audit_log_and_the_command_shows_it_page_by_page"])),
     ("GET /api/v1/scenarios", By(&["tests/suite/scenarios/rest.rs::the_same_content_is_the_same_scenario_and_another_one_needs_another_version_or_a_word"])),
     ("POST /api/v1/scenarios", By(&["tests/suite/scenarios/rest.rs::the_same_content_is_the_same_scenario_and_another_one_needs_another_version_or_a_word", "tests/suite/scenarios/rest.rs::a_bad_scenario_is_refused_with_the_place_of_each_fault"])),

@@ -64,6 +64,7 @@ pub(in crate::api) const CODES: &[(u16, &str, &str)] = &[
         "bad_scenario",
         "the scenario has faults; `errors` has the place of each",
     ),
+    (422, "too_many_labels", "a Rack would have more labels than it may"),
     (422, "query_too_large", "the answer would take too much"),
     (
         422,

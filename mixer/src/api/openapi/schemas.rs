@@ -410,6 +410,10 @@ fn control() -> Value {
             "type": "object", "maxProperties": 64, "propertyNames": { "pattern": p::TOKEN },
             "additionalProperties": { "type": "string", "maxLength": 256 }, "examples": [{ "role": "edge" }],
         },
+        "LabelChanges": {
+            "type": "object", "maxProperties": 64, "propertyNames": { "pattern": p::TOKEN },
+            "additionalProperties": { "type": ["string", "null"], "maxLength": 256 }, "examples": [{ "role": "edge", "site": null }],
+        },
         "Nothing": { "type": "object", "additionalProperties": false },
     })
 }
