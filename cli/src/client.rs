@@ -160,12 +160,12 @@ impl Client {
         self.send(path, filter, "application/json", body.to_string().as_bytes())
     }
 
-    /// PUT of a JSON body.
-    pub(crate) fn put(&self, path: &str, body: &Value) -> Result<Value, Error> {
+    /// PATCH with a JSON body.
+    pub(crate) fn patch(&self, path: &str, body: &Value) -> Result<Value, Error> {
         let progress = Progress::start();
-        let request = self.agent.put(format!("{}{path}", self.base));
+        let request = self.agent.patch(format!("{}{path}", self.base));
         let request = request.header("content-type", "application/json");
-        self.heard("PUT", path, request.send(body.to_string()), &progress)?
+        self.heard("PATCH", path, request.send(body.to_string()), &progress)?
             .good()
     }
 

@@ -3,7 +3,8 @@
 //! # Invariants
 //!
 //! - A change is durable in the registry before it is told to the Rack, and before the call returns.
-//! - Telling the Rack is best effort: its next heartbeat or handshake brings the same news.
+//! - Telling the Rack is best effort: its next heartbeat or handshake brings the same news. What it is told last is what the registry
+//!   says last, whoever changes its state at the same time.
 //! - Whatever changes is in the audit log, with who did it, in the same transaction.
 //!
 //! # Not here
@@ -25,14 +26,16 @@ use model::{Clock, ClusterId, EntityId, Level, Token};
 
 use crate::bus_server::{Bus, BusStatus};
 use crate::cluster::Cluster;
+use crate::enrollment::{is_id, keep_number};
 use crate::events::{Event, Events};
 use crate::issuer::Issuer;
 use crate::passes::Passes;
 use crate::presence::Presence;
 use crate::refusals::Refusals;
 use crate::registry::{ActiveScenario, Actor, AuditEntry, Change, RackRow, Registry, RegistryError};
-use crate::scenario::{Courier, ScenarioRef};
+use crate::scenario::{Courier, References};
 
+pub(crate) use labels::MOST_LABELS;
 pub(crate) use scenarios::turned;
 pub use view::{ControlStats, Imported, RackView, ScenarioReport, ScenarioStatus, ScenarioView};
 
@@ -54,6 +57,9 @@ pub enum ControlError {
         /// Who has it.
         holder: EntityId,
     },
+    /// A name that could be taken for an id.
+    #[error("the name {0} is written as an id is, and could mean another Rack: choose another")]
+    NameIsId(Token),
     /// The Rack's state does not allow it.
     #[error("Rack {rack} is {state}, it cannot be {verb}{hint}")]
     State {
@@ -107,6 +113,9 @@ pub enum ControlError {
         /// The content that it means.
         hash: String,
     },
+    /// A Rack would have more labels than it may.
+    #[error("it would have {0} labels, {MOST_LABELS} at most")]
+    TooManyLabels(usize),
     /// There is nothing to go back to.
     #[error("no scenario was active before: activate one (platform scenario list shows which there are)")]
     NothingBefore,
@@ -122,11 +131,13 @@ impl ControlError {
         match self {
             Self::UnknownRack(_) => "unknown_rack",
             Self::NameTaken { .. } => "name_taken",
+            Self::NameIsId(_) => "name_is_id",
             Self::State { .. } => "wrong_state",
             Self::Silent { .. } => "rack_silent",
             Self::UnknownScenario { .. } => "unknown_scenario",
             Self::BadScenario(_) | Self::BadFormer { .. } => "bad_scenario",
             Self::ReferenceTaken { .. } => "reference_taken",
+            Self::TooManyLabels(_) => "too_many_labels",
             Self::NothingBefore => "nothing_before",
             Self::Registry(_) => "registry",
         }
@@ -207,7 +218,9 @@ impl Control {
     pub fn racks(&self) -> Result<Vec<RackView>, ControlError> {
         let active = self.registry.active_scenario()?;
         let rows = self.registry.racks()?;
-        rows.into_iter().map(|row| self.view(row, active.as_ref())).collect()
+        let mut references = References::of(&self.registry);
+        let view = |row| self.view(row, active.as_ref(), &mut references);
+        rows.into_iter().map(view).collect()
     }
 
     /// One Rack, by id or name.
@@ -217,7 +230,7 @@ impl Control {
     pub fn rack(&self, id_or_name: &str) -> Result<RackView, ControlError> {
         let row = self.find(id_or_name)?;
         let active = self.registry.active_scenario()?;
-        self.view(row, active.as_ref())
+        self.view(row, active.as_ref(), &mut References::of(&self.registry))
     }
 
     /// Adopts a pending Rack, under another name if one is given. It receives its passport, and then its part of the
@@ -237,7 +250,7 @@ impl Control {
             self.presence.adopted(&row);
             self.passes.refresh().await;
             self.events.tell(&news).await;
-            self.tell(&row).await;
+            self.tell(&row.entity_id).await;
         }
         self.rack(&row.entity_id.to_string())
     }
@@ -309,7 +322,7 @@ impl Control {
         if let Some(news) = news {
             tracing::info!(rack = %row.name, entity_id = %row.entity_id, by = news.by, "rack {verb}");
             self.events.tell(&news).await;
-            self.tell(&row).await;
+            self.tell(&row.entity_id).await;
             // After it was told: a removed Rack is cut off by this.
             self.passes.refresh().await;
             match to {
@@ -322,26 +335,32 @@ impl Control {
     }
 
     /// Tells a Rack its state. A Rack that is not there hears it in its next heartbeat's answer.
-    async fn tell(&self, row: &RackRow) {
-        let issued = match self.issuer.next().await {
-            Ok(issued) => issued,
+    pub(crate) async fn tell(&self, id: &EntityId) {
+        let change = match self.state_of(id).await {
+            Ok(Some(change)) => change,
+            Ok(None) => return,
             Err(error) => {
-                tracing::error!(rack = %row.name, %error, "the rack was not told its new state; its next heartbeat will");
+                tracing::error!(entity_id = %id, %error, "the rack was not told its new state; its next heartbeat will");
                 return;
             }
         };
-        let change = StateChange {
+        let told = self
+            .bus
+            .command(&self.cluster, id, RackCommand::State, &change, TELL)
+            .await;
+        if let Err(error) = told {
+            tracing::debug!(entity_id = %id, %error, "the rack was not told its new state; its next heartbeat will");
+        }
+    }
+
+    /// The state of a Rack, at a time that no later state has an earlier one than: the time is taken first.
+    async fn state_of(&self, id: &EntityId) -> Result<Option<StateChange>, RegistryError> {
+        let issued = self.issuer.next().await?;
+        Ok(self.registry.rack(id)?.map(|row| StateChange {
             entity_id: row.entity_id,
             issued,
             state: row.state,
-        };
-        let told = self
-            .bus
-            .command(&self.cluster, &row.entity_id, RackCommand::State, &change, TELL)
-            .await;
-        if let Err(error) = told {
-            tracing::debug!(rack = %row.name, %error, "the rack was not told its new state; its next heartbeat will");
-        }
+        }))
     }
 
     fn find(&self, id_or_name: &str) -> Result<RackRow, ControlError> {
@@ -356,13 +375,15 @@ impl Control {
         found.ok_or_else(|| ControlError::UnknownRack(id_or_name.to_owned()))
     }
 
-    fn view(&self, row: RackRow, active: Option<&ActiveScenario>) -> Result<RackView, ControlError> {
+    fn view(
+        &self,
+        row: RackRow,
+        active: Option<&ActiveScenario>,
+        references: &mut References<'_>,
+    ) -> Result<RackView, ControlError> {
         let sighting = self.presence.of(&row.entity_id);
         let running = sighting.as_ref().map_or(&row.scenario, |seen| &seen.running);
-        let running = running
-            .as_deref()
-            .map(|hash| ScenarioRef::of(hash, &self.registry))
-            .transpose()?;
+        let running = running.as_deref().map(|hash| references.scenario(hash)).transpose()?;
         Ok(RackView::new(row, sighting, running, active))
     }
 }
@@ -406,8 +427,12 @@ fn adopt(
     if let Some(holder) = change.holder(&name)?.filter(|holder| holder != id) {
         return Err(ControlError::NameTaken { name, holder });
     }
+    if is_id(&name) {
+        return Err(ControlError::NameIsId(name));
+    }
     let asked = std::mem::replace(&mut row.name, name);
     row.state = RackState::Active;
+    keep_number(change, &row)?;
     change.put_rack(&row)?;
     let mut entry = entry.of(&row).turn(Some(RackState::Pending), row.state);
     if asked != row.name {

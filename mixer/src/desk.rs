@@ -194,7 +194,10 @@ impl Clerks {
         }
         if let Some(rack) = &enrolled.rack {
             // Before the answer: the Rack comes as itself then.
-            self.passes.refresh().await;
+            match enrolled.is_listed_anew {
+                true => self.passes.refresh().await,
+                false => self.passes.followed().await,
+            }
             self.presence.greeted(rack.entity_id, rack.last_seen, rack.heard);
             for news in &enrolled.news {
                 let what = match rack.state {

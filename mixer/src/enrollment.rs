@@ -11,6 +11,7 @@
 //! - Nothing is written before the signature over the whole transcript was checked with the key it names.
 //! - A challenge is good once, for a minute, for the key that asked.
 //! - An adoption is durable before the passport leaves.
+//! - A Rack that has another name is owed its part of the scenario by it, in the same transaction.
 //! - A passport counter below the highest one the Rack has shown is stale: a copy of an old state file. One above the
 //!   last shown but below the last issued is a lost answer, and fine.
 //!
@@ -19,22 +20,25 @@
 //! Approval by people ([`crate::control`]), the subjects ([`crate::desk`]).
 
 mod challenge;
+mod names;
 #[cfg(test)]
 mod tests;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use model::control::{
-    Challenge, Claim, EnrollReply, Hello, HelloReply, PROTOCOL, RackState, Refusal, RefusalCode, Transcript,
+    Challenge, EnrollReply, Hello, HelloReply, PROTOCOL, RackState, Refusal, RefusalCode, Transcript,
 };
 use model::passport::{self, Passport};
-use model::{BadSignature, Clock, Context, EntityId, Entropy, Signed, Timestamp, Token, signed};
+use model::{BadSignature, Clock, Context, EntityId, Entropy, Signed, Timestamp, signed};
 
 use crate::cluster::Cluster;
 use crate::events::Event;
 use crate::presence::DEFAULT_INTERVAL_MS;
 use crate::registry::{Actor, AuditEntry, Change, RackRow, Registry, RegistryError, begun};
 use challenge::Challenges;
+use names::{claimed, free_name};
+pub(crate) use names::{is_id, keep_number};
 
 /// Racks that may wait for approval at one time.
 const MAX_PENDING: usize = 1000;
@@ -60,6 +64,8 @@ pub(crate) struct Enrolled {
     pub(crate) rack: Option<RackRow>,
     /// What is new, as it is in the audit log.
     pub(crate) news: Vec<AuditEntry>,
+    /// Whether the list of the bus's users is another by it.
+    pub(crate) is_listed_anew: bool,
 }
 
 /// Why not: for the Rack, or a failure of ours.
@@ -149,6 +155,7 @@ impl Enrollment {
             reply: EnrollReply::Refused(no.into_refusal()),
             rack: None,
             news: Vec::new(),
+            is_listed_anew: false,
         })
     }
 
@@ -215,15 +222,26 @@ impl Enrollment {
                     entity_id: row.entity_id,
                 }
             };
+            if row.is_adopted()
+                && before
+                    .as_ref()
+                    .is_none_or(|before| !before.is_adopted() || before.name != row.name)
+            {
+                keep_number(change, &row)?;
+            }
             change.put_rack(&row)?;
             let mut news = Vec::new();
             for entry in what_is_new(before.as_ref(), &row, now) {
                 news.push(change.record(entry)?);
             }
+            let is_listed_anew = before.is_none_or(|before| {
+                (&before.bus_key, &before.name, before.is_adopted()) != (&row.bus_key, &row.name, row.is_adopted())
+            });
             Ok(Enrolled {
                 reply,
                 rack: Some(row),
                 news,
+                is_listed_anew,
             })
         })
     }
@@ -258,7 +276,7 @@ impl Enrollment {
     }
 
     fn issue(&self, row: &mut RackRow, now: Timestamp) -> Result<EnrollReply, No> {
-        row.counter = row.counter.max(row.confirmed) + 1;
+        row.counter = row.counter.max(row.confirmed).saturating_add(1);
         let passport = Passport {
             version: passport::VERSION,
             cluster_id: self.cluster.id(),
@@ -296,7 +314,12 @@ fn returning(change: &Change<'_>, mut row: RackRow, transcript: &Transcript) -> 
     row.confirmed = transcript.counter;
     let claim = claimed(&transcript.claim);
     if claim != row.claimed {
-        row.name = free_name(change, &transcript.claim, Some(&row.entity_id))?;
+        let name = free_name(change, &transcript.claim, Some(&row.entity_id))?;
+        if row.is_adopted() && name != row.name {
+            // What it remembers is the part of its old name.
+            row.relabelled.get_or_insert_with(|| row.labels.clone());
+        }
+        row.name = name;
         row.claimed = claim;
     }
     Ok(row)
@@ -327,7 +350,8 @@ fn own_bus_key(change: &Change<'_>, transcript: &Transcript, id: &EntityId) -> R
 fn what_is_new(before: Option<&RackRow>, row: &RackRow, now: Timestamp) -> Vec<AuditEntry> {
     let own = Actor::Rack(row.name.clone());
     let mut news = Vec::new();
-    if let Some(before) = before.filter(|before| before.name != row.name) {
+    // What a Rack that waits is called is in the entry of its approval.
+    if let Some(before) = before.filter(|before| before.name != row.name && before.state != RackState::Pending) {
         let renamed = AuditEntry::new(Event::RackRenamed, &own, now).of(row);
         news.push(renamed.turn(Some(&before.name), &row.name));
     }
@@ -348,41 +372,6 @@ fn what_is_new(before: Option<&RackRow>, row: &RackRow, now: Timestamp) -> Vec<A
         _ => {}
     }
     news
-}
-
-/// The claim as it is remembered: a prefix ends in `*`, which no name does.
-fn claimed(claim: &Claim) -> String {
-    match claim {
-        Claim::Name(name) => name.to_string(),
-        Claim::Prefix(prefix) => format!("{prefix}*"),
-    }
-}
-
-/// The name for a claim, if nobody else has it.
-fn free_name(change: &Change<'_>, claim: &Claim, own: Option<&EntityId>) -> Result<Token, No> {
-    match claim {
-        Claim::Name(name) => match change.holder(name)? {
-            Some(holder) if Some(&holder) != own => {
-                let reason = format!(
-                    "the name {name} belongs to Rack {holder}: set another base.name, or remove that Rack with \
-                     `platform racks remove {name}` if this one replaces it"
-                );
-                Err(no(RefusalCode::NameTaken, reason))
-            }
-            _ => Ok(name.clone()),
-        },
-        Claim::Prefix(prefix) => loop {
-            let number = change.next_number(prefix)?.to_string();
-            let keep = Token::MAX_LEN - number.len().min(Token::MAX_LEN);
-            let stem = prefix.as_str().get(..keep).unwrap_or(prefix.as_str());
-            let name = format!("{stem}{number}")
-                .parse::<Token>()
-                .map_err(|error| no(RefusalCode::Malformed, error.to_string()))?;
-            if change.holder(&name)?.is_none() {
-                return Ok(name);
-            }
-        },
-    }
 }
 
 fn check_protocol(found: u16) -> Result<(), No> {

@@ -7,7 +7,8 @@
 //!   heard before, or is of another run than the last handshake, is refused.
 //! - The answer is signed by the cluster for this heartbeat: a Rack trims its spool on it, or stops its gears.
 //! - A Rack whose clock is not ours works all the same: it is told of once, and shown as [`CLOCK_OFFSET`].
-//! - A Rack that reports another scenario than it should run, or has other labels since it got its part, is sent it again.
+//! - A Rack that reports another scenario than it should run, or has another name or other labels since it got
+//!   its part, is sent it again.
 
 use std::sync::Arc;
 use std::time::Duration;

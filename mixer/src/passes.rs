@@ -6,21 +6,22 @@
 //!   off by a restart.
 //! - [`Passes::refresh`] returns when the server follows the list, or after [`WITHIN`]: who was removed is cut off by then. A list
 //!   that could not be made is made by [`Passes::catch_up`], as soon as the registry can be read.
-//! - A Rack may use the consumers of the active scenario and of those before it, to which one that cannot apply it goes back.
+//! - A Rack may use the consumers of the active scenario and of those before it, to which one that cannot apply it goes back. Where
+//!   one of these cannot be read, it may use all that were ever made for it.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use model::control::RackState;
-use model::scenario::Scenario;
 use model::{EntityId, Token, subject};
 use tokio::sync::{Mutex, Notify, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::bus_server::{Access, Pass};
 use crate::registry::{RackRow, Registry, RegistryError};
-use crate::scenario::inlets;
+use crate::scenario::{Layout, Library, Shelf};
 
 /// The pause before a list that could not be made is tried again.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -34,8 +35,11 @@ pub(crate) struct Passes(Option<Arc<Kept>>);
 #[derive(Debug)]
 struct Kept {
     registry: Arc<Registry>,
-    /// Scenarios by their hash, as far as they were read.
-    read: Mutex<HashMap<String, Arc<Scenario>>>,
+    library: Arc<Library>,
+    /// How often a new list was asked for.
+    asked: AtomicU64,
+    /// How many of these were answered by the last list. Held while one is made.
+    answered: Mutex<u64>,
     list: watch::Sender<Access>,
     applied: watch::Receiver<u64>,
     /// Told when a list could not be made.
@@ -49,8 +53,8 @@ impl Passes {
         list: watch::Sender<Access>,
         applied: watch::Receiver<u64>,
     ) -> Result<Self, RegistryError> {
-        let mut read = HashMap::new();
-        let passes = passes(&registry, &mut read)?;
+        let library = Arc::new(Library::default());
+        let passes = passes(&registry, &library)?;
         list.send_replace(Access {
             version: 1,
             owners: owners(&passes),
@@ -58,7 +62,9 @@ impl Passes {
         });
         Ok(Self(Some(Arc::new(Kept {
             registry,
-            read: Mutex::new(read),
+            library,
+            asked: AtomicU64::new(0),
+            answered: Mutex::new(0),
             list,
             applied,
             owed: Notify::new(),
@@ -85,14 +91,27 @@ impl Passes {
         self.0.is_some()
     }
 
-    /// Makes the list anew, and waits until the server follows it.
+    /// Makes the list anew, and waits until the server follows it. Who asks while one is made shares the next one.
     pub(crate) async fn refresh(&self) {
         let Some(kept) = &self.0 else { return };
+        kept.asked.fetch_add(1, Ordering::AcqRel);
         if let Err(error) = kept.remake().await {
             tracing::error!(%error, "who may use the bus was not updated; it is tried again");
             kept.owed.notify_one();
             return;
         }
+        self.followed().await;
+    }
+
+    /// How often a new list was asked for.
+    #[cfg(test)]
+    pub(crate) fn asked(&self) -> u64 {
+        self.0.as_ref().map_or(0, |kept| kept.asked.load(Ordering::Acquire))
+    }
+
+    /// Waits until the server follows the list that there is.
+    pub(crate) async fn followed(&self) {
+        let Some(kept) = &self.0 else { return };
         let version = kept.list.borrow().version;
         let mut applied = kept.applied.clone();
         let followed = applied.wait_for(|applied| *applied >= version);
@@ -129,12 +148,17 @@ impl Passes {
 }
 
 impl Kept {
+    /// Makes the list, unless one was made since this was asked for.
     async fn remake(&self) -> Result<(), RegistryError> {
-        let mut read = self.read.lock().await;
-        let (registry, mut known) = (Arc::clone(&self.registry), std::mem::take(&mut *read));
-        let made = tokio::task::spawn_blocking(move || (passes(&registry, &mut known), known)).await;
-        let (made, known) = made.map_err(|error| RegistryError::Interrupted(error.to_string()))?;
-        *read = known;
+        let asked = self.asked.load(Ordering::Acquire);
+        let mut answered = self.answered.lock().await;
+        if *answered >= asked {
+            return Ok(());
+        }
+        let answers = self.asked.load(Ordering::Acquire);
+        let (registry, library) = (Arc::clone(&self.registry), Arc::clone(&self.library));
+        let made = tokio::task::spawn_blocking(move || passes(&registry, &library)).await;
+        let made = made.map_err(|error| RegistryError::Interrupted(error.to_string()))?;
         let made = made?;
         self.list.send_if_modified(|list| {
             let changed = list.passes != made;
@@ -145,6 +169,7 @@ impl Kept {
             }
             changed
         });
+        *answered = answers;
         Ok(())
     }
 }
@@ -154,8 +179,17 @@ fn owners(passes: &[Pass]) -> BTreeMap<Token, EntityId> {
 }
 
 /// The Racks that have told a key and are not removed.
-fn passes(registry: &Registry, read: &mut HashMap<String, Arc<Scenario>>) -> Result<Vec<Pass>, RegistryError> {
-    let scenarios = scenarios(registry, read)?;
+fn passes(registry: &Registry, library: &Library) -> Result<Vec<Pass>, RegistryError> {
+    let Shelf { scenarios, is_whole } = library.shelf(registry)?;
+    let mut made: BTreeMap<Token, Vec<String>> = BTreeMap::new();
+    if !is_whole {
+        for (consumer, start) in registry.wires()? {
+            if let Some(rack) = start.rack {
+                made.entry(rack).or_default().push(consumer);
+            }
+        }
+    }
+    let layouts: Vec<Layout<'_>> = scenarios.iter().map(|scenario| Layout::of(scenario)).collect();
     let mut keys = BTreeSet::new();
     let mut passes = Vec::new();
     for row in registry.racks()? {
@@ -167,18 +201,11 @@ fn passes(registry: &Registry, read: &mut HashMap<String, Arc<Scenario>>) -> Res
             continue;
         }
         let adopted = row.is_adopted();
-        let consumers: BTreeSet<String> = scenarios
-            .iter()
-            .filter(|_| adopted)
-            .flat_map(|scenario| {
-                // Until it runs by its new labels, it works by the old ones.
-                let labels = [Some(&row.labels), row.relabelled.as_ref()];
-                let labels = labels.into_iter().flatten();
-                labels
-                    .flat_map(|labels| inlets(scenario, &row.name, labels))
-                    .collect::<Vec<_>>()
-            })
-            .collect();
+        let mut consumers = BTreeSet::new();
+        if adopted {
+            consumers = inlets(&row, &layouts);
+            consumers.extend(made.remove(&row.name).unwrap_or_default());
+        }
         passes.push(Pass {
             key: key.clone(),
             entity_id: row.entity_id,
@@ -190,35 +217,24 @@ fn passes(registry: &Registry, read: &mut HashMap<String, Arc<Scenario>>) -> Res
     Ok(passes)
 }
 
-/// The active scenario and those before it, read once each.
-fn scenarios(
-    registry: &Registry,
-    read: &mut HashMap<String, Arc<Scenario>>,
-) -> Result<Vec<Arc<Scenario>>, RegistryError> {
-    let mut wanted: Vec<String> = registry
-        .active_scenario()?
-        .into_iter()
-        .map(|active| active.hash)
-        .collect();
-    wanted.extend(registry.former_scenarios()?.into_iter().map(|former| former.hash));
-    read.retain(|hash, _| wanted.contains(hash));
-    for hash in &wanted {
-        if read.contains_key(hash) {
-            continue;
-        }
-        let stored = registry.scenario(hash)?;
-        // One that this program cannot read is not run by it either.
-        let scenario = stored.and_then(|row| model::scenario::parse(&row.text, rack::manifests()).ok());
-        read.extend(scenario.map(|scenario| (hash.clone(), Arc::new(scenario))));
-    }
-    Ok(wanted.iter().filter_map(|hash| read.get(hash).cloned()).collect())
+/// What a Rack may pull from. Until it runs by its new labels, it works by the old ones.
+fn inlets(row: &RackRow, layouts: &[Layout<'_>]) -> BTreeSet<String> {
+    let labels = [Some(&row.labels), row.relabelled.as_ref()];
+    let labels: BTreeSet<_> = labels.into_iter().flatten().collect();
+    let inlets = labels
+        .iter()
+        .flat_map(|labels| layouts.iter().flat_map(move |layout| layout.inlets(&row.name, labels)));
+    inlets.collect()
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
+    use model::Timestamp;
+
     use super::*;
     use crate::registry::tests::{damage, row};
+    use crate::registry::{ActiveScenario, ScenarioRow, WireStart};
 
     #[tokio::test(flavor = "multi_thread")]
     async fn a_removed_rack_leaves_the_list_as_soon_as_the_registry_can_be_read_again() {
@@ -247,6 +263,77 @@ mod tests {
         assert_eq!(made.unwrap().passes[0].key, "UB");
         stop.cancel();
         task.await.unwrap();
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn who_asks_for_a_new_list_while_one_is_made_shares_the_next_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let registry = Arc::new(Registry::open(&folder.path().join("registry.redb")).unwrap());
+        let (list, seen) = watch::channel(Access::default());
+        let (_applied, applied) = watch::channel(u64::MAX);
+        let passes = Passes::keep(Arc::clone(&registry), list, applied).unwrap();
+        let kept = passes.0.clone().unwrap();
+        let being_made = kept.answered.lock().await;
+        let mut racks = tokio::task::JoinSet::new();
+        for number in 0..100 {
+            let mut rack = row(&format!("r{number}"));
+            rack.bus_key = Some(format!("U{number}"));
+            registry.change(|change| change.put_rack(&rack)).unwrap();
+            let passes = passes.clone();
+            racks.spawn(async move { passes.refresh().await });
+        }
+        while kept.asked.load(Ordering::Acquire) < 100 {
+            tokio::task::yield_now().await;
+        }
+        drop(being_made);
+        racks.join_all().await;
+        assert_eq!(*kept.answered.lock().await, 100);
+        let list = seen.borrow();
+        assert_eq!((list.version, list.passes.len()), (2, 100), "one list for all");
+    }
+
+    #[test]
+    fn a_rack_keeps_its_right_to_its_wires_where_their_scenario_cannot_be_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let registry = Arc::new(Registry::open(&folder.path().join("registry.redb")).unwrap());
+        let mut rack = row("rack-a");
+        rack.bus_key = Some("UA".to_owned());
+        let scenario = ScenarioRow {
+            hash: "h".to_owned(),
+            name: "demo".parse().unwrap(),
+            version: "1".parse().unwrap(),
+            stored: Timestamp::from_micros(1),
+            text: "gears: this is of another program".to_owned(),
+        };
+        let start = |rack: &str| WireStart {
+            stream: 1,
+            sequence: 1,
+            rack: Some(rack.parse().unwrap()),
+        };
+        let active = ActiveScenario {
+            reference: scenario.reference(),
+            hash: scenario.hash.clone(),
+            activated: scenario.stored,
+        };
+        let put = |change: &crate::registry::Change<'_>| {
+            change.put_rack(&rack)?;
+            change.put_wire("wire-a", &start("rack-a"))?;
+            change.put_wire("wire-b", &start("rack-b"))
+        };
+        registry.change(put).unwrap();
+        let consumers = || {
+            let (list, seen) = watch::channel(Access::default());
+            let (_applied, applied) = watch::channel(0);
+            Passes::keep(Arc::clone(&registry), list, applied).unwrap();
+            seen.borrow().passes[0].consumers.clone()
+        };
+        assert_eq!(consumers(), Vec::<String>::new(), "no scenario has it");
+        let activate = |change: &crate::registry::Change<'_>| {
+            change.put_scenario(&scenario)?;
+            change.activate(&active)
+        };
+        registry.change(activate).unwrap();
+        assert_eq!(consumers(), ["wire-a"]);
     }
 
     fn put_anew(registry: &Registry, row: &RackRow) {

@@ -299,7 +299,8 @@ impl Presence {
     }
 
     async fn refused(&self, refusal: &Refusal) {
-        if refusal.code == RefusalCode::Removed {
+        // Without an identity there is nothing to stop, and nobody who takes orders.
+        if refusal.code == RefusalCode::Removed && self.identity.borrow().is_some() {
             self.order(RackState::Removed).await;
         }
     }

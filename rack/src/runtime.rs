@@ -167,6 +167,31 @@ impl GearRuntime {
         }
     }
 
+    /// Resumes with the pushed scenario in place of the one in force. If it cannot run, the one in force does, and the answer says
+    /// why.
+    pub(crate) async fn resume_with(&mut self, push: &ScenarioPush) -> Applied {
+        let was_suspended = std::mem::take(&mut self.suspended);
+        let applied = self.apply(push).await;
+        if was_suspended
+            && applied.error.is_some()
+            && let Some(plan) = self.plan.clone()
+        {
+            self.revive(plan.gears.values()).await;
+            self.open_inlets(&plan);
+        }
+        applied
+    }
+
+    /// Why the pushed scenario could not even be tried, if it could not. Starts nothing.
+    pub(crate) fn check(&self, push: &ScenarioPush) -> Option<String> {
+        self.planned(push).err().map(|error| error.to_string())
+    }
+
+    /// Whether no gear runs now, whatever scenario is in force.
+    pub(crate) const fn is_suspended(&self) -> bool {
+        self.suspended
+    }
+
     /// The content hash of the scenario in force.
     #[must_use]
     pub fn hash(&self) -> Option<&str> {
@@ -234,11 +259,16 @@ impl GearRuntime {
         self.stop(self.gears.keys().cloned().collect()).await;
     }
 
-    async fn change(&mut self, push: &ScenarioPush) -> Result<(), NotApplied> {
+    fn planned(&self, push: &ScenarioPush) -> Result<Plan, NotApplied> {
         let plan = wires::plan(push)?;
         if self.parts.lane.is_none() && plan.needs_lane() {
             return Err(NotApplied::NoLane);
         }
+        Ok(plan)
+    }
+
+    async fn change(&mut self, push: &ScenarioPush) -> Result<(), NotApplied> {
+        let plan = self.planned(push)?;
         if !self.suspended {
             self.replace(&plan).await?;
         }

@@ -5,7 +5,8 @@
 //! - Orders are followed one after the other. An order older than the last one of its kind is refused.
 //! - Gears run only while the Rack is active, and first start `convergence_delay` after the commands are subscribed to (or
 //!   after [`SUBSCRIBE_WITHIN`] without a bus), so that the first messages find everyone listening.
-//! - What ran last runs again after a restart, Mixer or not.
+//! - What ran last runs again after a restart, Mixer or not. A scenario that comes while gears may not run is tried when they may,
+//!   answered then, and remembered only if it runs: until then the last one that ran is in force.
 //!
 //! # Not here
 //!
@@ -82,6 +83,14 @@ pub(crate) struct Stage {
     report: watch::Sender<Report>,
     open: bool,
     error: Option<String>,
+    waiting: Option<Waiting>,
+}
+
+/// A scenario that was not tried so far.
+struct Waiting {
+    signed: Signed,
+    push: ScenarioPush,
+    done: oneshot::Sender<Applied>,
 }
 
 /// Runs the stage until cancelled, and stops the gears.
@@ -97,6 +106,7 @@ pub(crate) async fn run(mut parts: StageParts) {
         report: parts.report,
         open: false,
         error: None,
+        waiting: None,
     };
     tokio::select! {
         () = parts.cancel.cancelled() => {}
@@ -142,10 +152,9 @@ impl Stage {
     async fn obey(&mut self, order: Order) {
         match order {
             Order::Scenario { signed, push, done } => {
-                let applied = self.apply(signed, *push).await;
+                let push = *push;
+                self.take(Waiting { signed, push, done }).await;
                 self.tell();
-                // Whoever asked may be gone; the next heartbeat says what runs.
-                let _ = done.send(applied);
             }
             Order::State { state, issued, done } => {
                 self.change_state(state, issued).await;
@@ -160,19 +169,69 @@ impl Stage {
         }
     }
 
-    async fn apply(&mut self, signed: Signed, push: ScenarioPush) -> Applied {
-        if let Some(last) = self.memory.push()
+    /// A push: refused if it is late, tried now if gears may run, kept for then otherwise.
+    async fn take(&mut self, new: Waiting) {
+        let push = &new.push;
+        let waiting = self.waiting.as_ref().map(|waiting| &waiting.push);
+        if let Some(last) = waiting.or(self.memory.push())
             && push.issued <= last.issued
         {
-            return Applied {
-                running: self.runtime.hash().map(str::to_owned),
-                error: Some(format!(
-                    "the push of {} was issued at {}, not after the last one at {}",
-                    push.reference, push.issued, last.issued
-                )),
-            };
+            let reason = format!(
+                "the push of {} was issued at {}, not after the last one at {}",
+                push.reference, push.issued, last.issued
+            );
+            return answer(new.done, self.not_applied(reason));
         }
-        let applied = self.runtime.apply(&push).await;
+        if let Some(older) = self.waiting.take() {
+            let reason = format!(
+                "a later push, of {}, came before the gears were started",
+                push.reference
+            );
+            answer(older.done, self.not_applied(reason));
+        }
+        if !self.runtime.is_suspended() || self.ran(push) {
+            return self.apply(new).await;
+        }
+        if let Some(reason) = self.runtime.check(push) {
+            tracing::error!(
+                scenario = push.reference,
+                reason,
+                "scenario not applied; what ran before stays in force"
+            );
+            self.error = Some(reason.clone());
+            return answer(new.done, self.not_applied(reason));
+        }
+        tracing::info!(
+            scenario = push.reference,
+            "the scenario is tried as soon as gears may run"
+        );
+        self.waiting = Some(new);
+    }
+
+    /// Whether it is what ran last.
+    fn ran(&self, push: &ScenarioPush) -> bool {
+        self.memory.push().is_some_and(|last| {
+            let last = ScenarioPush {
+                issued: push.issued,
+                ..last.clone()
+            };
+            last == *push
+        })
+    }
+
+    fn not_applied(&self, reason: String) -> Applied {
+        Applied {
+            running: self.runtime.hash().map(str::to_owned),
+            error: Some(reason),
+        }
+    }
+
+    async fn apply(&mut self, new: Waiting) {
+        let Waiting { signed, push, done } = new;
+        let applied = match self.may_run() {
+            true => self.runtime.resume_with(&push).await,
+            false => self.runtime.apply(&push).await,
+        };
         match &applied.error {
             None => {
                 tracing::info!(scenario = push.reference, gears = push.gears.len(), "scenario applied");
@@ -185,7 +244,7 @@ impl Stage {
             ),
         }
         self.error.clone_from(&applied.error);
-        applied
+        answer(done, applied);
     }
 
     async fn change_state(&mut self, state: RackState, issued: Option<Timestamp>) {
@@ -198,13 +257,19 @@ impl Stage {
             tracing::info!(from = %self.memory.state(), to = %state, "the Rack's state changes");
         }
         self.memory.set_state(state, issued);
-        if self.open {
-            self.set_running().await;
-        }
+        self.set_running().await;
+    }
+
+    fn may_run(&self) -> bool {
+        self.open && self.memory.state() == RackState::Active
     }
 
     async fn set_running(&mut self) {
-        self.runtime.set_running(self.memory.state() == RackState::Active).await;
+        let may_run = self.may_run();
+        match self.waiting.take_if(|_| may_run) {
+            Some(waiting) => self.apply(waiting).await,
+            None => self.runtime.set_running(may_run).await,
+        }
         self.tell();
     }
 
@@ -220,4 +285,9 @@ impl Stage {
             changed
         });
     }
+}
+
+/// Whoever asked may be gone; the next heartbeat says what runs.
+fn answer(done: oneshot::Sender<Applied>, applied: Applied) {
+    let _ = done.send(applied);
 }

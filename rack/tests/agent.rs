@@ -6,7 +6,7 @@ mod peer;
 
 use std::time::Duration;
 
-use model::control::{Applied, RackState, RefusalCode, ScenarioPush, StateChange};
+use model::control::{Applied, RackState, ScenarioPush, StateChange};
 use model::subject::RackCommand;
 use model::{Attributes, Level, Timestamp, TraceId};
 use peer::{BusServer, Desk, Peer, agent, close, entity, parts, until};
@@ -312,24 +312,6 @@ async fn rows_recorded_just_before_the_stop_are_sent_by_the_next_run() {
     assert_eq!(second.recorder().checkpoint("tail"), Some(b"17".to_vec()));
     peer.wait_for_lines(&["last words", "durable"]).await;
     close(second).await;
-}
-
-#[tokio::test]
-async fn suspended_and_removed_racks_run_no_gears_and_active_ones_do_again() {
-    let (bus, dir) = (BusServer::start().await, tempfile::tempdir().unwrap());
-    let peer = Peer::start(&bus, 1, adopting()).await;
-    let agent = agent(dir.path(), &bus.url(), &[]).await;
-    agent.wait_for(is_active).await;
-    peer.command(RackCommand::Scenario, &push(1, "h1")).await;
-    peer.desk.lock().state = Some(RackState::Suspended);
-    agent
-        .wait_for(|status| status.state == Some(RackState::Suspended))
-        .await;
-    peer.desk.lock().state = Some(RackState::Active);
-    agent.wait_for(is_active).await;
-    peer.desk.lock().refuse = Some(RefusalCode::Removed);
-    agent.wait_for(|status| status.state == Some(RackState::Removed)).await;
-    assert!(close(agent).await < TWO_SECONDS);
 }
 
 #[tokio::test]

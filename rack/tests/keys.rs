@@ -177,16 +177,22 @@ async fn snake_convergence_delay_holds_gears_back() {
     };
     let held = agent(dir.path(), &bus.url(), &[("snake.convergence_delay", "1h")]).await;
     held.wait_for(is_active).await;
-    peer.command(RackCommand::Scenario, &push).await;
-    record(&held, "while gears wait").await.unwrap();
-    let beats = peer.desk.lock().heartbeats.len();
-    until("ten heartbeats later", async || {
-        (peer.desk.lock().heartbeats.len() > beats + 10).then_some(())
-    })
-    .await;
+    let ten_beats = async {
+        record(&held, "while gears wait").await.unwrap();
+        let beats = peer.desk.lock().heartbeats.len();
+        until("ten heartbeats later", async || {
+            (peer.desk.lock().heartbeats.len() > beats + 10).then_some(())
+        })
+        .await;
+    };
+    tokio::select! {
+        answer = peer.command(RackCommand::Scenario, &push) => panic!("answered, and its gears were not tried: {answer:?}"),
+        () = ten_beats => {}
+    }
     assert_eq!(spans(&peer.wait_for_lines(&["while gears wait"]).await).await, 0);
     close(held).await;
     let soon = agent(dir.path(), &bus.url(), &[("snake.convergence_delay", "1ms")]).await;
+    peer.command(RackCommand::Scenario, &push).await;
     until("the gear's spans are published", async || {
         (spans(&peer.published().await).await > 0).then_some(())
     })

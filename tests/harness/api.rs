@@ -76,6 +76,18 @@ impl Api {
         Self::answer(request.send(body.to_string())?)
     }
 
+    /// PATCH with a JSON body, whatever the status.
+    ///
+    /// # Errors
+    /// If there is no answer.
+    pub fn patch(&self, path: &str, body: &Value) -> Result<Answer, Failure> {
+        let request = self
+            .agent
+            .patch(format!("{}{path}", self.base))
+            .header("content-type", "application/json");
+        Self::answer(request.send(body.to_string())?)
+    }
+
     /// POST of any body with these headers, whatever the status.
     ///
     /// # Errors

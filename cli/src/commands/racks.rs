@@ -1,6 +1,6 @@
 //! `platform racks`.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::args::{ApiArgs, LabelChange, OneRack, RacksArgs, RacksVerb};
 use crate::client::{self, Client};
@@ -33,24 +33,20 @@ pub(crate) fn run(args: &RacksArgs) -> Result<(), Error> {
     }
 }
 
-/// Brings changes into the labels that the Rack has; without any only shows it.
+/// Changes labels of the Rack, and leaves the others to whoever changes them; without any change only shows it.
 fn label(one: &OneRack, changes: &[LabelChange]) -> Result<(), Error> {
     let client = Client::new(&one.api);
-    let rack = client.get(&path(&one.rack, "")?, &())?;
     if changes.is_empty() {
-        return print(rack, &one.api);
+        return print(client.get(&path(&one.rack, "")?, &())?, &one.api);
     }
-    let labels = rack.pointer("/data/labels").and_then(Value::as_object);
-    let mut labels = labels
-        .cloned()
-        .ok_or_else(|| Error::Answer("it is not a Rack with labels".to_owned()))?;
-    for change in changes {
-        match change {
-            LabelChange::Set(key, value) => labels.insert(key.to_string(), value.as_str().into()),
-            LabelChange::Remove(key) => labels.remove(key.as_str()),
-        };
-    }
-    let rack = client.put(&path(&one.rack, "/labels")?, &Value::Object(labels))?;
+    let changes: Map<String, Value> = changes
+        .iter()
+        .map(|change| match change {
+            LabelChange::Set(key, value) => (key.to_string(), value.as_str().into()),
+            LabelChange::Remove(key) => (key.to_string(), Value::Null),
+        })
+        .collect();
+    let rack = client.patch(&path(&one.rack, "/labels")?, &Value::Object(changes))?;
     print(rack, &one.api)
 }
 

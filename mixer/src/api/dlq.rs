@@ -103,7 +103,7 @@ async fn replay(State(desk): Asked, id: InPath, _: NoParams, sent: Body) -> Resu
         wait: within(wait),
         ..Wish::default()
     };
-    let report = desk.carry(Arc::clone(&desk.room).replay(wish)).await?;
+    let report = back(&desk, wish).await?;
     after(&desk, report, id).await
 }
 
@@ -121,7 +121,7 @@ async fn drop_one(State(desk): Asked, id: InPath, _: NoParams, sent: Body) -> Re
 
 async fn replay_many(State(desk): Asked, _: NoParams, sent: Body) -> Result<One<Report>, Problem> {
     let wish = body::<Asking>(sent)?.wish()?;
-    let data = desk.carry(Arc::clone(&desk.room).replay(wish)).await?;
+    let data = back(&desk, wish).await?;
     Ok(One { data })
 }
 
@@ -132,6 +132,12 @@ async fn drop_many(State(desk): Asked, _: NoParams, sent: Body) -> Result<One<Re
     }
     let data = desk.carry(Arc::clone(&desk.room).drop_letters(asking.wish()?)).await?;
     Ok(One { data })
+}
+
+/// Replays. That letters go back is carried to its end; the wait for their gears ends with the request.
+async fn back(desk: &Desk<Dlq>, wish: Wish) -> Result<Report, Problem> {
+    let begun = desk.carry(Arc::clone(&desk.room).replay(wish)).await?;
+    Ok(desk.room.taken(begun).await?)
 }
 
 /// The letter as it is after a change that was for it alone.

@@ -110,6 +110,7 @@ pub(crate) async fn count(State(exposition): State<Arc<Exposition>>, request: Re
         http::Method::HEAD => "HEAD",
         http::Method::POST => "POST",
         http::Method::PUT => "PUT",
+        http::Method::PATCH => "PATCH",
         _ => "other",
     };
     exposition.running.inc();

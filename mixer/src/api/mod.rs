@@ -11,7 +11,7 @@
 //! | `POST /api/v1/sql` | [`query::Querier::sql`], streamed |
 //! | `POST /api/v1/ingest/{logs,metrics,traces}` | [`engine::Engine`], when it is durable |
 //! | `GET /api/v1/racks`, `GET /api/v1/racks/{id}`, `POST /api/v1/racks/{id}/{approve,suspend,resume,remove,log-level}` | [`crate::control::Control`] |
-//! | `PUT /api/v1/racks/{id}/labels` | the same |
+//! | `PUT`, `PATCH /api/v1/racks/{id}/labels` | the same |
 //! | `GET`, `POST /api/v1/scenarios`, `GET /api/v1/scenarios/{reference}`, `POST /api/v1/scenarios/{reference}/activate` | the same |
 //! | `GET /api/v1/scenarios/status`, `POST /api/v1/scenarios/rollback` | the same |
 //! | `GET /api/v1/audit` | the same |

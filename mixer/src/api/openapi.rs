@@ -54,6 +54,7 @@ enum Method {
     Get,
     Post,
     Put,
+    Patch,
 }
 
 /// What a request has as its body.

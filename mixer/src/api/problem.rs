@@ -261,11 +261,14 @@ impl From<ControlError> for Problem {
         let status = match &error {
             ControlError::UnknownRack(_) | ControlError::UnknownScenario { .. } => StatusCode::NOT_FOUND,
             ControlError::NameTaken { .. }
+            | ControlError::NameIsId(_)
             | ControlError::State { .. }
             | ControlError::ReferenceTaken { .. }
             | ControlError::NothingBefore => StatusCode::CONFLICT,
             ControlError::Silent { .. } => StatusCode::SERVICE_UNAVAILABLE,
-            ControlError::BadScenario(_) | ControlError::BadFormer { .. } => StatusCode::UNPROCESSABLE_ENTITY,
+            ControlError::BadScenario(_) | ControlError::BadFormer { .. } | ControlError::TooManyLabels(_) => {
+                StatusCode::UNPROCESSABLE_ENTITY
+            }
             ControlError::Registry(_) => StatusCode::INTERNAL_SERVER_ERROR,
         };
         let problem = Self::new(status, error.code(), error.to_string());

@@ -16,7 +16,7 @@ use super::change::{Body, By, Desk, Nothing, body};
 use super::json::{Listing, One};
 use super::params::{InPath, NoParams, in_path};
 use super::problem::Problem;
-use crate::control::{Control, ControlError, RackView};
+use crate::control::{Control, ControlError, MOST_LABELS, RackView};
 use crate::registry::Actor;
 
 pub(crate) fn routes(control: Arc<Control>, changes: TaskTracker) -> Router {
@@ -31,12 +31,10 @@ pub(crate) fn routes(control: Arc<Control>, changes: TaskTracker) -> Router {
         .route("/api/v1/racks/{id}/resume", resume)
         .route("/api/v1/racks/{id}/remove", remove)
         .route("/api/v1/racks/{id}/log-level", post(log_level))
-        .route("/api/v1/racks/{id}/labels", put(labels))
+        .route("/api/v1/racks/{id}/labels", put(labels).patch(relabel))
         .with_state(Desk::new(control, changes))
 }
 
-/// Labels that one Rack may have.
-const MOST_LABELS: usize = 64;
 /// Characters that a label's value may have.
 const LONGEST_LABEL: usize = 256;
 
@@ -123,10 +121,43 @@ async fn labels(State(desk): Asked, By(by): By, id: InPath, _: NoParams, sent: B
     Ok(One { data })
 }
 
+/// Some labels: `{"role": "edge", "site": null}` gives one and takes one away.
+async fn relabel(
+    State(desk): Asked,
+    By(by): By,
+    id: InPath,
+    _: NoParams,
+    sent: Body,
+) -> Result<One<RackView>, Problem> {
+    let id = in_path("id", id)?;
+    let changes = usable(body(sent)?).map_err(|detail| Problem::body(StatusCode::BAD_REQUEST, detail))?;
+    let control = Arc::clone(&desk.room);
+    let change = async move { control.change_labels(&id, changes, &by).await };
+    let data = desk.carry(change).await?;
+    Ok(One { data })
+}
+
+/// What is said of a label: its value, or none.
+trait Value {
+    fn value(&self) -> Option<&str>;
+}
+
+impl Value for String {
+    fn value(&self) -> Option<&str> {
+        Some(self)
+    }
+}
+
+impl Value for Option<String> {
+    fn value(&self) -> Option<&str> {
+        self.as_deref()
+    }
+}
+
 /// Labels that a Rack may have. No body at all would take away all of them by accident.
-fn usable(labels: Option<BTreeMap<Token, String>>) -> Result<BTreeMap<String, String>, String> {
+fn usable<V: Value>(labels: Option<BTreeMap<Token, V>>) -> Result<BTreeMap<String, V>, String> {
     let Some(labels) = labels else {
-        return Err("the body: all labels of the Rack are missing: {\"role\": \"edge\"}, or {} for none".to_owned());
+        return Err("the body: the labels are missing: {\"role\": \"edge\"}, or {} for none".to_owned());
     };
     if labels.len() > MOST_LABELS {
         return Err(format!(
@@ -135,7 +166,7 @@ fn usable(labels: Option<BTreeMap<Token, String>>) -> Result<BTreeMap<String, St
         ));
     }
     for (key, value) in &labels {
-        let long = value.chars().count();
+        let long = value.value().map_or(0, |value| value.chars().count());
         if long > LONGEST_LABEL {
             return Err(format!(
                 "the body: label {key} has {long} characters, {LONGEST_LABEL} at most"

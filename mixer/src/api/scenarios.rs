@@ -102,7 +102,10 @@ async fn activate(
     let active = desk
         .carry(async move { control.activate(&reference, &by).await })
         .await?;
-    let data = desk.room.await_scenario(active, bounded(wait)).await?;
+    let data = desk
+        .room
+        .await_scenario(active, bounded(wait, desk.room.scenario_wait))
+        .await?;
     Ok(One { data })
 }
 
@@ -111,10 +114,30 @@ async fn rollback(State(desk): Asked, By(by): By, params: Params, sent: Body) ->
     let Nothing {} = body(sent)?;
     let control = Arc::clone(&desk.room);
     let active = desk.carry(async move { control.roll_back(&by).await }).await?;
-    let data = desk.room.await_scenario(active, bounded(wait)).await?;
+    let data = desk
+        .room
+        .await_scenario(active, bounded(wait, desk.room.scenario_wait))
+        .await?;
     Ok(One { data })
 }
 
-fn bounded(wait: Option<HumanDuration>) -> Option<Duration> {
-    wait.map(|wait| wait.get().min(LONGEST_WAIT))
+/// How long to wait: as long as the request says, or the configuration; an answer comes in any case.
+fn bounded(wait: Option<HumanDuration>, usual: Duration) -> Duration {
+    wait.map_or(usual, HumanDuration::get).min(LONGEST_WAIT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::MAX_TIME;
+
+    #[test]
+    fn an_activation_answers_before_its_request_is_cut_off_however_long_the_configuration_waits() {
+        let minutes = |count: u64| Duration::from_secs(60 * count);
+        assert!(LONGEST_WAIT < MAX_TIME);
+        assert_eq!(bounded(None, minutes(10)), LONGEST_WAIT);
+        assert_eq!(bounded(None, minutes(1)), minutes(1));
+        assert_eq!(bounded(Some(minutes(1).into()), minutes(10)), minutes(1));
+        assert_eq!(bounded(Some(minutes(10).into()), minutes(1)), LONGEST_WAIT);
+    }
 }

@@ -27,7 +27,7 @@ use crate::presence::Presence;
 use crate::refusals::Refusals;
 use crate::registry::Registry;
 use crate::roll_call::RollCall;
-use crate::scenario::{self, Consumers, Convergence, Courier, CourierParts, ParsedScenario, ScenarioRef};
+use crate::scenario::{self, Consumers, Convergence, Courier, CourierParts, Library, ParsedScenario, ScenarioRef};
 use crate::specs::SpecBook;
 use crate::tasks::{Fatal, Task};
 
@@ -219,6 +219,8 @@ impl Parts {
             issuer: Arc::clone(issuer),
             consumers: Consumers::new(config.snake.stream_name.to_string(), Arc::clone(registry)),
             parsed: ParsedScenario::default(),
+            library: Library::default(),
+            passes: passes.clone(),
         });
         self.tasks.push(Task::spawn("wire consumers", fatal, |stop| {
             scenario::keep_consumers(Arc::clone(&parts), stop)
@@ -294,9 +296,11 @@ impl Parts {
     ) -> Result<(), StartError> {
         let (active, news) = scenario::activate(&chosen, &ground.registry, clock).await?;
         tracing::info!(reference = %active.reference, hash = %active.hash, "scenario is active");
-        if let Some(news) = news {
+        if !news.is_empty() {
             ground.passes.refresh().await;
-            ground.events.tell(&news).await;
+        }
+        for news in &news {
+            ground.events.tell(news).await;
         }
         let convergence = Convergence {
             registry: Arc::clone(&ground.registry),

@@ -5,6 +5,7 @@ mod attacks;
 mod away;
 mod clocks;
 mod credentials;
+mod handshakes;
 mod labels;
 mod letters;
 mod racks;

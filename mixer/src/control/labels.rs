@@ -20,6 +20,9 @@ use crate::registry::{Actor, AuditEntry};
 /// The labels of a Rack.
 pub(crate) type Labels = BTreeMap<String, String>;
 
+/// Labels that one Rack may have.
+pub(crate) const MOST_LABELS: usize = 64;
+
 impl Control {
     /// Gives a Rack these labels in place of those that it has, and sends it what it shall run by them. The same labels again
     /// change nothing.
@@ -27,6 +30,37 @@ impl Control {
     /// # Errors
     /// [`ControlError`].
     pub async fn set_labels(&self, id_or_name: &str, labels: Labels, by: &Actor) -> Result<RackView, ControlError> {
+        self.relabel(id_or_name, |_| labels, by).await
+    }
+
+    /// Gives a Rack these labels, and takes away those that are none; others stay. Changes at one moment are all made.
+    ///
+    /// # Errors
+    /// [`ControlError`]; [`ControlError::TooManyLabels`] if it would have more than it may.
+    pub async fn change_labels(
+        &self,
+        id_or_name: &str,
+        changes: BTreeMap<String, Option<String>>,
+        by: &Actor,
+    ) -> Result<RackView, ControlError> {
+        let changed = |mut labels: Labels| {
+            for (key, value) in changes {
+                match value {
+                    Some(value) => labels.insert(key, value),
+                    None => labels.remove(&key),
+                };
+            }
+            labels
+        };
+        self.relabel(id_or_name, changed, by).await
+    }
+
+    async fn relabel(
+        &self,
+        id_or_name: &str,
+        changed: impl FnOnce(Labels) -> Labels + Send + 'static,
+        by: &Actor,
+    ) -> Result<RackView, ControlError> {
         let id = self.find(id_or_name)?.entity_id;
         let entry = AuditEntry::new(Event::RackLabels, by, self.clock.now());
         let (row, news) = self
@@ -36,8 +70,12 @@ impl Control {
                 if row.state == RackState::Removed {
                     return Err(refuse(&row, "labelled", ": its identity is revoked"));
                 }
+                let labels = changed(row.labels.clone());
                 if row.labels == labels {
                     return Ok((row, None));
+                }
+                if labels.len() > MOST_LABELS {
+                    return Err(ControlError::TooManyLabels(labels.len()));
                 }
                 let before = std::mem::replace(&mut row.labels, labels);
                 let entry = entry.of(&row).turn(Some(listed(&before)), listed(&row.labels));

@@ -22,7 +22,7 @@ use crate::scenario::{Convergence, ScenarioRef, groups, racks, stored};
 const SHORTEST_HASH: usize = 8;
 
 impl Control {
-    /// Every stored scenario that a reference means, by reference.
+    /// Every stored scenario that a reference means, by reference, without the texts.
     ///
     /// # Errors
     /// [`ControlError::Registry`].
@@ -31,7 +31,7 @@ impl Control {
         let rows = self.registry.scenarios()?;
         Ok(rows
             .into_iter()
-            .map(|row| ScenarioView::new(row, active.as_deref()))
+            .map(|head| ScenarioView::listed(head, active.as_deref()))
             .collect())
     }
 
@@ -179,15 +179,14 @@ impl Control {
         Ok(())
     }
 
-    /// Waits until every Rack that an activated scenario concerns runs it or has said that it cannot; none waits as
-    /// `mixer.scenario_wait_timeout` says.
+    /// Waits until every Rack that an activated scenario concerns runs it or has said that it cannot, or the time is over.
     ///
     /// # Errors
     /// [`ControlError`].
     pub async fn await_scenario(
         &self,
         active: ActiveScenario,
-        within: Option<Duration>,
+        within: Duration,
     ) -> Result<ScenarioReport, ControlError> {
         let Some(scenario) = self.parsed(&active).await? else {
             return self.scenario_report().await;
@@ -201,7 +200,7 @@ impl Control {
             presence: Arc::clone(&self.presence),
             wanted: wanted.clone(),
             scenario,
-            within: within.unwrap_or(self.scenario_wait),
+            within,
         };
         let racks = convergence.wait().await?;
         self.report(&convergence.scenario, wanted, Some(active), racks)
@@ -272,7 +271,7 @@ impl Control {
             Some(row) => Ok(row),
             None => Err(ControlError::UnknownScenario {
                 reference: reference.to_owned(),
-                known: self.registry.scenarios()?.iter().map(ScenarioRow::reference).collect(),
+                known: self.registry.references()?,
             }),
         }
     }
@@ -304,7 +303,7 @@ fn review_former(former: &ActiveScenario, registry: &Registry) -> Result<(), Con
     let Some(row) = registry.scenario(&former.hash)? else {
         return Err(ControlError::UnknownScenario {
             reference: former.reference.clone(),
-            known: registry.scenarios()?.iter().map(ScenarioRow::reference).collect(),
+            known: registry.references()?,
         });
     };
     match scenario::review(&row.text, rack::manifests()) {

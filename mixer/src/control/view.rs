@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::events::Transitions;
 use crate::presence::Sighting;
 use crate::refusals::ByReason;
-use crate::registry::{ActiveScenario, RackRow, ScenarioRow};
+use crate::registry::{ActiveScenario, RackRow, ScenarioHead, ScenarioRow};
 use crate::scenario::{CourierStats, GroupStanding, RackStanding, ScenarioRef};
 
 /// A Rack.
@@ -101,20 +101,35 @@ pub struct ScenarioView {
     pub stored: Timestamp,
     /// Whether Racks should run it.
     pub active: bool,
-    /// The file.
-    pub text: String,
+    /// The file; none in a list.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
 }
 
 impl ScenarioView {
     pub(crate) fn new(row: ScenarioRow, active: Option<&str>) -> Self {
-        Self {
-            reference: row.reference(),
-            active: active == Some(row.hash.as_str()),
+        let head = ScenarioHead {
+            hash: row.hash,
             name: row.name,
             version: row.version,
-            hash: row.hash,
             stored: row.stored,
-            text: row.text,
+        };
+        Self {
+            text: Some(row.text),
+            ..Self::listed(head, active)
+        }
+    }
+
+    /// As a list has it.
+    pub(crate) fn listed(head: ScenarioHead, active: Option<&str>) -> Self {
+        Self {
+            reference: head.reference(),
+            active: active == Some(head.hash.as_str()),
+            name: head.name,
+            version: head.version,
+            hash: head.hash,
+            stored: head.stored,
+            text: None,
         }
     }
 }

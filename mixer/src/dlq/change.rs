@@ -71,6 +71,14 @@ pub struct Report {
     pub dry_run: bool,
 }
 
+/// A replay that is written down.
+#[derive(Debug)]
+pub struct Begun {
+    report: Report,
+    changed: Vec<(LetterId, Mark)>,
+    deadline: Instant,
+}
+
 /// Why a letter cannot be what was asked for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Refusal {
@@ -124,18 +132,37 @@ struct Done {
 }
 
 impl Dlq {
-    /// Has letters go back to the gears that could not handle them; waits for the gears as long as the wish says.
+    /// Has letters go back to the gears that could not handle them: that they shall is durable when this returns.
+    /// [`Dlq::taken`] waits for the gears.
     ///
     /// # Errors
     /// [`DlqError`]; letters that cannot go back are in the report.
-    pub async fn replay(self: Arc<Self>, wish: Wish) -> Result<Report, DlqError> {
+    pub async fn replay(self: Arc<Self>, wish: Wish) -> Result<Begun, DlqError> {
         let deadline = Instant::now() + wish.wait;
-        let (mut report, changed) = self.change(Verb::Replay, wish).await?;
-        if changed.is_empty() {
-            return Ok(report);
+        let (report, changed) = self.change(Verb::Replay, wish).await?;
+        if !changed.is_empty() {
+            self.bell.notify_one();
         }
-        self.bell.notify_one();
-        self.settle(&changed, deadline, &mut report).await?;
+        Ok(Begun {
+            report,
+            changed,
+            deadline,
+        })
+    }
+
+    /// Waits until the gears have what goes back to them, as long as the wish says. Nothing is lost if nobody does.
+    ///
+    /// # Errors
+    /// [`DlqError::Registry`].
+    pub async fn taken(&self, begun: Begun) -> Result<Report, DlqError> {
+        let Begun {
+            mut report,
+            changed,
+            deadline,
+        } = begun;
+        if !changed.is_empty() {
+            self.settle(&changed, deadline, &mut report).await?;
+        }
         Ok(report)
     }
 

@@ -9,7 +9,8 @@
 //! # Invariants
 //!
 //! - One batch of a gear is on its way at a time. What is not known to be taken is sent again, under the same numbers.
-//! - A Rack gets letters only while it runs the active scenario: what the last one could not handle waits for the next one.
+//! - A Rack gets letters only while it runs the active scenario, by the name and the labels that it has: what the last one could not
+//!   handle waits for the next one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -172,7 +173,9 @@ impl Dlq {
             ..Outcome::default()
         };
         let (rack, name) = gear;
-        match self.parts.registry.rack(rack)?.map(|row| row.state) {
+        let row = self.parts.registry.rack(rack)?;
+        let is_owed = row.as_ref().is_some_and(|row| row.relabelled.is_some());
+        match row.map(|row| row.state) {
             Some(RackState::Active) => {}
             Some(RackState::Suspended) => return Ok(late("its Rack is suspended")),
             _ => {
@@ -186,7 +189,7 @@ impl Dlq {
         }
         let wanted = self.parts.registry.active_scenario()?.map(|active| active.hash);
         let running = self.parts.presence.of(rack).and_then(|seen| seen.running);
-        if wanted.is_none() || running != wanted {
+        if wanted.is_none() || running != wanted || is_owed {
             return Ok(late("its Rack does not run the active scenario"));
         }
         let (letters, mut outcome) = self.letters(turns).await?;

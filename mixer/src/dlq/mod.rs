@@ -40,7 +40,7 @@ use crate::cluster::Cluster;
 use crate::presence::Presence;
 use crate::registry::{MAX_MARKS, Mark, Registry, RegistryError};
 
-pub use change::{Refusal, Report, Wish};
+pub use change::{Begun, Refusal, Report, Wish};
 pub use letter::{LetterView, WholeLetter};
 
 pub(crate) use census::Census;

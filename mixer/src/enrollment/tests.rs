@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use ed25519_dalek::SigningKey;
 use model::control::{Challenge, Claim, EnrollReply, Hello, HelloReply, PROTOCOL, RackState, RefusalCode, Transcript};
-use model::passport::Passport;
-use model::{Context, EntityId, Signed, signed};
+use model::passport::{Passport, public_key};
+use model::{Context, EntityId, Signed, Token, signed};
 
-use super::{Enrolled, Enrollment};
+use super::{Enrolled, Enrollment, keep_number};
 use crate::cluster::Cluster;
 use crate::events::Event;
-use crate::registry::Registry;
+use crate::registry::{AuditQuery, Registry};
 use crate::testing::{Hand, entropy};
 
 struct Bench {
@@ -435,4 +435,94 @@ fn a_rack_that_asks_for_another_name_is_renamed_and_the_audit_log_says_from_what
     assert_eq!(entry.kind, "rack_renamed");
     assert_eq!((entry.from.as_deref(), entry.to.as_deref()), (Some("old"), Some("new")));
     assert_eq!(entry.by, "rack new");
+}
+
+#[test]
+fn a_handshake_that_changes_no_key_name_or_admission_leaves_the_list_of_the_buss_users_as_it_is() {
+    let bench = bench(false);
+    let key = rack(1);
+    let listed = |bus_key: Option<&str>, claim: &str| {
+        let mut transcript = bench.transcript(&key, name(claim), 0);
+        transcript.bus_key = bus_key.map(str::to_owned);
+        let enrolled = bench.send(&transcript, &key);
+        (enrolled.rack.unwrap().entity_id, enrolled.is_listed_anew)
+    };
+    let bus_key = nkeys::KeyPair::new_user().public_key();
+    let (id, first) = listed(None, "press");
+    assert!(first, "it is new");
+    assert!(listed(Some(&bus_key), "press").1, "it has a key");
+    assert!(!listed(Some(&bus_key), "press").1);
+    assert!(listed(Some(&bus_key), "lathe").1, "it has another name");
+    bench.set_state(id, RackState::Active);
+    for _ in 0..100 {
+        assert!(!listed(Some(&bus_key), "lathe").1);
+    }
+}
+
+#[test]
+fn a_rack_that_waits_fills_neither_the_audit_log_nor_the_registry_however_often_it_asks_for_another_name() {
+    let bench = bench(false);
+    let prefix = |text: &str| Claim::Prefix(text.parse().unwrap());
+    bench.enroll(&rack(1), name("x"), 0);
+    for round in 0..20 {
+        for claim in [name("y"), prefix(&format!("p{round}-")), name("x")] {
+            let enrolled = bench.enroll(&rack(1), claim, 0);
+            assert_eq!(kinds(&enrolled), []);
+        }
+    }
+    let all = AuditQuery {
+        limit: 100,
+        ..AuditQuery::default()
+    };
+    let kinds: Vec<_> = bench
+        .registry
+        .audit(&all)
+        .unwrap()
+        .into_iter()
+        .map(|entry| entry.kind)
+        .collect();
+    assert_eq!(kinds, [Event::RackPending.as_str()]);
+    let last = |text: &str| {
+        let prefix: Token = text.parse().unwrap();
+        bench.registry.change(|change| change.last_number(&prefix)).unwrap()
+    };
+    assert!((0..20).all(|round| last(&format!("p{round}-")) == 0));
+    // The number of one that is adopted is its own for ever.
+    let waits = bench.enroll(&rack(1), prefix("p"), 0).rack.unwrap();
+    assert_eq!((waits.name.as_str(), last("p")), ("p1", 0));
+    bench
+        .registry
+        .change(|change| {
+            let mut row = change.rack(&waits.entity_id)?.unwrap();
+            row.state = RackState::Active;
+            keep_number(change, &row)?;
+            row.state = RackState::Removed;
+            change.put_rack(&row)
+        })
+        .unwrap();
+    assert_eq!(bench.enroll(&rack(2), prefix("p"), 0).rack.unwrap().name.as_str(), "p2");
+}
+
+#[test]
+fn a_name_that_is_an_id_is_refused() {
+    let bench = bench(true);
+    let victim = passport(&bench.enroll(&rack(1), name("press"), 0)).entity_id;
+    for text in [victim.to_string(), victim.to_string().replace('-', "")] {
+        let enrolled = bench.enroll(&rack(2), name(&text), 0);
+        let (code, reason) = refused(&enrolled);
+        assert_eq!(code, RefusalCode::Malformed);
+        assert!(reason.contains("set another base.name"), "{reason}");
+    }
+}
+
+#[test]
+fn a_rack_that_shows_the_highest_counter_there_is_gets_its_passport() {
+    let bench = bench(true);
+    bench.enroll(&rack(1), name("press"), 0);
+    let last = passport(&bench.enroll(&rack(1), name("press"), u64::MAX));
+    assert_eq!(last.counter, u64::MAX);
+    assert_eq!(
+        passport(&bench.enroll(&rack(1), name("press"), u64::MAX)).counter,
+        u64::MAX
+    );
 }

@@ -6,7 +6,7 @@
 //! | `racks` | entity id (16 bytes) | CBOR [`RackRow`] |
 //! | `keys` | Rack public key (32 bytes) | entity id |
 //! | `names` | name | entity id |
-//! | `prefixes` | name prefix | the last number given out |
+//! | `prefixes` | name prefix | the last number that an adopted Rack got |
 //! | `scenarios` | content hash (hex) | CBOR [`ScenarioRow`], the file's text in it |
 //! | `references` | `name:version` | content hash |
 //! | `audit`, `sightings` | number | CBOR [`AuditEntry`] (`audit`) |
@@ -20,7 +20,7 @@
 //!
 //! - A change is one durable transaction: it is on disk when [`Registry::change`] returns, or it never happened.
 //! - `keys` and `names` follow `racks`; a removed Rack keeps its key (so that it stays revoked) and gives its name back.
-//! - A number of a prefix is given out once: a name of the past never means another Rack by accident.
+//! - A number of a prefix is given once to Racks that are adopted: a name of the past never means another Rack by accident.
 //!
 //! # Not here
 //!
@@ -48,7 +48,7 @@ pub use audit::{Actor, AuditEntry, AuditQuery};
 pub use letter::{MAX_MARKS, Mark, Turn};
 pub use rack::RackRow;
 pub(crate) use rack::begun;
-pub use scenario::{ActiveScenario, ScenarioRow};
+pub use scenario::{ActiveScenario, ScenarioHead, ScenarioRow};
 pub(crate) use wire::WireStart;
 
 const META: TableDefinition<&str, &[u8]> = TableDefinition::new("meta");

@@ -40,7 +40,8 @@ pub struct RackRow {
     pub software: String,
     /// Labels given by operators.
     pub labels: BTreeMap<String, String>,
-    /// The labels that it had before, until it runs its part of the active scenario by those that it has now.
+    /// That it is owed its part of the active scenario by the name and the labels that it has now, until it runs it: the labels by
+    /// which it works meanwhile.
     #[serde(default)]
     pub relabelled: Option<BTreeMap<String, String>>,
     /// The content hash of the scenario it ran last.
@@ -186,16 +187,27 @@ impl Change<'_> {
         Ok(pending)
     }
 
-    /// The next number of a name prefix; never the same one twice.
+    /// The last number of a name prefix that an adopted Rack has, or had.
     ///
     /// # Errors
     /// [`RegistryError`].
-    pub fn next_number(&self, prefix: &Token) -> Result<u64, RegistryError> {
+    pub fn last_number(&self, prefix: &Token) -> Result<u64, RegistryError> {
+        let prefixes = self.transaction.open_table(PREFIXES).map_err(db)?;
+        let last = prefixes.get(prefix.as_str()).map_err(db)?;
+        Ok(last.map_or(0, |number| number.value()))
+    }
+
+    /// A number of a name prefix is an adopted Rack's: it and those before it are not given out again.
+    ///
+    /// # Errors
+    /// [`RegistryError`].
+    pub fn keep_number(&self, prefix: &str, number: u64) -> Result<(), RegistryError> {
         let mut prefixes = self.transaction.open_table(PREFIXES).map_err(db)?;
-        let last = prefixes.get(prefix.as_str()).map_err(db)?.map_or(0, |n| n.value());
-        let next = last.saturating_add(1);
-        prefixes.insert(prefix.as_str(), next).map_err(db)?;
-        Ok(next)
+        let last = prefixes.get(prefix).map_err(db)?.map_or(0, |last| last.value());
+        if number > last {
+            prefixes.insert(prefix, number).map_err(db)?;
+        }
+        Ok(())
     }
 
     /// Writes a Rack and its indexes. The caller has made sure that the name is free.

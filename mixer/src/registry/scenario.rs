@@ -32,6 +32,27 @@ impl ScenarioRow {
     }
 }
 
+/// A stored scenario file without its text.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct ScenarioHead {
+    /// SHA-256 of the text, hex.
+    pub hash: String,
+    /// `meta.name`.
+    pub name: Token,
+    /// `meta.version`.
+    pub version: Token,
+    /// See [`ScenarioRow::stored`].
+    pub stored: Timestamp,
+}
+
+impl ScenarioHead {
+    /// `name:version`.
+    #[must_use]
+    pub fn reference(&self) -> String {
+        format!("{}:{}", self.name, self.version)
+    }
+}
+
 /// The scenario that Racks should run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ActiveScenario {
@@ -41,6 +62,10 @@ pub struct ActiveScenario {
     pub hash: String,
     /// When it was activated.
     pub activated: Timestamp,
+}
+
+fn head(bytes: &[u8]) -> Result<ScenarioHead, RegistryError> {
+    from_cbor("scenario", bytes)
 }
 
 impl Registry {
@@ -61,9 +86,9 @@ impl Registry {
     /// [`RegistryError`].
     pub fn scenario_named(&self, name: &Token, version: Option<&Token>) -> Result<Option<ScenarioRow>, RegistryError> {
         let Some(version) = version else {
-            let mut all = self.scenarios()?;
-            all.retain(|row| row.name == *name);
-            return Ok(all.into_iter().max_by_key(|row| row.stored));
+            let all = self.heads(&format!("{name}:"))?;
+            let newest = all.into_iter().max_by_key(|head| head.stored);
+            return newest.map_or(Ok(None), |head| self.scenario(&head.hash));
         };
         let hash = {
             let read = self.database.begin_read().map_err(db)?;
@@ -78,15 +103,47 @@ impl Registry {
     ///
     /// # Errors
     /// [`RegistryError`].
-    pub fn scenarios(&self) -> Result<Vec<ScenarioRow>, RegistryError> {
+    pub fn scenarios(&self) -> Result<Vec<ScenarioHead>, RegistryError> {
+        self.heads("")
+    }
+
+    /// Every reference that means a scenario.
+    ///
+    /// # Errors
+    /// [`RegistryError`].
+    pub fn references(&self) -> Result<Vec<String>, RegistryError> {
         let read = self.database.begin_read().map_err(db)?;
         let references = read.open_table(REFERENCES).map_err(db)?;
-        let mut rows = Vec::new();
-        for entry in references.iter().map_err(db)? {
-            let entry = entry.map_err(db)?;
-            rows.extend(self.scenario(entry.1.value())?);
+        let all = references.iter().map_err(db)?;
+        all.map(|entry| Ok(entry.map_err(db)?.0.value().to_owned())).collect()
+    }
+
+    /// `name:version` of a content; none for a hash that is not known.
+    pub(crate) fn reference_of(&self, hash: &str) -> Result<Option<String>, RegistryError> {
+        let read = self.database.begin_read().map_err(db)?;
+        let scenarios = read.open_table(SCENARIOS).map_err(db)?;
+        let Some(bytes) = scenarios.get(hash).map_err(db)? else {
+            return Ok(None);
+        };
+        Ok(Some(head(bytes.value())?.reference()))
+    }
+
+    /// Those whose reference begins so.
+    fn heads(&self, begin: &str) -> Result<Vec<ScenarioHead>, RegistryError> {
+        let read = self.database.begin_read().map_err(db)?;
+        let references = read.open_table(REFERENCES).map_err(db)?;
+        let scenarios = read.open_table(SCENARIOS).map_err(db)?;
+        let mut heads = Vec::new();
+        for entry in references.range(begin..).map_err(db)? {
+            let (reference, hash) = entry.map_err(db)?;
+            if !reference.value().starts_with(begin) {
+                break;
+            }
+            if let Some(bytes) = scenarios.get(hash.value()).map_err(db)? {
+                heads.push(head(bytes.value())?);
+            }
         }
-        Ok(rows)
+        Ok(heads)
     }
 
     /// The scenarios whose hash begins so; at most two.

@@ -131,7 +131,16 @@ fn a_reference_may_mean_another_content_while_the_old_one_stays_under_its_hash()
     let replaced = registry.change(|change| change.put_scenario(&new)).unwrap();
     assert_eq!(replaced.as_ref(), Some(&old.hash));
     assert_eq!(registry.scenario(&old.hash).unwrap(), Some(old));
-    assert_eq!(registry.scenarios().unwrap(), [new]);
+    let known: Vec<_> = registry
+        .scenarios()
+        .unwrap()
+        .into_iter()
+        .map(|head| head.hash)
+        .collect();
+    assert_eq!(
+        (known, registry.references().unwrap()),
+        (vec![new.hash], vec!["demo:1".to_owned()])
+    );
 }
 
 #[test]

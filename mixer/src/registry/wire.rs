@@ -4,9 +4,11 @@
 //!
 //! - A wire has an entry before its consumer is made, so that a consumer which was lost is made anew from where its wire began: what its
 //!   Rack has is told apart by its numbers, what it has not is there.
+//! - An entry says whose wire it is: who may pull from it and that it is wanted is known also where its scenario cannot be read.
 
 use std::collections::BTreeMap;
 
+use model::Token;
 use redb::{ReadableDatabase, ReadableTable, TableDefinition, TableError};
 use serde::{Deserialize, Serialize};
 
@@ -14,13 +16,16 @@ use super::{Change, Registry, RegistryError, db, from_cbor, to_cbor};
 
 const WIRES: TableDefinition<&str, &[u8]> = TableDefinition::new("wires");
 
-/// A place on a stream.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// A place on a stream, and the Rack that pulls from there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct WireStart {
     /// When the stream was created, in µs: another one of the same name has other sequences.
     pub(crate) stream: i64,
     /// The first sequence that is the wire's.
     pub(crate) sequence: u64,
+    /// The name of the Rack that the wire ends at; none in what older programs wrote.
+    #[serde(default)]
+    pub(crate) rack: Option<Token>,
 }
 
 impl Registry {
@@ -44,11 +49,9 @@ impl Registry {
 
 impl Change<'_> {
     /// Says where a wire begins.
-    pub(crate) fn put_wire(&self, consumer: &str, start: WireStart) -> Result<(), RegistryError> {
+    pub(crate) fn put_wire(&self, consumer: &str, start: &WireStart) -> Result<(), RegistryError> {
         let mut wires = self.transaction.open_table(WIRES).map_err(db)?;
-        wires
-            .insert(consumer, to_cbor("wire", &start)?.as_slice())
-            .map_err(db)?;
+        wires.insert(consumer, to_cbor("wire", start)?.as_slice()).map_err(db)?;
         Ok(())
     }
 

@@ -4,7 +4,7 @@
 //!
 //! - A consumer is there before any Rack is told of its wire, so no message is sent before somebody is known to wait for it.
 //! - A consumer that exists is left as it is: it knows what its Rack has. It stays however long its Rack is away, as long as the active
-//!   scenario or one before it has its wire.
+//!   scenario or one before it has its wire; where one of these cannot be read, all stay.
 //! - One that was lost is made anew from where its wire began (the registry knows): its Rack passes over what it has taken by the
 //!   numbers of the messages.
 //! - At the start, after every reconnect and every [`LOOK`] they are looked for again: the bus may have lost its store.
@@ -78,15 +78,21 @@ impl Consumers {
         &self,
         bus: &Bus,
         flows: Vec<Flow>,
-        wanted: impl FnOnce() -> Result<BTreeSet<String>, String>,
+        wanted: impl FnOnce() -> Result<Option<BTreeSet<String>>, String>,
     ) -> Result<(), String> {
         let mut seen = self.seen.lock().await;
         let stream = self.stream(bus).await?;
         seen.made = names(&stream).await?;
+        // Also of those that an older program made, which did not say whose they are.
+        self.starts(&stream, &flows).await.map_err(|error| error.to_string())?;
         self.make(&stream, flows, &mut seen.made).await?;
         // Asked while nobody can make another one.
         let wanted = wanted()?;
         let Seen { made, unwanted } = &mut *seen;
+        let Some(wanted) = wanted else {
+            unwanted.clear();
+            return Ok(());
+        };
         unwanted.retain(|name, _| made.contains(name) && !wanted.contains(name));
         for name in made.difference(&wanted) {
             unwanted.entry(name.clone()).or_insert_with(Instant::now);
@@ -149,22 +155,28 @@ impl Consumers {
         let known = self.registry.wires()?;
         let (mut starts, mut news) = (HashMap::new(), Vec::new());
         for flow in flows {
-            let known = known.get(&flow.consumer).copied();
+            let known = known.get(&flow.consumer);
             let sequence = match known {
                 None => info.state.last_sequence + 1,
                 Some(known) if known.stream == here => known.sequence,
                 Some(_) => 1,
             };
-            let start = WireStart { stream: here, sequence };
-            if known != Some(start) {
-                news.push((flow.consumer.clone(), start));
+            let start = WireStart {
+                stream: here,
+                sequence,
+                rack: Some(flow.rack.clone()),
+            };
+            if known != Some(&start) {
+                news.push((flow.consumer.clone(), start.clone()));
             }
             starts.insert(flow.consumer.clone(), start);
         }
-        let note = move |change: &crate::registry::Change<'_>| {
-            news.iter().try_for_each(|(name, start)| change.put_wire(name, *start))
-        };
-        self.registry.commit(note).await?;
+        if !news.is_empty() {
+            let note = move |change: &crate::registry::Change<'_>| {
+                news.iter().try_for_each(|(name, start)| change.put_wire(name, start))
+            };
+            self.registry.commit(note).await?;
+        }
         Ok(starts)
     }
 }
@@ -214,8 +226,14 @@ pub(crate) async fn keep(parts: Arc<CourierParts>, stop: CancellationToken) {
     }
 }
 
-async fn look_after(parts: &CourierParts) -> Result<(), String> {
+async fn look_after(parts: &Arc<CourierParts>) -> Result<(), String> {
     let flows = parts.active_flows().map_err(|error| error.to_string())?;
+    // Read before anybody has to wait for it.
+    let parts_of = Arc::clone(parts);
+    let read = tokio::task::spawn_blocking(move || parts_of.library.shelf(&parts_of.registry).map(drop));
+    read.await
+        .map_err(|error| error.to_string())?
+        .map_err(|error| error.to_string())?;
     let wanted = || parts.wanted_consumers().map_err(|error| error.to_string());
     parts.consumers.look_after(&parts.bus, flows, wanted).await
 }

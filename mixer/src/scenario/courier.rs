@@ -9,7 +9,8 @@
 //!
 //! - The consumers of all wires of the scenario are there before the first Rack is told of it.
 //! - What is pushed is read from the registry at that moment: a late push never brings an old scenario.
-//! - What a Rack is given is its part by the labels that it has at that moment; that it runs by them is written down when it says so.
+//! - What a Rack is given is its part by the name and the labels that it has at that moment; that it runs by them is written down when
+//!   it says so.
 //! - One push per Rack at a time. A Rack that nobody hears for [`LISTENS_SOON`] asks again by its next heartbeat.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -20,18 +21,20 @@ use std::time::Duration;
 use model::control::{Applied, Inlet, RackState, ScenarioPush};
 use model::scenario::Scenario;
 use model::subject::RackCommand;
-use model::{EntityId, Timestamp, signed};
+use model::{EntityId, Timestamp, Token, signed};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::consumers::Consumers;
+use super::library::{Library, Shelf};
 use super::parsed::{Parsed, ParsedScenario};
 use super::part::{self, Flow, Part};
 use crate::bus_server::{Bus, CommandError};
 use crate::cluster::Cluster;
 use crate::issuer::Issuer;
+use crate::passes::Passes;
 use crate::presence::Presence;
 use crate::registry::{ActiveScenario, RackRow, Registry, RegistryError};
 
@@ -81,6 +84,8 @@ pub(crate) struct CourierParts {
     pub(crate) issuer: Arc<Issuer>,
     pub(crate) consumers: Consumers,
     pub(crate) parsed: ParsedScenario,
+    pub(crate) library: Library,
+    pub(crate) passes: Passes,
 }
 
 impl Courier {
@@ -129,10 +134,11 @@ pub(crate) struct Deliveries {
     refused: HashMap<EntityId, Refused>,
 }
 
-/// What decides which part a Rack is given: the scenario's content, and the Rack's labels.
+/// What decides which part a Rack is given: the scenario's content, and the Rack's name and labels.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Given {
     hash: String,
+    name: Option<Token>,
     labels: BTreeMap<String, String>,
 }
 
@@ -277,15 +283,15 @@ impl Deliveries {
     }
 }
 
-/// What is pushed, the consumers that must be there, and the Rack's labels.
-type Composed = (ScenarioPush, Vec<Flow>, BTreeMap<String, String>);
+/// What is pushed, the consumers that must be there, and what decided that.
+type Composed = (ScenarioPush, Vec<Flow>, Given);
 
 impl CourierParts {
     async fn push(&self, rack: EntityId) -> Outcome {
         let issued = self.issuer.next().await.map_err(PushError::from);
         let (given, result) = match issued.and_then(|issued| self.compose(rack, issued)) {
             Ok(None) => (Given::default(), Ok(Delivered::Nothing)),
-            Ok(Some((push, flows, labels))) => {
+            Ok(Some((push, flows, given))) => {
                 let ready = self.consumers.ensure(&self.bus, flows).await;
                 let result = match ready.map_err(PushError::Consumers) {
                     Ok(()) => {
@@ -293,10 +299,6 @@ impl CourierParts {
                         self.send(&push).await.map(Delivered::Answered)
                     }
                     Err(error) => Err(error),
-                };
-                let given = Given {
-                    hash: push.hash,
-                    labels,
                 };
                 if let Ok(Delivered::Answered(Applied { error: None, .. })) = &result {
                     self.settle_labels(rack, &given).await;
@@ -314,34 +316,41 @@ impl CourierParts {
         let row = self.registry.rack(rack).ok().flatten();
         Given {
             hash: active.map(|active| active.hash).unwrap_or_default(),
+            name: row.as_ref().map(|row| row.name.clone()),
             labels: row.map(|row| row.labels).unwrap_or_default(),
         }
     }
 
-    /// The Rack runs by these labels: it is owed nothing, unless it has others by now.
+    /// The Rack runs by this name and these labels: it is owed nothing, unless it has others by now. Then these are what it works by.
     async fn settle_labels(&self, rack: EntityId, given: &Given) {
-        let is_owed = |row: &RackRow| row.relabelled.is_some() && row.labels == given.labels;
-        if !self
-            .registry
-            .rack(&rack)
-            .is_ok_and(|row| row.as_ref().is_some_and(is_owed))
-        {
+        let is_owed = |row: &RackRow| row.relabelled.is_some();
+        let row = self.registry.rack(&rack);
+        if !row.is_ok_and(|row| row.as_ref().is_some_and(is_owed)) {
             return;
         }
-        let labels = given.labels.clone();
+        let given = given.clone();
         let settled = self.registry.commit(move |change| {
-            if let Some(mut row) = change.rack(&rack)?.filter(|row| row.labels == labels) {
-                row.relabelled = None;
+            let Some(mut row) = change.rack(&rack)?.filter(is_owed) else {
+                return Ok(false);
+            };
+            let is_so = (Some(&row.name), &row.labels) == (given.name.as_ref(), &given.labels);
+            let before = std::mem::replace(&mut row.relabelled, (!is_so).then_some(given.labels));
+            let is_new = before != row.relabelled;
+            if is_new {
                 change.put_rack(&row)?;
             }
-            Ok::<_, RegistryError>(())
+            Ok::<_, RegistryError>(is_new)
         });
-        if let Err(error) = settled.await {
-            tracing::error!(entity_id = %rack, %error, "that the rack runs by its labels was not written down; it is sent its part again");
+        match settled.await {
+            Ok(true) => self.passes.refresh().await,
+            Ok(false) => {}
+            Err(error) => {
+                tracing::error!(entity_id = %rack, %error, "that the rack runs by its name and labels was not written down; it is sent its part again");
+            }
         }
     }
 
-    /// What to push, the consumers that must be there before anybody is told of the scenario, and the labels that it is by.
+    /// What to push, the consumers that must be there before anybody is told of the scenario, and what decided that.
     fn compose(&self, rack: EntityId, issued: Timestamp) -> Result<Option<Composed>, PushError> {
         let Some(row) = self.registry.rack(&rack)?.filter(|row| row.state == RackState::Active) else {
             return Ok(None);
@@ -357,7 +366,12 @@ impl CourierParts {
         };
         let Some((active, parsed)) = self.active()? else {
             let runs = self.presence.of(&rack).is_some_and(|seen| seen.running.is_some());
-            return Ok(runs.then_some((empty, Vec::new(), row.labels)));
+            let given = Given {
+                hash: String::new(),
+                name: Some(row.name),
+                labels: row.labels,
+            };
+            return Ok(runs.then_some((empty, Vec::new(), given)));
         };
         let Part {
             gears,
@@ -382,7 +396,12 @@ impl CourierParts {
             inlets: own.into_iter().map(inlet).collect(),
             ..empty
         };
-        Ok(Some((push, flows, row.labels)))
+        let given = Given {
+            hash: push.hash.clone(),
+            name: Some(row.name),
+            labels: row.labels,
+        };
+        Ok(Some((push, flows, given)))
     }
 
     /// The wires of the active scenario.
@@ -393,26 +412,25 @@ impl CourierParts {
         }
     }
 
-    /// The consumers that the active scenario has, or one before it; those of a Rack that works by its former labels still too.
-    pub(super) fn wanted_consumers(&self) -> Result<BTreeSet<String>, PushError> {
-        let mut wanted = BTreeSet::new();
-        let racks = self.registry.racks()?;
-        let former = self.registry.former_scenarios()?;
-        let active = self.registry.active_scenario()?;
-        for scenario in active.into_iter().chain(former) {
-            let Some(stored) = self.registry.scenario(&scenario.hash)? else {
-                continue;
-            };
-            // One that this program cannot read is not run by it either.
-            if let Ok(scenario) = model::scenario::parse(&stored.text, rack::manifests()) {
-                wanted.extend(self.all_flows(&scenario)?.into_iter().map(|flow| flow.consumer));
-                let before = racks
-                    .iter()
-                    .filter_map(|row| Some((&row.name, row.relabelled.as_ref()?)));
-                wanted.extend(part::flows(&scenario, before).into_iter().map(|flow| flow.consumer));
-            }
+    /// The consumers that the active scenario has, or one before it; those of a Rack that works by its former labels still too. None
+    /// if one of these cannot be read: Racks may run it still.
+    pub(super) fn wanted_consumers(&self) -> Result<Option<BTreeSet<String>>, PushError> {
+        let Shelf { scenarios, is_whole } = self.library.shelf(&self.registry)?;
+        if !is_whole {
+            return Ok(None);
         }
-        Ok(wanted)
+        let racks = self.registry.racks()?;
+        let mut wanted = BTreeSet::new();
+        for scenario in scenarios {
+            let known = racks.iter().filter(|row| row.state != RackState::Removed);
+            let flows = part::flows(&scenario, known.map(|row| (&row.name, &row.labels)));
+            let before = racks
+                .iter()
+                .filter_map(|row| Some((&row.name, row.relabelled.as_ref()?)));
+            let flows = flows.into_iter().chain(part::flows(&scenario, before));
+            wanted.extend(flows.map(|flow| flow.consumer));
+        }
+        Ok(Some(wanted))
     }
 
     /// The active scenario, and its content.

@@ -15,6 +15,7 @@
 mod consumers;
 mod converge;
 mod courier;
+mod library;
 mod parsed;
 mod part;
 mod standing;
@@ -32,13 +33,17 @@ use crate::registry::{ActiveScenario, Actor, AuditEntry, Registry, RegistryError
 pub(crate) use consumers::{Consumers, keep as keep_consumers};
 pub(crate) use converge::Convergence;
 pub(crate) use courier::{Courier, CourierParts, CourierStats};
+pub(crate) use library::{Library, Shelf};
 pub(crate) use parsed::ParsedScenario;
-pub(crate) use part::{Spot, inlets, still_there};
+pub(crate) use part::{Layout, Spot, still_there};
 pub use standing::{GroupStanding, RackStanding, ScenarioRef};
-pub(crate) use standing::{groups, racks};
+pub(crate) use standing::{References, groups, racks};
 
 /// The largest scenario file.
 pub(crate) const MAX_FILE: u64 = 4 << 20;
+
+/// Why a scenario is stored or active that nobody asked for by the API.
+const BY_FILE: &str = "mixer.startup_scenario";
 
 /// Why a scenario cannot be activated.
 #[derive(Debug, thiserror::Error)]
@@ -105,7 +110,7 @@ pub(crate) fn choose(
             Some(row) => Ok(resume(active.reference, row)),
             None => Err(ScenarioError::Unknown {
                 reference: active.reference,
-                known: known(registry)?,
+                known: registry.references()?,
             }),
         };
     }
@@ -117,14 +122,10 @@ pub(crate) fn choose(
     if !path.is_file() && !looks_like_a_path {
         return Err(ScenarioError::Unknown {
             reference: reference.to_owned(),
-            known: known(registry)?,
+            known: registry.references()?,
         });
     }
     check(reference.to_owned(), read(path)?, max_hops, clock).map(Some)
-}
-
-fn known(registry: &Registry) -> Result<Vec<String>, RegistryError> {
-    Ok(registry.scenarios()?.iter().map(ScenarioRow::reference).collect())
 }
 
 /// A stored scenario by `name:version` or `name:latest`.
@@ -194,12 +195,13 @@ fn resume(reference: String, row: ScenarioRow) -> Option<Chosen> {
     }
 }
 
-/// Stores a scenario and makes it the active one. What the audit log has of it, if another one was active before.
+/// Stores a scenario and makes it the active one. What the audit log has of it: that it was stored, where its reference meant nothing
+/// or another content before, and that it is active, where another one was.
 pub(crate) async fn activate(
     chosen: &Chosen,
     registry: &Arc<Registry>,
     clock: &Clock,
-) -> Result<(ActiveScenario, Option<AuditEntry>), ScenarioError> {
+) -> Result<(ActiveScenario, Vec<AuditEntry>), ScenarioError> {
     let active = ActiveScenario {
         reference: chosen.row.reference(),
         hash: chosen.row.hash.clone(),
@@ -211,20 +213,26 @@ pub(crate) async fn activate(
     let keep = unchanged.is_some();
     let (replaced, news) = registry
         .commit(move |change| {
-            let means = change.meaning(&row.reference())?;
+            let (reference, hash) = (row.reference(), row.hash.clone());
+            let means = change.meaning(&reference)?;
+            let mut news = Vec::new();
             // What is stored already stays as old as it is.
-            let replaced = match means.as_ref() == Some(&row.hash) {
+            let replaced = match means.as_ref() == Some(&hash) {
                 true => None,
-                false => change.put_scenario(&row)?,
+                false => {
+                    let entry = AuditEntry::new(Event::ScenarioImported, &Actor::Mixer, next.activated);
+                    let entry = entry.scenario(&reference, &hash).turn(means, &hash);
+                    news.push(change.record(entry.because(BY_FILE))?);
+                    change.put_scenario(&row)?
+                }
             };
-            if keep {
-                return Ok((replaced, None));
+            if !keep {
+                let before = change.active_scenario()?;
+                change.activate(&next)?;
+                let entry = turned(Event::ScenarioActivated, &Actor::Mixer, before, &next);
+                news.push(change.record(entry.because(BY_FILE))?);
             }
-            let before = change.active_scenario()?;
-            change.activate(&next)?;
-            let entry = turned(Event::ScenarioActivated, &Actor::Mixer, before, &next);
-            let news = change.record(entry.because("mixer.startup_scenario"))?;
-            Ok::<_, RegistryError>((replaced, Some(news)))
+            Ok::<_, RegistryError>((replaced, news))
         })
         .await?;
     if let Some(replaced) = replaced {
@@ -233,8 +241,5 @@ pub(crate) async fn activate(
             "the scenario reference means another content now: give changed files a new version"
         );
     }
-    Ok(match unchanged {
-        Some(before) => (before, None),
-        None => (active, news),
-    })
+    Ok((unchanged.unwrap_or(active), news))
 }

@@ -16,7 +16,7 @@ use model::scenario::{RackEntry, Scenario};
 use model::{EntityId, Token};
 use serde::Serialize;
 
-use super::part::{Part, part, targets};
+use super::part::Layout;
 use crate::presence::{Presence, Sighting};
 use crate::registry::{RackRow, Registry, RegistryError};
 
@@ -29,12 +29,32 @@ pub struct ScenarioRef {
     pub hash: String,
 }
 
-impl ScenarioRef {
+/// The words for what Racks run, each looked up once: most run the same.
+#[derive(Debug)]
+pub(crate) struct References<'r> {
+    registry: &'r Registry,
+    known: BTreeMap<String, String>,
+}
+
+impl<'r> References<'r> {
+    pub(crate) const fn of(registry: &'r Registry) -> Self {
+        Self {
+            registry,
+            known: BTreeMap::new(),
+        }
+    }
+
     /// The scenario of a hash.
-    pub(crate) fn of(hash: &str, registry: &Registry) -> Result<Self, RegistryError> {
-        let known = registry.scenario(hash)?;
-        Ok(Self {
-            reference: known.map(|row| row.reference()).unwrap_or_default(),
+    pub(crate) fn scenario(&mut self, hash: &str) -> Result<ScenarioRef, RegistryError> {
+        let reference = match self.known.get(hash) {
+            Some(reference) => reference.clone(),
+            None => {
+                let reference = self.registry.reference_of(hash)?.unwrap_or_default();
+                self.known.entry(hash.to_owned()).or_insert(reference).clone()
+            }
+        };
+        Ok(ScenarioRef {
+            reference,
             hash: hash.to_owned(),
         })
     }
@@ -104,6 +124,8 @@ pub(crate) fn racks(
     registry: &Registry,
     presence: &Presence,
 ) -> Result<Vec<RackStanding>, RegistryError> {
+    let layout = Layout::of(scenario);
+    let mut references = References::of(registry);
     let mut standings = BTreeMap::new();
     let mut absent: BTreeSet<&Token> = scenario.racks.iter().filter_map(|entry| entry.name.as_ref()).collect();
     for row in registry
@@ -113,20 +135,28 @@ pub(crate) fn racks(
     {
         let is_named = absent.remove(&row.name);
         let sighting = presence.of(&row.entity_id);
-        let Part { gears, .. } = part(scenario, &row.name, &row.labels);
+        let gears: Vec<Token> = layout
+            .gears(&row.name, &row.labels)
+            .map(|gear| gear.name.clone())
+            .collect();
         let has_to_stop = is_fresh(sighting.as_ref()) && sighting.as_ref().is_some_and(|seen| seen.running.is_some());
         if is_named || (row.state == RackState::Active && (has_to_stop || !gears.is_empty())) {
-            let gears = gears.into_iter().map(|gear| gear.name).collect();
-            standings.insert(row.name.clone(), standing(&row, sighting, gears, wanted, registry)?);
+            standings.insert(
+                row.name.clone(),
+                standing(&row, sighting, gears, wanted, &mut references)?,
+            );
         }
     }
     for name in absent {
-        let gears = part(scenario, name, &BTreeMap::new()).gears;
+        let gears: Vec<Token> = layout
+            .gears(name, &BTreeMap::new())
+            .map(|gear| gear.name.clone())
+            .collect();
         let standing = RackStanding {
             name: name.clone(),
             id: None,
             state: None,
-            gears: gears.into_iter().map(|gear| gear.name).collect(),
+            gears,
             wanted: wanted.clone(),
             running: None,
             converged: false,
@@ -148,16 +178,13 @@ fn standing(
     sighting: Option<Sighting>,
     gears: Vec<Token>,
     wanted: &ScenarioRef,
-    registry: &Registry,
+    references: &mut References<'_>,
 ) -> Result<RackStanding, RegistryError> {
     let seen = sighting.as_ref();
     let is_late = row.is_adopted() && seen.is_some_and(Sighting::is_late);
     let state = if is_late { RackState::Offline } else { row.state };
     let running = seen.map_or(&row.scenario, |seen| &seen.running);
-    let running = running
-        .as_deref()
-        .map(|hash| ScenarioRef::of(hash, registry))
-        .transpose()?;
+    let running = running.as_deref().map(|hash| references.scenario(hash)).transpose()?;
     let runs_it = running.as_ref().is_some_and(|running| running.hash == wanted.hash) && row.relabelled.is_none();
     let has_answered = seen.is_some_and(|seen| seen.answered.as_ref() == Some(&wanted.hash));
     let error = seen.and_then(|seen| seen.error.as_ref());
@@ -186,9 +213,10 @@ fn standing(
 /// The groups of a scenario.
 pub(crate) fn groups(scenario: &Scenario, registry: &Registry) -> Result<Vec<GroupStanding>, RegistryError> {
     let rows: Vec<_> = registry.racks()?.into_iter().filter(RackRow::is_adopted).collect();
+    let layout = Layout::of(scenario);
     let meant: Vec<_> = rows
         .iter()
-        .map(|row| (row, targets(scenario, &row.name, &row.labels)))
+        .map(|row| (row, layout.targets(&row.name, &row.labels)))
         .collect();
     let standing = |entry: &RackEntry| {
         let group = entry.group.as_ref()?;

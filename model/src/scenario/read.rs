@@ -38,6 +38,9 @@ impl Draft<'_> {
     }
 }
 
+/// The version that no scenario has: `name:latest` is the one that was stored last.
+const LATEST: &str = "latest";
+
 const SECTIONS: [&str; 4] = ["meta", "racks", "gears", "wires"];
 
 /// Reads each entry of the file.
@@ -58,7 +61,14 @@ pub(super) fn draft<'n>(root: &'n Node, yaml: &str, faults: &mut Vec<Finding>) -
         faults.push(at(key, text));
     }
     match get(root, "meta") {
-        Some(node) => draft.meta = one(node, "meta", &[], yaml, faults),
+        Some(node) => {
+            draft.meta = one(node, "meta", &[], yaml, faults);
+            if draft.meta.as_ref().is_some_and(|meta| meta.version.as_str() == LATEST) {
+                let text =
+                    format!("meta: version: {LATEST} is the word for the version that was stored last: choose another");
+                faults.push(at(get(node, "version").unwrap_or(node), text));
+            }
+        }
         None => faults.push(at(root, "meta is missing: meta: { name: …, version: … }")),
     }
     if get(root, "gears").is_none() {

@@ -144,6 +144,11 @@ fn every_mistake_is_named_with_its_line_and_column() {
             "version: 'a b'",
             "2:30: meta: version: \"a b\" is not a name",
         ),
+        (
+            "version: '1'",
+            "version: latest",
+            "2:30: meta: version: latest is the word for",
+        ),
         (", version: '1'", "", "2:7: meta: missing field `version`"),
         ("sink.in }", "sink.in", "8:5: unclosed bracket"),
         ("racks: [", "racks: {", "3:"),

@@ -196,3 +196,44 @@ fn labels_are_replaced_as_a_whole_and_bad_ones_are_refused_with_what_is_wrong() 
     );
     Ok(())
 }
+
+#[test]
+fn labels_that_are_changed_at_one_moment_are_all_changed_and_the_others_stay() -> Result<(), Failure> {
+    let mixer = TestMixer::start("[enrollment]\nauto_adopt = false\n")?;
+    let mut rack = TestRack::new("rack-a", &mixer.bus_url, "")?;
+    rack.spawn()?;
+    eventually("a pending Rack", SOON, || {
+        (mixer.api.get("/api/v1/racks/rack-a").ok()?.status == 200).then_some(())
+    })?;
+    let path = "/api/v1/racks/rack-a/labels";
+    mixer.api.put(path, &json!({ "stays": "x", "goes": "y" }))?;
+    std::thread::scope(|scope| {
+        let change = |changes: Value| {
+            let api = &mixer.api;
+            move || {
+                api.patch(path, &changes)
+                    .map(|answer| answer.status)
+                    .map_err(|error| error.to_string())
+            }
+        };
+        let all: Vec<_> = (0..8)
+            .map(|number| {
+                let key = format!("k{number}");
+                scope.spawn(change(json!({ key: number.to_string(), "goes": null })))
+            })
+            .collect();
+        for one in all {
+            assert_eq!(one.join().unwrap(), Ok(200));
+        }
+    });
+    let labels = mixer.api.get("/api/v1/racks/rack-a")?.json["data"]["labels"].clone();
+    let labels: Vec<_> = labels.as_object().unwrap().keys().cloned().collect();
+    assert_eq!(labels, ["k0", "k1", "k2", "k3", "k4", "k5", "k6", "k7", "stays"]);
+    let more: serde_json::Map<_, _> = (0..64).map(|number| (format!("m{number}"), json!(""))).collect();
+    let refused = mixer.api.patch(path, &Value::Object(more))?;
+    assert_eq!(
+        (refused.status, &refused.json["code"]),
+        (422, &json!("too_many_labels"))
+    );
+    Ok(())
+}

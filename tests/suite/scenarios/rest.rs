@@ -63,6 +63,10 @@ fn the_same_content_is_the_same_scenario_and_another_one_needs_another_version_o
         2,
         "what a reference no longer means is not listed: {listed:?}"
     );
+    assert!(
+        listed.iter().all(|row| row.get("text").is_none()),
+        "texts are shown one at a time"
+    );
     let unknown = mixer.api.get("/api/v1/scenarios/demo:3")?;
     assert_eq!(
         (unknown.status, &unknown.json["code"]),

@@ -133,8 +133,9 @@ fn activate(scenario: &str, dry_run: bool, wait: Option<HumanDuration>, api: &Ap
         }
         Source::File(file) => {
             let row = import(&file, false, api)?;
-            let reference = row.get("reference").and_then(Value::as_str);
-            reference.unwrap_or_default().to_owned()
+            // Its reference may mean another content by now.
+            let hash = row.get("hash").and_then(Value::as_str);
+            hash.unwrap_or_default().to_owned()
         }
     };
     let query = if dry_run {

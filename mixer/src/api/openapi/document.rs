@@ -35,6 +35,7 @@ const fn method(method: Method) -> &'static str {
         Method::Get => "get",
         Method::Post => "post",
         Method::Put => "put",
+        Method::Patch => "patch",
     }
 }
 

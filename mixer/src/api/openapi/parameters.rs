@@ -350,7 +350,7 @@ pub(super) const IMPORT: &[Parameter] = &[query(
 pub(super) const WAIT: &[Parameter] = &[query(
     "wait",
     Kind::Pattern(DURATION),
-    "How long to wait for the Racks, at most 100s; without it, as long as `mixer.scenario_wait_timeout` says.",
+    "How long to wait for the Racks, at most 100s; without it, as long as `mixer.scenario_wait_timeout` says, and at most that.",
 )];
 pub(super) const AUDIT: &[Parameter] = &[
     query("since", Kind::When, "From this moment on (inclusive)."),

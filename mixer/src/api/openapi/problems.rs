@@ -38,6 +38,7 @@ pub(in crate::api) const CODES: &[(u16, &str, &str)] = &[
         "a request with this Idempotency-Key is being answered",
     ),
     (409, "name_taken", "another Rack has the name"),
+    (409, "name_is_id", "the name could be taken for a Rack's id"),
     (409, "wrong_state", "the Rack's state does not allow it"),
     (
         409,
@@ -63,6 +64,7 @@ pub(in crate::api) const CODES: &[(u16, &str, &str)] = &[
         "bad_scenario",
         "the scenario has faults; `errors` has the place of each",
     ),
+    (422, "too_many_labels", "a Rack would have more labels than it may"),
     (422, "query_too_large", "the answer would take too much"),
     (
         422,

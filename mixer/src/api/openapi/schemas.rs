@@ -369,10 +369,12 @@ fn control() -> Value {
         "spool_bytes": count(),
         "facts": reference("Fields"),
     }));
-    let stored = object(json!({
+    let listed = json!({
         "reference": text(), "name": text(), "version": text(), "hash": text(), "stored": time(),
-        "active": { "type": "boolean" }, "text": text(),
-    }));
+        "active": { "type": "boolean" },
+    });
+    let mut stored = listed.clone();
+    stored["text"] = text();
     let whole = |of: Value| {
         let stats = object(json!({ "rows": count() }));
         object(json!({ "data": list(of), "next_cursor": { "type": "null" }, "stats": stats }))
@@ -386,9 +388,10 @@ fn control() -> Value {
         "RackFacts": rack,
         "Rack": object(json!({ "data": reference("RackFacts") })),
         "Racks": whole(reference("RackFacts")),
-        "StoredScenario": stored,
+        "ListedScenario": object(listed),
+        "StoredScenario": object(stored),
         "Scenario": object(json!({ "data": reference("StoredScenario") })),
-        "Scenarios": whole(reference("StoredScenario")),
+        "Scenarios": whole(reference("ListedScenario")),
         "AuditEntry": audited(),
         "Audit": object(json!({
             "data": list(reference("AuditEntry")), "next_cursor": or_null(text()), "stats": object(json!({ "rows": count() })),
@@ -406,6 +409,10 @@ fn control() -> Value {
         "Labels": {
             "type": "object", "maxProperties": 64, "propertyNames": { "pattern": p::TOKEN },
             "additionalProperties": { "type": "string", "maxLength": 256 }, "examples": [{ "role": "edge" }],
+        },
+        "LabelChanges": {
+            "type": "object", "maxProperties": 64, "propertyNames": { "pattern": p::TOKEN },
+            "additionalProperties": { "type": ["string", "null"], "maxLength": 256 }, "examples": [{ "role": "edge", "site": null }],
         },
         "Nothing": { "type": "object", "additionalProperties": false },
     })

@@ -336,6 +336,13 @@ pub(super) const ROUTES: &[Route] = &[
     }
     .with(Sent::Required("Labels"))
     .details("Groups of a scenario choose Racks by their labels. The Rack is sent what it shall run by the new ones, now or when it is there."),
+    Route {
+        method: Method::Patch,
+        ..change("/api/v1/racks/{id}/labels", "change_rack_labels", "Gives a Rack some labels and takes others away")
+    }
+    .with(Sent::Required("LabelChanges"))
+    .fails(&[400, 403, 404, 409, 413, 422])
+    .details("A label that is null is taken away; those that are not named stay, also where others change them at the same moment."),
     get("/api/v1/scenarios", "scenarios", "The stored scenarios")
         .gives(Answer::Json("Scenarios"))
         .fails(&[400])

@@ -47,6 +47,7 @@ fn word(method: Method) -> &'static str {
         Method::Get => "GET",
         Method::Post => "POST",
         Method::Put => "PUT",
+        Method::Patch => "PATCH",
     }
 }
 

@@ -5,8 +5,10 @@ use std::sync::Arc;
 use async_nats::HeaderMap;
 use model::control::{Replay, ReplayAnswer};
 use model::filter::LetterFilter;
+use model::letter::LetterState;
 use model::message::Message;
 use model::{FluxId, MessageId, wire};
+use tokio::io::AsyncWriteExt;
 
 use super::*;
 use crate::dlq::Wish;
@@ -30,6 +32,53 @@ fn dead(number: u8) -> Vec<u8> {
     message.to_cbor().unwrap()
 }
 
+/// The Rack sends it.
+async fn fails(rack: &FakeRack, number: u8) {
+    let mut headers = HeaderMap::new();
+    headers.insert(wire::DEAD_PORT, "in");
+    let subject = "flux.gear.rack-a.sink";
+    let sent = rack.client.publish_with_headers(subject, headers, dead(number).into());
+    sent.await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mixer_does_not_wait_for_a_replay_when_it_stops() {
+    let folder = tempfile::tempdir().unwrap();
+    let scenario = write_scenario(folder.path(), SCENARIO);
+    let flags = [
+        ("mixer.startup_scenario", scenario.as_str()),
+        ("enrollment.auto_adopt", "true"),
+    ];
+    let mixer = start(folder.path(), &flags).await;
+    let mut rack = FakeRack::connect(&mixer, 1).await;
+    rack.adopted("rack-a").await;
+    fails(&rack, 1).await;
+    let dlq = mixer.api_parts().unwrap().dlq;
+    let letter = eventually("the letter", || async {
+        let found = dlq.list(&LetterFilter::default()).await.unwrap().letters;
+        found.first().map(|letter| letter.id)
+    })
+    .await;
+    let body = r#"{"wait": "60s"}"#;
+    let request = format!(
+        "POST /api/v1/dlq/{letter}/replay HTTP/1.1\r\nhost: here\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    let mut client = tokio::net::TcpStream::connect(mixer.api_addr()).await.unwrap();
+    client.write_all(request.as_bytes()).await.unwrap();
+    eventually("the replay is written down", || async {
+        let mark = mixer.control().registry.mark(&letter).unwrap();
+        mark.map(|mark| assert_eq!(mark.state, LetterState::Waiting))
+    })
+    .await;
+    drop(dlq);
+    let began = std::time::Instant::now();
+    mixer.close().await;
+    assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
+    let registry = crate::registry::Registry::open(&folder.path().join("data/registry.redb")).unwrap();
+    assert_eq!(registry.mark(&letter).unwrap().unwrap().state, LetterState::Waiting);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rack_gets_letters_in_the_order_of_their_numbers_though_who_asked_first_goes_on_last() {
     let folder = tempfile::tempdir().unwrap();
@@ -46,11 +95,7 @@ async fn a_rack_gets_letters_in_the_order_of_their_numbers_though_who_asked_firs
     let beat = FakeRack::beat(passport.entity_id, Some(&hash));
     rack.heartbeat(&beat, &passport.cluster_key).await;
     for number in 1..=2 {
-        let mut headers = HeaderMap::new();
-        headers.insert(wire::DEAD_PORT, "in");
-        let subject = "flux.gear.rack-a.sink";
-        let sent = rack.client.publish_with_headers(subject, headers, dead(number).into());
-        sent.await.unwrap();
+        fails(&rack, number).await;
     }
     let dlq = mixer.api_parts().unwrap().dlq;
     let letters = eventually("both letters", || async {
@@ -59,10 +104,12 @@ async fn a_rack_gets_letters_in_the_order_of_their_numbers_though_who_asked_firs
     })
     .await;
     let ask = |at: usize| {
-        Arc::clone(&dlq).replay(Wish {
+        let begun = Arc::clone(&dlq).replay(Wish {
             ids: vec![letters[at].id],
             ..Wish::default()
-        })
+        });
+        let dlq = &dlq;
+        async move { dlq.taken(begun.await?).await }
     };
     let mut early = std::pin::pin!(ask(0));
     let has_number = || mixer.control().registry.mark(&letters[0].id).unwrap().is_some();
@@ -88,5 +135,59 @@ async fn a_rack_gets_letters_in_the_order_of_their_numbers_though_who_asked_firs
     assert_eq!(early.await.unwrap().changed, 1);
     let numbers: Vec<u64> = sent.letters.iter().map(|letter| letter.number).collect();
     assert_eq!(numbers, [1, 2], "who takes 2 has taken 1");
+    mixer.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn letters_wait_for_a_rack_that_works_by_its_old_labels_still() {
+    let folder = tempfile::tempdir().unwrap();
+    let scenario = write_scenario(folder.path(), SCENARIO);
+    let flags = [
+        ("mixer.startup_scenario", scenario.as_str()),
+        ("enrollment.auto_adopt", "true"),
+        ("enrollment.push_delay", "1h"),
+    ];
+    let mixer = start(folder.path(), &flags).await;
+    let control = mixer.control();
+    let mut rack = FakeRack::connect(&mixer, 1).await;
+    let passport = rack.adopted("rack-a").await;
+    let id = passport.entity_id;
+    let mut commands = rack.commands(&id).await;
+    let hash = model::scenario::content_hash(SCENARIO);
+    rack.heartbeat(&FakeRack::beat(id, Some(&hash)), &passport.cluster_key)
+        .await;
+    fails(&rack, 1).await;
+    let dlq = mixer.api_parts().unwrap().dlq;
+    let letter = eventually("the letter", || async {
+        let found = dlq.list(&LetterFilter::default()).await.unwrap().letters;
+        found.first().map(|letter| letter.id)
+    })
+    .await;
+    let labels = [("role".to_owned(), "edge".to_owned())].into();
+    control.set_labels("rack-a", labels, &Actor::Mixer).await.unwrap();
+    let wish = Wish {
+        ids: vec![letter],
+        ..Wish::default()
+    };
+    let begun = Arc::clone(&dlq).replay(wish).await.unwrap();
+    eventually("why it waits", || async {
+        let whole = dlq.list(&LetterFilter::default()).await.unwrap().letters;
+        let note = whole.first()?.note.clone()?;
+        note.contains("does not run the active scenario").then_some(())
+    })
+    .await;
+    assert_eq!(dlq.taken(begun).await.unwrap().waiting, 1);
+    // It says that it runs by them.
+    let settled = control.registry.commit(move |change| {
+        let mut row = change.rack(&id)?.unwrap();
+        row.relabelled = None;
+        change.put_rack(&row)
+    });
+    settled.await.unwrap();
+    let taken = ReplayAnswer {
+        taken: 1,
+        not_taken: None,
+    };
+    next::<Replay>(&mut commands, &rack.client, "replay", &passport, &taken).await;
     mixer.close().await;
 }

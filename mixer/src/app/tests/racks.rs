@@ -173,6 +173,12 @@ async fn a_rack_is_approved_under_a_name_that_is_free_and_only_under_such_a_name
         .await
         .unwrap_err();
     assert!(matches!(taken, ControlError::NameTaken { .. }), "{taken}");
+    let other = view(control, "press-7").id.to_string();
+    let is_id = control
+        .approve("node-02", name(&other), &Actor::Mixer)
+        .await
+        .unwrap_err();
+    assert!(matches!(is_id, ControlError::NameIsId(_)), "{is_id}");
     assert_eq!(view(control, "node-02").state, RackState::Pending);
     assert!(matches!(control.rack("node-01"), Err(ControlError::UnknownRack(_))));
     mixer.close().await;
@@ -392,5 +398,37 @@ async fn recorded_heartbeats_keep_nobody_alive_neither_after_a_handshake_nor_aft
             assert_eq!(copied, !counts, "run {run}, number {number}: {reply:?}");
         }
     }
+    mixer.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rack_is_told_last_what_the_registry_says_last_whoever_changes_its_state_at_the_same_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let mixer = start(folder.path(), &[("enrollment.auto_adopt", "true")]).await;
+    let control = mixer.control();
+    let mut rack = FakeRack::connect(&mixer, 1).await;
+    let passport = rack.adopted("rack-a").await;
+    let id = passport.entity_id;
+    let mut commands = rack.commands(&id).await;
+    // Somebody suspended it, and is about to tell it so; somebody else resumes it, and tells it first.
+    let set = |state: RackState| {
+        control.registry.commit(move |change| {
+            let mut row = change.rack(&id)?.unwrap();
+            row.state = state;
+            change.put_rack(&row)
+        })
+    };
+    set(RackState::Suspended).await.unwrap();
+    let (resumed, told) = tokio::join!(
+        control.resume("rack-a", &Actor::Mixer),
+        next::<StateChange>(&mut commands, &rack.client, "state", &passport, &())
+    );
+    resumed.unwrap();
+    let ((), last) = tokio::join!(
+        control.tell(&id),
+        next::<StateChange>(&mut commands, &rack.client, "state", &passport, &())
+    );
+    assert!(last.issued > told.issued);
+    assert_eq!((told.state, last.state), (RackState::Active, RackState::Active));
     mixer.close().await;
 }

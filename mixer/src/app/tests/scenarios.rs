@@ -121,3 +121,39 @@ async fn a_mixer_whose_active_scenario_it_refuses_starts_and_another_one_can_be_
         "what the configuration names must be right"
     );
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn that_a_start_stores_a_scenario_or_gives_a_reference_another_meaning_is_in_the_audit_log() {
+    let folder = tempfile::tempdir().unwrap();
+    let scenario = write_scenario(folder.path(), SCENARIO);
+    let flags = [("mixer.startup_scenario", scenario.as_str())];
+    let hash = model::scenario::content_hash(SCENARIO);
+    let imports = async |mixer: &Mixer| {
+        let query = crate::registry::AuditQuery {
+            limit: 100,
+            ..Default::default()
+        };
+        let all = mixer.control().audit(query).await.unwrap();
+        let all = all.into_iter().filter(|entry| entry.kind == "scenario_imported");
+        all.map(|entry| (entry.by, entry.hash.unwrap_or_default(), entry.from.unwrap_or_default()))
+            .collect::<Vec<_>>()
+    };
+    let mixer = start(folder.path(), &flags).await;
+    let first = ("mixer".to_owned(), hash.clone(), String::new());
+    assert_eq!(imports(&mixer).await, std::slice::from_ref(&first));
+    let other = SCENARIO.replace("rate: 10", "rate: 20");
+    let stored = mixer.control().import(other, true, &Actor::Mixer).await.unwrap();
+    mixer.close().await;
+    for _ in 0..2 {
+        // What is active has not changed, what its reference means has.
+        let mixer = start(folder.path(), &flags).await;
+        let all = imports(&mixer).await;
+        let again = ("mixer".to_owned(), hash.clone(), stored.hash.clone());
+        assert_eq!(
+            (all.len(), &all[0], &all[2]),
+            (3, &again, &first),
+            "the newest first, and once"
+        );
+        mixer.close().await;
+    }
+}
