@@ -26,6 +26,8 @@ use crate::spool::SpoolThread;
 use crate::telemetry::{Counters, Sender, SenderParts};
 use crate::wires::{Arrival, Inbox, Receipt};
 
+mod gaps;
+
 const STREAM: &str = "flux-msg";
 const CONSUMER: &str = "wire-1";
 const SUBJECT: &str = "flux.msg.rack-a.tail.out";
