@@ -222,6 +222,11 @@ impl Parts {
         self.tasks.push(Task::spawn("wire consumers", fatal, |stop| {
             scenario::keep_consumers(Arc::clone(&parts), stop)
         }));
+        let (watched, stream) = (bus.clone(), config.snake.stream_name.to_string());
+        let wires = Arc::clone(registry);
+        self.tasks.push(Task::spawn("room on the bus", fatal, |stop| {
+            scenario::keep_room(watched, stream, wires, stop)
+        }));
         let (courier, deliveries) = Courier::new(parts, config.enrollment.push_delay);
         self.tasks
             .push(Task::spawn("scenario courier", fatal, |stop| deliveries.run(stop)));

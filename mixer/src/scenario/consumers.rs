@@ -6,10 +6,11 @@
 //! - A consumer that exists is left as it is but for [`AT_ONCE`]: it knows what its Rack has. It stays however long its Rack is away,
 //!   as long as the active scenario or one before it has its wire.
 //! - One that was lost is made anew from where its wire began (the registry knows): its Rack passes over what it has taken by the
-//!   numbers of the messages.
+//!   numbers of the messages. Until then nothing that it wants leaves the stream ([`super::spent`]), so a wire that no scenario has
+//!   and that has no consumer is forgotten.
 //! - At the start, after every reconnect and every [`LOOK`] they are looked for again: the bus may have lost its store.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -74,12 +75,13 @@ impl Consumers {
         self.make(&stream, flows, &mut seen.made).await
     }
 
-    /// Looks which are there, makes those that are not, and ends those that are not of `wanted` for long.
+    /// Looks which are there, makes those that are not, those of `wanted` as well that were lost, and ends those that are not of
+    /// `wanted` for long.
     async fn look_after(
         &self,
         bus: &Bus,
         flows: Vec<Flow>,
-        wanted: impl FnOnce() -> Result<BTreeSet<String>, String>,
+        wanted: impl FnOnce() -> Result<BTreeMap<String, Flow>, String>,
     ) -> Result<(), String> {
         let mut seen = self.seen.lock().await;
         let stream = self.stream(bus).await?;
@@ -87,9 +89,18 @@ impl Consumers {
         self.make(&stream, flows, &mut seen.made).await?;
         // Asked while nobody can make another one.
         let wanted = wanted()?;
+        let known = self.registry.wires().map_err(|error| error.to_string())?;
+        let lost = wanted.values().filter(|flow| known.contains_key(&flow.consumer));
+        self.make(&stream, lost.cloned().collect(), &mut seen.made).await?;
         let Seen { made, unwanted } = &mut *seen;
-        unwanted.retain(|name, _| made.contains(name) && !wanted.contains(name));
-        for name in made.difference(&wanted) {
+        for name in known
+            .into_keys()
+            .filter(|name| !made.contains(name) && !wanted.contains_key(name))
+        {
+            self.forget(name).await?;
+        }
+        unwanted.retain(|name, _| made.contains(name) && !wanted.contains_key(name));
+        for name in made.iter().filter(|name| !wanted.contains_key(*name)) {
             unwanted.entry(name.clone()).or_insert_with(Instant::now);
         }
         let over: Vec<String> = unwanted
@@ -108,10 +119,14 @@ impl Consumers {
                 consumer = name,
                 "no scenario has its wire any more: the consumer is gone"
             );
-            let gone = self.registry.commit(move |change| change.forget_wire(&name)).await;
-            gone.map_err(|error| error.to_string())?;
+            self.forget(name).await?;
         }
         Ok(())
+    }
+
+    async fn forget(&self, wire: String) -> Result<(), String> {
+        let gone = self.registry.commit(move |change| change.forget_wire(&wire)).await;
+        gone.map_err(|error| error.to_string())
     }
 
     async fn stream(&self, bus: &Bus) -> Result<Stream, String> {
@@ -146,7 +161,7 @@ impl Consumers {
         flows: &[Flow],
     ) -> Result<HashMap<String, WireStart>, crate::registry::RegistryError> {
         let info = stream.cached_info();
-        let here = i64::try_from(info.created.unix_timestamp_nanos() / 1_000).unwrap_or(i64::MAX);
+        let here = WireStart::life(info.created.unix_timestamp_nanos());
         let known = self.registry.wires()?;
         let (mut starts, mut news) = (HashMap::new(), Vec::new());
         for flow in flows {
@@ -226,13 +241,15 @@ pub(crate) async fn keep(parts: Arc<CourierParts>, stop: CancellationToken) {
 
 async fn look_after(parts: &CourierParts) -> Result<(), String> {
     let flows = parts.active_flows().map_err(|error| error.to_string())?;
-    let wanted = || parts.wanted_consumers().map_err(|error| error.to_string());
+    let wanted = || parts.wanted_flows().map_err(|error| error.to_string());
     parts.consumers.look_after(&parts.bus, flows, wanted).await
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
+    use async_nats::jetstream::consumer::PullConsumer;
+
     use super::super::part;
     use super::*;
     use crate::bus_server::BusServer;
@@ -248,6 +265,38 @@ mod tests {
         );
         let scenario = model::scenario::parse(&yaml, rack::manifests()).unwrap();
         part::flows(&scenario, std::iter::empty()).remove(0)
+    }
+
+    #[tokio::test]
+    async fn a_lost_consumer_of_a_former_scenario_is_made_anew_and_a_lost_one_of_none_is_forgotten() {
+        let folder = tempfile::tempdir().unwrap();
+        let server = BusServer::start(bus_settings(managed(folder.path())), &failures().0)
+            .await
+            .unwrap();
+        let bus = server.bus();
+        let registry = Arc::new(Registry::open(&folder.path().join("registry.redb")).unwrap());
+        let consumers = Consumers::new("flux-msg".to_owned(), Arc::clone(&registry));
+        let all: Vec<Flow> = ["active", "former", "gone"].map(flow).into();
+        consumers.ensure(bus, all.clone()).await.unwrap();
+        let stream = bus.jetstream().get_stream("flux-msg").await.unwrap();
+        for flow in &all {
+            stream.delete_consumer(&flow.consumer).await.unwrap();
+            let sent = bus.jetstream().publish("flux.msg.rack-a.gen.out", "".into()).await;
+            sent.unwrap().await.unwrap();
+        }
+        let wanted: BTreeMap<String, Flow> = [flow("active"), flow("former"), flow("never-made")]
+            .map(|flow| (flow.consumer.clone(), flow))
+            .into();
+        consumers
+            .look_after(bus, vec![flow("active")], || Ok(wanted))
+            .await
+            .unwrap();
+        let made: BTreeSet<String> = ["active", "former"].map(|to| flow(to).consumer).into();
+        assert_eq!(there(&stream).await.unwrap(), made);
+        assert_eq!(registry.wires().unwrap().into_keys().collect::<BTreeSet<_>>(), made);
+        let former: PullConsumer = stream.get_consumer(&flow("former").consumer).await.unwrap();
+        assert_eq!(former.cached_info().num_pending, 3, "from where it began");
+        server.close().await;
     }
 
     #[tokio::test]

@@ -12,7 +12,7 @@
 //! - What a Rack is given is its part by the labels that it has at that moment; that it runs by them is written down when it says so.
 //! - One push per Rack at a time. A Rack that nobody hears for [`LISTENS_SOON`] asks again by its next heartbeat.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -393,9 +393,10 @@ impl CourierParts {
         }
     }
 
-    /// The consumers that the active scenario has, or one before it; those of a Rack that works by its former labels still too.
-    pub(super) fn wanted_consumers(&self) -> Result<BTreeSet<String>, PushError> {
-        let mut wanted = BTreeSet::new();
+    /// The wires that the active scenario has, or one before it, by their consumers; those of a Rack that works by its former labels
+    /// still too.
+    pub(super) fn wanted_flows(&self) -> Result<BTreeMap<String, Flow>, PushError> {
+        let mut wanted = BTreeMap::new();
         let racks = self.registry.racks()?;
         let former = self.registry.former_scenarios()?;
         let active = self.registry.active_scenario()?;
@@ -405,11 +406,13 @@ impl CourierParts {
             };
             // One that this program cannot read is not run by it either.
             if let Ok(scenario) = model::scenario::parse(&stored.text, rack::manifests()) {
-                wanted.extend(self.all_flows(&scenario)?.into_iter().map(|flow| flow.consumer));
                 let before = racks
                     .iter()
                     .filter_map(|row| Some((&row.name, row.relabelled.as_ref()?)));
-                wanted.extend(part::flows(&scenario, before).into_iter().map(|flow| flow.consumer));
+                let flows = part::flows(&scenario, before)
+                    .into_iter()
+                    .chain(self.all_flows(&scenario)?);
+                wanted.extend(flows.map(|flow| (flow.consumer.clone(), flow)));
             }
         }
         Ok(wanted)

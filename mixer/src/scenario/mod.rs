@@ -17,6 +17,7 @@ mod converge;
 mod courier;
 mod parsed;
 mod part;
+mod spent;
 mod standing;
 
 use std::path::{Path, PathBuf};
@@ -34,6 +35,7 @@ pub(crate) use converge::Convergence;
 pub(crate) use courier::{Courier, CourierParts, CourierStats};
 pub(crate) use parsed::ParsedScenario;
 pub(crate) use part::{Spot, inlets, still_there};
+pub(crate) use spent::keep as keep_room;
 pub use standing::{GroupStanding, RackStanding, ScenarioRef};
 pub(crate) use standing::{groups, racks};
 
