@@ -36,4 +36,4 @@ pub use floors::SignFloor;
 pub use pipeline::{Messages, Parts, Pipeline, Settings};
 pub use specs::{SpecCounts, Specs};
 pub use stats::{Snapshot, Stats};
-pub use vouch::Vouch;
+pub use vouch::{Is, Vouch, Was};

@@ -409,7 +409,6 @@ impl Shared {
 
     /// The batch that a message carries; a dead letter if it carries none, or speaks for another than who sent it.
     fn decoded(&self, feed: &Feed, incoming: &Incoming<'_>, now: Timestamp) -> Result<Decoded, String> {
-        let owner = vouch::owner(self.vouch.as_ref(), incoming.subject);
         let letter = |reason| {
             // Without the producer's key: it is another's.
             let origin = Origin {
@@ -418,9 +417,10 @@ impl Shared {
             };
             dead_letter(incoming, origin, reason, now, Keep::Whole)
         };
-        if let Some(reason) = owner.as_ref().and_then(|owner| owner.denies_headers(incoming.headers)) {
-            return letter(reason);
-        }
+        let owner = match vouch::owner(self.vouch.as_ref(), incoming.subject, incoming.headers) {
+            Ok(owner) => owner,
+            Err(reason) => return letter(reason),
+        };
         let mut decoded = match feed {
             Feed::Telemetry => decode(incoming, now, self.settings.max_payload),
             Feed::Messages(_) => archive(incoming, now, self.settings.max_payload, &self.specs),

@@ -4,7 +4,8 @@
 //! # Invariants
 //!
 //! - A message that speaks for another entity becomes a dead letter and moves no watermark: the durable floor of a Rack is
-//!   moved by that Rack alone.
+//!   moved by that Rack alone. What a Rack was before it was removed is no other: batches that wait in its folders are under that
+//!   entity still, and wait until its floor is past them.
 //! - A row is stored under the name in its message's subject, whatever name it brings: its own former one, from before it was
 //!   renamed, or that of another Rack. What a message becomes depends on nothing but the message, so that one that comes twice
 //!   is the same twice.
@@ -23,38 +24,63 @@ use model::{EntityId, Token, subject, wire};
 use crate::decode::{Decoded, entity};
 
 /// The entity that the Rack of this name is; none where anybody may speak for it.
-pub type Vouch = Arc<dyn Fn(&Token) -> Option<EntityId> + Send + Sync>;
+pub type Is = Arc<dyn Fn(&Token) -> Option<EntityId> + Send + Sync>;
+/// Whether the Rack of this name was this entity before it was removed and began anew.
+pub type Was = Arc<dyn Fn(&Token, EntityId) -> bool + Send + Sync>;
 
-/// The Rack that a subject belongs to.
+/// Who Racks are, and who they were.
+#[derive(Clone)]
+pub struct Vouch {
+    /// Asked of each message.
+    pub is: Is,
+    /// Asked of a message of another entity.
+    pub was: Was,
+}
+
+impl std::fmt::Debug for Vouch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Vouch").finish_non_exhaustive()
+    }
+}
+
+/// The Rack that a message's subject belongs to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Owner {
     pub(crate) id: EntityId,
+    /// What it was when it made the message.
+    pub(crate) was: EntityId,
     pub(crate) name: Token,
 }
 
-/// Whom a message on this subject must be of; none if it may be of anybody.
-pub(crate) fn owner(vouch: Option<&Vouch>, on: &str) -> Option<Owner> {
-    let vouch = vouch?;
+/// Whom a message on this subject must be of, none if it may be of anybody; or why its headers are not the owner's word.
+pub(crate) fn owner(vouch: Option<&Vouch>, on: &str, headers: &HeaderMap) -> Result<Option<Owner>, String> {
     let rack = subject::parse_telemetry(on).map(|(_, rack)| rack);
     let rack = rack.or_else(|| subject::parse_message(on).map(|(rack, ..)| rack));
-    let name = rack.or_else(|| subject::parse_gear(on).map(|(rack, _)| rack))?;
-    vouch(&name).map(|id| Owner { id, name })
+    let name = rack.or_else(|| subject::parse_gear(on).map(|(rack, _)| rack));
+    let Some((vouch, name)) = vouch.zip(name) else {
+        return Ok(None);
+    };
+    let Some(id) = (vouch.is)(&name) else {
+        return Ok(None);
+    };
+    let was = entity(headers).ok().flatten().unwrap_or(id);
+    if was != id && !(vouch.was)(&name, was) {
+        return Err(format!(
+            "the message says that it is of entity {was}, its subject belongs to {id}"
+        ));
+    }
+    Ok(Some(Owner { id, was, name }))
 }
 
 impl Owner {
-    /// Why the headers are not the owner's word, if they are not.
-    pub(crate) fn denies_headers(&self, headers: &HeaderMap) -> Option<String> {
-        let (said, id) = (entity(headers).ok().flatten()?, self.id);
-        (said != id).then(|| format!("the message says that it is of entity {said}, its subject belongs to {id}"))
-    }
-
     /// Why the rows are not the owner's, if they are not.
     pub(crate) fn denies_rows(&self, rows: &[RecordBatch]) -> Option<String> {
+        let own = [self.id, self.was];
         let is_foreign = |batch: &RecordBatch| {
             let ids = batch.column_by_name("entity_id")?.as_fixed_size_binary_opt()?;
             ids.iter()
                 .flatten()
-                .find(|id| *id != self.id.as_bytes().as_slice())
+                .find(|id| own.iter().all(|own| *id != own.as_bytes().as_slice()))
                 .map(drop)
         };
         let id = self.id;
@@ -120,9 +146,50 @@ mod tests {
     const ON: &str = "flux.telemetry.logs.rack-a";
 
     fn rack_a() -> Owner {
-        let id = EntityId::for_name("the id of rack-a");
-        let vouch: Vouch = Arc::new(move |name| (name.as_str() == "rack-a").then_some(id));
-        owner(Some(&vouch), ON).unwrap()
+        said(None).unwrap().unwrap()
+    }
+
+    fn id(of: &str) -> EntityId {
+        EntityId::for_name(&format!("the id of {of}"))
+    }
+
+    /// Whom a message of this entity must be of, on the subject of rack-a, which began anew.
+    fn said(of: Option<EntityId>) -> Result<Option<Owner>, String> {
+        let vouch = Vouch {
+            is: Arc::new(|name| (name.as_str() == "rack-a").then(|| id("rack-a"))),
+            was: Arc::new(|name, former| name.as_str() == "rack-a" && former == id("rack-a before")),
+        };
+        let mut headers = HeaderMap::new();
+        if let Some(of) = of {
+            headers.insert(wire::ENTITY_ID, of.to_string());
+        }
+        owner(Some(&vouch), ON, &headers)
+    }
+
+    /// Rows of an entity.
+    fn rows(of: EntityId) -> RecordBatch {
+        let record = LogRecord {
+            ts: Timestamp::from_micros(1),
+            entity_id: of,
+            entity_name: "rack-a".to_owned(),
+            flux_id: None,
+            level: Level::Info,
+            message: "m".to_owned(),
+            attributes: Attributes::new(),
+        };
+        LogRecord::to_batch(&[record]).unwrap()
+    }
+
+    #[test]
+    fn a_rack_speaks_for_itself_and_for_what_it_was_before_it_was_removed_and_for_nobody_else() {
+        let (own, before, other) = (id("rack-a"), id("rack-a before"), id("rack-b"));
+        let is_taken = |header, row| {
+            let owner = said(header).ok().flatten();
+            owner.is_some_and(|owner| owner.denies_rows(&[rows(row)]).is_none())
+        };
+        assert!(is_taken(Some(own), own) && is_taken(None, own) && is_taken(Some(before), before));
+        assert!(!is_taken(Some(other), other) && !is_taken(Some(other), own));
+        assert!(!is_taken(Some(own), other) && !is_taken(Some(before), other) && !is_taken(None, before));
     }
 
     /// A log record that brings a name, as Arrow rows.

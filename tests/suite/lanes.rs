@@ -35,7 +35,7 @@ fn scenario_where(file: &Path, condition: &str) -> String {
     )
 }
 
-fn mixer_log(mixer: &TestMixer) -> String {
+pub(crate) fn mixer_log(mixer: &TestMixer) -> String {
     std::fs::read_to_string(mixer.path().join("logs/mixer.log")).unwrap_or_default()
 }
 

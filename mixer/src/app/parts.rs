@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use engine::Engine;
-use model::control::DurableFloor;
+use model::control::{DurableFloor, RackState};
 use model::{Clock, Context, Entropy};
 use query::Querier;
 
@@ -153,7 +153,7 @@ impl Parts {
             sign_floor: Arc::new(move |floor: DurableFloor| {
                 cluster.sign(&floor, Context::Command).map(bytes::Bytes::from).ok()
             }),
-            vouch: ground.passes.are_kept().then(|| vouch(&ground.passes)),
+            vouch: ground.passes.are_kept().then(|| vouch(ground)),
             specs,
         };
         let pipeline = ingest::Pipeline::start(settings::ingest(config), parts);
@@ -224,6 +224,11 @@ impl Parts {
         });
         self.tasks.push(Task::spawn("wire consumers", fatal, |stop| {
             scenario::keep_consumers(Arc::clone(&parts), stop)
+        }));
+        let (watched, stream) = (bus.clone(), config.snake.stream_name.to_string());
+        let wires = Arc::clone(registry);
+        self.tasks.push(Task::spawn("room on the bus", fatal, |stop| {
+            scenario::keep_room(watched, stream, wires, stop)
         }));
         let (courier, deliveries) = Courier::new(parts, config.enrollment.push_delay);
         self.tasks
@@ -354,10 +359,16 @@ impl Parts {
     }
 }
 
-/// The Rack that a name belongs to now: a name that nobody has any more may be that of older messages.
-fn vouch(passes: &Passes) -> ingest::Vouch {
-    let passes = passes.clone();
-    Arc::new(move |name| passes.owner(name))
+/// The Rack that a name belongs to now, and who had it before: a name that nobody has any more may be that of older messages.
+fn vouch(ground: &Ground) -> ingest::Vouch {
+    let (passes, registry) = (ground.passes.clone(), Arc::clone(&ground.registry));
+    ingest::Vouch {
+        is: Arc::new(move |name| passes.owner(name)),
+        was: Arc::new(move |name, former| {
+            let row = registry.rack(&former).ok().flatten();
+            row.is_some_and(|row| row.state == RackState::Removed && row.name == *name)
+        }),
+    }
 }
 
 /// What the control plane stands on.

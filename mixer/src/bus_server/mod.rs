@@ -6,7 +6,6 @@
 //!                                               connect ─ check the JetStream domain ─ ensure the streams ◀─────┘
 //! supervisor task:  exit → back-off → spawn again        every 5 s: /healthz, wedged and disk free → restart
 //! stream task:      every reconnect → ensure the streams again
-//! room task:        a stream half full → what everybody has leaves it (`spent`)
 //! ```
 //!
 //! # Invariants
@@ -18,7 +17,7 @@
 //!
 //! # Not here
 //!
-//! Consumers (`ingest`), what is said over the bus (`desk`, `scenario`).
+//! Consumers (`ingest`, `scenario`), what leaves the streams before its age and what is said over the bus (`scenario`, `desk`).
 
 mod access;
 mod binary;
@@ -29,7 +28,6 @@ mod health;
 mod home;
 mod keeper;
 mod lock;
-mod spent;
 mod streams;
 mod supervisor;
 #[cfg(test)]
@@ -206,14 +204,9 @@ impl BusServer {
         )
         .await?;
         streams::ensure(bus.jetstream(), &plan).await?;
-        let business = settings.streams.name;
-        let room = plan.iter().any(|stream| stream.name == business).then(|| {
-            let watched = bus.clone();
-            Task::spawn("room on the bus", fatal, |stop| spent::keep(watched, business, stop))
-        });
         let watched = bus.clone();
         let streams = Task::spawn("bus streams", fatal, |stop| streams::keep(watched, plan, stop));
-        Ok((bus, room.into_iter().chain([streams]).collect()))
+        Ok((bus, vec![streams]))
     }
 
     /// The connection.

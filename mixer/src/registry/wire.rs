@@ -19,13 +19,20 @@ const WIRES: TableDefinition<&str, &[u8]> = TableDefinition::new("wires");
 /// A place on a stream, and the Rack that pulls from there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct WireStart {
-    /// When the stream was created, in µs: another one of the same name has other sequences.
+    /// When the stream was created, in µs ([`Self::life`]): another one of the same name has other sequences.
     pub(crate) stream: i64,
     /// The first sequence that is the wire's.
     pub(crate) sequence: u64,
     /// The name of the Rack that the wire ends at; none in what older programs wrote.
     #[serde(default)]
     pub(crate) rack: Option<Token>,
+}
+
+impl WireStart {
+    /// What tells a stream from another one of the same name, by when it was created, in ns.
+    pub(crate) fn life(created: i128) -> i64 {
+        i64::try_from(created / 1_000).unwrap_or(i64::MAX)
+    }
 }
 
 impl Registry {

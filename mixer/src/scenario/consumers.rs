@@ -3,17 +3,18 @@
 //! # Invariants
 //!
 //! - A consumer is there before any Rack is told of its wire, so no message is sent before somebody is known to wait for it.
-//! - A consumer that exists is left as it is: it knows what its Rack has. It stays however long its Rack is away, as long as the active
-//!   scenario or one before it has its wire; where one of these cannot be read, all stay.
+//! - A consumer that exists is left as it is but for [`AT_ONCE`]: it knows what its Rack has. It stays however long its Rack is away,
+//!   as long as the active scenario or one before it has its wire; where one of these cannot be read, all stay.
 //! - One that was lost is made anew from where its wire began (the registry knows): its Rack passes over what it has taken by the
-//!   numbers of the messages.
+//!   numbers of the messages. Until then nothing that it wants leaves the stream ([`super::spent`]), so a wire that no scenario has
+//!   and that has no consumer is forgotten.
 //! - At the start, after every reconnect and every [`LOOK`] they are looked for again: the bus may have lost its store.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, pull};
+use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, Info, pull};
 use async_nats::jetstream::stream::Stream;
 use chassis::bus::BusState;
 use futures::TryStreamExt as _;
@@ -26,8 +27,9 @@ use super::part::{Flow, WIRE};
 use crate::bus_server::{Bus, Reconnects};
 use crate::registry::{Registry, WireStart};
 
-/// Messages of a wire that may be with its Rack at once.
-const AT_ONCE: i64 = 512;
+/// Messages of a wire that may be delivered and not taken at once. All of them may wait for earlier ones that stand behind them in the
+/// stream, 63 for each Rack at which the wire begins; an inlet has no memory for so many and leaves them with the bus.
+const AT_ONCE: i64 = 65_536;
 /// How long the bus waits for a Rack that does not say that it works on a message: what a Rack that was killed makes its
 /// messages wait.
 const ACK_WAIT: Duration = Duration::from_secs(30);
@@ -69,32 +71,41 @@ impl Consumers {
             return Ok(());
         }
         let stream = self.stream(bus).await?;
-        seen.made = names(&stream).await?;
+        seen.made = there(&stream).await?;
         self.make(&stream, flows, &mut seen.made).await
     }
 
-    /// Looks which are there, makes those that are not, and ends those that are not of `wanted` for long.
+    /// Looks which are there, makes those that are not, those of `wanted` as well that were lost, and ends those that are not of
+    /// `wanted` for long.
     async fn look_after(
         &self,
         bus: &Bus,
         flows: Vec<Flow>,
-        wanted: impl FnOnce() -> Result<Option<BTreeSet<String>>, String>,
+        wanted: impl FnOnce() -> Result<Option<BTreeMap<String, Flow>>, String>,
     ) -> Result<(), String> {
         let mut seen = self.seen.lock().await;
         let stream = self.stream(bus).await?;
-        seen.made = names(&stream).await?;
+        seen.made = there(&stream).await?;
         // Also of those that an older program made, which did not say whose they are.
         self.starts(&stream, &flows).await.map_err(|error| error.to_string())?;
         self.make(&stream, flows, &mut seen.made).await?;
         // Asked while nobody can make another one.
-        let wanted = wanted()?;
-        let Seen { made, unwanted } = &mut *seen;
-        let Some(wanted) = wanted else {
-            unwanted.clear();
+        let Some(wanted) = wanted()? else {
+            seen.unwanted.clear();
             return Ok(());
         };
-        unwanted.retain(|name, _| made.contains(name) && !wanted.contains(name));
-        for name in made.difference(&wanted) {
+        let known = self.registry.wires().map_err(|error| error.to_string())?;
+        let lost = wanted.values().filter(|flow| known.contains_key(&flow.consumer));
+        self.make(&stream, lost.cloned().collect(), &mut seen.made).await?;
+        let Seen { made, unwanted } = &mut *seen;
+        for name in known
+            .into_keys()
+            .filter(|name| !made.contains(name) && !wanted.contains_key(name))
+        {
+            self.forget(name).await?;
+        }
+        unwanted.retain(|name, _| made.contains(name) && !wanted.contains_key(name));
+        for name in made.iter().filter(|name| !wanted.contains_key(*name)) {
             unwanted.entry(name.clone()).or_insert_with(Instant::now);
         }
         let over: Vec<String> = unwanted
@@ -113,10 +124,14 @@ impl Consumers {
                 consumer = name,
                 "no scenario has its wire any more: the consumer is gone"
             );
-            let gone = self.registry.commit(move |change| change.forget_wire(&name)).await;
-            gone.map_err(|error| error.to_string())?;
+            self.forget(name).await?;
         }
         Ok(())
+    }
+
+    async fn forget(&self, wire: String) -> Result<(), String> {
+        let gone = self.registry.commit(move |change| change.forget_wire(&wire)).await;
+        gone.map_err(|error| error.to_string())
     }
 
     async fn stream(&self, bus: &Bus) -> Result<Stream, String> {
@@ -151,7 +166,7 @@ impl Consumers {
         flows: &[Flow],
     ) -> Result<HashMap<String, WireStart>, crate::registry::RegistryError> {
         let info = stream.cached_info();
-        let here = i64::try_from(info.created.unix_timestamp_nanos() / 1_000).unwrap_or(i64::MAX);
+        let here = WireStart::life(info.created.unix_timestamp_nanos());
         let known = self.registry.wires()?;
         let (mut starts, mut news) = (HashMap::new(), Vec::new());
         for flow in flows {
@@ -181,14 +196,23 @@ impl Consumers {
     }
 }
 
-/// The wires' consumers that are there.
-async fn names(stream: &Stream) -> Result<BTreeSet<String>, String> {
-    let names: Vec<String> = stream
-        .consumer_names()
+/// The wires' consumers that are there, all of which may deliver as much as we let them.
+async fn there(stream: &Stream) -> Result<BTreeSet<String>, String> {
+    let infos: Vec<Info> = stream
+        .consumers()
         .try_collect()
         .await
         .map_err(|error| format!("consumers: {error}"))?;
-    Ok(names.into_iter().filter(|name| name.starts_with(WIRE)).collect())
+    let mut names = BTreeSet::new();
+    for Info { name, mut config, .. } in infos.into_iter().filter(|info| info.name.starts_with(WIRE)) {
+        if config.max_ack_pending != AT_ONCE {
+            config.max_ack_pending = AT_ONCE;
+            let corrected = stream.update_consumer(config).await;
+            corrected.map_err(|error| format!("consumer {name}: {error}"))?;
+        }
+        names.insert(name);
+    }
+    Ok(names)
 }
 
 fn config(flow: Flow, start: u64) -> pull::Config {
@@ -234,6 +258,93 @@ async fn look_after(parts: &Arc<CourierParts>) -> Result<(), String> {
     read.await
         .map_err(|error| error.to_string())?
         .map_err(|error| error.to_string())?;
-    let wanted = || parts.wanted_consumers().map_err(|error| error.to_string());
+    let wanted = || parts.wanted_flows().map_err(|error| error.to_string());
     parts.consumers.look_after(&parts.bus, flows, wanted).await
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use async_nats::jetstream::consumer::PullConsumer;
+
+    use super::super::part;
+    use super::*;
+    use crate::bus_server::BusServer;
+    use crate::tasks::failures;
+    use crate::testing::{bus_settings, managed};
+
+    /// The wire from rack-a to this Rack.
+    fn flow(to: &str) -> Flow {
+        let yaml = format!(
+            "meta: {{ name: plant, version: '1' }}\nracks: [ {{ name: rack-a }}, {{ name: {to} }} ]\ngears:\n  \
+             - {{ name: gen, type: generator, deploy: rack-a }}\n  - {{ name: sink, type: log_sink, deploy: {to} }}\nwires:\n  \
+             - {{ from: gen.out, to: sink.in }}\n"
+        );
+        let scenario = model::scenario::parse(&yaml, rack::manifests()).unwrap();
+        part::flows(&scenario, std::iter::empty()).remove(0)
+    }
+
+    #[tokio::test]
+    async fn a_lost_consumer_of_a_former_scenario_is_made_anew_and_a_lost_one_of_none_is_forgotten() {
+        let folder = tempfile::tempdir().unwrap();
+        let server = BusServer::start(bus_settings(managed(folder.path())), &failures().0)
+            .await
+            .unwrap();
+        let bus = server.bus();
+        let registry = Arc::new(Registry::open(&folder.path().join("registry.redb")).unwrap());
+        let consumers = Consumers::new("flux-msg".to_owned(), Arc::clone(&registry));
+        let all: Vec<Flow> = ["active", "former", "gone"].map(flow).into();
+        consumers.ensure(bus, all.clone()).await.unwrap();
+        let stream = bus.jetstream().get_stream("flux-msg").await.unwrap();
+        for flow in &all {
+            stream.delete_consumer(&flow.consumer).await.unwrap();
+            let sent = bus.jetstream().publish("flux.msg.rack-a.gen.out", "".into()).await;
+            sent.unwrap().await.unwrap();
+        }
+        let wanted: BTreeMap<String, Flow> = [flow("active"), flow("former"), flow("never-made")]
+            .map(|flow| (flow.consumer.clone(), flow))
+            .into();
+        consumers
+            .look_after(bus, vec![flow("active")], || Ok(Some(wanted)))
+            .await
+            .unwrap();
+        let made: BTreeSet<String> = ["active", "former"].map(|to| flow(to).consumer).into();
+        assert_eq!(there(&stream).await.unwrap(), made);
+        assert_eq!(registry.wires().unwrap().into_keys().collect::<BTreeSet<_>>(), made);
+        let former: PullConsumer = stream.get_consumer(&flow("former").consumer).await.unwrap();
+        assert_eq!(former.cached_info().num_pending, 3, "from where it began");
+        server.close().await;
+    }
+
+    #[tokio::test]
+    async fn a_consumer_that_lets_too_little_through_is_corrected_and_knows_what_its_rack_has() {
+        let folder = tempfile::tempdir().unwrap();
+        let server = BusServer::start(bus_settings(managed(folder.path())), &failures().0)
+            .await
+            .unwrap();
+        let bus = server.bus();
+        let registry = Arc::new(Registry::open(&folder.path().join("registry.redb")).unwrap());
+        let stream = bus.jetstream().get_stream("flux-msg").await.unwrap();
+        let flow = flow("rack-b");
+        let before = pull::Config {
+            max_ack_pending: 512,
+            ..config(flow.clone(), 1)
+        };
+        let mut before = stream.create_consumer(before).await.unwrap();
+        for _ in 0..2 {
+            let sent = bus.jetstream().publish("flux.msg.rack-a.gen.out", "".into()).await;
+            sent.unwrap().await.unwrap();
+        }
+        let mut taken = before.fetch().max_messages(1).messages().await.unwrap();
+        taken.try_next().await.unwrap().unwrap().double_ack().await.unwrap();
+        let consumers = Consumers::new("flux-msg".to_owned(), registry);
+        consumers.ensure(bus, vec![flow]).await.unwrap();
+        let after = before.info().await.unwrap();
+        assert_eq!(
+            (after.config.max_ack_pending, after.ack_floor.stream_sequence),
+            (AT_ONCE, 1)
+        );
+        assert_eq!(after.num_pending, 1);
+        server.close().await;
+    }
 }

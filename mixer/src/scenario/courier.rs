@@ -13,7 +13,7 @@
 //!   it says so.
 //! - One push per Rack at a time. A Rack that nobody hears for [`LISTENS_SOON`] asks again by its next heartbeat.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -412,15 +412,15 @@ impl CourierParts {
         }
     }
 
-    /// The consumers that the active scenario has, or one before it; those of a Rack that works by its former labels still too. None
-    /// if one of these cannot be read: Racks may run it still.
-    pub(super) fn wanted_consumers(&self) -> Result<Option<BTreeSet<String>>, PushError> {
+    /// The wires that the active scenario has, or one before it, by their consumers; those of a Rack that works by its former labels
+    /// still too. None if one of these cannot be read: Racks may run it still.
+    pub(super) fn wanted_flows(&self) -> Result<Option<BTreeMap<String, Flow>>, PushError> {
         let Shelf { scenarios, is_whole } = self.library.shelf(&self.registry)?;
         if !is_whole {
             return Ok(None);
         }
         let racks = self.registry.racks()?;
-        let mut wanted = BTreeSet::new();
+        let mut wanted = BTreeMap::new();
         for scenario in scenarios {
             let known = racks.iter().filter(|row| row.state != RackState::Removed);
             let flows = part::flows(&scenario, known.map(|row| (&row.name, &row.labels)));
@@ -428,7 +428,7 @@ impl CourierParts {
                 .iter()
                 .filter_map(|row| Some((&row.name, row.relabelled.as_ref()?)));
             let flows = flows.into_iter().chain(part::flows(&scenario, before));
-            wanted.extend(flows.map(|flow| flow.consumer));
+            wanted.extend(flows.map(|flow| (flow.consumer.clone(), flow)));
         }
         Ok(Some(wanted))
     }

@@ -18,6 +18,7 @@ mod courier;
 mod library;
 mod parsed;
 mod part;
+mod spent;
 mod standing;
 
 use std::path::{Path, PathBuf};
@@ -36,6 +37,7 @@ pub(crate) use courier::{Courier, CourierParts, CourierStats};
 pub(crate) use library::{Library, Shelf};
 pub(crate) use parsed::ParsedScenario;
 pub(crate) use part::{Layout, Spot, still_there};
+pub(crate) use spent::keep as keep_room;
 pub use standing::{GroupStanding, RackStanding, ScenarioRef};
 pub(crate) use standing::{References, groups, racks};
 

@@ -4,6 +4,7 @@
 //!
 //! - They are kept by what a message is, not by where it lies in the stream: another stream has another message there. A message
 //!   that the stream has twice is owed two.
+//! - What the bus was asked to send again is known here until it comes, and is not in work.
 
 use std::collections::BTreeMap;
 
@@ -22,14 +23,18 @@ pub(super) struct Acks {
 
 struct Owed {
     delivery: u64,
-    acker: Acker,
+    /// None once the bus was asked to send it again.
+    acker: Option<Acker>,
 }
 
 impl Acks {
     /// A message came, at a number of the stream and of the consumer.
     pub(super) fn add(&mut self, taken: Taken, (sequence, delivery): (u64, u64), acker: Acker) {
         self.at.insert(sequence, taken.clone());
-        let owed = Owed { delivery, acker };
+        let owed = Owed {
+            delivery,
+            acker: Some(acker),
+        };
         self.owed.entry(taken).or_default().insert(sequence, owed);
     }
 
@@ -39,9 +44,34 @@ impl Acks {
         let mut ackers = Vec::with_capacity(owed.len());
         for (sequence, owed) in owed {
             self.at.remove(&sequence);
-            ackers.push(owed.acker);
+            ackers.extend(owed.acker);
         }
         ackers
+    }
+
+    /// Asks the bus to send a message again.
+    pub(super) async fn ask_for(&mut self, taken: &Taken) {
+        let owed = self.owed.get_mut(taken).into_iter().flat_map(BTreeMap::values_mut);
+        for acker in owed.filter_map(|owed| owed.acker.take()) {
+            // One that is lost: the bus sends it again, since nobody says any more that it is in work.
+            if let Err(error) = acker.ack_with(AckKind::Nak(None)).await {
+                tracing::debug!(%error, "the bus could not be asked for a message");
+            }
+        }
+    }
+
+    /// What does not lie in the stream any more, whose first number this is.
+    pub(super) fn before(&self, first: u64) -> Vec<Taken> {
+        let is_gone = |taken: &&Taken| {
+            let at = self.owed.get(*taken).and_then(|owed| owed.keys().next_back());
+            at.is_none_or(|at| *at < first)
+        };
+        self.at
+            .range(..first)
+            .map(|(_, taken)| taken)
+            .filter(is_gone)
+            .cloned()
+            .collect()
     }
 
     /// Forgets what was delivered later than this.
@@ -76,8 +106,9 @@ impl Acks {
 
     /// Tells the bus that all of it is in work.
     pub(super) async fn say_in_work(&self) {
-        for owed in self.owed.values().flat_map(BTreeMap::values) {
-            if owed.acker.ack_with(AckKind::Progress).await.is_err() {
+        let all = self.owed.values().flat_map(BTreeMap::values);
+        for acker in all.filter_map(|owed| owed.acker.as_ref()) {
+            if acker.ack_with(AckKind::Progress).await.is_err() {
                 return;
             }
         }

@@ -7,15 +7,15 @@
 //! - A consumer that is not there yet, or a bus that is away, is waited for.
 //! - An acknowledgement belongs to the consumer that delivered the message: those for another one, or for another stream, are
 //!   forgotten. Every time that the connection was away is the end of a pull, since the bus may be another one then.
+//! - It takes messages as long as the gear has little to do, however many wait for earlier ones: those may lie behind them in the
+//!   stream. What is with the gear and what waits is bounded in bytes ([`AT_ONCE_BYTES`], [`super::sources`]).
 //! - A foreign message is known by its stream and its number there, so its source is that of one stream's life.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
-use async_nats::Subject;
 use async_nats::jetstream::consumer::PullConsumer;
 use async_nats::jetstream::{self, stream};
-use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt as _};
 use model::Token;
@@ -28,16 +28,23 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::acks::Acks;
-use super::order::{Place, Source, Waiting};
+use super::order::{Place, Waiting};
 use super::proof::Proof;
+use super::sources::{Due, Held, Sources};
 use super::{Lane, Past, Taken};
 use crate::telemetry::NotRecorded;
 use crate::wires::{Arrival, Inbox, Receipt, Unreadable};
 
 /// Messages asked for at once.
 const PULL: usize = 128;
-/// Messages that may wait for earlier ones.
-const MOST_WAITING: usize = 1024;
+/// Their bytes.
+const PULL_BYTES: usize = 8 << 20;
+/// What the bus counts of a message beside what it limits.
+const PULL_ROOM: usize = 64 << 10;
+/// Messages that may be with the gear, or on their way to it.
+const AT_ONCE: usize = 512;
+/// Their bytes.
+const AT_ONCE_BYTES: usize = 16 << 20;
 /// How often the bus hears what is in work.
 const IN_WORK: Duration = Duration::from_secs(10);
 /// How often the bus is asked whether it still has what is missing.
@@ -62,12 +69,14 @@ pub(crate) struct Inlet {
     lane: Lane,
     inbox: Inbox,
     stop: CancellationToken,
-    sources: BTreeMap<String, Source<Held>>,
+    sources: Sources,
     /// What may go to the gear.
-    ready: VecDeque<Ready>,
+    ready: VecDeque<Due>,
     /// For everything that is with us: what waits here, and what is with the gear.
     acks: Acks,
-    outstanding: FuturesUnordered<BoxFuture<'static, (Taken, bool)>>,
+    outstanding: FuturesUnordered<BoxFuture<'static, Settled>>,
+    /// Of what may go to the gear, and of what is there.
+    bytes: usize,
     proof: Proof,
     /// When the stream and the consumer were made that we pull from.
     life: Option<Life>,
@@ -77,17 +86,15 @@ pub(crate) struct Inlet {
     went_back: BTreeSet<String>,
     /// Whether it was said that nothing comes.
     told: bool,
+    /// Whether it was said that something is left with the bus.
+    told_left: bool,
 }
 
-/// A message that waits for the ones before it.
-struct Held {
-    subject: Subject,
-    body: Bytes,
-}
-
-struct Ready {
-    held: Held,
+/// A message that the gear is done with.
+struct Settled {
     taken: Taken,
+    is_durable: bool,
+    bytes: usize,
 }
 
 /// When a stream and a consumer of it were made.
@@ -110,15 +117,17 @@ impl Inlet {
             lane,
             inbox,
             stop,
-            sources: BTreeMap::new(),
+            sources: Sources::default(),
             ready: VecDeque::new(),
             acks: Acks::default(),
             outstanding: FuturesUnordered::new(),
+            bytes: 0,
             proof: Proof::default(),
             life: None,
             began_at: 0,
             went_back: BTreeSet::new(),
             told: false,
+            told_left: false,
         }
     }
 
@@ -148,8 +157,14 @@ impl Inlet {
         let begun = async {
             let consumer = self.look().await?;
             let (expires, heartbeat) = PULL_WITHIN;
+            // One message is always let through.
+            let most = self.lane.bus.client.server_info().max_payload.saturating_add(PULL_ROOM);
             let pulled = consumer.stream().max_messages_per_batch(PULL).expires(expires);
-            let pulled = pulled.heartbeat(heartbeat).messages().await;
+            let pulled = pulled
+                .max_bytes_per_batch(PULL_BYTES.max(most))
+                .heartbeat(heartbeat)
+                .messages()
+                .await;
             pulled.map_err(|error| error.to_string())
         };
         let mut messages = match begun.await {
@@ -160,15 +175,16 @@ impl Inlet {
         let mut in_work = tokio::time::interval_at(Instant::now() + IN_WORK, IN_WORK);
         let mut ask = tokio::time::interval_at(Instant::now() + ASK, ASK);
         ask.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        self.advance();
+        self.advance().await;
         loop {
-            let room = self.waiting() < MOST_WAITING && self.ready.len() < PULL;
+            let room = self.ready.len() + self.outstanding.len() < AT_ONCE && self.bytes < AT_ONCE_BYTES;
             let sender = self.inbox.sender().clone();
             tokio::select! {
                 biased;
                 _ = connection.changed() => return Ended::Failed("the connection was lost".to_owned()),
-                Some((taken, is_durable)) = self.outstanding.next(), if !self.outstanding.is_empty() => {
-                    self.settle(&taken, is_durable).await;
+                Some(settled) = self.outstanding.next(), if !self.outstanding.is_empty() => {
+                    self.bytes = self.bytes.saturating_sub(settled.bytes);
+                    self.settle(&settled.taken, settled.is_durable).await;
                 }
                 _ = in_work.tick() => self.say_in_work().await,
                 _ = ask.tick(), if self.is_in_doubt() => if let Err(reason) = self.ask().await {
@@ -218,12 +234,13 @@ impl Inlet {
         let kept = if known == Some(life) { delivered } else { 0 };
         let is_lost = known.is_some_and(|known| known.stream != life.stream);
         self.acks.forget_after(kept);
-        for source in self.sources.values_mut() {
-            source.forget_after(kept);
-            if is_lost {
-                source.stream_is_lost();
-            }
+        for taken in self.sources.forget_after(kept) {
+            self.acks.remove(&taken);
         }
+        if is_lost {
+            self.sources.stream_is_lost();
+        }
+        self.forget_left_before(stream.first_sequence);
         // What a stream lost may honestly be sent again.
         self.began_at = if is_lost {
             u64::MAX
@@ -242,19 +259,25 @@ impl Inlet {
         if self.life != Some(life) || delivered < self.proof.seen() {
             return Err("the consumer is another one".to_owned());
         }
+        self.forget_left_before(stream.first_sequence);
         self.proof
             .told(delivered, said.num_ack_pending, self.acks.count(stream.first_sequence));
-        self.advance();
+        self.advance().await;
         Ok(())
     }
 
-    /// Whether something waits for earlier messages that somebody else may have.
-    fn is_in_doubt(&self) -> bool {
-        self.proof.sure().is_none() && self.waiting() > 0
+    /// What was left with the bus and is in the stream no more does not come.
+    fn forget_left_before(&mut self, first: u64) {
+        for taken in self.acks.before(first) {
+            if self.sources.forget_left(&taken) {
+                self.acks.remove(&taken);
+            }
+        }
     }
 
-    fn waiting(&self) -> usize {
-        self.sources.values().map(Source::waiting).sum()
+    /// Whether something waits for earlier messages that somebody else may have, or for the bus to send it again.
+    fn is_in_doubt(&self) -> bool {
+        self.sources.has_left() || (self.proof.sure().is_none() && self.sources.is_waiting())
     }
 
     /// Takes a message from the bus: it waits for its turn, or was taken before.
@@ -270,27 +293,28 @@ impl Inlet {
             if times == 1 && sequence > self.began_at {
                 self.tell_that_it_went_back(&key, place);
             }
-            self.advance();
+            self.advance().await;
             return acker.ack().await.map_err(|error| error.to_string());
         }
         let held = Held {
             subject: message.subject,
             body: message.payload,
         };
-        let source = self.sources.entry(key.clone()).or_insert_with(|| {
-            let delivered = self.inbox.delivered().0.lock().get(&key).copied();
-            let last = delivered.or_else(|| self.lane.outbox.handed_over(&key));
-            Source::new(place.outbox, last.map(|last| last.number).or(noted))
-        });
         let waiting = Waiting {
             item: held,
             delivery: Some(delivery),
             landed,
         };
-        source.came(place.number, waiting);
+        let taken = Taken { key, place };
+        let (inbox, outbox) = (&self.inbox, &self.lane.outbox);
+        self.sources.came(&taken, waiting, || {
+            let delivered = inbox.delivered().0.lock().get(&taken.key).copied();
+            let last = delivered.or_else(|| outbox.handed_over(&taken.key));
+            last.map(|last| last.number).or(noted)
+        });
         // What the gear has already and is not durable so far is with us as well.
-        self.acks.add(Taken { key, place }, (sequence, delivery), acker);
-        self.advance();
+        self.acks.add(taken, (sequence, delivery), acker);
+        self.advance().await;
         Ok(())
     }
 
@@ -329,37 +353,49 @@ impl Inlet {
         noted.map(|noted| noted.number)
     }
 
-    /// Moves what is next to where the gear gets it from.
-    fn advance(&mut self) {
-        for (key, source) in &mut self.sources {
-            while let Some((place, held, missing)) = source.next(self.proof.sure()) {
-                if missing > 0 {
-                    tracing::error!(
-                        consumer = self.spec.consumer,
-                        source = key,
-                        missing,
-                        next = place.number,
-                        "messages never come: the stream does not keep them any more, or their Rack lost them"
-                    );
-                }
-                let taken = Taken {
-                    key: key.clone(),
-                    place,
-                };
-                self.ready.push_back(Ready { held, taken });
+    /// Moves what is next to where the gear gets it from, asks the bus for what is next and left with it, and leaves what there is no
+    /// memory for.
+    async fn advance(&mut self) {
+        for due in self.sources.due(self.proof.sure()) {
+            if due.missing > 0 {
+                tracing::error!(
+                    consumer = self.spec.consumer,
+                    source = due.taken.key,
+                    missing = due.missing,
+                    next = due.taken.place.number,
+                    "messages never come: the stream does not keep them any more, or their Rack lost them"
+                );
             }
+            self.bytes += due.held.bytes();
+            self.ready.push_back(due);
+        }
+        for taken in self.sources.ask_for(self.proof.sure()) {
+            self.acks.ask_for(&taken).await;
+        }
+        if self.sources.leave() && !std::mem::replace(&mut self.told_left, true) {
+            tracing::warn!(
+                consumer = self.spec.consumer,
+                gear.id = %self.spec.gear,
+                "more messages wait for earlier ones than there is memory for; the bus keeps the last of them until their turn comes"
+            );
         }
     }
 
     /// The next message for the gear. From now on it is the gear's.
     fn arrival(&mut self) -> Option<Arrival> {
-        let Ready { held, taken } = self.ready.pop_front()?;
+        let Due { held, taken, .. } = self.ready.pop_front()?;
+        let bytes = held.bytes();
         self.inbox.delivered().0.lock().insert(taken.key.clone(), taken.place);
         let (done, durable) = oneshot::channel::<Result<(), NotRecorded>>();
         let Held { subject, body } = held;
         let settled = taken.clone();
-        self.outstanding
-            .push(Box::pin(async move { (settled, matches!(durable.await, Ok(Ok(())))) }));
+        self.outstanding.push(Box::pin(async move {
+            Settled {
+                is_durable: matches!(durable.await, Ok(Ok(()))),
+                taken: settled,
+                bytes,
+            }
+        }));
         let message = Message::from_cbor(&body).map_err(|reason| Unreadable {
             reason: format!("not a message: {reason}"),
             body,

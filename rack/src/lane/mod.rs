@@ -30,6 +30,7 @@ mod letter;
 mod order;
 mod proof;
 mod replay;
+mod sources;
 #[cfg(test)]
 mod tests;
 

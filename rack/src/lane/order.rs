@@ -15,10 +15,12 @@
 //!   The last message of a burst is sent when those before it have been accepted, so there is a witness in the end.
 //! - A message without a place is of a foreign publisher: its number is that of the stream, which is its own witness. It waits
 //!   for the second half only.
+//! - A message may be *left with the bus*: we know where it stands, its body is asked for when it is its turn. For the proof it is
+//!   with us, since it is none of those that are missing.
 //!
 //! # Not here
 //!
-//! Asking the bus, and how often ([`super::inlet`]).
+//! Asking the bus, and how often ([`super::inlet`]); how much may wait ([`super::sources`]).
 //!
 //! [`Proof`]: super::proof::Proof
 
@@ -84,7 +86,13 @@ pub(super) struct Source<T> {
     outbox: Uuid,
     last: Option<u64>,
     waiting: BTreeMap<u64, Waiting<T>>,
+    /// What the bus sends again, by number; its item says whether it was asked to.
+    left: BTreeMap<u64, Waiting<IsAsked>>,
 }
+
+/// Whether the bus was asked to send a message again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct IsAsked(bool);
 
 impl<T> Source<T> {
     /// A source of which everything up to `last` was given out.
@@ -93,13 +101,17 @@ impl<T> Source<T> {
             outbox,
             last,
             waiting: BTreeMap::new(),
+            left: BTreeMap::new(),
         }
     }
 
     /// Takes a message that is next, or waits for the ones before; false if it was given out, or waits already.
-    pub(super) fn came(&mut self, number: u64, message: Waiting<T>) -> bool {
+    pub(super) fn came(&mut self, number: u64, mut message: Waiting<T>) -> bool {
         if self.last.is_some_and(|last| number <= last) {
             return false;
+        }
+        if let Some(left) = self.left.remove(&number) {
+            message.landed = message.landed.max(left.landed);
         }
         if let Some(known) = self.waiting.get_mut(&number) {
             known.delivery = message.delivery;
@@ -113,34 +125,106 @@ impl<T> Source<T> {
     /// The next message, and how many before it never come. `sure`: everything delivered up to there is with us, or
     /// acknowledged.
     pub(super) fn next(&mut self, sure: Option<u64>) -> Option<(Place, T, u64)> {
-        let number = *self.waiting.keys().next()?;
-        let wanted = self.last.map_or(1, |last| last.saturating_add(1));
-        let is_next = number == wanted && !self.outbox.is_nil();
-        if !is_next && !self.never_come_before(number, sure?) {
-            return None;
-        }
+        let (number, wanted) = (self.due(sure)?, self.wanted());
         let item = self.waiting.remove(&number)?.item;
         let is_counted = self.last.is_some() && !self.outbox.is_nil();
         self.last = Some(number);
         let missing = if is_counted { number.saturating_sub(wanted) } else { 0 };
-        let place = Place {
+        Some((self.place(number), item, missing))
+    }
+
+    /// The first so many that were left with the bus, if it is the turn of the first: the bus is to send them again, which is
+    /// said of each once.
+    pub(super) fn ask_for(&mut self, sure: Option<u64>, most: usize) -> Vec<Place> {
+        if self.left.is_empty() {
+            return Vec::new();
+        }
+        let Some(first) = self.due(sure).filter(|first| self.left.contains_key(first)) else {
+            return Vec::new();
+        };
+        let mut due = Vec::new();
+        for (number, left) in self.left.range_mut(first..).take(most) {
+            if !std::mem::replace(&mut left.item, IsAsked(true)).0 {
+                due.push(*number);
+            }
+        }
+        due.into_iter().map(|number| self.place(number)).collect()
+    }
+
+    /// Leaves the message with the bus that is the furthest from its turn.
+    pub(super) fn leave_last(&mut self) -> Option<(Place, T)> {
+        let number = self.last_to_leave()?;
+        let Waiting { item, delivery, landed } = self.waiting.remove(&number)?;
+        let left = Waiting {
+            item: IsAsked(false),
+            delivery,
+            landed,
+        };
+        self.left.insert(number, left);
+        Some((self.place(number), item))
+    }
+
+    /// How far that message is from its turn.
+    pub(super) fn reach(&self) -> Option<u64> {
+        Some(self.last_to_leave()?.saturating_sub(self.wanted()))
+    }
+
+    /// The last message here that the bus has as well.
+    fn last_to_leave(&self) -> Option<u64> {
+        let mut last_first = self.waiting.iter().rev();
+        let is_with_bus = |message: &Waiting<T>| message.delivery.is_some_and(|delivery| delivery > 0);
+        last_first
+            .find(|(_, message)| is_with_bus(message))
+            .map(|(number, _)| *number)
+    }
+
+    /// The bus does not have a message any more; false if it was not left there.
+    pub(super) fn forget_left(&mut self, number: u64) -> bool {
+        self.left.remove(&number).is_some()
+    }
+
+    const fn place(&self, number: u64) -> Place {
+        Place {
             outbox: self.outbox,
             number,
-        };
-        Some((place, item, missing))
-    }
-
-    /// Whether there is a witness that the numbers missing before this one, the first that waits, never come.
-    fn never_come_before(&self, number: u64, sure: u64) -> bool {
-        let (mut waiting, before) = (self.waiting.values(), number.saturating_sub(1));
-        waiting.any(|witness| witness.landed >= before && witness.delivery.is_some_and(|delivery| delivery <= sure))
-    }
-
-    /// What was delivered later than this delivery counts as not delivered: the consumer is another one, or does not know.
-    pub(super) fn forget_after(&mut self, delivery: u64) {
-        for message in self.waiting.values_mut() {
-            message.delivery = message.delivery.filter(|known| *known <= delivery);
         }
+    }
+
+    fn wanted(&self) -> u64 {
+        self.last.map_or(1, |last| last.saturating_add(1))
+    }
+
+    /// The first message that we know of, if it is its turn.
+    fn due(&self, sure: Option<u64>) -> Option<u64> {
+        let (here, left) = (self.waiting.keys().next(), self.left.keys().next());
+        let number = *here.into_iter().chain(left).min()?;
+        let is_next = number == self.wanted() && !self.outbox.is_nil();
+        (is_next || self.never_come_before(number, sure?)).then_some(number)
+    }
+
+    /// Whether there is a witness that the numbers missing before this one, the first that we know of, never come.
+    fn never_come_before(&self, number: u64, sure: u64) -> bool {
+        let before = number.saturating_sub(1);
+        let is_proof = |landed: u64, delivery: Option<u64>| landed >= before && delivery.is_some_and(|at| at <= sure);
+        self.waiting
+            .values()
+            .any(|witness| is_proof(witness.landed, witness.delivery))
+            || self
+                .left
+                .values()
+                .any(|witness| is_proof(witness.landed, witness.delivery))
+    }
+
+    /// What was delivered later than this delivery counts as not delivered: the consumer is another one, or does not know. Says
+    /// what was left with the bus and is known no more: the consumer need not send it.
+    pub(super) fn forget_after(&mut self, delivery: u64) -> Vec<Place> {
+        let is_known = |at: Option<u64>| at.is_some_and(|at| at <= delivery);
+        for message in self.waiting.values_mut() {
+            message.delivery = message.delivery.filter(|at| is_known(Some(*at)));
+        }
+        let gone = self.left.extract_if(.., |_, message| !is_known(message.delivery));
+        let gone: Vec<u64> = gone.map(|(number, _)| number).collect();
+        gone.into_iter().map(|number| self.place(number)).collect()
     }
 
     /// The stream is another one: no foreign message of the old one comes any more.
@@ -150,9 +234,14 @@ impl<T> Source<T> {
         }
     }
 
-    /// How many wait.
+    /// How many wait, here and with the bus.
     pub(super) fn waiting(&self) -> usize {
-        self.waiting.len()
+        self.waiting.len() + self.left.len()
+    }
+
+    /// Whether some are left with the bus.
+    pub(super) fn has_left(&self) -> bool {
+        !self.left.is_empty()
     }
 }
 
@@ -264,7 +353,51 @@ mod tests {
         foreign.came(3, sent(3, 4, 2));
         foreign.forget_after(0);
         foreign.stream_is_lost();
+        assert_eq!(foreign.leave_last(), None, "nobody else has it");
         assert_eq!(drain(&mut foreign, Some(0)), [3]);
+    }
+
+    #[test]
+    fn what_is_left_with_the_bus_is_asked_for_once_when_its_turn_comes() {
+        let mut source = Source::new(BOX, Some(1));
+        for number in [3, 4, 5] {
+            source.came(number, sent(number, number, 1));
+        }
+        assert_eq!(source.reach(), Some(3));
+        assert_eq!(source.leave_last(), Some((at(5), 5)));
+        assert_eq!(source.leave_last(), Some((at(4), 4)));
+        assert_eq!(source.ask_for(Some(5), 64), []);
+        source.came(2, sent(2, 6, 1));
+        assert_eq!(drain(&mut source, Some(6)), [2, 3]);
+        assert_eq!(source.ask_for(Some(6), 64), [at(4), at(5)]);
+        assert_eq!(source.ask_for(Some(6), 64), []);
+        source.came(5, sent(5, 7, 1));
+        assert_eq!(source.next(Some(7)), None);
+        source.came(4, sent(4, 8, 1));
+        assert_eq!(drain(&mut source, Some(8)), [4, 5]);
+    }
+
+    #[test]
+    fn what_is_left_with_the_bus_is_not_given_up_and_is_a_witness() {
+        let mut source = Source::new(BOX, Some(1));
+        source.came(3, sent(3, 1, 1));
+        source.came(4, sent(4, 2, 2));
+        source.leave_last();
+        assert_eq!(source.next(Some(2)), Some((at(3), 3, 1)), "4 knows that 2 had landed");
+        source.came(5, sent(5, 3, 4));
+        assert_eq!(source.next(Some(3)), None, "4 comes");
+        assert!(source.forget_left(4) && !source.forget_left(4));
+        assert_eq!(source.next(Some(3)), Some((at(5), 5, 1)));
+    }
+
+    #[test]
+    fn what_was_left_with_a_consumer_that_is_another_one_now_is_not_known_any_more() {
+        let mut source = Source::new(BOX, Some(1));
+        source.came(2, sent(2, 1, 1));
+        source.leave_last();
+        assert_eq!(source.forget_after(0), [at(2)]);
+        source.came(3, sent(3, 1, 2));
+        assert_eq!(source.next(Some(1)), Some((at(3), 3, 1)));
     }
 
     #[test]

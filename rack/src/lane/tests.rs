@@ -28,6 +28,8 @@ use crate::spool::SpoolThread;
 use crate::telemetry::{Counters, Marks, Sender, SenderParts};
 use crate::wires::{Arrival, Inbox, Receipt};
 
+mod gaps;
+
 const STREAM: &str = "flux-msg";
 const CONSUMER: &str = "wire-1";
 const SUBJECT: &str = "flux.msg.rack-a.tail.out";

@@ -3,6 +3,7 @@
 use harness::TestBus;
 
 use super::*;
+use crate::lanes;
 
 const WIRE: &str = "
 meta: { name: flow, version: '1' }
@@ -78,6 +79,68 @@ fn racks_work_as_themselves_on_an_open_bus_over_a_restart_of_the_mixer_until_one
         !listed.contains("flux.msg.rack-a.") && listed.contains("flux.msg.rack-b."),
         "{listed}"
     );
+    Ok(())
+}
+
+#[test]
+fn a_removed_rack_that_begins_anew_under_its_name_brings_what_waits_in_its_folders() -> Result<(), Failure> {
+    let (api, bus) = (free_port()?, free_port()?);
+    let folder = tempfile::tempdir()?;
+    let (lines, file) = (folder.path().join("app.log"), folder.path().join("lane.yaml"));
+    std::fs::write(&file, lanes::scenario(&lines))?;
+    let scenario = format!("{:?}", file.display().to_string());
+    let mut mixer = TestMixer::with(
+        &[
+            ("snake.rack_credentials", "\"on\""),
+            ("snake.port", &bus),
+            ("api.port", &api),
+            ("mixer.startup_scenario", &scenario),
+        ],
+        &[],
+    )?;
+    let mut a = TestRack::new("rack-a", &mixer.bus_url, "")?;
+    let mut b = TestRack::new("rack-b", &mixer.bus_url, "")?;
+    a.start()?;
+    b.start()?;
+    let there = |mixer: &TestMixer, a: &TestRack, count: u64| {
+        eventually("each message in the archive and at rack-b, once", SOON, || {
+            let mut arrived = lanes::arrived(mixer).ok()?;
+            arrived.sort_unstable();
+            let is_there = arrived.into_iter().eq(0..count);
+            (is_there && lanes::archived(mixer, "tail")? == (count, count)).then_some(())
+        })
+        .map_err(|error| {
+            let archived = lanes::archived(mixer, "tail");
+            format!(
+                "{error}: {archived:?}; rack-a:\n{}\nthe Mixer:\n{}",
+                a.log(),
+                lanes::mixer_log(mixer)
+            )
+        })
+    };
+    lanes::write(&lines, 0..50)?;
+    there(&mixer, &a, 50)?;
+    mixer.kill9()?;
+    lanes::write(&lines, 50..150)?;
+    eventually("the rest in rack-a's outbox", SOON, || {
+        let segments = std::fs::read_dir(a.path().join("data/outbox")).ok()?;
+        let mut segments = segments.flatten().filter_map(|entry| std::fs::read(entry.path()).ok());
+        let last = b"line 000000149";
+        segments
+            .any(|bytes| bytes.windows(last.len()).any(|window| window == last))
+            .then_some(())
+    })?;
+    a.kill9()?;
+    mixer.restart()?;
+    let removed = mixer.api.post("/api/v1/racks/rack-a/remove", &json!({}))?;
+    assert_eq!(removed.status, 200, "{}", removed.text);
+    std::fs::remove_file(a.path().join("data/rack.flux"))?;
+    a.start()?;
+    there(&mixer, &a, 150)?;
+    lanes::write(&lines, 150..200)?;
+    there(&mixer, &a, 200)?;
+    let dead = mixer.api.rows("/api/v1/telemetry/dead_letters?limit=10")?;
+    assert!(dead.is_empty(), "{dead:?}");
     Ok(())
 }
 

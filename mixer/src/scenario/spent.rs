@@ -7,6 +7,8 @@
 //!
 //! - Nothing leaves before its age that some consumer of the stream, ours or another's, has not acknowledged; nothing leaves at
 //!   all while the archive's consumer is not there.
+//! - A wire that the registry knows and whose consumer is not there has taken nothing: its consumer is made anew from where the wire
+//!   began ([`super::consumers`]), and what it wants from there on stays.
 //! - Below [`FILLED`] everything stays, for who asks late.
 //!
 //! # Not here
@@ -14,6 +16,7 @@
 //! The end by age, which is the server's.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::jetstream::ErrorCode;
@@ -24,7 +27,8 @@ use futures::TryStreamExt as _;
 use model::ByteSize;
 use tokio_util::sync::CancellationToken;
 
-use super::Bus;
+use crate::bus_server::Bus;
+use crate::registry::{Registry, WireStart};
 
 /// How full the stream may be of spent messages, in percent.
 const FILLED: u64 = 50;
@@ -38,7 +42,7 @@ const ARCHIVE: &str = "archive";
 const MOST_SUBJECTS: usize = 1024;
 
 /// Clears the stream whenever it fills up, until stopped.
-pub(super) async fn keep(bus: Bus, stream: String, stop: CancellationToken) {
+pub(crate) async fn keep(bus: Bus, stream: String, registry: Arc<Registry>, stop: CancellationToken) {
     let mut told = None;
     loop {
         tokio::select! {
@@ -48,10 +52,10 @@ pub(super) async fn keep(bus: Bus, stream: String, stop: CancellationToken) {
         if *bus.state().borrow() != BusState::Connected {
             continue;
         }
-        match look(&bus, &stream).await {
+        match look(&bus, &stream, &registry).await {
             Ok(held) => {
                 if let Some(held) = held.as_ref().filter(|held| told.as_ref() != Some(&held.by)) {
-                    tracing::warn!(stream, consumer = held.by, waiting = held.waiting, bytes = %held.bytes, of = %held.of, "the stream fills up with what a consumer has not taken; full, it makes Racks wait: start what reads there, deactivate its wire, remove its Rack, or raise snake.max_store_mb");
+                    tracing::warn!(stream, consumer = held.by, wire = held.wire, waiting = held.waiting, bytes = %held.bytes, of = %held.of, "the stream fills up with what a consumer has not taken; full, it makes Racks wait: start what reads there, or raise snake.max_store_mb. A wire keeps its messages as long as the active scenario or one of the 16 before it has it, and an hour more");
                 }
                 told = held.map(|held| held.by);
             }
@@ -63,6 +67,7 @@ pub(super) async fn keep(bus: Bus, stream: String, stop: CancellationToken) {
 /// Who keeps the stream full.
 struct Held {
     by: String,
+    wire: String,
     waiting: u64,
     bytes: ByteSize,
     of: ByteSize,
@@ -72,6 +77,8 @@ struct Held {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Progress {
     name: String,
+    /// What it is for.
+    wire: String,
     filters: Vec<String>,
     /// The last sequence up to which it needs nothing any more.
     done: u64,
@@ -84,7 +91,7 @@ impl Progress {
     }
 }
 
-async fn look(bus: &Bus, name: &str) -> Result<Option<Held>, String> {
+async fn look(bus: &Bus, name: &str, registry: &Registry) -> Result<Option<Held>, String> {
     let stream = bus.jetstream().get_stream(name).await.map_err(text)?;
     let info = stream.cached_info();
     let Some(max) = u64::try_from(info.config.max_bytes).ok().filter(|max| *max > 0) else {
@@ -101,6 +108,10 @@ async fn look(bus: &Bus, name: &str) -> Result<Option<Held>, String> {
     for consumer in &consumers {
         all.push(progress(&stream, consumer, last).await?);
     }
+    // Asked after the consumers are: a wire that is in neither is a new one and wants nothing of this.
+    let wires = registry.wires().map_err(text)?;
+    let life = WireStart::life(info.created.unix_timestamp_nanos());
+    all.extend(missing(wires, &consumers, life));
     let Some(least) = least(&all, |_| true) else {
         return Ok(None);
     };
@@ -115,10 +126,30 @@ async fn look(bus: &Bus, name: &str) -> Result<Option<Held>, String> {
     }
     Ok((share(bytes) >= TIGHT).then(|| Held {
         by: least.name.clone(),
+        wire: least.wire.clone(),
         waiting: least.waiting,
         bytes: ByteSize::bytes(bytes),
         of: ByteSize::bytes(max),
     }))
+}
+
+/// The wires without a consumer, which have nothing of what they are for, whatever that is.
+fn missing(wires: BTreeMap<String, WireStart>, consumers: &[Info], life: i64) -> impl Iterator<Item = Progress> {
+    let is_missing = |name: &String| consumers.iter().all(|consumer| consumer.name != *name);
+    wires
+        .into_iter()
+        .filter(move |(name, _)| is_missing(name))
+        .map(move |(name, start)| Progress {
+            name,
+            wire: "its consumer is lost, and is made anew within a minute".to_owned(),
+            filters: Vec::new(),
+            done: if start.stream == life {
+                start.sequence.saturating_sub(1)
+            } else {
+                0
+            },
+            waiting: 0,
+        })
 }
 
 /// Who is the furthest behind of those that a condition names; none while messages of theirs are not archived.
@@ -163,6 +194,7 @@ async fn progress(stream: &Stream, consumer: &Info, last: u64) -> Result<Progres
     };
     Ok(Progress {
         name: consumer.name.clone(),
+        wire: config.description.clone().unwrap_or_default(),
         filters,
         done: done.min(last),
         waiting,
@@ -210,11 +242,18 @@ fn text(error: impl std::fmt::Display) -> String {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
+    use async_nats::jetstream::consumer::{PullConsumer, pull};
+    use futures::StreamExt as _;
+
     use super::*;
+    use crate::bus_server::BusServer;
+    use crate::tasks::failures;
+    use crate::testing::{bus_settings, managed};
 
     fn progress(name: &str, filter: &str, done: u64) -> Progress {
         Progress {
             name: name.to_owned(),
+            wire: String::new(),
             filters: vec![filter.to_owned()],
             done,
             waiting: 1,
@@ -240,6 +279,61 @@ mod tests {
             let least = least(&all, |progress| progress.reads(subject));
             assert_eq!(least.map(|progress| progress.done), done, "{subject}");
         }
+    }
+
+    /// Takes everything that a consumer has.
+    async fn take_all(stream: &Stream, name: &str) {
+        let consumer: PullConsumer = stream.get_consumer(name).await.unwrap();
+        let mut messages = consumer.fetch().max_messages(1_000).messages().await.unwrap();
+        while let Some(message) = messages.next().await {
+            message.unwrap().double_ack().await.unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn nothing_leaves_while_a_wires_consumer_is_lost_and_it_leaves_once_the_new_one_has_taken_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut settings = bus_settings(managed(folder.path()));
+        settings.streams.max_store = ByteSize::mib(4);
+        let server = BusServer::start(settings, &failures().0).await.unwrap();
+        let bus = server.bus();
+        let registry = Registry::open(&folder.path().join("registry.redb")).unwrap();
+        let stream = bus.jetstream().get_stream("flux-msg").await.unwrap();
+        let (gone, wire) = (
+            "wire-1",
+            WireStart::life(stream.cached_info().created.unix_timestamp_nanos()),
+        );
+        let start = WireStart {
+            stream: wire,
+            sequence: 1,
+            rack: None,
+        };
+        registry
+            .commit(move |change| change.put_wire(gone, start))
+            .await
+            .unwrap();
+        let consumer = |name: &str| pull::Config {
+            durable_name: Some(name.to_owned()),
+            ..pull::Config::default()
+        };
+        stream.create_consumer(consumer(ARCHIVE)).await.unwrap();
+        for _ in 0..24 {
+            let sent = bus
+                .jetstream()
+                .publish("flux.msg.a.gen.out", vec![0; 100 << 10].into())
+                .await;
+            sent.unwrap().await.unwrap();
+        }
+        take_all(&stream, ARCHIVE).await;
+        let messages = async || stream.get_info().await.unwrap().state.messages;
+        let held = look(bus, "flux-msg", &registry).await.unwrap();
+        assert_eq!(held.unwrap().by, gone);
+        assert_eq!(messages().await, 24);
+        stream.create_consumer(consumer(gone)).await.unwrap();
+        take_all(&stream, gone).await;
+        assert!(look(bus, "flux-msg", &registry).await.unwrap().is_none());
+        assert_eq!(messages().await, 0);
+        server.close().await;
     }
 
     #[test]
