@@ -110,10 +110,20 @@ impl Forger {
         Self { seen, task }
     }
 
+    /// How many questions he answered.
+    fn count(&self, subject: &str) -> usize {
+        self.seen.lock().answered.get(subject).copied().unwrap_or_default()
+    }
+
     async fn answers(&self, subject: &str, more: usize) {
-        let count = || self.seen.lock().answered.get(subject).copied().unwrap_or_default();
-        let wanted = count() + more;
-        until("he has answered", async || (count() >= wanted).then_some(())).await;
+        self.has_answered(subject, self.count(subject) + more).await;
+    }
+
+    async fn has_answered(&self, subject: &str, wanted: usize) {
+        until("he has answered", async || {
+            (self.count(subject) >= wanted).then_some(())
+        })
+        .await;
     }
 }
 
@@ -168,19 +178,24 @@ async fn answers_that_were_heard_before_keep_no_rack_as_it_was() {
     let (bus, dir) = (BusServer::start().await, tempfile::tempdir().unwrap());
     let forger = Forger::start(&bus, true).await;
     let peer = Peer::start(&bus, 1, adopting()).await;
-    let agent = agent(dir.path(), &bus.url(), &[]).await;
-    agent.wait_for(is_active).await;
+    let first = agent(dir.path(), &bus.url(), &[]).await;
+    first.wait_for(is_active).await;
     forger.answers(subject::HEARTBEAT, 3).await;
     peer.desk.lock().state = Some(RackState::Suspended);
-    agent
+    first
         .wait_for(|status| status.state == Some(RackState::Suspended))
         .await;
     // He has both now, and repeats them first.
     forger.answers(subject::HEARTBEAT, 5).await;
-    assert_eq!(agent.status().state, Some(RackState::Suspended));
+    assert_eq!(first.status().state, Some(RackState::Suspended));
     peer.desk.lock().refuse = Some(RefusalCode::Removed);
-    agent.wait_for(|status| status.state == Some(RackState::Removed)).await;
-    forger.answers(subject::HELLO, 1).await;
-    assert_eq!(agent.status().state, Some(RackState::Removed));
-    close(agent).await;
+    first.wait_for(|status| status.state == Some(RackState::Removed)).await;
+    close(first).await;
+    // Nor does what was answered to another handshake.
+    let handshakes = forger.count(subject::HELLO);
+    let second = agent(dir.path(), &bus.url(), &[]).await;
+    second.wait_for(|status| status.state == Some(RackState::Removed)).await;
+    forger.has_answered(subject::HELLO, handshakes + 1).await;
+    assert_eq!(second.status().state, Some(RackState::Removed));
+    close(second).await;
 }

@@ -223,7 +223,7 @@ wires:
     }
     let mut ids = std::collections::BTreeSet::new();
     for _ in 0..COUNT {
-        let row: Value = serde_json::from_str(&rows.line("{", SOON)?)?;
+        let row: Value = serde_json::from_str(&rows.line("", SOON)?)?;
         assert_eq!(
             (&row["src_gear_id"], &row["raw_msg"]["hops"]),
             (&json!("numbers"), &json!(1)),

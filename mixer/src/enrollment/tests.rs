@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ed25519_dalek::SigningKey;
 use model::control::{Challenge, Claim, EnrollReply, Hello, HelloReply, PROTOCOL, RackState, RefusalCode, Transcript};
-use model::passport::{Passport, public_key};
+use model::passport::Passport;
 use model::{Context, EntityId, Signed, Token, signed};
 
 use super::{Enrolled, Enrollment, keep_number};

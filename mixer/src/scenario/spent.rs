@@ -297,7 +297,7 @@ mod tests {
         settings.streams.max_store = ByteSize::mib(4);
         let server = BusServer::start(settings, &failures().0).await.unwrap();
         let bus = server.bus();
-        let registry = Registry::open(&folder.path().join("registry.redb")).unwrap();
+        let registry = Arc::new(Registry::open(&folder.path().join("registry.redb")).unwrap());
         let stream = bus.jetstream().get_stream("flux-msg").await.unwrap();
         let (gone, wire) = (
             "wire-1",
@@ -309,7 +309,7 @@ mod tests {
             rack: None,
         };
         registry
-            .commit(move |change| change.put_wire(gone, start))
+            .commit(move |change| change.put_wire(gone, &start))
             .await
             .unwrap();
         let consumer = |name: &str| pull::Config {

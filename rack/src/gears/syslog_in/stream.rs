@@ -34,6 +34,8 @@ pub(super) struct Lines {
     buffer: BytesMut,
     /// How much of the buffer is known to have no line feed.
     seen: usize,
+    /// Whether the sender has counted a line: it does so with all then, whatever they begin with.
+    counts: bool,
 }
 
 /// How the next line is framed.
@@ -51,6 +53,7 @@ impl Lines {
             max,
             buffer: BytesMut::new(),
             seen: 0,
+            counts: false,
         }
     }
 
@@ -87,7 +90,10 @@ impl Lines {
             let (skip, size, edge) = match self.framing() {
                 Framing::Unknown => return Ok(None),
                 Framing::Counted { size, .. } if size > max => return Err(Broken::TooLong { max }),
-                Framing::Counted { skip, size } => (skip, size, 0),
+                Framing::Counted { skip, size } => {
+                    self.counts = true;
+                    (skip, size, 0)
+                }
                 Framing::Line => {
                     let unseen = self.buffer.get(self.seen..).unwrap_or_default();
                     match unseen.iter().position(|byte| *byte == b'\n') {
@@ -127,9 +133,9 @@ impl Lines {
         match self.buffer.get(digits) {
             _ if digits > MAX_DIGITS => Framing::Line,
             None => Framing::Unknown,
-            // What is counted begins with its priority; a line may begin with a number.
-            Some(b' ') if self.buffer.get(digits + 1).is_none() => Framing::Unknown,
-            Some(b' ') if self.buffer.get(digits + 1) == Some(&b'<') => {
+            // What is counted first begins with its priority; a line may begin with a number.
+            Some(b' ') if !self.counts && self.buffer.get(digits + 1).is_none() => Framing::Unknown,
+            Some(b' ') if self.counts || self.buffer.get(digits + 1) == Some(&b'<') => {
                 let count = self.buffer.iter().take(digits);
                 let size = count.fold(0, |sum, digit| sum * 10 + usize::from(digit - b'0'));
                 Framing::Counted { skip: digits + 1, size }
@@ -192,6 +198,9 @@ mod tests {
             assert!(all.is_empty() && rest.is_some() && matches!(end, Some(Broken::TooLong { max: 20 })));
             let (all, _, end) = lines(b"4 <1>a21 <1>b", piece).await;
             assert!(all == [b"<1>a"] && matches!(end, Some(Broken::TooLong { max: 20 })));
+            // Who counts once counts always.
+            let (all, _, end) = lines(b"4 <1>a4 x\nyz3 <1>", piece).await;
+            assert!(all == [&b"<1>a"[..], b"x\nyz", b"<1>"] && end.is_none(), "{all:?}");
         }
     }
 }
