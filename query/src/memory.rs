@@ -36,7 +36,14 @@ pub(crate) fn is_crowded(refusal: &str) -> bool {
 pub(crate) struct Sessions {
     like: SessionState,
     most: usize,
-    free: Mutex<Vec<Arc<SessionState>>>,
+    free: Mutex<Vec<Arc<Own>>>,
+}
+
+/// A session and its pool.
+#[derive(Debug)]
+struct Own {
+    state: SessionState,
+    pool: Arc<QueryPool>,
 }
 
 impl Sessions {
@@ -58,7 +65,7 @@ impl Sessions {
     pub(crate) fn one(self: &Arc<Self>) -> Session {
         let free = self.free.lock().pop();
         Session {
-            state: free.unwrap_or_else(|| Arc::new(with_own_pool(&self.like))),
+            own: free.unwrap_or_else(|| Arc::new(with_own_pool(&self.like))),
             home: Arc::clone(self),
         }
     }
@@ -67,7 +74,7 @@ impl Sessions {
 /// The session of a query, given back when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Session {
-    state: Arc<SessionState>,
+    own: Arc<Own>,
     home: Arc<Sessions>,
 }
 
@@ -75,29 +82,34 @@ impl Deref for Session {
     type Target = SessionState;
 
     fn deref(&self) -> &SessionState {
-        &self.state
+        &self.own.state
     }
 }
 
 impl Drop for Session {
     fn drop(&mut self) {
+        // What still holds memory of it, as rows that a slow reader takes, is no other query's.
+        if self.own.pool.alone.reserved() > 0 {
+            return;
+        }
         let mut free = self.home.free.lock();
         if free.len() < self.home.most {
-            free.push(Arc::clone(&self.state));
+            free.push(Arc::clone(&self.own));
         }
     }
 }
 
-fn with_own_pool(like: &SessionState) -> SessionState {
+fn with_own_pool(like: &SessionState) -> Own {
     let env = like.runtime_env();
-    let pool = QueryPool::beside(Arc::clone(&env.memory_pool));
+    let pool = Arc::new(QueryPool::beside(Arc::clone(&env.memory_pool)));
     let env = RuntimeEnv {
-        memory_pool: Arc::new(pool),
+        memory_pool: Arc::clone(&pool) as _,
         ..env.as_ref().clone()
     };
-    SessionStateBuilder::new_from_existing(like.clone())
+    let state = SessionStateBuilder::new_from_existing(like.clone())
         .with_runtime_env(Arc::new(env))
-        .build()
+        .build();
+    Own { state, pool }
 }
 
 /// The pool of one query.

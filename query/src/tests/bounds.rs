@@ -125,6 +125,14 @@ async fn a_query_that_lacks_the_memory_that_others_have_is_asked_to_come_again_a
     );
     assert_eq!(bench.querier.logs(&ask(20)).await.unwrap().rows.len(), 20);
     asked(&bench, newest, json!([])).await.unwrap();
+    // What a slow reader still holds of a session is no next query's fault.
+    let one = bench.querier.sessions.one();
+    let left = MemoryConsumer::new("a slow reader").register(&one.runtime_env().memory_pool);
+    left.try_grow(all - (8 << 10)).unwrap();
+    drop(one);
+    let error = bench.querier.logs(&ask(20)).await.unwrap_err();
+    assert!(matches!(error, Error::Crowded(_)), "{error:?}");
+    drop(left);
     // Every session is as it was, whatever its queries came to.
     let pool = &bench.querier.sessions.like().runtime_env().memory_pool;
     until("all memory to be free", || pool.reserved() == 0).await;
