@@ -183,20 +183,20 @@ pub struct Reviewed {
     pub warnings: Vec<Finding>,
 }
 
-/// Reads a scenario file and checks it against the types there are.
+/// Reads a scenario file and checks it against the types there are: whether it can run. What was stored once is read with this.
 ///
 /// # Errors
 /// [`BadScenario`]: every fault at once.
 pub fn parse(yaml: &str, types: &Manifests) -> Result<Scenario, BadScenario> {
-    review(yaml, types).map(|reviewed| reviewed.scenario)
+    judge(yaml, types, Asked::Runs).map(|reviewed| reviewed.scenario)
 }
 
-/// The same, with warnings.
+/// The same, with warnings, for what is to be stored: also whether it makes sense.
 ///
 /// # Errors
 /// [`BadScenario`]: every fault at once.
 pub fn review(yaml: &str, types: &Manifests) -> Result<Reviewed, BadScenario> {
-    judge(yaml, types, None)
+    judge(yaml, types, Asked::MakesSense { max_hops: None })
 }
 
 /// The same for Racks that let a message leave `max_hops` gears.
@@ -204,15 +204,25 @@ pub fn review(yaml: &str, types: &Manifests) -> Result<Reviewed, BadScenario> {
 /// # Errors
 /// [`BadScenario`]: every fault at once.
 pub fn review_within(yaml: &str, types: &Manifests, max_hops: u32) -> Result<Reviewed, BadScenario> {
-    judge(yaml, types, Some(max_hops))
+    let max_hops = Some(max_hops);
+    judge(yaml, types, Asked::MakesSense { max_hops })
 }
 
-fn judge(yaml: &str, types: &Manifests, max_hops: Option<u32>) -> Result<Reviewed, BadScenario> {
+/// What is asked of a scenario. Rules that come with a new version are of the second kind: what runs stays readable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Asked {
+    /// That it can run.
+    Runs,
+    /// Also that its author can mean it so, where Racks let a message leave so many gears.
+    MakesSense { max_hops: Option<u32> },
+}
+
+fn judge(yaml: &str, types: &Manifests, asked: Asked) -> Result<Reviewed, BadScenario> {
     let yaml = yaml::unmarked(yaml);
     let root = yaml::nodes(yaml).map_err(|fault| BadScenario(vec![fault]))?;
     let mut faults = Vec::new();
-    let draft = read::draft(&root, yaml, &mut faults);
-    check::check(&draft, types, max_hops, &mut faults);
+    let draft = read::draft(&root, yaml, asked, &mut faults);
+    check::check(&draft, types, asked, &mut faults);
     match draft.finish() {
         Some(scenario) if faults.is_empty() => {
             let mut warnings = check::warnings(&draft);

@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::circles;
 use super::read::Draft;
-use super::{Endpoint, Finding, Gear, Lane, RackEntry, Wire};
+use super::{Asked, Endpoint, Finding, Gear, Lane, RackEntry, Wire};
 use crate::Token;
 use crate::gear::{self, Manifest, Manifests};
 use crate::yaml::Placed;
 
 /// Adds what does not fit. What could not be read is not complained about a second time.
-pub(super) fn check(draft: &Draft<'_>, types: &Manifests, max_hops: Option<u32>, faults: &mut Vec<Finding>) {
+pub(super) fn check(draft: &Draft<'_>, types: &Manifests, asked: Asked, faults: &mut Vec<Finding>) {
     let targets = check_racks(draft, faults);
     let mut gears: BTreeMap<&Token, (&Gear, Option<&'static Manifest>)> = BTreeMap::new();
     for gear in &draft.gears {
@@ -38,6 +38,9 @@ pub(super) fn check(draft: &Draft<'_>, types: &Manifests, max_hops: Option<u32>,
     for wire in &draft.wires {
         check_wire(wire, &gears, draft, faults);
     }
+    let Asked::MakesSense { max_hops } = asked else {
+        return;
+    };
     let passes_on = |name: &Token| {
         let gear = gears.get(name);
         gear.is_some_and(|(gear, manifest)| manifest.is_some_and(|manifest| (manifest.passes_on)(&gear.config)))

@@ -11,7 +11,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Gear, Meta, RackEntry, Scenario, Wire};
+use super::{Asked, Gear, Meta, RackEntry, Scenario, Wire};
 use crate::yaml::{Finding, Node, Placed, Shape, at, get, list, one};
 
 /// What could be read of a file.
@@ -44,7 +44,7 @@ const LATEST: &str = "latest";
 const SECTIONS: [&str; 4] = ["meta", "racks", "gears", "wires"];
 
 /// Reads each entry of the file.
-pub(super) fn draft<'n>(root: &'n Node, yaml: &str, faults: &mut Vec<Finding>) -> Draft<'n> {
+pub(super) fn draft<'n>(root: &'n Node, yaml: &str, asked: Asked, faults: &mut Vec<Finding>) -> Draft<'n> {
     let mut draft = Draft::default();
     let Shape::Map(sections) = &root.value else {
         faults.push(at(
@@ -63,7 +63,8 @@ pub(super) fn draft<'n>(root: &'n Node, yaml: &str, faults: &mut Vec<Finding>) -
     match get(root, "meta") {
         Some(node) => {
             draft.meta = one(node, "meta", &[], yaml, faults);
-            if draft.meta.as_ref().is_some_and(|meta| meta.version.as_str() == LATEST) {
+            let is_latest = draft.meta.as_ref().is_some_and(|meta| meta.version.as_str() == LATEST);
+            if is_latest && asked != Asked::Runs {
                 let text =
                     format!("meta: version: {LATEST} is the word for the version that was stored last: choose another");
                 faults.push(at(get(node, "version").unwrap_or(node), text));

@@ -60,7 +60,7 @@ wires:
 ";
 
 fn faults(yaml: &str) -> Vec<String> {
-    let BadScenario(faults) = parse(yaml, TYPES).unwrap_err();
+    let BadScenario(faults) = review(yaml, TYPES).unwrap_err();
     faults.iter().map(Finding::to_string).collect()
 }
 
@@ -298,6 +298,17 @@ fn a_circle_that_is_longer_than_max_hops_is_refused_where_the_limit_is_known() {
     // A shorter way round by the same wire.
     let short = long + "  - { from: g0.out, to: g19.in }\n";
     assert_eq!(refused(&short, 19).unwrap().warnings.len(), 1);
+}
+
+#[test]
+fn what_was_stored_before_a_rule_came_is_read_still() {
+    for yaml in [
+        GOOD.replace("version: '1'", "version: latest"),
+        circle(&["always", "always"]),
+    ] {
+        assert!(review(&yaml, TYPES).is_err(), "{yaml}");
+        parse(&yaml, TYPES).unwrap();
+    }
 }
 
 #[test]
