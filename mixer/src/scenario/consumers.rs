@@ -22,7 +22,7 @@ use tokio::sync::Mutex;
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
-use super::courier::CourierParts;
+use super::courier::{CourierParts, PushError};
 use super::part::{Flow, WIRE};
 use crate::bus_server::{Bus, Reconnects};
 use crate::registry::{Registry, WireStart};
@@ -54,6 +54,9 @@ struct Seen {
     unwanted: HashMap<String, Instant>,
 }
 
+/// The wires that some scenario wants, by their consumers, and whether there are no others: a scenario may not be readable.
+pub(super) type Wanted = (BTreeMap<String, Flow>, bool);
+
 impl Consumers {
     /// Those on the stream of business messages.
     pub(crate) fn new(stream: String, registry: Arc<Registry>) -> Self {
@@ -81,7 +84,7 @@ impl Consumers {
         &self,
         bus: &Bus,
         flows: Vec<Flow>,
-        wanted: impl FnOnce() -> Result<Option<BTreeMap<String, Flow>>, String>,
+        wanted: impl FnOnce() -> Result<Wanted, String>,
     ) -> Result<(), String> {
         let mut seen = self.seen.lock().await;
         let stream = self.stream(bus).await?;
@@ -90,14 +93,15 @@ impl Consumers {
         self.starts(&stream, &flows).await.map_err(|error| error.to_string())?;
         self.make(&stream, flows, &mut seen.made).await?;
         // Asked while nobody can make another one.
-        let Some(wanted) = wanted()? else {
-            seen.unwanted.clear();
-            return Ok(());
-        };
+        let (wanted, is_whole) = wanted()?;
         let known = self.registry.wires().map_err(|error| error.to_string())?;
         let lost = wanted.values().filter(|flow| known.contains_key(&flow.consumer));
         self.make(&stream, lost.cloned().collect(), &mut seen.made).await?;
         let Seen { made, unwanted } = &mut *seen;
+        if !is_whole {
+            unwanted.clear();
+            return Ok(());
+        }
         for name in known
             .into_keys()
             .filter(|name| !made.contains(name) && !wanted.contains_key(name))
@@ -251,7 +255,12 @@ pub(crate) async fn keep(parts: Arc<CourierParts>, stop: CancellationToken) {
 }
 
 async fn look_after(parts: &Arc<CourierParts>) -> Result<(), String> {
-    let flows = parts.active_flows().map_err(|error| error.to_string())?;
+    let flows = match parts.active_flows() {
+        Ok(flows) => flows,
+        // What it had is known, and left as it is.
+        Err(PushError::Stored(_)) => Vec::new(),
+        Err(error) => return Err(error.to_string()),
+    };
     // Read before anybody has to wait for it.
     let parts_of = Arc::clone(parts);
     let read = tokio::task::spawn_blocking(move || parts_of.library.shelf(&parts_of.registry).map(drop));
@@ -305,7 +314,7 @@ mod tests {
             .map(|flow| (flow.consumer.clone(), flow))
             .into();
         consumers
-            .look_after(bus, vec![flow("active")], || Ok(Some(wanted)))
+            .look_after(bus, vec![flow("active")], || Ok((wanted, true)))
             .await
             .unwrap();
         let made: BTreeSet<String> = ["active", "former"].map(|to| flow(to).consumer).into();
@@ -313,6 +322,30 @@ mod tests {
         assert_eq!(registry.wires().unwrap().into_keys().collect::<BTreeSet<_>>(), made);
         let former: PullConsumer = stream.get_consumer(&flow("former").consumer).await.unwrap();
         assert_eq!(former.cached_info().num_pending, 3, "from where it began");
+        server.close().await;
+    }
+
+    #[tokio::test]
+    async fn where_a_scenario_cannot_be_read_lost_consumers_of_others_are_made_and_none_is_forgotten() {
+        let folder = tempfile::tempdir().unwrap();
+        let server = BusServer::start(bus_settings(managed(folder.path())), &failures().0)
+            .await
+            .unwrap();
+        let bus = server.bus();
+        let registry = Arc::new(Registry::open(&folder.path().join("registry.redb")).unwrap());
+        let consumers = Consumers::new("flux-msg".to_owned(), Arc::clone(&registry));
+        let all: Vec<Flow> = ["readable", "unreadable"].map(flow).into();
+        consumers.ensure(bus, all.clone()).await.unwrap();
+        let stream = bus.jetstream().get_stream("flux-msg").await.unwrap();
+        for flow in &all {
+            stream.delete_consumer(&flow.consumer).await.unwrap();
+        }
+        let wanted = BTreeMap::from([(flow("readable").consumer, flow("readable"))]);
+        let looked = consumers.look_after(bus, Vec::new(), || Ok((wanted, false)));
+        looked.await.unwrap();
+        assert_eq!(there(&stream).await.unwrap(), [flow("readable").consumer].into());
+        let known: BTreeSet<String> = registry.wires().unwrap().into_keys().collect();
+        assert_eq!(known, all.into_iter().map(|flow| flow.consumer).collect());
         server.close().await;
     }
 

@@ -27,7 +27,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use super::consumers::Consumers;
+use super::consumers::{Consumers, Wanted};
 use super::library::{Library, Shelf};
 use super::parsed::{Parsed, ParsedScenario};
 use super::part::{self, Flow, Part};
@@ -413,12 +413,9 @@ impl CourierParts {
     }
 
     /// The wires that the active scenario has, or one before it, by their consumers; those of a Rack that works by its former labels
-    /// still too. None if one of these cannot be read: Racks may run it still.
-    pub(super) fn wanted_flows(&self) -> Result<Option<BTreeMap<String, Flow>>, PushError> {
+    /// still too; and whether these are all: one of them may not be readable, and Racks run it still.
+    pub(super) fn wanted_flows(&self) -> Result<Wanted, PushError> {
         let Shelf { scenarios, is_whole } = self.library.shelf(&self.registry)?;
-        if !is_whole {
-            return Ok(None);
-        }
         let racks = self.registry.racks()?;
         let mut wanted = BTreeMap::new();
         for scenario in scenarios {
@@ -430,7 +427,7 @@ impl CourierParts {
             let flows = flows.into_iter().chain(part::flows(&scenario, before));
             wanted.extend(flows.map(|flow| (flow.consumer.clone(), flow)));
         }
-        Ok(Some(wanted))
+        Ok((wanted, is_whole))
     }
 
     /// The active scenario, and its content.
