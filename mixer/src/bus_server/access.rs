@@ -40,6 +40,8 @@ pub(crate) const ANYONE: &str = model::subject::ENROLL_USER;
 pub(super) const MIXER: &str = "mixer";
 /// How long the server waits for an answer, or the next of many, before it forgets who asked. Longer than the wait of any pull.
 const ANSWERED_WITHIN: &str = "45s";
+/// The same for handshakes, which anybody may begin: as long as a Rack waits for an answer.
+const HANDSHAKE_WITHIN: &str = "15s";
 
 /// A Rack as the bus knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -147,7 +149,13 @@ fn mixers(key: &str, streams: &Streams) -> Value {
         .into_iter()
         .chain(api.map(|call| format!("{API}.{call}")));
     let mut exports: Vec<Value> = once
-        .map(|subject| json!({ "service": subject, "response_threshold": ANSWERED_WITHIN }))
+        .map(|subject| {
+            let within = match subject.as_str() {
+                subject::HELLO | subject::ENROLL => HANDSHAKE_WITHIN,
+                _ => ANSWERED_WITHIN,
+            };
+            json!({ "service": subject, "response_threshold": within })
+        })
         .collect();
     // A pull is answered by many messages.
     exports.push(json!({
