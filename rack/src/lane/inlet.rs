@@ -49,6 +49,8 @@ const AT_ONCE_BYTES: usize = 16 << 20;
 const IN_WORK: Duration = Duration::from_secs(10);
 /// How often the bus is asked whether it still has what is missing.
 const ASK: Duration = Duration::from_secs(2);
+/// After so long without a message the bus is asked whether it keeps one back that is larger than a pull may bring.
+const QUIET: Duration = Duration::from_secs(15);
 /// The pause before a consumer is looked for again.
 const AGAIN: Duration = Duration::from_secs(1);
 /// How long one pull waits for messages, and how often the server says that it still does.
@@ -88,6 +90,8 @@ pub(crate) struct Inlet {
     told: bool,
     /// Whether it was said that something is left with the bus.
     told_left: bool,
+    /// Whether the next message is larger than a pull may bring: it was sent when the bus took larger ones.
+    next_is_large: bool,
 }
 
 /// A message that the gear is done with.
@@ -128,6 +132,7 @@ impl Inlet {
             went_back: BTreeSet::new(),
             told: false,
             told_left: false,
+            next_is_large: false,
         }
     }
 
@@ -154,18 +159,21 @@ impl Inlet {
         let mut connection = self.lane.bus.state();
         self.lane.bus.connected().await;
         connection.mark_unchanged();
+        let is_large = std::mem::take(&mut self.next_is_large);
         let begun = async {
             let consumer = self.look().await?;
             let (expires, heartbeat) = PULL_WITHIN;
             // One message is always let through.
             let most = self.lane.bus.client.server_info().max_payload.saturating_add(PULL_ROOM);
-            let pulled = consumer.stream().max_messages_per_batch(PULL).expires(expires);
-            let pulled = pulled
-                .max_bytes_per_batch(PULL_BYTES.max(most))
-                .heartbeat(heartbeat)
-                .messages()
-                .await;
-            pulled.map_err(|error| error.to_string())
+            let pulled = consumer.stream().expires(expires).heartbeat(heartbeat);
+            let pulled = if is_large {
+                pulled.max_messages_per_batch(1)
+            } else {
+                pulled
+                    .max_messages_per_batch(PULL)
+                    .max_bytes_per_batch(PULL_BYTES.max(most))
+            };
+            pulled.messages().await.map_err(|error| error.to_string())
         };
         let mut messages = match begun.await {
             Ok(messages) => messages,
@@ -175,6 +183,8 @@ impl Inlet {
         let mut in_work = tokio::time::interval_at(Instant::now() + IN_WORK, IN_WORK);
         let mut ask = tokio::time::interval_at(Instant::now() + ASK, ASK);
         ask.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut quiet = tokio::time::interval_at(Instant::now() + QUIET, QUIET);
+        let mut came = false;
         self.advance().await;
         loop {
             let room = self.ready.len() + self.outstanding.len() < AT_ONCE && self.bytes < AT_ONCE_BYTES;
@@ -190,6 +200,16 @@ impl Inlet {
                 _ = ask.tick(), if self.is_in_doubt() => if let Err(reason) = self.ask().await {
                     return Ended::Failed(reason);
                 },
+                _ = quiet.tick() => if !std::mem::take(&mut came) && room {
+                    match self.consumer().await {
+                        Ok((consumer, ..)) if consumer.cached_info().num_pending > 0 => {
+                            self.next_is_large = true;
+                            return Ended::Failed("a message is larger than a pull brings: it is asked for by itself".to_owned());
+                        }
+                        Ok(_) => {}
+                        Err(reason) => return Ended::Failed(reason),
+                    }
+                },
                 permit = sender.reserve(), if !self.ready.is_empty() => match permit {
                     Ok(permit) => if let Some(arrival) = self.arrival() {
                         permit.send(arrival);
@@ -197,9 +217,15 @@ impl Inlet {
                     Err(_) => return Ended::Stopped,
                 },
                 message = messages.next(), if room => match message {
-                    Some(Ok(message)) => if let Err(reason) = self.take(message).await {
-                        tracing::warn!(consumer = self.spec.consumer, reason, "a message is left for later");
-                    },
+                    Some(Ok(message)) => {
+                        came = true;
+                        if let Err(reason) = self.take(message).await {
+                            tracing::warn!(consumer = self.spec.consumer, reason, "a message is left for later");
+                        }
+                        if is_large {
+                            return Ended::Failed("a large message was taken by itself".to_owned());
+                        }
+                    }
                     Some(Err(error)) => return Ended::Failed(error.to_string()),
                     None => return Ended::Failed("the consumer ended".to_owned()),
                 },
@@ -325,8 +351,9 @@ impl Inlet {
                 consumer = self.spec.consumer,
                 source = key,
                 number = place.number,
-                "new messages have numbers that were taken before and are dropped: the bus or the Mixer lost the old ones and their \
-                 Rack sends them again, or the Rack's state_dir was restored from a copy; then stop it, remove its folder outbox, start it"
+                "new messages have numbers that were taken before and are dropped: their Rack sends again what the archive did not have \
+                 when the bus began anew, which does no harm; only if the Rack's state_dir was restored from a copy, stop it, remove its \
+                 folder outbox, and start it"
             );
         }
     }

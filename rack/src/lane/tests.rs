@@ -47,8 +47,15 @@ struct BusServer {
 impl BusServer {
     async fn start() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let (child, port) = Self::spawn(dir.path(), -1).await;
+        let (child, port) = Self::spawn(dir.path(), -1, "").await;
         Self { dir, child, port }
+    }
+
+    /// Kills it; it comes back with more lines in its configuration.
+    async fn restart_with(&mut self, more: &str) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        (self.child, _) = Self::spawn(self.dir.path(), i32::from(self.port), more).await;
     }
 
     /// Kills it; it comes back without what it had.
@@ -56,13 +63,13 @@ impl BusServer {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
         std::fs::remove_dir_all(self.dir.path().join("jetstream")).unwrap();
-        (self.child, _) = Self::spawn(self.dir.path(), i32::from(self.port)).await;
+        (self.child, _) = Self::spawn(self.dir.path(), i32::from(self.port), "").await;
     }
 
-    async fn spawn(dir: &Path, port: i32) -> (Child, u16) {
+    async fn spawn(dir: &Path, port: i32, more: &str) -> (Child, u16) {
         let conf = dir.join("nats.conf");
         let text = format!(
-            "listen: \"127.0.0.1:{port}\"\nports_file_dir: {dir:?}\njetstream {{ store_dir: {dir:?}, domain: flux }}\n"
+            "listen: \"127.0.0.1:{port}\"\nports_file_dir: {dir:?}\njetstream {{ store_dir: {dir:?}, domain: flux }}\n{more}\n"
         );
         std::fs::write(&conf, text).unwrap();
         let binary = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../.tools/bin/nats-server");

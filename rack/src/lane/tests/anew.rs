@@ -11,7 +11,7 @@ impl BusServer {
         self.end("TERM");
         let copy = tempfile::tempdir().unwrap();
         copy_folder(&self.store(), &copy.path().join("jetstream"));
-        (self.child, _) = Self::spawn(self.dir.path(), i32::from(self.port)).await;
+        (self.child, _) = Self::spawn(self.dir.path(), i32::from(self.port), "").await;
         copy
     }
 
@@ -21,7 +21,7 @@ impl BusServer {
         std::fs::remove_dir_all(self.store()).unwrap();
         copy_folder(&copy.path().join("jetstream"), &self.store());
         let port = self.port;
-        (self.child, self.port) = Self::spawn(self.dir.path(), -1).await;
+        (self.child, self.port) = Self::spawn(self.dir.path(), -1, "").await;
         let bus = self.connect().await;
         for _ in 0..lost {
             let sent = bus.js.publish("flux.msg.other.gear.out", "other".into());
@@ -29,7 +29,7 @@ impl BusServer {
         }
         self.end("TERM");
         self.port = port;
-        (self.child, _) = Self::spawn(self.dir.path(), i32::from(self.port)).await;
+        (self.child, _) = Self::spawn(self.dir.path(), i32::from(self.port), "").await;
     }
 
     fn store(&self) -> PathBuf {

@@ -106,3 +106,18 @@ async fn what_is_at_a_slow_gear_is_bounded_in_bytes() {
     take_all(&receiver, 1, COUNT).await;
     receiver.end().await;
 }
+
+#[tokio::test]
+async fn a_message_from_when_the_bus_took_larger_ones_holds_up_no_other() {
+    let (mut server, dir) = (BusServer::start().await, tempfile::tempdir().unwrap());
+    server.restart_with("max_payload: 32MB").await;
+    let bus = server.connect().await;
+    make_for_all(&bus).await;
+    publish_of(&bus, 0, 1, 20_000_000).await;
+    server.restart_with("max_payload: 1MB").await;
+    let bus = server.connect().await;
+    publish_of(&bus, 0, 2, 10).await;
+    let receiver = Receiver::start(dir.path(), &bus);
+    take_all(&receiver, 1, 2).await;
+    receiver.end().await;
+}
