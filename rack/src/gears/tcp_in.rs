@@ -53,6 +53,8 @@ use writer::{Queue, Reply};
 
 /// How often it is asked what became of replies.
 const HEAR_EVERY: Duration = Duration::from_millis(10);
+/// How long the last replies of a life may take: its connections end with it.
+const LAST_REPLIES: Duration = Duration::from_millis(300);
 /// The fact that names a message's connection.
 const CONNECTION: &str = "tcp.connection";
 
@@ -268,11 +270,22 @@ impl Passive for Replies {
 
     fn flush<'a>(&'a mut self, cx: &'a Arc<Context>) -> Work<'a> {
         async move {
+            let last = Instant::now() + LAST_REPLIES;
             while let Some(Unheard { heard, .. }) = self.unheard.front_mut() {
                 let heard = match heard.try_recv() {
                     // The others are not held up for a peer that does not read, unless they are the last.
                     Err(TryRecvError::Empty) if !cx.is_draining() => break,
-                    Err(TryRecvError::Empty) => heard.await.unwrap_or_else(|_| Err("is closed".to_owned())),
+                    Err(TryRecvError::Empty) => {
+                        let closed = |_| Err("was closed before it took the reply".to_owned());
+                        match tokio::time::timeout_at(last, &mut *heard).await {
+                            Ok(heard) => heard.unwrap_or_else(closed),
+                            // It would be closed with this life anyway; what others took is known then.
+                            Err(_) => {
+                                self.shared.writers.lock().abort_all();
+                                heard.await.unwrap_or_else(closed)
+                            }
+                        }
+                    }
                     Err(TryRecvError::Closed) => Err("is closed".to_owned()),
                     Ok(heard) => heard,
                 };
@@ -288,7 +301,8 @@ impl Passive for Replies {
             }
             if cx.is_draining() {
                 let open: Vec<_> = self.shared.open.lock().values().cloned().collect();
-                futures::future::join_all(open.iter().map(|queue| queue.drained())).await;
+                let drained = futures::future::join_all(open.iter().map(|queue| queue.drained()));
+                tokio::time::timeout_at(last, drained).await.ok();
             }
             self.asked = Instant::now();
             Ok(())
