@@ -111,6 +111,8 @@ struct Life {
 /// Why pulling ended.
 enum Ended {
     Stopped,
+    /// Another kind of pull is needed.
+    Again,
     Failed(String),
 }
 
@@ -144,7 +146,11 @@ impl Inlet {
                 () = stop.cancelled() => Ended::Stopped,
                 ended = self.pull() => ended,
             };
-            let Ended::Failed(reason) = ended else { return };
+            let reason = match ended {
+                Ended::Stopped => return,
+                Ended::Again => continue,
+                Ended::Failed(reason) => reason,
+            };
             if !std::mem::replace(&mut self.told, true) {
                 tracing::warn!(consumer = self.spec.consumer, gear.id = %self.spec.gear, reason, "a wire gives nothing for now; it is tried again");
             }
@@ -204,7 +210,7 @@ impl Inlet {
                     match self.consumer().await {
                         Ok((consumer, ..)) if consumer.cached_info().num_pending > 0 => {
                             self.next_is_large = true;
-                            return Ended::Failed("a message is larger than a pull brings: it is asked for by itself".to_owned());
+                            return Ended::Again;
                         }
                         Ok(_) => {}
                         Err(reason) => return Ended::Failed(reason),
@@ -219,11 +225,12 @@ impl Inlet {
                 message = messages.next(), if room => match message {
                     Some(Ok(message)) => {
                         came = true;
+                        let is_small = message.payload.len() < PULL_BYTES;
                         if let Err(reason) = self.take(message).await {
                             tracing::warn!(consumer = self.spec.consumer, reason, "a message is left for later");
                         }
-                        if is_large {
-                            return Ended::Failed("a large message was taken by itself".to_owned());
+                        if is_large && is_small {
+                            return Ended::Again;
                         }
                     }
                     Some(Err(error)) => return Ended::Failed(error.to_string()),
