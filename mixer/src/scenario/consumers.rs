@@ -293,14 +293,20 @@ mod tests {
         part::flows(&scenario, std::iter::empty()).remove(0)
     }
 
-    #[tokio::test]
-    async fn a_lost_consumer_of_a_former_scenario_is_made_anew_and_a_lost_one_of_none_is_forgotten() {
+    /// A bus server and a registry.
+    async fn ground() -> (BusServer, Arc<Registry>, tempfile::TempDir) {
         let folder = tempfile::tempdir().unwrap();
         let server = BusServer::start(bus_settings(managed(folder.path())), &failures().0)
             .await
             .unwrap();
+        let registry = Registry::open(&folder.path().join("registry.redb")).unwrap();
+        (server, Arc::new(registry), folder)
+    }
+
+    #[tokio::test]
+    async fn a_lost_consumer_of_a_former_scenario_is_made_anew_and_a_lost_one_of_none_is_forgotten() {
+        let (server, registry, _folder) = ground().await;
         let bus = server.bus();
-        let registry = Arc::new(Registry::open(&folder.path().join("registry.redb")).unwrap());
         let consumers = Consumers::new("flux-msg".to_owned(), Arc::clone(&registry));
         let all: Vec<Flow> = ["active", "former", "gone"].map(flow).into();
         consumers.ensure(bus, all.clone()).await.unwrap();
@@ -327,12 +333,8 @@ mod tests {
 
     #[tokio::test]
     async fn where_a_scenario_cannot_be_read_lost_consumers_of_others_are_made_and_none_is_forgotten() {
-        let folder = tempfile::tempdir().unwrap();
-        let server = BusServer::start(bus_settings(managed(folder.path())), &failures().0)
-            .await
-            .unwrap();
+        let (server, registry, _folder) = ground().await;
         let bus = server.bus();
-        let registry = Arc::new(Registry::open(&folder.path().join("registry.redb")).unwrap());
         let consumers = Consumers::new("flux-msg".to_owned(), Arc::clone(&registry));
         let all: Vec<Flow> = ["readable", "unreadable"].map(flow).into();
         consumers.ensure(bus, all.clone()).await.unwrap();
@@ -351,12 +353,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_consumer_that_lets_too_little_through_is_corrected_and_knows_what_its_rack_has() {
-        let folder = tempfile::tempdir().unwrap();
-        let server = BusServer::start(bus_settings(managed(folder.path())), &failures().0)
-            .await
-            .unwrap();
+        let (server, registry, _folder) = ground().await;
         let bus = server.bus();
-        let registry = Arc::new(Registry::open(&folder.path().join("registry.redb")).unwrap());
         let stream = bus.jetstream().get_stream("flux-msg").await.unwrap();
         let flow = flow("rack-b");
         let before = pull::Config {
