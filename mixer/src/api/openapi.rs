@@ -82,7 +82,8 @@ enum Answer {
     /// Rows in any format; JSON of a schema.
     Rows(&'static str),
     Sql,
-    Events,
+    /// Server-sent events of a schema.
+    Events(&'static str),
     OpenMetrics,
 }
 

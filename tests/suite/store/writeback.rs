@@ -9,10 +9,11 @@
 //!
 //! `PLATFORM_TEST_LOST_WRITES` makes it longer: the long form is 20.
 
+use std::path::Path;
 use std::time::Duration;
 
 use harness::disk::{Disk, Lacking};
-use harness::store::{Driver, Heard, Judge, Load, open, settings};
+use harness::store::{Driver, Heard, Judge, Load, files_below, open, settings};
 use harness::{Failure, Random};
 
 use super::{setting, store_on};
@@ -47,6 +48,15 @@ fn run_until_lost(disk: &Disk, load: Load) -> Result<Heard, Failure> {
     let said = std::fs::read_to_string(errors.path())?;
     assert!(matches!(code, Some(74 | 75)), "{code:?} {:?} {said}", heard.notes);
     Ok(heard)
+}
+
+/// What the store consists of: what came of a loss is to be seen from it.
+fn sizes(store: &Path) -> Result<Vec<(String, u64)>, Failure> {
+    let files = files_below(store)?.into_iter().map(|path| {
+        let name = path.strip_prefix(store).unwrap_or(&path).display().to_string();
+        Ok((name, path.symlink_metadata()?.len()))
+    });
+    files.collect()
 }
 
 #[test]
@@ -88,8 +98,12 @@ fn what_a_disk_lost_behind_the_kernels_back_is_never_missing_without_a_word() ->
         assert_eq!(verdict.violations, Vec::<String>::new(), "{about}");
         assert!(
             verdict.lost.is_empty() || verdict.partial.is_some(),
-            "{about}: not told: {:?}",
-            verdict.lost.first()
+            "{about}: not told: {} missing, {:?} … {:?}, of batches up to {:?}; {:?}",
+            verdict.lost.len(),
+            verdict.lost.first(),
+            verdict.lost.last(),
+            heard.acknowledged.last(),
+            sizes(&store)?
         );
         told += usize::from(verdict.partial.is_some());
         rows += verdict.rows;

@@ -170,7 +170,7 @@ fn answer(route: &Route) -> Value {
         Answer::Json(schema) | Answer::Ready(schema) => vec![typed("application/json", reference(schema))],
         Answer::Rows(schema) => formats(schema),
         Answer::Sql => formats("SqlAnswer"),
-        Answer::Events => vec![typed("text/event-stream", reference("Event"))],
+        Answer::Events(schema) => vec![typed("text/event-stream", reference(schema))],
         Answer::OpenMetrics => {
             vec![typed(bare(exposition::CONTENT), json!({ "type": "string" }))]
         }

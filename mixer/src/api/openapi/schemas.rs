@@ -12,7 +12,7 @@ pub(super) fn all() -> Map<String, Value> {
         basics(),
         rows(),
         lists(),
-        event(),
+        events(),
         sent(),
         sql(),
         control(),
@@ -261,25 +261,30 @@ fn lists() -> Value {
     })
 }
 
-/// An event of a tail.
-fn event() -> Value {
+/// The events of the tails: rows, and what all tails say beside them.
+fn events() -> Value {
+    json!({ "LogEvent": event("Log"), "MessageEvent": event("Message") })
+}
+
+/// An event of a tail of rows of a schema.
+fn event(row: &str) -> Value {
     let data = |of: Value| json!({ "type": "string", "contentMediaType": "application/json", "contentSchema": of });
     let named = |name: &str, required: &[&str], of: Value| json!({ "required": required, "properties": { "event": { "const": name }, "data": data(of) } });
     let mut lagged = object(json!({ "missed": count(), "resume": text() }));
     lagged["properties"]["unseen"] = count();
     let gap = object(json!({ "from": or_null(text()), "since": time(), "reason": text() }));
-    json!({ "Event": {
+    json!({
         "description": "An event without a name, or `message`, is a row. Comments carry an `id` too.",
         "type": "object",
         "required": ["data"],
         "properties": { "id": text(), "retry": count() },
         "anyOf": [
-            named("message", &["id"], reference("Log")),
+            named("message", &["id"], reference(row)),
             named("lagged", &["id", "event"], lagged),
             named("gap", &["id", "event"], gap),
             named("error", &["event"], object(json!({ "detail": text() }))),
         ],
-    } })
+    })
 }
 
 /// A record as it is sent: ids as text, fields nested if one likes, whose it is left out if one likes.

@@ -156,7 +156,7 @@ const MESSAGES_TAIL: Route = get(
     "Business messages as they become visible, as server-sent events",
 )
 .takes(&[p::FLUX, p::MESSAGES, p::TAIL])
-.gives(Answer::Events)
+.gives(Answer::Events("MessageEvent"))
 .fails(&[400, 403, 429, 503])
 .details("An event without a name is a row as the list of messages gives it. All else is as with the tail of logs.");
 const MESSAGES_OF: Route = get(
@@ -203,7 +203,7 @@ pub(super) const ROUTES: &[Route] = &[
         "Log records as they become visible, as server-sent events",
     )
     .takes(&[p::LOGS, p::TAIL])
-    .gives(Answer::Events)
+    .gives(Answer::Events("LogEvent"))
     .fails(&[400, 403, 429, 503])
     .details(
         "An event without a name is a row as the list of logs gives it, its `id` the place behind it. `lagged` says that the reader was too \

@@ -287,6 +287,33 @@ fn texts_for_readers_have_no_gaps_of_lines_that_were_joined() {
 }
 
 #[test]
+fn a_tail_gives_the_rows_of_the_list_it_follows() {
+    let document = document::of(ROUTES);
+    let answer = |path: &str, media: &str| {
+        let content = &document["paths"][path]["get"]["responses"]["200"]["content"];
+        let reference = content[media]["schema"]["$ref"].as_str().unwrap().to_owned();
+        document.pointer(&reference[1..]).unwrap().clone()
+    };
+    let mut tails = 0;
+    for route in ROUTES {
+        let Some(list) = route.path.strip_suffix("/tail") else {
+            continue;
+        };
+        let events = answer(route.path, "text/event-stream");
+        let rows = answer(list, "application/json");
+        let item = &rows["properties"]["data"]["items"];
+        assert_eq!(
+            events["anyOf"][0]["properties"]["data"]["contentSchema"], *item,
+            "{}",
+            route.path
+        );
+        assert!(item["$ref"].is_string(), "{list} has no rows");
+        tails += 1;
+    }
+    assert_eq!(tails, 2);
+}
+
+#[test]
 fn every_reference_of_the_document_leads_somewhere() {
     fn walk(value: &Value, document: &Value, used: &mut BTreeSet<String>) {
         match value {
