@@ -27,6 +27,7 @@ mod decode;
 mod error;
 mod floors;
 mod pipeline;
+mod puller;
 mod specs;
 mod stats;
 mod vouch;

@@ -1,0 +1,185 @@
+//! One puller for each stream: takes its messages from the bus, as far as there is room, and has each one stored.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_nats::jetstream::{Context, Message};
+use futures::StreamExt;
+use model::wire::{self, Encoding};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinSet;
+use tracing::{info, warn};
+
+use crate::consumer::{self, Feed, Opened};
+use crate::error::Error;
+use crate::pipeline::Shared;
+use crate::stats::Stats;
+
+/// How long a stop waits for the engine to take what is in flight.
+const DRAIN: Duration = Duration::from_secs(10);
+
+/// See the module.
+pub(crate) struct Puller {
+    pub(crate) feed: Feed,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) js: Context,
+    pub(crate) batches: Arc<Semaphore>,
+    pub(crate) bytes: Arc<Semaphore>,
+}
+
+/// Room for one batch; given back when it is durable and acknowledged.
+pub(crate) struct Room {
+    _batch: OwnedSemaphorePermit,
+    _bytes: OwnedSemaphorePermit,
+}
+
+impl Puller {
+    /// Another one, in the same room.
+    pub(crate) fn of(&self, feed: Feed) -> Self {
+        Self {
+            feed,
+            shared: Arc::clone(&self.shared),
+            js: self.js.clone(),
+            batches: Arc::clone(&self.batches),
+            bytes: Arc::clone(&self.bytes),
+        }
+    }
+
+    /// Opens the consumer again and again until stopped or until the engine is gone.
+    pub(crate) async fn run(self) -> Result<(), Error> {
+        let mut wait = Duration::from_millis(100);
+        let mut storing = JoinSet::new();
+        let ended = loop {
+            let opened = tokio::select! {
+                () = self.shared.stop.cancelled() => break Ok(()),
+                opened = consumer::open(&self.js, &self.feed, &self.shared.settings) => opened,
+            };
+            match opened {
+                Ok(opened) => {
+                    wait = Duration::from_millis(100);
+                    info!(
+                        incarnation = opened.incarnation,
+                        of = self.feed.what(),
+                        "consumer is open"
+                    );
+                    if let Some(end) = self.pull(opened, &mut storing).await {
+                        break end;
+                    }
+                }
+                Err(error) => warn!(%error, of = self.feed.what(), "nothing is read; trying again"),
+            }
+            Stats::add(&self.shared.stats.resubscribed, 1);
+            tokio::select! {
+                () = self.shared.stop.cancelled() => break Ok(()),
+                () = tokio::time::sleep(wait) => wait = (wait * 2).min(Duration::from_secs(5)),
+            }
+        };
+        let drained = drain(&mut storing).await;
+        ended.and(drained)
+    }
+
+    /// Pulls until the bus breaks (`None`), or until the end (`Some`).
+    async fn pull(&self, opened: Opened, storing: &mut JoinSet<Result<(), Error>>) -> Option<Result<(), Error>> {
+        let pulls = (self.shared.settings.buffer_size as usize).clamp(1, 256);
+        let messages = opened
+            .consumer
+            .stream()
+            .max_messages_per_batch(pulls)
+            .heartbeat(Duration::from_secs(5))
+            .messages();
+        let mut messages = match messages.await {
+            Ok(messages) => messages,
+            Err(error) => {
+                warn!(%error, of = self.feed.what(), "the consumer cannot be pulled");
+                return None;
+            }
+        };
+        self.set_pulling(true);
+        let end = loop {
+            let message = tokio::select! {
+                biased;
+                () = self.shared.stop.cancelled() => break Some(Ok(())),
+                Some(done) = storing.join_next() => match flatten(done) {
+                    Ok(()) => continue,
+                    Err(error) => break Some(Err(error)),
+                },
+                message = messages.next() => message,
+            };
+            match message {
+                Some(Ok(message)) => match self.room(weight(&message)).await {
+                    Some(room) => {
+                        let (shared, feed) = (Arc::clone(&self.shared), self.feed.clone());
+                        let incarnation = opened.incarnation;
+                        storing.spawn(async move { shared.store(&feed, message, incarnation, room).await });
+                    }
+                    None => break Some(Ok(())),
+                },
+                Some(Err(error)) => {
+                    warn!(%error, of = self.feed.what(), "pulling was interrupted");
+                    break None;
+                }
+                None => break None,
+            }
+        };
+        self.set_pulling(false);
+        end
+    }
+
+    /// Telemetry tells whether ingest is ready.
+    fn set_pulling(&self, pulling: bool) {
+        if self.feed == Feed::Telemetry {
+            self.shared.stats.pulling.send_replace(pulling);
+        }
+    }
+
+    /// Waits for room; `None` when stopped meanwhile.
+    async fn room(&self, bytes: u64) -> Option<Room> {
+        let bytes = u32::try_from(bytes)
+            .unwrap_or(u32::MAX)
+            .clamp(1, self.shared.settings.buffer_bytes.max(1));
+        tokio::select! {
+            () = self.shared.stop.cancelled() => None,
+            room = async {
+                let _batch = Arc::clone(&self.batches).acquire_owned().await.ok()?;
+                let _bytes = Arc::clone(&self.bytes).acquire_many_owned(bytes).await.ok()?;
+                Some(Room { _batch, _bytes })
+            } => room,
+        }
+    }
+}
+
+/// The bytes that a message takes until its rows are durable.
+fn weight(message: &Message) -> u64 {
+    let said = message
+        .headers
+        .as_ref()
+        .and_then(|headers| headers.get(wire::CONTENT_TYPE));
+    let encoding = said.and_then(|said| said.as_str().parse::<Encoding>().ok());
+    // A business message, or what becomes a dead letter: its bytes, its row, and the row as it is logged.
+    encoding.map_or_else(
+        || (message.payload.len() as u64).saturating_mul(3),
+        |encoding| wire::decoded_bytes(encoding, &message.payload),
+    )
+}
+
+fn flatten(done: Result<Result<(), Error>, tokio::task::JoinError>) -> Result<(), Error> {
+    done.map_err(|died| Error::TaskDied(died.to_string()))?
+}
+
+/// Waits for what is being stored. What the engine still makes wait after [`DRAIN`] stays unacknowledged on the bus.
+async fn drain(storing: &mut JoinSet<Result<(), Error>>) -> Result<(), Error> {
+    let mut first = Ok(());
+    let all = async {
+        while let Some(done) = storing.join_next().await {
+            first = std::mem::replace(&mut first, Ok(())).and(flatten(done));
+        }
+    };
+    if tokio::time::timeout(DRAIN, all).await.is_err() {
+        warn!(
+            batches = storing.len(),
+            "not everything was stored before the stop; the bus keeps the rest"
+        );
+        storing.shutdown().await;
+    }
+    first
+}
