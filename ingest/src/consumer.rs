@@ -2,17 +2,30 @@
 //!
 //! # Invariants
 //!
+//! - What is sent before it is taken is bounded in bytes: one request brings an eighth of [`Settings::buffer_bytes`] at most, or one
+//!   message of the largest size that the bus takes, and at most four are open at once. The next one is made when half of the messages
+//!   or bytes of one are taken, so that there are two; where nothing is taken for minutes, two more are made.
 //! - `max_deliver` is unlimited: a message that cannot be decoded ends as a dead letter, so nothing loops.
 //! - The acknowledgement wait covers two flush intervals and a slow disk; longer waits send progress.
 
 use std::time::Duration;
 
+use async_nats::Client;
 use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, PullConsumer, pull};
 use async_nats::jetstream::{Context, stream::Stream as BusStream};
 use model::subject;
 
 use crate::error::Error;
 use crate::pipeline::{Messages, Settings};
+
+/// Messages asked for at once.
+const PULL: usize = 256;
+/// Their share of the bytes that may be in flight.
+const PULL_SHARE: u32 = 8;
+/// What the bus counts of a message beside what it limits.
+const PULL_ROOM: usize = 64 << 10;
+/// How often the bus says that it is still there.
+const HEARTBEAT: Duration = Duration::from_secs(5);
 
 /// What a consumer reads.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,8 +71,56 @@ impl Feed {
 
 /// The open consumer and the stream's incarnation: when it was created, in µs.
 pub(crate) struct Opened {
-    pub(crate) consumer: PullConsumer,
+    consumer: PullConsumer,
     pub(crate) incarnation: i64,
+}
+
+/// How messages are asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ask {
+    /// So many that have so many bytes together.
+    Several { messages: usize, bytes: usize },
+    /// One, however large it is.
+    One,
+}
+
+impl Ask {
+    /// What has room here, at least one message of the largest size that the bus takes now.
+    pub(crate) fn several(settings: &Settings, client: &Client) -> Self {
+        let share = (settings.buffer_bytes / PULL_SHARE) as usize;
+        let most = client.server_info().max_payload.saturating_add(PULL_ROOM);
+        Self::Several {
+            messages: (settings.buffer_size as usize).clamp(1, PULL),
+            bytes: share.max(most),
+        }
+    }
+
+    /// Whether it could bring a message of this size.
+    pub(crate) const fn brings(self, size: usize) -> bool {
+        match self {
+            Self::Several { bytes, .. } => size <= bytes,
+            Self::One => true,
+        }
+    }
+}
+
+impl Opened {
+    /// The messages, asked for again and again.
+    pub(crate) async fn messages(&self, ask: Ask) -> Result<pull::Stream, Error> {
+        let stream = self.consumer.stream().heartbeat(HEARTBEAT);
+        let stream = match ask {
+            Ask::Several { messages, bytes } => stream.max_messages_per_batch(messages).max_bytes_per_batch(bytes),
+            Ask::One => stream.max_messages_per_batch(1),
+        };
+        let name = &self.consumer.cached_info().name;
+        stream.messages().await.map_err(bus_error("pull from", name))
+    }
+
+    /// Whether the bus has something for us beside so many messages that are with us. Where it does not answer nothing is known.
+    pub(crate) async fn has_beside(&self, with_us: usize) -> bool {
+        let said = self.consumer.get_info().await;
+        said.is_ok_and(|said| said.num_pending > 0 || said.num_ack_pending > with_us)
+    }
 }
 
 fn bus_error<E: std::fmt::Display>(action: &'static str, name: &str) -> impl FnOnce(E) -> Error {

@@ -1,4 +1,9 @@
 //! One puller for each stream: takes its messages from the bus, as far as there is room, and has each one stored.
+//!
+//! # Invariants
+//!
+//! - What was sent and is not taken yet is bounded by what is asked for ([`Ask`]).
+//! - A message that is larger than what is asked for, from when the bus took larger ones, comes all the same, alone.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,15 +13,18 @@ use futures::StreamExt;
 use model::wire::{self, Encoding};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
+use tokio::time::{Instant, MissedTickBehavior, interval_at};
 use tracing::{info, warn};
 
-use crate::consumer::{self, Feed, Opened};
+use crate::consumer::{self, Ask, Feed, Opened};
 use crate::error::Error;
 use crate::pipeline::Shared;
 use crate::stats::Stats;
 
 /// How long a stop waits for the engine to take what is in flight.
 const DRAIN: Duration = Duration::from_secs(10);
+/// So long without a message, twice, and the bus is asked whether it keeps one back that is larger than what is asked for.
+const QUIET: Duration = Duration::from_secs(3);
 
 /// See the module.
 pub(crate) struct Puller {
@@ -25,6 +33,16 @@ pub(crate) struct Puller {
     pub(crate) js: Context,
     pub(crate) batches: Arc<Semaphore>,
     pub(crate) bytes: Arc<Semaphore>,
+}
+
+/// Why messages are not asked for any more as they were.
+enum Pulled {
+    /// Another way is needed.
+    Otherwise(Ask),
+    /// The bus broke.
+    Broken,
+    /// There is nothing more to do.
+    Ended(Result<(), Error>),
 }
 
 /// Room for one batch; given back when it is durable and acknowledged.
@@ -80,49 +98,90 @@ impl Puller {
 
     /// Pulls until the bus breaks (`None`), or until the end (`Some`).
     async fn pull(&self, opened: Opened, storing: &mut JoinSet<Result<(), Error>>) -> Option<Result<(), Error>> {
-        let pulls = (self.shared.settings.buffer_size as usize).clamp(1, 256);
-        let messages = opened
-            .consumer
-            .stream()
-            .max_messages_per_batch(pulls)
-            .heartbeat(Duration::from_secs(5))
-            .messages();
-        let mut messages = match messages.await {
-            Ok(messages) => messages,
-            Err(error) => {
-                warn!(%error, of = self.feed.what(), "the consumer cannot be pulled");
-                return None;
-            }
-        };
-        self.set_pulling(true);
+        let mut ask = self.several();
         let end = loop {
-            let message = tokio::select! {
-                biased;
-                () = self.shared.stop.cancelled() => break Some(Ok(())),
-                Some(done) = storing.join_next() => match flatten(done) {
-                    Ok(()) => continue,
-                    Err(error) => break Some(Err(error)),
-                },
-                message = messages.next() => message,
-            };
-            match message {
-                Some(Ok(message)) => match self.room(weight(&message)).await {
-                    Some(room) => {
-                        let (shared, feed) = (Arc::clone(&self.shared), self.feed.clone());
-                        let incarnation = opened.incarnation;
-                        storing.spawn(async move { shared.store(&feed, message, incarnation, room).await });
-                    }
-                    None => break Some(Ok(())),
-                },
-                Some(Err(error)) => {
-                    warn!(%error, of = self.feed.what(), "pulling was interrupted");
-                    break None;
-                }
-                None => break None,
+            match self.pull_as(ask, &opened, storing).await {
+                Pulled::Otherwise(other) => ask = other,
+                Pulled::Broken => break None,
+                Pulled::Ended(end) => break Some(end),
             }
         };
         self.set_pulling(false);
         end
+    }
+
+    fn several(&self) -> Ask {
+        Ask::several(&self.shared.settings, &self.js.client())
+    }
+
+    /// Pulls in one way.
+    async fn pull_as(&self, ask: Ask, opened: &Opened, storing: &mut JoinSet<Result<(), Error>>) -> Pulled {
+        let mut messages = match opened.messages(ask).await {
+            Ok(messages) => messages,
+            Err(error) => {
+                warn!(%error, of = self.feed.what(), "the consumer cannot be pulled");
+                return Pulled::Broken;
+            }
+        };
+        self.set_pulling(true);
+        let stop = &self.shared.stop;
+        let mut quiet = interval_at(Instant::now() + QUIET, QUIET);
+        quiet.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let (mut came, mut is_suspected) = (false, false);
+        loop {
+            let message = tokio::select! {
+                biased;
+                () = stop.cancelled() => return Pulled::Ended(Ok(())),
+                Some(done) = storing.join_next() => match flatten(done) {
+                    Ok(()) => continue,
+                    Err(error) => return Pulled::Ended(Err(error)),
+                },
+                message = messages.next() => message,
+                _ = quiet.tick(), if ask != Ask::One => {
+                    // What is on its way just now has come by the second time.
+                    let is_held = !std::mem::take(&mut came) && self.is_held_back(opened, storing.len()).await;
+                    if std::mem::replace(&mut is_suspected, is_held) && is_held {
+                        return Pulled::Otherwise(Ask::One);
+                    }
+                    continue;
+                }
+            };
+            match message {
+                Some(Ok(message)) => {
+                    let size = message.length;
+                    if !self.take(message, opened.incarnation, storing).await {
+                        return Pulled::Ended(Ok(()));
+                    }
+                    if ask == Ask::One && self.several().brings(size) {
+                        return Pulled::Otherwise(self.several());
+                    }
+                    came = true;
+                }
+                Some(Err(error)) => {
+                    warn!(%error, of = self.feed.what(), "pulling was interrupted");
+                    return Pulled::Broken;
+                }
+                None => return Pulled::Broken,
+            }
+        }
+    }
+
+    /// Whether the bus has something beside what is being stored. A stop is not waited for.
+    async fn is_held_back(&self, opened: &Opened, storing: usize) -> bool {
+        tokio::select! {
+            () = self.shared.stop.cancelled() => false,
+            held = opened.has_beside(storing) => held,
+        }
+    }
+
+    /// Has a message stored once there is room for it; false when stopped meanwhile.
+    async fn take(&self, message: Message, incarnation: i64, storing: &mut JoinSet<Result<(), Error>>) -> bool {
+        let Some(room) = self.room(weight(&message)).await else {
+            return false;
+        };
+        let (shared, feed) = (Arc::clone(&self.shared), self.feed.clone());
+        storing.spawn(async move { shared.store(&feed, message, incarnation, room).await });
+        true
     }
 
     /// Telemetry tells whether ingest is ready.

@@ -1,9 +1,12 @@
-//! What foreign publishers send: good batches are stored once, whatever comes between them.
+//! What foreign publishers send: good batches are stored once, whatever comes between them, and however large it is; while the store
+//! takes nothing, no more is fetched from the bus than there is room for.
 
 use std::time::Duration;
 
 use async_nats::HeaderMap;
 use async_nats::jetstream::Context;
+use async_nats::jetstream::consumer::PullConsumer;
+use harness::disk::Disk;
 use harness::{Failure, TestMixer, eventually};
 use model::{Attributes, EntityId, Level, LogRecord, Record, Timestamp, wire};
 use serde_json::json;
@@ -95,10 +98,131 @@ async fn a_batch_that_can_not_be_stored_becomes_a_dead_letter_and_ingest_goes_on
 
     // Everything is acknowledged: nothing is sent again for ever.
     let stream = js.get_stream("flux-telemetry").await?;
-    let mut consumer: async_nats::jetstream::consumer::PullConsumer =
-        stream.get_consumer("ingest").await.map_err(|error| error.to_string())?;
+    let mut consumer: PullConsumer = stream.get_consumer("ingest").await.map_err(|error| error.to_string())?;
     let info = consumer.info().await?;
     assert_eq!((info.num_pending, info.num_ack_pending), (0, 0));
     assert_eq!(mixer.api.get("/readyz")?.status, 200);
     Ok(())
+}
+
+/// A Mixer that takes messages of so many bytes and whose store lies on a full disk: it looks at that before it appends. `None` where the
+/// machine can have no such disk.
+async fn on_a_full_disk(most: usize) -> Result<Option<(Disk, TestMixer)>, Failure> {
+    let started = tokio::task::spawn_blocking(move || {
+        let disk = match Disk::tmpfs(256) {
+            Ok(disk) => disk,
+            Err(lacking) => {
+                eprintln!("{lacking}");
+                return Ok(None);
+            }
+        };
+        let store = format!("{:?}", disk.path().join("data").display().to_string());
+        let most = most.to_string();
+        let keys = [
+            ("store.dir", store.as_str()),
+            ("store.wal_max_size_mb", "64"),
+            ("snake.store_dir", "\"js\""),
+            ("mixer.max_payload_size", most.as_str()),
+            ("observability.embedded.storage.memory_limit_mb", "64"),
+        ];
+        let mixer = TestMixer::with(&keys, &[])?;
+        disk.fill()?;
+        Ok::<_, Failure>(Some((disk, mixer)))
+    });
+    started.await?
+}
+
+/// The consumer by which messages are archived.
+async fn archive(js: &Context) -> Result<PullConsumer, Failure> {
+    let stream = js.get_stream("flux-msg").await?;
+    stream
+        .get_consumer("archive")
+        .await
+        .map_err(|error| error.to_string().into())
+}
+
+async fn bus_of(mixer: &TestMixer) -> Result<Context, Failure> {
+    let client = async_nats::connect(&mixer.bus_url).await?;
+    Ok(async_nats::jetstream::with_domain(client, "flux"))
+}
+
+/// Bytes on a wire, of which the archive makes a dead letter.
+async fn publish(js: &Context, bytes: usize) -> Result<(), Failure> {
+    let sent = js.publish("flux.msg.rack-a.gate.out", vec![0xff; bytes].into());
+    sent.await?.await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn while_the_store_takes_nothing_the_bus_keeps_what_there_is_no_room_for() -> Result<(), Failure> {
+    const COUNT: usize = 60;
+    // Of the 64 MiB of memory 8 are for what is in flight: two messages, which take three times their bytes there. One waits for room.
+    // Each request brings as much as the largest message has, two of these, and four of them may be open.
+    const MOST: usize = 2 + 1 + 4 * 2;
+    let Some((disk, mixer)) = on_a_full_disk(2 << 20).await? else {
+        return Ok(());
+    };
+    let js = bus_of(&mixer).await?;
+    let archive = archive(&js).await?;
+    for _ in 0..COUNT {
+        publish(&js, 1 << 20).await?;
+    }
+    let mut fetched = 0;
+    let mut is_full = true;
+    let deadline = tokio::time::Instant::now() + 4 * SOON;
+    loop {
+        let said = archive.get_info().await?;
+        fetched = fetched.max(said.num_ack_pending);
+        assert!(fetched <= MOST, "{fetched} MiB of {COUNT} were fetched");
+        // Every request is answered and nothing more is asked for.
+        if is_full && said.num_ack_pending > 0 && said.num_waiting == 0 {
+            is_full = false;
+            disk.make_room()?;
+        }
+        if said.num_pending == 0 && said.num_ack_pending == 0 {
+            break;
+        }
+        assert!(tokio::time::Instant::now() < deadline, "{said:?}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert!(!is_full, "there was no room for long");
+    assert_eq!(counter(&mixer, "platform_ingest_dead_letters_total ")?, COUNT as u64);
+    eprintln!("at most {fetched} MiB of {COUNT} were fetched at once");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_from_when_the_bus_took_larger_ones_is_stored_and_holds_up_no_other() -> Result<(), Failure> {
+    const LARGE: usize = 10 << 20;
+    let Some((disk, mut mixer)) = on_a_full_disk(LARGE).await? else {
+        return Ok(());
+    };
+    let js = bus_of(&mixer).await?;
+    for bytes in [1_000, LARGE, 1_000, 1_000] {
+        publish(&js, bytes).await?;
+    }
+    mixer.kill9()?;
+    disk.make_room()?;
+    let file = mixer.path().join("platform-mixer.toml");
+    let text = std::fs::read_to_string(&file)?;
+    std::fs::write(&file, text.replace(&LARGE.to_string(), "1048576"))?;
+    let again = tokio::task::spawn_blocking(move || {
+        mixer.restart()?;
+        Ok::<_, Failure>(mixer)
+    });
+    let mixer = again.await??;
+    eventually("four dead letters", 2 * SOON, || {
+        let letters = mixer.api.rows("/api/v1/dlq?limit=10").ok()?;
+        (letters.len() == 4).then_some(())
+    })?;
+    let archive = archive(&bus_of(&mixer).await?).await?;
+    let deadline = tokio::time::Instant::now() + SOON;
+    loop {
+        let said = archive.get_info().await?;
+        if (said.num_pending, said.num_ack_pending) == (0, 0) {
+            return Ok(());
+        }
+        assert!(tokio::time::Instant::now() < deadline, "{said:?}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
 }
