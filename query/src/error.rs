@@ -146,6 +146,16 @@ impl Error {
         }
     }
 
+    /// Whether there was not the memory for it: less may be answered.
+    #[must_use]
+    pub fn lacks_memory(&self) -> bool {
+        match self {
+            Self::Memory(_) | Self::Crowded(_) => true,
+            Self::Execution(inner) => matches!(inner.find_root(), DataFusionError::ResourcesExhausted(_)),
+            _ => false,
+        }
+    }
+
     /// Whether a data file was not what had been written.
     pub(crate) fn met_damage(&self) -> bool {
         causes(self).any(|error| matches!(error.downcast_ref(), Some(engine::Error::Damaged { .. })))

@@ -13,6 +13,7 @@
 //!   could not be given to the gear, or is asked for again by name.
 //! - A letter is *replayed* when its Rack has said that it is taken, durably; never before.
 //! - A mark leaves with its letter's row.
+//! - Rows are read as many at once as there is memory for in queries, and one at a time is in the form of a letter.
 //!
 //! # Not here
 //!
@@ -28,10 +29,11 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use engine::Engine;
+use model::batch::row_json;
 use model::filter::{LetterFilter, LetterStates, When, page_size};
 use model::letter::LetterState;
 use model::{Clock, EntityId, Entropy, LetterId, Timestamp, Token};
-use query::{ListQuery, Querier, QueryStats};
+use query::{List, ListQuery, Querier, QueryStats};
 use tokio::sync::{Notify, watch};
 use uuid::Uuid;
 
@@ -239,35 +241,44 @@ impl Dlq {
         let mut filter = LetterFilter {
             since: Some(When::At(id.ts())),
             until: Some(When::At(next)),
-            limit: Some(CHUNK.0),
             ..LetterFilter::default()
         };
+        let mut chunk = CHUNK.0;
         loop {
-            let page = self.parts.querier.list(&ListQuery::Letters(filter.clone())).await?;
-            let page = query::Page::from(page);
-            let mut letters = page.rows.into_iter().filter_map(Letter::of);
-            if let Some(found) = letters.find(|letter| letter.id == id) {
+            let list = self.read(filter.clone(), &mut chunk).await?;
+            if let Some(found) = letters(&list).flatten().find(|letter| letter.id == id) {
                 return Ok(Some(found));
             }
-            if page.next_cursor.is_none() {
+            if list.next_cursor.is_none() {
                 return Ok(None);
             }
-            filter.cursor = page.next_cursor;
+            filter.cursor = list.next_cursor;
+        }
+    }
+
+    /// The next rows that a filter meets, `chunk` of them; fewer, as `chunk` says then, if there is not the memory for so many.
+    async fn read(&self, filter: LetterFilter, chunk: &mut u32) -> Result<List, DlqError> {
+        let mut query = filter;
+        loop {
+            query.limit = Some(*chunk);
+            match self.parts.querier.list(&ListQuery::Letters(query.clone())).await {
+                Err(error) if error.lacks_memory() && *chunk > 1 => *chunk = (*chunk / 4).max(1),
+                list => return Ok(list?),
+            }
         }
     }
 
     /// The next rows, and of them the letters that are asked for, each with its place among them.
     async fn look(&self, look: &mut Look) -> Result<Looked, DlqError> {
         let filter = LetterFilter {
-            limit: Some(look.chunk.clamp(1, CHUNK.1)),
             cursor: look.cursor.take(),
             ..look.filter.clone()
         };
-        let page = query::Page::from(self.parts.querier.list(&ListQuery::Letters(filter)).await?);
-        look.cursor = page.next_cursor;
-        let (rows, mut bytes, mut found) = (page.rows.len(), 0, Vec::new());
-        for (at, row) in page.rows.into_iter().enumerate() {
-            let Some(letter) = Letter::of(row) else { continue };
+        look.chunk = look.chunk.clamp(1, CHUNK.1);
+        let list = self.read(filter, &mut look.chunk).await?;
+        let (rows, mut bytes, mut found) = (list.rows().num_rows(), 0, Vec::new());
+        for (at, letter) in letters(&list).enumerate() {
+            let Some(letter) = letter else { continue };
             bytes += letter.payload.len();
             let mark = self.parts.registry.mark(&letter.id)?;
             let state = mark.as_ref().map_or(LetterState::Open, |mark| mark.state);
@@ -276,10 +287,11 @@ impl Dlq {
             }
         }
         look.chunk = if bytes > LARGE { look.chunk / 4 } else { look.chunk * 2 }.clamp(4, CHUNK.1);
+        look.cursor = list.next_cursor;
         Ok(Looked {
             rows,
             found,
-            stats: page.stats,
+            stats: list.stats,
         })
     }
 
@@ -310,6 +322,11 @@ impl Dlq {
             dropped: self.dropped.load(Relaxed),
         }
     }
+}
+
+/// The letters of rows, made one after the other: each is large.
+fn letters(list: &List) -> impl Iterator<Item = Option<Letter>> + '_ {
+    (0..list.rows().num_rows()).map(|row| Letter::of(row_json(list.rows(), row)))
 }
 
 /// How far a look over the rows has come.

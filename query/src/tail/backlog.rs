@@ -1,7 +1,7 @@
 //! The rows of a view, oldest first, a slice of time at a time.
 //!
-//! The scan finds newest rows; a slice is a stretch of time that has about [`SLICE`] of them. Stretches without rows are skipped by what the
-//! catalogue knows. Within a slice rows are ordered by `ts`, then by the hash of all columns, as pages of lists are.
+//! The scan finds newest rows; a slice is a stretch of time that has about [`SLICE`] of them, or [`BYTES`]. Stretches without rows are
+//! skipped by what the catalogue knows. Within a slice rows are ordered by `ts`, then by the hash of all columns, as pages of lists are.
 //!
 //! # Going on after a break
 //!
@@ -10,7 +10,8 @@
 //!
 //! # Invariants
 //!
-//! - A slice's rows are held while its texts are made; they count as memory of queries until then.
+//! - A slice's rows are held while its texts are made; they count as memory of queries until then, in the form in which they are shown.
+//! - Rows for which there is not the memory are asked for in shorter stretches. Only where those of one `ts` are too many the tail ends.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -18,7 +19,7 @@ use std::time::{Duration, Instant};
 use arrow_array::RecordBatch;
 use bytes::{Bytes, BytesMut};
 use datafusion::execution::memory_pool::MemoryReservation;
-use datafusion::logical_expr::Expr;
+use datafusion::logical_expr::{Expr, ident};
 use engine::ReadView;
 use model::Timestamp;
 use model::filter::SortOrder;
@@ -37,6 +38,8 @@ use crate::window::Window;
 
 /// Rows of a slice, unless more share one `ts`.
 const SLICE: usize = 1024;
+/// Their bytes, unless one row has more.
+const BYTES: usize = 8 << 20;
 /// The first stretch that is tried, in microseconds.
 const FIRST: i64 = 1_000_000;
 /// How long a backlog may take: it keeps its view's files.
@@ -65,6 +68,8 @@ pub(super) struct Backlog {
 pub(super) struct Slice {
     rows: Vec<Row>,
     batches: Vec<RecordBatch>,
+    /// What was read for it.
+    bytes: usize,
     _memory: Option<MemoryReservation>,
 }
 
@@ -123,8 +128,11 @@ impl Backlog {
     /// Leaves out all but the newest rows.
     pub(super) async fn keep_newest(&mut self, tails: &Tails, count: usize) -> Result<(), Error> {
         let window = self.window(self.from, self.until);
-        let (batches, _memory) = self.find(tails, window, count, true).await?;
-        let rows = ordered(&batches)?;
+        let (rows, count) = match self.find(tails, window, count, true).await {
+            Ok((batches, _memory)) => (ordered(&batches)?, count),
+            Err(error) if error.lacks_memory() => self.first_of(tails, window, count).await?,
+            Err(error) => return Err(error),
+        };
         let Some(first) = rows.len().checked_sub(count) else {
             return Ok(());
         };
@@ -145,31 +153,63 @@ impl Backlog {
         Ok(())
     }
 
+    /// The rows of the `ts` at which the newest `count` rows begin, and how many of them are among those; none if there are not so many.
+    async fn first_of(&self, tails: &Tails, window: Window, count: usize) -> Result<(Vec<Row>, usize), Error> {
+        let times = self.newest_times(tails, window, count).await?;
+        let Some(ts) = count.checked_sub(1).and_then(|last| times.get(last)).copied() else {
+            return Ok((Vec::new(), 0));
+        };
+        let window = Window::at(Timestamp::from_micros(ts));
+        let (batches, _memory) = self.find(tails, window, 1, false).await?;
+        Ok((ordered(&batches)?, times.iter().filter(|time| **time == ts).count()))
+    }
+
     /// The next rows; `None` after the last.
     pub(super) async fn slice(&mut self, tails: &Tails) -> Result<Option<Slice>, Error> {
         while let Some(begin) = self.next_time() {
             let end = begin.saturating_add(self.width).min(self.until);
-            let (batches, memory) = self.find(tails, self.window(begin, end), SLICE + 1, false).await?;
-            let mut rows = ordered(&batches)?;
-            if rows.len() > SLICE && end - begin > 1 {
-                self.width = (self.width / 4).max(1);
-                continue;
-            }
-            if rows.len() < SLICE / 4 {
+            let window = self.window(begin, end);
+            let mut slice = match self.rows(tails, window).await {
+                Ok(Some(slice)) => slice,
+                Err(error) if is_least(window) || !error.lacks_memory() => return Err(error),
+                _ => {
+                    self.width = (self.width / 4).max(1);
+                    continue;
+                }
+            };
+            if slice.rows.len() < SLICE / 4 && slice.bytes < BYTES / 4 {
                 self.width = self.width.saturating_mul(4);
             }
             self.from = end;
-            rows.retain(|row| !self.is_past(row));
-            if !rows.is_empty() {
-                let shown = batches.iter().map(|batch| self.shown.of(batch));
-                return Ok(Some(Slice {
-                    rows,
-                    batches: shown.collect::<Result<_, _>>()?,
-                    _memory: memory,
-                }));
+            slice.rows.retain(|row| !self.is_past(row));
+            if !slice.rows.is_empty() {
+                return Ok(Some(slice));
             }
         }
         Ok(None)
+    }
+
+    /// The rows of a window as they are shown; `None` if they are more than a slice should have.
+    async fn rows(&self, tails: &Tails, window: Window) -> Result<Option<Slice>, Error> {
+        let (batches, memory) = self.find(tails, window, SLICE + 1, false).await?;
+        let bytes = memory.as_ref().map_or(0, MemoryReservation::size);
+        let rows = ordered(&batches)?;
+        let is_large = rows.len() > SLICE || (bytes > BYTES && rows.len() > 1);
+        if is_large && !is_least(window) {
+            return Ok(None);
+        }
+        let shown = batches.iter().map(|batch| self.shown.of(batch));
+        let shown = shown.collect::<Result<Vec<_>, _>>()?;
+        drop(batches);
+        if let Some(memory) = &memory {
+            memory.try_resize(shown.iter().map(RecordBatch::get_array_memory_size).sum())?;
+        }
+        Ok(Some(Slice {
+            rows,
+            batches: shown,
+            bytes,
+            _memory: memory,
+        }))
     }
 
     /// Whether a row is none of the backlog or was given. Of equal rows the first ones are.
@@ -237,6 +277,20 @@ impl Backlog {
         }
     }
 
+    /// The times of the newest rows of a window, the newest first.
+    async fn newest_times(&self, tails: &Tails, window: Window, count: usize) -> Result<Vec<i64>, Error> {
+        let _permit = tails.gate.wait().await?;
+        let times = self.scan(tails, window).frame(window, Order::NewestFirst)?;
+        let times = times.select(vec![ident("ts")])?.sort(by_time(SortOrder::Desc))?;
+        let batches = times.limit(0, Some(count))?.collect().await?;
+        Ok(batches.iter().flat_map(|batch| times_of(batch).to_vec()).collect())
+    }
+
+    fn scan(&self, tails: &Tails, window: Window) -> Scan {
+        let (session, view) = (tails.sessions.one(), self.view.clone());
+        Scan::new(session, view, self.shown.table, window, self.conditions.clone())
+    }
+
     /// The newest rows of a window, with all that share the last `ts`; or, where a plan must find them, all if not only the newest are
     /// wanted.
     async fn find(
@@ -247,8 +301,7 @@ impl Backlog {
         only_newest: bool,
     ) -> Result<(Vec<RecordBatch>, Option<MemoryReservation>), Error> {
         let _permit = tails.gate.wait().await?;
-        let (session, view) = (tails.sessions.one(), self.view.clone());
-        let scan = Scan::new(session, view, self.shown.table, window, self.conditions.clone());
+        let scan = self.scan(tails, window);
         if let Some(found) = scan.first(window, None, 0, wanted).await? {
             return Ok((found.batches, Some(found.memory)));
         }
@@ -260,6 +313,11 @@ impl Backlog {
         };
         Ok((rows.collect().await?, None))
     }
+}
+
+/// Whether there is no shorter stretch of time.
+const fn is_least(window: Window) -> bool {
+    window.until.micros() - window.since.micros() <= 1
 }
 
 /// Rows by `ts`, then by hash.

@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use model::Table;
 use model::batch::{MessageRow, messages};
 use model::filter::{MessageFilter, RawForm, When};
+use model::{ByteSize, Table, Timestamp};
 use serde_json::Value;
 
 use super::rows::{cut, in_order, in_window, is_entity};
 use super::world::{self, Random};
-use super::{Bench, append_batch};
-use crate::Tail;
+use super::{Bench, append_batch, now};
+use crate::{Limits, Tail};
 
 fn lets(filter: &MessageFilter, row: &MessageRow) -> bool {
     let is = |wanted: &Option<String>, value: &str| wanted.as_ref().is_none_or(|wanted| wanted == value);
@@ -161,5 +161,100 @@ async fn messages_are_followed_each_once_with_those_that_were_there_and_their_by
     let count = all.iter().filter(|row| lets(&of_type, row)).count();
     assert_eq!(followed(&mut tail, count).await.len(), count);
     drop(tail);
+    bench.close().await;
+}
+
+/// A message with so many bytes.
+fn sized(random: &mut Random, number: usize, ts: Timestamp, bytes: usize) -> MessageRow {
+    MessageRow {
+        ts,
+        msg_type: format!("number_{number:03}"),
+        raw_msg: vec![u8::try_from(number % 256).unwrap(); bytes],
+        ..world::message(random)
+    }
+}
+
+async fn append_each(bench: &Bench, rows: Vec<MessageRow>) {
+    for row in rows {
+        append_batch(&bench.engine, Table::Messages, messages(&[row]).unwrap()).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_backlog_of_more_than_there_is_memory_for_comes_whole_and_so_do_its_newest_rows() {
+    const SMALL: usize = 100;
+    const ALL: usize = SMALL + 120;
+    let bench = Bench::with(Limits::new(ByteSize::mib(32), Duration::from_secs(60), 2)).await;
+    let mut random = Random::new();
+    // Small ones far apart, so that a stretch of time is long when it comes to the large ones, of which some have the same time.
+    let (mut ts, mut rows) = (now().minus(Duration::from_secs(3_600)), Vec::new());
+    for number in 0..ALL {
+        ts = ts.plus(Duration::from_secs(match number {
+            ..SMALL => 20,
+            n if n % 10 == 0 => 0,
+            _ => 1,
+        }));
+        let bytes = if number < SMALL { 10 } else { 256 << 10 };
+        rows.push(sized(&mut random, number, ts, bytes));
+    }
+    let hot = rows.split_off(SMALL + 60);
+    append_each(&bench, rows).await;
+    bench.publish().await;
+    append_each(&bench, hot).await;
+    let number = |row: &String| {
+        let row: Value = serde_json::from_str(row).unwrap();
+        let name = row["msg_type"].as_str().unwrap().to_owned();
+        name.trim_start_matches("number_").parse::<usize>().unwrap()
+    };
+    for (raw, limit) in [
+        (RawForm::None, None),
+        (RawForm::Base64, None),
+        (RawForm::None, Some(105)),
+        (RawForm::None, Some(110)),
+    ] {
+        let filter = MessageFilter {
+            since: Some(When::EVER),
+            raw: Some(raw),
+            limit,
+            ..MessageFilter::default()
+        };
+        let first = limit.map_or(0, |limit| ALL - usize::try_from(limit).unwrap());
+        let mut tail = bench.querier.tail_messages(&filter, None).unwrap();
+        let mut got: Vec<_> = followed(&mut tail, ALL - first).await.iter().map(number).collect();
+        got.sort_unstable();
+        // Which of two with the same time is the last one that does not come is not asked.
+        assert!(
+            got[0] == first || (limit == Some(110) && got[0] + 1 == first),
+            "{}",
+            got[0]
+        );
+        assert_eq!(got[1..], (first + 1..ALL).collect::<Vec<_>>(), "{raw:?} {limit:?}");
+    }
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tail_ends_with_an_error_where_the_rows_of_one_time_are_more_than_there_is_memory_for() {
+    let bench = Bench::with(Limits::new(ByteSize::mib(16), Duration::from_secs(60), 2)).await;
+    let mut random = Random::new();
+    let rows = (0..60)
+        .map(|number| sized(&mut random, number, now(), 256 << 10))
+        .collect();
+    append_each(&bench, rows).await;
+    let filter = MessageFilter {
+        since: Some(When::EVER),
+        ..MessageFilter::default()
+    };
+    let mut tail = bench.querier.tail_messages(&filter, None).unwrap();
+    let mut said = Vec::new();
+    while let Some(piece) = tail.next().await {
+        said.push(String::from_utf8(piece.to_vec()).unwrap());
+    }
+    assert!(
+        said.iter().any(|piece| piece.contains("event: error")),
+        "{}",
+        said.len()
+    );
+    assert!(!said.iter().any(|piece| piece.contains("msg_type")), "{}", said.len());
     bench.close().await;
 }

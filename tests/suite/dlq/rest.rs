@@ -166,6 +166,45 @@ fn what_is_no_message_is_listed_says_why_it_cannot_go_back_and_can_be_dropped() 
 }
 
 #[test]
+fn letters_that_are_more_than_there_is_memory_for_are_listed_and_dropped_all_the_same() -> Result<(), Failure> {
+    const LARGE: u32 = 40;
+    const ALL: u32 = LARGE + 470;
+    let mixer = TestMixer::with(&[("query.memory_limit_mb", "32")], &[])?;
+    let bus = TestBus::connect(&mixer.bus_url, None, "flux")?;
+    // No two are alike, and none is telemetry.
+    let letter = |number: u32, bytes: usize| {
+        let mut body = format!("? {number} ").into_bytes();
+        body.resize(bytes, b'x');
+        body
+    };
+    let stored = |count: u32| {
+        eventually(&format!("{count} dead letters"), SOON, || {
+            let stored = mixer.api.metric("platform_ingest_dead_letters_total")?;
+            (stored >= f64::from(count)).then_some(())
+        })
+    };
+    for number in 0..LARGE {
+        bus.publish("flux.telemetry.logs.press", letter(number, 3 << 19))?;
+    }
+    stored(LARGE)?;
+    // The newest come first: so many of these that many are read at once when the turn comes to the large ones.
+    for number in LARGE..ALL {
+        bus.publish("flux.telemetry.logs.press", letter(number, 20))?;
+    }
+    stored(ALL)?;
+    let listed = mixer.api.rows("/api/v1/dlq?limit=1000")?;
+    assert_eq!(listed.len(), usize::try_from(ALL)?);
+    let dropped = mixer.api.post("/api/v1/dlq/drop", &json!({ "all": true }))?;
+    assert_eq!(
+        (&dropped.json["data"]["matched"], &dropped.json["data"]["dropped"]),
+        (&json!(ALL), &json!(ALL)),
+        "{}",
+        dropped.text
+    );
+    Ok(())
+}
+
+#[test]
 fn hostile_ids_filters_and_bodies_are_refused_by_name() -> Result<(), Failure> {
     let mixer = TestMixer::start("")?;
     let none = "0".repeat(32);
