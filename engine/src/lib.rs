@@ -25,6 +25,7 @@ mod check;
 mod committer;
 mod desk;
 mod engine;
+mod eras;
 mod error;
 #[cfg(test)]
 mod faults;

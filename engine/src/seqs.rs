@@ -28,6 +28,18 @@ impl Seqs {
         self.floor
     }
 
+    /// The lowest one above 0.
+    pub(crate) fn first(&self) -> Option<u64> {
+        let above = || self.above.first_key_value().map(|(first, _)| *first);
+        if self.floor > 0 { Some(1) } else { above() }
+    }
+
+    /// The highest one above 0.
+    pub(crate) fn last(&self) -> Option<u64> {
+        let floor = Some(self.floor).filter(|floor| *floor > 0);
+        self.above.last_key_value().map(|(_, last)| *last).or(floor)
+    }
+
     pub(crate) fn contains(&self, seq: u64) -> bool {
         seq <= self.floor
             || self
@@ -130,6 +142,8 @@ mod tests {
             seqs.join(&other);
             let floor = (0u64..).take_while(|seq| model.contains(seq)).last().unwrap_or(0);
             prop_assert_eq!(seqs.floor(), floor);
+            prop_assert_eq!(seqs.first(), model.range(1..).next().copied());
+            prop_assert_eq!(seqs.last(), model.range(1..).next_back().copied());
             for seq in 0..45 {
                 prop_assert_eq!(seqs.contains(seq), model.contains(&seq), "{} in {:?}", seq, seqs);
             }

@@ -1,17 +1,13 @@
 //! What was stored already: per producer run and per bus stream, as sets of sequence numbers; and the last requests.
 //!
 //! A batch with a producer key is a duplicate exactly if the key was stored. One without is a duplicate exactly if its bus
-//! position was stored. A bus that lost acknowledged messages gives their sequences to new ones; such a message was
-//! *stored by the bus later* than anything we know of that stream, or carries a new producer key. It is stored and counted
-//! as a regression.
-//!
-//! A stream therefore has *eras*. A sequence known in the newest era, but stored later than everything in it, begins the
-//! next era; each message belongs to the era in which its store time falls, in whatever order the messages come.
+//! position was stored: its sequence and its store time ([`crate::eras`]). A bus that lost acknowledged messages gives their
+//! sequences to new ones, which it stores later or which carry a new producer key: they are stored and counted as a regression.
 //!
 //! # Invariants
 //!
 //! - Marks only grow, those of requests apart, which are bounded. Neither retention nor a restart takes anything back.
-//! - Telling a reused sequence without producer key from a redelivery relies on the bus's clock not going back over a loss.
+//! - Telling a reused sequence without producer key from a redelivery relies on the bus's clock, as [`crate::eras`] says.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,6 +15,7 @@ use model::{EntityId, Timestamp};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use crate::eras::{Eras, Seen};
 use crate::requests::{Requests, Stored};
 use crate::seqs::Seqs;
 use crate::{BusPosition, Origin, StoredRequest};
@@ -27,99 +24,6 @@ use crate::{BusPosition, Origin, StoredRequest};
 pub(crate) type Run = (EntityId, u64);
 /// A stream and its incarnation.
 pub(crate) type Stream = (String, i64);
-
-/// One era of a bus stream: the sequences between two losses.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Era {
-    /// Its messages were stored by the bus after this time (µs).
-    after: i64,
-    /// The latest store time seen in it (µs).
-    latest: i64,
-    seqs: Seqs,
-}
-
-/// The eras of one stream, oldest first; never empty once a message was seen.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(transparent)]
-pub(crate) struct Eras(Vec<Era>);
-
-impl Eras {
-    fn era(&self, stored: i64) -> Option<&Era> {
-        self.0.iter().rfind(|era| era.after < stored).or(self.0.first())
-    }
-
-    fn check(&self, position: &BusPosition) -> Seen {
-        let stored = position.stored.micros();
-        match self.era(stored) {
-            Some(era) if era.seqs.contains(position.seq) => {
-                if stored > era.latest {
-                    Seen::Reused
-                } else {
-                    Seen::Before
-                }
-            }
-            _ => Seen::Never,
-        }
-    }
-
-    fn insert(&mut self, position: &BusPosition) {
-        let stored = position.stored.micros();
-        let after = match (self.check(position), self.0.last()) {
-            (_, None) => Some(i64::MIN),
-            (Seen::Reused, Some(last)) => Some(last.latest),
-            _ => None,
-        };
-        if let Some(after) = after {
-            self.0.push(Era {
-                after,
-                latest: stored,
-                seqs: Seqs::default(),
-            });
-        }
-        let at = self.0.iter().rposition(|era| era.after < stored).unwrap_or(0);
-        if let Some(era) = self.0.get_mut(at) {
-            era.seqs.insert(position.seq);
-            era.latest = era.latest.max(stored);
-        }
-    }
-
-    /// Counts every sequence up to `last` as stored, of messages that the bus had by `until` (µs).
-    fn assume(&mut self, last: u64, until: i64) {
-        if self.0.is_empty() {
-            self.0.push(Era {
-                after: i64::MIN,
-                latest: until,
-                seqs: Seqs::default(),
-            });
-        }
-        if let Some(era) = self.0.last_mut() {
-            era.seqs.raise(last);
-            era.latest = era.latest.max(until);
-        }
-    }
-
-    fn join(&mut self, other: &Self) {
-        for theirs in &other.0 {
-            match self.0.iter_mut().find(|era| era.after == theirs.after) {
-                Some(era) => {
-                    era.seqs.join(&theirs.seqs);
-                    era.latest = era.latest.max(theirs.latest);
-                }
-                None => self.0.push(theirs.clone()),
-            }
-        }
-        self.0.sort_by_key(|era| era.after);
-    }
-}
-
-/// Whether a bus position was seen.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Seen {
-    Never,
-    Before,
-    /// The sequence was, with an earlier message.
-    Reused,
-}
 
 /// What the marks say of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -331,6 +235,48 @@ mod tests {
             Verdict::NewUnderUsedSequence,
             "a second loss"
         );
+    }
+
+    /// All orders of so many things.
+    fn orders(of: usize) -> Vec<Vec<usize>> {
+        let mut all = vec![Vec::new()];
+        for next in 0..of {
+            let longer = |order: &Vec<usize>, at: usize| [&order[..at], &[next], &order[at..]].concat();
+            all = all
+                .iter()
+                .flat_map(|order| (0..=next).map(move |at| longer(order, at)))
+                .collect();
+        }
+        all
+    }
+
+    #[test]
+    fn whichever_message_after_a_loss_comes_first_none_is_taken_for_one_from_before_it() {
+        let before = |seq| bus(seq, 1_000_000 + seq as i64 * 1_000);
+        // The bus lost all from 8 on, and was back half a minute later.
+        let after = |seq| bus(seq, 31_000_000 + seq as i64 * 1_000);
+        // 9 and 11 of before are on their way to us yet.
+        let to_come = [before(9), before(11), after(8), after(10), after(11), after(12)];
+        for order in orders(to_come.len()) {
+            let mut marks = Watermarks::default();
+            [1, 2, 3, 4, 5, 6, 7, 8, 10]
+                .map(before)
+                .iter()
+                .for_each(|origin| marks.mark(origin));
+            let mut stored = vec![marks.take_changes()];
+            for origin in order.iter().map(|at| &to_come[*at]) {
+                assert_ne!(marks.judge(origin), Verdict::Duplicate, "{origin:?} in {order:?}");
+                marks.mark(origin);
+                stored.push(marks.take_changes());
+                // The next process knows what is stored.
+                marks = Watermarks::default();
+                stored.iter().for_each(|changes| marks.join(changes));
+            }
+            for origin in (1..=11).map(before).chain([8, 10, 11, 12].map(after)) {
+                assert_eq!(marks.judge(&origin), Verdict::Duplicate, "{origin:?} in {order:?}");
+            }
+            assert_eq!(marks.judge(&after(9)), Verdict::NewUnderUsedSequence, "{order:?}");
+        }
     }
 
     #[test]

@@ -64,6 +64,38 @@ async fn a_bus_that_gives_a_sequence_out_twice_loses_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn after_a_loss_of_the_bus_a_message_is_stored_though_one_behind_it_came_first() {
+    let bench = Bench::new();
+    let second = 1_000_000;
+    let mut engine = bench.open().await;
+    let send = async |engine: &Engine, name: &str, seq, at| {
+        let one = batch(name, &[bench.now()], from_bus(seq, at));
+        engine.append(one).await.unwrap()
+    };
+    assert_eq!(send(&engine, "9", 9, 9 * second).await, stored(1));
+    assert_eq!(send(&engine, "lost by the bus", 10, 10 * second).await, stored(1));
+    assert_eq!(send(&engine, "behind it", 11, 61 * second).await, stored(1));
+    for round in 0..3 {
+        if round == 1 {
+            // What is stored is in the log alone.
+            drop(engine);
+            engine = bench.open().await;
+        }
+        if round == 2 {
+            engine.close().await.unwrap();
+            engine = bench.open().await;
+        }
+        let first = if round == 0 { stored(1) } else { Appended::Duplicate };
+        assert_eq!(send(&engine, "reused", 10, 60 * second).await, first);
+        for (seq, at) in [(11, 61), (9, 9), (10, 10), (10, 60)] {
+            assert_eq!(send(&engine, "again", seq, at * second).await, Appended::Duplicate);
+        }
+        let all = ["9/0", "behind it/0", "lost by the bus/0", "reused/0"];
+        assert_eq!(messages(&engine.view()), all);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_floor_follows_what_is_stored_or_settled_and_survives_everything() {
     let bench = Bench::new();
     let engine = bench.open().await;

@@ -148,7 +148,9 @@ async fn a_batch_that_was_overtaken_in_the_log_is_not_taken_for_stored() {
     );
     let engine = bench.open().await;
     assert_eq!(engine.append(part).await.unwrap(), Appended::Duplicate);
-    let origins: [fn(u64) -> Origin; 2] = [from_producer, |seq| from_bus(seq, 5)];
+    // The bus gives a message again with the time of the first time.
+    let of_the_bus = |seq| from_bus(seq, bench.now());
+    let origins: [&dyn Fn(u64) -> Origin; 2] = [&from_producer, &of_the_bus];
     for origin in origins {
         for seq in [1, 2, 4] {
             let again = engine.append(batch("again", &[bench.now()], origin(seq))).await;
