@@ -17,6 +17,8 @@
 //!
 //! - Rows that reached a file but whose record failed stay frozen, and that record is tried again before anything else.
 //! - A partition's rows go into its files in the order of their LSNs.
+//! - A file takes rows only if it is as the spec's files were after the rows were frozen: a spec changes before any row is
+//!   taken by its new version, so every value of theirs fits its column.
 //! - A file is sealed at the earliest [`crate::Settings::seal_rest`] after its last publish.
 //! - A file that is damaged takes no more rows: the next ones begin the next number.
 
@@ -287,6 +289,8 @@ impl Publisher {
         } else {
             (GROUP_ROWS, self.shared.settings.group_max.get())
         };
+        #[cfg(test)]
+        self.shared.before_freeze.now();
         let frozen = {
             let mut state = self.shared.state.lock();
             let committed = state.committed;

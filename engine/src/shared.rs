@@ -92,30 +92,34 @@ pub(crate) struct Shared {
     /// Added to the time since then, in seconds.
     #[cfg(test)]
     pub(crate) skew: AtomicU64,
+    /// Makes every later sync of the log fail.
     #[cfg(test)]
-    pub(crate) fail_log_syncs: FailLogSyncs,
+    pub(crate) fail_log_syncs: Hook,
+    /// What happens between the first look at a partition's file and the moment in which its rows are taken.
+    #[cfg(test)]
+    pub(crate) before_freeze: Hook,
 }
 
-/// Makes every later sync of the log fail.
+/// Something that a test does at a place of its choice.
 #[cfg(test)]
 #[derive(Default)]
-pub(crate) struct FailLogSyncs(std::sync::OnceLock<Box<dyn Fn() + Send + Sync>>);
+pub(crate) struct Hook(std::sync::OnceLock<Box<dyn Fn() + Send + Sync>>);
 
 #[cfg(test)]
-impl FailLogSyncs {
-    pub(crate) fn is(&self, fail: impl Fn() + Send + Sync + 'static) {
-        let _ = self.0.set(Box::new(fail));
+impl Hook {
+    pub(crate) fn is(&self, what: impl Fn() + Send + Sync + 'static) {
+        let _ = self.0.set(Box::new(what));
     }
 
     pub(crate) fn now(&self) {
-        self.0.get().into_iter().for_each(|fail| fail());
+        self.0.get().into_iter().for_each(|what| what());
     }
 }
 
 #[cfg(test)]
-impl std::fmt::Debug for FailLogSyncs {
+impl std::fmt::Debug for Hook {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("FailLogSyncs")
+        f.write_str("Hook")
     }
 }
 

@@ -43,7 +43,8 @@ impl Publisher {
         }
     }
 
-    /// Publishes frozen rows into the partition's file, into a new one if the present one turns out damaged.
+    /// Publishes frozen rows into the partition's file, into a new one if the present one turns out damaged. Its form is
+    /// looked at anew: rows of a spec's next version may have come before they were frozen.
     pub(super) fn publish_frozen(&mut self, place: Place, frozen: &Frozen, haste: Haste) -> Result<Done, Error> {
         self.set_full_aside(place);
         match self.publish_open(place, frozen, haste) {

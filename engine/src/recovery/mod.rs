@@ -363,7 +363,9 @@ fn assemble(ground: Ground, parts: Parts) -> (Arc<Shared>, Publisher) {
         #[cfg(test)]
         skew: 0.into(),
         #[cfg(test)]
-        fail_log_syncs: crate::shared::FailLogSyncs::default(),
+        fail_log_syncs: crate::shared::Hook::default(),
+        #[cfg(test)]
+        before_freeze: crate::shared::Hook::default(),
         settings,
         clock,
         layout,

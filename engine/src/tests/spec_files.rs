@@ -195,6 +195,50 @@ async fn a_changed_spec_begins_a_new_file_and_the_old_one_stays_as_it_is() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_row_of_a_spec_that_changes_while_its_file_is_looked_at_has_its_value_in_the_column() {
+    let mut bench = Bench::new();
+    bench.settings.specs = files("order", &amount_and_city());
+    let engine = bench.open().await;
+    append(&engine, &bench, 1..3).await;
+    engine.flush().await.unwrap();
+    append(&engine, &bench, 3..4).await;
+    let mut half = of(&bench, 4);
+    let mut row = row(&bench, 4);
+    row.promoted = Attributes::new().with("amount", 4.5);
+    half.rows = vec![::model::batch::messages(&[row]).unwrap()];
+    half.payload = encode_arrow(&half.rows).unwrap().into();
+    let (runtime, change) = (tokio::runtime::Handle::current(), std::sync::Once::new());
+    let store = Arc::downgrade(&engine);
+    engine.shared.before_freeze.is(move || {
+        change.call_once(|| {
+            let store = store.upgrade().unwrap();
+            store.set_specs(&files("order", &[column("amount", FieldType::Float)]));
+            let appended = runtime.block_on(store.append_of_spec(half.clone(), order()));
+            assert_eq!(appended.unwrap(), stored(1));
+        });
+    });
+    engine.flush().await.unwrap();
+    let view = engine.view();
+    assert_eq!(count(&view), 4);
+    let [first, second] = view.files(Table::Messages) else {
+        panic!("a file for each version of the spec");
+    };
+    assert_eq!((first.rows, second.rows), (2, 2));
+    let mut amounts = Vec::new();
+    for batch in read(second) {
+        let column = batch.column_by_name("amount").unwrap();
+        amounts.extend(
+            column
+                .as_primitive::<arrow_array::types::Float64Type>()
+                .iter()
+                .flatten(),
+        );
+    }
+    amounts.sort_by(f64::total_cmp);
+    assert_eq!(amounts, [3.0, 4.5]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_open_file_goes_on_with_its_columns_after_the_process_ended() {
     let mut bench = Bench::new();
     bench.settings.specs = files("order", &amount_and_city());

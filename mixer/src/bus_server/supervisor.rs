@@ -4,7 +4,6 @@
 //!  launch ─▶ running ── exit ──▶ back-off 100 ms … 30 s ─▶ launch      (reset after 60 s of health)
 //!               │── sick and disk free ─▶ SIGTERM ─▶ launch at once
 //!               │── another list of users ─▶ SIGHUP ─▶ it reads its configuration again, connections stand
-//!               │                                      … and is left in peace for twice as long as that took
 //!               └── stop ─▶ SIGTERM ─ 10 s ─▶ SIGKILL
 //! ```
 //!
@@ -23,7 +22,7 @@ use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 use tokio::process::Child;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::access::{Gate, Streams};
@@ -44,9 +43,6 @@ const CHECK_EVERY: Duration = Duration::from_secs(5);
 const GRACE: Duration = Duration::from_secs(10);
 /// How long the server may take to read its configuration again: half a second for 500 Racks that are at work.
 const RELOAD: Duration = Duration::from_secs(5);
-/// After the server has read its configuration it is left in peace for so many times as long: while it reads it serves slowly, and
-/// strangers can change the list as often as they like.
-const PEACE: u32 = 2;
 /// Checks in a row without any answer before a server counts as hung.
 const HUNG: u32 = 6;
 
@@ -376,16 +372,11 @@ impl Plant {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut doctor = Doctor::default();
         let mut stale = false;
-        let mut peace = Instant::now();
         loop {
             tokio::select! {
                 () = stop.cancelled() => return End::Asked,
                 status = running.child.wait() => return End::Exited(status),
-                () = changed(&mut self.secured.gate, peace) => {
-                    let began = Instant::now();
-                    stale = !self.reload(running).await;
-                    peace = Instant::now() + PEACE * began.elapsed();
-                }
+                () = changed(&mut self.secured.gate) => stale = !self.reload(running).await,
                 _ = ticks.tick() => {
                     if stale {
                         stale = !self.reload(running).await;
@@ -405,9 +396,8 @@ impl Plant {
     }
 }
 
-/// Waits for another list of users, at least until then.
-async fn changed(gate: &mut Option<Gate>, earliest: Instant) {
-    sleep_until(earliest).await;
+/// Waits for another list of users.
+async fn changed(gate: &mut Option<Gate>) {
     let changed = match gate {
         Some(gate) => gate.access.changed().await.is_ok(),
         None => false,
