@@ -27,7 +27,7 @@ use crate::host::{self, BusHost};
 use crate::lane::{Lane, Outbox};
 use crate::limits::Limits as MessageLimits;
 use crate::presence::Presence;
-use crate::runtime::{PATIENCE, RuntimeParts};
+use crate::runtime::{DRAIN_BOUND, PATIENCE, RuntimeParts};
 use crate::spool::{self, Found, Limits, SpoolHandle, SpoolThread, WhenFull};
 use crate::stage::{self, ORDERS, Report, StageParts};
 use crate::state::StateFile;
@@ -44,6 +44,14 @@ const GEARS_WITHIN: Duration = Duration::from_millis(1_200);
 const BATCHES_WITHIN: Duration = Duration::from_millis(300);
 /// What the spool's last write may take.
 const SPOOL_WITHIN: Duration = Duration::from_millis(300);
+/// What the connection to the bus may take to close.
+const BUS_WITHIN: Duration = Duration::from_millis(100);
+const _: () = assert!(
+    DRAIN_BOUND.as_millis() < GEARS_WITHIN.as_millis()
+        && GEARS_WITHIN.as_millis() + BATCHES_WITHIN.as_millis() + SPOOL_WITHIN.as_millis() + BUS_WITHIN.as_millis()
+            <= 2_000,
+    "a Rack stops within two seconds"
+);
 
 /// What an agent is made of.
 #[derive(Debug, Clone)]
@@ -202,6 +210,7 @@ impl Agent {
                     stream: config.snake.stream_name.to_string(),
                 }),
                 patience: PATIENCE,
+                drain: DRAIN_BOUND,
             },
             convergence: config.snake.convergence_delay,
             subscribed: channels.subscribed.subscribe(),
@@ -280,7 +289,7 @@ impl Agent {
         if !(spool && outbox) {
             tracing::warn!("the spool could not be closed in time; what is on disk is sent by the next run");
         }
-        self.bus.close(Duration::from_millis(100)).await;
+        self.bus.close(BUS_WITHIN).await;
     }
 }
 

@@ -6,8 +6,8 @@
 //!   same socket. What feeds a gear that is replaced keeps its wire; messages wait in the inbox meanwhile, and those that waited
 //!   when it was asked to stop are its successor's: it ends with the message in hand.
 //! - A scenario runs whole or not at all: when a gear of it cannot start, what ran before runs again.
-//! - Gears stop in the order of the wires, senders first, so that receivers drain what was sent; all of it within
-//!   [`DRAIN_BOUND`], after which the rest is cut off. A gear that takes requests stops asking first, and takes replies until the gears
+//! - Gears stop in the order of the wires, senders first, so that receivers drain what was sent; all of it within a bound
+//!   ([`DRAIN_BOUND`]), after which the rest is cut off. A gear that takes requests stops asking first, and takes replies until the gears
 //!   between have stopped. Gears in a circle stop together, before those behind it.
 //! - A suspended Rack runs no gear and holds no socket.
 //!
@@ -39,7 +39,7 @@ use crate::telemetry::Recorder;
 use crate::wires::{self, Inbox, NotApplied, Outlets, Plan, Spec};
 use order::{Part, Turn, waves};
 
-/// How long gears may take to finish what they began when they are stopped.
+/// How long gears of a Rack may take to finish what they began when they are stopped.
 pub const DRAIN_BOUND: Duration = Duration::from_secs(1);
 /// How long a gear that answers waits for replies from gears that go on; then these drain.
 const REPLIES_BOUND: Duration = Duration::from_millis(250);
@@ -61,6 +61,8 @@ pub struct RuntimeParts {
     pub(crate) lane: Option<Lane>,
     /// How long a gear may be at one message before that is told.
     pub(crate) patience: Duration,
+    /// How long gears may take to finish what they began when they are stopped.
+    pub(crate) drain: Duration,
 }
 
 /// Owns every gear of this Rack.
@@ -116,10 +118,10 @@ impl Slot {
         }
     }
 
-    /// Waits for its end, at most until then.
-    async fn join(mut self, deadline: Instant) {
+    /// Waits for its end, at most until then; `bound` is what all of them had.
+    async fn join(mut self, deadline: Instant, bound: Duration) {
         if tokio::time::timeout_at(deadline, &mut self.task).await.is_err() {
-            tracing::warn!(gear.id = %self.spec.name, "the gear did not stop within {DRAIN_BOUND:?} and is cut off");
+            tracing::warn!(gear.id = %self.spec.name, "the gear did not stop within {bound:?} and is cut off");
             self.task.abort();
             // Only the end is awaited; how it ended is known.
             (&mut self.task).await.ok();
@@ -253,7 +255,7 @@ impl GearRuntime {
         }
     }
 
-    /// Stops every gear, within [`DRAIN_BOUND`].
+    /// Stops every gear, within the bound for it.
     pub async fn close(mut self) {
         self.close_inlets(|_| true).await;
         self.stop(self.gears.keys().cloned().collect()).await;
@@ -422,9 +424,9 @@ impl GearRuntime {
         self.gears.insert(slot.spec.name.clone(), slot);
     }
 
-    /// Stops gears, senders before receivers, all within [`DRAIN_BOUND`].
+    /// Stops gears, senders before receivers, all within the bound for it.
     async fn stop(&mut self, names: BTreeSet<Token>) {
-        let deadline = Instant::now() + DRAIN_BOUND;
+        let deadline = Instant::now() + self.parts.drain;
         let slots = names.iter().filter_map(|name| self.gears.get(name));
         for wave in waves(slots.map(|slot| &slot.spec)) {
             for turn in &wave {
@@ -443,7 +445,7 @@ impl GearRuntime {
                     }
                     _ => {
                         if let Some(slot) = self.gears.remove(&gear) {
-                            slot.join(deadline).await;
+                            slot.join(deadline, self.parts.drain).await;
                         }
                     }
                 }

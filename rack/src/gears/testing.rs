@@ -232,6 +232,10 @@ pub(crate) fn push(hash: &str, gears: &str, wires: &str) -> ScenarioPush {
     }
 }
 
+/// How long gears may drain here: longer than in a Rack, so that on a busy machine nobody is cut off who would stop by itself, and
+/// shorter than any time that a gear grants a peer.
+pub(crate) const STOP_BOUND: Duration = Duration::from_secs(6);
+
 /// A Rack's telemetry way without a bus: recorder, batcher, and a spool in a folder.
 pub(crate) struct Bench {
     pub(crate) recorder: Recorder,
@@ -240,6 +244,8 @@ pub(crate) struct Bench {
     batcher: JoinHandle<()>,
     cancel: CancellationToken,
     _identity: watch::Sender<Option<Identity>>,
+    /// How long gears of its runtimes may drain.
+    pub(crate) drain: Duration,
 }
 
 impl Bench {
@@ -287,6 +293,7 @@ impl Bench {
             batcher: tokio::spawn(batcher.run()),
             cancel,
             _identity: identity,
+            drain: STOP_BOUND,
         }
     }
 
@@ -301,6 +308,7 @@ impl Bench {
             limits,
             lane: None,
             patience: crate::runtime::PATIENCE,
+            drain: self.drain,
         })
     }
 
@@ -336,7 +344,7 @@ impl Bench {
     /// Waits until `found` finds something in what is durable.
     pub(crate) async fn wait<T>(&self, what: &str, found: impl Fn(&Self) -> Option<T>) -> T {
         let mut changed = self.spool.changed();
-        let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
+        let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
         loop {
             changed.mark_unchanged();
             if let Some(found) = found(self) {

@@ -86,7 +86,7 @@ fn whatever_comes_what_is_parked_stays_within_bounds_and_expires_in_order() {
 
 const GEARS: &str = "
   - { name: asks, type: test_feed, deploy: rack-a, config: { messages: [ { data: { id: 7 }, meta: { who: ann } }, { data: { id: 8 } }, { data: { no: 1 } } ] } }
-  - { name: correlate, type: correlate, deploy: rack-a, config: { request_key: data.id, reply_key: data.re, ttl: 100ms } }
+  - { name: correlate, type: correlate, deploy: rack-a, config: { request_key: data.id, reply_key: data.re, ttl: 5s } }
   - { name: answer, type: map, deploy: rack-a, config: { data: '{\"re\": data.id == 7 ? 7 : 70, \"answer\": \"yes\"}', meta: { who: '\"bob\"', correlate.key: 'null' } } }
   - { name: sent, type: log_sink, deploy: rack-a }
   - { name: matched, type: log_sink, deploy: rack-a }

@@ -105,16 +105,16 @@ async fn bytes_go_back_as_what_they_are_called() {
 async fn a_request_without_a_reply_is_told_so_in_time_and_its_late_reply_is_rejected() {
     let folder = tempfile::tempdir().unwrap();
     let bench = Bench::open(folder.path());
-    // The reply comes with the second message a second, after the first request was given up.
-    let slow = "\n  - { name: slow, type: throttle, deploy: rack-a, config: { rate: 1 } }";
+    // The second reply comes ten seconds after the first one, when its request was given up.
+    let slow = "\n  - { name: slow, type: throttle, deploy: rack-a, config: { rate: 0.1 } }";
     let wires = "{ from: door.out, to: slow.in }, { from: slow.out, to: door.reply }";
-    let (runtime, to) = start(&bench, ", reply_within: 300ms", slow, wires).await;
+    let (runtime, to) = start(&bench, ", reply_within: 3s", slow, wires).await;
     assert_eq!(post(to, "first").await.status, 200);
     let late = post(to, "second").await;
     assert_eq!((late.status, late.content_type.as_str()), (504, "application/problem+json"));
     let problem: Value = serde_json::from_str(&late.body).unwrap();
     assert_eq!(problem["code"], "no_reply");
-    assert!(problem["detail"].as_str().unwrap().contains("within 300ms"), "{problem}");
+    assert!(problem["detail"].as_str().unwrap().contains("within 3s"), "{problem}");
     assert!(!late.flux_id.is_empty());
     bench.says("door", "nobody waits for a reply to request").await;
     runtime.close().await;

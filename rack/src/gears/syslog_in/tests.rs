@@ -11,8 +11,8 @@ use serde_json::{Map, Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::*;
-use crate::gears::testing::{Bench, push};
-use crate::runtime::{DRAIN_BOUND, GearRuntime};
+use crate::gears::testing::{Bench, STOP_BOUND, push};
+use crate::runtime::GearRuntime;
 
 const LINES: [&str; 6] = [
     "<34>1 2003-10-11T22:14:15.003Z mymachine.example.com su - ID47 - 'su root' failed",
@@ -69,7 +69,7 @@ async fn datagrams_and_lines_become_messages_that_say_how_they_came() {
     let _silent = TcpStream::connect(bench.address("door", "tcp").await).await.unwrap();
     let began = Instant::now();
     runtime.close().await;
-    assert!(began.elapsed() < DRAIN_BOUND);
+    assert!(began.elapsed() < STOP_BOUND);
     bench.close().await;
 }
 

@@ -9,7 +9,8 @@ async fn a_gear_that_hangs_is_named_with_its_message_again_and_again_while_other
     let folder = tempfile::tempdir().unwrap();
     let bench = Bench::open(folder.path());
     let mut runtime = bench.runtime();
-    runtime.parts.patience = Duration::from_millis(40);
+    runtime.parts.patience = Duration::from_secs(1);
+    runtime.parts.drain = DRAIN_BOUND;
     let gears = format!("{HTTP}{SINK}{HANGS}");
     let wires = format!("{DOOR_TO_SINK}, {{ from: door.out, to: stuck.in }}");
     assert_eq!(runtime.apply(&push("h", &gears, &wires)).await.error, None);
@@ -54,6 +55,7 @@ async fn a_change_of_the_scenario_cuts_a_hanging_gear_off_and_no_socket_is_close
     let folder = tempfile::tempdir().unwrap();
     let bench = Bench::open(folder.path());
     let mut runtime = bench.runtime();
+    runtime.parts.drain = DRAIN_BOUND;
     let wires = format!("{DOOR_TO_SINK}, {{ from: door.out, to: stuck.in }}");
     runtime
         .apply(&push("h1", &format!("{HTTP}{SINK}{HANGS}"), &wires))
