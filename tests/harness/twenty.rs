@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::{Failure, TestMixer, eventually};
+use crate::{Api, Failure, TestMixer, eventually};
 use receiver::Receiver;
 
 /// How long a socket may be silent before that is a failure.
@@ -116,13 +116,13 @@ wires:
     ///
     /// # Errors
     /// If the Rack does not run it.
-    pub fn activate(&self, mixer: &TestMixer, version: u64) -> Result<Duration, Failure> {
+    pub fn activate(&self, api: &Api, version: u64) -> Result<Duration, Failure> {
         let text = self.scenario(version);
         let yaml = [("content-type", "application/yaml")];
-        let stored = mixer.api.send("/api/v1/scenarios", &yaml, text.as_bytes())?;
+        let stored = api.send("/api/v1/scenarios", &yaml, text.as_bytes())?;
         let began = Instant::now();
         let path = format!("/api/v1/scenarios/twenty:{version}/activate?wait=50s");
-        let done = mixer.api.post(&path, &json!({}))?;
+        let done = api.post(&path, &json!({}))?;
         let took = began.elapsed();
         if stored.status == 200 && done.json["data"]["converged"] == true {
             Ok(took)

@@ -168,7 +168,7 @@ fn a_rack_waits_for_approval_and_then_runs_its_gears() -> Result<(), Failure> {
     eventually("the line in REST", SOON, || {
         (mixer.api.rows("/api/v1/telemetry/logs?gear_id=tail&q=one").ok()?.len() == 1).then_some(())
     })?;
-    assert!(rack.process()?.terminate(Duration::from_secs(5))?.success());
+    assert!(rack.process()?.terminate(SOON)?.success());
     assert!(mixer.process()?.terminate(SOON)?.success());
     Ok(())
 }

@@ -5,7 +5,7 @@ mod readers;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use harness::{Api, Failure, Random, TestMixer, duckdb, eventually};
@@ -123,25 +123,32 @@ fn a_session_on_platform_sql_has_the_rows_of_the_api_while_they_are_published_se
     let mut session = duckdb::Session::open(&views(&mixer), &mixer.path().join("session.log"))?;
 
     // While rows come, an answer has no row that the API lacks, and each that an earlier answer had.
-    let is_over = AtomicBool::new(false);
-    let looks = std::thread::scope(|scope| -> Result<u32, Failure> {
+    let (is_over, looks) = (AtomicBool::new(false), AtomicU32::new(0));
+    std::thread::scope(|scope| -> Result<(), Failure> {
         let writer = scope.spawn(|| {
-            let written = (1..40).try_for_each(|batch| write(&mixer.api, &mut random, batch));
+            let written = (1..40).try_for_each(|batch: u64| -> Result<(), Failure> {
+                let behind = u32::try_from(batch / 10)?;
+                eventually("a look at every ten batches", SOON, || {
+                    (looks.load(Ordering::Acquire) >= behind).then_some(())
+                })?;
+                write(&mixer.api, &mut random, batch)
+            });
             is_over.store(true, Ordering::Release);
             written
         });
-        let (mut looks, mut before) = (0, BTreeSet::new());
+        let mut before = BTreeSet::new();
         while !is_over.load(Ordering::Acquire) {
             let theirs = of_duckdb(&mut session)?;
             let ours = of_api(&mixer.api)?;
             assert!(theirs.iter().all(|(message, row)| ours.get(message) == Some(row)));
             let seen: BTreeSet<String> = theirs.into_keys().collect();
             assert!(before.is_subset(&seen), "rows went: {:?}", before.difference(&seen));
-            (looks, before) = (looks + 1, seen);
+            before = seen;
+            looks.fetch_add(1, Ordering::AcqRel);
         }
-        writer.join().unwrap()?;
-        Ok(looks)
+        writer.join().unwrap()
     })?;
+    let looks = looks.into_inner();
     assert_eq!(same(&mut session, &mixer.api)?, 40 * 60);
     let metric = |mixer: &TestMixer, name: &str| mixer.api.metric(name);
     let seals = metric(&mixer, "platform_engine_seals_total");

@@ -17,24 +17,25 @@ fn days_ago(days: u64) -> Timestamp {
     Timestamp::from(std::time::SystemTime::now()).minus(Duration::from_secs(days * DAY))
 }
 
-/// A Mixer that holds a row of 40 days ago and one of now, both in data files.
-async fn with_an_old_row() -> Result<TestMixer, Failure> {
+/// A Mixer that holds a row of 40 days ago and one of now, both in data files; and the time of the old one.
+async fn with_an_old_row() -> Result<(TestMixer, String), Failure> {
     let extra = format!(
         "[observability.embedded]\nflush_interval = \"100ms\"\n[observability.embedded.rotation]\n{AS_STARTED}"
     );
     let mixer = tokio::task::spawn_blocking(move || TestMixer::start(&extra)).await??;
     let js = async_nats::jetstream::with_domain(async_nats::connect(&mixer.bus_url).await?, "flux");
-    for days in [40, 0] {
+    let old = days_ago(40).to_string();
+    for (days, ts) in [(40, old.clone()), (0, days_ago(0).to_string())] {
         let mut headers = HeaderMap::new();
         headers.insert(wire::CONTENT_TYPE, "application/json");
-        let line = json!({ "ts": days_ago(days).to_string(), "level": "info", "message": format!("{days} days old") });
+        let line = json!({ "ts": ts, "level": "info", "message": format!("{days} days old") });
         let sent = js.publish_with_headers("flux.telemetry.logs.script", headers, line.to_string().into());
         sent.await?.await?;
     }
     eventually("both rows in files", SOON, || {
         (count(&mixer, "true").ok()? == 2).then_some(())
     })?;
-    Ok(mixer)
+    Ok((mixer, old))
 }
 
 fn count(mixer: &TestMixer, condition: &str) -> Result<u64, Failure> {
@@ -75,7 +76,7 @@ fn dry_run(mixer: &TestMixer, args: &[&str]) -> Result<process::Finished, Failur
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_partition_older_than_the_rules_allow_goes_everywhere() -> Result<(), Failure> {
-    let mut mixer = with_an_old_row().await?;
+    let (mut mixer, old) = with_an_old_row().await?;
     tokio::task::block_in_place(|| {
         assert_eq!(rows(&mixer)?, 2);
         let said = dry_run(&mixer, &[])?;
@@ -97,7 +98,6 @@ async fn a_partition_older_than_the_rules_allow_goes_everywhere() -> Result<(), 
         })?;
         assert_eq!((count(&mixer, "true")?, rows(&mixer)?), (2, 2));
 
-        let old = days_ago(40).to_string();
         let folder = format!("logs/{}", &old[..13].replace(['-', 'T'], "/"));
         assert!(mixer.telemetry().join(&folder).is_dir(), "{folder}");
         stop(
@@ -155,7 +155,7 @@ async fn a_partition_older_than_the_rules_allow_goes_everywhere() -> Result<(), 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_checks_come_as_often_as_the_key_says() -> Result<(), Failure> {
-    let mut mixer = with_an_old_row().await?;
+    let (mut mixer, _) = with_an_old_row().await?;
     tokio::task::block_in_place(|| {
         let checks = |mixer: &TestMixer| rotation(mixer).ok()?["checks"].as_u64();
         eventually("the first check", SOON, || checks(&mixer).filter(|checks| *checks > 0))?;
@@ -170,7 +170,7 @@ async fn the_checks_come_as_often_as_the_key_says() -> Result<(), Failure> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_over_its_size_loses_its_oldest_partition_and_a_larger_size_keeps_it() -> Result<(), Failure> {
-    let mut mixer = with_an_old_row().await?;
+    let (mut mixer, _) = with_an_old_row().await?;
     tokio::task::block_in_place(|| {
         // The log counts: here it is made to look like two GiB.
         for (size, removed) in [(1, 1), (3, 0)] {

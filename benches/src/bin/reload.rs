@@ -49,7 +49,7 @@ fn measure(rate: u64, seconds: u64, changes: u64) -> Result<(), Failure> {
             std::thread::sleep(due.saturating_sub(began.elapsed()).min(Duration::from_secs(1)));
             sockets.keep_alive()?;
         }
-        took.push(twenty.activate(&mixer, number + 1)?.as_secs_f64() * 1e3);
+        took.push(twenty.activate(&mixer.api, number + 1)?.as_secs_f64() * 1e3);
         sockets.use_all(&format!("version {}", number + 1))?;
     }
     std::thread::sleep(Duration::from_secs(seconds).saturating_sub(began.elapsed()));

@@ -138,7 +138,7 @@ fn a_mixer_that_shall_not_collect_or_report_does_neither_and_pushes_late() -> Re
     )?;
     let log = mixer.path().join("logs/mixer.log");
     // With the default of 15 s it says so later than this waits.
-    let early = std::time::Duration::from_secs(8);
+    let early = std::time::Duration::from_secs(13);
     eventually("the end of scenario_wait_timeout", early, || {
         text_of(&log).contains("does not run everywhere yet").then_some(())
     })?;

@@ -47,9 +47,17 @@ fn refused(mixer: &TestMixer, name: &str, verbs: &[&str]) -> Result<(), Failure>
     Ok(())
 }
 
+/// Of a Rack that is waited for while a Mixer starts: three heartbeats are longer than that takes.
+const PATIENT: &str = "[rack]\nheartbeat_interval = \"5s\"\n";
+
 /// A Rack that waits for approval.
 fn pending(mixer: &TestMixer, name: &str) -> Result<TestRack, Failure> {
-    let mut rack = TestRack::new(name, &mixer.bus_url, "")?;
+    pending_with(mixer, name, "")
+}
+
+/// The same, with more of its configuration.
+fn pending_with(mixer: &TestMixer, name: &str, extra: &str) -> Result<TestRack, Failure> {
+    let mut rack = TestRack::new(name, &mixer.bus_url, extra)?;
     rack.spawn()?;
     rack.process()?.line("pending ", SOON)?;
     assert_eq!(state(mixer, name).as_deref(), Some("pending"));
@@ -222,7 +230,7 @@ fn the_report_says_of_each_rack_whether_it_runs_the_scenario_and_why_not() -> Re
     assert_eq!(done.status, 200, "{}", done.text);
     stands(&mixer, Some("it is not enrolled"))?;
 
-    let mut rack = pending(&mixer, "rack-a")?;
+    let mut rack = pending_with(&mixer, "rack-a", PATIENT)?;
     stands(&mixer, Some("it is pending: platform racks approve"))?;
     assert_eq!(ask(&mixer, "rack-a", "approve")?.0, 200);
     stands(&mixer, None)?;

@@ -14,7 +14,7 @@ fn round(version: &str, wires: &str) -> String {
 }
 
 /// The Rack's own limit.
-const LIMITED: &str = "[rack]\nheartbeat_interval = \"500ms\"\nmax_hops = 5\n";
+const LIMITED: &str = "[rack]\nheartbeat_interval = \"2s\"\nmax_hops = 5\n";
 
 fn a_circle(lane: &str) -> Result<(), Failure> {
     let circle = format!("  - {{ from: two.out, to: one.in{lane} }}\n");

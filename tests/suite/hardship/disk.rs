@@ -24,7 +24,7 @@ fn fill(disk: &Disk, door: &mut Door) -> Result<(), Failure> {
     let large = "x".repeat(9_000);
     for _ in 0..500 {
         disk.fill()?;
-        match door.post(&large, Duration::from_secs(1))? {
+        match door.post(&large, Duration::from_secs(5))? {
             Some(202) => {}
             None => return Ok(()),
             other => return Err(format!("the door answers {other:?}").into()),

@@ -50,7 +50,7 @@ fn floods(version: &str, flooding: bool) -> String {
 #[test]
 fn gears_that_flood_both_lanes_keep_within_the_racks_memory_and_disk_and_others_go_on() -> Result<(), Failure> {
     let (mixer, _scenario) = mixer_with(&floods("1", true))?;
-    let keys = [("spool.max_size_mb", "4"), ("rack.heartbeat_interval", "\"1s\"")];
+    let keys = [("spool.max_size_mb", "4"), ("rack.heartbeat_interval", "\"3s\"")];
     let mut rack = TestRack::with("rack-a", &mixer.bus_url, &keys, &[])?;
     rack.start()?;
     let mut door = Door::of(&rack, 1)?;

@@ -11,6 +11,8 @@ use harness::{Failure, Random};
 use super::{setting, store_on};
 
 const MIB: u64 = 1 << 20;
+/// Batches after which the store is at work with all that it holds.
+const UNDER_WAY: usize = 100;
 /// What a process may grow by after its first third without being called growing.
 const SLACK: u64 = 40 * MIB;
 
@@ -33,7 +35,7 @@ fn under_ten_times_the_load_memory_stays_flat_and_every_answered_batch_is_there(
         "40".to_owned(),
     ];
     let mut driver = Driver::start(&[], &arguments, &folder.path().join("errors"))?;
-    driver.wait_for(1)?;
+    driver.wait_for(UNDER_WAY)?;
     let (begun, lasts) = (
         Instant::now(),
         Duration::from_secs(setting("PLATFORM_TEST_OVERLOAD_SECONDS", 6)),
@@ -49,6 +51,7 @@ fn under_ten_times_the_load_memory_stays_flat_and_every_answered_batch_is_there(
         *peak = now.max(*peak);
         std::thread::park_timeout(Duration::from_millis(50));
     }
+    driver.wait_for(UNDER_WAY + 41)?;
     let heard = driver.kill9()?;
     let batches = heard.acknowledged.len();
     eprintln!(
@@ -56,7 +59,7 @@ fn under_ten_times_the_load_memory_stays_flat_and_every_answered_batch_is_there(
         early / MIB,
         late / MIB
     );
-    assert!(batches > 40, "it takes some: {:?}", heard.notes);
+    assert!(batches > UNDER_WAY + 40, "it takes some: {:?}", heard.notes);
     assert!(
         late <= early + early / 4 + SLACK,
         "memory grows: {} MiB, then {}",

@@ -37,7 +37,7 @@ const CALLS: [(&str, &[&str]); 17] = [
     ("getdents64", &["EIO"]),
 ];
 /// A run that takes longer hangs.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(120);
 /// Batches of a scripted run.
 const LAST: u64 = 26;
 
