@@ -93,9 +93,9 @@ pub(crate) fn bus_settings(managed: Managed) -> Settings {
     }
 }
 
-/// Waits until `look` finds something, at most 20 s.
+/// Waits until `look` finds something, at most a minute.
 pub(crate) async fn eventually<T, F: Future<Output = Option<T>>>(what: &str, look: impl FnMut() -> F) -> T {
-    eventually_within(Duration::from_secs(20), what, look).await
+    eventually_within(Duration::from_secs(60), what, look).await
 }
 
 /// The same for what takes longer on a busy machine.

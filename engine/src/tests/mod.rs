@@ -213,7 +213,7 @@ fn messages(view: &ReadView) -> Vec<String> {
 
 /// Waits for a condition of the engine; fails with its name when it does not come.
 async fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(20);
+    let end = Instant::now() + Duration::from_secs(60);
     while !holds() {
         assert!(Instant::now() < end, "waited in vain until {what}");
         tokio::time::sleep(Duration::from_millis(2)).await;

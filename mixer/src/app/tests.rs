@@ -152,7 +152,7 @@ impl FakeRack {
             entity_id: id,
             ts: Timestamp::from_micros(5),
             boot_epoch: 7,
-            interval_ms: 100,
+            interval_ms: 2_000,
             scenario: scenario.map(str::to_owned),
             scenario_error: None,
             spool_bytes: 42,

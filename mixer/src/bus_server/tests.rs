@@ -321,7 +321,8 @@ async fn a_server_follows_its_list_when_it_says_so_and_not_because_an_answer_of_
         !health::reread(bad_way(monitor, 1).await, within, || {}).await,
         "unasked"
     );
-    assert!(health::reread(bad_way(monitor, 3).await, within, hup).await);
+    let patiently = Duration::from_secs(20);
+    assert!(health::reread(bad_way(monitor, 3).await, patiently, hup).await);
     let mut asked = false;
     let silent = health::reread(bad_way(monitor, usize::MAX).await, within, || asked = true).await;
     assert!(asked && !silent, "it is asked, and nothing is said of what it did");

@@ -306,29 +306,42 @@ wires:
         assert_eq!(names("c", &[("role", "core")]), ("every".to_owned(), vec![], 0));
     }
 
-    #[test]
-    fn the_parts_of_five_hundred_racks_are_found_without_a_look_at_everybodys_gears() {
+    /// A scenario of so many Racks, each with three gears and a wire to the next one.
+    fn fleet(racks: usize) -> Scenario {
         let mut yaml = "meta: { name: fleet, version: '1' }\nracks:\n".to_owned();
         let mut gears = String::new();
         let mut wires = String::new();
-        for rack in 0..500 {
+        for rack in 0..racks {
             yaml += &format!("  - {{ name: r{rack} }}\n");
             for gear in ["gen", "mid", "end"] {
                 let kind = if gear == "gen" { "generator" } else { "log_sink" };
                 gears += &format!("  - {{ name: {gear}{rack}, type: {kind}, deploy: r{rack} }}\n");
             }
             wires += &format!("  - {{ from: gen{rack}.out, to: mid{rack}.in }}\n");
-            wires += &format!("  - {{ from: gen{rack}.out, to: end{}.in }}\n", (rack + 1) % 500);
+            wires += &format!("  - {{ from: gen{rack}.out, to: end{}.in }}\n", (rack + 1) % racks);
         }
         yaml += &format!("gears:\n{gears}wires:\n{wires}");
-        let scenario = model::scenario::parse(&yaml, rack::manifests()).unwrap();
-        let began = std::time::Instant::now();
-        // As often as a list of the bus's users asks, of one scenario and sixteen before it.
-        for _ in 0..17 {
-            assert_eq!(flows(&scenario, std::iter::empty()).len(), 500);
-        }
-        let took = began.elapsed();
-        assert!(took < std::time::Duration::from_secs(2), "{took:?}");
+        model::scenario::parse(&yaml, rack::manifests()).unwrap()
+    }
+
+    #[test]
+    fn the_parts_of_five_hundred_racks_are_found_without_a_look_at_everybodys_gears() {
+        // How long the quickest of some looks takes, each as often as a list of the bus's users asks: of one scenario and sixteen
+        // before it.
+        let took = |racks: usize| {
+            let scenario = fleet(racks);
+            let look = |_| {
+                let began = std::time::Instant::now();
+                for _ in 0..17 {
+                    assert_eq!(flows(&scenario, std::iter::empty()).len(), racks);
+                }
+                began.elapsed()
+            };
+            (0..7).map(look).min().unwrap()
+        };
+        let (few, many) = (took(25), took(500));
+        // Twenty times as many; four hundred times as many looks if each Rack looked at the gears of all.
+        assert!(many < few * 60, "{few:?}, {many:?}");
     }
 
     #[test]
