@@ -6,6 +6,8 @@
 //! - A connection that was up once is never given up; its state is a watch channel.
 //! - What only arrives as an event of the client (refused subjects, slow consumers) is logged, once (`outage`).
 //! - Addresses are shown without credentials.
+//! - A question is asked over a connection that stands, or not at all: the client would keep it for the next one, and who
+//!   gets it then cannot tell it from a copy.
 //!
 //! # Not here
 //!
@@ -219,12 +221,34 @@ impl Bus {
     /// Sends a request and waits for an answer that `accept` takes. Others are passed over: whoever hears a request can answer it.
     ///
     /// # Errors
-    /// If nobody listens, or no such answer comes in time.
+    /// If the bus is not there or goes away, nobody listens, or no such answer comes in time.
     pub async fn ask<R>(
         &self,
         subject: &str,
         question: Vec<u8>,
         within: Duration,
+        accept: impl FnMut(&[u8]) -> Option<R>,
+    ) -> Result<R, Error> {
+        let mut state = self.state.clone();
+        let answered = tokio::time::timeout(within, self.exchange(subject, question, accept));
+        tokio::select! {
+            biased;
+            _ = state.wait_for(|state| *state != BusState::Connected) => Err(Error::NotConnected {
+                subject: subject.to_owned(),
+            }),
+            answered = answered => answered.unwrap_or_else(|_| {
+                Err(Error::NoReply {
+                    subject: subject.to_owned(),
+                    within: within.into(),
+                })
+            }),
+        }
+    }
+
+    async fn exchange<R>(
+        &self,
+        subject: &str,
+        question: Vec<u8>,
         mut accept: impl FnMut(&[u8]) -> Option<R>,
     ) -> Result<R, Error> {
         let cannot = |reason: String| Error::Request {
@@ -234,29 +258,24 @@ impl Bus {
         let inbox = self.client.new_inbox();
         let answers = self.client.subscribe(inbox.clone()).await;
         let mut answers = answers.map_err(|error| cannot(error.to_string()))?;
+        // A connection that broke unheard is noticed here, before the client keeps the question for the next one.
+        let flushed = self.client.flush().await;
+        flushed.map_err(|error| cannot(error.to_string()))?;
         let sent = self
             .client
             .publish_with_reply(subject.to_owned(), inbox, question.into());
         sent.await.map_err(|error| cannot(error.to_string()))?;
-        let answer = async {
-            while let Some(answer) = answers.next().await {
-                if answer.status == Some(StatusCode::NO_RESPONDERS) {
-                    return Err(Error::NoResponder {
-                        subject: subject.to_owned(),
-                    });
-                }
-                if let Some(taken) = accept(&answer.payload) {
-                    return Ok(taken);
-                }
+        while let Some(answer) = answers.next().await {
+            if answer.status == Some(StatusCode::NO_RESPONDERS) {
+                return Err(Error::NoResponder {
+                    subject: subject.to_owned(),
+                });
             }
-            Err(cannot("the connection was closed".to_owned()))
-        };
-        tokio::time::timeout(within, answer).await.unwrap_or_else(|_| {
-            Err(Error::NoReply {
-                subject: subject.to_owned(),
-                within: within.into(),
-            })
-        })
+            if let Some(taken) = accept(&answer.payload) {
+                return Ok(taken);
+            }
+        }
+        Err(cannot("the connection was closed".to_owned()))
     }
 
     /// Sends what is buffered and closes the connection. Waits at most `within`; an unreachable bus cannot be told.

@@ -107,6 +107,12 @@ pub enum Error {
         /// Its words.
         reason: String,
     },
+    /// The bus is away.
+    #[error("cannot ask on {subject}: the bus is not connected")]
+    NotConnected {
+        /// The subject.
+        subject: String,
+    },
     /// Nobody listens on a subject.
     #[error("nobody answers on {subject}; is the Mixer running?")]
     NoResponder {
@@ -144,6 +150,7 @@ impl Error {
             Self::BusUnreachable { .. }
             | Self::NoStreams { .. }
             | Self::BusFault { .. }
+            | Self::NotConnected { .. }
             | Self::NoResponder { .. }
             | Self::NoReply { .. }
             | Self::Request { .. }

@@ -223,3 +223,38 @@ async fn the_first_answer_that_is_one_is_taken_and_a_question_without_one_says_w
     noise.abort();
     answers.await.unwrap();
 }
+
+#[tokio::test]
+async fn a_question_to_a_bus_that_is_away_fails_at_once_and_is_not_heard_later() {
+    let mut server = Server::start("").await;
+    let bus = Bus::connect(server.options("plant")).await.unwrap();
+    // Over the same connection it is subscribed to before anything that was kept is sent.
+    let mut asked = bus.client.subscribe("desk").await.unwrap();
+    let patient = Duration::from_secs(60);
+    let ask = |question: &'static str| {
+        let bus = bus.clone();
+        tokio::spawn(async move {
+            bus.ask("desk", question.into(), patient, |body| Some(body.to_vec()))
+                .await
+        })
+    };
+    let under_way = ask("under way");
+    assert_eq!(asked.next().await.unwrap().payload, "under way");
+    let began = Instant::now();
+    server.kill();
+    let error = under_way.await.unwrap().unwrap_err();
+    assert!(matches!(error, Error::NotConnected { .. }), "{error}");
+    for _ in 0..20 {
+        let error = ask("stale").await.unwrap().unwrap_err();
+        assert!(matches!(error, Error::NotConnected { .. }), "{error}");
+    }
+    assert!(began.elapsed() < patient, "nobody waited for an answer");
+    server.restart().await;
+    reaches(&bus, BusState::Connected).await;
+    let fresh = ask("fresh");
+    let question = asked.next().await.unwrap();
+    assert_eq!(question.payload, "fresh");
+    let answer = bus.client.publish(question.reply.unwrap(), "yes".into());
+    answer.await.unwrap();
+    assert_eq!(fresh.await.unwrap().unwrap(), b"yes");
+}

@@ -117,3 +117,39 @@ async fn a_rack_works_on_while_its_mixer_is_away_for_an_hour_and_catches_up_in_o
     agent.close().await;
     mixer.close().await;
 }
+
+/// How long the bus is away: many heartbeats.
+const AWAY: Duration = Duration::from_secs(4);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn heartbeats_that_nobody_could_hear_do_not_come_later_so_that_none_is_taken_for_a_forged_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    let hand = Hand::new();
+    let flags = [("enrollment.auto_adopt", "true")];
+    let mixer = Mixer::start(config(at, &flags), hand.clock(), chassis::os_entropy())
+        .await
+        .unwrap();
+    let url = mixer.control().bus_status().url;
+    let port = url.rsplit(':').next().unwrap().trim_end_matches('/').to_owned();
+    let agent = real::agent(at, &mixer, hand.clock()).await;
+    agent.wait_for(|status| status.state == Some(RackState::Active)).await;
+    mixer.close().await;
+    // That is the outage; nothing is waited for.
+    tokio::time::sleep(AWAY).await;
+    let flags = [flags.as_slice(), &[("snake.port", port.as_str())]].concat();
+    let mixer = Mixer::start(config(at, &flags), hand.clock(), chassis::os_entropy())
+        .await
+        .unwrap();
+    for _ in 0..3 {
+        hand.forward(MINUTE);
+        eventually("a heartbeat of this minute", || async {
+            (view(mixer.control(), "rack-a").last_seen == hand.clock().now()).then_some(())
+        })
+        .await;
+    }
+    let refused = mixer.control().stats().unwrap().heartbeats_refused;
+    assert!(refused.values().all(|count| *count == 0), "{refused:?}");
+    agent.close().await;
+    mixer.close().await;
+}
