@@ -71,8 +71,14 @@ pub(crate) enum Command {
     /// Show one trace: bars over time on a terminal, a tree elsewhere
     Trace(TraceArgs),
     /// Query business messages, if the Mixer archives them
+    ///
+    /// Archived is what leaves a gear by a wire of lane guaranteed. What goes by wires of lane hot only is not; its spans and log
+    /// records are.
     Messages(Box<MessagesArgs>),
     /// Show one business signal: its messages, spans and log records over time, over all Racks
+    ///
+    /// Its messages are those that left a gear by a wire of lane guaranteed. What goes by wires of lane hot only is not archived;
+    /// its spans and log records are there.
     Flux(FluxArgs),
     /// List telemetry that could not be decoded, with the reason
     DeadLetters(PageArgs),

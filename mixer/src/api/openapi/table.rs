@@ -265,8 +265,9 @@ pub(super) const ROUTES: &[Route] = &[
     .gives(Answer::Rows("Signal"))
     .fails(ROWS_OF_ONE)
     .details(
-        "Spans and log records that carry no signal come with the traces that the others carry. Of one time messages come first, then \
-         spans, then log records; `kind` says what a row is, and what it does not have is left out. A cursor belongs to its query. A window \
+        "Messages are those that left a gear by a wire of lane guaranteed; what went by wires of lane hot only is not archived. Spans \
+         and log records that carry no signal come with the traces that the others carry. Of one time messages come first, then spans, \
+         then log records; `kind` says what a row is, and what it does not have is left out. A cursor belongs to its query. A window \
          that ends before it begins is refused.",
     ),
     MESSAGES.also("/api/v1/telemetry/messages", "telemetry_messages"),
