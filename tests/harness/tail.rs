@@ -35,9 +35,17 @@ impl Tail {
     /// # Errors
     /// If the answer is not 200; silence of half a minute ends the stream.
     pub fn open(api: &Api, query: &str, last: Option<&str>) -> Result<Self, Failure> {
+        Self::at(api, &format!("/api/v1/telemetry/logs/tail{query}"), last)
+    }
+
+    /// The same of another path.
+    ///
+    /// # Errors
+    /// If the answer is not 200; silence of half a minute ends the stream.
+    pub fn at(api: &Api, path: &str, last: Option<&str>) -> Result<Self, Failure> {
         let config = ureq::Agent::config_builder().timeout_per_read(Some(Duration::from_secs(30)));
         let agent: ureq::Agent = config.build().into();
-        let mut request = agent.get(format!("{}/api/v1/telemetry/logs/tail{query}", api.base));
+        let mut request = agent.get(format!("{}{path}", api.base));
         if let Some(last) = last {
             request = request.header("Last-Event-ID", last);
         }

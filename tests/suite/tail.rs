@@ -212,8 +212,9 @@ wires:
         Process::start_with(&binary("platform")?, &args, mixer.path(), &log, &url)
     };
     let (mut rows, mut lines) = (follow(&["-o", "ndjson", "--raw", "json"])?, follow(&[])?);
-    eventually("two followers", SOON, || {
-        (mixer.api.metric("platform_tail_followers")? > 1.0).then_some(())
+    let mut events = Tail::at(&mixer.api, "/api/v1/messages/tail?src_gear_id=numbers", None)?;
+    eventually("three followers", SOON, || {
+        (mixer.api.metric("platform_tail_followers")? > 2.0).then_some(())
     })?;
     let mut racks = Vec::new();
     for name in ["rack-a", "rack-b"] {
@@ -234,6 +235,14 @@ wires:
         assert!(line.contains(" rack-a/numbers → "), "{line}");
     }
     assert_eq!(ids.len(), COUNT);
+    let mut told = std::collections::BTreeSet::new();
+    while told.len() < COUNT {
+        let event = events.next_event()?;
+        if event.name.is_empty() && !event.data.is_null() {
+            told.insert(event.data["flux_id"].as_str().ok_or("no flux_id")?.to_owned());
+        }
+    }
+    assert_eq!(told, ids);
     for process in [&mut rows, &mut lines] {
         kill(process.pid(), Signal::SIGINT)?;
         assert_eq!(process.wait(SOON)?.code(), Some(0), "{}", process.log_tail());

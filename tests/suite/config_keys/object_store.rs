@@ -97,6 +97,49 @@ fn sealed_files_go_to_the_bucket_that_the_keys_name_and_another_mixer_reads_them
 }
 
 #[test]
+fn a_store_is_copied_into_a_bucket_and_home_by_the_command() -> Result<(), Failure> {
+    let runtime = Runtime::new()?;
+    let server = runtime.block_on(TestS3::start())?;
+    let mut mixer = TestMixer::start("")?;
+    let now = Timestamp::from(std::time::SystemTime::now());
+    let line = json!([{ "ts": now.to_string(), "level": "info", "message": "brought along" }]);
+    TestBus::connect(&mixer.bus_url, None, "flux")?.send("logs", "script", &line)?;
+    let there = |mixer: &TestMixer| {
+        let rows = || mixer.api.rows("/api/v1/telemetry/logs?q=brought%20along").ok();
+        eventually("the row", SOON, || (rows()?.len() == 1).then_some(()))
+    };
+    there(&mixer)?;
+    assert!(mixer.process()?.terminate(SOON)?.success());
+
+    let variables = variables(&server);
+    let envs: Vec<_> = variables
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.as_str()))
+        .collect();
+    let folder = mixer.path().to_owned();
+    let copy = |from: &str, to: &str| {
+        let done = process::run(
+            &binary("platform-mixer")?,
+            &["copy", from, to, "-o", "json"],
+            &folder,
+            &envs,
+        )?;
+        assert_eq!(done.code, Some(0), "{from} {to}: {}", done.err);
+        Ok::<Value, Failure>(serde_json::from_str(&done.out)?)
+    };
+    let bucket = format!("s3://{BUCKET}/plant/copied");
+    let away = copy("data", &bucket)?;
+    std::fs::rename(folder.join("data"), folder.join("former"))?;
+    let home = copy(&bucket, "data")?;
+    assert!(
+        away["files"].as_u64().is_some_and(|files| files > 0) && away["files"] == home["files"],
+        "{away} {home}"
+    );
+    mixer.restart()?;
+    there(&mixer)
+}
+
+#[test]
 fn an_object_store_without_encryption_or_credentials_is_refused() -> Result<(), Failure> {
     let keys = [("AWS_ACCESS_KEY_ID", "me"), ("AWS_SECRET_ACCESS_KEY", "hush-hush")];
     let far = ("AWS_ENDPOINT_URL", "http://192.0.2.1:9000");

@@ -72,12 +72,31 @@ fn racks_gear_types_and_the_store_are_listed_and_one_rack_is_shown() -> Result<(
 
     let types = desk.answer(&["gears", "list", "--output", "ndjson"])?;
     let manifests = desk.mixer.api.rows("/api/v1/gears")?;
-    assert_eq!(types.lines().count(), manifests.len(), "{types}");
+    let printed = types
+        .lines()
+        .map(serde_json::from_str)
+        .collect::<Result<Vec<Value>, _>>()?;
+    assert!(manifests.len() > 15 && printed.len() == manifests.len(), "{types}");
+    for (printed, manifest) in printed.iter().zip(&manifests) {
+        for key in ["type", "summary"] {
+            assert_eq!(printed[key], manifest[key], "{printed}");
+        }
+    }
     let storage = desk.answer(&["storage", "--output", "json"])?;
-    assert!(
-        serde_json::from_str::<Value>(&storage)?.is_object() || storage.starts_with('['),
-        "{storage}"
-    );
+    let figures = crate::cli::json_rows(&storage)?;
+    let answered = desk.mixer.api.get("/api/v1/storage")?.json;
+    let keys = |of: &Value| of.as_object().map(|of| of.keys().cloned().collect::<BTreeSet<_>>());
+    let figures = figures.into_iter().next().ok_or("no figures")?;
+    assert_eq!(keys(&figures), keys(&answered["data"]));
+    assert!(figures["tables"]["logs"]["rows"].is_u64(), "{figures}");
+    let page = desk.answer(&["storage"])?;
+    for table in ["logs", "metrics", "traces", "messages", "dead_letters"] {
+        let row = page.lines().find(|line| line.split_whitespace().next() == Some(table));
+        assert!(
+            row.is_some_and(|row| row.contains(|c: char| c.is_ascii_digit())),
+            "{table}: {page}"
+        );
+    }
 
     let scenarios = "meta: { name: demo, version: '1' }\nracks: [ { name: rack-a } ]\ngears:\n  \
                      - { name: numbers, type: generator, deploy: rack-a }\n";
@@ -89,15 +108,31 @@ fn racks_gear_types_and_the_store_are_listed_and_one_rack_is_shown() -> Result<(
 }
 
 #[test]
-fn the_word_run_starts_the_agent_too() -> Result<(), Failure> {
-    let mixer = harness::TestMixer::start("")?;
+fn without_a_command_each_program_is_the_mixer_or_the_agent_and_the_word_run_starts_the_agent_too()
+-> Result<(), Failure> {
     let folder = tempfile::tempdir()?;
-    let toml = format!("[base]\nname = \"rack-a\"\n[snake]\nurl = {:?}\n", mixer.bus_url);
+    let begin = |program: &str, args: &[&str]| {
+        let log = folder.path().join(format!("{program}.stderr"));
+        process::Process::start(&binary(program)?, args, folder.path(), &log)
+    };
+    let server = harness::tool("nats-server")?.display().to_string();
+    let toml =
+        format!("[api]\nport = 0\n[enrollment]\nauto_adopt = true\n[snake]\nport = 0\nserver_binary = {server:?}\n");
+    std::fs::write(folder.path().join("platform-mixer.toml"), toml)?;
+    let mut mixer = begin("platform-mixer", &[])?;
+    let ready = mixer.line("ready ", crate::cli::SOON)?;
+    let bus = ready
+        .split_whitespace()
+        .find_map(|part| part.strip_prefix("bus="))
+        .ok_or("no bus")?;
+    let toml = format!("[base]\nname = \"rack-a\"\nstate_dir = \"rack\"\n[snake]\nurl = {bus:?}\n");
     std::fs::write(folder.path().join("platform.toml"), toml)?;
-    let log = folder.path().join("stderr");
-    let mut agent = process::Process::start(&binary("platform")?, &["run"], folder.path(), &log)?;
-    let ready = agent.line("ready ", crate::cli::SOON)?;
-    assert!(ready.contains("rack-a"), "{ready}");
-    assert!(agent.terminate(crate::cli::SOON)?.success());
+    for args in [&[][..], &["run"][..]] {
+        let mut agent = begin("platform", args)?;
+        let ready = agent.line("ready ", crate::cli::SOON)?;
+        assert!(ready.contains("rack-a"), "{args:?}: {ready}");
+        assert!(agent.terminate(crate::cli::SOON)?.success());
+    }
+    assert!(mixer.terminate(crate::cli::SOON)?.success());
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! A Rack's ways from state to state, and how it stands to the active scenario in each of them.
 
+use std::collections::BTreeSet;
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -115,19 +116,49 @@ fn a_rack_goes_where_its_state_allows_and_every_other_way_is_refused() -> Result
 
 #[test]
 fn a_rack_is_removed_from_every_state_for_ever() -> Result<(), Failure> {
-    let mixer = strict()?;
+    let mut mixer = strict()?;
+    let mut removed = Vec::new();
     for (name, verbs) in [
         ("rack-p", &[][..]),
         ("rack-a", &["approve"][..]),
         ("rack-s", &["approve", "suspend"][..]),
+        ("rack-o", &["approve"][..]),
     ] {
-        let _rack = pending(&mixer, name)?;
+        let mut rack = pending(&mixer, name)?;
         for verb in verbs {
             assert_eq!(ask(&mixer, name, verb)?.0, 200);
         }
-        let rack = mixer.api.get(&format!("/api/v1/racks/{name}"))?;
-        let id = rack.json["data"]["id"].as_str().ok_or("no id")?.to_owned();
+        if name == "rack-o" {
+            // Of a Rack that never said how often it beats less is expected.
+            eventually("its first heartbeat", SOON, || {
+                let shown = mixer.api.get("/api/v1/racks/rack-o").ok()?;
+                let facts = shown.json["data"]["facts"].as_object()?;
+                (!facts.is_empty()).then_some(())
+            })?;
+            rack.kill9()?;
+            becomes(&mixer, name, "offline")?;
+        }
+        let shown = mixer.api.get(&format!("/api/v1/racks/{name}"))?;
+        let id = shown.json["data"]["id"].as_str().ok_or("no id")?.to_owned();
         goes(&mixer, &id, "remove", "removed")?;
+        removed.push((rack, id));
+    }
+    // Neither a handshake nor an operator brings it back, also after a restart of both.
+    mixer.kill9()?;
+    mixer.restart()?;
+    for (rack, id) in &mut removed {
+        rack.kill9()?;
+        let before = rack.log().len();
+        rack.spawn()?;
+        eventually("the refusal of its handshake", SOON, || {
+            let log = rack.log();
+            log.get(before..)?
+                .contains("start the Rack with a fresh state file to enrol anew")
+                .then_some(())
+        })
+        .map_err(|error| format!("{error}: {}", rack.log()))?;
+        refused(&mixer, id, &["approve", "suspend", "resume"])?;
+        assert_eq!(state(&mixer, id).as_deref(), Some("removed"));
     }
     Ok(())
 }
@@ -176,6 +207,11 @@ fn every_change_of_a_racks_state_is_an_event() -> Result<(), Failure> {
         .put("/api/v1/racks/rack-a/labels", &json!({ "role": "edge" }))?;
     assert_eq!(labelled.status, 200, "{}", labelled.text);
     heard("rack_labels")?;
+    let level = mixer
+        .api
+        .post("/api/v1/racks/rack-a/log-level", &json!({ "level": "debug" }))?;
+    assert_eq!(level.status, 200, "{}", level.text);
+    heard("rack_log_level")?;
     for (verb, to, kind) in [
         ("suspend", "suspended", "rack_suspended"),
         ("resume", "active", "rack_resumed"),
@@ -190,7 +226,18 @@ fn every_change_of_a_racks_state_is_an_event() -> Result<(), Failure> {
     heard("rack_offline")?;
     rack.spawn()?;
     heard("rack_online")?;
-    let id = mixer.api.get("/api/v1/racks/rack-a")?.json["data"]["id"].clone();
+    // Back under another name.
+    rack.kill9()?;
+    heard("rack_offline")?;
+    let file = rack.path().join("platform.toml");
+    std::fs::write(
+        &file,
+        std::fs::read_to_string(&file)?.replace("\"rack-a\"", "\"rack-b\""),
+    )?;
+    rack.spawn()?;
+    let both = BTreeSet::from([told.recv_timeout(SOON)?, told.recv_timeout(SOON)?]);
+    assert_eq!(both, BTreeSet::from(["rack_online", "rack_renamed"].map(str::to_owned)));
+    let id = mixer.api.get("/api/v1/racks/rack-b")?.json["data"]["id"].clone();
     goes(&mixer, id.as_str().ok_or("no id")?, "remove", "removed")?;
     heard("rack_removed")
 }
