@@ -25,6 +25,7 @@ mod lanes;
 mod migrate;
 mod object_stores;
 mod outside;
+mod pages;
 mod postgres;
 mod racks;
 mod readme;
