@@ -4,7 +4,7 @@ export CARGO_TARGET_DIR ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/platform-build
 export CARGO_INCREMENTAL ?= 1
 STATIC_TARGET := x86_64-unknown-linux-gnu
 
-.PHONY: help demo test build check suite schema-check bins unit tools readers docs bench clean-demo
+.PHONY: help demo test build check suite schema-check bins lanes-long unit tools readers docs bench clean-demo
 help:            ## this list
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
@@ -32,6 +32,13 @@ suite: tools bins ## unit and integration tests
 
 schema-check: tools bins ## the API of a running Mixer against its OpenAPI document: make schema-check CASES=100 SEED=7
 	@scripts/schema-check.sh
+
+# Kills of Mixer, bus and Racks, every fifth fault a partition; MESSAGES lines at the least, and as many as come meanwhile.
+lanes-long: export PLATFORM_TEST_LANE_KILLS = $(or $(FAULTS),25)
+lanes-long: export PLATFORM_TEST_LANE_ROWS = $(or $(MESSAGES),100000)
+lanes-long: tools bins ## lane guaranteed in its long form, without and with bus credentials: make lanes-long FAULTS=25 MESSAGES=100000 SEED=7
+	@scripts/with-nextest.sh
+	$(if $(SEED),PLATFORM_TEST_SEED=$(SEED)) cargo nextest run --workspace --locked -j1 -E 'test(through_kill_9_and_partitions)' --no-capture
 
 unit: tools      ## unit tests of one room: make unit ROOM=engine
 	cargo nextest run --workspace --locked -E 'package(platform-$(ROOM))'

@@ -1,6 +1,6 @@
 //! The guaranteed lane: business messages between Racks, stored once, in order, through `kill -9` of any process.
 //!
-//! `PLATFORM_TEST_LANE_KILLS` and `PLATFORM_TEST_LANE_ROWS` make the long form; the suite's figures are short.
+//! `make lanes-long` runs the long form (`PLATFORM_TEST_LANE_KILLS`, `PLATFORM_TEST_LANE_ROWS`); the suite's figures are short.
 
 mod consumers;
 
