@@ -19,6 +19,7 @@ mod gear_page;
 mod graph;
 #[cfg(test)]
 mod hostile;
+mod lines;
 mod log;
 mod output;
 mod pager;

@@ -9,10 +9,35 @@ use serde_json::{Value, json};
 use crate::args::{ApiArgs, DlqArgs, DlqVerb, DropArgs, Format, ListArgs, ManyArgs, ReplayArgs};
 use crate::client::{self, Client, Page, Row};
 use crate::error::Error;
+use crate::lines::Lines;
 use crate::output::{Printer, plain, safe};
 
 const COLUMNS: &[&str] = &[
     "ts", "id", "state", "rack", "gear", "port", "from", "attempts", "replays", "reason",
+];
+/// What is said of one, before its headers and its content.
+const SHOWN: &[&str] = &[
+    "id",
+    "state",
+    "ts",
+    "rack",
+    "gear",
+    "port",
+    "way",
+    "from",
+    "subject",
+    "reason",
+    "attempts",
+    "replays",
+    "replay_of",
+    "flux_id",
+    "trace_id",
+    "bytes",
+    "replayable",
+    "why_not",
+    "changed",
+    "changed_by",
+    "note",
 ];
 const REPORT: &[&str] = &[
     "matched",
@@ -73,54 +98,22 @@ fn show(id: &str, api: &ApiArgs) -> Result<(), Error> {
     Ok(printer.text(&page(&row, printer))?)
 }
 
-/// A letter for people: a line for each thing that is known of it.
+/// A letter for people.
 fn page(letter: &Row, printer: Printer) -> String {
-    let mut text = String::new();
-    let mut line = |name: &str, value: &str| {
-        let lines = value.lines().map(safe).collect::<Vec<_>>();
-        text.push_str(&format!("{:<13} {}\n", safe(name), lines.join(&format!("\n{:14}", ""))));
-    };
-    for name in [
-        "id",
-        "state",
-        "ts",
-        "rack",
-        "gear",
-        "port",
-        "way",
-        "from",
-        "subject",
-        "reason",
-        "attempts",
-        "replays",
-        "replay_of",
-        "flux_id",
-        "trace_id",
-        "bytes",
-        "replayable",
-        "why_not",
-        "changed",
-        "changed_by",
-        "note",
-    ] {
-        match letter.get(name).unwrap_or(&Value::Null) {
-            Value::Null => {}
-            Value::String(time) if ["ts", "changed"].contains(&name) => line(name, &printer.time(time)),
-            value => line(name, &plain(value)),
-        }
-    }
+    let mut lines = Lines::new(printer);
+    lines.add_keys(letter, SHOWN, &["ts", "changed"]);
     for (name, value) in letter.get("headers").and_then(Value::as_object).into_iter().flatten() {
-        line("header", &format!("{name}: {}", plain(value)));
+        lines.add("header", &format!("{name}: {}", plain(value)));
     }
     match letter.get("message").unwrap_or(&Value::Null) {
         Value::Null => {}
-        message => line("message", &serde_json::to_string_pretty(message).unwrap_or_default()),
+        message => lines.add("message", &serde_json::to_string_pretty(message).unwrap_or_default()),
     }
-    line(
+    lines.add(
         "payload",
         letter.get("payload").and_then(Value::as_str).unwrap_or_default(),
     );
-    text
+    lines.finish()
 }
 
 fn replay(args: &ReplayArgs) -> Result<(), Error> {

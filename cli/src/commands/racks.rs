@@ -2,14 +2,27 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::args::{ApiArgs, LabelChange, OneRack, RacksArgs, RacksVerb};
-use crate::client::{self, Client};
+use crate::args::{ApiArgs, Format, LabelChange, OneRack, RacksArgs, RacksVerb};
+use crate::client::{self, Client, Row};
 use crate::error::Error;
-use crate::output::Printer;
+use crate::lines::Lines;
+use crate::output::{Printer, plain};
 
 const COLUMNS: &[&str] = &["name", "id", "state", "last_seen", "host", "ip", "software"];
-/// What there is to say of one.
+/// What is said of one that was changed.
 const ONE: &[&str] = &["name", "id", "state", "last_seen", "host", "ip", "software", "labels"];
+/// What is known of one, before its last heartbeat.
+const SHOWN: &[&str] = &[
+    "id",
+    "name",
+    "state",
+    "first_seen",
+    "last_seen",
+    "host",
+    "ip",
+    "software",
+    "labels",
+];
 
 pub(crate) fn run(args: &RacksArgs) -> Result<(), Error> {
     match &args.verb {
@@ -19,7 +32,7 @@ pub(crate) fn run(args: &RacksArgs) -> Result<(), Error> {
         }
         RacksVerb::Show(one) => {
             let rack = Client::new(&one.api).get(&path(&one.rack, "")?, &())?;
-            print(rack, &one.api)
+            show(rack, &one.api)
         }
         RacksVerb::Approve { name, rack } => {
             let body = name.as_ref().map_or_else(|| json!({}), |name| json!({ "name": name }));
@@ -66,4 +79,61 @@ fn path(rack: &str, verb: &str) -> Result<String, Error> {
 fn print(answer: Value, api: &ApiArgs) -> Result<(), Error> {
     let row = client::one(answer, "it is not a Rack")?;
     Ok(Printer::from(api).rows(&[row], ONE)?)
+}
+
+/// One Rack: all that is known of it for people.
+fn show(answer: Value, api: &ApiArgs) -> Result<(), Error> {
+    let printer = Printer::from(api);
+    if printer.format != Format::Table {
+        return print(answer, api);
+    }
+    let rack = client::one(answer, "it is not a Rack")?;
+    Ok(printer.text(&page(&rack, printer))?)
+}
+
+fn page(rack: &Row, printer: Printer) -> String {
+    let mut lines = Lines::new(printer);
+    lines.add_keys(rack, SHOWN, &["first_seen", "last_seen"]);
+    for key in ["wanted", "running"] {
+        let scenario = rack.get("scenario").map(|scenario| &scenario[key]);
+        let word = scenario.and_then(super::scenario::word);
+        lines.add(key, word.as_deref().unwrap_or("none"));
+    }
+    lines.add_keys(rack, &["error", "spool_bytes"], &[]);
+    for (name, value) in rack.get("facts").and_then(Value::as_object).into_iter().flatten() {
+        lines.add(name, &plain(value));
+    }
+    lines.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::hostile::rows;
+    use crate::output::is_bad;
+
+    #[test]
+    fn a_rack_for_people_has_its_last_heartbeat_and_what_it_should_run() {
+        let rack = json!({
+            "id": "0198c0de-0000-7000-8000-000000000001", "name": "press-7", "state": "active",
+            "first_seen": "2026-11-20T10:00:00Z", "last_seen": "2026-11-21T10:00:00Z", "host": "press", "ip": "10.0.0.7",
+            "software": "0.1.0", "labels": { "role": "edge" }, "error": "gear a cannot start\u{1b}[31m", "spool_bytes": 42,
+            "scenario": { "wanted": { "reference": "demo:2", "hash": "ab" }, "running": null },
+            "facts": { "clock.offset": 86_400, "cpu.usage": 0.25, "disk.free": 1024 },
+        });
+        let rack = rack.as_object().cloned().unwrap_or_default();
+        insta::assert_snapshot!("rack", page(&rack, Printer::of(Format::Table)));
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_that_a_rack_says_reaches_the_terminal_as_it_is(rows in rows(|a, b| json!({ "name": a, "error": b, "facts": { (a): b } }))) {
+            for row in &rows {
+                let page = page(row, Printer::of(Format::Table));
+                prop_assert!(!page.replace('\n', "").contains(is_bad), "{page:?}");
+            }
+        }
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use harness::{Failure, TestRack, binary, process};
+use harness::{Failure, TestRack, binary, eventually, process};
 use serde_json::Value;
 
 use crate::cli::Desk;
@@ -68,6 +68,17 @@ fn racks_gear_types_and_the_store_are_listed_and_one_rack_is_shown() -> Result<(
     let shown: Value = serde_json::from_str(&shown)?;
     let shown = shown.as_array().map_or(&shown, |rows| &rows[0]);
     assert_eq!((&shown["name"], &shown["state"]), (&"rack-a".into(), &"active".into()));
+    eventually("people see the heartbeat", crate::cli::SOON, || {
+        let page = desk.answer(&["racks", "show", "rack-a"]).ok()?;
+        let value = |key: &str| {
+            let line = page.lines().find(|line| line.split(' ').next() == Some(key))?;
+            Some(line.get(key.len()..)?.trim().to_owned())
+        };
+        let has_figures = ["cpu.usage", "memory.used", "disk.free", "spool_bytes"]
+            .iter()
+            .all(|key| value(key).is_some_and(|value| value.parse::<f64>().is_ok()));
+        (has_figures && value("state")? == "active" && value("running")? == "none").then_some(())
+    })?;
     assert_eq!(desk.ask(&["racks", "show", "rack-b"])?.code, Some(1));
 
     let types = desk.answer(&["gears", "list", "--output", "ndjson"])?;

@@ -12,6 +12,7 @@ use model::HumanDuration;
 use model::scenario::{Finding, Reviewed};
 use serde_json::{Value, json};
 
+pub(crate) use self::report::word;
 use self::source::Source;
 use crate::args::{ApiArgs, Format, Picture, ScenarioArgs, ScenarioVerb};
 use crate::client::{self, Client, Row};

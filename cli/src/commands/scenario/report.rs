@@ -32,20 +32,21 @@ fn racks(report: &Row) -> Vec<Row> {
     racks.filter_map(row).collect()
 }
 
+/// A scenario in a word: its reference, or the beginning of its hash where the Mixer does not know it.
+pub(crate) fn word(scenario: &Value) -> Option<String> {
+    let reference = scenario["reference"].as_str().filter(|reference| !reference.is_empty());
+    let hash = || scenario["hash"].as_str().map(|hash| hash.chars().take(12).collect());
+    reference.map(str::to_owned).or_else(hash)
+}
+
 fn row(rack: &Value) -> Option<Row> {
-    let scenario = |key: &str| {
-        let scenario = &rack[key];
-        let reference = scenario["reference"].as_str().filter(|reference| !reference.is_empty());
-        let hash = || scenario["hash"].as_str().map(|hash| hash.chars().take(12).collect());
-        reference.map(str::to_owned).or_else(hash)
-    };
     let gears = rack["gears"].as_array().into_iter().flatten();
     let gears: Vec<_> = gears.filter_map(Value::as_str).collect();
     let row = json!({
         "rack": rack["name"],
         "state": rack["state"],
-        "wanted": scenario("wanted"),
-        "running": scenario("running"),
+        "wanted": word(&rack["wanted"]),
+        "running": word(&rack["running"]),
         "converged": rack["converged"],
         "gears": gears.join(" "),
         "reason": rack["reason"],

@@ -1,0 +1,56 @@
+//! One thing for people: a line for each thing that is known of it.
+//!
+//! # Invariants
+//!
+//! - Nothing that is stored reaches the terminal as it is: names and values are escaped, line breaks of values are indented.
+//!
+//! # Not here
+//!
+//! Many things (tables: [`crate::output`]).
+
+use serde_json::Value;
+
+use crate::client::Row;
+use crate::output::{Printer, plain, safe};
+
+/// What is printed so far.
+#[derive(Debug)]
+pub(crate) struct Lines {
+    printer: Printer,
+    text: String,
+}
+
+impl Lines {
+    pub(crate) const fn new(printer: Printer) -> Self {
+        Self {
+            printer,
+            text: String::new(),
+        }
+    }
+
+    /// Adds a line; a value of several lines goes on below itself.
+    pub(crate) fn add(&mut self, name: &str, value: &str) {
+        let lines = value.lines().map(safe).collect::<Vec<_>>();
+        let line = format!("{:<13} {}", safe(name), lines.join(&format!("\n{:14}", "")));
+        self.text.push_str(line.trim_end());
+        self.text.push('\n');
+    }
+
+    /// Adds a line for each of these keys that has a value; those of `times` are shown in the zone.
+    pub(crate) fn add_keys(&mut self, row: &Row, keys: &[&str], times: &[&str]) {
+        for key in keys {
+            match row.get(*key).unwrap_or(&Value::Null) {
+                Value::Null => {}
+                Value::String(time) if times.contains(key) => {
+                    let time = self.printer.time(time);
+                    self.add(key, &time);
+                }
+                value => self.add(key, &plain(value)),
+            }
+        }
+    }
+
+    pub(crate) fn finish(self) -> String {
+        self.text
+    }
+}
