@@ -348,8 +348,11 @@ impl Control {
             .bus
             .command(&self.cluster, id, RackCommand::State, &change, TELL)
             .await;
-        if let Err(error) = told {
-            tracing::debug!(entity_id = %id, %error, "the rack was not told its new state; its next heartbeat will");
+        match told {
+            Ok(_) => self.presence.obeys(id, change.state),
+            Err(error) => {
+                tracing::debug!(entity_id = %id, %error, "the rack was not told its new state; its next heartbeat will");
+            }
         }
     }
 
@@ -382,8 +385,11 @@ impl Control {
         references: &mut References<'_>,
     ) -> Result<RackView, ControlError> {
         let sighting = self.presence.of(&row.entity_id);
-        let running = sighting.as_ref().map_or(&row.scenario, |seen| &seen.running);
-        let running = running.as_deref().map(|hash| references.scenario(hash)).transpose()?;
+        let running = match &sighting {
+            Some(seen) => seen.runs(row.state),
+            None => row.scenario.as_ref(),
+        };
+        let running = running.map(|hash| references.scenario(hash)).transpose()?;
         Ok(RackView::new(row, sighting, running, active))
     }
 }

@@ -18,7 +18,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use model::control::Heartbeat;
+use model::control::{Heartbeat, RackState};
 use model::{Attributes, EntityId, Timestamp};
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
@@ -42,8 +42,10 @@ pub struct Sighting {
     pub boot_epoch: u64,
     /// The heartbeat interval, in milliseconds.
     pub interval_ms: u64,
-    /// The content hash that it runs.
+    /// The content hash of the scenario that is in force there.
     pub running: Option<String>,
+    /// Whether it has said that no gear runs.
+    pub stopped: bool,
     /// Why the wanted scenario does not run.
     pub error: Option<String>,
     /// The content hash of the push that its present run answered last.
@@ -68,6 +70,12 @@ impl Sighting {
         self.told && Instant::now() > self.due
     }
 
+    /// The content hash of what its gears do; none once a suspended Rack has said that it stopped them.
+    pub(crate) fn runs(&self, state: RackState) -> Option<&String> {
+        let is_stopped = self.stopped && state == RackState::Suspended;
+        self.running.as_ref().filter(|_| !is_stopped)
+    }
+
     /// Its run, as of its last handshake, and the number of its last heartbeat.
     pub(crate) const fn heard(&self) -> Option<(u64, u64)> {
         self.last
@@ -79,6 +87,7 @@ impl Sighting {
             boot_epoch: 0,
             interval_ms,
             running: None,
+            stopped: false,
             error: None,
             answered: None,
             spool_bytes: 0,
@@ -161,6 +170,7 @@ impl Presence {
                 boot_epoch: beat.boot_epoch,
                 interval_ms,
                 running: beat.scenario.clone(),
+                stopped: beat.stopped,
                 error: beat.scenario_error.clone(),
                 answered,
                 spool_bytes: beat.spool_bytes,
@@ -187,6 +197,15 @@ impl Presence {
             sighting.answered = Some(hash.to_owned());
             sighting.running = running;
             sighting.error = error;
+        }
+        self.news.notify_waiters();
+    }
+
+    /// A Rack has said that it is in this state.
+    pub(crate) fn obeys(&self, id: &EntityId, state: RackState) {
+        if let Some(sighting) = self.lock().get_mut(id) {
+            sighting.stopped = state != RackState::Active;
+            sighting.unwritten = true;
         }
         self.news.notify_waiters();
     }

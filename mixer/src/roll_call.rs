@@ -129,7 +129,7 @@ fn record(change: &Change<'_>, fresh: &[(EntityId, Sighting)]) -> Result<(), Reg
             row.interval_ms = sighting.interval_ms;
             row.heard = sighting.heard();
             if sighting.boot_epoch != 0 {
-                row.scenario.clone_from(&sighting.running);
+                row.scenario = sighting.runs(row.state).cloned();
             }
             change.put_rack(&row)?;
         }

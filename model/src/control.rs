@@ -195,7 +195,7 @@ pub struct Heartbeat {
     pub boot_epoch: u64,
     /// How often a heartbeat is due, in milliseconds.
     pub interval_ms: u64,
-    /// The content hash of the running scenario.
+    /// The content hash of the scenario in force.
     pub scenario: Option<String>,
     /// Why the last scenario could not be applied.
     pub scenario_error: Option<String>,
@@ -208,6 +208,9 @@ pub struct Heartbeat {
     /// Counts the heartbeats of this run: one that is not after the last one is a copy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seq: Option<u64>,
+    /// Whether no gear runs, whatever scenario is in force.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub stopped: bool,
 }
 
 /// The Mixer's [answer](crate::answer) to a heartbeat.

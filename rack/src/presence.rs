@@ -368,6 +368,7 @@ impl Presence {
             waiting: [status.waiting, outbox.waiting].concat(),
             facts: self.machine.facts(),
             seq: Some(self.beats),
+            stopped: report.stopped,
         };
         let heartbeat = Signed::new(&heartbeat, Context::Heartbeat, self.state.key())?.to_bytes()?;
         let within = self.heartbeat_interval.clamp(Duration::from_secs(1), HEARTBEAT_WITHIN);

@@ -62,6 +62,8 @@ pub(crate) struct Report {
     pub(crate) scenario: Option<String>,
     /// Why the last pushed scenario does not run.
     pub(crate) error: Option<String>,
+    /// Whether no gear runs.
+    pub(crate) stopped: bool,
 }
 
 /// What the stage works with.
@@ -278,6 +280,7 @@ impl Stage {
             state: Some(self.memory.state()),
             scenario: self.runtime.hash().map(str::to_owned),
             error: self.error.clone(),
+            stopped: self.runtime.is_suspended(),
         };
         self.report.send_if_modified(|old| {
             let changed = *old != report;

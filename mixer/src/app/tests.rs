@@ -163,6 +163,7 @@ impl FakeRack {
             }],
             facts: Attributes::new().with("cpu", 0.5),
             seq: None,
+            stopped: false,
         }
     }
 

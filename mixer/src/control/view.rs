@@ -82,7 +82,7 @@ impl RackView {
 pub struct ScenarioStatus {
     /// The active scenario, for an active Rack.
     pub wanted: Option<ScenarioRef>,
-    /// What the Rack last said.
+    /// What the Rack last said; none once a suspended one has said that its gears are stopped.
     pub running: Option<ScenarioRef>,
 }
 

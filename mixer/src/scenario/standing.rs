@@ -73,7 +73,7 @@ pub struct RackStanding {
     pub gears: Vec<Token>,
     /// What it should run.
     pub wanted: ScenarioRef,
-    /// What it last said that it runs.
+    /// What it last said that it runs; none once a suspended one has said that its gears are stopped.
     pub running: Option<ScenarioRef>,
     /// Whether it runs what it should.
     pub converged: bool,
@@ -183,8 +183,11 @@ fn standing(
     let seen = sighting.as_ref();
     let is_late = row.is_adopted() && seen.is_some_and(Sighting::is_late);
     let state = if is_late { RackState::Offline } else { row.state };
-    let running = seen.map_or(&row.scenario, |seen| &seen.running);
-    let running = running.as_deref().map(|hash| references.scenario(hash)).transpose()?;
+    let running = match seen {
+        Some(seen) => seen.runs(row.state),
+        None => row.scenario.as_ref(),
+    };
+    let running = running.map(|hash| references.scenario(hash)).transpose()?;
     let runs_it = running.as_ref().is_some_and(|running| running.hash == wanted.hash) && row.relabelled.is_none();
     let has_answered = seen.is_some_and(|seen| seen.answered.as_ref() == Some(&wanted.hash));
     let error = seen.and_then(|seen| seen.error.as_ref());

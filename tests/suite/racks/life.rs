@@ -49,6 +49,42 @@ fn a_suspended_rack_closes_its_sockets_a_resumed_one_opens_them_and_a_removed_on
 }
 
 #[test]
+fn a_suspended_rack_is_shown_without_a_scenario_that_runs_once_it_has_stopped_its_gears() -> Result<(), Failure> {
+    let text = "meta: { name: demo, version: '1' }\nracks: [ { name: rack-a } ]\ngears:\n  \
+                - { name: numbers, type: generator, deploy: rack-a, config: { rate: 1 } }\n";
+    let (mut mixer, _scenario) = crate::first_light::mixer_with(text)?;
+    let mut rack = TestRack::new("rack-a", &mixer.bus_url, "")?;
+    rack.start()?;
+    let runs_it = |mixer: &TestMixer| {
+        eventually("the Rack runs the scenario", SOON, || {
+            let seen = mixer.api.get("/api/v1/racks/rack-a").ok()?.json["data"].clone();
+            (seen["scenario"]["running"]["reference"] == "demo:1").then_some(())
+        })
+    };
+    let runs_nothing = |mixer: &TestMixer| -> Result<(), Failure> {
+        let seen = mixer.api.get("/api/v1/racks/rack-a")?.json["data"].clone();
+        assert_eq!(seen["state"], "suspended", "{seen}");
+        assert_eq!(seen["scenario"], json!({ "wanted": null, "running": null }), "{seen}");
+        let report = mixer.api.get("/api/v1/scenarios/status")?.json["data"].clone();
+        assert!(report["racks"][0]["running"].is_null(), "{report}");
+        Ok(())
+    };
+    runs_it(&mixer)?;
+    assert_eq!(mixer.api.post("/api/v1/racks/rack-a/suspend", &json!({}))?.status, 200);
+    runs_nothing(&mixer)?;
+    // Only the Rack's heartbeats say it to a Mixer that did not ask for it.
+    mixer.kill9()?;
+    mixer.restart()?;
+    eventually("a heartbeat", SOON, || {
+        let seen = mixer.api.get("/api/v1/racks/rack-a").ok()?.json["data"].clone();
+        seen["facts"]["cpu.usage"].is_number().then_some(())
+    })?;
+    runs_nothing(&mixer)?;
+    assert_eq!(mixer.api.post("/api/v1/racks/rack-a/resume", &json!({}))?.status, 200);
+    runs_it(&mixer)
+}
+
+#[test]
 fn a_heartbeat_says_what_the_machine_is_and_has_left_what_waits_and_what_runs() -> Result<(), Failure> {
     let text = "meta: { name: demo, version: '1' }\nracks: [ { name: rack-a } ]\ngears:\n  \
                 - { name: numbers, type: generator, deploy: rack-a, config: { rate: 1 } }\n";
