@@ -33,14 +33,40 @@ pub enum ClusterError {
     /// The registry knows the cluster, the key is gone.
     #[error(
         "the cluster key {} is missing, but the registry beside it belongs to cluster {cluster_id}: put the key back from \
-         a backup (its Racks trust no other). To found a new cluster instead, move registry.redb away; every Rack must \
-         then be enrolled again, stored telemetry stays",
+         a backup (its Racks trust no other). To found a new cluster instead, move registry.redb away and run \
+         `platform-mixer found-cluster`; every Rack must then be enrolled again, stored telemetry stays",
         path.display()
     )]
     Missing {
         /// Where it should be.
         path: PathBuf,
         /// The cluster it belongs to.
+        cluster_id: ClusterId,
+    },
+    /// The registry is gone, and something is there that only a Mixer with a registry made.
+    #[error(
+        "the registry {} is missing, but {} is of a cluster that lived here: put the registry back from a backup (it knows \
+         the Racks and the scenarios). To found a new cluster instead, run `platform-mixer found-cluster`; every Rack must \
+         then be enrolled again, stored telemetry stays",
+        registry.display(),
+        sign.display()
+    )]
+    NoRegistry {
+        /// Where it should be.
+        registry: PathBuf,
+        /// What is there.
+        sign: PathBuf,
+    },
+    /// There is a cluster where one was to be founded.
+    #[error(
+        "the registry {} is of cluster {cluster_id}: nothing was changed. To found another cluster in its place, move the \
+         registry away",
+        registry.display()
+    )]
+    Founded {
+        /// The registry.
+        registry: PathBuf,
+        /// Its cluster.
         cluster_id: ClusterId,
     },
     /// The key is another one than the registry knows.

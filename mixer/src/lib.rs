@@ -32,6 +32,7 @@ mod desk;
 pub mod dlq;
 mod enrollment;
 pub mod events;
+pub mod founding;
 mod heartbeat;
 mod hex;
 mod issuer;

@@ -23,7 +23,7 @@ use clap::{Parser, Subcommand};
 use mixer::app::Mixer;
 use mixer::config::{MixerConfig, SCHEMA};
 use mixer::outside::export;
-use mixer::{check, copy, retention};
+use mixer::{check, copy, founding, retention};
 
 /// The control plane: admits Racks, stores their telemetry, answers queries.
 #[derive(Debug, Parser)]
@@ -81,6 +81,9 @@ enum Command {
         #[arg(short, long, value_name = "FORMAT", default_value = "table")]
         output: retention::Output,
     },
+    /// Found a new cluster in a store whose registry is lost: every Rack must be enrolled again. Stored telemetry stays; not
+    /// while a Mixer runs
+    FoundCluster,
     /// Write what outside readers open
     Export {
         #[command(subcommand)]
@@ -211,6 +214,11 @@ fn run(args: &Args) -> Result<Exit, Stop> {
             let config = MixerConfig::of(&config::load(&SCHEMA, &sources)?)?;
             let ambient = (&system_clock(), &os_entropy());
             let said = copy::copy(&config, ambient, (from, to), *output);
+            print(&said.map_err(|(exit, sentence)| Stop::new(exit, sentence))?)
+        }
+        Some(Command::FoundCluster) => {
+            let config = MixerConfig::of(&config::load(&SCHEMA, &sources)?)?;
+            let said = founding::found(&config, &system_clock(), &os_entropy());
             print(&said.map_err(|(exit, sentence)| Stop::new(exit, sentence))?)
         }
         Some(Command::Export { verb }) => {

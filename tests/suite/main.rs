@@ -17,6 +17,7 @@ mod examples;
 mod faults;
 mod first_light;
 mod flux;
+mod founding;
 mod hardship;
 mod http_ingest;
 mod ingest;

@@ -124,9 +124,11 @@ impl StartError {
             Self::Registry(error) => of_registry(error),
             Self::Cluster(error) => match error {
                 ClusterError::Exposed { .. } => Exit::Denied,
-                ClusterError::Missing { .. } | ClusterError::Foreign { .. } | ClusterError::Malformed { .. } => {
-                    Exit::Config
-                }
+                ClusterError::Missing { .. }
+                | ClusterError::NoRegistry { .. }
+                | ClusterError::Founded { .. }
+                | ClusterError::Foreign { .. }
+                | ClusterError::Malformed { .. } => Exit::Config,
                 ClusterError::Registry(error) => of_registry(error),
                 ClusterError::Unreadable { .. } | ClusterError::Unwritable(_) => Exit::Io,
             },

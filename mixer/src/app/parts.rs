@@ -18,6 +18,7 @@ use crate::desk::{Clerks, Desk, Elsewhere};
 use crate::dlq::{Deliveries, Dlq, DlqParts};
 use crate::enrollment::Enrollment;
 use crate::events::Events;
+use crate::founding::{registry_file, require_registry};
 use crate::heartbeat::Heartbeats;
 use crate::issuer::Issuer;
 use crate::outside::Views;
@@ -57,6 +58,7 @@ impl Parts {
     ) -> Result<(Arc<Control>, Addresses), StartError> {
         let socket = reserve(&config)?;
         let postgres = reserve_postgres(&config)?;
+        require_registry(&config)?;
         chassis::files::create_dir_durable(&config.store.dir)?;
         let specs = SpecBook::open(&config.store.specs_dir, &config.store.dir, clock.clone())?;
         let specs = Arc::clone(self.specs.insert(Arc::new(specs)));
@@ -66,7 +68,7 @@ impl Parts {
         };
         let engine = Engine::open(store, clock.clone(), entropy.clone()).await?;
         self.engine = Some(Arc::clone(&engine));
-        let registry = Arc::new(Registry::open(&config.store.dir.join("registry.redb"))?);
+        let registry = Arc::new(Registry::open(&registry_file(&config.store.dir))?);
         let (gate, passes) = settings::gate(&config, &registry, &entropy)?;
         let server = BusServer::start(settings::bus(&config, gate), fatal).await?;
         let bus = server.bus().clone();

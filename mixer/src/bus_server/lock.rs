@@ -13,6 +13,9 @@ use tokio::time::{Instant, sleep};
 
 use super::BusError;
 
+/// The file in a bus's store that is locked.
+pub(crate) const STORE_LOCK: &str = "store.lock";
+
 /// How long an orphan may take to end.
 const ORPHAN: Duration = Duration::from_secs(3);
 
@@ -35,7 +38,7 @@ impl StoreLock {
     }
 
     fn try_take(store: &Path) -> Result<Self, BusError> {
-        let path = store.join("store.lock");
+        let path = store.join(STORE_LOCK);
         let file = OpenOptions::new()
             .read(true)
             .write(true)

@@ -45,6 +45,7 @@ pub(crate) use access::{Access, Gate, Pass};
 pub(crate) use binary::places;
 pub use client::{Bus, CommandError};
 pub use error::BusError;
+pub(crate) use lock::STORE_LOCK;
 pub(crate) use streams::Reconnects;
 use supervisor::Supervisor;
 

@@ -245,6 +245,7 @@ pub(super) const COMMANDS: &[Row] = &[
     ("platform-mixer retention", By(&["tests/suite/retention.rs::a_partition_older_than_the_rules_allow_goes_everywhere"])),
     ("platform-mixer copy", By(&["tests/suite/config_keys/object_store.rs::a_store_is_copied_into_a_bucket_and_home_by_the_command", "tests/suite/object_stores/mod.rs::the_requirements_hold_on_s3"])),
     ("platform-mixer export duckdb", By(&["tests/suite/outside/export.rs::an_exported_database_of_views_stays_current_and_one_of_rows_stands_alone"])),
+    ("platform-mixer found-cluster", By(&["tests/suite/founding.rs::a_store_whose_registry_is_lost_is_not_taken_for_a_new_one_and_a_cluster_is_founded_in_it_on_purpose"])),
     ("platform-mixer config show", By(&["tests/suite/config_keys/layers.rs::flags_win_over_the_environment_that_over_the_file_that_over_the_defaults"])),
     ("platform-mixer config init", By(&["tests/suite/coverage/commands.rs::a_new_configuration_file_has_every_key_and_means_the_defaults"])),
     ("platform-mixer config reference", By(&["tests/suite/coverage/commands.rs::the_reference_of_the_keys_is_printed_as_it_is_published"])),
