@@ -28,6 +28,7 @@ mod circles;
 mod read;
 #[cfg(test)]
 mod tests;
+mod version;
 
 use std::collections::BTreeMap;
 
@@ -35,6 +36,8 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::gear::Manifests;
+pub use version::{BadVersion, Version};
+
 pub use crate::yaml::Finding;
 use crate::yaml::{self, MOST};
 use crate::{BadToken, Token};
@@ -61,8 +64,8 @@ pub struct Scenario {
 pub struct Meta {
     /// The name.
     pub name: Token,
-    /// The version, any token.
-    pub version: Token,
+    /// The version.
+    pub version: Version,
     /// For people.
     #[serde(default)]
     pub description: String,

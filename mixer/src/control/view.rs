@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use model::control::RackState;
-use model::scenario::Finding;
+use model::scenario::{Finding, Version};
 use model::{Attributes, EntityId, Timestamp, Token};
 use serde::Serialize;
 
@@ -94,7 +94,7 @@ pub struct ScenarioView {
     /// Its name.
     pub name: Token,
     /// Its version.
-    pub version: Token,
+    pub version: Version,
     /// SHA-256 of the file, hex.
     pub hash: String,
     /// When it was stored last.

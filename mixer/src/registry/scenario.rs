@@ -1,5 +1,6 @@
 //! Scenarios in the registry: files by content hash, references to them, the active one, and those that were active before it.
 
+use model::scenario::Version;
 use model::{Timestamp, Token};
 use redb::{ReadableDatabase, ReadableTable};
 use serde::{Deserialize, Serialize};
@@ -17,7 +18,7 @@ pub struct ScenarioRow {
     /// `meta.name`.
     pub name: Token,
     /// `meta.version`.
-    pub version: Token,
+    pub version: Version,
     /// When it was stored last, and later than every other of its name that was there: `name:latest` is the newest.
     pub stored: Timestamp,
     /// The file as it was given.
@@ -40,7 +41,7 @@ pub struct ScenarioHead {
     /// `meta.name`.
     pub name: Token,
     /// `meta.version`.
-    pub version: Token,
+    pub version: Version,
     /// See [`ScenarioRow::stored`].
     pub stored: Timestamp,
 }
@@ -84,7 +85,11 @@ impl Registry {
     ///
     /// # Errors
     /// [`RegistryError`].
-    pub fn scenario_named(&self, name: &Token, version: Option<&Token>) -> Result<Option<ScenarioRow>, RegistryError> {
+    pub fn scenario_named(
+        &self,
+        name: &Token,
+        version: Option<&Version>,
+    ) -> Result<Option<ScenarioRow>, RegistryError> {
         let Some(version) = version else {
             let all = self.heads(&format!("{name}:"))?;
             let newest = all.into_iter().max_by_key(|head| head.stored);

@@ -24,7 +24,7 @@ mod standing;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use model::scenario::{self, BadScenario, Scenario};
+use model::scenario::{self, BadScenario, Scenario, Version};
 use model::{Clock, Token};
 
 use crate::control::turned;
@@ -120,8 +120,7 @@ pub(crate) fn choose(
         return recheck(reference.to_owned(), row).map(Some);
     }
     let path = Path::new(reference);
-    let looks_like_a_path = reference.contains('/') || path.extension().is_some();
-    if !path.is_file() && !looks_like_a_path {
+    if !path.is_file() && !looks_like_a_path(reference) {
         return Err(ScenarioError::Unknown {
             reference: reference.to_owned(),
             known: registry.references()?,
@@ -130,12 +129,20 @@ pub(crate) fn choose(
     check(reference.to_owned(), read(path)?, max_hops, clock).map(Some)
 }
 
+/// Whether a word that means no stored scenario is a file's name: the version of a reference may have dots too.
+fn looks_like_a_path(word: &str) -> bool {
+    let has_version = word
+        .split_once(':')
+        .is_some_and(|(name, version)| name.parse::<Token>().is_ok() && version.parse::<Version>().is_ok());
+    word.contains('/') || (Path::new(word).extension().is_some() && !has_version)
+}
+
 /// A stored scenario by `name:version` or `name:latest`.
 pub(crate) fn stored(reference: &str, registry: &Registry) -> Result<Option<ScenarioRow>, RegistryError> {
     let Some((name, version)) = reference.split_once(':') else {
         return Ok(None);
     };
-    match (name.parse::<Token>(), version.parse::<Token>()) {
+    match (name.parse::<Token>(), version.parse::<Version>()) {
         (Ok(name), Ok(version)) => {
             let exact = registry.scenario_named(&name, Some(&version))?;
             if exact.is_none() && version.as_str() == "latest" {

@@ -69,6 +69,56 @@ fn a_file_is_validated_with_a_line_for_each_fault_and_each_warning() -> Result<(
 }
 
 #[test]
+fn a_version_with_dots_is_one_wherever_a_version_is_said() -> Result<(), Failure> {
+    let (mixer, rack) = pair()?;
+    let write = |name: &str, text: &str| std::fs::write(rack.path().join(name), text);
+    let two = demo("2", 10).replace("'2'", "1.10");
+    write("one.yaml", &demo("1.2.0", 10))?;
+    write("two.yaml", &two)?;
+    write("file.yaml", &demo("1.yaml", 10))?;
+    let ask = |args: &[&str]| {
+        let all: Vec<_> = ["scenario"].iter().chain(args).copied().collect();
+        ask(rack.path(), &mixer.api.base, &all)
+    };
+    let done = |args: &[&str]| -> Result<Finished, Failure> {
+        let done = ask(args)?;
+        assert_eq!(done.code, Some(0), "{args:?}: {}", done.err);
+        Ok(done)
+    };
+    for file in ["one.yaml", "./two.yaml"] {
+        done(&["import", file])?;
+    }
+    let listed = done(&["list", "--output", "csv"])?.out;
+    assert!(
+        listed.contains("demo,1.2.0,") && listed.contains("demo,1.10,"),
+        "{listed}"
+    );
+    assert_eq!(done(&["show", "demo:1.2.0"])?.out, demo("1.2.0", 10));
+    assert_eq!(done(&["show", "demo:latest"])?.out, two);
+    done(&["activate", "demo:1.2.0", "--wait", "30s"])?;
+    done(&["activate", "two.yaml", "--wait", "30s"])?;
+    runs(&mixer, "demo:1.10")?;
+    done(&["rollback", "--wait", "30s"])?;
+    let status = done(&["status", "--output", "csv"])?.out;
+    assert!(status.contains("rack-a,active,demo:1.2.0,demo:1.2.0,true"), "{status}");
+    assert!(done(&["graph", "demo:1.10"])?.out.starts_with("%% demo:1.10\n"));
+    let changed = done(&["diff", "./one.yaml", "demo:1.10", "--output", "csv"])?.out;
+    assert!(changed.ends_with("\nchanged,meta,version,1.2.0,1.10\n"), "{changed}");
+    let stored = mixer.api.get("/api/v1/scenarios/demo:1.10")?;
+    assert_eq!((stored.status, &stored.json["data"]["version"]), (200, &"1.10".into()));
+
+    for bad in ["demo:..", "demo:1..2", "demo:.1", "demo:1.", "de.mo", "de.mo:1"] {
+        let refused = ask(&["show", bad])?;
+        assert_eq!(refused.code, Some(64), "{bad}: {}", refused.err);
+        assert_eq!(mixer.api.get(&format!("/api/v1/scenarios/{bad}"))?.status, 404, "{bad}");
+    }
+    let refused = ask(&["import", "file.yaml"])?;
+    assert_eq!(refused.code, Some(65));
+    assert!(refused.err.contains("\"1.yaml\" is not a version"), "{}", refused.err);
+    Ok(())
+}
+
+#[test]
 fn a_scenario_goes_from_file_to_racks_and_back_by_the_command_alone() -> Result<(), Failure> {
     let taken = TcpListener::bind("127.0.0.1:0")?;
     let (mixer, rack) = pair()?;

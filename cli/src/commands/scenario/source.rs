@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use model::scenario::{BadScenario, Reviewed, review, review_within};
+use model::Token;
+use model::scenario::{BadScenario, Reviewed, Version, review, review_within};
 use serde_json::Value;
 
 use crate::args::ApiArgs;
@@ -75,8 +76,10 @@ fn file(path: &PathBuf) -> Result<String, Error> {
 
 /// A stored scenario's path. A reference has no character that must be escaped.
 pub(super) fn path(reference: &str, verb: &str) -> Result<String, Error> {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | ':');
-    if reference.is_empty() || !reference.chars().all(is_plain) {
+    let (name, version) = reference
+        .split_once(':')
+        .map_or((reference, None), |(name, version)| (name, Some(version)));
+    if name.parse::<Token>().is_err() || version.is_some_and(|version| version.parse::<Version>().is_err()) {
         let reason =
             format!("{reference:?} is neither a file nor a reference: name:version, name:latest, name, or a hash");
         return Err(Error::Usage(reason));

@@ -37,9 +37,11 @@ async fn racks_and_the_active_scenario_are_there_after_a_restart() {
         );
         mixer.close().await;
     }
-    let unknown = refused(folder.path(), &[("mixer.startup_scenario", "demo:9")]).await;
-    assert_eq!(unknown.exit_code(), Exit::Config);
-    assert!(unknown.to_string().contains("demo:1"), "{unknown}");
+    for reference in ["demo:9", "demo:9.1"] {
+        let unknown = refused(folder.path(), &[("mixer.startup_scenario", reference)]).await;
+        assert_eq!(unknown.exit_code(), Exit::Config);
+        assert!(unknown.to_string().contains("demo:1"), "{unknown}");
+    }
 
     std::fs::remove_file(folder.path().join("data/cluster.key")).unwrap();
     let keyless = refused(folder.path(), &[]).await;
