@@ -1,4 +1,4 @@
-//! What happens to Racks and scenarios, told: on `platform.event.<kind>` as JSON for whoever listens, and in the counters of
+//! What happens to Racks, scenarios and dead letters, told: on `platform.event.<kind>` as JSON for whoever listens, and in the counters of
 //! `/metrics`.
 //!
 //! ```json
@@ -40,6 +40,8 @@ pub enum Event {
     ScenarioImported,
     ScenarioActivated,
     ScenarioRolledBack,
+    LettersReplayed,
+    LettersDropped,
 }
 
 impl Event {
@@ -61,6 +63,8 @@ impl Event {
             Self::ScenarioImported => "scenario_imported",
             Self::ScenarioActivated => "scenario_activated",
             Self::ScenarioRolledBack => "scenario_rolled_back",
+            Self::LettersReplayed => "letters_replayed",
+            Self::LettersDropped => "letters_dropped",
         }
     }
 

@@ -1,5 +1,6 @@
 //! The dead-letter queue on a real Mixer and real Racks: what a gear cannot handle is listed, shown, given back once, dropped.
 
+mod audit;
 mod command;
 mod loops;
 mod replay;

@@ -88,8 +88,8 @@ pub(crate) struct AuditArgs {
     #[arg(long)]
     pub(crate) rack: Option<String>,
     /// Only of this kind: rack_pending, rack_approved, rack_adopted, rack_suspended, rack_resumed, rack_removed,
-    /// rack_renamed, rack_offline, rack_online, rack_log_level, rack_labels, scenario_imported, scenario_activated or
-    /// scenario_rolled_back
+    /// rack_renamed, rack_offline, rack_online, rack_log_level, rack_labels, scenario_imported, scenario_activated,
+    /// scenario_rolled_back, letters_replayed or letters_dropped
     #[arg(long)]
     pub(crate) kind: Option<String>,
     #[command(flatten)]

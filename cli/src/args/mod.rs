@@ -90,7 +90,7 @@ pub(crate) enum Command {
     Storage(ApiArgs),
     /// List and adopt Racks
     Racks(RacksArgs),
-    /// List what happened to Racks and scenarios and who did it
+    /// List what happened to Racks, scenarios and dead letters and who did it
     Audit(AuditArgs),
     /// Check, store, activate and draw scenarios; show what runs
     Scenario(ScenarioArgs),

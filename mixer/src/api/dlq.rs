@@ -14,11 +14,12 @@ use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 use tokio_util::task::TaskTracker;
 
-use super::change::{Body, Desk, body};
+use super::change::{Body, By, Desk, body};
 use super::json::{Listing, One};
 use super::params::{InPath, NoParams, Params, in_path};
 use super::problem::Problem;
 use crate::dlq::{Dlq, DlqError, LetterView, Report, WholeLetter, Wish};
+use crate::registry::Actor;
 
 /// How long a replay waits for gears, where it does not say.
 const WAIT: Duration = Duration::from_secs(5);
@@ -93,13 +94,20 @@ async fn show(State(desk): Asked, id: InPath, _: NoParams) -> Result<One<WholeLe
     Ok(One { data })
 }
 
-async fn replay(State(desk): Asked, id: InPath, _: NoParams, sent: Body) -> Result<One<WholeLetter>, Problem> {
+async fn replay(
+    State(desk): Asked,
+    By(actor): By,
+    id: InPath,
+    _: NoParams,
+    sent: Body,
+) -> Result<One<WholeLetter>, Problem> {
     let id = named(id)?;
     let Replaying { again, by, wait } = body(sent)?;
     let wish = Wish {
         ids: vec![id],
         again,
         by,
+        actor,
         wait: within(wait),
         ..Wish::default()
     };
@@ -107,30 +115,39 @@ async fn replay(State(desk): Asked, id: InPath, _: NoParams, sent: Body) -> Resu
     after(&desk, report, id).await
 }
 
-async fn drop_one(State(desk): Asked, id: InPath, _: NoParams, sent: Body) -> Result<One<WholeLetter>, Problem> {
+async fn drop_one(
+    State(desk): Asked,
+    By(actor): By,
+    id: InPath,
+    _: NoParams,
+    sent: Body,
+) -> Result<One<WholeLetter>, Problem> {
     let id = named(id)?;
     let Dropping { by } = body(sent)?;
     let wish = Wish {
         ids: vec![id],
         by,
+        actor,
         ..Wish::default()
     };
     let report = desk.carry(Arc::clone(&desk.room).drop_letters(wish)).await?;
     after(&desk, report, id).await
 }
 
-async fn replay_many(State(desk): Asked, _: NoParams, sent: Body) -> Result<One<Report>, Problem> {
-    let wish = body::<Asking>(sent)?.wish()?;
+async fn replay_many(State(desk): Asked, By(actor): By, _: NoParams, sent: Body) -> Result<One<Report>, Problem> {
+    let wish = body::<Asking>(sent)?.wish(actor)?;
     let data = back(&desk, wish).await?;
     Ok(One { data })
 }
 
-async fn drop_many(State(desk): Asked, _: NoParams, sent: Body) -> Result<One<Report>, Problem> {
+async fn drop_many(State(desk): Asked, By(actor): By, _: NoParams, sent: Body) -> Result<One<Report>, Problem> {
     let asking: Asking = body(sent)?;
     if asking.again || asking.wait.is_some() {
         return Err(bad("again and wait are for a replay"));
     }
-    let data = desk.carry(Arc::clone(&desk.room).drop_letters(asking.wish()?)).await?;
+    let data = desk
+        .carry(Arc::clone(&desk.room).drop_letters(asking.wish(actor)?))
+        .await?;
     Ok(One { data })
 }
 
@@ -148,7 +165,7 @@ async fn after(desk: &Desk<Dlq>, report: Report, id: LetterId) -> Result<One<Who
 }
 
 impl Asking {
-    fn wish(self) -> Result<Wish, Problem> {
+    fn wish(self, actor: Actor) -> Result<Wish, Problem> {
         let filter = match (self.ids.is_empty(), self.filter) {
             (false, None) if !self.all => None,
             (true, filter) => Some(filter.unwrap_or_default()),
@@ -172,6 +189,7 @@ impl Asking {
             again: self.again,
             dry_run: self.dry_run,
             by: self.by,
+            actor,
             wait: within(self.wait),
         })
     }

@@ -180,6 +180,7 @@ impl Parts {
             cluster: Arc::clone(&ground.cluster),
             presence: Arc::clone(&ground.presence),
             bus: bus.clone(),
+            events: ground.events.clone(),
             clock,
         };
         let dlq = Dlq::open(parts, entropy)?;

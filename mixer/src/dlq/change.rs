@@ -7,25 +7,29 @@
 //!   mean that those before it came too.
 //! - Asked twice, a letter goes back once: what waits, or was replayed or dropped, stays what it is unless it is asked for again by
 //!   name ([`Wish::again`]). Then it has a new turn.
+//! - A request that changes letters is one entry of the audit log, in their transaction; one that changes none is no entry.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use model::LetterId;
 use model::control::RackState;
 use model::filter::LetterFilter;
 use model::letter::LetterState;
 use model::scenario::Scenario;
+use model::{EntityId, LetterId, Token};
 use serde::Serialize;
 use tokio::time::{Instant, timeout_at};
 
 use super::letter::{Failure, Letter};
 use super::{Dlq, DlqError, MOST_CHANGED, lock};
-use crate::registry::{Change, MAX_MARKS, Mark, RackRow, RegistryError};
+use crate::events::Event;
+use crate::registry::{Actor, AuditEntry, Change, MAX_MARKS, Mark, RackRow, RegistryError};
 use crate::scenario::{Spot, still_there};
 
+/// Letters that an entry of the audit log names.
+const TOLD: usize = 3;
 /// Refusals that an answer names.
 const NAMED: usize = 100;
 /// The longest name of who asks.
@@ -42,8 +46,10 @@ pub struct Wish {
     pub again: bool,
     /// Only say what would be.
     pub dry_run: bool,
-    /// Who asks.
+    /// Who asks, by its own word.
     pub by: String,
+    /// Who asks, as far as that is known.
+    pub actor: Actor,
     /// How long to wait for the gears.
     pub wait: Duration,
 }
@@ -116,10 +122,20 @@ enum Verb {
     Drop,
 }
 
+impl Verb {
+    const fn event(self) -> Event {
+        match self {
+            Self::Replay => Event::LettersReplayed,
+            Self::Drop => Event::LettersDropped,
+        }
+    }
+}
+
 /// A letter that may change, and where it goes back to.
 struct Candidate {
     id: LetterId,
     subject: String,
+    rack: Option<Token>,
     to: Option<super::Gear>,
 }
 
@@ -129,6 +145,24 @@ struct Done {
     changed: Vec<(LetterId, Mark)>,
     already: u64,
     refused: Vec<(LetterId, String)>,
+    /// The Racks that the changed ones are of.
+    racks: BTreeSet<(Option<Token>, Option<EntityId>)>,
+    news: Option<AuditEntry>,
+}
+
+impl Done {
+    /// What the audit log says of it.
+    fn told(&self, entry: AuditEntry, by: &str) -> AuditEntry {
+        let ids: Vec<_> = self.changed.iter().take(TOLD).map(|(id, _)| id.to_string()).collect();
+        let (count, ids) = (self.changed.len(), ids.join(", "));
+        let more = if count > TOLD { ", …" } else { "" };
+        let letters = if count == 1 { "letter" } else { "letters" };
+        let entry = entry.because(format!("{count} {letters}, {by}: {ids}{more}"));
+        match self.racks.first() {
+            Some((rack, entity)) if self.racks.len() == 1 => entry.at(rack.clone(), *entity),
+            _ => entry,
+        }
+    }
 }
 
 impl Dlq {
@@ -198,12 +232,20 @@ impl Dlq {
             };
             candidates.push(Candidate {
                 id: letter.id,
+                rack: letter.rack().cloned(),
                 subject: letter.subject,
                 to,
             });
         }
         let (now, by, again, dry_run) = (self.parts.clock.now(), who(&wish.by), wish.again, wish.dry_run);
-        let ask = move |change: &Change<'_>| mark_all(change, verb, candidates, &Mark::new(now, by), again);
+        let entry = AuditEntry::new(verb.event(), &wish.actor, now);
+        let ask = move |change: &Change<'_>| {
+            let mut done = mark_all(change, verb, candidates, &Mark::new(now, by.clone()), again)?;
+            if !done.changed.is_empty() {
+                done.news = Some(change.record(done.told(entry, &by))?);
+            }
+            Ok::<_, DlqError>(done)
+        };
         let dlq = Arc::clone(self);
         let done = tokio::task::spawn_blocking(move || match dry_run {
             true => dlq.parts.registry.would(ask),
@@ -221,6 +263,9 @@ impl Dlq {
             return Ok((report, Vec::new()));
         }
         lock(&self.census).outdate();
+        if let Some(news) = &done.news {
+            self.parts.events.tell(news).await;
+        }
         if report.changed > 0 {
             let (what, count) = (
                 if verb == Verb::Replay { "replayed" } else { "dropped" },
@@ -390,7 +435,7 @@ fn mark_all(
     again: bool,
 ) -> Result<Done, DlqError> {
     let (mut done, mut room) = (Done::default(), MAX_MARKS.saturating_sub(change.marks()?));
-    for Candidate { id, subject, to } in candidates {
+    for Candidate { id, subject, rack, to } in candidates {
         let before = change.mark(&id)?;
         let state = before.as_ref().map_or(LetterState::Open, |mark| mark.state);
         let refusal = match (verb, state) {
@@ -423,6 +468,7 @@ fn mark_all(
             state: LetterState::Dropped,
             ..fresh.clone()
         };
+        done.racks.insert((rack, to.as_ref().map(|(entity, _)| *entity)));
         if let Some((rack, gear)) = to {
             mark.state = LetterState::Waiting;
             mark.times = mark.times.saturating_add(1);

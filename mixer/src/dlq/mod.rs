@@ -39,6 +39,7 @@ use uuid::Uuid;
 
 use crate::bus_server::Bus;
 use crate::cluster::Cluster;
+use crate::events::Events;
 use crate::presence::Presence;
 use crate::registry::{MAX_MARKS, Mark, Registry, RegistryError};
 
@@ -116,6 +117,7 @@ pub(crate) struct DlqParts {
     pub(crate) cluster: Arc<Cluster>,
     pub(crate) presence: Arc<Presence>,
     pub(crate) bus: Bus,
+    pub(crate) events: Events,
     pub(crate) clock: Clock,
 }
 

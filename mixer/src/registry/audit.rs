@@ -1,4 +1,4 @@
-//! The audit log in the registry: what happened to Racks and scenarios, who did it, and why.
+//! The audit log in the registry: what happened to Racks, scenarios and dead letters, who did it, and why.
 //!
 //! | table | key | value | kept |
 //! |---|---|---|---|
@@ -32,9 +32,10 @@ const SIGHTINGS: u64 = 50_000;
 const LONGEST: usize = 256;
 
 /// Who did something.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Actor {
     /// The Mixer by itself, by its configuration or its clock.
+    #[default]
     Mixer,
     /// A Rack, by its signed word.
     Rack(Token),
@@ -119,6 +120,12 @@ impl AuditEntry {
     pub(crate) fn of(mut self, rack: &RackRow) -> Self {
         self.entity_id = Some(rack.entity_id);
         self.rack = Some(rack.name.clone());
+        self
+    }
+
+    /// It happened to something of this Rack, by the names of then.
+    pub(crate) fn at(mut self, rack: Option<Token>, entity_id: Option<EntityId>) -> Self {
+        (self.rack, self.entity_id) = (rack, entity_id);
         self
     }
 

@@ -5,7 +5,7 @@
 
 mod commands;
 mod endpoints;
-mod racks;
+pub(crate) mod racks;
 mod table;
 
 use std::collections::{BTreeMap, BTreeSet};

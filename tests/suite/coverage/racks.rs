@@ -164,7 +164,7 @@ fn a_rack_is_removed_from_every_state_for_ever() -> Result<(), Failure> {
 }
 
 /// The kinds of the events that a bus carries from now on.
-fn events(bus_url: &str) -> Result<mpsc::Receiver<String>, Failure> {
+pub(crate) fn events(bus_url: &str) -> Result<mpsc::Receiver<String>, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let url = bus_url.to_owned();
     let mut events = runtime.block_on(async {

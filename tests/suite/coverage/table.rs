@@ -126,6 +126,8 @@ pub(super) const EVENTS: &[Row] = &[
     ("scenario_imported", By(&["mixer/src/app/tests/scenarios.rs::every_change_of_scenarios_is_an_event_and_what_changes_nothing_is_none"])),
     ("scenario_activated", By(&["mixer/src/app/tests/scenarios.rs::every_change_of_scenarios_is_an_event_and_what_changes_nothing_is_none"])),
     ("scenario_rolled_back", By(&["mixer/src/app/tests/scenarios.rs::every_change_of_scenarios_is_an_event_and_what_changes_nothing_is_none"])),
+    ("letters_replayed", By(&["tests/suite/dlq/audit.rs::a_request_that_changes_letters_is_one_entry_of_the_audit_log_and_one_event_and_others_are_none"])),
+    ("letters_dropped", By(&["tests/suite/dlq/audit.rs::a_request_that_changes_letters_is_one_entry_of_the_audit_log_and_one_event_and_others_are_none"])),
 ];
 
 /// The methods of the paths in the OpenAPI document.

@@ -389,7 +389,7 @@ pub(super) const ROUTES: &[Route] = &[
     .gives(Answer::Json("ScenarioReport"))
     .fails(&[400, 403, 404, 413, 422])
     .details(ACTIVATED),
-    get("/api/v1/audit", "audit", "What happened to Racks and scenarios and who did it, the newest first")
+    get("/api/v1/audit", "audit", "What happened to Racks, scenarios and dead letters and who did it, the newest first")
         .takes(&[p::AUDIT])
         .gives(Answer::Json("Audit"))
         .fails(&[400])
