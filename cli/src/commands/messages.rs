@@ -38,7 +38,7 @@ const WITH_BYTES: &[&str] = &[
     "raw_msg",
 ];
 
-/// A table leaves out the bytes of messages, unless it is to say what is in them; JSON has them as hex.
+/// Exit code 1 if nothing has the id that was asked for. A table leaves out the bytes of messages, unless it is to say what is in them; JSON has them as hex.
 pub(crate) fn run(args: &MessagesArgs) -> Result<(), Error> {
     let printer = Printer::from(&args.page.api);
     let raw = args.raw.unwrap_or(match printer.format {
@@ -60,11 +60,31 @@ pub(crate) fn run(args: &MessagesArgs) -> Result<(), Error> {
     };
     let columns: Vec<&str> = COLUMNS.iter().copied().chain(shown).collect();
     printer.rows(&page.rows, &columns)?;
+    if let Some(id) = asked_for(args).filter(|_| page.rows.is_empty()) {
+        super::left_out(&page);
+        return Err(Error::NotFound(format!(
+            "no archived message {id}; platform flux ID finds its spans and log records too"
+        )));
+    }
     super::notes(
         &page,
         "no messages in this window (--since, --until; without them the last 24 h, of one signal all)",
     );
     Ok(())
+}
+
+/// What is asked for by id: then it is an error that there is nothing.
+fn asked_for(args: &MessagesArgs) -> Option<String> {
+    let is_narrow = args.page.since.is_some() || args.page.until.is_some();
+    match (args.flux_id, args.trace_id) {
+        (Some(id), _) if is_narrow => Some(format!("of the signal {id} in this window")),
+        (Some(id), _) => Some(format!("of the signal {id}")),
+        (None, Some(id)) if is_narrow => Some(format!("of the trace {id} in this window")),
+        (None, Some(id)) => Some(format!(
+            "of the trace {id} in the last 24 h (--since goes further back)"
+        )),
+        (None, None) => None,
+    }
 }
 
 /// The columns of CSV are the same for all messages: they are written before the first one comes.

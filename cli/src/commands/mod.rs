@@ -43,10 +43,15 @@ pub(crate) fn by_key(flag: &str, pairs: &[(String, String)]) -> Result<ByKey, Er
 
 /// Says on standard error what the answer left out, or `none` if there is nothing in it.
 fn notes(page: &Page, none: &str) {
-    let mut out = std::io::stderr().lock();
     if page.rows.is_empty() {
-        let _ = writeln!(out, "platform: {none}");
+        let _ = writeln!(std::io::stderr(), "platform: {none}");
     }
+    left_out(page);
+}
+
+/// Says on standard error what the answer left out.
+fn left_out(page: &Page) {
+    let mut out = std::io::stderr().lock();
     if let Some(reason) = &page.partial {
         let _ = writeln!(out, "platform: the answer is partial: {}", safe(reason));
     }

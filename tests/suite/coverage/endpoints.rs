@@ -116,6 +116,17 @@ fn messages_are_listed_and_found_by_their_signal_over_http_and_by_the_command() 
     let desk = Desk { mixer, now };
     let printed = desk.answer(&["messages", "--from", "numbers", "--limit", "1000", "--output", "ndjson"])?;
     assert_eq!(printed.lines().count(), 30);
+    for (flag, id, window) in [
+        ("--flux-id", unknown, &[][..]),
+        ("--trace-id", "0af7651916cd43dd8448eb211c80319c", &[][..]),
+        ("--flux-id", flux, &["--until", "2001-01-01T00:00:00Z"][..]),
+    ] {
+        let none = desk.ask(&[&["messages", flag, id, "--output", "json"], window].concat())?;
+        assert_eq!((none.code, none.out.trim()), (Some(1), "[]"), "{flag}: {}", none.err);
+        assert!(none.err.contains(id), "{}", none.err);
+    }
+    let none = desk.ask(&["messages", "--from", "nobody"])?;
+    assert_eq!(none.code, Some(0), "nothing was asked for by id: {}", none.err);
     let printed = desk.answer(&["messages", "--flux-id", flux, "--output", "json"])?;
     let rows = crate::cli::json_rows(&printed)?;
     assert_eq!(

@@ -17,6 +17,8 @@ const INGEST: &[u16] = &[400, 403, 409, 413, 415, 422, 503];
 
 const WINDOW: &str = "A window that ends before it begins is refused.";
 const LISTED: &str = "`offset` and `cursor` exclude each other, and a cursor belongs to its query. A window that ends before it begins is refused.";
+const LISTED_OF_ONE: &str = "A signal that no archived message has is an empty list. `offset` and `cursor` exclude each other, and a cursor belongs to \
+                             its query. A window that ends before it begins is refused.";
 const POINTS: &str = "Without `interval`, `group_by` and `agg` the points themselves, else what they come to. `fill=true` and `shape=series` need \
                       `interval`; `offset` and `cursor` exclude each other, and a cursor belongs to its query. A window that ends before it begins is refused.";
 
@@ -175,7 +177,7 @@ const MESSAGES_OF: Route = get(
 ])
 .gives(Answer::Rows("Messages"))
 .fails(ROWS)
-.details(LISTED);
+.details(LISTED_OF_ONE);
 
 pub(super) const ROUTES: &[Route] = &[
     LOGS,
