@@ -35,6 +35,9 @@ pub(crate) enum Error {
     /// Everything that is wrong with some files, a line each.
     #[error("{}", .0.join("\n"))]
     Files(Vec<String>),
+    /// Warnings that are told already, where none may be.
+    #[error("{count} {}: {spared}", if *count == 1 { "warning" } else { "warnings" })]
+    Warned { count: usize, spared: &'static str },
     /// An activation that not every Rack follows.
     #[error(
         "{count} of {all} Racks do not run it: {behind}; platform scenario status says when they do, rollback goes back"
@@ -75,7 +78,7 @@ impl Error {
                 _ => 69,
             },
             Self::NotFound(_) => 1,
-            Self::Answer(_) | Self::Data { .. } | Self::Scenario { .. } | Self::Files(_) => 65,
+            Self::Answer(_) | Self::Data { .. } | Self::Scenario { .. } | Self::Warned { .. } | Self::Files(_) => 65,
             Self::Letters { refused: 0, .. } | Self::Behind { .. } => 69,
             Self::Letters { .. } => 65,
             Self::Read { .. } | Self::Write(_) | Self::WriteFile { .. } => 74,

@@ -184,6 +184,8 @@ pub struct Reviewed {
     pub scenario: Scenario,
     /// What may not be meant so, in the order of the file.
     pub warnings: Vec<Finding>,
+    /// Those of them that say that a group may be empty: who knows the Racks and their labels knows better.
+    pub open_groups: Vec<Finding>,
 }
 
 /// Reads a scenario file and checks it against the types there are: whether it can run. What was stored once is read with this.
@@ -228,10 +230,15 @@ fn judge(yaml: &str, types: &Manifests, asked: Asked) -> Result<Reviewed, BadSce
     check::check(&draft, types, asked, &mut faults);
     match draft.finish() {
         Some(scenario) if faults.is_empty() => {
-            let mut warnings = check::warnings(&draft);
+            let open_groups = check::open_groups(&draft);
+            let mut warnings = [open_groups.clone(), check::warnings(&draft)].concat();
             warnings.sort();
             warnings.truncate(MOST);
-            Ok(Reviewed { scenario, warnings })
+            Ok(Reviewed {
+                scenario,
+                warnings,
+                open_groups,
+            })
         }
         _ => Err(BadScenario(yaml::told(faults))),
     }

@@ -111,6 +111,9 @@ pub(crate) enum ScenarioVerb {
         /// How many gears a message may leave: `mixer.max_hops` of the Mixer that is to run it
         #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..))]
         max_hops: u16,
+        /// Let warnings be faults: exit code 65. Whether a group is empty is known by its file alone here
+        #[arg(long)]
+        strict: bool,
     },
     /// Store a scenario file at the Mixer; the same content again changes nothing
     Import {
@@ -147,6 +150,10 @@ pub(crate) enum ScenarioVerb {
         /// Only say which Racks it concerns and how they stand to it
         #[arg(long)]
         dry_run: bool,
+        /// Refuse it with exit code 65 if there is a warning, such as a group that no adopted Rack is in; a file is stored all the
+        /// same
+        #[arg(long)]
+        strict: bool,
         /// Wait so long for the Racks, at most 100s; without it, as the Mixer is configured
         #[arg(long, value_name = "DURATION")]
         wait: Option<HumanDuration>,

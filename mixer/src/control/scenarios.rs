@@ -58,7 +58,7 @@ impl Control {
     /// # Errors
     /// [`ControlError::BadScenario`], [`ControlError::ReferenceTaken`] unless `replace`, [`ControlError::Registry`].
     pub async fn import(&self, text: String, replace: bool, by: &Actor) -> Result<Imported, ControlError> {
-        let (Reviewed { scenario, warnings }, text) = review(text, self.max_hops).await?;
+        let (Reviewed { scenario, warnings, .. }, text) = review(text, self.max_hops).await?;
         let row = ScenarioRow {
             hash: scenario::content_hash(&text),
             name: scenario.meta.name,
@@ -101,7 +101,8 @@ impl Control {
     /// [`ControlError`].
     pub async fn rehearse(&self, reference: &str) -> Result<ScenarioReport, ControlError> {
         let row = self.find_scenario(reference)?;
-        let (Reviewed { scenario, warnings }, _) = review(row.text.clone(), self.max_hops).await?;
+        let (reviewed, _) = review(row.text.clone(), self.max_hops).await?;
+        let scenario = reviewed.scenario;
         let active = self
             .registry
             .active_scenario()?
@@ -112,7 +113,9 @@ impl Control {
         };
         let racks = racks(&scenario, &wanted, &self.registry, &self.presence)?;
         let mut report = self.report(&scenario, wanted, active, racks)?;
-        report.warnings.splice(0..0, warnings.iter().map(ToString::to_string));
+        // Whether a group is empty is known here, and is in the report.
+        let of_the_file = reviewed.warnings.iter().filter(|it| !reviewed.open_groups.contains(it));
+        report.warnings.splice(0..0, of_the_file.map(ToString::to_string));
         Ok(report)
     }
 

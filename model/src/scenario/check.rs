@@ -123,8 +123,8 @@ fn check_wire(
     }
 }
 
-/// What may not be meant so in a scenario without faults.
-pub(super) fn warnings(draft: &Draft<'_>) -> Vec<Finding> {
+/// The groups of a scenario without faults that none of its own Racks is in.
+pub(super) fn open_groups(draft: &Draft<'_>) -> Vec<Finding> {
     let mut warnings = Vec::new();
     for group in draft.racks.iter().filter(|entry| may_be_empty(&entry.value, draft)) {
         let RackEntry {
@@ -142,6 +142,12 @@ pub(super) fn warnings(draft: &Draft<'_>) -> Vec<Finding> {
         );
         warnings.push(group.at("labels", text));
     }
+    warnings
+}
+
+/// What else may not be meant so.
+pub(super) fn warnings(draft: &Draft<'_>) -> Vec<Finding> {
+    let mut warnings = Vec::new();
     let mut seen = BTreeSet::new();
     for wire in &draft.wires {
         let (from, to) = (&wire.value.from, &wire.value.to);

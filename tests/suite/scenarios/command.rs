@@ -69,6 +69,52 @@ fn a_file_is_validated_with_a_line_for_each_fault_and_each_warning() -> Result<(
 }
 
 #[test]
+fn strict_refuses_what_is_only_a_warning_otherwise_and_a_group_that_racks_are_in_is_none() -> Result<(), Failure> {
+    let (mixer, rack) = pair()?;
+    let group = demo("1", 10).replace("[ { name: rack-a } ]", "[ { group: edge, labels: { role: edge } } ]");
+    let group = group.replace("deploy: rack-a", "deploy: edge");
+    std::fs::write(rack.path().join("group.yaml"), &group)?;
+    std::fs::write(rack.path().join("good.yaml"), demo("2", 10))?;
+    let ask = |args: &[&str]| {
+        let all: Vec<_> = ["scenario"].iter().chain(args).copied().collect();
+        ask(rack.path(), &mixer.api.base, &all)
+    };
+    assert_eq!(ask(&["validate", "good.yaml", "--strict"])?.code, Some(0));
+    assert_eq!(ask(&["validate", "group.yaml"])?.code, Some(0));
+    let strict = ask(&["validate", "group.yaml", "--strict"])?;
+    assert_eq!((strict.code, strict.out.as_str()), (Some(65), ""), "{}", strict.err);
+    assert!(
+        strict.err.contains("group.yaml:2:33: no Rack") && strict.err.contains("1 warning: "),
+        "{}",
+        strict.err
+    );
+
+    let refused = ask(&["activate", "group.yaml", "--strict"])?;
+    assert_eq!(refused.code, Some(65), "{}", refused.err);
+    assert!(
+        refused.err.contains("no adopted Rack has the labels of group edge")
+            && refused.err.contains("nothing was activated"),
+        "{}",
+        refused.err
+    );
+    let active = || -> Result<Value, Failure> {
+        Ok(mixer.api.get("/api/v1/scenarios/status")?.json["data"]["scenario"].clone())
+    };
+    assert_eq!(active()?, Value::Null);
+    let dry = ask(&["activate", "demo:1", "--strict", "--dry-run"])?;
+    assert_eq!(dry.code, Some(65), "{}", dry.err);
+
+    // A Rack that an operator gives the label is in the group, whatever the file says of Racks.
+    let labels = serde_json::json!({ "role": "edge" });
+    assert_eq!(mixer.api.put("/api/v1/racks/rack-a/labels", &labels)?.status, 200);
+    let done = ask(&["activate", "demo:1", "--strict", "--wait", "30s"])?;
+    assert_eq!(done.code, Some(0), "{}", done.err);
+    assert!(!done.err.contains("warning"), "{}", done.err);
+    assert_eq!(active()?["reference"], "demo:1");
+    Ok(())
+}
+
+#[test]
 fn a_version_with_dots_is_one_wherever_a_version_is_said() -> Result<(), Failure> {
     let (mixer, rack) = pair()?;
     let write = |name: &str, text: &str| std::fs::write(rack.path().join(name), text);

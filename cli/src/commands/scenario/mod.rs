@@ -25,7 +25,7 @@ const IMPORTED: &[&str] = &["reference", "hash", "new", "replaced"];
 
 pub(crate) fn run(args: &ScenarioArgs) -> Result<(), Error> {
     match &args.verb {
-        ScenarioVerb::Validate { file, max_hops } => validate(file, (*max_hops).into()),
+        ScenarioVerb::Validate { file, max_hops, strict } => validate(file, (*max_hops).into(), *strict),
         ScenarioVerb::Import { file, replace, api } => {
             import(file, *replace, api).and_then(|row| Ok(Printer::from(api).rows(&[row], IMPORTED)?))
         }
@@ -38,9 +38,10 @@ pub(crate) fn run(args: &ScenarioArgs) -> Result<(), Error> {
         ScenarioVerb::Activate {
             scenario,
             dry_run,
+            strict,
             wait,
             api,
-        } => activate(scenario, *dry_run, *wait, api),
+        } => activate(scenario, (*dry_run, *strict), *wait, api),
         ScenarioVerb::Status(api) => {
             let report = report::of(Client::new(api).get("/api/v1/scenarios/status", &())?)?;
             report::print(&report, api)
@@ -65,10 +66,16 @@ pub(crate) fn run(args: &ScenarioArgs) -> Result<(), Error> {
     }
 }
 
-fn validate(file: &Path, max_hops: u32) -> Result<(), Error> {
+fn validate(file: &Path, max_hops: u32, strict: bool) -> Result<(), Error> {
     let source = Source::File(file.to_owned());
-    let Reviewed { scenario, warnings } = source.read_within(max_hops)?;
+    let Reviewed { scenario, warnings, .. } = source.read_within(max_hops)?;
     warn(&file.display().to_string(), &warnings);
+    if strict && !warnings.is_empty() {
+        return Err(Error::Warned {
+            count: warnings.len(),
+            spared: "the file is not valid by --strict",
+        });
+    }
     let meta = &scenario.meta;
     let (gears, wires) = (scenario.gears.len(), scenario.wires.len());
     let mut out = std::io::stdout().lock();
@@ -122,7 +129,12 @@ fn show(reference: &str, api: &ApiArgs) -> Result<(), Error> {
     Ok(pager::show(&lines, !api.no_pager)?)
 }
 
-fn activate(scenario: &str, dry_run: bool, wait: Option<HumanDuration>, api: &ApiArgs) -> Result<(), Error> {
+fn activate(
+    scenario: &str,
+    (dry_run, strict): (bool, bool),
+    wait: Option<HumanDuration>,
+    api: &ApiArgs,
+) -> Result<(), Error> {
     let reference = match Source::of(scenario)? {
         Source::Stored(reference) => reference,
         Source::File(file) if dry_run => {
@@ -139,19 +151,28 @@ fn activate(scenario: &str, dry_run: bool, wait: Option<HumanDuration>, api: &Ap
             hash.unwrap_or_default().to_owned()
         }
     };
-    let query = if dry_run {
-        json!({ "dry_run": true })
-    } else {
-        json!({ "wait": wait })
-    };
     let path = source::path(&reference, "/activate")?;
-    let report = report::of(patient(api, wait).post_with(&path, &query, &json!({}))?)?;
-    report::print(&report, api)?;
-    if dry_run {
-        Ok(())
-    } else {
-        report::verdict(&report, wait)
+    let ask = |query: Value| report::of(patient(api, wait).post_with(&path, &query, &json!({}))?);
+    if dry_run || strict {
+        let report = ask(json!({ "dry_run": true }))?;
+        let warnings = report.get("warnings").and_then(Value::as_array).map_or(0, Vec::len);
+        let is_refused = strict && warnings > 0;
+        if dry_run || is_refused {
+            report::print(&report, api)?;
+        }
+        if is_refused {
+            return Err(Error::Warned {
+                count: warnings,
+                spared: "nothing was activated (--strict)",
+            });
+        }
     }
+    if dry_run {
+        return Ok(());
+    }
+    let report = ask(json!({ "wait": wait }))?;
+    report::print(&report, api)?;
+    report::verdict(&report, wait)
 }
 
 /// A client that waits longer than the Mixer does for its Racks.
