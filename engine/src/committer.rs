@@ -233,6 +233,7 @@ impl Committer {
         let frames: Vec<Frame> = appends.iter().map(|append| append.frame.clone()).collect();
         self.unseen += frames.iter().map(Frame::encoded_len).sum::<u64>();
         if self.disk_is_short() {
+            self.wal.leave_word();
             if !may_wait {
                 return Ok(Stored::NoRoom);
             }

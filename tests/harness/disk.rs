@@ -44,6 +44,8 @@ fn run(program: &str, arguments: &[&str]) -> Result<(), String> {
     Err(format!("{program} {}: {}", arguments.join(" "), said.trim()))
 }
 
+impl std::error::Error for Lacking {}
+
 impl Disk {
     /// An ext4 of `mib` MiB on a loop device.
     ///
@@ -78,6 +80,33 @@ impl Disk {
         let mut disk = Self::below(folder, Some(image))?;
         disk.mount().map_err(|error| Lacking(error.to_string()))?;
         Ok(disk)
+    }
+
+    /// Has every block of an ext4's journal written, by so many changes that it goes round.
+    ///
+    /// # Errors
+    /// If a file cannot be made, synced or removed.
+    pub fn write_journal(&self) -> Result<(), Failure> {
+        // A sync takes three blocks of it at least, and there are a thousand.
+        let name = |n: u32| self.at.join(format!("change-{n}"));
+        for n in 0..4000 {
+            let file = File::create(name(n))?;
+            if n % 4 == 0 {
+                file.sync_all()?;
+            }
+        }
+        (0..4000).try_for_each(|n| std::fs::remove_file(name(n)))?;
+        Ok(File::open(&self.at)?.sync_all()?)
+    }
+
+    /// The MiB that are in use.
+    ///
+    /// # Errors
+    /// If the kernel does not say.
+    pub fn used(&self) -> Result<u64, Failure> {
+        let about = nix::sys::statvfs::statvfs(&self.at)?;
+        let blocks = about.blocks().saturating_sub(about.blocks_free());
+        Ok((blocks * about.fragment_size()).div_ceil(1 << 20))
     }
 
     /// Gives a tmpfs another size.

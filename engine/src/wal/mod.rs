@@ -12,7 +12,7 @@
 //!   failed write left behind is unknown, so nothing may ever follow it in the same segment.
 //! - Segments are allocated and zero-written before use: an append into one can not find the disk full. A full disk or a
 //!   full log is met when a segment is wanted; that error leaves the log as it was, and the append may be tried again.
-//! - Files of the log, spares included, never take more than `max_bytes`.
+//! - Segments, spares included, never take more than `max_bytes`; beside them is one block ([`word`]).
 //! - Writes pass the page cache by where the file system lets them: the memory is for data files, and nothing is copied twice.
 //! - One append is one write in one segment. A group larger than a segment gets a segment of its own size.
 //! - A segment is synced to its end before the next one's header exists; a header is synced before the segment gets its
@@ -24,7 +24,7 @@
 //!
 //! Damage that reaches to the end of what was written, the mark included, can not be told from an interrupted write: it is
 //! cut. So it is where the power failed before the last mark was on the disk. The next group written closes that gap for
-//! everything before it.
+//! everything before it, and a log that gives up or finds no room leaves word of how far it was ([`word`]).
 //!
 //! # Not here
 //!
@@ -40,6 +40,7 @@ mod pool;
 mod recover;
 mod segment;
 mod supply;
+mod word;
 
 #[cfg(test)]
 mod faults;
@@ -65,6 +66,7 @@ use ahead::Ahead;
 use blocks::Blocks;
 use disk::Disk;
 use segment::{HEADER_BLOCK, Identity, Role, file_name};
+use word::Word;
 
 /// Segment sizes are multiples of this.
 const BLOCK: u64 = HEADER_BLOCK as u64;
@@ -174,6 +176,7 @@ pub(crate) struct Wal {
     /// Frames up to this LSN are synced.
     durable: u64,
     low_water: u64,
+    word: Word,
     poisoned: Option<Arc<str>>,
 }
 
@@ -189,6 +192,7 @@ impl Wal {
         let options = options.checked()?;
         let below = options.low_water.saturating_sub(1);
         let mut wal = Self {
+            word: Word::open(&disk, options.store),
             disk,
             closed: VecDeque::new(),
             active: None,
@@ -273,7 +277,11 @@ impl Wal {
         };
         let bytes = self.check(frames)?;
         if self.active.as_ref().is_none_or(|active| active.room() < bytes) {
-            self.switch(bytes)?;
+            let switched = self.switch(bytes);
+            if matches!(switched, Err(Error::NoSpace { .. })) {
+                self.leave_word();
+            }
+            switched?;
         }
         let Some(active) = self.active.as_mut() else {
             return Ok(());
@@ -306,6 +314,11 @@ impl Wal {
         self.durable = self.tail;
         self.look_ahead();
         Ok(())
+    }
+
+    /// Leaves word of how far the log is, for the disk is in trouble: see [`word`].
+    pub(crate) fn leave_word(&mut self) {
+        self.word.say(&self.disk, self.durable);
     }
 
     /// Marks the last frame as synced, where the next one will stand. Needs no sync: see [`frame`].
@@ -383,8 +396,9 @@ impl Wal {
         }
     }
 
-    /// Marks the log as unusable and hands the error back.
+    /// Marks the log as unusable, leaves word of how far it was, and hands the error back.
     fn poison(&mut self, error: Error) -> Error {
+        self.leave_word();
         self.poisoned = Some(error.to_string().into());
         error
     }

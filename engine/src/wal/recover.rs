@@ -12,6 +12,8 @@
 //! - damage, if something proves it (a mark behind it, a later frame's *durable*, the next segment's *before*, a copy's
 //!   *copied*): the file goes to quarantine and is reported.
 //!
+//! What is missing at the end of the log leaves nothing behind but, where the log gave up, its last word: it is reported.
+//!
 //! # Invariants
 //!
 //! - A crash anywhere in here repeats: old and new copies of a frame may both exist, the second is skipped by its LSN.
@@ -104,6 +106,7 @@ pub(super) fn run(wal: &mut Wal, sink: Sink<'_>) -> Result<Recovered, Error> {
             kept: None,
         });
     }
+    let newest = olds.last().map_or(0, Old::number);
     let mut olds = olds.into_iter().zip(befores).peekable();
     while let Some((mut old, next_before)) = olds.next() {
         if let Some((next, _)) = olds.peek() {
@@ -128,6 +131,15 @@ pub(super) fn run(wal: &mut Wal, sink: Sink<'_>) -> Result<Recovered, Error> {
             None => torn_bytes += scan.broken_bytes,
         }
         copier.done_with(old)?;
+    }
+    let (end, said) = (copier.last.max(copier.reported), copier.wal.word.said());
+    if said > end {
+        copier.report(Damage {
+            segment: newest,
+            reason: format!("it ends with frame {end}; frames up to {said} were synced when the log gave up"),
+            missing: Some(end + 1..=said),
+            kept: None,
+        });
     }
     let done = copier.finish()?;
     wal.next_lsn = wal.next_lsn.max(done.highest.saturating_add(1));

@@ -11,6 +11,7 @@ use model::Timestamp;
 
 use super::disk::Disk;
 use super::faults::Faults;
+use super::segment::parse_name;
 use super::*;
 
 /// What recovery found, with all that it handed out.
@@ -91,7 +92,7 @@ impl Place {
         ))
     }
 
-    /// The files of the log, by name, with their sizes.
+    /// The log's segments and spares, by name, with their sizes; its last word is none.
     fn files(&self) -> Vec<(String, u64)> {
         let mut files: Vec<_> = std::fs::read_dir(self.log())
             .unwrap()
@@ -102,6 +103,7 @@ impl Place {
                     entry.metadata().unwrap().len(),
                 )
             })
+            .filter(|(name, _): &(String, u64)| parse_name(name).is_some())
             .collect();
         files.sort();
         files

@@ -6,6 +6,8 @@ use std::fs;
 use proptest::prelude::*;
 
 use super::*;
+use crate::wal::disk::Op;
+use crate::wal::faults::Plan;
 use crate::wal::segment::Header;
 
 /// A log of `count` frames, synced one by one, over several segments.
@@ -66,6 +68,43 @@ fn a_log_cut_at_any_byte_of_its_last_three_frames_keeps_every_frame_before_the_c
             assert!(torn > 0 || kept == written.len() || cut < starts[kept - before_newest] + 16 || !lost_as_zeros);
         }
     }
+}
+
+#[test]
+fn what_is_missing_at_the_end_of_a_log_that_gave_up_is_told_until_something_newer_is_in_it() {
+    let place = Place::new();
+    let faults = Faults::default();
+    let (mut wal, _) = place.open_with(place.options(), &faults).unwrap();
+    for lsn in 1..=6 {
+        fill(&mut wal, &[&[frame(lsn, 150)]]);
+    }
+    faults.plan(Some(Plan {
+        at: 0,
+        op: Some(Op::Write),
+        on: false,
+        errno: libc::ENOSPC,
+    }));
+    wal.append(&[frame(7, 150)]).unwrap_err();
+    drop(wal);
+    // The disk has lost what it had taken last, and shows zeros.
+    let newest = place.logs().pop().unwrap();
+    let mut bytes = fs::read(&newest).unwrap();
+    let (starts, _) = spans(&newest);
+    bytes[starts[3]..].fill(0);
+    fs::write(&newest, &bytes).unwrap();
+    for start in 1..=2 {
+        let (_, recovered) = place.open();
+        let missing: Vec<_> = recovered.damage.iter().map(|damage| damage.missing.clone()).collect();
+        assert_eq!(missing, [Some(4..=6)], "start {start}");
+        assert_eq!(recovered.next_lsn, 7);
+        assert_eq!(lsns(recovered), [1, 2, 3]);
+    }
+    let (mut wal, _) = place.open();
+    fill(&mut wal, &[&[frame(7, 150)]]);
+    drop(wal);
+    let (_, recovered) = place.open();
+    assert_eq!(recovered.damage, []);
+    assert_eq!(lsns(recovered), [1, 2, 3, 7]);
 }
 
 #[test]
