@@ -6,7 +6,8 @@
 //!  +3.250 ms  log      rack-b/check                  warn   no such article
 //! ```
 //!
-//! A message leads to the gears whose spans follow its sender's span, where those are known, else to the gear that it names.
+//! A message leads to the gear that it is for, else to the gears whose spans follow its sender's span; these say of which Rack
+//! they are.
 //!
 //! # Not here
 //!
@@ -154,10 +155,17 @@ fn leads_to(message: &Row, receivers: &HashMap<&str, BTreeSet<String>>) -> Strin
         .get("raw_msg")
         .and_then(|said| said.get("span_id"))
         .and_then(Value::as_str);
-    let known = sender.and_then(|span| receivers.get(span));
-    let to = match (known, text(message, "dst_gear_id")) {
-        (Some(places), _) => places.iter().map(String::as_str).collect::<Vec<_>>().join(", "),
-        (None, to) => safe(to).into_owned(),
+    let known = sender.and_then(|span| receivers.get(span)).into_iter().flatten();
+    let named = safe(text(message, "dst_gear_id"));
+    let of_named = format!("/{named}");
+    let places: Vec<&str> = known
+        .map(String::as_str)
+        .filter(|place| named.is_empty() || place.ends_with(&of_named))
+        .collect();
+    let to = match places.is_empty() {
+        false => places.join(", "),
+        true if named.is_empty() || text(message, "direction") != "internal" => named.into_owned(),
+        true => format!("{}{of_named}", safe(text(message, "entity_name"))),
     };
     if to.is_empty() { to } else { format!(" → {to}") }
 }

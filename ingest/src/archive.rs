@@ -5,9 +5,9 @@
 //! | `ts`, `trace_id`, `flux_id` | the message |
 //! | `entity_name`, `src_gear_id` | the subject's Rack and gear |
 //! | `entity_id` | the header `Entity-Id`, else the Rack's name |
-//! | `dst_gear_id` | the message's fact `dst.gear`; a message to a subject has no other receiver |
+//! | `dst_gear_id` | the header `Flux-To` of a Rack's message; of one that says nothing of its way, its fact `dst.gear` |
 //! | `msg_type` | the message's fact `msg.type`, else the subject's port |
-//! | `direction` | `outbound`: it left a gear |
+//! | `direction` | the header `Flux-Direction` of a Rack's message, else `outbound`; `inbound` if no Rack sent it |
 //! | `status` | `error` if the message has the fact `error`, else `ok` |
 //! | `raw_msg` | the payload as it came |
 //! | `promoted` | what its spec promotes out of its data; nothing without a spec |
@@ -22,11 +22,12 @@
 
 use std::sync::Arc;
 
+use async_nats::HeaderMap;
 use engine::{Batch, Origin};
 use model::batch::MessageRow;
 use model::message::Message;
 use model::spec::Facts;
-use model::{Direction, EntityId, SpanStatus, Table, Timestamp, subject, wire};
+use model::{Destination, Direction, EntityId, SpanStatus, Table, Timestamp, subject, wire};
 
 use crate::decode::{Decoded, Incoming, Keep, caught, dead_letter, entity, header, producer};
 use crate::specs::{InForce, Specs};
@@ -53,7 +54,9 @@ pub(crate) fn archive(
         let reason = header(incoming.headers, wire::DEAD_REASON).unwrap_or("it does not say why");
         return dead_letter(incoming, origin, reason.to_owned(), now, Keep::Whole);
     }
-    let (row, spec) = match caught(|| row(incoming, max_payload, specs)) {
+    // Only Racks number what they send.
+    let is_ours = origin.producer.is_some();
+    let (row, spec) = match caught(|| row(incoming, is_ours, max_payload, specs)) {
         Ok(row) => row,
         Err(reason) => return dead_letter(incoming, origin, reason, now, Keep::Whole),
     };
@@ -73,7 +76,12 @@ pub(crate) fn archive(
 
 type Row = (MessageRow, Option<(Arc<InForce>, u64)>);
 
-fn row(incoming: &Incoming<'_>, max_payload: usize, specs: &Specs) -> Result<Row, String> {
+/// What a Rack says of the way of its message. What it cannot say so is as if it said nothing.
+fn destination(headers: &HeaderMap) -> Option<Destination> {
+    Destination::of(header(headers, wire::DIRECTION)?, header(headers, wire::TO))
+}
+
+fn row(incoming: &Incoming<'_>, is_ours: bool, max_payload: usize, specs: &Specs) -> Result<Row, String> {
     let (rack, gear, port) = subject::parse_message(incoming.subject)
         .ok_or_else(|| "the subject is not flux.msg.<rack>.<gear>.<port>".to_owned())?;
     let bytes = incoming.payload.len();
@@ -83,6 +91,12 @@ fn row(incoming: &Incoming<'_>, max_payload: usize, specs: &Specs) -> Result<Row
         ));
     }
     let message = Message::from_cbor(incoming.payload).map_err(|reason| format!("not a message: {reason}"))?;
+    let destination = is_ours.then(|| destination(incoming.headers)).flatten();
+    let direction = match &destination {
+        Some(destination) => destination.direction(),
+        None if is_ours => Direction::Outbound,
+        None => Direction::Inbound,
+    };
     let fact = |name: &str| {
         message
             .meta
@@ -109,9 +123,12 @@ fn row(incoming: &Incoming<'_>, max_payload: usize, specs: &Specs) -> Result<Row
         entity_id: entity(incoming.headers)?.unwrap_or_else(|| EntityId::for_name(rack.as_str())),
         entity_name: rack.to_string(),
         src_gear_id: gear.to_string(),
-        dst_gear_id: fact("dst.gear"),
+        dst_gear_id: match destination {
+            Some(destination) => destination.to().map(ToString::to_string),
+            None => fact("dst.gear"),
+        },
         msg_type,
-        direction: Direction::Outbound,
+        direction,
         status: if message.meta.get("error").is_some() {
             SpanStatus::Error
         } else {
@@ -126,7 +143,6 @@ fn row(incoming: &Incoming<'_>, max_payload: usize, specs: &Specs) -> Result<Row
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
-    use async_nats::HeaderMap;
     use bytes::Bytes;
     use engine::BusPosition;
     use model::{Attributes, FluxId, MessageId};
@@ -156,7 +172,13 @@ mod tests {
     }
 
     fn archived_with(subject: &str, payload: Vec<u8>, specs: &Specs) -> Decoded {
-        let (headers, payload) = (HeaderMap::new(), Bytes::from(payload));
+        archived_of(subject, &[], payload, specs)
+    }
+
+    fn archived_of(subject: &str, said: &[(&'static str, &str)], payload: Vec<u8>, specs: &Specs) -> Decoded {
+        let mut headers = HeaderMap::new();
+        said.iter().for_each(|(name, value)| headers.insert(*name, *value));
+        let payload = Bytes::from(payload);
         let incoming = Incoming {
             subject,
             headers: &headers,
@@ -185,13 +207,76 @@ mod tests {
             ("src_gear_id", "parse"),
             ("dst_gear_id", "sink"),
             ("msg_type", "order"),
-            ("direction", "outbound"),
+            ("direction", "inbound"),
             ("status", "ok"),
             ("trace_id", "0af7651916cd43dd8448eb211c80319c"),
         ] {
             assert_eq!(row[key], value, "{key}");
         }
         assert_eq!(row["raw_msg"].as_str().map(str::len), Some(payload.len() * 2));
+    }
+
+    #[test]
+    fn a_rack_says_whom_its_message_is_for_and_whether_that_is_over_its_edge_and_nobody_else_does() {
+        let payload = message(Attributes::new().with("dst.gear", "fact")).to_cbor().unwrap();
+        let entity = EntityId::for_name("r").to_string();
+        let rack = [
+            (wire::ENTITY_ID, entity.as_str()),
+            (wire::BOOT_EPOCH, "1"),
+            (wire::SEQUENCE, "1"),
+        ];
+        for (is_ours, said, direction, to) in [
+            (
+                true,
+                &[(wire::DIRECTION, "internal"), (wire::TO, "sink")][..],
+                "internal",
+                Some("sink"),
+            ),
+            (
+                true,
+                &[(wire::DIRECTION, "outbound"), (wire::TO, "sink")],
+                "outbound",
+                Some("sink"),
+            ),
+            (true, &[(wire::DIRECTION, "outbound")], "outbound", None),
+            (
+                true,
+                &[(wire::DIRECTION, "outbound"), (wire::TO, "a b")],
+                "outbound",
+                None,
+            ),
+            (
+                true,
+                &[(wire::DIRECTION, "inbound"), (wire::TO, "sink")],
+                "outbound",
+                Some("fact"),
+            ),
+            (
+                true,
+                &[(wire::DIRECTION, "up"), (wire::TO, "sink")],
+                "outbound",
+                Some("fact"),
+            ),
+            (true, &[(wire::TO, "sink")], "outbound", Some("fact")),
+            (true, &[], "outbound", Some("fact")),
+            (false, &[], "inbound", Some("fact")),
+            (
+                false,
+                &[(wire::DIRECTION, "internal"), (wire::TO, "sink")],
+                "inbound",
+                Some("fact"),
+            ),
+        ] {
+            let all = [if is_ours { &rack[..] } else { &[] }, said].concat();
+            let done = archived_of("flux.msg.r.g.out", &all, payload.clone(), &Specs::default());
+            let row = model::batch::row_json(&done.batch.rows[0], 0);
+            assert_eq!(
+                (done.dead, row["direction"].as_str()),
+                (None, Some(direction)),
+                "{all:?}"
+            );
+            assert_eq!(row["dst_gear_id"].as_str(), to, "{all:?}");
+        }
     }
 
     #[test]

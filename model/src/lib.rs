@@ -16,6 +16,7 @@ mod ambient;
 pub mod answer;
 pub mod batch;
 pub mod control;
+mod destination;
 pub mod dialect;
 mod field;
 pub mod filter;
@@ -41,6 +42,7 @@ pub mod wire;
 mod yaml;
 
 pub use ambient::{Clock, Entropy};
+pub use destination::Destination;
 pub use field::{field_json, field_text};
 pub use fold::fold_into;
 pub use id::{BadId, ClusterId, EntityId, FluxId, MessageId, SpanId, TraceId};

@@ -33,15 +33,15 @@ use crate::{Attributes, FluxId, MessageId, SpanId, Timestamp, TraceId};
 /// The deepest nesting of `data`; a JSON text may be 128 deep.
 const DEPTH: usize = 160;
 
-/// Which way a message crossed the edge of its Rack.
+/// The way of a message, as its Rack saw it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Direction {
-    /// It came in.
+    /// It came from somebody who is no Rack.
     Inbound,
-    /// It left.
+    /// It went to another Rack, or also to another one.
     Outbound,
-    /// It did not cross it.
+    /// It went to gears of the same Rack only.
     Internal,
 }
 

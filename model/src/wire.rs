@@ -57,6 +57,11 @@ pub const PLACE: &str = "Flux-Place";
 /// Header of a message with a place: every number of its port up to and with this one had been accepted by the stream when it
 /// was sent, or will never be sent. Decimal; absent means every earlier one.
 pub const LANDED: &str = "Flux-Landed";
+/// Header of a message: `internal` if every gear that it is for is of its sender's Rack, else `outbound`, as the wires were when
+/// it was sent.
+pub const DIRECTION: &str = "Flux-Direction";
+/// Header of a message with a direction: the gear that it is for; absent if it is for several.
+pub const TO: &str = "Flux-To";
 /// Header of a dead letter: why the message could not be handled.
 pub const DEAD_REASON: &str = "Flux-Dead-Reason";
 /// Header of a dead letter: the input port it was for.

@@ -178,6 +178,7 @@ impl GearRuntime {
             && applied.error.is_some()
             && let Some(plan) = self.plan.clone()
         {
+            self.lead(&plan);
             self.revive(plan.gears.values()).await;
             self.open_inlets(&plan);
         }
@@ -250,6 +251,7 @@ impl GearRuntime {
             self.close_inlets(|_| true).await;
             self.stop(self.gears.keys().cloned().collect()).await;
         } else if let Some(plan) = self.plan.clone() {
+            self.lead(&plan);
             self.revive(plan.gears.values()).await;
             self.open_inlets(&plan);
         }
@@ -262,7 +264,8 @@ impl GearRuntime {
     }
 
     fn planned(&self, push: &ScenarioPush) -> Result<Plan, NotApplied> {
-        let plan = wires::plan(push)?;
+        let rack = self.parts.lane.as_ref().and_then(|lane| lane.outbox.rack());
+        let plan = wires::plan(push, rack.as_ref())?;
         if self.parts.lane.is_none() && plan.needs_lane() {
             return Err(NotApplied::NoLane);
         }
@@ -297,6 +300,7 @@ impl GearRuntime {
         self.stop(changed).await;
         match self.prepare(plan).await {
             Ok(ready) => {
+                self.lead(plan);
                 ready.into_iter().for_each(|ready| self.spawn(ready));
                 self.close_inlets(|inlet| plan.inlets.get(&inlet.consumer) != Some(inlet))
                     .await;
@@ -340,6 +344,13 @@ impl GearRuntime {
         for spec in specs {
             let ready = self.ready(spec);
             self.spawn(ready);
+        }
+    }
+
+    /// From now on messages that leave by the outbox are for whom the plan says.
+    fn lead(&self, plan: &Plan) {
+        if let Some(lane) = &self.parts.lane {
+            lane.outbox.lead_to(plan.destinations.clone());
         }
     }
 

@@ -19,6 +19,8 @@
 //!
 //! The outbox and inlets ([`crate::lane`]).
 
+mod destinations;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -32,7 +34,7 @@ use tokio::sync::{Mutex, mpsc};
 use tokio::time::Instant;
 
 use crate::gears::{self, GearType};
-use crate::lane::{Delivered, InletSpec, Past, Taken, Whole};
+use crate::lane::{Delivered, Destinations, InletSpec, Past, Taken, Whole};
 use crate::spool::Done;
 
 /// How many messages wait in front of a gear before its senders wait.
@@ -224,6 +226,8 @@ pub(crate) struct Plan {
     pub(crate) gears: BTreeMap<Token, Spec>,
     /// The wires of lane guaranteed that end here, by consumer.
     pub(crate) inlets: BTreeMap<String, InletSpec>,
+    /// Where those lead that begin here. A gear that only sends to somebody else is the same running gear.
+    pub(crate) destinations: Destinations,
 }
 
 impl Plan {
@@ -315,8 +319,8 @@ fn list(ports: &[&str]) -> String {
     }
 }
 
-/// Checks a push and makes this Rack's plan of it.
-pub(crate) fn plan(push: &ScenarioPush) -> Result<Plan, NotApplied> {
+/// Checks a push and makes the plan of it of the Rack with this name.
+pub(crate) fn plan(push: &ScenarioPush, rack: Option<&Token>) -> Result<Plan, NotApplied> {
     let mut gears = BTreeMap::new();
     for gear in &push.gears {
         let kind = gears::find(&gear.kind).ok_or_else(|| NotApplied::UnknownType {
@@ -356,6 +360,7 @@ pub(crate) fn plan(push: &ScenarioPush) -> Result<Plan, NotApplied> {
     Ok(Plan {
         reference: push.reference.clone(),
         hash: push.hash.clone(),
+        destinations: destinations::of(&gears, push, rack),
         gears,
         inlets,
     })
@@ -468,15 +473,14 @@ mod tests {
             ("{ from: sink.out, to: sink.in }", "has no output out; it has none"),
             ("{ from: numbers.out, to: numbers.in }", "has no input in; it has none"),
         ] {
-            let error = plan(&push("h", gears, wire)).unwrap_err().to_string();
+            let error = plan(&push("h", gears, wire), None).unwrap_err().to_string();
             assert!(error.contains(says), "{wire}: {error}");
         }
         assert!(
-            plan(&push(
-                "h",
-                gears,
-                "{ from: rack-a.numbers.out, to: sink.in, lane: hot }"
-            ))
+            plan(
+                &push("h", gears, "{ from: rack-a.numbers.out, to: sink.in, lane: hot }"),
+                None
+            )
             .is_ok()
         );
     }
@@ -501,7 +505,7 @@ mod tests {
                 "two gears are called a",
             ),
         ] {
-            let error = plan(&push("h", gears, "")).unwrap_err().to_string();
+            let error = plan(&push("h", gears, ""), None).unwrap_err().to_string();
             assert!(error.contains(says), "{gears}: {error}");
         }
     }

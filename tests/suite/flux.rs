@@ -2,6 +2,7 @@
 //! found whole under its id, in REST and by the command.
 
 mod over_http;
+mod way;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read, Write};

@@ -23,7 +23,7 @@ fn spec(version: u32, fields: &[(&str, &str)]) -> String {
 }
 
 /// An order as a gear sends it.
-fn order(number: u8, data: Value) -> Vec<u8> {
+pub(crate) fn order(number: u8, data: Value) -> Vec<u8> {
     let ts = Timestamp::from(std::time::SystemTime::now());
     let message = Message {
         id: MessageId::at(ts, [number; 10]),

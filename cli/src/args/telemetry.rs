@@ -164,13 +164,13 @@ pub(crate) struct MessagesArgs {
     /// The gear that sent it
     #[arg(long, value_name = "NAME")]
     pub(crate) from: Option<String>,
-    /// The gear that it is for
+    /// The gear that it is for, where it is for one only
     #[arg(long, value_name = "NAME")]
     pub(crate) to: Option<String>,
     /// What kind of message it is
     #[arg(long, value_name = "TYPE")]
     pub(crate) msg_type: Option<String>,
-    /// Which way it crossed the edge of its Rack: inbound, outbound or internal
+    /// Its way as its Rack saw it: internal (to gears of the same Rack), outbound (also to another one), or inbound (no Rack sent it)
     #[arg(long, value_parser = word::<Direction>)]
     pub(crate) direction: Option<Direction>,
     /// Whether it could be read: ok or error

@@ -1,21 +1,25 @@
 //! What the outbox keeps of a message until it is on the bus.
 //!
 //! ```text
-//! letter = kind u8 | number u64 | attempts u32 | gear | port | reason | past of kind 3 | body
+//! letter = kind u8 | number u64 | attempts u32 | gear | port | reason of a death, or destination | past of kind 3 | body
 //! past   = way u8 | replays u32 | from | letter
 //! text   = len u16 | UTF-8
 //! ```
 //!
-//! Numbers are little endian. Kind 1 is a message, 3 a dead letter; 2 is one without a past, which is still read.
+//! Numbers are little endian. Kind 1 is a message, 3 a dead letter; 2 is one without a past, which is still read. A destination is
+//! the text of [`model::Destination`]; older messages have an empty one.
 //!
 //! # Invariants
 //!
+//! - A message is for whom it was for when it was handed to the outbox, whatever the wires are when it is sent.
 //! - Reading never panics; what is no letter is `None`.
+
+use std::borrow::Cow;
 
 use async_nats::HeaderMap;
 use bytes::Bytes;
 use model::letter::Way;
-use model::{LetterId, Token, subject, wire};
+use model::{Destination, LetterId, Token, subject, wire};
 use uuid::Uuid;
 
 use super::order::Place;
@@ -28,7 +32,10 @@ const MAX_BODY: usize = 60 << 20;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Kind {
-    Message { number: u64 },
+    Message {
+        number: u64,
+        destination: Option<Destination>,
+    },
     Dead(Box<Death>),
 }
 
@@ -62,9 +69,9 @@ pub(crate) struct Letter {
 }
 
 impl Letter {
-    pub(super) fn message(leaving: Leaving, number: u64) -> Self {
+    pub(super) fn message(leaving: Leaving, number: u64, destination: Option<Destination>) -> Self {
         Self {
-            kind: Kind::Message { number },
+            kind: Kind::Message { number, destination },
             gear: leaving.gear.to_string(),
             port: leaving.port.to_owned(),
             body: leaving.body.into(),
@@ -123,14 +130,17 @@ impl Letter {
 
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(128 + self.body.len());
-        let (kind, number, attempts, reason) = match &self.kind {
-            Kind::Message { number } => (1, *number, 0, ""),
-            Kind::Dead(death) => (3, 0, death.attempts, death.reason.as_str()),
+        let (kind, number, attempts, said) = match &self.kind {
+            Kind::Message { number, destination } => {
+                let destination = destination.as_ref().map(Destination::to_string);
+                (1, *number, 0, Cow::Owned(destination.unwrap_or_default()))
+            }
+            Kind::Dead(death) => (3, 0, death.attempts, Cow::Borrowed(death.reason.as_str())),
         };
         out.push(kind);
         out.extend_from_slice(&number.to_le_bytes());
         out.extend_from_slice(&u32::to_le_bytes(attempts));
-        for text in [&self.gear, &self.port, reason] {
+        for text in [self.gear.as_str(), &self.port, &said] {
             put(&mut out, text);
         }
         if let Kind::Dead(death) = &self.kind {
@@ -159,7 +169,10 @@ impl Letter {
             letter: String::new(),
         };
         let kind = match kind {
-            1 => Kind::Message { number },
+            1 => Kind::Message {
+                number,
+                destination: death.reason.parse().ok(),
+            },
             2 => Kind::Dead(Box::new(death)),
             3 => {
                 if *take(&mut rest, 1)?.first()? != 0 {
@@ -191,7 +204,7 @@ impl Letter {
     /// The port that it leaves by and its number there; none for a dead letter.
     pub(crate) fn numbered(&self) -> Option<(String, u64)> {
         match self.kind {
-            Kind::Message { number } => Some((format!("{}.{}", self.gear, self.port), number)),
+            Kind::Message { number, .. } => Some((format!("{}.{}", self.gear, self.port), number)),
             Kind::Dead(_) => None,
         }
     }
@@ -199,7 +212,7 @@ impl Letter {
     /// Adds what its receiver must know.
     pub(crate) fn head(&self, sent: Sent, headers: &mut HeaderMap) {
         match &self.kind {
-            Kind::Message { number } => {
+            Kind::Message { number, destination } => {
                 let place = Place {
                     outbox: sent.outbox,
                     number: *number,
@@ -207,6 +220,12 @@ impl Letter {
                 let next = sent.first_on_way.map_or(*number, |first| first.min(*number));
                 headers.insert(wire::PLACE, place.to_string());
                 headers.insert(wire::LANDED, next.saturating_sub(1).to_string());
+                if let Some(destination) = destination {
+                    headers.insert(wire::DIRECTION, destination.direction().as_str());
+                    if let Some(to) = destination.to() {
+                        headers.insert(wire::TO, to.as_str());
+                    }
+                }
             }
             Kind::Dead(death) => {
                 headers.insert(wire::DEAD_REASON, death.reason.as_str());
@@ -267,7 +286,13 @@ mod tests {
             body: vec![1, 2, 3],
         };
         let rack: Token = "rack-a".parse().unwrap();
-        let message = Letter::message(leaving, 7);
+        let destination = Destination::new(true, Some("sink".parse().unwrap()));
+        let message = Letter::message(leaving, 7, Some(destination));
+        let mut headers = HeaderMap::new();
+        message.head(Sent::default(), &mut headers);
+        for (name, value) in [(wire::DIRECTION, "internal"), (wire::TO, "sink")] {
+            assert_eq!(headers.get(name).unwrap().as_str(), value, "{name}");
+        }
         let dead = Letter::dead(Dead {
             gear: "parse".parse().unwrap(),
             port: "in".to_owned(),
@@ -313,7 +338,7 @@ mod tests {
             port: "out",
             body: vec![7; 100],
         };
-        let whole = Letter::message(leaving, 7);
+        let whole = Letter::message(leaving, 7, None);
         assert_eq!(whole.clone().cut(100), whole);
         let letter = whole.cut(40);
         assert_eq!((letter.body.len(), &letter.kind), (40, &letter.clone().cut(40).kind));
@@ -337,6 +362,24 @@ mod tests {
         assert!(reason.starts_with("because ") && reason.len() <= MAX_REASON, "{reason}");
         assert!(reason.ends_with("only the first 50 could be kept"), "{reason}");
         assert_eq!(headers.get(wire::DEAD_ATTEMPTS).unwrap().as_str(), "5");
+    }
+
+    #[test]
+    fn a_message_that_was_kept_without_a_destination_is_still_read_and_says_nothing_of_one() {
+        for said in ["", "inbound it", "somewhere"] {
+            let mut kept = vec![1];
+            kept.extend_from_slice(&7u64.to_le_bytes());
+            kept.extend_from_slice(&[0; 4]);
+            ["parse", "out", said].iter().for_each(|text| put(&mut kept, text));
+            kept.extend_from_slice(b"body");
+            let letter = Letter::decode(&Bytes::from(kept)).unwrap();
+            assert_eq!(letter.numbered(), Some(("parse.out".to_owned(), 7)));
+            assert_eq!(letter.body().as_ref(), b"body");
+            let mut headers = HeaderMap::new();
+            letter.head(Sent::default(), &mut headers);
+            assert!(headers.get(wire::PLACE).is_some() && headers.get(wire::DIRECTION).is_none());
+            assert!(headers.get(wire::TO).is_none());
+        }
     }
 
     #[test]

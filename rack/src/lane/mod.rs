@@ -41,7 +41,7 @@ use std::sync::Arc;
 use async_nats::Subject;
 use chassis::bus::Bus;
 use model::letter::Way;
-use model::{Clock, EntityId, Entropy, LetterId, Table, Token};
+use model::{Clock, Destination, EntityId, Entropy, LetterId, Table, Token};
 use parking_lot::Mutex;
 use tokio::sync::{oneshot, watch};
 use uuid::Uuid;
@@ -66,6 +66,9 @@ pub(crate) struct Lane {
     pub(crate) stream: String,
 }
 
+/// Where messages go, by the gear and the port that they leave by.
+pub(crate) type Destinations = BTreeMap<Token, BTreeMap<&'static str, Destination>>;
+
 /// Where messages wait until the Mixer has them.
 pub(crate) struct Outbox {
     spool: SpoolHandle,
@@ -75,6 +78,7 @@ pub(crate) struct Outbox {
     numbers: Mutex<BTreeMap<String, u64>>,
     /// The last note of each key that was handed over by this run.
     notes: Mutex<BTreeMap<String, Vec<u8>>>,
+    destinations: Mutex<Destinations>,
 }
 
 impl std::fmt::Debug for Outbox {
@@ -166,6 +170,7 @@ impl Outbox {
             identity,
             numbers: Mutex::default(),
             notes: Mutex::default(),
+            destinations: Mutex::default(),
         };
         Ok((Arc::new(outbox), thread, found))
     }
@@ -173,6 +178,16 @@ impl Outbox {
     /// The files.
     pub(crate) const fn spool(&self) -> &SpoolHandle {
         &self.spool
+    }
+
+    /// This Rack's name, once it has one.
+    pub(crate) fn rack(&self) -> Option<Token> {
+        self.identity.borrow().as_ref().map(|identity| identity.name.clone())
+    }
+
+    /// From now on messages go there.
+    pub(crate) fn lead_to(&self, destinations: Destinations) {
+        *self.destinations.lock() = destinations;
     }
 
     /// What the numbers count within that a run gave away.
@@ -226,7 +241,9 @@ impl Outbox {
         let mut batches = Vec::with_capacity(whole.leaving.len() + whole.dead.len() + 1);
         for leaving in whole.leaving {
             let (number, checkpoint) = self.next(&leaving);
-            batches.push(batch(1, Letter::message(leaving, number).encode(), Some(checkpoint)));
+            let destination = self.destination(&leaving);
+            let letter = Letter::message(leaving, number, destination);
+            batches.push(batch(1, letter.encode(), Some(checkpoint)));
         }
         for dead in whole.dead {
             batches.push(batch(1, Letter::dead(dead).encode(), None));
@@ -237,6 +254,11 @@ impl Outbox {
             batches.push(batch(0, Vec::new(), Some(note)));
         }
         batches
+    }
+
+    fn destination(&self, leaving: &Leaving) -> Option<Destination> {
+        let destinations = self.destinations.lock();
+        destinations.get(&leaving.gear)?.get(leaving.port).cloned()
     }
 
     /// The next number of a port, and what makes it last.

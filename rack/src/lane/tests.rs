@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 mod anew;
+mod destinations;
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};

@@ -135,7 +135,11 @@ mod tests {
         };
         let gears: Vec<_> = gears.iter().map(gear).collect();
         let wires = serde_json::to_string(&wires.iter().map(wire).collect::<Vec<_>>()).unwrap();
-        let plan = plan(&push("h", &json!(gears).to_string(), wires.trim_matches(['[', ']']))).unwrap();
+        let plan = plan(
+            &push("h", &json!(gears).to_string(), wires.trim_matches(['[', ']'])),
+            None,
+        )
+        .unwrap();
         let turn = |turn: &Turn| match turn.part {
             Part::Whole => turn.gear.to_string(),
             Part::Asking => format!("{} asks", turn.gear),

@@ -212,12 +212,17 @@ pub(super) const MESSAGES: &[Parameter] = &[
     query("rack_id", Kind::Text, "A Rack's entity id or name."),
     ENTITY,
     query("src_gear_id", Kind::Text, "The gear that sent it."),
-    query("dst_gear_id", Kind::Text, "The gear that it is for."),
+    query(
+        "dst_gear_id",
+        Kind::Text,
+        "The gear that it is for, where it is for one only.",
+    ),
     query("msg_type", Kind::Text, "What kind of message it is."),
     query(
         "direction",
         Kind::Words(DIRECTIONS),
-        "Which way it crossed the edge of its Rack.",
+        "Its way as its Rack saw it: to gears of the same Rack (`internal`), also to another one (`outbound`), or from somebody who is \
+         no Rack (`inbound`).",
     ),
     STATUS,
     query(

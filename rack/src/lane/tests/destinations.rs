@@ -1,0 +1,44 @@
+//! For whom a message is.
+
+use super::*;
+use crate::gears::testing::held;
+use crate::spool::Cursor;
+
+/// Where messages of the port go.
+fn destinations(text: &str) -> Destinations {
+    let port = BTreeMap::from([("out", text.parse().unwrap())]);
+    Destinations::from([("tail".parse().unwrap(), port)])
+}
+
+#[tokio::test]
+async fn a_message_is_for_whom_the_wires_said_when_it_was_handed_over_also_after_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let (before, thread) = held::outbox(folder.path(), 1 << 20);
+    for text in ["internal near", "outbound far", "outbound"] {
+        before.lead_to(destinations(text));
+        leave(&before, 3).await;
+    }
+    before.lead_to(Destinations::new());
+    leave(&before, 3).await;
+    before.settled().await.unwrap();
+    assert!(thread.close(PATIENCE).await);
+    drop(before);
+    let (after, _thread) = held::outbox(folder.path(), 1 << 20);
+    after.lead_to(destinations("internal other"));
+    let letters = held::taken_behind(&after, &mut Cursor::default(), 4).await;
+    let said = letters.iter().map(|letter| {
+        let mut headers = HeaderMap::new();
+        letter.head(Sent::default(), &mut headers);
+        let header = |name| headers.get(name).map(|value| value.as_str().to_owned());
+        (header(wire::DIRECTION), header(wire::TO))
+    });
+    let said: Vec<_> = said.collect();
+    let wanted = [
+        (Some("internal"), Some("near")),
+        (Some("outbound"), Some("far")),
+        (Some("outbound"), None),
+        (None, None),
+    ];
+    let wanted = wanted.map(|(direction, to)| (direction.map(str::to_owned), to.map(str::to_owned)));
+    assert_eq!(said, wanted);
+}
