@@ -220,7 +220,7 @@ impl Driver {
 
     /// Lets ticks pass until so many files are sealed; failed seals are tried again later than this waits.
     async fn seals(&self, engine: &Engine, wanted: u64) -> Goes {
-        let end = Instant::now() + Duration::from_secs(15);
+        let end = Instant::now() + Duration::from_secs(5);
         while engine.stats().seals < wanted && engine.stats().seal_failures == 0 && Instant::now() < end {
             if engine.stats().poisoned {
                 return Ok(false);
