@@ -43,8 +43,11 @@ impl Listing {
                 continue;
             };
             // What a link means counts; a file that went meanwhile is none.
-            let Ok(about) = std::fs::metadata(entry.path()) else {
-                continue;
+            let about = match std::fs::metadata(entry.path()) {
+                Ok(about) => about,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                // It may well be there: to take it for gone would withdraw its spec.
+                Err(error) => return Err(io::Error::new(error.kind(), format!("{name}: {error}"))),
             };
             if about.is_file() {
                 seen.push(Seen {

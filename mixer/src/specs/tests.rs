@@ -285,6 +285,27 @@ fn a_file_that_could_not_be_read_is_tried_again_though_nothing_of_it_changed() {
 }
 
 #[test]
+fn a_folder_whose_files_cannot_be_looked_at_withdraws_nothing() {
+    let desk = Desk::new();
+    let mode = |path: &str, mode| {
+        let path = desk.dir.path().join(path);
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    desk.write("a.yaml", &spec("order", 1, &[]));
+    let book = desk.open();
+    mode("", 0o777);
+    // It may be listed; what is in it may not be looked at.
+    mode("specs", 0o644);
+    let before = nix::unistd::setfsuid(nix::unistd::Uid::from_raw(65_534));
+    looked(&book);
+    nix::unistd::setfsuid(before);
+    assert_eq!(stands(&book), (vec![is("order", 1, "active")], vec![]));
+    mode("specs", 0o755);
+    looked(&book);
+    assert_eq!(stands(&book), (vec![is("order", 1, "active")], vec![]));
+}
+
+#[test]
 fn a_folder_that_is_not_there_has_no_specs() {
     let desk = Desk::new();
     let clock = Clock::new(|| Timestamp::from_micros(7));
