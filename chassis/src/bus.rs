@@ -6,8 +6,8 @@
 //! - A connection that was up once is never given up; its state is a watch channel.
 //! - What only arrives as an event of the client (refused subjects, slow consumers) is logged, once (`outage`).
 //! - Addresses are shown without credentials.
-//! - A question is asked over a connection that stands, or not at all: the client would keep it for the next one, and who
-//!   gets it then cannot tell it from a copy.
+//! - A question is asked over a connection that stands, or not at all ([`Bus::ask`]): the client would keep it for the next one,
+//!   and who gets it then cannot tell it from a copy. Only what may come late is kept ([`Bus::ask_over_outages`]).
 //!
 //! # Not here
 //!
@@ -230,19 +230,36 @@ impl Bus {
         accept: impl FnMut(&[u8]) -> Option<R>,
     ) -> Result<R, Error> {
         let mut state = self.state.clone();
-        let answered = tokio::time::timeout(within, self.exchange(subject, question, accept));
+        let asked = async {
+            // A connection that broke unheard is noticed here, before the client keeps the question for the next one.
+            let flushed = self.client.flush().await;
+            flushed.map_err(|error| Error::Request {
+                subject: subject.to_owned(),
+                reason: error.to_string(),
+            })?;
+            self.exchange(subject, question, accept).await
+        };
         tokio::select! {
             biased;
             _ = state.wait_for(|state| *state != BusState::Connected) => Err(Error::NotConnected {
                 subject: subject.to_owned(),
             }),
-            answered = answered => answered.unwrap_or_else(|_| {
-                Err(Error::NoReply {
-                    subject: subject.to_owned(),
-                    within: within.into(),
-                })
-            }),
+            answered = in_time(subject, within, asked) => answered,
         }
+    }
+
+    /// The same for a question that does no harm when it comes late: where the connection goes away it waits for the next one.
+    ///
+    /// # Errors
+    /// If nobody listens, or no such answer comes in time.
+    pub async fn ask_over_outages<R>(
+        &self,
+        subject: &str,
+        question: Vec<u8>,
+        within: Duration,
+        accept: impl FnMut(&[u8]) -> Option<R>,
+    ) -> Result<R, Error> {
+        in_time(subject, within, self.exchange(subject, question, accept)).await
     }
 
     async fn exchange<R>(
@@ -258,9 +275,6 @@ impl Bus {
         let inbox = self.client.new_inbox();
         let answers = self.client.subscribe(inbox.clone()).await;
         let mut answers = answers.map_err(|error| cannot(error.to_string()))?;
-        // A connection that broke unheard is noticed here, before the client keeps the question for the next one.
-        let flushed = self.client.flush().await;
-        flushed.map_err(|error| cannot(error.to_string()))?;
         let sent = self
             .client
             .publish_with_reply(subject.to_owned(), inbox, question.into());
@@ -288,6 +302,19 @@ impl Bus {
         };
         let _ = tokio::time::timeout(within, drain).await;
     }
+}
+
+async fn in_time<R>(
+    subject: &str,
+    within: Duration,
+    answer: impl Future<Output = Result<R, Error>>,
+) -> Result<R, Error> {
+    tokio::time::timeout(within, answer).await.unwrap_or_else(|_| {
+        Err(Error::NoReply {
+            subject: subject.to_owned(),
+            within: within.into(),
+        })
+    })
 }
 
 fn addresses(options: &BusOptions) -> Result<Vec<ServerAddr>, Error> {
