@@ -3,6 +3,7 @@
 //! # Invariants
 //!
 //! - What is not signed by the cluster for this very question is passed over, counted and told of; the question goes on waiting.
+//! - A heartbeat is asked over a connection that stands or not at all: a late one looks like a copy. A handshake may come late.
 //! - It is told of at most once in [`SAY_EVERY`]: whoever is on the bus can answer as often as he likes.
 
 use std::sync::Arc;

@@ -258,3 +258,26 @@ async fn a_question_to_a_bus_that_is_away_fails_at_once_and_is_not_heard_later()
     answer.await.unwrap();
     assert_eq!(fresh.await.unwrap().unwrap(), b"yes");
 }
+
+#[tokio::test]
+async fn a_question_that_may_come_late_is_heard_when_the_bus_is_back() {
+    let mut server = Server::start("").await;
+    let bus = Bus::connect(server.options("plant")).await.unwrap();
+    let mut asked = bus.client.subscribe("desk").await.unwrap();
+    bus.client.flush().await.unwrap();
+    server.kill();
+    reaches(&bus, BusState::Disconnected).await;
+    let asking = bus.clone();
+    let late = tokio::spawn(async move {
+        let whole = |body: &[u8]| Some(body.to_vec());
+        asking
+            .ask_over_outages("desk", b"late".to_vec(), Duration::from_secs(60), whole)
+            .await
+    });
+    server.restart().await;
+    let question = asked.next().await.unwrap();
+    assert_eq!(question.payload, "late");
+    let answer = bus.client.publish(question.reply.unwrap(), "yes".into());
+    answer.await.unwrap();
+    assert_eq!(late.await.unwrap().unwrap(), b"yes");
+}

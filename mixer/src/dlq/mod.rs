@@ -259,11 +259,10 @@ impl Dlq {
     }
 
     /// The next rows that a filter meets, `chunk` of them; fewer, as `chunk` says then, if there is not the memory for so many.
-    async fn read(&self, filter: LetterFilter, chunk: &mut u32) -> Result<List, DlqError> {
-        let mut query = filter;
+    async fn read(&self, mut filter: LetterFilter, chunk: &mut u32) -> Result<List, DlqError> {
         loop {
-            query.limit = Some(*chunk);
-            match self.parts.querier.list(&ListQuery::Letters(query.clone())).await {
+            filter.limit = Some(*chunk);
+            match self.parts.querier.list(&ListQuery::Letters(filter.clone())).await {
                 Err(error) if error.lacks_memory() && *chunk > 1 => *chunk = (*chunk / 4).max(1),
                 list => return Ok(list?),
             }

@@ -28,6 +28,11 @@ impl Desk {
         std::fs::write(self.dir.path().join("specs").join(file), text).unwrap();
     }
 
+    fn mode(&self, path: &str, mode: u32) {
+        let path = self.dir.path().join(path);
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    }
+
     fn remove(&self, file: &str) {
         std::fs::remove_file(self.dir.path().join("specs").join(file)).unwrap();
     }
@@ -52,6 +57,14 @@ fn stands(book: &SpecBook) -> (Vec<(String, u32, &'static str)>, Vec<String>) {
         specs.collect(),
         view.refused.into_iter().map(|refused| refused.file).collect(),
     )
+}
+
+/// Root may read everything; as nobody, this thread may not.
+fn as_nobody<T>(work: impl FnOnce() -> T) -> T {
+    let before = nix::unistd::setfsuid(nix::unistd::Uid::from_raw(65_534));
+    let done = work();
+    nix::unistd::setfsuid(before);
+    done
 }
 
 /// Looks until what was written is read.
@@ -263,23 +276,19 @@ fn a_file_is_read_once_it_stays_as_it_is() {
 #[test]
 fn a_file_that_could_not_be_read_is_tried_again_though_nothing_of_it_changed() {
     let desk = Desk::new();
-    let mode = |path: &str, mode| {
-        let path = desk.dir.path().join(path);
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
-    };
     desk.write("a.yaml", &spec("order", 1, &[]));
     for folder in ["", "specs"] {
-        mode(folder, 0o777);
+        desk.mode(folder, 0o777);
     }
-    mode("specs/a.yaml", 0o000);
-    // Root may read everything; as nobody, this thread may not.
-    let before = nix::unistd::setfsuid(nix::unistd::Uid::from_raw(65_534));
-    let book = desk.open();
-    looked(&book);
-    nix::unistd::setfsuid(before);
+    desk.mode("specs/a.yaml", 0o000);
+    let book = as_nobody(|| {
+        let book = desk.open();
+        looked(&book);
+        book
+    });
     assert_eq!(stands(&book), (vec![], vec!["a.yaml".to_owned()]));
     assert_eq!(book.figures().refusals, 1, "said once");
-    mode("specs/a.yaml", 0o644);
+    desk.mode("specs/a.yaml", 0o644);
     book.look();
     assert_eq!(stands(&book), (vec![is("order", 1, "active")], vec![]));
 }
@@ -287,20 +296,14 @@ fn a_file_that_could_not_be_read_is_tried_again_though_nothing_of_it_changed() {
 #[test]
 fn a_folder_whose_files_cannot_be_looked_at_withdraws_nothing() {
     let desk = Desk::new();
-    let mode = |path: &str, mode| {
-        let path = desk.dir.path().join(path);
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
-    };
     desk.write("a.yaml", &spec("order", 1, &[]));
     let book = desk.open();
-    mode("", 0o777);
+    desk.mode("", 0o777);
     // It may be listed; what is in it may not be looked at.
-    mode("specs", 0o644);
-    let before = nix::unistd::setfsuid(nix::unistd::Uid::from_raw(65_534));
-    looked(&book);
-    nix::unistd::setfsuid(before);
+    desk.mode("specs", 0o644);
+    as_nobody(|| looked(&book));
     assert_eq!(stands(&book), (vec![is("order", 1, "active")], vec![]));
-    mode("specs", 0o755);
+    desk.mode("specs", 0o755);
     looked(&book);
     assert_eq!(stands(&book), (vec![is("order", 1, "active")], vec![]));
 }

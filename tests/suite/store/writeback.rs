@@ -9,6 +9,9 @@
 //! row may be wrong or doubled, and nothing may be missing without a word: of what is gone from the end of the log, only the
 //! word that it left when it gave up is proof.
 //!
+//! A second form loses contents only. It is run by hand, as such a disk also loses data files and the catalogue behind syncs that
+//! succeeded, and what a start does not look at (the footer of a file) is found by readers first.
+//!
 //! `PLATFORM_TEST_LOST_WRITES` makes it longer: the long form is 20.
 
 use std::path::Path;
