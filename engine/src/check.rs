@@ -4,7 +4,8 @@
 //! |---|---|
 //! | catalogue | every record's checksum, as a start does |
 //! | each data file | it is there, has its length, and its footer has its checksum |
-//! | a data file that is not here | the object store's catalogue has the same version of it; deep: its object's bytes |
+//! | an uploaded file that is not here | the object store's catalogue has the same version of it; deep: its object's bytes |
+//! | an uploaded file whose local copy is damaged | its object's bytes: if they are right, no row is lost |
 //! | deep: each data file | all its bytes have the recorded checksum, which the Parquet reader does not look at |
 //! | the tree | files that no record names |
 //!
@@ -48,6 +49,9 @@ pub struct Problem {
     pub what: String,
     /// The rows that it should have.
     pub rows: u64,
+    /// The damaged file is a copy of an object that is sound: no row is lost, the file is fetched again when it is read.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub object_is_sound: bool,
     /// Where a repair put it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kept: Option<PathBuf>,
@@ -59,9 +63,23 @@ impl Problem {
             path,
             what,
             rows,
+            object_is_sound: false,
             kept: None,
         }
     }
+
+    pub(crate) fn of(path: PathBuf, damage: Damage, rows: u64) -> Self {
+        Self {
+            object_is_sound: damage.object_is_sound,
+            ..Self::new(path, damage.what, rows)
+        }
+    }
+}
+
+/// How a file differs from its entry.
+pub(crate) struct Damage {
+    what: String,
+    pub(crate) object_is_sound: bool,
 }
 
 /// What a check found.
@@ -133,10 +151,11 @@ impl Store {
             reason: "there is no store in it".to_owned(),
         })?;
         let remote = settings.remote.as_ref();
-        let elsewhere = remote.map(|remote| Elsewhere::look(remote, &layout)).transpose()?;
+        let elsewhere = remote.map(|remote| Elsewhere::look(remote, &layout, id)).transpose()?;
         let store = Self { layout, id, elsewhere };
-        if store.elsewhere.is_none() && store.read()?.state.attached {
-            return Err(Error::needs_url());
+        let has_store = store.elsewhere.as_ref().is_some_and(Elsewhere::has_store);
+        if !has_store && store.read()?.state.attached {
+            return Err(remote.map_or_else(Error::needs_url, |remote| Error::not_its_bucket(&remote.url)));
         }
         Ok(store)
     }
@@ -146,13 +165,33 @@ impl Store {
         self.elsewhere.is_some() && entry.sealed
     }
 
-    /// How a file differs from its entry. It may be in the object store only.
-    pub(crate) fn differs(&self, entry: &FileEntry, deep: bool) -> Result<Option<String>, Error> {
-        let path = self.path(entry);
-        match &self.elsewhere {
-            Some(elsewhere) if entry.sealed && !path.exists() => elsewhere.differs(entry, deep),
-            _ => differs(&path, entry, deep),
-        }
+    /// How a file differs from its entry. One that is uploaded need not be here; before a copy of it counts as lost, its
+    /// object is read.
+    pub(crate) fn find_damage(&self, entry: &FileEntry, deep: bool) -> Result<Option<Damage>, Error> {
+        let file = open_if_there(&self.path(entry))?;
+        let here = match &file {
+            Some(file) => differs(file, &self.path(entry), entry, deep)?,
+            None => Some("it is missing".to_owned()),
+        };
+        let (Some(what), Some(elsewhere)) = (&here, self.elsewhere.as_ref().filter(|_| entry.sealed)) else {
+            return Ok(here.map(|what| Damage {
+                what,
+                object_is_sound: false,
+            }));
+        };
+        let there = elsewhere.differs(entry, deep || file.is_some())?;
+        let is_missing = file.is_none();
+        Ok(match there {
+            None if is_missing => None,
+            None => Some(Damage {
+                what: what.clone(),
+                object_is_sound: true,
+            }),
+            Some(there) => Some(Damage {
+                what: format!("{what}, and {there}"),
+                object_is_sound: false,
+            }),
+        })
     }
 
     /// The catalogue, read once.
@@ -187,7 +226,7 @@ impl Store {
         let mut entry = entry.clone();
         for _ in 0..TRIES {
             let path = self.path(&entry);
-            let Some(what) = self.differs(&entry, deep)? else {
+            let Some(damage) = self.find_damage(&entry, deep)? else {
                 return Ok(None);
             };
             match self.read()?.state.file(entry.id) {
@@ -197,7 +236,7 @@ impl Store {
                 Some(_) if self.is_newer(&path, &entry) => std::thread::sleep(PATIENCE),
                 Some(_) => {
                     let rows = entry.rows;
-                    return Ok(Some(Problem::new(path, what, rows)));
+                    return Ok(Some(Problem::of(path, damage, rows)));
                 }
             }
         }
@@ -250,17 +289,21 @@ impl Store {
     }
 }
 
+fn open_if_there(path: &Path) -> Result<Option<File>, Error> {
+    match File::open(path) {
+        Ok(file) => Ok(Some(file)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(Error::io("open", path)(error)),
+    }
+}
+
 /// How a file differs from its entry; what follows an open file's recorded length is a later version.
-fn differs(path: &Path, entry: &FileEntry, deep: bool) -> Result<Option<String>, Error> {
-    let file = match File::open(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Some("it is missing".to_owned())),
-        Err(error) => return Err(Error::io("open", path)(error)),
-    };
+fn differs(file: &File, path: &Path, entry: &FileEntry, deep: bool) -> Result<Option<String>, Error> {
     let length = file.metadata().map_err(Error::io("read", path))?.len();
     if length < entry.size || (entry.sealed && length > entry.size) {
         return Ok(Some(format!("it has {length} bytes instead of {}", entry.size)));
     }
+    let file = file.try_clone().map_err(Error::io("open", path))?;
     let version = FileAt::new(file, entry.size);
     let wrong = |part: &str, found: u32, wanted: u32| {
         Some(format!("{part} has the checksum {found:08x} instead of {wanted:08x}"))

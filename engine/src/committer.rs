@@ -1,16 +1,20 @@
-//! Who owns the log: groups of appends become durable, then visible, then answered. Whose turn it is: [`crate::turns`].
+//! Group commit: one thread owns the log and makes groups of appends durable, then visible, then answers them.
 //!
 //! ```text
-//! gather a group ─> judge duplicates ─> log, one write ─> fdatasync ─> marks ─> hot rows, view ─> answers
+//! gather ─> wait for room ─> take ─> judge duplicates ─> log, one write ─> fdatasync ─> marks, hot rows, view ─> answers
+//!                └─ withdrawn appends leave
 //! ```
 //!
 //! # Invariants
 //!
 //! - Nothing of a group is visible, marked or answered before its sync returned.
-//! - Marks are set before rows can be published: a record that calls rows cold knows their origins.
+//! - Marks are set with the rows, in one critical section of `marks`: a record that calls rows cold knows their origins, and
+//!   whoever takes `marks` and then `state` sees them agree.
 //! - A duplicate is answered after the group that it came with, so its original, in this group or earlier, is durable.
-//! - A full log or a disk that is almost full makes the group wait, or is put back where the caller may not wait; it is neither
-//!   refused nor dropped. A failed write or sync poisons the store.
+//! - A full log or a disk that is almost full makes the group wait; it is not refused. While it waits it is not taken: what its
+//!   appenders withdraw leaves it, gives its room back, and gets no LSN. What is taken is written at once, and answered.
+//! - Duplicates are judged among what was taken: an append that was withdrawn is nobody's original.
+//! - A failed write or sync poisons the store. So does a panic.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -18,19 +22,19 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use model::Table;
+use parking_lot::MutexGuard;
 
-use crate::intake::{Append, Work};
-use crate::journal::Key as BatchKey;
-use crate::shared::{Shared, units};
+use crate::intake::Append;
+use crate::shared::{Sentinel, Shared};
 use crate::tail::Arrival;
 use crate::wal::{Frame, Wal};
-use crate::watermark::Verdict;
+use crate::watermark::{Verdict, Watermarks};
 use crate::{Appended, Error, Origin};
 
 /// Where an appender waits.
 type Answer = tokio::sync::oneshot::Sender<Result<Appended, Error>>;
 
-/// How long a full log waits before it looks at the disk again.
+/// How long a group without room waits before the committer looks again.
 const PATIENCE: Duration = Duration::from_millis(250);
 
 /// The disk is looked at after so many bytes for the log, a fraction of what must be free …
@@ -68,30 +72,20 @@ struct Judged {
     regressions: u64,
 }
 
-/// What became of the appends of a group.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stored {
-    Durable,
-    /// Nothing of them is in the log, and the caller may not wait.
-    NoRoom,
-    /// The store closed before there was room.
-    Closed,
-}
-
 /// What makes two appends of one group the same batch.
 #[derive(Debug, PartialEq, Eq, Hash)]
 enum Key {
-    Request(uuid::Uuid, u32),
+    Request(uuid::Uuid, u64, u64),
     Producer(model::wire::BatchId),
-    Bus(String, i64, u64, i64),
+    Bus(String, i64, u64),
 }
 
 fn key(origin: &Origin) -> Option<Key> {
     let bus = origin.bus_key();
-    let request = origin.request.map(|part| Key::Request(part.id, part.part));
+    let request = origin.request.map(|part| Key::Request(part.id, part.digest, part.to));
     request
         .or_else(|| origin.producer_key().map(Key::Producer))
-        .or_else(|| bus.map(|at| Key::Bus(at.stream.clone(), at.incarnation, at.seq, at.stored.micros())))
+        .or_else(|| bus.map(|at| Key::Bus(at.stream.clone(), at.incarnation, at.seq)))
 }
 
 impl Committer {
@@ -109,19 +103,42 @@ impl Committer {
         }
     }
 
-    /// How many appends may come at once, and how long to wait for them.
-    pub(crate) fn expects(&self) -> (usize, Duration) {
-        let most = self.shared.settings.group_linger;
-        let linger = if self.alone > 0 {
+    /// Commits until the intake is closed and empty.
+    pub(crate) fn run(mut self) {
+        let _sentinel = Sentinel(Arc::clone(&self.shared));
+        let settings = &self.shared.settings;
+        // A group is one write into one segment of the log: it stays small against the log.
+        let bytes = settings.group_bytes.get().min(settings.wal_max.get() / 8);
+        loop {
+            let linger = self.linger();
+            let work = self.shared.intake.next(bytes, self.last_group, linger);
+            if let Some(low_water) = work.release {
+                self.release(low_water);
+            }
+            if !work.group.is_empty() {
+                self.learn(work.is_complete, linger);
+                let began = Instant::now();
+                self.last_group = work.group.len();
+                self.commit(work.group);
+                self.last_took = began.elapsed();
+            }
+            if work.closed && self.shared.intake.len() == 0 {
+                return;
+            }
+        }
+    }
+
+    /// How long to wait for as many appends as the last group had.
+    fn linger(&self) -> Duration {
+        if self.alone > 0 {
             Duration::ZERO
         } else {
-            most.min(self.last_took)
-        };
-        (self.last_group, linger)
+            self.shared.settings.group_linger.min(self.last_took)
+        }
     }
 
     /// Learns from the wait for a group of the size that was expected.
-    pub(crate) fn learn(&mut self, is_complete: bool, linger: Duration) {
+    fn learn(&mut self, is_complete: bool, linger: Duration) {
         self.alone = if is_complete || linger.is_zero() {
             self.alone.saturating_sub(1)
         } else {
@@ -133,57 +150,98 @@ impl Committer {
         }
     }
 
-    /// Does what there is to do. Where there is no room in the log or on the disk the group is put back if the caller may not
-    /// wait, and the last group is marked as synced only if he may.
-    pub(crate) fn work(&mut self, work: Work, may_wait: bool) {
-        if let Some(low_water) = work.release {
-            self.release(low_water);
-        }
-        if !work.group.is_empty() {
-            let began = Instant::now();
-            self.last_group = work.group.len();
-            self.commit(work.group, may_wait);
-            self.last_took = began.elapsed();
-        } else if work.mark {
-            self.mark();
-        }
-    }
-
-    fn commit(&mut self, group: Vec<Append>, may_wait: bool) {
+    fn commit(&mut self, mut group: Vec<Append>) {
         if self.shared.poisoned().is_some() {
-            refuse(group, &self.shared);
-            return;
+            return refuse(group, &self.shared);
         }
+        match self.wait_for_room(&mut group) {
+            Ok(true) => {}
+            Ok(false) => return refuse(group, &self.shared),
+            Err(error) => {
+                self.shared.poison(&error.to_string());
+                return refuse(group, &self.shared);
+            }
+        }
+        // From here on nobody can withdraw.
+        group.retain(|append| append.claim.claim());
         let mut judged = self.judge(group);
-        let first = self.next_lsn;
         for append in &mut judged.fresh {
             append.frame.lsn = self.next_lsn;
             self.next_lsn += 1;
         }
-        match self.store(&judged.fresh, may_wait) {
-            Ok(Stored::Durable) => {
+        match self.store(&judged.fresh) {
+            Ok(()) => {
                 self.finish(judged);
                 // The next group says the same.
                 if self.shared.intake.len() == 0 {
-                    if may_wait {
-                        self.mark();
-                    } else {
-                        self.shared.intake.leave_mark();
-                    }
+                    self.mark();
                 }
             }
-            Ok(Stored::NoRoom) => {
-                self.next_lsn = first;
-                let group = judged.fresh.into_iter().chain(judged.duplicates).collect();
-                self.shared.intake.put_back(group);
-            }
-            Ok(Stored::Closed) => refuse(judged.fresh.into_iter().chain(judged.duplicates), &self.shared),
             Err(error) => {
                 self.shared.poison(&error.to_string());
                 refuse(judged.fresh.into_iter().chain(judged.duplicates), &self.shared);
             }
         }
         self.shared.counters.wal_bytes.set(self.wal.used_bytes());
+    }
+
+    /// Waits until the log and the disk have room for a group, which what is withdrawn leaves; `false` if the store closes
+    /// instead.
+    fn wait_for_room(&mut self, group: &mut Vec<Append>) -> Result<bool, Error> {
+        let mut bytes = frame_bytes(group);
+        self.unseen += bytes;
+        let mut has_waited_for_disk = false;
+        let goes_on = loop {
+            if self.disk_is_short() {
+                if !std::mem::replace(&mut has_waited_for_disk, true) {
+                    let (free, wanted) = self.shared.space.told();
+                    tracing::warn!(free, wanted, "appends wait for room on the disk");
+                    self.wal.leave_word();
+                    self.mark();
+                }
+            } else {
+                match self.wal.reserve(bytes) {
+                    Ok(()) => break true,
+                    Err(error @ (Error::LogFull { .. } | Error::NoSpace { .. })) => {
+                        if let Error::NoSpace { needed, .. } = error {
+                            self.shared.space.need(needed);
+                            self.shared.space.look();
+                        }
+                        if !self.shared.log_is_full.swap(true, Ordering::Relaxed) {
+                            tracing::warn!(%error, "appends wait for room in the log");
+                            self.mark();
+                        }
+                        self.shared.desk.hurry();
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+            if self.are_duplicates(group) {
+                break true;
+            }
+            let (closed, release) = self.shared.intake.wait_for_release(PATIENCE);
+            if let Some(low_water) = release {
+                self.release(low_water);
+            }
+            if closed {
+                break false;
+            }
+            group.retain(|append| !append.is_withdrawn());
+            bytes = frame_bytes(group);
+        };
+        self.shared.log_is_full.store(false, Ordering::Relaxed);
+        self.shared.space.need(0);
+        if has_waited_for_disk {
+            tracing::info!("appends wait no longer for room on the disk");
+        }
+        Ok(goes_on)
+    }
+
+    /// Whether nothing of a group needs room.
+    fn are_duplicates(&self, group: &[Append]) -> bool {
+        let marks = self.shared.marks.lock();
+        let mut appends = group.iter();
+        appends.all(|append| marks.judge(&append.origin) == Verdict::Duplicate)
     }
 
     fn judge(&self, group: Vec<Append>) -> Judged {
@@ -198,65 +256,22 @@ impl Committer {
                 continue;
             }
             judged.regressions += u64::from(verdict == Verdict::NewUnderUsedSequence);
-            judged.fresh.push(self.without_known_parts(append));
+            judged.fresh.push(append);
         }
         judged
     }
 
-    /// Leaves out what a lost machine had uploaded of a batch.
-    fn without_known_parts(&self, mut append: Append) -> Append {
-        let parts = &self.shared.parts;
-        if parts.is_empty() {
-            return append;
-        }
-        let key = BatchKey::of(&append.origin);
-        append.pieces.retain(|(place, _, _)| !parts.has(key.as_ref(), *place));
-        append.rows = append.pieces.iter().map(|(_, rows, _)| rows.batch.num_rows()).sum();
-        let needed: u64 = append
-            .pieces
-            .iter()
-            .map(|(_, _, weight)| u64::from(units(*weight)))
-            .sum();
-        let spare = append
-            .room
-            .num_permits()
-            .saturating_sub(usize::try_from(needed).unwrap_or(usize::MAX));
-        // Dropping it gives the room back.
-        drop(append.room.split(spare));
-        append
-    }
-
-    fn store(&mut self, appends: &[Append], may_wait: bool) -> Result<Stored, Error> {
+    fn store(&mut self, appends: &[Append]) -> Result<(), Error> {
         if appends.is_empty() {
-            return Ok(Stored::Durable);
+            return Ok(());
         }
+        #[cfg(test)]
+        self.shared.before_write.now();
         let frames: Vec<Frame> = appends.iter().map(|append| append.frame.clone()).collect();
-        self.unseen += frames.iter().map(Frame::encoded_len).sum::<u64>();
-        if self.disk_is_short() {
-            self.wal.leave_word();
-            if !may_wait {
-                return Ok(Stored::NoRoom);
-            }
-            if !self.wait_for_the_disk() {
-                return Ok(Stored::Closed);
-            }
-        }
-        loop {
-            match self.wal.append(&frames) {
-                Ok(()) => break,
-                Err(Error::LogFull { .. } | Error::NoSpace { .. }) if !may_wait => return Ok(Stored::NoRoom),
-                Err(error @ (Error::LogFull { .. } | Error::NoSpace { .. })) => {
-                    if !self.wait_for_room(&error) {
-                        return Ok(Stored::Closed);
-                    }
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        self.shared.log_is_full.store(false, Ordering::Relaxed);
+        self.wal.append(&frames)?;
         self.wal.sync()?;
         self.shared.counters.fsyncs.add(1);
-        Ok(Stored::Durable)
+        Ok(())
     }
 
     /// Marks the last group as synced, when its appenders have their answers.
@@ -273,40 +288,6 @@ impl Committer {
         }
         (self.looked, self.unseen) = (Instant::now(), 0);
         self.shared.space.look()
-    }
-
-    /// Waits until enough is free on the disk; `false` if the store closes instead.
-    fn wait_for_the_disk(&mut self) -> bool {
-        let (free, wanted) = self.shared.space.told();
-        tracing::warn!(free, wanted, "appends wait for room on the disk");
-        self.mark();
-        loop {
-            let (closed, release) = self.shared.intake.wait_for_release(PATIENCE);
-            if let Some(low_water) = release {
-                self.release(low_water);
-            }
-            if closed {
-                return false;
-            }
-            if !self.disk_is_short() {
-                tracing::info!("there is room on the disk again: appends go on");
-                return true;
-            }
-        }
-    }
-
-    /// Waits until something of the log may go; `false` if the store closes instead.
-    fn wait_for_room(&mut self, error: &Error) -> bool {
-        if !self.shared.log_is_full.swap(true, Ordering::Relaxed) {
-            tracing::warn!(%error, "appends wait for room in the log");
-            self.mark();
-        }
-        self.shared.desk.hurry();
-        let (closed, release) = self.shared.intake.wait_for_release(PATIENCE);
-        if let Some(low_water) = release {
-            self.release(low_water);
-        }
-        !closed
     }
 
     fn release(&mut self, low_water: u64) {
@@ -327,27 +308,24 @@ impl Committer {
             duplicates,
             regressions,
         } = judged;
-        {
-            let mut marks = self.shared.marks.lock();
-            for append in fresh.iter().chain(&duplicates) {
-                marks.mark(&append.origin);
-            }
+        let mut marks = self.shared.marks.lock();
+        for append in &fresh {
+            marks.mark(&append.origin, append.frame.lsn);
+        }
+        for append in &duplicates {
+            marks.mark(&append.origin, self.next_lsn.saturating_sub(1));
         }
         let counters = &self.shared.counters;
         counters.commits.add(u64::from(!fresh.is_empty()));
         counters.bus_regressions.add(regressions);
         counters.duplicates.add(duplicates.len() as u64);
         counters.appended_batches.add(fresh.len() as u64);
-        for append in &fresh {
-            let places = append.pieces.iter().map(|(place, _, _)| *place).collect();
-            self.shared.journal(append.frame.lsn, &append.origin, places);
-        }
         let mut places: Vec<_> = fresh
             .iter()
             .flat_map(|append| &append.pieces)
             .map(|piece| piece.0)
             .collect();
-        let (answers, past) = self.insert(fresh);
+        let (answers, past) = self.insert(fresh, marks);
         for (answer, rows) in answers {
             // The appender may have gone; the rows stay.
             let _ = answer.send(Ok(Appended::Stored { rows }));
@@ -364,8 +342,13 @@ impl Committer {
         }
     }
 
-    /// Makes rows visible. Returns the answers that may be given now, and what is to be freed after that.
-    fn insert(&self, fresh: Vec<Append>) -> (Vec<(Answer, usize)>, Vec<Arc<Arrival>>) {
+    /// Makes rows visible whose marks are set under `marks`. Returns the answers that may be given now, and what is to be freed
+    /// after that.
+    fn insert(
+        &self,
+        fresh: Vec<Append>,
+        marks: MutexGuard<'_, Watermarks>,
+    ) -> (Vec<(Answer, usize)>, Vec<Arc<Arrival>>) {
         if fresh.is_empty() {
             return (Vec::new(), Vec::new());
         }
@@ -380,6 +363,7 @@ impl Committer {
                 continue;
             };
             counters.appended_rows.add(append.rows as u64);
+            counters.appended_bytes.add(append.frame.encoded_len());
             counters.misdated_rows.add(append.misdated);
             let taken = u32::try_from(append.room.num_permits()).unwrap_or(u32::MAX);
             append.room.forget();
@@ -403,12 +387,17 @@ impl Committer {
         past.extend(self.shared.tails.rest(self.shared.uptime()));
         let crowded = state.hot.weight() >= self.shared.settings.hot_max.get() / 2;
         drop(state);
+        drop(marks);
         self.shared.tails.tell(&tables);
         if crowded {
             self.shared.desk.hurry();
         }
         (answers, past)
     }
+}
+
+fn frame_bytes(group: &[Append]) -> u64 {
+    group.iter().map(|append| append.frame.encoded_len()).sum()
 }
 
 fn refuse(appends: impl IntoIterator<Item = Append>, shared: &Shared) {

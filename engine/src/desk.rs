@@ -13,6 +13,7 @@ use parking_lot::{Condvar, Mutex};
 use tokio::sync::oneshot;
 
 use crate::hot::Place;
+use crate::publisher::PrefixCut;
 use crate::sealer::Job;
 use crate::{Error, RotationRun};
 
@@ -21,6 +22,9 @@ pub(crate) type Flushed = Result<(), Arc<str>>;
 
 /// A rotation's report: why it failed, if it did.
 pub(crate) type Rotated = Result<RotationRun, Arc<str>>;
+
+/// A prefix cut, or why there is none.
+pub(crate) type CutAnswer = Result<PrefixCut, Arc<str>>;
 
 /// Seals that may wait at once; the publisher keeps the others.
 const SEALS: usize = 16;
@@ -36,6 +40,7 @@ pub(crate) struct Desk {
 struct Orders {
     flushes: Vec<oneshot::Sender<Flushed>>,
     rotations: Vec<oneshot::Sender<Rotated>>,
+    cuts: Vec<CutOrder>,
     damaged: Vec<Damaged>,
     urgent: bool,
     pressed: bool,
@@ -47,6 +52,14 @@ struct Orders {
     /// Seals that failed and are to be tried again.
     returned: Vec<Job>,
     no_more_seals: bool,
+}
+
+/// Somebody asks for a prefix cut.
+#[derive(Debug)]
+pub(crate) struct CutOrder {
+    /// The LSN that the last cut ended with.
+    pub(crate) after: u64,
+    pub(crate) answer: oneshot::Sender<CutAnswer>,
 }
 
 /// How to stop.
@@ -63,6 +76,7 @@ pub(crate) enum Stop {
 pub(crate) struct Tick {
     pub(crate) flushes: Vec<oneshot::Sender<Flushed>>,
     pub(crate) rotations: Vec<oneshot::Sender<Rotated>>,
+    pub(crate) cuts: Vec<CutOrder>,
     /// Make room, do not wait for the next tick.
     pub(crate) urgent: bool,
     /// Publish everything: somebody has waited long for room.
@@ -111,6 +125,19 @@ impl Desk {
         Some(receiver)
     }
 
+    /// Asks for a prefix cut; `None` if the publisher has stopped.
+    pub(crate) fn cut(&self, after: u64) -> Option<oneshot::Receiver<CutAnswer>> {
+        let (answer, receiver) = oneshot::channel();
+        let mut orders = self.orders.lock();
+        if orders.stopped {
+            return None;
+        }
+        orders.cuts.push(CutOrder { after, answer });
+        drop(orders);
+        self.news.notify_all();
+        Some(receiver)
+    }
+
     /// Asks for a damaged file to be put aside.
     pub(crate) fn put_aside(&self, damaged: Damaged) {
         self.orders.lock().damaged.push(damaged);
@@ -150,6 +177,7 @@ impl Desk {
         orders.stopped = true;
         orders.flushes.clear();
         orders.rotations.clear();
+        orders.cuts.clear();
     }
 
     /// Waits until `next` or an order.
@@ -158,6 +186,7 @@ impl Desk {
         let idle = |orders: &Orders| {
             orders.flushes.is_empty()
                 && orders.rotations.is_empty()
+                && orders.cuts.is_empty()
                 && orders.damaged.is_empty()
                 && !orders.urgent
                 && orders.stop.is_none()
@@ -166,6 +195,7 @@ impl Desk {
         Tick {
             flushes: std::mem::take(&mut orders.flushes),
             rotations: std::mem::take(&mut orders.rotations),
+            cuts: std::mem::take(&mut orders.cuts),
             urgent: std::mem::take(&mut orders.urgent),
             pressed: std::mem::take(&mut orders.pressed),
             stop: orders.stop,

@@ -15,22 +15,24 @@ use std::time::Duration;
 use arc_swap::ArcSwapAny;
 use model::{Clock, EntityId, Entropy, Table};
 use parking_lot::Mutex;
+use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, TryAcquireError, oneshot};
+use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::desk::Stop;
 use crate::hot::weight;
-use crate::intake::Append;
+use crate::intake::{Append, AppendClaim, QueuedAppend};
 use crate::place::Rule;
 use crate::recovery::{self, Opened};
+use crate::remote::Link;
 use crate::remote::follower::Follower;
 use crate::remote::uploader::Uploader;
 use crate::shared::{Shared, units};
-use crate::turns::Turns;
 use crate::wal::Frame;
 use crate::{
-    AllSpecFiles, Appended, Batch, Error, ReadView, RotationHistory, RotationRun, Settings, SpecName, Stats,
-    StoredRequest, index, origin, place, scrubber, sealer, sys,
+    AllSpecFiles, Appended, Batch, DurableFloor, Error, ReadView, RotationHistory, RotationRun, Settings, SpecName,
+    Stats, StoredRequest, StreamTail, index, origin, place, scrubber, sealer, sys,
 };
 
 /// An append that has waited so long for room has every hot row published.
@@ -42,7 +44,6 @@ pub struct Engine {
     pub(crate) shared: Arc<Shared>,
     threads: Mutex<Option<Threads>>,
     closing: tokio::sync::Mutex<()>,
-    pub(crate) turns: Arc<Turns>,
 }
 
 #[derive(Debug)]
@@ -142,9 +143,7 @@ impl Engine {
         let index = || spawn("engine-indexer", Box::new(move || index::run(&for_indexer)));
         let indexer = shared.settings.index.then(index).transpose()?;
         let publisher = spawn("engine-publisher", Box::new(move || publisher.run()))?;
-        let turns = Arc::new(Turns::new(Arc::clone(&shared), committer));
-        let for_committer = Arc::clone(&turns);
-        let committer = spawn("engine-committer", Box::new(move || for_committer.run()))?;
+        let committer = spawn("engine-committer", Box::new(move || committer.run()))?;
         Ok(Arc::new(Self {
             threads: Mutex::new(Some(Threads {
                 committer,
@@ -155,19 +154,28 @@ impl Engine {
                 remote,
             })),
             closing: tokio::sync::Mutex::default(),
-            turns,
             shared,
         }))
     }
 
-    /// Stores a batch. When this returns, its rows are durable and in every view taken from then on. Waits while the log or
-    /// the memory for hot rows is at its cap. Dropping the future may leave the batch stored. Polled on a thread that
-    /// no runtime knows, it may commit a few rows there, which takes as long as a sync of the disk.
+    /// Stores a batch. When this returns, its rows are durable and in every view taken from then on. Waits while the log, the
+    /// disk or the memory for hot rows has no room. Dropping the future withdraws a batch that still waits for room; one that
+    /// is being written is stored all the same.
     ///
     /// # Errors
-    /// [`Error::Closed`], [`Error::Poisoned`], or a batch that can never be stored.
+    /// [`Error::Closed`], [`Error::Poisoned`], or a batch that can never be stored. Only after [`Error::Poisoned`] may the
+    /// batch be stored nevertheless: a restart tells.
     pub async fn append(&self, batch: Batch) -> Result<Appended, Error> {
-        self.append_to(batch, None).await
+        self.append_to(batch, None, None).await
+    }
+
+    /// As [`Engine::append`], but waits at most `patience` for room. A batch that is being written then is waited for: that
+    /// takes as long as the disk's sync.
+    ///
+    /// # Errors
+    /// As there; [`Error::Busy`] if there was no room: the batch is not stored, and will not be.
+    pub async fn append_within(&self, batch: Batch, patience: Duration) -> Result<Appended, Error> {
+        self.append_to(batch, None, Some(patience)).await
     }
 
     /// As [`Engine::append`], for messages of a spec: they lie in that spec's folder.
@@ -181,7 +189,7 @@ impl Engine {
                 reason: format!("the spec {spec} is of messages"),
             });
         }
-        self.append_to(batch, Some(spec)).await
+        self.append_to(batch, Some(spec), None).await
     }
 
     /// Says how files of specs are made from now on: the next rows of one that changed begin a new file.
@@ -189,8 +197,14 @@ impl Engine {
         self.shared.specs.store(Arc::new(specs.into()));
     }
 
-    async fn append_to(&self, batch: Batch, spec: Option<SpecName>) -> Result<Appended, Error> {
+    async fn append_to(
+        &self,
+        batch: Batch,
+        spec: Option<SpecName>,
+        patience: Option<Duration>,
+    ) -> Result<Appended, Error> {
         let shared = &self.shared;
+        let deadline = patience.and_then(|patience| Instant::now().checked_add(patience));
         if shared.remote.as_ref().is_some_and(|remote| remote.is_reader()) {
             return Err(Error::ReadOnly);
         }
@@ -221,8 +235,10 @@ impl Engine {
             })
             .collect();
         let wanted: u64 = pieces.iter().map(|(_, _, weight)| u64::from(units(*weight))).sum();
-        let room = self.take_room(wanted).await?;
-        let (answer, answered) = oneshot::channel();
+        let busy = || self.busy(patience.unwrap_or_default());
+        let room = until(deadline, self.take_room(wanted)).await.ok_or_else(busy)??;
+        let (sender, answer) = oneshot::channel();
+        let claim = AppendClaim::default();
         let append = Append {
             frame,
             origin: batch.origin,
@@ -230,10 +246,37 @@ impl Engine {
             rows: placed.rows,
             misdated: placed.misdated,
             room,
-            answer,
+            answer: sender,
+            claim: claim.clone(),
         };
-        self.turns.push(append);
-        answered.await.unwrap_or_else(|_| Err(shared.refusal()))
+        shared.intake.push(append);
+        let mut queued = QueuedAppend { claim, answer };
+        let answered = match until(deadline, &mut queued.answer).await {
+            None if queued.claim.claim() => return Err(busy()),
+            None => (&mut queued.answer).await,
+            Some(answered) => answered,
+        };
+        answered.unwrap_or_else(|_| Err(self.unanswered(&queued)))
+    }
+
+    /// Why an append that nobody answers is not known to be stored.
+    fn unanswered(&self, queued: &QueuedAppend) -> Error {
+        if queued.claim.claim() {
+            return self.shared.refusal();
+        }
+        // Only a panic takes an append and does not answer it; the store may not be poisoned yet.
+        let reason = self.shared.poisoned();
+        Error::Poisoned {
+            reason: reason.unwrap_or_else(|| "the thread engine-committer stopped by a panic".into()),
+        }
+    }
+
+    fn busy(&self, patience: Duration) -> Error {
+        let trouble = self.trouble().map(|trouble| trouble.to_string());
+        Error::Busy {
+            patience,
+            reason: trouble.unwrap_or_else(|| "rows come faster than it takes them".to_owned()),
+        }
     }
 
     async fn take_room(&self, wanted: u64) -> Result<OwnedSemaphorePermit, Error> {
@@ -264,16 +307,48 @@ impl Engine {
         ReadView::new(ArcSwapAny::load_full(&self.shared.view))
     }
 
-    /// The durable floor of a producer's run: every sequence up to and with it is stored or was given up by its producer.
+    /// The durable floor of a producer's run: every sequence up to and with it is stored or was given up by its producer. With
+    /// [`DurableFloor::Bucket`] only what the object store has counts.
     #[must_use]
     pub fn floor(&self, entity: EntityId, boot_epoch: u64) -> u64 {
-        self.shared.marks.lock().floor(entity, boot_epoch)
+        let in_bucket = |link: &&Arc<Link>| link.settings.floor == DurableFloor::Bucket;
+        match self.shared.remote.as_ref().filter(in_bucket) {
+            Some(link) => link.marks.lock().floor(entity, boot_epoch),
+            None => self.shared.marks.lock().floor(entity, boot_epoch),
+        }
     }
 
-    /// What was stored of a request, if it is among the last [`crate::REQUESTS_KNOWN`].
+    /// Waits until the object store has every row that was appended before this call, and hurries the cut that brings them
+    /// there. At once done without an object store.
+    ///
+    /// # Errors
+    /// Why the last attempt failed, when `patience` is over: the rows are on this machine's disk, and go up later.
+    pub async fn wait_for_upload(&self, patience: Duration) -> Result<(), Error> {
+        let Some(link) = self.shared.remote.as_ref().filter(|link| !link.is_reader()) else {
+            return Ok(());
+        };
+        let wanted = self.shared.state.lock().committed;
+        link.wait_for(wanted, patience).await
+    }
+
+    /// What was stored of a sender's request, if it is known still ([`crate::Origin::request`]).
     #[must_use]
-    pub fn request(&self, id: Uuid) -> Option<StoredRequest> {
-        self.shared.marks.lock().request(id)
+    pub fn request(&self, sender: u64, id: Uuid) -> Option<StoredRequest> {
+        self.shared.marks.lock().request(sender, id)
+    }
+
+    /// How far a bus stream that was created then (µs) is stored. Whoever reads the stream compares it with the bus before it
+    /// appends anything: a stream that lost its end goes on under the next incarnation.
+    #[must_use]
+    pub fn stream_tail(&self, stream: &str, created: i64) -> Option<StreamTail> {
+        self.shared.marks.lock().stream_tail(stream, created)
+    }
+
+    /// Counts every message of a stream's incarnation up to `floor` as done: its reader never gets one of them again. So what
+    /// is remembered of a stream stays small of which only some subjects are stored.
+    pub fn raise_stream_floor(&self, stream: &str, incarnation: i64, floor: u64) {
+        let stream = (stream.to_owned(), incarnation);
+        self.shared.marks.lock().raise_stream(&stream, floor);
     }
 
     /// Publishes every row that is visible now into data files.
@@ -300,8 +375,8 @@ impl Engine {
         rotated.map_err(|reason| Error::Rotation { reason })
     }
 
-    /// Uploads every sealed file to the object store; of an engine that only reads, looks for what is new there. At once
-    /// done without an object store.
+    /// Uploads every row that is visible now to the object store; of an engine that only reads, looks for what is new there. At
+    /// once done without an object store.
     ///
     /// # Errors
     /// If the object store does not do it; it is tried again.
@@ -380,11 +455,13 @@ impl Engine {
             return Ok(());
         };
         let shared = Arc::clone(&self.shared);
+        let runtime = Handle::current();
         let closed = tokio::task::spawn_blocking(move || {
             shared.room.close();
             shared.intake.close();
             // A thread that panicked has poisoned the store.
             let _ = threads.committer.join();
+            runtime.block_on(upload_rest(&shared));
             shared.desk.stop(Stop::Orderly);
             let _ = threads.publisher.join();
             let _ = threads.sealer.join();
@@ -403,6 +480,32 @@ impl Engine {
             }
         });
         closed.await.unwrap_or(Err(Error::Closed))
+    }
+}
+
+/// The last cut of a store that is closed in order: who takes over from it lacks nothing.
+async fn upload_rest(shared: &Shared) {
+    let Some(link) = shared.remote.as_ref().filter(|link| !link.is_reader()) else {
+        return;
+    };
+    let Some(asked) = link.ask().filter(|_| shared.poisoned().is_none()) else {
+        return;
+    };
+    let patience = link.settings.close_patience;
+    if !matches!(tokio::time::timeout(patience, asked).await, Ok(Ok(Ok(())))) {
+        let rows = shared.stats().remote.map_or(0, |remote| remote.unuploaded_rows);
+        tracing::warn!(
+            rows,
+            "closed before all rows were uploaded; they are on this machine's disk"
+        );
+    }
+}
+
+/// Waits for something until a deadline, if there is one.
+async fn until<T>(deadline: Option<Instant>, awaited: impl Future<Output = T>) -> Option<T> {
+    match deadline {
+        Some(deadline) => tokio::time::timeout_at(deadline, awaited).await.ok(),
+        None => Some(awaited.await),
     }
 }
 

@@ -6,6 +6,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use arrow_schema::ArrowError;
 use model::Table;
@@ -110,6 +111,14 @@ pub enum Error {
     Rotation {
         /// Why.
         reason: Arc<str>,
+    },
+    /// There was no room for a batch while its appender would wait. It is not stored, and never will be by itself.
+    #[error("the store found no room for the rows within {patience:?}, they are not stored: {reason}")]
+    Busy {
+        /// How long the appender would wait.
+        patience: Duration,
+        /// What kept the store from it.
+        reason: String,
     },
     /// The engine is closing or closed.
     #[error("the store is closed")]
@@ -272,7 +281,9 @@ pub enum Error {
 pub enum ErrorKind {
     /// The caller's rows are at fault: sending them again cannot help.
     Input,
-    /// The store is closing.
+    /// There is no room just now: the caller's rows are not stored, and may be sent again.
+    Busy,
+    /// The store is closing: the caller's rows are not stored.
     Closed,
     /// Somebody else has the store.
     Locked,
@@ -305,9 +316,10 @@ impl Error {
             Self::Remote { trouble, .. } => match trouble {
                 RemoteTrouble::Denied => ErrorKind::Denied,
                 RemoteTrouble::Damaged => ErrorKind::Damage,
-                RemoteTrouble::NoBucket | RemoteTrouble::Unsupported => ErrorKind::Setting,
+                RemoteTrouble::NoBucket | RemoteTrouble::WrongRegion | RemoteTrouble::Unsupported => ErrorKind::Setting,
                 _ => ErrorKind::Unavailable,
             },
+            Self::Busy { .. } => ErrorKind::Busy,
             Self::Closed => ErrorKind::Closed,
             Self::TooLarge { .. }
             | Self::LogGroup { .. }
@@ -353,6 +365,17 @@ impl Error {
             reason:
                 "files of this store are in an object store: name it again, or bring them home with platform-mixer copy"
                     .to_owned(),
+        }
+    }
+
+    /// For a store whose files are in another object store than the one that is configured, which is empty.
+    pub(crate) fn not_its_bucket(url: &str) -> Self {
+        Self::Setting {
+            key: "observability.embedded.storage.url",
+            value: url.to_owned(),
+            reason: "no store is in it, and files of this folder's store are in an object store: give the bucket and prefix \
+                     that it had"
+                .to_owned(),
         }
     }
 

@@ -118,11 +118,13 @@ impl Rows {
         self.frozen.iter().chain(&self.fresh)
     }
 
-    fn join_tail(&mut self) {
+    /// Chunks on either side of `barrier` stay apart.
+    fn join_tail(&mut self, barrier: u64) {
         while let Some(size) = self.fresh.last().and_then(Chunk::size) {
             let mut rows = 0;
             let fits = |chunk: &&Chunk| {
-                let fits = rows < LARGE_ROWS && chunk.size().is_some_and(|other| other <= size);
+                let is_small = chunk.size().is_some_and(|other| other <= size);
+                let fits = chunk.first > barrier && rows < LARGE_ROWS && is_small;
                 rows += chunk.rows.batch.num_rows();
                 fits
             };
@@ -152,9 +154,16 @@ pub(crate) struct Hot {
     places: BTreeMap<Place, Rows>,
     rows: usize,
     weight: u64,
+    /// The LSN of the last prefix cut: no chunk has rows of both sides.
+    barrier: u64,
 }
 
 impl Hot {
+    /// Begins a prefix cut: what is here, all of it up to `lsn`, is not joined with what comes from now on.
+    pub(crate) const fn set_barrier(&mut self, lsn: u64) {
+        self.barrier = lsn;
+    }
+
     /// Adds the rows that the batch `lsn` has in a partition. LSNs come in ascending order.
     pub(crate) fn insert(
         &mut self,
@@ -182,12 +191,13 @@ impl Hot {
     /// Joins what came last to a partition, where it is enough.
     pub(crate) fn join(&mut self, place: Place) {
         if let Some(here) = self.places.get_mut(&place) {
-            here.join_tail();
+            here.join_tail(self.barrier);
         }
     }
 
     /// Takes a partition's oldest rows for a publish: whole chunks, at least one, up to about `max_rows` and `max_bytes`.
-    /// `committed` is the last LSN that was inserted. They stay visible until [`Hot::forget`].
+    /// `committed` is the last LSN that was inserted, or the one that a prefix cut ends with: rows behind it are left. They
+    /// stay visible until [`Hot::forget`].
     pub(crate) fn freeze(&mut self, place: Place, committed: u64, max_rows: usize, max_bytes: u64) -> Option<Frozen> {
         let here = self.places.get_mut(&place)?;
         debug_assert!(here.frozen.is_empty(), "one publish at a time");
@@ -195,7 +205,7 @@ impl Hot {
         for chunk in &here.fresh {
             rows += chunk.rows.batch.num_rows();
             weight += chunk.weight;
-            if take > 0 && (rows > max_rows || weight > max_bytes) {
+            if chunk.first > committed || take > 0 && (rows > max_rows || weight > max_bytes) {
                 break;
             }
             take += 1;
@@ -206,9 +216,12 @@ impl Hot {
         Some(Frozen {
             rows: here.frozen.iter().map(|chunk| chunk.rows.batch.clone()).collect(),
             first,
-            through: here.fresh.first().map_or(committed, |next| next.first - 1),
+            through: here
+                .fresh
+                .first()
+                .map_or(committed, |next| committed.min(next.first - 1)),
             origins: here.origins.clone(),
-            more: !here.fresh.is_empty(),
+            more: here.fresh.first().is_some_and(|next| next.first <= committed),
         })
     }
 

@@ -14,9 +14,12 @@
 //! # Invariants
 //!
 //! - What is pushed is answered: by the committer, or here when the intake is closed.
+//! - An append is taken by the committer or withdrawn by its appender, never both: [`AppendClaim`]. What is withdrawn is not
+//!   stored, then or later.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
@@ -28,9 +31,6 @@ use crate::{Appended, Error, HotBatch, Origin};
 
 /// How long after one that came back the next one may be expected.
 const QUIET: Duration = Duration::from_micros(200);
-
-/// How long after a group that an appender committed the next one may come and make its mark needless.
-const MARK_REST: Duration = Duration::from_millis(2);
 
 /// An append that waits for its commit.
 #[derive(Debug)]
@@ -44,6 +44,38 @@ pub(crate) struct Append {
     /// Its room, given back when it is dropped.
     pub(crate) room: OwnedSemaphorePermit,
     pub(crate) answer: oneshot::Sender<Result<Appended, Error>>,
+    pub(crate) claim: AppendClaim,
+}
+
+impl Append {
+    /// Whether its appender has withdrawn it; only the committer asks, of what it has not taken.
+    pub(crate) fn is_withdrawn(&self) -> bool {
+        self.claim.0.load(Ordering::Acquire)
+    }
+}
+
+/// Who decides on an append, once: the committer by taking it, or its appender by withdrawing it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct AppendClaim(Arc<AtomicBool>);
+
+impl AppendClaim {
+    /// Decides; `false` if the other side has decided.
+    pub(crate) fn claim(&self) -> bool {
+        !self.0.swap(true, Ordering::AcqRel)
+    }
+}
+
+/// The appender's side of a queued append. Dropped, it withdraws the append, if the committer has not taken it.
+#[derive(Debug)]
+pub(crate) struct QueuedAppend {
+    pub(crate) claim: AppendClaim,
+    pub(crate) answer: oneshot::Receiver<Result<Appended, Error>>,
+}
+
+impl Drop for QueuedAppend {
+    fn drop(&mut self) {
+        self.claim.claim();
+    }
 }
 
 /// Where appends and releases wait for the committer.
@@ -60,24 +92,20 @@ struct Inner {
     closed: bool,
     /// Frames below this LSN may go.
     release: Option<u64>,
-    /// Since when the last group is to be marked as synced.
-    mark: Option<Instant>,
-    /// The committer's thread waits without an end.
-    is_idle: bool,
 }
 
 /// What the committer has to do next.
 #[derive(Debug, Default)]
 pub(crate) struct Work {
     pub(crate) group: Vec<Append>,
+    /// Whether all appends that were expected are in it.
+    pub(crate) is_complete: bool,
     pub(crate) release: Option<u64>,
-    /// Whether the group before this is to be marked as synced, which a group does by itself.
-    pub(crate) mark: bool,
     pub(crate) closed: bool,
 }
 
 impl Intake {
-    /// Queues an append; drops it, which its appender notices, if the intake is closed. Wakes nobody.
+    /// Queues an append; drops it, which its appender notices, if the intake is closed.
     pub(crate) fn push(&self, append: Append) {
         let mut inner = self.inner.lock();
         if inner.closed {
@@ -85,30 +113,8 @@ impl Intake {
         }
         inner.bytes += append.frame.encoded_len();
         inner.queue.push_back(append);
-    }
-
-    /// Queues a group again that was taken, before all others. Of use also when the intake is closed: who took it is not done.
-    pub(crate) fn put_back(&self, group: Vec<Append>) {
-        let mut inner = self.inner.lock();
-        for append in group.into_iter().rev() {
-            inner.bytes += append.frame.encoded_len();
-            inner.queue.push_front(append);
-        }
-    }
-
-    /// Wakes the committer's thread.
-    pub(crate) fn wake(&self) {
+        drop(inner);
         self.news.notify_all();
-    }
-
-    /// Leaves it to the committer's thread to mark the last group as synced, if no other group comes soon and says the same.
-    pub(crate) fn leave_mark(&self) {
-        let mut inner = self.inner.lock();
-        inner.mark = Some(Instant::now());
-        if inner.is_idle {
-            drop(inner);
-            self.wake();
-        }
     }
 
     /// Tells the committer that frames below `low_water` may go.
@@ -116,7 +122,7 @@ impl Intake {
         let mut inner = self.inner.lock();
         inner.release = inner.release.max(Some(low_water));
         drop(inner);
-        self.wake();
+        self.news.notify_all();
     }
 
     /// Refuses further appends and wakes the committer.
@@ -137,20 +143,12 @@ impl Intake {
         self.news.notify_all();
     }
 
-    /// Waits for work. A group is complete at `bytes`, at `expected` appends, `linger` after its first append was seen, or when
-    /// none has come for a moment. Whether all that were expected are there.
-    pub(crate) fn wait(&self, bytes: u64, expected: usize, linger: Duration) -> bool {
+    /// Waits for work and takes it: of the appends those at the front, at least one, up to `bytes`. A group is complete at
+    /// `bytes`, at `expected` appends, `linger` after its first append was seen, or when none has come for a moment.
+    pub(crate) fn next(&self, bytes: u64, expected: usize, linger: Duration) -> Work {
         let mut inner = self.inner.lock();
         while inner.queue.is_empty() && inner.release.is_none() && !inner.closed {
-            let Some(asked) = inner.mark else {
-                inner.is_idle = true;
-                self.news.wait(&mut inner);
-                inner.is_idle = false;
-                continue;
-            };
-            if self.news.wait_until(&mut inner, asked + MARK_REST).timed_out() && inner.mark == Some(asked) {
-                break;
-            }
+            self.news.wait(&mut inner);
         }
         let end = Instant::now() + linger;
         let gathering = |inner: &Inner| {
@@ -162,27 +160,23 @@ impl Intake {
                 break;
             }
         }
-        !gathering(&inner)
-    }
-
-    /// Takes what there is to do, of the appends those at the front, at least one, up to `bytes`.
-    pub(crate) fn take(&self, bytes: u64) -> Work {
-        self.inner.lock().take(bytes)
-    }
-
-    /// Waits for a release, a closing, or `patience`. Whether the intake is closed, and the release.
-    pub(crate) fn wait_for_release(&self, patience: Duration) -> (bool, Option<u64>) {
-        let mut inner = self.inner.lock();
-        if inner.release.is_none() && !inner.closed {
-            self.news.wait_for(&mut inner, patience);
+        Work {
+            is_complete: !gathering(&inner),
+            group: inner.take(bytes),
+            release: inner.release.take(),
+            closed: inner.closed,
         }
-        (inner.closed, inner.release.take())
     }
 
-    /// Whether the committer's thread waits without an end.
-    #[cfg(test)]
-    pub(crate) fn is_idle(&self) -> bool {
-        self.inner.lock().is_idle
+    /// Waits for a release, a closing, or `patience`, and drops what was withdrawn. Whether the intake is closed, and the
+    /// release.
+    pub(crate) fn wait_for_release(&self, patience: Duration) -> (bool, Option<u64>) {
+        let end = Instant::now() + patience;
+        let mut inner = self.inner.lock();
+        while inner.release.is_none() && !inner.closed && !self.news.wait_until(&mut inner, end).timed_out() {}
+        inner.queue.retain(|append| !append.is_withdrawn());
+        inner.bytes = inner.queue.iter().map(|append| append.frame.encoded_len()).sum();
+        (inner.closed, inner.release.take())
     }
 
     /// The appends that wait.
@@ -192,7 +186,7 @@ impl Intake {
 }
 
 impl Inner {
-    fn take(&mut self, bytes: u64) -> Work {
+    fn take(&mut self, bytes: u64) -> Vec<Append> {
         let mut group = Vec::new();
         let mut taken = 0;
         while let Some(next) = self.queue.front().map(|append| append.frame.encoded_len()) {
@@ -203,11 +197,6 @@ impl Inner {
             group.extend(self.queue.pop_front());
         }
         self.bytes -= taken;
-        Work {
-            group,
-            release: self.release.take(),
-            mark: self.mark.take().is_some(),
-            closed: self.closed,
-        }
+        group
     }
 }

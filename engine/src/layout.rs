@@ -39,7 +39,6 @@ pub(crate) struct Partition {
     index: i64,
     by: PartitionBy,
     /// The spec whose messages it has.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     spec: Option<SpecName>,
 }
 
@@ -64,11 +63,6 @@ impl Partition {
     /// Its number in its own length, that length, its spec.
     pub(crate) const fn parts(self) -> (i64, PartitionBy, Option<SpecName>) {
         (self.index, self.by, self.spec)
-    }
-
-    /// The partition of such parts.
-    pub(crate) const fn from_parts(index: i64, by: PartitionBy, spec: Option<SpecName>) -> Self {
-        Self { index, by, spec }
     }
 
     /// The same interval, of a spec's messages.
@@ -224,6 +218,11 @@ impl Layout {
     /// Where the bytes of segment `id` are written that come from the object store.
     pub(crate) fn fetching(&self, table: Table, id: u64) -> PathBuf {
         self.staging(table).join(format!("segment_{id:020}.fetching"))
+    }
+
+    /// Where a piece of a data file is written on its way to the object store, or from there.
+    pub(crate) fn piece(&self, table: Table, id: u64) -> PathBuf {
+        self.staging(table).join(format!("piece_{id:020}.parquet"))
     }
 
     /// Where the sealed form of segment `id` is written.

@@ -25,7 +25,6 @@ mod check;
 mod committer;
 mod desk;
 mod engine;
-mod eras;
 mod error;
 #[cfg(test)]
 mod faults;
@@ -34,9 +33,9 @@ pub mod fuzz;
 mod hot;
 mod index;
 mod intake;
-mod journal;
 mod kept;
 mod layout;
+mod lru;
 mod origin;
 mod pace;
 mod place;
@@ -46,7 +45,6 @@ mod rebuild;
 mod recovery;
 mod remote;
 mod repair;
-mod requests;
 mod rotation;
 mod scrubber;
 mod sealer;
@@ -60,7 +58,6 @@ mod spec_files;
 mod stats;
 mod sys;
 mod tail;
-mod turns;
 mod view;
 mod wal;
 mod watermark;
@@ -68,7 +65,9 @@ mod watermark;
 #[cfg(test)]
 mod tests;
 
-pub use append::{Appended, Batch, BusPosition, Origin, REQUESTS_KNOWN, RequestPart, StoredRequest};
+pub use append::{
+    Appended, Batch, BusPosition, Origin, REQUESTS_KNOWN, REQUESTS_KNOWN_OF_ONE, RequestPart, StoredRequest, StreamTail,
+};
 pub use catalog::Segment;
 pub use check::{CheckReport, Problem, check_store};
 pub use engine::{Engine, Trouble};
@@ -80,7 +79,7 @@ pub use index::{
 pub use kept::Kept;
 pub use model::{BadSpecName, SpecName};
 pub use rebuild::{RebuildReport, rebuild_catalogue};
-pub use remote::{CopyReport, Remote, RemoteMode, RemoteTrouble, copy_from_remote, copy_to_remote};
+pub use remote::{CopyReport, DurableFloor, Remote, RemoteMode, RemoteTrouble, copy_from_remote, copy_to_remote};
 pub use repair::repair_store;
 pub use rotation::{
     Removal, Rotation, RotationHistory, RotationPolicy, RotationPreview, RotationReason, RotationRun, preview_rotation,

@@ -5,8 +5,8 @@
 //! - Whatever decides what a replayed batch is and where its rows go is in here or in the frame: never in the settings.
 
 use bytes::Bytes;
+use model::EntityId;
 use model::wire::BatchId;
-use model::{EntityId, Timestamp};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -21,12 +21,12 @@ struct Stored {
     producer: Option<(EntityId, u64, u64)>,
     #[serde(default, skip_serializing_if = "is_zero")]
     settled: u64,
-    /// Stream, incarnation, sequence, store time.
+    /// Stream, incarnation, sequence, identity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     bus: Option<(String, i64, u64, i64)>,
-    /// Id, digest, part.
+    /// Id, sender, digest, from, to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    request: Option<(Uuid, u64, u32)>,
+    request: Option<(Uuid, u64, u64, u64, u64)>,
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
@@ -43,8 +43,10 @@ pub(crate) fn encode(origin: &Origin, rule: Rule) -> Bytes {
         bus: origin
             .bus
             .as_ref()
-            .map(|at| (at.stream.clone(), at.incarnation, at.seq, at.stored.micros())),
-        request: origin.request.map(|request| (request.id, request.digest, request.part)),
+            .map(|at| (at.stream.clone(), at.incarnation, at.seq, at.identity)),
+        request: origin
+            .request
+            .map(|part| (part.id, part.sender, part.digest, part.from, part.to)),
     };
     let mut bytes = Vec::with_capacity(160);
     // Writing to memory does not fail; were it to, the empty origin is refused at replay, not misread.
@@ -64,15 +66,19 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<(Origin, Rule), String> {
             seq,
         }),
         settled: stored.settled,
-        bus: stored.bus.map(|(stream, incarnation, seq, at)| BusPosition {
+        bus: stored.bus.map(|(stream, incarnation, seq, identity)| BusPosition {
             stream,
             incarnation,
             seq,
-            stored: Timestamp::from_micros(at),
+            identity,
         }),
-        request: stored
-            .request
-            .map(|(id, digest, part)| RequestPart { id, digest, part }),
+        request: stored.request.map(|(id, sender, digest, from, to)| RequestPart {
+            id,
+            sender,
+            digest,
+            from,
+            to,
+        }),
     };
     Ok((origin, stored.rule))
 }
@@ -101,12 +107,14 @@ mod tests {
                 stream: "flux-telemetry".to_owned(),
                 incarnation: i64::MIN,
                 seq: u64::MAX,
-                stored: Timestamp::from_micros(i64::MAX),
+                identity: i64::MAX,
             }),
             request: Some(RequestPart {
                 id: Uuid::from_u128(u128::MAX),
+                sender: u64::MAX,
                 digest: u64::MAX,
-                part: u32::MAX,
+                from: u64::MAX - 1,
+                to: u64::MAX,
             }),
         };
         for origin in [Origin::default(), full] {

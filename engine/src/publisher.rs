@@ -19,11 +19,11 @@
 //! - A partition's rows go into its files in the order of their LSNs.
 //! - A file takes rows only if it is as the spec's files were after the rows were frozen: a spec changes before any row is
 //!   taken by its new version, so every value of theirs fits its column.
-//! - A file is sealed at the earliest [`crate::Settings::seal_rest`] after its last publish.
 //! - A file that is damaged takes no more rows: the next ones begin the next number.
 
 mod admission;
 mod aside;
+mod cuts;
 mod rotate;
 mod seals;
 
@@ -32,6 +32,7 @@ use std::collections::btree_map::Entry;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+pub(crate) use self::cuts::PrefixCut;
 use crate::Error;
 use crate::catalog::Record;
 use crate::desk::{Stop, Tick};
@@ -76,8 +77,8 @@ pub(crate) struct Publisher {
     janitor: Janitor,
     /// Ticks that partitions without an open file have waited for one.
     late: BTreeMap<Place, u32>,
-    /// When the next file that waits for nothing else has rested.
-    rested_at: Option<Instant>,
+    /// While a prefix cut is made: the LSN that it ends with. No row behind it is published.
+    cut_at: Option<u64>,
 }
 
 impl Publisher {
@@ -100,7 +101,7 @@ impl Publisher {
             full,
             unrecorded: Vec::new(),
             late: BTreeMap::new(),
-            rested_at: None,
+            cut_at: None,
         }
     }
 
@@ -120,9 +121,7 @@ impl Publisher {
         let interval = self.shared.settings.flush_interval;
         let mut next = Instant::now() + interval;
         loop {
-            // Taken: one that has passed must not wake us again and again when publishing fails and nothing is offered.
-            let until = self.rested_at.take().map_or(next, |rested| rested.min(next));
-            let tick = self.shared.desk.wait(until);
+            let tick = self.shared.desk.wait(next);
             let on_time = Instant::now() >= next;
             if on_time {
                 next = Instant::now() + interval;
@@ -164,20 +163,27 @@ impl Publisher {
         }
         let failed = result.as_ref().err().map(|error| Arc::<str>::from(error.to_string()));
         self.note(failed.clone());
-        for flush in tick.flushes {
-            // Whoever asked may have gone.
-            let _ = flush.send(failed.clone().map_or(Ok(()), Err));
-        }
         for job in tick.returned {
             self.full.push(job);
         }
+        self.answer_cuts(tick.cuts);
+        // First what expired goes: a seal of it would be for nothing.
+        let rotated = self.rotate(!tick.rotations.is_empty(), on_time && !stop);
         if failed.is_none() && !stop {
             if on_time {
                 self.shared.space.load();
             }
             self.offer_seals(on_time);
         }
-        self.rotate(tick.rotations, on_time && !stop);
+        // Whoever asked may have gone.
+        for flush in tick.flushes {
+            let _ = flush.send(failed.clone().map_or(Ok(()), Err));
+        }
+        if let Some(rotated) = rotated {
+            for asked in tick.rotations {
+                let _ = asked.send(rotated.clone());
+            }
+        }
         if failed.is_some() && !stop {
             // Appends that wait for room hurry us again at once; what failed will not heal that fast.
             self.shared
@@ -293,7 +299,7 @@ impl Publisher {
         self.shared.before_freeze.now();
         let frozen = {
             let mut state = self.shared.state.lock();
-            let committed = state.committed;
+            let committed = self.cut_at.unwrap_or(state.committed);
             state.hot.freeze(place, committed, rows, bytes)
         };
         let Some(frozen) = frozen else {
@@ -366,23 +372,19 @@ impl Publisher {
         let relied_on = self.janitor.relied_on(&self.shared).micros();
         let record = {
             let mut catalog = self.shared.catalog.lock();
-            let mut marks = self.shared.marks.lock();
+            let marks = self.shared.marks.lock();
             let low_water = self.shared.state.lock().low_water();
             let record = Record {
                 put: self.unrecorded.iter().map(|done| done.entry.clone()).collect(),
                 through: self.unrecorded.iter().map(|done| (done.place, done.through)).collect(),
                 low_water,
-                marks: marks.take_changes(),
+                // What the catalogue has of marks it has up to their latest change.
+                marks: marks.since(catalog.state().marks.latest()),
                 relied_on,
-                journal: self.shared.fresh.lock().take_below(low_water),
                 ..Record::default()
             };
             drop(marks);
-            if let Err(error) = catalog.commit(record.clone()) {
-                self.shared.marks.lock().return_changes(record.marks);
-                self.shared.fresh.lock().give_back(record.journal);
-                return Err(error);
-            }
+            catalog.commit(record.clone())?;
             record
         };
         let done = std::mem::take(&mut self.unrecorded);

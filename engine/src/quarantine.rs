@@ -26,9 +26,44 @@ use crate::shared::Shared;
 use crate::slot::Slot;
 use crate::sys::{self, Folders};
 
+/// Why answers are partial. It is sent with every answer: the first reason and how many more there are, however many files
+/// are damaged.
+#[derive(Debug, Default)]
+pub(crate) struct PartialReason {
+    first: Option<Arc<str>>,
+    more: u64,
+    text: Option<Arc<str>>,
+}
+
+impl PartialReason {
+    pub(crate) fn add(&mut self, reason: &str) {
+        let text = if let Some(first) = &self.first {
+            self.more += 1;
+            format!("{first}; and {} more, see the log", self.more).into()
+        } else {
+            let first = Arc::<str>::from(reason);
+            self.first = Some(Arc::clone(&first));
+            first
+        };
+        self.text = Some(text);
+    }
+
+    pub(crate) fn text(&self) -> Option<Arc<str>> {
+        self.text.clone()
+    }
+}
+
+impl<'a> FromIterator<&'a String> for PartialReason {
+    fn from_iter<I: IntoIterator<Item = &'a String>>(reasons: I) -> Self {
+        let mut all = Self::default();
+        reasons.into_iter().for_each(|reason| all.add(reason));
+        all
+    }
+}
+
 /// Moves a file into quarantine, durably. Where it is now.
 pub(crate) fn keep(layout: &Layout, path: &Path) -> Result<PathBuf, Error> {
-    let target = free_name(layout.quarantined(path));
+    let target = sys::free_name(layout.quarantined(path));
     let folders = Folders::open([sys::parent_of(path), sys::parent_of(&target)])?;
     match sys::rename(path, &target) {
         Err(error) if error.kind() == ErrorKind::CrossesDevices => {
@@ -51,19 +86,6 @@ fn copy(path: &Path, target: &Path) -> std::io::Result<()> {
     copied
 }
 
-/// The name, or the name with the first number that makes it free.
-pub(crate) fn free_name(name: PathBuf) -> PathBuf {
-    let mut free = name.clone();
-    let mut copy = 1u32;
-    while free.symlink_metadata().is_ok() {
-        let mut numbered = name.clone().into_os_string();
-        numbered.push(format!(".{copy}"));
-        free = numbered.into();
-        copy += 1;
-    }
-    free
-}
-
 /// Takes a damaged file out of the views to come, which say so from then on. Whether they had it.
 pub(crate) fn hide(shared: &Shared, table: Table, key: (Partition, u32), what: &str) -> bool {
     hide_if(shared, table, key, what, |_| true)
@@ -81,10 +103,7 @@ fn hide_if(
         return false;
     }
     state.remove_file(table, key);
-    state.partial = Some(match &state.partial {
-        Some(earlier) => format!("{earlier}; and {what}").into(),
-        None => what.into(),
-    });
+    state.partial.add(what);
     shared.show(&mut state, []);
     drop(state);
     shared.counters.quarantined.add(1);
@@ -146,6 +165,7 @@ pub(crate) fn set_aside(shared: &Shared, slot: &mut Slot, reason: &str) -> Resul
         let low_water = catalog.state().low_water;
         catalog.commit(Record {
             remove: vec![slot.segment.identity().segment],
+            keep_objects: true,
             low_water,
             ..Record::default()
         })?;

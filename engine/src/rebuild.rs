@@ -4,6 +4,7 @@
 //! | of the new catalogue | comes from |
 //! |---|---|
 //! | live files | the tree: each footer names store, table, segment, version, rows; the checksum is taken from the bytes |
+//! | uploaded files that are not in the tree, or damaged there | the object store's catalogue |
 //! | numbers, next segment | the highest in the tree and in the old catalogue |
 //! | through which LSN a partition is in files | the footers, each says it of its partition |
 //! | low water | where the log begins, or later where the old catalogue says so: what no file has is replayed |
@@ -13,6 +14,7 @@
 //! # Invariants
 //!
 //! - Replay stores each row once: a row is in a file exactly if its partition's files reach its LSN.
+//! - No file leaves the store whose object is sound: a damaged copy of it goes into quarantine, its entry stays.
 //! - The old catalogue is kept before the new one counts, and the new one counts in one step.
 //! - What cannot be known is in the report.
 //!
@@ -24,6 +26,7 @@
 
 mod log;
 mod old;
+mod uploaded;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -39,6 +42,7 @@ use crate::hot::{OriginRanges, Place};
 use crate::layout::{Layout, file_number, parse};
 use crate::quarantine::keep;
 use crate::recovery::{data_files, describe, lock};
+use crate::remote::elsewhere::Elsewhere;
 use crate::segment::{FileAt, file_crc, inspect};
 use crate::{Error, Settings, sys, wal};
 use log::Origins;
@@ -80,6 +84,8 @@ struct Rebuild<'a> {
     layout: Layout,
     store: Uuid,
     salvage: Salvage,
+    /// The object store, if there is one.
+    bucket: Option<Elsewhere>,
     candidates: BTreeMap<u64, Candidate>,
     /// Files without an entry that the next start unlinks: their place, number, segment and last LSN.
     removed: Vec<(Place, u32, u64, u64)>,
@@ -121,10 +127,19 @@ pub fn rebuild_catalogue(
     {
         return Err(Error::CatalogueWhole { path: layout.meta });
     }
+    let salvage = Catalog::salvage(&layout.meta, store)?;
+    let remote = settings.remote.as_ref();
+    let bucket = remote
+        .map(|remote| Elsewhere::look(remote, &layout, store))
+        .transpose()?;
+    if salvage.state.attached && !bucket.as_ref().is_some_and(Elsewhere::has_store) {
+        return Err(remote.map_or_else(Error::needs_url, |remote| Error::not_its_bucket(&remote.url)));
+    }
     let mut rebuild = Rebuild {
         settings,
         store,
-        salvage: Catalog::salvage(&layout.meta, store)?,
+        salvage,
+        bucket,
         layout,
         candidates: BTreeMap::new(),
         removed: Vec::new(),
@@ -223,14 +238,12 @@ impl Rebuild<'_> {
         }
     }
 
-    /// What the old catalogue says against a file.
+    /// What the old catalogue, or the object store's, says against a file.
     fn contradicts(&mut self, path: &Path, entry: &FileEntry) -> Result<Option<String>, Error> {
-        let Some(recorded) = self
-            .salvage
-            .state
-            .file(entry.id)
-            .filter(|old| old.version <= entry.version)
-        else {
+        let uploaded = self.bucket.as_ref().and_then(|bucket| bucket.file(entry.id));
+        let known = self.salvage.state.file(entry.id).into_iter().chain(uploaded);
+        let not_later = known.filter(|old| old.version <= entry.version);
+        let Some(recorded) = not_later.max_by_key(|old| old.version) else {
             self.unverified += 1;
             return Ok(None);
         };
@@ -253,8 +266,6 @@ impl Rebuild<'_> {
             let path = old.path(&self.layout);
             let seen = self.report.problems.iter().any(|problem| problem.path == path);
             let problem = match self.candidates.get(&old.id) {
-                // The next start takes it from the object store's catalogue.
-                None if old.sealed && self.settings.remote.is_some() => None,
                 None if !seen => Some((MISSING.to_owned(), old.rows)),
                 Some(now) if now.entry.version < old.version => {
                     let what = format!("it is version {}, recorded was {}", now.entry.version, old.version);
@@ -270,16 +281,17 @@ impl Rebuild<'_> {
 
     /// Puts damaged files aside, keeps the old catalogue, begins the new one.
     fn finish(mut self, now: Timestamp) -> Result<RebuildReport, Error> {
+        self.take_uploaded()?;
         self.miss();
         let old = &mut self.salvage.state;
         let origins = Origins::read(&self.layout.wal, self.store, old.low_water, &mut old.marks)?;
         let (newest, old) = (self.salvage.newest, self.salvage.files.clone());
         let entries: BTreeSet<PathBuf> = self.candidates.values().map(|file| self.path(&file.entry)).collect();
-        let state = self.state(&origins, now);
+        let state = self.state(&origins);
         self.report.kept = keep_old(&self.layout, old, now)?;
         for problem in &mut self.report.problems {
-            let ours = problem.rows > 0 && !entries.contains(&problem.path);
-            if ours && problem.path.symlink_metadata().is_ok() {
+            let goes = problem.object_is_sound || (problem.rows > 0 && !entries.contains(&problem.path));
+            if goes && problem.path.symlink_metadata().is_ok() {
                 problem.kept = Some(keep(&self.layout, &problem.path)?);
             }
         }
@@ -298,7 +310,7 @@ impl Rebuild<'_> {
         entry.path(&self.layout)
     }
 
-    fn state(&mut self, log: &Origins, now: Timestamp) -> State {
+    fn state(&mut self, log: &Origins) -> State {
         let empty = State::new(self.store);
         let mut state = std::mem::replace(&mut self.salvage.state, empty).without_files();
         let recorded = state.low_water;
@@ -310,9 +322,12 @@ impl Rebuild<'_> {
             state.burn(*place, *number, *id);
             state.set_through(*place, *through);
         }
+        if let Some(bucket) = &self.bucket {
+            state.marks.join(&bucket.marks());
+        }
         let behind = log.begins.unwrap_or(state.highest_through().saturating_add(1));
         state.low_water = behind.max(recorded);
-        self.assume(&mut state, log, now);
+        self.assume(&mut state, log);
         if let Some(begins) = log.begins
             && begins > recorded
         {
@@ -337,7 +352,7 @@ impl Rebuild<'_> {
     }
 
     /// Marks what was stored before the log begins, as far as the old catalogue does not know it.
-    fn assume(&mut self, state: &mut State, log: &Origins, now: Timestamp) {
+    fn assume(&mut self, state: &mut State, log: &Origins) {
         let (from, to) = (self.salvage.exact_below, state.low_water);
         // The first batch of a store is batch 1.
         if from.max(1) >= to {
@@ -347,12 +362,12 @@ impl Rebuild<'_> {
         let in_between = |file: &&Candidate| file.entry.first < to && file.through >= from;
         for Candidate { origins, .. } in self.candidates.values().filter(in_between) {
             for (run, (_, last)) in &origins.producers {
-                state.marks.assume_run(*run, log.before_run(run, *last));
+                state.marks.assume_run(*run, log.before_run(run, *last), to - 1);
                 runs.insert(*run);
             }
             for (stream, (_, last)) in &origins.streams {
                 let last = log.before_stream(stream, *last);
-                state.marks.assume_stream(stream.clone(), last, now);
+                state.marks.assume_stream(stream, last, to - 1);
                 streams.insert(stream.clone());
             }
         }

@@ -1,13 +1,17 @@
 //! Takes damaged and missing data files out of a store that nobody has open, so that it starts and answers without them.
 //!
 //! ```text
-//! lock ─> check every file ─> say what is wrong ─> damaged ones into quarantine ─> one record removes their entries
+//! lock ─> check every file ─> say what is wrong ─> damaged ones into quarantine ─> one record removes the entries of those
+//!                                                                                  that no sound object stands for
 //! ```
 //!
 //! # Invariants
 //!
 //! - A file's entry goes after the file: interrupted, it is missing at the next repair, not forgotten.
-//! - What only needs a start (a file that is newer than its record) is left to it.
+//! - A damaged copy of an object that is sound goes into quarantine and its entry stays: no row leaves the store, and nothing
+//!   is removed from the object store.
+//! - What only needs a start is left to it: a file that is newer than its record, the rows of a damaged open file that the log
+//!   still has.
 //!
 //! # Not here
 //!
@@ -43,15 +47,20 @@ pub fn repair_store(
     let found = store.load()?;
     let entries: Vec<FileEntry> = found.state.files().cloned().collect();
     let mut report = CheckReport::of(&entries, deep);
-    let mut ids = Vec::new();
+    let mut record = Record::default();
     for (done, entry) in entries.iter().enumerate() {
         each(done as u64, report.files);
         let path = store.path(entry);
-        if let Some(what) = store.differs(entry, deep)?
+        if let Some(damage) = store.find_damage(entry, deep)?
             && !store.is_newer(&path, entry)
         {
-            ids.push(entry.id);
-            report.problems.push(Problem::new(path, what, entry.rows));
+            if !damage.object_is_sound {
+                record.remove.push(entry.id);
+                record
+                    .replay
+                    .extend(found.state.can_replay(entry).then(|| entry.range()));
+            }
+            report.problems.push(Problem::of(path, damage, entry.rows));
         }
     }
     each(report.files, report.files);
@@ -61,13 +70,9 @@ pub fn repair_store(
             problem.kept = Some(keep(&store.layout, &problem.path)?);
         }
     }
-    if !ids.is_empty() {
-        let low_water = found.state.low_water;
-        found.begin()?.commit(Record {
-            remove: ids,
-            low_water,
-            ..Record::default()
-        })?;
+    if !record.remove.is_empty() {
+        record.low_water = found.state.low_water;
+        found.begin()?.commit(record)?;
     }
     report.repaired = true;
     store.look_around(&mut report)?;

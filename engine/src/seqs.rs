@@ -4,34 +4,33 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+/// Ranges above the floor at most: 4,096 gaps are more than batches in flight leave. Of a set with more the lowest ranges
+/// are forgotten, which are the oldest: what is forgotten may be stored again, what never came is not called stored.
+pub(crate) const RANGES: usize = 1 << 12;
+
 /// A set of sequence numbers. 0 is always in it.
 ///
 /// # Invariants
 ///
-/// - It only grows.
+/// - It only grows, up to [`RANGES`].
 /// - Ranges are disjoint, not adjacent, and begin above `floor + 1`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "Stored", into = "Stored")]
+#[serde(from = "StoredSeqs", into = "StoredSeqs")]
 pub(crate) struct Seqs {
     floor: u64,
     /// First to last, both in the set.
     above: BTreeMap<u64, u64>,
 }
 
-/// As it is stored: the floor, then the ranges.
+/// As it is stored: the floor, then of each range how far it begins behind what is before it, and how long it is beyond one.
 #[derive(Serialize, Deserialize)]
-struct Stored(u64, Vec<(u64, u64)>);
+#[serde(transparent)]
+struct StoredSeqs(Vec<u64>);
 
 impl Seqs {
     /// Every sequence up to and with it is in the set.
     pub(crate) const fn floor(&self) -> u64 {
         self.floor
-    }
-
-    /// The lowest one above 0.
-    pub(crate) fn first(&self) -> Option<u64> {
-        let above = || self.above.first_key_value().map(|(first, _)| *first);
-        if self.floor > 0 { Some(1) } else { above() }
     }
 
     /// The highest one above 0.
@@ -96,24 +95,37 @@ impl Seqs {
             self.floor = last;
         } else {
             self.above.insert(first, last);
+            if self.above.len() > RANGES {
+                self.above.pop_first();
+            }
         }
     }
 }
 
-impl From<Stored> for Seqs {
-    fn from(Stored(floor, ranges): Stored) -> Self {
+impl From<StoredSeqs> for Seqs {
+    fn from(StoredSeqs(numbers): StoredSeqs) -> Self {
+        let (floor, ranges) = numbers.split_first().unwrap_or((&0, &[][..]));
         let mut seqs = Self::default();
-        seqs.raise(floor);
-        for (first, last) in ranges {
-            seqs.insert_range(first, last);
+        seqs.raise(*floor);
+        let mut end = *floor;
+        for [gap, length] in ranges.as_chunks().0 {
+            let first = end.saturating_add(*gap);
+            end = first.saturating_add(*length);
+            seqs.insert_range(first, end);
         }
         seqs
     }
 }
 
-impl From<Seqs> for Stored {
+impl From<Seqs> for StoredSeqs {
     fn from(seqs: Seqs) -> Self {
-        Self(seqs.floor, seqs.above.into_iter().collect())
+        let mut numbers = vec![seqs.floor];
+        let mut end = seqs.floor;
+        for (first, last) in seqs.above {
+            numbers.extend([first - end, last - first]);
+            end = last;
+        }
+        Self(numbers)
     }
 }
 
@@ -142,7 +154,6 @@ mod tests {
             seqs.join(&other);
             let floor = (0u64..).take_while(|seq| model.contains(seq)).last().unwrap_or(0);
             prop_assert_eq!(seqs.floor(), floor);
-            prop_assert_eq!(seqs.first(), model.range(1..).next().copied());
             prop_assert_eq!(seqs.last(), model.range(1..).next_back().copied());
             for seq in 0..45 {
                 prop_assert_eq!(seqs.contains(seq), model.contains(&seq), "{} in {:?}", seq, seqs);
@@ -152,6 +163,20 @@ mod tests {
             let back: Seqs = ciborium::from_reader(bytes.as_slice()).map_err(|error| TestCaseError::fail(error.to_string()))?;
             prop_assert_eq!(back, seqs);
         }
+    }
+
+    #[test]
+    fn of_too_many_ranges_the_lowest_are_forgotten_and_nothing_is_taken_for_stored() {
+        let mut seqs = Seqs::default();
+        let all = RANGES as u64 + 10;
+        (1..=all).for_each(|n| assert!(seqs.insert(3 * n)));
+        assert_eq!(seqs.above.len(), RANGES);
+        for n in 1..=all {
+            assert_eq!(seqs.contains(3 * n), n > 10, "{n}");
+            assert!(!seqs.contains(3 * n - 1), "{n}");
+        }
+        seqs.raise(3 * all);
+        assert!(seqs.above.is_empty() && seqs.contains(3));
     }
 
     #[test]

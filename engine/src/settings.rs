@@ -109,10 +109,6 @@ pub struct Settings {
     pub scrub_interval: Duration,
     /// A past partition is sealed when nothing came for it this long, counted from its end or its last row.
     pub seal_grace: Duration,
-    /// A file is sealed at the earliest so long after its last publish. A reader from outside that looks up a file's length
-    /// first and opens it later finds the footer at that length in every later version of an open file, but in the sealed
-    /// one only at the last length: by then it should have opened the file.
-    pub seal_rest: Duration,
     /// The empty files that stand in for an expired partition stay until no reader from outside opened anything there for so
     /// long: one that listed the tree before opens its files later. Zero takes the partition away at once.
     pub reader_rest: Duration,
@@ -155,7 +151,6 @@ impl Settings {
             group_linger: Duration::from_millis(2),
             scrub_interval: Duration::from_secs(86_400),
             seal_grace: Duration::from_secs(300),
-            seal_rest: Duration::from_secs(5),
             reader_rest: Duration::from_secs(60),
             index: true,
             index_memory: ByteSize::mib(32),

@@ -11,7 +11,9 @@
 //! - A view is built and stored under `state`, so versions never go back and no change is lost.
 //! - Room for hot rows is returned exactly once: by the publish that makes rows cold, or by the append that stored none.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+#[cfg(test)]
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -26,10 +28,10 @@ use crate::desk::Desk;
 use crate::hot::{Hot, Place};
 use crate::index::Indexes;
 use crate::intake::Intake;
-use crate::journal::{Fresh, Parts};
 use crate::layout::{Layout, Partition};
 use crate::pace::Haste;
 use crate::place::Rule;
+use crate::quarantine::PartialReason;
 use crate::remote::attach::Link;
 use crate::space::Space;
 use crate::spec_files::{FileForm, FileForms};
@@ -78,12 +80,6 @@ pub(crate) struct Shared {
     pub(crate) rotation: Mutex<RotationHistory>,
     /// The object store, if there is one.
     pub(crate) remote: Option<Arc<Link>>,
-    /// With an object store: batches that no record has yet. Taken last.
-    pub(crate) fresh: Mutex<Fresh>,
-    /// Batches of which a lost machine had uploaded some rows.
-    pub(crate) parts: Parts,
-    /// The last LSN that was given out before the store was opened; known when the log has been read.
-    pub(crate) recovered: AtomicU64,
     /// Rows for those who follow a table. Its locks are taken after `state`, or alone.
     pub(crate) tails: Tails,
     /// How files of specs are begun.
@@ -95,6 +91,9 @@ pub(crate) struct Shared {
     /// Makes every later sync of the log fail.
     #[cfg(test)]
     pub(crate) fail_log_syncs: Hook,
+    /// What happens between the taking of a group and its write.
+    #[cfg(test)]
+    pub(crate) before_write: Hook,
     /// What happens between the first look at a partition's file and the moment in which its rows are taken.
     #[cfg(test)]
     pub(crate) before_freeze: Hook,
@@ -131,7 +130,7 @@ pub(crate) struct State {
     /// Every frame with this LSN or a lower one is durable, and its rows are hot or in files.
     pub(crate) committed: u64,
     pub(crate) version: u64,
-    pub(crate) partial: Option<Arc<str>>,
+    pub(crate) partial: PartialReason,
     /// Units of room that rows take beyond the cap.
     debt: u64,
     /// A sealed file came or a file went since the view was swapped.
@@ -139,13 +138,13 @@ pub(crate) struct State {
 }
 
 impl State {
-    pub(crate) fn new(committed: u64, partial: Option<Arc<str>>) -> Self {
+    pub(crate) fn new(committed: u64) -> Self {
         Self {
             hot: Hot::default(),
             files: Default::default(),
             committed,
             version: 0,
-            partial,
+            partial: PartialReason::default(),
             debt: 0,
             is_news: false,
         }
@@ -228,13 +227,6 @@ impl Shared {
         }
     }
 
-    /// Notes which partitions have rows of a batch that no record names yet, where there is an object store to tell.
-    pub(crate) fn journal(&self, lsn: u64, origin: &Origin, places: Vec<Place>) {
-        if self.remote.as_ref().is_some_and(|remote| !remote.is_reader()) {
-            self.fresh.lock().insert(lsn, origin, places);
-        }
-    }
-
     /// Makes rows of a durable batch hot. The caller swaps the view. `taken` is the room its append took.
     pub(crate) fn insert(
         state: &mut State,
@@ -282,7 +274,7 @@ impl Shared {
             version: state.version,
             hot,
             files: state.files.clone(),
-            partial: state.partial.clone(),
+            partial: state.partial.text(),
         }));
         if std::mem::take(&mut state.is_news) {
             self.indexes.look();
@@ -315,7 +307,7 @@ impl Shared {
             true
         });
         self.room.close();
-        self.intake.close();
+        self.intake.abandon();
         self.desk.wake();
         first
     }

@@ -9,7 +9,6 @@
 //! When to publish, and what becomes of a failure: [`crate::publisher`].
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use model::Timestamp;
 
@@ -40,8 +39,6 @@ pub(crate) struct Slot {
     pub(crate) waited: u32,
     /// Whether it was published into since the last tick.
     pub(crate) touched: bool,
-    /// When it was published into last.
-    pub(crate) touched_at: Instant,
     /// Ticks since it was published into.
     pub(crate) idle: u32,
 }
@@ -141,7 +138,6 @@ pub(crate) fn append(shared: &Shared, slot: &mut Slot, frozen: &Frozen, haste: H
     slot.published = shared.clock.now();
     slot.waited = 0;
     slot.touched = true;
-    slot.touched_at = Instant::now();
     slot.idle = 0;
     Ok(Done {
         place: slot.place,
@@ -185,7 +181,6 @@ pub(crate) fn new_slot(shared: &Shared, place: Place, frozen: &Frozen) -> Slot {
         published: shared.clock.now(),
         waited: 0,
         touched: true,
-        touched_at: Instant::now(),
         idle: 0,
     }
 }

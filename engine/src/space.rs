@@ -2,13 +2,16 @@
 //!
 //! ```text
 //! free >= resume        appends go on, the ballast is made anew
-//! free <  least         appends wait; queries, publishing, sealing, rotation go on
+//! free <  least, or less than the log asks for
+//!                       appends wait; queries, publishing, sealing, rotation go on
 //! a write finds no room the ballast goes: publishing and rotation have that much room, whoever filled the disk
+//! a start               the ballast goes, and a second one beside the catalogue, which nothing else may use: a new checkpoint and
+//!                       the log's copy have that much room; the second one is made anew at once, of what is free
 //! ```
 //!
 //! # Invariants
 //!
-//! - Nobody decides to go on: the room is looked at again and again, by whoever waits for it.
+//! - Nobody decides to go on: the room is looked at again and again, by whoever waits for it or asks.
 //! - The ballast is a file that nothing is read from. Whether it is there changes no content of the store. It stays while the
 //!   store is closed: the next opening needs room too.
 //!
@@ -16,7 +19,6 @@
 //!
 //! Making room: rotation's rules and the operator do that.
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -45,7 +47,12 @@ pub(crate) struct Space {
     short: AtomicBool,
     /// What was free when somebody last looked.
     free: AtomicU64,
+    /// What the log asked for and did not get; 0 if nothing.
+    needed: AtomicU64,
     ballast: PathBuf,
+    /// The one that only a start lets go of.
+    for_start: PathBuf,
+    /// Of each of the two.
     ballast_bytes: u64,
     /// Whether the ballast is there.
     loaded: Mutex<bool>,
@@ -62,10 +69,16 @@ fn ballast_of(layout: &Layout) -> PathBuf {
     layout.data_staging.join("ballast")
 }
 
+fn ballast_for_start(layout: &Layout) -> PathBuf {
+    layout.meta.join("ballast")
+}
+
 /// Lets go of the ballast of a store that is about to be opened: its opening needs room.
 pub(crate) fn drop_ballast(layout: &Layout) -> Result<(), Error> {
-    let path = ballast_of(layout);
-    sys::remove_if_there(&path).map_err(Error::io("remove", &path))
+    for path in [ballast_of(layout), ballast_for_start(layout)] {
+        sys::remove_if_there(&path).map_err(Error::io("remove", &path))?;
+    }
+    Ok(())
 }
 
 impl Space {
@@ -83,11 +96,16 @@ impl Space {
             least,
             short: AtomicBool::new(false),
             free: AtomicU64::new(u64::MAX),
+            needed: AtomicU64::new(0),
             ballast: ballast_of(layout),
+            for_start: ballast_for_start(layout),
             ballast_bytes: (least / 2).min(BALLAST),
             loaded: Mutex::new(false),
         };
         space.load();
+        if !*space.loaded.lock() {
+            space.load_for_start();
+        }
         space.look();
         space
     }
@@ -102,26 +120,38 @@ impl Space {
             .min();
         let free = free.unwrap_or(u64::MAX);
         self.free.store(free, Ordering::Relaxed);
-        // Somewhat more to go on than to stop, so that it does not flap.
-        let wanted = if self.is_short() { self.resume() } else { self.least };
-        let short = free < wanted;
+        let short = free < self.wanted();
         self.short.store(short, Ordering::Relaxed);
         short
+    }
+
+    /// Notes that the log finds no room for so many bytes; 0 once it did.
+    pub(crate) fn need(&self, bytes: u64) {
+        self.needed.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Somewhat more to go on than to stop, so that it does not flap.
+    fn wanted(&self) -> u64 {
+        let wanted = if self.short.load(Ordering::Relaxed) {
+            self.resume()
+        } else {
+            self.least
+        };
+        wanted.max(self.needed.load(Ordering::Relaxed))
     }
 
     fn resume(&self) -> u64 {
         self.least + self.least / 4
     }
 
-    /// Whether appends had to wait when somebody last looked.
+    /// Whether appends must wait. Where they had to it looks again: perhaps none waits any more that would.
     pub(crate) fn is_short(&self) -> bool {
-        self.short.load(Ordering::Relaxed)
+        self.short.load(Ordering::Relaxed) && self.look()
     }
 
     /// What was free then, and what must be.
     pub(crate) fn told(&self) -> (u64, u64) {
-        let wanted = if self.is_short() { self.resume() } else { self.least };
-        (self.free.load(Ordering::Relaxed), wanted)
+        (self.free.load(Ordering::Relaxed), self.wanted())
     }
 
     /// A write found no room: lets go of the ballast. Whether there is more room now.
@@ -153,28 +183,36 @@ impl Space {
             return;
         }
         let free = room(&self.folders[1]).map_or(0, |(free, _)| free);
-        if free < self.resume() + self.ballast_bytes {
+        if free < self.resume() + 2 * self.ballast_bytes {
             return;
         }
-        let make = || -> std::io::Result<()> {
-            sys::remove_if_there(&self.ballast)?;
-            let file = sys::create_new(&self.ballast)?;
-            reserve(&file, self.ballast_bytes)
-        };
-        match make() {
-            Ok(()) => *loaded = true,
-            // Without it a full disk is met a little earlier by publishing, nothing else.
-            Err(error) => {
-                tracing::debug!(%error, "no reserve for a full disk");
-                let _ = sys::remove_if_there(&self.ballast);
-            }
+        *loaded = make(&self.ballast, self.ballast_bytes);
+        self.load_for_start();
+    }
+
+    /// Makes the ballast of the next start, on an almost full disk of half of what is left.
+    fn load_for_start(&self) {
+        let free = room(&self.folders[0]).map_or(0, |(free, _)| free);
+        let bytes = self.ballast_bytes.min(free / 2);
+        if bytes > 0 {
+            make(&self.for_start, bytes);
         }
     }
 }
 
-fn reserve(file: &File, bytes: u64) -> std::io::Result<()> {
-    let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
-    Ok(fallocate(file, FallocateFlags::empty(), 0, bytes)?)
+/// Makes a ballast, if it can be. Without it a full disk is met a little earlier, nothing else.
+fn make(path: &Path, bytes: u64) -> bool {
+    let reserve = || -> std::io::Result<()> {
+        sys::remove_if_there(path)?;
+        let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
+        Ok(fallocate(sys::create_new(path)?, FallocateFlags::empty(), 0, bytes)?)
+    };
+    let made = reserve();
+    if let Err(error) = &made {
+        tracing::debug!(%error, path = %path.display(), "no reserve for a full disk");
+        let _ = sys::remove_if_there(path);
+    }
+    made.is_ok()
 }
 
 #[cfg(test)]
@@ -185,7 +223,7 @@ mod tests {
 
     fn layout(dir: &Path) -> Layout {
         let layout = Layout::new(&Settings::new(dir));
-        for folder in [&layout.wal, &layout.data, &layout.data_staging] {
+        for folder in [&layout.wal, &layout.meta, &layout.data, &layout.data_staging] {
             std::fs::create_dir_all(folder).unwrap();
         }
         layout
@@ -200,9 +238,10 @@ mod tests {
         assert_eq!(std::fs::metadata(ballast_of(&layout)).unwrap().len(), 32 << 10);
         assert!(!space.unload(), "nobody needs it");
         drop(space);
-        assert!(ballast_of(&layout).exists());
+        let both = || [ballast_of(&layout), ballast_for_start(&layout)];
+        assert!(both().iter().all(|ballast| ballast.exists()));
         drop_ballast(&layout).unwrap();
-        assert!(!ballast_of(&layout).exists());
+        assert!(!both().iter().any(|ballast| ballast.exists()));
     }
 
     #[test]
@@ -215,6 +254,17 @@ mod tests {
         assert!(free < wanted);
         assert!(!space.unload(), "there is none");
         assert!(!ballast_of(&layout).exists());
+    }
+
+    #[test]
+    fn what_the_log_finds_no_room_for_must_be_free_before_appends_go_on() {
+        let dir = tempfile::tempdir().unwrap();
+        let layout = layout(dir.path());
+        let space = Space::new(&layout, Some(0));
+        space.need(u64::MAX / 4);
+        assert!(space.look() && space.told().1 == u64::MAX / 4);
+        space.need(0);
+        assert!(!space.look());
     }
 
     #[test]

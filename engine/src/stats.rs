@@ -1,6 +1,6 @@
 //! The engine's counters and gauges.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use crate::index::wants_index;
 use crate::shared::Shared;
@@ -101,13 +101,20 @@ pub struct Stats {
 /// A reading of what was done with the object store. Counters count since the store was opened.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RemoteStats {
-    /// Data files that are on this machine only, those that still take rows included (gauge).
+    /// Sealed data files that wait to be uploaded (gauge).
     pub unuploaded_files: u64,
-    /// Their bytes, and those of rows in no file yet: what a loss of this machine would take (gauge).
+    /// Rows that a loss of this machine would take: those behind the last cut. After a start, until the first cut, all in
+    /// files that still take rows count (gauge).
+    pub unuploaded_rows: u64,
+    /// Their bytes in the log (gauge).
     pub unuploaded_bytes: u64,
-    /// How long the oldest of those files waits, in seconds (gauge).
+    /// How long the oldest of these rows waits, in seconds (gauge).
     pub unuploaded_age_seconds: u64,
-    /// Data files uploaded.
+    /// Every row of every batch up to this LSN is in the object store (gauge).
+    pub uploaded_lsn: u64,
+    /// Bytes of the last record in the object store's catalogue (gauge).
+    pub record_bytes: u64,
+    /// Data files uploaded, pieces of open ones included.
     pub uploaded_files: u64,
     /// Their bytes.
     pub uploaded_bytes: u64,
@@ -139,80 +146,47 @@ pub struct RemoteStats {
     pub fetch_failures: u64,
 }
 
-/// The object store's counters as they are counted.
-#[derive(Debug, Default)]
-pub(crate) struct RemoteCounters {
-    /// Since when the oldest file waits for its upload, µs; 0 if none does.
-    pub(crate) oldest: Counter,
-    pub(crate) uploaded_files: Counter,
-    pub(crate) uploaded_bytes: Counter,
-    pub(crate) upload_failures: Counter,
-    pub(crate) records: Counter,
-    pub(crate) puts: Counter,
-    pub(crate) gets: Counter,
-    pub(crate) deletes: Counter,
-    pub(crate) retries: Counter,
-    pub(crate) deleted_files: Counter,
-    pub(crate) evicted_files: Counter,
-    pub(crate) fetched_files: Counter,
-    pub(crate) fetched_bytes: Counter,
-    pub(crate) fetch_failures: Counter,
-}
-
-impl RemoteCounters {
-    /// The counters; the gauges that are not among them are left to the caller.
-    pub(crate) fn read(&self) -> RemoteStats {
-        RemoteStats {
-            uploaded_files: self.uploaded_files.get(),
-            uploaded_bytes: self.uploaded_bytes.get(),
-            upload_failures: self.upload_failures.get(),
-            records: self.records.get(),
-            puts: self.puts.get(),
-            gets: self.gets.get(),
-            deletes: self.deletes.get(),
-            retries: self.retries.get(),
-            deleted_files: self.deleted_files.get(),
-            evicted_files: self.evicted_files.get(),
-            fetched_files: self.fetched_files.get(),
-            fetched_bytes: self.fetched_bytes.get(),
-            fetch_failures: self.fetch_failures.get(),
-            ..RemoteStats::default()
+/// Makes the counters of a reading: the same names, with what is counted beside them; all else in the reading is a gauge, which
+/// is left to the caller.
+macro_rules! counters {
+    ($(#[$about:meta])* $counters:ident of $stats:ident: $($name:ident)*; $($(#[$of:meta])* $beside:ident: $kind:ty,)*) => {
+        $(#[$about])*
+        #[derive(Debug, Default)]
+        pub(crate) struct $counters {
+            $(pub(crate) $name: Counter,)*
+            $($(#[$of])* pub(crate) $beside: $kind,)*
         }
-    }
+
+        impl $counters {
+            fn read(&self) -> $stats {
+                $stats { $($name: self.$name.get(),)* ..$stats::default() }
+            }
+        }
+    };
 }
 
-/// The counters as they are counted.
-#[derive(Debug, Default)]
-pub(crate) struct Counters {
-    pub(crate) wal_bytes: Counter,
-    pub(crate) appended_rows: Counter,
-    pub(crate) appended_batches: Counter,
-    pub(crate) duplicates: Counter,
-    pub(crate) misdated_rows: Counter,
-    pub(crate) bus_regressions: Counter,
-    pub(crate) commits: Counter,
-    pub(crate) fsyncs: Counter,
-    pub(crate) publishes: Counter,
-    pub(crate) published_rows: Counter,
-    pub(crate) publish_failures: Counter,
-    pub(crate) seals: Counter,
-    pub(crate) seal_failures: Counter,
-    pub(crate) file_bytes_written: Counter,
-    pub(crate) scrubbed_files: Counter,
-    pub(crate) scrubbed_bytes: Counter,
-    pub(crate) checked_bytes: Counter,
-    pub(crate) rotation_runs: Counter,
-    pub(crate) rotated_partitions: Counter,
-    pub(crate) rotated_files: Counter,
-    pub(crate) rotated_rows: Counter,
-    pub(crate) rotated_bytes: Counter,
-    pub(crate) replayed_rows: Counter,
-    pub(crate) torn_bytes: Counter,
-    pub(crate) quarantined: Counter,
-    pub(crate) evicted_segments: Counter,
-    pub(crate) late_partitions: Counter,
-    pub(crate) index_builds: Counter,
-    pub(crate) index_failures: Counter,
+counters! {
+    /// The counters as they are counted.
+    Counters of Stats:
+    wal_bytes appended_rows appended_batches duplicates misdated_rows bus_regressions commits fsyncs publishes published_rows
+    publish_failures seals seal_failures file_bytes_written scrubbed_files scrubbed_bytes checked_bytes rotation_runs
+    rotated_partitions rotated_files rotated_rows rotated_bytes replayed_rows torn_bytes quarantined evicted_segments
+    late_partitions index_builds index_failures;
+    /// Bytes of the frames of stored rows.
+    appended_bytes: Counter,
+}
+
+counters! {
+    /// The object store's counters as they are counted.
+    RemoteCounters of RemoteStats:
+    uploaded_lsn record_bytes uploaded_files uploaded_bytes upload_failures records puts gets deletes retries deleted_files
+    evicted_files fetched_files fetched_bytes fetch_failures;
+    /// Since when the oldest row waits for its upload, µs; 0 if none does.
+    oldest: Counter,
+    /// Rows that were appended before the last cut, less those that the store had when it was opened.
+    cut_rows: AtomicI64,
+    /// The same of their bytes.
+    cut_bytes: AtomicI64,
 }
 
 impl Shared {
@@ -220,44 +194,15 @@ impl Shared {
     pub(crate) fn stats(&self) -> Stats {
         let counters = &self.counters;
         let mut stats = Stats {
-            wal_bytes: counters.wal_bytes.get(),
             wal_max_bytes: self.settings.wal_max.get(),
-            appended_rows: counters.appended_rows.get(),
-            appended_batches: counters.appended_batches.get(),
-            duplicates: counters.duplicates.get(),
-            misdated_rows: counters.misdated_rows.get(),
-            bus_regressions: counters.bus_regressions.get(),
-            commits: counters.commits.get(),
-            fsyncs: counters.fsyncs.get(),
-            publishes: counters.publishes.get(),
-            published_rows: counters.published_rows.get(),
-            publish_failures: counters.publish_failures.get(),
-            seals: counters.seals.get(),
-            seal_failures: counters.seal_failures.get(),
-            file_bytes_written: counters.file_bytes_written.get(),
-            scrubbed_files: counters.scrubbed_files.get(),
-            scrubbed_bytes: counters.scrubbed_bytes.get(),
-            checked_bytes: counters.checked_bytes.get(),
-            rotation_runs: counters.rotation_runs.get(),
-            rotated_partitions: counters.rotated_partitions.get(),
-            rotated_files: counters.rotated_files.get(),
-            rotated_rows: counters.rotated_rows.get(),
-            rotated_bytes: counters.rotated_bytes.get(),
-            replayed_rows: counters.replayed_rows.get(),
-            torn_bytes: counters.torn_bytes.get(),
-            quarantined: counters.quarantined.get(),
             hot_max_bytes: self.settings.hot_max.get(),
-            evicted_segments: counters.evicted_segments.get(),
-            late_partitions: counters.late_partitions.get(),
             tail_bytes: self.tails.bytes(),
             followers: self.tails.followers() as u64,
-            index_builds: counters.index_builds.get(),
-            index_failures: counters.index_failures.get(),
             poisoned: self.poisoned().is_some(),
-            ..Stats::default()
+            ..counters.read()
         };
         let cache = self.remote.as_ref().map(|remote| &remote.cache);
-        let (mut waiting, mut waiting_bytes) = (0, 0);
+        let mut waiting = 0;
         let files = {
             let state = self.state.lock();
             stats.hot_rows = state.hot.rows() as u64;
@@ -276,16 +221,14 @@ impl Shared {
                 }
                 None => stats.index_waiting += u64::from(wants_index(file)),
             }
-            if cache.is_some_and(|cache| !cache.has(file.id)) {
-                waiting += 1;
-                waiting_bytes += file.size;
-            }
+            waiting += u64::from(file.sealed && cache.is_some_and(|cache| !cache.has(file.id, file.version)));
         }
         stats.remote = self.remote.as_ref().map(|remote| {
             let (cached_files, cached_bytes) = remote.cache.local();
             RemoteStats {
                 unuploaded_files: waiting,
-                unuploaded_bytes: waiting_bytes + stats.hot_bytes,
+                unuploaded_rows: behind(counters.appended_rows.get(), &remote.counters.cut_rows),
+                unuploaded_bytes: behind(counters.appended_bytes.get(), &remote.counters.cut_bytes),
                 unuploaded_age_seconds: self.seconds_since(remote.counters.oldest.get()),
                 cached_files,
                 cached_bytes,
@@ -304,6 +247,11 @@ impl Shared {
             now.saturating_sub(micros) / 1_000_000
         }
     }
+}
+
+/// What was appended since a cut.
+fn behind(appended: u64, cut: &AtomicI64) -> u64 {
+    appended.saturating_add_signed(cut.load(Ordering::Relaxed).saturating_neg())
 }
 
 /// One number, counted by any thread.

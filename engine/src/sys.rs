@@ -256,6 +256,19 @@ pub(crate) fn parent_of(path: &Path) -> &Path {
     }
 }
 
+/// The name, or the name with the first number that makes it free.
+pub(crate) fn free_name(name: PathBuf) -> PathBuf {
+    let mut free = name.clone();
+    let mut copy = 1u32;
+    while free.symlink_metadata().is_ok() {
+        let mut numbered = name.clone().into_os_string();
+        numbered.push(format!(".{copy}"));
+        free = numbered.into();
+        copy += 1;
+    }
+    free
+}
+
 /// Removes a file that may be missing.
 pub(crate) fn remove_if_there(path: &Path) -> io::Result<()> {
     fault!(Remove, path);

@@ -1,180 +1,281 @@
-//! What was stored already: per producer run and per bus stream, as sets of sequence numbers; and the last requests.
+//! Deduplication: what was stored already, per producer run, per bus stream and per keyed request.
 //!
-//! A batch with a producer key is a duplicate exactly if the key was stored. One without is a duplicate exactly if its bus
-//! position was stored: its sequence and its store time ([`crate::eras`]). A bus that lost acknowledged messages gives their
-//! sequences to new ones, which it stores later or which carry a new producer key: they are stored and counted as a regression.
+//! | a batch with | is a duplicate exactly if |
+//! |---|---|
+//! | a request's key | its records are among those that are stored of the request, and the body is the same |
+//! | a producer's key, of a run that is known | the run has its sequence |
+//! | a bus position | the stream's incarnation has its sequence |
+//! | nothing | never |
+//!
+//! No clock takes part. A bus that lost its end gives sequences to new messages: whoever reads it notices, and begins a new
+//! incarnation ([`Watermarks::stream_tail`]). A message id of its publisher's (`Nats-Msg-Id`) is no key here: the bus has a
+//! window of its own for those, and what comes after that is meant to be stored.
 //!
 //! # Invariants
 //!
-//! - Marks only grow, those of requests apart, which are bounded. Neither retention nor a restart takes anything back.
-//! - Telling a reused sequence without producer key from a redelivery relies on the bus's clock, as [`crate::eras`] says.
+//! - What is remembered of a run, a stream or a request only grows, until it is forgotten as a whole, or as the lowest of too
+//!   many ranges. What is forgotten may be stored again; it is never called stored without having been.
+//! - All is bounded ([`RUNS`], [`STREAMS`], [`REQUESTS`], [`crate::seqs::RANGES`]), and forgotten in the order of the log, so that a
+//!   store that reads its records forgets the same.
 
-use std::collections::{BTreeMap, BTreeSet};
-
-use model::{EntityId, Timestamp};
-use serde::{Deserialize, Serialize};
+use model::EntityId;
+use serde::{Deserialize, Serialize, Serializer};
 use uuid::Uuid;
 
-use crate::eras::{Eras, Seen};
-use crate::requests::{Requests, Stored};
+use crate::lru::{GroupedLru, LruBounds, LruEntry};
 use crate::seqs::Seqs;
-use crate::{BusPosition, Origin, StoredRequest};
+use crate::{BusPosition, Origin, REQUESTS_KNOWN, RequestPart, StoredRequest, StreamTail};
 
 /// A producer's run.
 pub(crate) type Run = (EntityId, u64);
 /// A stream and its incarnation.
 pub(crate) type Stream = (String, i64);
+/// A request's sender and its id.
+type Request = (u64, Uuid);
+
+/// Runs of an entity, and of all. A Rack that started often while the bus was away sends batches of many runs at once, and must
+/// hear of each that it is durable. One that is forgotten is long over: its batches count by their bus position, else as new.
+const RUNS: LruBounds = LruBounds {
+    group: 256,
+    all: 1 << 17,
+};
+/// Incarnations of a stream, and of all.
+const STREAMS: LruBounds = LruBounds { group: 4, all: 1 << 10 };
+/// Keys of a sender, and of all.
+const REQUESTS: LruBounds = LruBounds {
+    group: crate::REQUESTS_KNOWN_OF_ONE,
+    all: REQUESTS_KNOWN,
+};
+/// A stream that was made anew within so many µs, or lost its end so often, is not told from the one before.
+const LOSSES: i64 = 1_000;
 
 /// What the marks say of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// Not stored yet.
     New,
-    /// Not stored yet, under a bus sequence that was used before.
+    /// Not stored yet by its producer's key, under a bus sequence that was used before.
     NewUnderUsedSequence,
     /// Stored.
     Duplicate,
 }
 
-/// Some producers' and streams' marks, as the catalogue stores them.
+/// What is stored of a stream's incarnation.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Marks {
-    producers: Vec<(Run, Seqs)>,
-    streams: Vec<(Stream, Eras)>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    requests: Vec<Stored>,
+struct StreamMark {
+    seqs: Seqs,
+    /// The highest sequence that was stored, and what tells its message from another.
+    tail: (u64, i64),
 }
 
-#[cfg(test)]
-impl Marks {
-    fn is_empty(&self) -> bool {
-        self.producers.is_empty() && self.streams.is_empty() && self.requests.is_empty()
-    }
+/// What is stored of a request: digest, records.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct RequestMark(u64, u64);
+
+/// Some marks, as records and checkpoints store them.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Marks {
+    runs: Vec<LruEntry<EntityId, u64, Seqs>>,
+    streams: Vec<LruEntry<String, i64, StreamMark>>,
+    requests: Vec<LruEntry<u64, Uuid, RequestMark>>,
 }
 
 /// All marks of the store.
-#[derive(Debug, Default)]
+#[derive(Debug, Deserialize)]
+#[serde(from = "Marks")]
 pub(crate) struct Watermarks {
-    producers: BTreeMap<Run, Seqs>,
-    streams: BTreeMap<Stream, Eras>,
-    requests: Requests,
-    /// What changed since the last [`Watermarks::take_changes`].
-    changed_producers: BTreeSet<Run>,
-    changed_streams: BTreeSet<Stream>,
+    runs: GroupedLru<EntityId, u64, Seqs>,
+    streams: GroupedLru<String, i64, StreamMark>,
+    requests: GroupedLru<u64, Uuid, RequestMark>,
+}
+
+impl Serialize for Watermarks {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        self.all().serialize(to)
+    }
+}
+
+impl From<Marks> for Watermarks {
+    fn from(marks: Marks) -> Self {
+        let mut all = Self::default();
+        all.join(&marks);
+        all
+    }
+}
+
+impl Default for Watermarks {
+    fn default() -> Self {
+        Self {
+            runs: GroupedLru::new(RUNS),
+            streams: GroupedLru::new(STREAMS),
+            requests: GroupedLru::new(REQUESTS),
+        }
+    }
 }
 
 fn stream_of(position: &BusPosition) -> Stream {
     (position.stream.clone(), position.incarnation)
 }
 
+const fn request_of(part: &RequestPart) -> Request {
+    (part.sender, part.id)
+}
+
 impl Watermarks {
     /// Whether a batch of this origin was stored. Without any key it never was.
     pub(crate) fn judge(&self, origin: &Origin) -> Verdict {
-        if origin.request.is_some_and(|part| self.requests.contains(&part)) {
+        if origin.request.is_some_and(|part| self.has_part(&part)) {
             return Verdict::Duplicate;
         }
-        let bus = origin.bus_key().map(|position| {
-            let eras = self.streams.get(&stream_of(position));
-            eras.map_or(Seen::Never, |eras| eras.check(position))
+        let is_used = origin.bus_key().is_some_and(|position| {
+            let known = self.streams.get(&stream_of(position));
+            known.is_some_and(|known| known.seqs.contains(position.seq))
         });
-        let producer = origin.producer_key().map(|id| {
-            let seqs = self.producers.get(&(id.entity, id.boot_epoch));
-            seqs.is_some_and(|seqs| seqs.contains(id.seq))
+        let is_known = origin.producer_key().and_then(|id| {
+            let seqs = self.runs.get(&(id.entity, id.boot_epoch))?;
+            Some(seqs.contains(id.seq))
         });
-        match (producer, bus) {
-            (Some(true), _) | (None, Some(Seen::Before)) => Verdict::Duplicate,
-            (Some(false), Some(Seen::Before | Seen::Reused)) | (None, Some(Seen::Reused)) => {
-                Verdict::NewUnderUsedSequence
-            }
-            _ => Verdict::New,
+        match (is_known, is_used) {
+            (Some(true), _) | (None, true) => Verdict::Duplicate,
+            (Some(false), true) => Verdict::NewUnderUsedSequence,
+            (_, false) => Verdict::New,
         }
     }
 
-    /// Marks an origin as stored, and what its producer settled.
-    pub(crate) fn mark(&mut self, origin: &Origin) {
-        if let Some(part) = &origin.request {
-            self.requests.insert(part);
+    fn has_part(&self, part: &RequestPart) -> bool {
+        let known = self.requests.get(&request_of(part));
+        known.is_some_and(|RequestMark(digest, through)| *digest == part.digest && part.to <= *through)
+    }
+
+    /// Marks an origin as stored, and what its producer settled, as of an LSN.
+    pub(crate) fn mark(&mut self, origin: &Origin, lsn: u64) {
+        if let Some(part) = origin.request.filter(|part| !self.has_part(part)) {
+            self.requests.update(&request_of(&part), lsn, |known| {
+                let before = if known.0 == part.digest { known.1 } else { 0 };
+                *known = RequestMark(part.digest, before.max(part.to));
+            });
         }
         if let Some(id) = origin.producer_key() {
-            let run = (id.entity, id.boot_epoch);
-            let seqs = self.producers.entry(run).or_default();
             // A batch in hand is not settled, whatever its header says: a wrong header must not hide what is yet to come.
-            seqs.raise(origin.settled.min(id.seq.saturating_sub(1)));
-            seqs.insert(id.seq);
-            self.changed_producers.insert(run);
+            let settled = origin.settled.min(id.seq.saturating_sub(1));
+            let run = (id.entity, id.boot_epoch);
+            let has = |seqs: &Seqs| seqs.contains(id.seq) && settled <= seqs.floor();
+            if !self.runs.get(&run).is_some_and(has) {
+                self.runs.update(&run, lsn, |seqs| {
+                    seqs.raise(settled);
+                    seqs.insert(id.seq);
+                });
+            }
         }
         if let Some(position) = origin.bus_key() {
             let stream = stream_of(position);
-            self.streams.entry(stream.clone()).or_default().insert(position);
-            self.changed_streams.insert(stream);
+            if !self
+                .streams
+                .get(&stream)
+                .is_some_and(|known| known.seqs.contains(position.seq))
+            {
+                self.streams.update(&stream, lsn, |known| {
+                    known.seqs.insert(position.seq);
+                    known.tail = known.tail.max((position.seq, position.identity));
+                });
+            }
         }
     }
 
     /// Counts every batch of a run up to `last` as stored, where nothing better is known.
-    pub(crate) fn assume_run(&mut self, run: Run, last: u64) {
-        self.producers.entry(run).or_default().raise(last);
+    pub(crate) fn assume_run(&mut self, run: Run, last: u64, lsn: u64) {
+        self.runs.update(&run, lsn, |seqs| seqs.raise(last));
     }
 
-    /// Counts every message of a stream up to `last` as stored, if the bus had it by `until`.
-    pub(crate) fn assume_stream(&mut self, stream: Stream, last: u64, until: Timestamp) {
-        self.streams.entry(stream).or_default().assume(last, until.micros());
+    /// Counts every message of a stream up to `last` as stored, where nothing better is known.
+    pub(crate) fn assume_stream(&mut self, stream: &Stream, last: u64, lsn: u64) {
+        self.streams.update(stream, lsn, |known| known.seqs.raise(last));
+    }
+
+    /// Counts every message of a stream up to `floor` as done: its reader gets none of them any more. It is recorded with the
+    /// next message.
+    pub(crate) fn raise_stream(&mut self, stream: &Stream, floor: u64) {
+        if let Some(known) = self.streams.get_mut(stream) {
+            known.seqs.raise(floor);
+        }
+    }
+
+    /// How far a stream that was created then is stored, in its last incarnation.
+    pub(crate) fn stream_tail(&self, stream: &str, created: i64) -> Option<StreamTail> {
+        let stream = stream.to_owned();
+        let incarnations = self.streams.keys(&stream).copied();
+        let incarnation = incarnations
+            .filter(|at| (created..created.saturating_add(LOSSES)).contains(at))
+            .max()?;
+        let known = self.streams.get(&(stream, incarnation))?;
+        let (seq, identity) = known.tail;
+        Some(StreamTail {
+            incarnation,
+            last: known.seqs.last().unwrap_or(0),
+            newest: (seq > 0).then_some((seq, identity)),
+        })
     }
 
     /// The contiguous floor of a producer's run; 0 for an unknown one.
     pub(crate) fn floor(&self, entity: EntityId, boot_epoch: u64) -> u64 {
-        self.producers.get(&(entity, boot_epoch)).map_or(0, Seqs::floor)
+        self.runs.get(&(entity, boot_epoch)).map_or(0, Seqs::floor)
     }
 
-    /// What is known of a request.
-    pub(crate) fn request(&self, id: Uuid) -> Option<StoredRequest> {
-        self.requests.get(id)
+    /// What is known of a sender's request.
+    pub(crate) fn request(&self, sender: u64, id: Uuid) -> Option<StoredRequest> {
+        let RequestMark(digest, through) = *self.requests.get(&(sender, id))?;
+        Some(StoredRequest { digest, through })
     }
 
-    /// Joins stored marks into these, without counting them as changed.
+    /// Takes over stored marks of this store's own history, where they are newer.
     pub(crate) fn join(&mut self, marks: &Marks) {
-        for (run, seqs) in &marks.producers {
-            self.producers.entry(*run).or_default().join(seqs);
-        }
-        for (stream, eras) in &marks.streams {
-            self.streams.entry(stream.clone()).or_default().join(eras);
-        }
-        self.requests.join(&marks.requests);
+        marks.runs.iter().cloned().for_each(|entry| self.runs.join(entry));
+        marks.streams.iter().cloned().for_each(|entry| self.streams.join(entry));
+        marks
+            .requests
+            .iter()
+            .cloned()
+            .for_each(|entry| self.requests.join(entry));
     }
 
-    /// The marks that changed since they were last taken. If they cannot be stored, give them back with
-    /// [`Watermarks::return_changes`].
-    pub(crate) fn take_changes(&mut self) -> Marks {
-        let producers = std::mem::take(&mut self.changed_producers);
-        let streams = std::mem::take(&mut self.changed_streams);
-        let get = |run: Run| Some((run, self.producers.get(&run)?.clone()));
+    /// Adds marks that know other batches than these.
+    pub(crate) fn unite(&mut self, marks: &Marks) {
+        for (entity, epoch, lsn, seqs) in &marks.runs {
+            self.runs.update(&(*entity, *epoch), *lsn, |known| known.join(seqs));
+        }
+        for (stream, incarnation, lsn, mark) in &marks.streams {
+            self.streams.update(&(stream.clone(), *incarnation), *lsn, |known| {
+                known.seqs.join(&mark.seqs);
+                known.tail = known.tail.max(mark.tail);
+            });
+        }
+        marks
+            .requests
+            .iter()
+            .cloned()
+            .for_each(|entry| self.requests.join(entry));
+    }
+
+    /// The LSN of the last change: marks that were recorded have all changes up to it.
+    pub(crate) fn latest(&self) -> u64 {
+        let streams = self.streams.latest();
+        self.runs.latest().max(streams).max(self.requests.latest())
+    }
+
+    /// What changed behind an LSN.
+    pub(crate) fn since(&self, lsn: u64) -> Marks {
         Marks {
-            producers: producers.into_iter().filter_map(get).collect(),
-            streams: streams
-                .into_iter()
-                .filter_map(|stream| self.streams.get(&stream).cloned().map(|eras| (stream, eras)))
-                .collect(),
-            requests: self.requests.take_changes(),
+            runs: self.runs.since(lsn),
+            streams: self.streams.since(lsn),
+            requests: self.requests.since(lsn),
         }
-    }
-
-    /// Counts marks as changed again.
-    pub(crate) fn return_changes(&mut self, marks: Marks) {
-        self.requests.return_changes(&marks.requests);
-        self.changed_producers
-            .extend(marks.producers.into_iter().map(|(run, _)| run));
-        self.changed_streams
-            .extend(marks.streams.into_iter().map(|(stream, _)| stream));
     }
 
     /// Every mark.
     pub(crate) fn all(&self) -> Marks {
         Marks {
-            producers: self.producers.iter().map(|(run, seqs)| (*run, seqs.clone())).collect(),
-            streams: self
-                .streams
-                .iter()
-                .map(|(stream, eras)| (stream.clone(), eras.clone()))
-                .collect(),
+            runs: self.runs.all(),
+            streams: self.streams.all(),
             requests: self.requests.all(),
         }
     }
@@ -182,28 +283,39 @@ impl Watermarks {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use model::wire::BatchId;
+    use proptest::prelude::*;
 
     use super::*;
+    use crate::seqs::RANGES;
 
-    fn bus(seq: u64, stored: i64) -> Origin {
+    fn at(incarnation: i64, seq: u64) -> Origin {
         Origin {
             bus: Some(BusPosition {
                 stream: "flux-telemetry".to_owned(),
-                incarnation: 7,
+                incarnation,
                 seq,
-                stored: Timestamp::from_micros(stored),
+                identity: seq as i64 + 1_000 * incarnation,
             }),
             ..Origin::default()
         }
     }
 
-    fn producer(seq: u64, settled: u64) -> Origin {
-        let entity = EntityId::for_name("rack-a");
+    fn bus(seq: u64) -> Origin {
+        at(7, seq)
+    }
+
+    fn rack() -> EntityId {
+        EntityId::for_name("rack-a")
+    }
+
+    fn run(boot_epoch: u64, seq: u64, settled: u64) -> Origin {
         Origin {
             producer: Some(BatchId {
-                entity,
-                boot_epoch: 3,
+                entity: rack(),
+                boot_epoch,
                 seq,
             }),
             settled,
@@ -211,133 +323,225 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_redelivery_is_a_duplicate_and_a_reused_sequence_is_not() {
+    fn producer(seq: u64, settled: u64) -> Origin {
+        run(3, seq, settled)
+    }
+
+    fn part(sender: u64, id: u128, digest: u64, (from, to): (u64, u64)) -> Origin {
+        Origin {
+            request: Some(RequestPart {
+                id: Uuid::from_u128(id),
+                sender,
+                digest,
+                from,
+                to,
+            }),
+            ..Origin::default()
+        }
+    }
+
+    /// Marks origins one after another, from LSN 1 on.
+    fn marked(origins: impl IntoIterator<Item = Origin>) -> Watermarks {
         let mut marks = Watermarks::default();
-        for seq in 1..=10 {
-            marks.mark(&bus(seq, 100 + seq as i64));
-        }
-        assert_eq!(marks.judge(&bus(8, 108)), Verdict::Duplicate);
-        // The bus lost 6 to 10 and gives their numbers out again; they come in any order.
-        for (seq, stored) in [(8, 208), (6, 206), (7, 207), (11, 211)] {
-            assert_ne!(marks.judge(&bus(seq, stored)), Verdict::Duplicate, "{seq}");
-            marks.mark(&bus(seq, stored));
-            assert_eq!(marks.judge(&bus(seq, stored)), Verdict::Duplicate, "{seq}");
-        }
-        assert_eq!(
-            marks.judge(&bus(9, 109)),
-            Verdict::Duplicate,
-            "a late redelivery of the first era"
-        );
-        assert_eq!(marks.judge(&bus(12, 212)), Verdict::New);
-        assert_eq!(
-            marks.judge(&bus(8, 308)),
-            Verdict::NewUnderUsedSequence,
-            "a second loss"
-        );
+        (1..).zip(origins).for_each(|(lsn, origin)| marks.mark(&origin, lsn));
+        marks
     }
 
-    /// All orders of so many things.
-    fn orders(of: usize) -> Vec<Vec<usize>> {
-        let mut all = vec![Vec::new()];
-        for next in 0..of {
-            let longer = |order: &Vec<usize>, at: usize| [&order[..at], &[next], &order[at..]].concat();
-            all = all
-                .iter()
-                .flat_map(|order| (0..=next).map(move |at| longer(order, at)))
-                .collect();
+    fn bytes(marks: &Marks) -> usize {
+        let mut bytes = Vec::new();
+        ciborium::into_writer(marks, &mut bytes).map_or(usize::MAX, |()| bytes.len())
+    }
+
+    /// What of everything is sent: by a Rack with its key, by others without, by clients in parts.
+    fn sent(number: usize) -> Origin {
+        let seq = number as u64 / 3 + 1;
+        match number % 3 {
+            0 => Origin {
+                bus: bus(2 * seq).bus,
+                ..producer(seq, 0)
+            },
+            1 => bus(2 * seq + 1),
+            _ => part(seq % 2, u128::from(seq % 4), 5, (seq - 1, seq)),
         }
-        all
+    }
+
+    proptest! {
+        #[test]
+        fn each_message_is_stored_once_in_any_order_over_redeliveries_and_restarts_from_records(
+            deliveries in prop::collection::vec((0usize..60, 0u8..10), 0..200),
+        ) {
+            let (mut marks, mut lsn) = (Watermarks::default(), 0);
+            // What records have, and what the log has behind them.
+            let (mut recorded, mut log) = (Watermarks::default(), Vec::new());
+            let mut stored: BTreeSet<usize> = BTreeSet::new();
+            let mut through = [0; 4];
+            for (number, event) in deliveries {
+                let origin = sent(number);
+                let is_stored = match &origin.request {
+                    // Parts come in their order; of an earlier one more is stored.
+                    Some(part) => part.to <= through[part.id.as_u128() as usize],
+                    None => stored.contains(&number),
+                };
+                prop_assert_eq!(marks.judge(&origin) == Verdict::Duplicate, is_stored, "{:?}", &origin);
+                if !is_stored {
+                    lsn += 1;
+                    stored.insert(number);
+                    if let Some(part) = &origin.request {
+                        through[part.id.as_u128() as usize] = part.to;
+                    }
+                    log.push((lsn, origin.clone()));
+                }
+                marks.mark(&origin, lsn);
+                if event == 0 {
+                    recorded.join(&marks.since(recorded.latest()));
+                    log.retain(|(lsn, _)| *lsn + 3 > recorded.latest());
+                    prop_assert_eq!(recorded.all(), marks.all());
+                } else if event == 1 {
+                    // The next process knows what is recorded and what the log has, some of it twice.
+                    marks = Watermarks::default();
+                    marks.join(&recorded.all());
+                    log.iter().for_each(|(lsn, origin)| marks.mark(origin, *lsn));
+                }
+            }
+        }
     }
 
     #[test]
-    fn whichever_message_after_a_loss_comes_first_none_is_taken_for_one_from_before_it() {
-        let before = |seq| bus(seq, 1_000_000 + seq as i64 * 1_000);
-        // The bus lost all from 8 on, and was back half a minute later.
-        let after = |seq| bus(seq, 31_000_000 + seq as i64 * 1_000);
-        // 9 and 11 of before are on their way to us yet.
-        let to_come = [before(9), before(11), after(8), after(10), after(11), after(12)];
-        for order in orders(to_come.len()) {
-            let mut marks = Watermarks::default();
-            [1, 2, 3, 4, 5, 6, 7, 8, 10]
-                .map(before)
-                .iter()
-                .for_each(|origin| marks.mark(origin));
-            let mut stored = vec![marks.take_changes()];
-            for origin in order.iter().map(|at| &to_come[*at]) {
-                assert_ne!(marks.judge(origin), Verdict::Duplicate, "{origin:?} in {order:?}");
-                marks.mark(origin);
-                stored.push(marks.take_changes());
-                // The next process knows what is stored.
-                marks = Watermarks::default();
-                stored.iter().for_each(|changes| marks.join(changes));
-            }
-            for origin in (1..=11).map(before).chain([8, 10, 11, 12].map(after)) {
-                assert_eq!(marks.judge(&origin), Verdict::Duplicate, "{origin:?} in {order:?}");
-            }
-            assert_eq!(marks.judge(&after(9)), Verdict::NewUnderUsedSequence, "{order:?}");
-        }
+    fn a_redelivery_is_a_duplicate_and_the_same_sequence_of_another_incarnation_is_not() {
+        let mut marks = marked((1..=10).map(bus));
+        assert_eq!(marks.judge(&bus(8)), Verdict::Duplicate);
+        assert_eq!(marks.judge(&bus(11)), Verdict::New);
+        assert_eq!(marks.judge(&at(8, 8)), Verdict::New);
+        marks.mark(&at(8, 8), 11);
+        assert_eq!(marks.judge(&at(8, 8)), Verdict::Duplicate);
+    }
+
+    #[test]
+    fn the_tail_is_that_of_the_last_incarnation_of_a_stream_that_was_created_then() {
+        let marks = marked([at(5_000, 3), at(5_000, 2), at(5_001, 1), at(9_000, 4)]);
+        let tail = |created| marks.stream_tail("flux-telemetry", created);
+        let last = |incarnation, last| {
+            Some(StreamTail {
+                incarnation,
+                last,
+                newest: Some((last, last as i64 + 1_000 * incarnation)),
+            })
+        };
+        assert_eq!(tail(5_000), last(5_001, 1));
+        assert_eq!(tail(9_000), last(9_000, 4));
+        assert_eq!(
+            (tail(4_000), tail(5_002), marks.stream_tail("other", 5_000)),
+            (None, None, None)
+        );
     }
 
     #[test]
     fn a_producer_key_decides_alone_and_a_used_bus_position_is_told() {
-        let mut marks = Watermarks::default();
-        let at = |seq, position| Origin {
-            bus: bus(position, position as i64).bus,
+        let of = |seq, position| Origin {
+            bus: bus(position).bus,
             ..producer(seq, 0)
         };
-        marks.mark(&at(1, 50));
-        assert_eq!(marks.judge(&at(1, 51)), Verdict::Duplicate, "published twice");
-        assert_eq!(marks.judge(&at(2, 50)), Verdict::NewUnderUsedSequence);
-        assert_eq!(marks.judge(&at(2, 51)), Verdict::New);
+        let marks = marked([of(1, 50)]);
+        assert_eq!(marks.judge(&of(1, 51)), Verdict::Duplicate, "published twice");
+        assert_eq!(marks.judge(&of(2, 50)), Verdict::NewUnderUsedSequence);
+        assert_eq!(marks.judge(&of(2, 51)), Verdict::New);
         assert_eq!(marks.judge(&Origin::default()), Verdict::New, "no key, no duplicate");
     }
 
     #[test]
     fn sequence_zero_is_no_key_and_hides_nothing() {
-        let mut marks = Watermarks::default();
-        for origin in [producer(0, 0), bus(0, 5)] {
-            marks.mark(&origin);
-            assert_eq!(marks.judge(&origin), Verdict::New);
+        for origin in [producer(0, 0), bus(0)] {
+            assert_eq!(marked([origin.clone()]).judge(&origin), Verdict::New);
         }
     }
 
     #[test]
     fn settled_raises_the_floor_but_never_over_the_batch_itself() {
-        let mut marks = Watermarks::default();
-        let floor = |marks: &Watermarks| marks.floor(EntityId::for_name("rack-a"), 3);
-        marks.mark(&producer(5, 3));
-        assert_eq!(floor(&marks), 3);
-        marks.mark(&producer(4, 0));
-        assert_eq!(floor(&marks), 5);
-        marks.mark(&producer(9, u64::MAX));
-        assert_eq!(floor(&marks), 9);
+        let mut marks = marked([producer(5, 3)]);
+        assert_eq!(marks.floor(rack(), 3), 3);
+        marks.mark(&producer(4, 0), 2);
+        assert_eq!(marks.floor(rack(), 3), 5);
+        marks.mark(&producer(9, u64::MAX), 3);
+        assert_eq!(marks.floor(rack(), 3), 9);
         assert_eq!(marks.judge(&producer(10, 0)), Verdict::New);
     }
 
     #[test]
-    fn marks_survive_storing_as_changes_in_any_order_and_twice() {
-        let mut marks = Watermarks::default();
-        let mut stored = Vec::new();
-        for (seq, at) in [(1, 1), (2, 2), (5, 5), (2, 12), (3, 13), (3, 23)] {
-            marks.mark(&bus(seq, at));
-            marks.mark(&producer(seq, 0));
-            marks.mark(&Origin {
-                request: Some(crate::RequestPart {
-                    id: Uuid::from_u128(u128::from(seq)),
-                    digest: 1,
-                    part: 0,
-                }),
-                ..Origin::default()
-            });
-            stored.push(marks.take_changes());
+    fn a_request_is_known_by_its_records_whatever_its_parts_were() {
+        let marks = marked([part(1, 42, 9, (0, 100)), part(1, 42, 9, (100, 250))]);
+        for stored in [(0, 100), (0, 7), (90, 250)] {
+            assert_eq!(marks.judge(&part(1, 42, 9, stored)), Verdict::Duplicate, "{stored:?}");
         }
-        assert!(marks.take_changes().is_empty());
-        let mut back = Watermarks::default();
-        for changes in stored.iter().rev().chain(&stored) {
-            back.join(changes);
+        assert_eq!(marks.judge(&part(1, 42, 9, (250, 251))), Verdict::New);
+        assert_eq!(marks.judge(&part(1, 42, 8, (0, 100))), Verdict::New, "another body");
+        assert_eq!(marks.judge(&part(2, 42, 9, (0, 100))), Verdict::New, "another sender");
+        let known = StoredRequest {
+            digest: 9,
+            through: 250,
+        };
+        assert_eq!(marks.request(1, Uuid::from_u128(42)), Some(known));
+    }
+
+    #[test]
+    fn a_busy_sender_does_not_push_out_the_keys_of_others() {
+        let first = part(1, 0, 9, (0, 1));
+        let busy = (0..70_000).map(|id| part(2, id, 9, (0, 1)));
+        let marks = marked([first.clone()].into_iter().chain(busy));
+        assert_eq!(marks.judge(&first), Verdict::Duplicate);
+        assert_eq!(marks.judge(&part(2, 69_999, 9, (0, 1))), Verdict::Duplicate);
+        assert_eq!(marks.judge(&part(2, 0, 9, (0, 1))), Verdict::New, "its own go");
+    }
+
+    #[test]
+    fn an_entity_that_starts_again_and_again_takes_bounded_room_and_its_last_runs_are_known() {
+        let mut marks = marked((1..10_000).map(|epoch| run(epoch, 1, 0)));
+        assert!(bytes(&marks.all()) < 8 << 10, "{}", bytes(&marks.all()));
+        assert_eq!(marks.judge(&run(9_999, 1, 0)), Verdict::Duplicate);
+        assert_eq!(marks.judge(&run(1, 1, 0)), Verdict::New, "forgotten");
+        let by_position = Origin {
+            bus: bus(1).bus,
+            ..run(1, 1, 0)
+        };
+        marks.mark(&bus(1), 10_000);
+        assert_eq!(
+            marks.judge(&by_position),
+            Verdict::Duplicate,
+            "the bus position says it"
+        );
+    }
+
+    #[test]
+    fn a_stream_of_which_every_second_message_is_archived_takes_bounded_room() {
+        let mut marks = marked((1..100_000).map(|n| bus(2 * n)));
+        assert!(bytes(&marks.all()) < 3 * RANGES, "{}", bytes(&marks.all()));
+        assert_eq!(marks.judge(&bus(199_998)), Verdict::Duplicate);
+        assert_eq!(
+            marks.judge(&bus(2)),
+            Verdict::New,
+            "it may be stored again, and is not called stored for ever"
+        );
+        marks.raise_stream(&("flux-telemetry".to_owned(), 7), 199_990);
+        assert!(bytes(&marks.all()) < 100, "{}", bytes(&marks.all()));
+        assert_eq!(marks.judge(&bus(2)), Verdict::Duplicate);
+        assert_eq!(marks.judge(&bus(199_999)), Verdict::New);
+    }
+
+    #[test]
+    fn a_stream_that_is_made_anew_again_and_again_is_few_incarnations() {
+        let marks = marked((1..1_000).map(|incarnation| at(incarnation * 1_000_000, 1)));
+        assert_eq!(marks.all().streams.len(), 4);
+        assert_eq!(marks.judge(&at(999_000_000, 1)), Verdict::Duplicate);
+    }
+
+    #[test]
+    fn marks_of_another_history_are_added() {
+        let (mut one, other) = (
+            marked([bus(1), producer(1, 0)]),
+            marked([bus(2), bus(2), producer(2, 0)]),
+        );
+        one.unite(&other.all());
+        for origin in [bus(1), bus(2), producer(1, 0), producer(2, 0)] {
+            assert_eq!(one.judge(&origin), Verdict::Duplicate, "{origin:?}");
         }
-        assert_eq!(back.all(), marks.all());
-        assert!(back.take_changes().is_empty());
     }
 }

@@ -23,13 +23,13 @@
 use std::sync::Arc;
 
 use async_nats::HeaderMap;
-use engine::{Batch, Origin};
+use engine::Batch;
 use model::batch::MessageRow;
 use model::message::Message;
 use model::spec::Facts;
 use model::{Destination, Direction, EntityId, SpanStatus, Table, Timestamp, subject, wire};
 
-use crate::decode::{Decoded, Incoming, Keep, caught, dead_letter, entity, header, producer};
+use crate::decode::{Decoded, Incoming, Keep, caught, dead_letter, entity, header, origin};
 use crate::specs::{InForce, Specs};
 
 /// The batch of one row that a message is; a dead letter if it is none.
@@ -42,13 +42,9 @@ pub(crate) fn archive(
     max_payload: usize,
     specs: &Specs,
 ) -> Result<Decoded, String> {
-    let mut origin = Origin {
-        bus: Some(incoming.position.clone()),
-        ..Origin::default()
-    };
-    match producer(incoming.headers) {
-        Ok((producer, settled)) => (origin.producer, origin.settled) = (producer, settled),
-        Err(reason) => return dead_letter(incoming, origin, reason, now, Keep::Whole),
+    let (origin, unclear) = origin(incoming);
+    if let Some(reason) = unclear {
+        return dead_letter(incoming, origin, reason, now, Keep::Whole);
     }
     if subject::parse_gear(incoming.subject).is_some() {
         let reason = header(incoming.headers, wire::DEAD_REASON).unwrap_or("it does not say why");
@@ -183,12 +179,12 @@ mod tests {
             subject,
             headers: &headers,
             payload: &payload,
-            position: BusPosition {
+            position: Some(BusPosition {
                 stream: "flux-msg".into(),
                 incarnation: 1,
                 seq: 7,
-                stored: Timestamp::from_micros(1),
-            },
+                identity: 1,
+            }),
         };
         archive(&incoming, Timestamp::from_micros(2), 4096, specs).unwrap()
     }

@@ -13,9 +13,11 @@ use std::time::Duration;
 use async_nats::Client;
 use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, PullConsumer, pull};
 use async_nats::jetstream::{Context, stream::Stream as BusStream};
+use engine::Engine;
 use model::subject;
 
 use crate::error::Error;
+use crate::history::{KnownStream, StreamPoint, connections, examine};
 use crate::pipeline::{Messages, Settings};
 
 /// Messages asked for at once.
@@ -69,10 +71,15 @@ impl Feed {
     }
 }
 
-/// The open consumer and the stream's incarnation: when it was created, in µs.
+/// The open consumer, and how far it took its stream.
 pub(crate) struct Opened {
     consumer: PullConsumer,
-    pub(crate) incarnation: i64,
+    stream: BusStream,
+    /// Which connection the stream was compared on last.
+    connection: u64,
+    pub(crate) known: KnownStream,
+    /// The highest sequence that was delivered for the first time.
+    delivered: u64,
 }
 
 /// How messages are asked for.
@@ -116,6 +123,35 @@ impl Opened {
         stream.messages().await.map_err(bus_error("pull from", name))
     }
 
+    /// Whether a message is of the history that its stream was compared with. A connection that is new, or a sequence that came
+    /// before, has it compared once more.
+    pub(crate) async fn has(&mut self, point: StreamPoint, client: &Client, engine: &Engine) -> Result<bool, Error> {
+        let connection = connections(client);
+        if connection != self.connection || (point.is_first && point.seq <= self.delivered) {
+            let known = examine(&self.stream, engine, Some(self.known)).await?;
+            if known.tail.incarnation != self.known.tail.incarnation {
+                return Ok(false);
+            }
+            self.connection = connection;
+        }
+        if point.is_first {
+            self.delivered = point.seq;
+        }
+        self.known.take(point);
+        Ok(true)
+    }
+
+    /// Tells the engine up to where the bus delivers nothing any more. Once a stream has lost its end, its consumer may say
+    /// what was acknowledged before.
+    pub(crate) async fn raise_floor(&self, engine: &Engine) {
+        let incarnation = self.known.tail.incarnation;
+        if incarnation == self.known.created
+            && let Ok(said) = self.consumer.get_info().await
+        {
+            engine.raise_stream_floor(&said.stream_name, incarnation, said.ack_floor.stream_sequence);
+        }
+    }
+
     /// Whether the bus has something for us beside so many messages that are with us. Where it does not answer nothing is known.
     pub(crate) async fn has_beside(&self, with_us: usize) -> bool {
         let said = self.consumer.get_info().await;
@@ -123,7 +159,7 @@ impl Opened {
     }
 }
 
-fn bus_error<E: std::fmt::Display>(action: &'static str, name: &str) -> impl FnOnce(E) -> Error {
+pub(crate) fn bus_error<E: std::fmt::Display>(action: &'static str, name: &str) -> impl FnOnce(E) -> Error {
     let action = format!("{action} {name}");
     move |error| Error::Bus {
         action,
@@ -137,17 +173,20 @@ pub(crate) fn ack_wait(flush_interval: Duration) -> Duration {
     flush_interval * 2 + Duration::from_secs(10)
 }
 
-pub(crate) async fn open(js: &Context, feed: &Feed, settings: &Settings) -> Result<Opened, Error> {
-    let mut stream: BusStream = js
+/// Opens the consumer of a stream that was taken so far in this process.
+pub(crate) async fn open(
+    js: &Context,
+    feed: &Feed,
+    settings: &Settings,
+    engine: &Engine,
+    taken: Option<KnownStream>,
+) -> Result<Opened, Error> {
+    let connection = connections(&js.client());
+    let stream: BusStream = js
         .get_stream(feed.stream())
         .await
         .map_err(bus_error("find the stream", feed.stream()))?;
-    let created = stream
-        .info()
-        .await
-        .map_err(bus_error("ask for the stream", feed.stream()))?
-        .created;
-    let incarnation = i64::try_from(created.unix_timestamp_nanos() / 1_000).unwrap_or(i64::MAX);
+    let known = examine(&stream, engine, taken).await?;
     let mut wanted = pull::Config {
         durable_name: Some(feed.name().to_owned()),
         description: Some(format!("stores {}", feed.what())),
@@ -166,5 +205,13 @@ pub(crate) async fn open(js: &Context, feed: &Feed, settings: &Settings) -> Resu
         .create_consumer(wanted)
         .await
         .map_err(bus_error("open the consumer", feed.name()))?;
-    Ok(Opened { consumer, incarnation })
+    let opened = Opened {
+        consumer,
+        stream,
+        connection,
+        known,
+        delivered: 0,
+    };
+    opened.raise_floor(engine).await;
+    Ok(opened)
 }

@@ -26,7 +26,8 @@ pub(crate) struct Incoming<'a> {
     pub(crate) subject: &'a str,
     pub(crate) headers: &'a HeaderMap,
     pub(crate) payload: &'a Bytes,
-    pub(crate) position: BusPosition,
+    /// Its place in the stream, if the bus says it.
+    pub(crate) position: Option<BusPosition>,
 }
 
 /// How much of a message its dead letter keeps.
@@ -52,23 +53,11 @@ pub(crate) struct Decoded {
 /// # Errors
 /// Only if even the dead letter cannot be encoded, a defect of `model`.
 pub(crate) fn decode(incoming: &Incoming<'_>, now: Timestamp, max_payload: usize) -> Result<Decoded, String> {
-    let (producer, settled) = match producer(incoming.headers) {
-        Ok(found) => found,
-        Err(reason) => {
-            let origin = Origin {
-                bus: Some(incoming.position.clone()),
-                ..Origin::default()
-            };
-            return dead_letter(incoming, origin, reason, now, Keep::Whole);
-        }
-    };
-    let origin = Origin {
-        producer,
-        settled,
-        bus: Some(incoming.position.clone()),
-        ..Origin::default()
-    };
-    match caught(|| rows(incoming, producer, max_payload)) {
+    let (origin, unclear) = origin(incoming);
+    if let Some(reason) = unclear {
+        return dead_letter(incoming, origin, reason, now, Keep::Whole);
+    }
+    match caught(|| rows(incoming, origin.producer, max_payload)) {
         Ok((table, encoding, rows)) => {
             let payload = match encoding {
                 Encoding::Arrow => incoming.payload.clone(),
@@ -86,6 +75,26 @@ pub(crate) fn decode(incoming: &Incoming<'_>, now: Timestamp, max_payload: usize
             })
         }
         Err(reason) => dead_letter(incoming, origin, reason, now, Keep::Whole),
+    }
+}
+
+/// Where a message comes from, and why that cannot be said, if it cannot: what has neither a key nor a place would be stored
+/// each time that it comes.
+pub(crate) fn origin(incoming: &Incoming<'_>) -> (Origin, Option<String>) {
+    let mut origin = Origin {
+        bus: incoming.position.clone(),
+        ..Origin::default()
+    };
+    match producer(incoming.headers) {
+        Ok((None, _)) if origin.bus.is_none() => {
+            let reason = "the bus does not say where in its stream it is, and it has no producer's key";
+            (origin, Some(reason.to_owned()))
+        }
+        Ok((producer, settled)) => {
+            (origin.producer, origin.settled) = (producer, settled);
+            (origin, None)
+        }
+        Err(reason) => (origin, Some(reason)),
     }
 }
 
@@ -143,7 +152,7 @@ pub(crate) fn entity(headers: &HeaderMap) -> Result<Option<EntityId>, String> {
 }
 
 /// The producer's key, if the message has one: all three headers or none of epoch and sequence.
-pub(crate) fn producer(headers: &HeaderMap) -> Result<(Option<BatchId>, u64), String> {
+fn producer(headers: &HeaderMap) -> Result<(Option<BatchId>, u64), String> {
     let settled = number(headers, wire::SETTLED)?.unwrap_or(0);
     match (
         entity(headers)?,
@@ -242,13 +251,13 @@ mod tests {
             stream: "flux-telemetry".into(),
             incarnation: 1,
             seq: 7,
-            stored: now,
+            identity: 1,
         };
         let incoming = Incoming {
             subject,
             headers: &map,
             payload: &Bytes::from_static(payload),
-            position,
+            position: Some(position),
         };
         decode(&incoming, now, 1024).unwrap()
     }
@@ -330,6 +339,37 @@ mod tests {
     }
 
     #[test]
+    fn a_message_whose_place_the_bus_does_not_say_is_known_by_its_key_or_is_a_dead_letter() {
+        let id = EntityId::for_name("rack-a").to_string();
+        let key = [
+            (wire::ENTITY_ID, id.as_str()),
+            (wire::BOOT_EPOCH, "5"),
+            (wire::SEQUENCE, "3"),
+        ];
+        for (said, reason) in [(&key[..], None), (&[], Some("does not say where"))] {
+            let mut headers = HeaderMap::new();
+            headers.insert("Content-Type", "application/json");
+            said.iter().for_each(|(name, value)| headers.insert(*name, *value));
+            let incoming = Incoming {
+                subject: "flux.telemetry.logs.rack-a",
+                headers: &headers,
+                payload: &Bytes::from_static(LINE),
+                position: None,
+            };
+            let done = decode(&incoming, Timestamp::from_micros(1), 1024).unwrap();
+            let dead = done.dead.as_deref();
+            assert!(
+                dead.is_some() == reason.is_some() && dead.unwrap_or("").contains(reason.unwrap_or("")),
+                "{dead:?}"
+            );
+            assert_eq!(
+                (done.batch.origin.producer.map(|id| id.seq), done.batch.origin.bus),
+                (reason.is_none().then_some(3), None)
+            );
+        }
+    }
+
+    #[test]
     fn a_decoder_that_panics_is_a_bad_message() {
         let none: [u8; 0] = [];
         let died = caught(|| Ok(none[std::hint::black_box(3)])).unwrap_err();
@@ -349,7 +389,7 @@ mod tests {
             subject: "flux.telemetry.logs.a",
             headers: &map,
             payload: &Bytes::from_static(b"0123456789"),
-            position: origin.bus.clone().unwrap(),
+            position: origin.bus.clone(),
         };
         let now = Timestamp::from_micros(1);
         let cut = dead_letter(&incoming, origin.clone(), "too large".into(), now, Keep::Head(4)).unwrap();

@@ -27,6 +27,7 @@ mod consumer;
 mod decode;
 mod error;
 mod floors;
+mod history;
 mod pipeline;
 mod puller;
 mod specs;

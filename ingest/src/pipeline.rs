@@ -1,6 +1,6 @@
 //! The pipeline's tasks: one pulls from each stream, many store, one sends floors. `start` spawns them, `close` drains and joins them.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
@@ -105,6 +105,7 @@ impl Pipeline {
             feed: Feed::Telemetry,
             batches: Arc::new(Semaphore::new(permits)),
             bytes: Arc::new(Semaphore::new(settings.buffer_bytes as usize)),
+            incarnation: Arc::default(),
             shared: Arc::new(Shared {
                 settings,
                 engine: parts.engine,
@@ -164,7 +165,7 @@ impl Pipeline {
 /// What the tasks share.
 pub(crate) struct Shared {
     pub(crate) settings: Settings,
-    engine: Arc<Engine>,
+    pub(crate) engine: Arc<Engine>,
     clock: Clock,
     specs: Arc<Specs>,
     pub(crate) stats: Arc<Stats>,
@@ -173,30 +174,36 @@ pub(crate) struct Shared {
     pub(crate) stop: CancellationToken,
 }
 
+/// Where a message is in its stream.
+pub(crate) struct Placed {
+    /// Unless the bus does not say it.
+    pub(crate) position: Option<BusPosition>,
+    /// The stream's incarnation now.
+    pub(crate) current: Arc<AtomicI64>,
+}
+
 impl Shared {
     /// Decodes, appends, acknowledges. An error here means that the engine takes no more rows.
-    pub(crate) async fn store(
-        &self,
-        feed: &Feed,
-        message: Message,
-        incarnation: i64,
-        _room: Room,
-    ) -> Result<(), Error> {
+    pub(crate) async fn store(&self, feed: &Feed, message: Message, placed: Placed, _room: Room) -> Result<(), Error> {
         Stats::add(&self.stats.received, 1);
         Stats::add(&self.stats.received_bytes, message.payload.len() as u64);
-        let Some(incoming) = incoming(feed, &message, incarnation) else {
-            return Ok(());
-        };
+        let incarnation = placed.position.as_ref().map(|position| position.incarnation);
+        let incoming = incoming(&message, placed.position);
         Stats::add(&self.stats.in_flight, 1);
         let settled = self.settle(feed, &incoming, &message).await;
         self.stats.in_flight.fetch_sub(1, Ordering::Relaxed);
-        let Some(producer) = settled? else {
-            return Ok(());
-        };
-        if let Err(error) = message.ack().await {
-            warn!(%error, "a stored batch was not acknowledged; the bus will send it again");
+        let settled = settled?;
+        if settled.is_none() {
+            Stats::add(&self.stats.given_up, 1);
         }
-        if let Some(id) = producer {
+        let kind = if settled.is_some() { AckKind::Ack } else { AckKind::Term };
+        // In another incarnation its sequence is another message's.
+        if incarnation.is_none_or(|incarnation| incarnation == placed.current.load(Ordering::Relaxed))
+            && let Err(error) = message.ack_with(kind).await
+        {
+            warn!(%error, "a batch was not acknowledged; the bus will send it again");
+        }
+        if let Some(id) = settled.flatten() {
             // A full channel or a closed one only delays the floor until the next heartbeat.
             let _ = self.durable.try_send(id);
         }
@@ -204,7 +211,7 @@ impl Shared {
     }
 
     /// Makes the message's rows durable; where they cannot be stored, a dead letter, cut if it is too large itself. The
-    /// producer's key of what is durable; `None` if the message must stay on the bus.
+    /// producer's key of what is durable; `None` if nothing of the message can ever be.
     async fn settle(
         &self,
         feed: &Feed,
@@ -218,7 +225,7 @@ impl Shared {
             let Decoded { batch, dead, spec } = match next {
                 Ok(decoded) => decoded,
                 Err(reason) => {
-                    error!(subject = %incoming.subject, %reason, "neither a batch nor a dead letter; left on the bus");
+                    error!(subject = %incoming.subject, %reason, "neither a batch nor a dead letter; it is given up");
                     return Ok(None);
                 }
             };
@@ -252,7 +259,7 @@ impl Shared {
         let letter = |reason| {
             // Without the producer's key: it is another's.
             let origin = Origin {
-                bus: Some(incoming.position.clone()),
+                bus: incoming.position.clone(),
                 ..Origin::default()
             };
             dead_letter(incoming, origin, reason, now, Keep::Whole)
@@ -312,26 +319,12 @@ impl Shared {
     }
 }
 
-/// The message with its place in the stream.
-fn incoming<'a>(feed: &Feed, message: &'a Message, incarnation: i64) -> Option<Incoming<'a>> {
+fn incoming(message: &Message, position: Option<BusPosition>) -> Incoming<'_> {
     static NONE: LazyLock<HeaderMap> = LazyLock::new(HeaderMap::new);
-    let info = match message.info() {
-        Ok(info) => info,
-        Err(error) => {
-            error!(%error, subject = %message.subject, "a message without a stream position was left alone");
-            return None;
-        }
-    };
-    let stored = i64::try_from(info.published.unix_timestamp_nanos() / 1_000).unwrap_or(i64::MAX);
-    Some(Incoming {
+    Incoming {
         subject: &message.subject,
         headers: message.headers.as_ref().unwrap_or(&NONE),
         payload: &message.payload,
-        position: BusPosition {
-            stream: feed.stream().to_owned(),
-            incarnation,
-            seq: info.stream_sequence,
-            stored: Timestamp::from_micros(stored),
-        },
-    })
+        position,
+    }
 }

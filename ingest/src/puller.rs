@@ -6,9 +6,11 @@
 //! - A message that is larger than what is asked for, from when the bus took larger ones, comes all the same, alone.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use async_nats::jetstream::{Context, Message};
+use engine::BusPosition;
 use futures::StreamExt;
 use model::wire::{self, Encoding};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -18,13 +20,16 @@ use tracing::{info, warn};
 
 use crate::consumer::{self, Ask, Feed, Opened};
 use crate::error::Error;
-use crate::pipeline::Shared;
+use crate::history::StreamPoint;
+use crate::pipeline::{Placed, Shared};
 use crate::stats::Stats;
 
 /// How long a stop waits for the engine to take what is in flight.
 const DRAIN: Duration = Duration::from_secs(10);
 /// So long without a message, twice, and the bus is asked whether it keeps one back that is larger than what is asked for.
 const QUIET: Duration = Duration::from_secs(3);
+/// After so many messages, or [`QUIET`], the engine is told how far the bus is done.
+const FLOOR_EVERY: u32 = 1 << 10;
 
 /// See the module.
 pub(crate) struct Puller {
@@ -33,6 +38,8 @@ pub(crate) struct Puller {
     pub(crate) js: Context,
     pub(crate) batches: Arc<Semaphore>,
     pub(crate) bytes: Arc<Semaphore>,
+    /// The stream's incarnation.
+    pub(crate) incarnation: Arc<AtomicI64>,
 }
 
 /// Why messages are not asked for any more as they were.
@@ -60,6 +67,7 @@ impl Puller {
             js: self.js.clone(),
             batches: Arc::clone(&self.batches),
             bytes: Arc::clone(&self.bytes),
+            incarnation: Arc::default(),
         }
     }
 
@@ -67,22 +75,23 @@ impl Puller {
     pub(crate) async fn run(self) -> Result<(), Error> {
         let mut wait = Duration::from_millis(100);
         let mut storing = JoinSet::new();
+        let mut taken = None;
         let ended = loop {
+            let (settings, engine) = (&self.shared.settings, &self.shared.engine);
             let opened = tokio::select! {
                 () = self.shared.stop.cancelled() => break Ok(()),
-                opened = consumer::open(&self.js, &self.feed, &self.shared.settings) => opened,
+                opened = consumer::open(&self.js, &self.feed, settings, engine, taken) => opened,
             };
             match opened {
-                Ok(opened) => {
+                Ok(mut opened) => {
                     wait = Duration::from_millis(100);
-                    info!(
-                        incarnation = opened.incarnation,
-                        of = self.feed.what(),
-                        "consumer is open"
-                    );
-                    if let Some(end) = self.pull(opened, &mut storing).await {
+                    let incarnation = opened.known.tail.incarnation;
+                    self.incarnation.store(incarnation, Ordering::Relaxed);
+                    info!(incarnation, of = self.feed.what(), "consumer is open");
+                    if let Some(end) = self.pull(&mut opened, &mut storing).await {
                         break end;
                     }
+                    taken = Some(opened.known);
                 }
                 Err(error) => warn!(%error, of = self.feed.what(), "nothing is read; trying again"),
             }
@@ -97,10 +106,10 @@ impl Puller {
     }
 
     /// Pulls until the bus breaks (`None`), or until the end (`Some`).
-    async fn pull(&self, opened: Opened, storing: &mut JoinSet<Result<(), Error>>) -> Option<Result<(), Error>> {
+    async fn pull(&self, opened: &mut Opened, storing: &mut JoinSet<Result<(), Error>>) -> Option<Result<(), Error>> {
         let mut ask = self.several();
         let end = loop {
-            match self.pull_as(ask, &opened, storing).await {
+            match self.pull_as(ask, opened, storing).await {
                 Pulled::Otherwise(other) => ask = other,
                 Pulled::Broken => break None,
                 Pulled::Ended(end) => break Some(end),
@@ -115,7 +124,7 @@ impl Puller {
     }
 
     /// Pulls in one way.
-    async fn pull_as(&self, ask: Ask, opened: &Opened, storing: &mut JoinSet<Result<(), Error>>) -> Pulled {
+    async fn pull_as(&self, ask: Ask, opened: &mut Opened, storing: &mut JoinSet<Result<(), Error>>) -> Pulled {
         let mut messages = match opened.messages(ask).await {
             Ok(messages) => messages,
             Err(error) => {
@@ -127,7 +136,8 @@ impl Puller {
         let stop = &self.shared.stop;
         let mut quiet = interval_at(Instant::now() + QUIET, QUIET);
         quiet.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let (mut came, mut is_suspected) = (false, false);
+        let client = self.js.client();
+        let (mut came, mut is_suspected, mut since_floor) = (false, false, 0);
         loop {
             let message = tokio::select! {
                 biased;
@@ -138,8 +148,11 @@ impl Puller {
                 },
                 message = messages.next() => message,
                 _ = quiet.tick(), if ask != Ask::One => {
+                    if std::mem::take(&mut since_floor) > 0 {
+                        self.unless_stopped(opened.raise_floor(&self.shared.engine)).await;
+                    }
                     // What is on its way just now has come by the second time.
-                    let is_held = !std::mem::take(&mut came) && self.is_held_back(opened, storing.len()).await;
+                    let is_held = !std::mem::take(&mut came) && self.unless_stopped(opened.has_beside(storing.len())).await == Some(true);
                     if std::mem::replace(&mut is_suspected, is_held) && is_held {
                         return Pulled::Otherwise(Ask::One);
                     }
@@ -149,8 +162,36 @@ impl Puller {
             match message {
                 Some(Ok(message)) => {
                     let size = message.length;
-                    if !self.take(message, opened.incarnation, storing).await {
+                    let point = StreamPoint::of(&message);
+                    if let Ok(point) = &point {
+                        let has = opened.has(*point, &client, &self.shared.engine);
+                        match self.unless_stopped(has).await {
+                            None => return Pulled::Ended(Ok(())),
+                            Some(Ok(true)) => {}
+                            // It stays on the bus, if the bus has it.
+                            Some(Ok(false)) => return Pulled::Broken,
+                            Some(Err(error)) => {
+                                warn!(%error, of = self.feed.what(), "pulling was interrupted");
+                                return Pulled::Broken;
+                            }
+                        }
+                    }
+                    let placed = Placed {
+                        position: point.ok().map(|point| BusPosition {
+                            stream: self.feed.stream().to_owned(),
+                            incarnation: opened.known.tail.incarnation,
+                            seq: point.seq,
+                            identity: point.identity,
+                        }),
+                        current: Arc::clone(&self.incarnation),
+                    };
+                    if !self.take(message, placed, storing).await {
                         return Pulled::Ended(Ok(()));
+                    }
+                    since_floor += 1;
+                    if since_floor == FLOOR_EVERY {
+                        since_floor = 0;
+                        self.unless_stopped(opened.raise_floor(&self.shared.engine)).await;
                     }
                     if ask == Ask::One && self.several().brings(size) {
                         return Pulled::Otherwise(self.several());
@@ -166,21 +207,21 @@ impl Puller {
         }
     }
 
-    /// Whether the bus has something beside what is being stored. A stop is not waited for.
-    async fn is_held_back(&self, opened: &Opened, storing: usize) -> bool {
+    /// What the bus answers; `None` when stopped meanwhile.
+    async fn unless_stopped<T>(&self, answer: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
-            () = self.shared.stop.cancelled() => false,
-            held = opened.has_beside(storing) => held,
+            () = self.shared.stop.cancelled() => None,
+            answer = answer => Some(answer),
         }
     }
 
     /// Has a message stored once there is room for it; false when stopped meanwhile.
-    async fn take(&self, message: Message, incarnation: i64, storing: &mut JoinSet<Result<(), Error>>) -> bool {
+    async fn take(&self, message: Message, placed: Placed, storing: &mut JoinSet<Result<(), Error>>) -> bool {
         let Some(room) = self.room(weight(&message)).await else {
             return false;
         };
         let (shared, feed) = (Arc::clone(&self.shared), self.feed.clone());
-        storing.spawn(async move { shared.store(&feed, message, incarnation, room).await });
+        storing.spawn(async move { shared.store(&feed, message, placed, room).await });
         true
     }
 

@@ -12,6 +12,7 @@ pub struct Stats {
     pub(crate) stored_rows: AtomicU64,
     pub(crate) duplicates: AtomicU64,
     pub(crate) dead_letters: AtomicU64,
+    pub(crate) given_up: AtomicU64,
     pub(crate) in_flight: AtomicU64,
     pub(crate) stalls: AtomicU64,
     pub(crate) resubscribed: AtomicU64,
@@ -32,6 +33,8 @@ pub struct Snapshot {
     pub duplicates: u64,
     /// Messages that could not be decoded or stored and were kept in `dead_letters`.
     pub dead_letters: u64,
+    /// Messages of which not even a dead letter could be stored.
+    pub given_up: u64,
     /// Batches received and not yet durable.
     pub in_flight: u64,
     /// Times that a batch waited longer than `ingest.flush_interval` for the engine.
@@ -55,6 +58,7 @@ impl Stats {
             stored_rows: get(&self.stored_rows),
             duplicates: get(&self.duplicates),
             dead_letters: get(&self.dead_letters),
+            given_up: get(&self.given_up),
             in_flight: get(&self.in_flight),
             stalls: get(&self.stalls),
             resubscribed: get(&self.resubscribed),

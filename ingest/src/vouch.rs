@@ -217,12 +217,12 @@ mod tests {
             subject: ON,
             headers: &headers,
             payload: &Bytes::from(body),
-            position: BusPosition {
+            position: Some(BusPosition {
                 stream: "flux-telemetry".into(),
                 incarnation: 1,
                 seq: 7,
-                stored: Timestamp::from_micros(1),
-            },
+                identity: 1,
+            }),
         };
         let mut decoded = decode(&incoming, Timestamp::from_micros(2), 1 << 20).unwrap();
         assert_eq!(decoded.dead, None);

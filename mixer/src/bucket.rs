@@ -20,7 +20,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::{Remote, RemoteMode};
+use engine::{DurableFloor, Remote, RemoteMode};
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey, Checksum};
 use object_store::path::Path;
 use object_store::{BackoffConfig, ClientOptions, RetryConfig};
@@ -63,6 +63,9 @@ pub enum BucketError {
     /// A reader without anything to read.
     #[error("observability.embedded.storage.read_only = true needs observability.embedded.storage.url")]
     NothingToRead,
+    /// Racks would keep everything for ever.
+    #[error("ingest.floor = \"bucket\" needs observability.embedded.storage.url and an upload_interval above 0s")]
+    NothingToWaitFor,
 }
 
 /// The object store of a configuration, if it names one. `variables` are those of the process.
@@ -71,8 +74,12 @@ pub enum BucketError {
 /// If it cannot be one; nothing was asked of it yet.
 pub fn remote(
     config: &EmbeddedConfig,
+    floor: DurableFloor,
     variables: impl Iterator<Item = (String, String)>,
 ) -> Result<Option<Remote>, BucketError> {
+    if floor == DurableFloor::Bucket && (config.url.is_none() || config.upload_interval.is_zero()) {
+        return Err(BucketError::NothingToWaitFor);
+    }
     let Some(url) = &config.url else {
         return if config.read_only {
             Err(BucketError::NothingToRead)
@@ -88,6 +95,8 @@ pub fn remote(
     let remote = of_url(url, config.allow_http, variables)?;
     Ok(Some(Remote {
         mode,
+        floor,
+        upload_interval: config.upload_interval,
         cache_size: config.cache_size,
         ..remote
     }))

@@ -87,12 +87,21 @@ fn progress() -> impl FnMut(u64, u64) {
     }
 }
 
+/// What becomes of a damaged copy whose object is sound.
+const SOUND: &str =
+    "no row is lost: the object in the bucket is sound, the file is fetched again from the bucket when it is read";
+
 /// Says what is about to be taken out of the store.
 fn announce(problem: &Problem) {
     let Problem { path, what, rows, .. } = problem;
+    let outcome = if problem.object_is_sound {
+        format!("the copy is put aside; {SOUND}")
+    } else {
+        format!("its {rows} rows leave the store, but for what the log still has of them")
+    };
     let _ = writeln!(
         std::io::stderr(),
-        "platform-mixer: {}: {what}; its {rows} rows leave the store",
+        "platform-mixer: {}: {what}; {outcome}",
         path.display()
     );
 }
@@ -105,12 +114,16 @@ fn render<R: Serialize>(report: &R, output: Output, text: fn(&R) -> String) -> S
 }
 
 fn list(text: &mut String, problems: &[Problem]) {
-    for Problem { path, what, rows, kept } in problems {
+    for problem in problems {
+        let Problem { path, what, rows, .. } = problem;
         // Writing to a string does not fail.
         let _ = write!(text, "damaged: {}: {what} ({rows} rows)", path.display());
-        let _ = match kept {
-            Some(kept) => writeln!(text, "; now {}", kept.display()),
-            None => writeln!(text),
+        if let Some(kept) = &problem.kept {
+            let _ = write!(text, "; now {}", kept.display());
+        }
+        let _ = match problem.object_is_sound {
+            true => writeln!(text, "; {SOUND}"),
+            false => writeln!(text),
         };
     }
 }
@@ -135,21 +148,31 @@ fn text(report: &CheckReport) -> String {
     for path in &report.quarantined {
         let _ = writeln!(text, "put aside: {}", path.display());
     }
-    match (report.problems.len(), report.repaired) {
-        (0, _) => text.push_str("no damage\n"),
-        (count, true) => {
-            let _ = writeln!(
-                text,
-                "{count} damaged, taken out of the store: it starts without their rows"
-            );
-        }
-        (count, false) => {
-            let _ = writeln!(
-                text,
-                "{count} damaged: put copies of these files back from a backup, or take them out of the store with --repair"
-            );
-        }
-    }
+    let copies = report.problems.iter().filter(|problem| problem.object_is_sound).count();
+    let lost = report.problems.len() - copies;
+    let _ = match (copies, report.repaired) {
+        (0, _) => Ok(()),
+        (_, true) => writeln!(
+            text,
+            "{copies} damaged copies put aside: every row of theirs is still in the store"
+        ),
+        (_, false) => writeln!(
+            text,
+            "{copies} damaged copies of sound objects: put them aside with --repair, no row is lost"
+        ),
+    };
+    let _ = match (lost, report.repaired) {
+        (0, _) if copies > 0 => Ok(()),
+        (0, _) => writeln!(text, "no damage"),
+        (_, true) => writeln!(
+            text,
+            "{lost} damaged, taken out of the store: it starts without their rows"
+        ),
+        (_, false) => writeln!(
+            text,
+            "{lost} damaged: put copies of these files back from a backup, or take them out of the store with --repair"
+        ),
+    };
     text
 }
 

@@ -68,7 +68,7 @@ static ENROLLMENT: [Key; 2] = [
     ),
 ];
 
-static INGEST: [Key; 2] = [
+static INGEST: [Key; 3] = [
     Key::new(
         "ingest.flush_interval",
         Kind::span(1),
@@ -80,6 +80,12 @@ static INGEST: [Key; 2] = [
         Kind::Int { min: 1, max: 1 << 20 },
         "1024",
         "Batches held in memory between the bus and the store",
+    ),
+    Key::new(
+        "ingest.floor",
+        Kind::Word(&["disk", "bucket"]),
+        "\"disk\"",
+        "Where rows must be before Racks forget them: on the Mixer's disk, or in the object store",
     ),
 ];
 
@@ -375,7 +381,7 @@ static EMBEDDED: [Key; 2] = [
     ),
 ];
 
-static STORAGE: [Key; 10] = [
+static STORAGE: [Key; 11] = [
     Key::new(
         "observability.embedded.storage.format",
         Kind::Word(&["parquet", "json"]),
@@ -417,6 +423,12 @@ static STORAGE: [Key; 10] = [
         Kind::Text,
         "local disk, in data_dir",
         "Object store for sealed files, such as s3://bucket/prefix; credentials come from AWS_ACCESS_KEY_ID and the like",
+    ),
+    Key::new(
+        "observability.embedded.storage.upload_interval",
+        Kind::span(0),
+        "\"60s\"",
+        "Time between two uploads of new rows to the object store: what a lost machine loses at most; 0s uploads when a file is sealed",
     ),
     Key::new(
         "observability.embedded.storage.cache_size_mb",

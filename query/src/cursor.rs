@@ -17,9 +17,7 @@
 //! a fingerprint of the filter: a cursor under another filter is refused. Tokens are hex of JSON; they hold nothing secret
 //! and a forged one is only an unusual window.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
-
-use model::Timestamp;
+use model::{Timestamp, stable_hash};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -85,7 +83,7 @@ impl<P: Serialize + DeserializeOwned> Cursor<P> {
     }
 }
 
-/// A number that is the same for two queries that differ only in their paging.
+/// A number that is the same for two queries that differ only in their paging, in every release.
 pub(crate) fn fingerprint(filter: &impl Serialize) -> u64 {
     let mut value = serde_json::to_value(filter).unwrap_or_default();
     if let Some(object) = value.as_object_mut() {
@@ -93,9 +91,7 @@ pub(crate) fn fingerprint(filter: &impl Serialize) -> u64 {
             object.remove(paging);
         }
     }
-    let mut hasher = DefaultHasher::new();
-    value.to_string().hash(&mut hasher);
-    hasher.finish()
+    stable_hash(value.to_string().as_bytes())
 }
 
 fn unhex(text: &str) -> Option<Vec<u8>> {
@@ -115,6 +111,16 @@ mod tests {
     use super::*;
     use model::Level;
     use model::filter::LogFilter;
+
+    #[test]
+    fn the_fingerprint_of_a_filter_is_the_same_in_every_release() {
+        let filter = LogFilter {
+            level: Some(Level::Warn),
+            limit: Some(7),
+            ..LogFilter::default()
+        };
+        assert_eq!(fingerprint(&filter), stable_hash(br#"{"level":"warn"}"#));
+    }
 
     #[test]
     fn a_cursor_comes_back_whole_and_only_under_its_own_filter() {

@@ -11,7 +11,6 @@
 //!
 //! Letter case is what [`model::fold_into`] takes away.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
@@ -23,7 +22,7 @@ use datafusion::error::Result;
 use datafusion::logical_expr::{
     ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility, lit,
 };
-use model::fold_into;
+use model::{extend_stable_hash, fold_into};
 pub(crate) use model::{field_json, field_text};
 use serde_json::{Map, Value};
 
@@ -217,35 +216,35 @@ pub(crate) fn keys(labels: &str) -> String {
     Value::from(keys).to_string()
 }
 
-/// A hash of each row's content; the same in whatever form the columns are held.
+/// A hash of each row's content; the same in whatever form the columns are held, and in every release: cursors carry it.
 pub(crate) fn hash_rows(columns: &[ArrayRef], rows: usize) -> Result<Vec<u64>> {
-    let mut hashers = vec![DefaultHasher::new(); rows];
+    let mut hashes = vec![0; rows];
     for column in columns {
         match column.data_type() {
             DataType::Timestamp(_, _) => {
                 let column = column.as_primitive::<TimestampMicrosecondType>();
-                add(&mut hashers, column.iter());
+                add(&mut hashes, column.iter().map(|value| value.map(i64::to_le_bytes)));
             }
             DataType::Float32 => {
                 let column = column.as_primitive::<Float32Type>();
-                add(&mut hashers, column.iter().map(|value| value.map(f32::to_bits)));
+                add(&mut hashes, column.iter().map(|value| value.map(f32::to_le_bytes)));
             }
             DataType::Float64 => {
                 let column = column.as_primitive::<Float64Type>();
-                add(&mut hashers, column.iter().map(|value| value.map(f64::to_bits)));
+                add(&mut hashes, column.iter().map(|value| value.map(f64::to_le_bytes)));
             }
-            DataType::FixedSizeBinary(_) => add(&mut hashers, column.as_fixed_size_binary().iter()),
-            DataType::Binary => add(&mut hashers, column.as_binary::<i32>().iter()),
-            DataType::BinaryView => add(&mut hashers, column.as_binary_view().iter()),
-            _ => add(&mut hashers, texts(column)?.map(|text| text.map(str::as_bytes))),
+            DataType::FixedSizeBinary(_) => add(&mut hashes, column.as_fixed_size_binary().iter()),
+            DataType::Binary => add(&mut hashes, column.as_binary::<i32>().iter()),
+            DataType::BinaryView => add(&mut hashes, column.as_binary_view().iter()),
+            _ => add(&mut hashes, texts(column)?),
         }
     }
-    Ok(hashers.into_iter().map(|hasher| hasher.finish()).collect())
+    Ok(hashes)
 }
 
-fn add<T: Hash>(hashers: &mut [DefaultHasher], values: impl Iterator<Item = Option<T>>) {
-    for (hasher, value) in hashers.iter_mut().zip(values) {
-        value.hash(hasher);
+fn add<T: AsRef<[u8]>>(hashes: &mut [u64], values: impl Iterator<Item = Option<T>>) {
+    for (hash, value) in hashes.iter_mut().zip(values) {
+        *hash = extend_stable_hash(*hash, value.as_ref().map(T::as_ref));
     }
 }
 
@@ -272,6 +271,17 @@ mod tests {
         assert_eq!(bucket_start(-1, 60), -60);
         assert_eq!(bucket_start(-60, 60), -60);
         assert_eq!(bucket_start(i64::MIN, 7), i64::MIN);
+    }
+
+    #[test]
+    fn the_hash_of_a_row_is_the_same_in_every_release() {
+        let columns: [ArrayRef; 3] = [
+            Arc::new(arrow_array::TimestampMicrosecondArray::from(vec![1, -1])),
+            Arc::new(StringArray::from(vec![Some("full"), None])),
+            Arc::new(arrow_array::Float64Array::from(vec![0.5, -0.0])),
+        ];
+        let hashes = hash_rows(&columns, 2).unwrap_or_default();
+        assert_eq!(hashes, [0x3b0d_d027_4490_7d94, 0x76f2_bd94_a138_7e79]);
     }
 
     #[test]

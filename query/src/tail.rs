@@ -110,7 +110,7 @@ impl Tails {
     }
 
     fn id(&self) -> u32 {
-        self.engine.store_id().as_fields().0
+        token::store_tag(self.engine.store_id())
     }
 
     /// Prepares a tail; `resume` is the `id` of the last event that its reader had, and the parameter that said so.

@@ -3,6 +3,7 @@
 use async_nats::jetstream::{self, Context, consumer, stream};
 use async_nats::{Client, ConnectOptions, HeaderMap};
 use futures::TryStreamExt as _;
+use model::wire;
 use serde_json::Value;
 use tokio::runtime::Runtime;
 
@@ -17,6 +18,19 @@ pub struct Outgoing {
     pub headers: &'static [(&'static str, &'static str)],
     /// As it is.
     pub body: Vec<u8>,
+}
+
+/// A batch of records with a producer's key, as a Rack sends it.
+#[derive(Debug, Clone)]
+pub struct KeyedBatch {
+    /// Whose it is.
+    pub entity: model::EntityId,
+    /// The producer's run.
+    pub boot_epoch: u64,
+    /// Its number in the run.
+    pub seq: u64,
+    /// The records as a JSON list.
+    pub records: Value,
 }
 
 /// A client of one bus; every call waits for its answer.
@@ -92,6 +106,33 @@ impl TestBus {
                 let sent = self
                     .js
                     .publish_with_headers(message.subject, headers, message.body.into());
+                acknowledgements.push(sent.await?);
+            }
+            for acknowledgement in acknowledgements {
+                acknowledgement.await?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Publishes batches of a producer one behind the other; returns when the bus has acknowledged all of them.
+    ///
+    /// # Errors
+    /// If the bus does not acknowledge one.
+    pub fn publish_keyed(&self, table: &str, publisher: &str, batches: &[KeyedBatch]) -> Result<(), Failure> {
+        self.runtime.block_on(async {
+            let mut acknowledgements = Vec::with_capacity(batches.len());
+            for batch in batches {
+                let mut headers = HeaderMap::new();
+                headers.insert("Content-Type", "application/json");
+                headers.insert(wire::ENTITY_ID, batch.entity.to_string());
+                headers.insert(wire::ENTITY_NAME, publisher);
+                headers.insert(wire::BOOT_EPOCH, batch.boot_epoch.to_string());
+                headers.insert(wire::SEQUENCE, batch.seq.to_string());
+                let subject = format!("flux.telemetry.{table}.{publisher}");
+                let sent = self
+                    .js
+                    .publish_with_headers(subject, headers, batch.records.to_string().into());
                 acknowledgements.push(sent.await?);
             }
             for acknowledgement in acknowledgements {

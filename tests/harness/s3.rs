@@ -127,31 +127,39 @@ impl TestS3 {
         format!("http://127.0.0.1:{}", self.ports[0])
     }
 
-    /// A client as the Mixer makes it, without retries of its own.
+    /// A client of this server, see [`client`].
     ///
     /// # Errors
     /// If the settings do not fit.
     pub fn client(&self, bucket: &str, key: &str, secret: &str) -> Result<Arc<AmazonS3>, Failure> {
-        let retry = RetryConfig {
-            max_retries: 0,
-            backoff: BackoffConfig::default(),
-            ..RetryConfig::default()
-        };
-        let client = AmazonS3Builder::new()
-            .with_endpoint(self.url())
-            .with_allow_http(true)
-            .with_region("us-east-1")
-            .with_bucket_name(bucket)
-            .with_access_key_id(key)
-            .with_secret_access_key(secret)
-            .with_checksum_algorithm(Checksum::SHA256)
-            .with_retry(retry)
-            .with_client_options(
-                ClientOptions::new()
-                    .with_timeout(Duration::from_secs(60))
-                    .with_allow_http(true),
-            )
-            .build()?;
-        Ok(Arc::new(client))
+        client(&self.url(), bucket, key, secret)
     }
+}
+
+/// A client as the Mixer makes it, without retries of its own.
+///
+/// # Errors
+/// If the settings do not fit.
+pub fn client(url: &str, bucket: &str, key: &str, secret: &str) -> Result<Arc<AmazonS3>, Failure> {
+    let retry = RetryConfig {
+        max_retries: 0,
+        backoff: BackoffConfig::default(),
+        ..RetryConfig::default()
+    };
+    let client = AmazonS3Builder::new()
+        .with_endpoint(url)
+        .with_allow_http(true)
+        .with_region("us-east-1")
+        .with_bucket_name(bucket)
+        .with_access_key_id(key)
+        .with_secret_access_key(secret)
+        .with_checksum_algorithm(Checksum::SHA256)
+        .with_retry(retry)
+        .with_client_options(
+            ClientOptions::new()
+                .with_timeout(Duration::from_secs(60))
+                .with_allow_http(true),
+        )
+        .build()?;
+    Ok(Arc::new(client))
 }

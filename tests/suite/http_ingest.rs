@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::time::Duration;
 
+use harness::disk::Disk;
 use harness::{Failure, TestMixer, api::Answer, duckdb, eventually};
 use model::wire::{self, Encoding, Publisher};
 use model::{EntityId, Table, Timestamp};
@@ -283,6 +284,58 @@ fn a_large_body_goes_through_a_small_log_and_a_row_that_never_fits_is_named() ->
     let large = [log(&"y".repeat(2_000_000)), log("small")];
     let answer = mixer.api.send("/api/v1/ingest/logs", &[NDJSON], &lines(&large))?;
     assert_eq!(counts(&answer), (2, 0, false), "rows of 2 MB are rows");
+    Ok(())
+}
+
+#[test]
+fn rows_refused_on_a_full_disk_are_not_stored_later_and_a_retry_stores_them_once() -> Result<(), Failure> {
+    let disk = match Disk::tmpfs(256) {
+        Ok(disk) => disk,
+        Err(lacking) => {
+            eprintln!("{lacking}");
+            return Ok(());
+        }
+    };
+    let store = format!("{:?}", disk.path().join("data").display().to_string());
+    let keys = [
+        ("store.dir", store.as_str()),
+        ("store.wal_max_size_mb", "64"),
+        ("snake.store_dir", "\"js\""),
+    ];
+    let mixer = TestMixer::with(&keys, &[])?;
+    let keyed = [NDJSON, ("Idempotency-Key", "one")];
+    let post = |headers: &[_], name| mixer.api.send("/api/v1/ingest/logs", headers, &lines(&logs(name, 3)));
+    assert_eq!(counts(&post(&[NDJSON], "before")?), (3, 0, false));
+    disk.fill()?;
+    let refused = std::thread::scope(|scope| {
+        let posts = [(&[NDJSON][..], "plain"), (&keyed, "keyed")];
+        let threads = posts.map(|(headers, name)| scope.spawn(move || post(headers, name)));
+        threads.map(|thread| thread.join().unwrap())
+    });
+    let refused = refused.into_iter().collect::<Result<Vec<_>, _>>()?;
+    assert!(refused.iter().all(|answer| answer.status == 503), "{refused:?}");
+    assert_eq!(mixer.api.get("/readyz")?.status, 503);
+    disk.make_room()?;
+    eventually("the Mixer is ready, though nobody sends rows", SOON, || {
+        (mixer.api.get("/readyz").ok()?.status == 200).then_some(())
+    })?;
+    assert_eq!(counts(&post(&[NDJSON], "behind")?), (3, 0, false));
+    assert_eq!((seen(&mixer, "plain")?, seen(&mixer, "keyed")?), (0, 0));
+
+    assert_eq!(counts(&post(&[NDJSON], "plain")?), (3, 0, false));
+    assert_eq!(
+        counts(&post(&keyed, "another")?),
+        (3, 0, false),
+        "the key is still free"
+    );
+    assert_eq!((seen(&mixer, "plain")?, seen(&mixer, "another")?), (3, 3));
+    assert_eq!((seen(&mixer, "before")?, seen(&mixer, "behind")?), (3, 3));
+    for answer in refused {
+        assert_eq!(answer.json["code"], "busy", "{}", answer.text);
+        let detail = answer.json["detail"].as_str().unwrap_or_default();
+        assert!(detail.contains("disk is almost full"), "{detail}");
+        assert!(detail.contains("nothing of the request is stored"), "{detail}");
+    }
     Ok(())
 }
 

@@ -1,5 +1,5 @@
-//! What foreign publishers send: good batches are stored once, whatever comes between them, and however large it is; while the store
-//! takes nothing, no more is fetched from the bus than there is room for.
+//! What foreign publishers send: good batches are stored once, whatever comes between them, however large it is, and whatever the bus
+//! forgets; while the store takes nothing, no more is fetched from the bus than there is room for.
 
 use std::time::Duration;
 
@@ -224,5 +224,126 @@ async fn a_message_from_when_the_bus_took_larger_ones_is_stored_and_holds_up_no_
         }
         assert!(tokio::time::Instant::now() < deadline, "{said:?}");
         tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// Waits until the store has so many rows of the script, and the bus knows that.
+async fn settled(mixer: &TestMixer, rows: usize) -> Result<Vec<String>, Failure> {
+    eventually("the rows", SOON, || {
+        let there = mixer.api.rows("/api/v1/telemetry/logs?entity=script").ok()?;
+        (there.len() >= rows).then_some(())
+    })?;
+    let stream = bus_of(mixer).await?.get_stream("flux-telemetry").await?;
+    let consumer: PullConsumer = stream.get_consumer("ingest").await.map_err(|error| error.to_string())?;
+    let deadline = tokio::time::Instant::now() + SOON;
+    loop {
+        let said = consumer.get_info().await?;
+        if (said.num_pending, said.num_ack_pending) == (0, 0) {
+            break;
+        }
+        assert!(tokio::time::Instant::now() < deadline, "{said:?}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let rows = mixer.api.rows("/api/v1/telemetry/logs?entity=script")?;
+    let mut messages: Vec<_> = rows
+        .iter()
+        .filter_map(|row| Some(row["message"].as_str()?.to_owned()))
+        .collect();
+    messages.sort_unstable();
+    Ok(messages)
+}
+
+/// Ends a Mixer and its bus, at once or in order, has something done, starts it again.
+async fn meanwhile(
+    mut mixer: TestMixer,
+    at_once: bool,
+    todo: impl FnOnce(&std::path::Path) -> Result<(), Failure> + Send + 'static,
+) -> Result<TestMixer, Failure> {
+    let again = tokio::task::spawn_blocking(move || {
+        let bus = mixer.bus_pid()?;
+        if at_once {
+            mixer.kill9()?;
+        } else {
+            mixer.process()?.terminate(SOON)?;
+        }
+        eventually("the end of the bus", SOON, || {
+            let stat = std::fs::read_to_string(format!("/proc/{bus}/stat")).unwrap_or_default();
+            (stat.is_empty() || stat.contains(") Z ")).then_some(())
+        })?;
+        todo(mixer.path())?;
+        mixer.restart()?;
+        Ok::<_, Failure>(mixer)
+    });
+    again.await?
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bus_that_lost_its_last_messages_and_gives_their_numbers_to_new_ones_costs_none_of_those()
+-> Result<(), Failure> {
+    let js = |folder: &std::path::Path| (folder.join("js"), folder.join("js before"));
+    let mixer = tokio::task::spawn_blocking(|| TestMixer::with(&[("snake.store_dir", "\"js\"")], &[])).await??;
+    let all = ["kept 1", "kept 2", "lost 1", "lost 2", "new 1", "new 2", "new 3"];
+    let send_all = async |mixer: &TestMixer, from: usize, to: usize| {
+        let bus = bus_of(mixer).await?;
+        for message in all.get(from..to).unwrap_or_default() {
+            send(&bus, "application/json", line(message)).await?;
+        }
+        assert_eq!(settled(mixer, to).await?, all[..to]);
+        Ok::<_, Failure>(())
+    };
+    send_all(&mixer, 0, 2).await?;
+    // In order: the bus writes what was acknowledged. What it delivers again after a loss counts as new.
+    let mixer = meanwhile(mixer, false, move |folder| {
+        let (now, before) = js(folder);
+        std::process::Command::new("cp")
+            .arg("-a")
+            .args([now, before])
+            .status()?;
+        Ok(())
+    });
+    let mixer = mixer.await?;
+    send_all(&mixer, 2, 4).await?;
+    let mixer = meanwhile(mixer, true, move |folder| {
+        let (now, before) = js(folder);
+        std::fs::remove_dir_all(&now)?;
+        std::fs::rename(before, now)?;
+        Ok(())
+    });
+    let mixer = mixer.await?;
+    send_all(&mixer, 4, 7).await?;
+    let mixer = meanwhile(mixer, true, |_| Ok(())).await?;
+    assert_eq!(settled(&mixer, 7).await?, all);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_of_which_some_subjects_are_archived_takes_no_room_for_the_others() -> Result<(), Failure> {
+    const COUNT: usize = 1_500;
+    let keys = [("snake.stream_subjects", "[\"flux.msg.>\", \"shop.>\"]")];
+    let mixer = tokio::task::spawn_blocking(move || TestMixer::with(&keys, &[])).await??;
+    let js = bus_of(&mixer).await?;
+    for _ in 0..COUNT {
+        publish(&js, 10).await?;
+        js.publish("shop.x", "x".into()).await?.await?;
+    }
+    eventually("dead letters", 2 * SOON, || {
+        (counter(&mixer, "platform_ingest_dead_letters_total ").ok()? == COUNT as u64).then_some(())
+    })?;
+    // The next message writes all that is remembered of the stream.
+    let meta = mixer.telemetry().join("../meta");
+    let size = || -> u64 {
+        let files = std::fs::read_dir(&meta).into_iter().flatten().flatten();
+        files.filter_map(|file| Some(file.metadata().ok()?.len())).sum()
+    };
+    let deadline = tokio::time::Instant::now() + SOON;
+    loop {
+        let before = size();
+        publish(&js, 10).await?;
+        eventually("a record", SOON, || (size() != before).then_some(()))?;
+        let wrote = size().saturating_sub(before);
+        if wrote > 0 && wrote < 1_500 {
+            return Ok(());
+        }
+        assert!(tokio::time::Instant::now() < deadline, "{wrote} bytes for one message");
     }
 }

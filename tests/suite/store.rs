@@ -5,7 +5,6 @@
 //! | `sweep` | the N-th call of each kind fails, for every N |
 //! | `writeback` | its disk fails behind the kernel's back: a sync fails once, and the next one says that all is well |
 //! | `overload` | ten times more is sent than it can take |
-//! | `versions` | stores that earlier versions wrote are opened |
 //! | `full` | its disk fills up |
 //! | `flips` | single bits of its files flip |
 //! | `ends` | power cuts and kill -9 at random moments under load |
@@ -18,7 +17,6 @@ mod flips;
 mod full;
 mod overload;
 mod sweep;
-mod versions;
 mod writeback;
 
 use std::path::{Path, PathBuf};

@@ -6,9 +6,9 @@
 //! default settings but for a tick of 1 s and no rest before a seal, which is idle time for the sake of readers from outside:
 //! the run ends when every row is in a sealed file; the clock of the engine is that of the data. `writer`:
 //! two threads, each its own file, row groups of 256k rows, zstd 1, no sync until the end. `latency`: batches of 20 rows,
-//! open loop, each timed from when it was due, default settings: `call` appends where the batches are made, `task` hands each to
-//! a task of a runtime of two threads first, as a server that reads in one and stores in another would. `sync`: the same disk without us, as fast as it can and at the
-//! same pace, there too from when each was due.
+//! open loop, each timed from when it was due, default settings: each is handed to a task of a runtime of two threads, as by a
+//! server that reads in one and stores in another. `sync`: the same disk without us, as fast as it can and at the same pace,
+//! there too from when each was due.
 //!
 //! Sizes: `BENCH_ROWS` (10,000,000 of each table), `BENCH_ROUNDS` (3), `BENCH_SECONDS` (20), `BENCH_FOLDER`.
 
@@ -18,7 +18,6 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use arrow_array::RecordBatch;
@@ -45,9 +44,8 @@ fn main() -> Result<(), Failure> {
         ["generate", table, rows, file] => generate(parse(table)?, rows.parse()?, Path::new(file)),
         ["append", table, file, store] => runtime()?.block_on(append(parse(table)?, Path::new(file), Path::new(store))),
         ["writer", table, file, folder] => writer(parse(table)?, Path::new(file), Path::new(folder)),
-        ["latency", how @ ("call" | "task"), rate, seconds, file, store] => {
-            let (rate, seconds) = (rate.parse()?, seconds.parse()?);
-            latency(how, rate, seconds, Path::new(file), Path::new(store))
+        ["latency", rate, seconds, file, store] => {
+            latency(rate.parse()?, seconds.parse()?, Path::new(file), Path::new(store))
         }
         ["sync", rate, seconds, folder] => bare_sync(rate.parse()?, seconds.parse()?, Path::new(folder)),
         _ => Err("usage: bench-engine [generate|append|writer|latency|sync …]".into()),
@@ -91,10 +89,8 @@ fn compare() -> Result<(), Failure> {
             this(&["sync", "0", &seconds, &text(store.path())])?;
             this(&["sync", rate, &seconds, &text(store.path())])?;
             let file = text(&folder.path().join("logs"));
-            for how in ["call", "task"] {
-                let store = tempfile::tempdir_in(folder.path())?;
-                this(&["latency", how, rate, &seconds, &file, &text(store.path())])?;
-            }
+            let store = tempfile::tempdir_in(folder.path())?;
+            this(&["latency", rate, &seconds, &file, &text(store.path())])?;
         }
     }
     println!("load after: {}", load());
@@ -104,7 +100,6 @@ fn compare() -> Result<(), Failure> {
 async fn append(table: Table, file: &Path, store: &Path) -> Result<(), Failure> {
     let change = |settings: &mut engine::Settings| {
         settings.flush_interval = Duration::from_secs(1);
-        settings.seal_rest = Duration::ZERO;
     };
     let (engine, now) = open(store, change).await?;
     let start = Instant::now();
@@ -221,9 +216,8 @@ impl Small<'_> {
 }
 
 /// Appends at a fixed rate, whatever becomes of the ones before. This thread makes batches and waits for their time, as
-/// [`bare_sync`] does. By `call` it appends itself, and an append that is not done at once waits for its answer on the runtime;
-/// as a `task` the whole append is on the runtime.
-fn latency(how: &str, rate: u64, seconds: u64, file: &Path, store: &Path) -> Result<(), Failure> {
+/// [`bare_sync`] does; the appends are on the runtime.
+fn latency(rate: u64, seconds: u64, file: &Path, store: &Path) -> Result<(), Failure> {
     let runtime = runtime()?;
     let (engine, now) = runtime.block_on(open(store, |_| {}))?;
     let source = Batches::open(file)?;
@@ -236,7 +230,6 @@ fn latency(how: &str, rate: u64, seconds: u64, file: &Path, store: &Path) -> Res
         },
         Vec::new(),
     );
-    let mut times = Vec::new();
     let start = Instant::now();
     for seq in 1..=rate * seconds / ROWS {
         let (at, payload) = small.next()?;
@@ -247,25 +240,19 @@ fn latency(how: &str, rate: u64, seconds: u64, file: &Path, store: &Path) -> Res
         // The timer's own grain is not the engine's.
         let sent = Instant::now().max(due);
         let engine = Arc::clone(&engine);
-        let mut append = Box::pin(async move {
+        answers.push(runtime.spawn(async move {
             engine.append(batch).await.map_err(|error| error.to_string())?;
             Ok::<f64, String>(sent.elapsed().as_secs_f64() * 1e3)
-        });
-        if how == "call"
-            && let Poll::Ready(took) = append.as_mut().poll(&mut Context::from_waker(Waker::noop()))
-        {
-            times.push(took?);
-        } else {
-            answers.push(runtime.spawn(append));
-        }
+        }));
     }
+    let mut times = Vec::new();
     for answer in answers {
         times.push(runtime.block_on(answer)??);
     }
     runtime.block_on(engine.close())?;
     times.sort_by(f64::total_cmp);
     println!(
-        "latency, {how}: {rate} rows/s in batches of {ROWS}: p50 {:.2} ms, p99 {:.2} ms, worst {:.2} ms",
+        "latency: {rate} rows/s in batches of {ROWS}: p50 {:.2} ms, p99 {:.2} ms, worst {:.2} ms",
         quantile(&times, 0.5),
         quantile(&times, 0.99),
         quantile(&times, 1.0)

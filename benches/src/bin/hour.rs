@@ -51,8 +51,6 @@ async fn hour(rate: u64) -> Result<(), Failure> {
     let real_tick = Duration::from_micros((rate * TICK * 4).max(20_000));
     let mut settings = Settings::new(folder.path());
     settings.flush_interval = real_tick;
-    // As long as the tick, as they are by default.
-    settings.seal_rest = real_tick;
     let engine = Engine::open(settings, clock, Entropy::new(|bytes| bytes.fill(9))).await?;
     let ticks = if rate > LONG_RATE { 72 } else { 720 };
     let payload = run(&engine, &now, rate, ticks, real_tick).await?;

@@ -10,6 +10,7 @@
 //! - Far fewer are kept than the process may have open.
 
 use std::fs::File;
+use std::hash::Hash;
 use std::sync::Arc;
 
 use super::segment::Key;
@@ -22,24 +23,24 @@ const LEAST: usize = 64;
 
 /// A cache of open files.
 #[derive(Debug)]
-pub(crate) struct Files(Kept<Key, Arc<File>>);
+pub(crate) struct Files<K = Key>(Kept<K, Arc<File>>);
 
-impl Files {
+impl<K: Copy + Eq + Hash> Files<K> {
     pub(crate) fn new() -> Self {
         Self(Kept::new(room(
             &std::fs::read_to_string("/proc/self/limits").unwrap_or_default(),
         )))
     }
 
-    pub(crate) fn get(&self, key: Key) -> Option<Arc<File>> {
+    pub(crate) fn get(&self, key: K) -> Option<Arc<File>> {
         self.0.get(key)
     }
 
-    pub(crate) fn put(&self, key: Key, file: &Arc<File>) {
+    pub(crate) fn put(&self, key: K, file: &Arc<File>) {
         self.0.put(key, Arc::clone(file), 1);
     }
 
-    pub(crate) fn forget(&self, key: Key) {
+    pub(crate) fn forget(&self, key: K) {
         self.0.forget(key);
     }
 }

@@ -40,14 +40,11 @@ use super::checkpoint;
 use super::state::{Record, State};
 use crate::{Error, sys};
 
-/// A log with marks.
-const LOG_MAGIC: &[u8; 8] = b"FLUXCAT2";
-/// A log without them, of an earlier version.
-const LOG_MAGIC_UNMARKED: &[u8; 8] = b"FLUXCAT1";
+const LOG_MAGIC: &[u8; 8] = b"FLUXCAT1";
 /// The magic without its version, one digit.
 const LOG_KIND: &[u8; 7] = b"FLUXCAT";
 /// The latest version known here.
-const LOG_VERSION: u32 = 2;
+const LOG_VERSION: u32 = 1;
 /// Length and checksum before a record.
 const RECORD_HEAD: usize = 8;
 /// What a mark has where a record has its length.
@@ -294,8 +291,7 @@ fn read_log(dir: &Path, number: u64, store: Uuid, state: &mut State) -> Result<u
     }
     let whole = bytes.len() == at || parse(&bytes[at..], store, number).is_some();
     refuse_newer(&bytes, LOG_KIND, LOG_VERSION, whole, &path)?;
-    let marked = bytes.starts_with(LOG_MAGIC);
-    if !marked && !bytes.starts_with(LOG_MAGIC_UNMARKED) {
+    if !bytes.starts_with(LOG_MAGIC) {
         return Err(damaged("it does not begin like a catalogue log".to_owned()));
     }
     let first = at;
@@ -313,7 +309,7 @@ fn read_log(dir: &Path, number: u64, store: Uuid, state: &mut State) -> Result<u
         }
         state.apply(record);
         at += taken;
-        let behind = bytes.get(at..at + MARK_BYTES).filter(|_| marked);
+        let behind = bytes.get(at..at + MARK_BYTES);
         // A broken mark costs nothing where its record and the next one are whole.
         if behind.is_some_and(|mark| {
             parse_mark(mark, store, number).is_some() || parse(&bytes[at + MARK_BYTES..], store, number).is_some()
@@ -356,6 +352,6 @@ pub(crate) fn fuzz_record(bytes: &[u8]) {
     if let Ok(record) = ciborium::from_reader::<Record, _>(bytes) {
         let mut state = State::new(Uuid::nil());
         state.apply(record);
-        let _ = state.encode(&mut Vec::new());
+        let _ = state.encode();
     }
 }

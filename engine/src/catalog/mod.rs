@@ -28,7 +28,6 @@ mod files;
 mod footers;
 mod lock;
 mod log;
-mod packed;
 mod salvage;
 mod segment;
 mod state;
@@ -47,7 +46,7 @@ pub(crate) use log::{fuzz_log, fuzz_record};
 pub(crate) use salvage::Salvage;
 pub use segment::Segment;
 pub(crate) use segment::{Key, Lineage, SegmentParts};
-pub(crate) use state::{FileEntry, Legacy, Record, State};
+pub(crate) use state::{FileEntry, Record, State};
 
 use crate::{Error, sys};
 use log::{Generation, Loaded};
@@ -77,6 +76,7 @@ impl Catalog {
             newest,
             torn,
             adopted: Vec::new(),
+            given_up: Vec::new(),
         })
     }
 
@@ -108,6 +108,11 @@ impl Catalog {
     /// A segment number and a file number that were never given out.
     pub(crate) fn allocate(&mut self, place: crate::hot::Place) -> (u64, u32) {
         self.state.allocate(place)
+    }
+
+    /// A segment number that was never given out, for a piece of a file.
+    pub(crate) const fn allocate_id(&mut self) -> u64 {
+        self.state.allocate_id()
     }
 
     /// Makes a record durable and applies it. After an error nothing of it counts, though it may be on disk: commit a record
@@ -165,6 +170,7 @@ pub(crate) struct Found {
     /// Bytes of an unfinished record at the end.
     pub(crate) torn: u64,
     adopted: Vec<FileEntry>,
+    given_up: Vec<FileEntry>,
 }
 
 impl Found {
@@ -176,7 +182,13 @@ impl Found {
             newest,
             torn: 0,
             adopted: Vec::new(),
+            given_up: Vec::new(),
         }
+    }
+
+    /// Another state, to follow the same generation.
+    pub(crate) fn with_state(self, state: State) -> Self {
+        Self { state, ..self }
     }
 
     /// Takes a file as it describes itself: the record of its last version was lost.
@@ -184,6 +196,13 @@ impl Found {
         self.state.set_through(entry.place(), entry.last);
         self.state.put(entry.clone());
         self.adopted.push(entry);
+    }
+
+    /// Lets go of a damaged file that is kept aside: what the log has of its rows is replayed, at each start until it is in a
+    /// file again.
+    pub(crate) fn give_up(&mut self, entry: FileEntry) {
+        self.state.give_up(&entry);
+        self.given_up.push(entry);
     }
 
     /// Whether there ever was a checkpoint.
@@ -203,8 +222,10 @@ impl Found {
             log_bytes: 0,
             written,
         };
-        if !self.adopted.is_empty() {
+        if !self.adopted.is_empty() || !self.given_up.is_empty() {
             catalog.commit_with(|record| {
+                record.remove = self.given_up.iter().map(|entry| entry.id).collect();
+                record.replay = self.given_up.iter().map(FileEntry::range).collect();
                 record.through = self.adopted.iter().map(|entry| (entry.place(), entry.last)).collect();
                 record.put = self.adopted;
             })?;

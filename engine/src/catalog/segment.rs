@@ -41,8 +41,11 @@ use crate::shared::Shared;
 use crate::{Error, SpecName};
 
 /// A segment's number and version: what is kept of a data file is known by them, never by path or size, as a sealed file has
-/// the path, and often the size, of the open one.
+/// the path of the open one.
 pub(crate) type Key = (u64, u32);
+
+/// How often a file is fetched at most to be opened once.
+const FETCHES: u32 = 8;
 
 /// One version of a data file. Its rows never change; the name may be given to a later version while this one is held.
 #[derive(Debug)]
@@ -253,8 +256,22 @@ impl Segment {
         }
     }
 
-    /// Brings the file here. What comes is compared with its checksum before it has its name.
+    /// Brings the file here. Where the cache is too small it may be evicted before it is opened: it is fetched again then,
+    /// [`FETCHES`] times at most.
     fn fetch(&self, cache: &Cache) -> Result<File, Error> {
+        let mut fetches = 1;
+        loop {
+            match self.fetch_once(cache) {
+                Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound && fetches < FETCHES => {
+                    fetches += 1
+                }
+                fetched => return fetched,
+            }
+        }
+    }
+
+    /// What comes is compared with its checksum before it has its name.
+    fn fetch_once(&self, cache: &Cache) -> Result<File, Error> {
         match cache.fetch(self) {
             Ok(()) => *self.lineage.checked.lock() = (self.size, self.crc),
             Err(
@@ -276,7 +293,8 @@ impl Segment {
     /// Whether the object store has it.
     #[must_use]
     pub fn is_uploaded(&self) -> bool {
-        self.sealed && self.cache.as_ref().is_some_and(|cache| cache.has(self.id))
+        let has = |cache: &Arc<Cache>| cache.has(self.id, self.version);
+        self.cache.as_ref().is_some_and(has)
     }
 
     /// Compares what was not compared yet. Others who open it meanwhile wait for the outcome.
@@ -362,7 +380,7 @@ impl Segment {
     pub fn metadata(&self) -> Result<Arc<ParquetMetaData>, Error> {
         self.footers.get(self.cache_key(), || {
             // The page index lies outside the footer.
-            let file = if self.sealed {
+            let file = if self.sealed || self.is_uploaded() {
                 self.open()?
             } else {
                 self.find().map_err(|error| self.explain(error))?

@@ -1,4 +1,7 @@
 //! What the catalogue says: live files, numbers given out, what of the log is in files, what of every origin is stored.
+//!
+//! In records an entry is CBOR, whose names say what is there; a checkpoint is in [`postcard`], which reads 100,000 entries back
+//! in milliseconds and takes no more memory than a few times its bytes, whatever its counts claim.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -7,10 +10,8 @@ use model::{Table, Timestamp};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::packed;
 use crate::SpecName;
 use crate::hot::Place;
-use crate::journal::{Entry, Journal, Parts, Range};
 use crate::layout::{Layout, Named, Partition};
 use crate::segment::{Form, Run};
 use crate::watermark::{Marks, Watermarks};
@@ -26,10 +27,8 @@ pub(crate) struct FileEntry {
     pub(crate) partition: Partition,
     /// The `NNN` in its name.
     pub(crate) number: u32,
-    #[serde(default, skip_serializing_if = "Form::is_parquet")]
     pub(crate) form: Form,
     /// What stands before the number, where a spec says something else than its name.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) prefix: Option<SpecName>,
     pub(crate) size: u64,
     pub(crate) rows: u64,
@@ -39,7 +38,6 @@ pub(crate) struct FileEntry {
     pub(crate) max_ts: i64,
     pub(crate) sealed: bool,
     /// The row groups of a sealed file that is not sorted as a whole.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) runs: Vec<Run>,
     /// CRC-32C of the whole file.
     pub(crate) crc: u32,
@@ -47,9 +45,7 @@ pub(crate) struct FileEntry {
     pub(crate) footer_crc: u32,
     /// First LSN with rows in it.
     pub(crate) first: u64,
-    /// Its rows, and those of earlier files of the partition, are all those of the partition up to this LSN; 0 if an
-    /// earlier version wrote the entry.
-    #[serde(default)]
+    /// Its rows, and those of earlier files of the partition, are all those of the partition up to this LSN.
     pub(crate) last: u64,
     /// When the last rows were published into it, µs.
     pub(crate) published: i64,
@@ -74,6 +70,11 @@ impl FileEntry {
         (self.table, self.partition)
     }
 
+    /// The LSNs of its rows in its partition.
+    pub(crate) const fn range(&self) -> (Place, u64, u64) {
+        (self.place(), self.first, self.last)
+    }
+
     pub(crate) const fn min_ts(&self) -> Timestamp {
         Timestamp::from_micros(self.min_ts)
     }
@@ -94,37 +95,22 @@ pub(crate) struct Record {
     pub(crate) remove: Vec<u64>,
     /// Every row of these partitions up to and with this LSN is in a file.
     pub(crate) through: Vec<(Place, u64)>,
+    /// Rows that were in damaged files: of a partition, from an LSN through another one. They are in no file from now on, and
+    /// replayed as far as the log has them.
+    pub(crate) replay: Vec<(Place, u64, u64)>,
     /// Every row with a lower LSN is in a file.
     pub(crate) low_water: u64,
     pub(crate) marks: Marks,
     /// The time that rotation relied on, µs; 0 if it is not said.
-    #[serde(default)]
     pub(crate) relied_on: i64,
-    /// With an object store: batches whose rows are all in files from now on.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) journal: Vec<Entry>,
-    /// Files that are in the object store, and its catalogue, from now on.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) uploaded: Vec<(u64, Range)>,
-    /// Expired files that the object store's catalogue does not have either.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    /// The object store keeps what it has of the removed segments: they were damaged here, they did not expire.
+    pub(crate) keep_objects: bool,
+    /// Removed segments that the object store's catalogue does not have either.
     pub(crate) forgotten: Vec<u64>,
-    /// The object store knows all batches from before it was there.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub(crate) legacy_done: bool,
 }
 
-/// What was stored before there was an object store.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(crate) struct Legacy {
-    /// Files of then that are not uploaded.
-    pub(crate) files: BTreeSet<u64>,
-    /// Batches of then.
-    pub(crate) marks: Marks,
-}
-
-/// The whole.
-#[derive(Debug, Default)]
+/// The whole, as it also stands in a checkpoint.
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct State {
     pub(crate) store: Uuid,
     /// Counts openings of the store.
@@ -132,50 +118,21 @@ pub(crate) struct State {
     pub(crate) version: u64,
     next_segment: u64,
     files: BTreeMap<(Place, u32), FileEntry>,
+    #[serde(skip)]
     keys: BTreeMap<u64, (Place, u32)>,
     /// The highest number given out in each partition.
     numbers: BTreeMap<Place, u32>,
     /// Kept until the low water has passed it.
     through: BTreeMap<Place, u64>,
+    /// What is to be replayed although it is below: see [`Record::replay`].
+    replay: BTreeMap<Place, (u64, u64)>,
     pub(crate) low_water: u64,
     pub(crate) marks: Watermarks,
     relied_on: i64,
-    /// Whether there is an object store; the fields below are kept for it.
+    /// Whether there is an object store.
     pub(crate) attached: bool,
-    pub(crate) journal: Journal,
-    /// Batches of a lost machine that were uploaded in part.
-    pub(crate) parts: Parts,
-    /// Files that expired here and may still be in the object store's catalogue.
+    /// Segments that were removed here and may still be in the object store's catalogue.
     pub(crate) gone: BTreeSet<u64>,
-    pub(crate) legacy: Option<Legacy>,
-}
-
-/// As it stands in a checkpoint. Its files follow, packed; those of an earlier version are in it.
-#[derive(Serialize, Deserialize)]
-struct Stored {
-    store: Uuid,
-    epoch: u64,
-    version: u64,
-    next_segment: u64,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    files: Vec<FileEntry>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    numbers: Vec<(Place, u32)>,
-    through: Vec<(Place, u64)>,
-    low_water: u64,
-    marks: Marks,
-    #[serde(default)]
-    relied_on: i64,
-    #[serde(default)]
-    attached: bool,
-    #[serde(default)]
-    journal: Vec<Entry>,
-    #[serde(default)]
-    parts: Parts,
-    #[serde(default)]
-    gone: BTreeSet<u64>,
-    #[serde(default)]
-    legacy: Option<Legacy>,
 }
 
 impl State {
@@ -223,6 +180,31 @@ impl State {
         self.through.clone()
     }
 
+    /// From where on the log is to be replayed: the low water, or where rows of damaged files begin.
+    pub(crate) fn replay_from(&self) -> u64 {
+        let froms = self.replay.values().map(|(from, _)| *from);
+        froms.fold(self.low_water, u64::min)
+    }
+
+    /// The rows of damaged files that may be in the log and are in no other file.
+    pub(crate) const fn replay(&self) -> &BTreeMap<Place, (u64, u64)> {
+        &self.replay
+    }
+
+    /// Whether the rows from `first` through `last`, found in a file that no entry names, are in no other one.
+    pub(crate) fn lacks(&self, place: Place, first: u64, last: u64) -> bool {
+        match self.replay.get(&place) {
+            Some((from, _)) => first >= *from,
+            None => last > self.through(place) && first >= self.low_water,
+        }
+    }
+
+    /// Whether rows of a damaged file can be replayed: those of one that took rows when its partition had no later one.
+    pub(crate) fn can_replay(&self, entry: &FileEntry) -> bool {
+        let later = (entry.place(), entry.number + 1)..=(entry.place(), u32::MAX);
+        !entry.sealed && self.files.range(later).next().is_none()
+    }
+
     /// The highest LSN that any partition is in files through.
     pub(crate) fn highest_through(&self) -> u64 {
         self.through.values().copied().max().unwrap_or(0)
@@ -233,9 +215,15 @@ impl State {
         (self.relied_on != 0).then_some(Timestamp::from_micros(self.relied_on))
     }
 
-    pub(crate) fn allocate(&mut self, place: Place) -> (u64, u32) {
+    /// A segment number that was never given out.
+    pub(crate) const fn allocate_id(&mut self) -> u64 {
         let id = self.next_segment;
         self.next_segment += 1;
+        id
+    }
+
+    pub(crate) fn allocate(&mut self, place: Place) -> (u64, u32) {
+        let id = self.allocate_id();
         let number = self.numbers.entry(place).or_insert(0);
         *number += 1;
         (id, *number)
@@ -256,29 +244,43 @@ impl State {
         self.files.insert(key, entry);
     }
 
-    pub(crate) fn remove(&mut self, id: u64) {
+    pub(crate) fn remove(&mut self, id: u64, keep_object: bool) {
         let entry = self.keys.remove(&id).and_then(|key| self.files.remove(&key));
-        let Some(entry) = entry.filter(|_| self.attached) else {
-            return;
-        };
-        self.gone.insert(id);
-        if entry.last > 0 {
-            self.journal.cover((entry.place(), entry.first, entry.last));
-        }
-        if let Some(legacy) = &mut self.legacy {
-            legacy.files.remove(&id);
+        if entry.is_some() && self.attached && !keep_object {
+            self.gone.insert(id);
         }
     }
 
     pub(crate) fn set_through(&mut self, place: Place, lsn: u64) {
         let through = self.through.entry(place).or_insert(0);
         *through = lsn.max(*through);
+        if let Some((from, end)) = self.replay.get_mut(&place) {
+            *from = (lsn + 1).max(*from);
+            if from > end {
+                self.replay.remove(&place);
+            }
+        }
+    }
+
+    /// Takes a damaged file out, whose rows are to be replayed.
+    pub(super) fn give_up(&mut self, entry: &FileEntry) {
+        self.remove(entry.id, false);
+        self.replay_anew(entry.range());
+    }
+
+    /// Notes a range of LSNs of a partition that is to be replayed as far as the log has it.
+    pub(crate) fn replay_anew(&mut self, (place, from, end): (Place, u64, u64)) {
+        let range = self.replay.entry(place).or_insert((from, end));
+        *range = (from.min(range.0), end.max(range.1));
     }
 
     pub(crate) fn apply(&mut self, record: Record) {
         self.version = record.version;
         record.put.into_iter().for_each(|entry| self.put(entry));
-        record.remove.into_iter().for_each(|id| self.remove(id));
+        for id in record.remove {
+            self.remove(id, record.keep_objects);
+        }
+        record.replay.into_iter().for_each(|range| self.replay_anew(range));
         for (place, lsn) in record.through {
             self.set_through(place, lsn);
         }
@@ -288,104 +290,24 @@ impl State {
         if record.relied_on != 0 {
             self.relied_on = record.relied_on;
         }
-        record.journal.into_iter().for_each(|entry| self.journal.insert(entry));
-        for (id, range) in record.uploaded {
-            self.journal.cover(range);
-            if let Some(legacy) = &mut self.legacy {
-                legacy.files.remove(&id);
-            }
-        }
         for id in record.forgotten {
             self.gone.remove(&id);
-        }
-        if record.legacy_done {
-            self.legacy = None;
-        }
-    }
-}
-
-impl From<Stored> for State {
-    fn from(stored: Stored) -> Self {
-        let mut state = Self {
-            store: stored.store,
-            epoch: stored.epoch,
-            version: stored.version,
-            next_segment: stored.next_segment,
-            numbers: stored.numbers.into_iter().collect(),
-            through: stored.through.into_iter().collect(),
-            low_water: stored.low_water,
-            relied_on: stored.relied_on,
-            attached: stored.attached,
-            parts: stored.parts,
-            gone: stored.gone,
-            legacy: stored.legacy,
-            ..Self::default()
-        };
-        stored.journal.into_iter().for_each(|entry| state.journal.insert(entry));
-        stored.files.into_iter().for_each(|entry| state.put(entry));
-        state.marks.join(&stored.marks);
-        state
-    }
-}
-
-impl From<&State> for Stored {
-    fn from(state: &State) -> Self {
-        Self {
-            store: state.store,
-            epoch: state.epoch,
-            version: state.version,
-            next_segment: state.next_segment,
-            files: Vec::new(),
-            numbers: Vec::new(),
-            through: state.through.iter().map(|(place, lsn)| (*place, *lsn)).collect(),
-            low_water: state.low_water,
-            marks: state.marks.all(),
-            relied_on: state.relied_on,
-            attached: state.attached,
-            journal: state.journal.entries(),
-            parts: state.parts.clone(),
-            gone: state.gone.clone(),
-            legacy: state.legacy.clone(),
         }
     }
 }
 
 impl State {
-    /// Appends a checkpoint's body: the length of what is not packed u64, that in CBOR, the files.
-    pub(crate) fn encode(&self, out: &mut Vec<u8>) -> Result<(), String> {
-        let start = out.len();
-        out.extend_from_slice(&[0; 8]);
-        ciborium::into_writer(&Stored::from(self), &mut *out).map_err(|error| error.to_string())?;
-        let length = (out.len() - start - 8) as u64;
-        if let Some(head) = out.get_mut(start..start + 8) {
-            head.copy_from_slice(&length.to_le_bytes());
-        }
-        packed::write(&self.numbers, &self.files, out);
-        Ok(())
+    /// A checkpoint's body.
+    pub(crate) fn encode(&self) -> Result<Vec<u8>, String> {
+        postcard::to_stdvec(self).map_err(|error| error.to_string())
     }
 
     /// The state from such a body.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, String> {
-        let (length, rest) = bytes.split_first_chunk().ok_or("it is too short")?;
-        let length = usize::try_from(u64::from_le_bytes(*length)).unwrap_or(usize::MAX);
-        let (head, files) = rest.split_at_checked(length).ok_or("it is too short")?;
-        let mut state = Self::decode_unpacked(head)?;
-        let unpacked = packed::read(files)?;
-        state.numbers.extend(unpacked.numbers);
-        for ((place, number), entry) in &unpacked.files {
-            let highest = state.numbers.entry(*place).or_insert(0);
-            *highest = (*highest).max(*number);
-            state.next_segment = state.next_segment.max(entry.id.saturating_add(1));
-        }
+        let mut state: Self = postcard::from_bytes(bytes).map_err(|error| error.to_string())?;
         // All at once: a tree that is built so has full nodes.
-        state.keys = unpacked.files.iter().map(|(key, entry)| (entry.id, *key)).collect();
-        state.files = unpacked.files.into_iter().collect();
+        state.files = std::mem::take(&mut state.files).into_iter().collect();
+        state.keys = state.files.iter().map(|(key, entry)| (entry.id, *key)).collect();
         Ok(state)
-    }
-
-    /// The state from the body of a checkpoint whose files are not packed.
-    pub(crate) fn decode_unpacked(bytes: &[u8]) -> Result<Self, String> {
-        let stored: Stored = ciborium::from_reader(bytes).map_err(|error| error.to_string())?;
-        Ok(stored.into())
     }
 }

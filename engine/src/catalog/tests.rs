@@ -201,25 +201,6 @@ fn a_lost_mark_between_two_whole_records_costs_nothing() {
 }
 
 #[test]
-fn a_log_of_the_version_before_marks_is_read() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut catalog = open(dir.path()).unwrap();
-    let log = newest(dir.path(), "catalogue_");
-    catalog.commit(put(1, 1)).unwrap();
-    catalog.commit(put(2, 1)).unwrap();
-    let marked = std::fs::read(&log).unwrap();
-    let mut bytes = b"FLUXCAT1".to_vec();
-    let mut at = 8;
-    while at < marked.len() {
-        let len = u32::from_le_bytes(marked[at..at + 4].try_into().unwrap()) as usize;
-        bytes.extend_from_slice(&marked[at..at + 8 + len]);
-        at += 8 + len + 16;
-    }
-    std::fs::write(&log, bytes).unwrap();
-    assert_eq!(ids(&open(dir.path()).unwrap()), [(1, 1), (2, 1)]);
-}
-
-#[test]
 fn a_half_written_record_before_a_new_log_that_never_came_to_be_is_cut() {
     let dir = tempfile::tempdir().unwrap();
     let mut catalog = open(dir.path()).unwrap();
@@ -307,7 +288,7 @@ fn a_store_id_that_is_no_text_is_damage() {
 
 #[test]
 fn files_of_a_later_version_are_refused_by_name_and_version() {
-    for (prefix, version) in [("catalogue_", 2), ("checkpoint_", 2)] {
+    for (prefix, version) in [("catalogue_", 1), ("checkpoint_", 1)] {
         let dir = tempfile::tempdir().unwrap();
         open(dir.path()).unwrap().commit(put(1, 1)).unwrap();
         let path = newest(dir.path(), prefix);
@@ -325,5 +306,43 @@ fn files_of_a_later_version_are_refused_by_name_and_version() {
             }) => assert_eq!((named, found, known), (path, 9, version)),
             other => panic!("{other:?}"),
         }
+    }
+}
+
+#[test]
+fn a_checkpoints_state_reads_back_and_anything_shorter_or_that_claims_more_is_refused() {
+    let mut state = State::new(Uuid::max());
+    for id in 1..=3 {
+        state.put(FileEntry {
+            prefix: (id == 3).then(|| "other-name".parse().unwrap()),
+            form: crate::segment::Form::JsonZstd,
+            sealed: id == 2,
+            runs: vec![
+                crate::segment::Run {
+                    at: 4,
+                    rows: u64::MAX,
+                    min_ts: Timestamp::from_micros(-1),
+                    max_ts: Timestamp::from_micros(7),
+                };
+                usize::try_from(id).unwrap() - 1
+            ],
+            ..entry(id, u32::MAX)
+        });
+    }
+    state.burn(entry(1, 1).place(), 9, 4);
+    let bytes = state.encode().unwrap();
+    let mut again = State::decode(&bytes).unwrap();
+    assert!(again.files().eq(state.files()));
+    assert_eq!(again.file(3), state.file(3));
+    assert_eq!(again.allocate(entry(1, 1).place()), (5, 10));
+    for end in 0..bytes.len() {
+        assert!(State::decode(&bytes[..end]).is_err(), "{end} bytes");
+    }
+    // Counts of more than there can be take no memory.
+    for at in 0..bytes.len() {
+        let mut claim = bytes[..at].to_vec();
+        claim.extend([0xff; 9]);
+        claim.push(1);
+        let _ = State::decode(&claim);
     }
 }

@@ -3,7 +3,7 @@
 //! ```text
 //! 0    "PLATIDX1" 8 | length of the head u32 | CRC-32C of the head, these four bytes left out, u32
 //! 16   store 16 | segment u64 | version u32 | CRC-32C of the data file u32 | its size u64 | its rows u64
-//! 64   rows of a block u32 | blocks u32 | table u8 | level u8 | 0 u8 ×2 | sections u32
+//! 64   rows of a block u32 | blocks u32 | table u8 | 0 u8 ×3 | sections u32
 //! 80   section*: kind u16, form u16, CRC-32C u32, offset u64, length u64
 //! …    sections, each at a multiple of eight
 //! ```
@@ -13,8 +13,7 @@
 //! reads some bytes of megabytes. Kinds that a reader does not know it passes over; what a section's form means is the section's
 //! business.
 //!
-//! The level grows with each kind that is made: a sidecar below [`level_of`] its table may lack one that it could have. It is used
-//! as it is until it is made anew.
+//! A change of the form, or of what is made, changes the magic: sidecars of before are made anew.
 //!
 //! # Invariants
 //!
@@ -28,6 +27,8 @@ use crate::segment::FileAt;
 
 const MAGIC: [u8; 8] = *b"PLATIDX1";
 const FIXED: usize = 80;
+/// Where the checksum of the head is.
+pub(super) const HEAD_CRC: u64 = 12;
 const SECTION: usize = 24;
 /// A longer head is none.
 const LONGEST: usize = 64 << 10;
@@ -35,14 +36,6 @@ const LONGEST: usize = 64 << 10;
 const LARGEST_DIGEST: u64 = 1 << 20;
 /// Read at once at the opening: most heads and digests are within it.
 const FIRST_READ: u64 = 1024;
-
-/// The level of sidecars that are made now, see the module.
-pub(super) const fn level_of(table: Table) -> u8 {
-    match table {
-        Table::Logs => 1,
-        Table::Traces | Table::Messages | Table::Metrics | Table::DeadLetters => 0,
-    }
-}
 
 /// What a section has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -109,7 +102,7 @@ pub(super) struct Section {
 pub(super) struct Head {
     pub(super) owner: Owner,
     pub(super) blocks: u32,
-    pub(super) level: u8,
+    pub(super) crc: u32,
     sections: Box<[Section]>,
     pub(super) digest: Digest,
 }
@@ -148,7 +141,7 @@ pub(super) fn encode(owner: &Owner, block_rows: u32, blocks: u32, parts: &[Part]
     out.extend_from_slice(&owner.rows.to_le_bytes());
     out.extend_from_slice(&block_rows.to_le_bytes());
     out.extend_from_slice(&blocks.to_le_bytes());
-    out.extend_from_slice(&[owner.table.number(), level_of(owner.table), 0, 0]);
+    out.extend_from_slice(&[owner.table.number(), 0, 0, 0]);
     put_u32(&mut out, parts.len());
     let mut at = length.next_multiple_of(8);
     for part in parts {
@@ -219,7 +212,8 @@ impl Head {
     }
 
     fn decode(head: &[u8], size: u64) -> Option<Self> {
-        if bytes_at(head, 12).map(u32::from_le_bytes)? != head_crc(head) {
+        let crc = bytes_at(head, HEAD_CRC as usize).map(u32::from_le_bytes)?;
+        if crc != head_crc(head) {
             return None;
         }
         let u32_at = |at| bytes_at(head, at).map(u32::from_le_bytes);
@@ -254,7 +248,7 @@ impl Head {
         Some(Self {
             owner,
             blocks: u32_at(68)?,
-            level: *head.get(73)?,
+            crc,
             sections: sections.collect::<Option<_>>()?,
             digest: Digest::default(),
         })

@@ -13,7 +13,9 @@
 //!
 //! - A bucket is believed only under its checksum, which counts its number in: neither a flipped byte of it nor one of the
 //!   directory makes an id look absent. An empty bucket has a checksum too.
-//! - The hash never changes: it is written to disks.
+//! - The hash never changes: it is written to disks ([`model::stable_hash`]).
+
+use model::stable_hash;
 
 use super::format::{Bad, bytes_at};
 
@@ -22,24 +24,6 @@ const MOST: usize = 8 << 20;
 /// A directory of more bits is none.
 const MOST_BITS: u32 = 24;
 const ENTRIES_OF_A_BUCKET: usize = 16;
-
-/// Mixes all bits of a number into all others, as MurmurHash3 does at its end.
-const fn mix(mut x: u64) -> u64 {
-    x ^= x >> 33;
-    x = x.wrapping_mul(0xff51_afd7_ed55_8ccd);
-    x ^= x >> 33;
-    x = x.wrapping_mul(0xc4ce_b9fe_1a85_ec53);
-    x ^ (x >> 33)
-}
-
-/// The hash of an id.
-pub(super) fn hash(id: &[u8]) -> u64 {
-    id.chunks(8).fold(mix(id.len() as u64), |hash, chunk| {
-        let mut word = [0; 8];
-        word.iter_mut().zip(chunk).for_each(|(to, from)| *to = *from);
-        mix(hash.rotate_left(29) ^ u64::from_le_bytes(word))
-    })
-}
 
 /// Takes the ids of a column row by row.
 #[derive(Debug, Default)]
@@ -56,7 +40,7 @@ pub(super) struct Builder {
 impl Builder {
     /// The next row of a row group, and its id if it has one.
     pub(super) fn add(&mut self, id: Option<&[u8]>) {
-        self.hashes.extend(id.map(|id| hash(id) & !0xffff));
+        self.hashes.extend(id.map(|id| stable_hash(id) & !0xffff));
         self.row += 1;
         if self.row == super::BLOCK_ROWS {
             self.end_block();
@@ -160,7 +144,7 @@ pub(super) fn find(
     if bits > MOST_BITS {
         return Err(Bad::Form("an index of ids has too many buckets"));
     }
-    let hash = hash(id) & !0xffff;
+    let hash = stable_hash(id) & !0xffff;
     let number = bucket_of(hash, bits);
     let directory = 4 * ((1u64 << bits) + 1);
     if directory > length {

@@ -99,7 +99,7 @@ impl<'a> Keeper<'a> {
             for segment in files.filter(|segment| wants_index(segment)) {
                 let key = segment.cache_key();
                 wanted.insert(key);
-                if segment.index().is_none_or(|index| !index.is_as_wanted()) && !is_left_alone(&key) {
+                if segment.index().is_none_or(|index| index.is_bad()) && !is_left_alone(&key) {
                     lacking.push((segment.max_ts, Arc::downgrade(segment)));
                 }
             }
@@ -108,8 +108,6 @@ impl<'a> Keeper<'a> {
         lacking.sort_unstable_by_key(|(newest, _)| std::cmp::Reverse(*newest));
         // Those that are on the disk first: they only have to be opened.
         lacking.retain(|(_, segment)| !self.attached(segment));
-        // Those that only lack what earlier versions did not make come last.
-        lacking.sort_by_cached_key(|(_, segment)| segment.upgrade().is_some_and(|segment| segment.index().is_some()));
         for (_, segment) in lacking {
             if self.shared.indexes.has_news(asked) {
                 return false;
@@ -121,24 +119,21 @@ impl<'a> Keeper<'a> {
         !self.shared.indexes.is_stopping()
     }
 
-    /// Opens the sidecar that a segment has on the disk, if it is not open. Whether nothing is left to do.
+    /// Opens the sidecar that a segment has on the disk, unless it is open and bad. Whether nothing is left to do.
     fn attached(&mut self, segment: &Weak<Segment>) -> bool {
         let Some(segment) = segment.upgrade() else {
             return true;
         };
         let key = segment.cache_key();
-        let index = segment.index();
-        let is_bad = index.as_ref().is_some_and(|index| index.is_bad());
-        if !self.there.contains_key(&key) || index.is_some_and(|index| !index.is_bad()) {
+        if !self.there.contains_key(&key) {
             return false;
         }
-        if !is_bad {
+        if segment.index().is_none() {
             match self.open(&Owner::of(self.shared.store, &segment)) {
                 Ok(index) => {
-                    let is_as_wanted = index.is_as_wanted();
                     segment.set_index(Some(Arc::new(index)));
                     self.failed.remove(&key);
-                    return is_as_wanted;
+                    return true;
                 }
                 Err(Error::Io { source, .. }) if source.kind() != ErrorKind::NotFound => {
                     // It may be whole: nothing is thrown away for want of handles.
@@ -156,7 +151,7 @@ impl<'a> Keeper<'a> {
         false
     }
 
-    /// Builds the sidecar of a segment that has none, or one that lacks something.
+    /// Builds the sidecar of a segment that has none.
     fn make(&mut self, segment: &Arc<Segment>) {
         let key = segment.cache_key();
         if !self.is_in_view(segment) {
@@ -166,8 +161,6 @@ impl<'a> Keeper<'a> {
             Ok(Some(index)) => {
                 self.failed.remove(&key);
                 self.there.insert(key, segment.table);
-                // A handle of the one that it replaces.
-                self.shared.indexes.memory.forget(key);
                 segment.set_index(Some(Arc::new(index)));
                 self.shared.counters.index_builds.add(1);
             }
@@ -200,7 +193,6 @@ impl<'a> Keeper<'a> {
         };
         // What is kept of an older one is not what is written now.
         segment.set_index(None);
-        self.shared.indexes.memory.forget(segment.cache_key());
         write(&self.shared.layout.sidecar(segment.table, segment.cache_key()), &bytes)?;
         self.open(&owner).map(Some)
     }
@@ -240,7 +232,6 @@ impl<'a> Keeper<'a> {
         if let Some(table) = self.there.remove(&key) {
             remove(&self.shared.layout.sidecar(table, key));
         }
-        self.shared.indexes.memory.forget(key);
     }
 }
 

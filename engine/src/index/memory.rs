@@ -5,17 +5,19 @@
 //!
 //! # Invariants
 //!
+//! - What is kept is of one opening of a sidecar: one that is made anew meanwhile may have sections of another form under the
+//!   same kinds, and shares nothing with the one before.
 //! - All sections together have at most the bytes that they were given, what keeping them costs included.
 //! - A lookup walks over all files, so of more than fit, each would go before it is asked again. While there is no room, most
 //!   are read in pieces instead, and only some come in, for those whose turn it is to go.
 
 use std::fs::File;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use super::format::Kind;
 use crate::Kept;
-use crate::catalog::{Files, Key};
+use crate::catalog::Files;
 
 /// A larger section is read in pieces: to read it whole would take longer than many lookups in it.
 const LARGEST: usize = 64 << 10;
@@ -24,13 +26,18 @@ const EACH: usize = 128;
 /// Of so many sections that find no room, one comes in for others.
 const ONE_IN: usize = 16;
 
+/// One opening of a sidecar.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct OpeningId(u64);
+
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Memory {
     most: usize,
-    sections: Kept<(Key, Kind), Arc<[u8]>>,
+    opened: AtomicU64,
+    sections: Kept<(OpeningId, Kind), Arc<[u8]>>,
     refused: AtomicUsize,
-    files: Files,
+    files: Files<OpeningId>,
 }
 
 impl Memory {
@@ -38,14 +45,20 @@ impl Memory {
     pub(super) fn new(most: usize) -> Self {
         Self {
             most,
+            opened: AtomicU64::new(0),
             sections: Kept::new(most),
             refused: AtomicUsize::new(0),
             files: Files::new(),
         }
     }
 
+    /// A sidecar is opened.
+    pub(super) fn begin(&self) -> OpeningId {
+        OpeningId(self.opened.fetch_add(1, Ordering::Relaxed))
+    }
+
     /// A section, if it is kept.
-    pub(super) fn section(&self, key: Key, kind: Kind) -> Option<Arc<[u8]>> {
+    pub(super) fn section(&self, key: OpeningId, kind: Kind) -> Option<Arc<[u8]>> {
         self.sections.get((key, kind))
     }
 
@@ -58,22 +71,22 @@ impl Memory {
         self.sections.has_room(length + EACH) || self.refused.fetch_add(1, Ordering::Relaxed) % ONE_IN == ONE_IN - 1
     }
 
-    pub(super) fn keep(&self, key: Key, kind: Kind, section: Arc<[u8]>) {
+    pub(super) fn keep(&self, key: OpeningId, kind: Kind, section: Arc<[u8]>) {
         let weight = section.len() + EACH;
         self.sections.put((key, kind), section, weight);
     }
 
     /// The handle of a sidecar, if it is kept.
-    pub(super) fn file(&self, key: Key) -> Option<Arc<File>> {
+    pub(super) fn file(&self, key: OpeningId) -> Option<Arc<File>> {
         self.files.get(key)
     }
 
-    pub(super) fn keep_file(&self, key: Key, file: &Arc<File>) {
+    pub(super) fn keep_file(&self, key: OpeningId, file: &Arc<File>) {
         self.files.put(key, file);
     }
 
-    /// The sidecar is gone, or is made anew.
-    pub(super) fn forget(&self, key: Key) {
+    /// Nobody has it open any more.
+    pub(super) fn forget(&self, key: OpeningId) {
         for kind in Kind::KEPT {
             self.sections.forget((key, kind));
         }
@@ -97,12 +110,12 @@ mod tests {
         let memory = Memory::new(50 * each);
         let (mut found, mut read) = (0, 0);
         for round in 0..20 {
-            for id in 0..60 {
-                if memory.section((id, 1), KIND).is_some() {
+            for id in (0..60).map(OpeningId) {
+                if memory.section(id, KIND).is_some() {
                     found += u64::from(round > 0);
                 } else if memory.wants(1_000) {
                     read += u64::from(round > 0);
-                    memory.keep((id, 1), KIND, section(1_000));
+                    memory.keep(id, KIND, section(1_000));
                 }
             }
         }
@@ -115,9 +128,10 @@ mod tests {
         let memory = Memory::new(LARGEST + EACH);
         assert!(memory.wants(LARGEST as u64) && !memory.wants(LARGEST as u64 + 1) && !memory.wants(u64::MAX));
         assert!(!Memory::new(0).wants(0) && !Memory::new(1_000).wants(1_000));
-        memory.keep((1, 1), KIND, section(9));
-        memory.keep((1, 2), KIND, section(9));
-        memory.forget((1, 1));
-        assert!(memory.section((1, 1), KIND).is_none() && memory.section((1, 2), KIND).is_some());
+        let (gone, other) = (memory.begin(), memory.begin());
+        memory.keep(gone, KIND, section(9));
+        memory.keep(other, KIND, section(9));
+        memory.forget(gone);
+        assert!(memory.section(gone, KIND).is_none() && memory.section(other, KIND).is_some());
     }
 }

@@ -3,9 +3,12 @@
 //! # Invariants
 //!
 //! - What cannot be read, or is not as it was written, answers "every block", and the sidecar is made anew.
+//! - It reads the bytes that it was opened on. A sidecar that was made anew under the same name is another one, told apart by the
+//!   checksum of its head.
 
 use std::fs::File;
 use std::io::ErrorKind;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -15,8 +18,8 @@ use model::Table;
 use super::blocks::{Blocks, Lookup};
 use super::counts::CountsBy;
 use super::digest::Range;
-use super::format::{Bad, Head, Kind, Owner, Section, level_of, read_at};
-use super::memory::Memory;
+use super::format::{Bad, HEAD_CRC, Head, Kind, Owner, Section, read_at};
+use super::memory::{Memory, OpeningId};
 use super::texts::{self, Class, Grams};
 use super::{IdColumn, ids, path_of};
 use crate::Error;
@@ -30,7 +33,9 @@ pub struct SegmentIndex {
     /// The folder of all of them.
     folder: Arc<Path>,
     table: Table,
-    pub(super) key: Key,
+    key: Key,
+    /// Of its head.
+    crc: u32,
     pub(super) size: u64,
     blocks: u32,
     pub(super) rows: u64,
@@ -38,9 +43,8 @@ pub struct SegmentIndex {
     /// Sections of grams.
     texts: Box<[(Class, Section)]>,
     pub(super) counts: [Option<Section>; 2],
-    /// It may lack what is made now.
-    is_outdated: bool,
     pub(super) memory: Arc<Memory>,
+    pub(super) opening: OpeningId,
     /// Something in it is not as it was written, or cannot be read.
     is_bad: AtomicBool,
     store: Weak<Shared>,
@@ -89,17 +93,18 @@ impl SegmentIndex {
         let texts: Box<[_]> = texts.collect();
         Self {
             counts: CountsBy::ALL.map(|by| head.section(by.kind())),
-            is_outdated: head.level < level_of(head.owner.table),
             // An empty one says nothing.
             texts: texts.into_iter().filter(|(_, section)| section.length > 0).collect(),
             folder: Arc::clone(folder),
             table: head.owner.table,
             key: (head.owner.segment, head.owner.version),
+            crc: head.crc,
             size,
             blocks: head.blocks,
             rows: head.owner.rows,
             ids: ids.into(),
             memory: Arc::clone(memory),
+            opening: memory.begin(),
             is_bad: false.into(),
             store: Weak::clone(store),
         }
@@ -145,11 +150,6 @@ impl SegmentIndex {
         found
     }
 
-    /// Whether it is whole, and has what is made now.
-    pub(super) fn is_as_wanted(&self) -> bool {
-        !self.is_bad() && !self.is_outdated
-    }
-
     /// Looks something up in a section; what is wrong with it does not hide a row.
     fn look_up(&self, kind: Kind, section: Section, find: impl Fn(&Read<'_>) -> Result<Lookup, Bad>) -> Lookup {
         self.try_look_up(kind, section, find).unwrap_or_else(|error| {
@@ -165,17 +165,17 @@ impl SegmentIndex {
         section: Section,
         find: impl Fn(&Read<'_>) -> Result<Lookup, Bad>,
     ) -> Result<Lookup, Bad> {
-        if let Some(kept) = self.memory.section(self.key, kind) {
+        if let Some(kept) = self.memory.section(self.opening, kind) {
             return Ok(Lookup::free(find(&within(&kept))?.blocks));
         }
         if !self.memory.wants(section.length) {
             let file = self.file().map_err(Bad::Shut)?;
             return find(&|buffer: &mut [u8], at| file.read_exact_at(buffer, section.offset + at));
         }
-        let file = File::open(self.path()).map_err(Bad::Shut)?;
-        let bytes: Arc<[u8]> = read_at(&FileAt::new(file, self.size), section.offset, section.length)?.into();
+        let file = FileAt::new(self.open_anew().map_err(Bad::Shut)?, self.size);
+        let bytes: Arc<[u8]> = read_at(&file, section.offset, section.length)?.into();
         let blocks = find(&within(&bytes))?.blocks;
-        self.memory.keep(self.key, kind, bytes);
+        self.memory.keep(self.opening, kind, bytes);
         Ok(Lookup {
             blocks,
             bytes: section.length,
@@ -199,15 +199,26 @@ impl SegmentIndex {
 
     /// Its bytes, by a handle that is kept.
     pub(super) fn file(&self) -> std::io::Result<FileAt> {
-        let file = match self.memory.file(self.key) {
+        let file = match self.memory.file(self.opening) {
             Some(file) => file,
             None => {
-                let file = Arc::new(File::open(self.path())?);
-                self.memory.keep_file(self.key, &file);
+                let file = Arc::new(self.open_anew()?);
+                self.memory.keep_file(self.opening, &file);
                 file
             }
         };
         Ok(FileAt::shared(file, self.size))
+    }
+
+    /// Its file, by name: not found where another one has taken its place.
+    pub(super) fn open_anew(&self) -> std::io::Result<File> {
+        let file = File::open(self.path())?;
+        let mut crc = [0; 4];
+        file.read_exact_at(&mut crc, HEAD_CRC)?;
+        if u32::from_le_bytes(crc) == self.crc {
+            return Ok(file);
+        }
+        Err(ErrorKind::NotFound.into())
     }
 
     pub(super) fn is_bad(&self) -> bool {
@@ -236,7 +247,7 @@ impl SegmentIndex {
 
 impl Drop for SegmentIndex {
     fn drop(&mut self) {
-        self.memory.forget(self.key);
+        self.memory.forget(self.opening);
     }
 }
 

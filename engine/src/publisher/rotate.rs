@@ -1,7 +1,5 @@
 //! The publisher's turn at rotation: it alone knows which files are open, and lets go of those that expired.
 
-use tokio::sync::oneshot;
-
 use super::Publisher;
 use crate::desk::Rotated;
 use crate::slot::Slot;
@@ -9,18 +7,13 @@ use crate::slot::Slot;
 impl Publisher {
     /// Checks the rotation rules if it is time or asked for, and clears away what went before. A disk that is too full for
     /// publishing is a reason to do it, not one to leave it.
-    pub(super) fn rotate(&mut self, asked: Vec<oneshot::Sender<Rotated>>, on_time: bool) {
+    pub(super) fn rotate(&mut self, is_asked: bool, on_time: bool) -> Option<Rotated> {
         let due = on_time && self.janitor.is_due(&self.shared);
         let reads = self.shared.remote.as_ref().is_some_and(|remote| remote.is_reader());
-        let wanted = !reads && self.shared.poisoned().is_none() && (due || !asked.is_empty());
+        let wanted = !reads && self.shared.poisoned().is_none() && (due || is_asked);
         let rotated = wanted.then(|| self.check_rotation());
         self.janitor.sweep(&self.shared);
-        if let Some(rotated) = rotated {
-            for answer in asked {
-                // Whoever asked may have gone.
-                let _ = answer.send(rotated.clone());
-            }
-        }
+        rotated
     }
 
     fn check_rotation(&mut self) -> Rotated {

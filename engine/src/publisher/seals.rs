@@ -4,31 +4,15 @@
 //!
 //! The seal itself, and what becomes of one that failed: [`crate::sealer`].
 
-use std::time::Instant;
-
 use super::Publisher;
 use crate::hot::Place;
 use crate::sealer::Job;
 use crate::slot::Slot;
 
 impl Publisher {
-    /// Offers the sealer what is full and what is past, if it has rested.
+    /// Offers the sealer what is full and what is past.
     pub(super) fn offer_seals(&mut self, on_time: bool) {
-        let rest = self.shared.settings.seal_rest;
-        let mut rested_at = None;
-        let mut rested = |slot: &Slot| {
-            let at = slot.touched_at + rest;
-            let rested = at <= Instant::now();
-            if !rested {
-                rested_at = rested_at.map_or(Some(at), |other: Instant| Some(other.min(at)));
-            }
-            rested
-        };
-        let ripe = self.ripe().into_iter();
-        let places: Vec<Place> = ripe
-            .filter(|place| self.open.get(place).is_some_and(&mut rested))
-            .collect();
-        for place in places {
+        for place in self.ripe() {
             self.full.extend(self.open.remove(&place).map(Job::new));
         }
         if on_time {
@@ -39,14 +23,13 @@ impl Publisher {
         }
         let mut kept = Vec::new();
         for mut job in std::mem::take(&mut self.full) {
-            if rested(&job.slot) && job.is_due(on_time) {
+            if job.is_due(on_time) {
                 kept.extend(self.shared.desk.seal(job));
             } else {
                 kept.push(job);
             }
         }
         self.full = kept;
-        self.rested_at = rested_at;
     }
 
     /// The partitions whose open files take no more rows.

@@ -27,7 +27,7 @@ impl Origins {
                 return;
             };
             if lsn < low_water {
-                marks.mark(&origin);
+                marks.mark(&origin, lsn);
                 return;
             }
             if let Some(id) = origin.producer_key() {

@@ -9,7 +9,6 @@ use uuid::Uuid;
 
 use crate::catalog::known_store_id;
 use crate::layout::Layout;
-use crate::quarantine::free_name;
 use crate::segment::inspect;
 use crate::{Error, sys};
 
@@ -44,7 +43,7 @@ pub(super) fn keep_old(layout: &Layout, mut files: Vec<PathBuf>, now: Timestamp)
         return Ok(None);
     }
     let when = now.to_datetime().unwrap_or_default().format("%Y%m%dT%H%M%SZ");
-    let folder = free_name(layout.quarantine.join(format!("catalogue_{when}")));
+    let folder = sys::free_name(layout.quarantine.join(format!("catalogue_{when}")));
     sys::create_dirs(&folder)?;
     for path in files {
         let bytes = fs::read(&path).map_err(Error::io("read", &path))?;

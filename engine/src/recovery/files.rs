@@ -12,10 +12,11 @@
 //! # Invariants
 //!
 //! - What is missing or damaged is reported and kept; nothing else is ever moved away from readers.
+//! - The rows of a damaged open file are replayed as far as the log has them. In one record, made when the file is in quarantine,
+//!   its entry goes and their LSNs are noted; they are replayed at each start until a record says that they are in a file again.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use model::Table;
 use uuid::Uuid;
@@ -25,6 +26,8 @@ use crate::catalog::{FileEntry, Found};
 use crate::hot::Place;
 use crate::layout::{Layout, Named, parse};
 use crate::quarantine::keep;
+use crate::remote::attach::Connected;
+use crate::remote::restore::restore_open;
 use crate::rotation::remove_empty_folders;
 use crate::segment::{Described, Form, Identity, OpenSegment, Published, Recorded, Resumed, Sealed, inspect, resume};
 use crate::slot::write_options;
@@ -36,47 +39,70 @@ pub(super) struct Findings {
     pub(super) open: Vec<(FileEntry, OpenSegment)>,
     /// Ids of files that cannot be read.
     pub(super) unreadable: HashSet<u64>,
+    /// Open files whose rows are to be found in the log.
+    pub(super) given_up: Vec<GivenUp>,
+    /// Rows found there, by partition.
+    pub(super) replayed: BTreeMap<Place, u64>,
     pub(super) reports: Vec<String>,
     pub(super) quarantined: u64,
 }
 
+/// A damaged open file that is kept aside.
+#[derive(Debug)]
+pub(super) struct GivenUp {
+    place: Place,
+    rows: u64,
+    /// What it is, and where.
+    what: String,
+}
+
 impl Findings {
+    /// Says what of the files that were given up was not in the log.
+    pub(super) fn report_given_up(&mut self) {
+        for GivenUp { place, rows, what } in std::mem::take(&mut self.given_up) {
+            let found = self.replayed.get(&place).copied().unwrap_or(0);
+            match rows.saturating_sub(found) {
+                0 => tracing::warn!(rows, "{what}; all of its rows were in the log, they are stored anew"),
+                lost => self.report(format!(
+                    "{what}; {lost} of its {rows} rows are lost, the log had the others"
+                )),
+            }
+        }
+    }
+
     pub(super) fn report(&mut self, what: String) {
         tracing::error!("{what}");
         self.reports.push(what);
     }
-
-    pub(super) fn partial(&self) -> Option<Arc<str>> {
-        let (first, rest) = self.reports.split_first()?;
-        Some(match rest.len() {
-            0 => first.as_str().into(),
-            more => format!("{first}; and {more} more, see the log").into(),
-        })
-    }
 }
 
-/// Compares every live file with its entry, and takes up the open ones. What is `elsewhere`, in the object store, need not
-/// be here.
+/// Compares every live file with its entry, and takes up the open ones. What is in the object store need not be here; of open
+/// files it may have pieces.
 pub(super) fn check_files(
     (layout, settings): (&Layout, &Settings),
     tree: &Tree,
     found: &mut Found,
     findings: &mut Findings,
-    elsewhere: impl Fn(u64) -> bool,
+    bucket: Option<&Connected>,
 ) -> Result<(), Error> {
-    let is_well = |entry: &&FileEntry| entry.sealed && tree.size_of(entry) == Some(entry.size);
+    let elsewhere = |id| bucket.is_some_and(|bucket| bucket.chain.state().files.contains_key(&id));
+    // Whoever only reads takes no file up: pieces of open ones are copies to it as all others are.
+    let is_reader = bucket.is_some_and(|bucket| bucket.link.is_reader());
+    let is_whole = |entry: &FileEntry| entry.sealed || is_reader;
+    let is_well = |entry: &&FileEntry| is_whole(entry) && tree.size_of(entry) == Some(entry.size);
     let others: Vec<FileEntry> = found.state.files().filter(|entry| !is_well(entry)).cloned().collect();
     for entry in others {
         let path = entry.path(layout);
-        let checked = if entry.sealed {
+        let checked = if is_whole(&entry) {
             check_sealed(&path, &entry)
         } else {
-            take_up(layout, settings, found, findings, &entry)
+            take_up_or_restore((layout, settings), found, findings, &entry, bucket)
         };
         match checked {
             Ok(()) => {}
-            Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound && elsewhere(entry.id) => {}
-            Err(error @ Error::Damaged { .. }) if elsewhere(entry.id) => {
+            Err(Error::Io { source, .. })
+                if is_whole(&entry) && source.kind() == std::io::ErrorKind::NotFound && elsewhere(entry.id) => {}
+            Err(error @ Error::Damaged { .. }) if is_whole(&entry) && elsewhere(entry.id) => {
                 let kept = keep(layout, &path)?;
                 tracing::warn!(
                     %error, kept = %kept.display(),
@@ -84,17 +110,33 @@ pub(super) fn check_files(
                 );
             }
             Err(error @ (Error::Damaged { .. } | Error::Parquet { .. })) => {
-                findings.unreadable.insert(entry.id);
-                put_aside(layout, &path, &error, findings);
+                let (is_kept, what) = put_aside(layout, &path, &error);
+                findings.quarantined += 1;
+                give_up(found, findings, entry, is_kept, what);
             }
             Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
-                findings.unreadable.insert(entry.id);
-                findings.report(format!("{} is missing with its {} rows", path.display(), entry.rows));
+                // A start that was interrupted may have put it aside.
+                let is_kept = layout.quarantined(&path).exists();
+                let what = format!("{} is missing with its {} rows", path.display(), entry.rows);
+                give_up(found, findings, entry, is_kept, what);
             }
             Err(error) => return Err(error),
         }
     }
     Ok(())
+}
+
+/// A file that cannot be read. One whose rows may be in the log leaves the catalogue, which remembers to replay them: where that
+/// is cut off, the next start does it.
+fn give_up(found: &mut Found, findings: &mut Findings, entry: FileEntry, is_kept: bool, what: String) {
+    if is_kept && found.state.can_replay(&entry) {
+        let (place, rows) = (entry.place(), entry.rows);
+        findings.given_up.push(GivenUp { place, rows, what });
+        found.give_up(entry);
+    } else {
+        findings.unreadable.insert(entry.id);
+        findings.report(what);
+    }
 }
 
 fn check_sealed(path: &Path, entry: &FileEntry) -> Result<(), Error> {
@@ -116,6 +158,42 @@ fn identity(store: Uuid, entry: &FileEntry) -> Identity {
     }
 }
 
+/// Takes up an open file. One that is missing or damaged is put together from its pieces, if the object store has any.
+fn take_up_or_restore(
+    (layout, settings): (&Layout, &Settings),
+    found: &mut Found,
+    findings: &mut Findings,
+    entry: &FileEntry,
+    bucket: Option<&Connected>,
+) -> Result<(), Error> {
+    let error = match take_up(layout, settings, found, findings, entry) {
+        Err(error @ (Error::Damaged { .. } | Error::Parquet { .. })) => error,
+        Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
+            Error::io("open", &entry.path(layout))(source)
+        }
+        taken => return taken,
+    };
+    let Some(bucket) = bucket.filter(|bucket| bucket.chain.state().covered(entry.id) > 0) else {
+        return Err(error);
+    };
+    let path = entry.path(layout);
+    if path.symlink_metadata().is_ok() {
+        let (_, what) = put_aside(layout, &path, &error);
+        tracing::warn!("{what}; it is put together from the object store");
+        findings.quarantined += 1;
+    }
+    restore_open(bucket, layout, entry)?;
+    let covered = bucket.chain.state().covered(entry.id);
+    if covered < entry.last && found.state.can_replay(entry) {
+        found.state.replay_anew((entry.place(), covered + 1, entry.last));
+    }
+    let as_pieces = FileEntry {
+        size: 0,
+        ..entry.clone()
+    };
+    take_up(layout, settings, found, findings, &as_pieces)
+}
+
 fn take_up(
     layout: &Layout,
     settings: &Settings,
@@ -123,21 +201,16 @@ fn take_up(
     findings: &mut Findings,
     entry: &FileEntry,
 ) -> Result<(), Error> {
-    let recorded = Recorded {
+    // Of one that is to be put together nothing is known before.
+    let recorded = (entry.size > 0).then_some(Recorded {
         size: entry.size,
         crc: entry.crc,
         footer_crc: entry.footer_crc,
-    };
+    });
     let path = entry.path(layout);
     let identity = identity(found.state.store, entry);
     let options = write_options(settings);
-    match resume(
-        path,
-        layout.twin(entry.table, entry.id),
-        identity,
-        options,
-        Some(recorded),
-    )? {
+    match resume(path, layout.twin(entry.table, entry.id), identity, options, recorded)? {
         Resumed::AsRecorded(open) => findings.open.push((entry.clone(), open)),
         Resumed::Newer(open) => adopt_open(found, findings, entry.clone(), open),
         Resumed::Sealed(sealed) => adopt_sealed(found, entry.clone(), &sealed),
@@ -230,13 +303,15 @@ fn entry_of(about: &Described, (table, partition): Place, named: Named) -> FileE
     }
 }
 
-fn put_aside(layout: &Layout, path: &Path, error: &Error, findings: &mut Findings) {
-    let kept = keep(layout, path);
-    findings.quarantined += 1;
-    findings.report(match kept {
-        Ok(kept) => format!("{error}; it was put into {}", kept.display()),
-        Err(kept) => format!("{error}; it stays where it is, it could not be put into quarantine: {kept}"),
-    });
+/// Puts a file into quarantine. Whether it is there, and what to say.
+fn put_aside(layout: &Layout, path: &Path, error: &Error) -> (bool, String) {
+    match keep(layout, path) {
+        Ok(kept) => (true, format!("{error}; it was put into {}", kept.display())),
+        Err(kept) => (
+            false,
+            format!("{error}; it stays where it is, it could not be put into quarantine: {kept}"),
+        ),
+    }
 }
 
 /// The data files in the tree.
@@ -314,8 +389,7 @@ fn judge(
     let id = about.identity.segment;
     let known = state.knows(id);
     let emptied = about.is_emptied();
-    let unrecorded =
-        !emptied && about.facts.last_lsn > state.through(place) && about.facts.first_lsn >= state.low_water;
+    let unrecorded = !emptied && state.lacks(place, about.facts.first_lsn, about.facts.last_lsn);
     if state.file(id).is_none() && unrecorded {
         tracing::info!(path = %path.display(), rows = about.extent.rows, "adopted a data file whose record was lost");
         state.burn(place, named.number, id);
@@ -338,7 +412,9 @@ fn judge(
             path: path.clone(),
             reason,
         };
-        put_aside(layout, &path, &error, findings);
+        let (_, what) = put_aside(layout, &path, &error);
+        findings.quarantined += 1;
+        findings.report(what);
     }
     Ok(())
 }

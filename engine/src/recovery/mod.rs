@@ -19,9 +19,7 @@ use std::collections::HashSet;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::thread::ScopedJoinHandle;
-use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use model::{Clock, Entropy, Table, Timestamp};
@@ -106,18 +104,15 @@ pub(crate) fn open(settings: Settings, clock: Clock, entropy: &Entropy) -> Resul
     };
     let mut findings = Findings::default();
     let ground = (&layout, &settings);
-    check_files(ground, &tree, &mut found, &mut findings, |id| {
-        connected
-            .as_ref()
-            .is_some_and(|connected| connected.chain.state().files.contains_key(&id))
-    })?;
+    // What is on its way there counts for nothing: open files are put together there anew.
+    empty_staging(&layout)?;
+    check_files(ground, &tree, &mut found, &mut findings, connected.as_ref())?;
     if is_reader {
         remove_unknown_files(&layout, &tree, &found)?;
     } else {
         judge_unknown_files(ground, &tree, &mut found, &mut findings)?;
     }
     drop(tree);
-    empty_staging(&layout)?;
     if let Some(connected) = &connected {
         attach::fill_cache(connected, &layout);
     }
@@ -251,6 +246,7 @@ fn replay(ground: Ground, catalog: Catalog, mut findings: Findings) -> Result<Op
             .min(settings.group_max.get().max(LOG_SEGMENT / 16)),
         max_bytes: settings.wal_max.get(),
         low_water: catalog.state().low_water,
+        replay_from: catalog.state().replay_from(),
         quarantine: layout.quarantine.clone(),
         recall: settings.tail_max.get(),
     };
@@ -270,6 +266,8 @@ fn replay(ground: Ground, catalog: Catalog, mut findings: Findings) -> Result<Op
     let (wal, recovered) = replay::run(&shared, &mut publisher, &mut findings, |sink| {
         Wal::open(&shared.layout.wal, options, sink)
     })?;
+    findings.report_given_up();
+    forget_lost(&shared);
     for damage in &recovered.damage {
         findings.quarantined += u64::from(damage.kept.is_some());
         findings.report(match &damage.missing {
@@ -295,13 +293,30 @@ fn replay(ground: Ground, catalog: Catalog, mut findings: Findings) -> Result<Op
     })
 }
 
+/// Rows of damaged files that were not in the log are not asked for at the next start.
+fn forget_lost(shared: &Shared) {
+    let mut catalog = shared.catalog.lock();
+    let state = shared.state.lock();
+    let wanted = catalog.state().replay().iter();
+    let lost: Vec<_> = wanted
+        .filter(|(place, _)| !state.hot.has(**place))
+        .map(|(place, (_, end))| (*place, *end))
+        .collect();
+    drop(state);
+    if lost.is_empty() {
+        return;
+    }
+    if let Err(error) = catalog.commit_with(|record| record.through = lost) {
+        tracing::warn!(%error, "what the log did not have of damaged files is looked for again at the next start");
+    }
+}
+
 /// The store is what it was: shows it.
 fn finish(shared: &Shared, next_lsn: u64, findings: &Findings) {
     shared.counters.quarantined.set(findings.quarantined);
-    shared.recovered.store(next_lsn.saturating_sub(1), Ordering::Relaxed);
     let mut state = shared.state.lock();
     state.committed = next_lsn.saturating_sub(1);
-    state.partial = findings.partial();
+    state.partial = findings.reports.iter().collect();
     shared.tails.begin(next_lsn);
     shared.settle_debt(&mut state);
     shared.show(&mut state, Table::ALL);
@@ -328,10 +343,9 @@ fn assemble(ground: Ground, parts: Parts) -> (Arc<Shared>, Publisher) {
         locks,
         link,
     } = ground;
-    let inherited = parts.catalog.state().parts.clone();
     let room = Shared::total_room(&settings);
-    // Every frame below the low water has its rows in files.
-    let committed = parts.catalog.state().low_water.saturating_sub(1);
+    // Every frame below has its rows in files.
+    let committed = parts.catalog.state().replay_from().saturating_sub(1);
     let shared = Arc::new_cyclic(|me| Shared {
         me: std::sync::Weak::clone(me),
         store: parts.catalog.state().store,
@@ -351,12 +365,9 @@ fn assemble(ground: Ground, parts: Parts) -> (Arc<Shared>, Publisher) {
         publishing: Mutex::default(),
         poison: watch::Sender::new(None),
         locks: Mutex::new(locks),
-        state: Mutex::new(State::new(committed, None)),
+        state: Mutex::new(State::new(committed)),
         rotation: Mutex::default(),
         remote: link,
-        fresh: Mutex::default(),
-        parts: inherited,
-        recovered: 0.into(),
         tails: Tails::new(settings.tail_max.get()),
         specs: ArcSwap::from_pointee(FileForms::from(&settings.specs)),
         opened: std::time::Instant::now(),
@@ -364,6 +375,8 @@ fn assemble(ground: Ground, parts: Parts) -> (Arc<Shared>, Publisher) {
         skew: 0.into(),
         #[cfg(test)]
         fail_log_syncs: crate::shared::Hook::default(),
+        #[cfg(test)]
+        before_write: crate::shared::Hook::default(),
         #[cfg(test)]
         before_freeze: crate::shared::Hook::default(),
         settings,
@@ -402,7 +415,6 @@ fn slots(shared: &Shared, open: Vec<(FileEntry, OpenSegment)>) -> Vec<Slot> {
         published: Timestamp::from_micros(entry.published),
         waited: 0,
         touched: false,
-        touched_at: Instant::now(),
         idle: 0,
         segment,
     };

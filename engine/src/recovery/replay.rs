@@ -25,7 +25,6 @@ use parking_lot::{Condvar, Mutex};
 use super::files::Findings;
 use super::joined;
 use crate::hot::{Place, weight};
-use crate::journal::Key;
 use crate::layout::{Layout, Partition};
 use crate::publisher::Publisher;
 use crate::shared::Shared;
@@ -41,9 +40,13 @@ pub(super) fn run(
 ) -> Result<(Wal, Recovered), Error> {
     let relief = Relief::new(shared);
     // Publishing meanwhile takes only what was inserted here.
-    let (through, recalled_below) = {
+    let lacking = {
         let catalog = shared.catalog.lock();
-        (catalog.state().all_through(), catalog.state().low_water)
+        Lacking {
+            through: catalog.state().all_through(),
+            low_water: catalog.state().low_water,
+            damaged: catalog.state().replay().clone(),
+        }
     };
     scope(|threads| {
         let relieving = Builder::new().name("engine-relief".to_owned());
@@ -51,27 +54,53 @@ pub(super) fn run(
             .spawn_scoped(threads, || relief.run(publisher))
             .map_err(Error::io("start a thread for", &shared.settings.store_dir))?;
         let all_read = Ending(&relief);
-        let read = open_log(&mut |frames| insert(shared, (&through, recalled_below), frames, &relief, findings));
+        let read = open_log(&mut |frames| insert(shared, &lacking, frames, &relief, findings));
         drop(all_read);
         joined(relieving)?;
         read
     })
 }
 
+/// What of the log is in no file.
+struct Lacking {
+    through: BTreeMap<Place, u64>,
+    low_water: u64,
+    /// What was in damaged files.
+    damaged: BTreeMap<Place, (u64, u64)>,
+}
+
+impl Lacking {
+    fn was_damaged(&self, place: Place, lsn: u64) -> bool {
+        let range = self.damaged.get(&place);
+        range.is_some_and(|(from, end)| (*from..=*end).contains(&lsn))
+    }
+
+    /// Whether rows of a frame can be in no file.
+    fn may_have(&self, frame: &Frame) -> bool {
+        let mut damaged = self.damaged.keys().filter(|(table, _)| table.number() == frame.table);
+        frame.lsn >= self.low_water || damaged.any(|place| self.was_damaged(*place, frame.lsn))
+    }
+
+    fn has(&self, place: Place, lsn: u64) -> bool {
+        let is_beyond = || self.through.get(&place).is_none_or(|through| *through < lsn);
+        self.was_damaged(place, lsn) || (lsn >= self.low_water && is_beyond())
+    }
+}
+
 /// Makes frames hot, waiting for room.
 fn insert(
     shared: &Shared,
-    (through, recalled_below): (&BTreeMap<Place, u64>, u64),
+    lacking: &Lacking,
     frames: Vec<Frame>,
     relief: &Relief<'_>,
     findings: &mut Findings,
 ) -> Result<(), Error> {
     for frame in frames {
-        if frame.lsn < recalled_below {
+        if !lacking.may_have(&frame) {
             recall(shared, &frame);
             continue;
         }
-        match insert_frame(shared, through, &frame) {
+        match insert_frame(shared, lacking, &frame, &mut findings.replayed) {
             Ok(rows) => shared.counters.replayed_rows.add(rows),
             Err(reason) => {
                 keep_frame(&shared.layout, &frame, &reason, findings)?;
@@ -181,8 +210,8 @@ impl<'a> Relief<'a> {
 /// Rows of one table by partition.
 type Pieces = Vec<(Partition, HotBatch)>;
 
-/// A frame's rows where they belong, without those that a lost machine had uploaded.
-fn placed(shared: &Shared, frame: &Frame) -> Result<(Table, Origin, Pieces), String> {
+/// A frame's rows where they belong.
+fn placed(frame: &Frame) -> Result<(Table, Origin, Pieces), String> {
     let table = Table::from_number(frame.table).ok_or_else(|| format!("it names table {}", frame.table))?;
     let (origin, rule) = origin::decode(&frame.origin)?;
     let placed = contained(|| {
@@ -194,10 +223,7 @@ fn placed(shared: &Shared, frame: &Frame) -> Result<(Table, Origin, Pieces), Str
         };
         place::place(table, &rows, frame.arrived, rule).map_err(|error| error.to_string())
     })?;
-    let key = Key::of(&origin);
-    let mut pieces = placed.pieces;
-    pieces.retain(|(partition, _)| !shared.parts.has(key.as_ref(), (table, *partition)));
-    Ok((table, origin, pieces))
+    Ok((table, origin, placed.pieces))
 }
 
 fn shared_pieces(table: Table, pieces: Pieces) -> Vec<(Place, Arc<HotBatch>, u64)> {
@@ -213,23 +239,31 @@ fn recall(shared: &Shared, frame: &Frame) {
     let table = Table::from_number(frame.table);
     if let Some(table) = table.filter(|table| !shared.tails.keeps(*table)) {
         shared.tails.replay(table, frame.lsn, &[]);
-    } else if let Ok((table, _, pieces)) = placed(shared, frame) {
+    } else if let Ok((table, _, pieces)) = placed(frame) {
         shared.tails.replay(table, frame.lsn, &shared_pieces(table, pieces));
     }
 }
 
 /// Makes hot what of a frame is in no file. Returns the rows; after an error nothing was inserted.
-fn insert_frame(shared: &Shared, through: &BTreeMap<Place, u64>, frame: &Frame) -> Result<u64, String> {
-    let (table, origin, pieces) = placed(shared, frame)?;
-    shared.marks.lock().mark(&origin);
-    shared.journal(
-        frame.lsn,
-        &origin,
-        pieces.iter().map(|(partition, _)| (table, *partition)).collect(),
-    );
+fn insert_frame(
+    shared: &Shared,
+    lacking: &Lacking,
+    frame: &Frame,
+    replayed: &mut BTreeMap<Place, u64>,
+) -> Result<u64, String> {
+    let (table, origin, pieces) = placed(frame)?;
+    // What is below is marked.
+    if frame.lsn >= lacking.low_water {
+        shared.marks.lock().mark(&origin, frame.lsn);
+    }
     let mut pieces = shared_pieces(table, pieces);
     shared.tails.replay(table, frame.lsn, &pieces);
-    pieces.retain(|(place, _, _)| through.get(place).is_none_or(|through| *through < frame.lsn));
+    pieces.retain(|(place, _, _)| lacking.has(*place, frame.lsn));
+    for (place, rows, _) in &pieces {
+        if lacking.was_damaged(*place, frame.lsn) {
+            *replayed.entry(*place).or_default() += rows.batch.num_rows() as u64;
+        }
+    }
     let missing = pieces;
     let rows = missing.iter().map(|(_, rows, _)| rows.batch.num_rows() as u64).sum();
     let places: Vec<Place> = missing.iter().map(|(place, _, _)| *place).collect();

@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | new or empty | empty | a new store |
 //! | a store | empty | its files are going to be uploaded |
-//! | empty | a store | a new machine: it takes over, with everything that is in the bucket |
+//! | empty, or a take-over that was cut short | a store | a new machine: it takes over, with everything that is in the bucket |
 //! | the store that wrote last | the same | it goes on |
 //! | the store, but another folder wrote since | the same | refused: what the two have may differ |
 //! | another store | a store | refused |
@@ -12,6 +12,7 @@
 //! # Invariants
 //!
 //! - The claim comes before anything is written here that relies on being the writer.
+//! - A take-over counts with its checkpoint, which has files, marks and LSN; cut short before, it begins anew.
 //! - Files that the bucket has and the folder's catalogue does not, and that did not expire here, are live again.
 
 use std::path::Path;
@@ -22,22 +23,27 @@ use model::{Entropy, Timestamp};
 use parking_lot::{Condvar, Mutex};
 use std::collections::HashMap;
 use std::sync::Weak;
-use tokio::sync::oneshot;
+use std::time::{Duration, Instant};
+use tokio::sync::{oneshot, watch};
 use uuid::Uuid;
 
 use super::cache::Cache;
 use super::chain::Chain;
 use super::format::Names;
 use super::io::{Created, Io};
-use super::state::RemoteState;
+use super::state::{RemoteFile, RemoteState};
 use super::trouble::RemoteTrouble;
 use super::upload::give_up_abandoned;
 use super::{Remote, RemoteMode};
-use crate::catalog::{Catalog, Found, Legacy, Lineage, State, known_store_id, store_id, write_store_id};
+use crate::catalog::{Catalog, Found, Lineage, State, known_store_id, store_id, write_store_id};
 use crate::layout::Layout;
 use crate::recovery::check_not_lost;
 use crate::stats::RemoteCounters;
+use crate::watermark::Watermarks;
 use crate::{Error, sys};
+
+/// How often it is looked while somebody waits for a cut.
+const HURRIED_POLL: Duration = Duration::from_millis(100);
 
 /// What every thread needs of the object store.
 #[derive(Debug)]
@@ -53,6 +59,10 @@ pub(crate) struct Link {
     pub(super) holders: Mutex<HashMap<u64, Weak<Lineage>>>,
     /// Why the last step failed; `None` after a success.
     pub(crate) failing: Mutex<Option<Arc<str>>>,
+    /// The marks of what is in the object store.
+    pub(crate) marks: Arc<Mutex<Watermarks>>,
+    /// The LSN through which all rows are there.
+    pub(crate) uploaded: watch::Sender<u64>,
 }
 
 /// An upload's answer: why it failed, if it did.
@@ -61,11 +71,13 @@ pub(crate) type Uploaded = Result<(), Arc<str>>;
 #[derive(Debug, Default)]
 pub(super) struct Orders {
     pub(super) asked: Vec<oneshot::Sender<Uploaded>>,
+    /// Somebody waits for a cut, though not for this very one.
+    pub(super) hurried: bool,
     pub(super) stop: bool,
 }
 
 impl Link {
-    /// Asks for everything sealed to be uploaded, or for news; `None` if the thread is to stop.
+    /// Asks for a cut now, or for news; `None` if the thread is to stop.
     pub(crate) fn ask(&self) -> Option<oneshot::Receiver<Uploaded>> {
         let mut orders = self.orders.lock();
         if orders.stop {
@@ -76,6 +88,30 @@ impl Link {
         drop(orders);
         self.news.notify_all();
         Some(answered)
+    }
+
+    /// Waits until the object store has every row up to an LSN, and hurries the cut that brings them there.
+    pub(crate) async fn wait_for(&self, wanted: u64, patience: Duration) -> Result<(), Error> {
+        let mut uploaded = self.uploaded.subscribe();
+        if *uploaded.borrow() >= wanted {
+            return Ok(());
+        }
+        self.orders.lock().hurried = true;
+        self.news.notify_all();
+        match tokio::time::timeout(patience, uploaded.wait_for(|lsn| *lsn >= wanted)).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(_)) => Err(Error::Closed),
+            Err(_) => {
+                let reason = self.failing.lock().clone();
+                let reason = reason.unwrap_or_else(|| "the object store has not answered yet".into());
+                Err(Error::Publishing { reason })
+            }
+        }
+    }
+
+    /// Whether somebody waits for a cut.
+    pub(super) fn is_hurried(&self) -> bool {
+        self.orders.lock().hurried
     }
 
     /// Ends the thread and every call; what is under way is found out at the next start.
@@ -100,10 +136,22 @@ impl Link {
 
     /// Waits for an order or `poll`. Who asked; `None` to stop.
     pub(super) fn next(&self) -> Option<Vec<oneshot::Sender<Uploaded>>> {
-        let end = std::time::Instant::now() + self.settings.poll;
+        let began = Instant::now();
         let mut orders = self.orders.lock();
-        while orders.asked.is_empty() && !orders.stop && !self.news.wait_until(&mut orders, end).timed_out() {}
+        loop {
+            let poll = self.settings.poll;
+            let end = began + if orders.hurried { poll.min(HURRIED_POLL) } else { poll };
+            if !orders.asked.is_empty() || orders.stop || Instant::now() >= end {
+                break;
+            }
+            self.news.wait_until(&mut orders, end);
+        }
         (!orders.stop).then(|| std::mem::take(&mut orders.asked))
+    }
+
+    /// A cut begins: who waits from now on waits for the next one.
+    pub(super) fn begin_cut(&self) {
+        self.orders.lock().hurried = false;
     }
 
     pub(super) fn is_stopping(&self) -> bool {
@@ -143,6 +191,8 @@ pub(crate) fn connect(remote: &Remote, layout: &Layout, entropy: &Entropy) -> Re
             news: Condvar::new(),
             holders: Mutex::default(),
             failing: Mutex::default(),
+            marks: Arc::clone(&chain.state().marks),
+            uploaded: watch::Sender::new(chain.state().lsn),
         }),
         chain,
     })
@@ -197,35 +247,59 @@ pub(crate) fn become_writer(
     })?;
     let url = connected.link.settings.url.clone();
     let host = connected.link.settings.host.clone();
-    let remote = connected.chain.state();
-    let theirs = remote.store;
-    if !Catalog::is_there(meta)? && !connected.chain.is_new() {
-        let known = known_store_id(meta).map_err(Error::of_catalogue)?;
-        same_store(&url, known.unwrap_or(theirs), theirs)?;
-        check_not_lost(layout)?;
-        tracing::info!(
-            url,
-            host = remote.writer.host,
-            epoch = remote.writer.epoch,
-            files = remote.files.len(),
-            "taking over from the machine that wrote last"
-        );
-        connected.chain.claim(theirs, ours, &host, now)?;
-        write_store_id(meta, theirs)?;
-        return Ok(Found::anew(meta, connected.chain.state().to_local(), 0));
+    let theirs = connected.chain.state().store;
+    let known = known_store_id(meta).map_err(Error::of_catalogue)?;
+    let mut is_claimed = false;
+    if !connected.chain.is_new() {
+        let store = known.unwrap_or(theirs);
+        same_store(&url, store, theirs)?;
+        let found = Catalog::read(meta, store).map_err(Error::of_catalogue)?;
+        if !found.has_begun() {
+            check_not_lost(layout)?;
+            take_over(layout, connected, (ours, &host), now, found)?;
+            is_claimed = true;
+        }
     }
     let store = store_id(meta, &fresh).map_err(Error::of_catalogue)?;
     let mut found = Catalog::read(meta, store).map_err(Error::of_catalogue)?;
     if !found.has_begun() {
         check_not_lost(layout)?;
     }
-    if !connected.chain.is_new() {
-        same_store(&url, store, theirs)?;
-        still_ours(&url, layout, remote, ours, &found.state)?;
+    if found.state.attached && connected.chain.is_new() {
+        return Err(Error::not_its_bucket(&url));
     }
-    connected.chain.claim(store, ours, &host, now)?;
-    reconcile(&mut found.state, connected.chain.state());
+    if !connected.chain.is_new() {
+        check_not_superseded(&url, layout, connected.chain.state(), ours, &found.state)?;
+    }
+    if !is_claimed {
+        connected.chain.claim(store, ours, &host, now)?;
+    }
+    add_uploaded(&mut found.state, connected.chain.state());
     Ok(found)
+}
+
+/// Makes the catalogue of a new machine, durably. Data files come when they are read, open ones are put together by recovery.
+fn take_over(
+    layout: &Layout,
+    connected: &mut Connected,
+    (ours, host): (Uuid, &str),
+    now: Timestamp,
+    unfinished: Found,
+) -> Result<(), Error> {
+    let remote = connected.chain.state();
+    tracing::info!(
+        url = connected.link.settings.url,
+        host = remote.writer.host,
+        epoch = remote.writer.epoch,
+        files = remote.files.len(),
+        lsn = remote.lsn,
+        "taking over from the machine that wrote last"
+    );
+    let store = remote.store;
+    connected.chain.claim(store, ours, host, now)?;
+    write_store_id(&layout.meta, store)?;
+    unfinished.with_state(connected.chain.state().to_local()).begin()?;
+    Ok(())
 }
 
 fn same_store(url: &str, ours: Uuid, theirs: Uuid) -> Result<(), Error> {
@@ -239,11 +313,18 @@ fn same_store(url: &str, ours: Uuid, theirs: Uuid) -> Result<(), Error> {
     })
 }
 
-fn still_ours(url: &str, layout: &Layout, remote: &RemoteState, ours: Uuid, local: &State) -> Result<(), Error> {
+/// Refuses a folder whose rows the bucket may not have, and the other way round.
+fn check_not_superseded(
+    url: &str,
+    layout: &Layout,
+    remote: &RemoteState,
+    ours: Uuid,
+    local: &State,
+) -> Result<(), Error> {
     let writer = &remote.writer;
     let reason = if writer.instance != ours {
         format!("{} took it over as writer epoch {}", writer.host, writer.epoch)
-    } else if remote.lsn >= local.low_water.max(1) && !remote.files.is_empty() && local.attached {
+    } else if remote.lsn >= local.low_water.max(1) && local.attached {
         format!(
             "it has rows up to batch {}, the folder only to batch {}: the folder is an older copy",
             remote.lsn, local.low_water
@@ -258,29 +339,27 @@ fn still_ours(url: &str, layout: &Layout, remote: &RemoteState, ours: Uuid, loca
     })
 }
 
-/// Brings the folder's catalogue up to what the bucket's says.
-fn reconcile(local: &mut State, remote: &RemoteState) {
-    if !local.attached {
-        let files = local.files().map(|entry| entry.id);
-        local.legacy = Some(Legacy {
-            files: files.filter(|id| !remote.files.contains_key(id)).collect(),
-            marks: local.marks.all(),
-        });
-        local.attached = true;
-    }
-    for (id, file) in &remote.files {
-        let entry = &file.entry;
-        local.journal.cover((entry.place(), entry.first, entry.last));
-        if local.file(*id).is_none() && !local.gone.contains(id) {
+/// Adds to the folder's catalogue what only the bucket's knows: files of a catalogue that was lost or damaged here.
+fn add_uploaded(local: &mut State, remote: &RemoteState) {
+    local.attached = true;
+    let open = remote.open_files();
+    let sealed = remote.files.values().filter(|file| file.piece_of.is_none());
+    let sealed = sealed
+        .filter(|file| !open.contains_key(&file.entry.id))
+        .map(|file| &file.entry);
+    for entry in sealed.chain(open.values()) {
+        // Their rows may be in the log of a catalogue that was made anew.
+        local.set_through(entry.place(), entry.last);
+        if local.file(entry.id).is_none() && !local.gone.contains(&entry.id) {
             local.put(entry.clone());
-        }
-        if let Some(legacy) = &mut local.legacy {
-            legacy.files.remove(id);
         }
     }
     for (place, number) in &remote.numbers {
         local.burn(*place, *number, remote.next_segment.saturating_sub(1));
     }
+    // Every row up to there is in these files: nothing of it is replayed, and a later start knows the folder for the newer one.
+    local.low_water = local.low_water.max(remote.lsn + 1);
+    local.marks.unite(&remote.marks.lock().all());
 }
 
 /// The catalogue of one that only reads. What an earlier run of it had here, apart from copies of files, is thrown away.
@@ -303,12 +382,13 @@ pub(crate) fn become_reader(layout: &Layout, connected: &Connected) -> Result<Fo
     }
     let state = connected.chain.state();
     write_store_id(&layout.meta, state.store)?;
-    Ok(Found::anew(&layout.meta, state.to_local(), 0))
+    Ok(Found::anew(&layout.meta, state.to_replica(), 0))
 }
 
-/// Tells the cache what is in the object store, and which of it is in the tree too.
+/// Tells the cache what is in the object store, and which of it is in the tree too. A writer has no use for pieces.
 pub(crate) fn fill_cache(connected: &Connected, layout: &Layout) {
-    for file in connected.chain.state().files.values() {
+    let is_wanted = |file: &&RemoteFile| connected.link.is_reader() || file.piece_of.is_none();
+    for file in connected.chain.state().files.values().filter(is_wanted) {
         let entry = &file.entry;
         let path = entry.path(layout);
         let here = std::fs::metadata(path).is_ok_and(|meta| meta.len() == entry.size);

@@ -33,6 +33,7 @@ const MUCH: u64 = 1 << 30;
 #[derive(Debug, Clone)]
 struct Object {
     key: String,
+    version: u32,
     size: u64,
     crc: u32,
 }
@@ -89,6 +90,9 @@ pub(crate) struct Cache {
     known: Mutex<HashMap<u64, Object>>,
     local: Mutex<Local>,
     flights: Mutex<HashMap<u64, Arc<Flight>>>,
+    /// What happens between the moment in which a fetched file has its name and the one in which it is opened.
+    #[cfg(test)]
+    pub(crate) after_fetch: crate::shared::Hook,
 }
 
 impl Cache {
@@ -102,6 +106,8 @@ impl Cache {
             known: Mutex::default(),
             local: Mutex::default(),
             flights: Mutex::default(),
+            #[cfg(test)]
+            after_fetch: crate::shared::Hook::default(),
         }
     }
 
@@ -110,12 +116,15 @@ impl Cache {
         let (id, size) = (file.entry.id, file.entry.size);
         let object = Object {
             key: file.key.clone(),
+            version: file.entry.version,
             size,
             crc: file.entry.crc,
         };
         self.known.lock().insert(id, object);
+        let mut local = self.local.lock();
+        local.remove(id);
         if here {
-            self.local.lock().put(id, size);
+            local.put(id, size);
         }
     }
 
@@ -125,9 +134,12 @@ impl Cache {
         self.local.lock().remove(id);
     }
 
-    /// Whether a file is in the object store.
-    pub(crate) fn has(&self, id: u64) -> bool {
-        self.known.lock().contains_key(&id)
+    /// Whether a version of a file is in the object store.
+    pub(crate) fn has(&self, id: u64, version: u32) -> bool {
+        self.known
+            .lock()
+            .get(&id)
+            .is_some_and(|object| object.version == version)
     }
 
     /// Local copies of uploaded files, and their bytes.
@@ -215,6 +227,8 @@ impl Cache {
         counters.fetched_files.add(1);
         counters.fetched_bytes.add(object.size);
         self.local.lock().put(id, object.size);
+        #[cfg(test)]
+        self.after_fetch.now();
         Ok(())
     }
 
@@ -255,7 +269,7 @@ impl Cache {
                 .files
                 .iter()
                 .flat_map(|files| files.iter())
-                .filter(|file| file.sealed)
+                .filter(|file| file.is_uploaded())
             {
                 // One holder is the list itself; the others are older views and plans of queries.
                 let free_or_named = if Arc::strong_count(file) == 1 {
@@ -284,8 +298,12 @@ impl Cache {
             let Some(path) = files.get(&id) else {
                 continue;
             };
-            // Together: a file that a reader brings back meanwhile is put among the copies after this.
+            // Together: a file that a reader brings back meanwhile is put among the copies after this, and one that takes rows
+            // again was taken out of them before.
             let mut local = self.local.lock();
+            if !local.copies.contains_key(&id) {
+                continue;
+            }
             match sys::remove_if_there(path) {
                 Ok(()) => {
                     local.remove(id);

@@ -21,7 +21,7 @@ use uuid::Uuid;
 use super::format::{self, Names};
 use super::io::{Created, Io};
 use super::state::{RemoteRecord, RemoteState, Writer};
-use super::trouble::damaged;
+use super::trouble::{RemoteTrouble, damaged};
 use crate::Error;
 
 /// A checkpoint is due after so many records …
@@ -197,23 +197,29 @@ impl Chain {
         Err(self.fenced_by(&self.state.writer.clone(), 0))
     }
 
-    /// Commits a record as the writer that claimed last.
+    /// Commits a record as the writer that claimed last. Its bytes.
     ///
     /// # Errors
-    /// [`Error::Fenced`] if another one claimed since. After any other error it is unknown whether the record counts:
-    /// [`Chain::settle`] finds out.
-    pub(crate) fn commit(&mut self, mut record: RemoteRecord, now: Timestamp) -> Result<(), Error> {
+    /// [`Error::Fenced`] if another one claimed since. After any other error it is unknown whether the record counts, or an
+    /// earlier one of ours turned up late: [`Chain::settle`] finds out.
+    pub(crate) fn commit(&mut self, mut record: RemoteRecord, now: Timestamp) -> Result<u64, Error> {
         record.store = self.state.store;
         record.writer = self.state.writer.clone();
         let number = self.state.number + 1;
+        let before = self.bytes_since;
         match self.put(record, now)? {
             Created::New => {
+                let bytes = self.bytes_since - before;
                 self.checkpoint_if_due();
-                Ok(())
+                Ok(bytes)
             }
             Created::Taken(bytes) => {
                 let theirs = format::decode_record(number, &bytes)
                     .map_err(|reason| damaged(&self.url, self.names.log(number).as_ref(), &reason))?;
+                if theirs.writer == self.state.writer {
+                    let path = self.names.log(number);
+                    return Err(refused_late(&self.url, path.as_ref()));
+                }
                 Err(self.fenced_by(&theirs.writer, self.state.writer.epoch))
             }
         }
@@ -289,5 +295,15 @@ impl Chain {
             old.push(self.names.checkpoint(before));
         }
         self.io.delete_all(old)
+    }
+}
+
+/// Our own attempt of before, given up by then, has the number: what was to be said must be found out anew.
+fn refused_late(url: &str, object: &str) -> Error {
+    Error::Remote {
+        action: "create",
+        object: format!("{object} of {url}"),
+        trouble: RemoteTrouble::Exists,
+        reason: "an earlier attempt of this writer, whose answer never came, has made it".to_owned(),
     }
 }

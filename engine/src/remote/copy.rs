@@ -19,6 +19,7 @@ use uuid::Uuid;
 
 use super::attach::{Connected, connect};
 use super::format::data_key;
+use super::restore::restore_open;
 use super::state::{RemoteFile, RemoteRecord};
 use super::upload::Upload;
 use super::{Remote, RemoteMode, RemoteTrouble};
@@ -187,7 +188,7 @@ impl CopyOut<'_> {
         if back().is_ok_and(|found| found == wanted) {
             self.report.there_before += 1;
             self.report.count(&entry);
-            return Ok(RemoteFile { entry, key });
+            return Ok(RemoteFile::sealed(entry, key));
         }
         let upload = Upload {
             io: &link.io,
@@ -206,7 +207,7 @@ impl CopyOut<'_> {
             sys::remove_if_there(&path).map_err(Error::io("remove", &path))?;
         }
         self.report.count(&entry);
-        Ok(RemoteFile { entry, key })
+        Ok(RemoteFile::sealed(entry, key))
     }
 
     /// The sealed form of an open file, in staging.
@@ -292,8 +293,19 @@ fn copy_in(connected: &Connected, layout: &Layout, each: &mut impl FnMut(u64, u6
         });
     }
     let mut report = CopyReport::default();
-    let all = remote.files.len() as u64;
-    for (done, file) in remote.files.values().enumerate() {
+    let open = remote.open_files();
+    for entry in open.values() {
+        if entry.path(layout).exists() {
+            report.there_before += 1;
+        } else {
+            restore_open(connected, layout, entry)?;
+        }
+        report.count(entry);
+    }
+    let sealed = |file: &&RemoteFile| file.piece_of.is_none() && !open.contains_key(&file.entry.id);
+    let files: Vec<_> = remote.files.values().filter(sealed).collect();
+    let all = files.len() as u64;
+    for (done, file) in files.into_iter().enumerate() {
         each(done as u64, all);
         let entry = &file.entry;
         let path = entry.path(layout);

@@ -1,32 +1,69 @@
-//! Files that are in the object store only, for a check of the store.
+//! The object store as the repair tools see it: what its catalogue says, and whether an object is sound.
 
 use model::Entropy;
+use uuid::Uuid;
 
 use super::attach::{Connected, connect};
 use super::{Remote, RemoteMode};
 use crate::Error;
 use crate::catalog::FileEntry;
 use crate::layout::Layout;
+use crate::watermark::Marks;
 
-/// The object store as a check sees it; nothing is written there.
+/// See the module. Nothing is written there.
 #[derive(Debug)]
 pub(crate) struct Elsewhere(Connected);
 
 impl Elsewhere {
-    pub(crate) fn look(remote: &Remote, layout: &Layout) -> Result<Self, Error> {
+    /// Reads the catalogue of the object store of `store`.
+    ///
+    /// # Errors
+    /// If another store is in it, or it refuses.
+    pub(crate) fn look(remote: &Remote, layout: &Layout, store: Uuid) -> Result<Self, Error> {
         let remote = Remote {
             mode: RemoteMode::Read,
             ..remote.clone()
         };
         // Only pauses between attempts are drawn from it.
         let entropy = Entropy::new(|bytes| bytes.fill(1));
-        connect(&remote, layout, &entropy).map(Self)
+        let connected = Self(connect(&remote, layout, &entropy)?);
+        let chain = &connected.0.chain;
+        if chain.is_new() || chain.state().store == store {
+            return Ok(connected);
+        }
+        Err(Error::OtherStore {
+            url: remote.url,
+            theirs: chain.state().store,
+            ours: store,
+        })
     }
 
-    /// How the object of a file that is not here differs from the file's entry.
+    /// Whether there is a store in it: an empty bucket is not the one that a store was attached to.
+    pub(crate) const fn has_store(&self) -> bool {
+        !self.0.chain.is_new()
+    }
+
+    /// The sealed files in it. Pieces of open ones are the next start's to look at.
+    pub(crate) fn files(&self) -> impl Iterator<Item = &FileEntry> {
+        let files = self.0.chain.state().files.values();
+        files.filter(|file| file.piece_of.is_none()).map(|file| &file.entry)
+    }
+
+    /// A sealed file, if it is in it.
+    pub(crate) fn file(&self, id: u64) -> Option<&FileEntry> {
+        let file = self.0.chain.state().files.get(&id);
+        file.filter(|file| file.piece_of.is_none()).map(|file| &file.entry)
+    }
+
+    /// The batches that it counts as stored.
+    pub(crate) fn marks(&self) -> Marks {
+        self.0.chain.state().marks.lock().all()
+    }
+
+    /// How the object of a file differs from the file's entry. `deep`: its bytes are read.
     pub(crate) fn differs(&self, entry: &FileEntry, deep: bool) -> Result<Option<String>, Error> {
         let Some(file) = self.0.chain.state().files.get(&entry.id) else {
-            return Ok(Some("it is missing, here and in the object store".to_owned()));
+            return Ok(Some("it is not in the object store".to_owned()));
         };
         let key = &file.key;
         if (file.entry.size, file.entry.crc) != (entry.size, entry.crc) {

@@ -28,8 +28,8 @@ pub(crate) struct Follower {
     link: Arc<Link>,
     chain: Chain,
     polls: u32,
-    /// Local copies of files that expired, with those who may still read them.
-    expired: Vec<(std::path::PathBuf, Weak<Segment>)>,
+    /// Local copies of files that are in no record any more, with those who may still read or fetch them.
+    expired: Vec<(u64, std::path::PathBuf, Weak<Segment>)>,
 }
 
 impl Follower {
@@ -95,15 +95,14 @@ impl Follower {
         let mut catalog = shared.catalog.lock();
         let mut state = shared.state.lock();
         for id in remove {
-            self.link.cache.remove(*id);
             let Some(entry) = catalog.state().file(*id).cloned() else {
                 continue;
             };
             let path = entry.path(&shared.layout);
             let held = state.remove_file(entry.table, (entry.partition, entry.number));
             let held = held.map_or_else(Weak::new, |segment| Arc::downgrade(&segment));
-            self.expired.push((path, held));
-            catalog.follow(|state| state.remove(*id));
+            self.expired.push((*id, path, held));
+            catalog.follow(|state| state.remove(*id, true));
         }
         for file in put {
             let entry = file.entry.clone();
@@ -131,10 +130,12 @@ impl Follower {
 
     fn sweep(&mut self) {
         let layout = self.shared.layout.clone();
-        self.expired.retain(|(path, held)| {
+        let cache = &self.link.cache;
+        self.expired.retain(|(id, path, held)| {
             if held.strong_count() > 0 {
                 return true;
             }
+            cache.remove(*id);
             if let Err(error) = sys::remove_if_there(path) {
                 tracing::warn!(%error, path = %path.display(), "a file that expired could not be removed; it is tried again");
                 return true;

@@ -5,6 +5,7 @@
 //! <prefix>/meta/checkpoint/<20 digits>   the whole state after the record of that number
 //! <prefix>/telemetry/<table>/YYYY/MM/DD[/HH]/<table>_NNN.parquet      data; of a second folder that writes: …_NNN_w2.parquet
 //! <prefix>/messages/…                    likewise, as below the folder of messages
+//! <prefix>/pieces/<table>/<20 digits>_w<epoch>.parquet                row groups of files that are open yet; not for outside readers
 //!
 //! record, checkpoint:  magic 8 │ crc32c u32 │ CBOR
 //! ```
@@ -16,12 +17,15 @@ use std::path::Path as FsPath;
 use object_store::path::Path;
 
 use super::state::{RemoteRecord, RemoteState, Writer};
+use crate::catalog::FileEntry;
 use crate::layout::Layout;
 use crate::segment::Form;
 
 /// The tree of telemetry, and that of messages.
 pub(super) const TELEMETRY: &str = "telemetry";
 pub(super) const MESSAGES: &str = "messages";
+/// What outside readers do not look at.
+pub(super) const PIECES: &str = "pieces";
 const RECORD: &[u8; 8] = b"FLUXREM1";
 const CHECKPOINT: &[u8; 8] = b"FLUXRCP1";
 
@@ -86,6 +90,17 @@ pub(crate) fn data_key(layout: &Layout, path: &FsPath, writer: &Writer) -> Strin
     }
     let (stem, form) = Form::split(&below).unwrap_or((&below, Form::Parquet));
     format!("{tree}/{stem}_w{}.{}", writer.generation, form.ending())
+}
+
+/// The name of a piece's object, or of a version that is not in the tree yet: never given twice, so that a write that comes
+/// late overwrites nothing.
+pub(crate) fn piece_key(entry: &FileEntry, id: u64, writer: &Writer) -> String {
+    format!(
+        "{PIECES}/{}/{id:020}_w{}.{}",
+        entry.table,
+        writer.epoch,
+        entry.form.ending()
+    )
 }
 
 fn seal(magic: &[u8; 8], number: u64, body: &[u8]) -> Vec<u8> {

@@ -320,6 +320,15 @@ impl Calls {
         put.await.map_err(|error| self.failed("write", path, &error))
     }
 
+    /// Copies an object to another name, whatever was there, on the side of the store.
+    pub(crate) async fn copy(&self, from: &Path, to: &Path) -> Result<(), Error> {
+        let copied = self.again("copy", to, |_| async {
+            self.0.counters.puts.add(1);
+            self.0.store.copy(from, to).await
+        });
+        copied.await.map_err(|error| self.failed("copy", to, &error))
+    }
+
     pub(crate) async fn delete(&self, path: &Path) -> Result<(), Error> {
         let deleted = self.again("delete", path, |_| async {
             self.0.counters.deletes.add(1);

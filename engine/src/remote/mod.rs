@@ -1,18 +1,21 @@
-//! The object store behind a store: sealed files are uploaded, and what is there survives the machine.
+//! Object-store replication by prefix cuts: every so often the object store gets all rows up to one log position.
 //!
 //! ```text
-//!  log, hot rows, open files: local disk only
-//!  sealed file ─ uploader ─> object ─> record in the object store's catalogue ─> record here
+//!  publisher: a cut at LSN L ─> uploader: sealed files as they are, pieces of open ones ─> one record: "all up to L, marks as of L"
 //!                                                └─> a new machine, read-only Mixers
 //!  the tree of data files = read cache: uploaded files go from it, least recently used first, and come back when read
 //! ```
+//!
+//! A piece is made of the row groups that an open file got since the last cut, copied as they are; it lies outside the tree
+//! that outside readers list. When the file is sealed, the record that names it removes its pieces.
 //!
 //! | file | what |
 //! |---|---|
 //! | [`io`], [`trouble`] | calls, retries, what a refusal means |
 //! | [`mod@format`], [`state`], [`chain`] | the catalogue in the object store, and who may write it |
 //! | [`attach`] | opening: a new bucket, a new machine, the same folder again |
-//! | [`upload`], [`uploader`], [`orphans`] | the way there, and what was left on it |
+//! | [`upload`], [`pieces`], [`uploader`], [`orphans`] | the way there, and what was left on it |
+//! | [`restore`] | open files from their pieces, on a new machine |
 //! | [`cache`] | the way back |
 //! | [`follower`] | a Mixer that only reads |
 //! | [`elsewhere`] | what a check asks |
@@ -20,7 +23,8 @@
 //!
 //! # Invariants
 //!
-//! - Appends never wait for the object store, and nothing is acknowledged because of it.
+//! - Appends never wait for the object store. Who wants to know when rows are there asks for the LSN that it has.
+//! - A record covers a prefix of the log, so a take-over has files, marks and LSN in one step, and stores what comes again once.
 //! - A record names only objects that are whole; an object is deleted only after the record that removes it, and a grace.
 //! - A local file goes only when its object is recorded. A file that comes back is checked before it has its name.
 //! - One writer: a second one pushes the first out, which stops with the other's name.
@@ -38,6 +42,8 @@ pub(crate) mod follower;
 mod format;
 mod io;
 mod orphans;
+mod pieces;
+pub(crate) mod restore;
 mod state;
 mod trouble;
 mod upload;
@@ -52,6 +58,7 @@ use object_store::ObjectStore;
 use object_store::multipart::MultipartStore;
 use object_store::path::Path;
 
+pub(crate) use attach::Link;
 pub use copy::{CopyReport, copy_from_remote, copy_to_remote};
 pub use trouble::RemoteTrouble;
 
@@ -63,6 +70,16 @@ pub enum RemoteMode {
     Write,
     /// It takes no rows and answers from what the writer has uploaded.
     Read,
+}
+
+/// Where rows must be before their producer is told that it may forget them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum DurableFloor {
+    /// On this machine's disk.
+    #[default]
+    Disk,
+    /// In the object store.
+    Bucket,
 }
 
 /// An object store, and how it is used.
@@ -84,6 +101,12 @@ pub struct Remote {
     pub cache_size: ByteSize,
     /// How often it is looked for work, for another writer, and by readers for news.
     pub poll: Duration,
+    /// The time between two cuts while rows come: what a lost machine loses at most. Zero: one is made when a file was sealed.
+    pub upload_interval: Duration,
+    /// How far producers are told that their rows are stored.
+    pub floor: DurableFloor,
+    /// How long the end of the process waits for the last cut.
+    pub close_patience: Duration,
     /// How long an object stays after the record that removes it: longer than any query of a reader takes.
     pub grace: Duration,
 }
@@ -101,6 +124,9 @@ impl Remote {
             mode: RemoteMode::default(),
             cache_size: ByteSize::mib(10 << 10),
             poll: Duration::from_secs(2),
+            upload_interval: Duration::from_secs(60),
+            floor: DurableFloor::default(),
+            close_patience: Duration::from_secs(10),
             grace: Duration::from_secs(600),
         }
     }
@@ -113,6 +139,8 @@ impl fmt::Debug for Remote {
             .field("mode", &self.mode)
             .field("cache_size", &self.cache_size)
             .field("poll", &self.poll)
+            .field("upload_interval", &self.upload_interval)
+            .field("floor", &self.floor)
             .field("grace", &self.grace)
             .finish_non_exhaustive()
     }

@@ -1,21 +1,27 @@
-//! What the object store's catalogue says: files, numbers given out, which batches are uploaded, who writes.
+//! The state of the object store's catalogue: a prefix of the store, complete up to one LSN, and who writes.
 //!
 //! # Invariants
 //!
 //! - State is a pure function of checkpoint and records; a record names only objects that are there, whole.
-//! - A batch counts as stored only if all of its rows are in objects, or in objects that expired.
+//! - Every row of every batch up to [`RemoteState::lsn`] is in the objects that it names, or in objects that expired; the
+//!   marks are those of these batches and of no others.
 //! - Numbers of segments, and of files within a partition, that were seen here are never given out again.
+//! - A record, and what is kept beside the files, is bounded, however long the object store was away: marks are.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use model::Timestamp;
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::catalog::{FileEntry, State};
 use crate::hot::Place;
-use crate::journal::{Key, Parts};
 use crate::watermark::{Marks, Watermarks};
+
+/// Pieces have file numbers of their own, far behind those of data files.
+const PIECE_NUMBERS: u32 = 1 << 31;
 
 /// A file in the object store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,6 +29,67 @@ pub(crate) struct RemoteFile {
     pub(crate) entry: FileEntry,
     /// Its object's name below the prefix.
     pub(crate) key: String,
+    /// The open file that it is a piece of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) piece_of: Option<OpenFileId>,
+    /// The object of an earlier version that outside readers still see.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) replaces: Option<ReplacedObject>,
+}
+
+/// An open file on the writer's disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct OpenFileId {
+    pub(crate) segment: u64,
+    /// Its number within its partition.
+    pub(crate) number: u32,
+}
+
+/// An object in the tree that is going to be overwritten by a later version of its file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ReplacedObject {
+    pub(crate) key: String,
+    /// Since when no record names it, µs.
+    pub(crate) at: i64,
+}
+
+impl RemoteFile {
+    /// A sealed data file.
+    pub(crate) const fn sealed(entry: FileEntry, key: String) -> Self {
+        Self {
+            entry,
+            key,
+            piece_of: None,
+            replaces: None,
+        }
+    }
+
+    /// A piece of an open file; `entry` has the file's id and number, `id` is the piece's own.
+    pub(crate) const fn piece(mut entry: FileEntry, id: u64, key: String) -> Self {
+        let of = OpenFileId {
+            segment: entry.id,
+            number: entry.number,
+        };
+        entry.id = id;
+        #[allow(clippy::cast_possible_truncation, reason = "the low bits")]
+        let low = id as u32;
+        entry.number = PIECE_NUMBERS | low;
+        Self {
+            entry,
+            key,
+            piece_of: Some(of),
+            replaces: None,
+        }
+    }
+
+    /// The segment whose rows it has.
+    pub(crate) fn segment(&self) -> u64 {
+        self.piece_of.map_or(self.entry.id, |of| of.segment)
+    }
+
+    fn number(&self) -> u32 {
+        self.piece_of.map_or(self.entry.number, |of| of.number)
+    }
 }
 
 /// Who writes.
@@ -49,18 +116,23 @@ pub(crate) struct RemoteRecord {
     /// µs.
     pub(crate) at: i64,
     pub(crate) writer: Writer,
+    /// Files that are new or have a new version.
     pub(crate) put: Vec<RemoteFile>,
-    /// Segments that expired. Their objects stay for a while.
+    /// Files that expired, and pieces that a sealed file takes the place of. Their objects stay for a while.
     pub(crate) remove: Vec<u64>,
     /// Objects that are deleted.
     pub(crate) deleted: Vec<String>,
+    /// What changed in the marks.
     pub(crate) marks: Marks,
-    /// Batches of which these partitions are uploaded and others are not.
-    pub(crate) parts: Vec<(Key, Place)>,
-    /// Batches that are whole now.
-    pub(crate) whole: Vec<Key>,
-    /// No log position up to this one is used again.
+    /// Every row of every batch up to this LSN is in objects; 0 leaves it as it is.
     pub(crate) lsn: u64,
+}
+
+impl RemoteRecord {
+    /// Whether it changes nothing.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.put.is_empty() && self.remove.is_empty() && self.deleted.is_empty()
+    }
 }
 
 /// The whole.
@@ -71,12 +143,12 @@ pub(crate) struct RemoteState {
     pub(crate) store: Uuid,
     pub(crate) writer: Writer,
     pub(crate) files: BTreeMap<u64, RemoteFile>,
-    /// Objects of expired files, and when they expired (µs).
+    /// Objects that no file names any more, and since when (µs).
     pub(crate) doomed: BTreeMap<String, i64>,
     pub(crate) next_segment: u64,
     pub(crate) numbers: BTreeMap<Place, u32>,
-    pub(crate) marks: Watermarks,
-    pub(crate) parts: Parts,
+    /// Shared with who tells producers how far they are stored.
+    pub(crate) marks: Arc<Mutex<Watermarks>>,
     pub(crate) lsn: u64,
 }
 
@@ -91,7 +163,6 @@ struct Stored {
     next_segment: u64,
     numbers: Vec<(Place, u32)>,
     marks: Marks,
-    parts: Parts,
     lsn: u64,
 }
 
@@ -101,54 +172,112 @@ impl RemoteState {
         self.store = record.store;
         self.writer = record.writer;
         self.lsn = self.lsn.max(record.lsn);
-        for file in record.put {
-            let entry = &file.entry;
-            self.next_segment = self.next_segment.max(entry.id + 1);
-            let highest = self.numbers.entry(entry.place()).or_insert(0);
-            *highest = entry.number.max(*highest);
-            self.lsn = self.lsn.max(entry.last);
-            self.doomed.remove(&file.key);
-            self.files.insert(entry.id, file);
-        }
         for id in record.remove {
             if let Some(file) = self.files.remove(&id) {
-                self.doomed.insert(file.key, record.at);
+                self.doom(file, record.at);
+            }
+        }
+        for file in record.put {
+            let place = file.entry.place();
+            let highest = self.numbers.entry(place).or_insert(0);
+            *highest = file.number().max(*highest);
+            self.next_segment = self.next_segment.max(file.entry.id.max(file.segment()) + 1);
+            let new = [Some(&file.key), file.replaces.as_ref().map(|old| &old.key)].map(|key| key.cloned());
+            if let Some(old) = self.files.insert(file.entry.id, file) {
+                self.doom(old, record.at);
+            }
+            for key in new.into_iter().flatten() {
+                self.doomed.remove(&key);
             }
         }
         for key in record.deleted {
             self.doomed.remove(&key);
         }
-        self.marks.join(&record.marks);
-        for (key, place) in record.parts {
-            self.parts.insert(key, place);
-        }
-        for key in &record.whole {
-            self.parts.remove(key);
-        }
+        self.marks.lock().join(&record.marks);
     }
 
-    /// The catalogue of a machine that knows nothing but this.
+    fn doom(&mut self, file: RemoteFile, at: i64) {
+        self.doomed.insert(file.key, at);
+        self.doomed.extend(file.replaces.map(|old| (old.key, at)));
+    }
+
+    /// The catalogue of a machine that knows nothing but this: open files are there as far as their pieces are.
     pub(crate) fn to_local(&self) -> State {
         let mut state = State::new(self.store);
-        for file in self.files.values() {
+        for file in self.files.values().filter(|file| file.piece_of.is_none()) {
             state.put(file.entry.clone());
         }
+        // A sealed file that was opened again has pieces too.
+        self.open_files().into_values().for_each(|entry| state.put(entry));
         for (place, number) in &self.numbers {
             state.burn(*place, *number, self.next_segment.saturating_sub(1));
         }
         state.low_water = self.lsn + 1;
-        state.marks.join(&self.marks.all());
-        state.parts = self.parts.clone();
+        state.marks.join(&self.marks.lock().all());
         state.attached = true;
         state
     }
 
-    /// Whether it knows any batch: a copy says so last.
-    pub(crate) fn marks_known(&self) -> bool {
-        self.marks.all() != Marks::default()
+    /// The catalogue of one that only reads: pieces are files to it.
+    pub(crate) fn to_replica(&self) -> State {
+        let mut state = State::new(self.store);
+        self.files.values().for_each(|file| state.put(file.entry.clone()));
+        state.low_water = self.lsn + 1;
+        state.attached = true;
+        state
     }
 
-    /// Objects that expired before `than` and are to be deleted.
+    /// What has the rows of a segment, in their order: the sealed file, and pieces of what came since.
+    pub(crate) fn parts_of(&self, segment: u64) -> Vec<&RemoteFile> {
+        let mut parts: Vec<_> = self.files.values().filter(|file| file.segment() == segment).collect();
+        parts.sort_by_key(|part| part.entry.first);
+        parts
+    }
+
+    /// Files that the writer had open, by segment, as far as pieces have them: their length is not known before they are
+    /// put together.
+    pub(crate) fn open_files(&self) -> BTreeMap<u64, FileEntry> {
+        let with_pieces: BTreeMap<u64, OpenFileId> = (self.files.values())
+            .filter_map(|file| file.piece_of.map(|of| (of.segment, of)))
+            .collect();
+        let mut open: BTreeMap<u64, FileEntry> = BTreeMap::new();
+        for part in self.files.values() {
+            let Some(of) = with_pieces.get(&part.segment()) else {
+                continue;
+            };
+            let one = &part.entry;
+            let all = open.entry(of.segment).or_insert_with(|| FileEntry {
+                id: of.segment,
+                number: of.number,
+                sealed: false,
+                size: 0,
+                rows: 0,
+                runs: Vec::new(),
+                ..one.clone()
+            });
+            all.version = all.version.max(one.version);
+            all.rows += one.rows;
+            all.first = all.first.min(one.first);
+            all.last = all.last.max(one.last);
+            all.min_ts = all.min_ts.min(one.min_ts);
+            all.max_ts = all.max_ts.max(one.max_ts);
+            all.published = all.published.max(one.published);
+        }
+        open
+    }
+
+    /// Up to which LSN the object store has a segment's rows.
+    pub(crate) fn covered(&self, segment: u64) -> u64 {
+        let parts = self.parts_of(segment).into_iter();
+        parts.map(|part| part.entry.last).max().unwrap_or(0)
+    }
+
+    /// Whether it knows any batch: a copy says so last.
+    pub(crate) fn marks_known(&self) -> bool {
+        self.marks.lock().all() != Marks::default()
+    }
+
+    /// Objects that are doomed since before `than` and are to be deleted.
     pub(crate) fn doomed_before(&self, than: Timestamp) -> Vec<String> {
         let old = self.doomed.iter().filter(|(_, at)| **at <= than.micros());
         old.map(|(key, _)| key.clone()).collect()
@@ -163,8 +292,7 @@ impl RemoteState {
             doomed: self.doomed.iter().map(|(key, at)| (key.clone(), *at)).collect(),
             next_segment: self.next_segment,
             numbers: self.numbers.iter().map(|(place, number)| (*place, *number)).collect(),
-            marks: self.marks.all(),
-            parts: self.parts.clone(),
+            marks: self.marks.lock().all(),
             lsn: self.lsn,
         };
         let mut bytes = Vec::new();
@@ -174,7 +302,7 @@ impl RemoteState {
 
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, String> {
         let stored: Stored = ciborium::from_reader(bytes).map_err(|error| error.to_string())?;
-        let mut state = Self {
+        let state = Self {
             number: stored.number,
             store: stored.store,
             writer: stored.writer,
@@ -182,11 +310,10 @@ impl RemoteState {
             doomed: stored.doomed.into_iter().collect(),
             next_segment: stored.next_segment,
             numbers: stored.numbers.into_iter().collect(),
-            parts: stored.parts,
             lsn: stored.lsn,
             ..Self::default()
         };
-        state.marks.join(&stored.marks);
+        state.marks.lock().join(&stored.marks);
         Ok(state)
     }
 }

@@ -18,6 +18,8 @@ pub enum RemoteTrouble {
     NoBucket,
     /// The credentials are unknown, wrong or not enough.
     Denied,
+    /// The bucket is in another region than the one that requests are signed for.
+    WrongRegion,
     /// Its clock and ours differ too much for signed requests.
     ClockSkew,
     /// Nothing answers under its address.
@@ -59,8 +61,21 @@ pub(crate) fn trouble_of(error: &StoreError) -> RemoteTrouble {
         "InvalidAccessKeyId",
         "SignatureDoesNotMatch",
         "ExpiredToken",
+        "InvalidToken",
     ]) {
         return RemoteTrouble::Denied;
+    }
+    // The last is what the client says of a redirect that does not say where to.
+    if says(&[
+        "PermanentRedirect",
+        "AuthorizationHeaderMalformed",
+        "IllegalLocationConstraintException",
+        "incorrectly configured region",
+    ]) {
+        return RemoteTrouble::WrongRegion;
+    }
+    if says(&["NotImplemented"]) {
+        return RemoteTrouble::Unsupported;
     }
     match error {
         StoreError::NotFound { .. } => RemoteTrouble::Missing,
@@ -88,9 +103,10 @@ pub(crate) fn refused(url: &str, action: &'static str, object: &str, error: &Sto
             format!("the bucket does not exist: create it, or correct observability.embedded.storage.url ({said})")
         }
         RemoteTrouble::Denied => format!(
-            "access was denied: check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and that they may read, write, list and \
-             delete there ({said})"
+            "access was denied: check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and, for keys of a session, \
+             AWS_SESSION_TOKEN, and that they may read, write, list and delete there ({said})"
         ),
+        RemoteTrouble::WrongRegion => format!("the bucket is in another region: set AWS_REGION to its region ({said})"),
         RemoteTrouble::ClockSkew => {
             format!("the clocks of this machine and of the store differ too much: set this machine's clock ({said})")
         }
@@ -137,6 +153,11 @@ mod tests {
             ("<Code>NoSuchBucket</Code>", RemoteTrouble::NoBucket, "create it"),
             ("<Code>RequestTimeTooSkewed</Code>", RemoteTrouble::ClockSkew, "clock"),
             ("<Code>AccessDenied</Code>", RemoteTrouble::Denied, "AWS_ACCESS_KEY_ID"),
+            (
+                "this normally indicates an incorrectly configured region",
+                RemoteTrouble::WrongRegion,
+                "AWS_REGION",
+            ),
             (
                 "error sending request for url",
                 RemoteTrouble::Unreachable,

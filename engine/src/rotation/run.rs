@@ -24,6 +24,16 @@ pub(crate) struct Janitor {
     next: Duration,
     doomed: Vec<Doomed>,
     readers: Readers,
+    /// Rows appended, and those given their arrival time, at the last look, and the counter then.
+    seen: (u64, u64, Duration),
+}
+
+/// The time between two looks at how many rows were given their arrival time.
+const LOOK_EVERY: Duration = Duration::from_secs(60);
+
+/// Whether so many of `rows` were re-dated that the clock of this machine is the likelier cause than their senders'.
+const fn is_mass_redating(rows: u64, redated: u64) -> bool {
+    redated > 0 && redated >= rows / 2
 }
 
 impl Janitor {
@@ -32,7 +42,7 @@ impl Janitor {
         let counter = shared.uptime();
         let last = {
             let catalog = shared.catalog.lock();
-            // An earlier version did not write the time down; its files say when they were written.
+            // A catalogue that was made anew has no such time; its files say when they were written.
             let written = || catalog.state().files().map(|entry| entry.published).max();
             catalog
                 .state()
@@ -44,6 +54,7 @@ impl Janitor {
             next: counter,
             doomed: Vec::new(),
             readers: Readers::default(),
+            seen: (0, 0, counter),
         }
     }
 
@@ -58,6 +69,7 @@ impl Janitor {
     }
 
     fn judge(&mut self, shared: &Shared) -> Judged {
+        self.watch_redating(shared);
         let judged = self.trust.judge(shared.clock.now(), shared.uptime());
         if let (Some((jump, left)), true) = (judged.held, judged.news) {
             tracing::warn!(
@@ -66,7 +78,32 @@ impl Janitor {
                 "the clock jumped ahead: no data is deleted by its word before it has run evenly for a while"
             );
         }
+        if let Some(back) = judged.went_back {
+            tracing::warn!(
+                back_seconds = back.as_secs(),
+                "the clock went back: rows that are more than an hour ahead of it are given their arrival time"
+            );
+        }
         judged
+    }
+
+    /// Warns when most rows since the last look were given their arrival time.
+    fn watch_redating(&mut self, shared: &Shared) {
+        let (counters, uptime) = (&shared.counters, shared.uptime());
+        if uptime < self.seen.2 + LOOK_EVERY {
+            return;
+        }
+        let now = (counters.appended_rows.get(), counters.misdated_rows.get(), uptime);
+        let (rows, redated) = (now.0.saturating_sub(self.seen.0), now.1.saturating_sub(self.seen.1));
+        self.seen = now;
+        if is_mass_redating(rows, redated) {
+            tracing::warn!(
+                rows,
+                redated,
+                "most rows were given their arrival time, because their own is more than an hour ahead of this machine's \
+                 clock or older than data is kept: set this machine's clock, then look at the senders'"
+            );
+        }
     }
 
     /// Checks the rules and makes what is over them go. `ours` are the open files that the caller can let go of; what went
@@ -253,4 +290,15 @@ where
         candidate.closed &= !(work.in_work)(entry);
     }
     places.into_values().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn most_rows_redated_is_a_clock_and_a_few_are_a_sender() {
+        assert!(is_mass_redating(1, 1) && is_mass_redating(1_000, 500) && is_mass_redating(3, 3));
+        assert!(!is_mass_redating(0, 0) && !is_mass_redating(1_000, 0) && !is_mass_redating(1_000, 499));
+    }
 }

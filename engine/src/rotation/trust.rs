@@ -41,6 +41,8 @@ pub(super) struct Judged {
     pub(super) held: Option<(Duration, Duration)>,
     /// Whether the hold begins with this judgement.
     pub(super) news: bool,
+    /// How far the clock went back since the judgement before, if it is more than [`SLACK`].
+    pub(super) went_back: Option<Duration>,
 }
 
 fn ahead(of: Timestamp, by: Timestamp) -> Duration {
@@ -62,6 +64,7 @@ impl Trust {
         let jump = ahead(counted, clock);
         if jump <= SLACK {
             self.hold = None;
+            let back = ahead(clock, counted);
             if clock < counted {
                 self.anchor = (clock, counter);
             }
@@ -69,6 +72,7 @@ impl Trust {
                 now: clock,
                 held: None,
                 news: false,
+                went_back: Some(back).filter(|back| *back > SLACK),
             };
         }
         let same = |hold: &Hold| hold.jump.abs_diff(jump) <= SLACK;
@@ -88,12 +92,14 @@ impl Trust {
                 now: clock,
                 held: None,
                 news: false,
+                went_back: None,
             };
         }
         Judged {
             now: counted,
             held: Some((jump, left)),
             news,
+            went_back: None,
         }
     }
 }
@@ -178,7 +184,10 @@ mod tests {
     #[test]
     fn a_clock_that_goes_back_is_believed_at_once() {
         let mut trust = Trust::new(at(1_000), hours(0));
-        assert_eq!(trust.judge(at(10), hours(1)).now, at(10));
+        let back = trust.judge(at(10), hours(1));
+        assert_eq!((back.now, back.went_back), (at(10), Some(hours(991))));
         assert_eq!(trust.judge(at(1_000), hours(2)).now, at(11));
+        let later = trust.judge(at(12), hours(3));
+        assert_eq!((later.now, later.went_back), (at(12), None), "it is said once");
     }
 }

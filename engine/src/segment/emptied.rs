@@ -16,7 +16,7 @@ use std::path::Path;
 
 use parquet::file::metadata::{FileMetaData, KeyValue, ParquetMetaDataBuilder, ParquetMetaDataWriter};
 
-use super::footer::{Found, damaged, read_metadata, unwritable};
+use super::footer::{Found, damaged, is_of_groups, read_metadata, unwritable};
 use super::source::FileAt;
 use crate::Error;
 
@@ -53,7 +53,13 @@ pub(crate) fn emptied(path: &Path) -> Result<Option<Vec<u8>>, Error> {
         of.version(),
         0,
         of.created_by().map(str::to_owned),
-        Some(pairs.into_iter().map(without_rows).collect()),
+        Some(
+            pairs
+                .into_iter()
+                .filter(|pair| !is_of_groups(pair))
+                .map(without_rows)
+                .collect(),
+        ),
         of.schema_descr_ptr(),
         of.column_orders().cloned(),
     );

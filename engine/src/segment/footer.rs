@@ -13,6 +13,8 @@
 //! | `platform.ts` | `min..max`, microseconds since the epoch |
 //! | `platform.origins` | where its rows came from, as the engine writes it |
 //! | `platform.widest` | of an open file: a letter per row group, see [`super::width`] |
+//! | `platform.group_lsns` | of an open file: the log position that each row group is complete through, see [`super::positions`]; without it all groups are through *last* |
+//! | `platform.frames` | of a file of lines: where its frames begin, in the same way |
 //! | `ARROW:schema` | the Arrow schema |
 //!
 //! # Invariants
@@ -34,12 +36,15 @@ use parquet::file::reader::Length;
 use uuid::Uuid;
 
 use super::lines::{self, Pairs, raw_description};
+use super::positions;
 use super::source::FileAt;
 use crate::Error;
 
 /// The format of the keys and columns written here.
 const SCHEMA_VERSION: &str = "1";
 const KNOWN_SCHEMA: u32 = 1;
+const GROUP_LSNS: &str = "platform.group_lsns";
+const FRAMES: &str = "platform.frames";
 const VERSION_KEY: &str = "platform.schema_version";
 pub(super) const MAGIC: &[u8; 4] = b"PAR1";
 /// Bytes of the length and the magic at the end of a footer.
@@ -109,14 +114,16 @@ pub(crate) struct Found {
     /// The CRC-32C of the footer, trailer included.
     pub(crate) footer_crc: u32,
     pub(crate) shape: Shape,
+    /// The log position that each row group, or frame, is complete through.
+    pub(super) group_lsns: Vec<u64>,
 }
 
 /// What a file is made of.
 #[derive(Debug)]
 pub(crate) enum Shape {
     Parquet(Box<ParquetMetaData>),
-    /// Frames of lines: so many.
-    Lines(usize),
+    /// Frames of lines, by where they begin.
+    Lines(Vec<u64>),
 }
 
 /// The key-values of a file.
@@ -144,17 +151,28 @@ pub(super) fn key_values(
     all
 }
 
-/// The key-values of a file of lines that has `frames` frames.
+/// The log positions of row groups, for the footer.
+pub(super) fn group_lsns_pair(group_lsns: &[u64]) -> KeyValue {
+    KeyValue::new(GROUP_LSNS.to_owned(), positions::to_text(group_lsns))
+}
+
+/// Whether a key-value is about the row groups that a file has.
+pub(super) fn is_of_groups(pair: &KeyValue) -> bool {
+    pair.key == GROUP_LSNS
+}
+
+/// The key-values of a file of lines whose frames begin there and are complete through these log positions.
 pub(super) fn line_pairs(
     identity: &Identity,
     facts: &FooterFacts,
     extent: &Extent,
-    frames: usize,
+    (frames, group_lsns): (&[u64], &[u64]),
     sealed: bool,
 ) -> Pairs {
     let pairs = key_values(None, identity, facts, extent, sealed).into_iter();
     let mut pairs: Pairs = pairs.map(|pair| (pair.key, pair.value.unwrap_or_default())).collect();
-    pairs.insert("platform.frames".to_owned(), frames.to_string());
+    pairs.insert(FRAMES.to_owned(), positions::to_text(frames));
+    pairs.insert(GROUP_LSNS.to_owned(), positions::to_text(group_lsns));
     pairs
 }
 
@@ -212,14 +230,6 @@ fn raw_footer(file: &FileAt) -> std::io::Result<Option<Vec<u8>>> {
     Ok(Some(footer))
 }
 
-/// The length of the footer that ends at the file's size, trailer included.
-pub(super) fn footer_length(file: &FileAt, path: &Path) -> Result<u64, Error> {
-    let footer = raw_footer(file).map_err(Error::io("read", path))?;
-    footer
-        .map(|bytes| bytes.len() as u64)
-        .ok_or_else(|| damaged(path, "no Parquet footer at its end".to_owned()))
-}
-
 /// The CRC-32C of the footer, trailer included, that ends at `size`; `None` where no footer ends or the file is shorter.
 /// It tells whether the file holds the version with that length.
 pub(crate) fn footer_crc(file: &FileAt) -> std::io::Result<Option<u32>> {
@@ -265,23 +275,39 @@ pub(crate) fn inspect(path: &Path) -> Result<Found, Error> {
 pub(super) fn inspect_at(file: &FileAt, path: &Path) -> Result<Found, Error> {
     let footer = raw(file).map_err(Error::io("read", path))?;
     let footer = footer.ok_or_else(|| damaged(path, "nothing at its end describes it".to_owned()))?;
-    let (parsed, metadata) = match &footer {
+    let (parsed, shape, group_lsns) = match &footer {
         Raw::Parquet(footer) => {
             let metadata = decode(footer).map_err(unreadable(path))?;
             let pairs = metadata.file_metadata().key_value_metadata().into_iter().flatten();
             let mut version = pairs.filter(|pair| pair.key == VERSION_KEY);
             refuse_newer(version.next().and_then(|pair| pair.value.as_deref()), path)?;
-            (parse_pages(&metadata), Shape::Parquet(Box::new(metadata)))
+            let mut pairs = metadata.file_metadata().key_value_metadata().into_iter().flatten();
+            let group_lsns = pairs
+                .find(|pair| is_of_groups(pair))
+                .and_then(|pair| pair.value.clone());
+            (parse_pages(&metadata), Shape::Parquet(Box::new(metadata)), group_lsns)
         }
         Raw::Lines(description) => {
             let pairs = lines::pairs_of(description).map_err(|reason| damaged(path, reason))?;
             refuse_newer(pairs.get(VERSION_KEY).map(String::as_str), path)?;
             let parsed = parse(|key| pairs.get(key).map(String::as_str));
-            let frames = pairs.get("platform.frames").and_then(|frames| frames.parse().ok());
-            (parsed, Shape::Lines(frames.unwrap_or(1)))
+            let frames = pairs.get(FRAMES).and_then(|frames| positions::from_text(frames));
+            let frames = frames.filter(|frames| frames.first() == Some(&0));
+            let frames = frames.ok_or_else(|| damaged(path, format!("its description has no right {FRAMES}")))?;
+            (parsed, Shape::Lines(frames), pairs.get(GROUP_LSNS).cloned())
         }
     };
     let (identity, facts, extent, sealed) = parsed.map_err(|reason| damaged(path, reason))?;
+    let groups = match &shape {
+        Shape::Parquet(metadata) => metadata.num_row_groups(),
+        Shape::Lines(frames) => frames.len(),
+    };
+    let group_lsns = match group_lsns {
+        None => vec![facts.last_lsn; groups],
+        Some(text) => positions::from_text(&text)
+            .filter(|lsns| lsns.len() == groups)
+            .ok_or_else(|| damaged(path, format!("{GROUP_LSNS} in its footer is {text:?}")))?,
+    };
     Ok(Found {
         identity,
         facts,
@@ -289,7 +315,8 @@ pub(super) fn inspect_at(file: &FileAt, path: &Path) -> Result<Found, Error> {
         sealed,
         size: file.len(),
         footer_crc: crc32c::crc32c(footer.bytes()),
-        shape: metadata,
+        shape,
+        group_lsns,
     })
 }
 

@@ -26,21 +26,6 @@ pub(crate) enum Form {
 impl Form {
     const ALL: [Self; 4] = [Self::Parquet, Self::Json, Self::JsonZstd, Self::JsonSnappy];
 
-    /// Its number in checkpoints.
-    pub(crate) const fn code(self) -> u8 {
-        match self {
-            Self::Parquet => 0,
-            Self::Json => 1,
-            Self::JsonZstd => 2,
-            Self::JsonSnappy => 3,
-        }
-    }
-
-    /// The form of such a number.
-    pub(crate) fn of_code(code: u8) -> Option<Self> {
-        Self::ALL.into_iter().find(|form| form.code() == code)
-    }
-
     /// The form of new files.
     pub(crate) const fn of(format: Format, compression: Compression) -> Self {
         match (format, compression) {
@@ -80,8 +65,8 @@ impl Form {
         !matches!(self, Self::Parquet)
     }
 
-    #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
-    pub(crate) const fn is_parquet(&self) -> bool {
+    /// Whether it is Parquet.
+    pub(crate) const fn is_parquet(self) -> bool {
         matches!(self, Self::Parquet)
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! open    PAR1 │ group 0 │ footer 0 │ group 1 │ footer 1 │ …     a publish adds row groups, old footers stay
-//! sealed  PAR1 │ large groups, blooms │ page index │ hole │ footer
+//! sealed  PAR1 │ large groups, blooms │ page index │ footer
 //! ```
 //!
 //! The whole earlier open file, its footer included, is a prefix of the later one. A reader that looked up an earlier
@@ -14,9 +14,8 @@
 //! difference, unless somebody still has it: then a fresh one is copied whole. See [`OpenSegment`].
 //!
 //! A seal gives the same name to a sorted file, re-encoded or, where the groups were large from the start, put together
-//! from them ([`runs`]), padded to the open file's length so that a reader with a stale
-//! length still finds a footer there. An open file of large groups leaves room before its footer for what the sealed one
-//! adds. Where the sealed file is larger all the same it is simply larger: such a reader gets an error, once.
+//! from them ([`runs`]), as long as its rows need: most often much shorter, as it has one footer. A reader that looked the
+//! open file's length up just before gets an error, once; one that has the file open reads on.
 //!
 //! # Invariants
 //!
@@ -41,6 +40,8 @@ mod lines;
 mod merge;
 mod open;
 mod order;
+mod piece;
+mod positions;
 mod promoted;
 mod repeats;
 mod resume;
@@ -60,6 +61,7 @@ pub(crate) use footer::{FooterFacts, Found as Described, Identity, footer_crc, i
 pub(crate) use form::Form;
 pub use lines::Lines;
 pub(crate) use open::{OpenSegment, Published};
+pub(crate) use piece::{join_pieces, write_piece};
 pub(crate) use promoted::Promoted;
 pub(crate) use resume::{Recorded, Resumed, resume};
 pub use runs::Run;

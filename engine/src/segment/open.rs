@@ -29,12 +29,14 @@ use parquet::errors::ParquetError;
 use parquet::file::metadata::{FileMetaData, KeyValue, ParquetMetaData, RowGroupMetaData};
 
 use super::encode::{RowGroup, encode};
-use super::footer::{Extent, FooterFacts, Identity, arrow_schema_of, footer_bytes, key_values, line_pairs, unwritable};
+use super::footer::{
+    Extent, FooterFacts, Identity, arrow_schema_of, footer_bytes, group_lsns_pair, key_values, line_pairs, unwritable,
+};
 use super::form::Form;
 use super::lines;
 use super::order::Order;
 use super::promoted::Promoted;
-use super::runs::{PageIndex, moved, sealed_length};
+use super::runs::{PageIndex, moved};
 use super::schema::{WriteOptions, same_schema};
 use super::twin::{self, Prefix, Prepared, Replace, Twin};
 use super::width::Widths;
@@ -67,6 +69,8 @@ pub(crate) struct OpenSegment {
 pub(super) struct Version {
     pub(super) body: Body,
     pub(super) widths: Widths,
+    /// The log position that each row group, or frame, is complete through.
+    pub(super) group_lsns: Vec<u64>,
     pub(super) bytes: Prefix,
     pub(super) footer_crc: u32,
     pub(super) extent: Extent,
@@ -77,8 +81,8 @@ pub(super) struct Version {
 #[derive(Debug, Clone)]
 pub(super) enum Body {
     Parquet(Pages),
-    /// Frames of lines: so many.
-    Lines(usize),
+    /// Frames of lines, by where they begin.
+    Lines(Vec<u64>),
 }
 
 /// The Parquet metadata of a version.
@@ -254,17 +258,16 @@ impl OpenSegment {
         let (mut version, footer) = self.next_version(group, facts, old)?;
         version.footer_crc = crc32c::crc32c(&footer);
         let end = old.size + pages.len() as u64;
-        let tail = with_slack(&version, end, footer);
         let write = || -> std::io::Result<()> {
             pace::write_all_at(&prepared.file, pages, old.size, group.haste)?;
-            pace::write_all_at(&prepared.file, &tail, end, group.haste)?;
+            pace::write_all_at(&prepared.file, &footer, end, group.haste)?;
             sys::sync_file(&prepared.file, &self.twin_path)
         };
         write().map_err(Error::io("write", &self.twin_path))?;
-        let added = (pages.len() + tail.len()) as u64;
+        let added = (pages.len() + footer.len()) as u64;
         version.bytes = Prefix {
             size: old.size + added,
-            crc: crc32c::crc32c_append(crc32c::crc32c_append(old.crc, pages), &tail),
+            crc: crc32c::crc32c_append(crc32c::crc32c_append(old.crc, pages), &footer),
         };
         Ok(Staged {
             version,
@@ -289,10 +292,12 @@ impl OpenSegment {
         let mut widths = present.map_or_else(Widths::default, |present| present.widths.clone());
         let added = group.metadata.as_ref().map_or(1, ParquetMetaData::num_row_groups);
         (0..added).for_each(|_| widths.push(group.widest));
+        let mut group_lsns = present.map_or_else(Vec::new, |present| present.group_lsns.clone());
+        group_lsns.resize(group_lsns.len() + added, facts.last_lsn);
         let (body, footer) = match &group.metadata {
             Some(metadata) => {
                 let mut pairs = key_values(None, &self.identity, &facts, &extent, false);
-                pairs.push(widths.key_value());
+                pairs.extend([widths.key_value(), group_lsns_pair(&group_lsns)]);
                 let pages = self
                     .next_pages(metadata, pairs, extent, old)
                     .map_err(unwritable(&self.twin_path))?;
@@ -300,8 +305,9 @@ impl OpenSegment {
                 (Body::Parquet(pages), footer.map_err(unwritable(&self.twin_path))?)
             }
             None => {
-                let frames = self.row_groups() + 1;
-                let pairs = line_pairs(&self.identity, &facts, &extent, frames, false);
+                let mut frames = present.map_or_else(Vec::new, Version::frames);
+                frames.push(old.size);
+                let pairs = line_pairs(&self.identity, &facts, &extent, (&frames, &group_lsns), false);
                 let footer = lines::description(self.options.form, &pairs);
                 (
                     Body::Lines(frames),
@@ -312,6 +318,7 @@ impl OpenSegment {
         let version = Version {
             body,
             widths,
+            group_lsns,
             bytes: old,
             footer_crc: 0,
             extent,
@@ -399,7 +406,7 @@ impl OpenSegment {
     pub(crate) fn row_groups(&self) -> usize {
         self.present.as_ref().map_or(0, |present| match &present.body {
             Body::Parquet(pages) => pages.groups.len(),
-            Body::Lines(frames) => *frames,
+            Body::Lines(frames) => frames.len(),
         })
     }
 
@@ -465,6 +472,13 @@ impl Version {
             Body::Lines(_) => None,
         }
     }
+
+    fn frames(&self) -> Vec<u64> {
+        match &self.body {
+            Body::Parquet(_) => Vec::new(),
+            Body::Lines(frames) => frames.clone(),
+        }
+    }
 }
 
 /// Whether the group is of the file's form and has its columns.
@@ -485,19 +499,4 @@ fn shifted(group: &RowGroupMetaData, ordinal: usize, at: u64) -> Result<RowGroup
     // At a file's beginning the pages come after the magic, which later groups do not bring along.
     let by = i64::try_from(at.saturating_sub(MAGIC_LENGTH as u64)).map_err(too_far)?;
     moved(group, ordinal, by)
-}
-
-/// A footer for a file that ends at `end` without it, behind as many zeros as the file is shorter than its sealed form may
-/// be: the sealed file then has the same length, and who looked that up before the seal finds a footer there.
-fn with_slack(version: &Version, end: u64, footer: Vec<u8>) -> Vec<u8> {
-    let length = footer.len() as u64;
-    let sealed = version.pages().map_or(0, |pages| sealed_length(pages, length));
-    match usize::try_from(sealed.saturating_sub(end + length)) {
-        Ok(slack @ 1..) => {
-            let mut tail = vec![0; slack];
-            tail.extend_from_slice(&footer);
-            tail
-        }
-        _ => footer,
-    }
 }

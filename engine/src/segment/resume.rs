@@ -222,6 +222,7 @@ impl Place {
         let version = Version {
             body,
             widths,
+            group_lsns: found.group_lsns,
             bytes: Prefix { size: found.size, crc },
             footer_crc: found.footer_crc,
             extent: found.extent,
@@ -261,7 +262,7 @@ fn continues(newer: &Found, old: &Found) -> bool {
                     .zip(new_groups)
                     .all(|(old, new)| place(old) == place(new))
         }
-        (Shape::Lines(newer), Shape::Lines(old)) => newer > old,
+        (Shape::Lines(newer), Shape::Lines(old)) => newer.len() > old.len() && newer.starts_with(old),
         _ => false,
     };
     grown && !newer.sealed && newer.facts.version > old.facts.version && newer.facts.last_lsn >= old.facts.last_lsn

@@ -72,7 +72,7 @@ pub(super) fn runs_of(groups: &[RowGroupMetaData]) -> Vec<Run> {
     runs
 }
 
-fn run_of(group: &RowGroupMetaData) -> Option<Run> {
+pub(super) fn run_of(group: &RowGroupMetaData) -> Option<Run> {
     let ts = group.columns().first()?;
     let Statistics::Int64(times) = ts.statistics()? else {
         return None;
@@ -98,8 +98,6 @@ pub(super) struct PageIndex {
     pages: Vec<OffsetIndexMetaData>,
     /// Where the group began when it was written.
     began: u64,
-    /// What the group adds to the tail of a sealed file, at most: its page index and its part of the footer.
-    tail: u64,
 }
 
 impl PageIndex {
@@ -108,18 +106,10 @@ impl PageIndex {
         let group = metadata.row_groups().get(at)?;
         let columns = metadata.column_index()?.get(at)?.clone();
         let pages = metadata.offset_index()?.get(at)?.clone();
-        let alone = ParquetMetaDataBuilder::new(metadata.file_metadata().clone())
-            .set_row_groups(vec![group.clone()])
-            .set_column_index(Some(vec![columns.clone()]))
-            .set_offset_index(Some(vec![pages.clone()]))
-            .build();
-        let mut tail = Vec::new();
-        ParquetMetaDataWriter::new(&mut tail, &alone).finish().ok()?;
         Some(Self {
             columns,
             pages,
             began: byte_range(group).0,
-            tail: tail.len() as u64,
         })
     }
 
@@ -209,19 +199,6 @@ pub(super) fn pays(present: &Pages) -> bool {
         ready += if is_run { bytes } else { 0 };
     }
     ready > 0 && ready >= all / 8 * 7
-}
-
-/// How long the sealed form of these groups is, about and rather too long: the groups as they are, their page indexes, a
-/// footer. Groups that are encoded anew become smaller by more than their few filters take, as a rule.
-pub(super) fn sealed_length(pages: &Pages, footer: u64) -> u64 {
-    /// Names of sorting columns, offsets of indexes, the page index of a small file.
-    const SPARE: u64 = 4 << 10;
-    let groups = pages.groups.iter().map(|group| {
-        let (start, end) = byte_range(group);
-        end.saturating_sub(start)
-    });
-    let tails = pages.runs.values().map(|index| index.tail);
-    MAGIC.len() as u64 + groups.sum::<u64>() + tails.sum::<u64>() + footer + SPARE
 }
 
 /// What was written: the file, not yet synced, and its runs.

@@ -10,7 +10,7 @@
 //! # Invariants
 //!
 //! - The sealed file has exactly the rows of the open one; a different count or a broken checksum is an error.
-//! - It is not shorter than the open file: the footer is moved to that length, over a hole. It may be longer.
+//! - It takes what its rows need, however long the open file was: nothing lies between its parts.
 //! - Memory: the merge's bound plus one row group of at most 64 MiB and the rows that wait for it, whatever the file's size.
 //!
 //! # Not here
@@ -19,7 +19,6 @@
 
 use std::fs::File;
 use std::io::BufWriter;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -28,7 +27,7 @@ use model::{Table, Timestamp};
 use parquet::file::metadata::ParquetMetaData;
 
 use super::encode::{Sorted, times};
-use super::footer::{Extent, FooterFacts, Identity, damaged, footer_crc, footer_length, key_values, unwritable};
+use super::footer::{Extent, FooterFacts, Identity, damaged, footer_crc, key_values, unwritable};
 use super::lines;
 use super::merge::Merge;
 use super::open::{OpenSegment, Version};
@@ -93,7 +92,7 @@ pub(crate) fn seal(open: &OpenSegment, staged: &Path, version: u32, options: &Wr
         };
         if runs::pays(pages) {
             let Assembled { file, runs } = runs::assemble(open, (present, pages), &source, staged, version, options)?;
-            return complete(file, staged, present.bytes.size, present.extent, facts, runs);
+            return complete(file, staged, present.extent, facts, runs);
         }
         let metadata = Arc::new(ParquetMetaData::new(pages.file.clone(), pages.groups.clone()));
         let table = open.identity().table;
@@ -110,7 +109,7 @@ pub(crate) fn seal(open: &OpenSegment, staged: &Path, version: u32, options: &Wr
             output.write(rows)?;
         }
         match output.extent {
-            Some(extent) if extent == present.extent => output.finish(open.identity(), facts, present.bytes.size),
+            Some(extent) if extent == present.extent => output.finish(open.identity(), facts),
             found => Err(damaged(
                 open.path(),
                 format!("its rows are {found:?}, published were {:?}", present.extent),
@@ -151,7 +150,7 @@ pub(crate) fn write_sealed(
             })?;
             output.write(rows)?;
         }
-        output.finish(identity, facts, 0)
+        output.finish(identity, facts)
     })
 }
 
@@ -189,7 +188,7 @@ pub(crate) fn damage_of(open: &OpenSegment) -> Result<Option<String>, Error> {
     }
 }
 
-fn clean_on_error<T>(staged: &Path, make: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
+pub(super) fn clean_on_error<T>(staged: &Path, make: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
     let made = make();
     if made.is_err() {
         // Staging is emptied at every start: a failure here only costs space until then.
@@ -224,8 +223,8 @@ impl Output {
         self.writer.write(rows).map_err(unwritable(&self.path))
     }
 
-    /// Ends the file at `least` bytes or later and syncs it.
-    fn finish(self, identity: &Identity, facts: FooterFacts, least: u64) -> Result<Sealed, Error> {
+    /// Ends the file and syncs it.
+    fn finish(self, identity: &Identity, facts: FooterFacts) -> Result<Sealed, Error> {
         let Some(extent) = self.extent else {
             return Err(Error::Rows {
                 table: self.table,
@@ -239,21 +238,31 @@ impl Output {
             .into_inner()
             .map_err(|failed| failed.into_error())
             .map_err(Error::io("write", &path))?;
-        complete(file.into_inner(), &path, least, extent, facts, Vec::new())
+        complete(file.into_inner(), &path, extent, facts, Vec::new())
     }
 }
 
-/// Pads a file that has everything to `least` bytes, and syncs it.
+/// Syncs a file that has everything, and describes it.
 pub(super) fn complete(
     file: File,
     path: &Path,
-    least: u64,
     extent: Extent,
     facts: FooterFacts,
     runs: Vec<Run>,
 ) -> Result<Sealed, Error> {
-    let size = pad(&file, path, least)?;
     sys::sync_file(&file, path).map_err(Error::io("sync", path))?;
+    described(file, path, extent, facts, runs)
+}
+
+/// What a file is that has everything.
+pub(super) fn described(
+    file: File,
+    path: &Path,
+    extent: Extent,
+    facts: FooterFacts,
+    runs: Vec<Run>,
+) -> Result<Sealed, Error> {
+    let size = file.metadata().map_err(Error::io("read", path))?.len();
     let file = FileAt::new(file, size);
     let crc = file_crc(&file, 0, 0).map_err(Error::io("read", path))?;
     let footer = footer_crc(&file).map_err(Error::io("read", path))?;
@@ -268,24 +277,6 @@ pub(super) fn complete(
         runs,
         staged: path.to_owned(),
     })
-}
-
-/// Moves the footer so that the file ends at `least`, over a hole; offsets in a footer count from the file's beginning.
-fn pad(file: &File, path: &Path, least: u64) -> Result<u64, Error> {
-    let size = file.metadata().map_err(Error::io("read", path))?.len();
-    if size >= least {
-        return Ok(size);
-    }
-    let reader = FileAt::new(file.try_clone().map_err(Error::io("read", path))?, size);
-    let length = footer_length(&reader, path)?;
-    let move_footer = || -> std::io::Result<()> {
-        let mut footer = vec![0; usize::try_from(length).unwrap_or(0)];
-        reader.read_exact_at(&mut footer, size - length)?;
-        file.set_len(size - length)?;
-        file.write_all_at(&footer, least - length)
-    };
-    move_footer().map_err(Error::io("write", path))?;
-    Ok(least)
 }
 
 impl Sealed {

@@ -1,5 +1,6 @@
 //! What an append promises.
 
+use super::restarts::catalogue_log;
 use super::*;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -40,41 +41,26 @@ async fn a_batch_is_stored_once_however_often_and_wherever_it_comes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bus_that_gives_a_sequence_out_twice_loses_nothing() {
+async fn a_message_is_known_by_stream_incarnation_and_sequence_and_the_tail_says_how_far() {
     let bench = Bench::new();
-    let engine = bench.open().await;
-    for (name, seq, at) in [("a", 1, 101), ("b", 2, 102)] {
-        engine
-            .append(batch(name, &[bench.now()], from_bus(seq, at)))
-            .await
-            .unwrap();
-    }
-    let again = engine
-        .append(batch("b", &[bench.now()], from_bus(2, 102)))
-        .await
-        .unwrap();
-    assert_eq!(again, Appended::Duplicate);
-    let reused = engine
-        .append(batch("c", &[bench.now()], from_bus(2, 202)))
-        .await
-        .unwrap();
-    assert_eq!(reused, stored(1));
-    assert_eq!(messages(&engine.view()), ["a/0", "b/0", "c/0"]);
-    assert_eq!((stats(&engine).bus_regressions, stats(&engine).duplicates), (1, 1));
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn after_a_loss_of_the_bus_a_message_is_stored_though_one_behind_it_came_first() {
-    let bench = Bench::new();
-    let second = 1_000_000;
     let mut engine = bench.open().await;
-    let send = async |engine: &Engine, name: &str, seq, at| {
-        let one = batch(name, &[bench.now()], from_bus(seq, at));
-        engine.append(one).await.unwrap()
+    let send = async |engine: &Engine, name: &str, incarnation, seq, identity| {
+        let bus = from_bus(seq).bus.map(|position| BusPosition {
+            incarnation,
+            identity,
+            ..position
+        });
+        let origin = Origin {
+            bus,
+            ..Origin::default()
+        };
+        engine.append(batch(name, &[bench.now()], origin)).await.unwrap()
     };
-    assert_eq!(send(&engine, "9", 9, 9 * second).await, stored(1));
-    assert_eq!(send(&engine, "lost by the bus", 10, 10 * second).await, stored(1));
-    assert_eq!(send(&engine, "behind it", 11, 61 * second).await, stored(1));
+    assert_eq!(engine.stream_tail("flux-telemetry", 500), None);
+    assert_eq!(send(&engine, "9", 500, 9, 90).await, stored(1));
+    assert_eq!(send(&engine, "lost by the bus", 500, 10, 100).await, stored(1));
+    assert_eq!(send(&engine, "10 again", 501, 10, 101).await, stored(1));
+    assert_eq!(send(&engine, "8 again", 501, 8, 81).await, stored(1));
     for round in 0..3 {
         if round == 1 {
             // What is stored is in the log alone.
@@ -85,13 +71,46 @@ async fn after_a_loss_of_the_bus_a_message_is_stored_though_one_behind_it_came_f
             engine.close().await.unwrap();
             engine = bench.open().await;
         }
-        let first = if round == 0 { stored(1) } else { Appended::Duplicate };
-        assert_eq!(send(&engine, "reused", 10, 60 * second).await, first);
-        for (seq, at) in [(11, 61), (9, 9), (10, 10), (10, 60)] {
-            assert_eq!(send(&engine, "again", seq, at * second).await, Appended::Duplicate);
+        for (incarnation, seq) in [(500, 9), (500, 10), (501, 10), (501, 8)] {
+            // Only the tail is looked at for its identity.
+            let again = send(&engine, "again", incarnation, seq, 7).await;
+            assert_eq!(again, Appended::Duplicate, "{incarnation} {seq}");
         }
-        let all = ["9/0", "behind it/0", "lost by the bus/0", "reused/0"];
+        let tail = crate::StreamTail {
+            incarnation: 501,
+            last: 10,
+            newest: Some((10, 101)),
+        };
+        assert_eq!(engine.stream_tail("flux-telemetry", 500), Some(tail), "round {round}");
+        let all = ["10 again/0", "8 again/0", "9/0", "lost by the bus/0"];
         assert_eq!(messages(&engine.view()), all);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_records_hold_of_a_stream_with_gaps_is_small_once_its_floor_is_raised() {
+    let bench = Bench::new();
+    let engine = bench.open().await;
+    let record = async |seq| {
+        let one = batch("a", &[bench.now()], from_bus(seq));
+        engine.append(one).await.unwrap();
+        let before = catalogue_log(&bench).1;
+        engine.flush().await.unwrap();
+        catalogue_log(&bench).1 - before
+    };
+    let small = record(2).await;
+    for n in 2..=1_000 {
+        let one = batch("a", &[bench.now()], from_bus(2 * n));
+        engine.append(one).await.unwrap();
+    }
+    let large = record(2_002).await;
+    assert!(large > small + 1_500, "{large} bytes, {small} before");
+    engine.raise_stream_floor("flux-telemetry", 1, 2_002);
+    let small_again = record(2_004).await;
+    assert!(small_again < small + 64, "{small_again} bytes, {small} before");
+    for seq in [2, 1_001, 2_004] {
+        let again = engine.append(batch("b", &[bench.now()], from_bus(seq))).await;
+        assert_eq!(again.unwrap(), Appended::Duplicate, "{seq}");
     }
 }
 
@@ -255,12 +274,18 @@ async fn closing_refuses_what_waits_and_what_comes_later() {
 async fn a_part_of_a_request_is_stored_once_also_after_sudden_and_orderly_ends() {
     let bench = Bench::new();
     let id = uuid::Uuid::from_u128(42);
-    let part = |part| Origin {
-        request: Some(crate::RequestPart { id, digest: 9, part }),
+    let part = |from| Origin {
+        request: Some(crate::RequestPart {
+            id,
+            sender: 3,
+            digest: 9,
+            from,
+            to: from + 10,
+        }),
         ..Origin::default()
     };
     let engine = bench.open().await;
-    assert_eq!(engine.request(id), None);
+    assert_eq!(engine.request(3, id), None);
     let send = || engine.append(batch("a", &[bench.now()], part(0)));
     let (first, second) = tokio::join!(send(), send());
     assert_eq!([first.unwrap(), second.unwrap()], [stored(1), Appended::Duplicate]);
@@ -269,15 +294,15 @@ async fn a_part_of_a_request_is_stored_once_also_after_sudden_and_orderly_ends()
         let engine = bench.open().await;
         let known = crate::StoredRequest {
             digest: 9,
-            parts: round + 1,
+            through: 10 * (round + 1),
         };
-        assert_eq!(engine.request(id), Some(known), "round {round}");
-        for origin in [part(0), part(round)] {
+        assert_eq!(engine.request(3, id), Some(known), "round {round}");
+        for origin in [part(0), part(10 * round)] {
             let again = engine.append(batch("a", &[bench.now()], origin)).await.unwrap();
             assert_eq!(again, Appended::Duplicate, "round {round}");
         }
         let next = engine
-            .append(batch("b", &[bench.now()], part(round + 1)))
+            .append(batch("b", &[bench.now()], part(10 * (round + 1))))
             .await
             .unwrap();
         assert_eq!(next, stored(1));

@@ -106,7 +106,7 @@ async fn the_corpus_is_made_of_real_files() {
         engine.append(rows).await.unwrap();
         engine.flush().await.unwrap();
     }
-    engine.append(batch("b", &[bench.now()], from_bus(4, 9))).await.unwrap();
+    engine.append(batch("b", &[bench.now()], from_bus(4))).await.unwrap();
     drop(engine);
     // Its checkpoint names the files.
     drop(bench.open().await);

@@ -28,7 +28,7 @@ fn of(bench: &Bench, n: u64) -> Batch {
     let rows = message_batch(&[row(bench, n)]).unwrap();
     Batch {
         table: Table::Messages,
-        origin: from_bus(n, bench.now()),
+        origin: from_bus(n),
         payload: encode_arrow(std::slice::from_ref(&rows)).unwrap().into(),
         rows: vec![rows],
     }

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::large_futures, reason = "tests")]
 
 mod appends;
+mod bucket;
 mod check;
 mod counts;
 mod emptied;
@@ -10,6 +11,7 @@ mod expired;
 mod faults;
 mod first_open;
 mod fuzzing;
+mod group_commit;
 mod index;
 mod json;
 mod late;
@@ -26,8 +28,8 @@ mod sealing;
 mod spec_files;
 mod spec_histories;
 mod tail;
-mod turns;
 mod views;
+mod withdrawal;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -58,7 +60,6 @@ impl Bench {
         let dir = tempfile::tempdir().unwrap();
         let mut settings = Settings::new(dir.path().join("store"));
         settings.flush_interval = Duration::from_secs(3_600);
-        settings.seal_rest = settings.flush_interval;
         settings.wal_max = ByteSize::mib(16);
         settings.hot_max = ByteSize::mib(16);
         settings.index = false;
@@ -71,10 +72,8 @@ impl Bench {
         }
     }
 
-    /// A file rests for a tick before its seal.
     fn ticks_every(&mut self, interval: Duration) {
         self.settings.flush_interval = interval;
-        self.settings.seal_rest = interval;
     }
 
     fn now(&self) -> i64 {
@@ -162,13 +161,13 @@ fn from_producer(seq: u64) -> Origin {
     }
 }
 
-fn from_bus(seq: u64, stored: i64) -> Origin {
+fn from_bus(seq: u64) -> Origin {
     Origin {
         bus: Some(BusPosition {
             stream: "flux-telemetry".to_owned(),
             incarnation: 1,
             seq,
-            stored: Timestamp::from_micros(stored),
+            identity: seq as i64,
         }),
         ..Origin::default()
     }

@@ -169,3 +169,151 @@ async fn where_quarantine_refuses_rows_go_on_all_the_same_and_the_next_start_say
     assert!(engine.view().partial().unwrap().contains("logs_001.parquet"));
     assert_eq!(quarantine(&bench).len(), 1);
 }
+
+/// The store's folders as they are now, to be put back.
+fn copy_of(bench: &Bench) -> PathBuf {
+    let before = bench.dir.path().join("before");
+    for part in ["meta", "wal"] {
+        copy_tree(&bench.settings.store_dir.join(part), &before.join(part));
+    }
+    before
+}
+
+fn put_back(bench: &Bench, before: &Path) {
+    for part in ["meta", "wal"] {
+        let path = bench.settings.store_dir.join(part);
+        std::fs::remove_dir_all(&path).unwrap();
+        copy_tree(&before.join(part), &path);
+    }
+}
+
+/// Two batches, each with a row of this hour and one of the hour before, in two open files; that of this hour is damaged then.
+async fn damaged_between_two_starts() -> (Bench, PathBuf) {
+    let bench = Bench::new();
+    let engine = bench.open().await;
+    for (seq, name) in [(1, "a"), (2, "b")] {
+        let times = [bench.now(), bench.now() - HOUR];
+        engine.append(batch(name, &times, from_producer(seq))).await.unwrap();
+        engine.flush().await.unwrap();
+    }
+    drop(engine);
+    let victim = bench.tree()[1].clone();
+    let end = std::fs::metadata(&victim).unwrap().len();
+    flip(&victim, usize::try_from(end).unwrap() - 20);
+    (bench, victim)
+}
+
+const BOTH_HOURS: [&str; 4] = ["a/0", "a/1", "b/0", "b/1"];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_of_a_damaged_open_file_that_the_log_has_are_stored_anew_whatever_ends_the_next_starts() {
+    let (bench, victim) = damaged_between_two_starts().await;
+    for start in 0..3 {
+        let engine = bench.open().await;
+        let view = engine.view();
+        assert_eq!(
+            (messages(&view), view.partial()),
+            (BOTH_HOURS.map(str::to_owned).to_vec(), None),
+            "{start}"
+        );
+        let seen = stats(&engine);
+        assert_eq!(
+            (seen.replayed_rows, seen.hot_rows, seen.quarantined),
+            (2, 2, u64::from(start == 0))
+        );
+        assert!(!victim.exists());
+    }
+    assert_eq!(quarantine(&bench).len(), 1);
+    let engine = bench.open().await;
+    let again = engine.append(batch("b", &[bench.now()], from_producer(2))).await;
+    assert_eq!(again.unwrap(), Appended::Duplicate);
+    engine
+        .append(batch("c", &[bench.now()], from_producer(3)))
+        .await
+        .unwrap();
+    // A publish whose record is lost, twice: the file is adopted, and nothing doubled.
+    let before = copy_of(&bench);
+    engine.flush().await.unwrap();
+    drop(engine);
+    for _ in 0..2 {
+        put_back(&bench, &before);
+        let engine = bench.open().await;
+        let view = engine.view();
+        assert_eq!(messages(&view), ["a/0", "a/1", "b/0", "b/1", "c/0"]);
+        assert_eq!((view.partial(), stats(&engine).hot_rows), (None, 0));
+    }
+    let engine = bench.open().await;
+    assert_eq!(messages(&engine.view()), ["a/0", "a/1", "b/0", "b/1", "c/0"]);
+    assert_eq!(names(&bench.tree()), ["logs_001.parquet", "logs_002.parquet"]);
+    assert!(engine.shared.catalog.lock().state().replay().is_empty());
+    assert_eq!(floor(&engine), 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_repair_leaves_to_the_next_start_what_the_log_has_of_a_damaged_open_file() {
+    let (bench, victim) = damaged_between_two_starts().await;
+    let report = crate::repair_store(&bench.settings, true, |_, _| {}, |_| {}).unwrap();
+    assert_eq!(report.problems.len(), 1);
+    assert!(!victim.exists());
+    for _ in 0..2 {
+        let engine = bench.open().await;
+        assert_eq!(messages(&engine.view()), BOTH_HOURS);
+        engine.close().await.unwrap();
+    }
+    assert_eq!(bench.open().await.view().partial(), None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_interrupted_start_that_had_put_the_file_aside_takes_nothing_from_the_next_one() {
+    let (bench, victim) = damaged_between_two_starts().await;
+    let before = copy_of(&bench);
+    drop(bench.open().await);
+    assert!(!victim.exists());
+    put_back(&bench, &before);
+    let engine = bench.open().await;
+    assert_eq!(
+        (messages(&engine.view()), engine.view().partial()),
+        (BOTH_HOURS.map(str::to_owned).to_vec(), None)
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_log_has_let_go_of_is_lost_and_said_and_only_that() {
+    let bench = Bench::new();
+    let engine = bench.open().await;
+    engine
+        .append(batch("a", &[bench.now()], from_producer(1)))
+        .await
+        .unwrap();
+    engine.flush().await.unwrap();
+    // As much as the segment that has the first batch does not have room for.
+    let large = "x".repeat(2 << 20);
+    for seq in 2..=8 {
+        engine
+            .append(batch(&large, &[bench.now() - HOUR], from_producer(seq)))
+            .await
+            .unwrap();
+        engine.flush().await.unwrap();
+    }
+    engine
+        .append(batch("b", &[bench.now()], from_producer(9)))
+        .await
+        .unwrap();
+    engine.flush().await.unwrap();
+    drop(engine);
+    let victim = bench.tree().pop().unwrap();
+    let end = std::fs::metadata(&victim).unwrap().len();
+    flip(&victim, usize::try_from(end).unwrap() - 20);
+    for partial in [true, false] {
+        let engine = bench.open().await;
+        let view = engine.view();
+        let rows = messages(&view);
+        assert_eq!((rows.len(), rows.contains(&"b/0".to_owned())), (8, true));
+        let said = view.partial().map(str::to_owned);
+        assert_eq!(
+            said.is_some_and(|said| said.contains("1 of its 2 rows are lost")),
+            partial
+        );
+        engine.close().await.unwrap();
+    }
+}

@@ -42,7 +42,7 @@ fn of(bench: &Bench, n: u64) -> Batch {
     let rows = ::model::batch::messages(&[row]).unwrap();
     Batch {
         table: Table::Messages,
-        origin: from_bus(n, bench.now()),
+        origin: from_bus(n),
         payload: encode_arrow(std::slice::from_ref(&rows)).unwrap().into(),
         rows: vec![rows],
     }
@@ -280,7 +280,7 @@ async fn many_orders_at_once_become_a_sealed_file_with_their_columns() {
     let rows = ::model::batch::messages(&rows).unwrap();
     let batch = Batch {
         table: Table::Messages,
-        origin: from_bus(1, bench.now()),
+        origin: from_bus(1),
         payload: encode_arrow(std::slice::from_ref(&rows)).unwrap().into(),
         rows: vec![rows],
     };

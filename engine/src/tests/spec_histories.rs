@@ -93,7 +93,7 @@ impl History {
         let rows = message_batch(&rows).unwrap();
         Batch {
             table: Table::Messages,
-            origin: from_bus(self.sent.len() as u64 + 1, self.bench.now()),
+            origin: from_bus(self.sent.len() as u64 + 1),
             payload: encode_arrow(std::slice::from_ref(&rows)).unwrap().into(),
             rows: vec![rows],
         }

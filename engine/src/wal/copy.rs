@@ -7,6 +7,8 @@
 //! - Each LSN is copied once, in growing order.
 //! - A frame is handed out when the copy that it is in is synced and named, and after the old segments it made superfluous
 //!   have gone.
+//! - A full disk stops no recovery. A copy takes a whole segment where there is room for one, else what the frames left in the
+//!   old segment take; where there is no room for that either, the old segment is rewritten in place ([`Copier::rewrite`]).
 //!
 //! # Not here
 //!
@@ -59,7 +61,7 @@ const PIECE: usize = 1 << 20;
 
 impl<'a> Copier<'a> {
     pub(super) fn new(wal: &'a mut Wal, damage: Vec<Damage>, sink: Sink<'a>) -> Self {
-        let last = wal.tail;
+        let last = wal.options.replay_from.saturating_sub(1);
         Self {
             wal,
             target: None,
@@ -73,21 +75,28 @@ impl<'a> Copier<'a> {
         }
     }
 
-    /// Copies a frame, unless a copy of it or a later one was taken before. Below the low water nothing is taken.
-    pub(super) fn take(&mut self, lsn: u64, frame: impl FnOnce() -> Frame) -> Result<(), Error> {
-        if lsn <= self.last {
-            return Ok(());
+    /// Copies the frames of an old segment that no copy has. Finding no room leaves those that are not copied to
+    /// [`Self::rewrite`].
+    pub(super) fn take_all(&mut self, frames: &[Frame]) -> Result<(), Error> {
+        let mut left = frames.iter().map(Frame::encoded_len).sum();
+        for frame in frames {
+            self.take(frame.clone(), left)?;
+            left -= frame.encoded_len();
         }
-        self.last = lsn;
-        let frame = frame();
-        let bytes = frame.encoded_len();
+        Ok(())
+    }
+
+    /// Copies a frame; it and those behind it in its segment take `left` bytes.
+    fn take(&mut self, frame: Frame, left: u64) -> Result<(), Error> {
+        let (lsn, bytes) = (frame.lsn, frame.encoded_len());
         let is_full = |target: &Target| target.out.end() + bytes > target.blank.capacity;
         if self.target.as_ref().is_some_and(is_full) {
             self.finish_target()?;
         }
         if self.target.is_none() {
-            self.target = Some(self.start(lsn, bytes)?);
+            self.target = Some(self.start(lsn, bytes, left)?);
         }
+        self.last = lsn;
         let Some(target) = &mut self.target else {
             return Ok(());
         };
@@ -103,8 +112,11 @@ impl<'a> Copier<'a> {
     }
 
     /// Begins a copy. Its number is burned in the synced folder before a frame is written under it.
-    fn start(&mut self, first: u64, bytes: u64) -> Result<Target, Error> {
-        let mut blank = self.wal.blank(self.wal.segment_for(bytes))?;
+    fn start(&mut self, first: u64, bytes: u64, left: u64) -> Result<Target, Error> {
+        let mut blank = match self.wal.blank(self.wal.segment_for(bytes)) {
+            Err(Error::NoSpace { .. }) => self.wal.blank(left.next_multiple_of(BLOCK) + BLOCK)?,
+            blank => blank?,
+        };
         let number = self.wal.take_number()?;
         let name = file_name(Role::New, number);
         self.wal.disk.rename(&blank.name, &name)?;
@@ -143,15 +155,7 @@ impl<'a> Copier<'a> {
             copied: self.copied,
         };
         let path = self.wal.install(&target.blank, &header)?;
-        self.wal.tail = self.copied;
-        self.wal.durable = self.copied;
-        if let Some(previous) = self.wal.active.take() {
-            self.wal.closed.push_back(Closed {
-                number: previous.identity.number,
-                capacity: previous.capacity,
-                last: previous.last,
-            });
-        }
+        self.close_copy();
         self.wal.active = Some(Active {
             identity: target.identity,
             file: target.blank.file,
@@ -164,6 +168,47 @@ impl<'a> Copier<'a> {
         });
         self.retire_pending()?;
         (self.sink)(std::mem::take(&mut self.frames))
+    }
+
+    /// What was copied is synced; the copy before, if there is one, takes no more.
+    fn close_copy(&mut self) {
+        self.wal.tail = self.wal.tail.max(self.copied);
+        self.wal.durable = self.wal.tail;
+        if let Some(previous) = self.wal.active.take() {
+            self.wal.closed.push_back(Closed {
+                number: previous.identity.number,
+                capacity: previous.capacity,
+                last: previous.last,
+            });
+        }
+    }
+
+    /// Keeps an old segment for which there is no room elsewhere: its first `end` bytes are written once more where they
+    /// stand, and synced. Then its frames are as durable as those of a copy, and are handed out; it takes no more.
+    ///
+    /// Every byte stays what it was, so a crash in the middle leaves what was there before. Nothing of it is in a copy that
+    /// is not finished: what finds no room is a copy's beginning.
+    pub(super) fn rewrite(&mut self, old: &Old, bytes: &[u8], end: usize, mut frames: Vec<Frame>) -> Result<(), Error> {
+        let disk = &self.wal.disk;
+        let (file, path) = (disk.open_to_write(&old.name)?, disk.path(&old.name));
+        let mut out = Blocks::new(0);
+        for piece in bytes.get(..end).unwrap_or(bytes).chunks(PIECE) {
+            out.room(piece.len()).extend_from_slice(piece);
+            out.write(|bytes, at| disk.write_at(&file, &path, bytes, at))?;
+        }
+        disk.sync(&file, &path)?;
+        self.wal.sync_dir()?;
+        frames.retain(|frame| frame.lsn > self.last);
+        self.last = frames.last().map_or(self.last, |frame| frame.lsn);
+        self.copied = self.last;
+        self.close_copy();
+        self.wal.closed.push_back(Closed {
+            number: old.name_number,
+            capacity: old.capacity,
+            last: self.last,
+        });
+        tracing::warn!(path = %path.display(), "no room to copy a segment of the log: it is kept where it is");
+        (self.sink)(frames)
     }
 
     /// Adds to the damage list; the answer is the entry's place.

@@ -282,13 +282,8 @@ impl Disk {
 
     /// Moves a file out of the folder into `quarantine`, under a name that is free there; both folders are synced.
     pub(super) fn quarantine(&self, name: &str, quarantine: &Path) -> Result<PathBuf, Error> {
-        create_dir_durably(quarantine)?;
-        let mut target = quarantine.join(name);
-        let mut copy = 1;
-        while target.symlink_metadata().is_ok() {
-            target = quarantine.join(format!("{name}.{copy}"));
-            copy += 1;
-        }
+        sys::create_dirs(quarantine)?;
+        let target = sys::free_name(quarantine.join(name));
         let path = self.path(name);
         fault!(self, Rename, "quarantine", &path);
         std::fs::rename(&path, &target).map_err(Error::io("quarantine", &path))?;
@@ -298,27 +293,6 @@ impl Disk {
         self.sync_dir()?;
         Ok(target)
     }
-}
-
-/// Creates a folder, its missing ancestors too, and syncs every folder that got a new entry.
-pub(super) fn create_dir_durably(dir: &Path) -> Result<(), Error> {
-    let missing: Vec<&Path> = dir
-        .ancestors()
-        .take_while(|dir| !dir.as_os_str().is_empty() && !dir.exists())
-        .collect();
-    if missing.is_empty() {
-        return Ok(());
-    }
-    std::fs::create_dir_all(dir).map_err(Error::io("create", dir))?;
-    for created in missing {
-        let parent = match created.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => parent,
-            _ => Path::new("."),
-        };
-        let handle = File::open(parent).map_err(Error::io("open", parent))?;
-        handle.sync_all().map_err(Error::io("sync", parent))?;
-    }
-    Ok(())
 }
 
 /// Whether the error says that the disk, or a quota on it, is full.

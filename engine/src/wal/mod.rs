@@ -17,7 +17,7 @@
 //! - One append is one write in one segment. A group larger than a segment gets a segment of its own size.
 //! - A segment is synced to its end before the next one's header exists; a header is synced before the segment gets its
 //!   name; the folder is synced before the first frame is written. So a torn tail is possible in one place only.
-//! - What recovery hands out has been rewritten and synced by recovery ([`recover`]).
+//! - What recovery hands out has been rewritten and synced by recovery ([`recover`]), on a full disk where it stood.
 //! - The first segment of a new log is small: the next one is made while it is written.
 //!
 //! # Limits
@@ -61,7 +61,7 @@ pub(crate) use recover::Recovered;
 #[cfg(any(test, feature = "fuzz"))]
 pub(crate) use recover::fuzz_segment;
 
-use crate::Error;
+use crate::{Error, sys};
 use ahead::Ahead;
 use blocks::Blocks;
 use disk::Disk;
@@ -88,9 +88,11 @@ pub(crate) struct WalOptions {
     pub(crate) max_bytes: u64,
     /// Frames below this LSN are stored elsewhere, durably: they are not recovered, and not missed.
     pub(crate) low_water: u64,
+    /// Not above it: frames from here on are recovered too, as far as they are still there, and not missed below it.
+    pub(crate) replay_from: u64,
     /// Where damaged files go; on the same file system.
     pub(crate) quarantine: PathBuf,
-    /// Of the frames below `low_water`, the last ones of each segment, so many bytes, are handed out too where they are still there.
+    /// Of the frames below `replay_from`, the last ones of each segment, so many bytes, are handed out too where they are still there.
     pub(crate) recall: u64,
 }
 
@@ -181,10 +183,10 @@ pub(crate) struct Wal {
 }
 
 impl Wal {
-    /// Opens the log in `dir`, creating it if need be, and recovers what it holds: the frames from the low water on, in LSN
-    /// order, go to `sink` as soon as they are durable anew; before them those below it that are to be recalled. An error of it ends the recovery; a later one begins again.
+    /// Opens the log in `dir`, creating it if need be, and recovers what it holds: the frames that are to be replayed, in LSN
+    /// order, go to `sink` as soon as they are durable anew; before them those that are to be recalled. An error of it ends the recovery; a later one begins again.
     pub(crate) fn open(dir: &Path, options: WalOptions, sink: Sink<'_>) -> Result<(Self, Recovered), Error> {
-        disk::create_dir_durably(dir)?;
+        sys::create_dirs(dir)?;
         Self::open_on(Disk::open(dir)?, options, sink)
     }
 
@@ -205,15 +207,15 @@ impl Wal {
             next_lsn: below.saturating_add(1),
             tail: below,
             durable: below,
-            low_water: options.low_water,
+            low_water: options.replay_from,
             options,
             poisoned: None,
         };
         let recovered = recover::run(&mut wal, sink)?;
         if wal.active.is_none() {
             match wal.begin() {
-                // A full disk must not keep queries from starting; appends will say it again.
-                Ok(()) | Err(Error::NoSpace { .. }) => {}
+                // A full disk or log must not keep queries from starting; appends will say it again.
+                Ok(()) | Err(Error::NoSpace { .. } | Error::LogFull { .. }) => {}
                 Err(error) => return Err(error),
             }
         }
@@ -266,23 +268,30 @@ impl Wal {
             || self.kept_bytes() + self.segment_for(bytes) <= self.options.max_bytes
     }
 
-    /// Writes a group of frames with growing LSNs, in one write, without a sync.
+    /// Makes sure that the active segment has room for a group of `bytes` (the sum of [`Frame::encoded_len`]).
     ///
-    /// [`Error::LogFull`] and [`Error::NoSpace`] leave the log as it was: free something and try again. Any failure
-    /// after bytes may have been written poisons.
+    /// [`Error::LogFull`] and [`Error::NoSpace`] leave the log as it was: free something and try again.
+    pub(crate) fn reserve(&mut self, bytes: u64) -> Result<(), Error> {
+        self.check_poison()?;
+        if self.active.as_ref().is_some_and(|active| active.room() >= bytes) {
+            return Ok(());
+        }
+        let switched = self.switch(bytes);
+        if matches!(switched, Err(Error::NoSpace { .. })) {
+            self.leave_word();
+        }
+        switched
+    }
+
+    /// Writes a group of frames with growing LSNs, in one write, without a sync. Reserves their room if nobody did, and fails
+    /// as [`Wal::reserve`] then; any failure after bytes may have been written poisons.
     pub(crate) fn append(&mut self, frames: &[Frame]) -> Result<(), Error> {
         self.check_poison()?;
         let Some(last) = frames.last().map(|frame| frame.lsn) else {
             return Ok(());
         };
         let bytes = self.check(frames)?;
-        if self.active.as_ref().is_none_or(|active| active.room() < bytes) {
-            let switched = self.switch(bytes);
-            if matches!(switched, Err(Error::NoSpace { .. })) {
-                self.leave_word();
-            }
-            switched?;
-        }
+        self.reserve(bytes)?;
         let Some(active) = self.active.as_mut() else {
             return Ok(());
         };

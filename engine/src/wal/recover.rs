@@ -17,8 +17,12 @@
 //! # Invariants
 //!
 //! - A crash anywhere in here repeats: old and new copies of a frame may both exist, the second is skipped by its LSN.
-//! - An old segment goes only when every counting frame of it is in a synced and named copy. So one spare segment of
-//!   space is enough to recover a log of any size.
+//! - An old segment goes only when every counting frame of it is in a synced and named copy.
+//! - A log of any size is recovered on a disk without any room: an old segment that finds none for a copy, not even one of
+//!   the size of its frames, is rewritten in place and synced, and stays. The pages that a failed sync left behind are
+//!   dirty again then, and this sync counts them. Every byte is written as it was read, so an interruption changes nothing; a file
+//!   system that copies on write needs as much room for it as the frames take. A damaged segment is not kept so: it belongs
+//!   into quarantine, for which its frames must be copied first, and the error says how much room that takes.
 //! - One segment is held at a time, apart from those whose frames the caller still holds.
 //! - The name of a file is a hint. Its header says which segment it is; without a readable header the name is tried.
 //!
@@ -97,8 +101,9 @@ pub(super) fn run(wal: &mut Wal, sink: Sink<'_>) -> Result<Recovered, Error> {
     let mut torn_bytes = 0;
     let mut copier = Copier::new(wal, damage, sink);
     let pool = Pool::default();
-    if let Some(oldest) = olds.first().filter(|oldest| oldest.before() > copier.last) {
-        let missing = copier.last + 1..=oldest.before();
+    let stored = copier.wal.tail;
+    if let Some(oldest) = olds.first().filter(|oldest| oldest.before() > stored) {
+        let missing = stored + 1..=oldest.before();
         copier.report(Damage {
             segment: oldest.number(),
             reason: "the segments before it are gone".to_owned(),
@@ -122,9 +127,20 @@ pub(super) fn run(wal: &mut Wal, sink: Sink<'_>) -> Result<Recovered, Error> {
         if !recalled.is_empty() {
             (copier.sink)(recalled)?;
         }
-        let verdict = judge(&old, &scan, copier.last.max(copier.reported), next_before);
-        for found in scan.prefix.iter().chain(&scan.beyond) {
-            copier.take(found.lsn, || found.frame(&bytes))?;
+        let verdict = judge(&old, &scan, copier.last.max(copier.reported).max(stored), next_before);
+        let found = scan.prefix.iter().chain(&scan.beyond);
+        let frames: Vec<Frame> = found
+            .filter(|found| found.lsn > copier.last)
+            .map(|found| found.frame(&bytes))
+            .collect();
+        match copier.take_all(&frames) {
+            Err(Error::NoSpace { .. }) if verdict.is_none() && scan.beyond.is_empty() => {
+                torn_bytes += scan.broken_bytes;
+                let end = scan.prefix.last().map_or(0, |found| found.end);
+                copier.rewrite(&old, &bytes, end.next_multiple_of(HEADER_BLOCK), frames)?;
+                continue;
+            }
+            taken => taken?,
         }
         match verdict {
             Some(damage) => old.damage = Some(copier.report(damage)),
@@ -132,7 +148,7 @@ pub(super) fn run(wal: &mut Wal, sink: Sink<'_>) -> Result<Recovered, Error> {
         }
         copier.done_with(old)?;
     }
-    let (end, said) = (copier.last.max(copier.reported), copier.wal.word.said());
+    let (end, said) = (copier.last.max(copier.reported).max(stored), copier.wal.word.said());
     if said > end {
         copier.report(Damage {
             segment: newest,
@@ -153,9 +169,9 @@ pub(super) fn run(wal: &mut Wal, sink: Sink<'_>) -> Result<Recovered, Error> {
     })
 }
 
-/// The last frames of a segment that are below the low water, as many as are to be recalled.
+/// The last frames of a segment that are not replayed, as many as are to be recalled.
 fn recalled(copier: &Copier<'_>, scan: &Scan, bytes: &Bytes) -> Vec<Frame> {
-    let (mut left, below) = (copier.wal.options.recall, copier.wal.options.low_water);
+    let (mut left, below) = (copier.wal.options.recall, copier.wal.options.replay_from);
     let found = scan.prefix.iter().chain(&scan.beyond);
     let released = found.take_while(|found| found.lsn < below).collect::<Vec<_>>();
     let frames = released.into_iter().rev().map(|found| found.frame(bytes));

@@ -47,11 +47,10 @@ impl Wal {
 
     /// Bytes that stay taken when a new segment replaces the active one.
     pub(super) fn kept_bytes(&self) -> u64 {
-        if self.active_is_released() {
-            self.closed_bytes()
-        } else {
-            self.used_bytes()
-        }
+        let active = self.active.iter().map(|active| (active.capacity, active.last));
+        let closed = self.closed.iter().map(|closed| (closed.capacity, closed.last));
+        let kept = active.chain(closed).filter(|(_, last)| *last >= self.low_water);
+        kept.map(|(capacity, _)| capacity).sum()
     }
 
     /// Opens a new active segment with room for `bytes`.
@@ -70,8 +69,9 @@ impl Wal {
         }
         if self.active_is_released() {
             self.close_active()?;
-            self.release(self.low_water)?;
         }
+        self.release(self.low_water)
+            .map_err(|error| self.out_of_space(error, size))?;
         let blank = self.blank(size)?;
         self.close_active()?;
         let header = Header {
@@ -162,20 +162,22 @@ impl Wal {
                 return Ok(Blank { name, file, capacity });
             }
         }
-        self.trim_spares(size)?;
-        let name = file_name(Role::New, self.take_number()?);
-        match self.disk.create(&name, size, &Pace::at_once()) {
-            Ok(file) => Ok(Blank {
-                name,
-                file,
-                capacity: size,
-            }),
-            Err(Error::Io { path, source, .. }) if disk::is_no_space(&source) => Err(Error::NoSpace {
-                path,
-                needed: size,
-                source,
-            }),
-            Err(error) => Err(error),
+        let made = self.trim_spares(size).and_then(|()| {
+            let name = file_name(Role::New, self.take_number()?);
+            let file = self.disk.create(&name, size, &Pace::at_once())?;
+            let capacity = size;
+            Ok(Blank { name, file, capacity })
+        });
+        made.map_err(|error| self.out_of_space(error, size))
+    }
+
+    /// The error of a step before which nothing had changed: a full disk is not the log's end, `size` bytes are waited for.
+    fn out_of_space(&self, error: Error, needed: u64) -> Error {
+        match error {
+            Error::Io { path, source, .. } if disk::is_no_space(&source) && self.poisoned.is_none() => {
+                Error::NoSpace { path, needed, source }
+            }
+            error => error,
         }
     }
 

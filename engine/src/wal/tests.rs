@@ -5,6 +5,7 @@ mod ahead;
 mod behaviour;
 mod crash;
 mod damage;
+mod full;
 
 use bytes::Bytes;
 use model::Timestamp;
@@ -55,6 +56,7 @@ impl Place {
             segment_bytes: 4 * BLOCK,
             max_bytes: 64 * BLOCK,
             low_water: 0,
+            replay_from: 0,
             quarantine: self.quarantine(),
             recall: 0,
         }
@@ -67,6 +69,7 @@ impl Place {
     fn open_above(&self, low_water: u64) -> (Wal, Recovered) {
         let options = WalOptions {
             low_water,
+            replay_from: low_water,
             ..self.options()
         };
         self.open_with(options, &Faults::default()).unwrap()

@@ -7,10 +7,14 @@
 //!
 //! # Invariants
 //!
-//! - 200 means durable and visible: every good row of the body.
+//! - 200 means durable and visible: every good row of the body. With `durable=bucket` the object store has them too.
 //! - Under an `Idempotency-Key` a body is stored once, over restarts too, as long as its key is among the last
-//!   [`REQUESTS_KNOWN`](engine::REQUESTS_KNOWN) of the store; a repetition completes what a crash cut short.
+//!   [`REQUESTS_KNOWN_OF_ONE`](engine::REQUESTS_KNOWN_OF_ONE) of its publisher and the last
+//!   [`REQUESTS_KNOWN`](engine::REQUESTS_KNOWN) of the store. What is known of it is how many of its records are stored: a
+//!   repetition goes on behind them, whatever the size of a part was then and is now.
 //! - What is stored does not depend on the requester's patience: begun, it goes on; closing the API waits for it.
+//! - What an answer calls not stored is not stored, and never will be by itself. Only after a failure of the log is that not
+//!   known; the answer says so.
 //! - Memory is bounded over all requests, the wait for a store at its caps too.
 //!
 //! # Not here
@@ -35,7 +39,7 @@ use model::wire::{self, Encoding, Publisher, Records, Rejected};
 use model::{EntityId, Table};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
@@ -43,12 +47,12 @@ use self::body::Room;
 use self::decoders::Decoders;
 use self::key::{InUse, Key};
 use super::json::One;
-use super::params::NoParams;
+use super::params::Params;
 use super::problem::Problem;
 
 /// About the bytes of one append.
 const PART: u64 = 4 << 20;
-/// How long an append may wait for a store that is at its caps.
+/// How long an append may wait for room in a store that is at its caps.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// What all requests together may hold in memory at least: the largest body, packed and unpacked.
 const LEAST_TOTAL: usize = 2 * body::MAX_BODY;
@@ -125,7 +129,9 @@ pub(crate) fn routes(
         .into_iter()
         .filter(|table| table.is_telemetry())
         .map(|table| {
-            let ingest = move |State(door): State<Door>, _: NoParams, request: Request| ingest(table, door, request);
+            let ingest = move |State(door): State<Door>, params: Params, request: Request| async move {
+                ingest(table, door, params.filter()?, request).await
+            };
             (format!("/api/v1/ingest/{table}"), post(ingest))
         });
     let router = routes.fold(Router::new(), |router, (path, ingest)| router.route(&path, ingest));
@@ -155,9 +161,29 @@ struct Stored {
     duplicate: bool,
 }
 
-async fn ingest(table: Table, door: Door, request: Request) -> Result<One<Stored>, Problem> {
+/// What an address may say.
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct IngestParams {
+    durable: Option<DurablePlace>,
+}
+
+/// Where rows are to be before the answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum DurablePlace {
+    Disk,
+    Bucket,
+}
+
+async fn ingest(table: Table, door: Door, params: IngestParams, request: Request) -> Result<One<Stored>, Problem> {
     let (head, body) = request.into_parts();
     door.is_open()?;
+    let for_bucket = params.durable == Some(DurablePlace::Bucket);
+    if for_bucket && door.engine.settings().remote.is_none() {
+        let reason = "this Mixer has no object store (observability.embedded.storage.url)";
+        return Err(Problem::parameter("durable", reason));
+    }
     let encoding = encoding(&head.headers)?;
     let packing = body::packing(&head.headers)?;
     let publisher = publisher(&head.headers)?;
@@ -177,15 +203,20 @@ async fn ingest(table: Table, door: Door, request: Request) -> Result<One<Stored
     let held = key.zip(digest).map(|(key, digest)| door.in_use.hold(key, digest));
     let held = held.transpose()?;
     let request = held.as_ref().map(key::Held::part);
-    let known = request.and_then(|request| door.engine.request(request.id));
+    let known = request.and_then(|request| door.engine.request(request.sender, request.id));
     if known.is_some_and(|known| request.is_some_and(|request| known.digest != request.digest)) {
         return Err(Problem::key_of_another(key::HEADER));
     }
+    let through = known.map_or(0, |known| known.through);
     let tracker = door.storing.clone();
     let storing = async move {
-        let stored = door.store(table, records, request, size).await;
-        drop((held, room));
-        stored
+        let stored = door.store(table, records, request, through, size).await?;
+        drop(room);
+        if for_bucket {
+            door.wait_for_bucket(stored.stored).await?;
+        }
+        drop(held);
+        Ok::<_, Problem>(stored)
     };
     let ended = tracker.spawn(storing).await;
     let data = ended.map_err(|error| Problem::internal(format!("storing stopped: {error}")))??;
@@ -204,12 +235,13 @@ impl Door {
         }
     }
 
-    /// Stores the good records part by part.
+    /// Stores the good records part by part, from the position on through which they are stored.
     async fn store(
         &self,
         table: Table,
         mut records: Records,
         request: Option<RequestPart>,
+        through: u64,
         size: usize,
     ) -> Result<Stored, Problem> {
         let mut stored = Stored {
@@ -218,36 +250,29 @@ impl Door {
             rejected_total: 0,
             duplicate: true,
         };
-        let mut origin = Origin {
-            request,
-            ..Origin::default()
-        };
+        let mut from = through;
         loop {
             let next = self.decoders.run(move || {
-                let part = next_batch(&mut records, table, size);
-                (records, part)
+                let skipped = records.skip_to(through, size).map_err(|error| error.to_string());
+                let next = skipped.and_then(|skipped| Ok((skipped, next_batch(&mut records, table, size)?)));
+                (records, next)
             });
             let (back, next) = next.await.map_err(decoding_stopped)?;
             records = back;
-            let Some(Next { batch, last, rows }) = next.map_err(Problem::internal)? else {
+            let (skipped, next) = next.map_err(Problem::internal)?;
+            stored.stored += skipped;
+            let Some(Next { batch, last, to, rows }) = next else {
                 break;
             };
-            match self
-                .append(
-                    Batch {
-                        origin: origin.clone(),
-                        ..batch
-                    },
-                    stored.stored,
-                )
-                .await?
-            {
+            let origin = Origin {
+                request: request.map(|part| RequestPart { from, to, ..part }),
+                ..Origin::default()
+            };
+            match self.append(Batch { origin, ..batch }, stored.stored).await? {
                 Ok(appended) => {
                     stored.stored += rows;
                     stored.duplicate &= appended == Appended::Duplicate;
-                    if let Some(part) = &mut origin.request {
-                        part.part += 1;
-                    }
+                    from = to;
                 }
                 Err(reason) => records.reject_rows(last, rows, &reason),
             }
@@ -264,21 +289,35 @@ impl Door {
     /// Appends a part; the inner error says why its rows can never be stored.
     async fn append(&self, batch: Batch, before: u64) -> Result<Result<Appended, String>, Problem> {
         let so_far = match (before, batch.origin.request) {
-            (0, _) => String::new(),
-            (_, Some(_)) => format!("; {before} rows before are stored, the same request again completes them"),
-            (_, None) => format!("; {before} rows before are stored: send only what is behind them"),
+            (0, _) => "nothing of the request is stored".to_owned(),
+            (_, Some(_)) => format!("{before} rows before are stored, the same request again completes them"),
+            (_, None) => format!("{before} rows before are stored: send only what is behind them"),
         };
-        match tokio::time::timeout(PATIENCE, self.engine.append(batch)).await {
-            Ok(Ok(appended)) => Ok(Ok(appended)),
-            Ok(Err(error)) if error.kind() == ErrorKind::Input => Ok(Err(error.to_string())),
-            Ok(Err(error @ engine::Error::ReadOnly)) => Err(Problem::read_only(error)),
-            Ok(Err(error)) => Err(Problem::busy(format_args!("{error}{so_far}"))),
-            Err(_) => {
-                let why = self.engine.trouble().map(|trouble| format!(": {trouble}"));
-                let why = why.unwrap_or_default();
-                Err(Problem::busy(format_args!("the store is at its caps{why}{so_far}")))
-            }
+        match self.engine.append_within(batch, PATIENCE).await {
+            Ok(appended) => Ok(Ok(appended)),
+            Err(error @ engine::Error::ReadOnly) => Err(Problem::read_only(error)),
+            Err(error) => match error.kind() {
+                ErrorKind::Input => Ok(Err(error.to_string())),
+                ErrorKind::Busy | ErrorKind::Closed => Err(Problem::busy(format_args!("{error}; {so_far}"))),
+                _ => {
+                    let unknown = "whether the rows behind them are stored shows after the restart";
+                    Err(Problem::busy(format_args!(
+                        "{error}; {before} rows are stored, {unknown}"
+                    )))
+                }
+            },
         }
+    }
+
+    /// Waits until the object store has the rows too.
+    async fn wait_for_bucket(&self, rows: u64) -> Result<(), Problem> {
+        let waited = self.engine.wait_for_upload(PATIENCE).await;
+        waited.map_err(|error| {
+            Problem::busy(format_args!(
+                "the {rows} rows are stored on this machine, and go to the object store later: {error}; under an \
+                 Idempotency-Key the same request asks again"
+            ))
+        })
     }
 
     fn count(&self, stored: &Stored) {
@@ -300,6 +339,8 @@ struct Next {
     batch: Batch,
     /// Where its last row was.
     last: u64,
+    /// The position behind it.
+    to: u64,
     rows: u64,
 }
 
@@ -318,6 +359,7 @@ fn next_batch(records: &mut Records, table: Table, size: usize) -> Result<Option
     Ok(Some(Next {
         batch,
         last: part.last,
+        to: part.to,
         rows: count,
     }))
 }
@@ -365,4 +407,74 @@ fn publisher(headers: &HeaderMap) -> Result<Publisher, Problem> {
         entity_id: id.unwrap_or_else(|| EntityId::for_name(name)),
         entity_name: name.to_owned(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use model::{Clock, Entropy, Timestamp};
+
+    use super::*;
+
+    async fn door(store: &std::path::Path) -> Door {
+        let clock = Clock::new(|| Timestamp::from_micros(1_800_000_000_000_000));
+        let opened = Engine::open(engine::Settings::new(store), clock, Entropy::new(|bytes| bytes.fill(7)));
+        Door {
+            engine: opened.await.unwrap(),
+            open: true,
+            storing: TaskTracker::new(),
+            room: Room::of_all(LEAST_TOTAL),
+            in_use: InUse::default(),
+            decoders: Decoders::new().unwrap(),
+            counters: Counters::default(),
+        }
+    }
+
+    fn records(lines: std::ops::Range<u32>) -> Records {
+        let line = |n| format!("{{\"ts\":\"2027-01-15T08:00:00Z\",\"level\":\"info\",\"message\":\"line {n}\"}}\n");
+        let body: String = lines
+            .map(|n| if n % 10 == 3 { "bad\n".to_owned() } else { line(n) })
+            .collect();
+        let publisher = Publisher {
+            entity_id: EntityId::for_name(NAMELESS),
+            entity_name: NAMELESS.to_owned(),
+        };
+        Records::new(Table::Logs, Encoding::Ndjson, body.into(), publisher).unwrap()
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_keyed_body_that_a_crash_cut_short_is_completed_whatever_the_size_of_a_part_was_and_is() {
+        for (before, now) in [(1 << 10, 64 << 10), (64 << 10, 1 << 10)] {
+            let dir = tempfile::tempdir().unwrap();
+            let request = RequestPart {
+                id: uuid::Uuid::from_u128(1),
+                sender: 2,
+                digest: 3,
+                from: 0,
+                to: 0,
+            };
+            let first = door(dir.path()).await;
+            let stored = first
+                .store(Table::Logs, records(0..700), Some(request), 0, before)
+                .await;
+            assert_eq!(stored.unwrap().stored, 630);
+            drop(first);
+            for round in 0..2 {
+                let next = door(dir.path()).await;
+                let known = next.engine.request(2, request.id).unwrap();
+                let through = if round == 0 { 700 } else { 2_000 };
+                assert_eq!((known.digest, known.through), (3, through));
+                let records = records(0..2_000);
+                let stored = next
+                    .store(Table::Logs, records, Some(request), through, now)
+                    .await
+                    .unwrap();
+                assert_eq!((stored.stored, stored.rejected_total), (1_800, 200), "{before} {now}");
+                assert_eq!(stored.duplicate, round == 1);
+                let appended = if round == 0 { 1_170 } else { 0 };
+                assert_eq!(next.engine.stats().appended_rows, appended, "{before} {now}");
+                next.engine.close().await.unwrap();
+            }
+        }
+    }
 }

@@ -18,8 +18,6 @@ use crate::registry::Registry;
 /// The URL that the configuration has when nobody set one.
 const DEFAULT_URL: &str = "nats://localhost:4222";
 const DEFAULT_PORT: u16 = 4222;
-/// The least rest of a file before its seal: a reader from outside opens a file within so long of looking it up.
-const SEAL_REST: Duration = Duration::from_secs(1);
 /// How long to try to reach the bus.
 const CONNECT: Duration = Duration::from_secs(10);
 
@@ -28,7 +26,6 @@ pub(crate) fn engine(config: &MixerConfig) -> engine::Settings {
     engine::Settings {
         data_dir: embedded.data_dir.clone(),
         flush_interval: embedded.flush_interval,
-        seal_rest: embedded.flush_interval.max(SEAL_REST),
         format: embedded.format,
         compression: embedded.compression,
         messages_dir: config.store.dir.join("messages"),
@@ -47,7 +44,7 @@ pub(crate) fn engine(config: &MixerConfig) -> engine::Settings {
 /// The same with its object store, whose credentials are among the process's variables.
 pub(crate) fn engine_and_bucket(config: &MixerConfig) -> Result<engine::Settings, BucketError> {
     Ok(engine::Settings {
-        remote: bucket::remote(&config.observability.embedded, std::env::vars())?,
+        remote: bucket::remote(&config.observability.embedded, config.ingest.floor, std::env::vars())?,
         ..engine(config)
     })
 }

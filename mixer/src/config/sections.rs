@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use chassis::config::{ConfigErrors, LoggingConfig, Problem, Secret, Settings};
-use engine::{Compression, Format, JsonType, PartitionBy};
+use engine::{Compression, DurableFloor, Format, JsonType, PartitionBy};
 use model::{ByteSize, Token};
 
 /// `platform-mixer.toml`, resolved.
@@ -67,6 +67,8 @@ pub struct IngestConfig {
     pub flush_interval: Duration,
     /// Batches in memory between the bus and the store.
     pub buffer_size: usize,
+    /// Where rows must be before Racks forget them.
+    pub floor: DurableFloor,
 }
 
 /// `[api]`.
@@ -227,6 +229,8 @@ pub struct EmbeddedConfig {
     pub memory_limit: ByteSize,
     /// The object store.
     pub url: Option<String>,
+    /// The time between two uploads of what came.
+    pub upload_interval: Duration,
     /// Local disk space for files that are in the object store too.
     pub cache_size: ByteSize,
     /// Whether this Mixer takes in nothing and answers from the object store.
@@ -317,6 +321,10 @@ impl MixerConfig {
             ingest: IngestConfig {
                 flush_interval: settings.duration("ingest.flush_interval"),
                 buffer_size: settings.count("ingest.buffer_size"),
+                floor: match settings.text("ingest.floor") {
+                    "bucket" => DurableFloor::Bucket,
+                    _ => DurableFloor::Disk,
+                },
             },
             api: ApiConfig {
                 host: api_host,
@@ -543,6 +551,7 @@ fn embedded(settings: &Settings) -> EmbeddedConfig {
         url: settings
             .some_text("observability.embedded.storage.url")
             .map(str::to_owned),
+        upload_interval: settings.duration("observability.embedded.storage.upload_interval"),
         cache_size: ByteSize::mib(settings.int("observability.embedded.storage.cache_size_mb")),
         read_only: settings.bool("observability.embedded.storage.read_only"),
         allow_http: settings.bool("observability.embedded.storage.allow_http"),

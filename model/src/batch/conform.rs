@@ -1,9 +1,17 @@
 //! Whether foreign columns are a table's: whole, or row by row.
+//!
+//! # Numbers
+//!
+//! A number is finite. NaN and infinity are refused in every encoding and column: Parquet's statistics leave NaN out, Arrow
+//! sorts it above every number, so a comparison would find such a row while it is in memory and no longer once it is in a
+//! sealed file. A number that is finite and does not fit a column of 32 bits is refused for the same reason. −0.0 is stored as
+//! 0.0, because Arrow sorts it below and other readers of the files do not.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
+use arrow_array::types::{Float32Type, Float64Type};
 use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch};
 use arrow_select::filter::filter;
 
@@ -38,6 +46,14 @@ pub enum Nonconforming {
         /// The column.
         column: &'static str,
         /// The first bad value, shortened.
+        value: String,
+    },
+    /// NaN or infinity.
+    #[error("column {column} holds {value}, not a finite number")]
+    NotFinite {
+        /// The column.
+        column: &'static str,
+        /// The first bad number.
         value: String,
     },
 }
@@ -107,7 +123,7 @@ fn arranged(table: Table, batch: &RecordBatch) -> Result<Vec<ArrayRef>, Nonconfo
                 wanted: field.data_type().to_string(),
             });
         }
-        columns.push(Arc::clone(found));
+        columns.push(without_negative_zeros(found));
     }
     Ok(columns)
 }
@@ -123,6 +139,42 @@ pub(crate) fn words(table: Table, column: &str) -> Option<&'static [&'static str
     }
 }
 
+/// The same numbers; adding 0.0 makes 0.0 of −0.0 and leaves all others as they are.
+fn without_negative_zeros(array: &ArrayRef) -> ArrayRef {
+    const NARROW: u32 = (-0.0_f32).to_bits();
+    const WIDE: u64 = (-0.0_f64).to_bits();
+    if let Some(narrow) = array.as_primitive_opt::<Float32Type>()
+        && narrow.values().iter().any(|value| value.to_bits() == NARROW)
+    {
+        return Arc::new(narrow.unary::<_, Float32Type>(|value| value + 0.0));
+    }
+    if let Some(wide) = array.as_primitive_opt::<Float64Type>()
+        && wide.values().iter().any(|value| value.to_bits() == WIDE)
+    {
+        return Arc::new(wide.unary::<_, Float64Type>(|value| value + 0.0));
+    }
+    Arc::clone(array)
+}
+
+/// Whether a column holds no NaN and no infinity; a null may look like one.
+fn is_finite(array: &ArrayRef) -> bool {
+    let narrow = array.as_primitive_opt::<Float32Type>();
+    let wide = array.as_primitive_opt::<Float64Type>();
+    narrow.is_none_or(|narrow| narrow.values().iter().all(|value| value.is_finite()))
+        && wide.is_none_or(|wide| wide.values().iter().all(|value| value.is_finite()))
+}
+
+/// The number of a row, if it is not finite.
+fn not_finite(array: &ArrayRef, row: usize) -> Option<f64> {
+    let narrow = array.as_primitive_opt::<Float32Type>();
+    let wide = array.as_primitive_opt::<Float64Type>();
+    let value = match narrow {
+        Some(narrow) => f64::from(narrow.value(row)),
+        None => wide?.value(row),
+    };
+    (!value.is_finite()).then_some(value)
+}
+
 /// The rows in which a column holds what the table does not allow.
 fn faults<'a>(
     table: Table,
@@ -132,7 +184,8 @@ fn faults<'a>(
     let lacking = !column.nullable && array.null_count() > 0;
     let words = words(table, column.name);
     let json = column.kind == ColumnType::Json;
-    if !lacking && words.is_none() && !json {
+    let numbers = !is_finite(array);
+    if !lacking && words.is_none() && !json && !numbers {
         return Box::new(std::iter::empty());
     }
     let texts = array.as_string_opt::<i32>();
@@ -143,6 +196,10 @@ fn faults<'a>(
     Box::new((0..array.len()).filter_map(move |row| {
         if array.is_null(row) {
             return (!column.nullable).then_some((row, Nonconforming::Nulls(column.name)));
+        }
+        if numbers {
+            let (column, value) = (column.name, not_finite(array, row)?.to_string());
+            return Some((row, Nonconforming::NotFinite { column, value }));
         }
         let text = texts?.value(row);
         (!is_good(text)).then(|| {

@@ -43,7 +43,13 @@ pub(super) fn of_type(kind: FieldType, value: &Value) -> Option<Value> {
     match (kind, value) {
         (FieldType::String, Value::String(text)) => (text.len() <= MOST_TEXT).then(|| value.clone()),
         (FieldType::Int, Value::Number(number)) => whole(number).map(Value::from),
-        (FieldType::Float, Value::Number(number)) => number.as_f64().filter(|float| float.is_finite()).map(Value::from),
+        (FieldType::Float, Value::Number(number)) => {
+            // 0.0 of −0.0, see `crate::batch::conform`.
+            number
+                .as_f64()
+                .filter(|float| float.is_finite())
+                .map(|float| Value::from(float + 0.0))
+        }
         (FieldType::Bool, Value::Bool(_)) => Some(value.clone()),
         (FieldType::Timestamp, Value::String(text)) => {
             let at: Timestamp = text.parse().ok()?;

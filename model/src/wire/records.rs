@@ -8,7 +8,8 @@
 //!
 //! # Invariants
 //!
-//! - The parts of a body depend on the body, the publisher and the part size only.
+//! - What is read from a position on depends on the body and the publisher only, whatever the parts before it were: a body of
+//!   which a part is stored is read on from there.
 //! - At most [`NAMED`] bad records are named, all are counted. What is held at a time is the body, one part, one record.
 
 use std::collections::VecDeque;
@@ -48,6 +49,8 @@ pub struct Part {
     pub batch: RecordBatch,
     /// The position of the last of them in the body.
     pub last: u64,
+    /// The position behind all that was read for this part, good and bad.
+    pub to: u64,
 }
 
 /// A body that is read part by part.
@@ -145,11 +148,30 @@ impl Records {
     /// # Errors
     /// Only if columns do not fit the schema, a defect here.
     pub fn next_part(&mut self, size: usize) -> Result<Option<Part>, ArrowError> {
+        self.part(size, u64::MAX)
+    }
+
+    /// Reads past the records before a position, about `size` bytes at a time; how many of them are good. Bad ones are named.
+    ///
+    /// # Errors
+    /// As of [`Records::next_part`].
+    pub fn skip_to(&mut self, position: u64, size: usize) -> Result<u64, ArrowError> {
+        let mut good = 0;
+        while let Some(part) = self.part(size, position)? {
+            good += part.batch.num_rows() as u64;
+        }
+        Ok(good)
+    }
+
+    /// The next good rows of those before a position.
+    fn part(&mut self, size: usize, before: u64) -> Result<Option<Part>, ArrowError> {
         if let Source::Arrow(parts) = &mut self.source {
-            return Ok(next_slice(parts, size));
+            return Ok(next_slice(parts, size, before));
         }
         let mut last = 0;
-        while let Some(found) = self.pending.take().or_else(|| self.find()) {
+        while self.next < before
+            && let Some(found) = self.pending.take().or_else(|| self.find())
+        {
             if self.rows.len() > 0 && self.rows.bytes() + found.likely_bytes() > size {
                 self.pending = Some(found);
                 break;
@@ -179,7 +201,8 @@ impl Records {
             return Ok(None);
         }
         let batch = self.rows.take()?;
-        Ok(Some(Part { batch, last }))
+        let to = self.next;
+        Ok(Some(Part { batch, last, to }))
     }
 
     /// The first bad records, by position.
@@ -367,10 +390,11 @@ fn cbor_array(body: &[u8]) -> Option<Source> {
     Some(Source::Cbor(head, length))
 }
 
-/// The first rows of the first batch, of about `size` bytes, at least one.
-fn next_slice(all: &mut VecDeque<Good>, size: usize) -> Option<Part> {
-    let Good { batch, mut positions } = all.pop_front()?;
-    let mut rows = batch.num_rows();
+/// The first rows of the first batch that lie before a position, of about `size` bytes, at least one.
+fn next_slice(all: &mut VecDeque<Good>, size: usize, before: u64) -> Option<Part> {
+    let inside = |good: &mut Good| good.positions.first().is_some_and(|first| *first < before);
+    let Good { batch, mut positions } = all.pop_front_if(inside)?;
+    let mut rows = positions.partition_point(|position| *position < before);
     while rows > 1 && bytes_of(&batch.slice(0, rows)) > size {
         rows = rows.div_ceil(2);
     }
@@ -383,7 +407,8 @@ fn next_slice(all: &mut VecDeque<Good>, size: usize) -> Option<Part> {
     }
     let last = positions.last().copied().unwrap_or(0);
     let batch = batch.slice(0, rows);
-    Some(Part { batch, last })
+    let to = last + 1;
+    Some(Part { batch, last, to })
 }
 
 fn bytes_of(batch: &RecordBatch) -> usize {

@@ -223,12 +223,26 @@ impl Cell<'_> {
     }
 
     fn number<E: Error>(mut self, value: f64, narrow: f32, unexpected: Unexpected<'_>) -> Result<(), E> {
-        match self.cells() {
-            Cells::Floats(cells) => cells.push(narrow),
-            Cells::Doubles(cells) => cells.push(value),
+        let column = self.column().name;
+        let is_finite = match self.cells() {
+            Cells::Floats(cells) if narrow.is_finite() => {
+                // 0.0 of −0.0, see `crate::batch::conform`.
+                cells.push(narrow + 0.0);
+                true
+            }
+            Cells::Doubles(cells) if value.is_finite() => {
+                cells.push(value + 0.0);
+                true
+            }
+            Cells::Floats(_) | Cells::Doubles(_) => false,
             _ => return Err(E::invalid_type(unexpected, &self)),
+        };
+        if is_finite {
+            return Ok(());
         }
-        Ok(())
+        Err(E::custom(format_args!(
+            "{column}: {value:e} is not a finite number there"
+        )))
     }
 
     /// A trace's or span's id in its stored form.

@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::batch::conform;
 use crate::{LogRecord, MetricPoint, Record, Span};
 
 fn publisher() -> Publisher {
@@ -180,6 +181,149 @@ fn bad_rows_of_an_arrow_stream_are_named_and_the_good_ones_are_kept() {
     assert!(Records::new(Table::Metrics, Encoding::Arrow, stream.into(), publisher()).is_err());
 }
 
+/// A metric or a span with this number, which is a JSON literal.
+fn of_number(table: Table, number: &str) -> String {
+    match table {
+        Table::Metrics => format!(r#"{{"ts":"2026-11-21T10:00:00Z","name":"cpu","type":"gauge","value":{number}}}"#),
+        _ => format!(
+            r#"{{"ts":"2026-11-21T10:00:00Z","trace_id":"4bf92f3577b34da6a3ce929d0e0e4736","span_id":"00f067aa0ba902b7","span_name":"get","duration_ms":{number},"status":"ok"}}"#
+        ),
+    }
+}
+
+/// The stored numbers, and what is said of the records that are not stored.
+fn numbers_read(table: Table, encoding: Encoding, body: &[u8]) -> (Vec<f64>, Vec<String>) {
+    let (batches, records) = read(table, encoding, body, usize::MAX);
+    let column = if table == Table::Metrics {
+        "value"
+    } else {
+        "duration_ms"
+    };
+    let numbers = batches.iter().flat_map(|batch| {
+        let cast = arrow_cast_f64(batch.column_by_name(column).unwrap());
+        cast.into_iter()
+    });
+    let reasons = records.named().iter().map(|bad| bad.reason.clone());
+    (numbers.collect(), reasons.collect())
+}
+
+fn arrow_cast_f64(column: &arrow_array::ArrayRef) -> Vec<f64> {
+    use arrow_array::cast::AsArray;
+    use arrow_array::types::{Float32Type, Float64Type};
+    match column.as_primitive_opt::<Float64Type>() {
+        Some(wide) => wide.values().to_vec(),
+        None => {
+            let narrow = column.as_primitive::<Float32Type>();
+            narrow.values().iter().map(|value| f64::from(*value)).collect()
+        }
+    }
+}
+
+#[test]
+fn a_number_that_is_not_finite_in_its_column_is_refused_by_name_in_every_encoding() {
+    // 1e39 is a number of 64 bits and none of 32; blanks lead the second one past the quick reader.
+    for number in ["1e39", "-1e39 ", "3.5e38"] {
+        for encoding in [Encoding::Json, Encoding::Ndjson] {
+            let body = of_number(Table::Traces, number);
+            let (stored, reasons) = numbers_read(Table::Traces, encoding, body.as_bytes());
+            assert_eq!(stored, [0.0; 0], "{number} in {encoding:?}");
+            assert!(
+                reasons[0].contains("duration_ms") && reasons[0].contains("finite"),
+                "{reasons:?}"
+            );
+        }
+    }
+    for number in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 1e39] {
+        for table in [Table::Metrics, Table::Traces] {
+            let is_stored = table == Table::Metrics && number.is_finite();
+            let column = if table == Table::Metrics {
+                "value"
+            } else {
+                "duration_ms"
+            };
+            let good: Value = serde_json::from_str(&of_number(table, "1.5")).unwrap();
+            let mut bad = ciborium::Value::serialized(&good).unwrap();
+            for (key, value) in bad.as_map_mut().unwrap() {
+                if key.as_text() == Some(column) {
+                    *value = number.into();
+                }
+            }
+            let mut body = Vec::new();
+            let all = vec![ciborium::Value::serialized(&good).unwrap(), bad];
+            ciborium::into_writer(&ciborium::Value::Array(all), &mut body).unwrap();
+            let (stored, reasons) = numbers_read(table, Encoding::Cbor, &body);
+            assert_eq!(
+                (stored.len(), reasons.len()),
+                (1 + usize::from(is_stored), usize::from(!is_stored))
+            );
+            assert_eq!(
+                decode(table, Encoding::Cbor, &body.into(), &publisher()).is_ok(),
+                is_stored,
+                "{number}"
+            );
+            if number == 1e39 {
+                continue;
+            }
+            let good = decode(table, Encoding::Json, &of_number(table, "1.5").into(), &publisher()).unwrap();
+            let at = good[0].schema().index_of(column).unwrap();
+            let mut columns = good[0].columns().to_vec();
+            columns[at] = if table == Table::Metrics {
+                std::sync::Arc::new(arrow_array::Float64Array::from(vec![number]))
+            } else {
+                std::sync::Arc::new(arrow_array::Float32Array::from(vec![number as f32]))
+            };
+            let odd = RecordBatch::try_new(good[0].schema(), columns).unwrap();
+            let body = encode_arrow(&[good[0].clone(), odd]).unwrap();
+            let (stored, reasons) = numbers_read(table, Encoding::Arrow, &body);
+            assert_eq!((stored, reasons.len()), (vec![1.5], 1), "{number}");
+            assert!(
+                reasons[0].contains(column) && reasons[0].contains("finite"),
+                "{reasons:?}"
+            );
+            assert!(decode_arrow(table, &body.into()).is_err(), "the bus refuses it");
+        }
+    }
+}
+
+#[test]
+fn a_negative_zero_is_stored_as_zero_in_every_encoding() {
+    // The last one is of 64 bits only, and no number of 32.
+    for number in ["-0.0", "-0", "-0e0", "-1e-60"] {
+        for table in [Table::Metrics, Table::Traces] {
+            let body = of_number(table, number);
+            let value: Value = serde_json::from_str(&body).unwrap();
+            let batch = decode(table, Encoding::Json, &body.clone().into(), &publisher())
+                .unwrap()
+                .remove(0);
+            let (column, mut columns) = (
+                batch.num_columns() - if table == Table::Metrics { 2 } else { 3 },
+                batch.columns().to_vec(),
+            );
+            let zeros: arrow_array::ArrayRef = match table {
+                Table::Metrics => std::sync::Arc::new(arrow_array::Float64Array::from(vec![-0.0])),
+                _ => std::sync::Arc::new(arrow_array::Float32Array::from(vec![-0.0])),
+            };
+            columns[column] = zeros;
+            let arrow = encode_arrow(&[RecordBatch::try_new(batch.schema(), columns).unwrap()]).unwrap();
+            for (encoding, body) in [
+                (Encoding::Ndjson, body.into_bytes()),
+                (Encoding::Json, format!("[{value}]").into_bytes()),
+                (Encoding::Cbor, cbor(&json!([value]))),
+                (Encoding::Arrow, arrow),
+            ] {
+                let (stored, _) = numbers_read(table, encoding, &body);
+                let is_small = number == "-1e-60" && table == Table::Metrics && encoding != Encoding::Arrow;
+                let wanted = if is_small { -1e-60_f64 } else { 0.0 };
+                assert_eq!(
+                    stored[0].to_bits(),
+                    wanted.to_bits(),
+                    "{number} in {encoding:?} for {table}"
+                );
+            }
+        }
+    }
+}
+
 #[test]
 fn a_body_comes_in_parts_of_the_size_asked_for_and_a_large_record_comes_alone() {
     let large = "x".repeat(50_000);
@@ -206,6 +350,52 @@ fn a_body_comes_in_parts_of_the_size_asked_for_and_a_large_record_comes_alone() 
             .iter()
             .find(|batch| messages(std::slice::from_ref(batch)).contains(&large));
         assert_eq!(with_large.unwrap().num_rows(), 1, "{encoding:?}");
+    }
+}
+
+#[test]
+fn a_body_is_read_on_from_where_it_was_left_in_parts_of_any_size() {
+    let all: Vec<Value> = (0..200).map(|n| line(&format!("line {n}"))).collect();
+    let arrow = Value::from(all.clone()).to_string().into();
+    let arrow = decode(Table::Logs, Encoding::Json, &arrow, &publisher()).unwrap();
+    let mixed: Vec<Value> = (0..)
+        .zip(all)
+        .map(|(n, line)| if n % 7 == 3 { json!(n) } else { line })
+        .collect();
+    let ndjson: String = mixed.iter().map(|line| format!("{line}\n\n")).collect();
+    for (encoding, body) in [
+        (Encoding::Ndjson, ndjson.into_bytes()),
+        (Encoding::Json, Value::from(mixed.clone()).to_string().into_bytes()),
+        (Encoding::Cbor, cbor(&Value::from(mixed))),
+        (
+            Encoding::Arrow,
+            encode_arrow(&[arrow[0].slice(0, 90), arrow[0].slice(90, 110)]).unwrap(),
+        ),
+    ] {
+        let (whole, first) = read(Table::Logs, encoding, &body, usize::MAX);
+        for (before, now) in [(500, 6_000), (6_000, 500), (1, usize::MAX), (usize::MAX, 1)] {
+            let mut records = Records::new(Table::Logs, encoding, body.clone().into(), publisher()).unwrap();
+            let mut kept = Vec::new();
+            for parts in 1..=3 {
+                let Some(part) = records.next_part(before).unwrap() else {
+                    break;
+                };
+                kept.push(part.batch);
+                let rows: usize = kept.iter().map(RecordBatch::num_rows).sum();
+                let mut again = Records::new(Table::Logs, encoding, body.clone().into(), publisher()).unwrap();
+                assert_eq!(
+                    again.skip_to(part.to, now).unwrap(),
+                    rows as u64,
+                    "{encoding:?} {parts}"
+                );
+                let mut all = kept.clone();
+                while let Some(part) = again.next_part(now).unwrap() {
+                    all.push(part.batch);
+                }
+                assert_eq!(messages(&all), messages(&whole), "{encoding:?} {before} {now} {parts}");
+                assert_eq!((again.named(), again.rejected()), (first.named(), first.rejected()));
+            }
+        }
     }
 }
 
@@ -262,7 +452,8 @@ fn by_struct<R: Record>(text: &str) -> Option<RecordBatch> {
         .entry("entity_name")
         .or_insert_with(|| publisher.entity_name.into());
     let record: R = serde_json::from_value(Value::Object(value)).ok()?;
-    R::to_batch(&[record]).ok()
+    let batch = R::to_batch(&[record]).ok()?;
+    conform(R::TABLE, &batch).ok()
 }
 
 fn json_value() -> impl Strategy<Value = Value> {

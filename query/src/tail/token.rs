@@ -6,15 +6,22 @@
 //!                                          ascending order
 //! ```
 //!
-//! Numbers in hexadecimal; `store` is the beginning of the store's id, so that a place in another store is not taken for one here. A token does
-//! not depend on the filter.
+//! Numbers in hexadecimal; `store` is a hash of the store's id, so that a place in another store is not taken for one here. A
+//! token does not depend on the filter.
 
 use std::fmt;
 
 use engine::Position;
+use model::stable_hash;
+use uuid::Uuid;
 
 use crate::Error;
 use crate::cursor;
+
+/// What tokens say of their store. Of all bits: the first half of an id is the time at which the store was made.
+pub(crate) fn store_tag(store: Uuid) -> u32 {
+    (stable_hash(store.as_bytes()) >> 32) as u32
+}
 
 /// See the module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,6 +93,14 @@ pub(crate) fn refused(name: &'static str) -> Error {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
+
+    #[test]
+    fn stores_made_in_the_same_minute_have_tokens_of_their_own() {
+        let made = |millis| uuid::Builder::from_unix_timestamp_millis(millis, &[7; 10]).into_uuid();
+        let (old, new) = (made(0x1_0000_0000), made(0x1_0000_0001));
+        assert_eq!(old.as_fields().0, new.as_fields().0, "as they begin alike");
+        assert_ne!(store_tag(old), store_tag(new));
+    }
 
     #[test]
     fn a_token_comes_back_whole_and_other_texts_are_refused() {

@@ -232,6 +232,7 @@ async fn files_that_only_the_object_store_has_are_fetched_and_answer() {
     let mut remote = Remote::new("mem://bucket", Arc::new(InMemory::new()), "store".into());
     remote.cache_size = ByteSize::bytes(0);
     remote.poll = Duration::from_millis(20);
+    remote.upload_interval = Duration::from_millis(20);
     settings.remote = Some(remote);
     settings.flush_interval = Duration::from_millis(20);
     settings.seal_grace = Duration::ZERO;

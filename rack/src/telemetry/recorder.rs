@@ -229,6 +229,10 @@ impl Recorder {
 
     /// A finished span. The caller has asked [`sample`](Self::sample), or the message's `sampled`.
     pub fn span(&self, mut row: SpanRow) {
+        if !row.duration_ms.is_finite() {
+            self.shared.counters.unencodable.fetch_add(1, Relaxed);
+            return;
+        }
         if self.shared.enabled {
             self.tag(&mut row.attributes);
             self.push(Row::Span(Box::new(row)));
@@ -246,8 +250,13 @@ impl Recorder {
         });
     }
 
-    /// A measured value with its own time; the caller sets `otel.unit`.
+    /// A measured value with its own time; the caller sets `otel.unit`. NaN and infinity are no values: the row is counted
+    /// as one that cannot be encoded, because the Mixer would refuse the whole batch for it.
     pub fn metric_row(&self, mut row: MetricRow) {
+        if !row.value.is_finite() {
+            self.shared.counters.unencodable.fetch_add(1, Relaxed);
+            return;
+        }
         if self.shared.enabled {
             self.tag(&mut row.labels);
             self.push(Row::Metric(row));
@@ -400,8 +409,15 @@ mod tests {
     use super::*;
     use crate::spool::{self, Limits, WhenFull};
 
-    #[tokio::test]
-    async fn a_full_queue_loses_its_oldest_rows_and_counts_them() {
+    struct Bench {
+        recorder: Recorder,
+        intake: Intake,
+        counters: Arc<Counters>,
+        thread: spool::SpoolThread,
+        _dir: tempfile::TempDir,
+    }
+
+    fn bench() -> Bench {
         let dir = tempfile::tempdir().unwrap();
         let clock = Clock::new(|| Timestamp::from_micros(1));
         let limits = Limits::new(1 << 20, WhenFull::Block);
@@ -420,6 +436,36 @@ mod tests {
             spool,
             counters: Arc::clone(&counters),
         });
+        Bench {
+            recorder,
+            intake,
+            counters,
+            thread,
+            _dir: dir,
+        }
+    }
+
+    #[tokio::test]
+    async fn a_number_that_is_not_finite_is_counted_and_does_not_cost_its_batch() {
+        let bench = bench();
+        for value in [1.0, f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
+            let labels = Attributes::new();
+            bench.recorder.metric("load", MetricType::Gauge, value, "1", labels);
+        }
+        assert_eq!(bench.intake.queue().take().len(), 1);
+        assert_eq!(bench.counters.unencodable.load(Relaxed), 3);
+        assert!(bench.thread.close(std::time::Duration::from_secs(5)).await);
+    }
+
+    #[tokio::test]
+    async fn a_full_queue_loses_its_oldest_rows_and_counts_them() {
+        let Bench {
+            recorder,
+            intake,
+            counters,
+            thread,
+            _dir,
+        } = bench();
         for n in 0..QUEUE_ROWS + 10 {
             recorder.log(Level::Info, n.to_string(), Attributes::new(), None);
         }

@@ -97,6 +97,66 @@ fn sealed_files_go_to_the_bucket_that_the_keys_name_and_another_mixer_reads_them
 }
 
 #[test]
+fn rows_of_open_files_are_at_another_mixer_an_interval_later() -> Result<(), Failure> {
+    let runtime = Runtime::new()?;
+    let server = runtime.block_on(TestS3::start())?;
+    let usual = [
+        ("observability.embedded.storage.upload_interval", "\"200ms\""),
+        ("ingest.floor", "\"bucket\""),
+    ];
+    let writing = mixer(&server, &usual)?;
+    let now = Timestamp::from(std::time::SystemTime::now());
+    let line = |n: u32| format!("{{\"ts\":\"{now}\",\"level\":\"info\",\"message\":\"cut {n}\"}}\n");
+    let sent = writing.api.send(
+        "/api/v1/ingest/logs?durable=bucket",
+        &[("Content-Type", "application/x-ndjson")],
+        line(1).as_bytes(),
+    )?;
+    assert_eq!(sent.status, 200, "{}", sent.text);
+    let there = |mixer: &TestMixer, what: &str| {
+        let rows = || mixer.api.rows(&format!("/api/v1/logs?limit=10&q={what}")).ok();
+        eventually("the row", SOON, || (rows()?.len() == 1).then_some(()))
+    };
+    let reading = mixer(&server, &[("observability.embedded.storage.read_only", "true")])?;
+    there(&reading, "cut%201")?;
+    let sent = writing.api.send(
+        "/api/v1/ingest/logs",
+        &[("Content-Type", "application/x-ndjson")],
+        line(2).as_bytes(),
+    )?;
+    assert_eq!(sent.status, 200, "{}", sent.text);
+    there(&reading, "cut%202")?;
+    let storage = |name: &str| -> Option<u64> {
+        writing.api.get("/api/v1/storage").ok()?.json["data"]["object_store"][name].as_u64()
+    };
+    eventually("nothing to upload", SOON, || {
+        (storage("unuploaded_rows")? == 0).then_some(())
+    })?;
+    assert!(storage("uploaded_lsn").is_some_and(|lsn| lsn >= 2));
+    let local = TestMixer::start("")?;
+    let refused = local.api.send(
+        "/api/v1/ingest/logs?durable=bucket",
+        &[("Content-Type", "application/x-ndjson")],
+        line(3).as_bytes(),
+    )?;
+    assert!(
+        refused.status == 400 && refused.text.contains("storage.url"),
+        "{}",
+        refused.text
+    );
+    let folder = tempfile::tempdir()?;
+    let toml = "api.port = 0\nsnake.port = 0\ningest.floor = \"bucket\"\n";
+    std::fs::write(folder.path().join("platform-mixer.toml"), toml)?;
+    let done = process::run(&binary("platform-mixer")?, &[], folder.path(), &[])?;
+    assert!(
+        done.code == Some(78) && done.err.contains("upload_interval"),
+        "{}",
+        done.err
+    );
+    Ok(())
+}
+
+#[test]
 fn a_store_is_copied_into_a_bucket_and_home_by_the_command() -> Result<(), Failure> {
     let runtime = Runtime::new()?;
     let server = runtime.block_on(TestS3::start())?;

@@ -79,6 +79,7 @@ async fn opened(machine: &Machine) -> Result<Arc<Engine>, Failure> {
 fn machine(bucket: &Bucket, losses: u64) -> Result<Machine, Failure> {
     let mut machine = Machine::new(bucket, &format!("machine-{losses}"))?;
     machine.remote().cache_size = ByteSize::bytes(64 << 10);
+    machine.remote().upload_interval = Duration::from_millis(300);
     Ok(machine)
 }
 

@@ -1,7 +1,9 @@
 //! A store behind an object store: one list of requirements, run over a folder, memory and a real S3 server.
 
 mod cases;
+mod cuts;
 mod faults;
+mod refusals;
 mod s3;
 mod takeover;
 mod world;
@@ -29,7 +31,18 @@ async fn all(bucket: &Bucket) -> Result<(), Failure> {
     takeover::a_store_that_was_local_knows_its_batches_once_they_are_uploaded(&bucket.under("legacy")).await?;
     takeover::a_copy_serves_the_same_rows_and_knows_the_same_batches(&bucket.under("copy")).await?;
     takeover::a_check_finds_what_is_in_the_bucket_only_and_what_is_nowhere(&bucket.under("check")).await?;
-    takeover::a_folder_of_another_store_is_refused(&bucket.under("other")).await
+    takeover::a_repair_of_a_damaged_copy_loses_no_row_and_no_object(&bucket.under("repair")).await?;
+    takeover::a_folder_of_another_store_is_refused(&bucket.under("other")).await?;
+    cuts::rows_of_open_files_outlive_the_machine_and_go_on_in_the_same_file(&bucket.under("open")).await?;
+    cuts::a_machine_that_comes_back_goes_on_and_uploads_only_what_is_new(&bucket.under("back")).await?;
+    cuts::a_take_over_cut_short_before_its_checkpoint_forgets_nothing(&bucket.under("short")).await?;
+    cuts::rows_that_were_dated_anew_and_other_partitions_are_known_after_a_take_over(&bucket.under("dated")).await?;
+    cuts::a_catalogue_made_anew_beside_its_bucket_has_every_row_once(&bucket.under("rebuilt")).await?;
+    cuts::producers_are_told_what_the_bucket_has_where_that_is_the_floor(&bucket.under("floor")).await?;
+    cuts::a_reader_follows_cuts_and_sees_each_row_once_over_a_seal(&bucket.under("cuts")).await?;
+    cuts::cuts_are_made_by_the_interval_and_an_idle_store_makes_none(&bucket.under("interval")).await?;
+    cuts::a_take_over_that_ends_at_any_call_is_finished_by_the_next_start(&bucket.under("steps")).await?;
+    cuts::a_commit_that_comes_late_does_not_fence_its_own_writer(&bucket.under("late")).await
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -75,7 +75,6 @@ impl Machine {
         let mut settings = Settings::new(folder.path().join("store"));
         settings.flush_interval = Duration::from_millis(20);
         settings.seal_grace = Duration::ZERO;
-        settings.seal_rest = Duration::ZERO;
         settings.wal_max = ByteSize::mib(64);
         let noon: Timestamp = "2026-11-21T12:30:00Z".parse()?;
         Ok(Self {
@@ -92,6 +91,9 @@ impl Machine {
             multipart: bucket.multipart.clone(),
             host: host.to_owned(),
             poll: Duration::from_millis(20),
+            // A test says when.
+            upload_interval: Duration::from_secs(3_600),
+            close_patience: Duration::ZERO,
             ..remote
         });
     }
@@ -218,13 +220,26 @@ pub(super) async fn until(what: &str, mut holds: impl FnMut() -> bool) -> Result
     Ok(())
 }
 
-/// Waits until every closed partition's rows are in the bucket: `open` files are left.
+/// Waits until closed partitions are sealed, `open` files are left, and has everything uploaded.
 pub(super) async fn uploaded(engine: &Engine, open: u64) -> Result<(), Failure> {
     engine.flush().await?;
-    until("closed files are uploaded", || {
+    until("closed files are sealed", || {
         let stats = engine.stats();
-        let waiting = stats.remote.as_ref().map_or(u64::MAX, |remote| remote.unuploaded_files);
-        waiting == open && stats.open_segments == open && stats.hot_rows == 0
+        stats.open_segments == open && stats.hot_rows == 0
     })
-    .await
+    .await?;
+    let end = Instant::now() + PATIENCE;
+    while let Err(error) = engine.sync_remote().await {
+        if Instant::now() > end {
+            return Err(error.into());
+        }
+    }
+    let stats = remote(engine);
+    assert_eq!((stats.unuploaded_files, stats.unuploaded_rows), (0, 0), "{stats:?}");
+    Ok(())
+}
+
+/// The process is killed: no orderly end.
+pub(super) fn kill(engine: Arc<Engine>) {
+    drop(engine);
 }

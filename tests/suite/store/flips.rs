@@ -2,7 +2,7 @@
 //!
 //! | what is flipped | it is noticed |
 //! |---|---|
-//! | a data file | always: all of its bytes have a checksum |
+//! | a data file | always: all of its bytes have a checksum; the rows of an open one that the log still has are there again |
 //! | the catalogue | unless the flip lies in a mark or in a generation that is kept for an emergency: then every row is there |
 //! | the log | unless the flip lies outside of what counts: then every row is there |
 //!
@@ -36,6 +36,8 @@ enum Noticed {
     AtStart,
     /// Answers say that they are partial.
     InAnswers,
+    /// The file was put aside and the log had all of its rows: they are there, also after the next end.
+    Mended,
     /// Every row is there.
     Harmless,
 }
@@ -162,8 +164,15 @@ impl Ended {
         if let Some(wrong) = verdict.violations.first() {
             return Err(format!("{wrong}; partial {:?}", verdict.partial).into());
         }
+        let is_aside = engine.stats().quarantined > 0;
         match (verdict.partial, verdict.lost.first()) {
             (Some(_), _) => Ok(Noticed::InAnswers),
+            (None, None) if is_aside => {
+                drop(engine);
+                let verdict = judge.of_view(&open((self.settings)(copy)).await?)?;
+                verdict.check("after the next end")?;
+                Ok(Noticed::Mended)
+            }
             (None, None) => Ok(Noticed::Harmless),
             (None, Some(lost)) => Err(format!("not noticed: {lost}").into()),
         }

@@ -199,3 +199,74 @@ async fn rotation_frees_a_full_disk_and_a_store_opens_on_one() -> Result<(), Fai
     engine.close().await?;
     Ok(())
 }
+
+/// Killed, started, killed again on a disk that somebody else has filled: by then no segment of the log lies ready, and what the
+/// reserve has is less than a segment, or even than the rows in the log.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_is_killed_on_a_full_disk_starts_and_answers_and_appends_go_on_when_there_is_room()
+-> Result<(), Failure> {
+    for (rows, batches) in [(20, 3), (20_000, 12)] {
+        let disk = match Disk::tmpfs(320) {
+            Ok(disk) => disk,
+            Err(lacking) => {
+                eprintln!("{lacking}");
+                return Ok(());
+            }
+        };
+        let store = store_on(disk.path());
+        let load = Load {
+            seed: 7,
+            rows,
+            scripted: false,
+        };
+        let mut settings = settings(&store);
+        settings.wal_max = model::ByteSize::mib(512);
+        settings.hot_max = model::ByteSize::mib(256);
+        // Nothing is published: all rows are in the log.
+        settings.flush_interval = Duration::from_secs(3_600);
+        let mut heard = Heard::default();
+        let append = async |engine: &Engine, seq| -> Result<(), Failure> {
+            engine.append(load.batch(seq)?).await?;
+            Ok(())
+        };
+        let mut next = 1;
+        for _ in 0..2 {
+            let engine = open(settings.clone()).await?;
+            for seq in next..next + batches {
+                append(&engine, seq).await?;
+                heard.acknowledged.insert(seq);
+            }
+            next += batches;
+        }
+        for start in 0..3 {
+            disk.fill()?;
+            let engine = open(settings.clone())
+                .await
+                .map_err(|error| format!("start {start}: {error}"))?;
+            let judge = Judge {
+                load,
+                last: next,
+                heard: &heard,
+            };
+            judge.of_view(&engine)?.check(&format!("start {start}"))?;
+            disk.fill()?;
+            let waiting = tokio::time::timeout(Duration::from_secs(1), append(&engine, next)).await;
+            assert!(waiting.is_err(), "start {start}: {waiting:?}");
+            assert!(is_full(&engine), "start {start}: {:?}", engine.trouble());
+            // A client that went may have stored it.
+            if start == 2 {
+                disk.make_room()?;
+                append(&engine, next).await?;
+                heard.acknowledged.insert(next);
+                assert_eq!(engine.trouble(), None);
+            }
+        }
+        let judge = Judge {
+            load,
+            last: next,
+            heard: &heard,
+        };
+        judge.judge(settings).await?.check("after room was made")?;
+    }
+    Ok(())
+}

@@ -83,7 +83,6 @@ fn sliced(rows: &RecordBatch) -> impl Iterator<Item = Result<(Timestamp, RecordB
 async fn fill(table: Table, batches: &Path, store: &Path, is_slow: bool) -> Result<(), Failure> {
     let change = |settings: &mut engine::Settings| {
         settings.flush_interval = Duration::from_secs(1);
-        settings.seal_rest = Duration::ZERO;
     };
     let (engine, now) = open(store, change).await?;
     if is_slow {

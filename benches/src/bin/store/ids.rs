@@ -25,7 +25,6 @@ pub(crate) async fn make(store: &Path) -> Result<(), Failure> {
         settings.flush_interval = Duration::from_millis(50);
         // Rows come up to ten minutes late: their hour's file is still open.
         settings.seal_grace = Duration::from_secs(3_600);
-        settings.seal_rest = Duration::from_millis(1);
         settings.max_age = Duration::from_secs(400 * 86_400);
     })
     .await?;

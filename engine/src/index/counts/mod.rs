@@ -25,7 +25,6 @@ pub(super) mod build;
 mod tests;
 mod words;
 
-use std::fs::File;
 use std::sync::Arc;
 
 use super::SegmentIndex;
@@ -244,7 +243,7 @@ impl SegmentIndex {
     }
 
     fn read_counts(&self, kind: Kind, section: Section) -> Result<(Counts, u64), Bad> {
-        if let Some(kept) = self.memory.section(self.key, kind) {
+        if let Some(kept) = self.memory.section(self.opening, kind) {
             return Ok((Counts(kept), 0));
         }
         if section.form != 0 || section.length > LARGEST {
@@ -252,7 +251,7 @@ impl SegmentIndex {
         }
         let is_kept = self.memory.wants(section.length);
         let file = if is_kept {
-            FileAt::new(File::open(self.path()).map_err(Bad::Shut)?, self.size)
+            FileAt::new(self.open_anew().map_err(Bad::Shut)?, self.size)
         } else {
             self.file().map_err(Bad::Shut)?
         };
@@ -262,7 +261,7 @@ impl SegmentIndex {
         }
         let counts = Counts::new(Arc::clone(&bytes), self.rows).ok_or(Bad::Form("its counts do not add up"))?;
         if is_kept {
-            self.memory.keep(self.key, kind, bytes);
+            self.memory.keep(self.opening, kind, bytes);
         }
         Ok((counts, section.length))
     }

@@ -280,7 +280,7 @@ fn no_flipped_byte_and_no_cut_hides_a_text() {
 }
 
 #[test]
-fn a_sidecar_of_before_texts_says_every_block() {
+fn a_sidecar_without_texts_says_every_block() {
     let groups = messages(&[3_000], &mut Random(15));
     let folder = tempfile::tempdir().unwrap();
     let bytes = sidecar(&groups, LARGE);

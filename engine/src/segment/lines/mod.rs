@@ -28,6 +28,7 @@
 
 mod description;
 mod pack;
+mod piece;
 mod read;
 mod scan;
 mod seal;
@@ -37,5 +38,6 @@ mod write;
 mod tests;
 
 pub(super) use description::{Pairs, description, pairs_of, raw_description};
+pub(super) use piece::{FrameCopy, frames, join};
 pub use read::Lines;
 pub(super) use seal::{frame, seal, write_sealed};

@@ -55,9 +55,9 @@ impl<W: Write> Write for Packer<W> {
     }
 }
 
-/// The lines of a version of a file, descriptions as blanks or not at all.
-pub(super) fn unpack(form: Form, file: &FileAt) -> io::Result<Box<dyn BufRead + Send>> {
-    let packed = file.get_read(0).map_err(io::Error::other)?;
+/// The lines of a version of a file from a frame's beginning on, descriptions as blanks or not at all.
+pub(super) fn unpack(form: Form, file: &FileAt, from: u64) -> io::Result<Box<dyn BufRead + Send>> {
+    let packed = file.get_read(from).map_err(io::Error::other)?;
     let unpacked: Box<dyn Read + Send> = match form {
         Form::JsonZstd => Box::new(zstd::Decoder::with_buffer(packed)?),
         Form::JsonSnappy => Box::new(snap::read::FrameDecoder::new(packed)),

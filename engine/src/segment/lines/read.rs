@@ -43,7 +43,7 @@ impl Lines {
         Ok(Self {
             table,
             path: path.to_owned(),
-            reader: unpack(form, file).map_err(Error::io("read", path))?,
+            reader: unpack(form, file, 0).map_err(Error::io("read", path))?,
             left: rows,
             failed: false,
         })

@@ -91,7 +91,7 @@ pub(in super::super) fn seal(
     facts: FooterFacts,
 ) -> Result<Sealed, Error> {
     let form = open.options().form;
-    let mut lines = unpack(form, source).map_err(Error::io("read", open.path()))?;
+    let mut lines = unpack(form, source, 0).map_err(Error::io("read", open.path()))?;
     let mut output = Output::create(staged, form, open.options().zstd_level)?;
     let mut line = Vec::new();
     loop {
@@ -193,11 +193,11 @@ impl<'a> Output<'a> {
             let mut file = self.end()?;
             file.write_all(&description(
                 self.form,
-                &line_pairs(identity, &facts, &extent, 1, true),
+                &line_pairs(identity, &facts, &extent, (&[0], &[facts.last_lsn]), true),
             )?)?;
             file.into_inner().map_err(std::io::IntoInnerError::into_error)
         };
         let file = { write }().map_err(Error::io("write", self.path))?;
-        complete(file, self.path, 0, extent, facts, Vec::new())
+        complete(file, self.path, extent, facts, Vec::new())
     }
 }

@@ -242,3 +242,17 @@ fn the_json_type_of_an_open_file_outlives_a_change_of_the_setting() {
     room.publish(10..20);
     assert_eq!(numbers(rows_at(&room.path)), all(0..20));
 }
+
+#[test]
+fn the_log_positions_of_row_groups_outlive_a_restart() {
+    let mut room = Room::new();
+    for rows in [0..10, 10..20, 20..25] {
+        room.publish(rows);
+    }
+    assert_eq!(inspect(&room.path).unwrap().group_lsns, [10, 20, 25]);
+    room.open = as_recorded(room.resume(room.recorded()).unwrap());
+    room.publish(25..40);
+    assert_eq!(inspect(&room.path).unwrap().group_lsns, [10, 20, 25, 40]);
+    let sealed = room.seal();
+    assert_eq!(inspect(&sealed.staged).unwrap().group_lsns, [40]);
+}

@@ -4,6 +4,7 @@
 
 mod crash;
 mod order;
+mod pieces;
 mod publish;
 mod readers;
 mod repeats;

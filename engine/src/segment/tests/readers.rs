@@ -84,7 +84,7 @@ fn readers_see_every_row_once_during_200_publishes_and_two_seals() {
         assert!(reader.join().unwrap() > 2, "the reader saw nothing happen");
         stale.join().unwrap();
     });
-    // Each of the two seals may surprise a stale length that is older than the last publish, once per file and look.
+    // Each of the two seals may surprise a stale length, once per file and look.
     assert!(errors.load(Ordering::Relaxed) <= 4, "{errors:?} errors");
     let rows: Vec<Row> = glob(&folder).iter().flat_map(|path| rows_at(path)).collect();
     assert_eq!(numbers(rows), all(0..2 * PUBLISHES * ROWS));

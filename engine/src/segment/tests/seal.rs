@@ -32,35 +32,41 @@ fn a_seal_merges_groups_larger_than_a_cursors_batch() {
 }
 
 #[test]
-fn a_sealed_file_is_padded_to_the_open_files_length_so_that_a_stale_length_finds_a_footer() {
+fn a_sealed_file_takes_what_its_rows_need_however_long_the_open_one_was() {
     let mut room = filled(100, 20);
-    let open = room.open.size();
     let sealed = room.seal();
-    assert_eq!(sealed.size, open);
-    assert_eq!(fs::metadata(&sealed.staged).unwrap().len(), open);
-    sealed.install(&room.path, &room.retired).unwrap();
-    let stale = FileAt::new(File::open(&room.path).unwrap(), open);
-    assert_eq!(rows_of(stale).unwrap(), sorted(0..2000));
-}
-
-#[test]
-fn an_open_file_of_one_row_is_as_long_as_its_sealed_form() {
-    let mut room = filled(1, 1);
-    let open = room.open.size();
-    let sealed = room.seal();
-    assert_eq!(sealed.size, open);
-    assert_eq!(rows_at(&sealed.staged), sorted(0..1));
-}
-
-#[test]
-fn a_sealed_file_that_does_not_fit_is_larger() {
-    // One group of few bytes whose filter takes many.
-    let mut room = filled(1, 60_000);
-    let open = room.open.size();
-    let sealed = room.seal();
-    assert!(sealed.size > open, "{} {open}", sealed.size);
+    let batches: Vec<RecordBatch> = (0..100).map(|n| logs(n * 20..(n + 1) * 20)).collect();
+    let direct = room.dir.path().join(".staging/direct.sealed");
+    let needed = write_sealed(
+        &IDENTITY,
+        &batches,
+        FooterFacts::default(),
+        &direct,
+        &WriteOptions::default(),
+    )
+    .unwrap();
+    assert!(
+        sealed.size * 100 <= needed.size * 102,
+        "{} bytes, {} are needed, the open file has {}",
+        sealed.size,
+        needed.size,
+        room.open.size()
+    );
     assert_eq!(fs::metadata(&sealed.staged).unwrap().len(), sealed.size);
-    assert_eq!(rows_at(&sealed.staged), sorted(0..60_000));
+}
+
+#[test]
+fn an_open_file_has_nothing_between_its_row_groups_and_its_footer() {
+    let mut room = filled(1, 1);
+    let data: u64 = metadata_at(&room.path)
+        .row_groups()
+        .iter()
+        .map(|group| group.compressed_size() as u64)
+        .sum();
+    let bytes = room.bytes();
+    let length = u32::from_le_bytes(bytes[bytes.len() - 8..bytes.len() - 4].try_into().unwrap());
+    assert_eq!(room.open.size(), 4 + data + u64::from(length) + 8);
+    assert_eq!(rows_at(&room.seal().staged), sorted(0..1));
 }
 
 #[test]

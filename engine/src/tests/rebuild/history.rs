@@ -57,7 +57,7 @@ impl History {
                 let from = self.bench.now() - hours * HOUR;
                 let times: Vec<i64> = (0..*rows as i64).map(|row| from - row * HOUR / 20).collect();
                 let origin = match seq % 2 {
-                    0 => from_bus(seq, self.bench.now()),
+                    0 => from_bus(seq),
                     _ => from_producer(seq),
                 };
                 let batch = batch(&seq.to_string(), &times, origin);

@@ -159,6 +159,7 @@ fn run(lives: &[Life], seed: [u8; 32]) {
         faults.plan(life.fault.filter(|_| life.early));
         let options = WalOptions {
             low_water: book.low_water,
+            replay_from: book.low_water,
             ..place.options()
         };
         match place.open_with(options, &faults) {
@@ -283,6 +284,7 @@ fn frames_of_an_unfinished_copy_never_come_back_under_its_number() {
         drop(wal);
         let above = |place: &Place| WalOptions {
             low_water: 3,
+            replay_from: 3,
             ..place.options()
         };
         let (mut wal, _) = place.open_above(3);

@@ -79,6 +79,11 @@ impl Rooms {
                 stats.dead_letters,
             ),
             (
+                "ingest_given_up",
+                "Messages of which not even a dead letter could be stored",
+                stats.given_up,
+            ),
+            (
                 "ingest_stalls",
                 "Batches that waited longer than ingest.flush_interval",
                 stats.stalls,

@@ -223,17 +223,22 @@ fn object_store(stats: &RemoteStats, to: &mut DescriptorEncoder) -> Result<(), f
     for (name, help, value) in [
         (
             "object_store_unuploaded_files",
-            "Data files on this machine only",
+            "Sealed data files that wait to be uploaded",
             stats.unuploaded_files,
         ),
         (
+            "object_store_unuploaded_rows",
+            "Rows that a loss of this machine would take",
+            stats.unuploaded_rows,
+        ),
+        (
             "object_store_unuploaded_bytes",
-            "Bytes that a loss of this machine would take",
+            "Their bytes in the log",
             stats.unuploaded_bytes,
         ),
         (
             "object_store_unuploaded_age_seconds",
-            "Age of the oldest data file that is on this machine only",
+            "Age of the oldest row that is on this machine only",
             stats.unuploaded_age_seconds,
         ),
         (

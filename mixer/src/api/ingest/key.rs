@@ -19,7 +19,9 @@ const MAX_KEY: usize = 255;
 /// A request's key, of one publisher and table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Key {
-    pub(super) id: Uuid,
+    id: Uuid,
+    /// Stands for the publisher.
+    sender: u64,
 }
 
 impl Key {
@@ -36,8 +38,12 @@ impl Key {
             return Err(Problem::parameter(HEADER, reason));
         }
         let scoped = format!("{table}/{text}");
-        let id = Uuid::new_v5(&publisher.entity_id.uuid(), scoped.as_bytes());
-        Ok(Some(Self { id }))
+        let publisher = publisher.entity_id.uuid();
+        let (high, low) = publisher.as_u64_pair();
+        Ok(Some(Self {
+            id: Uuid::new_v5(&publisher, scoped.as_bytes()),
+            sender: high ^ low,
+        }))
     }
 
     /// Stands for what the request says, however it was packed.
@@ -70,8 +76,10 @@ impl InUse {
         }
         let part = RequestPart {
             id: key.id,
+            sender: key.sender,
             digest,
-            part: 0,
+            from: 0,
+            to: 0,
         };
         Ok(Held {
             all: self.clone(),
@@ -81,7 +89,7 @@ impl InUse {
 }
 
 impl Held {
-    /// The request's first part.
+    /// The request, of which nothing is stored yet.
     pub(super) const fn part(&self) -> RequestPart {
         self.part
     }

@@ -287,6 +287,11 @@ pub(super) const KNOWN: &[Parameter] = &[header(
     "The `ETag` of an answer that is there already: 304 if it still holds.",
 )];
 pub(super) const INGEST: &[Parameter] = &[
+    query(
+        "durable",
+        Kind::Words(&["disk", "bucket"]),
+        "Where the rows are to be before the answer: on the Mixer's disk, or in its object store too.",
+    ),
     header(
         "Idempotency-Key",
         Kind::Sized(1, 255),

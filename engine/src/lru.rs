@@ -1,0 +1,163 @@
+//! An LRU map in groups: each group is bounded, and all of them together. Time is the log's: the LSN of an entry's last change.
+//!
+//! # Invariants
+//!
+//! - What is forgotten depends on keys and LSNs alone: a map that is read back from records forgets what the first one forgot.
+//! - The newest entry is never forgotten for an older one.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How many entries are kept.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LruBounds {
+    pub(crate) group: usize,
+    pub(crate) all: usize,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct GroupedLru<G, K, V> {
+    bounds: LruBounds,
+    entries: BTreeMap<(G, K), (u64, V)>,
+    groups: BTreeMap<G, BTreeSet<(u64, K)>>,
+    /// Least recently changed first.
+    order: BTreeSet<(u64, G, K)>,
+}
+
+/// Group, key, LSN of the last change, value.
+pub(crate) type LruEntry<G, K, V> = (G, K, u64, V);
+
+impl<G: Ord + Clone, K: Ord + Clone, V: Clone + Default> GroupedLru<G, K, V> {
+    pub(crate) const fn new(bounds: LruBounds) -> Self {
+        Self {
+            bounds,
+            entries: BTreeMap::new(),
+            groups: BTreeMap::new(),
+            order: BTreeSet::new(),
+        }
+    }
+
+    pub(crate) fn get(&self, id: &(G, K)) -> Option<&V> {
+        self.entries.get(id).map(|(_, value)| value)
+    }
+
+    /// Changes a value without making it any newer.
+    pub(crate) fn get_mut(&mut self, id: &(G, K)) -> Option<&mut V> {
+        self.entries.get_mut(id).map(|(_, value)| value)
+    }
+
+    /// The keys of a group.
+    pub(crate) fn keys(&self, group: &G) -> impl Iterator<Item = &K> {
+        self.groups.get(group).into_iter().flatten().map(|(_, key)| key)
+    }
+
+    /// The LSN of the last change of all.
+    pub(crate) fn latest(&self) -> u64 {
+        self.order.last().map_or(0, |(lsn, ..)| *lsn)
+    }
+
+    /// Changes an entry, from the default if there is none, at an LSN.
+    pub(crate) fn update(&mut self, id: &(G, K), lsn: u64, change: impl FnOnce(&mut V)) {
+        let (group, key) = id;
+        let (at, value) = self.entries.entry(id.clone()).or_default();
+        change(value);
+        let now = lsn.max(*at);
+        let before = std::mem::replace(at, now);
+        self.order.remove(&(before, group.clone(), key.clone()));
+        self.order.insert((now, group.clone(), key.clone()));
+        let in_group = self.groups.entry(group.clone()).or_default();
+        in_group.remove(&(before, key.clone()));
+        in_group.insert((now, key.clone()));
+        if in_group.len() > self.bounds.group
+            && let Some((lsn, key)) = in_group.first().cloned()
+        {
+            self.forget((lsn, group.clone(), key));
+        }
+        if self.order.len() > self.bounds.all
+            && let Some(oldest) = self.order.first().cloned()
+        {
+            self.forget(oldest);
+        }
+    }
+
+    /// Takes an entry over if it is newer than what is here.
+    pub(crate) fn join(&mut self, (group, key, lsn, value): LruEntry<G, K, V>) {
+        let id = (group, key);
+        if self.entries.get(&id).is_none_or(|(known, _)| *known < lsn) {
+            self.update(&id, lsn, |known| *known = value);
+        }
+    }
+
+    fn forget(&mut self, (lsn, group, key): (u64, G, K)) {
+        self.order.remove(&(lsn, group.clone(), key.clone()));
+        if let Some(in_group) = self.groups.get_mut(&group) {
+            in_group.remove(&(lsn, key.clone()));
+            if in_group.is_empty() {
+                self.groups.remove(&group);
+            }
+        }
+        self.entries.remove(&(group, key));
+    }
+
+    /// What changed behind an LSN, least recently changed first.
+    pub(crate) fn since(&self, lsn: u64) -> Vec<LruEntry<G, K, V>> {
+        let newer = self.order.iter().rev().take_while(|(at, ..)| *at > lsn);
+        let mut newer: Vec<_> = newer.filter_map(|at| self.entry(at)).collect();
+        newer.reverse();
+        newer
+    }
+
+    /// All of it, least recently changed first.
+    pub(crate) fn all(&self) -> Vec<LruEntry<G, K, V>> {
+        self.order.iter().filter_map(|at| self.entry(at)).collect()
+    }
+
+    fn entry(&self, (lsn, group, key): &(u64, G, K)) -> Option<LruEntry<G, K, V>> {
+        let id = (group.clone(), key.clone());
+        let value = self.get(&id)?.clone();
+        Some((id.0, id.1, *lsn, value))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    type Map = GroupedLru<u8, u8, u64>;
+
+    const BOUNDS: LruBounds = LruBounds { group: 3, all: 7 };
+
+    proptest! {
+        #[test]
+        fn records_of_what_changed_forget_what_the_map_forgot(
+            steps in prop::collection::vec((0u8..4, 0u8..6, prop::bool::weighted(0.2)), 0..120),
+        ) {
+            let (mut map, mut back, mut recorded) = (Map::new(BOUNDS), Map::new(BOUNDS), 0);
+            for (lsn, (group, key, is_recorded)) in (1..).zip(steps) {
+                map.update(&(group, key), lsn, |value| *value += lsn);
+                prop_assert!(map.order.len() <= BOUNDS.all && map.keys(&group).count() <= BOUNDS.group);
+                prop_assert_eq!(map.get(&(group, key)).is_some(), true, "the newest stays");
+                if is_recorded {
+                    map.since(recorded).into_iter().for_each(|entry| back.join(entry));
+                    recorded = map.latest();
+                    prop_assert_eq!(map.all(), back.all());
+                }
+            }
+            map.all().into_iter().for_each(|entry| back.join(entry));
+            prop_assert_eq!(map.all(), back.all());
+            prop_assert_eq!(map.entries.len(), map.order.len());
+            prop_assert_eq!(map.groups.values().map(BTreeSet::len).sum::<usize>(), map.order.len());
+        }
+    }
+
+    #[test]
+    fn a_busy_group_pushes_nothing_out_of_others_while_there_is_room() {
+        let mut map = Map::new(BOUNDS);
+        map.update(&(0, 0), 1, |value| *value = 9);
+        (2..50).for_each(|lsn| map.update(&(1, lsn as u8), lsn, |_| {}));
+        assert_eq!(map.get(&(0, 0)), Some(&9));
+        assert_eq!(map.keys(&1).count(), 3);
+    }
+}

@@ -1,0 +1,44 @@
+//! Open files put together from the object store: what a new machine needs to go on where the old one was.
+//!
+//! # Invariants
+//!
+//! - A file has its name in the tree only when it is whole and synced; cut short before, it is made again.
+//! - It is an open file like any other: it takes rows, and the next cut uploads what came since its last piece.
+
+use super::attach::Connected;
+use crate::Error;
+use crate::catalog::FileEntry;
+use crate::layout::Layout;
+use crate::segment::{Identity, join_pieces};
+use crate::sys;
+
+/// Makes an open file from its parts in the object store. Whether there are any.
+pub(crate) fn restore_open(connected: &Connected, layout: &Layout, entry: &FileEntry) -> Result<bool, Error> {
+    let state = connected.chain.state();
+    let parts = state.parts_of(entry.id);
+    if parts.is_empty() {
+        return Ok(false);
+    }
+    let cache = &connected.link.cache;
+    let mut paths = Vec::with_capacity(parts.len());
+    for part in &parts {
+        let path = layout.piece(entry.table, part.entry.id);
+        cache.put(part, false);
+        let fetched = cache.bring_to(entry.table, part.entry.id, &path);
+        cache.remove(part.entry.id);
+        fetched?;
+        paths.push(path);
+    }
+    let identity = Identity {
+        store: state.store,
+        table: entry.table,
+        segment: entry.id,
+    };
+    let staged = layout.twin(entry.table, entry.id);
+    join_pieces(&paths, &entry.path(layout), &staged, &identity, entry.version)?;
+    for path in &paths {
+        sys::remove_if_there(path).map_err(Error::io("remove", path))?;
+    }
+    tracing::info!(path = %entry.path(layout).display(), parts = parts.len(), "put an open file together");
+    Ok(true)
+}

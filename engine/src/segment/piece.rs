@@ -1,0 +1,331 @@
+//! Pieces of an open file: the row groups that came behind a log position, as a file of their own, and such files put
+//! together to an open file again.
+//!
+//! ```text
+//! open     PAR1 │ group 0 │ footer 0 │ group 1 │ footer 1 │ group 2 │ footer 2
+//! piece    PAR1 │ group 1 │ group 2 │ footer                  what came behind group 0's log position
+//! joined   PAR1 │ group 0 │ group 1 │ group 2 │ footer        an open file that further publishes extend
+//! ```
+//!
+//! Pages are copied as they are, neither decoded nor encoded again; a file of lines gives whole frames. A piece says of itself
+//! what an open file says, under the open file's identity, with the log positions of its own groups.
+//!
+//! # Invariants
+//!
+//! - A piece has exactly the rows of the groups whose log position is behind the given one.
+//! - Pieces of successive positions, joined in their order, have the rows of the open file they were taken from, each once.
+//! - A joined file is durable under its name when it counts; before, it lies in staging, which a start empties.
+//!
+//! # Not here
+//!
+//! Where pieces go, and when they are taken: the uploader.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use model::{Table, Timestamp};
+use parquet::errors::ParquetError;
+use parquet::file::metadata::{FileMetaData, ParquetMetaData, RowGroupMetaData};
+
+use super::encode::byte_range;
+use super::footer::{
+    Extent, FooterFacts, Found, Identity, MAGIC, Shape, arrow_schema_of, damaged, footer_bytes, group_lsns_pair,
+    inspect, inspect_at, key_values, unwritable,
+};
+use super::form::Form;
+use super::lines::{self, FrameCopy};
+use super::open::Published;
+use super::runs::{Run, moved, run_of, runs_of};
+use super::schema::same_schema;
+use super::seal::{Sealed, clean_on_error, complete, described};
+use super::source::{CHUNK, FileAt};
+use super::twin;
+use super::width::Widths;
+use crate::Error;
+
+/// A piece in staging. It is not synced: what an object store takes is checked there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct PieceFile {
+    /// The file's length.
+    pub(crate) size: u64,
+    /// The CRC-32C of the file.
+    pub(crate) crc: u32,
+    /// The CRC-32C of its footer, trailer included.
+    pub(crate) footer_crc: u32,
+    /// Its rows.
+    pub(crate) rows: u64,
+    /// Their earliest `ts`.
+    pub(crate) min_ts: Timestamp,
+    /// Their latest `ts`.
+    pub(crate) max_ts: Timestamp,
+    /// The first log position that it may have rows of.
+    pub(crate) first_lsn: u64,
+    /// The log position that its partition is complete through with it.
+    pub(crate) last_lsn: u64,
+    /// The runs of a piece that is not sorted as a whole.
+    pub(crate) runs: Vec<Run>,
+}
+
+/// Writes what a version of the open file at `path` has behind the log position `after_lsn` as a file at `staged`; `None` if
+/// that is nothing.
+///
+/// # Errors
+/// If the source is not a data file, or the disk refuses.
+pub(crate) fn write_piece(
+    source: &FileAt,
+    path: &Path,
+    after_lsn: u64,
+    staged: &Path,
+) -> Result<Option<PieceFile>, Error> {
+    let found = inspect_at(source, path)?;
+    let skipped = found.group_lsns.iter().filter(|lsn| **lsn <= after_lsn).count();
+    if skipped == found.group_lsns.len() {
+        return Ok(None);
+    }
+    let facts = FooterFacts {
+        first_lsn: found.facts.first_lsn.max(after_lsn.saturating_add(1)),
+        ..found.facts.clone()
+    };
+    let part = Part {
+        source: source.clone(),
+        path: path.to_owned(),
+        found,
+        skipped,
+    };
+    let piece = clean_on_error(staged, || {
+        let identity = part.found.identity;
+        let (file, extent, runs) = join(&[part], Form::of_path(path), &identity, &facts, staged)?;
+        described(file, staged, extent, facts, runs)
+    })?;
+    Ok(Some(PieceFile {
+        size: piece.size,
+        crc: piece.crc,
+        footer_crc: piece.footer_crc,
+        rows: piece.rows,
+        min_ts: piece.min_ts,
+        max_ts: piece.max_ts,
+        first_lsn: piece.facts.first_lsn,
+        last_lsn: piece.facts.last_lsn,
+        runs: piece.runs,
+    }))
+}
+
+/// Joins pieces, in their order, to an open file under the free name `path`, durably: [`super::resume()`] takes it up as any
+/// other.
+///
+/// # Errors
+/// If there are none, one is damaged or has other columns, the name is taken, or the disk refuses. Nothing has changed then,
+/// except after [`Error::InDoubt`].
+pub(crate) fn join_pieces(
+    pieces: &[PathBuf],
+    path: &Path,
+    staged: &Path,
+    identity: &Identity,
+    version: u32,
+) -> Result<Published, Error> {
+    let parts = pieces.iter().map(|piece| Part::whole(piece, identity));
+    let parts = parts.collect::<Result<Vec<_>, Error>>()?;
+    let (Some(first), Some(last)) = (parts.first(), parts.last()) else {
+        return Err(none(identity.table));
+    };
+    let facts = FooterFacts {
+        version,
+        first_lsn: first.found.facts.first_lsn,
+        ..last.found.facts.clone()
+    };
+    let joined = clean_on_error(staged, || {
+        let (file, extent, runs) = join(&parts, Form::of_path(path), identity, &facts, staged)?;
+        complete(file, staged, extent, facts, runs)
+    })?;
+    joined.install_new(path)?;
+    let Sealed {
+        size,
+        crc,
+        footer_crc,
+        rows,
+        min_ts,
+        max_ts,
+        facts,
+        ..
+    } = joined;
+    Ok(Published {
+        size,
+        crc,
+        footer_crc,
+        rows,
+        min_ts,
+        max_ts,
+        facts,
+        bytes_written: size,
+        copied: true,
+    })
+}
+
+fn none(table: Table) -> Error {
+    Error::Rows {
+        table,
+        reason: "there are none".to_owned(),
+    }
+}
+
+/// What is taken of a file: its groups, or frames, without the first `skipped`.
+struct Part {
+    source: FileAt,
+    path: PathBuf,
+    found: Found,
+    skipped: usize,
+}
+
+impl Part {
+    fn whole(path: &Path, identity: &Identity) -> Result<Self, Error> {
+        let found = inspect(path)?;
+        if (found.identity.store, found.identity.table) != (identity.store, identity.table) {
+            let reason = format!("it is {:?}, wanted is a piece of {identity:?}", found.identity);
+            return Err(damaged(path, reason));
+        }
+        let file = File::open(path).map_err(Error::io("open", path))?;
+        Ok(Self {
+            source: FileAt::new(file, found.size),
+            path: path.to_owned(),
+            found,
+            skipped: 0,
+        })
+    }
+
+    fn lsns(&self) -> &[u64] {
+        self.found.group_lsns.get(self.skipped..).unwrap_or_default()
+    }
+
+    fn pages(&self) -> Result<&ParquetMetaData, Error> {
+        match &self.found.shape {
+            Shape::Parquet(metadata) => Ok(metadata),
+            Shape::Lines(_) => Err(damaged(&self.path, "it is made of lines".to_owned())),
+        }
+    }
+
+    fn frames(&self, form: Form) -> Result<Vec<FrameCopy<'_>>, Error> {
+        match &self.found.shape {
+            Shape::Lines(starts) => lines::frames(&self.source, (starts, form), &self.path)
+                .map(|frames| frames.into_iter().skip(self.skipped).collect()),
+            Shape::Parquet(_) => Err(damaged(&self.path, "it is not made of lines".to_owned())),
+        }
+    }
+}
+
+type Joined = (File, Extent, Vec<Run>);
+
+/// Writes the parts as one file at `staged`. It is not synced.
+fn join(parts: &[Part], form: Form, identity: &Identity, facts: &FooterFacts, staged: &Path) -> Result<Joined, Error> {
+    let lsns: Vec<u64> = parts.iter().flat_map(Part::lsns).copied().collect();
+    let mut file = BufWriter::with_capacity(CHUNK, twin::create(staged)?);
+    let (extent, runs) = if form.is_lines() {
+        let mut frames = Vec::new();
+        for part in parts {
+            frames.extend(part.frames(form)?);
+        }
+        let joined = lines::join(&frames, &lsns, form, (identity, facts), &mut file);
+        let extent = joined.map_err(Error::io("copy to", staged))?;
+        (extent.ok_or_else(|| none(identity.table))?, Vec::new())
+    } else {
+        join_groups(parts, &lsns, (identity, facts), &mut file, staged)?
+    };
+    let file = file.into_inner().map_err(std::io::IntoInnerError::into_error);
+    Ok((file.map_err(Error::io("write", staged))?, extent, runs))
+}
+
+fn join_groups(
+    parts: &[Part],
+    lsns: &[u64],
+    (identity, facts): (&Identity, &FooterFacts),
+    to: &mut impl Write,
+    staged: &Path,
+) -> Result<(Extent, Vec<Run>), Error> {
+    let mut copied = Copied::default();
+    to.write_all(MAGIC).map_err(Error::io("write", staged))?;
+    let mut like: Option<&FileMetaData> = None;
+    for part in parts {
+        let metadata = part.pages()?;
+        let file = metadata.file_metadata();
+        let like = like.get_or_insert(file);
+        if !same_schema(&like.schema_descr_ptr(), &file.schema_descr_ptr()) {
+            return Err(damaged(
+                &part.path,
+                "it has other columns than the piece before".to_owned(),
+            ));
+        }
+        let widths = Widths::of(metadata);
+        for (at, group) in metadata.row_groups().iter().enumerate().skip(part.skipped) {
+            copied.widths.push(widths.at(at).unwrap_or(0));
+            copied.copy(group, part, to, staged)?;
+        }
+    }
+    let (Some(like), Some(extent)) = (like, copied.extent) else {
+        return Err(none(identity.table));
+    };
+    let mut pairs = key_values(arrow_schema_of(like), identity, facts, &extent, false);
+    pairs.extend([copied.widths.key_value(), group_lsns_pair(lsns)]);
+    let footer = || -> Result<Vec<u8>, ParquetError> {
+        let rows = i64::try_from(extent.rows).map_err(|_| ParquetError::General(format!("{} rows", extent.rows)))?;
+        let file = FileMetaData::new(
+            like.version(),
+            rows,
+            like.created_by().map(str::to_owned),
+            Some(pairs),
+            like.schema_descr_ptr(),
+            like.column_orders().cloned(),
+        );
+        footer_bytes(file, copied.groups.clone())
+    };
+    let footer = footer().map_err(unwritable(staged))?;
+    to.write_all(&footer).map_err(Error::io("write", staged))?;
+    Ok((extent, runs_of(&copied.groups)))
+}
+
+/// The row groups written so far.
+struct Copied {
+    groups: Vec<RowGroupMetaData>,
+    widths: Widths,
+    extent: Option<Extent>,
+    /// Where the next one begins.
+    end: u64,
+}
+
+impl Default for Copied {
+    fn default() -> Self {
+        Self {
+            groups: Vec::new(),
+            widths: Widths::default(),
+            extent: None,
+            end: MAGIC.len() as u64,
+        }
+    }
+}
+
+impl Copied {
+    fn copy(&mut self, group: &RowGroupMetaData, part: &Part, to: &mut impl Write, staged: &Path) -> Result<(), Error> {
+        let unknown = || {
+            damaged(
+                &part.path,
+                "a row group does not say where or when its rows are".to_owned(),
+            )
+        };
+        let (start, end) = byte_range(group);
+        let run = run_of(group).ok_or_else(unknown)?;
+        let bytes = part.source.prefix(end).ok_or_else(unknown)?;
+        let by = i64::try_from(i128::from(self.end) - i128::from(start)).map_err(|_| unknown())?;
+        let moved = moved(group, self.groups.len(), by).map_err(unwritable(staged))?;
+        bytes
+            .for_each_chunk(start, |_, bytes| to.write_all(bytes))
+            .map_err(Error::io("copy to", staged))?;
+        let added = Extent {
+            rows: run.rows,
+            min_ts: run.min_ts,
+            max_ts: run.max_ts,
+        };
+        self.extent = Some(self.extent.map_or(added, |extent| extent.and(added)));
+        self.groups.push(moved);
+        self.end += end.saturating_sub(start);
+        Ok(())
+    }
+}

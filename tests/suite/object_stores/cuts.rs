@@ -1,0 +1,450 @@
+//! Prefix cuts: what a lost machine had uploaded of files that were still open, and what its successor makes of it.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use engine::{Appended, DurableFloor, RemoteMode};
+use futures::stream::BoxStream;
+use harness::Failure;
+use model::{ByteSize, EntityId, Table};
+use object_store::path::Path;
+use object_store::{
+    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
+    PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+};
+
+use super::world::{Bucket, HOUR, Machine, batch, kill, messages, remote, stored, until, uploaded};
+
+pub(super) async fn rows_of_open_files_outlive_the_machine_and_go_on_in_the_same_file(
+    bucket: &Bucket,
+) -> std::result::Result<(), Failure> {
+    let first = Machine::new(bucket, "machine-a")?;
+    let now = first.now();
+    let engine = first.open().await?;
+    for seq in 1..=6 {
+        engine.append(batch(seq, &[now, now + 1])).await?;
+        engine.sync_remote().await?;
+    }
+    assert_eq!(bucket.objects("telemetry").await?.len(), 0, "no file is sealed");
+    assert_eq!(bucket.objects("pieces").await?.len(), 6);
+    engine.append(batch(7, &[now])).await?;
+    kill(engine);
+    let second = Machine::new(bucket, "machine-b")?;
+    let engine = second.open().await?;
+    let wanted: Vec<_> = (1..=6)
+        .flat_map(|seq| [format!("{seq}/0"), format!("{seq}/1")])
+        .collect();
+    assert_eq!((messages(&engine.view())?, engine.view().partial()), (wanted, None));
+    assert_eq!(engine.view().files(Table::Logs).len(), 1, "one file, open again");
+    for seq in 1..=6 {
+        assert_eq!(
+            engine.append(batch(seq, &[now, now + 1])).await?,
+            Appended::Duplicate,
+            "{seq}"
+        );
+    }
+    assert_eq!(engine.append(batch(7, &[now])).await?, stored(1));
+    engine.sync_remote().await?;
+    assert_eq!(bucket.objects("pieces").await?.len(), 7, "only what came since");
+    kill(engine);
+    // The hour is over: one object takes the place of the pieces.
+    let third = Machine::new(bucket, "machine-c")?;
+    third.advance(HOUR);
+    let engine = third.open().await?;
+    uploaded(&engine, 0).await?;
+    assert_eq!(messages(&engine.view())?.len(), 13);
+    assert_eq!(bucket.objects("telemetry").await?.len(), 1);
+    third.advance(HOUR);
+    engine.sync_remote().await?;
+    assert_eq!(bucket.objects("pieces").await?.len(), 0, "they go after the grace");
+    engine.close().await?;
+    Ok(())
+}
+
+pub(super) async fn a_machine_that_comes_back_goes_on_and_uploads_only_what_is_new(
+    bucket: &Bucket,
+) -> std::result::Result<(), Failure> {
+    let machine = Machine::new(bucket, "one")?;
+    let now = machine.now();
+    let engine = machine.open().await?;
+    engine.append(batch(1, &[now])).await?;
+    engine.sync_remote().await?;
+    engine.append(batch(2, &[now])).await?;
+    engine.flush().await?;
+    kill(engine);
+    let engine = machine.open().await?;
+    engine.append(batch(3, &[now])).await?;
+    until("a start with rows behind the last cut makes one", || {
+        remote(&engine).unuploaded_rows == 0
+    })
+    .await?;
+    engine.sync_remote().await?;
+    let pieces = bucket.objects("pieces").await?;
+    assert!((2..=3).contains(&pieces.len()), "{pieces:?}");
+    kill(engine);
+    let other = Machine::new(bucket, "two")?;
+    let engine = other.open().await?;
+    assert_eq!(messages(&engine.view())?, ["1/0", "2/0", "3/0"]);
+    engine.close().await?;
+    Ok(())
+}
+
+pub(super) async fn a_take_over_cut_short_before_its_checkpoint_forgets_nothing(
+    bucket: &Bucket,
+) -> std::result::Result<(), Failure> {
+    let first = Machine::new(bucket, "machine-a")?;
+    let now = first.now();
+    let engine = first.open().await?;
+    for seq in 1..=60 {
+        engine.append(batch(seq, &[now])).await?;
+    }
+    uploaded(&engine, 1).await?;
+    kill(engine);
+    let second = Machine::new(bucket, "machine-b")?;
+    kill(second.open().await?);
+    // As a full disk leaves it: the catalogue's log is there, its checkpoint is not.
+    let meta = second.settings.store_dir.join("meta");
+    for entry in std::fs::read_dir(&meta)? {
+        let path = entry?.path();
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        if name.starts_with("checkpoint_") || (name.starts_with("catalogue_") && !name.contains("0000000001")) {
+            std::fs::remove_file(&path)?;
+        } else if name.starts_with("catalogue_") {
+            std::fs::File::options().write(true).open(&path)?.set_len(8)?;
+        }
+    }
+    std::fs::write(meta.join("catalogue_0000000001.log"), b"FLUXCAT1")?;
+    std::fs::remove_dir_all(&second.settings.data_dir)?;
+    std::fs::remove_dir_all(second.settings.store_dir.join("wal"))?;
+    for round in 0..3u64 {
+        let engine = second.open().await?;
+        for seq in [1, 30, 60] {
+            assert_eq!(
+                engine.append(batch(seq, &[now])).await?,
+                Appended::Duplicate,
+                "{seq} in round {round}"
+            );
+        }
+        assert_eq!(engine.append(batch(61 + round, &[now])).await?, stored(1));
+        assert_eq!(messages(&engine.view())?.len() as u64, 61 + round);
+        kill(engine);
+    }
+    Ok(())
+}
+
+pub(super) async fn rows_that_were_dated_anew_and_other_partitions_are_known_after_a_take_over(
+    bucket: &Bucket,
+) -> std::result::Result<(), Failure> {
+    let first = Machine::new(bucket, "machine-a")?;
+    let (past, misdated) = (first.now() - 2 * HOUR, 0);
+    let engine = first.open().await?;
+    engine.append(batch(1, &[past, misdated])).await?;
+    uploaded(&engine, 1).await?;
+    kill(engine);
+    let mut second = Machine::new(bucket, "machine-b")?;
+    second.settings.partition_by = engine::PartitionBy::Day;
+    second.advance(HOUR);
+    let engine = second.open().await?;
+    assert_eq!(engine.append(batch(1, &[past, misdated])).await?, Appended::Duplicate);
+    assert_eq!(messages(&engine.view())?, ["1/0", "1/1"]);
+    engine.close().await?;
+    Ok(())
+}
+
+pub(super) async fn a_catalogue_made_anew_beside_its_bucket_has_every_row_once(
+    bucket: &Bucket,
+) -> std::result::Result<(), Failure> {
+    let mut machine = Machine::new(bucket, "one")?;
+    machine.remote().cache_size = ByteSize::bytes(0);
+    let (past, now) = (machine.now() - 2 * HOUR, machine.now());
+    let engine = machine.open().await?;
+    engine.append(batch(1, &[past, past + 1])).await?;
+    engine.append(batch(2, &[now])).await?;
+    uploaded(&engine, 1).await?;
+    until("the uploaded file has left the tree", || machine.files().len() == 1).await?;
+    kill(engine);
+    for entry in std::fs::read_dir(machine.settings.store_dir.join("meta"))? {
+        let path = entry?.path();
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        if name.starts_with("checkpoint_") || name.starts_with("catalogue_") {
+            std::fs::remove_file(&path)?;
+        }
+    }
+    let (settings, at) = (machine.settings.clone(), model::Timestamp::from_micros(now));
+    tokio::task::spawn_blocking(move || engine::rebuild_catalogue(&settings, at, |_, _| {})).await??;
+    let engine = machine.open().await?;
+    assert_eq!(messages(&engine.view())?, ["1/0", "1/1", "2/0"]);
+    for (seq, times) in [(1, &[past, past + 1][..]), (2, &[now])] {
+        assert_eq!(engine.append(batch(seq, times)).await?, Appended::Duplicate, "{seq}");
+    }
+    uploaded(&engine, 1).await?;
+    kill(engine);
+    let other = Machine::new(bucket, "two")?;
+    let engine = other.open().await?;
+    assert_eq!(messages(&engine.view())?, ["1/0", "1/1", "2/0"]);
+    engine.close().await?;
+    Ok(())
+}
+
+pub(super) async fn producers_are_told_what_the_bucket_has_where_that_is_the_floor(
+    bucket: &Bucket,
+) -> std::result::Result<(), Failure> {
+    let mut machine = Machine::new(bucket, "one")?;
+    machine.remote().floor = DurableFloor::Bucket;
+    let engine = machine.open().await?;
+    let floor = |engine: &engine::Engine| engine.floor(EntityId::for_name("rack-a"), 1);
+    engine.append(batch(1, &[machine.now()])).await?;
+    engine.append(batch(2, &[machine.now()])).await?;
+    assert_eq!(floor(&engine), 0);
+    engine.wait_for_upload(Duration::from_secs(30)).await?;
+    assert_eq!(floor(&engine), 2);
+    engine.append(batch(3, &[machine.now()])).await?;
+    assert_eq!(floor(&engine), 2);
+    kill(engine);
+    let mut other = Machine::new(bucket, "two")?;
+    other.remote().floor = DurableFloor::Bucket;
+    let engine = other.open().await?;
+    assert_eq!(floor(&engine), 2);
+    assert_eq!(engine.append(batch(3, &[machine.now()])).await?, stored(1));
+    engine.close().await?;
+    Ok(())
+}
+
+pub(super) async fn a_reader_follows_cuts_and_sees_each_row_once_over_a_seal(
+    bucket: &Bucket,
+) -> std::result::Result<(), Failure> {
+    let writing = Machine::new(bucket, "writer")?;
+    let now = writing.now();
+    let writer = writing.open().await?;
+    writer.append(batch(1, &[now])).await?;
+    writer.sync_remote().await?;
+    let mut reading = Machine::new(bucket, "reader")?;
+    reading.remote().mode = RemoteMode::Read;
+    let reader = reading.open().await?;
+    assert_eq!(messages(&reader.view())?, ["1/0"]);
+    writer.append(batch(2, &[now])).await?;
+    writer.sync_remote().await?;
+    until("the reader has the second cut", || {
+        reader.view().files(Table::Logs).len() == 2
+    })
+    .await?;
+    let before = reader.view();
+    writing.advance(2 * HOUR);
+    uploaded(&writer, 0).await?;
+    until("the reader has the sealed file", || {
+        reader.view().files(Table::Logs).iter().any(|file| file.sealed)
+    })
+    .await?;
+    for view in [&reader.view(), &before] {
+        assert_eq!(
+            (messages(view)?, view.partial()),
+            (vec!["1/0".to_owned(), "2/0".to_owned()], None)
+        );
+    }
+    reader.close().await?;
+    writer.close().await?;
+    Ok(())
+}
+
+pub(super) async fn cuts_are_made_by_the_interval_and_an_idle_store_makes_none(
+    bucket: &Bucket,
+) -> std::result::Result<(), Failure> {
+    let mut machine = Machine::new(bucket, "one")?;
+    machine.remote().upload_interval = Duration::from_millis(100);
+    let engine = machine.open().await?;
+    for seq in 1..=40 {
+        engine.append(batch(seq, &[machine.now()])).await?;
+        until("the row is uploaded", || remote(&engine).unuploaded_rows == 0).await?;
+    }
+    let objects = bucket.objects("pieces").await?.len();
+    assert!((1..=40).contains(&objects), "{objects}");
+    let (records, puts) = (remote(&engine).records, remote(&engine).puts);
+    assert!(remote(&engine).record_bytes < 4_096, "{:?}", remote(&engine));
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert_eq!((remote(&engine).records, remote(&engine).puts), (records, puts));
+    engine.close().await?;
+    let other = Machine::new(bucket, "two")?;
+    let engine = other.open().await?;
+    assert_eq!(messages(&engine.view())?.len(), 40);
+    engine.close().await?;
+    Ok(())
+}
+
+/// A bucket that dies at a call, or in which a write comes late.
+#[derive(Debug)]
+struct Moody {
+    inner: Arc<dyn ObjectStore>,
+    /// Calls that are left until none is answered any more.
+    left: AtomicU64,
+    /// A write of a record that was refused and comes with the next one under its name.
+    late: Mutex<Late>,
+}
+
+#[derive(Debug)]
+enum Late {
+    No,
+    Refuse(Option<(Path, PutPayload)>),
+    Land(Path, PutPayload),
+}
+
+impl fmt::Display for Moody {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("moody")
+    }
+}
+
+impl Moody {
+    fn of(bucket: &Bucket) -> (Arc<Self>, Bucket) {
+        let moody = Arc::new(Self {
+            inner: Arc::clone(&bucket.store),
+            left: AtomicU64::new(u64::MAX),
+            late: Mutex::new(Late::No),
+        });
+        let bucket = Bucket::new(Arc::clone(&moody) as _, None).under(bucket.prefix.as_ref());
+        (moody, bucket)
+    }
+
+    fn step(&self) -> Result<()> {
+        let left = self
+            .left
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+        // An answer that is not tried again.
+        left.map(|_| ()).map_err(|_| Error::PermissionDenied {
+            path: String::new(),
+            source: "AccessDenied (injected)".into(),
+        })
+    }
+}
+
+#[async_trait]
+impl ObjectStore for Moody {
+    async fn put_opts(&self, location: &Path, payload: PutPayload, opts: PutOptions) -> Result<PutResult> {
+        self.step()?;
+        let landing = {
+            let mut late = self.late.lock().expect("nobody panics");
+            match &mut *late {
+                Late::Refuse(first) if location.as_ref().contains("meta/log/") => {
+                    first.get_or_insert_with(|| (location.clone(), payload.clone()));
+                    return Err(Error::Generic {
+                        store: "moody",
+                        source: "503 SlowDown (injected)".into(),
+                    });
+                }
+                Late::Land(path, bytes) if path == location => Some(bytes.clone()),
+                _ => None,
+            }
+        };
+        if let Some(first) = landing {
+            *self.late.lock().expect("nobody panics") = Late::No;
+            self.inner.put_opts(location, first, opts.clone()).await?;
+        }
+        self.inner.put_opts(location, payload, opts).await
+    }
+
+    async fn put_multipart_opts(&self, location: &Path, opts: PutMultipartOptions) -> Result<Box<dyn MultipartUpload>> {
+        self.inner.put_multipart_opts(location, opts).await
+    }
+
+    async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
+        self.step()?;
+        self.inner.get_opts(location, options).await
+    }
+
+    async fn get_ranges(&self, location: &Path, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
+        self.inner.get_ranges(location, ranges).await
+    }
+
+    fn delete_stream(&self, locations: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
+        self.inner.delete_stream(locations)
+    }
+
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        self.inner.list(prefix)
+    }
+
+    fn list_with_offset(&self, prefix: Option<&Path>, offset: &Path) -> BoxStream<'static, Result<ObjectMeta>> {
+        self.inner.list_with_offset(prefix, offset)
+    }
+
+    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
+        self.inner.list_with_delimiter(prefix).await
+    }
+
+    async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
+        self.inner.copy_opts(from, to, options).await
+    }
+}
+
+pub(super) async fn a_take_over_that_ends_at_any_call_is_finished_by_the_next_start(
+    bucket: &Bucket,
+) -> std::result::Result<(), Failure> {
+    let (moody, bucket) = Moody::of(bucket);
+    let machine = Machine::new(&bucket, "first")?;
+    let (now, past) = (machine.now(), machine.now() - 2 * HOUR);
+    let engine = machine.open().await?;
+    engine.append(batch(1, &[past, now])).await?;
+    engine.append(batch(2, &[now])).await?;
+    uploaded(&engine, 1).await?;
+    engine.append(batch(3, &[now])).await?;
+    engine.sync_remote().await?;
+    kill(engine);
+    let mut seq = 3;
+    for calls in 0.. {
+        let machine = Machine::new(&bucket, &format!("machine-{calls}"))?;
+        moody.left.store(calls, Ordering::Relaxed);
+        let opened = machine.open().await;
+        let is_done = opened.is_ok();
+        drop(opened);
+        moody.left.store(u64::MAX, Ordering::Relaxed);
+        let engine = machine.open().await?;
+        assert_eq!(messages(&engine.view())?.len() as u64, seq + 1, "after {calls} calls");
+        for seq in 1..=seq {
+            assert_eq!(
+                engine.append(batch(seq, &[now])).await?,
+                Appended::Duplicate,
+                "{seq} after {calls} calls"
+            );
+        }
+        seq += 1;
+        assert_eq!(engine.append(batch(seq, &[now])).await?, stored(1));
+        engine.sync_remote().await?;
+        kill(engine);
+        if is_done {
+            assert!(calls > 8, "{calls}");
+            break;
+        }
+    }
+    Ok(())
+}
+
+pub(super) async fn a_commit_that_comes_late_does_not_fence_its_own_writer(
+    bucket: &Bucket,
+) -> std::result::Result<(), Failure> {
+    let (moody, bucket) = Moody::of(bucket);
+    let machine = Machine::new(&bucket, "one")?;
+    let engine = machine.open().await?;
+    engine.append(batch(1, &[machine.now()])).await?;
+    *moody.late.lock().expect("nobody panics") = Late::Refuse(None);
+    engine.sync_remote().await.unwrap_err();
+    let refused = std::mem::replace(&mut *moody.late.lock().expect("nobody panics"), Late::No);
+    let Late::Refuse(Some((path, bytes))) = refused else {
+        return Err("no record was written".into());
+    };
+    engine.append(batch(2, &[machine.now()])).await?;
+    *moody.late.lock().expect("nobody panics") = Late::Land(path, bytes);
+    while engine.sync_remote().await.is_err() {}
+    assert_eq!(engine.append(batch(3, &[machine.now()])).await?, stored(1));
+    engine.sync_remote().await?;
+    kill(engine);
+    let other = Machine::new(&bucket, "two")?;
+    let engine = other.open().await?;
+    assert_eq!(messages(&engine.view())?, ["1/0", "2/0", "3/0"]);
+    engine.close().await?;
+    Ok(())
+}
