@@ -181,8 +181,7 @@ async fn ingest(table: Table, door: Door, params: IngestParams, request: Request
     door.is_open()?;
     let for_bucket = params.durable == Some(DurablePlace::Bucket);
     if for_bucket && door.engine.settings().remote.is_none() {
-        let reason = "this Mixer has no object store (observability.embedded.storage.url)";
-        return Err(Problem::parameter("durable", reason));
+        return Err(Problem::no_object_store());
     }
     let encoding = encoding(&head.headers)?;
     let packing = body::packing(&head.headers)?;

@@ -155,6 +155,11 @@ impl Problem {
         Self::new(StatusCode::CONFLICT, "key_in_use", detail)
     }
 
+    pub(crate) fn no_object_store() -> Self {
+        let detail = "durable=bucket: this Mixer has no object store (observability.embedded.storage.url)";
+        Self::new(StatusCode::CONFLICT, "no_object_store", detail)
+    }
+
     pub(crate) fn key_of_another(header: &str) -> Self {
         let detail = format!("{header}: it was used for another body; every body needs a key of its own");
         Self::new(StatusCode::UNPROCESSABLE_ENTITY, "key_of_another", detail)
