@@ -247,18 +247,14 @@ impl Layout {
 
     /// Where the open file of segment `id` goes when its sealed form takes its name.
     pub(crate) fn retired(&self, table: Table, id: u64) -> Retired {
-        self.retired_as(table, id, "parquet")
+        self.retired_sealed(table, id, 0)
     }
 
-    /// Where the sealed file of segment `id` would go.
-    pub(crate) fn retired_sealed(&self, table: Table, id: u64) -> Retired {
-        self.retired_as(table, id, "sealed")
-    }
-
-    fn retired_as(&self, table: Table, id: u64, ending: &'static str) -> Retired {
+    /// Where a version of the sealed file of segment `id` goes when a later one takes its name.
+    pub(crate) fn retired_sealed(&self, table: Table, id: u64, version: u32) -> Retired {
         let [data, messages] = &self.retired;
         let folder = Arc::clone(if table == Table::Messages { messages } else { data });
-        Retired { folder, id, ending }
+        Retired { folder, id, version }
     }
 }
 
@@ -267,12 +263,14 @@ impl Layout {
 pub(crate) struct Retired {
     folder: Arc<PathBuf>,
     id: u64,
-    ending: &'static str,
+    /// 0 of the open file, whose versions have one name.
+    version: u32,
 }
 
 impl Retired {
     pub(crate) fn path(&self) -> PathBuf {
-        self.folder.join(format!("segment_{:020}.{}", self.id, self.ending))
+        let Self { folder, id, version } = self;
+        folder.join(format!("segment_{id:020}_v{version}.parquet"))
     }
 }
 

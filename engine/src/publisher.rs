@@ -26,6 +26,7 @@ mod aside;
 mod cuts;
 mod rotate;
 mod seals;
+mod small;
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -288,8 +289,8 @@ impl Publisher {
     fn publish_place(&mut self, waiting: Waiting, haste: Haste) -> Result<bool, Error> {
         let place = waiting.place;
         self.set_full_aside(place);
-        let in_memory =
-            !self.open.contains_key(&place) && (waiting.weight >= self.in_memory_weight() || !self.may_open(place));
+        let in_memory = !self.open.contains_key(&place)
+            && (waiting.weight >= self.in_memory_weight() || !self.may_open(place) || self.has_many_small(place));
         let (rows, bytes) = if in_memory {
             (usize::MAX, u64::MAX)
         } else {
@@ -306,7 +307,7 @@ impl Publisher {
             return Ok(false);
         };
         let done = if in_memory {
-            seal_in_memory(&self.shared, place, &frozen)
+            self.publish_sealed(place, &frozen)
         } else {
             self.publish_frozen(place, &frozen, haste)
         };
@@ -320,6 +321,14 @@ impl Publisher {
                 self.shared.state.lock().hot.thaw(place);
                 Err(error)
             }
+        }
+    }
+
+    /// Publishes rows without an open file.
+    fn publish_sealed(&self, place: Place, frozen: &Frozen) -> Result<Done, Error> {
+        match self.merge_into_small(place, frozen)? {
+            Some(done) => Ok(done),
+            None => seal_in_memory(&self.shared, place, frozen),
         }
     }
 
@@ -418,5 +427,7 @@ impl Publisher {
         tables.dedup();
         self.shared.show(&mut state, tables);
         drop(state);
+        let displaced = done.iter().filter_map(|done| done.displaced.as_ref());
+        displaced.for_each(|lineage| lineage.displace());
     }
 }

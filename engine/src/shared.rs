@@ -160,6 +160,14 @@ impl State {
         }
     }
 
+    /// The files of a partition, the youngest last.
+    pub(crate) fn files_of(&self, (table, partition): Place) -> &[Arc<Segment>] {
+        let files = &self.files[slot(table)];
+        let first = files.partition_point(|file| file.key().0 < partition);
+        let end = files.partition_point(|file| file.key().0 <= partition);
+        files.get(first..end).unwrap_or_default()
+    }
+
     pub(crate) fn has_file(&self, table: Table, key: (Partition, u32)) -> bool {
         self.file(table, key).is_some()
     }

@@ -75,26 +75,28 @@ impl Slot {
 
     /// The entry of its sealed form.
     pub(crate) fn sealed_entry(&self, sealed: &Sealed) -> FileEntry {
-        FileEntry {
+        let mut entry = FileEntry {
             id: self.segment.identity().segment,
-            version: sealed.facts.version,
+            version: 0,
             table: self.place.0,
             partition: self.place.1,
             number: self.number,
             prefix: self.prefix,
             form: self.segment.form(),
-            size: sealed.size,
-            rows: sealed.rows,
-            min_ts: sealed.min_ts.micros(),
-            max_ts: sealed.max_ts.micros(),
+            size: 0,
+            rows: 0,
+            min_ts: 0,
+            max_ts: 0,
             sealed: true,
-            runs: sealed.runs.clone(),
-            crc: sealed.crc,
-            footer_crc: sealed.footer_crc,
-            first: self.first,
-            last: sealed.facts.last_lsn,
+            runs: Vec::new(),
+            crc: 0,
+            footer_crc: 0,
+            first: 0,
+            last: 0,
             published: self.published.micros(),
-        }
+        };
+        entry.take_sealed(sealed);
+        entry
     }
 }
 
@@ -104,6 +106,8 @@ pub(crate) struct Done {
     pub(crate) place: Place,
     pub(crate) entry: FileEntry,
     pub(crate) lineage: Arc<Lineage>,
+    /// Of the sealed file whose name it took.
+    pub(crate) displaced: Option<Arc<Lineage>>,
     pub(crate) through: u64,
     pub(crate) rows: u64,
     pub(crate) bytes: u64,
@@ -143,6 +147,7 @@ pub(crate) fn append(shared: &Shared, slot: &mut Slot, frozen: &Frozen, haste: H
         place: slot.place,
         entry: slot.entry(&published),
         lineage: Arc::clone(&slot.lineage),
+        displaced: None,
         through: frozen.through,
         rows: group.rows(),
         bytes: published.bytes_written,
@@ -208,6 +213,7 @@ pub(crate) fn seal_in_memory(shared: &Shared, place: Place, frozen: &Frozen) -> 
         place,
         entry,
         lineage: slot.lineage,
+        displaced: None,
         through: frozen.through,
         rows: sealed.rows,
         bytes: sealed.size,

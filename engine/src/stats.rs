@@ -84,6 +84,8 @@ pub struct Stats {
     pub hot_max_bytes: u64,
     /// Open data files sealed early because rows came for too many partitions.
     pub evicted_segments: u64,
+    /// Small sealed files that were written anew with late rows.
+    pub rewritten_files: u64,
     /// Partitions whose rows wait in memory because too many data files are open (gauge).
     pub late_partitions: u64,
     /// Files put aside as damaged when the store was opened or since.
@@ -170,7 +172,7 @@ counters! {
     Counters of Stats:
     wal_bytes appended_rows appended_batches duplicates misdated_rows bus_regressions commits fsyncs publishes published_rows
     publish_failures seals seal_failures file_bytes_written scrubbed_files scrubbed_bytes checked_bytes rotation_runs
-    rotated_partitions rotated_files rotated_rows rotated_bytes replayed_rows torn_bytes quarantined evicted_segments
+    rotated_partitions rotated_files rotated_rows rotated_bytes replayed_rows torn_bytes quarantined evicted_segments rewritten_files
     late_partitions index_builds index_failures;
     /// Bytes of the frames of stored rows.
     appended_bytes: Counter,

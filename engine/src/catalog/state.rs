@@ -13,7 +13,7 @@ use uuid::Uuid;
 use crate::SpecName;
 use crate::hot::Place;
 use crate::layout::{Layout, Named, Partition};
-use crate::segment::{Form, Run};
+use crate::segment::{Form, Run, Sealed};
 use crate::watermark::{Marks, Watermarks};
 
 /// One live data file.
@@ -73,6 +73,21 @@ impl FileEntry {
     /// The LSNs of its rows in its partition.
     pub(crate) const fn range(&self) -> (Place, u64, u64) {
         (self.place(), self.first, self.last)
+    }
+
+    /// Becomes the entry of the file's sealed form.
+    pub(crate) fn take_sealed(&mut self, sealed: &Sealed) {
+        self.version = sealed.facts.version;
+        self.sealed = true;
+        self.runs.clone_from(&sealed.runs);
+        self.size = sealed.size;
+        self.rows = sealed.rows;
+        self.min_ts = sealed.min_ts.micros();
+        self.max_ts = sealed.max_ts.micros();
+        self.crc = sealed.crc;
+        self.footer_crc = sealed.footer_crc;
+        self.first = sealed.facts.first_lsn;
+        self.last = sealed.facts.last_lsn;
     }
 
     pub(crate) const fn min_ts(&self) -> Timestamp {

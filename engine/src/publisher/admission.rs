@@ -3,7 +3,7 @@
 //! | a partition without an open file, when [`crate::Settings::open_max`] files are open | |
 //! |---|---|
 //! | is the present one | gets one all the same |
-//! | has much, or has waited long, or everything must go | its rows become a sealed file at once, without an open one |
+//! | has much, or has waited long, or everything must go | its rows become a sealed file at once, without an open one, or go into a small one ([`super::small`]) |
 //! | else | waits in memory; the open file that was left alone longest is sealed, and makes room for it |
 //!
 //! # Invariants
@@ -46,11 +46,13 @@ impl Publisher {
             if self.open.contains_key(&waiting.place) || waiting.place.1.of_spec(None) == present {
                 return true;
             }
-            if free > 0 {
+            // Those with many small files are written anew with what came: the more comes at once, the better.
+            let is_merged = self.has_many_small(waiting.place);
+            if free > 0 && !is_merged {
                 free -= 1;
                 return true;
             }
-            asked += 1;
+            asked += usize::from(!is_merged);
             let waited = self.late.entry(waiting.place).or_insert(0);
             *waited += 1;
             *waited > LONGEST_WAIT || waiting.weight >= WORTHWHILE

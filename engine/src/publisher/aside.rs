@@ -25,6 +25,10 @@ impl Publisher {
         } in damaged.collect::<Vec<_>>()
         {
             if sealed {
+                // A later version of it has the name by now.
+                if self.shared.state.lock().has_file(place.0, (place.1, number)) {
+                    continue;
+                }
                 match keep(&self.shared.layout, &path) {
                     Ok(kept) => tracing::error!(rows, "{what}; it was put into {}", kept.display()),
                     Err(error) => tracing::error!(rows, %error, "{what}; it stays where it is, no query reads it"),

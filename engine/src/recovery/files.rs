@@ -93,8 +93,10 @@ pub(super) fn check_files(
     let others: Vec<FileEntry> = found.state.files().filter(|entry| !is_well(entry)).cloned().collect();
     for entry in others {
         let path = entry.path(layout);
-        let checked = if is_whole(&entry) {
+        let checked = if is_reader {
             check_sealed(&path, &entry)
+        } else if entry.sealed {
+            check_sealed(&path, &entry).or_else(|error| take_later((layout, settings), found, &entry, error))
         } else {
             take_up_or_restore((layout, settings), found, findings, &entry, bucket)
         };
@@ -148,6 +150,28 @@ fn check_sealed(path: &Path, entry: &FileEntry) -> Result<(), Error> {
         path: path.to_owned(),
         reason: format!("it has {size} bytes instead of {}", entry.size),
     })
+}
+
+/// Takes a later version of a sealed file, into which late rows went and whose record was lost; else `error` stands.
+fn take_later(
+    (layout, settings): (&Layout, &Settings),
+    found: &mut Found,
+    entry: &FileEntry,
+    error: Error,
+) -> Result<(), Error> {
+    let path = entry.path(layout);
+    let identity = identity(found.state.store, entry);
+    let is_later =
+        |about: &Described| about.sealed && about.identity == identity && about.facts.version > entry.version;
+    if !matches!(error, Error::Damaged { .. }) || !inspect(&path).as_ref().is_ok_and(is_later) {
+        return Err(error);
+    }
+    let twin = layout.twin(entry.table, entry.id);
+    match resume(path, twin, identity, write_options(settings), None)? {
+        Resumed::Sealed(sealed) => adopt_sealed(found, entry.clone(), &sealed),
+        Resumed::AsRecorded(_) | Resumed::Newer(_) => return Err(error),
+    }
+    Ok(())
 }
 
 fn identity(store: Uuid, entry: &FileEntry) -> Identity {
@@ -240,22 +264,8 @@ fn take_open(entry: &mut FileEntry, published: &Published) {
 }
 
 fn adopt_sealed(found: &mut Found, mut entry: FileEntry, sealed: &Sealed) {
-    take_sealed(&mut entry, sealed);
+    entry.take_sealed(sealed);
     found.adopt(entry);
-}
-
-fn take_sealed(entry: &mut FileEntry, sealed: &Sealed) {
-    entry.version = sealed.facts.version;
-    entry.sealed = true;
-    entry.runs.clone_from(&sealed.runs);
-    entry.size = sealed.size;
-    entry.rows = sealed.rows;
-    entry.min_ts = sealed.min_ts.micros();
-    entry.max_ts = sealed.max_ts.micros();
-    entry.crc = sealed.crc;
-    entry.footer_crc = sealed.footer_crc;
-    entry.first = sealed.facts.first_lsn;
-    entry.last = sealed.facts.last_lsn;
 }
 
 /// The entry of a data file of ours as its own footer and bytes describe it.
@@ -274,7 +284,7 @@ pub(crate) fn describe(
                 take_open(&mut entry, &published);
             }
         }
-        Resumed::Sealed(sealed) => take_sealed(&mut entry, &sealed),
+        Resumed::Sealed(sealed) => entry.take_sealed(&sealed),
     }
     Ok(entry)
 }

@@ -344,10 +344,7 @@ fn add_uploaded(local: &mut State, remote: &RemoteState) {
     local.attached = true;
     let open = remote.open_files();
     let sealed = remote.files.values().filter(|file| file.piece_of.is_none());
-    let sealed = sealed
-        .filter(|file| !open.contains_key(&file.entry.id))
-        .map(|file| &file.entry);
-    for entry in sealed.chain(open.values()) {
+    for entry in sealed.map(|file| &file.entry).chain(open.values()) {
         // Their rows may be in the log of a catalogue that was made anew.
         local.set_through(entry.place(), entry.last);
         if local.file(entry.id).is_none() && !local.gone.contains(&entry.id) {

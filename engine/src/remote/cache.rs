@@ -31,7 +31,7 @@ const MUCH: u64 = 1 << 30;
 
 /// A file that is in the object store.
 #[derive(Debug, Clone)]
-struct Object {
+pub(crate) struct Object {
     key: String,
     version: u32,
     size: u64,
@@ -88,6 +88,8 @@ pub(crate) struct Cache {
     layout: Layout,
     cap: u64,
     known: Mutex<HashMap<u64, Object>>,
+    /// Of files that were written anew, the version from which on their objects count.
+    least: Mutex<HashMap<u64, u32>>,
     local: Mutex<Local>,
     flights: Mutex<HashMap<u64, Arc<Flight>>>,
     /// What happens between the moment in which a fetched file has its name and the one in which it is opened.
@@ -104,6 +106,7 @@ impl Cache {
             layout: layout.clone(),
             cap: remote.cache_size.get(),
             known: Mutex::default(),
+            least: Mutex::default(),
             local: Mutex::default(),
             flights: Mutex::default(),
             #[cfg(test)]
@@ -120,7 +123,12 @@ impl Cache {
             size,
             crc: file.entry.crc,
         };
-        self.known.lock().insert(id, object);
+        let mut known = self.known.lock();
+        if self.least.lock().get(&id).is_some_and(|least| object.version < *least) {
+            return;
+        }
+        known.insert(id, object);
+        drop(known);
         let mut local = self.local.lock();
         local.remove(id);
         if here {
@@ -131,7 +139,25 @@ impl Cache {
     /// A file expired.
     pub(super) fn remove(&self, id: u64) {
         self.known.lock().remove(&id);
+        self.least.lock().remove(&id);
         self.local.lock().remove(id);
+    }
+
+    /// A file is about to be written anew: from now on no copy of its version, or of an earlier one, takes its name or is taken
+    /// away. What was known of it.
+    pub(crate) fn supersede(&self, id: u64, version: u32) -> Option<Object> {
+        let mut known = self.known.lock();
+        self.least.lock().insert(id, version + 1);
+        self.local.lock().remove(id);
+        known.remove(&id)
+    }
+
+    /// It was not written anew.
+    pub(crate) fn restore(&self, id: u64, object: Object) {
+        let mut known = self.known.lock();
+        self.least.lock().remove(&id);
+        self.local.lock().put(id, object.size);
+        known.insert(id, object);
     }
 
     /// Whether a version of a file is in the object store.
@@ -209,7 +235,7 @@ impl Cache {
     /// Puts a file under its name, checked and synced.
     pub(super) fn bring_to(&self, table: Table, id: u64, path: &Path) -> Result<(), Error> {
         let object = self.known.lock().get(&id).cloned();
-        let object = object.ok_or(Error::Closed)?;
+        let object = object.ok_or_else(|| Error::io("fetch", path)(std::io::ErrorKind::NotFound.into()))?;
         let counters = self.io.counters();
         let staged = self.layout.fetching(table, id);
         let mut fetched = self.download(&object, &staged);
@@ -223,10 +249,18 @@ impl Cache {
             let _ = sys::remove_if_there(&staged);
         }
         fetched?;
-        install(&staged, path)?;
+        {
+            // Held over the rename: see [`Cache::supersede`].
+            let known = self.known.lock();
+            if known.get(&id).is_none_or(|now| now.version != object.version) {
+                sys::remove_if_there(&staged).map_err(Error::io("remove", &staged))?;
+                return Err(Error::io("fetch", path)(std::io::ErrorKind::NotFound.into()));
+            }
+            install(&staged, path)?;
+            self.local.lock().put(id, object.size);
+        }
         counters.fetched_files.add(1);
         counters.fetched_bytes.add(object.size);
-        self.local.lock().put(id, object.size);
         #[cfg(test)]
         self.after_fetch.now();
         Ok(())
@@ -298,8 +332,8 @@ impl Cache {
             let Some(path) = files.get(&id) else {
                 continue;
             };
-            // Together: a file that a reader brings back meanwhile is put among the copies after this, and one that takes rows
-            // again was taken out of them before.
+            // Together: a file that a reader brings back meanwhile is put among the copies after this, and one that is written
+            // anew was taken out of them before.
             let mut local = self.local.lock();
             if !local.copies.contains_key(&id) {
                 continue;

@@ -302,7 +302,7 @@ fn copy_in(connected: &Connected, layout: &Layout, each: &mut impl FnMut(u64, u6
         }
         report.count(entry);
     }
-    let sealed = |file: &&RemoteFile| file.piece_of.is_none() && !open.contains_key(&file.entry.id);
+    let sealed = |file: &&RemoteFile| file.piece_of.is_none();
     let files: Vec<_> = remote.files.values().filter(sealed).collect();
     let all = files.len() as u64;
     for (done, file) in files.into_iter().enumerate() {

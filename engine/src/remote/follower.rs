@@ -6,7 +6,7 @@
 //!   a file that was brought here outlives the last plan that names it.
 //! - Nothing is written into the bucket.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
 use super::attach::{Link, Uploaded};
@@ -107,7 +107,7 @@ impl Follower {
         for file in put {
             let entry = file.entry.clone();
             self.link.cache.put(file, false);
-            let lineage = Lineage::new(shared.layout.retired_sealed(entry.table, entry.id));
+            let lineage = Lineage::new(shared.layout.retired_sealed(entry.table, entry.id, entry.version));
             state.put_file(shared.segment(&entry, &Arc::new(lineage)));
             catalog.follow(|state| state.put(entry));
         }
@@ -117,13 +117,12 @@ impl Follower {
     /// After the state was read anew.
     fn compare(&mut self) {
         let remote = &self.chain.state().files;
-        let (ours, gone): (HashSet<u64>, Vec<u64>) = {
+        let ours: HashMap<u64, u32> = {
             let catalog = self.shared.catalog.lock();
-            let ours: HashSet<u64> = catalog.state().files().map(|entry| entry.id).collect();
-            let gone = ours.iter().filter(|id| !remote.contains_key(id)).copied().collect();
-            (ours, gone)
+            catalog.state().files().map(|entry| (entry.id, entry.version)).collect()
         };
-        let new = remote.iter().filter(|(id, _)| !ours.contains(id));
+        let gone: Vec<u64> = ours.keys().filter(|id| !remote.contains_key(id)).copied().collect();
+        let new = remote.iter().filter(|(id, file)| ours.get(id) != Some(&file.entry.version));
         let new: Vec<RemoteFile> = new.map(|(_, file)| file.clone()).collect();
         self.show(&new, &gone);
     }

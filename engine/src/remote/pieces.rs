@@ -39,12 +39,10 @@ impl Uploader {
             Some(_) => piece_key(entry, self.shared.catalog.lock().allocate_id(), &state.writer),
         };
         let replaces = earlier.map(|earlier| {
-            let now = self.shared.clock.now().micros();
-            let pending = earlier.replaces.as_ref().map(|old| old.key.clone());
-            ReplacedObject {
-                key: pending.unwrap_or_else(|| earlier.key.clone()),
-                at: now,
-            }
+            earlier.replaces.clone().unwrap_or_else(|| ReplacedObject {
+                key: earlier.key.clone(),
+                at: self.shared.clock.now().micros(),
+            })
         });
         match self.upload(&file, segment, entry, &key) {
             Ok(()) => Ok(Some(RemoteFile {
@@ -62,13 +60,11 @@ impl Uploader {
         segment: &Segment,
         record: &mut RemoteRecord,
     ) -> Result<(), Error> {
-        let parts = self.chain.state().parts_of(entry.id);
-        let covered = parts.iter().map(|part| part.entry.last).max().unwrap_or(0);
-        if entry.last <= covered {
+        let mut pieces = self.chain.state().parts_of(entry.id);
+        let mut after = pieces.iter().map(|part| part.entry.last).max().unwrap_or(0);
+        if entry.last <= after {
             return Ok(());
         }
-        let mut pieces: Vec<_> = parts.into_iter().filter(|part| part.piece_of.is_some()).collect();
-        let mut after = covered;
         let mut bytes = pieces.last().map_or(0, |last| last.entry.size);
         while pieces.len() >= FEW
             && let Some(last) = pieces.pop_if(|last| last.entry.size <= bytes)

@@ -207,7 +207,6 @@ impl RemoteState {
         for file in self.files.values().filter(|file| file.piece_of.is_none()) {
             state.put(file.entry.clone());
         }
-        // A sealed file that was opened again has pieces too.
         self.open_files().into_values().for_each(|entry| state.put(entry));
         for (place, number) in &self.numbers {
             state.burn(*place, *number, self.next_segment.saturating_sub(1));
@@ -227,7 +226,7 @@ impl RemoteState {
         state
     }
 
-    /// What has the rows of a segment, in their order: the sealed file, and pieces of what came since.
+    /// What has the rows of a segment, in their order: the sealed file, or pieces.
     pub(crate) fn parts_of(&self, segment: u64) -> Vec<&RemoteFile> {
         let mut parts: Vec<_> = self.files.values().filter(|file| file.segment() == segment).collect();
         parts.sort_by_key(|part| part.entry.first);
@@ -237,14 +236,9 @@ impl RemoteState {
     /// Files that the writer had open, by segment, as far as pieces have them: their length is not known before they are
     /// put together.
     pub(crate) fn open_files(&self) -> BTreeMap<u64, FileEntry> {
-        let with_pieces: BTreeMap<u64, OpenFileId> = (self.files.values())
-            .filter_map(|file| file.piece_of.map(|of| (of.segment, of)))
-            .collect();
         let mut open: BTreeMap<u64, FileEntry> = BTreeMap::new();
         for part in self.files.values() {
-            let Some(of) = with_pieces.get(&part.segment()) else {
-                continue;
-            };
+            let Some(of) = part.piece_of else { continue };
             let one = &part.entry;
             let all = open.entry(of.segment).or_insert_with(|| FileEntry {
                 id: of.segment,

@@ -139,6 +139,11 @@ fn upkeep(stats: &Stats, to: &mut DescriptorEncoder) -> Result<(), fmt::Error> {
             stats.evicted_segments,
         ),
         (
+            "engine_rewritten_files",
+            "Small data files written anew with late rows",
+            stats.rewritten_files,
+        ),
+        (
             "engine_checked_bytes",
             "Bytes of data files compared with their checksum when first opened",
             stats.checked_bytes,

@@ -1,0 +1,132 @@
+//! Small files of a partition stay few, whatever late rows, restarts and evictions leave.
+//!
+//! A partition whose open file was sealed gets another one when rows come late. Once it has [`MOST`] files that are not full, its
+//! youngest sealed one of them is written anew together with the late rows, and exchanged under its name:
+//!
+//! ```text
+//! old rows and new ones sorted into staging ─> exchanged under the name ─> catalogue record ─> swap the view
+//! ```
+//!
+//! # Invariants
+//!
+//! - At every moment a list of the tree has each row once: one name means the file without the late rows, or with them.
+//! - The later version differs from the earlier one in length: so a start that finds it without its record knows it.
+//! - Views of then read the earlier version, under its retired name. A copy of it that is on its way from the object store never
+//!   takes the name of the later one.
+//! - The publisher waits for no object store: a file that is not here is not written anew, late rows get one of their own.
+
+use std::sync::Arc;
+
+use super::Publisher;
+use crate::Error;
+use crate::catalog::{FileEntry, Lineage, Segment};
+use crate::hot::{Frozen, OriginRanges, Place};
+use crate::layout::Partition;
+use crate::segment::{FileAt, FooterFacts, Identity, WriteOptions, file_crc, read_whole, write_sealed};
+use crate::shared::Shared;
+use crate::slot::{Done, write_options};
+use crate::spec_files::FileForm;
+use crate::sys;
+
+/// Files of a partition that are not full, at most.
+pub(super) const MOST: usize = 4;
+/// A file is full from this part of [`crate::Settings::segment_size`] on: to write it anew for a few rows would not pay.
+const FULL_PART: u64 = 32;
+
+impl Publisher {
+    /// Whether the partition's next rows go into a file that it has: it is past, has no open file, and small ones enough.
+    pub(super) fn has_many_small(&self, place: Place) -> bool {
+        let now = Partition::of(self.shared.clock.now(), self.shared.settings.partition_by);
+        !self.open.contains_key(&place) && place.1.of_spec(None) != now && small_files(&self.shared, place).len() >= MOST
+    }
+
+    /// Publishes rows into the youngest small file that takes them; `None` if none does.
+    pub(super) fn merge_into_small(&self, place: Place, frozen: &Frozen) -> Result<Option<Done>, Error> {
+        if !self.has_many_small(place) {
+            return Ok(None);
+        }
+        for segment in small_files(&self.shared, place).iter().rev().filter(|file| file.sealed) {
+            if let Some(done) = merge(&self.shared, segment, frozen)? {
+                return Ok(Some(done));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// The files of a partition that are not full, the youngest last.
+fn small_files(shared: &Shared, place: Place) -> Vec<Arc<Segment>> {
+    let full = shared.settings.segment_size.get() / FULL_PART;
+    let state = shared.state.lock();
+    let files = state.files_of(place).iter();
+    files.filter(|file| file.size < full).cloned().collect()
+}
+
+/// Writes a sealed file anew with more rows; `None` if it is damaged, is not here, or has other columns than a new one would.
+fn merge(shared: &Shared, segment: &Segment, frozen: &Frozen) -> Result<Option<Done>, Error> {
+    let Some(old) = shared.catalog.lock().state().file(segment.id).cloned() else {
+        return Ok(None);
+    };
+    let place = old.place();
+    let FileForm { prefix, promoted } = shared.file_form(place);
+    let options = WriteOptions {
+        promoted,
+        ..write_options(&shared.settings)
+    };
+    let Ok(file) = segment.find() else {
+        return Ok(None);
+    };
+    let file = FileAt::new(file, old.size);
+    let crc = file_crc(&file, 0, 0).map_err(Error::io("read", &segment.path))?;
+    if (old.prefix, old.form) != (prefix, options.form) || crc != old.crc {
+        return Ok(None);
+    }
+    let whole = read_whole(old.table, &file, &segment.path)?;
+    if whole.promoted != options.promoted {
+        return Ok(None);
+    }
+    let mut origins = OriginRanges::from_text(&whole.facts.origins);
+    origins.join(&frozen.origins);
+    let facts = FooterFacts {
+        version: old.version + 1,
+        first_lsn: old.first.min(frozen.first),
+        last_lsn: old.last.max(frozen.through),
+        origins: origins.to_text(),
+    };
+    let identity = Identity {
+        store: shared.store,
+        table: old.table,
+        segment: old.id,
+    };
+    let rows = [whole.rows, frozen.rows.clone()].concat();
+    let staged = shared.layout.sealing(old.table, old.id);
+    let sealed = write_sealed(&identity, &rows, facts, &staged, &options)?;
+    if sealed.size == old.size {
+        sys::remove_if_there(&staged).map_err(Error::io("remove", &staged))?;
+        return Ok(None);
+    }
+    let cache = shared.remote.as_ref().map(|remote| &remote.cache);
+    let object = cache.and_then(|cache| cache.supersede(old.id, old.version));
+    if let Err(error) = sealed.install(&segment.path, &segment.lineage().retired()) {
+        if let (Some(cache), Some(object), false) = (cache, object, error.is_in_doubt()) {
+            cache.restore(old.id, object);
+        }
+        return Err(error);
+    }
+    shared.counters.rewritten_files.add(1);
+    let mut entry = FileEntry {
+        published: shared.clock.now().micros(),
+        ..old
+    };
+    entry.take_sealed(&sealed);
+    let retired = shared.layout.retired_sealed(entry.table, entry.id, entry.version);
+    Ok(Some(Done {
+        place,
+        entry,
+        lineage: Arc::new(Lineage::new(retired)),
+        displaced: Some(Arc::clone(segment.lineage())),
+        through: frozen.through,
+        rows: sealed.rows - segment.rows,
+        bytes: sealed.size,
+    }))
+}

@@ -1,0 +1,62 @@
+//! All rows of a small data file at once, for one that is written anew with more.
+//!
+//! # Not here
+//!
+//! Reading a file of any size: `query`; merging its row groups: [`super::merge`].
+
+use std::path::Path;
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+use model::Table;
+use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder};
+
+use super::footer::{FooterFacts, Shape, damaged, inspect_at, unreadable};
+use super::form::Form;
+use super::lines::Lines;
+use super::promoted::Promoted;
+use super::source::FileAt;
+use crate::Error;
+
+/// A file as it is read.
+#[derive(Debug)]
+pub(crate) struct WholeFile {
+    pub(crate) facts: FooterFacts,
+    /// Its columns behind the table's.
+    pub(crate) promoted: Option<Arc<Promoted>>,
+    /// Its rows, with these columns.
+    pub(crate) rows: Vec<RecordBatch>,
+}
+
+/// Reads a file whose checksum was found right.
+///
+/// # Errors
+/// If it is damaged or cannot be read.
+pub(crate) fn read_whole(table: Table, file: &FileAt, path: &Path) -> Result<WholeFile, Error> {
+    let found = inspect_at(file, path)?;
+    let arrow = |source| Error::Arrow {
+        action: "read",
+        table,
+        source,
+    };
+    let (promoted, rows) = match found.shape {
+        Shape::Parquet(metadata) => {
+            let promoted = Promoted::of_file(table, metadata.file_metadata());
+            let promoted = promoted.map_err(|reason| damaged(path, reason))?;
+            let metadata = ArrowReaderMetadata::try_new(Arc::new(*metadata), ArrowReaderOptions::new());
+            let metadata = metadata.map_err(unreadable(path))?;
+            let reader = ParquetRecordBatchReaderBuilder::new_with_metadata(file.clone(), metadata).build();
+            let rows = reader.map_err(unreadable(path))?.collect::<Result<_, _>>();
+            (promoted, rows.map_err(arrow)?)
+        }
+        Shape::Lines(_) => {
+            let lines = Lines::new(table, path, Form::of_path(path), file, found.extent.rows)?;
+            (None, lines.collect::<Result<_, _>>()?)
+        }
+    };
+    Ok(WholeFile {
+        facts: found.facts,
+        promoted,
+        rows,
+    })
+}
