@@ -66,19 +66,36 @@ pub enum BucketError {
     /// Racks would keep everything for ever.
     #[error("ingest.floor = \"bucket\" needs observability.embedded.storage.url and an upload_interval above 0s")]
     NothingToWaitFor,
+    /// The bus would drop what Racks and Mixer still count on.
+    #[error(
+        "ingest.floor = \"bucket\": telemetry must stay on the bus until the object store has it; set \
+         snake.telemetry_stream_max_age ({age:?}) to twice observability.embedded.storage.upload_interval ({interval:?}) or more"
+    )]
+    ShortBus {
+        /// How long telemetry stays on the bus.
+        age: Duration,
+        /// The time between two uploads.
+        interval: Duration,
+    },
 }
 
-/// The object store of a configuration, if it names one. `variables` are those of the process.
+/// The object store of a configuration, if it names one. `variables` are those of the process; `bus_age` is how long telemetry
+/// stays on the bus.
 ///
 /// # Errors
 /// If it cannot be one; nothing was asked of it yet.
 pub fn remote(
     config: &EmbeddedConfig,
-    floor: DurableFloor,
+    (floor, bus_age): (DurableFloor, Duration),
     variables: impl Iterator<Item = (String, String)>,
 ) -> Result<Option<Remote>, BucketError> {
     if floor == DurableFloor::Bucket && (config.url.is_none() || config.upload_interval.is_zero()) {
         return Err(BucketError::NothingToWaitFor);
+    }
+    let interval = config.upload_interval;
+    // An age of zero is none.
+    if floor == DurableFloor::Bucket && !bus_age.is_zero() && bus_age < interval * 2 {
+        return Err(BucketError::ShortBus { age: bus_age, interval });
     }
     let Some(url) = &config.url else {
         return if config.read_only {

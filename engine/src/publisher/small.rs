@@ -37,7 +37,9 @@ impl Publisher {
     /// Whether the partition's next rows go into a file that it has: it is past, has no open file, and small ones enough.
     pub(super) fn has_many_small(&self, place: Place) -> bool {
         let now = Partition::of(self.shared.clock.now(), self.shared.settings.partition_by);
-        !self.open.contains_key(&place) && place.1.of_spec(None) != now && small_files(&self.shared, place).len() >= MOST
+        !self.open.contains_key(&place)
+            && place.1.of_spec(None) != now
+            && small_files(&self.shared, place).len() >= MOST
     }
 
     /// Publishes rows into the youngest small file that takes them; `None` if none does.

@@ -391,7 +391,13 @@ fn assemble(ground: Ground, parts: Parts) -> (Arc<Shared>, Publisher) {
         for entry in files.filter(|entry| !parts.unreadable.contains(&entry.id)) {
             let lineage = slots.iter().find(|slot| slot.segment.identity().segment == entry.id);
             let lineage = lineage.map_or_else(
-                || Arc::new(Lineage::new(shared.layout.retired_sealed(entry.table, entry.id, entry.version))),
+                || {
+                    Arc::new(Lineage::new(shared.layout.retired_sealed(
+                        entry.table,
+                        entry.id,
+                        entry.version,
+                    )))
+                },
                 |slot| Arc::clone(&slot.lineage),
             );
             state.put_file(shared.segment(entry, &lineage));

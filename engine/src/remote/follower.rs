@@ -122,7 +122,9 @@ impl Follower {
             catalog.state().files().map(|entry| (entry.id, entry.version)).collect()
         };
         let gone: Vec<u64> = ours.keys().filter(|id| !remote.contains_key(id)).copied().collect();
-        let new = remote.iter().filter(|(id, file)| ours.get(id) != Some(&file.entry.version));
+        let new = remote
+            .iter()
+            .filter(|(id, file)| ours.get(id) != Some(&file.entry.version));
         let new: Vec<RemoteFile> = new.map(|(_, file)| file.clone()).collect();
         self.show(&new, &gone);
     }

@@ -130,7 +130,11 @@ async fn rows_that_trickle_into_many_hours_leave_few_files_an_hour() {
         engine.append(scattered(&bench, &name, 15)).await.unwrap();
         wanted.extend((0..15).map(|row| format!("{name}/{row}")));
         engine.flush().await.unwrap();
-        assert!(most_files(&engine) <= 4, "{} files after round {round}", most_files(&engine));
+        assert!(
+            most_files(&engine) <= 4,
+            "{} files after round {round}",
+            most_files(&engine)
+        );
         assert_eq!(in_tree(&bench), engine.view().files(Table::Logs).len());
         if round % 7 == 3 {
             drop(engine);

@@ -44,7 +44,11 @@ pub(crate) fn engine(config: &MixerConfig) -> engine::Settings {
 /// The same with its object store, whose credentials are among the process's variables.
 pub(crate) fn engine_and_bucket(config: &MixerConfig) -> Result<engine::Settings, BucketError> {
     Ok(engine::Settings {
-        remote: bucket::remote(&config.observability.embedded, config.ingest.floor, std::env::vars())?,
+        remote: bucket::remote(
+            &config.observability.embedded,
+            (config.ingest.floor, config.snake.telemetry_stream_max_age),
+            std::env::vars(),
+        )?,
         ..engine(config)
     })
 }

@@ -145,14 +145,13 @@ fn rows_of_open_files_are_at_another_mixer_an_interval_later() -> Result<(), Fai
         refused.text
     );
     let folder = tempfile::tempdir()?;
-    let toml = "api.port = 0\nsnake.port = 0\ningest.floor = \"bucket\"\n";
-    std::fs::write(folder.path().join("platform-mixer.toml"), toml)?;
-    let done = process::run(&binary("platform-mixer")?, &[], folder.path(), &[])?;
-    assert!(
-        done.code == Some(78) && done.err.contains("upload_interval"),
-        "{}",
-        done.err
-    );
+    let short = "observability.embedded.storage.url = \"s3://b/p\"\nsnake.telemetry_stream_max_age = \"90s\"\n";
+    for (more, named) in [("", "upload_interval"), (short, "telemetry_stream_max_age (90s)")] {
+        let toml = format!("api.port = 0\nsnake.port = 0\ningest.floor = \"bucket\"\n{more}");
+        std::fs::write(folder.path().join("platform-mixer.toml"), toml)?;
+        let done = process::run(&binary("platform-mixer")?, &[], folder.path(), &[])?;
+        assert!(done.code == Some(78) && done.err.contains(named), "{}", done.err);
+    }
     Ok(())
 }
 

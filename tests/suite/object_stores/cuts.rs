@@ -19,6 +19,9 @@ use object_store::{
     PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
 };
 
+use object_store::ObjectStoreExt;
+use parquet::file::metadata::ParquetMetaDataReader;
+
 use super::world::{Bucket, HOUR, Machine, batch, kill, messages, remote, stored, until, uploaded};
 
 pub(super) async fn rows_of_open_files_outlive_the_machine_and_go_on_in_the_same_file(
@@ -247,6 +250,92 @@ pub(super) async fn a_reader_follows_cuts_and_sees_each_row_once_over_a_seal(
             (vec!["1/0".to_owned(), "2/0".to_owned()], None)
         );
     }
+    reader.close().await?;
+    writer.close().await?;
+    Ok(())
+}
+
+/// Rows that who lists the tree of data files in the bucket finds.
+async fn rows_of_objects(bucket: &Bucket) -> std::result::Result<i64, Failure> {
+    let mut rows = 0;
+    for object in bucket.objects("telemetry").await? {
+        let bytes = bucket.store.get(&object.location).await?.bytes().await?;
+        rows += ParquetMetaDataReader::new()
+            .parse_and_finish(&bytes)?
+            .file_metadata()
+            .num_rows();
+    }
+    Ok(rows)
+}
+
+pub(super) async fn late_rows_of_a_past_hour_come_into_a_small_object_that_is_there(
+    bucket: &Bucket,
+) -> std::result::Result<(), Failure> {
+    let mut machine = Machine::new(bucket, "machine-a")?;
+    machine.settings.open_max = 1;
+    machine.settings.flush_interval = Duration::from_secs(3_600);
+    let past = machine.now() - 2 * HOUR;
+    let writer = machine.open().await?;
+    // The file that may be open.
+    writer.append(batch(1, &[machine.now()])).await?;
+    writer.sync_remote().await?;
+    for seq in 2..=5 {
+        writer.append(batch(seq, &[past])).await?;
+        writer.sync_remote().await?;
+    }
+    assert_eq!(
+        (bucket.objects("telemetry").await?.len(), rows_of_objects(bucket).await?),
+        (4, 4)
+    );
+    let mut reading = Machine::new(bucket, "reader")?;
+    reading.remote().mode = RemoteMode::Read;
+    let reader = reading.open().await?;
+    assert_eq!(messages(&reader.view())?.len(), 5);
+    let before = writer.view();
+    for seq in 6..=8 {
+        writer.append(batch(seq, &[past])).await?;
+        writer.sync_remote().await?;
+        assert_eq!(writer.view().files(Table::Logs).len(), 5);
+        assert_eq!(
+            rows_of_objects(bucket).await?,
+            4,
+            "who read the object of then may go on for the grace"
+        );
+    }
+    let wanted: Vec<String> = (1..=8).map(|seq| format!("{seq}/0")).collect();
+    let reads_all = || messages(&reader.view()).is_ok_and(|found| found == wanted);
+    until("the reader has the late rows", reads_all).await?;
+    assert_eq!(messages(&before)?.len(), 5);
+    drop(before);
+    kill(writer);
+    let mut other = Machine::new(bucket, "machine-b")?;
+    other.settings.open_max = 1;
+    other.settings.flush_interval = Duration::from_secs(3_600);
+    let writer = other.open().await?;
+    assert_eq!(
+        (messages(&writer.view())?, writer.view().partial()),
+        (wanted.clone(), None)
+    );
+    for seq in [2, 5, 8] {
+        assert_eq!(writer.append(batch(seq, &[past])).await?, Appended::Duplicate, "{seq}");
+    }
+    other.advance(HOUR / 3);
+    for _ in 0..4 {
+        writer.sync_remote().await?;
+    }
+    assert_eq!(
+        (bucket.objects("telemetry").await?.len(), rows_of_objects(bucket).await?),
+        (4, 7)
+    );
+    // Its copy is not here any more, or is: the row is stored once.
+    writer.append(batch(9, &[past])).await?;
+    writer.sync_remote().await?;
+    let found = messages(&writer.view())?;
+    assert_eq!((found.len(), found.last().map(String::as_str)), (9, Some("9/0")));
+    until("the reader has the last row", || {
+        messages(&reader.view()).is_ok_and(|rows| rows == found)
+    })
+    .await?;
     reader.close().await?;
     writer.close().await?;
     Ok(())
