@@ -211,3 +211,15 @@ impl From<arrow_schema::ArrowError> for Error {
         DataFusionError::from(error).into()
     }
 }
+
+impl From<parquet::errors::ParquetError> for Error {
+    fn from(error: parquet::errors::ParquetError) -> Self {
+        DataFusionError::from(error).into()
+    }
+}
+
+impl From<engine::Error> for Error {
+    fn from(error: engine::Error) -> Self {
+        DataFusionError::External(Box::new(error)).into()
+    }
+}

@@ -7,11 +7,11 @@
 //! - A scan that nobody waits for ends at its next block.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::Error;
 
@@ -67,19 +67,16 @@ pub(super) fn run<T: Send + 'static>(place: Place, work: impl FnOnce() -> T + Se
 /// How long a scan is waited for.
 #[derive(Debug)]
 pub(super) struct Patience {
-    left: Arc<AtomicBool>,
+    left: CancellationToken,
     deadline: Instant,
     timeout: Duration,
 }
 
-/// Held by who waits.
-#[derive(Debug)]
-pub(super) struct Waiting(Arc<AtomicBool>);
-
 impl Patience {
-    pub(super) fn new(started: Instant, timeout: Duration) -> (Self, Waiting) {
-        let left = Arc::new(AtomicBool::new(false));
-        let waiting = Waiting(Arc::clone(&left));
+    /// With what is held by who waits.
+    pub(super) fn new(started: Instant, timeout: Duration) -> (Self, DropGuard) {
+        let left = CancellationToken::new();
+        let waiting = left.clone().drop_guard();
         let far = Duration::from_secs(86_400);
         let deadline = started.checked_add(timeout).unwrap_or(started + far);
         (
@@ -93,19 +90,13 @@ impl Patience {
     }
 
     pub(super) fn check(&self) -> Result<(), Error> {
-        if self.left.load(Ordering::Relaxed) {
+        if self.left.is_cancelled() {
             return Err(Error::Aborted("nobody waits for it any more".to_owned()));
         }
         if Instant::now() >= self.deadline {
             return Err(Error::Timeout(self.timeout.into()));
         }
         Ok(())
-    }
-}
-
-impl Drop for Waiting {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
     }
 }
 
