@@ -245,14 +245,8 @@ impl Scan {
         QueryStats {
             files_considered: files.len() as u64,
             files_pruned: (files.len() - met.count()) as u64 + self.meter.pruned(),
-            files_read: self.meter.files(),
-            bytes_read: self.meter.bytes(),
-            cache_hits: self.meter.hits(),
-            rows_scanned: self.meter.rows_scanned(),
             hot_rows: hot.map(|hot| hot.batch.num_rows() as u64).sum(),
-            rows: rows as u64,
-            ms: u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX),
-            partial: self.view.partial().map(str::to_owned),
+            ..self.meter.stats(&self.view, self.started, rows as u64)
         }
     }
 }

@@ -278,7 +278,10 @@ impl Work {
             }
             next = stream.next().await;
         }
-        Ok(self.stats(rows, truncated))
+        Ok(SqlStats {
+            query: self.asking.meter.stats(&self.asking.view, self.started, rows),
+            truncated,
+        })
     }
 
     async fn begin(&self) -> Result<SendableRecordBatchStream, Error> {
@@ -303,25 +306,5 @@ impl Work {
         let plan = session.create_physical_plan(&plan).await.map_err(of_statement)?;
         let plan = stoppable(plan, &self.stop).map_err(of_statement)?;
         execute_stream(plan, session.task_ctx()).map_err(of_statement)
-    }
-
-    fn stats(&self, rows: u64, truncated: bool) -> SqlStats {
-        let Asking { meter, view, .. } = &self.asking;
-        let (files_considered, files_pruned, hot_rows) = meter.plans();
-        SqlStats {
-            query: QueryStats {
-                files_considered,
-                files_pruned,
-                files_read: meter.files(),
-                bytes_read: meter.bytes(),
-                cache_hits: meter.hits(),
-                rows_scanned: meter.rows_scanned(),
-                hot_rows,
-                rows,
-                ms: u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX),
-                partial: view.partial().map(str::to_owned),
-            },
-            truncated,
-        }
     }
 }
