@@ -51,7 +51,7 @@ fn word(column: &str, value: Option<&str>) -> Option<Expr> {
 
 /// A field of a JSON column, by the text of its value.
 fn field(column: &str, key: &str, value: &str) -> Expr {
-    json_text(ident(column), key).eq(lit(value))
+    json_text(ident(column), lit(key)).eq(lit(value))
 }
 
 fn fields(column: &str, values: &ByKey) -> impl Iterator<Item = Option<Expr>> {
@@ -157,7 +157,7 @@ pub(crate) fn of_trace(id: TraceId) -> Expr {
 /// What names the trace of a row: a column, of logs an attribute.
 pub(crate) fn trace_of(table: Table) -> Expr {
     match table {
-        Table::Logs => json_text(ident("attributes"), "trace_id"),
+        Table::Logs => json_text(ident("attributes"), lit("trace_id")),
         _ => ident("trace_id"),
     }
 }

@@ -122,7 +122,7 @@ impl Summary {
             None | Some(GroupBy::Own) => lit(""),
             Some(GroupBy::EntityName) => ident("entity_name"),
             Some(GroupBy::EntityId) => ident("entity_id"),
-            Some(GroupBy::Label(key)) => json_text(ident("labels"), key),
+            Some(GroupBy::Label(key)) => json_text(ident("labels"), lit(key.as_str())),
         };
         vec![start.alias("bucket"), ident("name"), ident("type"), group.alias("grp")]
     }

@@ -32,8 +32,9 @@ use datafusion::logical_expr::{
 };
 use foldhash::fast::RandomState;
 
-use super::ids::{ID, counts_ids};
+use super::ids::counts_ids;
 use crate::error::causes;
+use crate::functions::ID;
 
 /// Lists of a partition; a power of two.
 const LISTS: usize = 256;

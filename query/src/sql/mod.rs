@@ -22,7 +22,6 @@ mod columns;
 mod describe;
 mod distinct;
 mod failure;
-mod functions;
 mod growth;
 mod ids;
 mod patterns;

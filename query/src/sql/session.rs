@@ -21,11 +21,11 @@ use datafusion::optimizer::Analyzer;
 use engine::ReadView;
 use model::{Table, Timestamp};
 
-use super::functions;
 use super::ids::Ids;
 use super::patterns::Patterns;
 use super::percentile;
 use super::postgres::{PG_CATALOG, Postgres};
+use crate::functions;
 use crate::reader::Meter;
 use crate::scan::Pieces;
 use crate::specs::SpecTables;
@@ -91,7 +91,7 @@ fn scalar_functions() -> Vec<Arc<ScalarUDF>> {
             .all(|name| !GROWING.contains(&name) && !OF_FILES.contains(&name))
     };
     let known = SessionStateDefaults::default_scalar_functions().into_iter();
-    known.filter(is_offered).chain(functions::all()).collect()
+    known.filter(is_offered).chain(functions::offered()).collect()
 }
 
 fn aggregate_functions() -> Vec<Arc<AggregateUDF>> {

@@ -13,7 +13,7 @@ use super::no_metric;
 use crate::Error;
 use crate::answer::{MetricPage, Page};
 use crate::exec::Scan;
-use crate::functions::{json_text, label_keys, series_key, texts};
+use crate::functions::{json_keys, json_text, series_key, texts};
 use crate::metrics::{MAX_GROUPS, column};
 use crate::table::Order;
 
@@ -79,8 +79,8 @@ fn whole(scan: &Scan, rows: Vec<Map<String, Value>>) -> Page {
 pub(crate) async fn describe<P>(scan: &Scan, name: String, page: P) -> Result<MetricPage<P>, Error> {
     let frame = scan.frame(scan.window, Order::Any)?.select(vec![
         ident("type"),
-        json_text(ident("labels"), "otel.unit").alias("unit"),
-        label_keys(ident("labels")).alias("keys"),
+        json_text(ident("labels"), lit("otel.unit")).alias("unit"),
+        json_keys(ident("labels")).alias("keys"),
     ])?;
     let keys = ["type", "unit", "keys"].map(ident).to_vec();
     let frame = frame.aggregate(keys, vec![count(lit(1)).alias("points")])?;

@@ -35,7 +35,7 @@ impl Field {
             return Err(unknown("give", names));
         };
         if let Some(key) = field.strip_prefix("attr.").filter(|key| !key.is_empty()) {
-            return Ok(Self(json_text(ident("attributes"), key)));
+            return Ok(Self(json_text(ident("attributes"), lit(key))));
         }
         match names.clone().find(|name| *name == field) {
             Some(name) => Ok(Self(ident(name))),
@@ -45,7 +45,7 @@ impl Field {
 
     /// A label of metrics.
     pub(super) fn label(key: &str) -> Self {
-        Self(json_text(ident("labels"), key))
+        Self(json_text(ident("labels"), lit(key)))
     }
 }
 
