@@ -128,6 +128,11 @@ pub(crate) fn causes<'a>(
     std::iter::successors(Some(error), |error| error.source())
 }
 
+/// Whether an error of a type is what is behind one.
+pub(crate) fn is_behind<T: std::error::Error + 'static>(error: &(dyn std::error::Error + 'static)) -> bool {
+    causes(error).any(|error| error.is::<T>())
+}
+
 impl Error {
     /// The kind that decides an answer.
     #[must_use]

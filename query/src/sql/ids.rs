@@ -7,6 +7,7 @@
 //! | `count(DISTINCT flux_id)` | a count of numbers of 16 bytes, which is several times as fast; alone, of rows that have one |
 //! | `flux_id::text`, `'018f…'::uuid` | `uuid_text(flux_id)`, 16 bytes |
 //! | `attributes->>'k'`, `attributes->'k'` | `json_text(attributes, 'k')`, `json_get(attributes, 'k')` |
+//! | `text ~ 'pattern'` | see [`patterns`] |
 //!
 //! # How
 //!
@@ -33,6 +34,7 @@ use datafusion::optimizer::AnalyzerRule;
 use datafusion::sql::sqlparser::ast::{BinaryOperator, DataType as SqlType};
 use uuid::Uuid;
 
+use super::patterns;
 use crate::functions::{self, ID, is_text};
 
 /// See the module.
@@ -76,17 +78,27 @@ impl AnalyzerRule for Ids {
 fn analyzed(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     let plan = without_nulls(plan)?;
     let schema = schema_of(&plan)?;
+    rewritten(plan, |expr| {
+        replaced(expr, &schema)?.transform_data(|expr| Ok(patterns::replaced(expr, &schema)))
+    })
+}
+
+/// A plan with the parts of its expressions replaced; columns keep their names.
+pub(super) fn rewritten(
+    plan: LogicalPlan,
+    replaced: impl Fn(Expr) -> Result<Transformed<Expr>>,
+) -> Result<Transformed<LogicalPlan>> {
     let names = NamePreserver::new(&plan);
     plan.map_expressions(|expr| {
         let name = names.save(&expr);
-        let made = expr.transform_up(|expr| replaced(expr, &schema))?;
+        let made = expr.transform_up(&replaced)?;
         Ok(made.update_data(|expr| name.restore(expr)))
     })?
     .map_data(LogicalPlan::recompute_schema)
 }
 
 /// The columns that expressions of a plan are of.
-pub(super) fn schema_of(plan: &LogicalPlan) -> Result<DFSchema> {
+fn schema_of(plan: &LogicalPlan) -> Result<DFSchema> {
     let mut schema = merge_schema(&plan.inputs());
     if let LogicalPlan::TableScan(scan) = plan {
         schema.merge(&DFSchema::try_from_qualified_schema(

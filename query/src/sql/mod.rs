@@ -59,6 +59,7 @@ use self::stop::{Stop, Stopped, stoppable};
 pub use self::text::statements;
 
 use crate::answer::QueryStats;
+use crate::error::is_behind;
 use crate::gate::Class;
 use crate::querier::{DAMAGED_FILES, StopOnDrop};
 use crate::write::{RowFormat, RowWriter};
@@ -164,7 +165,7 @@ impl Querier {
                 Err(error) if error.met_damage() => {
                     tracing::warn!(%error, "a statement begins anew without a damaged file");
                 }
-                Err(error) if ids.is_some() && TooMany::is_behind(&error) => {
+                Err(error) if ids.is_some() && is_behind::<TooMany>(&error) => {
                     tracing::debug!("a statement begins anew: distinct ids are counted with what spills");
                     ids = None;
                 }
@@ -203,7 +204,7 @@ impl Querier {
                 () = stop.cancelled() => Err(Error::Closed),
                 ended = tokio::time::timeout(timeout, work.carry_out(begun, to)) => match ended {
                     Err(_) => Err(Error::Timeout(timeout.into())),
-                    Ok(Err(error)) if Stopped::is_behind(&error) => Err(if stop.is_cancelled() {
+                    Ok(Err(error)) if is_behind::<Stopped>(&error) => Err(if stop.is_cancelled() {
                         Error::Closed
                     } else {
                         Error::Timeout(timeout.into())

@@ -22,7 +22,6 @@ use engine::ReadView;
 use model::{Table, Timestamp};
 
 use super::ids::Ids;
-use super::patterns::Patterns;
 use super::percentile;
 use super::postgres::{PG_CATALOG, Postgres};
 use crate::functions;
@@ -69,7 +68,6 @@ pub(crate) fn base(shared: &SessionState) -> SessionState {
     // Before the types of both sides of a comparison are made the same.
     let mut rules = Analyzer::new().rules;
     rules.insert(0, Arc::clone(&ids) as _);
-    rules.insert(1, Arc::new(Patterns));
     SessionStateBuilder::new()
         .with_config(config)
         .with_runtime_env(Arc::clone(shared.runtime_env()))
