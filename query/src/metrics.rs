@@ -26,7 +26,6 @@
 //! Rows come newest bucket first, then by name, type and group. A cursor names the last group given, so paging is as stable as
 //! the buckets are.
 
-use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use arrow_array::RecordBatch;
@@ -47,7 +46,7 @@ use crate::functions::{bucket, bucket_start, json_text, texts};
 use crate::series::{self, Change};
 use crate::summary::series as walk;
 use crate::summary::shape::{OBSERVED, cells, filled, lines};
-use crate::summary::tally::{Groups, Tally, Totals};
+use crate::summary::tally::{Groups, Series, Tally, Totals};
 use crate::table::Order;
 use crate::window::Window;
 
@@ -156,32 +155,13 @@ impl Summary {
     }
 }
 
-/// One group. Ordered as answers are: newest bucket first.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+/// One group.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct Key {
     #[serde(rename = "b")]
     pub(crate) bucket: i64,
-    #[serde(rename = "n")]
-    pub(crate) name: String,
-    #[serde(rename = "t")]
-    pub(crate) kind: String,
-    #[serde(rename = "g")]
-    pub(crate) group: Option<String>,
-}
-
-impl Ord for Key {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        fn place(key: &Key) -> (Reverse<i64>, &str, &str, Option<&str>) {
-            (Reverse(key.bucket), &key.name, &key.kind, key.group.as_deref())
-        }
-        place(self).cmp(&place(other))
-    }
-}
-
-impl PartialOrd for Key {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
+    #[serde(flatten)]
+    pub(crate) series: Series,
 }
 
 /// The width of a bucket in microseconds.
@@ -305,7 +285,8 @@ pub(crate) async fn planned(scan: &Scan, summary: &Summary, window: Window) -> R
                 last: None,
             };
             let key = keys.get(row);
-            let series = tally.series(&key.name, &key.kind, key.group.as_deref());
+            let Series { name, kind, group } = &key.series;
+            let series = tally.series(name, kind, group.as_deref());
             tally.put(series, key.bucket, totals)?;
         }
     }
@@ -347,9 +328,11 @@ impl<'a> Keys<'a> {
     pub(crate) fn get(&self, row: usize) -> Key {
         Key {
             bucket: self.buckets[row],
-            name: self.names[row].unwrap_or_default().to_owned(),
-            kind: self.kinds[row].unwrap_or_default().to_owned(),
-            group: self.groups[row].clone(),
+            series: Series {
+                name: self.names[row].unwrap_or_default().to_owned(),
+                kind: self.kinds[row].unwrap_or_default().to_owned(),
+                group: self.groups[row].clone(),
+            },
         }
     }
 }
