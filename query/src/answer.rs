@@ -7,6 +7,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::Error;
+use crate::exec::Scan;
 use crate::sql::{SqlColumn, columns_of};
 use crate::write::{RowFormat, RowWriter};
 
@@ -101,6 +102,23 @@ pub struct Page {
     pub stats: QueryStats,
 }
 
+impl Page {
+    /// Rows of which there are no more.
+    pub(crate) fn whole(scan: &Scan, rows: Vec<Map<String, Value>>) -> Self {
+        Self {
+            stats: scan.stats(rows.len()),
+            rows,
+            next_cursor: None,
+        }
+    }
+}
+
+/// The rows of batches as objects.
+pub(crate) fn objects(batches: &[RecordBatch]) -> impl Iterator<Item = Map<String, Value>> {
+    let of_batch = |batch| (0..RecordBatch::num_rows(batch)).map(|row| row_json(batch, row));
+    batches.iter().flat_map(of_batch)
+}
+
 /// What an answer cost, and whether it is whole.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct QueryStats {
@@ -165,7 +183,7 @@ pub struct TraceTree {
 
 /// The points of one metric, and what it is.
 #[derive(Debug, Clone)]
-pub struct MetricPage<P = Page> {
+pub struct MetricPage {
     /// The metric.
     pub name: String,
     /// What its values mean.
@@ -175,7 +193,7 @@ pub struct MetricPage<P = Page> {
     /// The keys of its labels, sorted.
     pub label_keys: Vec<String>,
     /// The points or buckets.
-    pub page: P,
+    pub list: List,
 }
 
 /// How many rows there were over time.

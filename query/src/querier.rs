@@ -171,11 +171,8 @@ impl Querier {
     /// # Errors
     /// [`Error::NotFound`] if the store has no span of it; see [`Error`].
     pub async fn trace(&self, id: TraceId) -> Result<TraceTree, Error> {
-        self.run(|| {
-            let scan = self.scan(Table::Traces, Window::ALL, vec![filter::of_trace(id)]);
-            async move { trace::tree(&scan, id).await }
-        })
-        .await
+        let of_trace = || self.scan(Table::Traces, Window::ALL, vec![filter::of_trace(id)]);
+        self.run(|| trace::tree(of_trace(), id)).await
     }
 
     /// Refuses new queries, ends the running ones and waits until they are gone. A second call returns at once.

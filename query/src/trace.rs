@@ -11,13 +11,12 @@ use std::time::Duration;
 
 use arrow_array::RecordBatch;
 use datafusion::logical_expr::ident;
-use model::batch::row_json;
 use model::filter::{LogFilter, MAX_LIMIT};
 use model::{Table, Timestamp, TraceId};
 use serde_json::{Map, Value};
 
 use crate::Error;
-use crate::answer::{Page, TraceTree};
+use crate::answer::{Page, TraceTree, objects};
 use crate::exec::Scan;
 use crate::filter::{self, Paging};
 use crate::rows;
@@ -31,12 +30,12 @@ const MOST_LOGS: usize = 1_000;
 const SKEW: Duration = Duration::from_secs(3_600);
 
 /// The spans that `scan` finds, and the logs of their trace.
-pub(crate) async fn tree(scan: &Scan, id: TraceId) -> Result<TraceTree, Error> {
+pub(crate) async fn tree(scan: Scan, id: TraceId) -> Result<TraceTree, Error> {
     let most = MAX_LIMIT as usize;
     let spans = match scan.first(scan.window, None, 0, most + 1).await? {
         // That is all there are.
         Some(found) if rows_of(&found.batches) <= most => in_time_order(&found.batches),
-        _ => by_plan(scan, most + 1).await?.iter().flat_map(shown).collect(),
+        _ => objects(&by_plan(&scan, most + 1).await?).collect(),
     };
     let (Some(first), Some(last)) = (spans.first(), spans.iter().take(most).next_back()) else {
         return Err(Error::NotFound {
@@ -45,7 +44,7 @@ pub(crate) async fn tree(scan: &Scan, id: TraceId) -> Result<TraceTree, Error> {
             place: "in the store: its spans have not arrived, were not sampled, or are past their retention".to_owned(),
         });
     };
-    let logs = logs(scan, id, around(first, last)).await?;
+    let logs = logs(&scan, id, around(first, last)).await?;
     let truncated = spans.len() > most;
     let rows = in_tree_order(spans.into_iter().take(most).collect());
     Ok(TraceTree {
@@ -72,7 +71,7 @@ async fn by_plan(scan: &Scan, count: usize) -> Result<Vec<RecordBatch>, Error> {
 /// Spans by their time, those of one time by their ids.
 fn in_time_order(batches: &[RecordBatch]) -> Vec<Map<String, Value>> {
     let times = batches.iter().flat_map(times_of).copied();
-    let mut spans: Vec<_> = times.zip(batches.iter().flat_map(shown)).collect();
+    let mut spans: Vec<_> = times.zip(objects(batches)).collect();
     spans.sort_by(|(at, a), (other, b)| (at, text(a, "span_id")).cmp(&(other, text(b, "span_id"))));
     spans.into_iter().map(|(_, span)| span).collect()
 }
@@ -98,10 +97,6 @@ async fn logs(scan: &Scan, id: TraceId, window: Window) -> Result<Page, Error> {
         offset: 0,
     };
     rows::page(&logs, paging, None, 0).await
-}
-
-fn shown(batch: &RecordBatch) -> impl Iterator<Item = Map<String, Value>> {
-    (0..batch.num_rows()).map(|row| row_json(batch, row))
 }
 
 fn text<'a>(span: &'a Map<String, Value>, key: &str) -> Option<&'a str> {

@@ -7,13 +7,12 @@ use arrow_array::types::Int64Type;
 use datafusion::dataframe::DataFrame;
 use datafusion::functions_aggregate::expr_fn::count;
 use datafusion::logical_expr::{Expr, ident, lit};
-use model::batch::row_json;
 use model::filter::TopFilter;
 use model::{ColumnType, Table};
 use serde_json::Value;
 
 use crate::Error;
-use crate::answer::Page;
+use crate::answer::{Page, objects};
 use crate::exec::Scan;
 use crate::functions::{json_text, texts};
 use crate::metrics::column;
@@ -59,13 +58,13 @@ pub(super) const MOST_VALUES: usize = 100_000;
 
 /// As [`most_frequent`], by counts of segments where they can answer the question.
 pub(super) async fn most_frequent_counted(
-    scan: &Scan,
-    field: &Field,
-    question: Option<&Question>,
+    scan: Scan,
+    field: Field,
+    question: Option<Question>,
     limit: usize,
 ) -> Result<Page, Error> {
     if let Some(question) = question
-        && let Some(counts) = counts(scan, field, question).await?
+        && let Some(counts) = counts(&scan, &field, &question).await?
     {
         let mut counts: Vec<_> = counts.into_iter().collect();
         counts.sort_unstable_by(|(a, first), (b, second)| second.cmp(first).then_with(|| a.cmp(b)));
@@ -77,13 +76,9 @@ pub(super) async fn most_frequent_counted(
                 .into_iter()
                 .collect()
         };
-        return Ok(Page {
-            stats: scan.stats(counts.len()),
-            rows: counts.into_iter().map(row).collect(),
-            next_cursor: None,
-        });
+        return Ok(Page::whole(&scan, counts.into_iter().map(row).collect()));
     }
-    most_frequent(scan, field, limit).await
+    most_frequent(&scan, &field, limit).await
 }
 
 /// How many rows have each value; `None` if a plan must say.
@@ -119,11 +114,5 @@ pub(super) async fn most_frequent(scan: &Scan, field: &Field, limit: usize) -> R
     let frame = values(scan.frame(scan.window, Order::Any)?, field)?;
     let order = vec![ident("count").sort(false, true), ident("value").sort(true, false)];
     let found = frame.sort(order)?.limit(0, Some(limit))?.collect().await?;
-    let rows = |batch| (0..arrow_array::RecordBatch::num_rows(batch)).map(|row| row_json(batch, row));
-    let rows: Vec<_> = found.iter().flat_map(rows).collect();
-    Ok(Page {
-        stats: scan.stats(rows.len()),
-        rows,
-        next_cursor: None,
-    })
+    Ok(Page::whole(scan, objects(&found).collect()))
 }
