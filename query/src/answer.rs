@@ -17,7 +17,7 @@ pub struct List {
     columns: Vec<SqlColumn>,
     rows: RecordBatch,
     /// Columns that objects leave out where they have no value.
-    sparse: &'static [&'static str],
+    sparse: Vec<&'static str>,
     /// Where the next page begins; `None` after the last row.
     pub next_cursor: Option<String>,
     /// What the answer cost.
@@ -35,7 +35,7 @@ impl List {
         Ok(Self {
             columns,
             rows: RecordBatch::try_new(schema, rows.columns().to_vec())?,
-            sparse: &[],
+            sparse: Vec::new(),
             next_cursor,
             stats,
             about: None,
@@ -53,7 +53,7 @@ impl List {
     }
 
     /// With columns that objects leave out where they have no value; the first is never one of them.
-    pub(crate) fn with_sparse(self, sparse: &'static [&'static str]) -> Self {
+    pub(crate) fn with_sparse(self, sparse: Vec<&'static str>) -> Self {
         Self { sparse, ..self }
     }
 
@@ -72,7 +72,7 @@ impl List {
     /// # Errors
     /// If the schema cannot be written.
     pub fn writer(&self, format: RowFormat) -> Result<RowWriter, Error> {
-        RowWriter::new(format, &self.columns, &self.rows.schema(), "", self.sparse)
+        RowWriter::new(format, &self.columns, &self.rows.schema(), "", &self.sparse)
     }
 }
 

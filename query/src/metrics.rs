@@ -225,7 +225,7 @@ pub(crate) async fn page(
     let shown = groups.cells.get(paging.offset..).unwrap_or_default();
     let next = shown.last().filter(|_| more).map(|cell| groups.key(cell));
     let rows = cells(summary, &groups, shown, &changes)?;
-    Ok(List::new(&rows, cursor(next), scan.stats(rows.num_rows()))?.with_sparse(&OBSERVED))
+    Ok(List::new(&rows, cursor(next), scan.stats(rows.num_rows()))?.with_sparse(OBSERVED.to_vec()))
 }
 
 /// What the points of a group come to.

@@ -39,10 +39,9 @@ use std::time::Duration;
 
 use arrow_array::RecordBatch;
 use bytes::Bytes;
-use datafusion::logical_expr::Expr;
 use engine::{Engine, Kept};
-use model::filter::{LogFilter, MessageFilter, RawForm, When};
-use model::{Clock, FluxId, Table};
+use model::filter::{LogFilter, MessageFilter, RawForm};
+use model::{Clock, Table};
 use serde_json::{Map, Value};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::Instant;
@@ -55,7 +54,7 @@ use crate::memory::Sessions;
 use crate::querier::{Querier, StopOnDrop};
 use crate::scan::Conditions;
 use crate::window::Window;
-use crate::{Error, Limits, filter, messages};
+use crate::{Error, Limits, ListQuery, filter, messages};
 
 /// How long nothing is said, at most.
 pub const HEARTBEAT: Duration = Duration::from_secs(15);
@@ -116,24 +115,29 @@ impl Tails {
     /// Prepares a tail; `resume` is the `id` of the last event that its reader had, and the parameter that said so.
     pub(crate) fn open(
         self: &Arc<Self>,
-        asked: Asked<'_>,
+        query: &ListQuery,
         resume: Option<(&'static str, &str)>,
     ) -> Result<Follower, Error> {
+        let (asked, conditions) = (query.row_query(), query.conditions());
         for (name, is_given, reason) in [
-            ("until", asked.until, "a tail has no end: leave it out"),
+            ("until", asked.until.is_some(), "a tail has no end: leave it out"),
             (
                 "offset",
-                asked.offset,
+                asked.offset.is_some(),
                 "a tail has no pages: limit says how many of the newest rows come first",
             ),
-            ("order", asked.order, "a tail gives rows as they come: leave it out"),
+            (
+                "order",
+                asked.order.is_some(),
+                "a tail gives rows as they come: leave it out",
+            ),
         ] {
             if is_given {
                 return Err(Error::parameter(name, reason));
             }
         }
         let paging = filter::Paging::check(asked.limit, None, None)?;
-        let resume = match (resume, asked.cursor) {
+        let resume = match (resume, asked.cursor.as_deref()) {
             (None, Some(cursor)) => Some(("cursor", cursor)),
             (resume, _) => resume,
         };
@@ -143,9 +147,8 @@ impl Tails {
         let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
             return Err(Error::TooManyFollowers(self.most));
         };
-        let Shown { table, .. } = asked.shown;
-        let compiled = Conditions::new(self.sessions.like(), table, &asked.conditions)?;
-        let (view, follow) = self.engine.follow(table).map_err(|_| Error::NothingToFollow)?;
+        let compiled = Conditions::new(self.sessions.like(), asked.table, &conditions)?;
+        let (view, follow) = self.engine.follow(asked.table).map_err(|_| Error::NothingToFollow)?;
         let begin = match resume {
             Some(token) => Begin::Resume(token),
             None if asked.limit.is_some() => Begin::Newest(window, paging.limit),
@@ -154,9 +157,12 @@ impl Tails {
         };
         let (out, texts) = mpsc::channel(1);
         Ok(Follower {
-            shown: asked.shown,
-            all: asked.conditions.is_empty(),
-            conditions: asked.conditions,
+            shown: Shown {
+                table: asked.table,
+                raw: asked.raw,
+            },
+            all: conditions.is_empty(),
+            conditions,
             compiled,
             view: Some(view),
             follow,
@@ -189,57 +195,6 @@ impl Shown {
     }
 }
 
-/// What is asked of a tail.
-pub(crate) struct Asked<'a> {
-    shown: Shown,
-    conditions: Vec<Expr>,
-    since: Option<When>,
-    until: bool,
-    limit: Option<u32>,
-    offset: bool,
-    order: bool,
-    cursor: Option<&'a str>,
-    flux_id: Option<FluxId>,
-}
-
-impl<'a> From<&'a LogFilter> for Asked<'a> {
-    fn from(filter: &'a LogFilter) -> Self {
-        Self {
-            shown: Shown {
-                table: Table::Logs,
-                raw: RawForm::Hex,
-            },
-            conditions: filter::logs(filter),
-            since: filter.since,
-            until: filter.until.is_some(),
-            limit: filter.limit,
-            offset: filter.offset.is_some(),
-            order: filter.order.is_some(),
-            cursor: filter.cursor.as_deref(),
-            flux_id: filter.flux_id,
-        }
-    }
-}
-
-impl<'a> From<&'a MessageFilter> for Asked<'a> {
-    fn from(filter: &'a MessageFilter) -> Self {
-        Self {
-            shown: Shown {
-                table: Table::Messages,
-                raw: filter.raw.unwrap_or_default(),
-            },
-            conditions: filter::messages(filter),
-            since: filter.since,
-            until: filter.until.is_some(),
-            limit: filter.limit,
-            offset: filter.offset.is_some(),
-            order: filter.order.is_some(),
-            cursor: filter.cursor.as_deref(),
-            flux_id: filter.flux_id,
-        }
-    }
-}
-
 impl Querier {
     /// Follows the logs: rows that a filter lets through, as they become visible. With `since` or `limit` earlier rows come first, oldest first.
     /// `resume` is the `id` of the last event that the reader had, with the name of the parameter that said so; `cursor` says the same.
@@ -247,7 +202,7 @@ impl Querier {
     /// # Errors
     /// [`Error::Parameter`], [`Error::TooManyFollowers`], [`Error::NothingToFollow`], [`Error::Closed`].
     pub fn tail(&self, filter: &LogFilter, resume: Option<(&'static str, &str)>) -> Result<Tail, Error> {
-        self.follow(filter.into(), resume)
+        self.follow(&ListQuery::Logs(filter.clone()), resume)
     }
 
     /// Follows the business messages in the same way.
@@ -255,14 +210,14 @@ impl Querier {
     /// # Errors
     /// Those of [`tail`](Self::tail).
     pub fn tail_messages(&self, filter: &MessageFilter, resume: Option<(&'static str, &str)>) -> Result<Tail, Error> {
-        self.follow(filter.into(), resume)
+        self.follow(&ListQuery::Messages(filter.clone()), resume)
     }
 
-    fn follow(&self, asked: Asked<'_>, resume: Option<(&'static str, &str)>) -> Result<Tail, Error> {
+    fn follow(&self, query: &ListQuery, resume: Option<(&'static str, &str)>) -> Result<Tail, Error> {
         if self.stop.is_cancelled() {
             return Err(Error::Closed);
         }
-        let follower = self.tails.open(asked, resume)?;
+        let follower = self.tails.open(query, resume)?;
         follower.start(&self.threads, self.stop.clone())
     }
 }
