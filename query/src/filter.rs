@@ -95,21 +95,18 @@ pub(crate) fn traces(filter: &TraceFilter) -> Vec<Expr> {
 }
 
 pub(crate) fn metrics(filter: &MetricFilter) -> Vec<Expr> {
-    [
-        word("name", filter.name.as_deref()),
-        filter.entity.as_deref().map(entity),
-    ]
-    .into_iter()
-    .chain(fields("labels", &filter.labels))
-    .flatten()
-    .collect()
+    points(filter.name.as_deref(), filter.entity.as_deref(), &filter.labels)
 }
 
 /// Those of the points of a metric, or of all.
 pub(crate) fn series(name: Option<&str>, filter: &SeriesFilter) -> Vec<Expr> {
-    [word("name", name), filter.entity.as_deref().map(entity)]
+    points(name, filter.entity.as_deref(), &filter.labels)
+}
+
+fn points(name: Option<&str>, of: Option<&str>, labels: &ByKey) -> Vec<Expr> {
+    [word("name", name), of.map(entity)]
         .into_iter()
-        .chain(fields("labels", &filter.labels))
+        .chain(fields("labels", labels))
         .flatten()
         .collect()
 }
