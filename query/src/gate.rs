@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use tokio::runtime::Runtime;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
-use tokio::task::JoinHandle;
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::Error;
 
@@ -152,13 +152,13 @@ impl Threads {
         runtime.as_ref().ok_or(Error::Closed)
     }
 
-    /// Starts work on the threads of a class.
+    /// Starts work on the threads of a class, which ends with who waits for it.
     pub(crate) fn spawn<T: Send + 'static>(
         &self,
         class: Class,
         work: impl Future<Output = T> + Send + 'static,
-    ) -> Result<JoinHandle<T>, Error> {
-        Ok(self.of(class)?.spawn(work))
+    ) -> Result<AbortOnDropHandle<T>, Error> {
+        Ok(AbortOnDropHandle::new(self.of(class)?.spawn(work)))
     }
 }
 

@@ -16,7 +16,6 @@ use model::filter::{RawForm, SortOrder, When};
 use model::{ByteSize, Clock, FluxId, Table, Timestamp, TraceId};
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
-use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::answer::TraceTree;
@@ -220,11 +219,10 @@ impl Querier {
             drop(place);
             answer
         })?;
-        let mut task = StopOnDrop(task);
         tokio::select! {
             biased;
             () = self.stop.cancelled() => Err(Error::Closed),
-            ended = tokio::time::timeout(self.limits.timeout, &mut task.0) => match ended {
+            ended = tokio::time::timeout(self.limits.timeout, task) => match ended {
                 Ok(Ok(answer)) => answer.map_err(|error| error.explained(&self.limits)),
                 Ok(Err(stopped)) => Err(Error::Aborted(stopped.to_string())),
                 Err(_) => Err(Error::Timeout(self.limits.timeout.into())),
@@ -289,14 +287,5 @@ impl RowQuery {
 
     pub(crate) fn paging(&self) -> Result<Paging, Error> {
         Paging::check(self.limit, self.offset, self.cursor.as_deref())
-    }
-}
-
-/// A task that ends with its waiter.
-pub(crate) struct StopOnDrop<T>(pub(crate) JoinHandle<T>);
-
-impl<T> Drop for StopOnDrop<T> {
-    fn drop(&mut self) {
-        self.0.abort();
     }
 }

@@ -45,13 +45,14 @@ use model::{Clock, Table};
 use serde_json::{Map, Value};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::Instant;
+use tokio_util::task::AbortOnDropHandle;
 
 use self::follower::{Begin, Follower};
 use self::text::Texts;
 use self::token::Token;
 use crate::gate::Gate;
 use crate::memory::Sessions;
-use crate::querier::{Querier, StopOnDrop};
+use crate::querier::Querier;
 use crate::scan::Conditions;
 use crate::window::Window;
 use crate::{Error, Limits, ListQuery, filter, messages};
@@ -225,7 +226,7 @@ impl Querier {
 /// A running tail. Dropped, its task ends.
 pub struct Tail {
     texts: mpsc::Receiver<Bytes>,
-    _task: StopOnDrop<()>,
+    _task: AbortOnDropHandle<()>,
 }
 
 impl std::fmt::Debug for Tail {

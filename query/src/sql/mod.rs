@@ -44,6 +44,7 @@ use futures::StreamExt as _;
 use serde::Serialize;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::DropGuard;
+use tokio_util::task::AbortOnDropHandle;
 
 use self::asking::Asking;
 pub use self::columns::SqlColumn;
@@ -61,7 +62,7 @@ pub use self::text::statements;
 use crate::answer::QueryStats;
 use crate::error::is_behind;
 use crate::gate::Class;
-use crate::querier::{DAMAGED_FILES, StopOnDrop};
+use crate::querier::DAMAGED_FILES;
 use crate::write::{RowFormat, RowWriter};
 use crate::{Error, Querier};
 
@@ -86,7 +87,7 @@ pub struct SqlAnswer {
     schema: SchemaRef,
     max_rows: Option<u64>,
     rows: mpsc::Receiver<RecordBatch>,
-    task: StopOnDrop<Result<SqlStats, Error>>,
+    task: AbortOnDropHandle<Result<SqlStats, Error>>,
     _stop: DropGuard,
     stats: Option<SqlStats>,
 }
@@ -134,7 +135,7 @@ impl SqlAnswer {
         if let Some(batch) = self.rows.recv().await {
             return Ok(Some(batch));
         }
-        self.stats = Some((&mut self.task.0).await.map_err(of_task)??);
+        self.stats = Some((&mut self.task).await.map_err(of_task)??);
         Ok(None)
     }
 
@@ -213,7 +214,6 @@ impl Querier {
                 }
             }
         })?;
-        let mut task = StopOnDrop(task);
         // Planning does not wait for anything, so nothing else can end it.
         match tokio::time::timeout(timeout, head).await {
             Ok(Ok((columns, schema))) => Ok(SqlAnswer {
@@ -225,7 +225,7 @@ impl Querier {
                 _stop: gone,
                 stats: None,
             }),
-            Ok(Err(_)) => match (&mut task.0).await.map_err(of_task)? {
+            Ok(Err(_)) => match task.await.map_err(of_task)? {
                 Err(error) => Err(error),
                 Ok(_) => Err(Error::Aborted("it ended before it began".to_owned())),
             },
