@@ -56,9 +56,10 @@ pub(crate) const MAX_GROUPS: usize = 100_000;
 /// How points are brought together.
 #[derive(Debug, Clone)]
 pub(crate) struct Summary {
-    width: Option<i64>,
+    /// The width of a bucket; without one, the window is one.
+    pub(crate) width: Option<i64>,
     by: Option<GroupBy>,
-    agg: Option<Aggregate>,
+    pub(crate) agg: Option<Aggregate>,
     fill: bool,
     /// Whether a row is a series.
     lines: bool,
@@ -126,11 +127,6 @@ impl Summary {
         vec![start.alias("bucket"), ident("name"), ident("type"), group.alias("grp")]
     }
 
-    /// The width of a bucket; without one, the window is one.
-    pub(crate) const fn width(&self) -> Option<i64> {
-        self.width
-    }
-
     /// The column whose values are groups, if there is one; `None` where groups are no column's values.
     pub(crate) fn group_column(&self) -> Option<Option<&'static str>> {
         match &self.by {
@@ -147,11 +143,6 @@ impl Summary {
             Some(GroupBy::Label(key)) => Some(key),
             _ => None,
         }
-    }
-
-    /// Whether a row has what histograms observed beside its value.
-    pub(crate) const fn shows_observed(&self) -> bool {
-        self.agg.is_none()
     }
 }
 

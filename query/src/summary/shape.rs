@@ -78,7 +78,8 @@ pub(crate) fn cells(
 ) -> Result<RecordBatch, Error> {
     let keys: Vec<_> = shown.iter().map(|cell| groups.key(cell)).collect();
     let mut columns = names(summary, &keys);
-    if summary.shows_observed() {
+    // Of no aggregate, a row has what histograms observed beside its value.
+    if summary.agg.is_none() {
         let observed = keys.iter().map(|key| {
             let is_histogram = key.series.kind == MetricType::Histogram.as_str();
             is_histogram.then(|| {
