@@ -57,10 +57,6 @@ impl List {
         Self { sparse, ..self }
     }
 
-    pub(crate) fn with_tag(self, tag: Option<u64>) -> Self {
-        Self { tag, ..self }
-    }
-
     /// The rows, which can be written slice by slice.
     #[must_use]
     pub const fn rows(&self) -> &RecordBatch {

@@ -92,11 +92,13 @@ pub(crate) struct Scan {
 }
 
 impl Scan {
-    pub(crate) fn new(session: Session, view: ReadView, table: Table, window: Window, conditions: Vec<Expr>) -> Self {
-        Self::of(Arc::new(session), view, table, window, conditions)
-    }
-
-    fn of(state: Arc<Session>, view: ReadView, table: Table, window: Window, conditions: Vec<Expr>) -> Self {
+    pub(crate) fn new(
+        state: Arc<Session>,
+        view: ReadView,
+        table: Table,
+        window: Window,
+        conditions: Vec<Expr>,
+    ) -> Self {
         Self {
             meter: meter(&state),
             state,
@@ -111,7 +113,7 @@ impl Scan {
 
     /// Another look at the same view.
     pub(crate) fn beside(&self, table: Table, window: Window, conditions: Vec<Expr>) -> Self {
-        Self::of(Arc::clone(&self.state), self.view.clone(), table, window, conditions)
+        Self::new(Arc::clone(&self.state), self.view.clone(), table, window, conditions)
     }
 
     /// Another look at the same table for other rows, as a part of the same query.

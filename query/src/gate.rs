@@ -143,22 +143,18 @@ impl Threads {
         })
     }
 
-    /// The runtime of a class.
-    pub(crate) fn of(&self, class: Class) -> Result<&Runtime, Error> {
-        let runtime = match class {
-            Class::Typed => &self.typed,
-            Class::Statement => &self.statements,
-        };
-        runtime.as_ref().ok_or(Error::Closed)
-    }
-
     /// Starts work on the threads of a class, which ends with who waits for it.
     pub(crate) fn spawn<T: Send + 'static>(
         &self,
         class: Class,
         work: impl Future<Output = T> + Send + 'static,
     ) -> Result<AbortOnDropHandle<T>, Error> {
-        Ok(AbortOnDropHandle::new(self.of(class)?.spawn(work)))
+        let runtime = match class {
+            Class::Typed => &self.typed,
+            Class::Statement => &self.statements,
+        };
+        let runtime = runtime.as_ref().ok_or(Error::Closed)?;
+        Ok(AbortOnDropHandle::new(runtime.spawn(work)))
     }
 }
 

@@ -171,7 +171,11 @@ impl Querier {
             scan.order = asked.order.unwrap_or_default();
             let tag = self.tag_of(asked, window, scan.view());
             let list = answer(scan, from.clone());
-            async move { Ok(list.await?.with_tag(tag)) }
+            async move {
+                let mut list = list.await?;
+                list.tag = tag;
+                Ok(list)
+            }
         })
         .await
     }

@@ -55,12 +55,12 @@ impl Sessions {
     }
 
     /// One for a query.
-    pub(crate) fn one(self: &Arc<Self>) -> Session {
+    pub(crate) fn one(self: &Arc<Self>) -> Arc<Session> {
         let free = self.free.lock().pop();
-        Session {
+        Arc::new(Session {
             state: free.unwrap_or_else(|| Arc::new(with_own_pool(&self.like))),
             home: Arc::clone(self),
-        }
+        })
     }
 }
 

@@ -37,12 +37,10 @@ mod token;
 use std::sync::Arc;
 use std::time::Duration;
 
-use arrow_array::RecordBatch;
 use bytes::Bytes;
 use engine::{Engine, Kept};
 use model::filter::{LogFilter, MessageFilter, RawForm};
 use model::{Clock, Table};
-use serde_json::{Map, Value};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
@@ -55,7 +53,7 @@ use crate::memory::Sessions;
 use crate::querier::Querier;
 use crate::scan::Conditions;
 use crate::window::Window;
-use crate::{Error, Limits, ListQuery, filter, messages};
+use crate::{Error, Limits, ListQuery, filter};
 
 /// How long nothing is said, at most.
 pub const HEARTBEAT: Duration = Duration::from_secs(15);
@@ -184,16 +182,6 @@ impl Tails {
 pub(crate) struct Shown {
     table: Table,
     raw: RawForm,
-}
-
-impl Shown {
-    fn of(self, rows: &RecordBatch) -> Result<RecordBatch, Error> {
-        messages::shown(rows, self.raw)
-    }
-
-    fn json(self, rows: &RecordBatch, row: usize) -> Map<String, Value> {
-        messages::shown_json(rows, row, self.raw)
-    }
 }
 
 impl Querier {

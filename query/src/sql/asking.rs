@@ -54,7 +54,7 @@ impl Querier {
 
 /// One statement and what it is asked of.
 pub(super) struct Asking {
-    pub(super) base: Session,
+    pub(super) base: Arc<Session>,
     pub(super) postgres: Option<Arc<Postgres>>,
     pub(super) view: ReadView,
     pub(super) specs: SpecTables,

@@ -31,6 +31,7 @@ use crate::Error;
 use crate::cursor::Position;
 use crate::exec::Scan;
 use crate::functions::hash_rows;
+use crate::messages::{self, shown_json};
 use crate::rows::{Row, Rows, by_time};
 use crate::scan::times_of;
 use crate::table::Order;
@@ -197,7 +198,7 @@ impl Backlog {
         if is_large && !is_least(window) {
             return Ok(None);
         }
-        let shown = batches.iter().map(|batch| self.shown.of(batch));
+        let shown = batches.iter().map(|batch| messages::shown(batch, self.shown.raw));
         let shown = shown.collect::<Result<Vec<_>, _>>()?;
         drop(batches);
         if let Some(memory) = &memory {
@@ -236,7 +237,7 @@ impl Backlog {
                 let Some(row) = rows.next() else { break };
                 self.pass(row);
                 if let Some(batch) = slice.batches.get(row.batch) {
-                    write_row(&mut text, &self.token(), &self.shown.json(batch, row.index));
+                    write_row(&mut text, &self.token(), &shown_json(batch, row.index, self.shown.raw));
                 }
             }
             (!text.is_empty()).then(|| text.freeze())
