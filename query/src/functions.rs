@@ -12,8 +12,8 @@
 //! | `time_bucket(width, ts)` | the start of the bucket; buckets are aligned to 1970 in UTC |
 //! | [`series_key`], of plans | labels without what a histogram's points carry: what names a series |
 //! | [`bucket`], of plans | the start of the bucket, µs since the epoch; its width is in µs |
-//! | [`row_hash`], of plans | a hash of a row's content |
-//! | [`number`], of plans | an id as a number |
+//! | `row_hash`, of plans | a hash of a row's content |
+//! | `id_number`, of plans | an id as a number |
 //!
 //! Letter case is what [`model::fold_into`] takes away.
 
@@ -60,7 +60,7 @@ pub(crate) const JSON_TEXT: &str = "json_text";
 pub(crate) const CONTAINS_FOLD: &str = "contains_fold";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Kind {
+pub(crate) enum FunctionKind {
     Uuid,
     UuidText,
     UuidTime,
@@ -72,19 +72,28 @@ enum Kind {
     SeriesKey,
     Bucket,
     RowHash,
+    /// The 16 bytes of an id as one number, so that distinct ones are counted as numbers are. Equal if the ids are; it means nothing
+    /// else.
     Number,
 }
 
+impl FunctionKind {
+    /// The function of arguments.
+    pub(crate) fn call(self, args: Vec<Expr>) -> Expr {
+        Function::of(self).call(args)
+    }
+}
+
 /// Those of statements; the others are of plans alone.
-const OFFERED: [Kind; 8] = [
-    Kind::Uuid,
-    Kind::UuidText,
-    Kind::UuidTime,
-    Kind::JsonText,
-    Kind::JsonGet,
-    Kind::JsonKeys,
-    Kind::ContainsFold,
-    Kind::TimeBucket,
+const OFFERED: [FunctionKind; 8] = [
+    FunctionKind::Uuid,
+    FunctionKind::UuidText,
+    FunctionKind::UuidTime,
+    FunctionKind::JsonText,
+    FunctionKind::JsonGet,
+    FunctionKind::JsonKeys,
+    FunctionKind::ContainsFold,
+    FunctionKind::TimeBucket,
 ];
 
 /// The type of ids.
@@ -94,15 +103,15 @@ const WIDTH: DataType = DataType::Interval(IntervalUnit::MonthDayNano);
 
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Function {
-    kind: Kind,
+    kind: FunctionKind,
     signature: Signature,
     aliases: Vec<String>,
 }
 
 impl Function {
-    fn of(kind: Kind) -> Arc<ScalarUDF> {
+    fn of(kind: FunctionKind) -> Arc<ScalarUDF> {
         let aliases: &[&str] = match kind {
-            Kind::JsonText => &["attr"],
+            FunctionKind::JsonText => &["attr"],
             _ => &[],
         };
         Arc::new(ScalarUDF::new_from_impl(Self {
@@ -117,85 +126,47 @@ pub(crate) fn offered() -> impl Iterator<Item = Arc<ScalarUDF>> {
     OFFERED.into_iter().map(Function::of)
 }
 
-pub(crate) fn uuid(text: Expr) -> Expr {
-    Function::of(Kind::Uuid).call(vec![text])
-}
-
-pub(crate) fn uuid_text(id: Expr) -> Expr {
-    Function::of(Kind::UuidText).call(vec![id])
-}
-
-/// The 16 bytes of an id as one number, so that distinct ones are counted as numbers are. Equal if the ids are; it means nothing else.
-pub(crate) fn number(id: Expr) -> Expr {
-    Function::of(Kind::Number).call(vec![id])
-}
-
 pub(crate) fn json_text(object: Expr, key: Expr) -> Expr {
-    Function::of(Kind::JsonText).call(vec![object, key])
-}
-
-pub(crate) fn json_get(object: Expr, key: Expr) -> Expr {
-    Function::of(Kind::JsonGet).call(vec![object, key])
-}
-
-pub(crate) fn json_keys(object: Expr) -> Expr {
-    Function::of(Kind::JsonKeys).call(vec![object])
+    FunctionKind::JsonText.call(vec![object, key])
 }
 
 pub(crate) fn contains_fold(text: Expr, part: &str) -> Expr {
-    Function::of(Kind::ContainsFold).call(vec![text, lit(part)])
+    FunctionKind::ContainsFold.call(vec![text, lit(part)])
 }
 
 pub(crate) fn series_key(labels: Expr) -> Expr {
-    Function::of(Kind::SeriesKey).call(vec![labels])
+    FunctionKind::SeriesKey.call(vec![labels])
 }
 
 pub(crate) fn bucket(ts: Expr, width: i64) -> Expr {
-    Function::of(Kind::Bucket).call(vec![ts, lit(width)])
-}
-
-pub(crate) fn row_hash(columns: Vec<Expr>) -> Expr {
-    Function::of(Kind::RowHash).call(columns)
+    FunctionKind::Bucket.call(vec![ts, lit(width)])
 }
 
 pub(crate) fn is_text(kind: &DataType) -> bool {
     matches!(kind, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
 }
 
-/// What a function takes, for its errors.
-const fn form(kind: Kind) -> &'static str {
+/// The name of a function and what it takes, for its errors.
+const fn form(kind: FunctionKind) -> &'static str {
     match kind {
-        Kind::Uuid => "uuid(text)",
-        Kind::UuidText => "uuid_text(id)",
-        Kind::UuidTime => "uuid_time(id)",
-        Kind::JsonText => "json_text(object, key), object ->> key or attr(object, key), object and key texts",
-        Kind::JsonGet => "json_get(object, key) or object -> key, object and key texts",
-        Kind::JsonKeys => "json_keys(object), object a text",
-        Kind::ContainsFold => "contains_fold(text, part), both texts",
-        Kind::Number => "id_number(id)",
-        Kind::TimeBucket => "time_bucket(width, ts), such as time_bucket(INTERVAL '5 minutes', ts)",
-        Kind::SeriesKey => "series_key(labels)",
-        Kind::Bucket => "bucket(ts, width)",
-        Kind::RowHash => "row_hash(columns)",
+        FunctionKind::Uuid => "uuid(text)",
+        FunctionKind::UuidText => "uuid_text(id)",
+        FunctionKind::UuidTime => "uuid_time(id)",
+        FunctionKind::JsonText => "json_text(object, key), object ->> key or attr(object, key), object and key texts",
+        FunctionKind::JsonGet => "json_get(object, key) or object -> key, object and key texts",
+        FunctionKind::JsonKeys => "json_keys(object), object a text",
+        FunctionKind::ContainsFold => "contains_fold(text, part), both texts",
+        FunctionKind::Number => "id_number(id)",
+        FunctionKind::TimeBucket => "time_bucket(width, ts), such as time_bucket(INTERVAL '5 minutes', ts)",
+        FunctionKind::SeriesKey => "series_key(labels)",
+        FunctionKind::Bucket => "bucket(ts, width)",
+        FunctionKind::RowHash => "row_hash(columns)",
     }
 }
 
 impl ScalarUDFImpl for Function {
     fn name(&self) -> &str {
-        match self.kind {
-            Kind::Uuid => "uuid",
-            Kind::UuidText => "uuid_text",
-            Kind::UuidTime => "uuid_time",
-            Kind::JsonText => JSON_TEXT,
-            Kind::JsonGet => "json_get",
-            Kind::JsonKeys => "json_keys",
-            Kind::ContainsFold => CONTAINS_FOLD,
-            Kind::TimeBucket => "time_bucket",
-            Kind::SeriesKey => "series_key",
-            Kind::Bucket => "bucket",
-            Kind::RowHash => "row_hash",
-            Kind::Number => "id_number",
-        }
+        form(self.kind).split('(').next().unwrap_or_default()
     }
 
     fn aliases(&self) -> &[String] {
@@ -208,14 +179,23 @@ impl ScalarUDFImpl for Function {
 
     fn return_type(&self, types: &[DataType]) -> Result<DataType> {
         Ok(match (self.kind, types) {
-            (Kind::Uuid, _) => ID,
-            (Kind::UuidText | Kind::JsonText | Kind::JsonGet | Kind::JsonKeys | Kind::SeriesKey, _) => DataType::Utf8,
-            (Kind::Bucket, _) => DataType::Int64,
-            (Kind::RowHash, _) => DataType::UInt64,
-            (Kind::ContainsFold, _) => DataType::Boolean,
-            (Kind::Number, _) => NUMBER,
-            (Kind::TimeBucket, [_, ts]) => ts.clone(),
-            (Kind::UuidTime | Kind::TimeBucket, _) => DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into())),
+            (FunctionKind::Uuid, _) => ID,
+            (
+                FunctionKind::UuidText
+                | FunctionKind::JsonText
+                | FunctionKind::JsonGet
+                | FunctionKind::JsonKeys
+                | FunctionKind::SeriesKey,
+                _,
+            ) => DataType::Utf8,
+            (FunctionKind::Bucket, _) => DataType::Int64,
+            (FunctionKind::RowHash, _) => DataType::UInt64,
+            (FunctionKind::ContainsFold, _) => DataType::Boolean,
+            (FunctionKind::Number, _) => NUMBER,
+            (FunctionKind::TimeBucket, [_, ts]) => ts.clone(),
+            (FunctionKind::UuidTime | FunctionKind::TimeBucket, _) => {
+                DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into()))
+            }
         })
     }
 
@@ -223,15 +203,26 @@ impl ScalarUDFImpl for Function {
         let text = |kind: &DataType| is_text(kind) || kind.is_null();
         let all = |wanted: &[DataType]| Ok(wanted.to_vec());
         match (self.kind, given) {
-            (Kind::Uuid | Kind::UuidText | Kind::UuidTime | Kind::Number, [kind]) if *kind == ID => all(&[ID]),
-            (Kind::Uuid | Kind::UuidText | Kind::UuidTime | Kind::JsonKeys | Kind::SeriesKey, [kind]) if text(kind) => {
-                all(&[DataType::Utf8])
+            (FunctionKind::Uuid | FunctionKind::UuidText | FunctionKind::UuidTime | FunctionKind::Number, [kind])
+                if *kind == ID =>
+            {
+                all(&[ID])
             }
-            (Kind::Bucket | Kind::RowHash, given) => all(given),
-            (Kind::JsonText | Kind::JsonGet | Kind::ContainsFold, [a, b]) if text(a) && text(b) => {
+            (
+                FunctionKind::Uuid
+                | FunctionKind::UuidText
+                | FunctionKind::UuidTime
+                | FunctionKind::JsonKeys
+                | FunctionKind::SeriesKey,
+                [kind],
+            ) if text(kind) => all(&[DataType::Utf8]),
+            (FunctionKind::Bucket | FunctionKind::RowHash, given) => all(given),
+            (FunctionKind::JsonText | FunctionKind::JsonGet | FunctionKind::ContainsFold, [a, b])
+                if text(a) && text(b) =>
+            {
                 all(&[DataType::Utf8, DataType::Utf8])
             }
-            (Kind::TimeBucket, [width, ts @ DataType::Timestamp(..)])
+            (FunctionKind::TimeBucket, [width, ts @ DataType::Timestamp(..)])
                 if text(width) || matches!(width, DataType::Interval(_)) =>
             {
                 all(&[WIDTH, ts.clone()])
@@ -250,40 +241,40 @@ impl ScalarUDFImpl for Function {
         };
         let first = column(0)?;
         let made: ArrayRef = match self.kind {
-            Kind::Uuid => Arc::new(ids(&first, constant)?),
-            Kind::UuidText => {
+            FunctionKind::Uuid => Arc::new(ids(&first, constant)?),
+            FunctionKind::UuidText => {
                 let texts = id_values(&first, constant)?.into_iter();
                 Arc::new(texts.map(|id| id.map(|id| id.to_string())).collect::<StringArray>())
             }
-            Kind::UuidTime => {
+            FunctionKind::UuidTime => {
                 let made = |id: Uuid| Some(FluxId::from_uuid(id).created()?.micros());
                 let times = id_values(&first, constant)?.into_iter().map(|id| id.and_then(made));
                 Arc::new(times.collect::<TimestampMicrosecondArray>().with_timezone("UTC"))
             }
-            Kind::JsonKeys => {
+            FunctionKind::JsonKeys => {
                 let keys = texts(&first)?.map(|text| text.map(keys));
                 Arc::new(keys.collect::<StringArray>())
             }
-            Kind::JsonText => fields(texts(&first)?, seconds(&args.args)?, field_text),
-            Kind::JsonGet => fields(texts(&first)?, seconds(&args.args)?, field_json),
-            Kind::ContainsFold => Arc::new(contained(texts(&first)?, seconds(&args.args)?)),
-            Kind::SeriesKey => {
+            FunctionKind::JsonText => fields(texts(&first)?, seconds(&args.args)?, field_text),
+            FunctionKind::JsonGet => fields(texts(&first)?, seconds(&args.args)?, field_json),
+            FunctionKind::ContainsFold => Arc::new(contained(texts(&first)?, seconds(&args.args)?)),
+            FunctionKind::SeriesKey => {
                 let series = texts(&first)?.map(|text| text.map(without_point_labels));
                 Arc::new(series.collect::<StringArray>())
             }
-            Kind::Bucket => {
+            FunctionKind::Bucket => {
                 let Some(ColumnarValue::Scalar(ScalarValue::Int64(Some(width)))) = args.args.get(1) else {
                     return exec_err!("{} was expected", form(self.kind));
                 };
                 let ts = first.as_primitive::<TimestampMicrosecondType>();
                 Arc::new(ts.unary::<_, Int64Type>(|ts| bucket_start(ts, *width)))
             }
-            Kind::RowHash => {
+            FunctionKind::RowHash => {
                 let columns = ColumnarValue::values_to_arrays(&args.args)?;
                 Arc::new(UInt64Array::from(hash_rows(&columns, rows)?))
             }
-            Kind::TimeBucket => bucketed(&first, &column(1)?)?,
-            Kind::Number => Arc::new(numbers(&first)?),
+            FunctionKind::TimeBucket => bucketed(&first, &column(1)?)?,
+            FunctionKind::Number => Arc::new(numbers(&first)?),
         };
         if constant {
             return Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(&made, 0)?));
@@ -314,7 +305,7 @@ fn ids(column: &ArrayRef, constant: bool) -> Result<FixedSizeBinaryArray> {
 /// Without a copy where the bytes lie as numbers must.
 fn numbers(column: &ArrayRef) -> Result<Decimal128Array> {
     let Some(ids) = column.as_fixed_size_binary_opt() else {
-        return exec_err!("{} was expected", form(Kind::Number));
+        return exec_err!("{} was expected", form(FunctionKind::Number));
     };
     let bytes = ids.values();
     let numbers = if bytes.as_ptr().align_offset(align_of::<i128>()) == 0 {
@@ -357,7 +348,7 @@ fn contained(texts: Texts<'_>, parts: Texts<'_>) -> BooleanArray {
 
 fn bucketed(widths: &ArrayRef, times: &ArrayRef) -> Result<ArrayRef> {
     let DataType::Timestamp(unit, _) = times.data_type() else {
-        return exec_err!("{} was expected", form(Kind::TimeBucket));
+        return exec_err!("{} was expected", form(FunctionKind::TimeBucket));
     };
     match unit {
         TimeUnit::Second => buckets::<TimestampSecondType>(widths, times, 1_000_000_000),

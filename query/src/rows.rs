@@ -26,7 +26,7 @@ use crate::answer::{List, Page};
 use crate::cursor::{Cursor, Position};
 use crate::exec::Scan;
 use crate::filter::Paging;
-use crate::functions::{hash_rows, row_hash};
+use crate::functions::{FunctionKind, hash_rows};
 use crate::scan::{rank, times_of};
 use crate::table::Order;
 use crate::window::Window;
@@ -236,7 +236,7 @@ async fn ties(scan: &Scan, from: Position, count: usize) -> Result<Vec<RecordBat
     let skip = usize::try_from(from.seen.min(MAX_SKIP)).unwrap_or(usize::MAX);
     let frame = frame
         .filter(ident("ts").eq(crate::filter::moment(from.moment())))?
-        .with_column(HASH, row_hash(own.clone()))?
+        .with_column(HASH, FunctionKind::RowHash.call(own.clone()))?
         .filter(ident(HASH).gt_eq(lit(from.hash)))?
         .sort(vec![ident(HASH).sort(true, false)])?
         .limit(skip, Some(count))?

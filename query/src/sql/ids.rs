@@ -35,7 +35,7 @@ use datafusion::sql::sqlparser::ast::{BinaryOperator, DataType as SqlType};
 use uuid::Uuid;
 
 use super::patterns;
-use crate::functions::{self, ID, is_text};
+use crate::functions::{FunctionKind, ID, is_text, json_text};
 
 /// See the module.
 #[derive(Debug)]
@@ -47,8 +47,8 @@ impl ExprPlanner for Ids {
         let RawBinaryExpr { op, left, right } = expr;
         let original = |op, left, right| PlannerResult::Original(RawBinaryExpr { op, left, right });
         Ok(match op {
-            LongArrow => PlannerResult::Planned(functions::json_text(left, right)),
-            Arrow => PlannerResult::Planned(functions::json_get(left, right)),
+            LongArrow => PlannerResult::Planned(json_text(left, right)),
+            Arrow => PlannerResult::Planned(FunctionKind::JsonGet.call(vec![left, right])),
             Eq | NotEq | Lt | LtEq | Gt | GtEq | Spaceship => {
                 let (left, right) = alike(left, right, schema)?;
                 original(op, left, right)
@@ -142,7 +142,7 @@ fn replaced(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
             Expr::TryCast(TryCast { expr, field })
         }),
         Expr::AggregateFunction(mut call) if counts_ids(&call.func, &call.params, schema) => {
-            call.params.args = call.params.args.into_iter().map(functions::number).collect();
+            call.params.args = vec![FunctionKind::Number.call(call.params.args)];
             Transformed::yes(Expr::AggregateFunction(call))
         }
         other => Transformed::no(other),
@@ -191,8 +191,8 @@ fn converted(
     cast: impl FnOnce(Box<Expr>, FieldRef) -> Expr,
 ) -> Transformed<Expr> {
     match expr.get_type(schema) {
-        Ok(ID) if is_text(to.data_type()) => Transformed::yes(functions::uuid_text(expr)),
-        Ok(from) if is_text(&from) && *to.data_type() == ID => Transformed::yes(functions::uuid(expr)),
+        Ok(ID) if is_text(to.data_type()) => Transformed::yes(FunctionKind::UuidText.call(vec![expr])),
+        Ok(from) if is_text(&from) && *to.data_type() == ID => Transformed::yes(FunctionKind::Uuid.call(vec![expr])),
         _ => Transformed::no(cast(Box::new(expr), to)),
     }
 }
@@ -241,7 +241,7 @@ fn as_id(expr: Expr, schema: &DFSchema) -> Result<Expr> {
         };
     }
     match expr.get_type(schema) {
-        Ok(kind) if is_text(&kind) => Ok(functions::uuid(expr)),
+        Ok(kind) if is_text(&kind) => Ok(FunctionKind::Uuid.call(vec![expr])),
         _ => Ok(expr),
     }
 }

@@ -12,7 +12,7 @@ use super::no_metric;
 use crate::Error;
 use crate::answer::{List, MetricPage, Page, objects};
 use crate::exec::Scan;
-use crate::functions::{json_keys, json_text, series_key, texts};
+use crate::functions::{FunctionKind, json_text, series_key, texts};
 use crate::metrics::{MAX_GROUPS, column};
 use crate::table::Order;
 
@@ -70,7 +70,7 @@ pub(super) async fn describe(scan: Scan, name: String, list: List) -> Result<Met
     let frame = scan.frame(scan.window, Order::Any)?.select(vec![
         ident("type"),
         json_text(ident("labels"), lit("otel.unit")).alias("unit"),
-        json_keys(ident("labels")).alias("keys"),
+        FunctionKind::JsonKeys.call(vec![ident("labels")]).alias("keys"),
     ])?;
     let keys = ["type", "unit", "keys"].map(ident).to_vec();
     let frame = frame.aggregate(keys, vec![count(lit(1)).alias("points")])?;
