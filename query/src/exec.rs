@@ -1,7 +1,6 @@
 //! The session all queries share, and one query's scan: a view, a table, a window and conditions.
 
 use std::num::NonZeroUsize;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -35,9 +34,13 @@ const NAMED_CONSUMERS: NonZeroUsize = NonZeroUsize::MIN;
 pub(crate) fn session(limits: &Limits) -> Result<SessionState, Error> {
     let memory = usize::try_from(limits.running().get()).unwrap_or(usize::MAX);
     let pool = TrackConsumersPool::new(FairSpillPool::new(memory), NAMED_CONSUMERS);
+    let spill = match &limits.spill_dir {
+        Some(dir) => DiskManagerMode::Directories(vec![dir.clone()]),
+        None => DiskManagerMode::Disabled,
+    };
     let runtime = RuntimeEnvBuilder::new()
         .with_memory_pool(Arc::new(pool))
-        .with_disk_manager_builder(spill(limits.spill_dir.as_deref()))
+        .with_disk_manager_builder(DiskManagerBuilder::default().with_mode(spill))
         .build_arc()?;
     let config = SessionConfig::from(options(limits.running()))
         .with_target_partitions(limits.threads.max(1))
@@ -57,14 +60,6 @@ fn options(memory: ByteSize) -> ConfigOptions {
     options.execution.sort_spill_reservation_bytes = share.clamp(64 << 10, 10 << 20);
     options.execution.sort_pushdown_buffer_capacity = share.clamp(64 << 10, 5 << 20);
     options
-}
-
-fn spill(dir: Option<&Path>) -> DiskManagerBuilder {
-    let mode = match dir {
-        Some(dir) => DiskManagerMode::Directories(vec![dir.to_owned()]),
-        None => DiskManagerMode::Disabled,
-    };
-    DiskManagerBuilder::default().with_mode(mode)
 }
 
 /// The scanner that the queries of a session share.

@@ -100,12 +100,16 @@ impl Gate {
 
     /// Waits until all places are free; from then on nobody gets one.
     pub(crate) async fn close(&self) {
-        let all = u32::try_from(self.places.0).unwrap_or(u32::MAX);
-        if let Ok(permits) = self.all.acquire_many(all).await {
-            permits.forget();
-            self.all.close();
-            self.statements.close();
-        }
+        close(&self.all, self.places.0).await;
+        self.statements.close();
+    }
+}
+
+/// Waits until all places are free; from then on nobody gets one.
+pub(crate) async fn close(places: &Semaphore, all: usize) {
+    if let Ok(permits) = places.acquire_many(u32::try_from(all).unwrap_or(u32::MAX)).await {
+        permits.forget();
+        places.close();
     }
 }
 

@@ -48,7 +48,7 @@ use tokio_util::task::AbortOnDropHandle;
 use self::follower::{Begin, Follower};
 use self::text::Texts;
 use self::token::Token;
-use crate::gate::Gate;
+use crate::gate::{Gate, close};
 use crate::memory::Sessions;
 use crate::querier::Querier;
 use crate::scan::Conditions;
@@ -100,11 +100,7 @@ impl Tails {
 
     /// Waits until nobody follows; from then on nobody does.
     pub(crate) async fn close(&self) {
-        let all = u32::try_from(self.most).unwrap_or(u32::MAX);
-        if let Ok(places) = self.places.acquire_many(all).await {
-            places.forget();
-            self.places.close();
-        }
+        close(&self.places, self.most).await;
     }
 
     fn id(&self) -> u32 {

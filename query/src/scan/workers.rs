@@ -14,12 +14,13 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::Error;
+use crate::gate::close;
 
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Workers {
     places: Arc<Semaphore>,
-    count: u32,
+    count: usize,
 }
 
 /// The right to a thread.
@@ -27,9 +28,9 @@ pub(super) type Place = OwnedSemaphorePermit;
 
 impl Workers {
     pub(super) fn new(count: usize) -> Self {
-        let count = u32::try_from(count.max(1)).unwrap_or(u32::MAX);
+        let count = count.max(1);
         Self {
-            places: Arc::new(Semaphore::new(count as usize)),
+            places: Arc::new(Semaphore::new(count)),
             count,
         }
     }
@@ -43,15 +44,12 @@ impl Workers {
     /// The places that nobody uses or waits for.
     pub(super) fn spare(&self) -> Vec<Place> {
         let spare = || Arc::clone(&self.places).try_acquire_owned().ok();
-        std::iter::from_fn(spare).take(self.count as usize).collect()
+        std::iter::from_fn(spare).take(self.count).collect()
     }
 
     /// Waits until nobody reads any more; from then on nobody does.
     pub(super) async fn close(&self) {
-        if let Ok(places) = self.places.acquire_many(self.count).await {
-            places.forget();
-            self.places.close();
-        }
+        close(&self.places, self.count).await;
     }
 }
 

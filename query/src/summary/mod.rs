@@ -28,7 +28,7 @@ pub(crate) mod shape;
 pub(crate) mod tally;
 mod top;
 
-use datafusion::logical_expr::Expr;
+use datafusion::logical_expr::{Expr, ident, lit};
 use model::Table;
 use model::filter::{
     DEFAULT_LIMIT, HistogramBy, HistogramFilter, LogFilter, MAX_LIMIT, MetricFilter, SeriesFilter, SortOrder,
@@ -36,9 +36,9 @@ use model::filter::{
 };
 
 use self::histogram::Plan;
-use self::top::Field;
 use crate::answer::{Histogram, MetricPage, Page};
 use crate::exec::Scan;
+use crate::functions::json_text;
 use crate::scan::Question;
 use crate::window::Window;
 use crate::{Error, ListQuery, Querier, filter};
@@ -111,7 +111,7 @@ impl Querier {
         top: &TopFilter,
         limit: Option<u32>,
     ) -> Result<Page, Error> {
-        let field = Field::of(table, top)?;
+        let field = top::field_of(table, top)?;
         let limit = up_to(limit, DEFAULT_LIMIT, MOST_TOP)?;
         let scan = || self.scan(table, window, conditions.clone());
         self.run(|| top::most_frequent_counted(scan(), field.clone(), question.clone(), limit))
@@ -161,7 +161,7 @@ impl Querier {
     pub async fn metric_label_values(&self, name: &str, key: &str, filter: &SeriesFilter) -> Result<Page, Error> {
         let limit = up_to(filter.limit, MAX_LIMIT, MAX_LIMIT)?;
         let window = self.series_window(filter)?;
-        let field = Field::label(key);
+        let field = json_text(ident("labels"), lit(key));
         self.run(|| {
             let scan = self.scan(Table::Metrics, window, filter::series(Some(name), filter));
             let (name, field) = (name.to_owned(), field.clone());
