@@ -7,6 +7,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::Error;
+use crate::exec::Scan;
 use crate::sql::{SqlColumn, columns_of};
 use crate::write::{RowFormat, RowWriter};
 
@@ -16,7 +17,7 @@ pub struct List {
     columns: Vec<SqlColumn>,
     rows: RecordBatch,
     /// Columns that objects leave out where they have no value.
-    sparse: &'static [&'static str],
+    sparse: Vec<&'static str>,
     /// Where the next page begins; `None` after the last row.
     pub next_cursor: Option<String>,
     /// What the answer cost.
@@ -34,7 +35,7 @@ impl List {
         Ok(Self {
             columns,
             rows: RecordBatch::try_new(schema, rows.columns().to_vec())?,
-            sparse: &[],
+            sparse: Vec::new(),
             next_cursor,
             stats,
             about: None,
@@ -52,12 +53,8 @@ impl List {
     }
 
     /// With columns that objects leave out where they have no value; the first is never one of them.
-    pub(crate) fn with_sparse(self, sparse: &'static [&'static str]) -> Self {
+    pub(crate) fn with_sparse(self, sparse: Vec<&'static str>) -> Self {
         Self { sparse, ..self }
-    }
-
-    pub(crate) fn with_tag(self, tag: Option<u64>) -> Self {
-        Self { tag, ..self }
     }
 
     /// The rows, which can be written slice by slice.
@@ -71,7 +68,7 @@ impl List {
     /// # Errors
     /// If the schema cannot be written.
     pub fn writer(&self, format: RowFormat) -> Result<RowWriter, Error> {
-        RowWriter::new(format, &self.columns, &self.rows.schema(), "", self.sparse)
+        RowWriter::new(format, &self.columns, &self.rows.schema(), "", &self.sparse)
     }
 }
 
@@ -99,6 +96,23 @@ pub struct Page {
     pub next_cursor: Option<String>,
     /// What the answer cost.
     pub stats: QueryStats,
+}
+
+impl Page {
+    /// Rows of which there are no more.
+    pub(crate) fn whole(scan: &Scan, rows: Vec<Map<String, Value>>) -> Self {
+        Self {
+            stats: scan.stats(rows.len()),
+            rows,
+            next_cursor: None,
+        }
+    }
+}
+
+/// The rows of batches as objects.
+pub(crate) fn objects(batches: &[RecordBatch]) -> impl Iterator<Item = Map<String, Value>> {
+    let of_batch = |batch| (0..RecordBatch::num_rows(batch)).map(|row| row_json(batch, row));
+    batches.iter().flat_map(of_batch)
 }
 
 /// What an answer cost, and whether it is whole.
@@ -165,7 +179,7 @@ pub struct TraceTree {
 
 /// The points of one metric, and what it is.
 #[derive(Debug, Clone)]
-pub struct MetricPage<P = Page> {
+pub struct MetricPage {
     /// The metric.
     pub name: String,
     /// What its values mean.
@@ -175,7 +189,7 @@ pub struct MetricPage<P = Page> {
     /// The keys of its labels, sorted.
     pub label_keys: Vec<String>,
     /// The points or buckets.
-    pub page: P,
+    pub list: List,
 }
 
 /// How many rows there were over time.

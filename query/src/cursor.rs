@@ -62,17 +62,12 @@ impl<P: Serialize + DeserializeOwned> Cursor<P> {
     }
 
     pub(crate) fn token(&self) -> String {
-        let json = serde_json::to_vec(self).unwrap_or_default();
-        json.iter()
-            .fold(String::with_capacity(json.len() * 2), |mut text, byte| {
-                use std::fmt::Write as _;
-                let _ = write!(text, "{byte:02x}");
-                text
-            })
+        hex::encode(serde_json::to_vec(self).unwrap_or_default())
     }
 
     pub(crate) fn parse(token: &str, fingerprint: u64) -> Result<Self, Error> {
-        let cursor: Self = unhex(token)
+        let cursor: Self = hex::decode(token)
+            .ok()
             .and_then(|json| serde_json::from_slice(&json).ok())
             .ok_or_else(|| Error::parameter("cursor", "not a cursor of this API: take next_cursor of an answer"))?;
         if cursor.fingerprint != fingerprint {
@@ -92,17 +87,6 @@ pub(crate) fn fingerprint(filter: &impl Serialize) -> u64 {
         }
     }
     stable_hash(value.to_string().as_bytes())
-}
-
-fn unhex(text: &str) -> Option<Vec<u8>> {
-    let digit = |byte: u8| char::from(byte).to_digit(16);
-    if !text.len().is_multiple_of(2) {
-        return None;
-    }
-    text.as_bytes()
-        .chunks_exact(2)
-        .map(|pair| u8::try_from(digit(pair[0])? * 16 + digit(pair[1])?).ok())
-        .collect()
 }
 
 #[cfg(test)]

@@ -128,6 +128,11 @@ pub(crate) fn causes<'a>(
     std::iter::successors(Some(error), |error| error.source())
 }
 
+/// Whether an error of a type is what is behind one.
+pub(crate) fn is_behind<T: std::error::Error + 'static>(error: &(dyn std::error::Error + 'static)) -> bool {
+    causes(error).any(|error| error.is::<T>())
+}
+
 impl Error {
     /// The kind that decides an answer.
     #[must_use]
@@ -209,5 +214,17 @@ impl From<DataFusionError> for Error {
 impl From<arrow_schema::ArrowError> for Error {
     fn from(error: arrow_schema::ArrowError) -> Self {
         DataFusionError::from(error).into()
+    }
+}
+
+impl From<parquet::errors::ParquetError> for Error {
+    fn from(error: parquet::errors::ParquetError) -> Self {
+        DataFusionError::from(error).into()
+    }
+}
+
+impl From<engine::Error> for Error {
+    fn from(error: engine::Error) -> Self {
+        DataFusionError::External(Box::new(error)).into()
     }
 }

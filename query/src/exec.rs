@@ -1,7 +1,6 @@
 //! The session all queries share, and one query's scan: a view, a table, a window and conditions.
 
 use std::num::NonZeroUsize;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -35,9 +34,13 @@ const NAMED_CONSUMERS: NonZeroUsize = NonZeroUsize::MIN;
 pub(crate) fn session(limits: &Limits) -> Result<SessionState, Error> {
     let memory = usize::try_from(limits.running().get()).unwrap_or(usize::MAX);
     let pool = TrackConsumersPool::new(FairSpillPool::new(memory), NAMED_CONSUMERS);
+    let spill = match &limits.spill_dir {
+        Some(dir) => DiskManagerMode::Directories(vec![dir.clone()]),
+        None => DiskManagerMode::Disabled,
+    };
     let runtime = RuntimeEnvBuilder::new()
         .with_memory_pool(Arc::new(pool))
-        .with_disk_manager_builder(spill(limits.spill_dir.as_deref()))
+        .with_disk_manager_builder(DiskManagerBuilder::default().with_mode(spill))
         .build_arc()?;
     let config = SessionConfig::from(options(limits.running()))
         .with_target_partitions(limits.threads.max(1))
@@ -57,14 +60,6 @@ fn options(memory: ByteSize) -> ConfigOptions {
     options.execution.sort_spill_reservation_bytes = share.clamp(64 << 10, 10 << 20);
     options.execution.sort_pushdown_buffer_capacity = share.clamp(64 << 10, 5 << 20);
     options
-}
-
-fn spill(dir: Option<&Path>) -> DiskManagerBuilder {
-    let mode = match dir {
-        Some(dir) => DiskManagerMode::Directories(vec![dir.to_owned()]),
-        None => DiskManagerMode::Disabled,
-    };
-    DiskManagerBuilder::default().with_mode(mode)
 }
 
 /// The scanner that the queries of a session share.
@@ -92,11 +87,13 @@ pub(crate) struct Scan {
 }
 
 impl Scan {
-    pub(crate) fn new(session: Session, view: ReadView, table: Table, window: Window, conditions: Vec<Expr>) -> Self {
-        Self::of(Arc::new(session), view, table, window, conditions)
-    }
-
-    fn of(state: Arc<Session>, view: ReadView, table: Table, window: Window, conditions: Vec<Expr>) -> Self {
+    pub(crate) fn new(
+        state: Arc<Session>,
+        view: ReadView,
+        table: Table,
+        window: Window,
+        conditions: Vec<Expr>,
+    ) -> Self {
         Self {
             meter: meter(&state),
             state,
@@ -111,7 +108,7 @@ impl Scan {
 
     /// Another look at the same view.
     pub(crate) fn beside(&self, table: Table, window: Window, conditions: Vec<Expr>) -> Self {
-        Self::of(Arc::clone(&self.state), self.view.clone(), table, window, conditions)
+        Self::new(Arc::clone(&self.state), self.view.clone(), table, window, conditions)
     }
 
     /// Another look at the same table for other rows, as a part of the same query.
@@ -245,14 +242,8 @@ impl Scan {
         QueryStats {
             files_considered: files.len() as u64,
             files_pruned: (files.len() - met.count()) as u64 + self.meter.pruned(),
-            files_read: self.meter.files(),
-            bytes_read: self.meter.bytes(),
-            cache_hits: self.meter.hits(),
-            rows_scanned: self.meter.rows_scanned(),
             hot_rows: hot.map(|hot| hot.batch.num_rows() as u64).sum(),
-            rows: rows as u64,
-            ms: u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX),
-            partial: self.view.partial().map(str::to_owned),
+            ..self.meter.stats(&self.view, self.started, rows as u64)
         }
     }
 }

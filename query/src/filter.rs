@@ -51,7 +51,7 @@ fn word(column: &str, value: Option<&str>) -> Option<Expr> {
 
 /// A field of a JSON column, by the text of its value.
 fn field(column: &str, key: &str, value: &str) -> Expr {
-    json_text(ident(column), key).eq(lit(value))
+    json_text(ident(column), lit(key)).eq(lit(value))
 }
 
 fn fields(column: &str, values: &ByKey) -> impl Iterator<Item = Option<Expr>> {
@@ -95,21 +95,18 @@ pub(crate) fn traces(filter: &TraceFilter) -> Vec<Expr> {
 }
 
 pub(crate) fn metrics(filter: &MetricFilter) -> Vec<Expr> {
-    [
-        word("name", filter.name.as_deref()),
-        filter.entity.as_deref().map(entity),
-    ]
-    .into_iter()
-    .chain(fields("labels", &filter.labels))
-    .flatten()
-    .collect()
+    points(filter.name.as_deref(), filter.entity.as_deref(), &filter.labels)
 }
 
 /// Those of the points of a metric, or of all.
 pub(crate) fn series(name: Option<&str>, filter: &SeriesFilter) -> Vec<Expr> {
-    [word("name", name), filter.entity.as_deref().map(entity)]
+    points(name, filter.entity.as_deref(), &filter.labels)
+}
+
+fn points(name: Option<&str>, of: Option<&str>, labels: &ByKey) -> Vec<Expr> {
+    [word("name", name), of.map(entity)]
         .into_iter()
-        .chain(fields("labels", &filter.labels))
+        .chain(fields("labels", labels))
         .flatten()
         .collect()
 }
@@ -157,7 +154,7 @@ pub(crate) fn of_trace(id: TraceId) -> Expr {
 /// What names the trace of a row: a column, of logs an attribute.
 pub(crate) fn trace_of(table: Table) -> Expr {
     match table {
-        Table::Logs => json_text(ident("attributes"), "trace_id"),
+        Table::Logs => json_text(ident("attributes"), lit("trace_id")),
         _ => ident("trace_id"),
     }
 }

@@ -45,11 +45,10 @@ use crate::answer::{List, QueryStats};
 use crate::cursor::{Cursor, Position};
 use crate::exec::Scan;
 use crate::functions::{field_text, texts};
-use crate::querier::RowQuery;
 use crate::rows::{self, Ordered};
 use crate::table::Order;
 use crate::window::Window;
-use crate::{Error, Querier, filter, messages};
+use crate::{Error, filter, messages};
 
 /// Of a signal in more traces than this, rows without the id are looked for in so many of them: an index is asked for no more.
 const MOST_TRACES: usize = 100;
@@ -77,25 +76,8 @@ const COLUMNS: [(&str, Table); 19] = [
     (messages::RAW, Table::Messages),
 ];
 
-/// What rows of some kinds lack, objects leave out.
-const SPARSE: &[&str] = &[
-    "flux_id",
-    "trace_id",
-    "src_gear_id",
-    "dst_gear_id",
-    "msg_type",
-    "direction",
-    "span_id",
-    "parent_span_id",
-    "span_name",
-    "duration_ms",
-    "status",
-    "level",
-    "message",
-    "attributes",
-    "promoted",
-    messages::RAW,
-];
+/// Those that rows of all kinds have; what a row lacks of the others, objects leave out.
+const COMMON: [&str; 3] = ["ts", "entity_id", "entity_name"];
 
 /// A part of the answer, in their order at one `ts`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -133,7 +115,7 @@ impl Part {
 
 /// Where a page ends: in which part, and where in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-struct Place {
+pub(crate) struct Place {
     #[serde(rename = "k")]
     part: Part,
     #[serde(rename = "r")]
@@ -142,12 +124,12 @@ struct Place {
 
 /// What is asked.
 #[derive(Debug, Clone, Copy)]
-struct Asked {
-    id: FluxId,
-    limit: usize,
-    after: Option<Place>,
-    fingerprint: u64,
-    raw: RawForm,
+pub(crate) struct Asked {
+    pub(crate) id: FluxId,
+    pub(crate) limit: usize,
+    pub(crate) after: Option<Place>,
+    pub(crate) fingerprint: u64,
+    pub(crate) raw: RawForm,
 }
 
 /// The rows of a part.
@@ -156,31 +138,8 @@ struct Found {
     rows: Ordered,
 }
 
-impl Querier {
-    /// One signal, the oldest rows first.
-    pub(crate) async fn flux(&self, id: FluxId, asked: RowQuery) -> Result<List, Error> {
-        let (window, after) = self.begin::<Place>(&asked)?;
-        let question = Asked {
-            id,
-            limit: asked.paging.limit,
-            after,
-            fingerprint: asked.fingerprint,
-            raw: asked.raw,
-        };
-        self.run(|| {
-            let messages = self.scan(Table::Messages, window, Vec::new());
-            let tag = self.tag_of(&asked, window, messages.view());
-            async move {
-                let list = Signal::new(messages, question).page().await?;
-                Ok(list.with_tag(tag))
-            }
-        })
-        .await
-    }
-}
-
 /// One look at a signal: at each of its tables in one view.
-struct Signal {
+pub(crate) struct Signal {
     asked: Asked,
     messages: Scan,
     spans: Scan,
@@ -188,7 +147,7 @@ struct Signal {
 }
 
 impl Signal {
-    fn new(messages: Scan, asked: Asked) -> Self {
+    pub(crate) fn new(messages: Scan, asked: Asked) -> Self {
         let beside = |table| messages.beside(table, messages.window, Vec::new());
         Self {
             asked,
@@ -206,7 +165,8 @@ impl Signal {
         }
     }
 
-    async fn page(self) -> Result<List, Error> {
+    /// The page, the oldest rows first.
+    pub(crate) async fn page(self) -> Result<List, Error> {
         let mut found = Vec::new();
         for part in Part::OF_FLUX {
             let of_flux = vec![filter::flux(self.asked.id)];
@@ -222,7 +182,9 @@ impl Signal {
             }
         }
         let about = json!({ "flux_id": self.asked.id, "trace_ids": traces, "trace_ids_truncated": cut });
-        Ok(self.shown(&found)?.with_sparse(SPARSE).about("flux", about))
+        let sparse = COLUMNS.iter().map(|(name, _)| *name);
+        let sparse = sparse.filter(|name| !COMMON.contains(name)).collect();
+        Ok(self.shown(&found)?.with_sparse(sparse).about("flux", about))
     }
 
     /// The first rows of a part that the page can have.

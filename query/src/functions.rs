@@ -1,30 +1,44 @@
-//! The few functions over columns that plans need and DataFusion lacks.
+//! The functions that statements have beside DataFusion's, and those over columns that plans need and it lacks.
 //!
-//! | function | of | gives |
-//! |---|---|---|
-//! | [`contains_fold`] | text, needle | whether the text contains the needle, letter case aside |
-//! | [`json_text`] | flat JSON object, key | the key's value as text; null where it is absent or null |
-//! | [`series_key`] | labels | the labels without what a histogram's points carry: what names a series |
-//! | [`label_keys`] | labels | the keys, sorted, as a JSON array |
-//! | [`bucket`] | `ts`, width in µs | the start of the bucket, µs since the epoch; buckets are aligned to the epoch |
-//! | [`row_hash`] | all columns | a hash of the row's content |
+//! | function | gives |
+//! |---|---|
+//! | `uuid(text)` | an id; null for text of a column that is none |
+//! | `uuid_text(id)` | its text: lower case, with hyphens |
+//! | `uuid_time(id)` | when an id of version 7 was made; null for others |
+//! | `attr(object, key)`, `json_text`, `object->>key` | a field of a JSON object as text; null where it is absent or null |
+//! | `json_get(object, key)`, `object->key` | the field as JSON |
+//! | `json_keys(object)` | the keys, sorted, as a JSON array |
+//! | `contains_fold(text, part)` | whether the text contains the part, letter case aside |
+//! | `time_bucket(width, ts)` | the start of the bucket; buckets are aligned to 1970 in UTC |
+//! | [`series_key`], of plans | labels without what a histogram's points carry: what names a series |
+//! | [`bucket`], of plans | the start of the bucket, µs since the epoch; its width is in µs |
+//! | `row_hash`, of plans | a hash of a row's content |
+//! | `id_number`, of plans | an id as a number |
 //!
 //! Letter case is what [`model::fold_into`] takes away.
 
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
-use arrow_array::types::{Float32Type, Float64Type, Int64Type, TimestampMicrosecondType};
-use arrow_array::{Array, ArrayRef, BooleanArray, StringArray, UInt64Array};
-use arrow_schema::DataType;
-use datafusion::common::{ScalarValue, exec_err, internal_err};
+use arrow_array::types::{
+    ArrowTimestampType, Float32Type, Float64Type, Int64Type, IntervalMonthDayNanoType, TimestampMicrosecondType,
+    TimestampMillisecondType, TimestampNanosecondType, TimestampSecondType,
+};
+use arrow_array::{
+    Array, ArrayRef, BooleanArray, Decimal128Array, FixedSizeBinaryArray, PrimitiveArray, StringArray,
+    TimestampMicrosecondArray, UInt64Array,
+};
+use arrow_schema::{DataType, IntervalUnit, TimeUnit};
+use datafusion::arrow::buffer::ScalarBuffer;
+use datafusion::common::{ScalarValue, exec_err, plan_err};
 use datafusion::error::Result;
 use datafusion::logical_expr::{
     ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility, lit,
 };
-use model::{extend_stable_hash, fold_into};
+use model::{FluxId, extend_stable_hash, fold_into};
 pub(crate) use model::{field_json, field_text};
 use serde_json::{Map, Value};
+use uuid::Uuid;
 
 /// Labels that belong to one point of a histogram, not to its series.
 const POINT_LABELS: [&str; 10] = [
@@ -46,127 +60,328 @@ pub(crate) const JSON_TEXT: &str = "json_text";
 pub(crate) const CONTAINS_FOLD: &str = "contains_fold";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Kind {
-    ContainsFold,
+pub(crate) enum FunctionKind {
+    Uuid,
+    UuidText,
+    UuidTime,
     JsonText,
+    JsonGet,
+    JsonKeys,
+    ContainsFold,
+    TimeBucket,
     SeriesKey,
-    LabelKeys,
     Bucket,
     RowHash,
+    /// The 16 bytes of an id as one number, so that distinct ones are counted as numbers are. Equal if the ids are; it means nothing
+    /// else.
+    Number,
 }
+
+impl FunctionKind {
+    /// The function of arguments.
+    pub(crate) fn call(self, args: Vec<Expr>) -> Expr {
+        Function::of(self).call(args)
+    }
+}
+
+/// Those of statements; the others are of plans alone.
+const OFFERED: [FunctionKind; 8] = [
+    FunctionKind::Uuid,
+    FunctionKind::UuidText,
+    FunctionKind::UuidTime,
+    FunctionKind::JsonText,
+    FunctionKind::JsonGet,
+    FunctionKind::JsonKeys,
+    FunctionKind::ContainsFold,
+    FunctionKind::TimeBucket,
+];
+
+/// The type of ids.
+pub(crate) const ID: DataType = DataType::FixedSizeBinary(16);
+const NUMBER: DataType = DataType::Decimal128(38, 0);
+const WIDTH: DataType = DataType::Interval(IntervalUnit::MonthDayNano);
 
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Function {
-    kind: Kind,
+    kind: FunctionKind,
     signature: Signature,
+    aliases: Vec<String>,
 }
 
-fn call(kind: Kind, args: Vec<Expr>) -> Expr {
-    let signature = Signature::any(args.len(), Volatility::Immutable);
-    ScalarUDF::new_from_impl(Function { kind, signature }).call(args)
+impl Function {
+    fn of(kind: FunctionKind) -> Arc<ScalarUDF> {
+        let aliases: &[&str] = match kind {
+            FunctionKind::JsonText => &["attr"],
+            _ => &[],
+        };
+        Arc::new(ScalarUDF::new_from_impl(Self {
+            kind,
+            signature: Signature::user_defined(Volatility::Immutable),
+            aliases: aliases.iter().map(|name| (*name).to_owned()).collect(),
+        }))
+    }
 }
 
-pub(crate) fn contains_fold(text: Expr, needle: &str) -> Expr {
-    call(Kind::ContainsFold, vec![text, lit(needle)])
+pub(crate) fn offered() -> impl Iterator<Item = Arc<ScalarUDF>> {
+    OFFERED.into_iter().map(Function::of)
 }
 
-pub(crate) fn json_text(object: Expr, key: &str) -> Expr {
-    call(Kind::JsonText, vec![object, lit(key)])
+pub(crate) fn json_text(object: Expr, key: Expr) -> Expr {
+    FunctionKind::JsonText.call(vec![object, key])
+}
+
+pub(crate) fn contains_fold(text: Expr, part: &str) -> Expr {
+    FunctionKind::ContainsFold.call(vec![text, lit(part)])
 }
 
 pub(crate) fn series_key(labels: Expr) -> Expr {
-    call(Kind::SeriesKey, vec![labels])
-}
-
-pub(crate) fn label_keys(labels: Expr) -> Expr {
-    call(Kind::LabelKeys, vec![labels])
+    FunctionKind::SeriesKey.call(vec![labels])
 }
 
 pub(crate) fn bucket(ts: Expr, width: i64) -> Expr {
-    call(Kind::Bucket, vec![ts, lit(width)])
+    FunctionKind::Bucket.call(vec![ts, lit(width)])
 }
 
-pub(crate) fn row_hash(columns: Vec<Expr>) -> Expr {
-    call(Kind::RowHash, columns)
+pub(crate) fn is_text(kind: &DataType) -> bool {
+    matches!(kind, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
+}
+
+/// The name of a function and what it takes, for its errors.
+const fn form(kind: FunctionKind) -> &'static str {
+    match kind {
+        FunctionKind::Uuid => "uuid(text)",
+        FunctionKind::UuidText => "uuid_text(id)",
+        FunctionKind::UuidTime => "uuid_time(id)",
+        FunctionKind::JsonText => "json_text(object, key), object ->> key or attr(object, key), object and key texts",
+        FunctionKind::JsonGet => "json_get(object, key) or object -> key, object and key texts",
+        FunctionKind::JsonKeys => "json_keys(object), object a text",
+        FunctionKind::ContainsFold => "contains_fold(text, part), both texts",
+        FunctionKind::Number => "id_number(id)",
+        FunctionKind::TimeBucket => "time_bucket(width, ts), such as time_bucket(INTERVAL '5 minutes', ts)",
+        FunctionKind::SeriesKey => "series_key(labels)",
+        FunctionKind::Bucket => "bucket(ts, width)",
+        FunctionKind::RowHash => "row_hash(columns)",
+    }
 }
 
 impl ScalarUDFImpl for Function {
     fn name(&self) -> &str {
-        match self.kind {
-            Kind::ContainsFold => CONTAINS_FOLD,
-            Kind::JsonText => JSON_TEXT,
-            Kind::SeriesKey => "series_key",
-            Kind::LabelKeys => "label_keys",
-            Kind::Bucket => "bucket",
-            Kind::RowHash => "row_hash",
-        }
+        form(self.kind).split('(').next().unwrap_or_default()
+    }
+
+    fn aliases(&self) -> &[String] {
+        &self.aliases
     }
 
     fn signature(&self) -> &Signature {
         &self.signature
     }
 
-    fn return_type(&self, _arg_types: &[DataType]) -> Result<DataType> {
-        Ok(match self.kind {
-            Kind::ContainsFold => DataType::Boolean,
-            Kind::JsonText | Kind::SeriesKey | Kind::LabelKeys => DataType::Utf8,
-            Kind::Bucket => DataType::Int64,
-            Kind::RowHash => DataType::UInt64,
+    fn return_type(&self, types: &[DataType]) -> Result<DataType> {
+        Ok(match (self.kind, types) {
+            (FunctionKind::Uuid, _) => ID,
+            (
+                FunctionKind::UuidText
+                | FunctionKind::JsonText
+                | FunctionKind::JsonGet
+                | FunctionKind::JsonKeys
+                | FunctionKind::SeriesKey,
+                _,
+            ) => DataType::Utf8,
+            (FunctionKind::Bucket, _) => DataType::Int64,
+            (FunctionKind::RowHash, _) => DataType::UInt64,
+            (FunctionKind::ContainsFold, _) => DataType::Boolean,
+            (FunctionKind::Number, _) => NUMBER,
+            (FunctionKind::TimeBucket, [_, ts]) => ts.clone(),
+            (FunctionKind::UuidTime | FunctionKind::TimeBucket, _) => {
+                DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into()))
+            }
         })
+    }
+
+    fn coerce_types(&self, given: &[DataType]) -> Result<Vec<DataType>> {
+        let text = |kind: &DataType| is_text(kind) || kind.is_null();
+        let all = |wanted: &[DataType]| Ok(wanted.to_vec());
+        match (self.kind, given) {
+            (FunctionKind::Uuid | FunctionKind::UuidText | FunctionKind::UuidTime | FunctionKind::Number, [kind])
+                if *kind == ID =>
+            {
+                all(&[ID])
+            }
+            (
+                FunctionKind::Uuid
+                | FunctionKind::UuidText
+                | FunctionKind::UuidTime
+                | FunctionKind::JsonKeys
+                | FunctionKind::SeriesKey,
+                [kind],
+            ) if text(kind) => all(&[DataType::Utf8]),
+            (FunctionKind::Bucket | FunctionKind::RowHash, given) => all(given),
+            (FunctionKind::JsonText | FunctionKind::JsonGet | FunctionKind::ContainsFold, [a, b])
+                if text(a) && text(b) =>
+            {
+                all(&[DataType::Utf8, DataType::Utf8])
+            }
+            (FunctionKind::TimeBucket, [width, ts @ DataType::Timestamp(..)])
+                if text(width) || matches!(width, DataType::Interval(_)) =>
+            {
+                all(&[WIDTH, ts.clone()])
+            }
+            _ => plan_err!("{} was expected, and not {given:?}", form(self.kind)),
+        }
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let rows = args.number_rows;
-        if self.kind == Kind::RowHash {
-            let columns = ColumnarValue::values_to_arrays(&args.args)?;
-            return Ok(array(UInt64Array::from(hash_rows(&columns, rows)?)));
-        }
-        let Some(first) = args.args.first() else {
-            return internal_err!("{} needs an argument", self.name());
+        // One value for all rows is looked at once.
+        let constant = args.args.iter().all(|arg| matches!(arg, ColumnarValue::Scalar(_)));
+        let column = |index: usize| match args.args.get(index) {
+            Some(arg) => arg.to_array(if constant { 1 } else { rows }),
+            None => exec_err!("{} was expected", form(self.kind)),
         };
-        let column = first.to_array(rows)?;
-        Ok(match self.kind {
-            Kind::ContainsFold => {
-                let needle = Needle::new(text_argument(&args.args)?);
-                let mut scratch = String::new();
-                let found = texts(&column)?.map(|text| text.map(|text| needle.is_in(text, &mut scratch)));
-                array(found.collect::<BooleanArray>())
+        let first = column(0)?;
+        let made: ArrayRef = match self.kind {
+            FunctionKind::Uuid => Arc::new(ids(&first, constant)?),
+            FunctionKind::UuidText => {
+                let texts = id_values(&first, constant)?.into_iter();
+                Arc::new(texts.map(|id| id.map(|id| id.to_string())).collect::<StringArray>())
             }
-            Kind::JsonText => {
-                let key = text_argument(&args.args)?;
-                let values = texts(&column)?.map(|text| field_text(text?, key));
-                array(values.collect::<StringArray>())
+            FunctionKind::UuidTime => {
+                let made = |id: Uuid| Some(FluxId::from_uuid(id).created()?.micros());
+                let times = id_values(&first, constant)?.into_iter().map(|id| id.and_then(made));
+                Arc::new(times.collect::<TimestampMicrosecondArray>().with_timezone("UTC"))
             }
-            Kind::SeriesKey => array(
-                texts(&column)?
-                    .map(|text| text.map(without_point_labels))
-                    .collect::<StringArray>(),
-            ),
-            Kind::LabelKeys => array(texts(&column)?.map(|text| text.map(keys)).collect::<StringArray>()),
-            Kind::Bucket | Kind::RowHash => {
+            FunctionKind::JsonKeys => {
+                let keys = texts(&first)?.map(|text| text.map(keys));
+                Arc::new(keys.collect::<StringArray>())
+            }
+            FunctionKind::JsonText => fields(texts(&first)?, seconds(&args.args)?, field_text),
+            FunctionKind::JsonGet => fields(texts(&first)?, seconds(&args.args)?, field_json),
+            FunctionKind::ContainsFold => Arc::new(contained(texts(&first)?, seconds(&args.args)?)),
+            FunctionKind::SeriesKey => {
+                let series = texts(&first)?.map(|text| text.map(without_point_labels));
+                Arc::new(series.collect::<StringArray>())
+            }
+            FunctionKind::Bucket => {
                 let Some(ColumnarValue::Scalar(ScalarValue::Int64(Some(width)))) = args.args.get(1) else {
-                    return internal_err!("a bucket's width must be a number");
+                    return exec_err!("{} was expected", form(self.kind));
                 };
-                let ts = column.as_primitive::<TimestampMicrosecondType>();
-                array(ts.unary::<_, Int64Type>(|ts| bucket_start(ts, *width)))
+                let ts = first.as_primitive::<TimestampMicrosecondType>();
+                Arc::new(ts.unary::<_, Int64Type>(|ts| bucket_start(ts, *width)))
             }
-        })
+            FunctionKind::RowHash => {
+                let columns = ColumnarValue::values_to_arrays(&args.args)?;
+                Arc::new(UInt64Array::from(hash_rows(&columns, rows)?))
+            }
+            FunctionKind::TimeBucket => bucketed(&first, &column(1)?)?,
+            FunctionKind::Number => Arc::new(numbers(&first)?),
+        };
+        if constant {
+            return Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(&made, 0)?));
+        }
+        Ok(ColumnarValue::Array(made))
     }
 }
 
-fn array(array: impl Array + 'static) -> ColumnarValue {
-    ColumnarValue::Array(Arc::new(array))
+/// The ids of a column of ids or texts. A text that is written in a statement must be one.
+fn id_values(column: &ArrayRef, constant: bool) -> Result<Vec<Option<Uuid>>> {
+    if let Some(ids) = column.as_fixed_size_binary_opt() {
+        return Ok(ids.iter().map(|id| Uuid::from_slice(id?).ok()).collect());
+    }
+    let parse = |text: &str| match Uuid::try_parse(text) {
+        Ok(id) => Ok(Some(id)),
+        Err(_) if constant => exec_err!("'{text}' is no UUID"),
+        Err(_) => Ok(None),
+    };
+    texts(column)?.map(|text| text.map_or(Ok(None), parse)).collect()
 }
 
-fn text_argument(args: &[ColumnarValue]) -> Result<&str> {
+fn ids(column: &ArrayRef, constant: bool) -> Result<FixedSizeBinaryArray> {
+    let ids = id_values(column, constant)?;
+    let bytes = ids.iter().map(|id| id.as_ref().map(Uuid::as_bytes));
+    Ok(FixedSizeBinaryArray::try_from_sparse_iter_with_size(bytes, 16)?)
+}
+
+/// Without a copy where the bytes lie as numbers must.
+fn numbers(column: &ArrayRef) -> Result<Decimal128Array> {
+    let Some(ids) = column.as_fixed_size_binary_opt() else {
+        return exec_err!("{} was expected", form(FunctionKind::Number));
+    };
+    let bytes = ids.values();
+    let numbers = if bytes.as_ptr().align_offset(align_of::<i128>()) == 0 {
+        ScalarBuffer::new(bytes.clone(), 0, ids.len())
+    } else {
+        let (all, _) = bytes.as_chunks::<16>();
+        let numbers: Vec<_> = all.iter().map(|id| i128::from_ne_bytes(*id)).collect();
+        numbers.into()
+    };
+    let numbers = Decimal128Array::try_new(numbers, ids.nulls().cloned())?;
+    Ok(numbers.with_data_type(NUMBER))
+}
+
+/// The texts of the second argument; one that is the same for all rows is not written out.
+fn seconds(args: &[ColumnarValue]) -> Result<Texts<'_>> {
     match args.get(1) {
-        Some(ColumnarValue::Scalar(ScalarValue::Utf8(Some(text)))) => Ok(text),
-        other => internal_err!("the second argument must be a text, not {other:?}"),
+        Some(ColumnarValue::Array(column)) => texts(column),
+        Some(ColumnarValue::Scalar(ScalarValue::Utf8(text))) => Ok(Box::new(std::iter::repeat(text.as_deref()))),
+        other => exec_err!("a text was expected, not {other:?}"),
     }
 }
+
+fn fields(objects: Texts<'_>, keys: Texts<'_>, field: fn(&str, &str) -> Option<String>) -> ArrayRef {
+    let found = objects.zip(keys).map(|(object, key)| field(object?, key?));
+    Arc::new(found.collect::<StringArray>())
+}
+
+fn contained(texts: Texts<'_>, parts: Texts<'_>) -> BooleanArray {
+    let mut scratch = String::new();
+    let mut needle: Option<(&str, Needle)> = None;
+    let found = texts.zip(parts).map(|(text, part)| {
+        let (text, part) = (text?, part?);
+        if needle.as_ref().is_none_or(|(known, _)| *known != part) {
+            needle = Some((part, Needle::new(part)));
+        }
+        needle.as_ref().map(|(_, needle)| needle.is_in(text, &mut scratch))
+    });
+    found.collect()
+}
+
+fn bucketed(widths: &ArrayRef, times: &ArrayRef) -> Result<ArrayRef> {
+    let DataType::Timestamp(unit, _) = times.data_type() else {
+        return exec_err!("{} was expected", form(FunctionKind::TimeBucket));
+    };
+    match unit {
+        TimeUnit::Second => buckets::<TimestampSecondType>(widths, times, 1_000_000_000),
+        TimeUnit::Millisecond => buckets::<TimestampMillisecondType>(widths, times, 1_000_000),
+        TimeUnit::Microsecond => buckets::<TimestampMicrosecondType>(widths, times, 1_000),
+        TimeUnit::Nanosecond => buckets::<TimestampNanosecondType>(widths, times, 1),
+    }
+}
+
+fn buckets<T: ArrowTimestampType>(widths: &ArrayRef, times: &ArrayRef, nanos: i64) -> Result<ArrayRef> {
+    let widths = widths.as_primitive::<IntervalMonthDayNanoType>().iter();
+    let starts = widths.zip(times.as_primitive::<T>().iter()).map(|(width, ts)| {
+        let (Some(width), Some(ts)) = (width, ts) else {
+            return Ok(None);
+        };
+        if width.months != 0 {
+            return exec_err!("months differ in length: use date_trunc('month', ts)");
+        }
+        let days = i64::from(width.days).saturating_mul(86_400_000_000_000);
+        match days.saturating_add(width.nanoseconds) / nanos {
+            ticks @ 1.. => Ok(Some(bucket_start(ts, ticks))),
+            _ => exec_err!("the width of a bucket must be at least one tick of the time"),
+        }
+    });
+    let starts: PrimitiveArray<T> = starts.collect::<Result<_>>()?;
+    Ok(Arc::new(starts.with_data_type(times.data_type().clone())))
+}
+
+/// The texts of rows.
+type Texts<'a> = Box<dyn Iterator<Item = Option<&'a str>> + 'a>;
 
 /// The texts of a column in any of the forms in which a plan may hold it.
-pub(crate) fn texts(column: &ArrayRef) -> Result<Box<dyn Iterator<Item = Option<&str>> + '_>> {
+pub(crate) fn texts(column: &ArrayRef) -> Result<Texts<'_>> {
     Ok(match column.data_type() {
         DataType::Utf8 => Box::new(column.as_string::<i32>().iter()),
         DataType::LargeUtf8 => Box::new(column.as_string::<i64>().iter()),
@@ -250,6 +465,7 @@ fn add<T: AsRef<[u8]>>(hashes: &mut [u64], values: impl Iterator<Item = Option<T
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
 
     fn found(text: &str, needle: &str) -> bool {
@@ -291,5 +507,31 @@ mod tests {
             r#"{"cpu":"0","otel.unit":"s"}"#
         );
         assert_eq!(keys(r#"{"b":1,"a":2}"#), r#"["a","b"]"#);
+    }
+
+    #[test]
+    fn numbers_of_ids_are_equal_exactly_where_the_ids_are_wherever_their_bytes_lie() {
+        let ids: Vec<_> = (0..40u128)
+            .map(|n| (n % 7 != 3).then_some(((n % 5) << 64) | (n % 3)))
+            .collect();
+        let bytes = ids.iter().map(|id| id.map(u128::to_be_bytes));
+        let whole = FixedSizeBinaryArray::try_from_sparse_iter_with_size(bytes, 16).unwrap();
+        // Behind a byte of another buffer they lie as no number may.
+        let shifted: Vec<u8> = std::iter::once(0).chain(whole.values().iter().copied()).collect();
+        let shifted = datafusion::arrow::buffer::Buffer::from_vec(shifted).slice(1);
+        let shifted = FixedSizeBinaryArray::try_new(16, shifted, whole.nulls().cloned()).unwrap();
+        for column in [Arc::new(whole) as ArrayRef, Arc::new(shifted)] {
+            for column in [column.slice(0, 40), column.slice(3, 30), column.slice(5, 0)] {
+                let made = numbers(&column).unwrap();
+                let given = column.as_fixed_size_binary();
+                assert_eq!(made.len(), given.len());
+                for (a, b) in (0..made.len()).flat_map(|a| (0..made.len()).map(move |b| (a, b))) {
+                    assert_eq!(made.is_null(a), given.is_null(a));
+                    if made.is_valid(a) && made.is_valid(b) {
+                        assert_eq!(made.value(a) == made.value(b), given.value(a) == given.value(b));
+                    }
+                }
+            }
+        }
     }
 }

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use tokio::runtime::Runtime;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
-use tokio::task::JoinHandle;
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::Error;
 
@@ -100,12 +100,16 @@ impl Gate {
 
     /// Waits until all places are free; from then on nobody gets one.
     pub(crate) async fn close(&self) {
-        let all = u32::try_from(self.places.0).unwrap_or(u32::MAX);
-        if let Ok(permits) = self.all.acquire_many(all).await {
-            permits.forget();
-            self.all.close();
-            self.statements.close();
-        }
+        close(&self.all, self.places.0).await;
+        self.statements.close();
+    }
+}
+
+/// Waits until all places are free; from then on nobody gets one.
+pub(crate) async fn close(places: &Semaphore, all: usize) {
+    if let Ok(permits) = places.acquire_many(u32::try_from(all).unwrap_or(u32::MAX)).await {
+        permits.forget();
+        places.close();
     }
 }
 
@@ -143,22 +147,18 @@ impl Threads {
         })
     }
 
-    /// The runtime of a class.
-    pub(crate) fn of(&self, class: Class) -> Result<&Runtime, Error> {
-        let runtime = match class {
-            Class::Typed => &self.typed,
-            Class::Statement => &self.statements,
-        };
-        runtime.as_ref().ok_or(Error::Closed)
-    }
-
-    /// Starts work on the threads of a class.
+    /// Starts work on the threads of a class, which ends with who waits for it.
     pub(crate) fn spawn<T: Send + 'static>(
         &self,
         class: Class,
         work: impl Future<Output = T> + Send + 'static,
-    ) -> Result<JoinHandle<T>, Error> {
-        Ok(self.of(class)?.spawn(work))
+    ) -> Result<AbortOnDropHandle<T>, Error> {
+        let runtime = match class {
+            Class::Typed => &self.typed,
+            Class::Statement => &self.statements,
+        };
+        let runtime = runtime.as_ref().ok_or(Error::Closed)?;
+        Ok(AbortOnDropHandle::new(runtime.spawn(work)))
     }
 }
 

@@ -16,15 +16,18 @@ use model::filter::{
     DeadLetterFilter, FluxFilter, LetterFilter, LogFilter, MessageFilter, MetricFilter, TraceFilter, When,
 };
 use model::{FluxId, Table};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::answer::{List, Page};
-use crate::cursor::fingerprint;
-use crate::filter;
+use crate::cursor::{Cursor, fingerprint};
+use crate::exec::Scan;
+use crate::flux::{self, Signal};
 use crate::metrics::{self, Summary};
 use crate::querier::RowQuery;
 use crate::window::Window;
-use crate::{Error, Querier};
+use crate::{Error, Querier, filter, rows};
 
 /// Which rows are asked for.
 #[derive(Debug, Clone)]
@@ -46,71 +49,70 @@ pub enum ListQuery {
 }
 
 impl ListQuery {
-    fn row_query(&self) -> Result<RowQuery, Error> {
+    pub(crate) fn row_query(&self) -> RowQuery {
         match self {
-            Self::Logs(filter) => Ok(RowQuery {
-                order: filter.order.unwrap_or_default(),
+            Self::Logs(filter) => RowQuery {
+                order: filter.order,
                 flux_id: filter.flux_id,
                 ..RowQuery::new(
                     (Table::Logs, fingerprint(filter)),
                     (filter.since, filter.until),
-                    (filter.limit, filter.offset, filter.cursor.as_ref()),
-                )?
-            }),
-            Self::Traces(filter) => Ok(RowQuery {
-                order: filter.order.unwrap_or_default(),
+                    (filter.limit, filter.offset, &filter.cursor),
+                )
+            },
+            Self::Traces(filter) => RowQuery {
+                order: filter.order,
                 flux_id: filter.flux_id,
                 ..RowQuery::new(
                     (Table::Traces, fingerprint(filter)),
                     (filter.since, filter.until),
-                    (filter.limit, filter.offset, filter.cursor.as_ref()),
-                )?
-            }),
+                    (filter.limit, filter.offset, &filter.cursor),
+                )
+            },
             Self::Metrics(filter) => RowQuery::new(
                 (Table::Metrics, fingerprint(filter)),
                 (filter.since, filter.until),
-                (filter.limit, filter.offset, filter.cursor.as_ref()),
+                (filter.limit, filter.offset, &filter.cursor),
             ),
-            Self::Messages(filter) => Ok(RowQuery {
-                order: filter.order.unwrap_or_default(),
+            Self::Messages(filter) => RowQuery {
+                order: filter.order,
                 flux_id: filter.flux_id,
                 raw: filter.raw.unwrap_or_default(),
                 ..RowQuery::new(
                     (Table::Messages, fingerprint(filter)),
                     (filter.since, filter.until),
-                    (filter.limit, filter.offset, filter.cursor.as_ref()),
-                )?
-            }),
+                    (filter.limit, filter.offset, &filter.cursor),
+                )
+            },
             Self::DeadLetters(filter) => RowQuery::new(
                 (Table::DeadLetters, fingerprint(filter)),
                 (filter.since, filter.until),
-                (filter.limit, filter.offset, filter.cursor.as_ref()),
+                (filter.limit, filter.offset, &filter.cursor),
             ),
-            Self::Flux(id, filter) => Ok(RowQuery {
+            Self::Flux(id, filter) => RowQuery {
                 also: &[Table::Traces, Table::Logs],
                 raw: filter.raw.unwrap_or_default(),
                 ..RowQuery::new(
                     (Table::Messages, fingerprint(filter) ^ fingerprint(id)),
                     (Some(filter.since.unwrap_or(When::EVER)), filter.until),
-                    (filter.limit, None, filter.cursor.as_ref()),
-                )?
-            }),
+                    (filter.limit, None, &filter.cursor),
+                )
+            },
             Self::Letters(filter) => RowQuery::new(
                 (Table::DeadLetters, fingerprint(filter)),
                 (Some(filter.since.unwrap_or(When::EVER)), filter.until),
-                (filter.limit, None, filter.cursor.as_ref()),
+                (filter.limit, None, &filter.cursor),
             ),
         }
     }
 
-    fn conditions(&self) -> Vec<Expr> {
+    pub(crate) fn conditions(&self) -> Vec<Expr> {
         match self {
             Self::Logs(filter) => filter::logs(filter),
             Self::Traces(filter) => filter::traces(filter),
             Self::Metrics(filter) => filter::metrics(filter),
             Self::Messages(filter) => filter::messages(filter),
-            Self::DeadLetters(_) => Vec::new(),
-            Self::Flux(id, _) => vec![filter::flux(*id)],
+            Self::DeadLetters(_) | Self::Flux(..) => Vec::new(),
             Self::Letters(filter) => filter::letters(filter),
         }
     }
@@ -122,37 +124,96 @@ impl Querier {
     /// # Errors
     /// See [`Error`].
     pub async fn list(&self, query: &ListQuery) -> Result<List, Error> {
-        let asked = query.row_query()?;
+        let asked = query.row_query();
+        let (paging, fingerprint, raw) = (asked.paging()?, asked.fingerprint, asked.raw);
         if let ListQuery::Metrics(filter) = query
             && let Some(summary) = Summary::of(filter)?
         {
-            return self.summed_up(asked, &summary, query.conditions()).await;
+            let summed_up = |scan, after| {
+                let (summary, now) = (summary.clone(), self.now());
+                async move { metrics::page(&scan, &summary, paging, after, fingerprint, now).await }
+            };
+            return self.answered(&asked, query, summed_up).await;
         }
         if let ListQuery::Flux(id, _) = query {
-            return self.flux(*id, asked).await;
+            let limit = paging.limit;
+            let signal = |messages, after| {
+                let asked = flux::Asked {
+                    id: *id,
+                    limit,
+                    after,
+                    fingerprint,
+                    raw,
+                };
+                Signal::new(messages, asked).page()
+            };
+            return self.answered(&asked, query, signal).await;
         }
-        self.rows(asked, query.conditions()).await
+        let rows = |scan, from| async move { rows::list(&scan, paging, from, fingerprint, raw).await };
+        self.answered(&asked, query, rows).await
+    }
+
+    /// What a scan of the window gives, from a position on if one is given, with its tag.
+    async fn answered<P, W>(
+        &self,
+        asked: &RowQuery,
+        query: &ListQuery,
+        answer: impl Fn(Scan, Option<P>) -> W,
+    ) -> Result<List, Error>
+    where
+        P: Clone + Serialize + DeserializeOwned,
+        W: Future<Output = Result<List, Error>> + Send + 'static,
+    {
+        let (window, from) = self.begin::<P>(asked)?;
+        let conditions = query.conditions();
+        self.run(|| {
+            let mut scan = self.scan(asked.table, window, conditions.clone());
+            scan.order = asked.order.unwrap_or_default();
+            let tag = self.tag_of(asked, window, scan.view());
+            let list = answer(scan, from.clone());
+            async move {
+                let mut list = list.await?;
+                list.tag = tag;
+                Ok(list)
+            }
+        })
+        .await
+    }
+
+    /// The window, and the position to go on from, of a first or a later page.
+    fn begin<P: Serialize + DeserializeOwned>(&self, asked: &RowQuery) -> Result<(Window, Option<P>), Error> {
+        match asked.cursor.as_deref() {
+            Some(token) => {
+                let cursor = Cursor::parse(token, asked.fingerprint)?;
+                Ok((cursor.window, Some(cursor.position)))
+            }
+            None => {
+                let window = Window::resolve(asked.since, asked.until, asked.flux_id, self.now())?;
+                Ok((window, None))
+            }
+        }
     }
 
     /// The tag that the answer would have now; `None` if it would have none or if there is no answer.
     #[must_use]
     pub fn tag(&self, query: &ListQuery) -> Option<u64> {
-        let asked = query.row_query().ok()?;
+        let asked = query.row_query();
         let (window, _) = self.begin::<Value>(&asked).ok()?;
         self.tag_of(&asked, window, &self.engine.view())
     }
 
     /// The tag of the answer from a view.
-    pub(crate) fn tag_of(&self, asked: &RowQuery, window: Window, view: &ReadView) -> Option<u64> {
+    fn tag_of(&self, asked: &RowQuery, window: Window, view: &ReadView) -> Option<u64> {
         let is_past = asked.until.is_some() && window.until <= self.now();
         let tables = || std::iter::once(&asked.table).chain(asked.also);
         let mut hot = tables().flat_map(|table| view.hot(*table));
         if !is_past || hot.any(|hot| window.meets(hot.min_ts, hot.max_ts)) {
             return None;
         }
+        let paging = asked.paging().ok()?;
         let mut hasher = DefaultHasher::new();
         env!("CARGO_PKG_VERSION").hash(&mut hasher);
-        (asked.table, asked.fingerprint, asked.paging.limit, asked.paging.offset).hash(&mut hasher);
+        (asked.table, asked.fingerprint, paging.limit, paging.offset).hash(&mut hasher);
         (&asked.cursor, window.since, window.until, view.partial()).hash(&mut hasher);
         let files = tables().flat_map(|table| view.files(*table));
         for file in files.filter(|file| window.meets(file.min_ts, file.max_ts)) {
@@ -161,73 +222,11 @@ impl Querier {
         Some(hasher.finish())
     }
 
-    async fn summed_up(&self, asked: RowQuery, summary: &Summary, conditions: Vec<Expr>) -> Result<List, Error> {
-        let (window, after) = self.begin(&asked)?;
-        let (paging, fingerprint) = (asked.paging, asked.fingerprint);
-        self.run(|| {
-            let scan = self.scan(Table::Metrics, window, conditions.clone());
-            let tag = self.tag_of(&asked, window, scan.view());
-            let (summary, after, now) = (summary.clone(), after.clone(), self.now());
-            async move {
-                let list = metrics::page(&scan, &summary, paging, after, fingerprint, now).await?;
-                Ok(list.with_tag(tag))
-            }
-        })
-        .await
-    }
-
-    async fn rows(&self, asked: RowQuery, conditions: Vec<Expr>) -> Result<List, Error> {
-        let (window, from) = self.begin(&asked)?;
-        let (paging, fingerprint, raw) = (asked.paging, asked.fingerprint, asked.raw);
-        self.run(|| {
-            let mut scan = self.scan(asked.table, window, conditions.clone());
-            scan.order = asked.order;
-            let tag = self.tag_of(&asked, window, scan.view());
-            async move {
-                let list = crate::rows::list(&scan, paging, from, fingerprint, raw).await?;
-                Ok(list.with_tag(tag))
-            }
-        })
-        .await
-    }
-
-    /// The log records that a filter lets through, as objects.
+    /// As [`Querier::list`], as objects.
     ///
     /// # Errors
     /// See [`Error`].
-    pub async fn logs(&self, filter: &LogFilter) -> Result<Page, Error> {
-        Ok(self.list(&ListQuery::Logs(filter.clone())).await?.into())
-    }
-
-    /// The spans that a filter lets through, as objects.
-    ///
-    /// # Errors
-    /// See [`Error`].
-    pub async fn traces(&self, filter: &TraceFilter) -> Result<Page, Error> {
-        Ok(self.list(&ListQuery::Traces(filter.clone())).await?.into())
-    }
-
-    /// The metric points that a filter lets through, or what they come to, as objects.
-    ///
-    /// # Errors
-    /// See [`Error`].
-    pub async fn metrics(&self, filter: &MetricFilter) -> Result<Page, Error> {
-        Ok(self.list(&ListQuery::Metrics(filter.clone())).await?.into())
-    }
-
-    /// The business messages that a filter lets through, as objects.
-    ///
-    /// # Errors
-    /// See [`Error`].
-    pub async fn messages(&self, filter: &MessageFilter) -> Result<Page, Error> {
-        Ok(self.list(&ListQuery::Messages(filter.clone())).await?.into())
-    }
-
-    /// Telemetry that could not be decoded, as objects.
-    ///
-    /// # Errors
-    /// See [`Error`].
-    pub async fn dead_letters(&self, filter: &DeadLetterFilter) -> Result<Page, Error> {
-        Ok(self.list(&ListQuery::DeadLetters(filter.clone())).await?.into())
+    pub async fn page(&self, query: ListQuery) -> Result<Page, Error> {
+        Ok(self.list(&query).await?.into())
     }
 }

@@ -36,14 +36,7 @@ pub(crate) fn is_crowded(refusal: &str) -> bool {
 pub(crate) struct Sessions {
     like: SessionState,
     most: usize,
-    free: Mutex<Vec<Arc<Own>>>,
-}
-
-/// A session and its pool.
-#[derive(Debug)]
-struct Own {
-    state: SessionState,
-    pool: Arc<QueryPool>,
+    free: Mutex<Vec<Arc<SessionState>>>,
 }
 
 impl Sessions {
@@ -62,19 +55,19 @@ impl Sessions {
     }
 
     /// One for a query.
-    pub(crate) fn one(self: &Arc<Self>) -> Session {
+    pub(crate) fn one(self: &Arc<Self>) -> Arc<Session> {
         let free = self.free.lock().pop();
-        Session {
-            own: free.unwrap_or_else(|| Arc::new(with_own_pool(&self.like))),
+        Arc::new(Session {
+            state: free.unwrap_or_else(|| Arc::new(with_own_pool(&self.like))),
             home: Arc::clone(self),
-        }
+        })
     }
 }
 
 /// The session of a query, given back when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Session {
-    own: Arc<Own>,
+    state: Arc<SessionState>,
     home: Arc<Sessions>,
 }
 
@@ -82,34 +75,32 @@ impl Deref for Session {
     type Target = SessionState;
 
     fn deref(&self) -> &SessionState {
-        &self.own.state
+        &self.state
     }
 }
 
 impl Drop for Session {
     fn drop(&mut self) {
         // What still holds memory of it, as rows that a slow reader takes, is no other query's.
-        if self.own.pool.alone.reserved() > 0 {
+        if self.state.runtime_env().memory_pool.reserved() > 0 {
             return;
         }
         let mut free = self.home.free.lock();
         if free.len() < self.home.most {
-            free.push(Arc::clone(&self.own));
+            free.push(Arc::clone(&self.state));
         }
     }
 }
 
-fn with_own_pool(like: &SessionState) -> Own {
+fn with_own_pool(like: &SessionState) -> SessionState {
     let env = like.runtime_env();
-    let pool = Arc::new(QueryPool::beside(Arc::clone(&env.memory_pool)));
     let env = RuntimeEnv {
-        memory_pool: Arc::clone(&pool) as _,
+        memory_pool: Arc::new(QueryPool::beside(Arc::clone(&env.memory_pool))),
         ..env.as_ref().clone()
     };
-    let state = SessionStateBuilder::new_from_existing(like.clone())
+    SessionStateBuilder::new_from_existing(like.clone())
         .with_runtime_env(Arc::new(env))
-        .build();
-    Own { state, pool }
+        .build()
 }
 
 /// The pool of one query.
@@ -176,8 +167,9 @@ impl MemoryPool for QueryPool {
         })
     }
 
+    /// What the query has taken.
     fn reserved(&self) -> usize {
-        self.shared.reserved()
+        self.alone.reserved()
     }
 
     fn memory_limit(&self) -> MemoryLimit {

@@ -26,7 +26,6 @@
 //! Rows come newest bucket first, then by name, type and group. A cursor names the last group given, so paging is as stable as
 //! the buckets are.
 
-use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use arrow_array::RecordBatch;
@@ -47,7 +46,7 @@ use crate::functions::{bucket, bucket_start, json_text, texts};
 use crate::series::{self, Change};
 use crate::summary::series as walk;
 use crate::summary::shape::{OBSERVED, cells, filled, lines};
-use crate::summary::tally::{Groups, Tally, Totals};
+use crate::summary::tally::{Groups, Series, Tally, Totals};
 use crate::table::Order;
 use crate::window::Window;
 
@@ -57,9 +56,10 @@ pub(crate) const MAX_GROUPS: usize = 100_000;
 /// How points are brought together.
 #[derive(Debug, Clone)]
 pub(crate) struct Summary {
-    width: Option<i64>,
+    /// The width of a bucket; without one, the window is one.
+    pub(crate) width: Option<i64>,
     by: Option<GroupBy>,
-    agg: Option<Aggregate>,
+    pub(crate) agg: Option<Aggregate>,
     fill: bool,
     /// Whether a row is a series.
     lines: bool,
@@ -122,14 +122,9 @@ impl Summary {
             None | Some(GroupBy::Own) => lit(""),
             Some(GroupBy::EntityName) => ident("entity_name"),
             Some(GroupBy::EntityId) => ident("entity_id"),
-            Some(GroupBy::Label(key)) => json_text(ident("labels"), key),
+            Some(GroupBy::Label(key)) => json_text(ident("labels"), lit(key.as_str())),
         };
         vec![start.alias("bucket"), ident("name"), ident("type"), group.alias("grp")]
-    }
-
-    /// The width of a bucket; without one, the window is one.
-    pub(crate) const fn width(&self) -> Option<i64> {
-        self.width
     }
 
     /// The column whose values are groups, if there is one; `None` where groups are no column's values.
@@ -149,39 +144,15 @@ impl Summary {
             _ => None,
         }
     }
-
-    /// Whether a row has what histograms observed beside its value.
-    pub(crate) const fn shows_observed(&self) -> bool {
-        self.agg.is_none()
-    }
 }
 
-/// One group. Ordered as answers are: newest bucket first.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+/// One group.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct Key {
     #[serde(rename = "b")]
     pub(crate) bucket: i64,
-    #[serde(rename = "n")]
-    pub(crate) name: String,
-    #[serde(rename = "t")]
-    pub(crate) kind: String,
-    #[serde(rename = "g")]
-    pub(crate) group: Option<String>,
-}
-
-impl Ord for Key {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        fn place(key: &Key) -> (Reverse<i64>, &str, &str, Option<&str>) {
-            (Reverse(key.bucket), &key.name, &key.kind, key.group.as_deref())
-        }
-        place(self).cmp(&place(other))
-    }
-}
-
-impl PartialOrd for Key {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
+    #[serde(flatten)]
+    pub(crate) series: Series,
 }
 
 /// The width of a bucket in microseconds.
@@ -245,7 +216,7 @@ pub(crate) async fn page(
     let shown = groups.cells.get(paging.offset..).unwrap_or_default();
     let next = shown.last().filter(|_| more).map(|cell| groups.key(cell));
     let rows = cells(summary, &groups, shown, &changes)?;
-    Ok(List::new(&rows, cursor(next), scan.stats(rows.num_rows()))?.with_sparse(&OBSERVED))
+    Ok(List::new(&rows, cursor(next), scan.stats(rows.num_rows()))?.with_sparse(OBSERVED.to_vec()))
 }
 
 /// What the points of a group come to.
@@ -305,7 +276,8 @@ pub(crate) async fn planned(scan: &Scan, summary: &Summary, window: Window) -> R
                 last: None,
             };
             let key = keys.get(row);
-            let series = tally.series(&key.name, &key.kind, key.group.as_deref());
+            let Series { name, kind, group } = &key.series;
+            let series = tally.series(name, kind, group.as_deref());
             tally.put(series, key.bucket, totals)?;
         }
     }
@@ -347,9 +319,11 @@ impl<'a> Keys<'a> {
     pub(crate) fn get(&self, row: usize) -> Key {
         Key {
             bucket: self.buckets[row],
-            name: self.names[row].unwrap_or_default().to_owned(),
-            kind: self.kinds[row].unwrap_or_default().to_owned(),
-            group: self.groups[row].clone(),
+            series: Series {
+                name: self.names[row].unwrap_or_default().to_owned(),
+                kind: self.kinds[row].unwrap_or_default().to_owned(),
+                group: self.groups[row].clone(),
+            },
         }
     }
 }

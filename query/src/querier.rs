@@ -15,14 +15,10 @@ use engine::Engine;
 use model::filter::{RawForm, SortOrder, When};
 use model::{ByteSize, Clock, FluxId, Table, Timestamp, TraceId};
 use parking_lot::Mutex;
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use tokio::sync::Semaphore;
-use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::answer::TraceTree;
-use crate::cursor::Cursor;
 use crate::exec::{Scan, scanner, session};
 use crate::filter::{self, Paging};
 use crate::gate::{Class, Gate, Place, Threads};
@@ -171,11 +167,8 @@ impl Querier {
     /// # Errors
     /// [`Error::NotFound`] if the store has no span of it; see [`Error`].
     pub async fn trace(&self, id: TraceId) -> Result<TraceTree, Error> {
-        self.run(|| {
-            let scan = self.scan(Table::Traces, Window::ALL, vec![filter::of_trace(id)]);
-            async move { trace::tree(&scan, id).await }
-        })
-        .await
+        let of_trace = || self.scan(Table::Traces, Window::ALL, vec![filter::of_trace(id)]);
+        self.run(|| trace::tree(of_trace(), id)).await
     }
 
     /// Refuses new queries, ends the running ones and waits until they are gone. A second call returns at once.
@@ -187,23 +180,6 @@ impl Querier {
         // The threads of a scan that nobody waits for end a moment after it.
         if let Some(scanner) = scanner(self.sessions.like()) {
             scanner.close().await;
-        }
-    }
-
-    /// The window, and the position to go on from, of a first or a later page.
-    pub(crate) fn begin<P: Serialize + DeserializeOwned>(
-        &self,
-        asked: &RowQuery,
-    ) -> Result<(Window, Option<P>), Error> {
-        match asked.cursor.as_deref() {
-            Some(token) => {
-                let cursor = Cursor::parse(token, asked.fingerprint)?;
-                Ok((cursor.window, Some(cursor.position)))
-            }
-            None => {
-                let window = Window::resolve(asked.since, asked.until, asked.flux_id, self.now())?;
-                Ok((window, None))
-            }
         }
     }
 
@@ -243,11 +219,10 @@ impl Querier {
             drop(place);
             answer
         })?;
-        let mut task = StopOnDrop(task);
         tokio::select! {
             biased;
             () = self.stop.cancelled() => Err(Error::Closed),
-            ended = tokio::time::timeout(self.limits.timeout, &mut task.0) => match ended {
+            ended = tokio::time::timeout(self.limits.timeout, task) => match ended {
                 Ok(Ok(answer)) => answer.map_err(|error| error.explained(&self.limits)),
                 Ok(Err(stopped)) => Err(Error::Aborted(stopped.to_string())),
                 Err(_) => Err(Error::Timeout(self.limits.timeout.into())),
@@ -279,41 +254,38 @@ pub(crate) struct RowQuery {
     pub(crate) fingerprint: u64,
     pub(crate) since: Option<When>,
     pub(crate) until: Option<When>,
-    pub(crate) paging: Paging,
+    pub(crate) limit: Option<u32>,
+    pub(crate) offset: Option<u32>,
     pub(crate) cursor: Option<String>,
-    pub(crate) order: SortOrder,
+    pub(crate) order: Option<SortOrder>,
     pub(crate) flux_id: Option<FluxId>,
     /// How the bytes of messages are shown.
     pub(crate) raw: RawForm,
 }
 
 impl RowQuery {
-    /// The newest rows of a table, by the fingerprint of a filter, its bounds of time, and its limit, offset and cursor.
+    /// The rows of a table, by the fingerprint of a filter, its bounds of time, and its limit, offset and cursor.
     pub(crate) fn new(
         (table, fingerprint): (Table, u64),
         (since, until): (Option<When>, Option<When>),
-        (limit, offset, cursor): (Option<u32>, Option<u32>, Option<&String>),
-    ) -> Result<Self, Error> {
-        Ok(Self {
+        (limit, offset, cursor): (Option<u32>, Option<u32>, &Option<String>),
+    ) -> Self {
+        Self {
             table,
             also: &[],
             fingerprint,
             since,
             until,
-            paging: Paging::check(limit, offset, cursor.map(String::as_str))?,
-            cursor: cursor.cloned(),
-            order: SortOrder::Desc,
+            limit,
+            offset,
+            cursor: cursor.clone(),
+            order: None,
             flux_id: None,
             raw: RawForm::default(),
-        })
+        }
     }
-}
 
-/// A task that ends with its waiter.
-pub(crate) struct StopOnDrop<T>(pub(crate) JoinHandle<T>);
-
-impl<T> Drop for StopOnDrop<T> {
-    fn drop(&mut self) {
-        self.0.abort();
+    pub(crate) fn paging(&self) -> Result<Paging, Error> {
+        Paging::check(self.limit, self.offset, self.cursor.as_deref())
     }
 }

@@ -13,6 +13,7 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use arrow_schema::ArrowError;
 use bytes::Bytes;
@@ -20,7 +21,7 @@ use datafusion::common::internal_datafusion_err;
 use datafusion::datasource::listing::PartitionedFile;
 use datafusion::datasource::physical_plan::ParquetFileReaderFactory;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
-use engine::Segment;
+use engine::{ReadView, Segment};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use model::ByteSize;
@@ -30,10 +31,11 @@ use parquet::arrow::async_reader::AsyncFileReader;
 use parquet::errors::ParquetError;
 use parquet::file::metadata::ParquetMetaData;
 
+use crate::answer::QueryStats;
 use crate::error::causes;
 
 /// What one query reads, and how much it may.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Meter {
     most: u64,
     bytes: AtomicU64,
@@ -80,19 +82,8 @@ impl Meter {
     pub(crate) fn new(most: ByteSize) -> Self {
         Self {
             most: most.get(),
-            bytes: AtomicU64::new(0),
-            rows: AtomicU64::new(0),
-            hits: AtomicU64::new(0),
-            considered: AtomicU64::new(0),
-            pruned: AtomicU64::new(0),
-            hot: AtomicU64::new(0),
-            files: Mutex::default(),
-            ruled_out: Mutex::default(),
+            ..Self::default()
         }
-    }
-
-    pub(crate) fn bytes(&self) -> u64 {
-        self.bytes.load(Ordering::Relaxed)
     }
 
     /// Counts a segment that is opened.
@@ -141,22 +132,21 @@ impl Meter {
         self.hot.fetch_add(hot_rows as u64, Ordering::Relaxed);
     }
 
-    /// What [`Self::planned`] counted: files considered, of these pruned, and rows in memory.
-    pub(crate) fn plans(&self) -> (u64, u64, u64) {
+    /// What a query over a view cost that began then; of files and rows in memory what [`Self::planned`] counted.
+    pub(crate) fn stats(&self, view: &ReadView, started: Instant, rows: u64) -> QueryStats {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        (read(&self.considered), read(&self.pruned), read(&self.hot))
-    }
-
-    pub(crate) fn rows_scanned(&self) -> u64 {
-        self.rows.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn hits(&self) -> u64 {
-        self.hits.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn files(&self) -> u64 {
-        self.files.lock().len() as u64
+        QueryStats {
+            files_considered: read(&self.considered),
+            files_pruned: read(&self.pruned),
+            files_read: self.files.lock().len() as u64,
+            bytes_read: read(&self.bytes),
+            cache_hits: read(&self.hits),
+            rows_scanned: read(&self.rows),
+            hot_rows: read(&self.hot),
+            rows,
+            ms: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
+            partial: view.partial().map(str::to_owned),
+        }
     }
 
     /// Segments that indexes left out, and that nobody opened for another part of the query.

@@ -26,7 +26,7 @@ use crate::answer::{List, Page};
 use crate::cursor::{Cursor, Position};
 use crate::exec::Scan;
 use crate::filter::Paging;
-use crate::functions::{hash_rows, row_hash};
+use crate::functions::{FunctionKind, hash_rows};
 use crate::scan::{rank, times_of};
 use crate::table::Order;
 use crate::window::Window;
@@ -137,9 +137,7 @@ async fn scanned(scan: &Scan, paging: Paging, from: Option<Position>) -> Result<
     let Some(found) = scan.first(window, from.map(|from| from.ts), offset, wanted).await? else {
         return Ok(None);
     };
-    let mut rows = Rows::default();
-    rows.extend(found.batches)?;
-    rows.sort(scan.order);
+    let mut rows = Rows::of(found.batches, scan.order)?;
     if let Some(from) = from {
         rows.begin_after(from);
     }
@@ -185,9 +183,7 @@ async fn gather(scan: &Scan, limit: usize, from: Option<Position>) -> Result<(Ro
     let mut more = rows.in_order.len() > limit;
     if !more {
         let wanted = limit + 1 - rows.in_order.len();
-        let mut first = Rows::default();
-        first.extend(first_rows(scan, window, wanted).await?)?;
-        first.sort(scan.order);
+        let mut first = Rows::of(first_rows(scan, window, wanted).await?, scan.order)?;
         if first.in_order.len() >= wanted {
             more = true;
             first.complete_last_ties(scan, limit - rows.in_order.len()).await?;
@@ -240,7 +236,7 @@ async fn ties(scan: &Scan, from: Position, count: usize) -> Result<Vec<RecordBat
     let skip = usize::try_from(from.seen.min(MAX_SKIP)).unwrap_or(usize::MAX);
     let frame = frame
         .filter(ident("ts").eq(crate::filter::moment(from.moment())))?
-        .with_column(HASH, row_hash(own.clone()))?
+        .with_column(HASH, FunctionKind::RowHash.call(own.clone()))?
         .filter(ident(HASH).gt_eq(lit(from.hash)))?
         .sort(vec![ident(HASH).sort(true, false)])?
         .limit(skip, Some(count))?
@@ -292,21 +288,30 @@ pub(crate) fn by_time(order: SortOrder) -> Vec<SortExpr> {
 }
 
 /// One row of a batch with its place in the order.
-struct Row {
+pub(crate) struct Row {
     /// Which batch.
-    batch: usize,
-    index: usize,
-    ts: i64,
-    hash: u64,
+    pub(crate) batch: usize,
+    pub(crate) index: usize,
+    pub(crate) ts: i64,
+    pub(crate) hash: u64,
 }
 
 #[derive(Default)]
-struct Rows {
-    batches: Vec<RecordBatch>,
-    in_order: Vec<Row>,
+pub(crate) struct Rows {
+    pub(crate) batches: Vec<RecordBatch>,
+    pub(crate) in_order: Vec<Row>,
 }
 
 impl Rows {
+    /// All rows of batches.
+    pub(crate) fn of(batches: Vec<RecordBatch>, order: SortOrder) -> Result<Self, Error> {
+        let mut rows = Self::default();
+        rows.extend(batches)?;
+        rows.in_order
+            .sort_by_key(|row| (std::cmp::Reverse(rank(order, row.ts)), row.hash));
+        Ok(rows)
+    }
+
     fn extend(&mut self, batches: Vec<RecordBatch>) -> Result<(), Error> {
         for batch in batches {
             let hashes = hash_rows(batch.columns(), batch.num_rows())?;
@@ -343,11 +348,6 @@ impl Rows {
         let batches = batches.collect::<Result<Vec<_>, _>>()?;
         let places: Vec<_> = shown.iter().map(|row| (row.batch, row.index)).collect();
         Ok(interleave_record_batch(&batches.iter().collect::<Vec<_>>(), &places)?)
-    }
-
-    fn sort(&mut self, order: SortOrder) {
-        self.in_order
-            .sort_by_key(|row| (std::cmp::Reverse(rank(order, row.ts)), row.hash));
     }
 
     /// Leaves out what comes before the position, among the rows of its `ts`.

@@ -107,8 +107,6 @@ struct Point {
 
 /// The series that is being walked, and its share of the bucket that is being filled.
 struct Series {
-    kind: String,
-    name: String,
     entity: Vec<u8>,
     labels: String,
     before: Point,
@@ -137,7 +135,7 @@ impl Walk {
                 self.latest(key, ts, value);
             } else {
                 let labels = all_labels[row].unwrap_or_default();
-                let histogram = if key.kind == MetricType::Histogram.as_str() {
+                let histogram = if key.series.kind == MetricType::Histogram.as_str() {
                     Observed::of(value, labels)
                 } else {
                     Observed::default()
@@ -163,13 +161,12 @@ impl Walk {
 
     fn point(&mut self, key: Key, entity: &[u8], labels: &str, point: Point, delta: bool) {
         let same = |series: &Series| {
-            series.labels == labels && series.entity == entity && series.name == key.name && series.kind == key.kind
+            let (before, now) = (&series.key.series, &key.series);
+            series.labels == labels && series.entity == entity && before.name == now.name && before.kind == now.kind
         };
         if !self.series.as_ref().is_some_and(same) {
             self.end_of_series();
             self.series = Some(Series {
-                kind: key.kind.clone(),
-                name: key.name.clone(),
                 entity: entity.to_vec(),
                 labels: labels.to_owned(),
                 before: point,
@@ -187,8 +184,8 @@ impl Walk {
         #[allow(clippy::cast_precision_loss, reason = "a time between points, in microseconds")]
         let seconds = point.ts.saturating_sub(series.before.ts) as f64 / 1e6;
         series.seconds += seconds;
-        series.increase += increase(&series.kind, series.before.value, point.value, delta);
-        if series.kind == MetricType::Histogram.as_str() {
+        series.increase += increase(&series.key.series.kind, series.before.value, point.value, delta);
+        if series.key.series.kind == MetricType::Histogram.as_str() {
             let grown = if delta {
                 point.histogram.clone()
             } else {

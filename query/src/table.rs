@@ -110,12 +110,8 @@ impl TableProvider for ViewTable {
         let hot = self.hot(window);
         let hot_rows = hot.iter().map(|hot| hot.batch.num_rows()).sum();
         self.meter.planned(all, all - typed.len() - untyped.len(), hot_rows);
-        let found = Found {
-            files: typed,
-            hot,
-            rows,
-        };
-        let mut inputs = self.planned(state, window, found, projection, limit)?;
+        let found = Found { files: typed, hot };
+        let mut inputs = self.planned(state, window, found, &rows, projection, limit)?;
         inputs.extend(self.without_columns(state, window, untyped, projection)?);
         if inputs.is_empty() {
             let schema = match projection {
@@ -132,9 +128,10 @@ impl TableProvider for ViewTable {
 struct Found<'a> {
     files: Vec<Arc<Segment>>,
     hot: Vec<&'a HotBatch>,
-    /// Of some files which rows.
-    rows: HashMap<u64, ParquetAccessPlan>,
 }
+
+/// Of some files which rows are left to be read.
+type Rows = HashMap<u64, ParquetAccessPlan>;
 
 impl ViewTable {
     /// Plans for what was found, rows within a window cut out of it where that is asked for.
@@ -142,29 +139,24 @@ impl ViewTable {
         &self,
         state: &dyn Session,
         window: Window,
-        found: Found<'_>,
+        Found { files, hot }: Found<'_>,
+        rows: &Rows,
         projection: Option<&Vec<usize>>,
         limit: Option<usize>,
     ) -> Result<Vec<Arc<dyn ExecutionPlan>>> {
-        let parallel = state.config().target_partitions().max(1);
-        let Found { files, hot, rows } = found;
         let is_whole = |min, max| self.order() != Order::Any || window.holds(min, max);
         let (files, cut_files) = files
             .into_iter()
             .partition(|file: &Arc<Segment>| is_whole(file.min_ts, file.max_ts));
         let (hot, cut_hot) = hot.into_iter().partition(|hot| is_whole(hot.min_ts, hot.max_ts));
-        let reading = |files, hot| Reading {
-            files,
-            hot,
-            rows: &rows,
-            window,
-            parallel,
-        };
-        let (whole, cut) = (reading(files, hot), reading(cut_files, cut_hot));
-        let mut inputs = self.inputs(whole, projection, limit)?;
-        if !cut.is_empty() {
+        let mut inputs = self.inputs(state, window, Found { files, hot }, rows, projection, limit)?;
+        if !cut_files.is_empty() || !cut_hot.is_empty() {
             let columns = with_ts(projection);
-            let cut = self.inputs(cut, columns.as_ref(), None)?;
+            let cut = Found {
+                files: cut_files,
+                hot: cut_hot,
+            };
+            let cut = self.inputs(state, window, cut, rows, columns.as_ref(), None)?;
             inputs.push(rows_within(state, window, UnionExec::try_new(cut)?, projection)?);
         }
         Ok(inputs)
@@ -189,30 +181,10 @@ impl ViewTable {
             meter: Arc::clone(&self.meter),
             ..*self
         };
-        let found = Found {
-            files,
-            hot: Vec::new(),
-            rows: HashMap::new(),
-        };
-        let inputs = base.planned(state, window, found, Some(&base_of(&columns)), None)?;
+        let found = Found { files, hot: Vec::new() };
+        let inputs = base.planned(state, window, found, &Rows::new(), Some(&base_of(&columns)), None)?;
         self.derived(state, spec, &columns, UnionExec::try_new(inputs)?)
             .map(Some)
-    }
-}
-
-/// What one plan reads of a view.
-struct Reading<'a> {
-    files: Vec<Arc<Segment>>,
-    hot: Vec<&'a HotBatch>,
-    /// Of some files which rows.
-    rows: &'a HashMap<u64, ParquetAccessPlan>,
-    window: Window,
-    parallel: usize,
-}
-
-impl Reading<'_> {
-    const fn is_empty(&self) -> bool {
-        self.files.is_empty() && self.hot.is_empty()
     }
 }
 
@@ -283,14 +255,15 @@ impl ViewTable {
     /// A plan for each kind of piece.
     fn inputs(
         &self,
-        reading: Reading<'_>,
+        state: &dyn Session,
+        window: Window,
+        Found { files, hot }: Found<'_>,
+        rows: &Rows,
         projection: Option<&Vec<usize>>,
         limit: Option<usize>,
     ) -> Result<Vec<Arc<dyn ExecutionPlan>>> {
-        let Reading {
-            rows, window, parallel, ..
-        } = reading;
-        let (parquet, lines): (Vec<_>, Vec<_>) = reading.files.into_iter().partition(|file| file.is_parquet());
+        let parallel = state.config().target_partitions().max(1);
+        let (parquet, lines): (Vec<_>, Vec<_>) = files.into_iter().partition(|file| file.is_parquet());
         let (chains, rest) = arrange(parquet.iter(), window, self.order());
         let mut inputs: Vec<Arc<dyn ExecutionPlan>> = Vec::new();
         if !chains.is_empty() {
@@ -304,7 +277,7 @@ impl ViewTable {
             let shares = dealt(lines, parallel);
             inputs.push(lines::plan(&self.table.schema(), shares, projection, &self.meter)?);
         }
-        let hot = reading.hot.into_iter();
+        let hot = hot.into_iter();
         let hot: Vec<_> = match &self.spec {
             None => hot.map(|hot| hot.batch.clone()).collect(),
             Some(spec) => {
@@ -326,7 +299,7 @@ impl ViewTable {
     fn pieces(
         &self,
         groups: Vec<Vec<Piece>>,
-        rows: &HashMap<u64, ParquetAccessPlan>,
+        rows: &Rows,
         sorted: bool,
         projection: Option<&Vec<usize>>,
         limit: Option<usize>,
@@ -350,12 +323,7 @@ impl ViewTable {
     }
 
     /// The name is for plans and errors only: files are read through their [`Source`].
-    fn file(
-        &self,
-        piece: Piece,
-        rows: &HashMap<u64, ParquetAccessPlan>,
-        ordering: Option<LexOrdering>,
-    ) -> PartitionedFile {
+    fn file(&self, piece: Piece, rows: &Rows, ordering: Option<LexOrdering>) -> PartitionedFile {
         let Piece { segment, run } = &piece;
         let name = format!("{}/segment_{}_v{}.parquet", self.table, segment.id, segment.version);
         let file = PartitionedFile::new(name, segment.size);

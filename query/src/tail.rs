@@ -37,25 +37,23 @@ mod token;
 use std::sync::Arc;
 use std::time::Duration;
 
-use arrow_array::RecordBatch;
 use bytes::Bytes;
-use datafusion::logical_expr::Expr;
 use engine::{Engine, Kept};
-use model::filter::{LogFilter, MessageFilter, RawForm, When};
-use model::{Clock, FluxId, Table};
-use serde_json::{Map, Value};
+use model::filter::{LogFilter, MessageFilter, RawForm};
+use model::{Clock, Table};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::Instant;
+use tokio_util::task::AbortOnDropHandle;
 
 use self::follower::{Begin, Follower};
 use self::text::Texts;
 use self::token::Token;
-use crate::gate::Gate;
+use crate::gate::{Gate, close};
 use crate::memory::Sessions;
-use crate::querier::{Querier, StopOnDrop};
+use crate::querier::Querier;
 use crate::scan::Conditions;
 use crate::window::Window;
-use crate::{Error, Limits, filter, messages};
+use crate::{Error, Limits, ListQuery, filter};
 
 /// How long nothing is said, at most.
 pub const HEARTBEAT: Duration = Duration::from_secs(15);
@@ -102,11 +100,7 @@ impl Tails {
 
     /// Waits until nobody follows; from then on nobody does.
     pub(crate) async fn close(&self) {
-        let all = u32::try_from(self.most).unwrap_or(u32::MAX);
-        if let Ok(places) = self.places.acquire_many(all).await {
-            places.forget();
-            self.places.close();
-        }
+        close(&self.places, self.most).await;
     }
 
     fn id(&self) -> u32 {
@@ -116,24 +110,29 @@ impl Tails {
     /// Prepares a tail; `resume` is the `id` of the last event that its reader had, and the parameter that said so.
     pub(crate) fn open(
         self: &Arc<Self>,
-        asked: Asked<'_>,
+        query: &ListQuery,
         resume: Option<(&'static str, &str)>,
     ) -> Result<Follower, Error> {
+        let (asked, conditions) = (query.row_query(), query.conditions());
         for (name, is_given, reason) in [
-            ("until", asked.until, "a tail has no end: leave it out"),
+            ("until", asked.until.is_some(), "a tail has no end: leave it out"),
             (
                 "offset",
-                asked.offset,
+                asked.offset.is_some(),
                 "a tail has no pages: limit says how many of the newest rows come first",
             ),
-            ("order", asked.order, "a tail gives rows as they come: leave it out"),
+            (
+                "order",
+                asked.order.is_some(),
+                "a tail gives rows as they come: leave it out",
+            ),
         ] {
             if is_given {
                 return Err(Error::parameter(name, reason));
             }
         }
         let paging = filter::Paging::check(asked.limit, None, None)?;
-        let resume = match (resume, asked.cursor) {
+        let resume = match (resume, asked.cursor.as_deref()) {
             (None, Some(cursor)) => Some(("cursor", cursor)),
             (resume, _) => resume,
         };
@@ -143,9 +142,8 @@ impl Tails {
         let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
             return Err(Error::TooManyFollowers(self.most));
         };
-        let Shown { table, .. } = asked.shown;
-        let compiled = Conditions::new(self.sessions.like(), table, &asked.conditions)?;
-        let (view, follow) = self.engine.follow(table).map_err(|_| Error::NothingToFollow)?;
+        let compiled = Conditions::new(self.sessions.like(), asked.table, &conditions)?;
+        let (view, follow) = self.engine.follow(asked.table).map_err(|_| Error::NothingToFollow)?;
         let begin = match resume {
             Some(token) => Begin::Resume(token),
             None if asked.limit.is_some() => Begin::Newest(window, paging.limit),
@@ -154,9 +152,12 @@ impl Tails {
         };
         let (out, texts) = mpsc::channel(1);
         Ok(Follower {
-            shown: asked.shown,
-            all: asked.conditions.is_empty(),
-            conditions: asked.conditions,
+            shown: Shown {
+                table: asked.table,
+                raw: asked.raw,
+            },
+            all: conditions.is_empty(),
+            conditions,
             compiled,
             view: Some(view),
             follow,
@@ -179,67 +180,6 @@ pub(crate) struct Shown {
     raw: RawForm,
 }
 
-impl Shown {
-    fn of(self, rows: &RecordBatch) -> Result<RecordBatch, Error> {
-        messages::shown(rows, self.raw)
-    }
-
-    fn json(self, rows: &RecordBatch, row: usize) -> Map<String, Value> {
-        messages::shown_json(rows, row, self.raw)
-    }
-}
-
-/// What is asked of a tail.
-pub(crate) struct Asked<'a> {
-    shown: Shown,
-    conditions: Vec<Expr>,
-    since: Option<When>,
-    until: bool,
-    limit: Option<u32>,
-    offset: bool,
-    order: bool,
-    cursor: Option<&'a str>,
-    flux_id: Option<FluxId>,
-}
-
-impl<'a> From<&'a LogFilter> for Asked<'a> {
-    fn from(filter: &'a LogFilter) -> Self {
-        Self {
-            shown: Shown {
-                table: Table::Logs,
-                raw: RawForm::Hex,
-            },
-            conditions: filter::logs(filter),
-            since: filter.since,
-            until: filter.until.is_some(),
-            limit: filter.limit,
-            offset: filter.offset.is_some(),
-            order: filter.order.is_some(),
-            cursor: filter.cursor.as_deref(),
-            flux_id: filter.flux_id,
-        }
-    }
-}
-
-impl<'a> From<&'a MessageFilter> for Asked<'a> {
-    fn from(filter: &'a MessageFilter) -> Self {
-        Self {
-            shown: Shown {
-                table: Table::Messages,
-                raw: filter.raw.unwrap_or_default(),
-            },
-            conditions: filter::messages(filter),
-            since: filter.since,
-            until: filter.until.is_some(),
-            limit: filter.limit,
-            offset: filter.offset.is_some(),
-            order: filter.order.is_some(),
-            cursor: filter.cursor.as_deref(),
-            flux_id: filter.flux_id,
-        }
-    }
-}
-
 impl Querier {
     /// Follows the logs: rows that a filter lets through, as they become visible. With `since` or `limit` earlier rows come first, oldest first.
     /// `resume` is the `id` of the last event that the reader had, with the name of the parameter that said so; `cursor` says the same.
@@ -247,7 +187,7 @@ impl Querier {
     /// # Errors
     /// [`Error::Parameter`], [`Error::TooManyFollowers`], [`Error::NothingToFollow`], [`Error::Closed`].
     pub fn tail(&self, filter: &LogFilter, resume: Option<(&'static str, &str)>) -> Result<Tail, Error> {
-        self.follow(filter.into(), resume)
+        self.follow(&ListQuery::Logs(filter.clone()), resume)
     }
 
     /// Follows the business messages in the same way.
@@ -255,14 +195,14 @@ impl Querier {
     /// # Errors
     /// Those of [`tail`](Self::tail).
     pub fn tail_messages(&self, filter: &MessageFilter, resume: Option<(&'static str, &str)>) -> Result<Tail, Error> {
-        self.follow(filter.into(), resume)
+        self.follow(&ListQuery::Messages(filter.clone()), resume)
     }
 
-    fn follow(&self, asked: Asked<'_>, resume: Option<(&'static str, &str)>) -> Result<Tail, Error> {
+    fn follow(&self, query: &ListQuery, resume: Option<(&'static str, &str)>) -> Result<Tail, Error> {
         if self.stop.is_cancelled() {
             return Err(Error::Closed);
         }
-        let follower = self.tails.open(asked, resume)?;
+        let follower = self.tails.open(query, resume)?;
         follower.start(&self.threads, self.stop.clone())
     }
 }
@@ -270,7 +210,7 @@ impl Querier {
 /// A running tail. Dropped, its task ends.
 pub struct Tail {
     texts: mpsc::Receiver<Bytes>,
-    _task: StopOnDrop<()>,
+    _task: AbortOnDropHandle<()>,
 }
 
 impl std::fmt::Debug for Tail {

@@ -84,20 +84,18 @@ fn bound(expr: &Expr) -> Option<Bound> {
         return None;
     };
     // A time without a zone is in UTC, as everywhere in a session.
-    match value {
-        ScalarValue::TimestampSecond(Some(at), _) => exactly(at.checked_mul(1_000_000)?),
-        ScalarValue::TimestampMillisecond(Some(at), _) => exactly(at.checked_mul(1_000)?),
-        ScalarValue::TimestampMicrosecond(Some(at), _) => exactly(*at),
-        ScalarValue::TimestampNanosecond(Some(at), _) => Some(Bound {
-            floor: at.div_euclid(1_000),
-            ceiling: at.div_euclid(1_000) + i64::from(at.rem_euclid(1_000) != 0),
-        }),
-        _ => None,
-    }
-}
-
-#[allow(clippy::unnecessary_wraps, reason = "an arm of a match of options")]
-fn exactly(at: i64) -> Option<Bound> {
+    let at = match value {
+        ScalarValue::TimestampSecond(Some(at), _) => at.checked_mul(1_000_000)?,
+        ScalarValue::TimestampMillisecond(Some(at), _) => at.checked_mul(1_000)?,
+        ScalarValue::TimestampMicrosecond(Some(at), _) => *at,
+        ScalarValue::TimestampNanosecond(Some(at), _) => {
+            return Some(Bound {
+                floor: at.div_euclid(1_000),
+                ceiling: at.div_euclid(1_000) + i64::from(at.rem_euclid(1_000) != 0),
+            });
+        }
+        _ => return None,
+    };
     Some(Bound { floor: at, ceiling: at })
 }
 

@@ -3,16 +3,13 @@
 //! Spans come from several Racks and may be lost: a span whose parent is not there is a root, and of spans that name each
 //! other as parents (a circle no correct tracer makes) the earliest is taken as the root.
 //!
-//! The spans are a list of rows like any other, so an index says where they are; only a trace of more spans than one answer
-//! holds, of which the earliest are shown, is left to a plan. Its logs are looked for around the time of its spans.
+//! The spans are a list of rows like any other, so an index says where they are; of more than one answer holds, the earliest are
+//! shown. Their logs are looked for around the time of the spans.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use arrow_array::RecordBatch;
-use datafusion::logical_expr::ident;
-use model::batch::row_json;
-use model::filter::{LogFilter, MAX_LIMIT};
+use model::filter::{LogFilter, MAX_LIMIT, SortOrder};
 use model::{Table, Timestamp, TraceId};
 use serde_json::{Map, Value};
 
@@ -21,8 +18,6 @@ use crate::answer::{Page, TraceTree};
 use crate::exec::Scan;
 use crate::filter::{self, Paging};
 use crate::rows;
-use crate::scan::times_of;
-use crate::table::Order;
 use crate::window::Window;
 
 /// Log records of a trace in one answer, at most.
@@ -31,50 +26,36 @@ const MOST_LOGS: usize = 1_000;
 const SKEW: Duration = Duration::from_secs(3_600);
 
 /// The spans that `scan` finds, and the logs of their trace.
-pub(crate) async fn tree(scan: &Scan, id: TraceId) -> Result<TraceTree, Error> {
+pub(crate) async fn tree(mut scan: Scan, id: TraceId) -> Result<TraceTree, Error> {
     let most = MAX_LIMIT as usize;
-    let spans = match scan.first(scan.window, None, 0, most + 1).await? {
-        // That is all there are.
-        Some(found) if rows_of(&found.batches) <= most => in_time_order(&found.batches),
-        _ => by_plan(scan, most + 1).await?.iter().flat_map(shown).collect(),
-    };
-    let (Some(first), Some(last)) = (spans.first(), spans.iter().take(most).next_back()) else {
+    scan.order = SortOrder::Asc;
+    let paging = Paging { limit: most, offset: 0 };
+    let Page {
+        rows: mut spans,
+        next_cursor: more,
+        ..
+    } = rows::page(&scan, paging, None, 0).await?;
+    // Spans of one time come by their ids.
+    for spans in spans.chunk_by_mut(|a, b| text(a, "ts") == text(b, "ts")) {
+        spans.sort_by(|a, b| text(a, "span_id").cmp(&text(b, "span_id")));
+    }
+    let (Some(first), Some(last)) = (spans.first(), spans.last()) else {
         return Err(Error::NotFound {
             what: "trace",
             id: id.to_string(),
             place: "in the store: its spans have not arrived, were not sampled, or are past their retention".to_owned(),
         });
     };
-    let logs = logs(scan, id, around(first, last)).await?;
-    let truncated = spans.len() > most;
-    let rows = in_tree_order(spans.into_iter().take(most).collect());
+    let logs = logs(&scan, id, around(first, last)).await?;
+    let rows = in_tree_order(spans);
     Ok(TraceTree {
         trace_id: id,
         stats: scan.stats(rows.len()).and(logs.stats),
         rows,
-        truncated,
+        truncated: more.is_some(),
         logs: logs.rows.into_iter().rev().collect(),
         logs_truncated: logs.next_cursor.is_some(),
     })
-}
-
-fn rows_of(batches: &[RecordBatch]) -> usize {
-    batches.iter().map(RecordBatch::num_rows).sum()
-}
-
-/// The earliest spans.
-async fn by_plan(scan: &Scan, count: usize) -> Result<Vec<RecordBatch>, Error> {
-    let frame = scan.frame(scan.window, Order::Any)?;
-    let earliest_first = vec![ident("ts").sort(true, false), ident("span_id").sort(true, false)];
-    Ok(frame.sort(earliest_first)?.limit(0, Some(count))?.collect().await?)
-}
-
-/// Spans by their time, those of one time by their ids.
-fn in_time_order(batches: &[RecordBatch]) -> Vec<Map<String, Value>> {
-    let times = batches.iter().flat_map(times_of).copied();
-    let mut spans: Vec<_> = times.zip(batches.iter().flat_map(shown)).collect();
-    spans.sort_by(|(at, a), (other, b)| (at, text(a, "span_id")).cmp(&(other, text(b, "span_id"))));
-    spans.into_iter().map(|(_, span)| span).collect()
 }
 
 /// The time from the first to the last span and a little on both sides.
@@ -98,10 +79,6 @@ async fn logs(scan: &Scan, id: TraceId, window: Window) -> Result<Page, Error> {
         offset: 0,
     };
     rows::page(&logs, paging, None, 0).await
-}
-
-fn shown(batch: &RecordBatch) -> impl Iterator<Item = Map<String, Value>> {
-    (0..batch.num_rows()).map(|row| row_json(batch, row))
 }
 
 fn text<'a>(span: &'a Map<String, Value>, key: &str) -> Option<&'a str> {

@@ -15,8 +15,6 @@
 
 mod readable;
 
-use std::fmt::Write as _;
-
 use arrow_array::cast::AsArray;
 use arrow_array::types::{
     Float32Type, Float64Type, TimestampMicrosecondType, TimestampMillisecondType, TimestampNanosecondType,
@@ -321,11 +319,7 @@ fn text(out: &mut Vec<u8>, text: &str, is_json: bool) {
 }
 
 fn hex(out: &mut Vec<u8>, bytes: &[u8]) {
-    let mut hex = String::with_capacity(bytes.len() * 2);
-    for byte in bytes {
-        let _ = write!(hex, "{byte:02x}");
-    }
-    text(out, &hex, false);
+    text(out, &hex::encode(bytes), false);
 }
 
 /// The shortest decimal form that reads as the number.

@@ -29,7 +29,7 @@ use harness::Failure;
 use model::filter::{Aggregate, LogFilter, MetricFilter, When};
 use model::wire::encode_arrow;
 use model::{ByteSize, Clock, Level, LogRecord, Record, Table, Timestamp};
-use query::{Limits, Querier};
+use query::{Limits, ListQuery, Querier};
 
 fn main() -> Result<(), Failure> {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -249,14 +249,21 @@ fn ask(store: &Path) -> Result<(), Failure> {
     now.store(last.micros(), Ordering::Relaxed);
     let querier = Querier::new(Arc::clone(&engine), Limits::default(), Clock::new(move || last))?;
     let runtime = runtime()?;
-    let newest = runtime.block_on(querier.logs(&logs(|_| {})))?;
+    let newest = runtime.block_on(querier.page(ListQuery::Logs(logs(|_| {}))))?;
     let flux = newest
         .rows
         .iter()
         .find_map(|row| row["flux_id"].as_str())
         .ok_or("no flux id")?
         .parse()?;
-    let log = |name: &str, filter: LogFilter| timed(name, || Ok(runtime.block_on(querier.logs(&filter))?.rows.len()));
+    let log = |name: &str, filter: LogFilter| {
+        timed(name, || {
+            Ok(runtime
+                .block_on(querier.page(ListQuery::Logs(filter.clone())))?
+                .rows
+                .len())
+        })
+    };
     log("lookup: newest 50", logs(|_| {}))?;
     log(
         "lookup: newest 50 errors",
@@ -271,8 +278,14 @@ fn ask(store: &Path) -> Result<(), Failure> {
         "scan: a text that is in no row",
         logs(|filter| filter.q = Some("no such text".to_owned())),
     )?;
-    let metric =
-        |name: &str, filter: MetricFilter| timed(name, || Ok(runtime.block_on(querier.metrics(&filter))?.rows.len()));
+    let metric = |name: &str, filter: MetricFilter| {
+        timed(name, || {
+            Ok(runtime
+                .block_on(querier.page(ListQuery::Metrics(filter.clone())))?
+                .rows
+                .len())
+        })
+    };
     let one = MetricFilter {
         name: Some("system.cpu.time".to_owned()),
         since: Some(When::At(START.minus(Duration::from_secs(3_600)))),

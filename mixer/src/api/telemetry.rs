@@ -240,9 +240,9 @@ async fn metric(State(querier): Asked, name: InPath, asked: RowRequest) -> Resul
     {
         return Ok(unchanged);
     }
-    let found = querier.metric_list(&name, &filter).await?;
+    let found = querier.metric(&name, &filter).await?;
     let metric = serde_json::json!({
         "name": found.name, "type": found.metric_type, "unit": found.unit, "label_keys": found.label_keys,
     });
-    asked.listed(found.page.about("metric", metric)).await
+    asked.listed(found.list.about("metric", metric)).await
 }

@@ -14,7 +14,6 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::time::Instant;
 
 use engine::{CountedGroup, CountsBy, MINUTE, Segment};
 use model::Timestamp;
@@ -22,7 +21,7 @@ use model::filter::HistogramBy;
 
 use super::Scanner;
 use super::files::Pieces;
-use super::workers::{self, Patience};
+use super::workers::Patience;
 use crate::Error;
 use crate::reader::Meter;
 use crate::window::Window;
@@ -66,13 +65,9 @@ impl Scanner {
         files: Vec<Arc<Segment>>,
         meter: &Arc<Meter>,
     ) -> Result<Option<Counted>, Error> {
-        let (patience, waiting) = Patience::new(Instant::now(), self.timeout);
-        let place = self.workers.enter().await?;
         let (question, meter) = (question.clone(), Arc::clone(meter));
-        let counting = workers::run(place, move || question.count(&files, &meter, &patience));
-        let counted = counting.await;
-        drop(waiting);
-        counted.unwrap_or_else(|stopped| Err(Error::Aborted(stopped.to_string())))
+        self.look(move |patience| question.count(&files, &meter, patience))
+            .await
     }
 }
 

@@ -7,7 +7,6 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::time::Instant;
 
 use datafusion::datasource::physical_plan::parquet::{ParquetAccessPlan, RowGroupAccess};
 use datafusion::logical_expr::Expr;
@@ -16,7 +15,7 @@ use model::Table;
 
 use super::Scanner;
 use super::prune::{Needs, blocks, needs, of_blocks, rows_of, selection};
-use super::workers::{self, Patience};
+use super::workers::Patience;
 use crate::Error;
 use crate::reader::Meter;
 use crate::window::Window;
@@ -80,13 +79,8 @@ impl Scanner {
                 ..Left::default()
             });
         }
-        let (patience, waiting) = Patience::new(Instant::now(), self.timeout);
-        let place = self.workers.enter().await?;
         let meter = Arc::clone(meter);
-        let looking = workers::run(place, move || look(files, &needs, &meter, &patience));
-        let left = looking.await;
-        drop(waiting);
-        left.unwrap_or_else(|stopped| Err(Error::Aborted(stopped.to_string())))
+        self.look(move |patience| look(files, &needs, &meter, patience)).await
     }
 }
 

@@ -20,19 +20,18 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use arrow_array::{RecordBatch, UInt32Array};
-use arrow_schema::ArrowError;
 use datafusion::arrow::compute::take_record_batch;
 use datafusion::error::DataFusionError;
-use datafusion::execution::memory_pool::MemoryReservation;
+use datafusion::execution::SessionState;
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use engine::Segment;
 use model::Table;
 use model::filter::SortOrder;
 use parking_lot::Mutex;
-use parquet::errors::ParquetError;
 
 use super::cache::PageCache;
 use super::conditions::Conditions;
-use super::prune::Needs;
+use super::prune::{Needs, needs};
 use super::read::read_rows;
 use super::source::{Place, Source, Step};
 use super::workers::Patience;
@@ -51,38 +50,9 @@ pub(super) enum Halt {
     NotHere,
 }
 
-impl<E: IntoDataFusion> From<E> for Halt {
+impl<E: Into<Error>> From<E> for Halt {
     fn from(error: E) -> Self {
-        Self::Failed(error.into_datafusion().into())
-    }
-}
-
-/// Errors of what a scan reads with.
-trait IntoDataFusion {
-    fn into_datafusion(self) -> DataFusionError;
-}
-
-impl IntoDataFusion for DataFusionError {
-    fn into_datafusion(self) -> DataFusionError {
-        self
-    }
-}
-
-impl IntoDataFusion for ArrowError {
-    fn into_datafusion(self) -> DataFusionError {
-        self.into()
-    }
-}
-
-impl IntoDataFusion for ParquetError {
-    fn into_datafusion(self) -> DataFusionError {
-        self.into()
-    }
-}
-
-impl IntoDataFusion for engine::Error {
-    fn into_datafusion(self) -> DataFusionError {
-        DataFusionError::External(Box::new(self))
+        Self::Failed(error.into())
     }
 }
 
@@ -126,17 +96,13 @@ struct Kept {
     row: u32,
 }
 
-/// What a scan is made from, beside the request.
-pub(super) struct Means {
-    pub(super) conditions: Conditions,
-    pub(super) needs: Needs,
-    pub(super) cache: Arc<PageCache>,
-    pub(super) memory: MemoryReservation,
-    pub(super) patience: Patience,
-}
-
 impl Search {
-    pub(super) fn new(request: &Request<'_>, means: Means) -> Self {
+    pub(super) fn new(
+        session: &SessionState,
+        request: &Request<'_>,
+        cache: &Arc<PageCache>,
+        patience: Patience,
+    ) -> Result<Self, Error> {
         let wanted = request.wanted.max(1);
         let state = State {
             sources: Source::all(request).into(),
@@ -145,24 +111,24 @@ impl Search {
             tidy_at: tidy_at(wanted, 0),
             ..State::default()
         };
-        Self {
+        Ok(Self {
             table: request.table,
             window: request.window,
             order: request.order,
-            conditions: means.conditions,
-            needs: means.needs,
-            cache: means.cache,
+            conditions: Conditions::new(session, request.table, request.conditions)?,
+            needs: needs(request.table, request.conditions),
+            cache: Arc::clone(cache),
             meter: Arc::clone(request.meter),
-            memory: means.memory,
-            patience: means.patience,
+            memory: MemoryConsumer::new("scan").register(&session.runtime_env().memory_pool),
+            patience,
             skip: request.skip,
             state: Mutex::new(state),
-        }
+        })
     }
 
     /// Ends the scan if nobody waits for it, or not any more.
     pub(super) fn check(&self) -> Result<(), Halt> {
-        self.patience.check().map_err(Halt::Failed)
+        Ok(self.patience.check()?)
     }
 
     /// The times that are wanted, given the cut.

@@ -41,7 +41,7 @@ use std::time::{Duration, Instant};
 
 use arrow_array::RecordBatch;
 use datafusion::execution::SessionState;
-use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
+use datafusion::execution::memory_pool::MemoryReservation;
 use datafusion::logical_expr::Expr;
 use engine::{ReadView, Segment};
 use model::filter::SortOrder;
@@ -51,7 +51,7 @@ use self::cache::PageCache;
 pub(crate) use self::conditions::Conditions;
 pub(crate) use self::counted::{Counted, Question};
 pub(crate) use self::files::{Left, Pieces};
-use self::first::{Halt, Means, Search};
+use self::first::{Halt, Search};
 pub(crate) use self::footers::{Asked, Told};
 pub(crate) use self::read::times_of;
 use self::sweep::Sweep;
@@ -152,23 +152,9 @@ impl Scanner {
         if request.table == Table::Metrics {
             return Ok(None);
         }
-        let (patience, waiting) = Patience::new(request.started, self.timeout);
-        let pool = &state.runtime_env().memory_pool;
-        let means = Means {
-            conditions: Conditions::new(state, request.table, request.conditions)?,
-            needs: prune::needs(request.table, request.conditions),
-            cache: Arc::clone(&self.cache),
-            memory: MemoryConsumer::new("scan").register(pool),
-            patience,
-        };
-        let search = Arc::new(Search::new(&request, means));
-        let found = self.run(&search).await;
-        drop(waiting);
-        match found {
-            Ok(found) => Ok(Some(found)),
-            Err(Halt::NotHere) => Ok(None),
-            Err(Halt::Failed(error)) => Err(error),
-        }
+        let (patience, _waiting) = Patience::new(request.started, self.timeout);
+        let search = Search::new(state, &request, &self.cache, patience)?;
+        self.run(search).await
     }
 
     /// All rows that meet conditions, in no order, given to sinks that `make` makes, one for each thread that reads; `None`
@@ -179,24 +165,39 @@ impl Scanner {
         wanted: Wanted<'_>,
         make: impl Fn() -> S + Send + Sync + 'static,
     ) -> Result<Option<Vec<S>>, Error> {
-        let (patience, waiting) = Patience::new(wanted.started, self.timeout);
-        let swept = match Sweep::new(state, &wanted, &self.cache, patience, Box::new(make))? {
-            Some(sweep) => self.run(&Arc::new(sweep)).await,
-            None => Err(Halt::NotHere),
-        };
-        drop(waiting);
-        match swept {
-            Ok(sinks) => Ok(Some(sinks)),
+        let (patience, _waiting) = Patience::new(wanted.started, self.timeout);
+        match Sweep::new(state, &wanted, &self.cache, patience, Box::new(make))? {
+            Some(sweep) => self.run(sweep).await,
+            None => Ok(None),
+        }
+    }
+
+    /// What a look at files finds, on a thread that scans read on.
+    async fn look<T: Send + 'static>(
+        &self,
+        look: impl FnOnce(&Patience) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        let (patience, _waiting) = Patience::new(Instant::now(), self.timeout);
+        let place = self.workers.enter().await?;
+        let looking = workers::run(place, move || look(&patience));
+        looking
+            .await
+            .unwrap_or_else(|stopped| Err(Error::Aborted(stopped.to_string())))
+    }
+
+    async fn run<T: Task>(&self, task: T) -> Result<Option<T::Found>, Error> {
+        match self.read(&Arc::new(task)).await {
+            Ok(found) => Ok(Some(found)),
             Err(Halt::NotHere) => Ok(None),
             Err(Halt::Failed(error)) => Err(error),
         }
     }
 
-    async fn run<T: Task>(&self, task: &Arc<T>) -> Result<T::Found, Halt> {
+    async fn read<T: Task>(&self, task: &Arc<T>) -> Result<T::Found, Halt> {
         let mut slice = ALONE;
         let mut helpers = Vec::new();
         loop {
-            let place = self.workers.enter().await.map_err(Halt::Failed)?;
+            let place = self.workers.enter().await?;
             let lead = {
                 let task = Arc::clone(task);
                 workers::run(place, move || {
@@ -234,5 +235,5 @@ async fn fetched(segment: Arc<Segment>) -> Result<(), Halt> {
 }
 
 fn joined<T>(ended: Result<Result<T, Halt>, tokio::task::JoinError>) -> Result<T, Halt> {
-    ended.unwrap_or_else(|stopped| Err(Halt::Failed(Error::Aborted(stopped.to_string()))))
+    ended.unwrap_or_else(|stopped| Err(Error::Aborted(stopped.to_string()).into()))
 }

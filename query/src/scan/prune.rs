@@ -36,17 +36,10 @@ use crate::window::Window;
 /// Rows of a row group, as ranges that do not touch, in order.
 pub(super) type Ranges = Vec<Range<usize>>;
 
-/// A column whose value must be one of these.
+/// A column whose value must be one of these: by its number in the table, or one of ids that are indexed.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Need {
-    column: usize,
-    any_of: Vec<Vec<u8>>,
-}
-
-/// An id that a row must have: one of these.
-#[derive(Debug, PartialEq, Eq)]
-struct Ids {
-    column: IdColumn,
+pub(super) struct Need<C = usize> {
+    column: C,
     any_of: Vec<Vec<u8>>,
 }
 
@@ -54,7 +47,7 @@ struct Ids {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Needs {
     columns: Vec<Need>,
-    ids: Vec<Ids>,
+    ids: Vec<Need<IdColumn>>,
     texts: Option<Texts>,
 }
 
@@ -80,7 +73,7 @@ pub(super) fn needs(table: Table, conditions: &[Expr]) -> Needs {
     };
     let ids = |(of, any_of): &(&Expr, Vec<Vec<u8>>)| {
         let column = id_column(table, of).filter(|_| any_of.len() <= MOST_IDS)?;
-        Some(Ids {
+        Some(Need {
             column,
             any_of: any_of.clone(),
         })
@@ -349,7 +342,7 @@ mod tests {
             model::FluxId::at(model::Timestamp::MIN, [7; 10]),
             model::TraceId::from_entropy([7; 16]),
         );
-        let ids = |column, id: &[u8]| Ids {
+        let ids = |column, id: &[u8]| Need {
             column,
             any_of: vec![id.to_vec()],
         };

@@ -205,8 +205,7 @@ impl<S: Sink> Sweep<S> {
         match piece {
             Piece::Hot(batch) => {
                 self.meter.rows(batch.num_rows());
-                sink.add(&self.memory.kept(&batch.project(&self.memory.read)?)?)
-                    .map_err(Halt::Failed)?;
+                sink.add(&self.memory.kept(&batch.project(&self.memory.read)?)?)?;
             }
             Piece::Segment(segment) => {
                 let blocks = blocks(&segment, &self.needs, &self.meter);
@@ -235,10 +234,10 @@ impl<S: Sink> Sweep<S> {
         let selection = selection(&ranges, group.rows());
         let batch = batch_rows(group, &lens.read, BATCH_ROWS);
         for batch in group.read(&lens.schema.fields, &lens.read, selection, batch)? {
-            self.patience.check().map_err(Halt::Failed)?;
+            self.patience.check()?;
             let batch = batch?;
             self.meter.rows(batch.num_rows());
-            sink.add(&lens.kept(&batch)?).map_err(Halt::Failed)?;
+            sink.add(&lens.kept(&batch)?)?;
         }
         Ok(())
     }
@@ -258,7 +257,7 @@ impl<S: Sink> Task for Sweep<S> {
 
     fn work(&self, until: Instant) -> Result<(), Halt> {
         loop {
-            self.patience.check().map_err(Halt::Failed)?;
+            self.patience.check()?;
             let Some((piece, mut sink)) = self.take() else {
                 return Ok(());
             };

@@ -7,19 +7,20 @@
 //! - A scan that nobody waits for ends at its next block.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::Error;
+use crate::gate::close;
 
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Workers {
     places: Arc<Semaphore>,
-    count: u32,
+    count: usize,
 }
 
 /// The right to a thread.
@@ -27,9 +28,9 @@ pub(super) type Place = OwnedSemaphorePermit;
 
 impl Workers {
     pub(super) fn new(count: usize) -> Self {
-        let count = u32::try_from(count.max(1)).unwrap_or(u32::MAX);
+        let count = count.max(1);
         Self {
-            places: Arc::new(Semaphore::new(count as usize)),
+            places: Arc::new(Semaphore::new(count)),
             count,
         }
     }
@@ -43,15 +44,12 @@ impl Workers {
     /// The places that nobody uses or waits for.
     pub(super) fn spare(&self) -> Vec<Place> {
         let spare = || Arc::clone(&self.places).try_acquire_owned().ok();
-        std::iter::from_fn(spare).take(self.count as usize).collect()
+        std::iter::from_fn(spare).take(self.count).collect()
     }
 
     /// Waits until nobody reads any more; from then on nobody does.
     pub(super) async fn close(&self) {
-        if let Ok(places) = self.places.acquire_many(self.count).await {
-            places.forget();
-            self.places.close();
-        }
+        close(&self.places, self.count).await;
     }
 }
 
@@ -67,19 +65,16 @@ pub(super) fn run<T: Send + 'static>(place: Place, work: impl FnOnce() -> T + Se
 /// How long a scan is waited for.
 #[derive(Debug)]
 pub(super) struct Patience {
-    left: Arc<AtomicBool>,
+    left: CancellationToken,
     deadline: Instant,
     timeout: Duration,
 }
 
-/// Held by who waits.
-#[derive(Debug)]
-pub(super) struct Waiting(Arc<AtomicBool>);
-
 impl Patience {
-    pub(super) fn new(started: Instant, timeout: Duration) -> (Self, Waiting) {
-        let left = Arc::new(AtomicBool::new(false));
-        let waiting = Waiting(Arc::clone(&left));
+    /// With what is held by who waits.
+    pub(super) fn new(started: Instant, timeout: Duration) -> (Self, DropGuard) {
+        let left = CancellationToken::new();
+        let waiting = left.clone().drop_guard();
         let far = Duration::from_secs(86_400);
         let deadline = started.checked_add(timeout).unwrap_or(started + far);
         (
@@ -93,19 +88,13 @@ impl Patience {
     }
 
     pub(super) fn check(&self) -> Result<(), Error> {
-        if self.left.load(Ordering::Relaxed) {
+        if self.left.is_cancelled() {
             return Err(Error::Aborted("nobody waits for it any more".to_owned()));
         }
         if Instant::now() >= self.deadline {
             return Err(Error::Timeout(self.timeout.into()));
         }
         Ok(())
-    }
-}
-
-impl Drop for Waiting {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
     }
 }
 

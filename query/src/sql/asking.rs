@@ -2,20 +2,16 @@
 
 use std::sync::Arc;
 
-use datafusion::execution::SessionState;
 use engine::ReadView;
 use model::Timestamp;
 
-use super::failure::of_statement;
 use super::postgres::Postgres;
-use super::text::Asked;
-use super::{Dialect, Statement, session};
+use super::{Dialect, Statement};
+use crate::Querier;
 use crate::exec::meter;
 use crate::memory::Session;
 use crate::reader::Meter;
 use crate::specs::SpecTables;
-use crate::table::Order;
-use crate::{Error, Querier};
 
 impl Querier {
     pub(super) fn asking(&self, statement: &Statement) -> Asking {
@@ -58,7 +54,7 @@ impl Querier {
 
 /// One statement and what it is asked of.
 pub(super) struct Asking {
-    pub(super) base: Session,
+    pub(super) base: Arc<Session>,
     pub(super) postgres: Option<Arc<Postgres>>,
     pub(super) view: ReadView,
     pub(super) specs: SpecTables,
@@ -67,18 +63,4 @@ pub(super) struct Asking {
     pub(super) meter: Arc<Meter>,
     /// So many bytes of distinct ids may be counted in memory, see [`super::distinct`]; without, they spill.
     pub(super) ids_in_memory: Option<usize>,
-}
-
-impl Asking {
-    pub(super) fn session(&self, asked: &Asked) -> Result<SessionState, Error> {
-        let order = if asked.newest_first {
-            Order::NewestFirst
-        } else {
-            Order::Any
-        };
-        let postgres = self.postgres.as_deref();
-        let meter = &self.meter;
-        session::of_statement(&self.base, &self.view, order, self.now, meter, postgres, &self.specs)
-            .map_err(of_statement)
-    }
 }

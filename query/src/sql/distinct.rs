@@ -24,7 +24,6 @@ use datafusion::common::tree_node::{Transformed, TreeNode as _, TreeNodeRecursio
 use datafusion::common::{DFSchema, ScalarValue, exec_err};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::expr::AggregateFunction;
-use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
 use datafusion::logical_expr::utils::format_state_name;
 use datafusion::logical_expr::{
@@ -32,8 +31,8 @@ use datafusion::logical_expr::{
 };
 use foldhash::fast::RandomState;
 
-use super::ids::{ID, counts_ids};
-use crate::error::causes;
+use super::ids::{counts_ids, rewritten};
+use crate::functions::ID;
 
 /// Lists of a partition; a power of two.
 const LISTS: usize = 256;
@@ -44,13 +43,6 @@ const FIRST_TRY: usize = 1 << 20;
 #[derive(Debug, thiserror::Error)]
 #[error("there are too many distinct ids to count them in memory")]
 pub(crate) struct TooMany;
-
-impl TooMany {
-    /// Whether it is what ended a statement.
-    pub(crate) fn is_behind(error: &(dyn std::error::Error + 'static)) -> bool {
-        causes(error).any(|error| error.is::<Self>())
-    }
-}
 
 /// The plan, with the counts of its outermost aggregate made here; each may hold so many bytes of ids.
 pub(super) fn in_memory(plan: LogicalPlan, most: usize) -> Result<LogicalPlan> {
@@ -77,13 +69,7 @@ fn replaced(plan: LogicalPlan, most: usize) -> Result<Transformed<LogicalPlan>> 
     let Some(schema) = plan.inputs().first().map(|input| Arc::clone(input.schema())) else {
         return Ok(Transformed::no(plan));
     };
-    let names = NamePreserver::new(&plan);
-    plan.map_expressions(|expr| {
-        let name = names.save(&expr);
-        let made = expr.transform_up(|expr| Ok(counted(expr, &schema, most)))?;
-        Ok(made.update_data(|expr| name.restore(expr)))
-    })?
-    .map_data(LogicalPlan::recompute_schema)
+    rewritten(plan, |expr| Ok(counted(expr, &schema, most)))
 }
 
 fn counted(expr: Expr, schema: &DFSchema, most: usize) -> Transformed<Expr> {
@@ -249,6 +235,7 @@ impl Accumulator for Ids {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
+    use crate::error::is_behind;
 
     fn added(most: usize, ids: impl Iterator<Item = u128>) -> (Ids, Result<()>) {
         let mut counted = Ids::new(most);
@@ -266,7 +253,7 @@ mod tests {
         checked.unwrap();
         assert_eq!(ids.count(), 70);
         let (_, checked) = added(100, 0..1_000);
-        assert!(TooMany::is_behind(&checked.unwrap_err()));
+        assert!(is_behind::<TooMany>(&checked.unwrap_err()));
     }
 
     #[test]

@@ -7,6 +7,7 @@
 //! | `count(DISTINCT flux_id)` | a count of numbers of 16 bytes, which is several times as fast; alone, of rows that have one |
 //! | `flux_id::text`, `'018f…'::uuid` | `uuid_text(flux_id)`, 16 bytes |
 //! | `attributes->>'k'`, `attributes->'k'` | `json_text(attributes, 'k')`, `json_get(attributes, 'k')` |
+//! | `text ~ 'pattern'` | see [`patterns`] |
 //!
 //! # How
 //!
@@ -16,7 +17,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use arrow_schema::{DataType, Field, FieldRef};
+use arrow_schema::{Field, FieldRef};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, ExprSchema, ScalarValue, plan_err};
@@ -33,9 +34,8 @@ use datafusion::optimizer::AnalyzerRule;
 use datafusion::sql::sqlparser::ast::{BinaryOperator, DataType as SqlType};
 use uuid::Uuid;
 
-use super::functions::{self, is_text};
-
-pub(super) const ID: DataType = DataType::FixedSizeBinary(16);
+use super::patterns;
+use crate::functions::{FunctionKind, ID, is_text, json_text};
 
 /// See the module.
 #[derive(Debug)]
@@ -47,8 +47,8 @@ impl ExprPlanner for Ids {
         let RawBinaryExpr { op, left, right } = expr;
         let original = |op, left, right| PlannerResult::Original(RawBinaryExpr { op, left, right });
         Ok(match op {
-            LongArrow => PlannerResult::Planned(functions::json_text(left, right)),
-            Arrow => PlannerResult::Planned(functions::json_get(left, right)),
+            LongArrow => PlannerResult::Planned(json_text(left, right)),
+            Arrow => PlannerResult::Planned(FunctionKind::JsonGet.call(vec![left, right])),
             Eq | NotEq | Lt | LtEq | Gt | GtEq | Spaceship => {
                 let (left, right) = alike(left, right, schema)?;
                 original(op, left, right)
@@ -78,17 +78,27 @@ impl AnalyzerRule for Ids {
 fn analyzed(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     let plan = without_nulls(plan)?;
     let schema = schema_of(&plan)?;
+    rewritten(plan, |expr| {
+        replaced(expr, &schema)?.transform_data(|expr| Ok(patterns::replaced(expr, &schema)))
+    })
+}
+
+/// A plan with the parts of its expressions replaced; columns keep their names.
+pub(super) fn rewritten(
+    plan: LogicalPlan,
+    replaced: impl Fn(Expr) -> Result<Transformed<Expr>>,
+) -> Result<Transformed<LogicalPlan>> {
     let names = NamePreserver::new(&plan);
     plan.map_expressions(|expr| {
         let name = names.save(&expr);
-        let made = expr.transform_up(|expr| replaced(expr, &schema))?;
+        let made = expr.transform_up(&replaced)?;
         Ok(made.update_data(|expr| name.restore(expr)))
     })?
     .map_data(LogicalPlan::recompute_schema)
 }
 
 /// The columns that expressions of a plan are of.
-pub(super) fn schema_of(plan: &LogicalPlan) -> Result<DFSchema> {
+fn schema_of(plan: &LogicalPlan) -> Result<DFSchema> {
     let mut schema = merge_schema(&plan.inputs());
     if let LogicalPlan::TableScan(scan) = plan {
         schema.merge(&DFSchema::try_from_qualified_schema(
@@ -132,7 +142,7 @@ fn replaced(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
             Expr::TryCast(TryCast { expr, field })
         }),
         Expr::AggregateFunction(mut call) if counts_ids(&call.func, &call.params, schema) => {
-            call.params.args = call.params.args.into_iter().map(functions::number).collect();
+            call.params.args = vec![FunctionKind::Number.call(call.params.args)];
             Transformed::yes(Expr::AggregateFunction(call))
         }
         other => Transformed::no(other),
@@ -181,8 +191,8 @@ fn converted(
     cast: impl FnOnce(Box<Expr>, FieldRef) -> Expr,
 ) -> Transformed<Expr> {
     match expr.get_type(schema) {
-        Ok(ID) if is_text(to.data_type()) => Transformed::yes(functions::uuid_text(expr)),
-        Ok(from) if is_text(&from) && *to.data_type() == ID => Transformed::yes(functions::uuid(expr)),
+        Ok(ID) if is_text(to.data_type()) => Transformed::yes(FunctionKind::UuidText.call(vec![expr])),
+        Ok(from) if is_text(&from) && *to.data_type() == ID => Transformed::yes(FunctionKind::Uuid.call(vec![expr])),
         _ => Transformed::no(cast(Box::new(expr), to)),
     }
 }
@@ -231,7 +241,7 @@ fn as_id(expr: Expr, schema: &DFSchema) -> Result<Expr> {
         };
     }
     match expr.get_type(schema) {
-        Ok(kind) if is_text(&kind) => Ok(functions::uuid(expr)),
+        Ok(kind) if is_text(&kind) => Ok(FunctionKind::Uuid.call(vec![expr])),
         _ => Ok(expr),
     }
 }

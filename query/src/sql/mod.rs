@@ -22,7 +22,6 @@ mod columns;
 mod describe;
 mod distinct;
 mod failure;
-mod functions;
 mod growth;
 mod ids;
 mod patterns;
@@ -45,6 +44,7 @@ use futures::StreamExt as _;
 use serde::Serialize;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::DropGuard;
+use tokio_util::task::AbortOnDropHandle;
 
 use self::asking::Asking;
 pub use self::columns::SqlColumn;
@@ -60,8 +60,9 @@ use self::stop::{Stop, Stopped, stoppable};
 pub use self::text::statements;
 
 use crate::answer::QueryStats;
+use crate::error::is_behind;
 use crate::gate::Class;
-use crate::querier::{DAMAGED_FILES, StopOnDrop};
+use crate::querier::DAMAGED_FILES;
 use crate::write::{RowFormat, RowWriter};
 use crate::{Error, Querier};
 
@@ -86,7 +87,7 @@ pub struct SqlAnswer {
     schema: SchemaRef,
     max_rows: Option<u64>,
     rows: mpsc::Receiver<RecordBatch>,
-    task: StopOnDrop<Result<SqlStats, Error>>,
+    task: AbortOnDropHandle<Result<SqlStats, Error>>,
     _stop: DropGuard,
     stats: Option<SqlStats>,
 }
@@ -134,7 +135,7 @@ impl SqlAnswer {
         if let Some(batch) = self.rows.recv().await {
             return Ok(Some(batch));
         }
-        self.stats = Some((&mut self.task.0).await.map_err(of_task)??);
+        self.stats = Some((&mut self.task).await.map_err(of_task)??);
         Ok(None)
     }
 
@@ -165,7 +166,7 @@ impl Querier {
                 Err(error) if error.met_damage() => {
                     tracing::warn!(%error, "a statement begins anew without a damaged file");
                 }
-                Err(error) if ids.is_some() && TooMany::is_behind(&error) => {
+                Err(error) if ids.is_some() && is_behind::<TooMany>(&error) => {
                     tracing::debug!("a statement begins anew: distinct ids are counted with what spills");
                     ids = None;
                 }
@@ -204,7 +205,7 @@ impl Querier {
                 () = stop.cancelled() => Err(Error::Closed),
                 ended = tokio::time::timeout(timeout, work.carry_out(begun, to)) => match ended {
                     Err(_) => Err(Error::Timeout(timeout.into())),
-                    Ok(Err(error)) if Stopped::is_behind(&error) => Err(if stop.is_cancelled() {
+                    Ok(Err(error)) if is_behind::<Stopped>(&error) => Err(if stop.is_cancelled() {
                         Error::Closed
                     } else {
                         Error::Timeout(timeout.into())
@@ -213,7 +214,6 @@ impl Querier {
                 }
             }
         })?;
-        let mut task = StopOnDrop(task);
         // Planning does not wait for anything, so nothing else can end it.
         match tokio::time::timeout(timeout, head).await {
             Ok(Ok((columns, schema))) => Ok(SqlAnswer {
@@ -225,7 +225,7 @@ impl Querier {
                 _stop: gone,
                 stats: None,
             }),
-            Ok(Err(_)) => match (&mut task.0).await.map_err(of_task)? {
+            Ok(Err(_)) => match task.await.map_err(of_task)? {
                 Err(error) => Err(error),
                 Ok(_) => Err(Error::Aborted("it ended before it began".to_owned())),
             },
@@ -278,7 +278,10 @@ impl Work {
             }
             next = stream.next().await;
         }
-        Ok(self.stats(rows, truncated))
+        Ok(SqlStats {
+            query: self.asking.meter.stats(&self.asking.view, self.started, rows),
+            truncated,
+        })
     }
 
     async fn begin(&self) -> Result<SendableRecordBatchStream, Error> {
@@ -286,7 +289,7 @@ impl Work {
             statement, postgres, ..
         } = &self.asking;
         let asked = text::read(&statement.query, &statement.parameters, postgres.as_deref())?;
-        let session = self.asking.session(&asked)?;
+        let session = self.asking.session(&asked).map_err(of_statement)?;
         let plan = session.statement_to_plan(asked.statement).await.map_err(of_statement)?;
         growth::check(&plan)?;
         let plan = match self.asking.ids_in_memory {
@@ -303,25 +306,5 @@ impl Work {
         let plan = session.create_physical_plan(&plan).await.map_err(of_statement)?;
         let plan = stoppable(plan, &self.stop).map_err(of_statement)?;
         execute_stream(plan, session.task_ctx()).map_err(of_statement)
-    }
-
-    fn stats(&self, rows: u64, truncated: bool) -> SqlStats {
-        let Asking { meter, view, .. } = &self.asking;
-        let (files_considered, files_pruned, hot_rows) = meter.plans();
-        SqlStats {
-            query: QueryStats {
-                files_considered,
-                files_pruned,
-                files_read: meter.files(),
-                bytes_read: meter.bytes(),
-                cache_hits: meter.hits(),
-                rows_scanned: meter.rows_scanned(),
-                hot_rows,
-                rows,
-                ms: u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX),
-                partial: view.partial().map(str::to_owned),
-            },
-            truncated,
-        }
     }
 }

@@ -3,43 +3,15 @@
 //! A pattern that is none is left to DataFusion, which says what is wrong with it; so are flags, `~*`, and patterns out of columns.
 
 use arrow_schema::DataType;
-use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode as _};
+use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, ScalarValue};
-use datafusion::error::Result;
 use datafusion::logical_expr::expr::ScalarFunction;
-use datafusion::logical_expr::expr_rewriter::NamePreserver;
-use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable as _, LogicalPlan, Operator};
-use datafusion::optimizer::AnalyzerRule;
+use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable as _, Operator};
 
-use super::ids::schema_of;
 use crate::patterns::Matches;
 
 /// See the module.
-#[derive(Debug)]
-pub(super) struct Patterns;
-
-impl AnalyzerRule for Patterns {
-    fn name(&self) -> &str {
-        "patterns"
-    }
-
-    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        Ok(plan.transform_up_with_subqueries(analyzed)?.data)
-    }
-}
-
-fn analyzed(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
-    let schema = schema_of(&plan)?;
-    let names = NamePreserver::new(&plan);
-    plan.map_expressions(|expr| {
-        let name = names.save(&expr);
-        let made = expr.transform_up(|expr| Ok(replaced(expr, &schema)))?;
-        Ok(made.update_data(|expr| name.restore(expr)))
-    })
-}
-
-fn replaced(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
+pub(super) fn replaced(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
     let matched = match &expr {
         Expr::BinaryExpr(BinaryExpr {
             left,

@@ -21,8 +21,8 @@ use datafusion::execution::SessionState;
 use datafusion::execution::session_state::SessionStateBuilder;
 use datafusion::logical_expr::planner::TypePlanner;
 use datafusion::logical_expr::{
-    ColumnarValue, Expr, LogicalPlanBuilder, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TypeSignature,
-    Volatility, ident, lit, when,
+    ColumnarValue, Expr, LogicalPlanBuilder, ScalarUDF, Signature, SimpleScalarUDF, TypeSignature, Volatility, ident,
+    lit, when,
 };
 use datafusion::prelude::SessionContext;
 use datafusion::sql::sqlparser::ast::{DataType as SqlType, Statement as Ast};
@@ -34,7 +34,7 @@ use datafusion_pg_catalog::setup_pg_catalog;
 use datafusion_pg_catalog::sql::PostgresCompatibilityParser;
 
 use super::ids::Ids;
-use super::regtype::ToRegtype;
+use super::regtype::to_regtype;
 use super::session::{CATALOG, SCHEMA, TABLES};
 use crate::memory::Sessions;
 use crate::specs::SpecTables;
@@ -94,8 +94,8 @@ impl Postgres {
         for constant in constants() {
             context.register_udf(constant);
         }
-        context.register_udf(ScalarUDF::new_from_impl(ToRegtype::new()));
-        context.register_udf(ScalarUDF::new_from_impl(Setting(Signature::any(1, Volatility::Stable))));
+        context.register_udf(to_regtype());
+        context.register_udf(current_setting());
         let catalog = platform
             .schema(PG_CATALOG)
             .ok_or_else(|| DataFusionError::Internal(format!("{PG_CATALOG} was not made")))?;
@@ -231,36 +231,17 @@ fn constants() -> impl Iterator<Item = ScalarUDF> {
         .into_iter()
         .map(|(name, says)| (name, ScalarValue::Boolean(Some(says))));
     texts.chain(truths).map(|(name, says)| {
-        ScalarUDF::new_from_impl(Constant {
-            name,
-            says,
-            signature: Signature::one_of(
-                vec![TypeSignature::Nullary, TypeSignature::VariadicAny],
-                Volatility::Stable,
-            ),
-        })
+        let any = vec![TypeSignature::Nullary, TypeSignature::VariadicAny];
+        let (any, kind) = (Signature::one_of(any, Volatility::Stable), says.data_type());
+        let says = move |_: &[ColumnarValue]| Ok(ColumnarValue::Scalar(says.clone()));
+        SimpleScalarUDF::new_with_signature(name, any, kind, Arc::new(says)).into()
     })
 }
 
 /// `current_setting(name)`, of what clients ask for in the midst of a query.
-#[derive(Debug, PartialEq, Eq, Hash)]
-struct Setting(Signature);
-
-impl ScalarUDFImpl for Setting {
-    fn name(&self) -> &str {
-        "current_setting"
-    }
-
-    fn signature(&self) -> &Signature {
-        &self.0
-    }
-
-    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
-        Ok(DataType::Utf8)
-    }
-
-    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        let value = match args.args.first() {
+fn current_setting() -> ScalarUDF {
+    let says = |args: &[ColumnarValue]| {
+        let value = match args.first() {
             Some(ColumnarValue::Scalar(ScalarValue::Utf8(Some(name)))) => match name.as_str() {
                 "server_version" => Some(POSTGRES_VERSION),
                 "server_version_num" => Some(POSTGRES_VERSION_NUMBER),
@@ -270,30 +251,7 @@ impl ScalarUDFImpl for Setting {
             _ => None,
         };
         Ok(ColumnarValue::Scalar(ScalarValue::Utf8(value.map(str::to_owned))))
-    }
-}
-
-#[derive(Debug, PartialEq, Eq, Hash)]
-struct Constant {
-    name: &'static str,
-    says: ScalarValue,
-    signature: Signature,
-}
-
-impl ScalarUDFImpl for Constant {
-    fn name(&self) -> &str {
-        self.name
-    }
-
-    fn signature(&self) -> &Signature {
-        &self.signature
-    }
-
-    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
-        Ok(self.says.data_type())
-    }
-
-    fn invoke_with_args(&self, _: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        Ok(ColumnarValue::Scalar(self.says.clone()))
-    }
+    };
+    let signature = Signature::any(1, Volatility::Stable);
+    SimpleScalarUDF::new_with_signature("current_setting", signature, DataType::Utf8, Arc::new(says)).into()
 }

@@ -10,8 +10,7 @@ use arrow_array::Int32Array;
 use arrow_array::cast::AsArray;
 use arrow_schema::DataType;
 use datafusion::common::ScalarValue;
-use datafusion::error::Result;
-use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDFImpl, Signature, Volatility};
+use datafusion::logical_expr::{ColumnarValue, ScalarUDF, Volatility, create_udf};
 
 /// Names and numbers, as `pg_type` of PostgreSQL has them.
 const TYPES: [(&str, i32); 33] = [
@@ -50,33 +49,10 @@ const TYPES: [(&str, i32); 33] = [
     ("jsonb", 3_802),
 ];
 
-/// See the module.
-#[derive(Debug, PartialEq, Eq, Hash)]
-pub(super) struct ToRegtype(Signature);
-
-impl ToRegtype {
-    /// The function.
-    pub(super) fn new() -> Self {
-        Self(Signature::exact(vec![DataType::Utf8], Volatility::Stable))
-    }
-}
-
-impl ScalarUDFImpl for ToRegtype {
-    fn name(&self) -> &str {
-        "to_regtype"
-    }
-
-    fn signature(&self) -> &Signature {
-        &self.0
-    }
-
-    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
-        // As `pg_type.oid` comes.
-        Ok(DataType::Int32)
-    }
-
-    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        Ok(match args.args.first() {
+/// See the module. The numbers are of the type of `pg_type.oid`.
+pub(super) fn to_regtype() -> ScalarUDF {
+    let numbers = |args: &[ColumnarValue]| {
+        Ok(match args.first() {
             Some(ColumnarValue::Array(names)) => {
                 let numbers: Int32Array = names.as_string::<i32>().iter().map(number).collect();
                 ColumnarValue::Array(Arc::new(numbers))
@@ -86,7 +62,14 @@ impl ScalarUDFImpl for ToRegtype {
             }
             _ => ColumnarValue::Scalar(ScalarValue::Int32(None)),
         })
-    }
+    };
+    create_udf(
+        "to_regtype",
+        vec![DataType::Utf8],
+        DataType::Int32,
+        Volatility::Stable,
+        Arc::new(numbers),
+    )
 }
 
 fn number(name: Option<&str>) -> Option<i32> {

@@ -18,17 +18,15 @@ use datafusion::execution::SessionStateDefaults;
 use datafusion::execution::session_state::SessionStateBuilder;
 use datafusion::logical_expr::{AggregateUDF, ScalarUDF};
 use datafusion::optimizer::Analyzer;
-use engine::ReadView;
-use model::{Table, Timestamp};
+use model::Table;
 
-use super::functions;
+use super::asking::Asking;
 use super::ids::Ids;
-use super::patterns::Patterns;
 use super::percentile;
-use super::postgres::{PG_CATALOG, Postgres};
-use crate::reader::Meter;
+use super::postgres::PG_CATALOG;
+use super::text::Asked;
+use crate::functions;
 use crate::scan::Pieces;
-use crate::specs::SpecTables;
 use crate::table::{Order, ViewTable};
 use crate::window::Window;
 
@@ -69,7 +67,6 @@ pub(crate) fn base(shared: &SessionState) -> SessionState {
     // Before the types of both sides of a comparison are made the same.
     let mut rules = Analyzer::new().rules;
     rules.insert(0, Arc::clone(&ids) as _);
-    rules.insert(1, Arc::new(Patterns));
     SessionStateBuilder::new()
         .with_config(config)
         .with_runtime_env(Arc::clone(shared.runtime_env()))
@@ -91,7 +88,7 @@ fn scalar_functions() -> Vec<Arc<ScalarUDF>> {
             .all(|name| !GROWING.contains(&name) && !OF_FILES.contains(&name))
     };
     let known = SessionStateDefaults::default_scalar_functions().into_iter();
-    known.filter(is_offered).chain(functions::all()).collect()
+    known.filter(is_offered).chain(functions::offered()).collect()
 }
 
 fn aggregate_functions() -> Vec<Arc<AggregateUDF>> {
@@ -101,43 +98,42 @@ fn aggregate_functions() -> Vec<Arc<AggregateUDF>> {
     functions
 }
 
-/// The session of one statement.
-pub(super) fn of_statement(
-    base: &SessionState,
-    view: &ReadView,
-    order: Order,
-    now: Timestamp,
-    meter: &Arc<Meter>,
-    postgres: Option<&Postgres>,
-    specs: &SpecTables,
-) -> Result<SessionState> {
-    let schema = MemorySchemaProvider::new();
-    let provider = |table, spec| ViewTable {
-        view: view.clone(),
-        table,
-        spec,
-        window: Window::ALL,
-        pieces: Pieces::All,
-        order,
-        meter: Arc::clone(meter),
-    };
-    for table in TABLES {
-        schema.register_table(table.name().to_owned(), Arc::new(provider(table, None)))?;
+impl Asking {
+    /// The session of the statement.
+    pub(super) fn session(&self, asked: &Asked) -> Result<SessionState> {
+        let order = if asked.newest_first {
+            Order::NewestFirst
+        } else {
+            Order::Any
+        };
+        let schema = MemorySchemaProvider::new();
+        let provider = |table, spec| ViewTable {
+            view: self.view.clone(),
+            table,
+            spec,
+            window: Window::ALL,
+            pieces: Pieces::All,
+            order,
+            meter: Arc::clone(&self.meter),
+        };
+        for table in TABLES {
+            schema.register_table(table.name().to_owned(), Arc::new(provider(table, None)))?;
+        }
+        for spec in self.specs.iter() {
+            let provider = provider(Table::Messages, Some(Arc::clone(spec)));
+            schema.register_table(spec.name().to_owned(), Arc::new(provider))?;
+        }
+        let catalog = MemoryCatalogProvider::new();
+        catalog.register_schema(SCHEMA, Arc::new(schema))?;
+        if let Some(postgres) = &self.postgres {
+            catalog.register_schema(PG_CATALOG, Arc::clone(&postgres.catalog))?;
+        }
+        let catalogs = MemoryCatalogProviderList::new();
+        catalogs.register_catalog(CATALOG.to_owned(), Arc::new(catalog));
+        let mut state = SessionState::clone(&self.base);
+        state.register_catalog_list(Arc::new(catalogs));
+        state.mark_start_execution();
+        state.execution_props_mut().query_execution_start_time = self.now.to_datetime();
+        Ok(state)
     }
-    for spec in specs.iter() {
-        let provider = provider(Table::Messages, Some(Arc::clone(spec)));
-        schema.register_table(spec.name().to_owned(), Arc::new(provider))?;
-    }
-    let catalog = MemoryCatalogProvider::new();
-    catalog.register_schema(SCHEMA, Arc::new(schema))?;
-    if let Some(postgres) = postgres {
-        catalog.register_schema(PG_CATALOG, Arc::clone(&postgres.catalog))?;
-    }
-    let catalogs = MemoryCatalogProviderList::new();
-    catalogs.register_catalog(CATALOG.to_owned(), Arc::new(catalog));
-    let mut state = base.clone();
-    state.register_catalog_list(Arc::new(catalogs));
-    state.mark_start_execution();
-    state.execution_props_mut().query_execution_start_time = now.to_datetime();
-    Ok(state)
 }

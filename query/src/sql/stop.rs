@@ -37,8 +37,6 @@ use datafusion::physical_plan::joins::{
 use datafusion::physical_plan::unnest::UnnestExec;
 use tokio_util::sync::CancellationToken;
 
-use crate::error::causes;
-
 /// When a statement ends, whatever it does.
 #[derive(Debug)]
 pub(super) struct Stop {
@@ -52,13 +50,6 @@ pub(super) struct Stop {
 #[derive(Debug, thiserror::Error)]
 #[error("the statement was ended")]
 pub(crate) struct Stopped;
-
-impl Stopped {
-    /// Whether it is what ended a statement.
-    pub(super) fn is_behind(error: &(dyn std::error::Error + 'static)) -> bool {
-        causes(error).any(|error| error.is::<Self>())
-    }
-}
 
 impl Stop {
     fn check(&self) -> Result<()> {

@@ -81,7 +81,7 @@ fn fair_width(times: &Range<i64>) -> i64 {
     usual.into_iter().find(|width| *width >= least).unwrap_or(least)
 }
 
-pub(super) async fn counted(scan: &Scan, plan: &Plan) -> Result<Histogram, Error> {
+pub(super) async fn counted(scan: Scan, plan: Plan) -> Result<Histogram, Error> {
     let mut counts = Buckets::new();
     let counted = match &plan.question {
         Some(question) => scan.counted(question).await?,
@@ -101,7 +101,7 @@ pub(super) async fn counted(scan: &Scan, plan: &Plan) -> Result<Histogram, Error
         None => Some(scan.frame(scan.window, Order::Any)?),
     };
     if let Some(rows) = rows {
-        count_rows(rows, plan, &mut counts).await?;
+        count_rows(rows, &plan, &mut counts).await?;
     }
     if counts.len() > MOST {
         return Err(Error::TooManyGroups(MOST));
@@ -115,16 +115,11 @@ pub(super) async fn counted(scan: &Scan, plan: &Plan) -> Result<Histogram, Error
     }
     let rows = counts
         .into_iter()
-        .map(|((start, group), count)| row(plan, start.0, group, count));
-    let rows: Vec<_> = rows.collect();
+        .map(|((start, group), count)| row(&plan, start.0, group, count));
     let width = Duration::from_micros(u64::try_from(plan.width).unwrap_or(1));
     Ok(Histogram {
         interval: HumanDuration::from(width),
-        page: Page {
-            stats: scan.stats(rows.len()),
-            rows,
-            next_cursor: None,
-        },
+        page: Page::whole(&scan, rows.collect()),
     })
 }
 

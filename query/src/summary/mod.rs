@@ -28,7 +28,7 @@ pub(crate) mod shape;
 pub(crate) mod tally;
 mod top;
 
-use datafusion::logical_expr::Expr;
+use datafusion::logical_expr::{Expr, ident, lit};
 use model::Table;
 use model::filter::{
     DEFAULT_LIMIT, HistogramBy, HistogramFilter, LogFilter, MAX_LIMIT, MetricFilter, SeriesFilter, SortOrder,
@@ -36,9 +36,9 @@ use model::filter::{
 };
 
 use self::histogram::Plan;
-use self::top::Field;
-use crate::answer::{Histogram, List, MetricPage, Page};
+use crate::answer::{Histogram, MetricPage, Page};
 use crate::exec::Scan;
+use crate::functions::json_text;
 use crate::scan::Question;
 use crate::window::Window;
 use crate::{Error, ListQuery, Querier, filter};
@@ -55,12 +55,8 @@ impl Querier {
         no_pages(filter.limit, filter.offset, filter.cursor.as_deref(), filter.order)?;
         let window = Window::resolve(filter.since, filter.until, filter.flux_id, self.now())?;
         let plan = Plan::new(filter, shape, window, self.now())?;
-        self.run(|| {
-            let scan = self.scan(Table::Logs, window, filter::logs(filter));
-            let plan = plan.clone();
-            async move { histogram::counted(&scan, &plan).await }
-        })
-        .await
+        let scan = || self.scan(Table::Logs, window, filter::logs(filter));
+        self.run(|| histogram::counted(scan(), plan.clone())).await
     }
 
     /// The most frequent values of a field of the log records that a filter lets through.
@@ -115,14 +111,11 @@ impl Querier {
         top: &TopFilter,
         limit: Option<u32>,
     ) -> Result<Page, Error> {
-        let field = Field::of(table, top)?;
+        let field = top::field_of(table, top)?;
         let limit = up_to(limit, DEFAULT_LIMIT, MOST_TOP)?;
-        self.run(|| {
-            let scan = self.scan(table, window, conditions.clone());
-            let (field, question) = (field.clone(), question.clone());
-            async move { top::most_frequent_counted(&scan, &field, question.as_ref(), limit).await }
-        })
-        .await
+        let scan = || self.scan(table, window, conditions.clone());
+        self.run(|| top::most_frequent_counted(scan(), field.clone(), question.clone(), limit))
+            .await
     }
 
     /// One metric by its name: its points, or what they come to, with its type, unit and label keys.
@@ -131,36 +124,12 @@ impl Querier {
     /// [`Error::NotFound`] if no point of it lies in the window; see [`Error`].
     pub async fn metric(&self, name: &str, filter: &MetricFilter) -> Result<MetricPage, Error> {
         let filter = named(name, filter.clone())?;
-        let page = self.metrics(&filter).await?;
-        self.described(&filter, page).await
-    }
-
-    /// As [`Querier::metric`], with its points in columns.
-    ///
-    /// # Errors
-    /// As [`Querier::metric`].
-    pub async fn metric_list(&self, name: &str, filter: &MetricFilter) -> Result<MetricPage<List>, Error> {
-        let filter = named(name, filter.clone())?;
         let list = self.list(&ListQuery::Metrics(filter.clone())).await?;
-        self.described(&filter, list).await
-    }
-
-    async fn described<P: Clone + Send + 'static>(
-        &self,
-        filter: &MetricFilter,
-        page: P,
-    ) -> Result<MetricPage<P>, Error> {
-        let of_all = MetricFilter {
-            entity: None,
-            ..filter.clone()
-        };
-        let window = Window::resolve(filter.since, filter.until, None, self.now())?;
-        self.run(|| {
-            let scan = self.scan(Table::Metrics, window, filter::metrics(&of_all));
-            let (name, page) = (filter.name.clone().unwrap_or_default(), page.clone());
-            async move { names::describe(&scan, name, page).await }
-        })
-        .await
+        let of_all = MetricFilter { entity: None, ..filter };
+        let window = Window::resolve(of_all.since, of_all.until, None, self.now())?;
+        let scan = || self.scan(Table::Metrics, window, filter::metrics(&of_all));
+        self.run(|| names::describe(scan(), name.to_owned(), list.clone()))
+            .await
     }
 
     /// The metrics that have points, by name and type.
@@ -170,11 +139,8 @@ impl Querier {
     pub async fn metric_names(&self, filter: &SeriesFilter) -> Result<Page, Error> {
         let limit = up_to(filter.limit, MAX_LIMIT, MAX_LIMIT)?;
         let window = self.series_window(filter)?;
-        self.run(|| {
-            let scan = self.scan(Table::Metrics, window, filter::series(None, filter));
-            async move { names::names(&scan, limit).await }
-        })
-        .await
+        let scan = || self.scan(Table::Metrics, window, filter::series(None, filter));
+        self.run(|| names::names(scan(), limit)).await
     }
 
     /// The keys of a metric's labels, each with the number of its values.
@@ -184,12 +150,8 @@ impl Querier {
     pub async fn metric_labels(&self, name: &str, filter: &SeriesFilter) -> Result<Page, Error> {
         let limit = up_to(filter.limit, MAX_LIMIT, MAX_LIMIT)?;
         let window = self.series_window(filter)?;
-        self.run(|| {
-            let scan = self.scan(Table::Metrics, window, filter::series(Some(name), filter));
-            let name = name.to_owned();
-            async move { names::label_keys_of(&scan, name, limit).await }
-        })
-        .await
+        let scan = || self.scan(Table::Metrics, window, filter::series(Some(name), filter));
+        self.run(|| names::label_keys_of(scan(), name.to_owned(), limit)).await
     }
 
     /// The values of one of a metric's labels, the most frequent first.
@@ -199,7 +161,7 @@ impl Querier {
     pub async fn metric_label_values(&self, name: &str, key: &str, filter: &SeriesFilter) -> Result<Page, Error> {
         let limit = up_to(filter.limit, MAX_LIMIT, MAX_LIMIT)?;
         let window = self.series_window(filter)?;
-        let field = Field::label(key);
+        let field = json_text(ident("labels"), lit(key));
         self.run(|| {
             let scan = self.scan(Table::Metrics, window, filter::series(Some(name), filter));
             let (name, field) = (name.to_owned(), field.clone());

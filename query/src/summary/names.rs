@@ -6,14 +6,13 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
 use datafusion::functions_aggregate::expr_fn::count;
 use datafusion::logical_expr::{ident, lit};
-use model::batch::row_json;
 use serde_json::{Map, Value};
 
 use super::no_metric;
 use crate::Error;
-use crate::answer::{MetricPage, Page};
+use crate::answer::{List, MetricPage, Page, objects};
 use crate::exec::Scan;
-use crate::functions::{json_text, label_keys, series_key, texts};
+use crate::functions::{FunctionKind, json_text, series_key, texts};
 use crate::metrics::{MAX_GROUPS, column};
 use crate::table::Order;
 
@@ -21,19 +20,18 @@ use crate::table::Order;
 const MAX_LABEL_SETS: usize = 1_000;
 
 /// Names and types, sorted, with their numbers of points.
-pub(super) async fn names(scan: &Scan, limit: usize) -> Result<Page, Error> {
+pub(super) async fn names(scan: Scan, limit: usize) -> Result<Page, Error> {
     let keys = || ["name", "type"].map(ident).to_vec();
     let frame = scan.frame(scan.window, Order::Any)?.select(keys())?;
     let frame = frame.aggregate(keys(), vec![count(lit(1)).alias("count")])?;
     let order = keys().into_iter().map(|key| key.sort(true, false)).collect();
     let found = frame.sort(order)?.limit(0, Some(limit))?.collect().await?;
-    let rows = |batch| (0..arrow_array::RecordBatch::num_rows(batch)).map(|row| row_json(batch, row));
-    Ok(whole(scan, found.iter().flat_map(rows).collect()))
+    Ok(Page::whole(&scan, objects(&found).collect()))
 }
 
 /// The keys of labels, sorted, with the number of values of each and of the points that have it. What belongs to one point of
 /// a histogram is no label.
-pub(super) async fn label_keys_of(scan: &Scan, name: String, limit: usize) -> Result<Page, Error> {
+pub(super) async fn label_keys_of(scan: Scan, name: String, limit: usize) -> Result<Page, Error> {
     let frame = scan.frame(scan.window, Order::Any)?;
     let frame = frame.select(vec![series_key(ident("labels")).alias("series")])?;
     let frame = frame.aggregate(vec![ident("series")], vec![count(lit(1)).alias("count")])?;
@@ -64,23 +62,15 @@ pub(super) async fn label_keys_of(scan: &Scan, name: String, limit: usize) -> Re
         ];
         Map::from_iter(row.map(|(name, value)| (name.to_owned(), value)))
     };
-    Ok(whole(scan, keys.into_iter().take(limit).map(row).collect()))
+    Ok(Page::whole(&scan, keys.into_iter().take(limit).map(row).collect()))
 }
 
-fn whole(scan: &Scan, rows: Vec<Map<String, Value>>) -> Page {
-    Page {
-        stats: scan.stats(rows.len()),
-        rows,
-        next_cursor: None,
-    }
-}
-
-/// Adds what a metric is to its page.
-pub(crate) async fn describe<P>(scan: &Scan, name: String, page: P) -> Result<MetricPage<P>, Error> {
+/// Adds what a metric is to its points.
+pub(super) async fn describe(scan: Scan, name: String, list: List) -> Result<MetricPage, Error> {
     let frame = scan.frame(scan.window, Order::Any)?.select(vec![
         ident("type"),
-        json_text(ident("labels"), "otel.unit").alias("unit"),
-        label_keys(ident("labels")).alias("keys"),
+        json_text(ident("labels"), lit("otel.unit")).alias("unit"),
+        FunctionKind::JsonKeys.call(vec![ident("labels")]).alias("keys"),
     ])?;
     let keys = ["type", "unit", "keys"].map(ident).to_vec();
     let frame = frame.aggregate(keys, vec![count(lit(1)).alias("points")])?;
@@ -89,7 +79,7 @@ pub(crate) async fn describe<P>(scan: &Scan, name: String, page: P) -> Result<Me
         metric_type: None,
         unit: None,
         label_keys: Vec::new(),
-        page,
+        list,
         name,
     };
     for batch in frame.limit(0, Some(MAX_LABEL_SETS))?.collect().await? {

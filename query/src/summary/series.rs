@@ -35,7 +35,7 @@ pub(crate) async fn groups(scan: &Scan, summary: &Summary, window: Window) -> Re
         .filter_map(|name| of_table.iter().position(|column| column.name == name))
         .collect();
     columns.sort_unstable();
-    let (width, start) = (summary.width(), scan.window.since.micros());
+    let (width, start) = (summary.width, scan.window.since.micros());
     let memory = scan.memory("summary");
     let walk = move || Walk {
         width,

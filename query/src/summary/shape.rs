@@ -45,10 +45,10 @@ fn names(summary: &Summary, keys: &[Key]) -> Columns {
     let texts = |text: fn(&Key) -> &str| Arc::new(StringArray::from_iter_values(keys.iter().map(text)));
     let mut named: Vec<(&str, ArrayRef)> = vec![
         ("ts", Arc::new(times.with_timezone("UTC"))),
-        ("name", texts(|key| &key.name)),
-        ("type", texts(|key| &key.kind)),
+        ("name", texts(|key| &key.series.name)),
+        ("type", texts(|key| &key.series.kind)),
     ];
-    let groups = keys.iter().map(|key| key.group.as_deref());
+    let groups = keys.iter().map(|key| key.series.group.as_deref());
     match (summary.label(), summary.group_column()) {
         (Some(label), _) => {
             let labels = groups.map(|group| json!({ label: group }).to_string());
@@ -78,9 +78,10 @@ pub(crate) fn cells(
 ) -> Result<RecordBatch, Error> {
     let keys: Vec<_> = shown.iter().map(|cell| groups.key(cell)).collect();
     let mut columns = names(summary, &keys);
-    if summary.shows_observed() {
+    // Of no aggregate, a row has what histograms observed beside its value.
+    if summary.agg.is_none() {
         let observed = keys.iter().map(|key| {
-            let is_histogram = key.kind == MetricType::Histogram.as_str();
+            let is_histogram = key.series.kind == MetricType::Histogram.as_str();
             is_histogram.then(|| {
                 changes
                     .get(key)
@@ -99,7 +100,7 @@ pub(crate) fn cells(
         }
     }
     let rows = shown.iter().zip(&keys);
-    let values = rows.map(|(cell, key)| value(summary, &key.kind, &cell.totals, changes.get(key)));
+    let values = rows.map(|(cell, key)| value(summary, &key.series.kind, &cell.totals, changes.get(key)));
     add(&mut columns, "value", Arc::new(Float64Array::from_iter(values)));
     let samples = shown.iter().map(|cell| cell.totals.samples);
     add(&mut columns, "samples", Arc::new(Int64Array::from_iter_values(samples)));
@@ -164,12 +165,12 @@ pub(crate) fn lines(
         let count = usize::try_from(index(final_cell.bucket)).unwrap_or(0) + 1;
         let mut key = groups.key(first);
         keys.push(key.clone());
-        let mut slots = vec![(value(summary, &key.kind, &Totals::default(), None), 0); count];
+        let mut slots = vec![(value(summary, &key.series.kind, &Totals::default(), None), 0); count];
         for cell in cells {
             key.bucket = cell.bucket;
             let at = usize::try_from(index(cell.bucket)).unwrap_or(0);
             if let Some(slot) = slots.get_mut(at) {
-                let shown = value(summary, &key.kind, &cell.totals, changes.get(&key));
+                let shown = value(summary, &key.series.kind, &cell.totals, changes.get(&key));
                 *slot = (shown, cell.totals.samples);
             }
         }

@@ -6,6 +6,8 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 
+use serde::{Deserialize, Serialize};
+
 use crate::Error;
 use crate::metrics::{Key, MAX_GROUPS};
 
@@ -55,10 +57,13 @@ impl Totals {
 }
 
 /// What is common to the buckets of a line. Ordered as the groups of a bucket are.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct Series {
+    #[serde(rename = "n")]
     pub(crate) name: String,
+    #[serde(rename = "t")]
     pub(crate) kind: String,
+    #[serde(rename = "g")]
     pub(crate) group: Option<String>,
 }
 
@@ -79,23 +84,15 @@ pub(crate) struct Groups {
 
 impl Groups {
     pub(crate) fn key(&self, cell: &Cell) -> Key {
-        let series = self.series.get(cell.series);
         Key {
             bucket: cell.bucket,
-            name: series.map(|series| series.name.clone()).unwrap_or_default(),
-            kind: series.map(|series| series.kind.clone()).unwrap_or_default(),
-            group: series.and_then(|series| series.group.clone()),
+            series: self.series.get(cell.series).cloned().unwrap_or_default(),
         }
     }
 
     /// The first series after that of a group.
     pub(crate) fn next_series(&self, key: &Key) -> usize {
-        let own = Series {
-            name: key.name.clone(),
-            kind: key.kind.clone(),
-            group: key.group.clone(),
-        };
-        self.series.partition_point(|series| *series <= own)
+        self.series.partition_point(|series| *series <= key.series)
     }
 
     /// Leaves out what comes before a group, and the group itself.

@@ -7,45 +7,32 @@ use arrow_array::types::Int64Type;
 use datafusion::dataframe::DataFrame;
 use datafusion::functions_aggregate::expr_fn::count;
 use datafusion::logical_expr::{Expr, ident, lit};
-use model::batch::row_json;
 use model::filter::TopFilter;
 use model::{ColumnType, Table};
 use serde_json::Value;
 
 use crate::Error;
-use crate::answer::Page;
+use crate::answer::{Page, objects};
 use crate::exec::Scan;
 use crate::functions::{json_text, texts};
 use crate::metrics::column;
 use crate::scan::Question;
 use crate::table::Order;
 
-/// A column, or a key of a JSON column.
-#[derive(Debug, Clone)]
-pub(super) struct Field(Expr);
-
-impl Field {
-    /// What a request names.
-    pub(super) fn of(table: Table, top: &TopFilter) -> Result<Self, Error> {
-        let columns = table.columns().iter();
-        let plain =
-            columns.filter(|column| !matches!(column.kind, ColumnType::Time | ColumnType::Json | ColumnType::Blob));
-        let mut names = plain.map(|column| column.name);
-        let Some(field) = top.field.as_deref() else {
-            return Err(unknown("give", names));
-        };
-        if let Some(key) = field.strip_prefix("attr.").filter(|key| !key.is_empty()) {
-            return Ok(Self(json_text(ident("attributes"), key)));
-        }
-        match names.clone().find(|name| *name == field) {
-            Some(name) => Ok(Self(ident(name))),
-            None => Err(unknown(&format!("{field:?} is no field of {table}: give"), &mut names)),
-        }
+/// The column, or the key of a JSON column, that a request names.
+pub(super) fn field_of(table: Table, top: &TopFilter) -> Result<Expr, Error> {
+    let columns = table.columns().iter();
+    let plain = columns.filter(|column| !matches!(column.kind, ColumnType::Time | ColumnType::Json | ColumnType::Blob));
+    let mut names = plain.map(|column| column.name);
+    let Some(field) = top.field.as_deref() else {
+        return Err(unknown("give", names));
+    };
+    if let Some(key) = field.strip_prefix("attr.").filter(|key| !key.is_empty()) {
+        return Ok(json_text(ident("attributes"), lit(key)));
     }
-
-    /// A label of metrics.
-    pub(super) fn label(key: &str) -> Self {
-        Self(json_text(ident("labels"), key))
+    match names.clone().find(|name| *name == field) {
+        Some(name) => Ok(ident(name)),
+        None => Err(unknown(&format!("{field:?} is no field of {table}: give"), &mut names)),
     }
 }
 
@@ -59,13 +46,13 @@ pub(super) const MOST_VALUES: usize = 100_000;
 
 /// As [`most_frequent`], by counts of segments where they can answer the question.
 pub(super) async fn most_frequent_counted(
-    scan: &Scan,
-    field: &Field,
-    question: Option<&Question>,
+    scan: Scan,
+    field: Expr,
+    question: Option<Question>,
     limit: usize,
 ) -> Result<Page, Error> {
     if let Some(question) = question
-        && let Some(counts) = counts(scan, field, question).await?
+        && let Some(counts) = counts(&scan, &field, &question).await?
     {
         let mut counts: Vec<_> = counts.into_iter().collect();
         counts.sort_unstable_by(|(a, first), (b, second)| second.cmp(first).then_with(|| a.cmp(b)));
@@ -77,17 +64,13 @@ pub(super) async fn most_frequent_counted(
                 .into_iter()
                 .collect()
         };
-        return Ok(Page {
-            stats: scan.stats(counts.len()),
-            rows: counts.into_iter().map(row).collect(),
-            next_cursor: None,
-        });
+        return Ok(Page::whole(&scan, counts.into_iter().map(row).collect()));
     }
-    most_frequent(scan, field, limit).await
+    most_frequent(&scan, &field, limit).await
 }
 
 /// How many rows have each value; `None` if a plan must say.
-async fn counts(scan: &Scan, field: &Field, question: &Question) -> Result<Option<HashMap<String, i64>>, Error> {
+async fn counts(scan: &Scan, field: &Expr, question: &Question) -> Result<Option<HashMap<String, i64>>, Error> {
     let Some((counted, rows)) = scan.counted(question).await? else {
         return Ok(None);
     };
@@ -108,22 +91,16 @@ async fn counts(scan: &Scan, field: &Field, question: &Question) -> Result<Optio
 }
 
 /// The values of rows, each with its count.
-fn values(rows: DataFrame, field: &Field) -> Result<DataFrame, Error> {
-    let frame = rows.select(vec![field.0.clone().alias("value")])?;
+fn values(rows: DataFrame, field: &Expr) -> Result<DataFrame, Error> {
+    let frame = rows.select(vec![field.clone().alias("value")])?;
     let frame = frame.filter(ident("value").is_not_null())?;
     Ok(frame.aggregate(vec![ident("value")], vec![count(lit(1)).alias("count")])?)
 }
 
 /// The values with the greatest counts; of equal counts in the values' order.
-pub(super) async fn most_frequent(scan: &Scan, field: &Field, limit: usize) -> Result<Page, Error> {
+pub(super) async fn most_frequent(scan: &Scan, field: &Expr, limit: usize) -> Result<Page, Error> {
     let frame = values(scan.frame(scan.window, Order::Any)?, field)?;
     let order = vec![ident("count").sort(false, true), ident("value").sort(true, false)];
     let found = frame.sort(order)?.limit(0, Some(limit))?.collect().await?;
-    let rows = |batch| (0..arrow_array::RecordBatch::num_rows(batch)).map(|row| row_json(batch, row));
-    let rows: Vec<_> = found.iter().flat_map(rows).collect();
-    Ok(Page {
-        stats: scan.stats(rows.len()),
-        rows,
-        next_cursor: None,
-    })
+    Ok(Page::whole(scan, objects(&found).collect()))
 }

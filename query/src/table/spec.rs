@@ -41,17 +41,15 @@ impl ViewTable {
         filters: &[Expr],
         files: Vec<Arc<Segment>>,
     ) -> Result<Told> {
-        let all_typed = |files| Told {
-            typed: files,
-            untyped: Vec::new(),
-        };
         let (Some(spec), Some(scanner)) = (&self.spec, state.config().get_extension::<Scanner>()) else {
-            return Ok(all_typed(files));
+            return Ok(Told {
+                typed: files,
+                ..Told::default()
+            });
         };
         let asked = Asked {
             columns: spec.promoted_of(projection),
             predicate: predicate(state, spec, filters)?,
-            schema: Arc::clone(&spec.schema),
         };
         let told = scanner.told_apart(asked, files).await;
         told.map_err(|error| DataFusionError::External(Box::new(error)))

@@ -31,7 +31,8 @@ use crate::Error;
 use crate::cursor::Position;
 use crate::exec::Scan;
 use crate::functions::hash_rows;
-use crate::rows::by_time;
+use crate::messages::{self, shown_json};
+use crate::rows::{Row, Rows, by_time};
 use crate::scan::times_of;
 use crate::table::Order;
 use crate::window::Window;
@@ -71,13 +72,6 @@ pub(super) struct Slice {
     /// What was read for it.
     bytes: usize,
     _memory: Option<MemoryReservation>,
-}
-
-struct Row {
-    ts: i64,
-    hash: u64,
-    batch: usize,
-    row: usize,
 }
 
 impl Backlog {
@@ -129,7 +123,7 @@ impl Backlog {
     pub(super) async fn keep_newest(&mut self, tails: &Tails, count: usize) -> Result<(), Error> {
         let window = self.window(self.from, self.until);
         let (rows, count) = match self.find(tails, window, count, true).await {
-            Ok((batches, _memory)) => (ordered(&batches)?, count),
+            Ok((batches, _memory)) => (Rows::of(batches, SortOrder::Asc)?.in_order, count),
             Err(error) if error.lacks_memory() => self.first_of(tails, window, count).await?,
             Err(error) => return Err(error),
         };
@@ -161,7 +155,10 @@ impl Backlog {
         };
         let window = Window::at(Timestamp::from_micros(ts));
         let (batches, _memory) = self.find(tails, window, 1, false).await?;
-        Ok((ordered(&batches)?, times.iter().filter(|time| **time == ts).count()))
+        Ok((
+            Rows::of(batches, SortOrder::Asc)?.in_order,
+            times.iter().filter(|time| **time == ts).count(),
+        ))
     }
 
     /// The next rows; `None` after the last.
@@ -193,12 +190,15 @@ impl Backlog {
     async fn rows(&self, tails: &Tails, window: Window) -> Result<Option<Slice>, Error> {
         let (batches, memory) = self.find(tails, window, SLICE + 1, false).await?;
         let bytes = memory.as_ref().map_or(0, MemoryReservation::size);
-        let rows = ordered(&batches)?;
+        let Rows {
+            batches,
+            in_order: rows,
+        } = Rows::of(batches, SortOrder::Asc)?;
         let is_large = rows.len() > SLICE || (bytes > BYTES && rows.len() > 1);
         if is_large && !is_least(window) {
             return Ok(None);
         }
-        let shown = batches.iter().map(|batch| self.shown.of(batch));
+        let shown = batches.iter().map(|batch| messages::shown(batch, self.shown.raw));
         let shown = shown.collect::<Result<Vec<_>, _>>()?;
         drop(batches);
         if let Some(memory) = &memory {
@@ -237,7 +237,7 @@ impl Backlog {
                 let Some(row) = rows.next() else { break };
                 self.pass(row);
                 if let Some(batch) = slice.batches.get(row.batch) {
-                    write_row(&mut text, &self.token(), &self.shown.json(batch, row.row));
+                    write_row(&mut text, &self.token(), &shown_json(batch, row.index, self.shown.raw));
                 }
             }
             (!text.is_empty()).then(|| text.freeze())
@@ -318,21 +318,4 @@ impl Backlog {
 /// Whether there is no shorter stretch of time.
 const fn is_least(window: Window) -> bool {
     window.until.micros() - window.since.micros() <= 1
-}
-
-/// Rows by `ts`, then by hash.
-fn ordered(batches: &[RecordBatch]) -> Result<Vec<Row>, Error> {
-    let mut rows = Vec::new();
-    for (batch, of) in batches.iter().enumerate() {
-        let hashes = hash_rows(of.columns(), of.num_rows())?;
-        let places = times_of(of).iter().zip(hashes).enumerate();
-        rows.extend(places.map(|(row, (ts, hash))| Row {
-            ts: *ts,
-            hash,
-            batch,
-            row,
-        }));
-    }
-    rows.sort_by_key(|row| (row.ts, row.hash));
-    Ok(rows)
 }

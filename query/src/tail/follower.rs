@@ -16,7 +16,6 @@ use super::text::{self, Block, blocks};
 use super::token::Token;
 use super::{AT_ONCE, HEARTBEAT, LARGE, PACE, Shown, TEXT, Tail, Tails};
 use crate::gate::{Class, Threads};
-use crate::querier::StopOnDrop;
 use crate::scan::Conditions;
 use crate::window::Window;
 use crate::{Error, cursor};
@@ -87,10 +86,7 @@ impl Follower {
                 }
             }
         })?;
-        Ok(Tail {
-            texts,
-            _task: StopOnDrop(task),
-        })
+        Ok(Tail { texts, _task: task })
     }
 
     async fn run(&mut self) -> Result<(), Ended> {

@@ -16,6 +16,7 @@ use serde_json::{Map, Value, json};
 use super::Shown;
 use super::token::Token;
 use crate::Error;
+use crate::messages::{self, shown_json};
 
 /// Rows of a block, at most.
 const ROWS: usize = 512;
@@ -82,7 +83,7 @@ impl Text {
     fn new(store: u32, shown: Shown, arrival: &Arrival, block: &Block) -> Self {
         let mut text = BytesMut::new();
         // Rows that cannot be shown so, never in practice, are shown as they are.
-        let rows = shown.of(&block.rows).unwrap_or_else(|_| block.rows.clone());
+        let rows = messages::shown(&block.rows, shown.raw).unwrap_or_else(|_| block.rows.clone());
         let ends = (0..block.rows.num_rows()).map(|row| {
             let behind = block.first + row + 1;
             let position = if behind < arrival.rows {
@@ -96,7 +97,11 @@ impl Text {
                     row: 0,
                 }
             };
-            write_row(&mut text, &Token::live(store, position), &shown.json(&rows, row));
+            write_row(
+                &mut text,
+                &Token::live(store, position),
+                &shown_json(&rows, row, shown.raw),
+            );
             text.len()
         });
         let ends = ends.collect();

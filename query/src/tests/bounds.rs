@@ -12,7 +12,7 @@ use serde_json::json;
 use super::sql::asked;
 use super::world::{self, Random};
 use super::{Bench, until};
-use crate::{Error, Kind, Limits};
+use crate::{Error, Kind, Limits, ListQuery};
 
 async fn bench(limits: Limits) -> Bench {
     let bench = Bench::with(limits).await;
@@ -26,7 +26,7 @@ async fn bench(limits: Limits) -> Bench {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_query_that_runs_too_long_is_ended() {
     let bench = bench(Limits::new(ByteSize::mib(64), Duration::from_nanos(1), 1)).await;
-    let answer = bench.querier.logs(&LogFilter::default()).await;
+    let answer = bench.querier.page(ListQuery::Logs(LogFilter::default())).await;
     assert!(matches!(answer, Err(Error::Timeout(_))), "{answer:?}");
     until("its place to be free", || bench.querier.gate.free() == 1).await;
     bench.close().await;
@@ -36,10 +36,19 @@ async fn a_query_that_runs_too_long_is_ended() {
 async fn more_queries_than_may_run_are_refused_and_run_again_later() {
     let bench = bench(Limits::new(ByteSize::mib(64), Duration::from_secs(30), 1)).await;
     let place = bench.querier.gate.wait().await.unwrap();
-    let refused = bench.querier.logs(&LogFilter::default()).await;
+    let refused = bench.querier.page(ListQuery::Logs(LogFilter::default())).await;
     assert!(matches!(refused, Err(Error::Busy { running: 1 })), "{refused:?}");
     drop(place);
-    assert_eq!(bench.querier.logs(&LogFilter::default()).await.unwrap().rows.len(), 100);
+    assert_eq!(
+        bench
+            .querier
+            .page(ListQuery::Logs(LogFilter::default()))
+            .await
+            .unwrap()
+            .rows
+            .len(),
+        100
+    );
     bench.close().await;
 }
 
@@ -47,7 +56,7 @@ async fn more_queries_than_may_run_are_refused_and_run_again_later() {
 async fn a_query_that_nobody_waits_for_gives_its_place_back() {
     let bench = bench(Limits::new(ByteSize::mib(64), Duration::from_secs(30), 1)).await;
     let filter = LogFilter::default();
-    let query = bench.querier.logs(&filter);
+    let query = bench.querier.page(ListQuery::Logs(filter.clone()));
     let left = tokio::time::timeout(Duration::from_micros(1), query).await;
     drop(left);
     until("its place to be free", || bench.querier.gate.free() == 1).await;
@@ -69,7 +78,7 @@ async fn a_query_that_needs_too_much_memory_is_refused_and_a_smaller_one_answere
         limit: Some(1_000),
         ..LogFilter::default()
     };
-    let refused = bench.querier.logs(&all).await;
+    let refused = bench.querier.page(ListQuery::Logs(all.clone())).await;
     assert!(matches!(refused, Err(Error::Memory(_))), "{refused:?}");
     assert_eq!(refused.unwrap_err().kind(), Kind::TooMuch);
     let one = LogFilter {
@@ -78,7 +87,16 @@ async fn a_query_that_needs_too_much_memory_is_refused_and_a_smaller_one_answere
         limit: Some(1),
         ..LogFilter::default()
     };
-    assert_eq!(bench.querier.logs(&one).await.unwrap().rows.len(), 1);
+    assert_eq!(
+        bench
+            .querier
+            .page(ListQuery::Logs(one.clone()))
+            .await
+            .unwrap()
+            .rows
+            .len(),
+        1
+    );
     bench.close().await;
 }
 
@@ -106,7 +124,7 @@ async fn a_query_that_lacks_the_memory_that_others_have_is_asked_to_come_again_a
     };
     taken.try_grow(all - (8 << 10)).unwrap();
     for error in [
-        bench.querier.logs(&ask(20)).await.unwrap_err(),
+        bench.querier.page(ListQuery::Logs(ask(20))).await.unwrap_err(),
         asked(&bench, newest, json!([])).await.unwrap_err(),
     ] {
         assert!(matches!(error, Error::Crowded(_)), "{error:?}");
@@ -114,23 +132,26 @@ async fn a_query_that_lacks_the_memory_that_others_have_is_asked_to_come_again_a
     }
     // This one would not have enough if it were alone.
     taken.shrink(all / 2);
-    let greedy = bench.querier.logs(&ask(1_000)).await.unwrap_err();
+    let greedy = bench.querier.page(ListQuery::Logs(ask(1_000))).await.unwrap_err();
     assert!(matches!(greedy, Error::Memory(_) | Error::Crowded(_)), "{greedy:?}");
     taken.free();
-    let greedy = bench.querier.logs(&ask(1_000)).await.unwrap_err();
+    let greedy = bench.querier.page(ListQuery::Logs(ask(1_000))).await.unwrap_err();
     assert_eq!(
         (matches!(greedy, Error::Memory(_)), greedy.kind()),
         (true, Kind::TooMuch),
         "{greedy:?}"
     );
-    assert_eq!(bench.querier.logs(&ask(20)).await.unwrap().rows.len(), 20);
+    assert_eq!(
+        bench.querier.page(ListQuery::Logs(ask(20))).await.unwrap().rows.len(),
+        20
+    );
     asked(&bench, newest, json!([])).await.unwrap();
     // What a slow reader still holds of a session is no next query's fault.
     let one = bench.querier.sessions.one();
     let left = MemoryConsumer::new("a slow reader").register(&one.runtime_env().memory_pool);
     left.try_grow(all - (8 << 10)).unwrap();
     drop(one);
-    let error = bench.querier.logs(&ask(20)).await.unwrap_err();
+    let error = bench.querier.page(ListQuery::Logs(ask(20))).await.unwrap_err();
     assert!(matches!(error, Error::Crowded(_)), "{error:?}");
     drop(left);
     // Every session is as it was, whatever its queries came to.
@@ -158,14 +179,14 @@ async fn a_query_reads_no_more_of_files_than_it_may_and_pages_that_are_kept_do_n
             q: Some("nowhere at all".to_owned()),
             ..LogFilter::default()
         };
-        let hot = bench.querier.logs(&absent).await.unwrap();
+        let hot = bench.querier.page(ListQuery::Logs(absent.clone())).await.unwrap();
         assert_eq!(
             (hot.rows.len(), hot.stats.bytes_read),
             (0, 0),
             "rows in memory are not read"
         );
         bench.publish().await;
-        let refused = bench.querier.logs(&absent).await.unwrap_err();
+        let refused = bench.querier.page(ListQuery::Logs(absent.clone())).await.unwrap_err();
         assert!(matches!(refused, Error::Bytes(_)), "{refused}");
         assert_eq!(refused.kind(), Kind::TooMuch);
         assert!(refused.to_string().contains("query.max_scan_mb"), "{refused}");
@@ -182,7 +203,7 @@ async fn after_closing_queries_are_refused() {
     let bench = bench(Limits::default()).await;
     bench.querier.close().await;
     bench.querier.close().await;
-    let refused = bench.querier.metrics(&MetricFilter::default()).await;
+    let refused = bench.querier.page(ListQuery::Metrics(MetricFilter::default())).await;
     assert!(matches!(refused, Err(Error::Closed)), "{refused:?}");
     assert!(bench.folder().exists());
     bench.close().await;

@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use super::rows::{lets_log, lets_span, scattered};
 use super::world::{self, Random};
 use super::{Bench, HOUR, append, now, open_at};
-use crate::{Error, Kind, Limits, Querier, QueryStats};
+use crate::{Error, Kind, Limits, ListQuery, Querier, QueryStats};
 
 fn unpaged(random: &mut Random) -> LogFilter {
     LogFilter {
@@ -362,7 +362,7 @@ async fn leap_days_and_hours_that_clocks_skip_or_repeat_are_stretches_like_any_o
             }
             assert_eq!(given(&counts, "ts"), expected.into_iter().rev().collect::<Vec<_>>());
             filter.order = Some(SortOrder::Asc);
-            let page = querier.logs(&filter).await.unwrap();
+            let page = querier.page(ListQuery::Logs(filter.clone())).await.unwrap();
             let times: Vec<String> = page.rows.iter().map(|row| text(&row["ts"])).collect();
             assert_eq!(times, within, "{since} {until}");
         }

@@ -6,6 +6,7 @@ use model::filter::LogFilter;
 
 use super::world::{Random, log};
 use super::*;
+use crate::ListQuery;
 
 pub(super) fn files_below(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(folder).unwrap().flatten() {
@@ -52,7 +53,7 @@ async fn a_query_that_meets_damaged_files_answers_without_them_and_says_so() {
             wanted -= rows_of(victim);
             flip_one_bit(victim, &mut random);
         }
-        let page = bench.querier.logs(&filter).await.unwrap();
+        let page = bench.querier.page(ListQuery::Logs(filter.clone())).await.unwrap();
         assert_eq!(page.rows.len() as u64, wanted);
         let partial = page.stats.partial.unwrap();
         // The first one is named, the log has the others.
@@ -65,7 +66,7 @@ async fn a_query_that_meets_damaged_files_answers_without_them_and_says_so() {
             files.iter().take(2).all(|file| !file.exists())
         })
         .await;
-        let again = bench.querier.logs(&filter).await.unwrap();
+        let again = bench.querier.page(ListQuery::Logs(filter.clone())).await.unwrap();
         assert_eq!(again.rows, page.rows);
         drop(whole);
         bench.close().await;

@@ -7,7 +7,7 @@ use super::Bench;
 use super::world::{self, Random};
 use crate::cursor::{Cursor, Position, fingerprint};
 use crate::window::Window;
-use crate::{Error, Kind};
+use crate::{Error, Kind, ListQuery};
 
 const TEXTS: [&str; 12] = [
     "",
@@ -59,7 +59,7 @@ async fn odd_texts_are_only_texts() {
             rack_id: odd(),
             ..LogFilter::default()
         };
-        fair(bench.querier.logs(&logs).await, &logs);
+        fair(bench.querier.page(ListQuery::Logs(logs.clone())).await, &logs);
         for logs in [
             LogFilter {
                 q: odd(),
@@ -78,18 +78,18 @@ async fn odd_texts_are_only_texts() {
                 ..LogFilter::default()
             },
         ] {
-            fair(bench.querier.logs(&logs).await, &logs);
+            fair(bench.querier.page(ListQuery::Logs(logs.clone())).await, &logs);
         }
         let spans = TraceFilter {
             span_name: odd(),
             ..TraceFilter::default()
         };
-        fair(bench.querier.traces(&spans).await, &spans);
+        fair(bench.querier.page(ListQuery::Traces(spans.clone())).await, &spans);
         let points = MetricFilter {
             group_by: odd(),
             ..MetricFilter::default()
         };
-        fair(bench.querier.metrics(&points).await, &points);
+        fair(bench.querier.page(ListQuery::Metrics(points.clone())).await, &points);
         fair(bench.querier.metric(text, &MetricFilter::default()).await, &text);
     }
     bench.close().await;
@@ -105,7 +105,7 @@ async fn extreme_times_numbers_and_intervals_are_answered_or_refused() {
                 until: Some(until),
                 ..LogFilter::default()
             };
-            fair(bench.querier.logs(&filter).await, &filter);
+            fair(bench.querier.page(ListQuery::Logs(filter.clone())).await, &filter);
         }
         for interval in ["1us", "1ns", "0s", "500000h", "1h"] {
             let filter = MetricFilter {
@@ -113,7 +113,7 @@ async fn extreme_times_numbers_and_intervals_are_answered_or_refused() {
                 interval: Some(interval.parse().unwrap()),
                 ..MetricFilter::default()
             };
-            fair(bench.querier.metrics(&filter).await, &filter);
+            fair(bench.querier.page(ListQuery::Metrics(filter.clone())).await, &filter);
         }
     }
     for (limit, offset) in [
@@ -129,7 +129,7 @@ async fn extreme_times_numbers_and_intervals_are_answered_or_refused() {
             offset: Some(offset),
             ..LogFilter::default()
         };
-        fair(bench.querier.logs(&filter).await, &filter);
+        fair(bench.querier.page(ListQuery::Logs(filter.clone())).await, &filter);
     }
     let future = FluxId::at(Timestamp::from_micros(i64::MAX), [255; 10]);
     let filter = TraceFilter {
@@ -137,7 +137,7 @@ async fn extreme_times_numbers_and_intervals_are_answered_or_refused() {
         min_duration_ms: Some(u32::MAX),
         ..TraceFilter::default()
     };
-    fair(bench.querier.traces(&filter).await, &filter);
+    fair(bench.querier.page(ListQuery::Traces(filter.clone())).await, &filter);
     let nobody = bench.querier.trace(TraceId::from_entropy([250; 16])).await;
     assert_eq!(nobody.unwrap_err().kind(), Kind::NotFound);
     bench.close().await;
@@ -154,11 +154,14 @@ async fn forged_cursors_are_only_odd_windows() {
                 cursor: Some(cursor.token()),
                 ..filter.clone()
             };
-            fair(bench.querier.logs(&filter).await, &filter);
+            fair(bench.querier.page(ListQuery::Logs(filter.clone())).await, &filter);
         }
     }
     fair(
-        bench.querier.dead_letters(&DeadLetterFilter::default()).await,
+        bench
+            .querier
+            .page(ListQuery::DeadLetters(DeadLetterFilter::default()))
+            .await,
         &"dead letters",
     );
     bench.close().await;

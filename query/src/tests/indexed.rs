@@ -10,6 +10,7 @@ use super::damage::files_below;
 use super::rows::{logs_agree, scattered, spans_agree, trace_agrees};
 use super::world::{self, Random};
 use super::*;
+use crate::ListQuery;
 
 pub(super) fn sidecars(bench: &Bench) -> Vec<PathBuf> {
     let mut files = Vec::new();
@@ -180,19 +181,19 @@ async fn an_id_opens_only_the_files_that_can_have_it_hit_or_miss() {
             flux_id,
             ..LogFilter::default()
         };
-        let by_flux = bench.querier.logs(&logs).await.unwrap();
+        let by_flux = bench.querier.page(ListQuery::Logs(logs.clone())).await.unwrap();
         let logs = LogFilter {
             since,
             trace_id,
             ..LogFilter::default()
         };
-        let by_trace = bench.querier.logs(&logs).await.unwrap();
+        let by_trace = bench.querier.page(ListQuery::Logs(logs.clone())).await.unwrap();
         let spans = TraceFilter {
             since,
             flux_id,
             ..TraceFilter::default()
         };
-        let spans = bench.querier.traces(&spans).await.unwrap();
+        let spans = bench.querier.page(ListQuery::Traces(spans.clone())).await.unwrap();
         for page in [by_flux, by_trace, spans] {
             let stats = page.stats;
             assert_eq!((page.rows.len(), stats.files_considered), (1, files), "{stats:?}");
@@ -216,7 +217,7 @@ async fn an_id_opens_only_the_files_that_can_have_it_hit_or_miss() {
             flux_id: Some(flux(900, n)),
             ..LogFilter::default()
         };
-        let page = bench.querier.logs(&missing).await.unwrap();
+        let page = bench.querier.page(ListQuery::Logs(missing.clone())).await.unwrap();
         assert_eq!(page.rows.len(), 0);
         assert_eq!(page.stats.files_pruned + page.stats.files_read, files);
         assert!(page.stats.bytes_read > 0, "what is read of indexes counts");
@@ -243,7 +244,12 @@ async fn a_miss_reads_each_small_index_once() {
             flux_id: Some(flux(900, n)),
             ..LogFilter::default()
         };
-        let stats = bench.querier.logs(&missing).await.unwrap().stats;
+        let stats = bench
+            .querier
+            .page(ListQuery::Logs(missing.clone()))
+            .await
+            .unwrap()
+            .stats;
         assert_eq!(stats.files_pruned + stats.files_read, stats.files_considered);
         if stats.files_read == 0 {
             read += stats.bytes_read;
@@ -276,7 +282,7 @@ async fn of_a_large_file_only_the_blocks_with_the_id_are_read() {
         flux_id: Some(flux(4_711, 0)),
         ..LogFilter::default()
     };
-    let page = bench.querier.logs(&filter).await.unwrap();
+    let page = bench.querier.page(ListQuery::Logs(filter.clone())).await.unwrap();
     assert_eq!(page.rows.len(), 12);
     assert!((12..=13 * 2048).contains(&page.stats.rows_scanned), "{:?}", page.stats);
     bench.close().await;

@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::rows::{cut, in_order, in_window, is_entity};
 use super::world::{self, Random};
 use super::{Bench, append_batch, now};
-use crate::{Limits, Tail};
+use crate::{Limits, ListQuery, Tail};
 
 fn lets(filter: &MessageFilter, row: &MessageRow) -> bool {
     let is = |wanted: &Option<String>, value: &str| wanted.as_ref().is_none_or(|wanted| wanted == value);
@@ -51,7 +51,7 @@ async fn messages_are_exactly_those_that_the_filter_lets_through_in_order() {
         let times: Vec<_> = rows.iter().map(|row| row.ts).collect();
         let rows = in_order(&messages(&rows).unwrap(), &times, filter.order);
         let (rows, more) = cut(rows, filter.limit, filter.offset);
-        let page = bench.querier.messages(&filter).await.unwrap();
+        let page = bench.querier.page(ListQuery::Messages(filter.clone())).await.unwrap();
         assert_eq!(page.rows, rows, "{filter:?}");
         assert_eq!(page.next_cursor.is_some(), more, "{filter:?}");
     }
@@ -77,7 +77,7 @@ async fn the_bytes_of_a_message_are_shown_as_hex_as_base64_or_not_at_all() {
             raw,
             ..MessageFilter::default()
         };
-        let page = bench.querier.messages(&filter).await.unwrap();
+        let page = bench.querier.page(ListQuery::Messages(filter.clone())).await.unwrap();
         assert_eq!(page.rows[0].get("raw_msg").and_then(|raw| raw.as_str()), shown);
     }
     bench.close().await;
@@ -127,7 +127,13 @@ async fn messages_are_followed_each_once_with_those_that_were_there_and_their_by
                 limit: Some(10_000),
                 ..ask(form)
             };
-            let listed = bench.querier.messages(&all).await.unwrap().rows.into_iter();
+            let listed = bench
+                .querier
+                .page(ListQuery::Messages(all.clone()))
+                .await
+                .unwrap()
+                .rows
+                .into_iter();
             let mut listed: Vec<_> = listed
                 .map(|mut row| {
                     if let (RawForm::Json, Some(Value::String(said))) = (form, row.get("raw_msg")) {

@@ -9,6 +9,7 @@ use tokio::sync::Semaphore;
 
 use super::world::Random;
 use super::{Bench, HOUR, append, now};
+use crate::ListQuery;
 
 /// A row that no other is equal to, at one of very few moments.
 fn row(random: &mut Random, name: &str, number: usize) -> LogRecord {
@@ -70,7 +71,7 @@ async fn pages_during_ingest(order: SortOrder) {
     let mut given: HashMap<String, usize> = HashMap::new();
     let mut times = Vec::new();
     loop {
-        let page = bench.querier.logs(&filter).await.unwrap();
+        let page = bench.querier.page(ListQuery::Logs(filter.clone())).await.unwrap();
         for row in page.rows {
             times.push(row["ts"].as_str().unwrap().to_owned());
             *given.entry(row["message"].as_str().unwrap().to_owned()).or_default() += 1;
@@ -111,7 +112,7 @@ async fn rows_equal_in_every_column_are_each_given_once() {
     };
     let mut given = 0;
     loop {
-        let page = bench.querier.logs(&filter).await.unwrap();
+        let page = bench.querier.page(ListQuery::Logs(filter.clone())).await.unwrap();
         given += page.rows.len();
         filter.offset = None;
         filter.cursor = page.next_cursor;
@@ -134,7 +135,7 @@ async fn an_age_counts_from_the_first_page() {
         limit: Some(4),
         ..LogFilter::default()
     };
-    let page = bench.querier.logs(&filter).await.unwrap();
+    let page = bench.querier.page(ListQuery::Logs(filter.clone())).await.unwrap();
     // Three hours later the rows are older than the age, and still belong to the answer.
     let later = model::Clock::new(|| Timestamp::from_micros(now().micros() + 30 * HOUR));
     let limits = crate::Limits::default();
@@ -144,8 +145,11 @@ async fn an_age_counts_from_the_first_page() {
         limit: Some(100),
         ..filter.clone()
     };
-    assert_eq!(querier.logs(&next).await.unwrap().rows.len(), 6);
-    assert_eq!(querier.logs(&filter).await.unwrap().rows.len(), 0);
+    assert_eq!(querier.page(ListQuery::Logs(next.clone())).await.unwrap().rows.len(), 6);
+    assert_eq!(
+        querier.page(ListQuery::Logs(filter.clone())).await.unwrap().rows.len(),
+        0
+    );
     querier.close().await;
     bench.close().await;
 }

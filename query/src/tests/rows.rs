@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use super::world::{self, Random};
 use super::{Bench, HOUR, now};
 use crate::functions::hash_rows;
-use crate::{Error, Querier};
+use crate::{Error, ListQuery, Querier};
 
 /// The stretch of time of a query, told without the code under test.
 pub(super) fn in_window(ts: Timestamp, since: Option<When>, until: Option<When>, flux: Option<FluxId>) -> bool {
@@ -131,7 +131,7 @@ pub(super) async fn logs_agree(bench: &Bench, all: &[LogRecord], random: &mut Ra
         let filter = world::log_filter(random);
         let rows = all.iter().filter(|log| lets_log(&filter, log)).cloned().collect();
         let (rows, more) = cut(expected::<LogRecord>(rows, filter.order), filter.limit, filter.offset);
-        let page = bench.querier.logs(&filter).await.unwrap();
+        let page = bench.querier.page(ListQuery::Logs(filter.clone())).await.unwrap();
         assert_eq!(page.rows, rows, "{filter:?}");
         assert_eq!(page.next_cursor.is_some(), more, "{filter:?}");
         assert_eq!(page.stats.rows, rows.len() as u64);
@@ -144,7 +144,7 @@ pub(super) async fn spans_agree(bench: &Bench, all: &[Span], random: &mut Random
         let filter = world::trace_filter(random);
         let rows = all.iter().filter(|span| lets_span(&filter, span)).cloned().collect();
         let (rows, more) = cut(expected::<Span>(rows, filter.order), filter.limit, filter.offset);
-        let page = bench.querier.traces(&filter).await.unwrap();
+        let page = bench.querier.page(ListQuery::Traces(filter.clone())).await.unwrap();
         assert_eq!(page.rows, rows, "{filter:?}");
         assert_eq!(page.next_cursor.is_some(), more, "{filter:?}");
     }
@@ -219,7 +219,7 @@ async fn pages_one_after_the_other_are_the_whole_answer() {
         let mut given = Vec::new();
         loop {
             filter.limit = Some(u32::try_from(1 + random.below(70)).unwrap());
-            let page = bench.querier.logs(&filter).await.unwrap();
+            let page = bench.querier.page(ListQuery::Logs(filter.clone())).await.unwrap();
             given.extend(page.rows);
             filter.cursor = page.next_cursor;
             if filter.cursor.is_none() {
@@ -240,7 +240,12 @@ async fn files_outside_the_window_are_not_opened() {
         since: Some("30m".parse().unwrap()),
         ..LogFilter::default()
     };
-    let stats = bench.querier.logs(&last_hour).await.unwrap().stats;
+    let stats = bench
+        .querier
+        .page(ListQuery::Logs(last_hour.clone()))
+        .await
+        .unwrap()
+        .stats;
     assert!(
         stats.files_pruned > 0 && stats.files_read <= stats.files_considered - stats.files_pruned,
         "{stats:?}"
@@ -250,7 +255,7 @@ async fn files_outside_the_window_are_not_opened() {
         until: Some("24h".parse().unwrap()),
         ..LogFilter::default()
     };
-    let page = bench.querier.logs(&long_ago).await.unwrap();
+    let page = bench.querier.page(ListQuery::Logs(long_ago.clone())).await.unwrap();
     assert_eq!((page.rows.len(), page.next_cursor), (0, None));
     assert_eq!((page.stats.files_read, page.stats.bytes_read), (0, 0));
     bench.close().await;
@@ -288,7 +293,7 @@ async fn the_newest_rows_are_read_from_the_newest_files() {
         limit: Some(5),
         ..LogFilter::default()
     };
-    let stats = bench.querier.logs(&five).await.unwrap().stats;
+    let stats = bench.querier.page(ListQuery::Logs(five.clone())).await.unwrap().stats;
     assert!(stats.files_considered == 5 && stats.files_read < 5, "{stats:?} {plan}");
     bench.close().await;
 }
@@ -338,7 +343,7 @@ async fn a_file_of_overlapping_runs_answers_in_order_without_a_row_twice_or_miss
         .filter(|row| row.ts.micros() >= start + 100_000_000)
         .collect();
     wanted.sort_by_key(|row| std::cmp::Reverse(row.ts));
-    let page = querier.logs(&filter).await.unwrap();
+    let page = querier.page(ListQuery::Logs(filter.clone())).await.unwrap();
     let times = |rows: &[Map<String, Value>]| -> Vec<String> {
         rows.iter().map(|row| row["ts"].as_str().unwrap().to_owned()).collect()
     };

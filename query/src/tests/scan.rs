@@ -17,7 +17,7 @@ use crate::exec::Scan;
 use crate::filter::{self, Paging};
 use crate::rows;
 use crate::window::Window;
-use crate::{Limits, Querier};
+use crate::{Limits, ListQuery, Querier};
 
 /// Rows that are published as one row group in its final form, of several pages.
 const LARGE: i64 = 132_000;
@@ -126,11 +126,11 @@ async fn the_newest_rows_of_a_large_file_cost_a_few_pages_and_those_only_once() 
         since: Some("24h".parse().unwrap()),
         ..LogFilter::default()
     };
-    let first = bench.querier.logs(&newest).await.unwrap();
+    let first = bench.querier.page(ListQuery::Logs(newest.clone())).await.unwrap();
     assert_eq!(first.rows.len(), 5);
     assert!((5..5_000).contains(&first.stats.rows_scanned), "{:?}", first.stats);
     assert!(first.stats.bytes_read < size / 2, "{:?} of {size}", first.stats);
-    let again = bench.querier.logs(&newest).await.unwrap();
+    let again = bench.querier.page(ListQuery::Logs(newest.clone())).await.unwrap();
     assert_eq!(again.rows, first.rows);
     assert_eq!(
         (again.stats.bytes_read, again.stats.files_read),
@@ -155,7 +155,7 @@ async fn the_oldest_rows_of_a_large_file_cost_a_few_pages_too() {
             order: Some(SortOrder::Asc),
             ..LogFilter::default()
         };
-        let page = bench.querier.logs(&oldest).await.unwrap();
+        let page = bench.querier.page(ListQuery::Logs(oldest.clone())).await.unwrap();
         let first = Timestamp::from_micros(begin()).to_string();
         assert_eq!(
             (page.rows.len(), page.rows[0]["ts"].as_str()),
@@ -189,7 +189,7 @@ async fn more_rows_of_one_moment_than_a_scan_keeps_are_each_given_once() {
     };
     let mut given = HashSet::new();
     loop {
-        let page = bench.querier.logs(&filter).await.unwrap();
+        let page = bench.querier.page(ListQuery::Logs(filter.clone())).await.unwrap();
         for row in &page.rows {
             assert!(given.insert(row["message"].as_str().unwrap().to_owned()), "{row:?}");
         }
@@ -254,7 +254,7 @@ async fn files_that_only_the_object_store_has_are_fetched_and_answer() {
         limit: Some(1_000),
         ..LogFilter::default()
     };
-    let answers = futures::future::join_all((0..4).map(|_| querier.logs(&all))).await;
+    let answers = futures::future::join_all((0..4).map(|_| querier.page(ListQuery::Logs(all.clone())))).await;
     for answer in answers {
         assert_eq!(answer.unwrap().rows.len(), rows.len());
     }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::sql::{asked, rows};
 use super::world::{self, Random};
 use super::{Bench, HOUR, append_batch, now};
-use crate::{Dialect, Error, SpecTable, Statement};
+use crate::{Dialect, Error, ListQuery, SpecTable, Statement};
 
 fn order() -> SpecName {
     "order".parse().unwrap()
@@ -202,7 +202,7 @@ async fn messages_of_specs_are_listed_with_all_others() {
             limit: Some(1000),
             ..MessageFilter::default()
         };
-        let page = bench.querier.messages(&filter).await.unwrap();
+        let page = bench.querier.page(ListQuery::Messages(filter.clone())).await.unwrap();
         let of_spec = page
             .rows
             .iter()

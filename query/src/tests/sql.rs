@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::world::{self, Random};
 use super::{Bench, HOUR, now};
-use crate::{Error, Kind, Parameters, RowFormat, Statement};
+use crate::{Error, Kind, ListQuery, Parameters, RowFormat, Statement};
 
 fn statement(query: &str, parameters: &Value) -> Statement {
     Statement {
@@ -373,7 +373,10 @@ async fn lists_are_answered_beside_as_many_heavy_statements_as_may_run() {
         let other = async {
             super::until("three statements to run", || bench.querier.gate.free() == 1).await;
             let refused = bench.querier.sql(&statement("SELECT 1", &json!([]))).await.err();
-            let listed = bench.querier.logs(&model::filter::LogFilter::default()).await;
+            let listed = bench
+                .querier
+                .page(ListQuery::Logs(model::filter::LogFilter::default()))
+                .await;
             (refused, listed)
         };
         tokio::pin!(heavy, other);

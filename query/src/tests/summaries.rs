@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::world::{self, Random};
 use super::{Bench, HOUR, SECOND, now};
+use crate::ListQuery;
 
 /// A group told as text: its bucket's start, name, type and the value it was grouped by.
 type Group = (String, String, String, Value);
@@ -151,7 +152,7 @@ async fn groups_and_buckets_come_to_what_their_points_come_to() {
                     .or_default()
                     .push(point);
             }
-            let page = bench.querier.metrics(&filter).await.unwrap();
+            let page = bench.querier.page(ListQuery::Metrics(filter.clone())).await.unwrap();
             assert_eq!(page.rows.len(), groups.len(), "{filter:?}");
             assert!(page.rows.is_sorted_by(|a, b| a["ts"].as_str() >= b["ts"].as_str()));
             for row in &page.rows {
@@ -192,9 +193,19 @@ async fn a_percentile_that_is_asked_for_is_the_one_that_stands_beside_the_mean_a
             limit: Some(10_000),
             ..MetricFilter::default()
         };
-        let beside = bench.querier.metrics(&filter).await.unwrap().rows;
+        let beside = bench
+            .querier
+            .page(ListQuery::Metrics(filter.clone()))
+            .await
+            .unwrap()
+            .rows;
         filter.agg = Some(Aggregate::Percentile(share));
-        let rows = bench.querier.metrics(&filter).await.unwrap().rows;
+        let rows = bench
+            .querier
+            .page(ListQuery::Metrics(filter.clone()))
+            .await
+            .unwrap()
+            .rows;
         assert_eq!(rows.len(), beside.len());
         assert!(beside.iter().any(|row| row.get(name).is_some_and(Value::is_number)));
         for (row, beside) in rows.iter().zip(&beside) {
@@ -215,12 +226,17 @@ async fn filled_buckets_are_all_of_the_window_and_those_with_points_are_as_they_
             interval: Some(random.pick(&["17m", "1h", "90m"]).parse().unwrap()),
             ..world::summary_filter(&mut random)
         };
-        let some = bench.querier.metrics(&filter).await.unwrap().rows;
+        let some = bench
+            .querier
+            .page(ListQuery::Metrics(filter.clone()))
+            .await
+            .unwrap()
+            .rows;
         filter.fill = Some(true);
         filter.limit = Some(97);
         let mut all = Vec::new();
         loop {
-            let page = bench.querier.metrics(&filter).await.unwrap();
+            let page = bench.querier.page(ListQuery::Metrics(filter.clone())).await.unwrap();
             all.extend(page.rows);
             filter.cursor = page.next_cursor;
             if filter.cursor.is_none() {
@@ -261,7 +277,7 @@ async fn filled_buckets_are_all_of_the_window_and_those_with_points_are_as_they_
         fill: Some(true),
         ..MetricFilter::default()
     };
-    let refused = bench.querier.metrics(&unbounded).await;
+    let refused = bench.querier.page(ListQuery::Metrics(unbounded.clone())).await;
     assert!(matches!(refused, Err(crate::Error::TooManyGroups(_))), "{refused:?}");
     bench.close().await;
 }
@@ -277,14 +293,19 @@ async fn pages_of_groups_are_the_whole_answer() {
         limit: Some(10_000),
         ..MetricFilter::default()
     };
-    let expected = bench.querier.metrics(&whole).await.unwrap().rows;
+    let expected = bench
+        .querier
+        .page(ListQuery::Metrics(whole.clone()))
+        .await
+        .unwrap()
+        .rows;
     let mut filter = MetricFilter {
         limit: Some(37),
         ..whole.clone()
     };
     let mut given = Vec::new();
     loop {
-        let page = bench.querier.metrics(&filter).await.unwrap();
+        let page = bench.querier.page(ListQuery::Metrics(filter.clone())).await.unwrap();
         given.extend(page.rows);
         filter.cursor = page.next_cursor;
         if filter.cursor.is_none() {
@@ -297,7 +318,15 @@ async fn pages_of_groups_are_the_whole_answer() {
         limit: Some(3),
         ..whole
     };
-    assert_eq!(bench.querier.metrics(&offset).await.unwrap().rows, expected[5..8]);
+    assert_eq!(
+        bench
+            .querier
+            .page(ListQuery::Metrics(offset.clone()))
+            .await
+            .unwrap()
+            .rows,
+        expected[5..8]
+    );
     bench.close().await;
 }
 
@@ -336,7 +365,7 @@ async fn a_histogram_tells_how_many_it_observed_their_sum_and_percentiles() {
         ..MetricFilter::default()
     };
     let answer = bench.querier.metric("latency", &filter).await.unwrap();
-    let row = &answer.page.rows[0];
+    let row = &crate::answer::Page::from(answer.list.clone()).rows[0];
     assert_eq!((&row["count"], &row["sum"]), (&json!(6.0), &json!(70.0)));
     assert_eq!((&row["p50"], &row["samples"]), (&json!(10.0), &json!(3)));
     assert_eq!(answer.metric_type, Some(MetricType::Histogram));

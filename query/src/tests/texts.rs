@@ -8,6 +8,7 @@ use super::indexed::{Hours, damage, sidecars};
 use super::sql::asked;
 use super::world::{self, Random};
 use super::*;
+use crate::ListQuery;
 
 const WORDS: [&str; 10] = [
     "connection",
@@ -67,7 +68,7 @@ async fn a_text_opens_only_the_files_that_can_have_it_hit_or_miss() {
     for hour in 0..20 {
         let page = bench
             .querier
-            .logs(&asks(&format!("ONCE {}", name(hour)), None))
+            .page(ListQuery::Logs(asks(&format!("ONCE {}", name(hour)), None)))
             .await
             .unwrap();
         assert_eq!(
@@ -88,7 +89,7 @@ async fn a_text_opens_only_the_files_that_can_have_it_hit_or_miss() {
     for absent in ["segmentation fault", "no such file", "zürich hbf"] {
         let stats = bench
             .querier
-            .logs(&asks(absent, Some(SortOrder::Asc)))
+            .page(ListQuery::Logs(asks(absent, Some(SortOrder::Asc))))
             .await
             .unwrap()
             .stats;
@@ -237,7 +238,7 @@ async fn statements_and_lists_answer_the_same_without_indexes_with_all_and_with_
         }
         for (n, part) in parts.iter().enumerate() {
             let order = (n % 2 == 0).then_some(SortOrder::Asc);
-            let page = bench.querier.logs(&asks(part, order)).await.unwrap();
+            let page = bench.querier.page(ListQuery::Logs(asks(part, order))).await.unwrap();
             answers.push((part.clone(), json!(page.rows)));
         }
         all.push(answers);
@@ -275,7 +276,11 @@ async fn of_a_large_file_only_the_blocks_with_the_text_are_read() {
     bench.append(&rows).await;
     bench.seal().await;
     bench.engine.index_all().await.unwrap();
-    let page = bench.querier.logs(&asks("once upon", None)).await.unwrap();
+    let page = bench
+        .querier
+        .page(ListQuery::Logs(asks("once upon", None)))
+        .await
+        .unwrap();
     assert_eq!((page.rows.len(), page.stats.files_read), (1, 1));
     assert!((1..=2 * 2048).contains(&page.stats.rows_scanned), "{:?}", page.stats);
     let query = "SELECT ts FROM logs WHERE message LIKE '%once upon%'";

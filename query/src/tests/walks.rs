@@ -13,7 +13,7 @@ use crate::metrics::Summary;
 use crate::summary::series as walk;
 use crate::summary::tally::{Groups, Totals};
 use crate::window::Window;
-use crate::{filter, metrics};
+use crate::{ListQuery, filter, metrics};
 
 /// Points of a few hundred series in the past hour, enough for files of many pages, some of them equal in time.
 fn many(random: &mut Random) -> Vec<MetricPoint> {
@@ -99,7 +99,7 @@ async fn a_walk_over_series_comes_to_what_a_plan_comes_to_in_memory_in_open_and_
         agg: Some(Aggregate::Avg),
         ..MetricFilter::default()
     };
-    let stats = bench.querier.metrics(&one).await.unwrap().stats;
+    let stats = bench.querier.page(ListQuery::Metrics(one.clone())).await.unwrap().stats;
     assert!(stats.rows_scanned < 70_000, "{stats:?}");
     bench.close().await;
 }
@@ -139,7 +139,12 @@ async fn a_row_of_a_series_has_the_values_of_its_buckets_and_each_series_is_give
     for _ in 0..30 {
         let mut filter = world::summary_filter(&mut random);
         filter.interval = Some(random.pick(&["7s", "1m", "1h"]).parse().unwrap());
-        let mut rows = bench.querier.metrics(&filter).await.unwrap().rows;
+        let mut rows = bench
+            .querier
+            .page(ListQuery::Metrics(filter.clone()))
+            .await
+            .unwrap()
+            .rows;
         // What else a histogram tells has no place in a list of values.
         let is_more = |key: &str| ["count", "sum", "p50", "p90", "p99"].contains(&key);
         rows.iter_mut().for_each(|row| row.retain(|key, _| !is_more(key)));
@@ -147,7 +152,7 @@ async fn a_row_of_a_series_has_the_values_of_its_buckets_and_each_series_is_give
         filter.limit = Some(3);
         let mut given = Vec::new();
         loop {
-            let page = bench.querier.metrics(&filter).await.unwrap();
+            let page = bench.querier.page(ListQuery::Metrics(filter.clone())).await.unwrap();
             assert!(page.rows.len() == 3 || page.next_cursor.is_none());
             given.extend(page.rows.iter().flat_map(buckets_of));
             filter.cursor = page.next_cursor;

@@ -14,7 +14,7 @@ use harness::Failure;
 use model::filter::{LogFilter, TraceFilter, When};
 use model::wire::encode_arrow;
 use model::{Clock, FluxId, Table, Timestamp, TraceId};
-use query::{Limits, Querier, QueryStats};
+use query::{Limits, ListQuery, Querier, QueryStats};
 
 const HOUR: i64 = 3_600_000_000;
 
@@ -87,7 +87,7 @@ pub(crate) fn ask(store: &Path) -> Result<(), Failure> {
             flux_id: Some(flux_id),
             ..LogFilter::default()
         };
-        let page = runtime.block_on(querier.logs(&filter))?;
+        let page = runtime.block_on(querier.page(ListQuery::Logs(filter.clone())))?;
         Ok((page.rows.len(), page.stats))
     };
     let trace = |id: TraceId| match runtime.block_on(querier.trace(id)) {
@@ -101,7 +101,7 @@ pub(crate) fn ask(store: &Path) -> Result<(), Failure> {
         until: Some(When::At(middle.plus(Duration::from_secs(600)))),
         ..TraceFilter::default()
     };
-    let found = runtime.block_on(querier.traces(&around))?;
+    let found = runtime.block_on(querier.page(ListQuery::Traces(around.clone())))?;
     let text = |name: &str| found.rows.iter().find_map(|row| row[name].as_str());
     let trace_id: TraceId = text("trace_id").ok_or("no trace")?.parse()?;
     let around = LogFilter {
@@ -109,7 +109,7 @@ pub(crate) fn ask(store: &Path) -> Result<(), Failure> {
         until: Some(When::At(middle.plus(Duration::from_secs(600)))),
         ..LogFilter::default()
     };
-    let found = runtime.block_on(querier.logs(&around))?;
+    let found = runtime.block_on(querier.page(ListQuery::Logs(around.clone())))?;
     let flux_id = found.rows.iter().find_map(|row| row["flux_id"].as_str());
     let flux_id: FluxId = flux_id.ok_or("no flux id")?.parse()?;
     timed("logs by flux id, hit", || logs(flux_id))?;

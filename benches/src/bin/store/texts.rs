@@ -13,7 +13,7 @@ use harness::Failure;
 use model::filter::{LogFilter, When};
 use model::wire::encode_arrow;
 use model::{Attributes, Clock, EntityId, Level, LogRecord, Record, Table};
-use query::{Limits, Querier};
+use query::{Limits, ListQuery, Querier};
 
 /// What one row has.
 const RARE: &str = "kernel panic: not syncing";
@@ -146,7 +146,7 @@ pub(crate) fn ask(store: &Path, how: &str) -> Result<(), Failure> {
             q: Some(q.to_owned()),
             ..LogFilter::default()
         };
-        runtime.block_on(querier.logs(&filter))
+        runtime.block_on(querier.page(ListQuery::Logs(filter.clone())))
     };
     let shipment = ask("shipment ")?;
     let shipment = shipment.rows.last().and_then(|row| row["message"].as_str());
