@@ -5,6 +5,7 @@ use object_store::path::Path as ObjectPath;
 use object_store::{ObjectStore, ObjectStoreExt, PutPayload};
 
 use super::*;
+use crate::faults::{Faults, Op};
 use crate::quarantine::keep;
 use crate::{CheckReport, RebuildReport, Remote, check_store, rebuild_catalogue, repair_store};
 
@@ -285,4 +286,110 @@ async fn a_fetched_copy_that_is_evicted_before_it_is_opened_is_fetched_again() {
     assert!(matches!(&refused, Error::Io { path, .. } if path == &copy), "{refused}");
     assert_eq!(engine.view().partial(), None, "nothing is damaged");
     engine.close().await.unwrap();
+}
+
+/// A machine of its own behind the same bucket, and what it stores.
+fn machine(objects: &Arc<InMemory>, host: &str) -> Bench {
+    let mut bench = Bench::new();
+    let remote = Remote::new("s3://test/p", Arc::clone(objects) as _, ObjectPath::from("p"));
+    bench.settings.seal_grace = Duration::ZERO;
+    bench.settings.remote = Some(Remote {
+        host: host.to_owned(),
+        poll: Duration::from_millis(10),
+        upload_interval: Duration::from_secs(3_600),
+        close_patience: Duration::ZERO,
+        ..remote
+    });
+    bench
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cut_on_a_full_disk_is_made_again_and_has_every_row() {
+    for (op, part) in [
+        (Op::Create, "piece_"),
+        (Op::SyncFile, "piece_"),
+        (Op::Create, ".twin"),
+        (Op::SyncFile, "catalogue_"),
+    ] {
+        let objects = Arc::new(InMemory::new());
+        let first = machine(&objects, "one");
+        let engine = first.open().await;
+        for (seq, name) in [(1, "a"), (2, "b")] {
+            engine
+                .append(batch(name, &[first.now()], from_producer(seq)))
+                .await
+                .unwrap();
+            engine.sync_remote().await.unwrap();
+        }
+        engine
+            .append(batch("c", &[first.now()], from_producer(3)))
+            .await
+            .unwrap();
+        let faults = Faults::below(first.dir.path());
+        faults.fail(op, part, 1, libc::ENOSPC);
+        let refused = engine.sync_remote().await;
+        assert!(refused.is_err() || faults.left() == 0, "{op:?} {part}");
+        drop(faults);
+        let mut tries = 0;
+        while engine.sync_remote().await.is_err() {
+            tries += 1;
+            assert!(tries < 10, "{op:?} {part}: no cut succeeds");
+        }
+        drop(engine);
+        let second = machine(&objects, "two");
+        let engine = second.open().await;
+        assert_eq!(messages(&engine.view()).len(), 3, "{op:?} {part}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_take_over_that_fails_at_a_local_step_is_finished_by_the_next_start() {
+    let steps = [
+        (Op::Create, "checkpoint_"),
+        (Op::SyncFile, "checkpoint_"),
+        (Op::Rename, "checkpoint_"),
+        (Op::Create, "catalogue_"),
+        (Op::SyncFile, "catalogue_"),
+        (Op::Create, ".fetching"),
+        (Op::SyncFile, ".fetching"),
+        (Op::Rename, ".fetching"),
+        (Op::Create, ".twin"),
+        (Op::SyncFile, ".twin"),
+        (Op::Rename, ".twin"),
+        (Op::SyncFolder, "meta"),
+        (Op::SyncFolder, "logs"),
+        (Op::Remove, "piece_"),
+    ];
+    for (op, part) in steps {
+        let objects = Arc::new(InMemory::new());
+        let first = machine(&objects, "one");
+        let engine = first.open().await;
+        for (seq, name) in [(1, "a"), (2, "b")] {
+            let times = [first.now(), first.now() - 3 * HOUR];
+            engine.append(batch(name, &times, from_producer(seq))).await.unwrap();
+            engine.sync_remote().await.unwrap();
+        }
+        drop(engine);
+        let second = machine(&objects, "two");
+        let faults = Faults::below(second.dir.path());
+        faults.fail(op, part, 1, libc::ENOSPC);
+        let opened = second.try_open().await;
+        let was_refused = opened.is_err();
+        drop((opened, faults));
+        let engine = second.open().await;
+        let found = messages(&engine.view());
+        assert_eq!(
+            (found.len(), engine.view().partial()),
+            (4, None),
+            "{op:?} {part}, refused: {was_refused}"
+        );
+        for (seq, name) in [(1, "a"), (2, "b")] {
+            let again = engine.append(batch(
+                name,
+                &[second.now(), second.now() - 3 * HOUR],
+                from_producer(seq),
+            ));
+            assert_eq!(again.await.unwrap(), Appended::Duplicate, "{op:?} {part}");
+        }
+    }
 }

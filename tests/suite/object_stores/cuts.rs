@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use engine::{Appended, DurableFloor, RemoteMode};
+use engine::{Appended, DurableFloor, PartitionBy, RemoteMode};
 use futures::stream::BoxStream;
 use harness::Failure;
 use model::{ByteSize, EntityId, Table};
@@ -336,6 +336,97 @@ pub(super) async fn late_rows_of_a_past_hour_come_into_a_small_object_that_is_th
         messages(&reader.view()).is_ok_and(|rows| rows == found)
     })
     .await?;
+    reader.close().await?;
+    writer.close().await?;
+    Ok(())
+}
+
+pub(super) async fn settings_that_change_between_a_kill_and_a_start_lose_and_double_nothing(
+    bucket: &Bucket,
+) -> std::result::Result<(), Failure> {
+    let mut machine = Machine::new(bucket, "machine-a")?;
+    let (now, mut sent, mut stored_at_all) = (machine.now(), 0, 0);
+    let rows = |machine: &Machine| [machine.now(), machine.now() - HOUR, 0];
+    for round in 0..6 {
+        let engine = machine.open().await?;
+        assert_eq!(
+            (messages(&engine.view())?.len(), engine.view().partial()),
+            (stored_at_all, None),
+            "{round}"
+        );
+        for seq in 1..=sent {
+            assert_eq!(
+                engine.append(batch(seq, &rows(&machine))).await?,
+                Appended::Duplicate,
+                "{seq} in round {round}"
+            );
+        }
+        for _ in 0..3 {
+            sent += 1;
+            assert_eq!(engine.append(batch(sent, &rows(&machine))).await?, stored(3));
+            if sent % 3 == 1 {
+                engine.sync_remote().await?;
+            }
+        }
+        stored_at_all = usize::try_from(sent)? * 3;
+        kill(engine);
+        let settings = &mut machine.settings;
+        settings.wal_max = ByteSize::mib([16, 64, 32][round % 3]);
+        settings.partition_by = [PartitionBy::Day, PartitionBy::Hour][round % 2];
+        machine.remote().upload_interval = Duration::from_secs([0, 3_600][round % 2]);
+    }
+    // The machine is lost: what was cut is there, once.
+    let mut other = Machine::new(bucket, "machine-b")?;
+    other.now.store(now, Ordering::Relaxed);
+    other.settings.partition_by = PartitionBy::Day;
+    let engine = other.open().await?;
+    let there = messages(&engine.view())?.len() / 3;
+    for seq in 1..=sent {
+        let wanted = if seq <= there as u64 {
+            Appended::Duplicate
+        } else {
+            stored(3)
+        };
+        assert_eq!(
+            engine.append(batch(seq, &rows(&other))).await?,
+            wanted,
+            "{seq}, {there} were there"
+        );
+    }
+    assert_eq!(messages(&engine.view())?.len(), stored_at_all);
+    engine.close().await?;
+    Ok(())
+}
+
+pub(super) async fn a_reader_that_is_an_hour_behind_says_so_and_is_right_after_its_next_look(
+    bucket: &Bucket,
+) -> std::result::Result<(), Failure> {
+    let writing = Machine::new(bucket, "writer")?;
+    let writer = writing.open().await?;
+    for seq in 1..=2 {
+        writer.append(batch(seq, &[writing.now()])).await?;
+        writer.sync_remote().await?;
+    }
+    let mut reading = Machine::new(bucket, "reader")?;
+    reading.remote().mode = RemoteMode::Read;
+    reading.remote().poll = Duration::from_secs(3_600);
+    let reader = reading.open().await?;
+    writing.advance(2 * HOUR);
+    uploaded(&writer, 0).await?;
+    writing.advance(HOUR);
+    writer.sync_remote().await?;
+    assert_eq!(bucket.objects("pieces").await?.len(), 0, "the grace is over");
+    let refused = messages(&reader.view()).err().map(|error| error.to_string());
+    assert!(
+        refused.as_ref().is_some_and(|text| text.contains("pieces/")),
+        "{refused:?}"
+    );
+    assert_eq!(reader.view().partial(), None, "nothing is damaged");
+    reader.sync_remote().await?;
+    assert_eq!(
+        (messages(&reader.view())?, reader.view().partial()),
+        (vec!["1/0".to_owned(), "2/0".to_owned()], None)
+    );
     reader.close().await?;
     writer.close().await?;
     Ok(())
