@@ -269,6 +269,15 @@ pub(crate) fn free_name(name: PathBuf) -> PathBuf {
     free
 }
 
+/// Opens a file that may be missing.
+pub(crate) fn open_if_there(path: &Path) -> Result<Option<File>, Error> {
+    match File::open(path) {
+        Ok(file) => Ok(Some(file)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(Error::io("open", path)(error)),
+    }
+}
+
 /// Removes a file that may be missing.
 pub(crate) fn remove_if_there(path: &Path) -> io::Result<()> {
     fault!(Remove, path);
