@@ -12,10 +12,10 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use model::Table;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 
 use super::format::Names;
 use super::io::Io;
@@ -70,14 +70,7 @@ impl Local {
 }
 
 /// How a download ended: what the trouble is, and what was said of it.
-type Ended = Result<(), (RemoteTrouble, Arc<str>)>;
-
-/// A download that several may wait for.
-#[derive(Debug, Default)]
-struct Flight {
-    ended: Mutex<Option<Ended>>,
-    news: Condvar,
-}
+type Ended = Result<(), (RemoteTrouble, String)>;
 
 /// See the module.
 #[derive(Debug)]
@@ -89,7 +82,8 @@ pub(crate) struct Cache {
     cap: u64,
     known: Mutex<HashMap<u64, Object>>,
     local: Mutex<Local>,
-    flights: Mutex<HashMap<u64, Arc<Flight>>>,
+    /// Downloads that several may wait for.
+    flights: Mutex<HashMap<u64, Arc<OnceLock<Ended>>>>,
     /// What happens between the moment in which a fetched file has its name and the one in which it is opened.
     #[cfg(test)]
     pub(crate) after_fetch: crate::shared::Hook,
@@ -158,52 +152,33 @@ impl Cache {
         }
     }
 
-    /// Brings a file back into the tree. Blocks until it is there.
+    /// Brings a file back into the tree. Blocks until it is there. The first caller fetches it, the others wait for that; if it
+    /// panics, the next one does.
     pub(crate) fn fetch(&self, segment: &Segment) -> Result<(), Error> {
-        let (flight, leads) = {
-            let mut flights = self.flights.lock();
-            match flights.get(&segment.id) {
-                Some(flight) => (Arc::clone(flight), false),
-                None => {
-                    let flight = Arc::new(Flight::default());
-                    flights.insert(segment.id, Arc::clone(&flight));
-                    (flight, true)
-                }
-            }
-        };
-        if !leads {
-            return self.wait_for(&flight, segment);
-        }
-        let fetched = self.bring_to(segment.table, segment.id, &segment.path);
-        let told = fetched.as_ref().copied().map_err(|error| {
-            let trouble = match error {
-                Error::Remote { trouble, .. } => *trouble,
-                _ => RemoteTrouble::Failing,
-            };
-            (trouble, error.to_string().into())
+        let flight = Arc::clone(self.flights.lock().entry(segment.id).or_default());
+        let mut first = None;
+        let ended = flight.get_or_init(|| {
+            let fetched = self.bring_to(segment.table, segment.id, &segment.path);
+            self.flights.lock().remove(&segment.id);
+            let told = fetched.as_ref().copied().map_err(|error| {
+                let trouble = match error {
+                    Error::Remote { trouble, .. } => *trouble,
+                    _ => RemoteTrouble::Failing,
+                };
+                (trouble, error.to_string())
+            });
+            first = Some(fetched);
+            told
         });
-        self.flights.lock().remove(&segment.id);
-        *flight.ended.lock() = Some(told);
-        flight.news.notify_all();
-        fetched
-    }
-
-    fn wait_for(&self, flight: &Flight, segment: &Segment) -> Result<(), Error> {
-        let mut ended = flight.ended.lock();
-        loop {
-            match &*ended {
-                Some(Ok(())) => return Ok(()),
-                Some(Err((trouble, reason))) => {
-                    return Err(Error::Remote {
-                        action: "read",
-                        object: format!("{} of {}", segment.path.display(), self.url),
-                        trouble: *trouble,
-                        reason: reason.to_string(),
-                    });
-                }
-                None => flight.news.wait(&mut ended),
-            }
-        }
+        let again = || {
+            ended.clone().map_err(|(trouble, reason)| Error::Remote {
+                action: "read",
+                object: format!("{} of {}", segment.path.display(), self.url),
+                trouble,
+                reason,
+            })
+        };
+        first.unwrap_or_else(again)
     }
 
     /// Puts a file under its name, checked and synced.

@@ -286,3 +286,26 @@ async fn a_fetched_copy_that_is_evicted_before_it_is_opened_is_fetched_again() {
     assert_eq!(engine.view().partial(), None, "nothing is damaged");
     engine.close().await.unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fetch_that_panics_leaves_nobody_waiting_for_it() {
+    let store = Uploaded::new().await;
+    let copy = store.copy();
+    std::fs::remove_file(&copy).unwrap();
+    let engine = store.bench.open().await;
+    let panics = Arc::new(AtomicI64::new(1));
+    let lost = copy.clone();
+    engine.shared.remote.as_ref().unwrap().cache.after_fetch.is(move || {
+        if panics.fetch_sub(1, Ordering::Relaxed) > 0 {
+            std::fs::remove_file(&lost).unwrap();
+            panic!("what a test does");
+        }
+    });
+    let open = || {
+        let view = engine.view();
+        tokio::task::spawn_blocking(move || view.files(Table::Logs)[0].open().map(|_| ()))
+    };
+    assert!(open().await.unwrap_err().is_panic());
+    open().await.unwrap().unwrap();
+    engine.close().await.unwrap();
+}
