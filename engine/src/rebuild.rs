@@ -107,16 +107,9 @@ pub fn rebuild_catalogue(
     let tree = tree(&layout)?;
     let has_meta = layout.meta.is_dir() && (Catalog::is_there(&layout.meta)? || layout.meta.join("store.id").exists());
     if !has_meta && tree.is_empty() && !wal::is_there(&layout.wal)? {
-        return Err(Error::Setting {
-            key: "store.dir",
-            value: settings.store_dir.display().to_string(),
-            reason: "there is no store in it".to_owned(),
-        });
+        return Err(Error::no_store(&settings.store_dir));
     }
-    for dir in [&layout.meta, &layout.quarantine]
-        .into_iter()
-        .chain(layout.staging_folders())
-    {
+    for dir in [&layout.meta, &layout.quarantine] {
         sys::create_dirs(dir)?;
     }
     let _locks = lock(&layout, settings)?;

@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Semaphore, watch};
 use uuid::Uuid;
 
-use crate::catalog::{Catalog, FileEntry, Files, Footers, Lineage, Lock, Segment, SegmentParts};
+use crate::catalog::{Catalog, FileEntry, Files, Footers, Lineage, Lock, Segment};
 use crate::desk::Desk;
 use crate::hot::{Hot, Place};
 use crate::index::Indexes;
@@ -283,15 +283,7 @@ impl Shared {
 
     /// The segment that a catalogue entry describes.
     pub(crate) fn segment(&self, entry: &FileEntry, lineage: &Arc<Lineage>) -> Arc<Segment> {
-        let parts = SegmentParts {
-            layout: &self.layout,
-            footers: &self.footers,
-            files: &self.files,
-            lineage: Arc::clone(lineage),
-            store: Weak::clone(&self.me),
-            cache: self.remote.as_ref().map(|remote| Arc::clone(&remote.cache)),
-        };
-        Arc::new(Segment::new(entry, parts))
+        Arc::new(Segment::new(entry, self, Arc::clone(lineage)))
     }
 
     /// Nothing more is accepted; everything that waits is answered. Only the first reason counts.

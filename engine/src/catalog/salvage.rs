@@ -12,7 +12,6 @@ use std::path::{Path, PathBuf};
 
 use uuid::Uuid;
 
-use super::checkpoint;
 use super::log::{list, log_path, parse};
 use super::state::{Record, State};
 use crate::Error;
@@ -37,33 +36,17 @@ pub(crate) struct Salvage {
 /// Reads what can be read in `dir`.
 pub(super) fn read(dir: &Path, store: Uuid) -> Result<Salvage, Error> {
     let files = list(dir)?;
+    let start = files.start(dir, store)?.ok();
+    let any = start.is_some();
+    let (first, state) = start.unwrap_or_else(|| (0, State::new(store)));
     let mut salvage = Salvage {
-        state: State::new(store),
         removed: HashSet::new(),
-        exact_below: 0,
-        newest: files.logs.iter().chain(&files.checkpoints).copied().max().unwrap_or(0),
-        any: false,
-        files: Vec::new(),
+        exact_below: if any { state.low_water } else { 0 },
+        newest: files.newest(),
+        any,
+        state,
+        files: files.paths(dir).map(|(_, path)| path).collect(),
     };
-    let checkpoints = files.checkpoints.iter().map(|number| checkpoint::path(dir, *number));
-    salvage.files.extend(checkpoints);
-    salvage
-        .files
-        .extend(files.logs.iter().map(|number| log_path(dir, *number)));
-    let mut first = 0;
-    for number in files.checkpoints.iter().rev() {
-        match checkpoint::read(dir, *number, store) {
-            Ok(state) => {
-                salvage.exact_below = state.low_water;
-                salvage.state = state;
-                salvage.any = true;
-                first = *number;
-                break;
-            }
-            Err(Error::Damaged { .. }) => {}
-            Err(error) => return Err(error),
-        }
-    }
     let mut whole = salvage.any;
     for number in files.logs.iter().filter(|number| **number >= first) {
         let path = log_path(dir, *number);
@@ -101,7 +84,7 @@ impl Salvage {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
-    use super::super::Catalog;
+    use super::super::{Catalog, checkpoint};
     use super::*;
 
     const STORE: Uuid = Uuid::from_u128(7);

@@ -199,11 +199,11 @@ impl SegmentIndex {
 
     /// Its bytes, by a handle that is kept.
     pub(super) fn file(&self) -> std::io::Result<FileAt> {
-        let file = match self.memory.file(self.opening) {
+        let file = match self.memory.files.get(self.opening) {
             Some(file) => file,
             None => {
                 let file = Arc::new(self.open_anew()?);
-                self.memory.keep_file(self.opening, &file);
+                self.memory.files.put(self.opening, Arc::clone(&file), 1);
                 file
             }
         };

@@ -27,7 +27,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Semaphore, watch};
 use uuid::Uuid;
 
-use crate::catalog::{Catalog, FileEntry, Files, Footers, Found, Lineage, Lock, known_store_id, store_id};
+use crate::catalog::{Catalog, FileEntry, Footers, Found, Lineage, Lock, known_store_id, no_files, store_id};
 use crate::committer::Committer;
 use crate::hot::OriginRanges;
 use crate::layout::Layout;
@@ -75,7 +75,7 @@ pub(crate) fn open(settings: Settings, clock: Clock, entropy: &Entropy) -> Resul
         &layout.wal,
         &layout.quarantine,
     ];
-    for dir in dirs.into_iter().chain(layout.staging_folders()) {
+    for dir in dirs {
         sys::create_dirs(dir)?;
     }
     let locks = lock(&layout, &settings)?;
@@ -175,8 +175,11 @@ struct Ground {
     link: Option<Arc<Link>>,
 }
 
-/// Takes the store and its tree for this process.
+/// Takes the store and its tree for this process. Of the folders that it needs, those in staging are made.
 pub(crate) fn lock(layout: &Layout, settings: &Settings) -> Result<Vec<Lock>, Error> {
+    for dir in layout.staging_folders() {
+        sys::create_dirs(dir)?;
+    }
     let mut locks = vec![
         Lock::take(&layout.meta, &settings.store_dir)?,
         Lock::take(&layout.data_staging, &settings.data_dir)?,
@@ -350,7 +353,7 @@ fn assemble(ground: Ground, parts: Parts) -> (Arc<Shared>, Publisher) {
         me: std::sync::Weak::clone(me),
         store: parts.catalog.state().store,
         footers: Arc::new(Footers::new(FOOTER_BYTES)),
-        files: Arc::new(Files::new()),
+        files: Arc::new(no_files()),
         indexes: crate::index::Indexes::new(settings.index_memory.get().try_into().unwrap_or(usize::MAX)),
         counters: Counters::default(),
         view: ArcSwap::from_pointee(Snapshot::default()),

@@ -35,7 +35,7 @@ use super::state::{RemoteFile, RemoteState};
 use super::trouble::RemoteTrouble;
 use super::upload::give_up_abandoned;
 use super::{Remote, RemoteMode};
-use crate::catalog::{Catalog, Found, Lineage, State, known_store_id, store_id, write_store_id};
+use crate::catalog::{Catalog, Found, Lineage, State, known_store_id, read_id, store_id, write_id, write_store_id};
 use crate::layout::Layout;
 use crate::recovery::check_not_lost;
 use crate::stats::RemoteCounters;
@@ -220,18 +220,12 @@ fn probe(io: &Io, names: &Names, url: &str) -> Result<(), Error> {
 /// The id of the folder, made once: tells the machine that wrote last from another one of the same store.
 fn instance(meta: &Path, fresh: impl FnOnce() -> Uuid) -> Result<Uuid, Error> {
     let path = meta.join("instance");
-    match std::fs::read_to_string(&path) {
-        Ok(text) => Uuid::try_parse(text.trim()).map_err(|_| Error::Damaged {
-            path,
-            reason: "it is not a UUID".to_owned(),
-        }),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            let id = fresh();
-            sys::write_durably(&path, format!("{id}\n").as_bytes())?;
-            Ok(id)
-        }
-        Err(error) => Err(Error::io("read", &path)(error)),
+    if let Some(id) = read_id(path.clone())? {
+        return Ok(id);
     }
+    let id = fresh();
+    write_id(&path, id)?;
+    Ok(id)
 }
 
 /// The catalogue to go on with, as the writer.
