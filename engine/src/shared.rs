@@ -37,7 +37,7 @@ use crate::space::Space;
 use crate::spec_files::{FileForm, FileForms};
 use crate::stats::Counters;
 use crate::tail::Tails;
-use crate::view::{HotTable, Snapshot, slot};
+use crate::view::{Snapshot, slot};
 use crate::watermark::Watermarks;
 use crate::{Error, HotBatch, Origin, RotationHistory, Settings};
 
@@ -160,10 +160,6 @@ impl State {
         }
     }
 
-    pub(crate) fn has_file(&self, table: Table, key: (Partition, u32)) -> bool {
-        self.file(table, key).is_some()
-    }
-
     pub(crate) fn file(&self, table: Table, key: (Partition, u32)) -> Option<&Arc<Segment>> {
         let files = &self.files[slot(table)];
         let at = files.binary_search_by_key(&key, |other| other.key()).ok()?;
@@ -268,7 +264,7 @@ impl Shared {
         state.version += 1;
         let mut hot = self.view.load().hot.clone();
         for table in tables {
-            hot[slot(table)] = Arc::new(HotTable::new(state.hot.list(table)));
+            hot[slot(table)] = Arc::new(state.hot.list(table));
         }
         self.view.store(Arc::new(Snapshot {
             version: state.version,
