@@ -246,7 +246,7 @@ pub(crate) fn become_writer(
     let mut is_claimed = false;
     if !connected.chain.is_new() {
         let store = known.unwrap_or(theirs);
-        same_store(&url, store, theirs)?;
+        connected.chain.check_store(store)?;
         let found = Catalog::read(meta, store).map_err(Error::of_catalogue)?;
         if !found.has_begun() {
             check_not_lost(layout)?;
@@ -278,7 +278,7 @@ fn take_over(
     connected: &mut Connected,
     (ours, host): (Uuid, &str),
     now: Timestamp,
-    unfinished: Found,
+    mut unfinished: Found,
 ) -> Result<(), Error> {
     let remote = connected.chain.state();
     tracing::info!(
@@ -292,19 +292,9 @@ fn take_over(
     let store = remote.store;
     connected.chain.claim(store, ours, host, now)?;
     write_store_id(&layout.meta, store)?;
-    unfinished.with_state(connected.chain.state().to_local()).begin()?;
+    unfinished.state = connected.chain.state().to_local();
+    unfinished.begin()?;
     Ok(())
-}
-
-fn same_store(url: &str, ours: Uuid, theirs: Uuid) -> Result<(), Error> {
-    if ours == theirs {
-        return Ok(());
-    }
-    Err(Error::OtherStore {
-        url: url.to_owned(),
-        theirs,
-        ours,
-    })
 }
 
 /// Refuses a folder whose rows the bucket may not have, and the other way round.
