@@ -194,14 +194,14 @@ pub(super) fn list(dir: &Path) -> Result<Files, Error> {
     Ok(files)
 }
 
-/// Whether `dir` holds a catalogue.
-pub(super) fn any(dir: &Path) -> Result<bool, Error> {
+/// Whether `dir` holds files of a catalogue, whatever is in them.
+pub(crate) fn is_there(dir: &Path) -> Result<bool, Error> {
     let files = list(dir)?;
     Ok(!files.checkpoints.is_empty() || !files.logs.is_empty())
 }
 
-/// Removes generations before `keep`.
-pub(super) fn remove_before(dir: &Path, keep: u64) -> Result<(), Error> {
+/// Removes the files of generations before `keep`.
+pub(crate) fn remove_before(dir: &Path, keep: u64) -> Result<(), Error> {
     for (_, path) in list(dir)?.paths(dir).filter(|(number, _)| *number < keep) {
         sys::remove_if_there(&path).map_err(Error::io("remove", &path))?;
     }

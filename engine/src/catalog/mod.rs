@@ -41,6 +41,7 @@ pub(crate) use files::{Files, no_files};
 pub(crate) use lock::Lock;
 #[cfg(any(test, feature = "fuzz"))]
 pub(crate) use log::{fuzz_log, fuzz_record};
+pub(crate) use log::{is_there, remove_before};
 pub(crate) use salvage::Salvage;
 pub use segment::Segment;
 pub(crate) use segment::{Footers, Key, Lineage};
@@ -69,28 +70,9 @@ impl Catalog {
     pub(crate) fn read(dir: &Path, store: Uuid) -> Result<Found, Error> {
         let Loaded { state, newest, torn } = log::load(dir, store)?;
         Ok(Found {
-            dir: dir.to_owned(),
-            state,
-            newest,
             torn,
-            adopted: Vec::new(),
-            given_up: Vec::new(),
+            ..Found::anew(dir, state, newest)
         })
-    }
-
-    /// What a damaged catalogue still says.
-    pub(crate) fn salvage(dir: &Path, store: Uuid) -> Result<Salvage, Error> {
-        salvage::read(dir, store)
-    }
-
-    /// Removes the files of generations before `number`.
-    pub(crate) fn remove_before(dir: &Path, number: u64) -> Result<(), Error> {
-        log::remove_before(dir, number)
-    }
-
-    /// Whether `dir` holds files of a catalogue, whatever is in them.
-    pub(crate) fn is_there(dir: &Path) -> Result<bool, Error> {
-        log::any(dir)
     }
 
     /// The state as of the last commit.
@@ -184,11 +166,6 @@ impl Found {
         }
     }
 
-    /// Another state, to follow the same generation.
-    pub(crate) fn with_state(self, state: State) -> Self {
-        Self { state, ..self }
-    }
-
     /// Takes a file as it describes itself: the record of its last version was lost.
     pub(crate) fn adopt(&mut self, entry: FileEntry) {
         self.state.set_through(entry.place(), entry.last);
@@ -239,7 +216,7 @@ pub(crate) fn store_id(dir: &Path, fresh: impl FnOnce() -> Uuid) -> Result<Uuid,
         return Ok(id);
     }
     let path = dir.join("store.id");
-    if log::any(dir)? {
+    if log::is_there(dir)? {
         let reason = "it is missing beside a catalogue".to_owned();
         return Err(Error::Damaged { path, reason });
     }

@@ -33,38 +33,38 @@ pub(crate) struct Salvage {
     pub(crate) files: Vec<PathBuf>,
 }
 
-/// Reads what can be read in `dir`.
-pub(super) fn read(dir: &Path, store: Uuid) -> Result<Salvage, Error> {
-    let files = list(dir)?;
-    let start = files.start(dir, store)?.ok();
-    let any = start.is_some();
-    let (first, state) = start.unwrap_or_else(|| (0, State::new(store)));
-    let mut salvage = Salvage {
-        removed: HashSet::new(),
-        exact_below: if any { state.low_water } else { 0 },
-        newest: files.newest(),
-        any,
-        state,
-        files: files.paths(dir).map(|(_, path)| path).collect(),
-    };
-    let mut whole = salvage.any;
-    for number in files.logs.iter().filter(|number| **number >= first) {
-        let path = log_path(dir, *number);
-        let bytes = fs::read(&path).map_err(Error::io("read", &path))?;
-        let mut at = 0;
-        while at < bytes.len() {
-            let Some((record, taken)) = parse(&bytes[at..], store, *number) else {
-                at += 1;
-                continue;
-            };
-            at += taken;
-            whole = salvage.take(record, whole);
-        }
-    }
-    Ok(salvage)
-}
-
 impl Salvage {
+    /// Reads what can be read in `dir`.
+    pub(crate) fn read(dir: &Path, store: Uuid) -> Result<Self, Error> {
+        let files = list(dir)?;
+        let start = files.start(dir, store)?.ok();
+        let any = start.is_some();
+        let (first, state) = start.unwrap_or_else(|| (0, State::new(store)));
+        let mut salvage = Self {
+            removed: HashSet::new(),
+            exact_below: state.low_water,
+            newest: files.newest(),
+            any,
+            state,
+            files: files.paths(dir).map(|(_, path)| path).collect(),
+        };
+        let mut whole = salvage.any;
+        for number in files.logs.iter().filter(|number| **number >= first) {
+            let path = log_path(dir, *number);
+            let bytes = fs::read(&path).map_err(Error::io("read", &path))?;
+            let mut at = 0;
+            while at < bytes.len() {
+                let Some((record, taken)) = parse(&bytes[at..], store, *number) else {
+                    at += 1;
+                    continue;
+                };
+                at += taken;
+                whole = salvage.take(record, whole);
+            }
+        }
+        Ok(salvage)
+    }
+
     /// Applies a record that is newer than the state. Whether every record up to it was there, if that was so before it.
     fn take(&mut self, record: Record, whole: bool) -> bool {
         if record.version <= self.state.version {
@@ -115,7 +115,7 @@ mod tests {
             let mut bytes = whole.clone();
             bytes[usize::try_from(ends[damaged]).unwrap() + 12] ^= 1;
             fs::write(&log, bytes).unwrap();
-            let salvage = read(dir.path(), STORE).unwrap();
+            let salvage = Salvage::read(dir.path(), STORE).unwrap();
             assert_eq!(salvage.exact_below, exact);
             assert_eq!(salvage.removed, removed.into_iter().collect());
             assert_eq!(salvage.state.low_water, if damaged == 2 { 20 } else { 30 });
@@ -126,14 +126,14 @@ mod tests {
     #[test]
     fn without_a_checkpoint_records_count_but_nothing_is_whole_and_without_files_there_is_nothing() {
         let dir = tempfile::tempdir().unwrap();
-        assert!(!read(dir.path(), STORE).unwrap().any);
+        assert!(!Salvage::read(dir.path(), STORE).unwrap().any);
         catalogue(dir.path());
         fs::write(checkpoint::path(dir.path(), 1), "no checkpoint").unwrap();
-        let salvage = read(dir.path(), STORE).unwrap();
+        let salvage = Salvage::read(dir.path(), STORE).unwrap();
         assert_eq!(
             (salvage.any, salvage.exact_below, salvage.state.low_water),
             (true, 0, 30)
         );
-        assert!(!read(dir.path(), Uuid::nil()).unwrap().any, "another store's");
+        assert!(!Salvage::read(dir.path(), Uuid::nil()).unwrap().any, "another store's");
     }
 }

@@ -23,7 +23,7 @@ use super::restore::restore_open;
 use super::state::{RemoteFile, RemoteRecord};
 use super::upload::Upload;
 use super::{Remote, RemoteMode, RemoteTrouble};
-use crate::catalog::{Catalog, FileEntry, Found, State, known_store_id, write_store_id};
+use crate::catalog::{self, Catalog, FileEntry, Found, State, known_store_id, write_store_id};
 use crate::layout::Layout;
 use crate::recovery::lock;
 use crate::segment::{FileAt, Identity, Recorded, Resumed, file_crc, resume, seal};
@@ -120,13 +120,7 @@ impl CopyOut<'_> {
     ) -> Result<CopyReport, Error> {
         let host = self.connected.link.settings.host.clone();
         let remote = self.connected.chain.state();
-        if !self.connected.chain.is_new() && remote.store != state.store {
-            return Err(Error::OtherStore {
-                url: self.connected.link.settings.url.clone(),
-                theirs: remote.store,
-                ours: state.store,
-            });
-        }
+        self.connected.chain.check_store(state.store)?;
         if !remote.files.is_empty() || remote.marks_known() {
             return Err(Error::Remote {
                 action: "copy into",
@@ -253,7 +247,7 @@ pub fn copy_from_remote(
         sys::create_dirs(dir)?;
     }
     let _locks = lock(&layout, settings)?;
-    if Catalog::is_there(&layout.meta)? || wal::is_there(&layout.wal)? {
+    if catalog::is_there(&layout.meta)? || wal::is_there(&layout.wal)? {
         return Err(Error::Setting {
             key: "store.dir",
             value: settings.store_dir.display().to_string(),
