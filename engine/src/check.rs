@@ -32,7 +32,7 @@ use crate::layout::Layout;
 use crate::recovery::data_files;
 use crate::remote::elsewhere::Elsewhere;
 use crate::segment::{FileAt, file_crc, footer_crc, inspect};
-use crate::{Error, Settings};
+use crate::{Error, Settings, sys};
 
 /// How often a catalogue that changes under the reader is read again, and the time between.
 const TRIES: usize = 10;
@@ -67,19 +67,6 @@ impl Problem {
             kept: None,
         }
     }
-
-    pub(crate) fn of(path: PathBuf, damage: Damage, rows: u64) -> Self {
-        Self {
-            object_is_sound: damage.object_is_sound,
-            ..Self::new(path, damage.what, rows)
-        }
-    }
-}
-
-/// How a file differs from its entry.
-pub(crate) struct Damage {
-    what: String,
-    pub(crate) object_is_sound: bool,
 }
 
 /// What a check found.
@@ -145,11 +132,7 @@ impl Store {
     pub(crate) fn open(settings: &Settings) -> Result<Self, Error> {
         let layout = Layout::new(settings);
         let id = known_store_id(&layout.meta).map_err(Error::of_catalogue)?;
-        let id = id.ok_or_else(|| Error::Setting {
-            key: "store.dir",
-            value: settings.store_dir.display().to_string(),
-            reason: "there is no store in it".to_owned(),
-        })?;
+        let id = id.ok_or_else(|| Error::no_store(&settings.store_dir))?;
         let remote = settings.remote.as_ref();
         let elsewhere = remote.map(|remote| Elsewhere::look(remote, &layout, id)).transpose()?;
         let store = Self { layout, id, elsewhere };
@@ -167,31 +150,25 @@ impl Store {
 
     /// How a file differs from its entry. One that is uploaded need not be here; before a copy of it counts as lost, its
     /// object is read.
-    pub(crate) fn find_damage(&self, entry: &FileEntry, deep: bool) -> Result<Option<Damage>, Error> {
-        let file = open_if_there(&self.path(entry))?;
+    pub(crate) fn find_damage(&self, entry: &FileEntry, deep: bool) -> Result<Option<Problem>, Error> {
+        let path = self.path(entry);
+        let file = sys::open_if_there(&path)?;
         let here = match &file {
-            Some(file) => differs(file, &self.path(entry), entry, deep)?,
+            Some(file) => differs(file, &path, entry, deep)?,
             None => Some("it is missing".to_owned()),
         };
-        let (Some(what), Some(elsewhere)) = (&here, self.elsewhere.as_ref().filter(|_| entry.sealed)) else {
-            return Ok(here.map(|what| Damage {
-                what,
-                object_is_sound: false,
-            }));
+        let Some(what) = here else {
+            return Ok(None);
         };
-        let there = elsewhere.differs(entry, deep || file.is_some())?;
-        let is_missing = file.is_none();
-        Ok(match there {
-            None if is_missing => None,
-            None => Some(Damage {
-                what: what.clone(),
-                object_is_sound: true,
-            }),
-            Some(there) => Some(Damage {
-                what: format!("{what}, and {there}"),
-                object_is_sound: false,
-            }),
-        })
+        let mut problem = Problem::new(path, what, entry.rows);
+        if let Some(elsewhere) = self.elsewhere.as_ref().filter(|_| entry.sealed) {
+            match elsewhere.differs(entry, deep || file.is_some())? {
+                None if file.is_none() => return Ok(None),
+                None => problem.object_is_sound = true,
+                Some(there) => problem.what = format!("{}, and {there}", problem.what),
+            }
+        }
+        Ok(Some(problem))
     }
 
     /// The catalogue, read once.
@@ -225,19 +202,15 @@ impl Store {
     fn check(&self, entry: &FileEntry, deep: bool) -> Result<Option<Problem>, Error> {
         let mut entry = entry.clone();
         for _ in 0..TRIES {
-            let path = self.path(&entry);
-            let Some(damage) = self.find_damage(&entry, deep)? else {
+            let Some(problem) = self.find_damage(&entry, deep)? else {
                 return Ok(None);
             };
             match self.read()?.state.file(entry.id) {
                 // It expired meanwhile.
                 None => return Ok(None),
                 Some(now) if now.version != entry.version => entry = now.clone(),
-                Some(_) if self.is_newer(&path, &entry) => std::thread::sleep(PATIENCE),
-                Some(_) => {
-                    let rows = entry.rows;
-                    return Ok(Some(Problem::of(path, damage, rows)));
-                }
+                Some(_) if self.is_newer(&problem.path, &entry) => std::thread::sleep(PATIENCE),
+                Some(_) => return Ok(Some(problem)),
             }
         }
         // Always one step ahead of its record: it is being written.
@@ -286,14 +259,6 @@ impl Store {
         }
         strangers.sort();
         Ok(strangers)
-    }
-}
-
-fn open_if_there(path: &Path) -> Result<Option<File>, Error> {
-    match File::open(path) {
-        Ok(file) => Ok(Some(file)),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(Error::io("open", path)(error)),
     }
 }
 

@@ -38,19 +38,12 @@ pub(crate) struct Desk {
 
 #[derive(Debug, Default)]
 struct Orders {
-    flushes: Vec<oneshot::Sender<Flushed>>,
-    rotations: Vec<oneshot::Sender<Rotated>>,
-    cuts: Vec<CutOrder>,
-    damaged: Vec<Damaged>,
-    urgent: bool,
-    pressed: bool,
-    stop: Option<Stop>,
+    /// For the publisher's next turn.
+    tick: Tick,
     stopped: bool,
     seals: VecDeque<Job>,
     /// The sealer has one in hand.
     sealing: bool,
-    /// Seals that failed and are to be tried again.
-    returned: Vec<Job>,
     no_more_seals: bool,
 }
 
@@ -82,6 +75,7 @@ pub(crate) struct Tick {
     /// Publish everything: somebody has waited long for room.
     pub(crate) pressed: bool,
     pub(crate) stop: Option<Stop>,
+    /// Seals that failed and are to be tried again.
     pub(crate) returned: Vec<Job>,
     /// Files that have left the view and are to leave the tree.
     pub(crate) damaged: Vec<Damaged>,
@@ -98,41 +92,40 @@ pub(crate) struct Damaged {
     pub(crate) what: String,
 }
 
+impl Tick {
+    fn is_idle(&self) -> bool {
+        self.flushes.is_empty()
+            && self.rotations.is_empty()
+            && self.cuts.is_empty()
+            && self.damaged.is_empty()
+            && !self.urgent
+            && self.stop.is_none()
+    }
+}
+
 impl Desk {
     /// Asks for a publish of everything; `None` if the publisher has stopped.
     pub(crate) fn flush(&self) -> Option<oneshot::Receiver<Flushed>> {
-        let (answer, receiver) = oneshot::channel();
-        let mut orders = self.orders.lock();
-        if orders.stopped {
-            return None;
-        }
-        orders.flushes.push(answer);
-        drop(orders);
-        self.news.notify_all();
-        Some(receiver)
+        self.ask(|tick, answer| tick.flushes.push(answer))
     }
 
     /// Asks for a check of the rotation rules; `None` if the publisher has stopped.
     pub(crate) fn rotate(&self) -> Option<oneshot::Receiver<Rotated>> {
-        let (answer, receiver) = oneshot::channel();
-        let mut orders = self.orders.lock();
-        if orders.stopped {
-            return None;
-        }
-        orders.rotations.push(answer);
-        drop(orders);
-        self.news.notify_all();
-        Some(receiver)
+        self.ask(|tick, answer| tick.rotations.push(answer))
     }
 
     /// Asks for a prefix cut; `None` if the publisher has stopped.
     pub(crate) fn cut(&self, after: u64) -> Option<oneshot::Receiver<CutAnswer>> {
+        self.ask(|tick, answer| tick.cuts.push(CutOrder { after, answer }))
+    }
+
+    fn ask<T>(&self, order: impl FnOnce(&mut Tick, oneshot::Sender<T>)) -> Option<oneshot::Receiver<T>> {
         let (answer, receiver) = oneshot::channel();
         let mut orders = self.orders.lock();
         if orders.stopped {
             return None;
         }
-        orders.cuts.push(CutOrder { after, answer });
+        order(&mut orders.tick, answer);
         drop(orders);
         self.news.notify_all();
         Some(receiver)
@@ -140,28 +133,28 @@ impl Desk {
 
     /// Asks for a damaged file to be put aside.
     pub(crate) fn put_aside(&self, damaged: Damaged) {
-        self.orders.lock().damaged.push(damaged);
+        self.orders.lock().tick.damaged.push(damaged);
         self.news.notify_all();
     }
 
     /// Asks for a publish of everything without waiting for it.
     pub(crate) fn press(&self) {
-        self.orders.lock().pressed = true;
+        self.orders.lock().tick.pressed = true;
         self.hurry();
     }
 
     /// Asks for room, without waiting for it.
     pub(crate) fn hurry(&self) {
         let mut orders = self.orders.lock();
-        if !std::mem::replace(&mut orders.urgent, true) {
+        if !std::mem::replace(&mut orders.tick.urgent, true) {
             self.news.notify_all();
         }
     }
 
     pub(crate) fn stop(&self, how: Stop) {
         let mut orders = self.orders.lock();
-        if orders.stop != Some(Stop::AtOnce) {
-            orders.stop = Some(how);
+        if orders.tick.stop != Some(Stop::AtOnce) {
+            orders.tick.stop = Some(how);
         }
         drop(orders);
         self.news.notify_all();
@@ -175,45 +168,30 @@ impl Desk {
     pub(crate) fn stopped(&self) {
         let mut orders = self.orders.lock();
         orders.stopped = true;
-        orders.flushes.clear();
-        orders.rotations.clear();
-        orders.cuts.clear();
+        orders.tick.flushes.clear();
+        orders.tick.rotations.clear();
+        orders.tick.cuts.clear();
     }
 
     /// Waits until `next` or an order.
     pub(crate) fn wait(&self, next: Instant) -> Tick {
         let mut orders = self.orders.lock();
-        let idle = |orders: &Orders| {
-            orders.flushes.is_empty()
-                && orders.rotations.is_empty()
-                && orders.cuts.is_empty()
-                && orders.damaged.is_empty()
-                && !orders.urgent
-                && orders.stop.is_none()
-        };
-        while idle(&orders) && !self.news.wait_until(&mut orders, next).timed_out() {}
-        Tick {
-            flushes: std::mem::take(&mut orders.flushes),
-            rotations: std::mem::take(&mut orders.rotations),
-            cuts: std::mem::take(&mut orders.cuts),
-            urgent: std::mem::take(&mut orders.urgent),
-            pressed: std::mem::take(&mut orders.pressed),
-            stop: orders.stop,
-            returned: std::mem::take(&mut orders.returned),
-            damaged: std::mem::take(&mut orders.damaged),
-        }
+        while orders.tick.is_idle() && !self.news.wait_until(&mut orders, next).timed_out() {}
+        let tick = std::mem::take(&mut orders.tick);
+        orders.tick.stop = tick.stop;
+        tick
     }
 
     /// Waits `patience`, or until the threads are to stop.
     pub(crate) fn pause(&self, patience: Duration) {
         let end = Instant::now() + patience;
         let mut orders = self.orders.lock();
-        while orders.stop.is_none() && !self.news.wait_until(&mut orders, end).timed_out() {}
+        while orders.tick.stop.is_none() && !self.news.wait_until(&mut orders, end).timed_out() {}
     }
 
     /// Whether the threads are to stop.
     pub(crate) fn is_stopping(&self) -> bool {
-        self.orders.lock().stop.is_some()
+        self.orders.lock().tick.stop.is_some()
     }
 
     /// Hands a segment to the sealer; gives it back if too many wait already.
@@ -234,7 +212,7 @@ impl Desk {
         let mut orders = self.orders.lock();
         orders.sealing = false;
         loop {
-            if orders.no_more_seals || orders.stop == Some(Stop::AtOnce) {
+            if orders.no_more_seals || orders.tick.stop == Some(Stop::AtOnce) {
                 return None;
             }
             if let Some(job) = orders.seals.pop_front() {
@@ -248,12 +226,12 @@ impl Desk {
     /// Segments here and with the sealer.
     pub(crate) fn seals(&self) -> usize {
         let orders = self.orders.lock();
-        orders.seals.len() + orders.returned.len() + usize::from(orders.sealing)
+        orders.seals.len() + orders.tick.returned.len() + usize::from(orders.sealing)
     }
 
     /// A seal failed: the publisher offers it again.
     pub(crate) fn return_seal(&self, job: Job) {
-        self.orders.lock().returned.push(job);
+        self.orders.lock().tick.returned.push(job);
     }
 
     pub(crate) fn no_more_seals(&self) {

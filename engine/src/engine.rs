@@ -49,13 +49,29 @@ pub struct Engine {
 #[derive(Debug)]
 struct Threads {
     committer: JoinHandle<()>,
-    publisher: JoinHandle<()>,
-    sealer: JoinHandle<()>,
-    scrubber: JoinHandle<()>,
+    /// Publisher, sealer, scrubber: told to stop by the desk.
+    of_desk: [JoinHandle<()>; 3],
     /// Unless nothing is indexed.
     indexer: Option<JoinHandle<()>>,
     /// The uploader or the follower, if there is an object store.
     remote: Option<JoinHandle<()>>,
+}
+
+impl Threads {
+    /// Joins them, the committer first. One that panicked has poisoned the store.
+    fn join(self, shared: &Shared, after_committer: impl FnOnce()) {
+        let _ = self.committer.join();
+        after_committer();
+        for thread in self.of_desk {
+            let _ = thread.join();
+        }
+        shared.indexes.stop();
+        self.indexer.map(JoinHandle::join);
+        if let Some(remote) = &shared.remote {
+            remote.stop();
+        }
+        self.remote.map(JoinHandle::join);
+    }
 }
 
 /// Why the engine is not ready to take rows just now.
@@ -135,21 +151,20 @@ impl Engine {
             }
         });
         let remote = remote.transpose()?;
-        let for_sealer = Arc::clone(&shared);
-        let sealer = spawn("engine-sealer", Box::new(move || sealer::run(&for_sealer)))?;
-        let for_scrubber = Arc::clone(&shared);
-        let scrubber = spawn("engine-scrubber", Box::new(move || scrubber::run(&for_scrubber)))?;
-        let for_indexer = Arc::clone(&shared);
-        let index = || spawn("engine-indexer", Box::new(move || index::run(&for_indexer)));
+        let spawn_on_shared = |name, run: fn(&Arc<Shared>)| {
+            let shared = Arc::clone(&shared);
+            spawn(name, Box::new(move || run(&shared)))
+        };
+        let sealer = spawn_on_shared("engine-sealer", sealer::run)?;
+        let scrubber = spawn_on_shared("engine-scrubber", scrubber::run)?;
+        let index = || spawn_on_shared("engine-indexer", index::run);
         let indexer = shared.settings.index.then(index).transpose()?;
         let publisher = spawn("engine-publisher", Box::new(move || publisher.run()))?;
         let committer = spawn("engine-committer", Box::new(move || committer.run()))?;
         Ok(Arc::new(Self {
             threads: Mutex::new(Some(Threads {
                 committer,
-                publisher,
-                sealer,
-                scrubber,
+                of_desk: [publisher, sealer, scrubber],
                 indexer,
                 remote,
             })),
@@ -459,19 +474,10 @@ impl Engine {
         let closed = tokio::task::spawn_blocking(move || {
             shared.room.close();
             shared.intake.close();
-            // A thread that panicked has poisoned the store.
-            let _ = threads.committer.join();
-            runtime.block_on(upload_rest(&shared));
-            shared.desk.stop(Stop::Orderly);
-            let _ = threads.publisher.join();
-            let _ = threads.sealer.join();
-            let _ = threads.scrubber.join();
-            shared.indexes.stop();
-            threads.indexer.map(JoinHandle::join);
-            if let (Some(remote), Some(thread)) = (&shared.remote, threads.remote) {
-                remote.stop();
-                let _ = thread.join();
-            }
+            threads.join(&shared, || {
+                runtime.block_on(upload_rest(&shared));
+                shared.desk.stop(Stop::Orderly);
+            });
             shared.locks.lock().clear();
             match (shared.poisoned(), shared.publishing.lock().clone()) {
                 (Some(reason), _) => Err(Error::Poisoned { reason }),
@@ -517,15 +523,6 @@ impl Drop for Engine {
         self.shared.room.close();
         self.shared.desk.stop(Stop::AtOnce);
         self.shared.intake.abandon();
-        let _ = threads.committer.join();
-        let _ = threads.publisher.join();
-        let _ = threads.sealer.join();
-        let _ = threads.scrubber.join();
-        self.shared.indexes.stop();
-        threads.indexer.map(JoinHandle::join);
-        if let (Some(remote), Some(thread)) = (&self.shared.remote, threads.remote) {
-            remote.stop();
-            let _ = thread.join();
-        }
+        threads.join(&self.shared, || {});
     }
 }

@@ -357,6 +357,15 @@ impl Error {
         }
     }
 
+    /// For a folder that is to be read and has no store.
+    pub(crate) fn no_store(dir: &Path) -> Self {
+        Self::Setting {
+            key: "store.dir",
+            value: dir.display().to_string(),
+            reason: "there is no store in it".to_owned(),
+        }
+    }
+
     /// For a store whose files are in an object store that is not configured.
     pub(crate) fn needs_url() -> Self {
         Self::Setting {

@@ -58,6 +58,16 @@ impl<K: Copy + Eq + Hash, V: Clone> Kept<K, V> {
         Some(entry.value.clone())
     }
 
+    /// The value of a key, made by `load` with its weight if it is not kept. Two callers may make it at once.
+    pub(crate) fn get_or<E>(&self, key: K, load: impl FnOnce() -> Result<(V, usize), E>) -> Result<V, E> {
+        if let Some(value) = self.get(key) {
+            return Ok(value);
+        }
+        let (value, weight) = load()?;
+        self.put(key, value.clone(), weight);
+        Ok(value)
+    }
+
     /// Keeps a value in place of the one that the key had.
     pub fn put(&self, key: K, value: V, weight: usize) {
         // What goes is dropped without the lock: closing a file may take a while.
@@ -135,6 +145,24 @@ mod tests {
         assert_eq!(kept.get((2, 1)), Some(2));
         kept.put((5, 1), 5, 1);
         assert_eq!((kept.get((2, 1)), kept.get((3, 1))), (Some(2), None));
+    }
+
+    #[test]
+    fn a_value_is_loaded_when_it_is_not_kept_and_the_least_recently_used_goes_first() {
+        let kept = Kept::new(20);
+        let loads = std::cell::Cell::new(0);
+        let get = |key| {
+            let load = || {
+                loads.set(loads.get() + 1);
+                Ok::<_, ()>(("footer", 10))
+            };
+            assert_eq!(kept.get_or(key, load), Ok("footer"));
+            loads.get()
+        };
+        assert_eq!((get((1, 1)), get((1, 2)), get((1, 1))), (1, 2, 2));
+        assert_eq!(get((2, 1)), 3);
+        assert_eq!(get((1, 1)), 3, "used after (1, 2)");
+        assert_eq!(get((1, 2)), 4, "it had to go");
     }
 
     #[test]

@@ -20,6 +20,7 @@
 //! - A partition is a half-open interval of UTC event time, of one spec if it has one; its folder is a pure function of it.
 //! - `NNN` has at least three digits and is never used twice within a partition.
 
+use std::ffi::OsStr;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -193,6 +194,24 @@ impl Layout {
         }
     }
 
+    /// The partition that a folder of a table is of, if it is one that the layout makes.
+    pub(crate) fn partition_of(&self, table: Table, folder: &Path) -> Option<Partition> {
+        let below = folder.strip_prefix(self.folder(table)).ok()?;
+        let names = below.iter().map(OsStr::to_str).collect::<Option<Vec<_>>>()?;
+        let (spec, date) = match (table, names.as_slice()) {
+            (Table::Messages, [Self::GENERIC, date @ ..]) => (None, date),
+            (Table::Messages, [Self::SPECS, spec, date @ ..]) => (Some(spec.parse().ok()?), date),
+            (Table::Messages, _) => return None,
+            (_, date) => (None, date),
+        };
+        let numbers = date
+            .iter()
+            .map(|number| number.parse().ok())
+            .collect::<Option<Vec<u16>>>()?;
+        let partition = Partition::of_date(&numbers)?;
+        (partition.to_string() == date.join("/")).then(|| partition.of_spec(spec))
+    }
+
     /// Every folder of files on their way: emptied at each start.
     pub(crate) fn staging_folders(&self) -> Vec<&PathBuf> {
         let [data, messages] = &self.retired;
@@ -314,23 +333,10 @@ pub(crate) fn name_says(table: Table, spec: Option<SpecName>, name: &str) -> Opt
 
 /// The place and name that a path of a data file means, if it is one that the layout makes.
 pub(crate) fn parse(layout: &Layout, table: Table, path: &Path, min_ts: Timestamp) -> Option<(Partition, Named)> {
-    let spec = spec_of(layout, path);
-    let named = name_says(table, spec, path.file_name()?.to_str()?)?;
-    [PartitionBy::Hour, PartitionBy::Day]
-        .map(|by| Partition::of(min_ts, by).of_spec(spec))
-        .into_iter()
-        .find(|partition| layout.file(table, *partition, named) == path)
-        .map(|partition| (partition, named))
-}
-
-/// The spec in whose folder a path lies.
-fn spec_of(layout: &Layout, path: &Path) -> Option<SpecName> {
-    let below = path
-        .strip_prefix(&layout.messages)
-        .ok()?
-        .strip_prefix(Layout::SPECS)
-        .ok()?;
-    below.iter().next()?.to_str()?.parse().ok()
+    let partition = layout.partition_of(table, path.parent()?)?;
+    let named = name_says(table, partition.spec, path.file_name()?.to_str()?)?;
+    let is_right = partition == Partition::of(min_ts, partition.by).of_spec(partition.spec);
+    is_right.then_some((partition, named))
 }
 
 /// The number in a data file's name, if it is one of `table`'s names.

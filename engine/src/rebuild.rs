@@ -36,7 +36,7 @@ use model::{Table, Timestamp};
 use serde::Serialize;
 use uuid::Uuid;
 
-use crate::catalog::{Catalog, FileEntry, Found, Salvage, State, write_store_id};
+use crate::catalog::{self, Catalog, FileEntry, Found, Salvage, State, write_store_id};
 use crate::check::Problem;
 use crate::hot::{OriginRanges, Place};
 use crate::layout::{Layout, file_number, parse};
@@ -105,29 +105,22 @@ pub fn rebuild_catalogue(
 ) -> Result<RebuildReport, Error> {
     let layout = Layout::new(settings);
     let tree = tree(&layout)?;
-    let has_meta = layout.meta.is_dir() && (Catalog::is_there(&layout.meta)? || layout.meta.join("store.id").exists());
+    let has_meta = layout.meta.is_dir() && (catalog::is_there(&layout.meta)? || layout.meta.join("store.id").exists());
     if !has_meta && tree.is_empty() && !wal::is_there(&layout.wal)? {
-        return Err(Error::Setting {
-            key: "store.dir",
-            value: settings.store_dir.display().to_string(),
-            reason: "there is no store in it".to_owned(),
-        });
+        return Err(Error::no_store(&settings.store_dir));
     }
-    for dir in [&layout.meta, &layout.quarantine]
-        .into_iter()
-        .chain(layout.staging_folders())
-    {
+    for dir in [&layout.meta, &layout.quarantine] {
         sys::create_dirs(dir)?;
     }
     let _locks = lock(&layout, settings)?;
     let (store, known) = find_store(&layout, &tree)?;
     if known
-        && Catalog::is_there(&layout.meta)?
+        && catalog::is_there(&layout.meta)?
         && Catalog::read(&layout.meta, store).is_ok_and(|found| found.has_begun())
     {
         return Err(Error::CatalogueWhole { path: layout.meta });
     }
-    let salvage = Catalog::salvage(&layout.meta, store)?;
+    let salvage = Salvage::read(&layout.meta, store)?;
     let remote = settings.remote.as_ref();
     let bucket = remote
         .map(|remote| Elsewhere::look(remote, &layout, store))
@@ -302,7 +295,7 @@ impl Rebuild<'_> {
         }
         write_store_id(&self.layout.meta, self.store)?;
         Found::anew(&self.layout.meta, state, newest).begin()?;
-        Catalog::remove_before(&self.layout.meta, newest + 1)?;
+        catalog::remove_before(&self.layout.meta, newest + 1)?;
         Ok(self.report)
     }
 

@@ -35,14 +35,7 @@ pub fn repair_store(
     mut say: impl FnMut(&Problem),
 ) -> Result<CheckReport, Error> {
     let store = Store::open(settings)?;
-    for dir in store
-        .layout
-        .staging_folders()
-        .into_iter()
-        .chain([&store.layout.quarantine])
-    {
-        sys::create_dirs(dir)?;
-    }
+    sys::create_dirs(&store.layout.quarantine)?;
     let _locks = lock(&store.layout, settings)?;
     let found = store.load()?;
     let entries: Vec<FileEntry> = found.state.files().cloned().collect();
@@ -50,17 +43,16 @@ pub fn repair_store(
     let mut record = Record::default();
     for (done, entry) in entries.iter().enumerate() {
         each(done as u64, report.files);
-        let path = store.path(entry);
-        if let Some(damage) = store.find_damage(entry, deep)?
-            && !store.is_newer(&path, entry)
+        if let Some(problem) = store.find_damage(entry, deep)?
+            && !store.is_newer(&problem.path, entry)
         {
-            if !damage.object_is_sound {
+            if !problem.object_is_sound {
                 record.remove.push(entry.id);
                 record
                     .replay
                     .extend(found.state.can_replay(entry).then(|| entry.range()));
             }
-            report.problems.push(Problem::of(path, damage, entry.rows));
+            report.problems.push(problem);
         }
     }
     each(report.files, report.files);

@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Semaphore, watch};
 use uuid::Uuid;
 
-use crate::catalog::{Catalog, FileEntry, Files, Footers, Lineage, Lock, Segment, SegmentParts};
+use crate::catalog::{Catalog, FileEntry, Files, Footers, Lineage, Lock, Segment};
 use crate::desk::Desk;
 use crate::hot::{Hot, Place};
 use crate::index::Indexes;
@@ -37,7 +37,7 @@ use crate::space::Space;
 use crate::spec_files::{FileForm, FileForms};
 use crate::stats::Counters;
 use crate::tail::Tails;
-use crate::view::{HotTable, Snapshot, slot};
+use crate::view::{Snapshot, slot};
 use crate::watermark::Watermarks;
 use crate::{Error, HotBatch, Origin, RotationHistory, Settings};
 
@@ -168,10 +168,6 @@ impl State {
         files.get(first..end).unwrap_or_default()
     }
 
-    pub(crate) fn has_file(&self, table: Table, key: (Partition, u32)) -> bool {
-        self.file(table, key).is_some()
-    }
-
     pub(crate) fn file(&self, table: Table, key: (Partition, u32)) -> Option<&Arc<Segment>> {
         let files = &self.files[slot(table)];
         let at = files.binary_search_by_key(&key, |other| other.key()).ok()?;
@@ -276,7 +272,7 @@ impl Shared {
         state.version += 1;
         let mut hot = self.view.load().hot.clone();
         for table in tables {
-            hot[slot(table)] = Arc::new(HotTable::new(state.hot.list(table)));
+            hot[slot(table)] = Arc::new(state.hot.list(table));
         }
         self.view.store(Arc::new(Snapshot {
             version: state.version,
@@ -291,15 +287,7 @@ impl Shared {
 
     /// The segment that a catalogue entry describes.
     pub(crate) fn segment(&self, entry: &FileEntry, lineage: &Arc<Lineage>) -> Arc<Segment> {
-        let parts = SegmentParts {
-            layout: &self.layout,
-            footers: &self.footers,
-            files: &self.files,
-            lineage: Arc::clone(lineage),
-            store: Weak::clone(&self.me),
-            cache: self.remote.as_ref().map(|remote| Arc::clone(&remote.cache)),
-        };
-        Arc::new(Segment::new(entry, parts))
+        Arc::new(Segment::new(entry, self, Arc::clone(lineage)))
     }
 
     /// Nothing more is accepted; everything that waits is answered. Only the first reason counts.

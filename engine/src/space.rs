@@ -65,6 +65,10 @@ fn room(folder: &Path) -> Option<(u64, u64)> {
     Some((about.blocks_available() * unit, about.blocks() * unit))
 }
 
+fn rooms(folders: &[PathBuf]) -> impl Iterator<Item = (u64, u64)> {
+    folders.iter().filter_map(|folder| room(folder))
+}
+
 fn ballast_of(layout: &Layout) -> PathBuf {
     layout.data_staging.join("ballast")
 }
@@ -85,11 +89,7 @@ impl Space {
     /// `least` is what must be free for appends; by default a share of the disk.
     pub(crate) fn new(layout: &Layout, least: Option<u64>) -> Self {
         let folders = [layout.wal.clone(), layout.data.clone()];
-        let size = folders
-            .iter()
-            .filter_map(|folder| room(folder))
-            .map(|(_, size)| size)
-            .min();
+        let size = rooms(&folders).map(|(_, size)| size).min();
         let least = least.unwrap_or_else(|| size.map_or(0, |size| (size / SHARE).clamp(LEAST, MOST)));
         let space = Self {
             folders,
@@ -112,12 +112,7 @@ impl Space {
 
     /// Looks at the disks. Whether appends must wait.
     pub(crate) fn look(&self) -> bool {
-        let free = self
-            .folders
-            .iter()
-            .filter_map(|folder| room(folder))
-            .map(|(free, _)| free)
-            .min();
+        let free = rooms(&self.folders).map(|(free, _)| free).min();
         let free = free.unwrap_or(u64::MAX);
         self.free.store(free, Ordering::Relaxed);
         let short = free < self.wanted();

@@ -138,11 +138,24 @@ pub(crate) fn sync_file(file: &File, path: &Path) -> io::Result<()> {
 
 /// Writes a file that does not count yet, with its name, durably. What had the name loses it.
 pub(crate) fn write_durably(path: &Path, bytes: &[u8]) -> Result<(), Error> {
+    write_synced(path, bytes)?;
+    Folders::open([parent_of(path)])?.sync()
+}
+
+/// Writes a small file durably: complete under its name, or not there.
+pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), Error> {
+    let staged = path.with_extension("tmp");
+    let dir = Folders::open([parent_of(path)])?;
+    write_synced(&staged, bytes)?;
+    rename(&staged, path).map_err(Error::io("rename", &staged))?;
+    dir.sync()
+}
+
+fn write_synced(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     remove_if_there(path).map_err(Error::io("remove", path))?;
     let mut file = create_new(path).map_err(Error::io("create", path))?;
     io::Write::write_all(&mut file, bytes).map_err(Error::io("write", path))?;
-    sync_file(&file, path).map_err(Error::io("sync", path))?;
-    Folders::open([parent_of(path)])?.sync()
+    sync_file(&file, path).map_err(Error::io("sync", path))
 }
 
 fn rename_with(from: &Path, to: &Path, flags: RenameFlags) -> io::Result<bool> {
@@ -267,6 +280,15 @@ pub(crate) fn free_name(name: PathBuf) -> PathBuf {
         copy += 1;
     }
     free
+}
+
+/// Opens a file that may be missing.
+pub(crate) fn open_if_there(path: &Path) -> Result<Option<File>, Error> {
+    match File::open(path) {
+        Ok(file) => Ok(Some(file)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(Error::io("open", path)(error)),
+    }
 }
 
 /// Removes a file that may be missing.

@@ -15,7 +15,7 @@
 //! How a segment's bytes are found again after its name was given to other bytes: [`crate::catalog`].
 
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 use model::{Table, Timestamp};
@@ -36,32 +36,11 @@ pub struct HotBatch {
     pub spec: Option<SpecName>,
 }
 
-/// The hot rows of one table. Listed when first asked for: most snapshots are never queried.
-#[derive(Debug, Default)]
-pub(crate) struct HotTable {
-    chunks: Vec<Arc<HotBatch>>,
-    listed: OnceLock<Vec<HotBatch>>,
-}
-
-impl HotTable {
-    pub(crate) fn new(chunks: Vec<Arc<HotBatch>>) -> Self {
-        Self {
-            chunks,
-            listed: OnceLock::new(),
-        }
-    }
-
-    fn list(&self) -> &[HotBatch] {
-        self.listed
-            .get_or_init(|| self.chunks.iter().map(|chunk| HotBatch::clone(chunk)).collect())
-    }
-}
-
 /// One state of the store, as queries see it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Snapshot {
     pub(crate) version: u64,
-    pub(crate) hot: [Arc<HotTable>; Table::ALL.len()],
+    pub(crate) hot: [Arc<Vec<Arc<HotBatch>>>; Table::ALL.len()],
     pub(crate) files: [Arc<Vec<Arc<Segment>>>; Table::ALL.len()],
     pub(crate) partial: Option<Arc<str>>,
 }
@@ -83,8 +62,8 @@ impl ReadView {
 
     /// The rows of `table` that are in no data file yet, in no order.
     #[must_use]
-    pub fn hot(&self, table: Table) -> &[HotBatch] {
-        self.0.hot[slot(table)].list()
+    pub fn hot(&self, table: Table) -> &[Arc<HotBatch>] {
+        &self.0.hot[slot(table)]
     }
 
     /// The data files of `table`, ordered by partition and number.

@@ -12,8 +12,7 @@ use uuid::Uuid;
 
 use super::log::{checksum, refuse_newer};
 use super::state::State;
-use super::write_whole;
-use crate::Error;
+use crate::{Error, sys};
 
 const MAGIC: &[u8; 8] = b"FLUXCHK1";
 /// Length and checksum after the magic, and that.
@@ -46,7 +45,7 @@ pub(super) fn write(dir: &Path, number: u64, state: &State) -> Result<u64, Error
         path: path.clone(),
         reason,
     })?;
-    write_whole(&path, &bytes)?;
+    sys::write_whole(&path, &bytes)?;
     Ok(bytes.len() as u64)
 }
 

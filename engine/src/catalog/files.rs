@@ -21,28 +21,12 @@ const MOST: usize = 1024;
 /// Those of a process that may open so few that a quarter of them is less.
 const LEAST: usize = 64;
 
-/// A cache of open files.
-#[derive(Debug)]
-pub(crate) struct Files<K = Key>(Kept<K, Arc<File>>);
+/// A cache of open files, each of weight 1.
+pub(crate) type Files<K = Key> = Kept<K, Arc<File>>;
 
-impl<K: Copy + Eq + Hash> Files<K> {
-    pub(crate) fn new() -> Self {
-        Self(Kept::new(room(
-            &std::fs::read_to_string("/proc/self/limits").unwrap_or_default(),
-        )))
-    }
-
-    pub(crate) fn get(&self, key: K) -> Option<Arc<File>> {
-        self.0.get(key)
-    }
-
-    pub(crate) fn put(&self, key: K, file: &Arc<File>) {
-        self.0.put(key, Arc::clone(file), 1);
-    }
-
-    pub(crate) fn forget(&self, key: K) {
-        self.0.forget(key);
-    }
+/// None yet.
+pub(crate) fn no_files<K: Copy + Eq + Hash>() -> Files<K> {
+    Kept::new(room(&std::fs::read_to_string("/proc/self/limits").unwrap_or_default()))
 }
 
 /// A quarter of what the process may have open.

@@ -151,6 +151,32 @@ pub(super) struct Files {
     pub(super) checkpoints: Vec<u64>,
 }
 
+impl Files {
+    /// The highest generation that any file belongs to.
+    pub(super) fn newest(&self) -> u64 {
+        self.logs.iter().chain(&self.checkpoints).copied().max().unwrap_or(0)
+    }
+
+    /// All of them, checkpoints first, with their generations.
+    pub(super) fn paths(&self, dir: &Path) -> impl Iterator<Item = (u64, PathBuf)> {
+        let checkpoints = self.checkpoints.iter().map(|n| (*n, checkpoint::path(dir, *n)));
+        checkpoints.chain(self.logs.iter().map(|n| (*n, log_path(dir, *n))))
+    }
+
+    /// The newest checkpoint that is whole, with its generation, or why none is.
+    pub(super) fn start(&self, dir: &Path, store: Uuid) -> Result<Result<(u64, State), Option<Error>>, Error> {
+        let mut unreadable = None;
+        for number in self.checkpoints.iter().rev() {
+            match checkpoint::read(dir, *number, store) {
+                Ok(state) => return Ok(Ok((*number, state))),
+                Err(error @ Error::Damaged { .. }) => unreadable = unreadable.or(Some(error)),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Err(unreadable))
+    }
+}
+
 pub(super) fn list(dir: &Path) -> Result<Files, Error> {
     let mut files = Files::default();
     for entry in std::fs::read_dir(dir).map_err(Error::io("list", dir))? {
@@ -168,21 +194,15 @@ pub(super) fn list(dir: &Path) -> Result<Files, Error> {
     Ok(files)
 }
 
-/// Whether `dir` holds a catalogue.
-pub(super) fn any(dir: &Path) -> Result<bool, Error> {
+/// Whether `dir` holds files of a catalogue, whatever is in them.
+pub(crate) fn is_there(dir: &Path) -> Result<bool, Error> {
     let files = list(dir)?;
     Ok(!files.checkpoints.is_empty() || !files.logs.is_empty())
 }
 
-/// Removes generations before `keep`.
-pub(super) fn remove_before(dir: &Path, keep: u64) -> Result<(), Error> {
-    let files = list(dir)?;
-    let logs = files.logs.iter().map(|number| (*number, log_path(dir, *number)));
-    let checkpoints = files
-        .checkpoints
-        .iter()
-        .map(|number| (*number, checkpoint::path(dir, *number)));
-    for (_, path) in logs.chain(checkpoints).filter(|(number, _)| *number < keep) {
+/// Removes the files of generations before `keep`.
+pub(crate) fn remove_before(dir: &Path, keep: u64) -> Result<(), Error> {
+    for (_, path) in list(dir)?.paths(dir).filter(|(number, _)| *number < keep) {
         sys::remove_if_there(&path).map_err(Error::io("remove", &path))?;
     }
     Ok(())
@@ -191,37 +211,29 @@ pub(super) fn remove_before(dir: &Path, keep: u64) -> Result<(), Error> {
 /// The state that the files of `dir` describe.
 pub(super) fn load(dir: &Path, store: Uuid) -> Result<Loaded, Error> {
     let files = list(dir)?;
-    let newest = files.logs.iter().chain(&files.checkpoints).copied().max().unwrap_or(0);
-    let mut unreadable = None;
-    let mut start = None;
-    for number in files.checkpoints.iter().rev() {
-        match checkpoint::read(dir, *number, store) {
-            Ok(state) => {
-                start = Some((*number, state));
-                break;
-            }
-            Err(error @ Error::Damaged { .. }) => unreadable = unreadable.or(Some(error)),
-            Err(error) => return Err(error),
-        }
-    }
-    let Some((first, mut state)) = start else {
+    let newest = files.newest();
+    let (first, mut state) = match files.start(dir, store)? {
+        Ok(start) => start,
+        Err(Some(error)) => return Err(error),
         // A store's first checkpoint follows its first log: a log without records and without checkpoint is a new store.
-        let untouched = files
-            .logs
-            .iter()
-            .all(|number| is_without_records(&log_path(dir, *number)));
-        return match unreadable {
-            Some(error) => Err(error),
-            None if untouched => Ok(Loaded {
+        Err(None)
+            if files
+                .logs
+                .iter()
+                .all(|number| is_without_records(&log_path(dir, *number))) =>
+        {
+            return Ok(Loaded {
                 state: State::new(store),
                 newest,
                 torn: 0,
-            }),
-            None => Err(Error::Damaged {
+            });
+        }
+        Err(None) => {
+            return Err(Error::Damaged {
                 path: dir.to_owned(),
                 reason: "it has catalogue logs but no checkpoint".to_owned(),
-            }),
-        };
+            });
+        }
     };
     if !files.logs.contains(&first) {
         return Err(Error::Damaged {

@@ -25,7 +25,6 @@
 
 mod checkpoint;
 mod files;
-mod footers;
 mod lock;
 mod log;
 mod salvage;
@@ -38,14 +37,14 @@ use std::path::{Path, PathBuf};
 
 use uuid::Uuid;
 
-pub(crate) use files::Files;
-pub(crate) use footers::Footers;
+pub(crate) use files::{Files, no_files};
 pub(crate) use lock::Lock;
 #[cfg(any(test, feature = "fuzz"))]
 pub(crate) use log::{fuzz_log, fuzz_record};
+pub(crate) use log::{is_there, remove_before};
 pub(crate) use salvage::Salvage;
 pub use segment::Segment;
-pub(crate) use segment::{Key, Lineage, SegmentParts};
+pub(crate) use segment::{Footers, Key, Lineage};
 pub(crate) use state::{FileEntry, Record, State};
 
 use crate::{Error, sys};
@@ -71,28 +70,9 @@ impl Catalog {
     pub(crate) fn read(dir: &Path, store: Uuid) -> Result<Found, Error> {
         let Loaded { state, newest, torn } = log::load(dir, store)?;
         Ok(Found {
-            dir: dir.to_owned(),
-            state,
-            newest,
             torn,
-            adopted: Vec::new(),
-            given_up: Vec::new(),
+            ..Found::anew(dir, state, newest)
         })
-    }
-
-    /// What a damaged catalogue still says.
-    pub(crate) fn salvage(dir: &Path, store: Uuid) -> Result<Salvage, Error> {
-        salvage::read(dir, store)
-    }
-
-    /// Removes the files of generations before `number`.
-    pub(crate) fn remove_before(dir: &Path, number: u64) -> Result<(), Error> {
-        log::remove_before(dir, number)
-    }
-
-    /// Whether `dir` holds files of a catalogue, whatever is in them.
-    pub(crate) fn is_there(dir: &Path) -> Result<bool, Error> {
-        log::any(dir)
     }
 
     /// The state as of the last commit.
@@ -186,11 +166,6 @@ impl Found {
         }
     }
 
-    /// Another state, to follow the same generation.
-    pub(crate) fn with_state(self, state: State) -> Self {
-        Self { state, ..self }
-    }
-
     /// Takes a file as it describes itself: the record of its last version was lost.
     pub(crate) fn adopt(&mut self, entry: FileEntry) {
         self.state.set_through(entry.place(), entry.last);
@@ -241,18 +216,27 @@ pub(crate) fn store_id(dir: &Path, fresh: impl FnOnce() -> Uuid) -> Result<Uuid,
         return Ok(id);
     }
     let path = dir.join("store.id");
-    if log::any(dir)? {
+    if log::is_there(dir)? {
         let reason = "it is missing beside a catalogue".to_owned();
         return Err(Error::Damaged { path, reason });
     }
     let id = fresh();
-    write_whole(&path, format!("{id}\n").as_bytes())?;
+    write_id(&path, id)?;
     Ok(id)
 }
 
 /// The store's id from its file, if it is there.
 pub(crate) fn known_store_id(dir: &Path) -> Result<Option<Uuid>, Error> {
-    let path = dir.join("store.id");
+    read_id(dir.join("store.id"))
+}
+
+/// Writes the store's id where it is missing or damaged.
+pub(crate) fn write_store_id(dir: &Path, id: Uuid) -> Result<(), Error> {
+    write_id(&dir.join("store.id"), id)
+}
+
+/// The id in a file, if it is there.
+pub(crate) fn read_id(path: PathBuf) -> Result<Option<Uuid>, Error> {
     match std::fs::read(&path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()) {
         Ok(text) => Uuid::try_parse(text.trim()).map(Some).map_err(|_| Error::Damaged {
             path,
@@ -263,19 +247,7 @@ pub(crate) fn known_store_id(dir: &Path) -> Result<Option<Uuid>, Error> {
     }
 }
 
-/// Writes the store's id where it is missing or damaged.
-pub(crate) fn write_store_id(dir: &Path, id: Uuid) -> Result<(), Error> {
-    write_whole(&dir.join("store.id"), format!("{id}\n").as_bytes())
-}
-
-/// Writes a small file durably: complete under its name, or not there.
-fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), Error> {
-    let staged = path.with_extension("tmp");
-    let dir = sys::Folders::open([sys::parent_of(path)])?;
-    sys::remove_if_there(&staged).map_err(Error::io("remove", &staged))?;
-    let mut file = sys::create_new(&staged).map_err(Error::io("create", &staged))?;
-    std::io::Write::write_all(&mut file, bytes).map_err(Error::io("write", &staged))?;
-    sys::sync_file(&file, &staged).map_err(Error::io("sync", &staged))?;
-    sys::rename(&staged, path).map_err(Error::io("rename", &staged))?;
-    dir.sync()
+/// Writes a file of an id durably.
+pub(crate) fn write_id(path: &Path, id: Uuid) -> Result<(), Error> {
+    sys::write_whole(path, format!("{id}\n").as_bytes())
 }

@@ -12,7 +12,6 @@ use std::path::{Path, PathBuf};
 
 use uuid::Uuid;
 
-use super::checkpoint;
 use super::log::{list, log_path, parse};
 use super::state::{Record, State};
 use crate::Error;
@@ -34,54 +33,38 @@ pub(crate) struct Salvage {
     pub(crate) files: Vec<PathBuf>,
 }
 
-/// Reads what can be read in `dir`.
-pub(super) fn read(dir: &Path, store: Uuid) -> Result<Salvage, Error> {
-    let files = list(dir)?;
-    let mut salvage = Salvage {
-        state: State::new(store),
-        removed: HashSet::new(),
-        exact_below: 0,
-        newest: files.logs.iter().chain(&files.checkpoints).copied().max().unwrap_or(0),
-        any: false,
-        files: Vec::new(),
-    };
-    let checkpoints = files.checkpoints.iter().map(|number| checkpoint::path(dir, *number));
-    salvage.files.extend(checkpoints);
-    salvage
-        .files
-        .extend(files.logs.iter().map(|number| log_path(dir, *number)));
-    let mut first = 0;
-    for number in files.checkpoints.iter().rev() {
-        match checkpoint::read(dir, *number, store) {
-            Ok(state) => {
-                salvage.exact_below = state.low_water;
-                salvage.state = state;
-                salvage.any = true;
-                first = *number;
-                break;
-            }
-            Err(Error::Damaged { .. }) => {}
-            Err(error) => return Err(error),
-        }
-    }
-    let mut whole = salvage.any;
-    for number in files.logs.iter().filter(|number| **number >= first) {
-        let path = log_path(dir, *number);
-        let bytes = fs::read(&path).map_err(Error::io("read", &path))?;
-        let mut at = 0;
-        while at < bytes.len() {
-            let Some((record, taken)) = parse(&bytes[at..], store, *number) else {
-                at += 1;
-                continue;
-            };
-            at += taken;
-            whole = salvage.take(record, whole);
-        }
-    }
-    Ok(salvage)
-}
-
 impl Salvage {
+    /// Reads what can be read in `dir`.
+    pub(crate) fn read(dir: &Path, store: Uuid) -> Result<Self, Error> {
+        let files = list(dir)?;
+        let start = files.start(dir, store)?.ok();
+        let any = start.is_some();
+        let (first, state) = start.unwrap_or_else(|| (0, State::new(store)));
+        let mut salvage = Self {
+            removed: HashSet::new(),
+            exact_below: state.low_water,
+            newest: files.newest(),
+            any,
+            state,
+            files: files.paths(dir).map(|(_, path)| path).collect(),
+        };
+        let mut whole = salvage.any;
+        for number in files.logs.iter().filter(|number| **number >= first) {
+            let path = log_path(dir, *number);
+            let bytes = fs::read(&path).map_err(Error::io("read", &path))?;
+            let mut at = 0;
+            while at < bytes.len() {
+                let Some((record, taken)) = parse(&bytes[at..], store, *number) else {
+                    at += 1;
+                    continue;
+                };
+                at += taken;
+                whole = salvage.take(record, whole);
+            }
+        }
+        Ok(salvage)
+    }
+
     /// Applies a record that is newer than the state. Whether every record up to it was there, if that was so before it.
     fn take(&mut self, record: Record, whole: bool) -> bool {
         if record.version <= self.state.version {
@@ -101,7 +84,7 @@ impl Salvage {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
-    use super::super::Catalog;
+    use super::super::{Catalog, checkpoint};
     use super::*;
 
     const STORE: Uuid = Uuid::from_u128(7);
@@ -132,7 +115,7 @@ mod tests {
             let mut bytes = whole.clone();
             bytes[usize::try_from(ends[damaged]).unwrap() + 12] ^= 1;
             fs::write(&log, bytes).unwrap();
-            let salvage = read(dir.path(), STORE).unwrap();
+            let salvage = Salvage::read(dir.path(), STORE).unwrap();
             assert_eq!(salvage.exact_below, exact);
             assert_eq!(salvage.removed, removed.into_iter().collect());
             assert_eq!(salvage.state.low_water, if damaged == 2 { 20 } else { 30 });
@@ -143,14 +126,14 @@ mod tests {
     #[test]
     fn without_a_checkpoint_records_count_but_nothing_is_whole_and_without_files_there_is_nothing() {
         let dir = tempfile::tempdir().unwrap();
-        assert!(!read(dir.path(), STORE).unwrap().any);
+        assert!(!Salvage::read(dir.path(), STORE).unwrap().any);
         catalogue(dir.path());
         fs::write(checkpoint::path(dir.path(), 1), "no checkpoint").unwrap();
-        let salvage = read(dir.path(), STORE).unwrap();
+        let salvage = Salvage::read(dir.path(), STORE).unwrap();
         assert_eq!(
             (salvage.any, salvage.exact_below, salvage.state.low_water),
             (true, 0, 30)
         );
-        assert!(!read(dir.path(), Uuid::nil()).unwrap().any, "another store's");
+        assert!(!Salvage::read(dir.path(), Uuid::nil()).unwrap().any, "another store's");
     }
 }

@@ -29,20 +29,21 @@ use parking_lot::Mutex;
 use parquet::file::metadata::ParquetMetaData;
 
 use super::files::Files;
-use super::footers::Footers;
 use super::state::FileEntry;
 use crate::index::SegmentIndex;
-use crate::layout::{Layout, Partition, Retired};
+use crate::layout::{Partition, Retired};
 use crate::quarantine::{is_in_views, report};
-use crate::remote::RemoteTrouble;
 use crate::remote::cache::Cache;
 use crate::segment::{FileAt, Form, Lines, Run, file_crc, footer_crc, read_metadata};
 use crate::shared::Shared;
-use crate::{Error, SpecName};
+use crate::{Error, Kept, SpecName};
 
 /// A segment's number and version: what is kept of a data file is known by them, never by path or size, as a sealed file has
 /// the path of the open one.
 pub(crate) type Key = (u64, u32);
+
+/// Footers of data files, kept by bytes.
+pub(crate) type Footers = Kept<Key, Arc<ParquetMetaData>>;
 
 /// How often a file is fetched at most to be opened once.
 const FETCHES: u32 = 8;
@@ -123,20 +124,10 @@ impl Drop for Lineage {
     }
 }
 
-/// What a segment is made from, beside its catalogue entry.
-#[derive(Debug)]
-pub(crate) struct SegmentParts<'a> {
-    pub(crate) layout: &'a Layout,
-    pub(crate) footers: &'a Arc<Footers>,
-    pub(crate) files: &'a Arc<Files>,
-    pub(crate) lineage: Arc<Lineage>,
-    pub(crate) store: Weak<Shared>,
-    pub(crate) cache: Option<Arc<Cache>>,
-}
-
 impl Segment {
-    pub(crate) fn new(entry: &FileEntry, parts: SegmentParts<'_>) -> Self {
-        let mut path = entry.path(parts.layout);
+    /// What a catalogue entry describes.
+    pub(crate) fn new(entry: &FileEntry, shared: &Shared, lineage: Arc<Lineage>) -> Self {
+        let mut path = entry.path(&shared.layout);
         // There may be a hundred thousand.
         path.shrink_to_fit();
         Self {
@@ -154,12 +145,12 @@ impl Segment {
             key: (entry.partition, entry.number),
             crc: entry.crc,
             footer_crc: entry.footer_crc,
-            lineage: parts.lineage,
-            footers: Arc::clone(parts.footers),
-            files: Arc::clone(parts.files),
+            lineage,
+            footers: Arc::clone(&shared.footers),
+            files: Arc::clone(&shared.files),
             index: ArcSwapOption::empty(),
-            store: parts.store,
-            cache: parts.cache,
+            store: Weak::clone(&shared.me),
+            cache: shared.remote.as_ref().map(|remote| Arc::clone(&remote.cache)),
         }
     }
 
@@ -243,7 +234,7 @@ impl Segment {
         let file = Arc::new(self.open()?);
         // Beside an object store, local copies are taken away to make room: a handle would keep their space.
         if self.cache.is_none() {
-            self.files.put(self.cache_key(), &file);
+            self.files.put(self.cache_key(), Arc::clone(&file), 1);
         }
         Ok(file)
     }
@@ -274,12 +265,7 @@ impl Segment {
     fn fetch_once(&self, cache: &Cache) -> Result<File, Error> {
         match cache.fetch(self) {
             Ok(()) => *self.lineage.checked.lock() = (self.size, self.crc),
-            Err(
-                error @ Error::Remote {
-                    trouble: RemoteTrouble::Damaged | RemoteTrouble::Missing,
-                    ..
-                },
-            ) => {
+            Err(error @ Error::Remote { trouble, .. }) if cache.is_damage(trouble) => {
                 return Err(Error::Damaged {
                     path: self.path.clone(),
                     reason: error.to_string(),
@@ -378,22 +364,23 @@ impl Segment {
     /// # Errors
     /// If the file cannot be opened or its footer is damaged.
     pub fn metadata(&self) -> Result<Arc<ParquetMetaData>, Error> {
-        self.footers.get(self.cache_key(), || {
+        self.footers.get_or(self.cache_key(), || {
             // The page index lies outside the footer.
             let file = if self.sealed || self.is_uploaded() {
                 self.open()?
             } else {
                 self.find().map_err(|error| self.explain(error))?
             };
-            let file = FileAt::new(file, self.size);
-            read_metadata(&file, &self.path, self.sealed)
+            let footer = read_metadata(&FileAt::new(file, self.size), &self.path, self.sealed)?;
+            let weight = footer.memory_size();
+            Ok((Arc::new(footer), weight))
         })
     }
 
     /// The footer if it is at hand: never waits for the disk.
     #[must_use]
     pub fn metadata_cached(&self) -> Option<Arc<ParquetMetaData>> {
-        self.footers.kept(self.cache_key())
+        self.footers.get(self.cache_key())
     }
 }
 

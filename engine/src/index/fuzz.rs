@@ -18,7 +18,7 @@ pub(crate) fn fuzz_sidecar(file: File, size: u64) {
     // Nothing is kept of it but the handle: there is no file by its name.
     let memory = Arc::new(Memory::new(0));
     let index = SegmentIndex::of(&head, size, &Path::new("").into(), &memory, &Weak::new());
-    memory.keep_file(index.opening, &file);
+    memory.files.put(index.opening, file, 1);
     let holds = |blocks: Blocks| {
         if let Blocks::Some(blocks) = blocks {
             assert!(blocks.is_sorted() && blocks.iter().all(|block| *block < head.blocks));

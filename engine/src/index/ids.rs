@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! hash of an id:  bucket (bits) │ tag 16 │ not used
-//! section:        directory: (2^bits + 1) × u32, where each bucket begins, from the section's beginning
-//!                 bucket*: CRC-32C u32 of its number and its entries │ entry*: tag u16, block u16
+//! section:        a page ([`super::pages`]) for each of 2^bits buckets
+//! page:           entry*: tag u16, block u16
 //! ```
 //!
 //! An id in `n` blocks has `n` entries. Buckets have 8 to 16 entries on average: an id that is not there is found with a
@@ -11,13 +11,13 @@
 //!
 //! # Invariants
 //!
-//! - A bucket is believed only under its checksum, which counts its number in: neither a flipped byte of it nor one of the
-//!   directory makes an id look absent. An empty bucket has a checksum too.
 //! - The hash never changes: it is written to disks ([`model::stable_hash`]).
 
 use model::stable_hash;
 
 use super::format::{Bad, bytes_at};
+use super::pages::{self, Page};
+use super::{Blocks, Lookup};
 
 /// Entries of a section, at most: while it is built each takes eight bytes.
 const MOST: usize = 8 << 20;
@@ -82,35 +82,18 @@ impl Builder {
         self.entries.sort_unstable();
         let buckets = self.entries.len().div_ceil(ENTRIES_OF_A_BUCKET).next_power_of_two();
         let bits = buckets.trailing_zeros();
-        let mut section = vec![0; (buckets + 1) * 4];
-        section.reserve((buckets + self.entries.len()) * 4);
         let mut left = self.entries.as_slice();
-        for number in 0..buckets {
-            begin(&mut section, number);
+        let bytes = pages::overhead(buckets) + 4 * self.entries.len();
+        let section = pages::section(buckets, bytes, |number, section| {
             let count = left.partition_point(|entry| bucket_of(*entry, bits) <= number as u64);
             let (these, others) = left.split_at(count);
             left = others;
-            let start = section.len();
-            section.extend_from_slice(&[0; 4]);
             for entry in these {
                 section.extend_from_slice(&tag_of(*entry, bits).to_le_bytes());
                 section.extend_from_slice(&entry.to_le_bytes()[..2]);
             }
-            let crc = checksum(number as u64, section.get(start + 4..).unwrap_or_default());
-            if let Some(place) = section.get_mut(start..start + 4) {
-                place.copy_from_slice(&crc.to_le_bytes());
-            }
-        }
-        begin(&mut section, buckets);
+        });
         Some((u16::try_from(bits).ok()?, section))
-    }
-}
-
-/// Writes where a bucket begins, which is here, into the directory.
-fn begin(section: &mut [u8], bucket: usize) {
-    let here = u32::try_from(section.len()).unwrap_or(u32::MAX);
-    if let Some(place) = section.get_mut(bucket * 4..bucket * 4 + 4) {
-        place.copy_from_slice(&here.to_le_bytes());
     }
 }
 
@@ -122,57 +105,33 @@ const fn tag_of(hash: u64, bits: u32) -> u16 {
     ((hash << bits) >> 48) as u16
 }
 
-fn checksum(bucket: u64, entries: &[u8]) -> u32 {
-    crc32c::crc32c_append(crc32c::crc32c(&bucket.to_le_bytes()), entries)
-}
-
-/// Blocks that can have an id, and how many bytes were read to find them.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Found {
-    pub(super) blocks: Vec<u32>,
-    pub(super) bytes: u64,
-}
-
-/// Looks an id up in a section of so many bytes, of which `read` fills a buffer from a place.
+/// Looks an id up in a section of so many bytes of a file of so many blocks; `read` fills a buffer from a place of it.
 pub(super) fn find(
     id: &[u8],
-    form: u16,
-    length: u64,
+    (form, length): (u16, u64),
+    blocks: u32,
     read: impl Fn(&mut [u8], u64) -> std::io::Result<()>,
-) -> Result<Found, Bad> {
+) -> Result<Lookup, Bad> {
     let bits = u32::from(form);
     if bits > MOST_BITS {
         return Err(Bad::Form("an index of ids has too many buckets"));
     }
     let hash = stable_hash(id) & !0xffff;
-    let number = bucket_of(hash, bits);
-    let directory = 4 * ((1u64 << bits) + 1);
-    if directory > length {
-        return Err(Bad::Form("an index of ids is cut short"));
-    }
-    let mut place = [0; 8];
-    read(&mut place, number * 4)?;
-    let [start, end] = [0, 4].map(|at| bytes_at(&place, at).map_or(0, u32::from_le_bytes));
-    let (start, end) = (u64::from(start), u64::from(end));
-    if start < directory || end > length || end < start + 4 || !(end - start).is_multiple_of(4) {
-        return Err(Bad::Form("a directory of ids is damaged"));
-    }
-    let mut bucket = vec![0; usize::try_from(end - start).unwrap_or(0)];
-    read(&mut bucket, start)?;
-    let entries = bucket.get(4..).unwrap_or_default();
-    if bytes_at(&bucket, 0).map(u32::from_le_bytes) != Some(checksum(number, entries)) {
-        return Err(Bad::Form("a bucket of ids is damaged"));
-    }
+    let is_of_entries = |bytes: u64| bytes.is_multiple_of(4);
+    let bucket = Page::read((bucket_of(hash, bits), 1 << bits), length, is_of_entries, read)?;
     let tag = tag_of(hash, bits).to_le_bytes();
-    let of_tag = entries.chunks_exact(4).filter(|entry| entry.starts_with(&tag));
-    let mut blocks: Vec<u32> = of_tag
+    let of_tag = bucket.bytes().chunks_exact(4).filter(|entry| entry.starts_with(&tag));
+    let mut found: Vec<u32> = of_tag
         .filter_map(|entry| bytes_at(entry, 2).map(u16::from_le_bytes))
         .map(u32::from)
         .collect();
-    blocks.sort_unstable();
-    blocks.dedup();
-    Ok(Found {
-        blocks,
-        bytes: 8 + (end - start),
+    found.sort_unstable();
+    found.dedup();
+    if found.last().is_some_and(|last| *last >= blocks) {
+        return Err(Bad::Form("an index of ids names a block that is not there"));
+    }
+    Ok(Lookup {
+        blocks: Blocks::Some(found),
+        bytes: bucket.bytes_read(),
     })
 }

@@ -11,13 +11,12 @@
 //! - A lookup walks over all files, so of more than fit, each would go before it is asked again. While there is no room, most
 //!   are read in pieces instead, and only some come in, for those whose turn it is to go.
 
-use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use super::format::Kind;
 use crate::Kept;
-use crate::catalog::Files;
+use crate::catalog::{Files, no_files};
 
 /// A larger section is read in pieces: to read it whole would take longer than many lookups in it.
 const LARGEST: usize = 64 << 10;
@@ -37,7 +36,8 @@ pub(crate) struct Memory {
     opened: AtomicU64,
     sections: Kept<(OpeningId, Kind), Arc<[u8]>>,
     refused: AtomicUsize,
-    files: Files<OpeningId>,
+    /// Handles of sidecars.
+    pub(super) files: Files<OpeningId>,
 }
 
 impl Memory {
@@ -48,7 +48,7 @@ impl Memory {
             opened: AtomicU64::new(0),
             sections: Kept::new(most),
             refused: AtomicUsize::new(0),
-            files: Files::new(),
+            files: no_files(),
         }
     }
 
@@ -74,15 +74,6 @@ impl Memory {
     pub(super) fn keep(&self, key: OpeningId, kind: Kind, section: Arc<[u8]>) {
         let weight = section.len() + EACH;
         self.sections.put((key, kind), section, weight);
-    }
-
-    /// The handle of a sidecar, if it is kept.
-    pub(super) fn file(&self, key: OpeningId) -> Option<Arc<File>> {
-        self.files.get(key)
-    }
-
-    pub(super) fn keep_file(&self, key: OpeningId, file: &Arc<File>) {
-        self.files.put(key, file);
     }
 
     /// Nobody has it open any more.

@@ -33,6 +33,7 @@ mod ids;
 mod keeper;
 mod memory;
 mod orders;
+mod pages;
 mod rebuild;
 mod sidecar;
 #[cfg(test)]

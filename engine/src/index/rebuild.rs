@@ -14,7 +14,7 @@ use crate::catalog::FileEntry;
 use crate::check::{Problem, Store};
 use crate::recovery::lock;
 use crate::segment::FileAt;
-use crate::{Error, Settings, sys};
+use crate::{Error, Settings};
 
 /// What came of it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -34,9 +34,6 @@ pub struct IndexReport {
 /// If there is no store, a Mixer has it, its catalogue is damaged, or the system refuses.
 pub fn rebuild_index(settings: &Settings, mut each: impl FnMut(u64, u64)) -> Result<IndexReport, Error> {
     let store = Store::open(settings)?;
-    for dir in store.layout.staging_folders() {
-        sys::create_dirs(dir)?;
-    }
     let _locks = lock(&store.layout, settings)?;
     let folder = &store.layout.index;
     match std::fs::remove_dir_all(folder) {

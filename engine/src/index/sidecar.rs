@@ -128,7 +128,8 @@ impl SegmentIndex {
         let Some(section) = ids.section.filter(|_| !self.is_bad()) else {
             return Lookup::free(Blocks::All);
         };
-        self.look_up(column.kind(), section, |read| self.find_id(section, id, read))
+        let place = (section.form, section.length);
+        self.look_up(column.kind(), section, |read| ids::find(id, place, self.blocks, read))
     }
 
     /// The blocks with a message that can have a text, letter case aside. May read from the disk.
@@ -182,28 +183,17 @@ impl SegmentIndex {
         })
     }
 
-    fn find_id(&self, section: Section, id: &[u8], read: &Read<'_>) -> Result<Lookup, Bad> {
-        let found = ids::find(id, section.form, section.length, read)?;
-        if found.blocks.last().is_some_and(|last| *last >= self.blocks) {
-            return Err(Bad::Form("an index of ids names a block that is not there"));
-        }
-        Ok(Lookup {
-            blocks: Blocks::Some(found.blocks),
-            bytes: found.bytes,
-        })
-    }
-
     pub(super) fn path(&self) -> PathBuf {
         path_of(&self.folder, self.table, self.key)
     }
 
     /// Its bytes, by a handle that is kept.
     pub(super) fn file(&self) -> std::io::Result<FileAt> {
-        let file = match self.memory.file(self.opening) {
+        let file = match self.memory.files.get(self.opening) {
             Some(file) => file,
             None => {
                 let file = Arc::new(self.open_anew()?);
-                self.memory.keep_file(self.opening, &file);
+                self.memory.files.put(self.opening, Arc::clone(&file), 1);
                 file
             }
         };

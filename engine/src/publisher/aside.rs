@@ -26,7 +26,7 @@ impl Publisher {
         {
             if sealed {
                 // A later version of it has the name by now.
-                if self.shared.state.lock().has_file(place.0, (place.1, number)) {
+                if self.shared.state.lock().file(place.0, (place.1, number)).is_some() {
                     continue;
                 }
                 match keep(&self.shared.layout, &path) {

@@ -15,7 +15,6 @@ mod files;
 mod replay;
 mod tree;
 
-use std::collections::HashSet;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -27,7 +26,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Semaphore, watch};
 use uuid::Uuid;
 
-use crate::catalog::{Catalog, FileEntry, Files, Footers, Found, Lineage, Lock, known_store_id, store_id};
+use crate::catalog::{self, Catalog, FileEntry, Footers, Found, Lineage, Lock, known_store_id, no_files, store_id};
 use crate::committer::Committer;
 use crate::hot::OriginRanges;
 use crate::layout::Layout;
@@ -75,7 +74,7 @@ pub(crate) fn open(settings: Settings, clock: Clock, entropy: &Entropy) -> Resul
         &layout.wal,
         &layout.quarantine,
     ];
-    for dir in dirs.into_iter().chain(layout.staging_folders()) {
+    for dir in dirs {
         sys::create_dirs(dir)?;
     }
     let locks = lock(&layout, &settings)?;
@@ -147,7 +146,7 @@ fn alone(layout: &Layout, fresh: impl FnOnce() -> Uuid) -> Result<(Found, Tree),
 }
 
 fn read_catalogue(layout: &Layout, fresh: impl FnOnce() -> Uuid) -> Result<Found, Error> {
-    if !Catalog::is_there(&layout.meta)? {
+    if !catalog::is_there(&layout.meta)? {
         check_not_lost(layout)?;
     }
     let store = store_id(&layout.meta, fresh).map_err(Error::of_catalogue)?;
@@ -175,8 +174,11 @@ struct Ground {
     link: Option<Arc<Link>>,
 }
 
-/// Takes the store and its tree for this process.
+/// Takes the store and its tree for this process. Of the folders that it needs, those in staging are made.
 pub(crate) fn lock(layout: &Layout, settings: &Settings) -> Result<Vec<Lock>, Error> {
+    for dir in layout.staging_folders() {
+        sys::create_dirs(dir)?;
+    }
     let mut locks = vec![
         Lock::take(&layout.meta, &settings.store_dir)?,
         Lock::take(&layout.data_staging, &settings.data_dir)?,
@@ -251,18 +253,8 @@ fn replay(ground: Ground, catalog: Catalog, mut findings: Findings) -> Result<Op
         recall: settings.tail_max.get(),
     };
     let known = (catalog.state().highest_through() + 1).max(catalog.state().low_water);
-    let mut marks = Watermarks::default();
-    marks.join(&catalog.state().marks.all());
-    let (shared, mut publisher) = assemble(
-        ground,
-        Parts {
-            catalog,
-            largest_frame: MAX_FRAME.min(options.max_group_bytes()),
-            marks,
-            open: std::mem::take(&mut findings.open),
-            unreadable: std::mem::take(&mut findings.unreadable),
-        },
-    );
+    let largest_frame = MAX_FRAME.min(options.max_group_bytes());
+    let (shared, mut publisher) = assemble(ground, catalog, &mut findings, largest_frame);
     let (wal, recovered) = replay::run(&shared, &mut publisher, &mut findings, |sink| {
         Wal::open(&shared.layout.wal, options, sink)
     })?;
@@ -325,17 +317,8 @@ fn finish(shared: &Shared, next_lsn: u64, findings: &Findings) {
     }
 }
 
-struct Parts {
-    catalog: Catalog,
-    largest_frame: u64,
-    marks: Watermarks,
-    open: Vec<(FileEntry, OpenSegment)>,
-    /// Ids of files that cannot be read.
-    unreadable: HashSet<u64>,
-}
-
 /// The store with its files and without hot rows.
-fn assemble(ground: Ground, parts: Parts) -> (Arc<Shared>, Publisher) {
+fn assemble(ground: Ground, catalog: Catalog, findings: &mut Findings, largest_frame: u64) -> (Arc<Shared>, Publisher) {
     let Ground {
         settings,
         clock,
@@ -345,21 +328,22 @@ fn assemble(ground: Ground, parts: Parts) -> (Arc<Shared>, Publisher) {
     } = ground;
     let room = Shared::total_room(&settings);
     // Every frame below has its rows in files.
-    let committed = parts.catalog.state().replay_from().saturating_sub(1);
+    let committed = catalog.state().replay_from().saturating_sub(1);
+    let marks = Watermarks::from(catalog.state().marks.all());
     let shared = Arc::new_cyclic(|me| Shared {
         me: std::sync::Weak::clone(me),
-        store: parts.catalog.state().store,
+        store: catalog.state().store,
         footers: Arc::new(Footers::new(FOOTER_BYTES)),
-        files: Arc::new(Files::new()),
+        files: Arc::new(no_files()),
         indexes: crate::index::Indexes::new(settings.index_memory.get().try_into().unwrap_or(usize::MAX)),
         counters: Counters::default(),
         view: ArcSwap::from_pointee(Snapshot::default()),
-        marks: Mutex::new(parts.marks),
-        catalog: Mutex::new(parts.catalog),
+        marks: Mutex::new(marks),
+        catalog: Mutex::new(catalog),
         intake: crate::intake::Intake::default(),
         desk: crate::desk::Desk::default(),
         room: Arc::new(Semaphore::new(room as usize)),
-        largest_frame: parts.largest_frame,
+        largest_frame,
         log_is_full: false.into(),
         space: Space::new(&layout, settings.min_free.map(model::ByteSize::get)),
         publishing: Mutex::default(),
@@ -383,12 +367,12 @@ fn assemble(ground: Ground, parts: Parts) -> (Arc<Shared>, Publisher) {
         clock,
         layout,
     });
-    let slots = slots(&shared, parts.open);
+    let slots = slots(&shared, std::mem::take(&mut findings.open));
     {
         let catalog = shared.catalog.lock();
         let mut state = shared.state.lock();
         let files = catalog.state().files();
-        for entry in files.filter(|entry| !parts.unreadable.contains(&entry.id)) {
+        for entry in files.filter(|entry| !findings.unreadable.contains(&entry.id)) {
             let lineage = slots.iter().find(|slot| slot.segment.identity().segment == entry.id);
             let lineage = lineage.map_or_else(
                 || {

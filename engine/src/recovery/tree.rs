@@ -8,7 +8,6 @@
 //! What becomes of files that the catalogue does not know: [`super::files`].
 
 use std::collections::HashSet;
-use std::fs::DirEntry;
 use std::path::PathBuf;
 use std::thread::{Builder, scope};
 use std::vec::IntoIter;
@@ -17,10 +16,10 @@ use model::Table;
 use parking_lot::Mutex;
 
 use super::joined;
+use crate::Error;
 use crate::catalog::{FileEntry, State};
 use crate::hot::Place;
-use crate::layout::{Layout, Named, Partition, name_says};
-use crate::{Error, SpecName};
+use crate::layout::{Layout, Named, name_says};
 
 /// Threads that look, at most.
 const THREADS: usize = 4;
@@ -46,24 +45,8 @@ pub(super) struct Tree {
 struct Folder {
     path: PathBuf,
     table: Table,
-    kind: Kind,
-}
-
-/// What names in a folder mean.
-#[derive(Debug, Clone, Copy)]
-enum Kind {
-    /// The folders of messages.
-    Messages,
-    /// The folders of specs.
-    Specs,
-    /// Years, months, days, hours: as many numbers of a date are known.
-    Dates {
-        spec: Option<SpecName>,
-        date: [u16; 4],
-        known: usize,
-    },
-    /// Nothing.
-    Foreign,
+    /// How far below the table's folder.
+    depth: usize,
 }
 
 impl Tree {
@@ -76,15 +59,15 @@ impl Tree {
             if folder.is_deep() {
                 deep.push(folder);
             } else {
-                tree.list(&folder, &mut near)?;
+                tree.list(layout, &folder, &mut near)?;
             }
         }
-        tree.take_all(deep)?;
+        tree.take_all(layout, deep)?;
         tree.ours.sort_unstable();
         Ok(tree)
     }
 
-    fn take_all(&mut self, folders: Vec<Folder>) -> Result<(), Error> {
+    fn take_all(&mut self, layout: &Layout, folders: Vec<Folder>) -> Result<(), Error> {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         // A thread for a handful of folders costs more than it saves.
         let threads = threads.min(THREADS).min(folders.len() / 4);
@@ -92,10 +75,10 @@ impl Tree {
         let parts = scope(|scope| {
             let start = |_| {
                 let thread = Builder::new().name("engine-survey".to_owned());
-                thread.spawn_scoped(scope, || Self::of(&folders)).ok()
+                thread.spawn_scoped(scope, || Self::of(layout, &folders)).ok()
             };
             let others: Vec<_> = (1..threads).filter_map(start).collect();
-            let own = Self::of(&folders);
+            let own = Self::of(layout, &folders);
             let mut parts: Vec<_> = others.into_iter().map(joined).collect();
             parts.push(own);
             parts
@@ -109,7 +92,7 @@ impl Tree {
     }
 
     /// What is in the folders that are left, and below them.
-    fn of(folders: &Mutex<IntoIter<Folder>>) -> Result<Self, Error> {
+    fn of(layout: &Layout, folders: &Mutex<IntoIter<Folder>>) -> Result<Self, Error> {
         let mut tree = Self::default();
         let mut below = Vec::new();
         loop {
@@ -117,35 +100,41 @@ impl Tree {
             let Some(folder) = next else {
                 return Ok(tree);
             };
-            tree.list(&folder, &mut below)?;
+            tree.list(layout, &folder, &mut below)?;
         }
     }
 
-    fn list(&mut self, folder: &Folder, below: &mut Vec<Folder>) -> Result<(), Error> {
+    fn list(&mut self, layout: &Layout, folder: &Folder, below: &mut Vec<Folder>) -> Result<(), Error> {
         let path = &folder.path;
         let entries = match std::fs::read_dir(path) {
             Ok(entries) => entries,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
             Err(error) => return Err(Error::io("list", path)(error)),
         };
+        let table = folder.table;
+        let partition = layout.partition_of(table, path);
         for entry in entries {
             let entry = entry.map_err(Error::io("list", path))?;
-            let name = entry.file_name();
-            let name = name.to_str();
             let kind = entry.file_type().map_err(Error::io("read", path))?;
             if kind.is_dir() {
-                below.push(folder.below(&entry, name));
+                below.push(Folder {
+                    path: entry.path(),
+                    table,
+                    depth: folder.depth + 1,
+                });
                 continue;
             }
-            let ours = name.filter(|_| kind.is_file()).and_then(|name| folder.file(name)).map(
-                |(place, named)| -> Result<Seen, Error> {
-                    let size = entry.metadata().map_err(Error::io("read", path))?.len();
-                    Ok(Seen { place, named, size })
-                },
-            );
+            let name = entry.file_name();
+            let ours = partition.filter(|_| kind.is_file()).and_then(|partition| {
+                let named = name_says(table, partition.parts().2, name.to_str()?)?;
+                Some(((table, partition), named))
+            });
             match ours {
-                Some(seen) => self.ours.push(seen?),
-                None => self.others.push((folder.table, entry.path())),
+                Some((place, named)) => {
+                    let size = entry.metadata().map_err(Error::io("read", path))?.len();
+                    self.ours.push(Seen { place, named, size });
+                }
+                None => self.others.push((table, entry.path())),
             }
         }
         Ok(())
@@ -183,68 +172,17 @@ impl Tree {
 
 impl Folder {
     fn root(layout: &Layout, table: Table) -> Self {
-        let dates = Kind::Dates {
-            spec: None,
-            date: [0; 4],
-            known: 0,
-        };
         Self {
             path: layout.folder(table),
             table,
-            kind: if table == Table::Messages {
-                Kind::Messages
-            } else {
-                dates
-            },
+            depth: 0,
         }
     }
 
-    /// Whether it is worth a thread's while: a month, or whatever lies below one.
+    /// Whether it is worth a thread's while: a month or a day, or whatever lies as deep.
     const fn is_deep(&self) -> bool {
-        matches!(self.kind, Kind::Dates { known: 2.., .. } | Kind::Foreign)
-    }
-
-    fn below(&self, entry: &DirEntry, name: Option<&str>) -> Self {
-        Self {
-            path: entry.path(),
-            table: self.table,
-            kind: name.and_then(|name| self.kind.below(name)).unwrap_or(Kind::Foreign),
-        }
-    }
-
-    /// What a file's name means here.
-    fn file(&self, name: &str) -> Option<(Place, Named)> {
-        let Kind::Dates { spec, date, known } = self.kind else {
-            return None;
-        };
-        let partition = Partition::of_date(date.get(..known)?)?.of_spec(spec);
-        Some(((self.table, partition), name_says(self.table, spec, name)?))
-    }
-}
-
-impl Kind {
-    fn below(self, name: &str) -> Option<Self> {
-        let dates = |spec| Self::Dates {
-            spec,
-            date: [0; 4],
-            known: 0,
-        };
-        match self {
-            Self::Messages if name == Layout::GENERIC => Some(dates(None)),
-            Self::Messages if name == Layout::SPECS => Some(Self::Specs),
-            Self::Specs => name.parse().ok().map(|spec| dates(Some(spec))),
-            Self::Dates { spec, mut date, known } => {
-                let digits = if known == 0 { 4 } else { 2 };
-                let plain = name.len() == digits && name.bytes().all(|byte| byte.is_ascii_digit());
-                *date.get_mut(known).filter(|_| plain)? = name.parse().ok()?;
-                Some(Self::Dates {
-                    spec,
-                    date,
-                    known: known + 1,
-                })
-            }
-            Self::Messages | Self::Foreign => None,
-        }
+        let before_dates = if matches!(self.table, Table::Messages) { 2 } else { 0 };
+        self.depth >= before_dates + 2
     }
 }
 

@@ -35,7 +35,7 @@ use super::state::{RemoteFile, RemoteState};
 use super::trouble::RemoteTrouble;
 use super::upload::give_up_abandoned;
 use super::{Remote, RemoteMode};
-use crate::catalog::{Catalog, Found, Lineage, State, known_store_id, store_id, write_store_id};
+use crate::catalog::{Catalog, Found, Lineage, State, known_store_id, read_id, store_id, write_id, write_store_id};
 use crate::layout::Layout;
 use crate::recovery::check_not_lost;
 use crate::stats::RemoteCounters;
@@ -220,18 +220,12 @@ fn probe(io: &Io, names: &Names, url: &str) -> Result<(), Error> {
 /// The id of the folder, made once: tells the machine that wrote last from another one of the same store.
 fn instance(meta: &Path, fresh: impl FnOnce() -> Uuid) -> Result<Uuid, Error> {
     let path = meta.join("instance");
-    match std::fs::read_to_string(&path) {
-        Ok(text) => Uuid::try_parse(text.trim()).map_err(|_| Error::Damaged {
-            path,
-            reason: "it is not a UUID".to_owned(),
-        }),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            let id = fresh();
-            sys::write_durably(&path, format!("{id}\n").as_bytes())?;
-            Ok(id)
-        }
-        Err(error) => Err(Error::io("read", &path)(error)),
+    if let Some(id) = read_id(path.clone())? {
+        return Ok(id);
     }
+    let id = fresh();
+    write_id(&path, id)?;
+    Ok(id)
 }
 
 /// The catalogue to go on with, as the writer.
@@ -252,7 +246,7 @@ pub(crate) fn become_writer(
     let mut is_claimed = false;
     if !connected.chain.is_new() {
         let store = known.unwrap_or(theirs);
-        same_store(&url, store, theirs)?;
+        connected.chain.check_store(store)?;
         let found = Catalog::read(meta, store).map_err(Error::of_catalogue)?;
         if !found.has_begun() {
             check_not_lost(layout)?;
@@ -284,7 +278,7 @@ fn take_over(
     connected: &mut Connected,
     (ours, host): (Uuid, &str),
     now: Timestamp,
-    unfinished: Found,
+    mut unfinished: Found,
 ) -> Result<(), Error> {
     let remote = connected.chain.state();
     tracing::info!(
@@ -298,19 +292,9 @@ fn take_over(
     let store = remote.store;
     connected.chain.claim(store, ours, host, now)?;
     write_store_id(&layout.meta, store)?;
-    unfinished.with_state(connected.chain.state().to_local()).begin()?;
+    unfinished.state = connected.chain.state().to_local();
+    unfinished.begin()?;
     Ok(())
-}
-
-fn same_store(url: &str, ours: Uuid, theirs: Uuid) -> Result<(), Error> {
-    if ours == theirs {
-        return Ok(());
-    }
-    Err(Error::OtherStore {
-        url: url.to_owned(),
-        theirs,
-        ours,
-    })
 }
 
 /// Refuses a folder whose rows the bucket may not have, and the other way round.

@@ -12,11 +12,12 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use model::Table;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 
+use super::RemoteMode;
 use super::format::Names;
 use super::io::Io;
 use super::state::RemoteFile;
@@ -70,14 +71,7 @@ impl Local {
 }
 
 /// How a download ended: what the trouble is, and what was said of it.
-type Ended = Result<(), (RemoteTrouble, Arc<str>)>;
-
-/// A download that several may wait for.
-#[derive(Debug, Default)]
-struct Flight {
-    ended: Mutex<Option<Ended>>,
-    news: Condvar,
-}
+type Ended = Result<(), (RemoteTrouble, String)>;
 
 /// See the module.
 #[derive(Debug)]
@@ -87,11 +81,14 @@ pub(crate) struct Cache {
     url: String,
     layout: Layout,
     cap: u64,
+    /// Whether objects may go before their record is read: whoever only reads may be behind.
+    may_be_behind: bool,
     known: Mutex<HashMap<u64, Object>>,
     /// Of files that were written anew, the version from which on their objects count.
     least: Mutex<HashMap<u64, u32>>,
     local: Mutex<Local>,
-    flights: Mutex<HashMap<u64, Arc<Flight>>>,
+    /// Downloads that several may wait for.
+    flights: Mutex<HashMap<u64, Arc<OnceLock<Ended>>>>,
     /// What happens between the moment in which a fetched file has its name and the one in which it is opened.
     #[cfg(test)]
     pub(crate) after_fetch: crate::shared::Hook,
@@ -105,6 +102,7 @@ impl Cache {
             url: remote.url.clone(),
             layout: layout.clone(),
             cap: remote.cache_size.get(),
+            may_be_behind: remote.mode == RemoteMode::Read,
             known: Mutex::default(),
             least: Mutex::default(),
             local: Mutex::default(),
@@ -160,6 +158,15 @@ impl Cache {
         known.insert(id, object);
     }
 
+    /// Whether a failed fetch says that the file is damaged.
+    pub(crate) fn is_damage(&self, trouble: RemoteTrouble) -> bool {
+        match trouble {
+            RemoteTrouble::Damaged => true,
+            RemoteTrouble::Missing => !self.may_be_behind,
+            _ => false,
+        }
+    }
+
     /// Whether a version of a file is in the object store.
     pub(crate) fn has(&self, id: u64, version: u32) -> bool {
         self.known
@@ -184,52 +191,33 @@ impl Cache {
         }
     }
 
-    /// Brings a file back into the tree. Blocks until it is there.
+    /// Brings a file back into the tree. Blocks until it is there. The first caller fetches it, the others wait for that; if it
+    /// panics, the next one does.
     pub(crate) fn fetch(&self, segment: &Segment) -> Result<(), Error> {
-        let (flight, leads) = {
-            let mut flights = self.flights.lock();
-            match flights.get(&segment.id) {
-                Some(flight) => (Arc::clone(flight), false),
-                None => {
-                    let flight = Arc::new(Flight::default());
-                    flights.insert(segment.id, Arc::clone(&flight));
-                    (flight, true)
-                }
-            }
-        };
-        if !leads {
-            return self.wait_for(&flight, segment);
-        }
-        let fetched = self.bring_to(segment.table, segment.id, &segment.path);
-        let told = fetched.as_ref().copied().map_err(|error| {
-            let trouble = match error {
-                Error::Remote { trouble, .. } => *trouble,
-                _ => RemoteTrouble::Failing,
-            };
-            (trouble, error.to_string().into())
+        let flight = Arc::clone(self.flights.lock().entry(segment.id).or_default());
+        let mut first = None;
+        let ended = flight.get_or_init(|| {
+            let fetched = self.bring_to(segment.table, segment.id, &segment.path);
+            self.flights.lock().remove(&segment.id);
+            let told = fetched.as_ref().copied().map_err(|error| {
+                let trouble = match error {
+                    Error::Remote { trouble, .. } => *trouble,
+                    _ => RemoteTrouble::Failing,
+                };
+                (trouble, error.to_string())
+            });
+            first = Some(fetched);
+            told
         });
-        self.flights.lock().remove(&segment.id);
-        *flight.ended.lock() = Some(told);
-        flight.news.notify_all();
-        fetched
-    }
-
-    fn wait_for(&self, flight: &Flight, segment: &Segment) -> Result<(), Error> {
-        let mut ended = flight.ended.lock();
-        loop {
-            match &*ended {
-                Some(Ok(())) => return Ok(()),
-                Some(Err((trouble, reason))) => {
-                    return Err(Error::Remote {
-                        action: "read",
-                        object: format!("{} of {}", segment.path.display(), self.url),
-                        trouble: *trouble,
-                        reason: reason.to_string(),
-                    });
-                }
-                None => flight.news.wait(&mut ended),
-            }
-        }
+        let again = || {
+            ended.clone().map_err(|(trouble, reason)| Error::Remote {
+                action: "read",
+                object: format!("{} of {}", segment.path.display(), self.url),
+                trouble,
+                reason,
+            })
+        };
+        first.unwrap_or_else(again)
     }
 
     /// Puts a file under its name, checked and synced.

@@ -16,6 +16,7 @@
 
 use bytes::Bytes;
 use model::Timestamp;
+use object_store::path::Path;
 use uuid::Uuid;
 
 use super::format::{self, Names};
@@ -69,13 +70,21 @@ impl Chain {
         self.state.number == 0
     }
 
+    /// Refuses an object store that holds another store.
+    pub(crate) fn check_store(&self, ours: Uuid) -> Result<(), Error> {
+        let theirs = self.state.store;
+        if self.is_new() || theirs == ours {
+            return Ok(());
+        }
+        Err(Error::OtherStore {
+            url: self.url.clone(),
+            theirs,
+            ours,
+        })
+    }
+
     fn load(&mut self) -> Result<(), Error> {
-        let listed = self.io.list(self.names.checkpoints(), self.names.checkpoint(0))?;
-        let mut found: Vec<u64> = listed
-            .iter()
-            .filter_map(|meta| format::number_of(&meta.location))
-            .collect();
-        found.sort_unstable();
+        let found = self.numbers(self.names.checkpoints(), self.names.checkpoint(0))?;
         let mut unreadable = None;
         let mut start = None;
         for number in found.iter().rev() {
@@ -106,15 +115,20 @@ impl Chain {
         Ok(())
     }
 
-    /// Applies the records behind our state; returns them.
-    fn read_on(&mut self) -> Result<Vec<RemoteRecord>, Error> {
-        let mut all = Vec::new();
-        let listed = self.io.list(self.names.logs(), self.names.log(self.state.number))?;
-        let mut numbers: Vec<u64> = listed
-            .iter()
+    /// The numbers of the catalogue's objects below a name that come after `offset`.
+    fn numbers(&self, below: Path, offset: Path) -> Result<Vec<u64>, Error> {
+        let listed = self.io.list(below, offset)?;
+        let mut numbers: Vec<u64> = (listed.iter())
             .filter_map(|meta| format::number_of(&meta.location))
             .collect();
         numbers.sort_unstable();
+        Ok(numbers)
+    }
+
+    /// Applies the records behind our state; returns them.
+    fn read_on(&mut self) -> Result<Vec<RemoteRecord>, Error> {
+        let mut all = Vec::new();
+        let numbers = self.numbers(self.names.logs(), self.names.log(self.state.number))?;
         if let Some(gap) = (self.state.number + 1..)
             .zip(&numbers)
             .find(|(wanted, found)| wanted != *found)
@@ -130,15 +144,25 @@ impl Chain {
             all.push(self.apply(number, &bytes)?);
         }
         // A listing may be older than the last record.
+        all.extend(self.read_one_by_one()?);
+        Ok(all)
+    }
+
+    fn read_one_by_one(&mut self) -> Result<Vec<RemoteRecord>, Error> {
+        let mut all = Vec::new();
         while let Some(bytes) = self.io.get(self.names.log(self.state.number + 1))? {
             all.push(self.apply(self.state.number + 1, &bytes)?);
         }
         Ok(all)
     }
 
+    fn decode(&self, number: u64, bytes: &[u8]) -> Result<RemoteRecord, Error> {
+        format::decode_record(number, bytes)
+            .map_err(|reason| damaged(&self.url, self.names.log(number).as_ref(), &reason))
+    }
+
     fn apply(&mut self, number: u64, bytes: &Bytes) -> Result<RemoteRecord, Error> {
-        let record = format::decode_record(number, bytes)
-            .map_err(|reason| damaged(&self.url, self.names.log(number).as_ref(), &reason))?;
+        let record = self.decode(number, bytes)?;
         self.bytes_since += bytes.len() as u64;
         self.state.apply(record.clone());
         Ok(record)
@@ -146,10 +170,7 @@ impl Chain {
 
     /// What was committed since it was read last. `None`: so much that the state was read anew.
     pub(crate) fn follow(&mut self, look_at_checkpoints: bool) -> Result<Option<Vec<RemoteRecord>>, Error> {
-        let mut all = Vec::new();
-        while let Some(bytes) = self.io.get(self.names.log(self.state.number + 1))? {
-            all.push(self.apply(self.state.number + 1, &bytes)?);
-        }
+        let all = self.read_one_by_one()?;
         if all.is_empty() && look_at_checkpoints {
             let later = self
                 .io
@@ -186,13 +207,7 @@ impl Chain {
                     self.read_on()?;
                 }
             }
-            if self.state.store != store {
-                return Err(Error::OtherStore {
-                    url: self.url.clone(),
-                    theirs: self.state.store,
-                    ours: store,
-                });
-            }
+            self.check_store(store)?;
         }
         Err(self.fenced_by(&self.state.writer.clone(), 0))
     }
@@ -214,8 +229,7 @@ impl Chain {
                 Ok(bytes)
             }
             Created::Taken(bytes) => {
-                let theirs = format::decode_record(number, &bytes)
-                    .map_err(|reason| damaged(&self.url, self.names.log(number).as_ref(), &reason))?;
+                let theirs = self.decode(number, &bytes)?;
                 if theirs.writer == self.state.writer {
                     let path = self.names.log(number);
                     return Err(refused_late(&self.url, path.as_ref()));
@@ -233,8 +247,7 @@ impl Chain {
         let (ours, epoch) = (self.state.writer.instance, self.state.writer.epoch);
         while let Some(bytes) = self.io.get(self.names.log(self.state.number + 1))? {
             let number = self.state.number + 1;
-            let record = format::decode_record(number, &bytes)
-                .map_err(|reason| damaged(&self.url, self.names.log(number).as_ref(), &reason))?;
+            let record = self.decode(number, &bytes)?;
             if record.writer.instance != ours || record.writer.epoch != epoch {
                 return Err(self.fenced_by(&record.writer, epoch));
             }

@@ -23,7 +23,7 @@ use super::restore::restore_open;
 use super::state::{RemoteFile, RemoteRecord};
 use super::upload::Upload;
 use super::{Remote, RemoteMode, RemoteTrouble};
-use crate::catalog::{Catalog, FileEntry, Found, State, known_store_id, write_store_id};
+use crate::catalog::{self, Catalog, FileEntry, Found, State, known_store_id, write_store_id};
 use crate::layout::Layout;
 use crate::recovery::lock;
 use crate::segment::{FileAt, Identity, Recorded, Resumed, file_crc, resume, seal};
@@ -66,10 +66,7 @@ pub fn copy_to_remote(
 ) -> Result<CopyReport, Error> {
     let layout = Layout::new(settings);
     let store = known_store_id(&layout.meta).map_err(Error::of_catalogue)?;
-    let store = store.ok_or_else(|| no_store(settings))?;
-    for dir in layout.staging_folders() {
-        sys::create_dirs(dir)?;
-    }
+    let store = store.ok_or_else(|| Error::no_store(&settings.store_dir))?;
     let _locks = lock(&layout, settings)?;
     let found = Catalog::read(&layout.meta, store).map_err(Error::of_catalogue)?;
     if found.state.attached {
@@ -86,14 +83,6 @@ pub fn copy_to_remote(
     .run(&found.state, now, entropy, &mut each);
     connected.link.stop();
     copied
-}
-
-fn no_store(settings: &Settings) -> Error {
-    Error::Setting {
-        key: "store.dir",
-        value: settings.store_dir.display().to_string(),
-        reason: "there is no store in it".to_owned(),
-    }
 }
 
 /// Refuses a store that was not closed in order.
@@ -131,13 +120,7 @@ impl CopyOut<'_> {
     ) -> Result<CopyReport, Error> {
         let host = self.connected.link.settings.host.clone();
         let remote = self.connected.chain.state();
-        if !self.connected.chain.is_new() && remote.store != state.store {
-            return Err(Error::OtherStore {
-                url: self.connected.link.settings.url.clone(),
-                theirs: remote.store,
-                ours: state.store,
-            });
-        }
+        self.connected.chain.check_store(state.store)?;
         if !remote.files.is_empty() || remote.marks_known() {
             return Err(Error::Remote {
                 action: "copy into",
@@ -260,12 +243,11 @@ pub fn copy_from_remote(
     mut each: impl FnMut(u64, u64),
 ) -> Result<CopyReport, Error> {
     let layout = Layout::new(settings);
-    let dirs = [&layout.data, &layout.messages, &layout.meta, &layout.quarantine];
-    for dir in dirs.into_iter().chain(layout.staging_folders()) {
+    for dir in [&layout.data, &layout.messages, &layout.meta, &layout.quarantine] {
         sys::create_dirs(dir)?;
     }
     let _locks = lock(&layout, settings)?;
-    if Catalog::is_there(&layout.meta)? || wal::is_there(&layout.wal)? {
+    if catalog::is_there(&layout.meta)? || wal::is_there(&layout.wal)? {
         return Err(Error::Setting {
             key: "store.dir",
             value: settings.store_dir.display().to_string(),
@@ -327,10 +309,8 @@ fn copy_in(connected: &Connected, layout: &Layout, each: &mut impl FnMut(u64, u6
 
 /// Whether an earlier run brought the file.
 fn is_whole(path: &Path, entry: &FileEntry) -> Result<bool, Error> {
-    let file = match std::fs::File::open(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
-        Err(error) => return Err(Error::io("open", path)(error)),
+    let Some(file) = sys::open_if_there(path)? else {
+        return Ok(false);
     };
     let size = file.metadata().map_err(Error::io("read", path))?.len();
     if size != entry.size {

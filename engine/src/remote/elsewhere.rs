@@ -27,15 +27,8 @@ impl Elsewhere {
         // Only pauses between attempts are drawn from it.
         let entropy = Entropy::new(|bytes| bytes.fill(1));
         let connected = Self(connect(&remote, layout, &entropy)?);
-        let chain = &connected.0.chain;
-        if chain.is_new() || chain.state().store == store {
-            return Ok(connected);
-        }
-        Err(Error::OtherStore {
-            url: remote.url,
-            theirs: chain.state().store,
-            ours: store,
-        })
+        connected.0.chain.check_store(store)?;
+        Ok(connected)
     }
 
     /// Whether there is a store in it: an empty bucket is not the one that a store was attached to.

@@ -34,7 +34,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::trouble::{RemoteTrouble, is_transient, refused, trouble_of};
 use crate::Error;
-use crate::stats::RemoteCounters;
+use crate::stats::{Counter, RemoteCounters};
 
 /// How often a call is made at most.
 pub(crate) const ATTEMPTS: u32 = 8;
@@ -169,11 +169,8 @@ impl Io {
     /// Several objects' bytes, in their order.
     pub(crate) fn get_all(&self, paths: Vec<Path>) -> Result<Vec<Option<Bytes>>, Error> {
         self.wait(|calls| async move {
-            let all = futures::stream::iter(paths).map(|path| {
-                let calls = calls.clone();
-                async move { calls.get(&path).await }
-            });
-            all.buffered(AT_ONCE).try_collect().await
+            let all: Vec<_> = paths.iter().map(|path| calls.get(path)).collect();
+            futures::stream::iter(all).buffered(AT_ONCE).try_collect().await
         })
     }
 
@@ -190,11 +187,12 @@ impl Io {
     /// Deletes objects; those that are not there count as deleted.
     pub(crate) fn delete_all(&self, paths: Vec<Path>) -> Result<(), Error> {
         self.wait(|calls| async move {
-            let all = futures::stream::iter(paths).map(|path| {
-                let calls = calls.clone();
-                async move { calls.delete(&path).await }
-            });
-            all.buffer_unordered(AT_ONCE).try_collect::<Vec<()>>().await.map(|_| ())
+            let all: Vec<_> = paths.iter().map(|path| calls.delete(path)).collect();
+            futures::stream::iter(all)
+                .buffer_unordered(AT_ONCE)
+                .try_collect::<Vec<()>>()
+                .await
+                .map(|_| ())
         })
     }
 }
@@ -243,10 +241,7 @@ impl Calls {
                 Ok(Ok(done)) => return Ok(done),
                 Ok(Err(error)) if !is_transient(&error) => return Err(error),
                 Ok(Err(error)) => error,
-                Err(_) => StoreError::Generic {
-                    store: "engine",
-                    source: format!("no answer within {} s", PATIENCE.as_secs()).into(),
-                },
+                Err(_) => silent("answer within"),
             };
             failures += 1;
             if failures >= ATTEMPTS {
@@ -258,24 +253,32 @@ impl Calls {
         }
     }
 
+    /// Makes a call until it is answered; each attempt counts.
+    async fn call<T, F>(
+        &self,
+        count: &Counter,
+        (action, path): (&'static str, &Path),
+        mut attempt: impl FnMut() -> F,
+    ) -> Result<T, Error>
+    where
+        F: Future<Output = Result<T, StoreError>>,
+    {
+        let counted = |_| {
+            count.add(1);
+            attempt()
+        };
+        let ended = self.again(action, path, counted).await;
+        ended.map_err(|error| self.failed(action, path, &error))
+    }
+
     pub(crate) async fn get(&self, path: &Path) -> Result<Option<Bytes>, Error> {
-        let got = self.again("read", path, |_| async {
-            self.0.counters.gets.add(1);
-            self.0.store.get(path).await?.bytes().await
-        });
-        match got.await {
-            Ok(bytes) => Ok(Some(bytes)),
-            Err(error) if trouble_of(&error) == RemoteTrouble::Missing => Ok(None),
-            Err(error) => Err(self.failed("read", path, &error)),
-        }
+        let get = || async { self.0.store.get(path).await?.bytes().await };
+        there(self.call(&self.0.counters.gets, ("read", path), get).await)
     }
 
     pub(crate) async fn list(&self, below: &Path, offset: &Path) -> Result<Vec<ObjectMeta>, Error> {
-        let listed = self.again("list", below, |_| async {
-            self.0.counters.gets.add(1);
-            self.0.store.list_with_offset(Some(below), offset).try_collect().await
-        });
-        let mut listed: Vec<ObjectMeta> = listed.await.map_err(|error| self.failed("list", below, &error))?;
+        let list = || self.0.store.list_with_offset(Some(below), offset).try_collect();
+        let mut listed: Vec<ObjectMeta> = self.call(&self.0.counters.gets, ("list", below), list).await?;
         listed.sort_by(|a, b| a.location.cmp(&b.location));
         Ok(listed)
     }
@@ -322,22 +325,13 @@ impl Calls {
 
     /// Copies an object to another name, whatever was there, on the side of the store.
     pub(crate) async fn copy(&self, from: &Path, to: &Path) -> Result<(), Error> {
-        let copied = self.again("copy", to, |_| async {
-            self.0.counters.puts.add(1);
-            self.0.store.copy(from, to).await
-        });
-        copied.await.map_err(|error| self.failed("copy", to, &error))
+        let copy = || self.0.store.copy(from, to);
+        self.call(&self.0.counters.puts, ("copy", to), copy).await
     }
 
     pub(crate) async fn delete(&self, path: &Path) -> Result<(), Error> {
-        let deleted = self.again("delete", path, |_| async {
-            self.0.counters.deletes.add(1);
-            self.0.store.delete(path).await
-        });
-        match deleted.await {
-            Err(error) if trouble_of(&error) != RemoteTrouble::Missing => Err(self.failed("delete", path, &error)),
-            _ => Ok(()),
-        }
+        let delete = || self.0.store.delete(path);
+        there(self.call(&self.0.counters.deletes, ("delete", path), delete).await).map(|_| ())
     }
 
     /// Whether an object is there with these bytes: read whole. `false` also where that cannot be found out.
@@ -357,15 +351,9 @@ impl Calls {
 
     /// An object's length; `None` if it is not there.
     pub(crate) async fn size(&self, path: &Path) -> Result<Option<u64>, Error> {
-        let head = self.again("look at", path, |_| async {
-            self.0.counters.gets.add(1);
-            self.0.store.head(path).await
-        });
-        match head.await {
-            Ok(meta) => Ok(Some(meta.size)),
-            Err(error) if trouble_of(&error) == RemoteTrouble::Missing => Ok(None),
-            Err(error) => Err(self.failed("look at", path, &error)),
-        }
+        let head = || self.0.store.head(path);
+        let meta = there(self.call(&self.0.counters.gets, ("look at", path), head).await)?;
+        Ok(meta.map(|meta| meta.size))
     }
 
     /// An object's length and CRC-32C, from its bytes.
@@ -416,7 +404,7 @@ impl Calls {
         let got = match tokio::time::timeout(PATIENCE, self.0.store.get_opts(path, options)).await {
             Ok(Ok(got)) => got,
             Ok(Err(error)) => return Ok(Some(error)),
-            Err(_) => return Ok(Some(silent())),
+            Err(_) => return Ok(Some(silent("bytes for"))),
         };
         let mut stream = got.into_stream();
         loop {
@@ -427,16 +415,27 @@ impl Calls {
                     *at += bytes.len() as u64;
                 }
                 Ok(Some(Err(error))) => return Ok(Some(error)),
-                Err(_) => return Ok(Some(silent())),
+                Err(_) => return Ok(Some(silent("bytes for"))),
             }
         }
     }
 }
 
-fn silent() -> StoreError {
+fn silent(what: &str) -> StoreError {
     StoreError::Generic {
         store: "engine",
-        source: format!("no bytes for {} s", PATIENCE.as_secs()).into(),
+        source: format!("no {what} {} s", PATIENCE.as_secs()).into(),
+    }
+}
+
+/// `None` where what a call is about is not there.
+fn there<T>(ended: Result<T, Error>) -> Result<Option<T>, Error> {
+    match ended {
+        Err(Error::Remote {
+            trouble: RemoteTrouble::Missing,
+            ..
+        }) => Ok(None),
+        ended => ended.map(Some),
     }
 }
 
@@ -447,14 +446,9 @@ impl Calls {
     }
 
     pub(crate) async fn begin_parts(&self, path: &Path) -> Result<MultipartId, Error> {
-        let store = self.parts()?;
-        let begun = self.again("begin the upload of", path, |_| async {
-            self.0.counters.puts.add(1);
-            store.create_multipart(path).await
-        });
-        begun
-            .await
-            .map_err(|error| self.failed("begin the upload of", path, &error))
+        let (store, about) = (self.parts()?, ("begin the upload of", path));
+        let begin = || store.create_multipart(path);
+        self.call(&self.0.counters.puts, about, begin).await
     }
 
     pub(crate) async fn put_part(
@@ -464,15 +458,9 @@ impl Calls {
         index: usize,
         bytes: Bytes,
     ) -> Result<PartId, Error> {
-        let store = self.parts()?;
-        let put = self.again("upload a part of", path, |_| {
-            let payload = PutPayload::from(bytes.clone());
-            async move {
-                self.0.counters.puts.add(1);
-                store.put_part(path, id, index, payload).await
-            }
-        });
-        put.await.map_err(|error| self.failed("upload a part of", path, &error))
+        let (store, about) = (self.parts()?, ("upload a part of", path));
+        let put = || store.put_part(path, id, index, bytes.clone().into());
+        self.call(&self.0.counters.puts, about, put).await
     }
 
     /// Makes the object of its parts; an unclear answer is resolved by reading it back.
@@ -507,15 +495,8 @@ impl Calls {
     /// Gives an upload up; one that is unknown counts as given up.
     pub(crate) async fn abort_parts(&self, path: &Path, id: &MultipartId) -> Result<(), Error> {
         let store = self.parts()?;
-        let aborted = self.again("give up the upload of", path, |_| async {
-            self.0.counters.deletes.add(1);
-            store.abort_multipart(path, id).await
-        });
-        match aborted.await {
-            Err(error) if trouble_of(&error) != RemoteTrouble::Missing => {
-                Err(self.failed("give up the upload of", path, &error))
-            }
-            _ => Ok(()),
-        }
+        let abort = || store.abort_multipart(path, id);
+        let about = ("give up the upload of", path);
+        there(self.call(&self.0.counters.deletes, about, abort).await).map(|_| ())
     }
 }

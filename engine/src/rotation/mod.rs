@@ -32,6 +32,7 @@ use std::time::Duration;
 use model::{ByteSize, Table, Timestamp};
 use serde::Serialize;
 
+use crate::Settings;
 use crate::hot::Place;
 pub use preview::{RotationPreview, preview_rotation};
 pub(crate) use run::{Janitor, remove_empty_folders};
@@ -152,32 +153,24 @@ impl Candidate {
     }
 }
 
-/// What the plan obeys.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Limits {
-    pub(crate) policy: RotationPolicy,
-    pub(crate) max_age: Duration,
-    pub(crate) max_bytes: u64,
-}
-
 /// The partitions that go, oldest first. `now` is a time that can be relied on; `other_bytes` count against the size too and
 /// do not go.
 pub(crate) fn plan(
     mut all: Vec<Candidate>,
-    limits: Limits,
+    settings: &Settings,
     now: Timestamp,
     other_bytes: u64,
 ) -> Vec<(Candidate, RotationReason)> {
-    let by_age = limits.policy != RotationPolicy::Size;
-    let by_size = limits.policy != RotationPolicy::Time;
+    let by_age = settings.rotation.policy != RotationPolicy::Size;
+    let by_size = settings.rotation.policy != RotationPolicy::Time;
     let mut total = other_bytes.saturating_add(all.iter().map(Candidate::all_bytes).sum());
     all.retain(|candidate| candidate.closed);
     all.sort_by_key(|candidate| (candidate.place.1.end(), candidate.place));
     let mut gone = Vec::new();
     for candidate in all {
-        let reason = if by_age && candidate.place.1.end().plus(limits.max_age) <= now {
+        let reason = if by_age && candidate.place.1.end().plus(settings.max_age) <= now {
             RotationReason::Age
-        } else if by_size && total > limits.max_bytes {
+        } else if by_size && total > settings.rotation.max_size.get() {
             RotationReason::Size
         } else {
             continue;

@@ -7,9 +7,9 @@ use std::path::Path;
 use model::{Clock, Timestamp};
 use serde::Serialize;
 
-use super::run::{Work, gather};
+use super::run::gather;
 use super::trust::SLACK;
-use super::{Limits, Removal, plan};
+use super::{Removal, plan};
 use crate::catalog::{Catalog, FileEntry, known_store_id};
 use crate::layout::Layout;
 use crate::{Error, Settings};
@@ -38,11 +38,7 @@ pub struct RotationPreview {
 /// If there is no store, or its catalogue cannot be read.
 pub fn preview_rotation(settings: &Settings, clock: &Clock) -> Result<RotationPreview, Error> {
     let layout = Layout::new(settings);
-    let store = known_store_id(&layout.meta)?.ok_or_else(|| Error::Setting {
-        key: "store.dir",
-        value: settings.store_dir.display().to_string(),
-        reason: "there is no store in it".to_owned(),
-    })?;
+    let store = known_store_id(&layout.meta)?.ok_or_else(|| Error::no_store(&settings.store_dir))?;
     let mut tries = 0;
     let found = loop {
         tries += 1;
@@ -55,25 +51,16 @@ pub fn preview_rotation(settings: &Settings, clock: &Clock) -> Result<RotationPr
     let at = clock.now();
     let entries: Vec<FileEntry> = found.state.files().cloned().collect();
     let other = bytes_below(&layout.wal)? + bytes_below(&layout.meta)?;
-    let work = Work {
-        in_work: |_: &FileEntry| false,
-        has_rows: |_| false,
-        index_bytes: |entry: &FileEntry| index_bytes(&layout, entry),
-    };
-    let candidates = gather(&entries, at, settings.seal_grace, work);
+    let about = |entry: &FileEntry| (false, index_bytes(&layout, entry));
+    let candidates = gather(&entries, at, settings.seal_grace, about, |_| false);
     let indexes: u64 = candidates.iter().map(|candidate| candidate.index_bytes).sum();
-    let limits = Limits {
-        policy: settings.rotation.policy,
-        max_age: settings.max_age,
-        max_bytes: settings.rotation.max_size.get(),
-    };
     let ahead = found.state.relied_on().filter(|last| last.plus(SLACK) < at);
     Ok(RotationPreview {
         at,
         files: entries.len() as u64,
         total_bytes: other + indexes + entries.iter().map(|entry| entry.size).sum::<u64>(),
         clock_ahead_seconds: ahead.and_then(|last| u64::try_from((at.micros() - last.micros()) / 1_000_000).ok()),
-        removals: plan(candidates, limits, at, other)
+        removals: plan(candidates, settings, at, other)
             .iter()
             .map(|(gone, reason)| gone.removal(*reason))
             .collect(),

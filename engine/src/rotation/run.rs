@@ -10,8 +10,8 @@ use model::Timestamp;
 use super::doomed::Doomed;
 use super::readers::Readers;
 use super::trust::{Judged, SLACK, Trust};
-use super::{Candidate, Limits, RotationRun, cap, plan};
-use crate::catalog::{FileEntry, Record};
+use super::{Candidate, RotationRun, cap, plan};
+use crate::catalog::FileEntry;
 use crate::hot::Place;
 use crate::shared::Shared;
 use crate::{Error, sys};
@@ -113,7 +113,7 @@ impl Janitor {
         let judged = self.judge(shared);
         let (candidates, other_bytes) = candidates(shared, ours, judged.now);
         let partitions = candidates.len();
-        let mut planned = plan(candidates, limits(shared), judged.now, other_bytes);
+        let mut planned = plan(candidates, &shared.settings, judged.now, other_bytes);
         let more = cap(&mut planned, partitions);
         let ids: Vec<u64> = planned.iter().flat_map(|(gone, _)| gone.ids.clone()).collect();
         let gone: HashSet<u64> = ids.iter().copied().collect();
@@ -155,13 +155,7 @@ impl Janitor {
             }
             let removed = remove.iter().filter_map(|id| catalog.state().file(*id).cloned());
             let removed = removed.collect();
-            let low_water = catalog.state().low_water;
-            catalog.commit(Record {
-                remove,
-                low_water,
-                relied_on: now.micros(),
-                ..Record::default()
-            })?;
+            catalog.commit_with(|record| (record.remove, record.relied_on) = (remove, now.micros()))?;
             removed
         };
         let mut state = shared.state.lock();
@@ -213,15 +207,6 @@ pub(crate) fn remove_empty_folders(file: &Path, data: &Path) {
     }
 }
 
-fn limits(shared: &Shared) -> Limits {
-    let rotation = shared.settings.rotation;
-    Limits {
-        policy: rotation.policy,
-        max_age: shared.settings.max_age,
-        max_bytes: rotation.max_size.get(),
-    }
-}
-
 /// The partitions of the catalogue, and the bytes of log and catalogue.
 fn candidates(shared: &Shared, ours: &HashSet<u64>, now: Timestamp) -> (Vec<Candidate>, u64) {
     let (entries, catalog_bytes) = {
@@ -230,48 +215,27 @@ fn candidates(shared: &Shared, ours: &HashSet<u64>, now: Timestamp) -> (Vec<Cand
         (entries, catalog.bytes())
     };
     let state = shared.state.lock();
-    let in_work = |entry: &FileEntry| {
-        !entry.sealed && !ours.contains(&entry.id) && state.has_file(entry.table, (entry.partition, entry.number))
-    };
-    let has_rows = |place: Place| state.hot.has(place);
-    let index_bytes = |entry: &FileEntry| {
+    let about = |entry: &FileEntry| {
         let segment = state.file(entry.table, (entry.partition, entry.number));
-        segment
-            .and_then(|segment| segment.index())
-            .map_or(0, |index| index.size())
+        let in_work = !entry.sealed && !ours.contains(&entry.id) && segment.is_some();
+        let index = segment.and_then(|segment| segment.index());
+        (in_work, index.map_or(0, |index| index.size()))
     };
-    let work = Work {
-        in_work,
-        has_rows,
-        index_bytes,
-    };
-    let candidates = gather(&entries, now, shared.settings.seal_grace, work);
+    let has_rows = |place| state.hot.has(place);
+    let candidates = gather(&entries, now, shared.settings.seal_grace, about, has_rows);
     drop(state);
     (candidates, shared.counters.wal_bytes.get() + catalog_bytes)
 }
 
-/// What is known of files and partitions beside their entries.
-pub(super) struct Work<W, R, B> {
-    /// Whether somebody works on a file.
-    pub(super) in_work: W,
-    /// Whether rows wait for a partition.
-    pub(super) has_rows: R,
-    /// The bytes of a file's index.
-    pub(super) index_bytes: B,
-}
-
 /// The partitions of these files. One is closed when it has ended, its files are not in work, and it has no rows waiting.
-pub(super) fn gather<W, R, B>(
+/// `about` says of a file whether somebody works on it, and the bytes of its index.
+pub(super) fn gather(
     entries: &[FileEntry],
     now: Timestamp,
     grace: Duration,
-    work: Work<W, R, B>,
-) -> Vec<Candidate>
-where
-    W: Fn(&FileEntry) -> bool,
-    R: Fn(Place) -> bool,
-    B: Fn(&FileEntry) -> u64,
-{
+    about: impl Fn(&FileEntry) -> (bool, u64),
+    has_rows: impl Fn(Place) -> bool,
+) -> Vec<Candidate> {
     let mut places: BTreeMap<Place, Candidate> = BTreeMap::new();
     for entry in entries {
         let place = entry.place();
@@ -281,13 +245,14 @@ where
             rows: 0,
             bytes: 0,
             index_bytes: 0,
-            closed: place.1.end().plus(grace) <= now && !(work.has_rows)(place),
+            closed: place.1.end().plus(grace) <= now && !has_rows(place),
         });
         candidate.ids.push(entry.id);
         candidate.rows += entry.rows;
         candidate.bytes += entry.size;
-        candidate.index_bytes += (work.index_bytes)(entry);
-        candidate.closed &= !(work.in_work)(entry);
+        let (in_work, index_bytes) = about(entry);
+        candidate.index_bytes += index_bytes;
+        candidate.closed &= !in_work;
     }
     places.into_values().collect()
 }

@@ -1,5 +1,7 @@
 //! The plan: what goes, in which order, and what never goes.
 
+use std::borrow::Borrow;
+
 use super::*;
 use crate::PartitionBy;
 use crate::layout::Partition;
@@ -18,26 +20,41 @@ fn candidate(table: Table, hour: i64, bytes: u64) -> Candidate {
     }
 }
 
-fn limits(policy: RotationPolicy, hours: u64, max_bytes: u64) -> Limits {
-    Limits {
+fn limits(policy: RotationPolicy, hours: u64, max_bytes: u64) -> Settings {
+    let rotation = Rotation {
         policy,
+        max_size: ByteSize::bytes(max_bytes),
+        ..Rotation::default()
+    };
+    Settings {
+        rotation,
         max_age: Duration::from_secs(hours * 3_600),
-        max_bytes,
+        ..Settings::new("/store")
     }
 }
 
 /// Which hours go, of ten hours of two tables with 100 bytes each.
-fn gone(limits: Limits, now: i64, other: u64, closed: impl Fn(i64) -> bool) -> Vec<(Table, i64, RotationReason)> {
+fn gone(
+    limits: impl Borrow<Settings>,
+    now: i64,
+    other: u64,
+    closed: impl Fn(i64) -> bool,
+) -> Vec<(Table, i64, RotationReason)> {
     let all = (0..10).rev().flat_map(|hour| {
         [Table::Traces, Table::Logs].map(|table| Candidate {
             closed: closed(hour),
             ..candidate(table, hour, 100)
         })
     });
-    plan(all.collect(), limits, Timestamp::from_micros(now * HOUR), other)
-        .iter()
-        .map(|(gone, reason)| (gone.place.0, gone.place.1.start().micros() / HOUR, *reason))
-        .collect()
+    plan(
+        all.collect(),
+        limits.borrow(),
+        Timestamp::from_micros(now * HOUR),
+        other,
+    )
+    .iter()
+    .map(|(gone, reason)| (gone.place.0, gone.place.1.start().micros() / HOUR, *reason))
+    .collect()
 }
 
 #[test]
@@ -50,15 +67,18 @@ fn by_age_goes_what_ended_the_age_ago_or_longer_oldest_first() {
         (Table::Logs, 1, age),
         (Table::Traces, 1, age),
     ];
-    assert_eq!(gone(rule, 9, 1_000_000, |_| true), wanted);
-    assert_eq!(gone(rule, 7, 0, |_| true), [], "hour 0 ended six hours ago");
+    assert_eq!(gone(&rule, 9, 1_000_000, |_| true), wanted);
+    assert_eq!(gone(&rule, 7, 0, |_| true), [], "hour 0 ended six hours ago");
 }
 
 #[test]
 fn by_size_the_oldest_go_until_the_rest_fits_log_and_catalogue_counted() {
     let rule = limits(RotationPolicy::Size, 1, 1_900);
-    assert_eq!(gone(rule, 1_000, 0, |_| true), [(Table::Logs, 0, RotationReason::Size)]);
-    assert_eq!(gone(rule, 1_000, 150, |_| true).len(), 3);
+    assert_eq!(
+        gone(&rule, 1_000, 0, |_| true),
+        [(Table::Logs, 0, RotationReason::Size)]
+    );
+    assert_eq!(gone(&rule, 1_000, 150, |_| true).len(), 3);
     assert_eq!(gone(limits(RotationPolicy::Size, 1, 2_000), 1_000, 0, |_| true), []);
     assert_eq!(gone(limits(RotationPolicy::Size, 1, 0), 1_000, 0, |_| true).len(), 20);
 }
@@ -75,7 +95,7 @@ fn by_both_age_counts_first_and_what_it_frees_need_not_go_by_size() {
 #[test]
 fn what_is_not_closed_never_goes_and_is_passed_over() {
     let rule = limits(RotationPolicy::Both, 1, 0);
-    let hours: Vec<i64> = gone(rule, 1_000, 0, |hour| hour % 2 == 1)
+    let hours: Vec<i64> = gone(&rule, 1_000, 0, |hour| hour % 2 == 1)
         .iter()
         .map(|(_, hour, _)| *hour)
         .collect();
@@ -109,6 +129,6 @@ fn an_index_counts_for_the_size_and_goes_with_its_partition() {
         ..candidate(Table::Logs, hour, 100)
     };
     let all = || (0..4).map(with_index).collect();
-    let gone = |most| plan(all(), limits(RotationPolicy::Size, 1, most), Timestamp::MAX, 0).len();
+    let gone = |most| plan(all(), &limits(RotationPolicy::Size, 1, most), Timestamp::MAX, 0).len();
     assert_eq!((gone(600), gone(599), gone(450), gone(449)), (0, 1, 1, 2));
 }

@@ -10,15 +10,13 @@
 //!
 //! When it stands in: [`crate::rotation`]. Files of lines have no such form.
 
-use std::fs::File;
-use std::io::ErrorKind;
 use std::path::Path;
 
-use parquet::file::metadata::{FileMetaData, KeyValue, ParquetMetaDataBuilder, ParquetMetaDataWriter};
+use parquet::file::metadata::{KeyValue, ParquetMetaDataBuilder, ParquetMetaDataWriter};
 
-use super::footer::{Found, damaged, is_of_groups, read_metadata, unwritable};
+use super::footer::{Found, damaged, file_like, is_of_groups, read_metadata, unwritable};
 use super::source::FileAt;
-use crate::Error;
+use crate::{Error, sys};
 
 /// What a Parquet file begins with.
 const MAGIC: &[u8] = b"PAR1";
@@ -33,10 +31,8 @@ impl Found {
 
 /// The bytes that stand in for a data file; `None` if it is not there.
 pub(crate) fn emptied(path: &Path) -> Result<Option<Vec<u8>>, Error> {
-    let file = match File::open(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(Error::io("open", path)(error)),
+    let Some(file) = sys::open_if_there(path)? else {
+        return Ok(None);
     };
     let size = file.metadata().map_err(Error::io("read", path))?.len();
     let metadata = read_metadata(&FileAt::new(file, size), path, false)?;
@@ -49,20 +45,8 @@ pub(crate) fn emptied(path: &Path) -> Result<Option<Vec<u8>>, Error> {
     if !pairs.iter().any(|pair| pair.key == ROWS) {
         return Err(damaged(path, format!("its footer has no {ROWS}")));
     }
-    let empty = FileMetaData::new(
-        of.version(),
-        0,
-        of.created_by().map(str::to_owned),
-        Some(
-            pairs
-                .into_iter()
-                .filter(|pair| !is_of_groups(pair))
-                .map(without_rows)
-                .collect(),
-        ),
-        of.schema_descr_ptr(),
-        of.column_orders().cloned(),
-    );
+    let pairs = pairs.into_iter().filter(|pair| !is_of_groups(pair)).map(without_rows);
+    let empty = file_like(of, 0, pairs.collect()).map_err(unwritable(path))?;
     let metadata = ParquetMetaDataBuilder::new(empty).build();
     let mut bytes = MAGIC.to_vec();
     ParquetMetaDataWriter::new(&mut bytes, &metadata)

@@ -182,6 +182,19 @@ pub(super) fn arrow_schema_of(metadata: &FileMetaData) -> Option<KeyValue> {
     all.iter().find(|pair| pair.key == ARROW_SCHEMA_META_KEY).cloned()
 }
 
+/// The metadata of a file like another one, with other rows and key-values.
+pub(super) fn file_like(like: &FileMetaData, rows: u64, pairs: Vec<KeyValue>) -> Result<FileMetaData, ParquetError> {
+    let rows = i64::try_from(rows).map_err(|_| ParquetError::General(format!("{rows} rows")))?;
+    Ok(FileMetaData::new(
+        like.version(),
+        rows,
+        like.created_by().map(str::to_owned),
+        Some(pairs),
+        like.schema_descr_ptr(),
+        like.column_orders().cloned(),
+    ))
+}
+
 /// The bytes of a footer, trailer included.
 pub(super) fn footer_bytes(file: FileMetaData, groups: Vec<RowGroupMetaData>) -> Result<Vec<u8>, ParquetError> {
     let mut bytes = Vec::new();
@@ -275,36 +288,46 @@ pub(crate) fn inspect(path: &Path) -> Result<Found, Error> {
 pub(super) fn inspect_at(file: &FileAt, path: &Path) -> Result<Found, Error> {
     let footer = raw(file).map_err(Error::io("read", path))?;
     let footer = footer.ok_or_else(|| damaged(path, "nothing at its end describes it".to_owned()))?;
-    let (parsed, shape, group_lsns) = match &footer {
+    let (pairs, metadata) = match &footer {
         Raw::Parquet(footer) => {
             let metadata = decode(footer).map_err(unreadable(path))?;
-            let pairs = metadata.file_metadata().key_value_metadata().into_iter().flatten();
-            let mut version = pairs.filter(|pair| pair.key == VERSION_KEY);
-            refuse_newer(version.next().and_then(|pair| pair.value.as_deref()), path)?;
-            let mut pairs = metadata.file_metadata().key_value_metadata().into_iter().flatten();
-            let group_lsns = pairs
-                .find(|pair| is_of_groups(pair))
-                .and_then(|pair| pair.value.clone());
-            (parse_pages(&metadata), Shape::Parquet(Box::new(metadata)), group_lsns)
+            // The first value of a key counts.
+            let pairs = metadata
+                .file_metadata()
+                .key_value_metadata()
+                .into_iter()
+                .flatten()
+                .rev();
+            let pairs = pairs.filter_map(|pair| Some((pair.key.clone(), pair.value.clone()?)));
+            (pairs.collect(), Some(metadata))
         }
         Raw::Lines(description) => {
             let pairs = lines::pairs_of(description).map_err(|reason| damaged(path, reason))?;
-            refuse_newer(pairs.get(VERSION_KEY).map(String::as_str), path)?;
-            let parsed = parse(|key| pairs.get(key).map(String::as_str));
+            (pairs, None)
+        }
+    };
+    refuse_newer(pairs.get(VERSION_KEY), path)?;
+    let (identity, facts, extent, sealed) = parse(&pairs).map_err(|reason| damaged(path, reason))?;
+    let (shape, groups) = match metadata {
+        Some(metadata) if rows_of(&metadata) != Some(extent.rows) => {
+            let reason = format!("its row groups do not have the {} rows it names", extent.rows);
+            return Err(damaged(path, reason));
+        }
+        Some(metadata) => {
+            let groups = metadata.num_row_groups();
+            (Shape::Parquet(Box::new(metadata)), groups)
+        }
+        None => {
             let frames = pairs.get(FRAMES).and_then(|frames| positions::from_text(frames));
             let frames = frames.filter(|frames| frames.first() == Some(&0));
             let frames = frames.ok_or_else(|| damaged(path, format!("its description has no right {FRAMES}")))?;
-            (parsed, Shape::Lines(frames), pairs.get(GROUP_LSNS).cloned())
+            let groups = frames.len();
+            (Shape::Lines(frames), groups)
         }
     };
-    let (identity, facts, extent, sealed) = parsed.map_err(|reason| damaged(path, reason))?;
-    let groups = match &shape {
-        Shape::Parquet(metadata) => metadata.num_row_groups(),
-        Shape::Lines(frames) => frames.len(),
-    };
-    let group_lsns = match group_lsns {
+    let group_lsns = match pairs.get(GROUP_LSNS) {
         None => vec![facts.last_lsn; groups],
-        Some(text) => positions::from_text(&text)
+        Some(text) => positions::from_text(text)
             .filter(|lsns| lsns.len() == groups)
             .ok_or_else(|| damaged(path, format!("{GROUP_LSNS} in its footer is {text:?}")))?,
     };
@@ -321,7 +344,7 @@ pub(super) fn inspect_at(file: &FileAt, path: &Path) -> Result<Found, Error> {
 }
 
 /// Refuses what a later version of this program wrote.
-fn refuse_newer(version: Option<&str>, path: &Path) -> Result<(), Error> {
+fn refuse_newer(version: Option<&String>, path: &Path) -> Result<(), Error> {
     match version.and_then(|version| version.parse().ok()) {
         Some(found) if found > KNOWN_SCHEMA => Err(Error::Newer {
             path: path.to_owned(),
@@ -334,26 +357,18 @@ fn refuse_newer(version: Option<&str>, path: &Path) -> Result<(), Error> {
 
 type Parsed = (Identity, FooterFacts, Extent, bool);
 
-/// As the footer of a Parquet file says, whose row groups must agree.
-fn parse_pages(metadata: &ParquetMetaData) -> Result<Parsed, String> {
-    let all = metadata.file_metadata().key_value_metadata();
-    let parsed = parse(|key| {
-        let pair = all.into_iter().flatten().find(|pair| pair.key == key);
-        pair.and_then(|pair| pair.value.as_deref())
-    })?;
-    let counted = metadata.row_groups().iter().try_fold(0u64, |sum, group| {
+/// The rows of all row groups.
+fn rows_of(metadata: &ParquetMetaData) -> Option<u64> {
+    let mut groups = metadata.row_groups().iter();
+    groups.try_fold(0u64, |sum, group| {
         sum.checked_add(u64::try_from(group.num_rows()).ok()?)
-    });
-    let rows = parsed.2.rows;
-    if counted != Some(rows) {
-        return Err(format!("its row groups do not have the {rows} rows it names"));
-    }
-    Ok(parsed)
+    })
 }
 
-fn parse<'a>(pair: impl Fn(&str) -> Option<&'a str>) -> Result<Parsed, String> {
-    let get = |key: &'static str| -> Result<&str, String> {
-        pair(&format!("platform.{key}")).ok_or_else(|| format!("its footer has no platform.{key}"))
+fn parse(pairs: &Pairs) -> Result<Parsed, String> {
+    let get = |key: &'static str| -> Result<&String, String> {
+        let pair = pairs.get(&format!("platform.{key}"));
+        pair.ok_or_else(|| format!("its footer has no platform.{key}"))
     };
     let version = get("schema_version")?;
     if version != SCHEMA_VERSION {

@@ -30,7 +30,8 @@ use parquet::file::metadata::{FileMetaData, KeyValue, ParquetMetaData, RowGroupM
 
 use super::encode::{RowGroup, encode};
 use super::footer::{
-    Extent, FooterFacts, Identity, arrow_schema_of, footer_bytes, group_lsns_pair, key_values, line_pairs, unwritable,
+    Extent, FooterFacts, Identity, arrow_schema_of, file_like, footer_bytes, group_lsns_pair, key_values, line_pairs,
+    unwritable,
 };
 use super::form::Form;
 use super::lines;
@@ -346,15 +347,7 @@ impl OpenSegment {
         let like = present.map_or(added.file_metadata(), |present| &present.file);
         let mut all: Vec<KeyValue> = arrow_schema_of(like).into_iter().collect();
         all.extend(pairs);
-        let rows = i64::try_from(extent.rows).map_err(|_| ParquetError::General(format!("{} rows", extent.rows)))?;
-        let file = FileMetaData::new(
-            like.version(),
-            rows,
-            like.created_by().map(str::to_owned),
-            Some(all),
-            like.schema_descr_ptr(),
-            like.column_orders().cloned(),
-        );
+        let file = file_like(like, extent.rows, all)?;
         Ok(Pages { file, groups, runs })
     }
 
@@ -373,33 +366,16 @@ impl OpenSegment {
                 Twin::Absent
             }
         };
-        let version = self.present.insert(staged.version);
         Ok(Published {
-            size: version.bytes.size,
-            crc: version.bytes.crc,
-            footer_crc: version.footer_crc,
-            rows: version.extent.rows,
-            min_ts: version.extent.min_ts,
-            max_ts: version.extent.max_ts,
-            facts: version.facts.clone(),
             bytes_written: staged.bytes_written,
             copied: staged.copied,
+            ..self.present.insert(staged.version).published()
         })
     }
 
     /// What the file is now, if it was ever published; its bytes written are zero.
     pub(crate) fn published(&self) -> Option<Published> {
-        self.present.as_ref().map(|present| Published {
-            size: present.bytes.size,
-            crc: present.bytes.crc,
-            footer_crc: present.footer_crc,
-            rows: present.extent.rows,
-            min_ts: present.extent.min_ts,
-            max_ts: present.extent.max_ts,
-            facts: present.facts.clone(),
-            bytes_written: 0,
-            copied: false,
-        })
+        self.present.as_ref().map(Version::published)
     }
 
     /// Its row groups so far.
@@ -466,6 +442,20 @@ impl OpenSegment {
 }
 
 impl Version {
+    fn published(&self) -> Published {
+        Published {
+            size: self.bytes.size,
+            crc: self.bytes.crc,
+            footer_crc: self.footer_crc,
+            rows: self.extent.rows,
+            min_ts: self.extent.min_ts,
+            max_ts: self.extent.max_ts,
+            facts: self.facts.clone(),
+            bytes_written: 0,
+            copied: false,
+        }
+    }
+
     pub(super) const fn pages(&self) -> Option<&Pages> {
         match &self.body {
             Body::Parquet(pages) => Some(pages),

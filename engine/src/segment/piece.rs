@@ -24,18 +24,16 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use model::{Table, Timestamp};
-use parquet::errors::ParquetError;
+use model::Table;
 use parquet::file::metadata::{FileMetaData, ParquetMetaData, RowGroupMetaData};
 
 use super::encode::byte_range;
 use super::footer::{
-    Extent, FooterFacts, Found, Identity, MAGIC, Shape, arrow_schema_of, damaged, footer_bytes, group_lsns_pair,
-    inspect, inspect_at, key_values, unwritable,
+    Extent, FooterFacts, Found, Identity, MAGIC, Shape, arrow_schema_of, damaged, file_like, footer_bytes,
+    group_lsns_pair, inspect, inspect_at, key_values, unwritable,
 };
 use super::form::Form;
 use super::lines::{self, FrameCopy};
-use super::open::Published;
 use super::runs::{Run, moved, run_of, runs_of};
 use super::schema::same_schema;
 use super::seal::{Sealed, clean_on_error, complete, described};
@@ -44,31 +42,8 @@ use super::twin;
 use super::width::Widths;
 use crate::Error;
 
-/// A piece in staging. It is not synced: what an object store takes is checked there.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct PieceFile {
-    /// The file's length.
-    pub(crate) size: u64,
-    /// The CRC-32C of the file.
-    pub(crate) crc: u32,
-    /// The CRC-32C of its footer, trailer included.
-    pub(crate) footer_crc: u32,
-    /// Its rows.
-    pub(crate) rows: u64,
-    /// Their earliest `ts`.
-    pub(crate) min_ts: Timestamp,
-    /// Their latest `ts`.
-    pub(crate) max_ts: Timestamp,
-    /// The first log position that it may have rows of.
-    pub(crate) first_lsn: u64,
-    /// The log position that its partition is complete through with it.
-    pub(crate) last_lsn: u64,
-    /// The runs of a piece that is not sorted as a whole.
-    pub(crate) runs: Vec<Run>,
-}
-
 /// Writes what a version of the open file at `path` has behind the log position `after_lsn` as a file at `staged`; `None` if
-/// that is nothing.
+/// that is nothing. It is not synced: what an object store takes is checked there.
 ///
 /// # Errors
 /// If the source is not a data file, or the disk refuses.
@@ -77,7 +52,7 @@ pub(crate) fn write_piece(
     path: &Path,
     after_lsn: u64,
     staged: &Path,
-) -> Result<Option<PieceFile>, Error> {
+) -> Result<Option<Sealed>, Error> {
     let found = inspect_at(source, path)?;
     let skipped = found.group_lsns.iter().filter(|lsn| **lsn <= after_lsn).count();
     if skipped == found.group_lsns.len() {
@@ -93,22 +68,11 @@ pub(crate) fn write_piece(
         found,
         skipped,
     };
-    let piece = clean_on_error(staged, || {
+    clean_on_error(staged, || {
         let identity = part.found.identity;
         let (file, extent, runs) = join(&[part], Form::of_path(path), &identity, &facts, staged)?;
-        described(file, staged, extent, facts, runs)
-    })?;
-    Ok(Some(PieceFile {
-        size: piece.size,
-        crc: piece.crc,
-        footer_crc: piece.footer_crc,
-        rows: piece.rows,
-        min_ts: piece.min_ts,
-        max_ts: piece.max_ts,
-        first_lsn: piece.facts.first_lsn,
-        last_lsn: piece.facts.last_lsn,
-        runs: piece.runs,
-    }))
+        described(file, staged, extent, facts, runs).map(Some)
+    })
 }
 
 /// Joins pieces, in their order, to an open file under the free name `path`, durably: [`super::resume()`] takes it up as any
@@ -123,7 +87,7 @@ pub(crate) fn join_pieces(
     staged: &Path,
     identity: &Identity,
     version: u32,
-) -> Result<Published, Error> {
+) -> Result<Sealed, Error> {
     let parts = pieces.iter().map(|piece| Part::whole(piece, identity));
     let parts = parts.collect::<Result<Vec<_>, Error>>()?;
     let (Some(first), Some(last)) = (parts.first(), parts.last()) else {
@@ -138,28 +102,7 @@ pub(crate) fn join_pieces(
         let (file, extent, runs) = join(&parts, Form::of_path(path), identity, &facts, staged)?;
         complete(file, staged, extent, facts, runs)
     })?;
-    joined.install_new(path)?;
-    let Sealed {
-        size,
-        crc,
-        footer_crc,
-        rows,
-        min_ts,
-        max_ts,
-        facts,
-        ..
-    } = joined;
-    Ok(Published {
-        size,
-        crc,
-        footer_crc,
-        rows,
-        min_ts,
-        max_ts,
-        facts,
-        bytes_written: size,
-        copied: true,
-    })
+    joined.install_new(path).map(|()| joined)
 }
 
 fn none(table: Table) -> Error {
@@ -265,19 +208,8 @@ fn join_groups(
     };
     let mut pairs = key_values(arrow_schema_of(like), identity, facts, &extent, false);
     pairs.extend([copied.widths.key_value(), group_lsns_pair(lsns)]);
-    let footer = || -> Result<Vec<u8>, ParquetError> {
-        let rows = i64::try_from(extent.rows).map_err(|_| ParquetError::General(format!("{} rows", extent.rows)))?;
-        let file = FileMetaData::new(
-            like.version(),
-            rows,
-            like.created_by().map(str::to_owned),
-            Some(pairs),
-            like.schema_descr_ptr(),
-            like.column_orders().cloned(),
-        );
-        footer_bytes(file, copied.groups.clone())
-    };
-    let footer = footer().map_err(unwritable(staged))?;
+    let footer = file_like(like, extent.rows, pairs).and_then(|file| footer_bytes(file, copied.groups.clone()));
+    let footer = footer.map_err(unwritable(staged))?;
     to.write_all(&footer).map_err(Error::io("write", staged))?;
     Ok((extent, runs_of(&copied.groups)))
 }

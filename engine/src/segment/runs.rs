@@ -31,7 +31,7 @@ use parquet::file::writer::TrackedWrite;
 use serde::{Deserialize, Serialize};
 
 use super::encode::byte_range;
-use super::footer::{MAGIC, arrow_schema_of, damaged, key_values, unwritable};
+use super::footer::{MAGIC, arrow_schema_of, damaged, file_like, key_values, unwritable};
 use super::merge::Merge;
 use super::open::{OpenSegment, Pages, Version};
 use super::order::Order;
@@ -251,14 +251,7 @@ pub(super) fn assemble(
         &present.extent,
         true,
     );
-    let file = FileMetaData::new(
-        pages.file.version(),
-        pages.file.num_rows(),
-        pages.file.created_by().map(str::to_owned),
-        Some(pairs),
-        pages.file.schema_descr_ptr(),
-        pages.file.column_orders().cloned(),
-    );
+    let file = file_like(&pages.file, present.extent.rows, pairs).map_err(unwritable(staged))?;
     write(&pieces, file, staged, options.haste)
 }
 

@@ -206,23 +206,28 @@ fn promoted_properties(
     column: &SpecColumn,
     repeats: Option<bool>,
 ) -> WriterPropertiesBuilder {
-    let path = || ColumnPath::from(column.name.as_str());
+    let path = ColumnPath::from(column.name.as_str());
     let builder = builder
-        .set_column_encoding(path(), promoted::encoding(column.kind))
-        .set_column_dictionary_enabled(path(), repeats == Some(true));
+        .set_column_encoding(path.clone(), promoted::encoding(column.kind))
+        .set_column_dictionary_enabled(path.clone(), repeats == Some(true));
+    final_properties(builder, &path, repeats, promoted::has_filter(column.kind))
+}
+
+/// What a column has in final forms alone: a large dictionary, a filter.
+fn final_properties(
+    builder: WriterPropertiesBuilder,
+    path: &ColumnPath,
+    repeats: Option<bool>,
+    has_filter: bool,
+) -> WriterPropertiesBuilder {
     let builder = if repeats == Some(true) {
-        builder.set_column_dictionary_page_size_limit(path(), DICTIONARY_BYTES)
+        builder.set_column_dictionary_page_size_limit(path.clone(), DICTIONARY_BYTES)
     } else {
         builder
     };
-    if repeats.is_some() && promoted::has_filter(column.kind) {
-        with_filter(builder, &path())
-    } else {
-        builder
+    if repeats.is_none() || !has_filter {
+        return builder;
     }
-}
-
-fn with_filter(builder: WriterPropertiesBuilder, path: &ColumnPath) -> WriterPropertiesBuilder {
     builder
         .set_column_bloom_filter_enabled(path.clone(), true)
         .set_column_bloom_filter_fpp(path.clone(), BLOOM_FALSE_POSITIVES)
@@ -236,25 +241,17 @@ fn column_properties(
     column: &Column,
     repeats: Option<bool>,
 ) -> WriterPropertiesBuilder {
-    let path = || ColumnPath::from(column.name);
+    let path = ColumnPath::from(column.name);
     let builder = builder
-        .set_column_encoding(path(), encoding(column))
-        .set_column_dictionary_enabled(path(), has_dictionary(table, column, repeats));
-    let builder = if repeats == Some(true) {
-        builder.set_column_dictionary_page_size_limit(path(), DICTIONARY_BYTES)
-    } else {
-        builder
-    };
+        .set_column_encoding(path.clone(), encoding(column))
+        .set_column_dictionary_enabled(path.clone(), has_dictionary(table, column, repeats));
     let builder = if has_statistics(column) {
         builder
     } else {
-        builder.set_column_statistics_enabled(path(), EnabledStatistics::None)
+        builder.set_column_statistics_enabled(path.clone(), EnabledStatistics::None)
     };
-    if repeats.is_some() && matches!(column.name, "flux_id" | "trace_id") {
-        with_filter(builder, &path())
-    } else {
-        builder
-    }
+    let has_filter = matches!(column.name, "flux_id" | "trace_id");
+    final_properties(builder, &path, repeats, has_filter)
 }
 
 /// The encoding of values that are in no dictionary.

@@ -307,7 +307,6 @@ fn machine(objects: &Arc<InMemory>, host: &str) -> Bench {
 async fn a_cut_on_a_full_disk_is_made_again_and_has_every_row() {
     for (op, part) in [
         (Op::Create, "piece_"),
-        (Op::SyncFile, "piece_"),
         (Op::Create, ".twin"),
         (Op::SyncFile, "catalogue_"),
     ] {
@@ -392,4 +391,27 @@ async fn a_take_over_that_fails_at_a_local_step_is_finished_by_the_next_start() 
             assert_eq!(again.await.unwrap(), Appended::Duplicate, "{op:?} {part}");
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fetch_that_panics_leaves_nobody_waiting_for_it() {
+    let store = Uploaded::new().await;
+    let copy = store.copy();
+    std::fs::remove_file(&copy).unwrap();
+    let engine = store.bench.open().await;
+    let panics = Arc::new(AtomicI64::new(1));
+    let lost = copy.clone();
+    engine.shared.remote.as_ref().unwrap().cache.after_fetch.is(move || {
+        if panics.fetch_sub(1, Ordering::Relaxed) > 0 {
+            std::fs::remove_file(&lost).unwrap();
+            panic!("what a test does");
+        }
+    });
+    let open = || {
+        let view = engine.view();
+        tokio::task::spawn_blocking(move || view.files(Table::Logs)[0].open().map(|_| ()))
+    };
+    assert!(open().await.unwrap_err().is_panic());
+    open().await.unwrap().unwrap();
+    engine.close().await.unwrap();
 }

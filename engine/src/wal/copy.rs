@@ -174,13 +174,7 @@ impl<'a> Copier<'a> {
     fn close_copy(&mut self) {
         self.wal.tail = self.wal.tail.max(self.copied);
         self.wal.durable = self.wal.tail;
-        if let Some(previous) = self.wal.active.take() {
-            self.wal.closed.push_back(Closed {
-                number: previous.identity.number,
-                capacity: previous.capacity,
-                last: previous.last,
-            });
-        }
+        self.wal.shut_active();
     }
 
     /// Keeps an old segment for which there is no room elsewhere: its first `end` bytes are written once more where they

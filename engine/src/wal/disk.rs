@@ -179,16 +179,6 @@ impl Disk {
         Ok(file)
     }
 
-    /// Everything in a file.
-    pub(super) fn read(&self, name: &str) -> Result<Vec<u8>, Error> {
-        let path = self.path(name);
-        let mut bytes = Vec::new();
-        self.open_file(name)?
-            .read_to_end(&mut bytes)
-            .map_err(Error::io("read", &path))?;
-        Ok(bytes)
-    }
-
     /// Has the system fetch a file that is going to be read.
     pub(super) fn prefetch(&self, name: &str) {
         if let Ok(file) = self.open_file(name) {

@@ -211,6 +211,11 @@ pub(super) struct Scan {
 }
 
 impl Scan {
+    /// Every good frame, in order.
+    pub(super) fn found(&self) -> impl Iterator<Item = &Found> {
+        self.prefix.iter().chain(&self.beyond)
+    }
+
     /// Finds every good frame of this segment from `start` on.
     ///
     /// The search behind a bad spot checks at most four times the segment's bytes: content made to look like frames cannot

@@ -58,15 +58,10 @@ pub(crate) fn glance(dir: &Path, store: Uuid, mut each: impl FnMut(u64, &[u8])) 
             Err(BadHeader::Damaged) => (number, None),
         };
         let scan = Scan::run(&Identity::new(store, number), &bytes, HEADER_BLOCK.min(bytes.len()));
-        let mut lowest = first;
-        for found in scan.prefix.iter().chain(&scan.beyond) {
-            lowest = Some(lowest.map_or(found.lsn, |lowest| lowest.min(found.lsn)));
-            each(found.lsn, &found.frame(&bytes).origin);
-        }
-        begins = match (begins, lowest) {
-            (Some(begins), Some(lowest)) => Some(begins.min(lowest)),
-            (begins, lowest) => begins.or(lowest),
-        };
+        scan.found()
+            .for_each(|found| each(found.lsn, &found.frame(&bytes).origin));
+        let lowest = scan.found().map(|found| found.lsn).chain(first).min();
+        begins = [begins, lowest].into_iter().flatten().min();
     }
     Ok(begins)
 }

@@ -128,7 +128,7 @@ pub(super) fn run(wal: &mut Wal, sink: Sink<'_>) -> Result<Recovered, Error> {
             (copier.sink)(recalled)?;
         }
         let verdict = judge(&old, &scan, copier.last.max(copier.reported).max(stored), next_before);
-        let found = scan.prefix.iter().chain(&scan.beyond);
+        let found = scan.found();
         let frames: Vec<Frame> = found
             .filter(|found| found.lsn > copier.last)
             .map(|found| found.frame(&bytes))
@@ -172,7 +172,7 @@ pub(super) fn run(wal: &mut Wal, sink: Sink<'_>) -> Result<Recovered, Error> {
 /// The last frames of a segment that are not replayed, as many as are to be recalled.
 fn recalled(copier: &Copier<'_>, scan: &Scan, bytes: &Bytes) -> Vec<Frame> {
     let (mut left, below) = (copier.wal.options.recall, copier.wal.options.replay_from);
-    let found = scan.prefix.iter().chain(&scan.beyond);
+    let found = scan.found();
     let released = found.take_while(|found| found.lsn < below).collect::<Vec<_>>();
     let frames = released.into_iter().rev().map(|found| found.frame(bytes));
     let mut frames: Vec<Frame> = frames
@@ -269,15 +269,10 @@ fn look(wal: &Wal, name: String, number: u64, capacity: u64, damage: &mut Vec<Da
         }
         Ok(header) => header.first,
         Err(BadHeader::Damaged) => {
-            let bytes = wal.disk.read(&name)?;
+            let bytes = wal.disk.read_start(&name, usize::MAX)?;
             let identity = Identity::new(wal.options.store, number);
             let scan = Scan::run(&identity, &bytes, HEADER_BLOCK.min(bytes.len()));
-            scan.prefix
-                .iter()
-                .chain(&scan.beyond)
-                .map(|found| found.lsn)
-                .next()
-                .unwrap_or(u64::MAX)
+            scan.found().map(|found| found.lsn).next().unwrap_or(u64::MAX)
         }
     };
     Ok(Some(Old {
@@ -329,6 +324,6 @@ pub(crate) fn fuzz_segment(store: uuid::Uuid, bytes: &[u8]) -> Vec<(u64, Bytes)>
     let number = Header::decode(bytes).map_or(1, |header| header.number);
     let bytes = Bytes::copy_from_slice(bytes);
     let scan = Scan::run(&Identity::new(store, number), &bytes, HEADER_BLOCK.min(bytes.len()));
-    let found = scan.prefix.iter().chain(&scan.beyond);
+    let found = scan.found();
     found.map(|found| (found.lsn, found.frame(&bytes).origin)).collect()
 }

@@ -111,6 +111,12 @@ impl Wal {
     /// Syncs the active segment and takes it out of use.
     fn close_active(&mut self) -> Result<(), Error> {
         self.sync()?;
+        self.shut_active();
+        Ok(())
+    }
+
+    /// Takes the active segment, which is synced, out of use.
+    pub(super) fn shut_active(&mut self) {
         if let Some(active) = self.active.take() {
             self.closed.push_back(Closed {
                 number: active.identity.number,
@@ -118,7 +124,6 @@ impl Wal {
                 last: active.last,
             });
         }
-        Ok(())
     }
 
     /// Writes a segment's header and gives the file its name, both durably.

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! form:     bits u8 (there are 2^bits slots) │ shift u8 (a span is 2^shift blocks)
-//! section:  directory: (pages + 1) × u32, where each page begins, from the section's beginning
-//!           page*: CRC-32C u32 of its number and the rest │ which slots have a gram, 128 │ row of each that has one*
+//! section:  pages ([`crate::index::pages`])
+//! page:     which slots have a gram, 128 │ row of each that has one*
 //! row:      of one span nothing, of up to 8 a bit for each in a byte, of more
 //!           0: all spans │ n, 1 to 16: n × span u8 │ 255: a bit for each span, in whole bytes
 //! ```
@@ -12,11 +12,10 @@
 //!
 //! # Invariants
 //!
-//! - A page is believed only under its checksum, which counts its number in: neither a flipped byte of it nor one of the
-//!   directory makes a gram look absent.
 //! - Whatever the bytes are, reading them ends with an answer or an error.
 
-use crate::index::format::{Bad, bytes_at};
+use crate::index::format::Bad;
+use crate::index::pages::{self, Page};
 use crate::index::{Blocks, Lookup};
 
 use super::{MOST_BITS, MOST_BLOCKS, MOST_SPANS, PAGE_BITS, spans};
@@ -24,9 +23,8 @@ use super::{MOST_BITS, MOST_BLOCKS, MOST_SPANS, PAGE_BITS, spans};
 const PAGE_SLOTS: usize = 1 << PAGE_BITS;
 /// Of each slot of a page a bit.
 const PRESENT: usize = PAGE_SLOTS / 8;
-const CRC: usize = 4;
-/// A longer page is none: a checksum, which slots, and of each the longest row.
-const LONGEST: u64 = (CRC + PRESENT + PAGE_SLOTS * 17) as u64;
+/// A longer page is none: which slots, and of each the longest row.
+const LONGEST: u64 = (PRESENT + PAGE_SLOTS * 17) as u64;
 /// Slots for each gram, more than which tell nothing more.
 const SLOTS_OF_A_GRAM: usize = 8;
 
@@ -91,7 +89,7 @@ impl Matrix {
         }
         let pages = self.rows.len() / PAGE_SLOTS;
         let is_full = filled * 2 > self.rows.len() as u64 * u64::from(spans.max(1));
-        (bytes + (pages + 1) * 4 + pages * (CRC + PRESENT), is_full)
+        (bytes + pages::overhead(pages) + pages * PRESENT, is_full)
     }
 
     fn halve_slots(&mut self) {
@@ -112,41 +110,19 @@ impl Matrix {
 
     fn write(&self, bytes: usize) -> Vec<u8> {
         let spans = self.spans();
-        let pages = self.rows.len() / PAGE_SLOTS;
-        let mut out = Vec::with_capacity(bytes);
-        out.resize((pages + 1) * 4, 0);
-        for (number, rows) in self.rows.chunks(PAGE_SLOTS).enumerate() {
-            begin(&mut out, number);
-            let start = out.len();
-            out.resize(start + CRC, 0);
+        let mut pages = self.rows.chunks(PAGE_SLOTS);
+        pages::section(pages.len(), bytes, |_, out| {
+            let rows = pages.next().unwrap_or_default();
             let present = rows.chunks(8).map(|rows| {
                 let bits = rows.iter().enumerate().filter(|(_, row)| **row != 0);
                 bits.fold(0u8, |byte, (bit, _)| byte | 1 << bit)
             });
             out.extend(present);
             for row in rows.iter().filter(|row| **row != 0) {
-                Row::of(*row, spans).write(spans, &mut out);
+                Row::of(*row, spans).write(spans, out);
             }
-            let crc = checksum(number as u64, out.get(start + CRC..).unwrap_or_default());
-            if let Some(place) = out.get_mut(start..start + CRC) {
-                place.copy_from_slice(&crc.to_le_bytes());
-            }
-        }
-        begin(&mut out, pages);
-        out
+        })
     }
-}
-
-/// Writes where a page begins, which is here, into the directory.
-fn begin(section: &mut [u8], page: usize) {
-    let here = u32::try_from(section.len()).unwrap_or(u32::MAX);
-    if let Some(place) = section.get_mut(page * 4..page * 4 + 4) {
-        place.copy_from_slice(&here.to_le_bytes());
-    }
-}
-
-fn checksum(page: u64, rest: &[u8]) -> u32 {
-    crc32c::crc32c_append(crc32c::crc32c(&page.to_le_bytes()), rest)
 }
 
 /// A bit for each pair of bits: whether one of them is set.
@@ -291,9 +267,11 @@ pub(in crate::index) fn find(
     let (mut met, mut bytes) = (every(spans), 0);
     for gram in grams {
         let slot = gram >> (32 - bits);
-        let page = read_page(slot >> PAGE_BITS, bits, length, &read)?;
-        bytes += 8 + page.len() as u64;
-        let row = row_of(slot as usize % PAGE_SLOTS, page.get(CRC..).unwrap_or_default(), spans);
+        let number = u64::from(slot >> PAGE_BITS);
+        let is_whole = |bytes: u64| (PRESENT as u64..=LONGEST).contains(&bytes);
+        let page = Page::read((number, 1 << (bits - PAGE_BITS)), length, is_whole, &read)?;
+        bytes += page.bytes_read();
+        let row = row_of(slot as usize % PAGE_SLOTS, page.bytes(), spans);
         met &= row.ok_or(Bad::Form("a page of texts says nothing"))?;
         if met == 0 {
             break;
@@ -307,33 +285,6 @@ pub(in crate::index) fn find(
         Blocks::Some(blocks.collect())
     };
     Ok(Lookup { blocks, bytes })
-}
-
-fn read_page(
-    number: u32,
-    bits: u32,
-    length: u64,
-    read: &impl Fn(&mut [u8], u64) -> std::io::Result<()>,
-) -> Result<Vec<u8>, Bad> {
-    let directory = 4 * ((1u64 << (bits - PAGE_BITS)) + 1);
-    if directory > length {
-        return Err(Bad::Form("an index of texts is cut short"));
-    }
-    let mut place = [0; 8];
-    read(&mut place, u64::from(number) * 4)?;
-    let [start, end] = [0, 4].map(|at| bytes_at(&place, at).map_or(0, u32::from_le_bytes));
-    let (start, end) = (u64::from(start), u64::from(end));
-    let least = (CRC + PRESENT) as u64;
-    if start < directory || end > length || !(start + least..=start + LONGEST).contains(&end) {
-        return Err(Bad::Form("a directory of texts is damaged"));
-    }
-    let mut page = vec![0; usize::try_from(end - start).unwrap_or(0)];
-    read(&mut page, start)?;
-    let rest = page.get(CRC..).unwrap_or_default();
-    if bytes_at(&page, 0).map(u32::from_le_bytes) != Some(checksum(u64::from(number), rest)) {
-        return Err(Bad::Form("a page of texts is damaged"));
-    }
-    Ok(page)
 }
 
 /// The spans that have a gram of a slot of a page.

@@ -28,15 +28,38 @@ use crate::pace::Haste;
 /// Lines in one frame of a sealed file, in bytes.
 const FRAME: usize = 8 << 20;
 
-fn arrow(table: Table) -> impl Fn(arrow_schema::ArrowError) -> Error {
-    move |source| Error::Arrow {
-        action: "sort",
-        table,
-        source,
+/// Hands each row to `take` as a line without its newline.
+fn each_line(table: Table, sorted: &Sorted, mut take: impl FnMut(&[u8]) -> Result<(), Error>) -> Result<(), Error> {
+    let mut line = Vec::new();
+    for chunk in sorted.chunks() {
+        let chunk = chunk.map_err(|source| Error::Arrow {
+            action: "sort",
+            table,
+            source,
+        })?;
+        let rows = Rows::new(table, &chunk)?;
+        for row in 0..chunk.num_rows() {
+            line.clear();
+            rows.write(row, &mut line);
+            take(&line)?;
+        }
     }
+    Ok(())
 }
 
-/// Rows as one frame, newest first. A plain frame lacks its last newline: the description comes before it.
+/// Writes a line. A plain file or frame lacks its last newline: the description comes before it.
+fn put_line(to: &mut impl Write, form: Form, is_first: bool, line: &[u8]) -> std::io::Result<()> {
+    if form == Form::Json && !is_first {
+        to.write_all(b"\n")?;
+    }
+    to.write_all(line)?;
+    if form != Form::Json {
+        to.write_all(b"\n")?;
+    }
+    Ok(())
+}
+
+/// Rows as one frame, newest first.
 pub(in super::super) fn frame(
     table: Table,
     batches: &[RecordBatch],
@@ -44,34 +67,13 @@ pub(in super::super) fn frame(
     haste: Haste,
 ) -> Result<RowGroup, Error> {
     let sorted = Sorted::new(&table.into(), Order::Newest, batches)?;
-    let failed = Error::io("pack rows of", Path::new(table.name()));
-    let pack = || -> std::io::Result<Result<Vec<u8>, Error>> {
-        let mut packer = Packer::new(options.form, options.zstd_level, Vec::new())?;
-        let (mut line, mut first) = (Vec::new(), true);
-        for chunk in sorted.chunks() {
-            let chunk = match chunk.map_err(arrow(table)) {
-                Ok(chunk) => chunk,
-                Err(error) => return Ok(Err(error)),
-            };
-            let rows = match Rows::new(table, &chunk) {
-                Ok(rows) => rows,
-                Err(error) => return Ok(Err(error)),
-            };
-            for row in 0..chunk.num_rows() {
-                line.clear();
-                if options.form == Form::Json && !std::mem::take(&mut first) {
-                    line.push(b'\n');
-                }
-                rows.write(row, &mut line);
-                if options.form != Form::Json {
-                    line.push(b'\n');
-                }
-                packer.write_all(&line)?;
-            }
-        }
-        packer.finish().map(Ok)
-    };
-    let bytes = pack().map_err(failed)??;
+    let failed = |error| Error::io("pack rows of", Path::new(table.name()))(error);
+    let mut packer = Packer::new(options.form, options.zstd_level, Vec::new()).map_err(failed)?;
+    let mut is_first = true;
+    each_line(table, &sorted, |line| {
+        put_line(&mut packer, options.form, std::mem::take(&mut is_first), line).map_err(failed)
+    })?;
+    let bytes = packer.finish().map_err(failed)?;
     Ok(RowGroup {
         table,
         bytes,
@@ -120,16 +122,7 @@ pub(in super::super) fn write_sealed(
     let table = identity.table;
     let sorted = Sorted::new(&table.into(), Order::Newest, batches)?;
     let mut output = Output::create(staged, options.form, options.zstd_level)?;
-    let mut line = Vec::new();
-    for chunk in sorted.chunks() {
-        let chunk = chunk.map_err(arrow(table))?;
-        let rows = Rows::new(table, &chunk)?;
-        for row in 0..chunk.num_rows() {
-            line.clear();
-            rows.write(row, &mut line);
-            output.line(&line)?;
-        }
-    }
+    each_line(table, &sorted, |line| output.line(line))?;
     output.finish(identity, facts, sorted.extent)
 }
 
@@ -170,14 +163,7 @@ impl<'a> Output<'a> {
             self.frame_bytes = 0;
         }
         let packer = self.packer.as_mut().ok_or(std::io::ErrorKind::BrokenPipe)?;
-        // In a plain file the description comes before the last newline.
-        if self.form == Form::Json && self.lines > 0 {
-            packer.write_all(b"\n")?;
-        }
-        packer.write_all(line)?;
-        if self.form != Form::Json {
-            packer.write_all(b"\n")?;
-        }
+        put_line(packer, self.form, self.lines == 0, line)?;
         self.frame_bytes += line.len() + 1;
         self.lines += 1;
         Ok(())

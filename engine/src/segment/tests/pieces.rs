@@ -3,7 +3,6 @@
 use parquet::file::metadata::SortingColumn;
 
 use super::super::form::Form;
-use super::super::piece::PieceFile;
 use super::crash::as_recorded;
 use super::*;
 use crate::faults::{Faults, Op};
@@ -44,7 +43,7 @@ fn numbers_at(path: &Path) -> Vec<u64> {
 }
 
 /// The piece behind a log position of what the room's file is now.
-fn piece(room: &Room, after: u64, name: &str) -> Option<(PathBuf, PieceFile)> {
+fn piece(room: &Room, after: u64, name: &str) -> Option<(PathBuf, Sealed)> {
     let source = FileAt::new(File::open(&room.path).unwrap(), room.open.size());
     let staged = room.dir.path().join(".staging").join(name);
     let staged = staged.with_extension(Form::of_path(&room.path).ending());
@@ -65,8 +64,12 @@ fn a_piece_has_exactly_the_rows_behind_its_log_position() {
             assert_eq!(numbers_at(&path), all(first..50), "{form:?} after {after}");
             let found = inspect(&path).unwrap();
             assert_eq!((found.identity, found.sealed), (IDENTITY, false));
-            assert_eq!((piece.first_lsn, piece.last_lsn), (after + 1, 50), "{form:?}");
-            assert_eq!(found.facts.first_lsn, piece.first_lsn);
+            assert_eq!(
+                (piece.facts.first_lsn, piece.facts.last_lsn),
+                (after + 1, 50),
+                "{form:?}"
+            );
+            assert_eq!(found.facts.first_lsn, piece.facts.first_lsn);
             assert_eq!(
                 found.group_lsns,
                 ((after / 10 + 1)..=5).map(|n| n * 10).collect::<Vec<_>>()
@@ -135,7 +138,7 @@ fn pieces_of_successive_positions_join_to_an_open_file_that_goes_on() {
             if n % 2 == 1 {
                 let (path, found) = piece(&room, through, &format!("piece_{n}")).unwrap();
                 pieces.push(path);
-                through = found.last_lsn;
+                through = found.facts.last_lsn;
             }
         }
         fs::remove_file(&room.path).unwrap();
