@@ -9,15 +9,19 @@
 //!   complain about.
 //! - What is only in an object store is fetched by a thread that none of the others waits for.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Instant;
 
-use arrow_schema::Schema;
-use datafusion::datasource::physical_plan::parquet::{ParquetAccessPlan, ParquetFileMetrics, RowGroupAccessPlanFilter};
+use arrow_array::{Array, ArrayRef, BooleanArray, UInt64Array};
+use arrow_schema::{DataType, Schema, SchemaRef};
+use datafusion::arrow::compute::cast;
+use datafusion::common::pruning::PruningStatistics;
+use datafusion::common::{Column, ScalarValue};
 use datafusion::physical_optimizer::pruning::PruningPredicate;
-use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use engine::Segment;
 use model::spec::SpecColumn;
+use parquet::arrow::arrow_reader::statistics::StatisticsConverter;
 use parquet::arrow::parquet_to_arrow_schema;
 use parquet::file::metadata::ParquetMetaData;
 
@@ -30,8 +34,10 @@ use crate::Error;
 pub(crate) struct Asked {
     /// The promoted columns.
     pub(crate) columns: Vec<SpecColumn>,
-    /// What rows must meet.
+    /// What rows must meet, over `schema`.
     pub(crate) predicate: Option<PruningPredicate>,
+    /// The table's.
+    pub(crate) schema: SchemaRef,
 }
 
 /// The files that can have rows.
@@ -89,8 +95,16 @@ fn look(asked: &Asked, files: Vec<Arc<Segment>>, patience: &Patience) -> Result<
         match described {
             None => told.typed.push(segment),
             Some((schema, _)) if !has_all(&schema, &asked.columns) => told.untyped.push(segment),
-            Some((schema, footer)) if may_meet(asked.predicate.as_ref(), &footer, &schema) => told.typed.push(segment),
-            Some(_) => {}
+            Some((schema, footer)) => {
+                let groups = Groups {
+                    file: &footer,
+                    stored: &schema,
+                    table: &asked.schema,
+                };
+                if groups.may_meet(asked.predicate.as_ref()) {
+                    told.typed.push(segment);
+                }
+            }
         }
     }
     Ok(told)
@@ -110,16 +124,74 @@ fn has_all(schema: &Schema, columns: &[SpecColumn]) -> bool {
     })
 }
 
-/// Whether a row group of a file can have a row that meets a predicate.
-fn may_meet(predicate: Option<&PruningPredicate>, file: &ParquetMetaData, stored: &Schema) -> bool {
-    let Some(predicate) = predicate else {
-        return true;
-    };
-    let mut groups = RowGroupAccessPlanFilter::new(ParquetAccessPlan::new_all(file.num_row_groups()));
-    let columns = file.file_metadata().schema_descr();
-    let metrics = ParquetFileMetrics::new(0, "footer", &ExecutionPlanMetricsSet::new());
-    groups.prune_by_statistics(stored, columns, file.row_groups(), predicate, &metrics);
-    groups.remaining_row_group_count() > 0
+/// The row groups of a file, as sets of rows with bounds.
+struct Groups<'a> {
+    file: &'a ParquetMetaData,
+    stored: &'a Schema,
+    table: &'a Schema,
+}
+
+impl Groups<'_> {
+    fn may_meet(&self, predicate: Option<&PruningPredicate>) -> bool {
+        let met = predicate.map(|predicate| predicate.prune(self));
+        match met {
+            Some(Ok(met)) => met.into_iter().any(|may| may),
+            Some(Err(error)) => {
+                tracing::debug!(%error, "bounds of a file say nothing");
+                true
+            }
+            None => true,
+        }
+    }
+
+    fn bounds(
+        &self,
+        column: &Column,
+        of: impl Fn(&StatisticsConverter<'_>) -> parquet::errors::Result<ArrayRef>,
+    ) -> Option<ArrayRef> {
+        let schema = self.file.file_metadata().schema_descr();
+        let converter = StatisticsConverter::try_new(&column.name, self.stored, schema).ok()?;
+        let found = of(&converter).ok()?;
+        let wanted: &DataType = self.table.field_with_name(&column.name).ok()?.data_type();
+        if found.data_type() == wanted {
+            return Some(found);
+        }
+        cast(&found, wanted).ok()
+    }
+}
+
+impl PruningStatistics for Groups<'_> {
+    fn min_values(&self, column: &Column) -> Option<ArrayRef> {
+        self.bounds(column, |groups| groups.row_group_mins(self.file.row_groups()))
+    }
+
+    fn max_values(&self, column: &Column) -> Option<ArrayRef> {
+        self.bounds(column, |groups| groups.row_group_maxes(self.file.row_groups()))
+    }
+
+    fn num_containers(&self) -> usize {
+        self.file.num_row_groups()
+    }
+
+    fn null_counts(&self, column: &Column) -> Option<ArrayRef> {
+        let schema = self.file.file_metadata().schema_descr();
+        let converter = StatisticsConverter::try_new(&column.name, self.stored, schema).ok()?;
+        let counts = converter.row_group_null_counts(self.file.row_groups()).ok()?;
+        Some(Arc::new(counts))
+    }
+
+    fn row_counts(&self) -> Option<ArrayRef> {
+        let rows = self
+            .file
+            .row_groups()
+            .iter()
+            .map(|group| u64::try_from(group.num_rows()).ok());
+        Some(Arc::new(rows.collect::<UInt64Array>()))
+    }
+
+    fn contained(&self, _: &Column, _: &HashSet<ScalarValue>) -> Option<BooleanArray> {
+        None
+    }
 }
 
 #[cfg(test)]

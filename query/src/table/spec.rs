@@ -50,6 +50,7 @@ impl ViewTable {
         let asked = Asked {
             columns: spec.promoted_of(projection),
             predicate: predicate(state, spec, filters)?,
+            schema: Arc::clone(&spec.schema),
         };
         let told = scanner.told_apart(asked, files).await;
         told.map_err(|error| DataFusionError::External(Box::new(error)))
