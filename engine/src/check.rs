@@ -161,7 +161,9 @@ impl Store {
             return Ok(None);
         };
         let mut problem = Problem::new(path, what, entry.rows);
-        if let Some(elsewhere) = self.elsewhere.as_ref().filter(|_| entry.sealed) {
+        if let Some(elsewhere) = self.elsewhere.as_ref().filter(|_| !entry.sealed) {
+            problem.object_is_sound = elsewhere.can_restore(entry.id)?;
+        } else if let Some(elsewhere) = &self.elsewhere {
             match elsewhere.differs(entry, deep || file.is_some())? {
                 None if file.is_none() => return Ok(None),
                 None => problem.object_is_sound = true,
@@ -169,6 +171,18 @@ impl Store {
             }
         }
         Ok(Some(problem))
+    }
+
+    /// An earlier version of a sealed file, if the object store has it, sound.
+    pub(crate) fn older_version(&self, entry: &FileEntry) -> Result<Option<FileEntry>, Error> {
+        let Some(elsewhere) = &self.elsewhere else {
+            return Ok(None);
+        };
+        let older = elsewhere.file(entry.id).filter(|there| there.version < entry.version);
+        match older {
+            Some(older) if elsewhere.differs(older, true)?.is_none() => Ok(Some(older.clone())),
+            _ => Ok(None),
+        }
     }
 
     /// The catalogue, read once.

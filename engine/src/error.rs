@@ -90,14 +90,14 @@ pub enum Error {
         /// The smallest LSN possible.
         next: u64,
     },
-    /// A file written by a later version of this program.
-    #[error("{path} has format {found}, this program knows {known}: start the version that wrote it, or a later one")]
+    /// A file written by another version of this program.
+    #[error("{path} has format {found}, this program knows {known}: start the version that wrote it")]
     Newer {
         /// The file.
         path: PathBuf,
         /// The format it says.
         found: u32,
-        /// The latest format known here.
+        /// The format known here.
         known: u32,
     },
     /// Rows could not be published into data files; they are safe in the log, and it is tried again.

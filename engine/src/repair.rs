@@ -43,10 +43,15 @@ pub fn repair_store(
     let mut record = Record::default();
     for (done, entry) in entries.iter().enumerate() {
         each(done as u64, report.files);
-        if let Some(problem) = store.find_damage(entry, deep)?
+        if let Some(mut problem) = store.find_damage(entry, deep)?
             && !store.is_newer(&problem.path, entry)
         {
-            if !problem.object_is_sound {
+            let older = store.older_version(entry)?.filter(|_| !problem.object_is_sound);
+            if let Some(older) = older {
+                problem.what = format!("{}; version {} takes its place", problem.what, older.version);
+                problem.rows = entry.rows.saturating_sub(older.rows);
+                record.put.push(older);
+            } else if !problem.object_is_sound {
                 record.remove.push(entry.id);
                 record
                     .replay
@@ -62,7 +67,7 @@ pub fn repair_store(
             problem.kept = Some(keep(&store.layout, &problem.path)?);
         }
     }
-    if !record.remove.is_empty() {
+    if !record.remove.is_empty() || !record.put.is_empty() {
         record.low_water = found.state.low_water;
         found.begin()?.commit(record)?;
     }

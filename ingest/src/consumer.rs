@@ -142,13 +142,15 @@ impl Opened {
     }
 
     /// Tells the engine up to where the bus delivers nothing any more. Once a stream has lost its end, its consumer may say
-    /// what was acknowledged before.
+    /// what was acknowledged before; and what was acknowledged behind all that is known here a lost machine had: whoever has the
+    /// bus deliver it again gets it stored.
     pub(crate) async fn raise_floor(&self, engine: &Engine) {
         let incarnation = self.known.tail.incarnation;
         if incarnation == self.known.created
             && let Ok(said) = self.consumer.get_info().await
         {
-            engine.raise_stream_floor(&said.stream_name, incarnation, said.ack_floor.stream_sequence);
+            let floor = said.ack_floor.stream_sequence.min(self.known.tail.last);
+            engine.raise_stream_floor(&said.stream_name, incarnation, floor);
         }
     }
 

@@ -66,9 +66,9 @@ pub enum BucketError {
     /// Racks would keep everything for ever.
     #[error("ingest.floor = \"bucket\" needs observability.embedded.storage.url and an upload_interval above 0s")]
     NothingToWaitFor,
-    /// The bus would drop what Racks and Mixer still count on.
+    /// The bus would drop what nobody has uploaded yet.
     #[error(
-        "ingest.floor = \"bucket\": telemetry must stay on the bus until the object store has it; set \
+        "ingest.floor = \"bucket\": the bus keeps telemetry for too short a time; set \
          snake.telemetry_stream_max_age ({age:?}) to twice observability.embedded.storage.upload_interval ({interval:?}) or more"
     )]
     ShortBus {

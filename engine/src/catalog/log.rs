@@ -40,11 +40,11 @@ use super::checkpoint;
 use super::state::{Record, State};
 use crate::{Error, sys};
 
-const LOG_MAGIC: &[u8; 8] = b"FLUXCAT1";
+const LOG_MAGIC: &[u8; 8] = b"FLUXCAT3";
 /// The magic without its version, one digit.
 const LOG_KIND: &[u8; 7] = b"FLUXCAT";
 /// The latest version known here.
-const LOG_VERSION: u32 = 1;
+const LOG_VERSION: u32 = 3;
 /// Length and checksum before a record.
 const RECORD_HEAD: usize = 8;
 /// What a mark has where a record has its length.
@@ -248,14 +248,14 @@ pub(super) fn load(dir: &Path, store: Uuid) -> Result<Loaded, Error> {
     Ok(Loaded { state, newest, torn })
 }
 
-/// Refuses what a later version of this program wrote. What is `whole` by the checksums of this one is not of a later one:
+/// Refuses what another version of this program wrote. What is `whole` by the checksums of this one is of no other one:
 /// a bit of its magic flipped.
 pub(super) fn refuse_newer(bytes: &[u8], kind: &[u8; 7], known: u32, whole: bool, path: &Path) -> Result<(), Error> {
     let version = bytes
         .strip_prefix(kind)
         .and_then(|rest| char::from(*rest.first()?).to_digit(10));
     match version {
-        Some(found) if found > known && !whole => Err(Error::Newer {
+        Some(found) if found != known && !whole => Err(Error::Newer {
             path: path.to_owned(),
             found,
             known,

@@ -273,7 +273,11 @@ impl Segment {
             }
             Err(error) => return Err(error),
         }
-        self.find()
+        match self.find() {
+            // A later version has the name by now.
+            Err(Error::Stale { path, reason, .. }) => Err(Error::Damaged { path, reason }),
+            found => found,
+        }
     }
 
     /// Whether the object store has it.
@@ -306,6 +310,21 @@ impl Segment {
             store.counters.checked_bytes.add(self.size - size);
         }
         Ok(())
+    }
+
+    /// Compares all of its bytes with the checksum that was recorded.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] if they differ.
+    pub(crate) fn compare(&self, file: &FileAt) -> Result<(), Error> {
+        let found = file_crc(file, 0, 0).map_err(Error::io("read", &self.path))?;
+        if found == self.crc {
+            return Ok(());
+        }
+        Err(Error::Damaged {
+            path: self.path.clone(),
+            reason: format!("its checksum is {found:08x}, {:08x} was written", self.crc),
+        })
     }
 
     fn crc_of(&self, file: &File, from: u64, crc: u32) -> Result<u32, Error> {

@@ -22,7 +22,7 @@ use crate::Error;
 use crate::catalog::{FileEntry, Lineage, Segment};
 use crate::hot::{Frozen, OriginRanges, Place};
 use crate::layout::Partition;
-use crate::segment::{FileAt, FooterFacts, Identity, WriteOptions, file_crc, read_whole, write_sealed};
+use crate::segment::{FileAt, FooterFacts, Identity, WriteOptions, read_whole, write_sealed};
 use crate::shared::Shared;
 use crate::slot::{Done, write_options};
 use crate::spec_files::FileForm;
@@ -32,6 +32,8 @@ use crate::sys;
 pub(super) const MOST: usize = 4;
 /// A file is full from this part of [`crate::Settings::segment_size`] on: to write it anew for a few rows would not pay.
 const FULL_PART: u64 = 32;
+/// Or from so many rows on: they are all in memory while it is written anew.
+const FULL_ROWS: u64 = 256 << 10;
 
 impl Publisher {
     /// Whether the partition's next rows go into a file that it has: it is past, has no open file, and small ones enough.
@@ -61,7 +63,8 @@ fn small_files(shared: &Shared, place: Place) -> Vec<Arc<Segment>> {
     let full = shared.settings.segment_size.get() / FULL_PART;
     let state = shared.state.lock();
     let files = state.files_of(place).iter();
-    files.filter(|file| file.size < full).cloned().collect()
+    let is_small = |file: &&Arc<Segment>| file.size < full && file.rows < FULL_ROWS;
+    files.filter(is_small).cloned().collect()
 }
 
 /// Writes a sealed file anew with more rows; `None` if it is damaged, is not here, or has other columns than a new one would.
@@ -75,18 +78,18 @@ fn merge(shared: &Shared, segment: &Segment, frozen: &Frozen) -> Result<Option<D
         promoted,
         ..write_options(&shared.settings)
     };
-    let Ok(file) = segment.find() else {
+    if (old.prefix, old.form) != (prefix, options.form) {
+        return Ok(None);
+    }
+    // One that cannot be read is for those to find who read it: rows that come do not wait for that.
+    let whole = segment.find().and_then(|file| {
+        let file = FileAt::new(file, old.size);
+        segment.compare(&file)?;
+        read_whole(old.table, &file, &segment.path)
+    });
+    let Some(whole) = whole.ok().filter(|whole| whole.promoted == options.promoted) else {
         return Ok(None);
     };
-    let file = FileAt::new(file, old.size);
-    let crc = file_crc(&file, 0, 0).map_err(Error::io("read", &segment.path))?;
-    if (old.prefix, old.form) != (prefix, options.form) || crc != old.crc {
-        return Ok(None);
-    }
-    let whole = read_whole(old.table, &file, &segment.path)?;
-    if whole.promoted != options.promoted {
-        return Ok(None);
-    }
     let mut origins = OriginRanges::from_text(&whole.facts.origins);
     origins.join(&frozen.origins);
     let facts = FooterFacts {
@@ -109,11 +112,19 @@ fn merge(shared: &Shared, segment: &Segment, frozen: &Frozen) -> Result<Option<D
     }
     let cache = shared.remote.as_ref().map(|remote| &remote.cache);
     let object = cache.and_then(|cache| cache.supersede(old.id, old.version));
-    if let Err(error) = sealed.install(&segment.path, &segment.lineage().retired()) {
-        if let (Some(cache), Some(object), false) = (cache, object, error.is_in_doubt()) {
-            cache.restore(old.id, object);
+    // From here on nobody takes a copy away; it may be gone already.
+    let is_here = segment.path.symlink_metadata().is_ok();
+    let installed = if is_here {
+        sealed.install(&segment.path, &segment.lineage().retired())
+    } else {
+        sys::remove_if_there(&staged).map_err(Error::io("remove", &staged))
+    };
+    if !is_here || installed.is_err() {
+        let is_in_doubt = installed.as_ref().is_err_and(Error::is_in_doubt);
+        if let (Some(cache), Some(object), false) = (cache, object, is_in_doubt) {
+            cache.restore(old.id, object, is_here);
         }
-        return Err(error);
+        return installed.map(|()| None);
     }
     shared.counters.rewritten_files.add(1);
     let mut entry = FileEntry {

@@ -85,7 +85,8 @@ pub(super) fn check_files(
     findings: &mut Findings,
     bucket: Option<&Connected>,
 ) -> Result<(), Error> {
-    let elsewhere = |id| bucket.is_some_and(|bucket| bucket.chain.state().files.contains_key(&id));
+    let uploaded = |entry: &FileEntry| Some(bucket?.chain.state().files.get(&entry.id)?.entry.clone());
+    let is_uploaded = |entry: &FileEntry| uploaded(entry).is_some_and(|there| there.version == entry.version);
     // Whoever only reads takes no file up: pieces of open ones are copies to it as all others are.
     let is_reader = bucket.is_some_and(|bucket| bucket.link.is_reader());
     let is_whole = |entry: &FileEntry| entry.sealed || is_reader;
@@ -103,13 +104,26 @@ pub(super) fn check_files(
         match checked {
             Ok(()) => {}
             Err(Error::Io { source, .. })
-                if is_whole(&entry) && source.kind() == std::io::ErrorKind::NotFound && elsewhere(entry.id) => {}
-            Err(error @ Error::Damaged { .. }) if is_whole(&entry) && elsewhere(entry.id) => {
+                if is_whole(&entry) && source.kind() == std::io::ErrorKind::NotFound && is_uploaded(&entry) => {}
+            Err(error @ Error::Damaged { .. }) if is_whole(&entry) && is_uploaded(&entry) => {
                 let kept = keep(layout, &path)?;
                 tracing::warn!(
                     %error, kept = %kept.display(),
                     "the local copy of an uploaded file is damaged; it is fetched again when it is read"
                 );
+            }
+            Err(error)
+                if entry.sealed
+                    && is_lost(&error)
+                    && let Some(there) = uploaded(&entry) =>
+            {
+                let (_, what) = put_aside(layout, &path, &error);
+                findings.quarantined += 1;
+                findings.report(format!(
+                    "{what}; the object store has {} of its {} rows, as of version {}",
+                    there.rows, entry.rows, there.version
+                ));
+                found.adopt(there);
             }
             Err(error @ (Error::Damaged { .. } | Error::Parquet { .. })) => {
                 let (is_kept, what) = put_aside(layout, &path, &error);
@@ -138,6 +152,13 @@ fn give_up(found: &mut Found, findings: &mut Findings, entry: FileEntry, is_kept
     } else {
         findings.unreadable.insert(entry.id);
         findings.report(what);
+    }
+}
+
+fn is_lost(error: &Error) -> bool {
+    match error {
+        Error::Io { source, .. } => source.kind() == std::io::ErrorKind::NotFound,
+        error => matches!(error, Error::Damaged { .. } | Error::Parquet { .. }),
     }
 }
 
@@ -215,7 +236,17 @@ fn take_up_or_restore(
         size: 0,
         ..entry.clone()
     };
-    take_up(layout, settings, found, findings, &as_pieces)
+    take_up(layout, settings, found, findings, &as_pieces)?;
+    let joined = found.state.file(entry.id).map_or(0, |joined| joined.rows);
+    if joined < entry.rows {
+        let what = format!(
+            "{} was put together from the object store, which lacks its end",
+            path.display()
+        );
+        let (place, rows) = (entry.place(), entry.rows - joined);
+        findings.given_up.push(GivenUp { place, rows, what });
+    }
+    Ok(())
 }
 
 fn take_up(

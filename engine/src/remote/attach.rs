@@ -109,9 +109,11 @@ impl Link {
         }
     }
 
-    /// Whether somebody waits for a cut.
-    pub(super) fn is_hurried(&self) -> bool {
-        self.orders.lock().hurried
+    /// Whether somebody waits for a cut: nobody does for one without rows.
+    pub(super) fn is_hurried(&self, is_behind: impl FnOnce() -> bool) -> bool {
+        let mut orders = self.orders.lock();
+        orders.hurried = orders.hurried && is_behind();
+        orders.hurried
     }
 
     /// Ends the thread and every call; what is under way is found out at the next start.
@@ -329,9 +331,12 @@ fn add_uploaded(local: &mut State, remote: &RemoteState) {
     let open = remote.open_files();
     let sealed = remote.files.values().filter(|file| file.piece_of.is_none());
     for entry in sealed.map(|file| &file.entry).chain(open.values()) {
+        if local.gone.contains(&entry.id) {
+            continue;
+        }
         // Their rows may be in the log of a catalogue that was made anew.
         local.set_through(entry.place(), entry.last);
-        if local.file(entry.id).is_none() && !local.gone.contains(&entry.id) {
+        if local.file(entry.id).is_none() {
             local.put(entry.clone());
         }
     }

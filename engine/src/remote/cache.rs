@@ -125,9 +125,11 @@ impl Cache {
         if self.least.lock().get(&id).is_some_and(|least| object.version < *least) {
             return;
         }
-        known.insert(id, object);
-        drop(known);
+        let before = known.insert(id, object);
         let mut local = self.local.lock();
+        // Where only the object's name is another one, the copy stays what it was.
+        let is_same = before.is_some_and(|before| before.version == file.entry.version);
+        let here = here || (is_same && local.copies.contains_key(&id));
         local.remove(id);
         if here {
             local.put(id, size);
@@ -150,11 +152,13 @@ impl Cache {
         known.remove(&id)
     }
 
-    /// It was not written anew.
-    pub(crate) fn restore(&self, id: u64, object: Object) {
+    /// It was not written anew. `here`: its local copy is in the tree.
+    pub(crate) fn restore(&self, id: u64, object: Object, here: bool) {
         let mut known = self.known.lock();
         self.least.lock().remove(&id);
-        self.local.lock().put(id, object.size);
+        if here {
+            self.local.lock().put(id, object.size);
+        }
         known.insert(id, object);
     }
 

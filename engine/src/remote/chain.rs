@@ -170,15 +170,28 @@ impl Chain {
 
     /// What was committed since it was read last. `None`: so much that the state was read anew.
     pub(crate) fn follow(&mut self, look_at_checkpoints: bool) -> Result<Option<Vec<RemoteRecord>>, Error> {
-        let all = self.read_one_by_one()?;
+        let mut all = Vec::new();
+        loop {
+            let number = self.state.number + 1;
+            let next = self.io.get(self.names.log(number));
+            match next.and_then(|bytes| bytes.map(|bytes| self.apply(number, &bytes)).transpose()) {
+                Ok(Some(record)) => all.push(record),
+                // What was applied is shown; the error comes back at the next look.
+                Err(error) if all.is_empty() => return Err(error),
+                Ok(None) | Err(_) => break,
+            }
+        }
         if all.is_empty() && look_at_checkpoints {
             let later = self
                 .io
                 .list(self.names.checkpoints(), self.names.checkpoint(self.state.number))?;
             if !later.is_empty() {
-                self.state = RemoteState::default();
-                self.load()?;
-                return Ok(None);
+                let before = std::mem::take(&mut self.state);
+                let loaded = self.load();
+                if loaded.is_err() {
+                    self.state = before;
+                }
+                return loaded.map(|()| None);
             }
         }
         Ok(Some(all))

@@ -4,6 +4,7 @@ use model::Entropy;
 use uuid::Uuid;
 
 use super::attach::{Connected, connect};
+use super::state::RemoteFile;
 use super::{Remote, RemoteMode};
 use crate::Error;
 use crate::catalog::FileEntry;
@@ -58,13 +59,29 @@ impl Elsewhere {
         let Some(file) = self.0.chain.state().files.get(&entry.id) else {
             return Ok(Some("it is not in the object store".to_owned()));
         };
-        let key = &file.key;
         if (file.entry.size, file.entry.crc) != (entry.size, entry.crc) {
-            return Ok(Some(format!("{key} in the object store is another version of it")));
+            return Ok(Some(format!(
+                "{} in the object store is another version of it",
+                file.key
+            )));
         }
-        if !deep {
-            return Ok(None);
+        if deep { self.object_differs(file) } else { Ok(None) }
+    }
+
+    /// Whether a start could put an open file together from sound pieces, as far as they go.
+    pub(crate) fn can_restore(&self, segment: u64) -> Result<bool, Error> {
+        let parts = self.0.chain.state().parts_of(segment);
+        for part in &parts {
+            if self.object_differs(part)?.is_some() {
+                return Ok(false);
+            }
         }
+        Ok(!parts.is_empty())
+    }
+
+    /// How an object differs from its record, by its bytes.
+    fn object_differs(&self, file: &RemoteFile) -> Result<Option<String>, Error> {
+        let (key, entry) = (&file.key, &file.entry);
         let path = self.0.link.names.object(key);
         match self.0.link.io.wait(|calls| async move { calls.sum(&path).await }) {
             Ok(found) if found == (entry.size, entry.crc) => Ok(None),

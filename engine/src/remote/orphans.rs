@@ -56,6 +56,7 @@ impl OrphanSweep {
         let keys = state.files.values().map(|file| &file.key).chain(state.doomed.keys());
         let keys = keys.chain(replaced.map(|old| &old.key)).chain(made.keys());
         let named: HashSet<ObjectPath> = keys.map(|key| link.names.object(key)).collect();
+        let numbered: HashSet<_> = named.iter().map(without_writer).collect();
         let mut orphans = Vec::new();
         for tree in [TELEMETRY, MESSAGES, PIECES] {
             let all = link.names.object(tree);
@@ -71,7 +72,9 @@ impl OrphanSweep {
                 if named.contains(&path) || !is_ours || self.foreign.contains(&path) {
                     continue;
                 }
-                if tree == PIECES || is_orphan(link, chain, layout, &path)? {
+                // Of an earlier writer, under the number of a file that a later one recorded.
+                let is_older = numbered.contains(&without_writer(&path));
+                if tree == PIECES || is_orphan(link, chain, layout, (&path, is_older))? {
                     orphans.push(path);
                 } else {
                     self.foreign.insert(path);
@@ -88,8 +91,23 @@ impl OrphanSweep {
     }
 }
 
-/// Whether an object is a data file of this store, of a segment that no record names.
-fn is_orphan(link: &Link, chain: &Chain, layout: &Layout, path: &ObjectPath) -> Result<bool, Error> {
+/// An object's name without its ending and its writer.
+fn without_writer(path: &ObjectPath) -> (&str, &str) {
+    let (folder, name) = path.as_ref().rsplit_once('/').unwrap_or(("", path.as_ref()));
+    let stem = Form::split(name).map_or(name, |(stem, _)| stem);
+    match stem.rsplit_once("_w") {
+        Some((stem, digits)) if digits.bytes().all(|byte| byte.is_ascii_digit()) => (folder, stem),
+        _ => (folder, stem),
+    }
+}
+
+/// Whether an object is a data file of this store, of a segment that no record names or under a number that is taken.
+fn is_orphan(
+    link: &Link,
+    chain: &Chain,
+    layout: &Layout,
+    (path, is_older): (&ObjectPath, bool),
+) -> Result<bool, Error> {
     let Some(bytes) = link.io.get(path.clone())? else {
         return Ok(false);
     };
@@ -100,7 +118,7 @@ fn is_orphan(link: &Link, chain: &Chain, layout: &Layout, path: &ObjectPath) -> 
     let state = chain.state();
     Ok(found.is_ok_and(|about| {
         let segment = about.identity.segment;
-        about.identity.store == state.store && state.parts_of(segment).is_empty()
+        about.identity.store == state.store && (is_older || state.parts_of(segment).is_empty())
     }))
 }
 

@@ -65,18 +65,21 @@ impl Uploader {
         if entry.last <= after {
             return Ok(());
         }
-        let mut bytes = pieces.last().map_or(0, |last| last.entry.size);
-        while pieces.len() >= FEW
-            && let Some(last) = pieces.pop_if(|last| last.entry.size <= bytes)
-        {
+        let (mut bytes, mut joined) = (pieces.last().map_or(0, |last| last.entry.size), Vec::new());
+        let are_many = pieces.len() >= FEW;
+        while are_many && let Some(last) = pieces.pop_if(|last| last.entry.size <= bytes) {
             after = last.entry.first.saturating_sub(1);
             bytes += last.entry.size;
-            record.remove.push(last.entry.id);
+            joined.push(last.entry.id);
         }
         let id = self.shared.catalog.lock().allocate_id();
         let staged = self.shared.layout.piece(entry.table, id);
         let made = segment.open().and_then(|file| {
             let source = FileAt::new(file, entry.size);
+            if !joined.is_empty() {
+                // What takes the place of good objects is read again: a flip may have come since it was first opened.
+                segment.compare(&source)?;
+            }
             write_piece(&source, &segment.path, after, &staged)
         });
         let piece = match made {
@@ -102,6 +105,7 @@ impl Uploader {
         sys::remove_if_there(&staged).map_err(Error::io("remove", &staged))?;
         uploaded?;
         record.put.push(RemoteFile::piece(piece, id, key));
+        record.remove.extend(joined);
         Ok(())
     }
 

@@ -26,7 +26,13 @@ pub(crate) fn restore_open(connected: &Connected, layout: &Layout, entry: &FileE
         cache.put(part, false);
         let fetched = cache.bring_to(entry.table, part.entry.id, &path);
         cache.remove(part.entry.id);
-        fetched?;
+        fetched.map_err(|error| match error {
+            Error::Remote { trouble, .. } if cache.is_damage(trouble) => Error::Damaged {
+                path: entry.path(layout),
+                reason: error.to_string(),
+            },
+            error => error,
+        })?;
         paths.push(path);
     }
     let identity = Identity {

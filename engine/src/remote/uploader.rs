@@ -20,12 +20,16 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use model::Timestamp;
+
 use super::attach::{Link, Uploaded};
 use super::chain::Chain;
+use super::format::PIECES;
 use super::orphans::OrphanSweep;
 use super::state::{RemoteFile, RemoteRecord, ReplacedObject};
+use super::trouble::damaged;
 use crate::Error;
-use crate::catalog::{Lineage, Record};
+use crate::catalog::{FileEntry, Lineage, Record};
 use crate::publisher::PrefixCut;
 use crate::shared::{Sentinel, Shared};
 
@@ -56,11 +60,13 @@ pub(crate) struct Uploader {
     seen: Option<u64>,
     failures: u32,
     pause: u32,
+    began: Timestamp,
 }
 
 impl Uploader {
     pub(crate) fn new(shared: Arc<Shared>, link: Arc<Link>, chain: Chain) -> Self {
         let is_behind = shared.state.lock().committed > chain.state().lsn;
+        let began = shared.clock.now();
         Self {
             shared,
             link,
@@ -73,6 +79,7 @@ impl Uploader {
             seen: None,
             failures: 0,
             pause: 0,
+            began,
         }
     }
 
@@ -86,13 +93,16 @@ impl Uploader {
                 continue;
             }
             self.note_age();
-            let done = if asked.is_empty() && self.pause > 0 {
+            if asked.is_empty() && self.pause > 0 {
                 self.pause -= 1;
                 // Whoever took over says so in the meantime.
-                self.chain.settle()
-            } else {
-                self.step(!asked.is_empty())
-            };
+                if let Err(error) = self.chain.settle() {
+                    // It is reported, and hurts nobody: nobody asked.
+                    let _ = self.note(Err(error));
+                }
+                continue;
+            }
+            let done = self.step(!asked.is_empty());
             answer(asked, &self.note(done));
         }
     }
@@ -101,12 +111,10 @@ impl Uploader {
     fn note(&mut self, done: Result<(), Error>) -> Uploaded {
         let mut failing = self.link.failing.lock();
         let Err(error) = done else {
-            if self.pause == 0 {
-                if failing.take().is_some() {
-                    tracing::info!("rows are uploaded again");
-                }
-                self.failures = 0;
+            if failing.take().is_some() {
+                tracing::info!("rows are uploaded again");
             }
+            (self.failures, self.pause) = (0, 0);
             return Ok(());
         };
         if self.link.is_stopping() {
@@ -133,21 +141,27 @@ impl Uploader {
     fn step(&mut self, is_asked: bool) -> Result<(), Error> {
         // Another writer, or a commit of ours whose answer never came.
         self.chain.settle()?;
-        self.orphans
-            .run(&self.link, &self.chain, &self.shared.layout, &self.made)?;
         self.link.cache.make_room(&self.shared);
         if is_asked || self.is_cut_due() {
             self.cut()?;
         }
         self.fold_replaced()?;
-        self.delete_doomed()
+        self.delete_doomed()?;
+        let swept = self
+            .orphans
+            .run(&self.link, &self.chain, &self.shared.layout, &self.made);
+        if let Err(error) = swept {
+            tracing::warn!(%error, "objects that no record names could not be looked for; it is tried again");
+        }
+        Ok(())
     }
 
     /// Whether it is time for a cut, and there is something to upload.
     fn is_cut_due(&mut self) -> bool {
         let interval = self.link.settings.upload_interval;
         let stats = &self.shared.counters;
-        let is_hurried = self.link.is_hurried();
+        let is_behind = || self.shared.state.lock().committed > self.chain.state().lsn;
+        let is_hurried = self.link.is_hurried(is_behind);
         let is_time = match self.last_cut {
             None => true,
             Some((at, _)) if is_hurried && at.elapsed() >= HURRIED_REST => true,
@@ -172,10 +186,14 @@ impl Uploader {
         }
         let is_bad = |id, version| self.bad.contains(&(id, version));
         let is_waiting = |id, version| !self.link.cache.has(id, version) && !is_bad(id, version);
+        let views = self.shared.state.lock();
+        // What is in no view was found damaged.
+        let is_there = |file: &FileEntry| views.file(file.table, (file.partition, file.number)).is_some();
         let has = !state.gone.is_empty()
             || state
                 .files()
-                .any(|file| file.sealed && is_waiting(file.id, file.version));
+                .any(|file| file.sealed && is_waiting(file.id, file.version) && is_there(file));
+        drop(views);
         self.seen = Some(state.version).filter(|_| !has);
         has
     }
@@ -183,6 +201,9 @@ impl Uploader {
     /// Uploads everything up to now, and says so in one record.
     fn cut(&mut self) -> Result<(), Error> {
         let after = self.chain.state().lsn;
+        // Pieces get new names in each attempt.
+        self.made.retain(|key, _| !key.starts_with(PIECES));
+        let mut looked = Instant::now();
         let began = (Instant::now(), self.shared.counters.file_bytes_written.get());
         self.link.begin_cut();
         let asked = self.shared.desk.cut(after).ok_or(Error::Closed)?;
@@ -201,6 +222,10 @@ impl Uploader {
             }
             if self.link.is_stopping() {
                 return Err(Error::Closed);
+            }
+            if looked.elapsed() >= self.link.settings.poll {
+                self.chain.settle()?;
+                looked = Instant::now();
             }
         }
         self.plan_removals(&mut record, &cut);
@@ -293,9 +318,14 @@ impl Uploader {
     }
 
     /// Overwrites objects in the tree by later versions that lie outside of it, once nobody reads the earlier ones: outside
-    /// readers see the one or the other, never both.
+    /// readers see the one or the other, never both. Not within the grace of a start: a writer that was pushed out may still be
+    /// at it.
     fn fold_replaced(&mut self) -> Result<(), Error> {
-        let before = self.shared.clock.now().minus(self.link.settings.grace).micros();
+        let before = self.shared.clock.now().minus(self.link.settings.grace);
+        if before < self.began {
+            return Ok(());
+        }
+        let before = before.micros();
         let files = self.chain.state().files.values();
         let is_due = |old: &ReplacedObject| old.at <= before;
         let mut due = files.filter(|file| file.replaces.as_ref().is_some_and(is_due));
@@ -304,7 +334,14 @@ impl Uploader {
         };
         let Some(old) = &file.replaces else { return Ok(()) };
         let [from, to] = [&file.key, &old.key].map(|key| self.link.names.object(key));
-        self.link.io.wait(|calls| async move { calls.copy(&from, &to).await })?;
+        let size = self.link.io.wait(|calls| async move {
+            calls.copy(&from, &to).await?;
+            calls.size(&to).await
+        })?;
+        if size != Some(file.entry.size) {
+            let reason = format!("{size:?} bytes are there instead of {}", file.entry.size);
+            return Err(damaged(&self.link.settings.url, &old.key, &reason));
+        }
         let key = old.key.clone();
         self.commit(RemoteRecord {
             put: vec![RemoteFile::sealed(file.entry, key)],

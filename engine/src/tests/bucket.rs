@@ -183,6 +183,77 @@ async fn a_repair_reads_the_object_before_it_relies_on_it_even_if_it_is_not_deep
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_repair_leaves_an_open_file_to_its_pieces() {
+    for is_missing in [false, true] {
+        let store = Uploaded::new().await;
+        let open = store
+            .bench
+            .tree()
+            .into_iter()
+            .find(|path| *path != store.copy())
+            .unwrap();
+        if is_missing {
+            std::fs::remove_file(&open).unwrap();
+        } else {
+            damage(&open, DAMAGES[2].2);
+        }
+        let repaired = store.repair(true).await;
+        let problem = &repaired.problems[0];
+        assert_eq!((&problem.path, problem.object_is_sound), (&open, true), "{problem:?}");
+        assert_eq!(store.rows_and_objects().await, (301, 1), "missing: {is_missing}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_repair_takes_the_uploaded_version_of_a_file_that_was_damaged_since_it_was_written_anew() {
+    let objects = Arc::new(InMemory::new());
+    let mut bench = machine(&objects, "one");
+    bench.settings.open_max = 1;
+    let engine = bench.open().await;
+    engine
+        .append(batch("0", &[bench.now()], from_producer(1)))
+        .await
+        .unwrap();
+    for seq in 2..=6 {
+        engine
+            .append(batch(&seq.to_string(), &[bench.now() - HOUR], from_producer(seq)))
+            .await
+            .unwrap();
+        if seq < 6 {
+            engine.sync_remote().await.unwrap();
+        }
+    }
+    engine.flush().await.unwrap();
+    assert_eq!(stats(&engine).rewritten_files, 1);
+    let view = engine.view();
+    let rewritten = view
+        .files(Table::Logs)
+        .iter()
+        .max_by_key(|file| file.rows)
+        .unwrap()
+        .path
+        .clone();
+    drop(view);
+    engine.close().await.unwrap();
+    damage(&rewritten, DAMAGES[2].2);
+    let settings = bench.settings.clone();
+    let repair = move || repair_store(&settings, true, |_, _| {}, |_| {}).unwrap();
+    let repaired = tokio::task::spawn_blocking(repair).await.unwrap();
+    assert_eq!(
+        (repaired.problems.len(), repaired.problems[0].rows),
+        (1, 1),
+        "{:?}",
+        repaired.problems
+    );
+    let engine = bench.open().await;
+    engine.sync_remote().await.unwrap();
+    let mut found = messages(&engine.view());
+    found.sort();
+    assert_eq!(found, ["0/0", "2/0", "3/0", "4/0", "5/0"]);
+    engine.close().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_bucket_of_another_store_is_not_asked_about_this_one() {
     let (store, mut other) = (Uploaded::new().await, Bench::new());
     other.advance(Duration::from_secs(60));
@@ -307,7 +378,7 @@ fn machine(objects: &Arc<InMemory>, host: &str) -> Bench {
 async fn a_cut_on_a_full_disk_is_made_again_and_has_every_row() {
     for (op, part) in [
         (Op::Create, "piece_"),
-        (Op::Create, ".twin"),
+        (Op::SyncFile, ".twin"),
         (Op::SyncFile, "catalogue_"),
     ] {
         let objects = Arc::new(InMemory::new());

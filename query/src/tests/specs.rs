@@ -169,6 +169,28 @@ async fn a_promoted_column_is_the_same_in_old_files_in_new_ones_and_in_memory() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_column_that_comes_before_the_others_changes_no_answer() {
+    let mut bench = Bench::new().await;
+    bench.engine.set_specs(&files(vec![column("city", FieldType::String)]));
+    append(&bench, 5, (0..100).map(old).collect()).await;
+    bench.seal().await;
+    bench.engine.set_specs(&files(first()));
+    append(&bench, 3, (100..120).map(old).collect()).await;
+    bench.publish().await;
+    bench.querier.set_specs(vec![SpecTable::new(order(), first())]);
+    for (condition, wanted) in [
+        ("city = 'city-3'", 24),
+        ("city > 'city-3'", 24),
+        ("amount >= 100", 20),
+        ("city < 'a'", 0),
+    ] {
+        let query = format!("SELECT count(*) FROM messages_order WHERE {condition}");
+        assert_eq!(rows(&bench, &query).await, [[json!(wanted)]], "{condition}");
+    }
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn files_whose_bounds_rule_them_out_are_left_out() {
     let bench = bench().await;
     let stats = |answer: &Value| {

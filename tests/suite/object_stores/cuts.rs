@@ -122,7 +122,7 @@ pub(super) async fn a_take_over_cut_short_before_its_checkpoint_forgets_nothing(
             std::fs::File::options().write(true).open(&path)?.set_len(8)?;
         }
     }
-    std::fs::write(meta.join("catalogue_0000000001.log"), b"FLUXCAT1")?;
+    std::fs::write(meta.join("catalogue_0000000001.log"), b"FLUXCAT3")?;
     std::fs::remove_dir_all(&second.settings.data_dir)?;
     std::fs::remove_dir_all(second.settings.store_dir.join("wal"))?;
     for round in 0..3u64 {
@@ -427,6 +427,41 @@ pub(super) async fn a_reader_that_is_an_hour_behind_says_so_and_is_right_after_i
         (messages(&reader.view())?, reader.view().partial()),
         (vec!["1/0".to_owned(), "2/0".to_owned()], None)
     );
+    reader.close().await?;
+    writer.close().await?;
+    Ok(())
+}
+
+pub(super) async fn a_reader_that_is_cut_off_amid_its_records_misses_none_of_them(
+    bucket: &Bucket,
+) -> std::result::Result<(), Failure> {
+    let writing = Machine::new(bucket, "writer")?;
+    let writer = writing.open().await?;
+    writer.append(batch(1, &[writing.now()])).await?;
+    writer.sync_remote().await?;
+    let (moody, seen) = Moody::of(bucket);
+    let mut reading = Machine::new(&seen, "reader")?;
+    reading.remote().mode = RemoteMode::Read;
+    let reader = reading.open().await?;
+    for round in 0..4u64 {
+        moody.left.store(0, Ordering::Relaxed);
+        let first = 2 + round * 4;
+        for seq in first..first + 4 {
+            writer.append(batch(seq, &[writing.now()])).await?;
+            writer.sync_remote().await?;
+        }
+        moody.left.store(round + 1, Ordering::Relaxed);
+        until("the reader is cut off again", || {
+            moody.left.load(Ordering::Relaxed) == 0
+        })
+        .await?;
+        moody.left.store(u64::MAX, Ordering::Relaxed);
+        let wanted = messages(&writer.view())?;
+        until("the reader has every row", || {
+            messages(&reader.view()).is_ok_and(|found| found == wanted)
+        })
+        .await?;
+    }
     reader.close().await?;
     writer.close().await?;
     Ok(())

@@ -43,6 +43,7 @@ async fn all(bucket: &Bucket) -> Result<(), Failure> {
     cuts::late_rows_of_a_past_hour_come_into_a_small_object_that_is_there(&bucket.under("small")).await?;
     cuts::settings_that_change_between_a_kill_and_a_start_lose_and_double_nothing(&bucket.under("changed")).await?;
     cuts::a_reader_that_is_an_hour_behind_says_so_and_is_right_after_its_next_look(&bucket.under("behind")).await?;
+    cuts::a_reader_that_is_cut_off_amid_its_records_misses_none_of_them(&bucket.under("amid")).await?;
     cuts::cuts_are_made_by_the_interval_and_an_idle_store_makes_none(&bucket.under("interval")).await?;
     cuts::a_take_over_that_ends_at_any_call_is_finished_by_the_next_start(&bucket.under("steps")).await?;
     cuts::a_commit_that_comes_late_does_not_fence_its_own_writer(&bucket.under("late")).await
