@@ -9,7 +9,7 @@ use super::attach::Connected;
 use crate::Error;
 use crate::catalog::FileEntry;
 use crate::layout::Layout;
-use crate::segment::{Identity, join_pieces};
+use crate::segment::join_pieces;
 use crate::sys;
 
 /// Makes an open file from its parts in the object store. Whether there are any.
@@ -29,12 +29,8 @@ pub(crate) fn restore_open(connected: &Connected, layout: &Layout, entry: &FileE
         fetched?;
         paths.push(path);
     }
-    let identity = Identity {
-        store: state.store,
-        table: entry.table,
-        segment: entry.id,
-    };
     let staged = layout.twin(entry.table, entry.id);
+    let identity = entry.identity(state.store);
     join_pieces(&paths, &entry.path(layout), &staged, &identity, entry.version)?;
     for path in &paths {
         sys::remove_if_there(path).map_err(Error::io("remove", path))?;

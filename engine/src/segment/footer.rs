@@ -22,7 +22,7 @@
 //! - Keys are read from outside: anything missing or malformed is damage, never a panic or a guess.
 
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use model::{Table, Timestamp};
@@ -37,6 +37,7 @@ use uuid::Uuid;
 
 use super::lines::{self, Pairs, raw_description};
 use super::positions;
+use super::runs::{Run, runs_of};
 use super::source::FileAt;
 use crate::Error;
 
@@ -116,6 +117,51 @@ pub(crate) struct Found {
     pub(crate) shape: Shape,
     /// The log position that each row group, or frame, is complete through.
     pub(super) group_lsns: Vec<u64>,
+}
+
+impl Found {
+    /// As the catalogue is told of it, by where it lies and the CRC-32C of its bytes.
+    pub(super) fn version(&self, path: &Path, crc: u32) -> FileVersion {
+        FileVersion {
+            runs: match &self.shape {
+                Shape::Parquet(metadata) if self.sealed => runs_of(metadata.row_groups()),
+                _ => Vec::new(),
+            },
+            path: path.to_owned(),
+            size: self.size,
+            crc,
+            footer_crc: self.footer_crc,
+            rows: self.extent.rows,
+            min_ts: self.extent.min_ts,
+            max_ts: self.extent.max_ts,
+            facts: self.facts.clone(),
+            sealed: self.sealed,
+        }
+    }
+}
+
+/// A version of a data file, synced, as the catalogue is told of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct FileVersion {
+    /// Where it lies: a new sealed file is in staging until it is installed.
+    pub(crate) path: PathBuf,
+    /// The file's length.
+    pub(crate) size: u64,
+    /// The CRC-32C of the file.
+    pub(crate) crc: u32,
+    /// The CRC-32C of its last footer, trailer included.
+    pub(crate) footer_crc: u32,
+    /// Rows in the file.
+    pub(crate) rows: u64,
+    /// Their earliest `ts`.
+    pub(crate) min_ts: Timestamp,
+    /// Their latest `ts`.
+    pub(crate) max_ts: Timestamp,
+    /// What the footer says about them.
+    pub(crate) facts: FooterFacts,
+    pub(crate) sealed: bool,
+    /// The runs of a sealed file that is not sorted as a whole.
+    pub(crate) runs: Vec<Run>,
 }
 
 /// What a file is made of.

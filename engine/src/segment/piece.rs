@@ -29,14 +29,14 @@ use parquet::file::metadata::{FileMetaData, ParquetMetaData, RowGroupMetaData};
 
 use super::encode::byte_range;
 use super::footer::{
-    Extent, FooterFacts, Found, Identity, MAGIC, Shape, arrow_schema_of, damaged, file_like, footer_bytes,
+    Extent, FileVersion, FooterFacts, Found, Identity, MAGIC, Shape, arrow_schema_of, damaged, file_like, footer_bytes,
     group_lsns_pair, inspect, inspect_at, key_values, unwritable,
 };
 use super::form::Form;
 use super::lines::{self, FrameCopy};
-use super::runs::{Run, moved, run_of, runs_of};
+use super::runs::{moved, run_of};
 use super::schema::same_schema;
-use super::seal::{Sealed, clean_on_error, complete, described};
+use super::seal::{clean_on_error, complete, described};
 use super::source::{CHUNK, FileAt};
 use super::twin;
 use super::width::Widths;
@@ -52,7 +52,7 @@ pub(crate) fn write_piece(
     path: &Path,
     after_lsn: u64,
     staged: &Path,
-) -> Result<Option<Sealed>, Error> {
+) -> Result<Option<FileVersion>, Error> {
     let found = inspect_at(source, path)?;
     let skipped = found.group_lsns.iter().filter(|lsn| **lsn <= after_lsn).count();
     if skipped == found.group_lsns.len() {
@@ -70,8 +70,8 @@ pub(crate) fn write_piece(
     };
     clean_on_error(staged, || {
         let identity = part.found.identity;
-        let (file, extent, runs) = join(&[part], Form::of_path(path), &identity, &facts, staged)?;
-        described(file, staged, extent, facts, runs).map(Some)
+        join(&[part], Form::of_path(path), &identity, &facts, staged)?;
+        described(staged).map(Some)
     })
 }
 
@@ -87,7 +87,7 @@ pub(crate) fn join_pieces(
     staged: &Path,
     identity: &Identity,
     version: u32,
-) -> Result<Sealed, Error> {
+) -> Result<FileVersion, Error> {
     let parts = pieces.iter().map(|piece| Part::whole(piece, identity));
     let parts = parts.collect::<Result<Vec<_>, Error>>()?;
     let (Some(first), Some(last)) = (parts.first(), parts.last()) else {
@@ -99,8 +99,8 @@ pub(crate) fn join_pieces(
         ..last.found.facts.clone()
     };
     let joined = clean_on_error(staged, || {
-        let (file, extent, runs) = join(&parts, Form::of_path(path), identity, &facts, staged)?;
-        complete(file, staged, extent, facts, runs)
+        let file = join(&parts, Form::of_path(path), identity, &facts, staged)?;
+        complete(&file, staged)
     })?;
     joined.install_new(path).map(|()| joined)
 }
@@ -156,25 +156,24 @@ impl Part {
     }
 }
 
-type Joined = (File, Extent, Vec<Run>);
-
 /// Writes the parts as one file at `staged`. It is not synced.
-fn join(parts: &[Part], form: Form, identity: &Identity, facts: &FooterFacts, staged: &Path) -> Result<Joined, Error> {
+fn join(parts: &[Part], form: Form, identity: &Identity, facts: &FooterFacts, staged: &Path) -> Result<File, Error> {
     let lsns: Vec<u64> = parts.iter().flat_map(Part::lsns).copied().collect();
     let mut file = BufWriter::with_capacity(CHUNK, twin::create(staged)?);
-    let (extent, runs) = if form.is_lines() {
+    if form.is_lines() {
         let mut frames = Vec::new();
         for part in parts {
             frames.extend(part.frames(form)?);
         }
         let joined = lines::join(&frames, &lsns, form, (identity, facts), &mut file);
-        let extent = joined.map_err(Error::io("copy to", staged))?;
-        (extent.ok_or_else(|| none(identity.table))?, Vec::new())
+        if !joined.map_err(Error::io("copy to", staged))? {
+            return Err(none(identity.table));
+        }
     } else {
-        join_groups(parts, &lsns, (identity, facts), &mut file, staged)?
-    };
+        join_groups(parts, &lsns, (identity, facts), &mut file, staged)?;
+    }
     let file = file.into_inner().map_err(std::io::IntoInnerError::into_error);
-    Ok((file.map_err(Error::io("write", staged))?, extent, runs))
+    file.map_err(Error::io("write", staged))
 }
 
 fn join_groups(
@@ -183,7 +182,7 @@ fn join_groups(
     (identity, facts): (&Identity, &FooterFacts),
     to: &mut impl Write,
     staged: &Path,
-) -> Result<(Extent, Vec<Run>), Error> {
+) -> Result<(), Error> {
     let mut copied = Copied::default();
     to.write_all(MAGIC).map_err(Error::io("write", staged))?;
     let mut like: Option<&FileMetaData> = None;
@@ -208,10 +207,9 @@ fn join_groups(
     };
     let mut pairs = key_values(arrow_schema_of(like), identity, facts, &extent, false);
     pairs.extend([copied.widths.key_value(), group_lsns_pair(lsns)]);
-    let footer = file_like(like, extent.rows, pairs).and_then(|file| footer_bytes(file, copied.groups.clone()));
+    let footer = file_like(like, extent.rows, pairs).and_then(|file| footer_bytes(file, copied.groups));
     let footer = footer.map_err(unwritable(staged))?;
-    to.write_all(&footer).map_err(Error::io("write", staged))?;
-    Ok((extent, runs_of(&copied.groups)))
+    to.write_all(&footer).map_err(Error::io("write", staged))
 }
 
 /// The row groups written so far.

@@ -23,13 +23,11 @@ use std::path::PathBuf;
 use parquet::file::metadata::RowGroupMetaData;
 use parquet::file::reader::Length;
 
-use super::footer::{Found, Identity, Shape, damaged, footer_crc, inspect_at};
+use super::footer::{FileVersion, Found, Identity, Shape, damaged, footer_crc, inspect_at};
 use super::form::Form;
 use super::open::{Body, OpenSegment, Pages, Version};
 use super::promoted::Promoted;
-use super::runs::runs_of;
 use super::schema::{WriteOptions, json_type_of};
-use super::seal::Sealed;
 use super::source::{FileAt, file_crc};
 use super::twin::{self, Prefix, Replace};
 use super::width::Widths;
@@ -48,13 +46,12 @@ pub(crate) struct Recorded {
 
 /// What was found, and is now durable under its name.
 #[derive(Debug)]
-pub(crate) enum Resumed {
-    /// The open file as recorded, [`OpenSegment::published`] says what it is.
-    AsRecorded(OpenSegment),
-    /// The open file with publishes that were not recorded: record it.
-    Newer(OpenSegment),
-    /// The sealed form, which was not recorded: record it. Its `staged` is its name in the tree.
-    Sealed(Sealed),
+pub(crate) struct Resumed {
+    pub(crate) file: FileVersion,
+    /// Whether it is the version that was recorded. Any other is to be recorded.
+    pub(crate) is_recorded: bool,
+    /// The file where it is open, to go on with; `None` where it is sealed.
+    pub(crate) open: Option<OpenSegment>,
 }
 
 /// Takes up the file at `path` after a restart.
@@ -103,11 +100,7 @@ impl Place {
         };
         self.check_owner(&found, &identity)?;
         let crc = file_crc(whole, 0, 0).map_err(Error::io("read", &self.path))?;
-        Ok(if found.sealed {
-            Resumed::Sealed(self.sealed(found, crc))
-        } else {
-            Resumed::Newer(self.open(found, identity, crc)?)
-        })
+        self.resumed(found, identity, crc, false)
     }
 
     fn compare(&self, whole: &FileAt, identity: Identity, recorded: Recorded) -> Result<Resumed, Error> {
@@ -136,16 +129,16 @@ impl Place {
         old: Found,
     ) -> Result<Resumed, Error> {
         if whole.len() == recorded.size {
-            return Ok(Resumed::AsRecorded(self.open(old, identity, recorded.crc)?));
+            return self.resumed(old, identity, recorded.crc, true);
         }
         match inspect_at(whole, &self.path) {
             Ok(newer) if newer.identity == identity && continues(&newer, &old) => {
                 let crc = file_crc(whole, recorded.size, recorded.crc).map_err(Error::io("read", &self.path))?;
-                Ok(Resumed::Newer(self.open(newer, identity, crc)?))
+                self.resumed(newer, identity, crc, false)
             }
             _ => {
                 self.roll_back(prefix, recorded)?;
-                Ok(Resumed::AsRecorded(self.open(old, identity, recorded.crc)?))
+                self.resumed(old, identity, recorded.crc, true)
             }
         }
     }
@@ -160,7 +153,7 @@ impl Place {
         };
         if found.identity == identity && found.sealed {
             let crc = file_crc(whole, 0, 0).map_err(Error::io("read", &self.path))?;
-            return Ok(Resumed::Sealed(self.sealed(found, crc)));
+            return self.resumed(found, identity, crc, false);
         }
         let Recorded { size, footer_crc, .. } = recorded;
         let reason = format!(
@@ -199,6 +192,16 @@ impl Place {
         twin::folders_of(&self.twin_path, &self.path)?.sync()
     }
 
+    fn resumed(&self, found: Found, identity: Identity, crc: u32, is_recorded: bool) -> Result<Resumed, Error> {
+        let file = found.version(&self.path, crc);
+        let open = (!found.sealed).then(|| self.open(found, identity, crc));
+        Ok(Resumed {
+            file,
+            is_recorded,
+            open: open.transpose()?,
+        })
+    }
+
     fn open(&self, found: Found, identity: Identity, crc: u32) -> Result<OpenSegment, Error> {
         let mut options = WriteOptions {
             form: Form::of_path(&self.path),
@@ -230,23 +233,6 @@ impl Place {
         };
         let open = OpenSegment::create(self.path.clone(), self.twin_path.clone(), identity, options);
         Ok(open.with_version(version))
-    }
-
-    fn sealed(&self, found: Found, crc: u32) -> Sealed {
-        Sealed {
-            runs: match &found.shape {
-                Shape::Parquet(metadata) => runs_of(metadata.row_groups()),
-                Shape::Lines(_) => Vec::new(),
-            },
-            staged: self.path.clone(),
-            size: found.size,
-            crc,
-            footer_crc: found.footer_crc,
-            rows: found.extent.rows,
-            min_ts: found.extent.min_ts,
-            max_ts: found.extent.max_ts,
-            facts: found.facts,
-        }
     }
 }
 

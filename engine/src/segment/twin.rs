@@ -39,40 +39,25 @@ pub(super) enum Twin {
     Ready(Prefix),
 }
 
-/// A twin that holds the version at `path`, ready to be extended.
-pub(super) struct Prepared {
-    pub(super) file: File,
-    /// Whether the whole version had to be copied.
-    pub(super) copied: bool,
-    /// Bytes written to get here.
-    pub(super) bytes: u64,
-}
-
-/// Brings the twin to the version `want` of the file at `path`: by what it lacks if it may be extended, else anew.
+/// Brings the twin to the version `want` of the file at `path`: by what it lacks if it may be extended, else anew. Returns it,
+/// and the bytes that were copied.
 pub(super) fn prepare(
     twin_path: &Path,
     twin: Twin,
     path: &Path,
     want: Prefix,
     haste: Haste,
-) -> Result<Prepared, Error> {
-    if let Twin::Ready(have) = twin
-        && let Some(file) = reopen(twin_path, have)
-    {
-        let bytes = copy(path, (have, want), (&file, haste), twin_path)?;
-        return Ok(Prepared {
-            file,
-            copied: false,
-            bytes,
-        });
-    }
-    let file = create(twin_path)?;
-    let bytes = copy(path, (Prefix { size: 0, crc: 0 }, want), (&file, haste), twin_path)?;
-    Ok(Prepared {
-        file,
-        copied: true,
-        bytes,
-    })
+) -> Result<(File, u64), Error> {
+    let kept = match twin {
+        Twin::Ready(have) => reopen(twin_path, have).map(|file| (file, have)),
+        _ => None,
+    };
+    let (file, have) = match kept {
+        Some(kept) => kept,
+        None => (create(twin_path)?, Prefix { size: 0, crc: 0 }),
+    };
+    let bytes = copy(path, (have, want), (&file, haste), twin_path)?;
+    Ok((file, bytes))
 }
 
 /// A fresh inode under the twin's name. Another that had the name loses it and is not written to.

@@ -75,14 +75,14 @@ impl FrameCopy<'_> {
     }
 }
 
-/// Writes frames, one after another, and a description of them all. The bounds of their rows.
+/// Writes frames, one after another, and a description of them all. Whether there were any.
 pub(in super::super) fn join(
     frames: &[FrameCopy<'_>],
     lsns: &[u64],
     form: Form,
     (identity, facts): (&Identity, &FooterFacts),
     to: &mut impl Write,
-) -> io::Result<Option<Extent>> {
+) -> io::Result<bool> {
     let (mut starts, mut end) = (Vec::with_capacity(frames.len()), 0);
     let mut extent: Option<Extent> = None;
     for frame in frames {
@@ -98,9 +98,9 @@ pub(in super::super) fn join(
         end += frame.range.end.saturating_sub(frame.range.start);
     }
     let Some(extent) = extent else {
-        return Ok(None);
+        return Ok(false);
     };
     let pairs = line_pairs(identity, facts, &extent, (&starts, lsns), false);
     to.write_all(&description(form, &pairs)?)?;
-    Ok(Some(extent))
+    Ok(true)
 }

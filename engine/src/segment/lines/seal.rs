@@ -11,12 +11,12 @@ use arrow_array::RecordBatch;
 use model::Table;
 
 use super::super::encode::{RowGroup, Sorted};
-use super::super::footer::{Extent, FooterFacts, Identity, damaged, line_pairs};
+use super::super::footer::{Extent, FileVersion, FooterFacts, Identity, damaged, line_pairs};
 use super::super::form::Form;
 use super::super::open::{OpenSegment, Version};
 use super::super::order::Order;
 use super::super::schema::WriteOptions;
-use super::super::seal::{Sealed, complete};
+use super::super::seal::complete;
 use super::super::source::{CHUNK, FileAt};
 use super::super::twin;
 use super::description::description;
@@ -90,8 +90,8 @@ pub(in super::super) fn seal(
     present: &Version,
     source: &FileAt,
     staged: &Path,
-    facts: FooterFacts,
-) -> Result<Sealed, Error> {
+    facts: &FooterFacts,
+) -> Result<FileVersion, Error> {
     let form = open.options().form;
     let mut lines = unpack(form, source, 0).map_err(Error::io("read", open.path()))?;
     let mut output = Output::create(staged, form, open.options().zstd_level)?;
@@ -115,10 +115,10 @@ pub(in super::super) fn seal(
 pub(in super::super) fn write_sealed(
     identity: &Identity,
     batches: &[RecordBatch],
-    facts: FooterFacts,
+    facts: &FooterFacts,
     staged: &Path,
     options: &WriteOptions,
-) -> Result<Sealed, Error> {
+) -> Result<FileVersion, Error> {
     let table = identity.table;
     let sorted = Sorted::new(&table.into(), Order::Newest, batches)?;
     let mut output = Output::create(staged, options.form, options.zstd_level)?;
@@ -174,16 +174,16 @@ impl<'a> Output<'a> {
         packer.finish()
     }
 
-    fn finish(mut self, identity: &Identity, facts: FooterFacts, extent: Extent) -> Result<Sealed, Error> {
+    fn finish(mut self, identity: &Identity, facts: &FooterFacts, extent: Extent) -> Result<FileVersion, Error> {
         let write = || -> std::io::Result<File> {
             let mut file = self.end()?;
             file.write_all(&description(
                 self.form,
-                &line_pairs(identity, &facts, &extent, (&[0], &[facts.last_lsn]), true),
+                &line_pairs(identity, facts, &extent, (&[0], &[facts.last_lsn]), true),
             )?)?;
             file.into_inner().map_err(std::io::IntoInnerError::into_error)
         };
         let file = { write }().map_err(Error::io("write", self.path))?;
-        complete(file, self.path, extent, facts, Vec::new())
+        complete(&file, self.path)
     }
 }
