@@ -115,10 +115,7 @@ impl Generation {
     /// written again.
     pub(super) fn append(&mut self, record: &Record) -> Result<u64, Error> {
         let mut bytes = vec![0; RECORD_HEAD];
-        let unfit = |reason: String| Error::Damaged {
-            path: self.path.clone(),
-            reason: format!("a record cannot be written: {reason}"),
-        };
+        let unfit = |reason: String| Error::damaged(&self.path, format!("a record cannot be written: {reason}"));
         ciborium::into_writer(record, &mut bytes).map_err(|error| unfit(error.to_string()))?;
         let len = u32::try_from(bytes.len() - RECORD_HEAD).ok().filter(|len| *len < MARK);
         let len = len.ok_or_else(|| unfit("it is over 4 GiB".to_owned()))?;
@@ -229,17 +226,14 @@ pub(super) fn load(dir: &Path, store: Uuid) -> Result<Loaded, Error> {
             });
         }
         Err(None) => {
-            return Err(Error::Damaged {
-                path: dir.to_owned(),
-                reason: "it has catalogue logs but no checkpoint".to_owned(),
-            });
+            return Err(Error::damaged(dir, "it has catalogue logs but no checkpoint"));
         }
     };
     if !files.logs.contains(&first) {
-        return Err(Error::Damaged {
-            path: log_path(dir, first),
-            reason: "it is missing beside its checkpoint".to_owned(),
-        });
+        return Err(Error::damaged(
+            &log_path(dir, first),
+            "it is missing beside its checkpoint",
+        ));
     }
     let mut torn = 0;
     for number in files.logs.iter().filter(|number| **number >= first) {
@@ -292,10 +286,7 @@ fn parse_mark(bytes: &[u8], store: Uuid, number: u64) -> Option<u64> {
 fn read_log(dir: &Path, number: u64, store: Uuid, state: &mut State) -> Result<u64, Error> {
     let path = log_path(dir, number);
     let bytes = std::fs::read(&path).map_err(Error::io("read", &path))?;
-    let damaged = |reason: String| Error::Damaged {
-        path: path.clone(),
-        reason,
-    };
+    let damaged = |reason: String| Error::damaged(&path, reason);
     let mut at = LOG_MAGIC.len();
     if bytes.len() < at {
         // Its creation was interrupted. Had it been finished, the checkpoint or the next log's first record would show it.

@@ -238,9 +238,11 @@ pub(crate) fn write_store_id(dir: &Path, id: Uuid) -> Result<(), Error> {
 /// The id in a file, if it is there.
 pub(crate) fn read_id(path: PathBuf) -> Result<Option<Uuid>, Error> {
     match std::fs::read(&path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()) {
-        Ok(text) => Uuid::try_parse(text.trim()).map(Some).map_err(|_| Error::Damaged {
-            path,
-            reason: format!("{:?} is not a UUID", text.chars().take(64).collect::<String>()),
+        Ok(text) => Uuid::try_parse(text.trim()).map(Some).map_err(|_| {
+            Error::damaged(
+                &path,
+                format!("{:?} is not a UUID", text.chars().take(64).collect::<String>()),
+            )
         }),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(Error::io("read", &path)(error)),

@@ -99,10 +99,10 @@ fn is_as_recorded(file: &FileAt, path: &Path, owner: &Owner, go_on: &mut impl Fn
     if crc == owner.crc {
         return Ok(true);
     }
-    Err(Error::Damaged {
-        path: path.to_owned(),
-        reason: format!("its checksum is {crc:08x}, {:08x} was written", owner.crc),
-    })
+    Err(Error::damaged(
+        path,
+        format!("its checksum is {crc:08x}, {:08x} was written", owner.crc),
+    ))
 }
 
 fn finish(owner: &Owner, columns: Vec<Column>, texts: Option<texts::Builder>, counts: Vec<Part>) -> Vec<u8> {

@@ -145,10 +145,10 @@ fn check_sealed(path: &Path, entry: &FileEntry) -> Result<(), Error> {
     if size == entry.size {
         return Ok(());
     }
-    Err(Error::Damaged {
-        path: path.to_owned(),
-        reason: format!("it has {size} bytes instead of {}", entry.size),
-    })
+    Err(Error::damaged(
+        path,
+        format!("it has {size} bytes instead of {}", entry.size),
+    ))
 }
 
 /// Takes a later version of a sealed file, into which late rows went and whose record was lost; else `error` stands.
@@ -350,11 +350,7 @@ fn judge(
         std::fs::remove_file(&path).map_err(Error::io("remove", &path))?;
         remove_empty_folders(&path, layout.root_of(&path));
     } else {
-        let reason = "it is ours, but the catalogue never knew it".to_owned();
-        let error = Error::Damaged {
-            path: path.clone(),
-            reason,
-        };
+        let error = Error::damaged(&path, "it is ours, but the catalogue never knew it");
         let (_, what) = put_aside(layout, &path, &error);
         findings.quarantined += 1;
         findings.report(what);

@@ -200,10 +200,10 @@ impl CopyOut<'_> {
         let (identity, recorded) = (entry.identity(store), Some(entry.recorded()));
         let resumed = resume(path.clone(), twin, identity, options.clone(), recorded)?;
         let Some(open) = resumed.open.filter(|_| resumed.is_recorded) else {
-            return Err(Error::Damaged {
-                path,
-                reason: "it is newer than its record: start its Mixer once and stop it in order".to_owned(),
-            });
+            return Err(Error::damaged(
+                &path,
+                "it is newer than its record: start its Mixer once and stop it in order",
+            ));
         };
         let staged = self.layout.sealing(entry.table, entry.id);
         let sealed = seal(&open, &staged, entry.version + 1, &options)?;

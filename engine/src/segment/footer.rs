@@ -173,13 +173,7 @@ pub(crate) enum Shape {
 }
 
 /// The key-values of a file.
-pub(super) fn key_values(
-    arrow_schema: Option<KeyValue>,
-    identity: &Identity,
-    facts: &FooterFacts,
-    extent: &Extent,
-    sealed: bool,
-) -> Vec<KeyValue> {
+pub(super) fn key_values(identity: &Identity, facts: &FooterFacts, extent: &Extent, sealed: bool) -> Vec<KeyValue> {
     let pair = |key: &str, value: String| KeyValue::new(format!("platform.{key}"), value);
     let mut all: Vec<KeyValue> = arrow_schema.into_iter().collect();
     all.extend([
@@ -209,6 +203,7 @@ pub(super) fn is_of_groups(pair: &KeyValue) -> bool {
 
 /// The key-values of a file of lines whose frames begin there and are complete through these log positions.
 pub(super) fn line_pairs(
+    arrow_schema: Option<KeyValue>,
     identity: &Identity,
     facts: &FooterFacts,
     extent: &Extent,
@@ -309,7 +304,7 @@ fn decode(footer: &[u8]) -> Result<ParquetMetaData, ParquetError> {
 /// The Parquet metadata of a version of a file, with the page index if the file has one and `page_index` asks for it.
 pub(crate) fn read_metadata(file: &FileAt, path: &Path, page_index: bool) -> Result<ParquetMetaData, Error> {
     let footer = raw_footer(file).map_err(Error::io("read", path))?;
-    let footer = footer.ok_or_else(|| damaged(path, "no Parquet footer at its end".to_owned()))?;
+    let footer = footer.ok_or_else(|| Error::damaged(path, "no Parquet footer at its end"))?;
     let metadata = decode(&footer).map_err(unreadable(path))?;
     if !page_index {
         return Ok(metadata);
@@ -333,7 +328,7 @@ pub(crate) fn inspect(path: &Path) -> Result<Found, Error> {
 /// As [`inspect`], of the version that ends at the source's size.
 pub(super) fn inspect_at(file: &FileAt, path: &Path) -> Result<Found, Error> {
     let footer = raw(file).map_err(Error::io("read", path))?;
-    let footer = footer.ok_or_else(|| damaged(path, "nothing at its end describes it".to_owned()))?;
+    let footer = footer.ok_or_else(|| Error::damaged(path, "nothing at its end describes it"))?;
     let (pairs, metadata) = match &footer {
         Raw::Parquet(footer) => {
             let metadata = decode(footer).map_err(unreadable(path))?;
@@ -348,16 +343,16 @@ pub(super) fn inspect_at(file: &FileAt, path: &Path) -> Result<Found, Error> {
             (pairs.collect(), Some(metadata))
         }
         Raw::Lines(description) => {
-            let pairs = lines::pairs_of(description).map_err(|reason| damaged(path, reason))?;
+            let pairs = lines::pairs_of(description).map_err(|reason| Error::damaged(path, reason))?;
             (pairs, None)
         }
     };
     refuse_newer(pairs.get(VERSION_KEY), path)?;
-    let (identity, facts, extent, sealed) = parse(&pairs).map_err(|reason| damaged(path, reason))?;
+    let (identity, facts, extent, sealed) = parse(&pairs).map_err(|reason| Error::damaged(path, reason))?;
     let (shape, groups) = match metadata {
         Some(metadata) if rows_of(&metadata) != Some(extent.rows) => {
             let reason = format!("its row groups do not have the {} rows it names", extent.rows);
-            return Err(damaged(path, reason));
+            return Err(Error::damaged(path, reason));
         }
         Some(metadata) => {
             let groups = metadata.num_row_groups();
@@ -366,7 +361,8 @@ pub(super) fn inspect_at(file: &FileAt, path: &Path) -> Result<Found, Error> {
         None => {
             let frames = pairs.get(FRAMES).and_then(|frames| positions::from_text(frames));
             let frames = frames.filter(|frames| frames.first() == Some(&0));
-            let frames = frames.ok_or_else(|| damaged(path, format!("its description has no right {FRAMES}")))?;
+            let frames =
+                frames.ok_or_else(|| Error::damaged(path, format!("its description has no right {FRAMES}")))?;
             let groups = frames.len();
             (Shape::Lines(frames), groups)
         }
@@ -375,7 +371,7 @@ pub(super) fn inspect_at(file: &FileAt, path: &Path) -> Result<Found, Error> {
         None => vec![facts.last_lsn; groups],
         Some(text) => positions::from_text(text)
             .filter(|lsns| lsns.len() == groups)
-            .ok_or_else(|| damaged(path, format!("{GROUP_LSNS} in its footer is {text:?}")))?,
+            .ok_or_else(|| Error::damaged(path, format!("{GROUP_LSNS} in its footer is {text:?}")))?,
     };
     Ok(Found {
         identity,
@@ -451,13 +447,6 @@ fn two<T: FromStr>(key: &str, text: &str, between: &str) -> Result<(T, T), Strin
         .split_once(between)
         .ok_or_else(|| format!("platform.{key} in its footer is {text:?}"))?;
     Ok((number(key, first)?, number(key, last)?))
-}
-
-pub(super) fn damaged(path: &Path, reason: String) -> Error {
-    Error::Damaged {
-        path: path.to_owned(),
-        reason,
-    }
 }
 
 pub(crate) fn unreadable(path: &Path) -> impl FnOnce(ParquetError) -> Error {

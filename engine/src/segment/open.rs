@@ -192,12 +192,7 @@ impl OpenSegment {
         if self.doubt.is_some() || matches!(self.twin, Twin::Displaced(_)) {
             return Err(self.poisoned());
         }
-        let refused = |reason: String| {
-            Err(Error::Rows {
-                table: self.identity.table,
-                reason,
-            })
-        };
+        let refused = |reason: String| Err(Error::rows(self.identity.table, reason));
         if group.table != self.identity.table {
             return refused(format!("they are rows of {}", group.table));
         }

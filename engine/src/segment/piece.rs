@@ -24,12 +24,11 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use model::Table;
 use parquet::file::metadata::{FileMetaData, ParquetMetaData, RowGroupMetaData};
 
 use super::encode::byte_range;
 use super::footer::{
-    Extent, FileVersion, FooterFacts, Found, Identity, MAGIC, Shape, arrow_schema_of, damaged, file_like, footer_bytes,
+    Extent, FileVersion, FooterFacts, Found, Identity, MAGIC, Shape, arrow_schema_of, file_like, footer_bytes,
     group_lsns_pair, inspect, inspect_at, key_values, unwritable,
 };
 use super::form::Form;
@@ -91,7 +90,7 @@ pub(crate) fn join_pieces(
     let parts = pieces.iter().map(|piece| Part::whole(piece, identity));
     let parts = parts.collect::<Result<Vec<_>, Error>>()?;
     let (Some(first), Some(last)) = (parts.first(), parts.last()) else {
-        return Err(none(identity.table));
+        return Err(Error::rows(identity.table, "there are none"));
     };
     let facts = FooterFacts {
         version,
@@ -103,13 +102,6 @@ pub(crate) fn join_pieces(
         complete(&file, staged)
     })?;
     joined.install_new(path).map(|()| joined)
-}
-
-fn none(table: Table) -> Error {
-    Error::Rows {
-        table,
-        reason: "there are none".to_owned(),
-    }
 }
 
 /// What is taken of a file: its groups, or frames, without the first `skipped`.
@@ -125,7 +117,7 @@ impl Part {
         let found = inspect(path)?;
         if (found.identity.store, found.identity.table) != (identity.store, identity.table) {
             let reason = format!("it is {:?}, wanted is a piece of {identity:?}", found.identity);
-            return Err(damaged(path, reason));
+            return Err(Error::damaged(path, reason));
         }
         let file = File::open(path).map_err(Error::io("open", path))?;
         Ok(Self {
@@ -143,7 +135,7 @@ impl Part {
     fn pages(&self) -> Result<&ParquetMetaData, Error> {
         match &self.found.shape {
             Shape::Parquet(metadata) => Ok(metadata),
-            Shape::Lines(_) => Err(damaged(&self.path, "it is made of lines".to_owned())),
+            Shape::Lines(_) => Err(Error::damaged(&self.path, "it is made of lines")),
         }
     }
 
@@ -151,7 +143,7 @@ impl Part {
         match &self.found.shape {
             Shape::Lines(starts) => lines::frames(&self.source, (starts, form), &self.path)
                 .map(|frames| frames.into_iter().skip(self.skipped).collect()),
-            Shape::Parquet(_) => Err(damaged(&self.path, "it is not made of lines".to_owned())),
+            Shape::Parquet(_) => Err(Error::damaged(&self.path, "it is not made of lines")),
         }
     }
 }
@@ -167,7 +159,7 @@ fn join(parts: &[Part], form: Form, identity: &Identity, facts: &FooterFacts, st
         }
         let joined = lines::join(&frames, &lsns, form, (identity, facts), &mut file);
         if !joined.map_err(Error::io("copy to", staged))? {
-            return Err(none(identity.table));
+            return Err(Error::rows(identity.table, "there are none"));
         }
     } else {
         join_groups(parts, &lsns, (identity, facts), &mut file, staged)?;
@@ -191,10 +183,7 @@ fn join_groups(
         let file = metadata.file_metadata();
         let like = like.get_or_insert(file);
         if !same_schema(&like.schema_descr_ptr(), &file.schema_descr_ptr()) {
-            return Err(damaged(
-                &part.path,
-                "it has other columns than the piece before".to_owned(),
-            ));
+            return Err(Error::damaged(&part.path, "it has other columns than the piece before"));
         }
         let widths = Widths::of(metadata);
         for (at, group) in metadata.row_groups().iter().enumerate().skip(part.skipped) {
@@ -203,7 +192,7 @@ fn join_groups(
         }
     }
     let (Some(like), Some(extent)) = (like, copied.extent) else {
-        return Err(none(identity.table));
+        return Err(Error::rows(identity.table, "there are none"));
     };
     let mut pairs = key_values(arrow_schema_of(like), identity, facts, &extent, false);
     pairs.extend([copied.widths.key_value(), group_lsns_pair(lsns)]);
@@ -234,12 +223,7 @@ impl Default for Copied {
 
 impl Copied {
     fn copy(&mut self, group: &RowGroupMetaData, part: &Part, to: &mut impl Write, staged: &Path) -> Result<(), Error> {
-        let unknown = || {
-            damaged(
-                &part.path,
-                "a row group does not say where or when its rows are".to_owned(),
-            )
-        };
+        let unknown = || Error::damaged(&part.path, "a row group does not say where or when its rows are");
         let (start, end) = byte_range(group);
         let run = run_of(group).ok_or_else(unknown)?;
         let bytes = part.source.prefix(end).ok_or_else(unknown)?;

@@ -23,7 +23,7 @@ use std::path::PathBuf;
 use parquet::file::metadata::RowGroupMetaData;
 use parquet::file::reader::Length;
 
-use super::footer::{FileVersion, Found, Identity, Shape, damaged, footer_crc, inspect_at};
+use super::footer::{FileVersion, Found, Identity, Shape, footer_crc, inspect_at};
 use super::form::Form;
 use super::open::{Body, OpenSegment, Pages, Version};
 use super::promoted::Promoted;
@@ -147,7 +147,7 @@ impl Place {
         let found = match inspect_at(whole, &self.path) {
             // What was recorded is not there: a version that one flipped bit can make says nothing.
             Err(Error::Newer { found, .. }) => {
-                return Err(damaged(&self.path, format!("its footer says version {found}")));
+                return Err(Error::damaged(&self.path, format!("its footer says version {found}")));
             }
             found => found?,
         };
@@ -160,7 +160,7 @@ impl Place {
             "it has {} bytes and not the recorded footer {footer_crc:08x} at {size}",
             whole.len()
         );
-        Err(damaged(&self.path, reason))
+        Err(Error::damaged(&self.path, reason))
     }
 
     fn check_owner(&self, found: &Found, wanted: &Identity) -> Result<(), Error> {
@@ -168,7 +168,7 @@ impl Place {
             return Ok(());
         }
         let reason = format!("it is {:?}, wanted is {wanted:?}", found.identity);
-        Err(damaged(&self.path, reason))
+        Err(Error::damaged(&self.path, reason))
     }
 
     /// Replaces the file by its first recorded bytes, in a fresh inode.
@@ -184,7 +184,7 @@ impl Place {
             .map_err(Error::io("write", &self.twin_path))?;
         if crc != recorded.crc {
             let reason = format!("its checksum is {crc:08x}, {:08x} was recorded", recorded.crc);
-            return Err(damaged(&self.path, reason));
+            return Err(Error::damaged(&self.path, reason));
         }
         if twin::swap_in(&self.twin_path, &self.path, Replace::Exchange)? == Replace::Exchange {
             sys::remove_if_there(&self.twin_path).map_err(Error::io("remove", &self.twin_path))?;
@@ -212,7 +212,7 @@ impl Place {
             Shape::Parquet(metadata) => {
                 options.json = json_type_of(identity.table, metadata.file_metadata().schema_descr());
                 let promoted = Promoted::of_file(identity.table, metadata.file_metadata());
-                options.promoted = promoted.map_err(|reason| damaged(&self.path, reason))?;
+                options.promoted = promoted.map_err(|reason| Error::damaged(&self.path, reason))?;
                 widths = Widths::of(&metadata);
                 Body::Parquet(Pages {
                     file: metadata.file_metadata().clone(),

@@ -31,7 +31,7 @@ use parquet::file::writer::TrackedWrite;
 use serde::{Deserialize, Serialize};
 
 use super::encode::byte_range;
-use super::footer::{MAGIC, arrow_schema_of, damaged, file_like, key_values, unwritable};
+use super::footer::{MAGIC, arrow_schema_of, file_like, key_values, unwritable};
 use super::merge::Merge;
 use super::open::{OpenSegment, Pages, Version};
 use super::order::Order;
@@ -212,7 +212,7 @@ pub(super) fn assemble(
 ) -> Result<File, Error> {
     let table = open.identity().table;
     let (small, small_metadata) = merge_small(table, open.path(), (pages, &present.widths), source, options)?;
-    let unknown = || damaged(open.path(), "a row group does not say when its rows are".to_owned());
+    let unknown = || Error::damaged(open.path(), "a row group does not say when its rows are");
     let mut pieces = Vec::new();
     for (at, index) in &pages.runs {
         let group = pages.groups.get(*at).cloned().ok_or_else(unknown)?;

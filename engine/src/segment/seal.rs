@@ -27,7 +27,7 @@ use model::Table;
 use parquet::file::metadata::ParquetMetaData;
 
 use super::encode::{Sorted, times};
-use super::footer::{Extent, FileVersion, FooterFacts, Identity, damaged, inspect_at, key_values, unwritable};
+use super::footer::{Extent, FileVersion, FooterFacts, Identity, inspect_at, key_values, unwritable};
 use super::lines;
 use super::merge::Merge;
 use super::open::{OpenSegment, Version};
@@ -53,10 +53,10 @@ pub(crate) fn seal(
     options: &WriteOptions,
 ) -> Result<FileVersion, Error> {
     let Some(present) = open.present() else {
-        return Err(Error::Rows {
-            table: open.identity().table,
-            reason: format!("{} was never published", open.path().display()),
-        });
+        return Err(Error::rows(
+            open.identity().table,
+            format!("{} was never published", open.path().display()),
+        ));
     };
     let facts = FooterFacts {
         version,
@@ -92,7 +92,7 @@ pub(crate) fn seal(
         }
         match output.extent {
             Some(extent) if extent == present.extent => output.finish(open.identity(), &facts),
-            found => Err(damaged(
+            found => Err(Error::damaged(
                 open.path(),
                 format!("its rows are {found:?}, published were {:?}", present.extent),
             )),
@@ -125,11 +125,7 @@ pub(crate) fn write_sealed(
     clean_on_error(staged, || {
         let mut output = Output::create(table, sorted.extent.rows, staged, options)?;
         for rows in sorted.chunks() {
-            let rows = rows.map_err(|source| Error::Arrow {
-                action: "sort",
-                table,
-                source,
-            })?;
+            let rows = rows.map_err(Error::arrow("sort", table))?;
             output.write(rows)?;
         }
         output.finish(identity, &facts)
@@ -143,7 +139,7 @@ fn verified(path: &Path, present: &Version) -> Result<FileAt, Error> {
     let crc = match file_crc(&source, 0, 0) {
         Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
             let reason = format!("it is shorter than the {} bytes that were written", present.bytes.size);
-            return Err(damaged(path, reason));
+            return Err(Error::damaged(path, reason));
         }
         crc => crc.map_err(Error::io("read", path))?,
     };
@@ -151,7 +147,7 @@ fn verified(path: &Path, present: &Version) -> Result<FileAt, Error> {
         Ok(source)
     } else {
         let reason = format!("its checksum is {crc:08x}, {:08x} was written", present.bytes.crc);
-        Err(damaged(path, reason))
+        Err(Error::damaged(path, reason))
     }
 }
 
@@ -208,10 +204,7 @@ impl Output {
     /// Ends the file and syncs it.
     fn finish(self, identity: &Identity, facts: &FooterFacts) -> Result<FileVersion, Error> {
         let Some(extent) = self.extent else {
-            return Err(Error::Rows {
-                table: self.table,
-                reason: "there are none".to_owned(),
-            });
+            return Err(Error::rows(self.table, "there are none"));
         };
         let path = self.path;
         let pairs = key_values(None, identity, facts, &extent, true);

@@ -16,7 +16,6 @@ use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use super::footer::damaged;
 use super::source::FileAt;
 use crate::pace::Haste;
 use crate::{Error, pace, sys};
@@ -91,7 +90,7 @@ fn copy(
     let length = from.metadata().map_err(Error::io("read", path))?.len();
     if length < want.size {
         let reason = format!("it has {length} bytes, {} were written", want.size);
-        return Err(damaged(path, reason));
+        return Err(Error::damaged(path, reason));
     }
     let mut crc = have.crc;
     let copied = FileAt::new(from, want.size).for_each_chunk(have.size, |at, bytes| {
@@ -101,7 +100,7 @@ fn copy(
     copied.map_err(Error::io("copy to", twin_path))?;
     if crc != want.crc {
         let reason = format!("its checksum is {crc:08x}, {:08x} was written", want.crc);
-        return Err(damaged(path, reason));
+        return Err(Error::damaged(path, reason));
     }
     Ok(want.size - have.size)
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 use model::{Table, Timestamp};
 use parquet::file::reader::Length;
 
-use super::super::footer::{Extent, FooterFacts, Identity, damaged, line_pairs};
+use super::super::footer::{Extent, FooterFacts, Identity, line_pairs};
 use super::super::form::Form;
 use super::super::source::FileAt;
 use super::description::{description, raw_description};
@@ -29,7 +29,7 @@ pub(in super::super) fn frames<'a>(
 ) -> Result<Vec<FrameCopy<'a>>, Error> {
     let ends = starts.iter().skip(1).copied().chain([source.len()]);
     let frame = |(start, end): (&u64, u64)| {
-        let no_end = || damaged(path, format!("no frame ends at {end}"));
+        let no_end = || Error::damaged(path, format!("no frame ends at {end}"));
         let version = source.prefix(end).ok_or_else(no_end)?;
         let description = raw_description(&version).map_err(Error::io("read", path))?;
         let behind = description.map_or(u64::from(form == Form::Json), |bytes| bytes.len() as u64);

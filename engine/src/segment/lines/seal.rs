@@ -11,7 +11,7 @@ use arrow_array::RecordBatch;
 use model::Table;
 
 use super::super::encode::{RowGroup, Sorted};
-use super::super::footer::{Extent, FileVersion, FooterFacts, Identity, damaged, line_pairs};
+use super::super::footer::{Extent, FileVersion, FooterFacts, Identity, line_pairs};
 use super::super::form::Form;
 use super::super::open::{OpenSegment, Version};
 use super::super::order::Order;
@@ -32,11 +32,7 @@ const FRAME: usize = 8 << 20;
 fn each_line(table: Table, sorted: &Sorted, mut take: impl FnMut(&[u8]) -> Result<(), Error>) -> Result<(), Error> {
     let mut line = Vec::new();
     for chunk in sorted.chunks() {
-        let chunk = chunk.map_err(|source| Error::Arrow {
-            action: "sort",
-            table,
-            source,
-        })?;
+        let chunk = chunk.map_err(Error::arrow("sort", table))?;
         let rows = Rows::new(table, &chunk)?;
         for row in 0..chunk.num_rows() {
             line.clear();
@@ -106,7 +102,7 @@ pub(in super::super) fn seal(
     }
     if output.lines != present.extent.rows {
         let reason = format!("it has {} lines, published were {}", output.lines, present.extent.rows);
-        return Err(damaged(open.path(), reason));
+        return Err(Error::damaged(open.path(), reason));
     }
     output.finish(open.identity(), facts, present.extent)
 }
