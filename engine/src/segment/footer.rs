@@ -175,8 +175,7 @@ pub(crate) enum Shape {
 /// The key-values of a file.
 pub(super) fn key_values(identity: &Identity, facts: &FooterFacts, extent: &Extent, sealed: bool) -> Vec<KeyValue> {
     let pair = |key: &str, value: String| KeyValue::new(format!("platform.{key}"), value);
-    let mut all: Vec<KeyValue> = arrow_schema.into_iter().collect();
-    all.extend([
+    vec![
         pair("table", identity.table.name().to_owned()),
         pair("schema_version", SCHEMA_VERSION.to_owned()),
         pair("store_id", identity.store.to_string()),
@@ -187,8 +186,7 @@ pub(super) fn key_values(identity: &Identity, facts: &FooterFacts, extent: &Exte
         pair("rows", extent.rows.to_string()),
         pair("ts", format!("{}..{}", extent.min_ts.micros(), extent.max_ts.micros())),
         pair("origins", facts.origins.clone()),
-    ]);
-    all
+    ]
 }
 
 /// The log positions of row groups, for the footer.
@@ -203,34 +201,34 @@ pub(super) fn is_of_groups(pair: &KeyValue) -> bool {
 
 /// The key-values of a file of lines whose frames begin there and are complete through these log positions.
 pub(super) fn line_pairs(
-    arrow_schema: Option<KeyValue>,
     identity: &Identity,
     facts: &FooterFacts,
     extent: &Extent,
     (frames, group_lsns): (&[u64], &[u64]),
     sealed: bool,
 ) -> Pairs {
-    let pairs = key_values(None, identity, facts, extent, sealed).into_iter();
+    let pairs = key_values(identity, facts, extent, sealed).into_iter();
     let mut pairs: Pairs = pairs.map(|pair| (pair.key, pair.value.unwrap_or_default())).collect();
     pairs.insert(FRAMES.to_owned(), positions::to_text(frames));
     pairs.insert(GROUP_LSNS.to_owned(), positions::to_text(group_lsns));
     pairs
 }
 
-/// The Arrow schema's key-value, which a hand-made footer must carry over.
-pub(super) fn arrow_schema_of(metadata: &FileMetaData) -> Option<KeyValue> {
-    let all = metadata.key_value_metadata()?;
-    all.iter().find(|pair| pair.key == ARROW_SCHEMA_META_KEY).cloned()
+/// Whether it is the Arrow schema's key-value, which a hand-made footer must carry over.
+pub(super) fn is_arrow_schema(pair: &KeyValue) -> bool {
+    pair.key == ARROW_SCHEMA_META_KEY
 }
 
-/// The metadata of a file like another one, with other rows and key-values.
+/// The metadata of a file like another one, with other rows and, behind its Arrow schema, other key-values.
 pub(super) fn file_like(like: &FileMetaData, rows: u64, pairs: Vec<KeyValue>) -> Result<FileMetaData, ParquetError> {
     let rows = i64::try_from(rows).map_err(|_| ParquetError::General(format!("{rows} rows")))?;
+    let old = like.key_value_metadata().into_iter().flatten();
+    let schema = old.filter(|pair| is_arrow_schema(pair)).take(1).cloned();
     Ok(FileMetaData::new(
         like.version(),
         rows,
         like.created_by().map(str::to_owned),
-        Some(pairs),
+        Some(schema.chain(pairs).collect()),
         like.schema_descr_ptr(),
         like.column_orders().cloned(),
     ))

@@ -29,8 +29,8 @@ use parquet::file::metadata::{FileMetaData, KeyValue, ParquetMetaData, RowGroupM
 
 use super::encode::{RowGroup, encode};
 use super::footer::{
-    Extent, FileVersion, FooterFacts, Identity, arrow_schema_of, file_like, footer_bytes, group_lsns_pair, key_values,
-    line_pairs, unwritable,
+    Extent, FileVersion, FooterFacts, Identity, file_like, footer_bytes, group_lsns_pair, key_values, line_pairs,
+    unwritable,
 };
 use super::form::Form;
 use super::lines;
@@ -260,7 +260,7 @@ impl OpenSegment {
         group_lsns.resize(group_lsns.len() + added, facts.last_lsn);
         let (body, footer) = match &group.metadata {
             Some(metadata) => {
-                let mut pairs = key_values(None, &self.identity, &facts, &extent, false);
+                let mut pairs = key_values(&self.identity, &facts, &extent, false);
                 pairs.extend([widths.key_value(), group_lsns_pair(&group_lsns)]);
                 let pages = self
                     .next_pages(metadata, pairs, extent, old)
@@ -308,9 +308,7 @@ impl OpenSegment {
             groups.push(shifted(group, groups.len(), old.size)?);
         }
         let like = present.map_or(added.file_metadata(), |present| &present.file);
-        let mut all: Vec<KeyValue> = arrow_schema_of(like).into_iter().collect();
-        all.extend(pairs);
-        let file = file_like(like, extent.rows, all)?;
+        let file = file_like(like, extent.rows, pairs)?;
         Ok(Pages { file, groups, runs })
     }
 

@@ -28,8 +28,8 @@ use parquet::file::metadata::{FileMetaData, ParquetMetaData, RowGroupMetaData};
 
 use super::encode::byte_range;
 use super::footer::{
-    Extent, FileVersion, FooterFacts, Found, Identity, MAGIC, Shape, arrow_schema_of, file_like, footer_bytes,
-    group_lsns_pair, inspect, inspect_at, key_values, unwritable,
+    Extent, FileVersion, FooterFacts, Found, Identity, MAGIC, Shape, file_like, footer_bytes, group_lsns_pair, inspect,
+    inspect_at, key_values, unwritable,
 };
 use super::form::Form;
 use super::lines::{self, FrameCopy};
@@ -194,7 +194,7 @@ fn join_groups(
     let (Some(like), Some(extent)) = (like, copied.extent) else {
         return Err(Error::rows(identity.table, "there are none"));
     };
-    let mut pairs = key_values(arrow_schema_of(like), identity, facts, &extent, false);
+    let mut pairs = key_values(identity, facts, &extent, false);
     pairs.extend([copied.widths.key_value(), group_lsns_pair(lsns)]);
     let footer = file_like(like, extent.rows, pairs).and_then(|file| footer_bytes(file, copied.groups));
     let footer = footer.map_err(unwritable(staged))?;

@@ -31,7 +31,7 @@ use parquet::file::writer::TrackedWrite;
 use serde::{Deserialize, Serialize};
 
 use super::encode::byte_range;
-use super::footer::{MAGIC, arrow_schema_of, file_like, key_values, unwritable};
+use super::footer::{MAGIC, file_like, key_values, unwritable};
 use super::merge::Merge;
 use super::open::{OpenSegment, Pages, Version};
 use super::order::Order;
@@ -238,13 +238,7 @@ pub(super) fn assemble(
     pieces.sort_by_key(|piece| Reverse((piece.run.max_ts, piece.run.min_ts)));
     let mut facts = present.facts.clone();
     facts.version = version;
-    let pairs = key_values(
-        arrow_schema_of(&pages.file),
-        open.identity(),
-        &facts,
-        &present.extent,
-        true,
-    );
+    let pairs = key_values(open.identity(), &facts, &present.extent, true);
     let file = file_like(&pages.file, present.extent.rows, pairs).map_err(unwritable(staged))?;
     write(&pieces, file, staged, options.haste)
 }

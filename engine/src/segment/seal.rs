@@ -207,7 +207,7 @@ impl Output {
             return Err(Error::rows(self.table, "there are none"));
         };
         let path = self.path;
-        let pairs = key_values(None, identity, facts, &extent, true);
+        let pairs = key_values(identity, facts, &extent, true);
         let buffered = self.writer.into_inner(pairs).map_err(unwritable(&path))?;
         let file = buffered
             .into_inner()
