@@ -77,6 +77,14 @@ pub(crate) fn keep(layout: &Layout, path: &Path) -> Result<PathBuf, Error> {
     Ok(target)
 }
 
+/// Moves a file that no view has any more into quarantine, and says so.
+pub(crate) fn keep_hidden(layout: &Layout, path: &Path, rows: u64, what: &str) {
+    match keep(layout, path) {
+        Ok(kept) => tracing::error!(rows, "{what}; it was put into {}", kept.display()),
+        Err(error) => tracing::error!(rows, %error, "{what}; it stays where it is, no query reads it"),
+    }
+}
+
 fn copy(path: &Path, target: &Path) -> std::io::Result<()> {
     let copied = fs::copy(path, target).and_then(|_| File::open(target)?.sync_all());
     if copied.is_err() {
