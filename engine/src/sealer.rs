@@ -15,7 +15,7 @@
 use std::sync::Arc;
 
 use crate::Error;
-use crate::catalog::{Lineage, Record};
+use crate::catalog::Lineage;
 use crate::quarantine::set_aside;
 use crate::segment::{FileVersion, WriteOptions, damage_of, seal};
 use crate::shared::{Sentinel, Shared};
@@ -140,12 +140,7 @@ fn seal_one(shared: &Shared, job: &mut Job) -> Result<(), Error> {
     {
         // Held until the file is in the state: who reads there that it is sealed may take it out, and it must not come back.
         let mut catalog = shared.catalog.lock();
-        let low_water = catalog.state().low_water;
-        catalog.commit(Record {
-            put: vec![entry.clone()],
-            low_water,
-            ..Record::default()
-        })?;
+        catalog.commit_with(|record| record.put = vec![entry.clone()])?;
         let mut state = shared.state.lock();
         state.put_file(shared.segment(&entry, &lineage));
         shared.show(&mut state, []);

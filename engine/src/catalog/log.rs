@@ -36,8 +36,8 @@ use std::path::{Path, PathBuf};
 
 use uuid::Uuid;
 
-use super::checkpoint;
 use super::state::{Record, State};
+use super::{Found, checkpoint};
 use crate::{Error, sys};
 
 const LOG_MAGIC: &[u8; 8] = b"FLUXCAT1";
@@ -50,15 +50,6 @@ const RECORD_HEAD: usize = 8;
 /// What a mark has where a record has its length.
 const MARK: u32 = u32::MAX;
 const MARK_BYTES: usize = 16;
-
-/// What was found.
-#[derive(Debug)]
-pub(super) struct Loaded {
-    pub(super) state: State,
-    /// The highest generation that any file belongs to.
-    pub(super) newest: u64,
-    pub(super) torn: u64,
-}
 
 /// The log being written.
 #[derive(Debug)]
@@ -206,7 +197,7 @@ pub(crate) fn remove_before(dir: &Path, keep: u64) -> Result<(), Error> {
 }
 
 /// The state that the files of `dir` describe.
-pub(super) fn load(dir: &Path, store: Uuid) -> Result<Loaded, Error> {
+pub(super) fn load(dir: &Path, store: Uuid) -> Result<Found, Error> {
     let files = list(dir)?;
     let newest = files.newest();
     let (first, mut state) = match files.start(dir, store)? {
@@ -219,11 +210,7 @@ pub(super) fn load(dir: &Path, store: Uuid) -> Result<Loaded, Error> {
                 .iter()
                 .all(|number| is_without_records(&log_path(dir, *number))) =>
         {
-            return Ok(Loaded {
-                state: State::new(store),
-                newest,
-                torn: 0,
-            });
+            return Ok(Found::anew(dir, State::new(store), newest));
         }
         Err(None) => {
             return Err(Error::damaged(dir, "it has catalogue logs but no checkpoint"));
@@ -239,7 +226,10 @@ pub(super) fn load(dir: &Path, store: Uuid) -> Result<Loaded, Error> {
     for number in files.logs.iter().filter(|number| **number >= first) {
         torn += read_log(dir, *number, store, &mut state)?;
     }
-    Ok(Loaded { state, newest, torn })
+    Ok(Found {
+        torn,
+        ..Found::anew(dir, state, newest)
+    })
 }
 
 /// Refuses what a later version of this program wrote. What is `whole` by the checksums of this one is not of a later one:

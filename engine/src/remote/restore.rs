@@ -12,12 +12,12 @@ use crate::layout::Layout;
 use crate::segment::join_pieces;
 use crate::sys;
 
-/// Makes an open file from its parts in the object store. Whether there are any.
-pub(crate) fn restore_open(connected: &Connected, layout: &Layout, entry: &FileEntry) -> Result<bool, Error> {
+/// Makes an open file from its parts in the object store, if there are any.
+pub(crate) fn restore_open(connected: &Connected, layout: &Layout, entry: &FileEntry) -> Result<(), Error> {
     let state = connected.chain.state();
     let parts = state.parts_of(entry.id);
     if parts.is_empty() {
-        return Ok(false);
+        return Ok(());
     }
     let cache = &connected.link.cache;
     let mut paths = Vec::with_capacity(parts.len());
@@ -36,5 +36,5 @@ pub(crate) fn restore_open(connected: &Connected, layout: &Layout, entry: &FileE
         sys::remove_if_there(path).map_err(Error::io("remove", path))?;
     }
     tracing::info!(path = %entry.path(layout).display(), parts = parts.len(), "put an open file together");
-    Ok(true)
+    Ok(())
 }
