@@ -54,7 +54,7 @@ impl Source<'_> {
             _ => Ok(None),
         };
         read.map_err(unreadable(self.path))?
-            .ok_or_else(|| Error::damaged(&self.path, format!("its column {name} is not as expected")))
+            .ok_or_else(|| Error::damaged(self.path, format!("its column {name} is not as expected")))
     }
 
     fn chunk(&self, group: usize, name: &str) -> Option<Chunk<'_>> {

@@ -78,7 +78,7 @@ impl Upload<'_> {
             return Ok(());
         }
         Err(Error::damaged(
-            &self.path,
+            self.path,
             format!("its checksum is {crc:08x} instead of {wanted:08x}"),
         ))
     }
