@@ -157,7 +157,7 @@ impl Problem {
 
     pub(crate) fn no_object_store() -> Self {
         let detail = "durable=bucket: this Mixer has no object store (observability.embedded.storage.url)";
-        Self::new(StatusCode::CONFLICT, "no_object_store", detail)
+        Self::new(StatusCode::UNPROCESSABLE_ENTITY, "no_object_store", detail)
     }
 
     pub(crate) fn key_of_another(header: &str) -> Self {

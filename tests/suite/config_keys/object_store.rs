@@ -140,7 +140,7 @@ fn rows_of_open_files_are_at_another_mixer_an_interval_later() -> Result<(), Fai
         line(3).as_bytes(),
     )?;
     assert!(
-        refused.status == 409 && refused.text.contains("storage.url"),
+        refused.status == 422 && refused.text.contains("storage.url"),
         "{}",
         refused.text
     );

@@ -37,11 +37,6 @@ pub(in crate::api) const CODES: &[(u16, &str, &str)] = &[
         "key_in_use",
         "a request with this Idempotency-Key is being answered",
     ),
-    (
-        409,
-        "no_object_store",
-        "durable=bucket asks for an object store, and there is none",
-    ),
     (409, "name_taken", "another Rack has the name"),
     (409, "name_is_id", "the name could be taken for a Rack's id"),
     (409, "wrong_state", "the Rack's state does not allow it"),
@@ -63,6 +58,11 @@ pub(in crate::api) const CODES: &[(u16, &str, &str)] = &[
     ),
     (413, "bad_body", "the body is too large"),
     (415, "bad_body", "the body's type or packing is not known"),
+    (
+        422,
+        "no_object_store",
+        "durable=bucket asks for an object store, and there is none",
+    ),
     (422, "key_of_another", "the Idempotency-Key was used for another body"),
     (
         422,
