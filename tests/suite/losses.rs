@@ -256,10 +256,10 @@ fn no_row_that_the_bucket_has_is_lost_or_doubled_by_lost_machines() -> Result<()
 }
 
 #[test]
-fn a_lost_machine_takes_exactly_the_rows_that_the_api_called_not_uploaded() -> Result<(), Failure> {
+fn a_lost_machine_takes_no_more_rows_than_the_api_called_not_uploaded() -> Result<(), Failure> {
     let runtime = Runtime::new()?;
     let server = runtime.block_on(TestS3::start())?;
-    let random = Random::for_test("a_lost_machine_takes_exactly_the_rows_that_the_api_called_not_uploaded");
+    let random = Random::for_test("a_lost_machine_takes_no_more_rows_than_the_api_called_not_uploaded");
     let mut ends = Ends::start("behind", Some(server), random)?;
     let mut sent = 0;
     for _ in 0..setting("PLATFORM_TEST_LOSSES", 4) {

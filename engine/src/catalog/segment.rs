@@ -67,7 +67,7 @@ pub struct Segment {
     pub min_ts: Timestamp,
     /// Their latest `ts`.
     pub max_ts: Timestamp,
-    /// Whether it will never change again; then it is sorted by `ts` descending, as a whole or run by run.
+    /// Whether it takes no more row groups; then it is sorted by `ts` descending, as a whole or run by run.
     pub sealed: bool,
     /// Its row groups, each sorted by `ts` descending, if it is sealed and not sorted as a whole. Empty otherwise.
     pub runs: Vec<Run>,

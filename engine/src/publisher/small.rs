@@ -1,7 +1,7 @@
 //! Small files of a partition stay few, whatever late rows, restarts and evictions leave.
 //!
 //! A partition whose open file was sealed gets another one when rows come late. Once it has [`MOST`] files that are not full, its
-//! youngest sealed one of them is written anew together with the late rows, and exchanged under its name:
+//! youngest sealed one of them is rewritten together with the late rows, and exchanged under its name:
 //!
 //! ```text
 //! old rows and new ones sorted into staging ─> exchanged under the name ─> catalogue record ─> swap the view
@@ -13,7 +13,7 @@
 //! - The later version differs from the earlier one in length: so a start that finds it without its record knows it.
 //! - Views of then read the earlier version, under its retired name. A copy of it that is on its way from the object store never
 //!   takes the name of the later one.
-//! - The publisher waits for no object store: a file that is not here is not written anew, late rows get one of their own.
+//! - The publisher waits for no object store: a file that is not here is not rewritten, late rows get one of their own.
 
 use std::sync::Arc;
 
@@ -29,10 +29,10 @@ use crate::spec_files::FileForm;
 use crate::sys;
 
 /// Files of a partition that are not full, at most.
-pub(super) const MOST: usize = 4;
-/// A file is full from this part of [`crate::Settings::segment_size`] on: to write it anew for a few rows would not pay.
+const MOST: usize = 4;
+/// A file is full from this part of [`crate::Settings::segment_size`] on: to rewrite it for a few rows would not pay.
 const FULL_PART: u64 = 32;
-/// Or from so many rows on: they are all in memory while it is written anew.
+/// Or from so many rows on: they are all in memory while it is rewritten.
 const FULL_ROWS: u64 = 256 << 10;
 
 impl Publisher {
@@ -67,7 +67,7 @@ fn small_files(shared: &Shared, place: Place) -> Vec<Arc<Segment>> {
     files.filter(is_small).cloned().collect()
 }
 
-/// Writes a sealed file anew with more rows; `None` if it is damaged, is not here, or has other columns than a new one would.
+/// Rewrites a sealed file with more rows; `None` if it is damaged, is not here, or has other columns than a new one would.
 fn merge(shared: &Shared, segment: &Segment, frozen: &Frozen) -> Result<Option<Done>, Error> {
     let Some(old) = shared.catalog.lock().state().file(segment.id).cloned() else {
         return Ok(None);

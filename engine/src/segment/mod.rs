@@ -1,4 +1,4 @@
-//! Data files: an *open* one per (table, partition) that grows in place, and *sealed* ones that never change. Most are
+//! Data files: an *open* one per (table, partition) that grows in place, and *sealed* ones, of which no version changes. Most are
 //! Parquet; files of lines ([`lines`]) grow and end in the same way.
 //!
 //! ```text

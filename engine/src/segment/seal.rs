@@ -1,4 +1,4 @@
-//! Sealed files: sorted, with large row groups, filters and page index, never changed again.
+//! Sealed files: sorted, with large row groups, filters and page index. A version never changes; late rows may make a later one.
 //!
 //! A file whose rows came in large groups is put together from them ([`super::runs`]); any other is encoded anew, sorted over
 //! all rows.
