@@ -329,8 +329,14 @@ impl Engine {
         let in_bucket = |link: &&Arc<Link>| link.settings.floor == DurableFloor::Bucket;
         match self.shared.remote.as_ref().filter(in_bucket) {
             Some(link) => link.marks.lock().floor(entity, boot_epoch),
-            None => self.shared.marks.lock().floor(entity, boot_epoch),
+            None => self.floor_on_disk(entity, boot_epoch),
         }
+    }
+
+    /// As [`Self::floor`], of what this machine's disk has.
+    #[must_use]
+    pub fn floor_on_disk(&self, entity: EntityId, boot_epoch: u64) -> u64 {
+        self.shared.marks.lock().floor(entity, boot_epoch)
     }
 
     /// Waits until the object store has every row that was appended before this call, and hurries the cut that brings them

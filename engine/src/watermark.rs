@@ -211,6 +211,7 @@ impl Watermarks {
         let (seq, identity) = known.tail;
         Some(StreamTail {
             incarnation,
+            floor: known.seqs.floor(),
             last: known.seqs.last().unwrap_or(0),
             newest: (seq > 0).then_some((seq, identity)),
         })
@@ -423,6 +424,7 @@ mod tests {
         let last = |incarnation, last| {
             Some(StreamTail {
                 incarnation,
+                floor: u64::from(last == 1),
                 last,
                 newest: Some((last, last as i64 + 1_000 * incarnation)),
             })

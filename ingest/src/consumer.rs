@@ -6,15 +6,19 @@
 //!   message of the largest size that the bus takes, and at most four are open at once. The next one is made when half of the messages
 //!   or bytes of one are taken, so that there are two; where nothing is taken for minutes, two more are made.
 //! - `max_deliver` is unlimited: a message that cannot be decoded ends as a dead letter, so nothing loops.
+//! - What is acknowledged to the bus and not in the store (its machine is lost, or an older state was restored) is asked for again,
+//!   as far as the bus still has it.
 //! - The acknowledgement wait covers two flush intervals and a slow disk; longer waits send progress.
 
 use std::time::Duration;
 
 use async_nats::Client;
 use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, PullConsumer, pull};
-use async_nats::jetstream::{Context, stream::Stream as BusStream};
+use async_nats::jetstream::context::{ConsumerInfoErrorKind, Context};
+use async_nats::jetstream::stream::Stream as BusStream;
 use engine::Engine;
 use model::subject;
+use tracing::warn;
 
 use crate::error::Error;
 use crate::history::{KnownStream, StreamPoint, connections, examine};
@@ -175,6 +179,30 @@ pub(crate) fn ack_wait(flush_interval: Duration) -> Duration {
     flush_interval * 2 + Duration::from_secs(10)
 }
 
+/// From where the bus delivers: as it did so far, or again from what is known here where a machine that is lost, or a state of
+/// the store before it was restored, acknowledged more than that.
+async fn delivery(stream: &BusStream, name: &str, known: &KnownStream) -> Result<DeliverPolicy, Error> {
+    let said = match stream.consumer_info(name).await {
+        Ok(said) => said,
+        Err(error) if error.kind() == ConsumerInfoErrorKind::NotFound => return Ok(DeliverPolicy::All),
+        Err(error) => return Err(bus_error("ask for the consumer", name)(error)),
+    };
+    let acknowledged = said.ack_floor.stream_sequence;
+    if known.tail.incarnation != known.created || acknowledged <= known.tail.last {
+        return Ok(said.config.deliver_policy);
+    }
+    let start_sequence = known.tail.floor + 1;
+    warn!(
+        stream = said.stream_name,
+        acknowledged, start_sequence, "the store lacks what was acknowledged to the bus: it is asked for again"
+    );
+    stream
+        .delete_consumer(name)
+        .await
+        .map_err(bus_error("open anew the consumer", name))?;
+    Ok(DeliverPolicy::ByStartSequence { start_sequence })
+}
+
 /// Opens the consumer of a stream that was taken so far in this process.
 pub(crate) async fn open(
     js: &Context,
@@ -194,7 +222,7 @@ pub(crate) async fn open(
         description: Some(format!("stores {}", feed.what())),
         ack_policy: AckPolicy::Explicit,
         ack_wait: ack_wait(settings.flush_interval),
-        deliver_policy: DeliverPolicy::All,
+        deliver_policy: delivery(&stream, feed.name(), &known).await?,
         max_deliver: -1,
         max_ack_pending: i64::from(settings.buffer_size),
         ..Default::default()

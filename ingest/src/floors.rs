@@ -27,6 +27,17 @@ const EVERY: Duration = Duration::from_millis(50);
 /// Producer runs remembered at most; forgetting one only costs a repeated floor.
 const REMEMBERED: usize = 10_000;
 
+/// How far a producer's run is durable, and how far it is on this machine's disk.
+#[must_use]
+pub fn durable_floor(engine: &Engine, entity_id: EntityId, boot_epoch: u64) -> DurableFloor {
+    DurableFloor {
+        entity_id,
+        boot_epoch,
+        seq: engine.floor(entity_id, boot_epoch),
+        on_disk: engine.floor_on_disk(entity_id, boot_epoch),
+    }
+}
+
 pub(crate) struct Floors {
     pub(crate) engine: Arc<Engine>,
     pub(crate) client: async_nats::Client,
@@ -37,16 +48,16 @@ pub(crate) struct Floors {
 impl Floors {
     /// Sends floors for the producers that come over `durable`, until it closes.
     pub(crate) async fn run(self, mut durable: mpsc::Receiver<BatchId>) {
-        let mut sent: HashMap<(EntityId, u64), u64> = HashMap::new();
+        let mut sent: HashMap<(EntityId, u64), DurableFloor> = HashMap::new();
         let mut ids = Vec::new();
         while durable.recv_many(&mut ids, 4096).await > 0 {
             let mut runs: Vec<_> = ids.drain(..).map(|id| (id.entity, id.boot_epoch)).collect();
             runs.sort_unstable();
             runs.dedup();
             for run in runs {
-                let floor = self.engine.floor(run.0, run.1);
+                let floor = durable_floor(&self.engine, run.0, run.1);
                 if sent.get(&run) != Some(&floor) {
-                    self.send(run, floor).await;
+                    self.send(floor).await;
                     sent.insert(run, floor);
                 }
             }
@@ -57,14 +68,9 @@ impl Floors {
         }
     }
 
-    async fn send(&self, (entity_id, boot_epoch): (EntityId, u64), seq: u64) {
-        let Some(body) = (self.sign)(DurableFloor {
-            entity_id,
-            boot_epoch,
-            seq,
-        }) else {
-            return;
-        };
+    async fn send(&self, floor: DurableFloor) {
+        let Some(body) = (self.sign)(floor) else { return };
+        let entity_id = floor.entity_id;
         let subject = subject::rack(&entity_id, subject::RackCommand::Floor);
         match self.client.publish(subject, body).await {
             Ok(()) => Stats::add(&self.stats.floors_sent, 1),

@@ -35,7 +35,7 @@ mod stats;
 mod vouch;
 
 pub use error::Error;
-pub use floors::SignFloor;
+pub use floors::{SignFloor, durable_floor};
 pub use pipeline::{Messages, Parts, Pipeline, Settings};
 pub use specs::{SpecCounts, Specs};
 pub use stats::{Snapshot, Stats};

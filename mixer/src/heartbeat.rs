@@ -34,7 +34,7 @@ pub(crate) const CLOCK_OFFSET: &str = "clock.offset";
 const CLOCKS_DIFFER: Duration = Duration::from_secs(60);
 
 /// How far a producer run is durable.
-pub(crate) type FloorOf = Arc<dyn Fn(EntityId, u64) -> u64 + Send + Sync>;
+pub(crate) type FloorOf = Arc<dyn Fn(EntityId, u64) -> DurableFloor + Send + Sync>;
 
 /// Answers heartbeats.
 pub(crate) struct Heartbeats {
@@ -133,12 +133,7 @@ impl Heartbeats {
 
     fn floors(&self, beat: &Heartbeat) -> Vec<DurableFloor> {
         let waiting = beat.waiting.iter().take(MAX_FLOORS);
-        waiting
-            .map(|run| DurableFloor {
-                seq: (self.floor)(run.entity_id, run.boot_epoch),
-                ..*run
-            })
-            .collect()
+        waiting.map(|run| (self.floor)(run.entity_id, run.boot_epoch)).collect()
     }
 }
 

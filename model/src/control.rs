@@ -253,6 +253,10 @@ pub struct DurableFloor {
     pub boot_epoch: u64,
     /// The last sequence without a gap before it; 0 for none.
     pub seq: u64,
+    /// How far the Mixer has them on its disk, where `seq` waits for its object store: nothing to trim on, but reason not to
+    /// send them again. Not above `seq` otherwise.
+    #[serde(default)]
+    pub on_disk: u64,
 }
 
 /// The Mixer gives a Rack its part of a scenario, signed by the cluster (context `command`).

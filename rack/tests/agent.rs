@@ -217,6 +217,39 @@ async fn what_the_bus_acknowledged_and_lost_is_sent_again_under_the_same_ids() {
 }
 
 #[tokio::test]
+async fn what_is_on_the_mixers_disk_is_not_sent_again_while_its_floor_waits_for_the_object_store() {
+    let (bus, dir) = (BusServer::start().await, tempfile::tempdir().unwrap());
+    let mut desk = adopting();
+    desk.on_disk = u64::MAX;
+    let peer = Peer::start(&bus, 1, desk).await;
+    let mut parts = parts(dir.path(), &bus.url(), &[]);
+    parts.floor_stall = Duration::from_millis(300);
+    let agent = Agent::start(parts).await.unwrap();
+    agent.wait_for(is_active).await;
+    record(&agent, &["one", "two"]).await;
+    peer.wait_for_lines(&["one", "two"]).await;
+    let beats = peer.desk.lock().heartbeats.len();
+    let later = async |count: usize| {
+        until("heartbeats", async || {
+            (peer.desk.lock().heartbeats.len() > beats + count).then_some(())
+        })
+        .await;
+    };
+    later(2).await;
+    peer.lose_stream().await;
+    later(20).await;
+    let again = peer.published().await;
+    let is_ours = |text: &String| text == "one" || text == "two";
+    assert!(!again.iter().any(|batch| batch.messages.iter().any(is_ours)));
+    let waiting = peer.desk.lock().heartbeats.last().unwrap().waiting.clone();
+    assert!(!waiting.is_empty(), "nothing is trimmed");
+    // An empty machine takes its place.
+    peer.desk.lock().on_disk = 0;
+    peer.wait_for_lines(&["one", "two"]).await;
+    close(agent).await;
+}
+
+#[tokio::test]
 async fn a_bus_killed_under_load_loses_and_doubles_nothing() {
     let (mut bus, dir) = (BusServer::start().await, tempfile::tempdir().unwrap());
     let peer = Peer::start(&bus, 1, adopting()).await;

@@ -129,6 +129,10 @@ impl TestBus {
                 headers.insert(wire::ENTITY_NAME, publisher);
                 headers.insert(wire::BOOT_EPOCH, batch.boot_epoch.to_string());
                 headers.insert(wire::SEQUENCE, batch.seq.to_string());
+                headers.insert(
+                    wire::MESSAGE_ID,
+                    format!("{publisher}-{}-{}", batch.boot_epoch, batch.seq),
+                );
                 let subject = format!("flux.telemetry.{table}.{publisher}");
                 let sent = self
                     .js
@@ -158,6 +162,19 @@ impl TestBus {
     pub fn consumers(&self, stream: &str) -> Result<usize, Failure> {
         let stream = self.runtime.block_on(self.js.get_stream(stream))?;
         Ok(stream.cached_info().state.consumer_count)
+    }
+
+    /// Whether a consumer has nothing more to deliver, and everything that it delivered is acknowledged.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn is_drained(&self, stream: &str, name: &str) -> Result<bool, Failure> {
+        let found = async {
+            let stream = self.js.get_stream(stream).await?;
+            Ok::<_, Failure>(stream.consumer_info(name).await?)
+        };
+        let found = self.runtime.block_on(found)?;
+        Ok(found.num_pending == 0 && found.num_ack_pending == 0)
     }
 
     /// Deletes the consumers of a stream whose names begin so.

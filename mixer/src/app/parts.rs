@@ -263,7 +263,7 @@ impl Parts {
                 registry: Arc::clone(registry),
                 presence: Arc::clone(presence),
                 courier: courier.clone(),
-                floor: Arc::new(move |entity, boot_epoch| engine.floor(entity, boot_epoch)),
+                floor: Arc::new(move |entity, boot_epoch| ingest::durable_floor(&engine, entity, boot_epoch)),
                 limits: settings::rack_limits(config),
                 clock: clock.clone(),
                 refusals: Arc::clone(&refusals),

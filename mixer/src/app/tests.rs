@@ -160,6 +160,7 @@ impl FakeRack {
                 entity_id: id,
                 boot_epoch: 7,
                 seq: 3,
+                on_disk: 0,
             }],
             facts: Attributes::new().with("cpu", 0.5),
             seq: None,

@@ -53,10 +53,12 @@ impl Segment {
 pub(super) struct Index {
     pub(super) segments: VecDeque<Segment>,
     pub(super) floors: BTreeMap<Run, u64>,
+    /// How far the Mixer said last that each run is on its disk. Falls when another machine takes its place.
+    on_disk: BTreeMap<Run, u64>,
     pub(super) checkpoints: BTreeMap<String, Vec<u8>>,
     /// Rows that were given up because the spool was full.
     pub(super) dropped_rows: u64,
-    /// How often a floor was raised.
+    /// How often a floor was raised, or the Mixer's disk had more.
     raised: u64,
     /// Damage that the reader met in the segment being written: the writer leaves it.
     pub(super) leave_active: bool,
@@ -71,7 +73,7 @@ impl Index {
         self.floors.get(&run).copied().unwrap_or(0)
     }
 
-    /// How often a floor was raised.
+    /// How often a floor was raised, or the Mixer's disk had more.
     pub(super) const fn progress(&self) -> u64 {
         self.raised
     }
@@ -85,7 +87,8 @@ impl Index {
         let known = self.floors.entry(run).or_default();
         let raised = floor.seq > *known;
         *known = floor.seq.max(*known);
-        self.raised += u64::from(raised);
+        let before = self.on_disk.insert(run, floor.on_disk).unwrap_or(0);
+        self.raised += u64::from(raised || floor.on_disk > before);
         raised
     }
 
@@ -104,6 +107,13 @@ impl Index {
             .map(|span| span.first)
             .min();
         kept.map_or(0, |first| first.saturating_sub(1)).max(self.floor(run))
+    }
+
+    /// Whether something is neither durable at the Mixer nor on its disk, as far as it said.
+    pub(super) fn is_waiting(&self) -> bool {
+        let has = |run: Run| self.floor(run).max(self.on_disk.get(&run).copied().unwrap_or(0));
+        let mut spans = self.segments.iter().flat_map(|segment| &segment.spans);
+        spans.any(|span| span.last > has(span.run))
     }
 
     /// Bytes of segments that hold something not known to be durable at the Mixer.
@@ -131,6 +141,7 @@ impl Index {
                 entity_id: run.entity,
                 boot_epoch: run.epoch,
                 seq,
+                on_disk: 0,
             })
             .collect();
         waits.sort_by_key(|floor| floor.boot_epoch);
@@ -141,12 +152,11 @@ impl Index {
     /// Forgets floors of runs that have nothing here, except this process's own.
     pub(super) fn forget_floors(&mut self, current_epoch: u64) {
         let segments = &self.segments;
-        self.floors.retain(|run, _| {
-            run.epoch == current_epoch
-                || segments
-                    .iter()
-                    .flat_map(|segment| &segment.spans)
-                    .any(|span| span.run == *run)
-        });
+        let is_here = |run: &Run, _: &mut u64| {
+            let mut spans = segments.iter().flat_map(|segment| &segment.spans);
+            run.epoch == current_epoch || spans.any(|span| span.run == *run)
+        };
+        self.floors.retain(is_here);
+        self.on_disk.retain(is_here);
     }
 }

@@ -94,14 +94,14 @@ impl Reader {
         self.index.lock().floor(run) >= seq
     }
 
-    /// Grows exactly when some floor does.
+    /// Grows exactly when the Mixer has more, on its disk or for good.
     pub(crate) fn progress(&self) -> u64 {
         self.index.lock().progress()
     }
 
-    /// Whether anything waits for its floor.
+    /// Whether the Mixer did not say of everything that it has it.
     pub(crate) fn is_waiting(&self) -> bool {
-        self.index.lock().waiting_since().is_some()
+        self.index.lock().is_waiting()
     }
 
     /// The segment that the cursor is in, or the first one behind it.

@@ -76,6 +76,7 @@ fn floor(epoch: u64, seq: u64) -> DurableFloor {
         entity_id: rack(),
         boot_epoch: epoch,
         seq,
+        on_disk: 0,
     }
 }
 

@@ -2,9 +2,9 @@
 //!
 //! # Invariants
 //!
-//! - The bus's acknowledgement trims nothing: only the Mixer's durable floor does. If the Mixer speaks but the floor stands
-//!   still for a while although everything was acknowledged, everything above it is sent again under the same ids; the bus
-//!   and the Mixer drop what they have. Each fruitless round doubles the wait, up to [`MAX_STALL`].
+//! - The bus's acknowledgement trims nothing: only the Mixer's durable floor does. If the Mixer speaks but has no more on its
+//!   disk for a while although everything was acknowledged, everything above the floor is sent again under the same ids; the
+//!   bus and the Mixer drop what they have. Each fruitless round doubles the wait, up to [`MAX_STALL`].
 //! - An acknowledgement that does not come says nothing: the same batch is sent again under the same id.
 //! - Every sequence is published in the end. In place of a batch that cannot be sent (larger than the bus takes, or damaged
 //!   in the spool) goes a log record that says so, under its sequence; in place of a message that is too large, a dead letter with
@@ -69,7 +69,7 @@ pub(crate) struct SenderParts {
     pub(crate) clock: Clock,
     /// The lane, where the spool is its outbox, and the limits of what goes into it.
     pub(crate) lane: Option<(Lane, Limits)>,
-    /// How long the floor may stand still before everything above it is sent again.
+    /// How long the Mixer may have no more before everything above it is sent again.
     pub(crate) stall: Duration,
     pub(crate) cancel: CancellationToken,
 }
@@ -412,7 +412,8 @@ impl Sender {
         }
     }
 
-    /// Tells what the bus takes, which may be another one after a while. Sends everything above the floor again if the Mixer speaks and the floor stands still.
+    /// Tells what the bus takes, which may be another one after a while. Sends everything above the floor again if the Mixer
+    /// speaks and has no more of it.
     fn look(&mut self) {
         let progress = self.reader.progress();
         let connected = self.is_connected();
@@ -431,7 +432,7 @@ impl Sender {
         let done = self.flight.is_empty() && self.ready.is_empty();
         let heard = self.parts.spool.heard();
         if done && self.stall.since.elapsed() >= self.stall.wait && heard > self.stall.heard {
-            tracing::warn!(waited = ?self.stall.wait, "what the bus acknowledged is not durable at the Mixer: sending it again");
+            tracing::warn!(waited = ?self.stall.wait, "the Mixer does not have what the bus acknowledged: sending it again");
             self.parts.counters.resends.fetch_add(1, Relaxed);
             self.cursor = Cursor::default();
             self.stall.since = Instant::now();

@@ -137,6 +137,8 @@ pub(crate) struct Desk {
     pub(crate) refuse: Option<RefusalCode>,
     /// Floors given in heartbeats.
     pub(crate) floors: BTreeMap<(EntityId, u64), u64>,
+    /// How far every run is on the Mixer's disk, by heartbeats.
+    pub(crate) on_disk: u64,
     /// Limits told in heartbeats.
     pub(crate) limits: Option<model::control::Limits>,
     pub(crate) passports: u64,
@@ -234,6 +236,7 @@ impl Peer {
             entity_id: entity(),
             boot_epoch,
             seq,
+            on_disk: 0,
         };
         let body = Signed::new(&floor, Context::Command, &self.key)
             .unwrap()
@@ -359,6 +362,7 @@ fn beat(desk: &mut Desk, heartbeat: Heartbeat) -> HeartbeatReply {
         return HeartbeatReply::Refused(refusal(code));
     }
     let floor = |run: DurableFloor| DurableFloor {
+        on_disk: desk.on_disk,
         seq: desk.floors.get(&(run.entity_id, run.boot_epoch)).copied().unwrap_or(0),
         ..run
     };

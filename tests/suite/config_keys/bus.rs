@@ -99,7 +99,7 @@ fn a_bus_with_a_token_lets_in_only_who_has_it() -> Result<(), Failure> {
 }
 
 /// A bus server that is not the Mixer's own, with `store` bytes for all streams, and its URL.
-fn external(folder: &Path, store: &str) -> Result<(Process, String), Failure> {
+pub(crate) fn external(folder: &Path, store: &str) -> Result<(Process, String), Failure> {
     let conf = format!(
         "port: -1\nhost: \"127.0.0.1\"\nports_file_dir: {0}\n\
          jetstream {{ store_dir: {0}, domain: flux, max_file_store: {store} }}\n",

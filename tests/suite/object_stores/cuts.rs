@@ -205,6 +205,7 @@ pub(super) async fn producers_are_told_what_the_bucket_has_where_that_is_the_flo
     engine.append(batch(1, &[machine.now()])).await?;
     engine.append(batch(2, &[machine.now()])).await?;
     assert_eq!(floor(&engine), 0);
+    assert_eq!(engine.floor_on_disk(EntityId::for_name("rack-a"), 1), 2);
     engine.wait_for_upload(Duration::from_secs(30)).await?;
     assert_eq!(floor(&engine), 2);
     engine.append(batch(3, &[machine.now()])).await?;

@@ -137,6 +137,7 @@ pub(crate) async fn taken_behind(outbox: &Outbox, cursor: &mut Cursor, count: us
                 entity_id: kept.run.entity,
                 boot_epoch: kept.run.epoch,
                 seq: kept.seq,
+                on_disk: 0,
             }]);
         }
     }

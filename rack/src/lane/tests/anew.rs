@@ -92,6 +92,7 @@ async fn what_was_handled_and_waits_for_room_in_the_outbox_is_not_given_to_a_gea
         entity_id: EntityId::for_name("rack-a"),
         boot_epoch: outbox.spool().boot_epoch(),
         seq: 1,
+        on_disk: 0,
     }]);
     until("the bus hears of both", async || {
         let info = consumer.get_info().await.unwrap();
