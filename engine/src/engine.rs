@@ -199,10 +199,7 @@ impl Engine {
     /// As there; also if the batch is not of messages.
     pub async fn append_of_spec(&self, batch: Batch, spec: SpecName) -> Result<Appended, Error> {
         if batch.table != Table::Messages {
-            return Err(Error::Rows {
-                table: batch.table,
-                reason: format!("the spec {spec} is of messages"),
-            });
+            return Err(Error::rows(batch.table, format!("the spec {spec} is of messages")));
         }
         self.append_to(batch, Some(spec), None).await
     }

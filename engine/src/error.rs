@@ -388,6 +388,27 @@ impl Error {
         }
     }
 
+    /// For a file that is not what was written.
+    pub(crate) fn damaged(path: &Path, reason: impl Into<String>) -> Self {
+        Self::Damaged {
+            path: path.to_owned(),
+            reason: reason.into(),
+        }
+    }
+
+    /// For rows that are not as they should be.
+    pub(crate) fn rows(table: Table, reason: impl Into<String>) -> Self {
+        Self::Rows {
+            table,
+            reason: reason.into(),
+        }
+    }
+
+    /// For `map_err` on what is done with batches.
+    pub(crate) fn arrow(action: &'static str, table: Table) -> impl Fn(ArrowError) -> Self + Copy {
+        move |source| Self::Arrow { action, table, source }
+    }
+
     /// For `map_err` on system calls.
     pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.to_owned();

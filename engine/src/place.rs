@@ -66,9 +66,9 @@ pub(crate) struct Placed {
 pub(crate) fn place(table: Table, rows: &[RecordBatch], arrived: Timestamp, rule: Rule) -> Result<Placed, Error> {
     let schema = table.schema();
     if let Some(odd) = rows.iter().find(|batch| batch.schema_ref() != &schema) {
-        return Err(Error::Rows {
+        return Err(Error::rows(
             table,
-            reason: format!(
+            format!(
                 "columns {:?}",
                 odd.schema_ref()
                     .fields()
@@ -76,13 +76,9 @@ pub(crate) fn place(table: Table, rows: &[RecordBatch], arrived: Timestamp, rule
                     .map(|field| field.name())
                     .collect::<Vec<_>>()
             ),
-        });
+        ));
     }
-    let arrow = |source| Error::Arrow {
-        action: "place",
-        table,
-        source,
-    };
+    let arrow = Error::arrow("place", table);
     // One batch as it came, several joined: the rows of one append that share a partition must form one piece.
     let joined;
     let rows = match rows {

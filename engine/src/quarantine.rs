@@ -19,7 +19,7 @@ use std::sync::Arc;
 use model::Table;
 
 use crate::Error;
-use crate::catalog::{Record, Segment};
+use crate::catalog::Segment;
 use crate::desk::Damaged;
 use crate::layout::{Layout, Partition};
 use crate::shared::Shared;
@@ -75,6 +75,14 @@ pub(crate) fn keep(layout: &Layout, path: &Path) -> Result<PathBuf, Error> {
     }
     folders.sync()?;
     Ok(target)
+}
+
+/// Moves a file that no view has any more into quarantine, and says so.
+pub(crate) fn keep_hidden(layout: &Layout, path: &Path, rows: u64, what: &str) {
+    match keep(layout, path) {
+        Ok(kept) => tracing::error!(rows, "{what}; it was put into {}", kept.display()),
+        Err(error) => tracing::error!(rows, %error, "{what}; it stays where it is, no query reads it"),
+    }
 }
 
 fn copy(path: &Path, target: &Path) -> std::io::Result<()> {
@@ -161,13 +169,9 @@ pub(crate) fn set_aside(shared: &Shared, slot: &mut Slot, reason: &str) -> Resul
     // Staging is emptied at every start: a failure costs space until then.
     let _ = slot.segment.discard_twin();
     let kept = keep(&shared.layout, &path).and_then(|kept| {
-        let mut catalog = shared.catalog.lock();
-        let low_water = catalog.state().low_water;
-        catalog.commit(Record {
-            remove: vec![slot.segment.identity().segment],
-            keep_objects: true,
-            low_water,
-            ..Record::default()
+        shared.catalog.lock().commit_with(|record| {
+            record.remove = vec![slot.segment.identity().segment];
+            record.keep_objects = true;
         })?;
         Ok(kept)
     });

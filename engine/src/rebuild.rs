@@ -185,7 +185,7 @@ impl Rebuild<'_> {
             self.removed.push((place, named.number, id, about.facts.last_lsn));
             return Ok(());
         }
-        let entry = describe(&self.layout, self.settings, path.clone(), &about, (place, named))?;
+        let (entry, _) = describe(&self.layout, self.settings, path.clone(), &about, (place, named))?;
         if let Some(what) = self.contradicts(&path, &entry)? {
             self.report.problems.push(Problem::new(path, what, entry.rows));
             return Ok(());

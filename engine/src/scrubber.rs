@@ -21,8 +21,8 @@ use std::time::Duration;
 
 use crate::Error;
 use crate::catalog::{FileEntry, Segment};
-use crate::quarantine::{hide, keep};
-use crate::segment::FileAt;
+use crate::quarantine::{hide, keep, keep_hidden};
+use crate::segment::{FileAt, file_crc_while};
 use crate::shared::{Sentinel, Shared};
 
 /// The longest wait before the first pass.
@@ -93,24 +93,13 @@ fn differs(shared: &Shared, segment: &Segment, entry: &FileEntry) -> Result<Opti
         Err(Error::Stale { reason, .. }) => return Ok(Some(reason)),
         Err(error) => return Err(error),
     };
-    let (mut crc, mut read) = (0, 0);
-    let all = file.for_each_chunk(0, |_, bytes| {
-        crc = crc32c::crc32c_append(crc, bytes);
-        read += bytes.len() as u64;
-        shared
-            .desk
-            .pause(Duration::from_micros(bytes.len() as u64 * 1_000_000 / RATE));
-        if shared.desk.is_stopping() {
-            return Err(std::io::ErrorKind::Interrupted.into());
-        }
-        Ok(())
+    let found = file_crc_while(&file, |bytes| {
+        shared.desk.pause(Duration::from_micros(bytes * 1_000_000 / RATE));
+        !shared.desk.is_stopping()
     });
-    match all {
-        Ok(()) if crc != entry.crc => Ok(Some(format!("its checksum is {crc:08x} instead of {:08x}", entry.crc))),
-        Ok(()) => Ok(None),
-        Err(_) if shared.desk.is_stopping() => Ok(None),
-        Err(error) => Err(Error::io("read", &segment.path)(error)),
-    }
+    let found = found.map_err(Error::io("read", &segment.path))?;
+    let wrong = found.filter(|crc| *crc != entry.crc);
+    Ok(wrong.map(|crc| format!("its checksum is {crc:08x} instead of {:08x}", entry.crc)))
 }
 
 /// Takes a damaged file out of the view, then out of the tree.
@@ -126,11 +115,7 @@ fn put_aside(shared: &Shared, segment: &Segment, reason: &str) {
         }
         return;
     }
-    if !hide(shared, segment.table, segment.key(), &what) {
-        return;
-    }
-    match keep(&shared.layout, &segment.path) {
-        Ok(kept) => tracing::error!(rows = segment.rows, "{what}; it was put into {}", kept.display()),
-        Err(error) => tracing::error!(rows = segment.rows, %error, "{what}; it stays where it is, no query reads it"),
+    if hide(shared, segment.table, segment.key(), &what) {
+        keep_hidden(&shared.layout, &segment.path, segment.rows, &what);
     }
 }

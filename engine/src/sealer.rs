@@ -15,9 +15,9 @@
 use std::sync::Arc;
 
 use crate::Error;
-use crate::catalog::{Lineage, Record};
+use crate::catalog::Lineage;
 use crate::quarantine::set_aside;
-use crate::segment::{Sealed, WriteOptions, damage_of, seal};
+use crate::segment::{FileVersion, WriteOptions, damage_of, seal};
 use crate::shared::{Sentinel, Shared};
 use crate::slot::{Slot, write_options};
 
@@ -26,7 +26,7 @@ use crate::slot::{Slot, write_options};
 pub(crate) struct Job {
     pub(crate) slot: Slot,
     /// Set once the sealed file has the name.
-    installed: Option<Sealed>,
+    installed: Option<FileVersion>,
     failures: u32,
     /// Ticks to let pass before the next attempt.
     pause: u32,
@@ -135,17 +135,12 @@ fn seal_one(shared: &Shared, job: &mut Job) -> Result<(), Error> {
             job.installed.insert(sealed)
         }
     };
-    let entry = slot.sealed_entry(sealed);
+    let entry = slot.entry(sealed);
     let lineage = Arc::new(Lineage::new(shared.layout.retired_sealed(table, id, entry.version)));
     {
         // Held until the file is in the state: who reads there that it is sealed may take it out, and it must not come back.
         let mut catalog = shared.catalog.lock();
-        let low_water = catalog.state().low_water;
-        catalog.commit(Record {
-            put: vec![entry.clone()],
-            low_water,
-            ..Record::default()
-        })?;
+        catalog.commit_with(|record| record.put = vec![entry.clone()])?;
         let mut state = shared.state.lock();
         state.put_file(shared.segment(&entry, &lineage));
         shared.show(&mut state, []);

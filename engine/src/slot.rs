@@ -16,7 +16,7 @@ use crate::catalog::{FileEntry, Lineage};
 use crate::hot::{Frozen, OriginRanges, Place};
 use crate::layout::Named;
 use crate::pace::Haste;
-use crate::segment::{FooterFacts, Form, Identity, OpenSegment, Published, Sealed, WriteOptions, write_sealed};
+use crate::segment::{FileVersion, FooterFacts, Form, Identity, OpenSegment, WriteOptions, write_sealed};
 use crate::shared::Shared;
 use crate::spec_files::FileForm;
 use crate::{Error, Settings, SpecName};
@@ -50,53 +50,15 @@ impl Slot {
         self.prefix == form.prefix && same_columns
     }
 
-    pub(crate) fn entry(&self, published: &Published) -> FileEntry {
-        FileEntry {
-            id: self.segment.identity().segment,
-            version: self.version,
-            table: self.place.0,
-            partition: self.place.1,
+    /// The entry of a version of it, or of its sealed form.
+    pub(crate) fn entry(&self, file: &FileVersion) -> FileEntry {
+        let named = Named {
             number: self.number,
-            prefix: self.prefix,
             form: self.segment.form(),
-            size: published.size,
-            rows: published.rows,
-            min_ts: published.min_ts.micros(),
-            max_ts: published.max_ts.micros(),
-            sealed: false,
-            runs: Vec::new(),
-            crc: published.crc,
-            footer_crc: published.footer_crc,
-            first: self.first,
-            last: published.facts.last_lsn,
-            published: self.published.micros(),
-        }
-    }
-
-    /// The entry of its sealed form.
-    pub(crate) fn sealed_entry(&self, sealed: &Sealed) -> FileEntry {
-        let mut entry = FileEntry {
-            id: self.segment.identity().segment,
-            version: 0,
-            table: self.place.0,
-            partition: self.place.1,
-            number: self.number,
             prefix: self.prefix,
-            form: self.segment.form(),
-            size: 0,
-            rows: 0,
-            min_ts: 0,
-            max_ts: 0,
-            sealed: true,
-            runs: Vec::new(),
-            crc: 0,
-            footer_crc: 0,
-            first: 0,
-            last: 0,
-            published: self.published.micros(),
         };
-        entry.take_sealed(sealed);
-        entry
+        let id = self.segment.identity().segment;
+        FileEntry::new(id, self.place, named, self.published.micros(), file)
     }
 }
 
@@ -136,7 +98,7 @@ pub(crate) fn append(shared: &Shared, slot: &mut Slot, frozen: &Frozen, haste: H
         last_lsn: frozen.through,
         origins: origins.to_text(),
     };
-    let published = slot.segment.publish(&group, facts)?;
+    let (published, bytes) = slot.segment.publish(&group, facts)?;
     slot.version += 1;
     slot.origins = origins;
     slot.published = shared.clock.now();
@@ -150,7 +112,7 @@ pub(crate) fn append(shared: &Shared, slot: &mut Slot, frozen: &Frozen, haste: H
         displaced: None,
         through: frozen.through,
         rows: group.rows(),
-        bytes: published.bytes_written,
+        bytes,
     })
 }
 
@@ -192,7 +154,7 @@ pub(crate) fn new_slot(shared: &Shared, place: Place, frozen: &Frozen) -> Slot {
 
 /// Sorts rows that fill a segment at once into a sealed file, without an open one.
 pub(crate) fn seal_in_memory(shared: &Shared, place: Place, frozen: &Frozen) -> Result<Done, Error> {
-    let slot = new_slot(shared, place, frozen);
+    let mut slot = new_slot(shared, place, frozen);
     let facts = FooterFacts {
         version: 1,
         first_lsn: frozen.first,
@@ -206,12 +168,11 @@ pub(crate) fn seal_in_memory(shared: &Shared, place: Place, frozen: &Frozen) -> 
     let staged = shared.layout.sealing(place.0, slot.segment.identity().segment);
     let sealed = write_sealed(slot.segment.identity(), &frozen.rows, facts, &staged, &options)?;
     sealed.install_new(slot.segment.path())?;
-    let mut entry = slot.sealed_entry(&sealed);
-    entry.published = shared.clock.now().micros();
+    slot.published = shared.clock.now();
     shared.counters.seals.add(1);
     Ok(Done {
         place,
-        entry,
+        entry: slot.entry(&sealed),
         lineage: slot.lineage,
         displaced: None,
         through: frozen.through,

@@ -41,10 +41,7 @@ fn bytes_of(number: u64, state: &State) -> Result<Vec<u8>, String> {
 /// Writes the checkpoint of `state` durably. Returns its size.
 pub(super) fn write(dir: &Path, number: u64, state: &State) -> Result<u64, Error> {
     let path = path(dir, number);
-    let bytes = bytes_of(number, state).map_err(|reason| Error::Damaged {
-        path: path.clone(),
-        reason,
-    })?;
+    let bytes = bytes_of(number, state).map_err(|reason| Error::damaged(&path, reason))?;
     sys::write_whole(&path, &bytes)?;
     Ok(bytes.len() as u64)
 }
@@ -53,10 +50,7 @@ pub(super) fn write(dir: &Path, number: u64, state: &State) -> Result<u64, Error
 pub(super) fn read(dir: &Path, number: u64, store: Uuid) -> Result<State, Error> {
     let path = path(dir, number);
     let bytes = std::fs::read(&path).map_err(Error::io("read", &path))?;
-    let damaged = |reason: &str| Error::Damaged {
-        path: path.clone(),
-        reason: reason.to_owned(),
-    };
+    let damaged = |reason: &str| Error::damaged(&path, reason);
     let (magic, rest) = bytes
         .split_first_chunk::<8>()
         .ok_or_else(|| damaged("it is too short"))?;

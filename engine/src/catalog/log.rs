@@ -36,8 +36,8 @@ use std::path::{Path, PathBuf};
 
 use uuid::Uuid;
 
-use super::checkpoint;
 use super::state::{Record, State};
+use super::{Found, checkpoint};
 use crate::{Error, sys};
 
 const LOG_MAGIC: &[u8; 8] = b"FLUXCAT3";
@@ -50,15 +50,6 @@ const RECORD_HEAD: usize = 8;
 /// What a mark has where a record has its length.
 const MARK: u32 = u32::MAX;
 const MARK_BYTES: usize = 16;
-
-/// What was found.
-#[derive(Debug)]
-pub(super) struct Loaded {
-    pub(super) state: State,
-    /// The highest generation that any file belongs to.
-    pub(super) newest: u64,
-    pub(super) torn: u64,
-}
 
 /// The log being written.
 #[derive(Debug)]
@@ -115,10 +106,7 @@ impl Generation {
     /// written again.
     pub(super) fn append(&mut self, record: &Record) -> Result<u64, Error> {
         let mut bytes = vec![0; RECORD_HEAD];
-        let unfit = |reason: String| Error::Damaged {
-            path: self.path.clone(),
-            reason: format!("a record cannot be written: {reason}"),
-        };
+        let unfit = |reason: String| Error::damaged(&self.path, format!("a record cannot be written: {reason}"));
         ciborium::into_writer(record, &mut bytes).map_err(|error| unfit(error.to_string()))?;
         let len = u32::try_from(bytes.len() - RECORD_HEAD).ok().filter(|len| *len < MARK);
         let len = len.ok_or_else(|| unfit("it is over 4 GiB".to_owned()))?;
@@ -209,7 +197,7 @@ pub(crate) fn remove_before(dir: &Path, keep: u64) -> Result<(), Error> {
 }
 
 /// The state that the files of `dir` describe.
-pub(super) fn load(dir: &Path, store: Uuid) -> Result<Loaded, Error> {
+pub(super) fn load(dir: &Path, store: Uuid) -> Result<Found, Error> {
     let files = list(dir)?;
     let newest = files.newest();
     let (first, mut state) = match files.start(dir, store)? {
@@ -222,30 +210,26 @@ pub(super) fn load(dir: &Path, store: Uuid) -> Result<Loaded, Error> {
                 .iter()
                 .all(|number| is_without_records(&log_path(dir, *number))) =>
         {
-            return Ok(Loaded {
-                state: State::new(store),
-                newest,
-                torn: 0,
-            });
+            return Ok(Found::anew(dir, State::new(store), newest));
         }
         Err(None) => {
-            return Err(Error::Damaged {
-                path: dir.to_owned(),
-                reason: "it has catalogue logs but no checkpoint".to_owned(),
-            });
+            return Err(Error::damaged(dir, "it has catalogue logs but no checkpoint"));
         }
     };
     if !files.logs.contains(&first) {
-        return Err(Error::Damaged {
-            path: log_path(dir, first),
-            reason: "it is missing beside its checkpoint".to_owned(),
-        });
+        return Err(Error::damaged(
+            &log_path(dir, first),
+            "it is missing beside its checkpoint",
+        ));
     }
     let mut torn = 0;
     for number in files.logs.iter().filter(|number| **number >= first) {
         torn += read_log(dir, *number, store, &mut state)?;
     }
-    Ok(Loaded { state, newest, torn })
+    Ok(Found {
+        torn,
+        ..Found::anew(dir, state, newest)
+    })
 }
 
 /// Refuses what another version of this program wrote. What is `whole` by the checksums of this one is of no other one:
@@ -292,10 +276,7 @@ fn parse_mark(bytes: &[u8], store: Uuid, number: u64) -> Option<u64> {
 fn read_log(dir: &Path, number: u64, store: Uuid, state: &mut State) -> Result<u64, Error> {
     let path = log_path(dir, number);
     let bytes = std::fs::read(&path).map_err(Error::io("read", &path))?;
-    let damaged = |reason: String| Error::Damaged {
-        path: path.clone(),
-        reason,
-    };
+    let damaged = |reason: String| Error::damaged(&path, reason);
     let mut at = LOG_MAGIC.len();
     if bytes.len() < at {
         // Its creation was interrupted. Had it been finished, the checkpoint or the next log's first record would show it.

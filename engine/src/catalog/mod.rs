@@ -48,7 +48,7 @@ pub(crate) use segment::{Footers, Key, Lineage};
 pub(crate) use state::{FileEntry, Record, State};
 
 use crate::{Error, sys};
-use log::{Generation, Loaded};
+use log::Generation;
 
 /// A log is closed when it is larger than this and than the checkpoint that would replace it.
 const LOG_BYTES: u64 = 1 << 20;
@@ -68,11 +68,7 @@ pub(crate) struct Catalog {
 impl Catalog {
     /// Reads what is in `dir`; `store` is the store's id. Nothing is written before [`Found::begin`].
     pub(crate) fn read(dir: &Path, store: Uuid) -> Result<Found, Error> {
-        let Loaded { state, newest, torn } = log::load(dir, store)?;
-        Ok(Found {
-            torn,
-            ..Found::anew(dir, state, newest)
-        })
+        log::load(dir, store)
     }
 
     /// The state as of the last commit.
@@ -113,7 +109,7 @@ impl Catalog {
         Ok(())
     }
 
-    /// As [`Catalog::commit`], of a record that says nothing about rows.
+    /// As [`Catalog::commit`], of a record that leaves the low water as it is.
     pub(crate) fn commit_with(&mut self, say: impl FnOnce(&mut Record)) -> Result<(), Error> {
         let mut record = Record {
             low_water: self.state.low_water,
@@ -238,9 +234,11 @@ pub(crate) fn write_store_id(dir: &Path, id: Uuid) -> Result<(), Error> {
 /// The id in a file, if it is there.
 pub(crate) fn read_id(path: PathBuf) -> Result<Option<Uuid>, Error> {
     match std::fs::read(&path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()) {
-        Ok(text) => Uuid::try_parse(text.trim()).map(Some).map_err(|_| Error::Damaged {
-            path,
-            reason: format!("{:?} is not a UUID", text.chars().take(64).collect::<String>()),
+        Ok(text) => Uuid::try_parse(text.trim()).map(Some).map_err(|_| {
+            Error::damaged(
+                &path,
+                format!("{:?} is not a UUID", text.chars().take(64).collect::<String>()),
+            )
         }),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(Error::io("read", &path)(error)),

@@ -214,10 +214,7 @@ impl Segment {
             (Error::Io { source, .. }, Some(store))
                 if source.kind() == ErrorKind::NotFound && !is_in_views(&store, self) =>
             {
-                Error::Damaged {
-                    path: self.path.clone(),
-                    reason: "it was put aside".to_owned(),
-                }
+                Error::damaged(&self.path, "it was put aside")
             }
             _ => error,
         }
@@ -266,10 +263,7 @@ impl Segment {
         match cache.fetch(self) {
             Ok(()) => *self.lineage.checked.lock() = (self.size, self.crc),
             Err(error @ Error::Remote { trouble, .. }) if cache.is_damage(trouble) => {
-                return Err(Error::Damaged {
-                    path: self.path.clone(),
-                    reason: error.to_string(),
-                });
+                return Err(Error::damaged(&self.path, error.to_string()));
             }
             Err(error) => return Err(error),
         }
@@ -299,10 +293,10 @@ impl Segment {
             // Memory and buses flip bits too, but rarely the same twice.
             let again = self.crc_of(&self.find()?, 0, 0)?;
             if again != self.crc {
-                return Err(Error::Damaged {
-                    path: self.path.clone(),
-                    reason: format!("its checksum is {again:08x}, {:08x} was written", self.crc),
-                });
+                return Err(Error::damaged(
+                    &self.path,
+                    format!("its checksum is {again:08x}, {:08x} was written", self.crc),
+                ));
             }
         }
         *checked = (self.size, self.crc);

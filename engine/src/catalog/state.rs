@@ -13,7 +13,7 @@ use uuid::Uuid;
 use crate::SpecName;
 use crate::hot::Place;
 use crate::layout::{Layout, Named, Partition};
-use crate::segment::{Form, Run, Sealed};
+use crate::segment::{FileVersion, Form, Identity, Recorded, Run};
 use crate::watermark::{Marks, Watermarks};
 
 /// One live data file.
@@ -52,6 +52,53 @@ pub(crate) struct FileEntry {
 }
 
 impl FileEntry {
+    /// The entry of a version of the segment `id`, into which rows went last at `published`, µs.
+    pub(crate) fn new(id: u64, (table, partition): Place, named: Named, published: i64, file: &FileVersion) -> Self {
+        Self {
+            id,
+            version: file.facts.version,
+            table,
+            partition,
+            number: named.number,
+            form: named.form,
+            prefix: named.prefix,
+            size: file.size,
+            rows: file.rows,
+            min_ts: file.min_ts.micros(),
+            max_ts: file.max_ts.micros(),
+            sealed: file.sealed,
+            runs: file.runs.clone(),
+            crc: file.crc,
+            footer_crc: file.footer_crc,
+            first: file.facts.first_lsn,
+            last: file.facts.last_lsn,
+            published,
+        }
+    }
+
+    /// The entry of another version of the file.
+    pub(crate) fn at(&self, file: &FileVersion) -> Self {
+        Self::new(self.id, self.place(), self.named(), self.published, file)
+    }
+
+    /// Whose file it is, in this store.
+    pub(crate) const fn identity(&self, store: Uuid) -> Identity {
+        Identity {
+            store,
+            table: self.table,
+            segment: self.id,
+        }
+    }
+
+    /// What [`crate::segment::resume()`] compares the file with.
+    pub(crate) const fn recorded(&self) -> Recorded {
+        Recorded {
+            size: self.size,
+            crc: self.crc,
+            footer_crc: self.footer_crc,
+        }
+    }
+
     /// Its name in the tree.
     pub(crate) fn path(&self, layout: &Layout) -> PathBuf {
         layout.file(self.table, self.partition, self.named())
@@ -75,19 +122,9 @@ impl FileEntry {
         (self.place(), self.first, self.last)
     }
 
-    /// Becomes the entry of the file's sealed form.
-    pub(crate) fn take_sealed(&mut self, sealed: &Sealed) {
-        self.version = sealed.facts.version;
-        self.sealed = true;
-        self.runs.clone_from(&sealed.runs);
-        self.size = sealed.size;
-        self.rows = sealed.rows;
-        self.min_ts = sealed.min_ts.micros();
-        self.max_ts = sealed.max_ts.micros();
-        self.crc = sealed.crc;
-        self.footer_crc = sealed.footer_crc;
-        self.first = sealed.facts.first_lsn;
-        self.last = sealed.facts.last_lsn;
+    /// Becomes the entry of the file's sealed form: see [`FileEntry::at`].
+    pub(crate) fn take_sealed(&mut self, sealed: &FileVersion) {
+        *self = self.at(sealed);
     }
 
     pub(crate) const fn min_ts(&self) -> Timestamp {

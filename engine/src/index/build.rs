@@ -18,7 +18,7 @@ use super::format::{Kind, Owner, Part, encode};
 use super::values::{Source, Values};
 use super::{BLOCK_ROWS, IdColumn, ids, texts};
 use crate::Error;
-use crate::segment::{FileAt, read_metadata};
+use crate::segment::{FileAt, file_crc_while, read_metadata};
 
 /// The column whose texts are indexed.
 const MESSAGE: &str = "message";
@@ -30,8 +30,12 @@ pub(super) fn build(
     owner: &Owner,
     mut go_on: impl FnMut() -> bool,
 ) -> Result<Option<Vec<u8>>, Error> {
-    if !is_as_recorded(file, path, owner, &mut go_on)? {
+    let Some(crc) = file_crc_while(file, |_| go_on()).map_err(Error::io("read", path))? else {
         return Ok(None);
+    };
+    if crc != owner.crc {
+        let reason = format!("its checksum is {crc:08x}, {:08x} was written", owner.crc);
+        return Err(Error::damaged(path, reason));
     }
     let metadata = &Arc::new(read_metadata(file, path, true)?);
     let source = Source { file, path, metadata };
@@ -78,31 +82,6 @@ fn texts_of(metadata: &ParquetMetaData) -> texts::Builder {
         bytes += messages.map_or(0, |chunk| u64::try_from(chunk.uncompressed_size()).unwrap_or(0));
     }
     texts::Builder::new(blocks, bytes)
-}
-
-fn is_as_recorded(file: &FileAt, path: &Path, owner: &Owner, go_on: &mut impl FnMut() -> bool) -> Result<bool, Error> {
-    let (mut crc, mut is_wanted) = (0, true);
-    let read = file.for_each_chunk(0, |_, bytes| {
-        crc = crc32c::crc32c_append(crc, bytes);
-        is_wanted = go_on();
-        // Ends the reading; what is read of it is dropped below.
-        if is_wanted {
-            Ok(())
-        } else {
-            Err(std::io::ErrorKind::Interrupted.into())
-        }
-    });
-    if !is_wanted {
-        return Ok(false);
-    }
-    read.map_err(Error::io("read", path))?;
-    if crc == owner.crc {
-        return Ok(true);
-    }
-    Err(Error::Damaged {
-        path: path.to_owned(),
-        reason: format!("its checksum is {crc:08x}, {:08x} was written", owner.crc),
-    })
 }
 
 fn finish(owner: &Owner, columns: Vec<Column>, texts: Option<texts::Builder>, counts: Vec<Part>) -> Vec<u8> {

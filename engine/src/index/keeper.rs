@@ -184,10 +184,7 @@ impl<'a> Keeper<'a> {
         };
         let owner = Owner::of(self.shared.store, segment);
         let built = contained(|| Ok(build::build(&file, &segment.path, &owner, || self.goes_on())));
-        let built = built.map_err(|reason| Error::Damaged {
-            path: segment.path.clone(),
-            reason,
-        })?;
+        let built = built.map_err(|reason| Error::damaged(&segment.path, reason))?;
         let Some(bytes) = built? else {
             return Ok(None);
         };

@@ -69,10 +69,7 @@ impl SegmentIndex {
         let path = path_of(folder, owner.table, (owner.segment, owner.version));
         let file = File::open(&path).map_err(Error::io("open", &path))?;
         let size = file.metadata().map_err(Error::io("read", &path))?.len();
-        let damaged = |reason: String| Error::Damaged {
-            path: path.clone(),
-            reason,
-        };
+        let damaged = |reason: String| Error::damaged(&path, reason);
         match Head::read(&FileAt::new(file, size), size) {
             Ok(head) if head.owner == *owner => Ok(Self::of(&head, size, folder, memory, store)),
             Ok(_) => Err(damaged("it is of another data file".to_owned())),

@@ -53,10 +53,8 @@ impl Source<'_> {
             }
             _ => Ok(None),
         };
-        read.map_err(unreadable(self.path))?.ok_or_else(|| Error::Damaged {
-            path: self.path.to_owned(),
-            reason: format!("its column {name} is not as expected"),
-        })
+        read.map_err(unreadable(self.path))?
+            .ok_or_else(|| Error::damaged(self.path, format!("its column {name} is not as expected")))
     }
 
     fn chunk(&self, group: usize, name: &str) -> Option<Chunk<'_>> {

@@ -5,7 +5,7 @@ use crate::Error;
 use crate::desk::Damaged;
 use crate::hot::{Frozen, Place};
 use crate::pace::Haste;
-use crate::quarantine::{keep, set_aside};
+use crate::quarantine::{keep_hidden, set_aside};
 use crate::segment::damage_of;
 use crate::slot::Done;
 
@@ -26,12 +26,8 @@ impl Publisher {
         {
             if sealed {
                 // A later version of it has the name by now.
-                if self.shared.state.lock().file(place.0, (place.1, number)).is_some() {
-                    continue;
-                }
-                match keep(&self.shared.layout, &path) {
-                    Ok(kept) => tracing::error!(rows, "{what}; it was put into {}", kept.display()),
-                    Err(error) => tracing::error!(rows, %error, "{what}; it stays where it is, no query reads it"),
+                if self.shared.state.lock().file(place.0, (place.1, number)).is_none() {
+                    keep_hidden(&self.shared.layout, &path, rows, &what);
                 }
                 continue;
             }

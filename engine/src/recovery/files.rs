@@ -19,7 +19,6 @@ use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use model::Table;
-use uuid::Uuid;
 
 use super::tree::Tree;
 use crate::catalog::{FileEntry, Found};
@@ -29,7 +28,7 @@ use crate::quarantine::keep;
 use crate::remote::attach::Connected;
 use crate::remote::restore::restore_open;
 use crate::rotation::remove_empty_folders;
-use crate::segment::{Described, Form, Identity, OpenSegment, Published, Recorded, Resumed, Sealed, inspect, resume};
+use crate::segment::{Described, Form, OpenSegment, Resumed, inspect, resume};
 use crate::slot::write_options;
 use crate::{Error, Settings};
 
@@ -167,10 +166,10 @@ fn check_sealed(path: &Path, entry: &FileEntry) -> Result<(), Error> {
     if size == entry.size {
         return Ok(());
     }
-    Err(Error::Damaged {
-        path: path.to_owned(),
-        reason: format!("it has {size} bytes instead of {}", entry.size),
-    })
+    Err(Error::damaged(
+        path,
+        format!("it has {size} bytes instead of {}", entry.size),
+    ))
 }
 
 /// Takes a later version of a sealed file, into which late rows went and whose record was lost; else `error` stands.
@@ -181,26 +180,19 @@ fn take_later(
     error: Error,
 ) -> Result<(), Error> {
     let path = entry.path(layout);
-    let identity = identity(found.state.store, entry);
+    let identity = entry.identity(found.state.store);
     let is_later =
         |about: &Described| about.sealed && about.identity == identity && about.facts.version > entry.version;
     if !matches!(error, Error::Damaged { .. }) || !inspect(&path).as_ref().is_ok_and(is_later) {
         return Err(error);
     }
     let twin = layout.twin(entry.table, entry.id);
-    match resume(path, twin, identity, write_options(settings), None)? {
-        Resumed::Sealed(sealed) => adopt_sealed(found, entry.clone(), &sealed),
-        Resumed::AsRecorded(_) | Resumed::Newer(_) => return Err(error),
+    let resumed = resume(path, twin, identity, write_options(settings), None)?;
+    if !resumed.file.sealed {
+        return Err(error);
     }
+    found.adopt(entry.at(&resumed.file));
     Ok(())
-}
-
-fn identity(store: Uuid, entry: &FileEntry) -> Identity {
-    Identity {
-        store,
-        table: entry.table,
-        segment: entry.id,
-    }
 }
 
 /// Takes up an open file. One that is missing or damaged is put together from its pieces, if the object store has any.
@@ -257,91 +249,36 @@ fn take_up(
     entry: &FileEntry,
 ) -> Result<(), Error> {
     // Of one that is to be put together nothing is known before.
-    let recorded = (entry.size > 0).then_some(Recorded {
-        size: entry.size,
-        crc: entry.crc,
-        footer_crc: entry.footer_crc,
-    });
-    let path = entry.path(layout);
-    let identity = identity(found.state.store, entry);
-    let options = write_options(settings);
-    match resume(path, layout.twin(entry.table, entry.id), identity, options, recorded)? {
-        Resumed::AsRecorded(open) => findings.open.push((entry.clone(), open)),
-        Resumed::Newer(open) => adopt_open(found, findings, entry.clone(), open),
-        Resumed::Sealed(sealed) => adopt_sealed(found, entry.clone(), &sealed),
-    }
+    let recorded = (entry.size > 0).then(|| entry.recorded());
+    let identity = entry.identity(found.state.store);
+    let (path, twin) = (entry.path(layout), layout.twin(entry.table, entry.id));
+    let resumed = resume(path, twin, identity, write_options(settings), recorded)?;
+    take(found, findings, entry.clone(), resumed);
     Ok(())
 }
 
-/// Records what an open file's own footer says.
-fn adopt_open(found: &mut Found, findings: &mut Findings, mut entry: FileEntry, open: OpenSegment) {
-    if let Some(published) = open.published() {
-        take_open(&mut entry, &published);
+/// Records what the file's own footer says, where it is not as recorded; an open one takes rows again.
+fn take(found: &mut Found, findings: &mut Findings, mut entry: FileEntry, resumed: Resumed) {
+    if !resumed.is_recorded {
+        entry = entry.at(&resumed.file);
         found.adopt(entry.clone());
-        findings.open.push((entry, open));
     }
+    findings.open.extend(resumed.open.map(|open| (entry, open)));
 }
 
-fn take_open(entry: &mut FileEntry, published: &Published) {
-    entry.version = published.facts.version;
-    entry.size = published.size;
-    entry.rows = published.rows;
-    entry.min_ts = published.min_ts.micros();
-    entry.max_ts = published.max_ts.micros();
-    entry.crc = published.crc;
-    entry.footer_crc = published.footer_crc;
-    entry.first = published.facts.first_lsn;
-    entry.last = published.facts.last_lsn;
-}
-
-fn adopt_sealed(found: &mut Found, mut entry: FileEntry, sealed: &Sealed) {
-    entry.take_sealed(sealed);
-    found.adopt(entry);
-}
-
-/// The entry of a data file of ours as its own footer and bytes describe it.
+/// A data file of ours, and its entry, as its own footer and bytes describe it.
 pub(crate) fn describe(
     layout: &Layout,
     settings: &Settings,
     path: PathBuf,
     about: &Described,
     (place, named): (Place, Named),
-) -> Result<FileEntry, Error> {
-    let mut entry = entry_of(about, place, named);
-    let twin = layout.twin(entry.table, entry.id);
-    match resume(path, twin, about.identity, write_options(settings), None)? {
-        Resumed::AsRecorded(open) | Resumed::Newer(open) => {
-            if let Some(published) = open.published() {
-                take_open(&mut entry, &published);
-            }
-        }
-        Resumed::Sealed(sealed) => entry.take_sealed(&sealed),
-    }
-    Ok(entry)
-}
-
-/// What the footer says; the checksum of the whole is still to be found.
-fn entry_of(about: &Described, (table, partition): Place, named: Named) -> FileEntry {
-    FileEntry {
-        id: about.identity.segment,
-        version: about.facts.version,
-        table,
-        partition,
-        number: named.number,
-        form: named.form,
-        prefix: named.prefix,
-        size: about.size,
-        rows: about.extent.rows,
-        min_ts: about.extent.min_ts.micros(),
-        max_ts: about.extent.max_ts.micros(),
-        sealed: about.sealed,
-        runs: Vec::new(),
-        crc: 0,
-        footer_crc: about.footer_crc,
-        first: about.facts.first_lsn,
-        last: about.facts.last_lsn,
-        published: about.extent.max_ts.micros(),
-    }
+) -> Result<(FileEntry, Resumed), Error> {
+    let id = about.identity.segment;
+    let twin = layout.twin(place.0, id);
+    let resumed = resume(path, twin, about.identity, write_options(settings), None)?;
+    let entry = FileEntry::new(id, place, named, resumed.file.max_ts.micros(), &resumed.file);
+    Ok((entry, resumed))
 }
 
 /// Puts a file into quarantine. Whether it is there, and what to say.
@@ -434,12 +371,8 @@ fn judge(
     if state.file(id).is_none() && unrecorded {
         tracing::info!(path = %path.display(), rows = about.extent.rows, "adopted a data file whose record was lost");
         state.burn(place, named.number, id);
-        let entry = entry_of(&about, place, named);
-        let identity = identity(state.store, &entry);
-        match resume(path, layout.twin(table, id), identity, write_options(settings), None)? {
-            Resumed::AsRecorded(open) | Resumed::Newer(open) => adopt_open(found, findings, entry, open),
-            Resumed::Sealed(sealed) => adopt_sealed(found, entry, &sealed),
-        }
+        let (entry, resumed) = describe(layout, settings, path, &about, (place, named))?;
+        take(found, findings, entry, resumed);
         return Ok(());
     }
     state.burn(place, named.number, 0);
@@ -448,11 +381,7 @@ fn judge(
         std::fs::remove_file(&path).map_err(Error::io("remove", &path))?;
         remove_empty_folders(&path, layout.root_of(&path));
     } else {
-        let reason = "it is ours, but the catalogue never knew it".to_owned();
-        let error = Error::Damaged {
-            path: path.clone(),
-            reason,
-        };
+        let error = Error::damaged(&path, "it is ours, but the catalogue never knew it");
         let (_, what) = put_aside(layout, &path, &error);
         findings.quarantined += 1;
         findings.report(what);

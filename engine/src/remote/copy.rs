@@ -26,7 +26,7 @@ use super::{Remote, RemoteMode, RemoteTrouble};
 use crate::catalog::{self, Catalog, FileEntry, Found, State, known_store_id, write_store_id};
 use crate::layout::Layout;
 use crate::recovery::lock;
-use crate::segment::{FileAt, Identity, Recorded, Resumed, file_crc, resume, seal};
+use crate::segment::{FileAt, file_crc, resume, seal};
 use crate::slot::write_options;
 use crate::{Error, Settings, sys, wal};
 
@@ -196,39 +196,18 @@ impl CopyOut<'_> {
     /// The sealed form of an open file, in staging.
     fn sealed(&self, store: Uuid, path: PathBuf, entry: &FileEntry) -> Result<(PathBuf, FileEntry), Error> {
         let options = write_options(self.settings);
-        let identity = Identity {
-            store,
-            table: entry.table,
-            segment: entry.id,
-        };
-        let recorded = Recorded {
-            size: entry.size,
-            crc: entry.crc,
-            footer_crc: entry.footer_crc,
-        };
         let twin = self.layout.twin(entry.table, entry.id);
-        let Resumed::AsRecorded(open) = resume(path.clone(), twin, identity, options.clone(), Some(recorded))? else {
-            return Err(Error::Damaged {
-                path,
-                reason: "it is newer than its record: start its Mixer once and stop it in order".to_owned(),
-            });
+        let (identity, recorded) = (entry.identity(store), Some(entry.recorded()));
+        let resumed = resume(path.clone(), twin, identity, options.clone(), recorded)?;
+        let Some(open) = resumed.open.filter(|_| resumed.is_recorded) else {
+            return Err(Error::damaged(
+                &path,
+                "it is newer than its record: start its Mixer once and stop it in order",
+            ));
         };
         let staged = self.layout.sealing(entry.table, entry.id);
         let sealed = seal(&open, &staged, entry.version + 1, &options)?;
-        let entry = FileEntry {
-            version: sealed.facts.version,
-            sealed: true,
-            runs: sealed.runs.clone(),
-            size: sealed.size,
-            rows: sealed.rows,
-            min_ts: sealed.min_ts.micros(),
-            max_ts: sealed.max_ts.micros(),
-            crc: sealed.crc,
-            footer_crc: sealed.footer_crc,
-            last: sealed.facts.last_lsn,
-            ..entry.clone()
-        };
-        Ok((staged, entry))
+        Ok((staged, entry.at(&sealed)))
     }
 }
 

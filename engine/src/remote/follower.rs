@@ -12,6 +12,7 @@ use std::sync::{Arc, Weak};
 use super::attach::{Link, Uploaded};
 use super::chain::Chain;
 use super::state::RemoteFile;
+use super::uploader::answer;
 use crate::Error;
 use crate::catalog::{Lineage, Segment};
 use crate::rotation::remove_empty_folders;
@@ -61,10 +62,7 @@ impl Follower {
                 }
             }
             drop(failing);
-            for asked in asked {
-                // Whoever asked may have gone.
-                let _ = asked.send(done.clone());
-            }
+            answer(asked, &done);
         }
     }
 

@@ -88,15 +88,8 @@ impl Uploader {
             Err(error) => return self.skip_damaged(entry, error),
         };
         let piece = FileEntry {
-            size: piece.size,
-            crc: piece.crc,
-            footer_crc: piece.footer_crc,
-            rows: piece.rows,
-            min_ts: piece.min_ts.micros(),
-            max_ts: piece.max_ts.micros(),
             first: after + 1,
-            last: entry.last,
-            ..entry.clone()
+            ..entry.at(&piece)
         };
         let key = piece_key(entry, id, &self.chain.state().writer);
         let uploaded = std::fs::File::open(&staged)

@@ -9,15 +9,15 @@ use super::attach::Connected;
 use crate::Error;
 use crate::catalog::FileEntry;
 use crate::layout::Layout;
-use crate::segment::{Identity, join_pieces};
+use crate::segment::join_pieces;
 use crate::sys;
 
-/// Makes an open file from its parts in the object store. Whether there are any.
-pub(crate) fn restore_open(connected: &Connected, layout: &Layout, entry: &FileEntry) -> Result<bool, Error> {
+/// Makes an open file from its parts in the object store, if there are any.
+pub(crate) fn restore_open(connected: &Connected, layout: &Layout, entry: &FileEntry) -> Result<(), Error> {
     let state = connected.chain.state();
     let parts = state.parts_of(entry.id);
     if parts.is_empty() {
-        return Ok(false);
+        return Ok(());
     }
     let cache = &connected.link.cache;
     let mut paths = Vec::with_capacity(parts.len());
@@ -35,16 +35,12 @@ pub(crate) fn restore_open(connected: &Connected, layout: &Layout, entry: &FileE
         })?;
         paths.push(path);
     }
-    let identity = Identity {
-        store: state.store,
-        table: entry.table,
-        segment: entry.id,
-    };
     let staged = layout.twin(entry.table, entry.id);
+    let identity = entry.identity(state.store);
     join_pieces(&paths, &entry.path(layout), &staged, &identity, entry.version)?;
     for path in &paths {
         sys::remove_if_there(path).map_err(Error::io("remove", path))?;
     }
     tracing::info!(path = %entry.path(layout).display(), parts = parts.len(), "put an open file together");
-    Ok(true)
+    Ok(())
 }

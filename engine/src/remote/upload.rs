@@ -77,10 +77,10 @@ impl Upload<'_> {
         if crc == wanted {
             return Ok(());
         }
-        Err(Error::Damaged {
-            path: self.path.to_owned(),
-            reason: format!("its checksum is {crc:08x} instead of {wanted:08x}"),
-        })
+        Err(Error::damaged(
+            self.path,
+            format!("its checksum is {crc:08x} instead of {wanted:08x}"),
+        ))
     }
 
     fn whole(&self, file: &FileAt, object: &ObjectPath) -> Result<(), Error> {

@@ -405,7 +405,7 @@ impl Uploader {
     }
 }
 
-fn answer(asked: Vec<tokio::sync::oneshot::Sender<Uploaded>>, done: &Uploaded) {
+pub(super) fn answer(asked: Vec<tokio::sync::oneshot::Sender<Uploaded>>, done: &Uploaded) {
     for asked in asked {
         // Whoever asked may have gone.
         let _ = asked.send(done.clone());

@@ -14,7 +14,7 @@ use std::path::Path;
 
 use parquet::file::metadata::{KeyValue, ParquetMetaDataBuilder, ParquetMetaDataWriter};
 
-use super::footer::{Found, damaged, file_like, is_of_groups, read_metadata, unwritable};
+use super::footer::{Found, file_like, is_arrow_schema, is_of_groups, read_metadata, unwritable};
 use super::source::FileAt;
 use crate::{Error, sys};
 
@@ -43,9 +43,10 @@ pub(crate) fn emptied(path: &Path) -> Result<Option<Vec<u8>>, Error> {
         false => pair,
     };
     if !pairs.iter().any(|pair| pair.key == ROWS) {
-        return Err(damaged(path, format!("its footer has no {ROWS}")));
+        return Err(Error::damaged(path, format!("its footer has no {ROWS}")));
     }
-    let pairs = pairs.into_iter().filter(|pair| !is_of_groups(pair)).map(without_rows);
+    let is_kept = |pair: &KeyValue| !is_of_groups(pair) && !is_arrow_schema(pair);
+    let pairs = pairs.into_iter().filter(is_kept).map(without_rows);
     let empty = file_like(of, 0, pairs.collect()).map_err(unwritable(path))?;
     let metadata = ParquetMetaDataBuilder::new(empty).build();
     let mut bytes = MAGIC.to_vec();

@@ -139,10 +139,9 @@ impl Sorted {
             .map(|batch| Keys::new(table, order, batch))
             .collect::<Result<Vec<_>, Error>>()?;
         let extents = keys.iter().filter_map(|keys| Extent::of(keys.times()));
-        let extent = extents.reduce(Extent::and).ok_or_else(|| Error::Rows {
-            table,
-            reason: "there are none".to_owned(),
-        })?;
+        let extent = extents
+            .reduce(Extent::and)
+            .ok_or_else(|| Error::rows(table, "there are none"))?;
         let order = sort(&keys);
         Ok(Self {
             order,
@@ -236,11 +235,7 @@ const FIXED_WIDTH: usize = 16;
 
 /// As [`Columns::of`].
 pub(super) fn conforming(columns: &Columns, batch: &RecordBatch) -> Result<RecordBatch, Error> {
-    columns.of(batch).map_err(|source| Error::Arrow {
-        action: "write",
-        table: columns.table,
-        source,
-    })
+    columns.of(batch).map_err(Error::arrow("write", columns.table))
 }
 
 /// The values of the first column, `ts`, which has no nulls.
@@ -249,9 +244,6 @@ pub(super) fn times(table: Table, batch: &RecordBatch) -> Result<&[i64], Error> 
     let times = column.and_then(|column| column.as_primitive_opt::<TimestampMicrosecondType>());
     match times {
         Some(times) if times.null_count() == 0 => Ok(times.values()),
-        _ => Err(Error::Rows {
-            table,
-            reason: "their first column is not a time for every row".to_owned(),
-        }),
+        _ => Err(Error::rows(table, "their first column is not a time for every row")),
     }
 }

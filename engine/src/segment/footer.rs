@@ -22,7 +22,7 @@
 //! - Keys are read from outside: anything missing or malformed is damage, never a panic or a guess.
 
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use model::{Table, Timestamp};
@@ -37,6 +37,7 @@ use uuid::Uuid;
 
 use super::lines::{self, Pairs, raw_description};
 use super::positions;
+use super::runs::{Run, runs_of};
 use super::source::FileAt;
 use crate::Error;
 
@@ -118,6 +119,51 @@ pub(crate) struct Found {
     pub(super) group_lsns: Vec<u64>,
 }
 
+impl Found {
+    /// As the catalogue is told of it, by where it lies and the CRC-32C of its bytes.
+    pub(super) fn version(&self, path: &Path, crc: u32) -> FileVersion {
+        FileVersion {
+            runs: match &self.shape {
+                Shape::Parquet(metadata) if self.sealed => runs_of(metadata.row_groups()),
+                _ => Vec::new(),
+            },
+            path: path.to_owned(),
+            size: self.size,
+            crc,
+            footer_crc: self.footer_crc,
+            rows: self.extent.rows,
+            min_ts: self.extent.min_ts,
+            max_ts: self.extent.max_ts,
+            facts: self.facts.clone(),
+            sealed: self.sealed,
+        }
+    }
+}
+
+/// A version of a data file, synced, as the catalogue is told of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct FileVersion {
+    /// Where it lies: a new sealed file is in staging until it is installed.
+    pub(crate) path: PathBuf,
+    /// The file's length.
+    pub(crate) size: u64,
+    /// The CRC-32C of the file.
+    pub(crate) crc: u32,
+    /// The CRC-32C of its last footer, trailer included.
+    pub(crate) footer_crc: u32,
+    /// Rows in the file.
+    pub(crate) rows: u64,
+    /// Their earliest `ts`.
+    pub(crate) min_ts: Timestamp,
+    /// Their latest `ts`.
+    pub(crate) max_ts: Timestamp,
+    /// What the footer says about them.
+    pub(crate) facts: FooterFacts,
+    pub(crate) sealed: bool,
+    /// The runs of a sealed file that is not sorted as a whole.
+    pub(crate) runs: Vec<Run>,
+}
+
 /// What a file is made of.
 #[derive(Debug)]
 pub(crate) enum Shape {
@@ -127,16 +173,9 @@ pub(crate) enum Shape {
 }
 
 /// The key-values of a file.
-pub(super) fn key_values(
-    arrow_schema: Option<KeyValue>,
-    identity: &Identity,
-    facts: &FooterFacts,
-    extent: &Extent,
-    sealed: bool,
-) -> Vec<KeyValue> {
+pub(super) fn key_values(identity: &Identity, facts: &FooterFacts, extent: &Extent, sealed: bool) -> Vec<KeyValue> {
     let pair = |key: &str, value: String| KeyValue::new(format!("platform.{key}"), value);
-    let mut all: Vec<KeyValue> = arrow_schema.into_iter().collect();
-    all.extend([
+    vec![
         pair("table", identity.table.name().to_owned()),
         pair("schema_version", SCHEMA_VERSION.to_owned()),
         pair("store_id", identity.store.to_string()),
@@ -147,8 +186,7 @@ pub(super) fn key_values(
         pair("rows", extent.rows.to_string()),
         pair("ts", format!("{}..{}", extent.min_ts.micros(), extent.max_ts.micros())),
         pair("origins", facts.origins.clone()),
-    ]);
-    all
+    ]
 }
 
 /// The log positions of row groups, for the footer.
@@ -169,27 +207,28 @@ pub(super) fn line_pairs(
     (frames, group_lsns): (&[u64], &[u64]),
     sealed: bool,
 ) -> Pairs {
-    let pairs = key_values(None, identity, facts, extent, sealed).into_iter();
+    let pairs = key_values(identity, facts, extent, sealed).into_iter();
     let mut pairs: Pairs = pairs.map(|pair| (pair.key, pair.value.unwrap_or_default())).collect();
     pairs.insert(FRAMES.to_owned(), positions::to_text(frames));
     pairs.insert(GROUP_LSNS.to_owned(), positions::to_text(group_lsns));
     pairs
 }
 
-/// The Arrow schema's key-value, which a hand-made footer must carry over.
-pub(super) fn arrow_schema_of(metadata: &FileMetaData) -> Option<KeyValue> {
-    let all = metadata.key_value_metadata()?;
-    all.iter().find(|pair| pair.key == ARROW_SCHEMA_META_KEY).cloned()
+/// Whether it is the Arrow schema's key-value, which a hand-made footer must carry over.
+pub(super) fn is_arrow_schema(pair: &KeyValue) -> bool {
+    pair.key == ARROW_SCHEMA_META_KEY
 }
 
-/// The metadata of a file like another one, with other rows and key-values.
+/// The metadata of a file like another one, with other rows and, behind its Arrow schema, other key-values.
 pub(super) fn file_like(like: &FileMetaData, rows: u64, pairs: Vec<KeyValue>) -> Result<FileMetaData, ParquetError> {
     let rows = i64::try_from(rows).map_err(|_| ParquetError::General(format!("{rows} rows")))?;
+    let old = like.key_value_metadata().into_iter().flatten();
+    let schema = old.filter(|pair| is_arrow_schema(pair)).take(1).cloned();
     Ok(FileMetaData::new(
         like.version(),
         rows,
         like.created_by().map(str::to_owned),
-        Some(pairs),
+        Some(schema.chain(pairs).collect()),
         like.schema_descr_ptr(),
         like.column_orders().cloned(),
     ))
@@ -263,7 +302,7 @@ fn decode(footer: &[u8]) -> Result<ParquetMetaData, ParquetError> {
 /// The Parquet metadata of a version of a file, with the page index if the file has one and `page_index` asks for it.
 pub(crate) fn read_metadata(file: &FileAt, path: &Path, page_index: bool) -> Result<ParquetMetaData, Error> {
     let footer = raw_footer(file).map_err(Error::io("read", path))?;
-    let footer = footer.ok_or_else(|| damaged(path, "no Parquet footer at its end".to_owned()))?;
+    let footer = footer.ok_or_else(|| Error::damaged(path, "no Parquet footer at its end"))?;
     let metadata = decode(&footer).map_err(unreadable(path))?;
     if !page_index {
         return Ok(metadata);
@@ -287,7 +326,7 @@ pub(crate) fn inspect(path: &Path) -> Result<Found, Error> {
 /// As [`inspect`], of the version that ends at the source's size.
 pub(super) fn inspect_at(file: &FileAt, path: &Path) -> Result<Found, Error> {
     let footer = raw(file).map_err(Error::io("read", path))?;
-    let footer = footer.ok_or_else(|| damaged(path, "nothing at its end describes it".to_owned()))?;
+    let footer = footer.ok_or_else(|| Error::damaged(path, "nothing at its end describes it"))?;
     let (pairs, metadata) = match &footer {
         Raw::Parquet(footer) => {
             let metadata = decode(footer).map_err(unreadable(path))?;
@@ -302,16 +341,16 @@ pub(super) fn inspect_at(file: &FileAt, path: &Path) -> Result<Found, Error> {
             (pairs.collect(), Some(metadata))
         }
         Raw::Lines(description) => {
-            let pairs = lines::pairs_of(description).map_err(|reason| damaged(path, reason))?;
+            let pairs = lines::pairs_of(description).map_err(|reason| Error::damaged(path, reason))?;
             (pairs, None)
         }
     };
     refuse_newer(pairs.get(VERSION_KEY), path)?;
-    let (identity, facts, extent, sealed) = parse(&pairs).map_err(|reason| damaged(path, reason))?;
+    let (identity, facts, extent, sealed) = parse(&pairs).map_err(|reason| Error::damaged(path, reason))?;
     let (shape, groups) = match metadata {
         Some(metadata) if rows_of(&metadata) != Some(extent.rows) => {
             let reason = format!("its row groups do not have the {} rows it names", extent.rows);
-            return Err(damaged(path, reason));
+            return Err(Error::damaged(path, reason));
         }
         Some(metadata) => {
             let groups = metadata.num_row_groups();
@@ -320,7 +359,8 @@ pub(super) fn inspect_at(file: &FileAt, path: &Path) -> Result<Found, Error> {
         None => {
             let frames = pairs.get(FRAMES).and_then(|frames| positions::from_text(frames));
             let frames = frames.filter(|frames| frames.first() == Some(&0));
-            let frames = frames.ok_or_else(|| damaged(path, format!("its description has no right {FRAMES}")))?;
+            let frames =
+                frames.ok_or_else(|| Error::damaged(path, format!("its description has no right {FRAMES}")))?;
             let groups = frames.len();
             (Shape::Lines(frames), groups)
         }
@@ -329,7 +369,7 @@ pub(super) fn inspect_at(file: &FileAt, path: &Path) -> Result<Found, Error> {
         None => vec![facts.last_lsn; groups],
         Some(text) => positions::from_text(text)
             .filter(|lsns| lsns.len() == groups)
-            .ok_or_else(|| damaged(path, format!("{GROUP_LSNS} in its footer is {text:?}")))?,
+            .ok_or_else(|| Error::damaged(path, format!("{GROUP_LSNS} in its footer is {text:?}")))?,
     };
     Ok(Found {
         identity,
@@ -405,13 +445,6 @@ fn two<T: FromStr>(key: &str, text: &str, between: &str) -> Result<(T, T), Strin
         .split_once(between)
         .ok_or_else(|| format!("platform.{key} in its footer is {text:?}"))?;
     Ok((number(key, first)?, number(key, last)?))
-}
-
-pub(super) fn damaged(path: &Path, reason: String) -> Error {
-    Error::Damaged {
-        path: path.to_owned(),
-        reason,
-    }
 }
 
 pub(crate) fn unreadable(path: &Path) -> impl FnOnce(ParquetError) -> Error {

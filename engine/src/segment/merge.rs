@@ -23,7 +23,7 @@ use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
 use std::sync::Arc;
 
 use super::encode::{CHUNK_BYTES, CHUNK_ROWS, conforming};
-use super::footer::{damaged, unreadable};
+use super::footer::unreadable;
 use super::gather::gather_batch;
 use super::order::{Head, Keys, Order};
 use super::promoted::Columns;
@@ -116,11 +116,7 @@ impl Merge {
             return Ok(None);
         };
         let held: Vec<&RecordBatch> = chunk.held.iter().collect();
-        let rows = gather_batch(&held, &chunk.rows).map_err(|source| Error::Arrow {
-            action: "merge",
-            table: first.columns.table,
-            source,
-        })?;
+        let rows = gather_batch(&held, &chunk.rows).map_err(Error::arrow("merge", first.columns.table))?;
         Ok(Some(rows))
     }
 }
@@ -159,11 +155,7 @@ impl Cursor {
     /// Moves to the next batch; `false` at the end of the group.
     fn load(&mut self) -> Result<bool, Error> {
         for batch in self.reader.by_ref() {
-            let batch = batch.map_err(|source| Error::Arrow {
-                action: "read",
-                table: self.columns.table,
-                source,
-            })?;
+            let batch = batch.map_err(Error::arrow("read", self.columns.table))?;
             if batch.num_rows() > 0 {
                 self.batch = conforming(&self.columns, &batch)?;
                 self.row_bytes = (batch.get_array_memory_size() / batch.num_rows()).max(1);
@@ -180,7 +172,10 @@ impl Cursor {
         let ts = keys.ts(self.at);
         match ts.filter(|ts| self.head.advance(keys.series(self.at), *ts)) {
             Some(_) => Ok(()),
-            None => Err(damaged(&self.path, format!("row group {} is not sorted", self.group))),
+            None => Err(Error::damaged(
+                &self.path,
+                format!("row group {} is not sorted", self.group),
+            )),
         }
     }
 

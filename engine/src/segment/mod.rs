@@ -58,15 +58,17 @@ mod writer;
 mod tests;
 
 pub(crate) use emptied::emptied;
-pub(crate) use footer::{FooterFacts, Found as Described, Identity, footer_crc, inspect, read_metadata, unreadable};
+pub(crate) use footer::{
+    FileVersion, FooterFacts, Found as Described, Identity, footer_crc, inspect, read_metadata, unreadable,
+};
 pub(crate) use form::Form;
 pub use lines::Lines;
-pub(crate) use open::{OpenSegment, Published};
+pub(crate) use open::OpenSegment;
 pub(crate) use piece::{join_pieces, write_piece};
 pub(crate) use promoted::Promoted;
 pub(crate) use read::read_whole;
 pub(crate) use resume::{Recorded, Resumed, resume};
 pub use runs::Run;
 pub(crate) use schema::WriteOptions;
-pub(crate) use seal::{Sealed, damage_of, seal, write_sealed};
-pub(crate) use source::{FileAt, file_crc};
+pub(crate) use seal::{damage_of, seal, write_sealed};
+pub(crate) use source::{FileAt, file_crc, file_crc_while};

@@ -24,13 +24,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
-use model::Timestamp;
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{FileMetaData, KeyValue, ParquetMetaData, RowGroupMetaData};
 
 use super::encode::{RowGroup, encode};
 use super::footer::{
-    Extent, FooterFacts, Identity, arrow_schema_of, file_like, footer_bytes, group_lsns_pair, key_values, line_pairs,
+    Extent, FileVersion, FooterFacts, Identity, file_like, footer_bytes, group_lsns_pair, key_values, line_pairs,
     unwritable,
 };
 use super::form::Form;
@@ -39,7 +38,7 @@ use super::order::Order;
 use super::promoted::Promoted;
 use super::runs::{PageIndex, moved};
 use super::schema::{WriteOptions, same_schema};
-use super::twin::{self, Prefix, Prepared, Replace, Twin};
+use super::twin::{self, Prefix, Replace, Twin};
 use super::width::Widths;
 use crate::pace::Haste;
 use crate::{Error, pace, sys};
@@ -100,31 +99,7 @@ pub(super) struct Pages {
 #[derive(Debug)]
 pub(super) struct Staged {
     version: Version,
-    copied: bool,
     bytes_written: u64,
-}
-
-/// What a publish made of the file, for the catalogue and the counters.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Published {
-    /// The file's length.
-    pub(crate) size: u64,
-    /// The CRC-32C of the file.
-    pub(crate) crc: u32,
-    /// The CRC-32C of its last footer, trailer included.
-    pub(crate) footer_crc: u32,
-    /// Rows in the file.
-    pub(crate) rows: u64,
-    /// Their earliest `ts`.
-    pub(crate) min_ts: Timestamp,
-    /// Their latest `ts`.
-    pub(crate) max_ts: Timestamp,
-    /// What the footer says about them.
-    pub(crate) facts: FooterFacts,
-    /// Bytes that went to the disk, copies included.
-    pub(crate) bytes_written: u64,
-    /// Whether the whole file had to be copied.
-    pub(crate) copied: bool,
 }
 
 impl OpenSegment {
@@ -163,17 +138,19 @@ impl OpenSegment {
         encode(self.identity.table, batches, &self.options, haste)
     }
 
-    /// Publishes a row group: when this returns, the file in the tree has it, durably.
+    /// Publishes a row group: when this returns, the file in the tree has it, durably. With the file's new version come the
+    /// bytes that went to the disk, copies included.
     ///
     /// # Errors
     /// If the disk refuses. Nothing has changed then and the same rows may be tried again, except after
     /// [`Error::Poisoned`]: then the file has them, and only a restart can tell whether it is durable.
-    pub(crate) fn publish(&mut self, group: &RowGroup, facts: FooterFacts) -> Result<Published, Error> {
+    pub(crate) fn publish(&mut self, group: &RowGroup, facts: FooterFacts) -> Result<(FileVersion, u64), Error> {
         let staged = self.stage(group, facts)?;
         let folders = twin::folders_of(&self.twin_path, &self.path)?;
-        let published = self.swap(staged).and_then(|published| {
+        let bytes = staged.bytes_written;
+        let published = self.swap(staged).and_then(|version| {
             folders.sync()?;
-            Ok(published)
+            Ok((version, bytes))
         });
         match published {
             Err(error) if error.is_in_doubt() => {
@@ -215,12 +192,7 @@ impl OpenSegment {
         if self.doubt.is_some() || matches!(self.twin, Twin::Displaced(_)) {
             return Err(self.poisoned());
         }
-        let refused = |reason: String| {
-            Err(Error::Rows {
-                table: self.identity.table,
-                reason,
-            })
-        };
+        let refused = |reason: String| Err(Error::rows(self.identity.table, reason));
         if group.table != self.identity.table {
             return refused(format!("they are rows of {}", group.table));
         }
@@ -241,14 +213,14 @@ impl OpenSegment {
 
     fn write_twin(&mut self, group: &RowGroup, facts: FooterFacts) -> Result<Staged, Error> {
         let twin = std::mem::replace(&mut self.twin, Twin::Absent);
-        let (prepared, old) = match &self.present {
+        let (file, copied, old) = match &self.present {
             Some(present) => {
-                let prepared = twin::prepare(&self.twin_path, twin, &self.path, present.bytes, group.haste)?;
-                (prepared, present.bytes)
+                let (file, copied) = twin::prepare(&self.twin_path, twin, &self.path, present.bytes, group.haste)?;
+                (file, copied, present.bytes)
             }
             None => {
                 sys::create_dirs(sys::parent_of(&self.path))?;
-                (self.fresh()?, Prefix { size: 0, crc: 0 })
+                (twin::create(&self.twin_path)?, 0, Prefix { size: 0, crc: 0 })
             }
         };
         let pages = if old.size == 0 || group.metadata.is_none() {
@@ -260,9 +232,9 @@ impl OpenSegment {
         version.footer_crc = crc32c::crc32c(&footer);
         let end = old.size + pages.len() as u64;
         let write = || -> std::io::Result<()> {
-            pace::write_all_at(&prepared.file, pages, old.size, group.haste)?;
-            pace::write_all_at(&prepared.file, &footer, end, group.haste)?;
-            sys::sync_file(&prepared.file, &self.twin_path)
+            pace::write_all_at(&file, pages, old.size, group.haste)?;
+            pace::write_all_at(&file, &footer, end, group.haste)?;
+            sys::sync_file(&file, &self.twin_path)
         };
         write().map_err(Error::io("write", &self.twin_path))?;
         let added = (pages.len() + footer.len()) as u64;
@@ -272,16 +244,7 @@ impl OpenSegment {
         };
         Ok(Staged {
             version,
-            copied: prepared.copied,
-            bytes_written: prepared.bytes + added,
-        })
-    }
-
-    fn fresh(&self) -> Result<Prepared, Error> {
-        Ok(Prepared {
-            file: twin::create(&self.twin_path)?,
-            copied: false,
-            bytes: 0,
+            bytes_written: copied + added,
         })
     }
 
@@ -297,7 +260,7 @@ impl OpenSegment {
         group_lsns.resize(group_lsns.len() + added, facts.last_lsn);
         let (body, footer) = match &group.metadata {
             Some(metadata) => {
-                let mut pairs = key_values(None, &self.identity, &facts, &extent, false);
+                let mut pairs = key_values(&self.identity, &facts, &extent, false);
                 pairs.extend([widths.key_value(), group_lsns_pair(&group_lsns)]);
                 let pages = self
                     .next_pages(metadata, pairs, extent, old)
@@ -345,14 +308,12 @@ impl OpenSegment {
             groups.push(shifted(group, groups.len(), old.size)?);
         }
         let like = present.map_or(added.file_metadata(), |present| &present.file);
-        let mut all: Vec<KeyValue> = arrow_schema_of(like).into_iter().collect();
-        all.extend(pairs);
-        let file = file_like(like, extent.rows, all)?;
+        let file = file_like(like, extent.rows, pairs)?;
         Ok(Pages { file, groups, runs })
     }
 
     /// Gives the staged version the name in the tree. The names are not durable yet.
-    pub(super) fn swap(&mut self, staged: Staged) -> Result<Published, Error> {
+    pub(super) fn swap(&mut self, staged: Staged) -> Result<FileVersion, Error> {
         self.twin = match &self.present {
             Some(present) => {
                 self.replace = twin::swap_in(&self.twin_path, &self.path, self.replace)?;
@@ -366,16 +327,13 @@ impl OpenSegment {
                 Twin::Absent
             }
         };
-        Ok(Published {
-            bytes_written: staged.bytes_written,
-            copied: staged.copied,
-            ..self.present.insert(staged.version).published()
-        })
+        Ok(self.present.insert(staged.version).published(&self.path))
     }
 
-    /// What the file is now, if it was ever published; its bytes written are zero.
-    pub(crate) fn published(&self) -> Option<Published> {
-        self.present.as_ref().map(Version::published)
+    /// What the file is now, if it was ever published.
+    pub(crate) fn published(&self) -> Option<FileVersion> {
+        let present = self.present.as_ref();
+        present.map(|present| present.published(&self.path))
     }
 
     /// Its row groups so far.
@@ -442,8 +400,9 @@ impl OpenSegment {
 }
 
 impl Version {
-    fn published(&self) -> Published {
-        Published {
+    fn published(&self, path: &Path) -> FileVersion {
+        FileVersion {
+            path: path.to_owned(),
             size: self.bytes.size,
             crc: self.bytes.crc,
             footer_crc: self.footer_crc,
@@ -451,8 +410,8 @@ impl Version {
             min_ts: self.extent.min_ts,
             max_ts: self.extent.max_ts,
             facts: self.facts.clone(),
-            bytes_written: 0,
-            copied: false,
+            sealed: false,
+            runs: Vec::new(),
         }
     }
 

@@ -82,10 +82,7 @@ impl<'a> Keys<'a> {
             Order::Series => {
                 let name = column(NAME).and_then(|column| column.as_string_opt());
                 let entity = column(ENTITY).and_then(|column| column.as_fixed_size_binary_opt());
-                let odd = || Error::Rows {
-                    table,
-                    reason: "they have no series".to_owned(),
-                };
+                let odd = || Error::rows(table, "they have no series");
                 Some(name.zip(entity).ok_or_else(odd)?)
             }
         };

@@ -24,19 +24,18 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use model::Table;
 use parquet::file::metadata::{FileMetaData, ParquetMetaData, RowGroupMetaData};
 
 use super::encode::byte_range;
 use super::footer::{
-    Extent, FooterFacts, Found, Identity, MAGIC, Shape, arrow_schema_of, damaged, file_like, footer_bytes,
-    group_lsns_pair, inspect, inspect_at, key_values, unwritable,
+    Extent, FileVersion, FooterFacts, Found, Identity, MAGIC, Shape, file_like, footer_bytes, group_lsns_pair, inspect,
+    inspect_at, key_values, unwritable,
 };
 use super::form::Form;
 use super::lines::{self, FrameCopy};
-use super::runs::{Run, moved, run_of, runs_of};
+use super::runs::{moved, run_of};
 use super::schema::same_schema;
-use super::seal::{Sealed, clean_on_error, complete, described};
+use super::seal::{clean_on_error, complete, described};
 use super::source::{CHUNK, FileAt};
 use super::twin;
 use super::width::Widths;
@@ -52,7 +51,7 @@ pub(crate) fn write_piece(
     path: &Path,
     after_lsn: u64,
     staged: &Path,
-) -> Result<Option<Sealed>, Error> {
+) -> Result<Option<FileVersion>, Error> {
     let found = inspect_at(source, path)?;
     let skipped = found.group_lsns.iter().filter(|lsn| **lsn <= after_lsn).count();
     if skipped == found.group_lsns.len() {
@@ -70,8 +69,8 @@ pub(crate) fn write_piece(
     };
     clean_on_error(staged, || {
         let identity = part.found.identity;
-        let (file, extent, runs) = join(&[part], Form::of_path(path), &identity, &facts, staged)?;
-        described(file, staged, extent, facts, runs).map(Some)
+        join(&[part], Form::of_path(path), &identity, &facts, staged)?;
+        described(staged).map(Some)
     })
 }
 
@@ -87,11 +86,11 @@ pub(crate) fn join_pieces(
     staged: &Path,
     identity: &Identity,
     version: u32,
-) -> Result<Sealed, Error> {
+) -> Result<FileVersion, Error> {
     let parts = pieces.iter().map(|piece| Part::whole(piece, identity));
     let parts = parts.collect::<Result<Vec<_>, Error>>()?;
     let (Some(first), Some(last)) = (parts.first(), parts.last()) else {
-        return Err(none(identity.table));
+        return Err(Error::rows(identity.table, "there are none"));
     };
     let facts = FooterFacts {
         version,
@@ -99,17 +98,10 @@ pub(crate) fn join_pieces(
         ..last.found.facts.clone()
     };
     let joined = clean_on_error(staged, || {
-        let (file, extent, runs) = join(&parts, Form::of_path(path), identity, &facts, staged)?;
-        complete(file, staged, extent, facts, runs)
+        let file = join(&parts, Form::of_path(path), identity, &facts, staged)?;
+        complete(&file, staged)
     })?;
     joined.install_new(path).map(|()| joined)
-}
-
-fn none(table: Table) -> Error {
-    Error::Rows {
-        table,
-        reason: "there are none".to_owned(),
-    }
 }
 
 /// What is taken of a file: its groups, or frames, without the first `skipped`.
@@ -125,7 +117,7 @@ impl Part {
         let found = inspect(path)?;
         if (found.identity.store, found.identity.table) != (identity.store, identity.table) {
             let reason = format!("it is {:?}, wanted is a piece of {identity:?}", found.identity);
-            return Err(damaged(path, reason));
+            return Err(Error::damaged(path, reason));
         }
         let file = File::open(path).map_err(Error::io("open", path))?;
         Ok(Self {
@@ -143,7 +135,7 @@ impl Part {
     fn pages(&self) -> Result<&ParquetMetaData, Error> {
         match &self.found.shape {
             Shape::Parquet(metadata) => Ok(metadata),
-            Shape::Lines(_) => Err(damaged(&self.path, "it is made of lines".to_owned())),
+            Shape::Lines(_) => Err(Error::damaged(&self.path, "it is made of lines")),
         }
     }
 
@@ -151,30 +143,29 @@ impl Part {
         match &self.found.shape {
             Shape::Lines(starts) => lines::frames(&self.source, (starts, form), &self.path)
                 .map(|frames| frames.into_iter().skip(self.skipped).collect()),
-            Shape::Parquet(_) => Err(damaged(&self.path, "it is not made of lines".to_owned())),
+            Shape::Parquet(_) => Err(Error::damaged(&self.path, "it is not made of lines")),
         }
     }
 }
 
-type Joined = (File, Extent, Vec<Run>);
-
 /// Writes the parts as one file at `staged`. It is not synced.
-fn join(parts: &[Part], form: Form, identity: &Identity, facts: &FooterFacts, staged: &Path) -> Result<Joined, Error> {
+fn join(parts: &[Part], form: Form, identity: &Identity, facts: &FooterFacts, staged: &Path) -> Result<File, Error> {
     let lsns: Vec<u64> = parts.iter().flat_map(Part::lsns).copied().collect();
     let mut file = BufWriter::with_capacity(CHUNK, twin::create(staged)?);
-    let (extent, runs) = if form.is_lines() {
+    if form.is_lines() {
         let mut frames = Vec::new();
         for part in parts {
             frames.extend(part.frames(form)?);
         }
         let joined = lines::join(&frames, &lsns, form, (identity, facts), &mut file);
-        let extent = joined.map_err(Error::io("copy to", staged))?;
-        (extent.ok_or_else(|| none(identity.table))?, Vec::new())
+        if !joined.map_err(Error::io("copy to", staged))? {
+            return Err(Error::rows(identity.table, "there are none"));
+        }
     } else {
-        join_groups(parts, &lsns, (identity, facts), &mut file, staged)?
-    };
+        join_groups(parts, &lsns, (identity, facts), &mut file, staged)?;
+    }
     let file = file.into_inner().map_err(std::io::IntoInnerError::into_error);
-    Ok((file.map_err(Error::io("write", staged))?, extent, runs))
+    file.map_err(Error::io("write", staged))
 }
 
 fn join_groups(
@@ -183,7 +174,7 @@ fn join_groups(
     (identity, facts): (&Identity, &FooterFacts),
     to: &mut impl Write,
     staged: &Path,
-) -> Result<(Extent, Vec<Run>), Error> {
+) -> Result<(), Error> {
     let mut copied = Copied::default();
     to.write_all(MAGIC).map_err(Error::io("write", staged))?;
     let mut like: Option<&FileMetaData> = None;
@@ -192,10 +183,7 @@ fn join_groups(
         let file = metadata.file_metadata();
         let like = like.get_or_insert(file);
         if !same_schema(&like.schema_descr_ptr(), &file.schema_descr_ptr()) {
-            return Err(damaged(
-                &part.path,
-                "it has other columns than the piece before".to_owned(),
-            ));
+            return Err(Error::damaged(&part.path, "it has other columns than the piece before"));
         }
         let widths = Widths::of(metadata);
         for (at, group) in metadata.row_groups().iter().enumerate().skip(part.skipped) {
@@ -204,14 +192,13 @@ fn join_groups(
         }
     }
     let (Some(like), Some(extent)) = (like, copied.extent) else {
-        return Err(none(identity.table));
+        return Err(Error::rows(identity.table, "there are none"));
     };
-    let mut pairs = key_values(arrow_schema_of(like), identity, facts, &extent, false);
+    let mut pairs = key_values(identity, facts, &extent, false);
     pairs.extend([copied.widths.key_value(), group_lsns_pair(lsns)]);
-    let footer = file_like(like, extent.rows, pairs).and_then(|file| footer_bytes(file, copied.groups.clone()));
+    let footer = file_like(like, extent.rows, pairs).and_then(|file| footer_bytes(file, copied.groups));
     let footer = footer.map_err(unwritable(staged))?;
-    to.write_all(&footer).map_err(Error::io("write", staged))?;
-    Ok((extent, runs_of(&copied.groups)))
+    to.write_all(&footer).map_err(Error::io("write", staged))
 }
 
 /// The row groups written so far.
@@ -236,12 +223,7 @@ impl Default for Copied {
 
 impl Copied {
     fn copy(&mut self, group: &RowGroupMetaData, part: &Part, to: &mut impl Write, staged: &Path) -> Result<(), Error> {
-        let unknown = || {
-            damaged(
-                &part.path,
-                "a row group does not say where or when its rows are".to_owned(),
-            )
-        };
+        let unknown = || Error::damaged(&part.path, "a row group does not say where or when its rows are");
         let (start, end) = byte_range(group);
         let run = run_of(group).ok_or_else(unknown)?;
         let bytes = part.source.prefix(end).ok_or_else(unknown)?;

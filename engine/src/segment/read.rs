@@ -11,7 +11,7 @@ use arrow_array::RecordBatch;
 use model::Table;
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder};
 
-use super::footer::{FooterFacts, Shape, damaged, inspect_at, unreadable};
+use super::footer::{FooterFacts, Shape, inspect_at, unreadable};
 use super::form::Form;
 use super::lines::Lines;
 use super::promoted::Promoted;
@@ -34,15 +34,11 @@ pub(crate) struct WholeFile {
 /// If it is damaged or cannot be read.
 pub(crate) fn read_whole(table: Table, file: &FileAt, path: &Path) -> Result<WholeFile, Error> {
     let found = inspect_at(file, path)?;
-    let arrow = |source| Error::Arrow {
-        action: "read",
-        table,
-        source,
-    };
+    let arrow = Error::arrow("read", table);
     let (promoted, rows) = match found.shape {
         Shape::Parquet(metadata) => {
             let promoted = Promoted::of_file(table, metadata.file_metadata());
-            let promoted = promoted.map_err(|reason| damaged(path, reason))?;
+            let promoted = promoted.map_err(|reason| Error::damaged(path, reason))?;
             let metadata = ArrowReaderMetadata::try_new(Arc::new(*metadata), ArrowReaderOptions::new());
             let metadata = metadata.map_err(unreadable(path))?;
             let reader = ParquetRecordBatchReaderBuilder::new_with_metadata(file.clone(), metadata).build();

@@ -23,13 +23,11 @@ use std::path::PathBuf;
 use parquet::file::metadata::RowGroupMetaData;
 use parquet::file::reader::Length;
 
-use super::footer::{Found, Identity, Shape, damaged, footer_crc, inspect_at};
+use super::footer::{FileVersion, Found, Identity, Shape, footer_crc, inspect_at};
 use super::form::Form;
 use super::open::{Body, OpenSegment, Pages, Version};
 use super::promoted::Promoted;
-use super::runs::runs_of;
 use super::schema::{WriteOptions, json_type_of};
-use super::seal::Sealed;
 use super::source::{FileAt, file_crc};
 use super::twin::{self, Prefix, Replace};
 use super::width::Widths;
@@ -48,13 +46,12 @@ pub(crate) struct Recorded {
 
 /// What was found, and is now durable under its name.
 #[derive(Debug)]
-pub(crate) enum Resumed {
-    /// The open file as recorded, [`OpenSegment::published`] says what it is.
-    AsRecorded(OpenSegment),
-    /// The open file with publishes that were not recorded: record it.
-    Newer(OpenSegment),
-    /// The sealed form, which was not recorded: record it. Its `staged` is its name in the tree.
-    Sealed(Sealed),
+pub(crate) struct Resumed {
+    pub(crate) file: FileVersion,
+    /// Whether it is the version that was recorded. Any other is to be recorded.
+    pub(crate) is_recorded: bool,
+    /// The file where it is open, to go on with; `None` where it is sealed.
+    pub(crate) open: Option<OpenSegment>,
 }
 
 /// Takes up the file at `path` after a restart.
@@ -103,11 +100,7 @@ impl Place {
         };
         self.check_owner(&found, &identity)?;
         let crc = file_crc(whole, 0, 0).map_err(Error::io("read", &self.path))?;
-        Ok(if found.sealed {
-            Resumed::Sealed(self.sealed(found, crc))
-        } else {
-            Resumed::Newer(self.open(found, identity, crc)?)
-        })
+        self.resumed(found, identity, crc, false)
     }
 
     fn compare(&self, whole: &FileAt, identity: Identity, recorded: Recorded) -> Result<Resumed, Error> {
@@ -136,16 +129,16 @@ impl Place {
         old: Found,
     ) -> Result<Resumed, Error> {
         if whole.len() == recorded.size {
-            return Ok(Resumed::AsRecorded(self.open(old, identity, recorded.crc)?));
+            return self.resumed(old, identity, recorded.crc, true);
         }
         match inspect_at(whole, &self.path) {
             Ok(newer) if newer.identity == identity && continues(&newer, &old) => {
                 let crc = file_crc(whole, recorded.size, recorded.crc).map_err(Error::io("read", &self.path))?;
-                Ok(Resumed::Newer(self.open(newer, identity, crc)?))
+                self.resumed(newer, identity, crc, false)
             }
             _ => {
                 self.roll_back(prefix, recorded)?;
-                Ok(Resumed::AsRecorded(self.open(old, identity, recorded.crc)?))
+                self.resumed(old, identity, recorded.crc, true)
             }
         }
     }
@@ -154,20 +147,20 @@ impl Place {
         let found = match inspect_at(whole, &self.path) {
             // What was recorded is not there: a version that one flipped bit can make says nothing.
             Err(Error::Newer { found, .. }) => {
-                return Err(damaged(&self.path, format!("its footer says version {found}")));
+                return Err(Error::damaged(&self.path, format!("its footer says version {found}")));
             }
             found => found?,
         };
         if found.identity == identity && found.sealed {
             let crc = file_crc(whole, 0, 0).map_err(Error::io("read", &self.path))?;
-            return Ok(Resumed::Sealed(self.sealed(found, crc)));
+            return self.resumed(found, identity, crc, false);
         }
         let Recorded { size, footer_crc, .. } = recorded;
         let reason = format!(
             "it has {} bytes and not the recorded footer {footer_crc:08x} at {size}",
             whole.len()
         );
-        Err(damaged(&self.path, reason))
+        Err(Error::damaged(&self.path, reason))
     }
 
     fn check_owner(&self, found: &Found, wanted: &Identity) -> Result<(), Error> {
@@ -175,7 +168,7 @@ impl Place {
             return Ok(());
         }
         let reason = format!("it is {:?}, wanted is {wanted:?}", found.identity);
-        Err(damaged(&self.path, reason))
+        Err(Error::damaged(&self.path, reason))
     }
 
     /// Replaces the file by its first recorded bytes, in a fresh inode.
@@ -191,12 +184,22 @@ impl Place {
             .map_err(Error::io("write", &self.twin_path))?;
         if crc != recorded.crc {
             let reason = format!("its checksum is {crc:08x}, {:08x} was recorded", recorded.crc);
-            return Err(damaged(&self.path, reason));
+            return Err(Error::damaged(&self.path, reason));
         }
         if twin::swap_in(&self.twin_path, &self.path, Replace::Exchange)? == Replace::Exchange {
             sys::remove_if_there(&self.twin_path).map_err(Error::io("remove", &self.twin_path))?;
         }
         twin::folders_of(&self.twin_path, &self.path)?.sync()
+    }
+
+    fn resumed(&self, found: Found, identity: Identity, crc: u32, is_recorded: bool) -> Result<Resumed, Error> {
+        let file = found.version(&self.path, crc);
+        let open = (!found.sealed).then(|| self.open(found, identity, crc));
+        Ok(Resumed {
+            file,
+            is_recorded,
+            open: open.transpose()?,
+        })
     }
 
     fn open(&self, found: Found, identity: Identity, crc: u32) -> Result<OpenSegment, Error> {
@@ -209,7 +212,7 @@ impl Place {
             Shape::Parquet(metadata) => {
                 options.json = json_type_of(identity.table, metadata.file_metadata().schema_descr());
                 let promoted = Promoted::of_file(identity.table, metadata.file_metadata());
-                options.promoted = promoted.map_err(|reason| damaged(&self.path, reason))?;
+                options.promoted = promoted.map_err(|reason| Error::damaged(&self.path, reason))?;
                 widths = Widths::of(&metadata);
                 Body::Parquet(Pages {
                     file: metadata.file_metadata().clone(),
@@ -230,23 +233,6 @@ impl Place {
         };
         let open = OpenSegment::create(self.path.clone(), self.twin_path.clone(), identity, options);
         Ok(open.with_version(version))
-    }
-
-    fn sealed(&self, found: Found, crc: u32) -> Sealed {
-        Sealed {
-            runs: match &found.shape {
-                Shape::Parquet(metadata) => runs_of(metadata.row_groups()),
-                Shape::Lines(_) => Vec::new(),
-            },
-            staged: self.path.clone(),
-            size: found.size,
-            crc,
-            footer_crc: found.footer_crc,
-            rows: found.extent.rows,
-            min_ts: found.extent.min_ts,
-            max_ts: found.extent.max_ts,
-            facts: found.facts,
-        }
     }
 }
 

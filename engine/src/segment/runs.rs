@@ -31,7 +31,7 @@ use parquet::file::writer::TrackedWrite;
 use serde::{Deserialize, Serialize};
 
 use super::encode::byte_range;
-use super::footer::{MAGIC, arrow_schema_of, damaged, file_like, key_values, unwritable};
+use super::footer::{MAGIC, file_like, key_values, unwritable};
 use super::merge::Merge;
 use super::open::{OpenSegment, Pages, Version};
 use super::order::Order;
@@ -201,13 +201,7 @@ pub(super) fn pays(present: &Pages) -> bool {
     ready > 0 && ready >= all / 8 * 7
 }
 
-/// What was written: the file, not yet synced, and its runs.
-pub(super) struct Assembled {
-    pub(super) file: File,
-    pub(super) runs: Vec<Run>,
-}
-
-/// Puts the sealed form of `present` together at `staged`.
+/// Puts the sealed form of `present` together at `staged`. The file is not synced yet.
 pub(super) fn assemble(
     open: &OpenSegment,
     (present, pages): (&Version, &Pages),
@@ -215,10 +209,10 @@ pub(super) fn assemble(
     staged: &Path,
     version: u32,
     options: &WriteOptions,
-) -> Result<Assembled, Error> {
+) -> Result<File, Error> {
     let table = open.identity().table;
     let (small, small_metadata) = merge_small(table, open.path(), (pages, &present.widths), source, options)?;
-    let unknown = || damaged(open.path(), "a row group does not say when its rows are".to_owned());
+    let unknown = || Error::damaged(open.path(), "a row group does not say when its rows are");
     let mut pieces = Vec::new();
     for (at, index) in &pages.runs {
         let group = pages.groups.get(*at).cloned().ok_or_else(unknown)?;
@@ -244,13 +238,7 @@ pub(super) fn assemble(
     pieces.sort_by_key(|piece| Reverse((piece.run.max_ts, piece.run.min_ts)));
     let mut facts = present.facts.clone();
     facts.version = version;
-    let pairs = key_values(
-        arrow_schema_of(&pages.file),
-        open.identity(),
-        &facts,
-        &present.extent,
-        true,
-    );
+    let pairs = key_values(open.identity(), &facts, &present.extent, true);
     let file = file_like(&pages.file, present.extent.rows, pairs).map_err(unwritable(staged))?;
     write(&pieces, file, staged, options.haste)
 }
@@ -291,7 +279,7 @@ fn merge_small(
     Ok((bytes, Some(metadata)))
 }
 
-fn write(pieces: &[Piece<'_>], file: FileMetaData, staged: &Path, haste: Haste) -> Result<Assembled, Error> {
+fn write(pieces: &[Piece<'_>], file: FileMetaData, staged: &Path, haste: Haste) -> Result<File, Error> {
     let mut target = Target {
         file: Paced::new(twin::create(staged)?, haste),
         tail: None,
@@ -312,7 +300,6 @@ fn write(pieces: &[Piece<'_>], file: FileMetaData, staged: &Path, haste: Haste) 
         pages.push(group_pages);
     }
     out.flush().map_err(Error::io("write", staged))?;
-    let runs = runs_of(&groups);
     let metadata = ParquetMetaDataBuilder::new(file)
         .set_row_groups(groups)
         .set_column_index(Some(columns))
@@ -324,8 +311,7 @@ fn write(pieces: &[Piece<'_>], file: FileMetaData, staged: &Path, haste: Haste) 
     let Target { mut file, tail } = target;
     file.write_all(&tail.unwrap_or_default())
         .map_err(Error::io("write", staged))?;
-    let file = file.into_inner();
-    Ok(Assembled { file, runs })
+    Ok(file.into_inner())
 }
 
 /// Where bytes go: to the file, and what the footer's writer writes, which swallows the errors of its last flush, to memory.

@@ -23,17 +23,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
-use model::{Table, Timestamp};
+use model::Table;
 use parquet::file::metadata::ParquetMetaData;
 
 use super::encode::{Sorted, times};
-use super::footer::{Extent, FooterFacts, Identity, damaged, footer_crc, key_values, unwritable};
+use super::footer::{Extent, FileVersion, FooterFacts, Identity, inspect_at, key_values, unwritable};
 use super::lines;
 use super::merge::Merge;
 use super::open::{OpenSegment, Version};
 use super::order::Order;
 use super::promoted::Columns;
-use super::runs::{self, Assembled, Run};
+use super::runs;
 use super::schema::WriteOptions;
 use super::source::{CHUNK, FileAt, file_crc};
 use super::twin::{self, Replace};
@@ -42,39 +42,21 @@ use crate::pace::Paced;
 use crate::sys::Folders;
 use crate::{Error, sys};
 
-/// A finished sealed file in staging, synced.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Sealed {
-    /// Where it lies until it is installed.
-    pub(crate) staged: PathBuf,
-    /// The file's length.
-    pub(crate) size: u64,
-    /// The CRC-32C of the file.
-    pub(crate) crc: u32,
-    /// The CRC-32C of its footer, trailer included.
-    pub(crate) footer_crc: u32,
-    /// Its rows.
-    pub(crate) rows: u64,
-    /// Their earliest `ts`.
-    pub(crate) min_ts: Timestamp,
-    /// Their latest `ts`.
-    pub(crate) max_ts: Timestamp,
-    /// What the footer says about them.
-    pub(crate) facts: FooterFacts,
-    /// The runs of a file that is not sorted as a whole.
-    pub(crate) runs: Vec<Run>,
-}
-
 /// Merges or copies the row groups of an open file into a sealed one at `staged`, with `version` in its footer.
 ///
 /// # Errors
 /// If the disk refuses, or the open file is not what was published. The open file stays as it is.
-pub(crate) fn seal(open: &OpenSegment, staged: &Path, version: u32, options: &WriteOptions) -> Result<Sealed, Error> {
+pub(crate) fn seal(
+    open: &OpenSegment,
+    staged: &Path,
+    version: u32,
+    options: &WriteOptions,
+) -> Result<FileVersion, Error> {
     let Some(present) = open.present() else {
-        return Err(Error::Rows {
-            table: open.identity().table,
-            reason: format!("{} was never published", open.path().display()),
-        });
+        return Err(Error::rows(
+            open.identity().table,
+            format!("{} was never published", open.path().display()),
+        ));
     };
     let facts = FooterFacts {
         version,
@@ -88,11 +70,11 @@ pub(crate) fn seal(open: &OpenSegment, staged: &Path, version: u32, options: &Wr
     clean_on_error(staged, || {
         let source = verified(open.path(), present)?;
         let Some(pages) = present.pages() else {
-            return lines::seal(open, present, &source, staged, facts);
+            return lines::seal(open, present, &source, staged, &facts);
         };
         if runs::pays(pages) {
-            let Assembled { file, runs } = runs::assemble(open, (present, pages), &source, staged, version, options)?;
-            return complete(file, staged, present.extent, facts, runs);
+            let file = runs::assemble(open, (present, pages), &source, staged, version, options)?;
+            return complete(&file, staged);
         }
         let metadata = Arc::new(ParquetMetaData::new(pages.file.clone(), pages.groups.clone()));
         let table = open.identity().table;
@@ -109,8 +91,8 @@ pub(crate) fn seal(open: &OpenSegment, staged: &Path, version: u32, options: &Wr
             output.write(rows)?;
         }
         match output.extent {
-            Some(extent) if extent == present.extent => output.finish(open.identity(), facts),
-            found => Err(damaged(
+            Some(extent) if extent == present.extent => output.finish(open.identity(), &facts),
+            found => Err(Error::damaged(
                 open.path(),
                 format!("its rows are {found:?}, published were {:?}", present.extent),
             )),
@@ -128,10 +110,10 @@ pub(crate) fn write_sealed(
     facts: FooterFacts,
     staged: &Path,
     options: &WriteOptions,
-) -> Result<Sealed, Error> {
+) -> Result<FileVersion, Error> {
     if options.form.is_lines() {
         return clean_on_error(staged, || {
-            lines::write_sealed(identity, batches, facts, staged, options)
+            lines::write_sealed(identity, batches, &facts, staged, options)
         });
     }
     let table = identity.table;
@@ -143,14 +125,10 @@ pub(crate) fn write_sealed(
     clean_on_error(staged, || {
         let mut output = Output::create(table, sorted.extent.rows, staged, options)?;
         for rows in sorted.chunks() {
-            let rows = rows.map_err(|source| Error::Arrow {
-                action: "sort",
-                table,
-                source,
-            })?;
+            let rows = rows.map_err(Error::arrow("sort", table))?;
             output.write(rows)?;
         }
-        output.finish(identity, facts)
+        output.finish(identity, &facts)
     })
 }
 
@@ -161,7 +139,7 @@ fn verified(path: &Path, present: &Version) -> Result<FileAt, Error> {
     let crc = match file_crc(&source, 0, 0) {
         Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
             let reason = format!("it is shorter than the {} bytes that were written", present.bytes.size);
-            return Err(damaged(path, reason));
+            return Err(Error::damaged(path, reason));
         }
         crc => crc.map_err(Error::io("read", path))?,
     };
@@ -169,7 +147,7 @@ fn verified(path: &Path, present: &Version) -> Result<FileAt, Error> {
         Ok(source)
     } else {
         let reason = format!("its checksum is {crc:08x}, {:08x} was written", present.bytes.crc);
-        Err(damaged(path, reason))
+        Err(Error::damaged(path, reason))
     }
 }
 
@@ -224,62 +202,37 @@ impl Output {
     }
 
     /// Ends the file and syncs it.
-    fn finish(self, identity: &Identity, facts: FooterFacts) -> Result<Sealed, Error> {
+    fn finish(self, identity: &Identity, facts: &FooterFacts) -> Result<FileVersion, Error> {
         let Some(extent) = self.extent else {
-            return Err(Error::Rows {
-                table: self.table,
-                reason: "there are none".to_owned(),
-            });
+            return Err(Error::rows(self.table, "there are none"));
         };
         let path = self.path;
-        let pairs = key_values(None, identity, &facts, &extent, true);
+        let pairs = key_values(identity, facts, &extent, true);
         let buffered = self.writer.into_inner(pairs).map_err(unwritable(&path))?;
         let file = buffered
             .into_inner()
             .map_err(|failed| failed.into_error())
             .map_err(Error::io("write", &path))?;
-        complete(file.into_inner(), &path, extent, facts, Vec::new())
+        complete(&file.into_inner(), &path)
     }
 }
 
 /// Syncs a file that has everything, and describes it.
-pub(super) fn complete(
-    file: File,
-    path: &Path,
-    extent: Extent,
-    facts: FooterFacts,
-    runs: Vec<Run>,
-) -> Result<Sealed, Error> {
-    sys::sync_file(&file, path).map_err(Error::io("sync", path))?;
-    described(file, path, extent, facts, runs)
+pub(super) fn complete(file: &File, path: &Path) -> Result<FileVersion, Error> {
+    sys::sync_file(file, path).map_err(Error::io("sync", path))?;
+    described(path)
 }
 
 /// What a file is that has everything.
-pub(super) fn described(
-    file: File,
-    path: &Path,
-    extent: Extent,
-    facts: FooterFacts,
-    runs: Vec<Run>,
-) -> Result<Sealed, Error> {
+pub(super) fn described(path: &Path) -> Result<FileVersion, Error> {
+    let file = File::open(path).map_err(Error::io("open", path))?;
     let size = file.metadata().map_err(Error::io("read", path))?.len();
     let file = FileAt::new(file, size);
     let crc = file_crc(&file, 0, 0).map_err(Error::io("read", path))?;
-    let footer = footer_crc(&file).map_err(Error::io("read", path))?;
-    Ok(Sealed {
-        size,
-        crc,
-        footer_crc: footer.ok_or_else(|| damaged(path, "its footer is gone".to_owned()))?,
-        rows: extent.rows,
-        min_ts: extent.min_ts,
-        max_ts: extent.max_ts,
-        facts,
-        runs,
-        staged: path.to_owned(),
-    })
+    Ok(inspect_at(&file, path)?.version(path, crc))
 }
 
-impl Sealed {
+impl FileVersion {
     /// Puts the file under the name of the open one, durably. That one keeps the name `retired`.
     ///
     /// # Errors
@@ -290,16 +243,16 @@ impl Sealed {
         if !folder.is_dir() {
             sys::create_dirs(folder)?;
         }
-        let folders = Folders::open([sys::parent_of(path), sys::parent_of(&self.staged), folder])?;
+        let folders = Folders::open([sys::parent_of(path), sys::parent_of(&self.path), folder])?;
         sys::remove_if_there(retired).map_err(Error::io("remove", retired))?;
         let linked = sys::link(path, retired).is_ok();
-        if twin::swap_in(&self.staged, path, Replace::Exchange)? == Replace::Exchange {
+        if twin::swap_in(&self.path, path, Replace::Exchange)? == Replace::Exchange {
             if linked {
                 // A name too many in staging, which is emptied at every start.
-                let _ = sys::remove_if_there(&self.staged);
-            } else if let Err(error) = sys::rename(&self.staged, retired) {
+                let _ = sys::remove_if_there(&self.path);
+            } else if let Err(error) = sys::rename(&self.path, retired) {
                 // Holders of the open file would not find it: the names go back.
-                twin::swap_in(&self.staged, path, Replace::Exchange).map_err(|_| Error::InDoubt {
+                twin::swap_in(&self.path, path, Replace::Exchange).map_err(|_| Error::InDoubt {
                     path: path.to_owned(),
                     source: std::io::Error::from(error.kind()),
                 })?;
@@ -316,10 +269,10 @@ impl Sealed {
     pub(crate) fn install_new(&self, path: &Path) -> Result<(), Error> {
         let put = || {
             sys::create_dirs(sys::parent_of(path))?;
-            let folders = twin::folders_of(&self.staged, path)?;
-            sys::rename_to_free(&self.staged, path).map_err(Error::io("create", path))?;
+            let folders = twin::folders_of(&self.path, path)?;
+            sys::rename_to_free(&self.path, path).map_err(Error::io("create", path))?;
             folders.sync()
         };
-        clean_on_error(&self.staged, put)
+        clean_on_error(&self.path, put)
     }
 }

@@ -84,6 +84,18 @@ pub(crate) fn file_crc(file: &FileAt, from: u64, crc: u32) -> io::Result<u32> {
     Ok(crc)
 }
 
+/// The CRC-32C of a version's bytes; `None` if `go_on`, which is asked after each chunk of so many bytes, ends the reading.
+pub(crate) fn file_crc_while(file: &FileAt, mut go_on: impl FnMut(u64) -> bool) -> io::Result<Option<u32>> {
+    let (mut crc, mut is_wanted) = (0, true);
+    let read = file.for_each_chunk(0, |_, bytes| {
+        crc = crc32c::crc32c_append(crc, bytes);
+        is_wanted = go_on(bytes.len() as u64);
+        // Ends the reading; it is dropped below.
+        is_wanted.then_some(()).ok_or_else(|| io::ErrorKind::Interrupted.into())
+    });
+    if is_wanted { read.map(|()| Some(crc)) } else { Ok(None) }
+}
+
 impl Length for FileAt {
     fn len(&self) -> u64 {
         self.size

@@ -16,7 +16,6 @@ use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use super::footer::damaged;
 use super::source::FileAt;
 use crate::pace::Haste;
 use crate::{Error, pace, sys};
@@ -39,40 +38,25 @@ pub(super) enum Twin {
     Ready(Prefix),
 }
 
-/// A twin that holds the version at `path`, ready to be extended.
-pub(super) struct Prepared {
-    pub(super) file: File,
-    /// Whether the whole version had to be copied.
-    pub(super) copied: bool,
-    /// Bytes written to get here.
-    pub(super) bytes: u64,
-}
-
-/// Brings the twin to the version `want` of the file at `path`: by what it lacks if it may be extended, else anew.
+/// Brings the twin to the version `want` of the file at `path`: by what it lacks if it may be extended, else anew. Returns it,
+/// and the bytes that were copied.
 pub(super) fn prepare(
     twin_path: &Path,
     twin: Twin,
     path: &Path,
     want: Prefix,
     haste: Haste,
-) -> Result<Prepared, Error> {
-    if let Twin::Ready(have) = twin
-        && let Some(file) = reopen(twin_path, have)
-    {
-        let bytes = copy(path, (have, want), (&file, haste), twin_path)?;
-        return Ok(Prepared {
-            file,
-            copied: false,
-            bytes,
-        });
-    }
-    let file = create(twin_path)?;
-    let bytes = copy(path, (Prefix { size: 0, crc: 0 }, want), (&file, haste), twin_path)?;
-    Ok(Prepared {
-        file,
-        copied: true,
-        bytes,
-    })
+) -> Result<(File, u64), Error> {
+    let kept = match twin {
+        Twin::Ready(have) => reopen(twin_path, have).map(|file| (file, have)),
+        _ => None,
+    };
+    let (file, have) = match kept {
+        Some(kept) => kept,
+        None => (create(twin_path)?, Prefix { size: 0, crc: 0 }),
+    };
+    let bytes = copy(path, (have, want), (&file, haste), twin_path)?;
+    Ok((file, bytes))
 }
 
 /// A fresh inode under the twin's name. Another that had the name loses it and is not written to.
@@ -106,7 +90,7 @@ fn copy(
     let length = from.metadata().map_err(Error::io("read", path))?.len();
     if length < want.size {
         let reason = format!("it has {length} bytes, {} were written", want.size);
-        return Err(damaged(path, reason));
+        return Err(Error::damaged(path, reason));
     }
     let mut crc = have.crc;
     let copied = FileAt::new(from, want.size).for_each_chunk(have.size, |at, bytes| {
@@ -116,7 +100,7 @@ fn copy(
     copied.map_err(Error::io("copy to", twin_path))?;
     if crc != want.crc {
         let reason = format!("its checksum is {crc:08x}, {:08x} was written", want.crc);
-        return Err(damaged(path, reason));
+        return Err(Error::damaged(path, reason));
     }
     Ok(want.size - have.size)
 }

@@ -218,10 +218,9 @@ impl Wal {
 
     pub(super) fn take_number(&mut self) -> Result<u64, Error> {
         let number = self.next_number;
-        self.next_number = number.checked_add(1).ok_or_else(|| Error::Damaged {
-            path: self.disk.dir().to_owned(),
-            reason: "a file there has the highest possible segment number".to_owned(),
-        })?;
+        self.next_number = number
+            .checked_add(1)
+            .ok_or_else(|| Error::damaged(self.disk.dir(), "a file there has the highest possible segment number"))?;
         Ok(number)
     }
 

@@ -7,7 +7,7 @@ use std::path::Path;
 use model::{Table, Timestamp};
 use parquet::file::reader::Length;
 
-use super::super::footer::{Extent, FooterFacts, Identity, damaged, line_pairs};
+use super::super::footer::{Extent, FooterFacts, Identity, line_pairs};
 use super::super::form::Form;
 use super::super::source::FileAt;
 use super::description::{description, raw_description};
@@ -29,7 +29,7 @@ pub(in super::super) fn frames<'a>(
 ) -> Result<Vec<FrameCopy<'a>>, Error> {
     let ends = starts.iter().skip(1).copied().chain([source.len()]);
     let frame = |(start, end): (&u64, u64)| {
-        let no_end = || damaged(path, format!("no frame ends at {end}"));
+        let no_end = || Error::damaged(path, format!("no frame ends at {end}"));
         let version = source.prefix(end).ok_or_else(no_end)?;
         let description = raw_description(&version).map_err(Error::io("read", path))?;
         let behind = description.map_or(u64::from(form == Form::Json), |bytes| bytes.len() as u64);
@@ -75,14 +75,14 @@ impl FrameCopy<'_> {
     }
 }
 
-/// Writes frames, one after another, and a description of them all. The bounds of their rows.
+/// Writes frames, one after another, and a description of them all. Whether there were any.
 pub(in super::super) fn join(
     frames: &[FrameCopy<'_>],
     lsns: &[u64],
     form: Form,
     (identity, facts): (&Identity, &FooterFacts),
     to: &mut impl Write,
-) -> io::Result<Option<Extent>> {
+) -> io::Result<bool> {
     let (mut starts, mut end) = (Vec::with_capacity(frames.len()), 0);
     let mut extent: Option<Extent> = None;
     for frame in frames {
@@ -98,9 +98,9 @@ pub(in super::super) fn join(
         end += frame.range.end.saturating_sub(frame.range.start);
     }
     let Some(extent) = extent else {
-        return Ok(None);
+        return Ok(false);
     };
     let pairs = line_pairs(identity, facts, &extent, (&starts, lsns), false);
     to.write_all(&description(form, &pairs)?)?;
-    Ok(Some(extent))
+    Ok(true)
 }

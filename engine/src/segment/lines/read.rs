@@ -12,7 +12,6 @@ use model::{Column, ColumnType, Table, Timestamp};
 use uuid::Uuid;
 
 use super::super::encode::{CHUNK_BYTES, CHUNK_ROWS};
-use super::super::footer::damaged;
 use super::super::form::Form;
 use super::super::source::FileAt;
 use super::pack::unpack;
@@ -57,9 +56,12 @@ impl Lines {
             line.clear();
             let read = self.reader.read_until(b'\n', &mut line);
             if read.map_err(Error::io("read", &self.path))? == 0 {
-                return Err(damaged(&self.path, format!("{} of its rows are missing", self.left)));
+                return Err(Error::damaged(
+                    &self.path,
+                    format!("{} of its rows are missing", self.left),
+                ));
             }
-            add(self.table, &line, &mut columns).map_err(|reason| damaged(&self.path, reason))?;
+            add(self.table, &line, &mut columns).map_err(|reason| Error::damaged(&self.path, reason))?;
             rows += 1;
             bytes += line.len();
             self.left -= 1;
@@ -68,11 +70,7 @@ impl Lines {
             return Ok(None);
         }
         let columns = columns.into_iter().map(Builder::finish).collect();
-        let batch = RecordBatch::try_new(self.table.schema(), columns).map_err(|source| Error::Arrow {
-            action: "read",
-            table: self.table,
-            source,
-        })?;
+        let batch = RecordBatch::try_new(self.table.schema(), columns).map_err(Error::arrow("read", self.table))?;
         Ok(Some(batch))
     }
 }

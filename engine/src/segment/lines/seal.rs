@@ -11,12 +11,12 @@ use arrow_array::RecordBatch;
 use model::Table;
 
 use super::super::encode::{RowGroup, Sorted};
-use super::super::footer::{Extent, FooterFacts, Identity, damaged, line_pairs};
+use super::super::footer::{Extent, FileVersion, FooterFacts, Identity, line_pairs};
 use super::super::form::Form;
 use super::super::open::{OpenSegment, Version};
 use super::super::order::Order;
 use super::super::schema::WriteOptions;
-use super::super::seal::{Sealed, complete};
+use super::super::seal::complete;
 use super::super::source::{CHUNK, FileAt};
 use super::super::twin;
 use super::description::description;
@@ -32,11 +32,7 @@ const FRAME: usize = 8 << 20;
 fn each_line(table: Table, sorted: &Sorted, mut take: impl FnMut(&[u8]) -> Result<(), Error>) -> Result<(), Error> {
     let mut line = Vec::new();
     for chunk in sorted.chunks() {
-        let chunk = chunk.map_err(|source| Error::Arrow {
-            action: "sort",
-            table,
-            source,
-        })?;
+        let chunk = chunk.map_err(Error::arrow("sort", table))?;
         let rows = Rows::new(table, &chunk)?;
         for row in 0..chunk.num_rows() {
             line.clear();
@@ -90,8 +86,8 @@ pub(in super::super) fn seal(
     present: &Version,
     source: &FileAt,
     staged: &Path,
-    facts: FooterFacts,
-) -> Result<Sealed, Error> {
+    facts: &FooterFacts,
+) -> Result<FileVersion, Error> {
     let form = open.options().form;
     let mut lines = unpack(form, source, 0).map_err(Error::io("read", open.path()))?;
     let mut output = Output::create(staged, form, open.options().zstd_level)?;
@@ -106,7 +102,7 @@ pub(in super::super) fn seal(
     }
     if output.lines != present.extent.rows {
         let reason = format!("it has {} lines, published were {}", output.lines, present.extent.rows);
-        return Err(damaged(open.path(), reason));
+        return Err(Error::damaged(open.path(), reason));
     }
     output.finish(open.identity(), facts, present.extent)
 }
@@ -115,10 +111,10 @@ pub(in super::super) fn seal(
 pub(in super::super) fn write_sealed(
     identity: &Identity,
     batches: &[RecordBatch],
-    facts: FooterFacts,
+    facts: &FooterFacts,
     staged: &Path,
     options: &WriteOptions,
-) -> Result<Sealed, Error> {
+) -> Result<FileVersion, Error> {
     let table = identity.table;
     let sorted = Sorted::new(&table.into(), Order::Newest, batches)?;
     let mut output = Output::create(staged, options.form, options.zstd_level)?;
@@ -174,16 +170,16 @@ impl<'a> Output<'a> {
         packer.finish()
     }
 
-    fn finish(mut self, identity: &Identity, facts: FooterFacts, extent: Extent) -> Result<Sealed, Error> {
+    fn finish(mut self, identity: &Identity, facts: &FooterFacts, extent: Extent) -> Result<FileVersion, Error> {
         let write = || -> std::io::Result<File> {
             let mut file = self.end()?;
             file.write_all(&description(
                 self.form,
-                &line_pairs(identity, &facts, &extent, (&[0], &[facts.last_lsn]), true),
+                &line_pairs(identity, facts, &extent, (&[0], &[facts.last_lsn]), true),
             )?)?;
             file.into_inner().map_err(std::io::IntoInnerError::into_error)
         };
         let file = { write }().map_err(Error::io("write", self.path))?;
-        complete(file, self.path, extent, facts, Vec::new())
+        complete(&file, self.path)
     }
 }

@@ -76,7 +76,7 @@ proptest! {
         for (table, form) in Table::ALL.into_iter().zip(FORMS.into_iter().cycle()) {
             let rows = batch(table, &cells);
             let staged = dir.path().join(format!("{table}.{}", form.ending()));
-            let sealed = write_sealed(&identity(table), std::slice::from_ref(&rows), FooterFacts::default(), &staged, &options(form)).unwrap();
+            let sealed = write_sealed(&identity(table), std::slice::from_ref(&rows), &FooterFacts::default(), &staged, &options(form)).unwrap();
             let file = FileAt::new(fs::File::open(&staged).unwrap(), sealed.size);
             let read: Vec<RecordBatch> = Lines::new(table, &staged, form, &file, sealed.rows).unwrap().map(Result::unwrap).collect();
             prop_assert_eq!(read.iter().map(shown).collect::<Vec<_>>(), vec![shown(&rows)]);
@@ -153,7 +153,7 @@ fn a_long_description_fits_the_room_that_readers_of_snappy_frames_have() {
             ..FooterFacts::default()
         };
         let rows = batch(Table::Logs, &cells);
-        write_sealed(&identity(Table::Logs), &[rows], facts.clone(), &path, &options(form)).unwrap();
+        write_sealed(&identity(Table::Logs), &[rows], &facts, &path, &options(form)).unwrap();
         let found = inspect(&path).unwrap();
         assert_eq!((found.facts, found.extent.rows, found.sealed), (facts, 1, true));
         let file = fs::File::open(&path).unwrap();

@@ -44,10 +44,8 @@ impl<'a> Rows<'a> {
                 ColumnType::Double => array.as_primitive_opt::<Float64Type>().map(Values::Double),
                 ColumnType::Blob => array.as_binary_opt::<i32>().map(Values::Blob),
             };
-            let values = values.ok_or_else(|| Error::Rows {
-                table,
-                reason: format!("the column {} is of {}", column.name, array.data_type()),
-            })?;
+            let values = values
+                .ok_or_else(|| Error::rows(table, format!("the column {} is of {}", column.name, array.data_type())))?;
             let before = if columns.is_empty() { '{' } else { ',' };
             columns.push((format!("{before}\"{}\":", column.name), values));
         }

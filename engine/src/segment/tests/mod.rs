@@ -103,6 +103,23 @@ fn sorted(rows: Range<u64>) -> Vec<Row> {
     rows
 }
 
+/// What a publish made of the file.
+#[derive(Debug)]
+struct Published {
+    file: FileVersion,
+    bytes_written: u64,
+    /// Whether the whole file had to be copied.
+    copied: bool,
+}
+
+impl std::ops::Deref for Published {
+    type Target = FileVersion;
+
+    fn deref(&self) -> &FileVersion {
+        &self.file
+    }
+}
+
 /// A tree with one partition, its staging, and the open segment in it.
 struct Room {
     dir: TempDir,
@@ -148,7 +165,13 @@ impl Room {
     fn try_publish(&mut self, rows: Range<u64>) -> Result<Published, Error> {
         let group = self.open.encode(&[logs(rows.clone())], Haste::Yes)?;
         let facts = self.facts(&rows);
-        self.open.publish(&group, facts)
+        let is_first = self.open.size() == 0;
+        let (file, bytes_written) = self.open.publish(&group, facts)?;
+        Ok(Published {
+            copied: !is_first && bytes_written >= file.size,
+            file,
+            bytes_written,
+        })
     }
 
     /// Publishes and records.
@@ -158,7 +181,7 @@ impl Room {
         published
     }
 
-    fn seal(&mut self) -> Sealed {
+    fn seal(&mut self) -> FileVersion {
         self.versions += 1;
         seal(&self.open, &self.staged, self.versions, &WriteOptions::default()).unwrap()
     }

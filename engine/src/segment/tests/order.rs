@@ -89,13 +89,13 @@ fn a_series_is_in_one_place_of_each_group_and_of_the_sealed_file_newest_first() 
         [by_series(0..2000), by_series(2000..2500), by_series(2500..6000)]
     );
     let sealed = seal(&open, &dir.path().join("sealed"), 4, &WriteOptions::default()).unwrap();
-    assert_eq!(stored(&sealed.staged), [by_series(0..6000)]);
+    assert_eq!(stored(&sealed.path), [by_series(0..6000)]);
     assert_eq!(sealed.runs, []);
     assert_eq!(
         (sealed.min_ts, sealed.max_ts),
         (open.published().unwrap().min_ts, open.published().unwrap().max_ts)
     );
-    let metadata = metadata_at(&sealed.staged);
+    let metadata = metadata_at(&sealed.path);
     assert_eq!(metadata.row_group(0).sorting_columns(), Some(&Order::Series.columns()));
 }
 
@@ -109,7 +109,7 @@ fn large_groups_are_copied_and_the_file_names_no_runs() {
     }
     let sealed = seal(&open, &dir.path().join("sealed"), 3, &WriteOptions::default()).unwrap();
     assert_eq!(sealed.runs, []);
-    let groups = stored(&sealed.staged);
+    let groups = stored(&sealed.path);
     assert_eq!(groups.len(), 2);
     assert!(groups.contains(&by_series(0..140_000)) && groups.contains(&by_series(140_000..280_000)));
 }
@@ -127,13 +127,11 @@ fn an_open_file_that_was_begun_newest_first_goes_on_and_is_sealed_so() {
     });
     let (path, twin) = (open.path().to_owned(), dir.path().join("twin"));
     let resumed = resume(path, twin, METRICS, WriteOptions::default(), recorded).unwrap();
-    let Resumed::AsRecorded(mut open) = resumed else {
-        panic!("{resumed:?}");
-    };
+    let mut open = super::crash::as_recorded(resumed);
     let group = open.encode(&[points(500..1000)], Haste::Yes).unwrap();
     publish(&mut open, &group, 2);
     let sealed = seal(&open, &dir.path().join("sealed"), 3, &WriteOptions::default()).unwrap();
     let mut wanted: Vec<u64> = (0..1000).collect();
     wanted.sort_by_key(|n| std::cmp::Reverse(point(*n).ts));
-    assert_eq!(stored(&sealed.staged), [wanted]);
+    assert_eq!(stored(&sealed.path), [wanted]);
 }

@@ -43,7 +43,7 @@ fn numbers_at(path: &Path) -> Vec<u64> {
 }
 
 /// The piece behind a log position of what the room's file is now.
-fn piece(room: &Room, after: u64, name: &str) -> Option<(PathBuf, Sealed)> {
+fn piece(room: &Room, after: u64, name: &str) -> Option<(PathBuf, FileVersion)> {
     let source = FileAt::new(File::open(&room.path).unwrap(), room.open.size());
     let staged = room.dir.path().join(".staging").join(name);
     let staged = staged.with_extension(Form::of_path(&room.path).ending());

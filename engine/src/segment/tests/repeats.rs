@@ -225,8 +225,8 @@ fn a_large_group_is_split_into_row_groups_of_the_size_of_sealed_ones_and_sealed_
     let wanted = texts_at(&room.path);
     assert_eq!(wanted.len() as u64, ROWS + 100);
     let sealed = room.seal();
-    assert_eq!(texts_at(&sealed.staged), wanted);
-    assert_eq!(metadata_at(&sealed.staged).num_row_groups(), 3);
+    assert_eq!(texts_at(&sealed.path), wanted);
+    assert_eq!(metadata_at(&sealed.path).num_row_groups(), 3);
 }
 
 #[test]
@@ -242,7 +242,7 @@ fn a_file_of_split_groups_is_merged_after_a_restart() {
     room.open = super::crash::as_recorded(room.resume(room.recorded()).unwrap());
     let sealed = room.seal();
     assert_eq!(sealed.runs, []);
-    assert_eq!(texts_at(&sealed.staged), wanted);
+    assert_eq!(texts_at(&sealed.path), wanted);
 }
 
 #[test]

@@ -62,16 +62,16 @@ fn large_groups_in_order_are_copied_and_the_file_is_sorted_as_a_whole() {
     };
     let open = sizes(&metadata_at(&room.path));
     let sealed = room.seal();
-    assert_eq!(rows_at(&sealed.staged), newest_first(&rows));
+    assert_eq!(rows_at(&sealed.path), newest_first(&rows));
     assert!(sealed.runs.is_empty(), "{:?}", sealed.runs);
-    let metadata = metadata_at(&sealed.staged);
+    let metadata = metadata_at(&sealed.path);
     has_everything(&metadata);
     assert_eq!(
         sizes(&metadata),
         open.into_iter().rev().collect::<Vec<_>>(),
         "not encoded anew"
     );
-    assert_eq!(sealed.crc, crc32c::crc32c(&fs::read(&sealed.staged).unwrap()));
+    assert_eq!(sealed.crc, crc32c::crc32c(&fs::read(&sealed.path).unwrap()));
 }
 
 #[test]
@@ -89,7 +89,7 @@ fn late_rows_make_runs_that_are_each_sorted_and_survive_a_lost_record() {
     rows.extend(more);
     let recorded = room.recorded();
     let sealed = room.seal();
-    let mut found = rows_at(&sealed.staged);
+    let mut found = rows_at(&sealed.path);
     assert_eq!(sealed.runs.iter().map(|run| run.rows).sum::<u64>(), 2 * LARGE + 500);
     let mut rest = &found[..];
     for run in &sealed.runs {
@@ -102,12 +102,10 @@ fn late_rows_make_runs_that_are_each_sorted_and_survive_a_lost_record() {
     assert!(sealed.runs.is_sorted_by(|newer, older| newer.max_ts >= older.max_ts));
     found.sort_by_key(|(ts, number)| std::cmp::Reverse((*ts, *number)));
     assert_eq!(found, newest_first(&rows));
-    has_everything(&metadata_at(&sealed.staged));
+    has_everything(&metadata_at(&sealed.path));
     sealed.install(&room.path, &room.retired).unwrap();
-    match room.resume(recorded).unwrap() {
-        Resumed::Sealed(again) => assert_eq!((again.runs, again.crc), (sealed.runs, sealed.crc)),
-        other => panic!("not sealed: {other:?}"),
-    }
+    let again = room.resume(recorded).unwrap().file;
+    assert_eq!((again.sealed, again.runs, again.crc), (true, sealed.runs, sealed.crc));
 }
 
 #[test]
@@ -120,7 +118,7 @@ fn a_file_of_mostly_small_groups_is_encoded_anew_and_sorted() {
     rows.extend(late);
     let sealed = room.seal();
     assert!(sealed.runs.is_empty());
-    let found = rows_at(&sealed.staged);
+    let found = rows_at(&sealed.path);
     assert!(found.is_sorted_by_key(|(ts, _)| std::cmp::Reverse(*ts)));
     assert_eq!(numbers(found), all(0..2 * LARGE));
 }
@@ -129,11 +127,8 @@ fn a_file_of_mostly_small_groups_is_encoded_anew_and_sorted() {
 fn after_a_restart_large_groups_are_encoded_anew() {
     let mut room = Room::new();
     publish(&mut room, &in_order(0..LARGE));
-    let Resumed::AsRecorded(open) = room.resume(room.recorded()).unwrap() else {
-        panic!("not as recorded");
-    };
-    room.open = open;
+    room.open = super::crash::as_recorded(room.resume(room.recorded()).unwrap());
     let sealed = room.seal();
-    assert_eq!(numbers(rows_at(&sealed.staged)), all(0..LARGE));
-    has_everything(&metadata_at(&sealed.staged));
+    assert_eq!(numbers(rows_at(&sealed.path)), all(0..LARGE));
+    has_everything(&metadata_at(&sealed.path));
 }

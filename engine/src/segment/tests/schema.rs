@@ -108,7 +108,7 @@ fn columns(options: WriteOptions) -> [Vec<ColumnChunkMetaData>; 2] {
     room.publish(0..1000);
     let open = metadata_at(&room.path).row_group(0).columns().to_vec();
     let sealed = seal(&room.open, &room.staged, 2, &options).unwrap();
-    let sealed = metadata_at(&sealed.staged).row_group(0).columns().to_vec();
+    let sealed = metadata_at(&sealed.path).row_group(0).columns().to_vec();
     [open, sealed]
 }
 
@@ -211,7 +211,7 @@ fn each_compression_is_the_one_in_the_file_and_reads_back() {
         room.publish(100..200);
         assert_eq!(numbers(rows_at(&room.path)), all(0..200));
         let sealed = seal(&room.open, &room.staged, 3, &options).unwrap();
-        assert_eq!(rows_at(&sealed.staged), sorted(0..200));
+        assert_eq!(rows_at(&sealed.path), sorted(0..200));
     }
 }
 

@@ -20,15 +20,15 @@ fn a_sealed_file_has_the_open_files_rows_newest_first_and_equal_times_as_they_ar
     let mut room = filled(60, 100);
     let sealed = room.seal();
     assert_eq!(sealed.rows, 6000);
-    assert_eq!(rows_at(&sealed.staged), sorted(0..6000));
-    assert_eq!(sealed.crc, crc32c::crc32c(&fs::read(&sealed.staged).unwrap()));
+    assert_eq!(rows_at(&sealed.path), sorted(0..6000));
+    assert_eq!(sealed.crc, crc32c::crc32c(&fs::read(&sealed.path).unwrap()));
     assert_eq!(numbers(rows_at(&room.path)), all(0..6000), "the open file is as it was");
 }
 
 #[test]
 fn a_seal_merges_groups_larger_than_a_cursors_batch() {
     let mut room = filled(4, 9000);
-    assert_eq!(rows_at(&room.seal().staged), sorted(0..36_000));
+    assert_eq!(rows_at(&room.seal().path), sorted(0..36_000));
 }
 
 #[test]
@@ -52,7 +52,7 @@ fn a_sealed_file_takes_what_its_rows_need_however_long_the_open_one_was() {
         needed.size,
         room.open.size()
     );
-    assert_eq!(fs::metadata(&sealed.staged).unwrap().len(), sealed.size);
+    assert_eq!(fs::metadata(&sealed.path).unwrap().len(), sealed.size);
 }
 
 #[test]
@@ -66,14 +66,14 @@ fn an_open_file_has_nothing_between_its_row_groups_and_its_footer() {
     let bytes = room.bytes();
     let length = u32::from_le_bytes(bytes[bytes.len() - 8..bytes.len() - 4].try_into().unwrap());
     assert_eq!(room.open.size(), 4 + data + u64::from(length) + 8);
-    assert_eq!(rows_at(&room.seal().staged), sorted(0..1));
+    assert_eq!(rows_at(&room.seal().path), sorted(0..1));
 }
 
 #[test]
 fn a_sealed_file_has_filters_page_indexes_and_a_declared_order() {
     let mut room = filled(5, 100);
     let sealed = room.seal();
-    let metadata = metadata_at(&sealed.staged);
+    let metadata = metadata_at(&sealed.path);
     assert!(metadata.offset_index().is_some() && metadata.column_index().is_some());
     for group in metadata.row_groups() {
         let newest_first = SortingColumn {
@@ -90,7 +90,7 @@ fn a_sealed_file_has_filters_page_indexes_and_a_declared_order() {
             assert_eq!(column.column_index_offset().is_some(), !text, "{name}");
         }
     }
-    let found = inspect(&sealed.staged).unwrap();
+    let found = inspect(&sealed.path).unwrap();
     assert!(found.sealed);
     assert_eq!((found.identity, &found.facts), (IDENTITY, &sealed.facts));
     assert_eq!((found.facts.version, found.facts.last_lsn), (6, 500));
@@ -118,7 +118,7 @@ fn a_row_group_of_a_sealed_file_has_at_most_128k_rows() {
     let staged = dir.path().join("metrics.sealed");
     let facts = FooterFacts::default();
     let sealed = write_sealed(&identity, &[batch], facts, &staged, &WriteOptions::default()).unwrap();
-    let metadata = metadata_at(&sealed.staged);
+    let metadata = metadata_at(&sealed.path);
     let groups: Vec<i64> = metadata.row_groups().iter().map(|group| group.num_rows()).collect();
     assert_eq!(groups, [131_072, 140_000 - 131_072]);
 }
@@ -134,12 +134,12 @@ fn rows_in_memory_are_sealed_as_an_open_file_would_be() {
     let staged = room.dir.path().join(".staging/direct.sealed");
     let direct = write_sealed(&IDENTITY, &batches, facts, &staged, &WriteOptions::default()).unwrap();
     let merged = room.seal();
-    assert_eq!(rows_at(&direct.staged), rows_at(&merged.staged));
-    let says = |sealed: &Sealed| (sealed.rows, sealed.facts.clone(), sealed.min_ts, sealed.max_ts);
+    assert_eq!(rows_at(&direct.path), rows_at(&merged.path));
+    let says = |sealed: &FileVersion| (sealed.rows, sealed.facts.clone(), sealed.min_ts, sealed.max_ts);
     assert_eq!(says(&direct), says(&merged));
     let path = room.dir.path().join("telemetry/logs/2026/11/21/11/logs_001.parquet");
-    let again = Sealed {
-        staged: staged.clone(),
+    let again = FileVersion {
+        path: staged.clone(),
         ..merged
     };
     again.install_new(&path).unwrap();

@@ -218,10 +218,8 @@ fn a_file_of_wide_rows_takes_few_row_groups_also_after_a_restart() {
         room.open.finished();
         if n == 1 {
             let (path, twin) = (room.path.clone(), room.twin.clone());
-            match resume(path, twin, IDENTITY, options.clone(), room.recorded()).unwrap() {
-                Resumed::AsRecorded(open) => room.open = open,
-                other => panic!("{other:?}"),
-            }
+            let resumed = resume(path, twin, IDENTITY, options.clone(), room.recorded()).unwrap();
+            room.open = super::crash::as_recorded(resumed);
         }
     }
     assert!(room.open.is_full(), "three times four times half a megabyte");
