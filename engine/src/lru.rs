@@ -1,8 +1,10 @@
-//! An LRU map in groups: each group is bounded, and all of them together. Time is the log's: the LSN of an entry's last change.
+//! An LRU map in groups: each group is bounded, and all of them together, in entries and in what their values weigh. Time is the
+//! log's: the LSN of an entry's last change.
 //!
 //! # Invariants
 //!
-//! - What is forgotten depends on keys and LSNs alone: a map that is read back from records forgets what the first one forgot.
+//! - What is forgotten for the number of entries depends on keys and LSNs alone: a map that is read back from records forgets
+//!   what the first one forgot. For their weight it may forget less, where one was heavy only between two records.
 //! - The newest entry is never forgotten for an older one.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,6 +14,13 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(crate) struct LruBounds {
     pub(crate) group: usize,
     pub(crate) all: usize,
+    /// The sum of their weights; one entry is kept however heavy it is.
+    pub(crate) weight: usize,
+}
+
+/// What a value takes beside its entry, in whatever unit the bounds are.
+pub(crate) trait Weigh {
+    fn weight(&self) -> usize;
 }
 
 /// See the module.
@@ -22,18 +31,20 @@ pub(crate) struct GroupedLru<G, K, V> {
     groups: BTreeMap<G, BTreeSet<(u64, K)>>,
     /// Least recently changed first.
     order: BTreeSet<(u64, G, K)>,
+    weight: usize,
 }
 
 /// Group, key, LSN of the last change, value.
 pub(crate) type LruEntry<G, K, V> = (G, K, u64, V);
 
-impl<G: Ord + Clone, K: Ord + Clone, V: Clone + Default> GroupedLru<G, K, V> {
+impl<G: Ord + Clone, K: Ord + Clone, V: Clone + Default + Weigh> GroupedLru<G, K, V> {
     pub(crate) const fn new(bounds: LruBounds) -> Self {
         Self {
             bounds,
             entries: BTreeMap::new(),
             groups: BTreeMap::new(),
             order: BTreeSet::new(),
+            weight: 0,
         }
     }
 
@@ -41,9 +52,13 @@ impl<G: Ord + Clone, K: Ord + Clone, V: Clone + Default> GroupedLru<G, K, V> {
         self.entries.get(id).map(|(_, value)| value)
     }
 
-    /// Changes a value without making it any newer.
-    pub(crate) fn get_mut(&mut self, id: &(G, K)) -> Option<&mut V> {
-        self.entries.get_mut(id).map(|(_, value)| value)
+    /// Changes a value, if there is one, without making it any newer or heavier.
+    pub(crate) fn relieve(&mut self, id: &(G, K), change: impl FnOnce(&mut V)) {
+        if let Some((_, value)) = self.entries.get_mut(id) {
+            self.weight -= value.weight();
+            change(value);
+            self.weight += value.weight();
+        }
     }
 
     /// The keys of a group.
@@ -60,7 +75,9 @@ impl<G: Ord + Clone, K: Ord + Clone, V: Clone + Default> GroupedLru<G, K, V> {
     pub(crate) fn update(&mut self, id: &(G, K), lsn: u64, change: impl FnOnce(&mut V)) {
         let (group, key) = id;
         let (at, value) = self.entries.entry(id.clone()).or_default();
+        self.weight -= value.weight();
         change(value);
+        self.weight += value.weight();
         let now = lsn.max(*at);
         let before = std::mem::replace(at, now);
         self.order.remove(&(before, group.clone(), key.clone()));
@@ -73,9 +90,10 @@ impl<G: Ord + Clone, K: Ord + Clone, V: Clone + Default> GroupedLru<G, K, V> {
         {
             self.forget((lsn, group.clone(), key));
         }
-        if self.order.len() > self.bounds.all
-            && let Some(oldest) = self.order.first().cloned()
-        {
+        while self.order.len() > self.bounds.all || (self.weight > self.bounds.weight && self.order.len() > 1) {
+            let Some(oldest) = self.order.first().cloned() else {
+                break;
+            };
             self.forget(oldest);
         }
     }
@@ -96,7 +114,9 @@ impl<G: Ord + Clone, K: Ord + Clone, V: Clone + Default> GroupedLru<G, K, V> {
                 self.groups.remove(&group);
             }
         }
-        self.entries.remove(&(group, key));
+        if let Some((_, value)) = self.entries.remove(&(group, key)) {
+            self.weight -= value.weight();
+        }
     }
 
     /// What changed behind an LSN, least recently changed first.
@@ -127,7 +147,17 @@ mod tests {
 
     type Map = GroupedLru<u8, u8, u64>;
 
-    const BOUNDS: LruBounds = LruBounds { group: 3, all: 7 };
+    const BOUNDS: LruBounds = LruBounds {
+        group: 3,
+        all: 7,
+        weight: usize::MAX,
+    };
+
+    impl Weigh for u64 {
+        fn weight(&self) -> usize {
+            *self as usize
+        }
+    }
 
     proptest! {
         #[test]
@@ -136,7 +166,7 @@ mod tests {
         ) {
             let (mut map, mut back, mut recorded) = (Map::new(BOUNDS), Map::new(BOUNDS), 0);
             for (lsn, (group, key, is_recorded)) in (1..).zip(steps) {
-                map.update(&(group, key), lsn, |value| *value += lsn);
+                map.update(&(group, key), lsn, |value| *value = value.wrapping_add(lsn));
                 prop_assert!(map.order.len() <= BOUNDS.all && map.keys(&group).count() <= BOUNDS.group);
                 prop_assert_eq!(map.get(&(group, key)).is_some(), true, "the newest stays");
                 if is_recorded {
@@ -159,5 +189,18 @@ mod tests {
         (2..50).for_each(|lsn| map.update(&(1, lsn as u8), lsn, |_| {}));
         assert_eq!(map.get(&(0, 0)), Some(&9));
         assert_eq!(map.keys(&1).count(), 3);
+    }
+
+    #[test]
+    fn the_least_recently_changed_go_for_the_weight_of_others() {
+        let mut map = Map::new(LruBounds { weight: 10, ..BOUNDS });
+        (0..4).for_each(|key| map.update(&(key, 0), 1 + u64::from(key), |value| *value = 3));
+        assert_eq!((map.order.len(), map.weight, map.get(&(0, 0))), (3, 9, None));
+        map.relieve(&(1, 0), |value| *value = 0);
+        map.update(&(2, 0), 9, |value| *value = 7);
+        assert_eq!((map.order.len(), map.weight), (3, 10));
+        map.update(&(3, 0), 10, |value| *value = 100);
+        assert_eq!(map.all(), [(3, 0, 10, 100)]);
+        assert_eq!(map.weight, 100);
     }
 }

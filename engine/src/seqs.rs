@@ -39,6 +39,11 @@ impl Seqs {
         self.above.last_key_value().map(|(_, last)| *last).or(floor)
     }
 
+    /// How many ranges are above the floor.
+    pub(crate) fn ranges(&self) -> usize {
+        self.above.len()
+    }
+
     pub(crate) fn contains(&self, seq: u64) -> bool {
         seq <= self.floor
             || self

@@ -15,14 +15,14 @@
 //!
 //! - What is remembered of a run, a stream or a request only grows, until it is forgotten as a whole, or as the lowest of too
 //!   many ranges. What is forgotten may be stored again; it is never called stored without having been.
-//! - All is bounded ([`RUNS`], [`STREAMS`], [`REQUESTS`], [`crate::seqs::RANGES`]), and forgotten in the order of the log, so that a
-//!   store that reads its records forgets the same.
+//! - All is bounded ([`RUNS`], [`STREAMS`], [`REQUESTS`], [`RANGES`], [`crate::seqs::RANGES`]), and forgotten in the order of the
+//!   log, so that a store that reads its records forgets no more.
 
 use model::EntityId;
 use serde::{Deserialize, Serialize, Serializer};
 use uuid::Uuid;
 
-use crate::lru::{GroupedLru, LruBounds, LruEntry};
+use crate::lru::{GroupedLru, LruBounds, LruEntry, Weigh};
 use crate::seqs::Seqs;
 use crate::{BusPosition, Origin, REQUESTS_KNOWN, RequestPart, StoredRequest, StreamTail};
 
@@ -38,14 +38,23 @@ type Request = (u64, Uuid);
 const RUNS: LruBounds = LruBounds {
     group: 256,
     all: 1 << 17,
+    weight: RANGES,
 };
 /// Incarnations of a stream, and of all.
-const STREAMS: LruBounds = LruBounds { group: 4, all: 1 << 10 };
+const STREAMS: LruBounds = LruBounds {
+    group: 4,
+    all: 1 << 10,
+    weight: RANGES,
+};
 /// Keys of a sender, and of all.
 const REQUESTS: LruBounds = LruBounds {
     group: crate::REQUESTS_KNOWN_OF_ONE,
     all: REQUESTS_KNOWN,
+    weight: 0,
 };
+/// Ranges above the floors of all runs, and of all streams: some 10 MB each. Only a publisher that leaves gaps everywhere comes
+/// near.
+const RANGES: usize = 1 << 18;
 /// A stream that was made anew within so many µs, or lost its end so often, is not told from the one before.
 const LOSSES: i64 = 1_000;
 
@@ -58,6 +67,24 @@ pub(crate) enum Verdict {
     NewUnderUsedSequence,
     /// Stored.
     Duplicate,
+}
+
+impl Weigh for Seqs {
+    fn weight(&self) -> usize {
+        self.ranges()
+    }
+}
+
+impl Weigh for StreamMark {
+    fn weight(&self) -> usize {
+        self.seqs.ranges()
+    }
+}
+
+impl Weigh for RequestMark {
+    fn weight(&self) -> usize {
+        0
+    }
 }
 
 /// What is stored of a stream's incarnation.
@@ -195,9 +222,7 @@ impl Watermarks {
     /// Counts every message of a stream up to `floor` as done: its reader gets none of them any more. It is recorded with the
     /// next message.
     pub(crate) fn raise_stream(&mut self, stream: &Stream, floor: u64) {
-        if let Some(known) = self.streams.get_mut(stream) {
-            known.seqs.raise(floor);
-        }
+        self.streams.relieve(stream, |known| known.seqs.raise(floor));
     }
 
     /// How far a stream that was created then is stored, in its last incarnation.
