@@ -95,8 +95,6 @@ pub struct BusPosition {
 pub struct StreamTail {
     /// Its last incarnation of which something was stored.
     pub incarnation: i64,
-    /// The last sequence that counts as stored with all before it.
-    pub floor: u64,
     /// The highest sequence that counts as stored.
     pub last: u64,
     /// The highest sequence of which a message was stored, and that message's identity.

@@ -362,6 +362,13 @@ impl Engine {
         self.shared.marks.lock().stream_tail(stream, created)
     }
 
+    /// The first sequence not below `from` of which no message of a stream's incarnation is known to be stored.
+    #[must_use]
+    pub fn first_missing(&self, stream: &str, incarnation: i64, from: u64) -> u64 {
+        let stream = (stream.to_owned(), incarnation);
+        self.shared.marks.lock().first_missing(&stream, from)
+    }
+
     /// Counts every message of a stream's incarnation up to `floor` as done: its reader never gets one of them again. So what
     /// is remembered of a stream stays small of which only some subjects are stored.
     pub fn raise_stream_floor(&self, stream: &str, incarnation: i64, floor: u64) {

@@ -53,6 +53,14 @@ impl Seqs {
                 .is_some_and(|(_, last)| seq <= *last)
     }
 
+    /// The first one not below `from` that never was in the set: where ranges may have been forgotten, it had all below the first.
+    pub(crate) fn first_missing(&self, from: u64) -> u64 {
+        let lowest = self.above.first_key_value().filter(|_| self.above.len() == RANGES);
+        let from = from.max(lowest.map_or(self.floor.saturating_add(1), |(first, _)| *first));
+        let range = self.above.range(..=from).next_back();
+        range.map_or(from, |(_, last)| from.max(last.saturating_add(1)))
+    }
+
     /// Adds one; whether it was not in the set before.
     pub(crate) fn insert(&mut self, seq: u64) -> bool {
         let new = !self.contains(seq);
@@ -162,6 +170,7 @@ mod tests {
             prop_assert_eq!(seqs.last(), model.range(1..).next_back().copied());
             for seq in 0..45 {
                 prop_assert_eq!(seqs.contains(seq), model.contains(&seq), "{} in {:?}", seq, seqs);
+                prop_assert_eq!(Some(seqs.first_missing(seq)), (seq.max(1)..).find(|next| !model.contains(next)));
             }
             let mut bytes = Vec::new();
             ciborium::into_writer(&seqs, &mut bytes).map_err(|error| TestCaseError::fail(error.to_string()))?;
@@ -180,6 +189,7 @@ mod tests {
             assert_eq!(seqs.contains(3 * n), n > 10, "{n}");
             assert!(!seqs.contains(3 * n - 1), "{n}");
         }
+        assert_eq!(seqs.first_missing(1), 3 * 11 + 1, "what was forgotten is not missing");
         seqs.raise(3 * all);
         assert!(seqs.above.is_empty() && seqs.contains(3));
     }

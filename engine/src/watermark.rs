@@ -236,10 +236,15 @@ impl Watermarks {
         let (seq, identity) = known.tail;
         Some(StreamTail {
             incarnation,
-            floor: known.seqs.floor(),
             last: known.seqs.last().unwrap_or(0),
             newest: (seq > 0).then_some((seq, identity)),
         })
+    }
+
+    /// The first sequence not below `from` of which no message is known to be stored.
+    pub(crate) fn first_missing(&self, stream: &Stream, from: u64) -> u64 {
+        let known = self.streams.get(stream);
+        known.map_or(from, |known| known.seqs.first_missing(from))
     }
 
     /// The contiguous floor of a producer's run; 0 for an unknown one.
@@ -449,7 +454,6 @@ mod tests {
         let last = |incarnation, last| {
             Some(StreamTail {
                 incarnation,
-                floor: u64::from(last == 1),
                 last,
                 newest: Some((last, last as i64 + 1_000 * incarnation)),
             })

@@ -13,12 +13,12 @@
 use std::time::Duration;
 
 use async_nats::Client;
-use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, PullConsumer, pull};
+use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, Info, PullConsumer, pull};
 use async_nats::jetstream::context::{ConsumerInfoErrorKind, Context};
-use async_nats::jetstream::stream::Stream as BusStream;
+use async_nats::jetstream::stream::{LastRawMessageErrorKind, Stream as BusStream};
 use engine::Engine;
 use model::subject;
-use tracing::warn;
+use tracing::info;
 
 use crate::error::Error;
 use crate::history::{KnownStream, StreamPoint, connections, examine};
@@ -179,27 +179,62 @@ pub(crate) fn ack_wait(flush_interval: Duration) -> Duration {
     flush_interval * 2 + Duration::from_secs(10)
 }
 
-/// From where the bus delivers: as it did so far, or again from what is known here where a machine that is lost, or a state of
-/// the store before it was restored, acknowledged more than that.
-async fn delivery(stream: &BusStream, name: &str, known: &KnownStream) -> Result<DeliverPolicy, Error> {
+/// The first message that was acknowledged and is not in the store, if the bus still has it.
+async fn lacking(
+    stream: &BusStream,
+    feed: &Feed,
+    engine: &Engine,
+    said: &Info,
+    incarnation: i64,
+) -> Result<Option<u64>, Error> {
+    let name = &said.stream_name;
+    let mut from = engine.first_missing(name, incarnation, 1);
+    while from <= said.ack_floor.stream_sequence {
+        let mut next = u64::MAX;
+        for subject in feed.subjects() {
+            match stream.get_first_raw_message_by_subject(subject, from).await {
+                Ok(found) => next = next.min(found.sequence),
+                Err(error) if error.kind() == LastRawMessageErrorKind::NoMessageFound => {}
+                Err(error) => return Err(bus_error("look for what was acknowledged of", name)(error)),
+            }
+        }
+        from = engine.first_missing(name, incarnation, next);
+        if from == next {
+            return Ok(Some(next).filter(|next| *next <= said.ack_floor.stream_sequence));
+        }
+    }
+    Ok(None)
+}
+
+/// From where the bus delivers: as it did so far, or again from the first message that the store lacks.
+async fn delivery(
+    stream: &BusStream,
+    feed: &Feed,
+    engine: &Engine,
+    known: &KnownStream,
+) -> Result<DeliverPolicy, Error> {
+    let name = feed.name();
     let said = match stream.consumer_info(name).await {
         Ok(said) => said,
         Err(error) if error.kind() == ConsumerInfoErrorKind::NotFound => return Ok(DeliverPolicy::All),
         Err(error) => return Err(bus_error("ask for the consumer", name)(error)),
     };
-    let acknowledged = said.ack_floor.stream_sequence;
-    if known.tail.incarnation != known.created || acknowledged <= known.tail.last {
+    let incarnation = known.tail.incarnation;
+    let lacking = match incarnation == known.created {
+        true => lacking(stream, feed, engine, &said, incarnation).await?,
+        false => None,
+    };
+    let Some(start_sequence) = lacking else {
         return Ok(said.config.deliver_policy);
-    }
-    let start_sequence = known.tail.floor + 1;
-    warn!(
+    };
+    info!(
         stream = said.stream_name,
-        acknowledged, start_sequence, "the store lacks what was acknowledged to the bus: it is asked for again"
+        acknowledged = said.ack_floor.stream_sequence,
+        start_sequence,
+        "the store does not know all that was acknowledged to the bus: it is asked for again"
     );
-    stream
-        .delete_consumer(name)
-        .await
-        .map_err(bus_error("open anew the consumer", name))?;
+    let deleted = stream.delete_consumer(name).await;
+    deleted.map_err(bus_error("open anew the consumer", name))?;
     Ok(DeliverPolicy::ByStartSequence { start_sequence })
 }
 
@@ -222,7 +257,7 @@ pub(crate) async fn open(
         description: Some(format!("stores {}", feed.what())),
         ack_policy: AckPolicy::Explicit,
         ack_wait: ack_wait(settings.flush_interval),
-        deliver_policy: delivery(&stream, feed.name(), &known).await?,
+        deliver_policy: delivery(&stream, feed, engine, &known).await?,
         max_deliver: -1,
         max_ack_pending: i64::from(settings.buffer_size),
         ..Default::default()

@@ -76,7 +76,6 @@ impl KnownStream {
             std::cmp::Ordering::Greater => one,
             std::cmp::Ordering::Equal => StreamTail {
                 incarnation: one.incarnation,
-                floor: one.floor.max(other.floor),
                 last: one.last.max(other.last),
                 newest: one.newest.max(other.newest),
             },
@@ -107,7 +106,6 @@ impl KnownStream {
 const fn nothing_of(incarnation: i64) -> StreamTail {
     StreamTail {
         incarnation,
-        floor: 0,
         last: 0,
         newest: None,
     }
@@ -151,7 +149,6 @@ mod tests {
     const fn tail(incarnation: i64, last: u64, newest: Option<(u64, i64)>) -> StreamTail {
         StreamTail {
             incarnation,
-            floor: 0,
             last,
             newest,
         }

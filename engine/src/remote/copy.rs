@@ -7,10 +7,12 @@
 //!
 //! # Invariants
 //!
-//! - A copy counts in one step at its end: the catalogue in the folder, one record in the bucket. Interrupted, it is run
+//! - A copy counts in one step at its end: the catalogue in the folder, once the names of its files are synced, one record in the
+//!   bucket. Interrupted, it is run
 //!   again and finds what it had copied.
 //! - Every byte that was written is compared with the checksum in the catalogue that it came from.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use model::{Entropy, Timestamp};
@@ -281,6 +283,11 @@ fn copy_in(connected: &Connected, layout: &Layout, each: &mut impl FnMut(u64, u6
     each(all, all);
     let mut state = remote.to_local();
     state.attached = false;
+    let folders: BTreeSet<PathBuf> = state
+        .files()
+        .map(|entry| sys::parent_of(&entry.path(layout)).to_owned())
+        .collect();
+    folders.iter().try_for_each(|folder| sys::sync_dir(folder))?;
     write_store_id(&layout.meta, remote.store)?;
     Found::anew(&layout.meta, state, 0).begin()?;
     Ok(report)

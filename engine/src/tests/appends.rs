@@ -78,7 +78,6 @@ async fn a_message_is_known_by_stream_incarnation_and_sequence_and_the_tail_says
         }
         let tail = crate::StreamTail {
             incarnation: 501,
-            floor: 0,
             last: 10,
             newest: Some((10, 101)),
         };
