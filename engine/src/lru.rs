@@ -4,7 +4,8 @@
 //! # Invariants
 //!
 //! - What is forgotten for the number of entries depends on keys and LSNs alone: a map that is read back from records forgets
-//!   what the first one forgot. For their weight it may forget less, where one was heavy only between two records.
+//!   what the first one forgot. What is forgotten for weight depends on the order too, and may differ.
+//! - For the weight of an entry others of its group go first, and none that weigh nothing.
 //! - The newest entry is never forgotten for an older one.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,12 +15,14 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(crate) struct LruBounds {
     pub(crate) group: usize,
     pub(crate) all: usize,
-    /// The sum of their weights; one entry is kept however heavy it is.
+    /// The sum of weights in a group; one entry is kept however heavy it is.
+    pub(crate) group_weight: usize,
+    /// The sum of all weights.
     pub(crate) weight: usize,
 }
 
 /// What a value takes beside its entry, in whatever unit the bounds are.
-pub(crate) trait Weigh {
+pub(crate) trait Weight {
     fn weight(&self) -> usize;
 }
 
@@ -37,7 +40,7 @@ pub(crate) struct GroupedLru<G, K, V> {
 /// Group, key, LSN of the last change, value.
 pub(crate) type LruEntry<G, K, V> = (G, K, u64, V);
 
-impl<G: Ord + Clone, K: Ord + Clone, V: Clone + Default + Weigh> GroupedLru<G, K, V> {
+impl<G: Ord + Clone, K: Ord + Clone, V: Clone + Default + Weight> GroupedLru<G, K, V> {
     pub(crate) const fn new(bounds: LruBounds) -> Self {
         Self {
             bounds,
@@ -53,7 +56,7 @@ impl<G: Ord + Clone, K: Ord + Clone, V: Clone + Default + Weigh> GroupedLru<G, K
     }
 
     /// Changes a value, if there is one, without making it any newer or heavier.
-    pub(crate) fn relieve(&mut self, id: &(G, K), change: impl FnOnce(&mut V)) {
+    pub(crate) fn shrink(&mut self, id: &(G, K), change: impl FnOnce(&mut V)) {
         if let Some((_, value)) = self.entries.get_mut(id) {
             self.weight -= value.weight();
             change(value);
@@ -78,6 +81,7 @@ impl<G: Ord + Clone, K: Ord + Clone, V: Clone + Default + Weigh> GroupedLru<G, K
         self.weight -= value.weight();
         change(value);
         self.weight += value.weight();
+        let weighs = value.weight() > 0;
         let now = lsn.max(*at);
         let before = std::mem::replace(at, now);
         self.order.remove(&(before, group.clone(), key.clone()));
@@ -90,11 +94,32 @@ impl<G: Ord + Clone, K: Ord + Clone, V: Clone + Default + Weigh> GroupedLru<G, K
         {
             self.forget((lsn, group.clone(), key));
         }
-        while self.order.len() > self.bounds.all || (self.weight > self.bounds.weight && self.order.len() > 1) {
-            let Some(oldest) = self.order.first().cloned() else {
+        if self.order.len() > self.bounds.all
+            && let Some(oldest) = self.order.first().cloned()
+        {
+            self.forget(oldest);
+        }
+        if weighs {
+            self.make_room_for(id);
+        }
+    }
+
+    /// Forgets others until the weights are within their bounds.
+    fn make_room_for(&mut self, (group, key): &(G, K)) {
+        let weight = |map: &Self, group: &G, key: &K| map.get(&(group.clone(), key.clone())).map_or(0, V::weight);
+        let of_group = |map: &Self| map.keys(group).map(|key| weight(map, group, key)).sum::<usize>();
+        while of_group(self) > self.bounds.group_weight {
+            let mut others = self.groups.get(group).into_iter().flatten();
+            let other = others.find(|(_, other)| other != key && weight(self, group, other) > 0);
+            let Some((lsn, other)) = other.cloned() else { break };
+            self.forget((lsn, group.clone(), other));
+        }
+        while self.weight > self.bounds.weight {
+            let is_other = |at: &&(u64, G, K)| (&at.1, &at.2) != (group, key) && weight(self, &at.1, &at.2) > 0;
+            let Some(other) = self.order.iter().find(is_other).cloned() else {
                 break;
             };
-            self.forget(oldest);
+            self.forget(other);
         }
     }
 
@@ -150,10 +175,11 @@ mod tests {
     const BOUNDS: LruBounds = LruBounds {
         group: 3,
         all: 7,
+        group_weight: usize::MAX,
         weight: usize::MAX,
     };
 
-    impl Weigh for u64 {
+    impl Weight for u64 {
         fn weight(&self) -> usize {
             *self as usize
         }
@@ -192,15 +218,22 @@ mod tests {
     }
 
     #[test]
-    fn the_least_recently_changed_go_for_the_weight_of_others() {
-        let mut map = Map::new(LruBounds { weight: 10, ..BOUNDS });
-        (0..4).for_each(|key| map.update(&(key, 0), 1 + u64::from(key), |value| *value = 3));
-        assert_eq!((map.order.len(), map.weight, map.get(&(0, 0))), (3, 9, None));
-        map.relieve(&(1, 0), |value| *value = 0);
-        map.update(&(2, 0), 9, |value| *value = 7);
-        assert_eq!((map.order.len(), map.weight), (3, 10));
-        map.update(&(3, 0), 10, |value| *value = 100);
-        assert_eq!(map.all(), [(3, 0, 10, 100)]);
-        assert_eq!(map.weight, 100);
+    fn for_weight_others_of_the_group_go_first_and_none_that_weigh_nothing() {
+        let mut map = Map::new(LruBounds {
+            group_weight: 8,
+            weight: 10,
+            ..BOUNDS
+        });
+        let keys = |map: &Map| map.all().iter().map(|entry| (entry.0, entry.1)).collect::<Vec<_>>();
+        map.update(&(9, 0), 1, |_| {});
+        for lsn in 2..5 {
+            map.update(&(1, lsn as u8), lsn, |value| *value = 3);
+        }
+        assert_eq!((keys(&map), map.weight), (vec![(9, 0), (1, 3), (1, 4)], 6));
+        map.update(&(2, 0), 5, |value| *value = 5);
+        assert_eq!((keys(&map), map.weight), (vec![(9, 0), (1, 4), (2, 0)], 8));
+        map.shrink(&(1, 4), |value| *value = 0);
+        map.update(&(3, 0), 6, |value| *value = 100);
+        assert_eq!((keys(&map), map.weight), (vec![(9, 0), (1, 4), (3, 0)], 100));
     }
 }

@@ -319,7 +319,9 @@ impl Rebuild<'_> {
             state.marks.join(&bucket.marks());
         }
         let behind = log.begins.unwrap_or(state.highest_through().saturating_add(1));
-        state.low_water = behind.max(recorded);
+        // Whatever the object store has rows of up to there is among the files, or is named as damaged.
+        let uploaded = self.bucket.as_ref().map_or(0, Elsewhere::lsn);
+        state.low_water = behind.max(recorded).max(uploaded.saturating_add(1));
         self.assume(&mut state, log);
         if let Some(begins) = log.begins
             && begins > recorded

@@ -53,9 +53,10 @@ impl Seqs {
                 .is_some_and(|(_, last)| seq <= *last)
     }
 
-    /// The first one not below `from` that never was in the set: where ranges may have been forgotten, it had all below the first.
+    /// The first one not below `from` that never was in the set: where ranges may have been forgotten, of a set with more than
+    /// half of [`RANGES`], it had all below the first.
     pub(crate) fn first_missing(&self, from: u64) -> u64 {
-        let lowest = self.above.first_key_value().filter(|_| self.above.len() == RANGES);
+        let lowest = self.above.first_key_value().filter(|_| self.above.len() > RANGES / 2);
         let from = from.max(lowest.map_or(self.floor.saturating_add(1), |(first, _)| *first));
         let range = self.above.range(..=from).next_back();
         range.map_or(from, |(_, last)| from.max(last.saturating_add(1)))

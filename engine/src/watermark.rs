@@ -16,13 +16,13 @@
 //! - What is remembered of a run, a stream or a request only grows, until it is forgotten as a whole, or as the lowest of too
 //!   many ranges. What is forgotten may be stored again; it is never called stored without having been.
 //! - All is bounded ([`RUNS`], [`STREAMS`], [`REQUESTS`], [`RANGES`], [`crate::seqs::RANGES`]), and forgotten in the order of the
-//!   log, so that a store that reads its records forgets no more.
+//!   log, so that a store that reads its records forgets the same, but for ranges.
 
 use model::EntityId;
 use serde::{Deserialize, Serialize, Serializer};
 use uuid::Uuid;
 
-use crate::lru::{GroupedLru, LruBounds, LruEntry, Weigh};
+use crate::lru::{GroupedLru, LruBounds, LruEntry, Weight};
 use crate::seqs::Seqs;
 use crate::{BusPosition, Origin, REQUESTS_KNOWN, RequestPart, StoredRequest, StreamTail};
 
@@ -38,22 +38,25 @@ type Request = (u64, Uuid);
 const RUNS: LruBounds = LruBounds {
     group: 256,
     all: 1 << 17,
+    group_weight: RANGES / 16,
     weight: RANGES,
 };
 /// Incarnations of a stream, and of all.
 const STREAMS: LruBounds = LruBounds {
     group: 4,
     all: 1 << 10,
+    group_weight: RANGES / 16,
     weight: RANGES,
 };
 /// Keys of a sender, and of all.
 const REQUESTS: LruBounds = LruBounds {
     group: crate::REQUESTS_KNOWN_OF_ONE,
     all: REQUESTS_KNOWN,
+    group_weight: 0,
     weight: 0,
 };
-/// Ranges above the floors of all runs, and of all streams: some 10 MB each. Only a publisher that leaves gaps everywhere comes
-/// near.
+/// Ranges above the floors of all runs, and of all streams: some 10 MB each. A 16th of them of one entity, or stream: only a
+/// publisher that leaves gaps everywhere comes near.
 const RANGES: usize = 1 << 18;
 /// A stream that was made anew within so many µs, or lost its end so often, is not told from the one before.
 const LOSSES: i64 = 1_000;
@@ -69,19 +72,19 @@ pub(crate) enum Verdict {
     Duplicate,
 }
 
-impl Weigh for Seqs {
+impl Weight for Seqs {
     fn weight(&self) -> usize {
         self.ranges()
     }
 }
 
-impl Weigh for StreamMark {
+impl Weight for StreamMark {
     fn weight(&self) -> usize {
         self.seqs.ranges()
     }
 }
 
-impl Weigh for RequestMark {
+impl Weight for RequestMark {
     fn weight(&self) -> usize {
         0
     }
@@ -222,7 +225,7 @@ impl Watermarks {
     /// Counts every message of a stream up to `floor` as done: its reader gets none of them any more. It is recorded with the
     /// next message.
     pub(crate) fn raise_stream(&mut self, stream: &Stream, floor: u64) {
-        self.streams.relieve(stream, |known| known.seqs.raise(floor));
+        self.streams.shrink(stream, |known| known.seqs.raise(floor));
     }
 
     /// How far a stream that was created then is stored, in its last incarnation.

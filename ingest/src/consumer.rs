@@ -6,19 +6,19 @@
 //!   message of the largest size that the bus takes, and at most four are open at once. The next one is made when half of the messages
 //!   or bytes of one are taken, so that there are two; where nothing is taken for minutes, two more are made.
 //! - `max_deliver` is unlimited: a message that cannot be decoded ends as a dead letter, so nothing loops.
-//! - What is acknowledged to the bus and not in the store (its machine is lost, or an older state was restored) is asked for again,
-//!   as far as the bus still has it.
+//! - What was delivered and is not in the store (its machine is lost, or an older state was restored) is asked for again when a
+//!   process begins, acknowledged or not, as far as the bus still has it.
 //! - The acknowledgement wait covers two flush intervals and a slow disk; longer waits send progress.
 
 use std::time::Duration;
 
 use async_nats::Client;
-use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, Info, PullConsumer, pull};
+use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, PullConsumer, pull};
 use async_nats::jetstream::context::{ConsumerInfoErrorKind, Context};
-use async_nats::jetstream::stream::{LastRawMessageErrorKind, Stream as BusStream};
+use async_nats::jetstream::stream::{LastRawMessageErrorKind, RetentionPolicy, Stream as BusStream};
 use engine::Engine;
 use model::subject;
-use tracing::info;
+use tracing::{info, warn};
 
 use crate::error::Error;
 use crate::history::{KnownStream, StreamPoint, connections, examine};
@@ -145,9 +145,8 @@ impl Opened {
         Ok(true)
     }
 
-    /// Tells the engine up to where the bus delivers nothing any more. Once a stream has lost its end, its consumer may say
-    /// what was acknowledged before; and what was acknowledged behind all that is known here a lost machine had: whoever has the
-    /// bus deliver it again gets it stored.
+    /// Tells the engine up to where the bus delivers nothing any more. Not of a stream that has lost its end, whose consumer may
+    /// say what was acknowledged before; nor above the highest sequence that is known here.
     pub(crate) async fn raise_floor(&self, engine: &Engine) {
         let incarnation = self.known.tail.incarnation;
         if incarnation == self.known.created
@@ -179,62 +178,75 @@ pub(crate) fn ack_wait(flush_interval: Duration) -> Duration {
     flush_interval * 2 + Duration::from_secs(10)
 }
 
-/// The first message that was acknowledged and is not in the store, if the bus still has it.
-async fn lacking(
+/// The first message up to a sequence that the store does not know and the bus still has.
+async fn first_unstored(
     stream: &BusStream,
     feed: &Feed,
     engine: &Engine,
-    said: &Info,
-    incarnation: i64,
+    known: &KnownStream,
+    through: u64,
 ) -> Result<Option<u64>, Error> {
-    let name = &said.stream_name;
+    let (name, incarnation) = (feed.stream(), known.tail.incarnation);
     let mut from = engine.first_missing(name, incarnation, 1);
-    while from <= said.ack_floor.stream_sequence {
+    while from <= through {
         let mut next = u64::MAX;
         for subject in feed.subjects() {
             match stream.get_first_raw_message_by_subject(subject, from).await {
                 Ok(found) => next = next.min(found.sequence),
                 Err(error) if error.kind() == LastRawMessageErrorKind::NoMessageFound => {}
-                Err(error) => return Err(bus_error("look for what was acknowledged of", name)(error)),
+                Err(error) => return Err(bus_error("look for what is not stored of", name)(error)),
             }
         }
         from = engine.first_missing(name, incarnation, next);
         if from == next {
-            return Ok(Some(next).filter(|next| *next <= said.ack_floor.stream_sequence));
+            return Ok(Some(next).filter(|next| *next <= through));
         }
     }
     Ok(None)
 }
 
-/// From where the bus delivers: as it did so far, or again from the first message that the store lacks.
+/// From where the bus delivers: as it did so far; to a process that begins again from the first message that it delivered and
+/// the store lacks. Behind the acknowledgement floor, too, some may be acknowledged.
 async fn delivery(
     stream: &BusStream,
     feed: &Feed,
     engine: &Engine,
     known: &KnownStream,
+    begins: bool,
 ) -> Result<DeliverPolicy, Error> {
     let name = feed.name();
     let said = match stream.consumer_info(name).await {
-        Ok(said) => said,
-        Err(error) if error.kind() == ConsumerInfoErrorKind::NotFound => return Ok(DeliverPolicy::All),
+        Ok(said) => Some(said),
+        Err(error) if error.kind() == ConsumerInfoErrorKind::NotFound => None,
         Err(error) => return Err(bus_error("ask for the consumer", name)(error)),
     };
-    let incarnation = known.tail.incarnation;
-    let lacking = match incarnation == known.created {
-        true => lacking(stream, feed, engine, &said, incarnation).await?,
-        false => None,
+    let policy = said
+        .as_ref()
+        .map_or(DeliverPolicy::All, |said| said.config.deliver_policy);
+    let delivered = said.as_ref().map_or(u64::MAX, |said| said.delivered.stream_sequence);
+    // Another retention removes messages with the consumer that they wait for.
+    let is_kept = stream.cached_info().config.retention == RetentionPolicy::Limits;
+    if !is_kept || (said.is_some() && !begins) {
+        return Ok(policy);
+    }
+    if known.tail.incarnation != known.created {
+        warn!(
+            stream = feed.stream(),
+            "the stream once lost its end: what was acknowledged and is not stored is not asked for again"
+        );
+        return Ok(policy);
+    }
+    let Some(start_sequence) = first_unstored(stream, feed, engine, known, delivered).await? else {
+        return Ok(policy);
     };
-    let Some(start_sequence) = lacking else {
-        return Ok(said.config.deliver_policy);
-    };
-    info!(
-        stream = said.stream_name,
-        acknowledged = said.ack_floor.stream_sequence,
-        start_sequence,
-        "the store does not know all that was acknowledged to the bus: it is asked for again"
-    );
-    let deleted = stream.delete_consumer(name).await;
-    deleted.map_err(bus_error("open anew the consumer", name))?;
+    if said.is_some() {
+        info!(
+            stream = feed.stream(),
+            start_sequence, "what was delivered and is not stored is asked for again"
+        );
+        let deleted = stream.delete_consumer(name).await;
+        deleted.map_err(bus_error("open anew the consumer", name))?;
+    }
     Ok(DeliverPolicy::ByStartSequence { start_sequence })
 }
 
@@ -252,12 +264,13 @@ pub(crate) async fn open(
         .await
         .map_err(bus_error("find the stream", feed.stream()))?;
     let known = examine(&stream, engine, taken).await?;
+    let deliver_policy = delivery(&stream, feed, engine, &known, taken.is_none()).await?;
     let mut wanted = pull::Config {
         durable_name: Some(feed.name().to_owned()),
         description: Some(format!("stores {}", feed.what())),
         ack_policy: AckPolicy::Explicit,
         ack_wait: ack_wait(settings.flush_interval),
-        deliver_policy: delivery(&stream, feed, engine, &known).await?,
+        deliver_policy,
         max_deliver: -1,
         max_ack_pending: i64::from(settings.buffer_size),
         ..Default::default()

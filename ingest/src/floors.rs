@@ -48,7 +48,7 @@ pub(crate) struct Floors {
 impl Floors {
     /// Sends floors for the producers that come over `durable`, until it closes.
     pub(crate) async fn run(self, mut durable: mpsc::Receiver<BatchId>) {
-        let mut sent: HashMap<(EntityId, u64), DurableFloor> = HashMap::new();
+        let mut sent: HashMap<(EntityId, u64), u64> = HashMap::new();
         let mut ids = Vec::new();
         while durable.recv_many(&mut ids, 4096).await > 0 {
             let mut runs: Vec<_> = ids.drain(..).map(|id| (id.entity, id.boot_epoch)).collect();
@@ -56,9 +56,10 @@ impl Floors {
             runs.dedup();
             for run in runs {
                 let floor = durable_floor(&self.engine, run.0, run.1);
-                if sent.get(&run) != Some(&floor) {
+                // How far the disk has them heartbeats tell in time.
+                if sent.get(&run) != Some(&floor.seq) {
                     self.send(floor).await;
-                    sent.insert(run, floor);
+                    sent.insert(run, floor.seq);
                 }
             }
             if sent.len() > REMEMBERED {

@@ -129,10 +129,6 @@ impl TestBus {
                 headers.insert(wire::ENTITY_NAME, publisher);
                 headers.insert(wire::BOOT_EPOCH, batch.boot_epoch.to_string());
                 headers.insert(wire::SEQUENCE, batch.seq.to_string());
-                headers.insert(
-                    wire::MESSAGE_ID,
-                    format!("{publisher}-{}-{}", batch.boot_epoch, batch.seq),
-                );
                 let subject = format!("flux.telemetry.{table}.{publisher}");
                 let sent = self
                     .js

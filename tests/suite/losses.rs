@@ -5,7 +5,7 @@
 //! |---|---|---|
 //! | local | `kill -9`; every third time the power of its disk | what was answered with 200, what the bus sent |
 //! | bucket | the same; every second time the machine is lost with its bus, and an empty one takes over | what was answered with `?durable=bucket`, what Racks keep until then |
-//! | bus elsewhere | the same, the bus goes on | the same, and what was sent once over the bus |
+//! | bus elsewhere | the same, the bus goes on; also with nothing uploaded of what it acknowledged | the same, and what was sent once over the bus |
 //! | behind | the machine is lost with rows that were not uploaded | all but exactly as many rows as the API said |
 //!
 //! A sender sends its last request again until it is answered; the sender on a bus that ends sends everything again after each
@@ -216,6 +216,11 @@ impl Ends {
         }
     }
 
+    /// The rows that the API says are not uploaded.
+    fn behind(&self) -> Option<u64> {
+        self.mixer.api.get("/api/v1/storage").ok()?.json["data"]["object_store"]["unuploaded_rows"].as_u64()
+    }
+
     fn count(&self) -> Option<(u64, u64)> {
         let query = json!({ "query": "select count(*) as n, count(distinct message) as d from logs where message like 'http %' or message like 'bus %'" });
         let answer = self.mixer.api.post("/api/v1/sql", &query).ok()?;
@@ -302,6 +307,45 @@ fn nothing_that_was_sent_once_over_a_bus_elsewhere_is_lost_or_doubled_by_lost_ma
 }
 
 #[test]
+fn what_a_lost_machine_took_from_a_bus_elsewhere_and_did_not_upload_comes_again() -> Result<(), Failure> {
+    let name = "what_a_lost_machine_took_from_a_bus_elsewhere_and_did_not_upload_comes_again";
+    let runtime = Runtime::new()?;
+    let folder = tempfile::tempdir()?;
+    let server = runtime.block_on(TestS3::start())?;
+    let places = Places::new(Some(server), Some(external(folder.path(), "4GB")?))?;
+    let mut ends = Ends::start(name, places, Random::for_test(name))?;
+    let bus = TestBus::connect(&ends.mixer.bus_url, None, "flux")?;
+    let mut sent = 0;
+    // Without a producer's key: only its place on the bus tells a row from another.
+    let mut send = |rows: u64| -> Result<u64, Failure> {
+        for _ in 0..rows {
+            let ts = Timestamp::from(std::time::SystemTime::now()).to_string();
+            let row = json!({ "ts": ts, "level": "info", "message": format!("bus {sent}") });
+            bus.send("logs", "stranger", &json!([row]))?;
+            sent += 1;
+        }
+        Ok(sent)
+    };
+    for _ in 0..2 {
+        let all = send(20)?;
+        eventually("all rows are there", SOON, || (ends.count()?.0 == all).then_some(()))?;
+        eventually("all rows are uploaded", SOON, || (ends.behind()? == 0).then_some(()))?;
+        ends.places.server.as_mut().ok_or("no object store")?.kill()?;
+        let all = send(20)?;
+        eventually("all rows are there", SOON, || (ends.count()?.0 == all).then_some(()))?;
+        assert!(ends.behind().ok_or("no figure")? >= 20);
+        ends.mixer.kill9()?;
+        runtime.block_on(ends.places.server.as_mut().ok_or("no object store")?.start_again())?;
+        ends.mixer = ends.places.machine()?;
+        let again = eventually("all rows are there again", SOON, || {
+            ends.count().filter(|count| count.0 >= all)
+        });
+        assert_eq!(again?, (all, all));
+    }
+    Ok(())
+}
+
+#[test]
 fn a_lost_machine_takes_exactly_the_rows_that_the_api_called_not_uploaded() -> Result<(), Failure> {
     let name = "a_lost_machine_takes_exactly_the_rows_that_the_api_called_not_uploaded";
     let runtime = Runtime::new()?;
@@ -320,18 +364,15 @@ fn a_lost_machine_takes_exactly_the_rows_that_the_api_called_not_uploaded() -> R
         sent += 1;
         Ok(answered.into_inner())
     };
-    let behind = |ends: &Ends| {
-        ends.mixer.api.get("/api/v1/storage").ok()?.json["data"]["object_store"]["unuploaded_rows"].as_u64()
-    };
     for _ in 0..setting("PLATFORM_TEST_LOSSES", 4) {
         send(&mut ends, "")?;
         send(&mut ends, "?durable=bucket")?;
         // Nothing is on its way to the object store when that goes away: what it has is what was answered.
-        eventually("everything is uploaded", SOON, || (behind(&ends)? == 0).then_some(()))?;
+        eventually("everything is uploaded", SOON, || (ends.behind()? == 0).then_some(()))?;
         let server = ends.places.server.as_mut().ok_or("no object store")?;
         server.kill()?;
         let later = send(&mut ends, "")? + send(&mut ends, "")?;
-        let behind = behind(&ends).ok_or("no figure")?;
+        let behind = ends.behind().ok_or("no figure")?;
         let before = ends.count().ok_or("no count")?;
         ends.mixer.kill9()?;
         runtime.block_on(ends.places.server.as_mut().ok_or("no object store")?.start_again())?;

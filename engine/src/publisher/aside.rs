@@ -47,8 +47,12 @@ impl Publisher {
     /// looked at anew: rows of a spec's next version may have come before they were frozen.
     pub(super) fn publish_frozen(&mut self, place: Place, frozen: &Frozen, haste: Haste) -> Result<Done, Error> {
         self.set_full_aside(place);
+        let is_missing = |source: &std::io::Error| source.kind() == std::io::ErrorKind::NotFound;
         match self.publish_open(place, frozen, haste) {
             Err(Error::Damaged { .. }) if self.set_damaged_aside(place)? => self.publish_open(place, frozen, haste),
+            Err(Error::Io { source, .. }) if is_missing(&source) && self.set_damaged_aside(place)? => {
+                self.publish_open(place, frozen, haste)
+            }
             done => done,
         }
     }

@@ -7,9 +7,8 @@
 //!
 //! # Invariants
 //!
-//! - A copy counts in one step at its end: the catalogue in the folder, once the names of its files are synced, one record in the
-//!   bucket. Interrupted, it is run
-//!   again and finds what it had copied.
+//! - A copy counts in one step at its end: the catalogue in the folder, once the names of its files are synced; one record in
+//!   the bucket. Interrupted, it is run again and finds what it had copied.
 //! - Every byte that was written is compared with the checksum in the catalogue that it came from.
 
 use std::collections::BTreeSet;

@@ -49,6 +49,11 @@ impl Elsewhere {
         file.filter(|file| file.piece_of.is_none()).map(|file| &file.entry)
     }
 
+    /// Every row of the batches up to there is in it.
+    pub(crate) fn lsn(&self) -> u64 {
+        self.0.chain.state().lsn
+    }
+
     /// The batches that it counts as stored.
     pub(crate) fn marks(&self) -> Marks {
         self.0.chain.state().marks.lock().all()

@@ -14,7 +14,7 @@ use super::upload::Upload;
 use super::uploader::Uploader;
 use crate::Error;
 use crate::catalog::{FileEntry, Segment};
-use crate::quarantine::{hide, keep};
+use crate::quarantine::{hide, keep_hidden, report};
 use crate::segment::{FileAt, write_piece};
 use crate::sys;
 
@@ -49,7 +49,7 @@ impl Uploader {
                 replaces,
                 ..RemoteFile::sealed(entry.clone(), key)
             })),
-            Err(error) => self.skip_damaged(entry, error).map(|()| None),
+            Err(error) => self.skip_damaged(entry, segment, error).map(|()| None),
         }
     }
 
@@ -66,7 +66,7 @@ impl Uploader {
             return Ok(());
         }
         let (mut bytes, mut joined) = (pieces.last().map_or(0, |last| last.entry.size), Vec::new());
-        let are_many = pieces.len() >= FEW;
+        let (are_many, apart) = (pieces.len() >= FEW, after);
         while are_many && let Some(last) = pieces.pop_if(|last| last.entry.size <= bytes) {
             after = last.entry.first.saturating_sub(1);
             bytes += last.entry.size;
@@ -76,16 +76,20 @@ impl Uploader {
         let staged = self.shared.layout.piece(entry.table, id);
         let made = segment.open().and_then(|file| {
             let source = FileAt::new(file, entry.size);
-            if !joined.is_empty() {
-                // What takes the place of good objects is read again: a flip may have come since it was first opened.
-                segment.compare(&source)?;
+            // What takes the place of good objects is read again: a flip may have come since it was first opened.
+            if !joined.is_empty()
+                && let Err(error) = segment.compare(&source)
+            {
+                tracing::error!(%error, "what is uploaded of the file stays as it is; only what came since goes up");
+                joined.clear();
+                after = apart;
             }
             write_piece(&source, &segment.path, after, &staged)
         });
         let piece = match made {
             Ok(Some(piece)) => piece,
             Ok(None) => return Ok(()),
-            Err(error) => return self.skip_damaged(entry, error),
+            Err(error) => return self.skip_damaged(entry, segment, error),
         };
         let piece = FileEntry {
             first: after + 1,
@@ -121,22 +125,27 @@ impl Uploader {
         Ok(())
     }
 
-    /// A local file that is not what was recorded, and is nowhere else: it is put aside once. Other errors are the caller's.
-    fn skip_damaged(&mut self, entry: &FileEntry, error: Error) -> Result<(), Error> {
-        let is_lost = matches!(&error, Error::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound);
-        if !matches!(error, Error::Damaged { .. }) && !is_lost {
+    /// A local file that is not what was recorded, and is nowhere else: it is put aside once, an open one by the publisher,
+    /// which has it open. Other errors are the caller's.
+    fn skip_damaged(&mut self, entry: &FileEntry, segment: &Segment, error: Error) -> Result<(), Error> {
+        let is_it = match &error {
+            Error::Damaged { path, .. } => *path == segment.path,
+            Error::Io { path, source, .. } => *path == segment.path && source.kind() == std::io::ErrorKind::NotFound,
+            _ => false,
+        };
+        if !is_it {
             return Err(error);
         }
-        self.bad.insert((entry.id, entry.version));
         let shared = &self.shared;
-        let path = entry.path(&shared.layout);
-        let what = format!("{} is damaged: {error}", path.display());
-        if !hide(shared, entry.table, (entry.partition, entry.number), &what) {
+        if !entry.sealed {
+            report(shared, segment, &error.to_string());
             return Ok(());
         }
-        match keep(&shared.layout, &path) {
-            Ok(kept) => tracing::error!(rows = entry.rows, "{what}; it was put into {}", kept.display()),
-            Err(error) => tracing::error!(rows = entry.rows, %error, "{what}; no query reads it"),
+        self.bad.insert((entry.id, entry.version));
+        let path = entry.path(&shared.layout);
+        let what = format!("{} is damaged: {error}", path.display());
+        if hide(shared, entry.table, (entry.partition, entry.number), &what) {
+            keep_hidden(&shared.layout, &path, entry.rows, &what);
         }
         Ok(())
     }

@@ -162,6 +162,9 @@ pub(crate) fn damage_of(open: &OpenSegment) -> Result<Option<String>, Error> {
     match verified(open.path(), present) {
         Ok(_) => Ok(None),
         Err(Error::Damaged { reason, .. }) => Ok(Some(reason)),
+        Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
+            Ok(Some("it is not there".to_owned()))
+        }
         Err(error) => Err(error),
     }
 }

@@ -320,6 +320,49 @@ async fn a_rebuild_names_what_is_in_the_bucket_only_and_no_row_is_doubled() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_rebuild_of_a_catalogue_that_lost_its_end_is_taken_for_the_newer_one() {
+    let store = Uploaded::new().await;
+    let engine = store.bench.open().await;
+    store.append(&engine, "new", &[store.bench.now()], 3).await;
+    engine.sync_remote().await.unwrap();
+    store.append(&engine, "later", &[store.bench.now()], 4).await;
+    drop(engine);
+    for path in files_below(&store.bench.settings.store_dir.join("meta")) {
+        if path.file_name().unwrap().to_str().unwrap().starts_with("catalogue_") {
+            std::fs::remove_file(path).unwrap();
+        }
+    }
+    store.rebuild_what_is_left().await;
+    assert_eq!(store.rows_and_objects().await.0, 303);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_flip_in_an_open_file_with_many_pieces_stops_neither_publishing_nor_cuts() {
+    let store = Uploaded::new().await;
+    let engine = store.bench.open().await;
+    for seq in 3..40 {
+        store.append(&engine, "new", &[store.bench.now()], seq).await;
+        engine.sync_remote().await.unwrap();
+    }
+    let view = engine.view();
+    let open = view
+        .files(Table::Logs)
+        .iter()
+        .find(|file| !file.sealed)
+        .unwrap()
+        .path
+        .clone();
+    flip(&open, 40);
+    for seq in 40..44 {
+        store.append(&engine, "new", &[store.bench.now()], seq).await;
+        engine.flush().await.unwrap();
+        engine.sync_remote().await.unwrap();
+    }
+    drop((view, engine));
+    assert_eq!(store.rows_and_objects().await.0, 342);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_rebuild_prefers_the_sealed_object_to_an_older_copy() {
     let store = Uploaded::new().await;
     let copy = store.copy();

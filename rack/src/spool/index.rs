@@ -58,8 +58,6 @@ pub(super) struct Index {
     pub(super) checkpoints: BTreeMap<String, Vec<u8>>,
     /// Rows that were given up because the spool was full.
     pub(super) dropped_rows: u64,
-    /// How often a floor was raised, or the Mixer's disk had more.
-    raised: u64,
     /// Damage that the reader met in the segment being written: the writer leaves it.
     pub(super) leave_active: bool,
 }
@@ -73,11 +71,6 @@ impl Index {
         self.floors.get(&run).copied().unwrap_or(0)
     }
 
-    /// How often a floor was raised, or the Mixer's disk had more.
-    pub(super) const fn progress(&self) -> u64 {
-        self.raised
-    }
-
     /// Raises a run's floor; false if it was there already.
     pub(super) fn raise(&mut self, floor: &DurableFloor) -> bool {
         let run = Run {
@@ -87,8 +80,7 @@ impl Index {
         let known = self.floors.entry(run).or_default();
         let raised = floor.seq > *known;
         *known = floor.seq.max(*known);
-        let before = self.on_disk.insert(run, floor.on_disk).unwrap_or(0);
-        self.raised += u64::from(raised || floor.on_disk > before);
+        self.on_disk.insert(run, floor.on_disk);
         raised
     }
 
@@ -109,11 +101,12 @@ impl Index {
         kept.map_or(0, |first| first.saturating_sub(1)).max(self.floor(run))
     }
 
-    /// Whether something is neither durable at the Mixer nor on its disk, as far as it said.
-    pub(super) fn is_waiting(&self) -> bool {
+    /// The first run of which something is neither durable at the Mixer nor on its disk, as far as it said, and how far it is.
+    pub(super) fn first_waiting(&self) -> Option<(Run, u64)> {
         let has = |run: Run| self.floor(run).max(self.on_disk.get(&run).copied().unwrap_or(0));
         let mut spans = self.segments.iter().flat_map(|segment| &segment.spans);
-        spans.any(|span| span.last > has(span.run))
+        let first = spans.find(|span| span.last > has(span.run))?;
+        Some((first.run, has(first.run)))
     }
 
     /// Bytes of segments that hold something not known to be durable at the Mixer.

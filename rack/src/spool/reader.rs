@@ -94,14 +94,9 @@ impl Reader {
         self.index.lock().floor(run) >= seq
     }
 
-    /// Grows exactly when the Mixer has more, on its disk or for good.
-    pub(crate) fn progress(&self) -> u64 {
-        self.index.lock().progress()
-    }
-
-    /// Whether the Mixer did not say of everything that it has it.
-    pub(crate) fn is_waiting(&self) -> bool {
-        self.index.lock().is_waiting()
+    /// The first run of which the Mixer did not say that it has everything, and how far it has it.
+    pub(crate) fn first_waiting(&self) -> Option<(Run, u64)> {
+        self.index.lock().first_waiting()
     }
 
     /// The segment that the cursor is in, or the first one behind it.

@@ -96,7 +96,7 @@ pub(crate) struct Sender {
 
 /// Watches the floor.
 struct Stall {
-    progress: u64,
+    waiting: Option<(Run, u64)>,
     since: Instant,
     wait: Duration,
     heard: u64,
@@ -107,7 +107,7 @@ impl Sender {
         let reader = parts.spool.reader();
         Self {
             stall: Stall {
-                progress: 0,
+                waiting: None,
                 since: Instant::now(),
                 wait: parts.stall,
                 heard: 0,
@@ -415,14 +415,14 @@ impl Sender {
     /// Tells what the bus takes, which may be another one after a while. Sends everything above the floor again if the Mixer
     /// speaks and has no more of it.
     fn look(&mut self) {
-        let progress = self.reader.progress();
+        let waiting = self.reader.first_waiting();
         let connected = self.is_connected();
         if let (true, Some(most), Some((_, limits))) = (connected, self.most(), &self.parts.lane) {
             limits.bus_takes(most);
         }
-        if progress != self.stall.progress || !connected || !self.reader.is_waiting() {
+        if waiting != self.stall.waiting || !connected || waiting.is_none() {
             self.stall = Stall {
-                progress,
+                waiting,
                 since: Instant::now(),
                 wait: self.parts.stall,
                 heard: self.parts.spool.heard(),
