@@ -30,7 +30,7 @@ impl Uploader {
         // Its bytes are compared on their way up.
         let file = match segment.find() {
             Ok(file) => FileAt::new(file, entry.size),
-            Err(error) => return self.skip_damaged(entry, error).map(|()| None),
+            Err(error) => return self.skip_damaged(entry, segment, error).map(|()| None),
         };
         let state = self.chain.state();
         let earlier = state.files.get(&entry.id);
