@@ -236,7 +236,8 @@ impl Segment {
         Ok(file)
     }
 
-    fn open_here(&self) -> Result<File, Error> {
+    /// As [`Segment::open`], of what is in the tree alone.
+    pub(crate) fn open_here(&self) -> Result<File, Error> {
         match self.find() {
             Ok(file) => self.check(&file).map(|()| file),
             Err(Error::Stale { path, reason, .. }) => Err(Error::Damaged { path, reason }),

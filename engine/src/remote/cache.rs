@@ -196,12 +196,15 @@ impl Cache {
     }
 
     /// Brings a file back into the tree. Blocks until it is there. The first caller fetches it, the others wait for that; if it
-    /// panics, the next one does.
+    /// panics, the next one does. Who looked for it before it came, and comes here after, finds it.
     pub(crate) fn fetch(&self, segment: &Segment) -> Result<(), Error> {
         let flight = Arc::clone(self.flights.lock().entry(segment.id).or_default());
         let mut first = None;
         let ended = flight.get_or_init(|| {
-            let fetched = self.bring_to(segment.table, segment.id, &segment.path);
+            let fetched = match segment.open_here() {
+                Ok(_) => Ok(()),
+                Err(_) => self.bring_to(segment.table, segment.id, &segment.path),
+            };
             self.flights.lock().remove(&segment.id);
             let told = fetched.as_ref().copied().map_err(|error| {
                 let trouble = match error {
