@@ -6,8 +6,8 @@
 //!   message of the largest size that the bus takes, and at most four are open at once. The next one is made when half of the messages
 //!   or bytes of one are taken, so that there are two; where nothing is taken for minutes, two more are made.
 //! - `max_deliver` is unlimited: a message that cannot be decoded ends as a dead letter, so nothing loops.
-//! - What was delivered and is not in the store (its machine is lost, or an older state was restored) is asked for again when a
-//!   process begins, acknowledged or not, as far as the bus still has it.
+//! - What was delivered and is not in the store (its machine is lost, or an older state was restored) is read again when a
+//!   process begins, acknowledged or not, as far as the bus still has it; the durable consumer is opened when that is stored.
 //! - The acknowledgement wait covers two flush intervals and a slow disk; longer waits send progress.
 
 use std::time::Duration;
@@ -15,7 +15,7 @@ use std::time::Duration;
 use async_nats::Client;
 use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, PullConsumer, pull};
 use async_nats::jetstream::context::{ConsumerInfoErrorKind, Context};
-use async_nats::jetstream::stream::{LastRawMessageErrorKind, RetentionPolicy, Stream as BusStream};
+use async_nats::jetstream::stream::{LastRawMessageErrorKind, Stream as BusStream};
 use engine::Engine;
 use model::subject;
 use tracing::{info, warn};
@@ -30,6 +30,8 @@ const PULL: usize = 256;
 const PULL_SHARE: u32 = 8;
 /// What the bus counts of a message beside what it limits.
 const PULL_ROOM: usize = 64 << 10;
+/// So long after its last reader the bus forgets the consumer of what is read again.
+const AGAIN_IDLE: Duration = Duration::from_secs(60);
 /// How often the bus says that it is still there.
 const HEARTBEAT: Duration = Duration::from_secs(5);
 
@@ -84,6 +86,8 @@ pub(crate) struct Opened {
     pub(crate) known: KnownStream,
     /// The highest sequence that was delivered for the first time.
     delivered: u64,
+    /// What is read again ends there, without an acknowledgement; none for the durable consumer.
+    pub(crate) through: Option<u64>,
 }
 
 /// How messages are asked for.
@@ -150,11 +154,18 @@ impl Opened {
     pub(crate) async fn raise_floor(&self, engine: &Engine) {
         let incarnation = self.known.tail.incarnation;
         if incarnation == self.known.created
+            && self.through.is_none()
             && let Ok(said) = self.consumer.get_info().await
         {
             let floor = said.ack_floor.stream_sequence.min(self.known.tail.last);
             engine.raise_stream_floor(&said.stream_name, incarnation, floor);
         }
+    }
+
+    /// Whether the bus has nothing more to read again. Where it does not answer nothing is known.
+    pub(crate) async fn is_read(&self) -> bool {
+        let said = self.consumer.get_info().await;
+        said.is_ok_and(|said| said.num_pending == 0)
     }
 
     /// Whether the bus has something for us beside so many messages that are with us. Where it does not answer nothing is known.
@@ -205,58 +216,40 @@ async fn first_unstored(
     Ok(None)
 }
 
-/// From where the bus delivers: as it did so far; to a process that begins again from the first message that it delivered and
-/// the store lacks. Behind the acknowledgement floor, too, some may be acknowledged.
-async fn delivery(
+/// What a process that begins reads again: from the first message that the bus delivered, that the store lacks and that the bus
+/// still has, through the last one that it delivered. Behind the acknowledgement floor, too, some may be acknowledged.
+async fn delivered_and_unstored(
     stream: &BusStream,
     feed: &Feed,
     engine: &Engine,
     known: &KnownStream,
-    begins: bool,
-) -> Result<DeliverPolicy, Error> {
-    let name = feed.name();
-    let said = match stream.consumer_info(name).await {
-        Ok(said) => Some(said),
-        Err(error) if error.kind() == ConsumerInfoErrorKind::NotFound => None,
-        Err(error) => return Err(bus_error("ask for the consumer", name)(error)),
+) -> Result<Option<(u64, u64)>, Error> {
+    let said = match stream.consumer_info(feed.name()).await {
+        Ok(said) => said,
+        Err(error) if error.kind() == ConsumerInfoErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(bus_error("ask for the consumer", feed.name())(error)),
     };
-    let policy = said
-        .as_ref()
-        .map_or(DeliverPolicy::All, |said| said.config.deliver_policy);
-    let delivered = said.as_ref().map_or(u64::MAX, |said| said.delivered.stream_sequence);
-    // Another retention removes messages with the consumer that they wait for.
-    let is_kept = stream.cached_info().config.retention == RetentionPolicy::Limits;
-    if !is_kept || (said.is_some() && !begins) {
-        return Ok(policy);
-    }
     if known.tail.incarnation != known.created {
         warn!(
             stream = feed.stream(),
-            "the stream once lost its end: what was acknowledged and is not stored is not asked for again"
+            "the stream once lost its end: what was acknowledged and is not stored is not read again"
         );
-        return Ok(policy);
+        return Ok(None);
     }
-    let Some(start_sequence) = first_unstored(stream, feed, engine, known, delivered).await? else {
-        return Ok(policy);
-    };
-    if said.is_some() {
-        info!(
-            stream = feed.stream(),
-            start_sequence, "what was delivered and is not stored is asked for again"
-        );
-        let deleted = stream.delete_consumer(name).await;
-        deleted.map_err(bus_error("open anew the consumer", name))?;
-    }
-    Ok(DeliverPolicy::ByStartSequence { start_sequence })
+    let through = said.delivered.stream_sequence;
+    let first = first_unstored(stream, feed, engine, known, through).await?;
+    Ok(first.map(|first| (first, through)))
 }
 
-/// Opens the consumer of a stream that was taken so far in this process.
+/// Opens the consumer of a stream that was taken so far in this process; where the process begins and the store lacks what was
+/// delivered, one for that first.
 pub(crate) async fn open(
     js: &Context,
     feed: &Feed,
     settings: &Settings,
     engine: &Engine,
     taken: Option<KnownStream>,
+    begins: bool,
 ) -> Result<Opened, Error> {
     let connection = connections(&js.client());
     let stream: BusStream = js
@@ -264,17 +257,31 @@ pub(crate) async fn open(
         .await
         .map_err(bus_error("find the stream", feed.stream()))?;
     let known = examine(&stream, engine, taken).await?;
-    let deliver_policy = delivery(&stream, feed, engine, &known, taken.is_none()).await?;
+    let again = match begins {
+        true => delivered_and_unstored(&stream, feed, engine, &known).await?,
+        false => None,
+    };
     let mut wanted = pull::Config {
-        durable_name: Some(feed.name().to_owned()),
         description: Some(format!("stores {}", feed.what())),
-        ack_policy: AckPolicy::Explicit,
-        ack_wait: ack_wait(settings.flush_interval),
-        deliver_policy,
-        max_deliver: -1,
-        max_ack_pending: i64::from(settings.buffer_size),
         ..Default::default()
     };
+    if let Some((start_sequence, through)) = again {
+        info!(
+            stream = feed.stream(),
+            start_sequence, through, "reading again what was delivered and is not stored"
+        );
+        wanted.ack_policy = AckPolicy::None;
+        wanted.deliver_policy = DeliverPolicy::ByStartSequence { start_sequence };
+        wanted.memory_storage = true;
+        wanted.inactive_threshold = AGAIN_IDLE;
+    } else {
+        wanted.durable_name = Some(feed.name().to_owned());
+        wanted.ack_policy = AckPolicy::Explicit;
+        wanted.ack_wait = ack_wait(settings.flush_interval);
+        wanted.deliver_policy = DeliverPolicy::All;
+        wanted.max_deliver = -1;
+        wanted.max_ack_pending = i64::from(settings.buffer_size);
+    }
     match feed.subjects().as_slice() {
         [one] => wanted.filter_subject.clone_from(one),
         several => wanted.filter_subjects = several.to_vec(),
@@ -289,6 +296,7 @@ pub(crate) async fn open(
         connection,
         known,
         delivered: 0,
+        through: again.map(|(_, through)| through),
     };
     opened.raise_floor(engine).await;
     Ok(opened)

@@ -75,12 +75,12 @@ impl Puller {
     pub(crate) async fn run(self) -> Result<(), Error> {
         let mut wait = Duration::from_millis(100);
         let mut storing = JoinSet::new();
-        let mut taken = None;
+        let (mut taken, mut begins) = (None, true);
         let ended = loop {
             let (settings, engine) = (&self.shared.settings, &self.shared.engine);
             let opened = tokio::select! {
                 () = self.shared.stop.cancelled() => break Ok(()),
-                opened = consumer::open(&self.js, &self.feed, settings, engine, taken) => opened,
+                opened = consumer::open(&self.js, &self.feed, settings, engine, taken, begins) => opened,
             };
             match opened {
                 Ok(mut opened) => {
@@ -88,9 +88,15 @@ impl Puller {
                     let incarnation = opened.known.tail.incarnation;
                     self.incarnation.store(incarnation, Ordering::Relaxed);
                     info!(incarnation, of = self.feed.what(), "consumer is open");
+                    let reads_again = opened.through.is_some();
                     if let Some(end) = self.pull(&mut opened, &mut storing).await {
                         break end;
                     }
+                    // Only then may the acknowledgement floor of the durable consumer count as stored.
+                    if reads_again && let Some(end) = self.all_stored(&mut storing).await {
+                        break end;
+                    }
+                    begins = opened.through.is_some();
                     taken = Some(opened.known);
                 }
                 Err(error) => warn!(%error, of = self.feed.what(), "nothing is read; trying again"),
@@ -117,6 +123,20 @@ impl Puller {
         };
         self.set_pulling(false);
         end
+    }
+
+    /// Waits until everything is stored; the end if there is one.
+    async fn all_stored(&self, storing: &mut JoinSet<Result<(), Error>>) -> Option<Result<(), Error>> {
+        loop {
+            match self.unless_stopped(storing.join_next()).await {
+                None => return Some(Ok(())),
+                Some(None) => return None,
+                Some(Some(done)) => match flatten(done) {
+                    Ok(()) => {}
+                    Err(error) => return Some(Err(error)),
+                },
+            }
+        }
     }
 
     fn several(&self) -> Ask {
@@ -148,6 +168,10 @@ impl Puller {
                 },
                 message = messages.next() => message,
                 _ = quiet.tick(), if ask != Ask::One => {
+                    if opened.through.is_some() && !came && self.unless_stopped(opened.is_read()).await == Some(true) {
+                        opened.through = None;
+                        return Pulled::Broken;
+                    }
                     if std::mem::take(&mut since_floor) > 0 {
                         self.unless_stopped(opened.raise_floor(&self.shared.engine)).await;
                     }
@@ -163,6 +187,9 @@ impl Puller {
                 Some(Ok(message)) => {
                     let size = message.length;
                     let point = StreamPoint::of(&message);
+                    let is_last = opened
+                        .through
+                        .is_some_and(|last| point.as_ref().is_ok_and(|point| point.seq >= last));
                     if let Ok(point) = &point {
                         let has = opened.has(*point, &client, &self.shared.engine);
                         match self.unless_stopped(has).await {
@@ -187,6 +214,10 @@ impl Puller {
                     };
                     if !self.take(message, placed, storing).await {
                         return Pulled::Ended(Ok(()));
+                    }
+                    if is_last {
+                        opened.through = None;
+                        return Pulled::Broken;
                     }
                     since_floor += 1;
                     if since_floor == FLOOR_EVERY {

@@ -338,7 +338,7 @@ async fn a_rebuild_of_a_catalogue_that_lost_its_end_is_taken_for_the_newer_one()
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_flip_in_an_open_file_with_many_pieces_stops_neither_publishing_nor_cuts() {
-    let store = Uploaded::new().await;
+    let mut store = Uploaded::new().await;
     let engine = store.bench.open().await;
     for seq in 3..40 {
         store.append(&engine, "new", &[store.bench.now()], seq).await;
@@ -359,6 +359,8 @@ async fn a_flip_in_an_open_file_with_many_pieces_stops_neither_publishing_nor_cu
         engine.sync_remote().await.unwrap();
     }
     drop((view, engine));
+    // A machine that is lost with its damaged file.
+    store.bench.settings.store_dir.push("another");
     assert_eq!(store.rows_and_objects().await.0, 342);
 }
 
