@@ -4,7 +4,7 @@
 //! |---|---|
 //! | is the present one | gets one all the same |
 //! | has much, or has waited long, or everything must go | its rows become a sealed file at once, without an open one, or go into a small one ([`super::small`]) |
-//! | else | waits in memory; the open file that was left alone longest is sealed, and makes room for it |
+//! | else | waits in memory; the open file of a past partition that was left alone longest is sealed, and makes room for it |
 //!
 //! # Invariants
 //!
@@ -59,15 +59,16 @@ impl Publisher {
         });
         // Those on their way to their seal will make room too.
         let coming = self.unsealed() - self.open.len();
-        self.evict(asked.min(self.open.len()).saturating_sub(coming));
+        self.evict(asked.min(self.open.len()).saturating_sub(coming), present);
         let counters = &self.shared.counters;
         counters.late_partitions.set(self.late.len() as u64);
     }
 
-    /// Hands up to `wanted` open files to the sealer that nothing came for on the last tick, the longest idle first.
-    fn evict(&mut self, wanted: usize) {
+    /// Hands up to `wanted` open files of past partitions to the sealer that nothing came for on the last tick, the longest idle
+    /// first. The present ones' would only be begun again.
+    fn evict(&mut self, wanted: usize, present: Partition) {
         let mut idle: Vec<(u32, Place)> = self.open.values().map(|slot| (slot.idle, slot.place)).collect();
-        idle.retain(|(idle, _)| *idle > 0);
+        idle.retain(|(idle, place)| *idle > 0 && place.1.of_spec(None) != present);
         idle.sort_by_key(|(idle, place)| (std::cmp::Reverse(*idle), *place));
         for (_, place) in idle.into_iter().take(wanted) {
             self.full.extend(self.open.remove(&place).map(Job::new));

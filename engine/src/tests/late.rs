@@ -55,6 +55,20 @@ async fn a_file_left_alone_makes_room_for_another_partition() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn late_rows_do_not_take_the_present_hours_file() {
+    let mut bench = Bench::new();
+    bench.ticks_every(Duration::from_millis(20));
+    bench.settings.open_max = 2;
+    let engine = bench.open().await;
+    for hour in [0, 1, 2, 3, 0, 4, 5, 6, 0] {
+        let row = batch(&hour.to_string(), &[bench.now() - hour * HOUR], Origin::default());
+        engine.append(row).await.unwrap();
+        until("the row is in a file", || stats(&engine).hot_rows == 0).await;
+    }
+    assert_eq!(stats(&engine).files, 7, "one of each hour");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_flush_leaves_no_late_row_in_memory() {
     let mut bench = Bench::new();
     bench.settings.open_max = 2;
