@@ -85,6 +85,14 @@ impl Places {
     /// A Mixer in an empty folder, its store on the disk.
     fn machine(&self) -> Result<TestMixer, Failure> {
         let folder = self.disk.as_ref();
+        // What was before is lost.
+        if let Some(disk) = folder {
+            for entry in std::fs::read_dir(disk.path())?.flatten() {
+                if entry.file_name().to_string_lossy().starts_with("machine") {
+                    std::fs::remove_dir_all(entry.path())?;
+                }
+            }
+        }
         let folder = folder.map(|disk| tempfile::Builder::new().prefix("machine").tempdir_in(disk.path()));
         let store = folder
             .transpose()?
