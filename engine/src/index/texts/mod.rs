@@ -116,11 +116,7 @@ impl Grams {
             let Some((class, hash)) = all.get(n * last / (count - 1).max(1)) else {
                 continue;
             };
-            let [words, numbers] = &mut grams;
-            let of_class = match class {
-                Class::Words => words,
-                Class::Numbers => numbers,
-            };
+            let of_class: &mut Vec<u32> = &mut grams[*class as usize];
             if !of_class.contains(hash) {
                 of_class.push(*hash);
             }
@@ -129,11 +125,7 @@ impl Grams {
     }
 
     pub(super) fn of_class(&self, class: Class) -> &[u32] {
-        let [words, numbers] = &self.0;
-        match class {
-            Class::Words => words,
-            Class::Numbers => numbers,
-        }
+        &self.0[class as usize]
     }
 }
 
