@@ -14,7 +14,7 @@ use super::upload::Upload;
 use super::uploader::Uploader;
 use crate::Error;
 use crate::catalog::{FileEntry, Segment};
-use crate::quarantine::{hide, keep};
+use crate::quarantine::{hide, keep_hidden};
 use crate::segment::{FileAt, write_piece};
 use crate::sys;
 
@@ -123,20 +123,15 @@ impl Uploader {
 
     /// A local file that is not what was recorded, and is nowhere else: it is put aside once. Other errors are the caller's.
     fn skip_damaged(&mut self, entry: &FileEntry, error: Error) -> Result<(), Error> {
-        let is_lost = matches!(&error, Error::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound);
-        if !matches!(error, Error::Damaged { .. }) && !is_lost {
+        if !matches!(error, Error::Damaged { .. }) && !error.is_not_found() {
             return Err(error);
         }
         self.bad.insert((entry.id, entry.version));
         let shared = &self.shared;
         let path = entry.path(&shared.layout);
         let what = format!("{} is damaged: {error}", path.display());
-        if !hide(shared, entry.table, (entry.partition, entry.number), &what) {
-            return Ok(());
-        }
-        match keep(&shared.layout, &path) {
-            Ok(kept) => tracing::error!(rows = entry.rows, "{what}; it was put into {}", kept.display()),
-            Err(error) => tracing::error!(rows = entry.rows, %error, "{what}; no query reads it"),
+        if hide(shared, entry.table, (entry.partition, entry.number), &what) {
+            keep_hidden(&shared.layout, &path, entry.rows, &what);
         }
         Ok(())
     }
