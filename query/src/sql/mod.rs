@@ -48,7 +48,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use self::asking::Asking;
 pub use self::columns::SqlColumn;
-pub(crate) use self::columns::{JSON_TEXTS, columns_of};
+pub(crate) use self::columns::columns_of;
 pub use self::describe::Described;
 use self::distinct::TooMany;
 use self::failure::{of_statement, of_task};
