@@ -205,6 +205,8 @@ impl Uploader {
         self.made.retain(|key, _| !key.starts_with(PIECES));
         let mut looked = Instant::now();
         let began = (Instant::now(), self.shared.counters.file_bytes_written.get());
+        // Rows that come from now on wait for the next cut.
+        let since = u64::try_from(self.shared.clock.now().micros()).unwrap_or(1);
         self.link.begin_cut();
         let asked = self.shared.desk.cut(after).ok_or(Error::Closed)?;
         let cut = asked.blocking_recv().map_err(|_| Error::Closed)?;
@@ -237,6 +239,7 @@ impl Uploader {
         self.link.uploaded.send_replace(cut.lsn);
         let counters = &self.link.counters;
         counters.uploaded_lsn.set(cut.lsn);
+        counters.oldest.set(since);
         let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
         counters.cut_rows.store(signed(cut.appended.0), Ordering::Relaxed);
         counters.cut_bytes.store(signed(cut.appended.1), Ordering::Relaxed);

@@ -247,6 +247,11 @@ fn object_store(stats: &RemoteStats, to: &mut DescriptorEncoder) -> Result<(), f
             stats.unuploaded_age_seconds,
         ),
         (
+            "object_store_record_bytes",
+            "Bytes of the last record of the object store's catalogue",
+            stats.record_bytes,
+        ),
+        (
             "object_store_cached_files",
             "Uploaded files with a local copy",
             stats.cached_files,
