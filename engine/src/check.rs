@@ -151,7 +151,7 @@ impl Store {
     /// How a file differs from its entry. One that is uploaded need not be here; before a copy of it counts as lost, its
     /// object is read.
     pub(crate) fn find_damage(&self, entry: &FileEntry, deep: bool) -> Result<Option<Problem>, Error> {
-        let path = self.path(entry);
+        let path = entry.path(&self.layout);
         let file = sys::open_if_there(&path)?;
         let here = match &file {
             Some(file) => differs(file, &path, entry, deep)?,
@@ -208,10 +208,6 @@ impl Store {
         self.load()
     }
 
-    pub(crate) fn path(&self, entry: &FileEntry) -> PathBuf {
-        entry.path(&self.layout)
-    }
-
     /// What is wrong with a file, as far as a catalogue that is read anew still says so.
     fn check(&self, entry: &FileEntry, deep: bool) -> Result<Option<Problem>, Error> {
         let mut entry = entry.clone();
@@ -254,7 +250,8 @@ impl Store {
 
     /// Files in the tree that no catalogue names, neither the one before the listing nor those after it.
     fn strangers(&self) -> Result<Vec<PathBuf>, Error> {
-        let named = |found: &Found| -> HashSet<PathBuf> { found.state.files().map(|entry| self.path(entry)).collect() };
+        let named =
+            |found: &Found| -> HashSet<PathBuf> { found.state.files().map(|entry| entry.path(&self.layout)).collect() };
         let before = named(&self.read()?);
         let mut strangers = Vec::new();
         for table in Table::ALL {

@@ -303,11 +303,7 @@ impl Committer {
 
     /// Marks, shows and answers a group that is durable.
     fn finish(&mut self, judged: Judged) {
-        let Judged {
-            fresh,
-            duplicates,
-            regressions,
-        } = judged;
+        let (fresh, duplicates) = (judged.fresh, judged.duplicates);
         let mut marks = self.shared.marks.lock();
         for append in &fresh {
             marks.mark(&append.origin, append.frame.lsn);
@@ -317,7 +313,7 @@ impl Committer {
         }
         let counters = &self.shared.counters;
         counters.commits.add(u64::from(!fresh.is_empty()));
-        counters.bus_regressions.add(regressions);
+        counters.bus_regressions.add(judged.regressions);
         counters.duplicates.add(duplicates.len() as u64);
         counters.appended_batches.add(fresh.len() as u64);
         let mut places: Vec<_> = fresh

@@ -343,6 +343,11 @@ impl Error {
         matches!(self, Self::InDoubt { .. } | Self::Poisoned { .. })
     }
 
+    /// Whether a file is not there.
+    pub(crate) fn is_not_found(&self) -> bool {
+        matches!(self, Self::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound)
+    }
+
     /// For `map_err` on syncs and renames whose failure leaves the disk unknown.
     pub(crate) fn in_doubt(path: &Path) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.to_owned();
@@ -393,6 +398,15 @@ impl Error {
         Self::Damaged {
             path: path.to_owned(),
             reason: reason.into(),
+        }
+    }
+
+    /// For a file of a format that is not known here.
+    pub(crate) fn newer(path: &Path, found: u32, known: u32) -> Self {
+        Self::Newer {
+            path: path.to_owned(),
+            found,
+            known,
         }
     }
 

@@ -69,20 +69,15 @@ impl Chunk {
 
     /// Several, in order, as one.
     fn join(chunks: &[Self]) -> Option<Self> {
-        let (first, rest) = chunks.split_first()?;
+        let first = chunks.first()?;
         let schema = first.rows.batch.schema_ref();
         // Schemas are equal and sizes small; were it to fail, several chunks are as right as one.
         let batch = concat_batches(schema, chunks.iter().map(|chunk| &chunk.rows.batch)).ok()?;
-        let range = rest
-            .iter()
-            .fold((first.rows.min_ts, first.rows.max_ts), |(min, max), chunk| {
-                (min.min(chunk.rows.min_ts), max.max(chunk.rows.max_ts))
-            });
         Some(Self {
             rows: Arc::new(HotBatch {
                 batch,
-                min_ts: range.0,
-                max_ts: range.1,
+                min_ts: chunks.iter().map(|chunk| chunk.rows.min_ts).min()?,
+                max_ts: chunks.iter().map(|chunk| chunk.rows.max_ts).max()?,
                 spec: first.rows.spec,
             }),
             first: first.first,

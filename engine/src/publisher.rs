@@ -89,7 +89,10 @@ impl Publisher {
         let mut full = Vec::new();
         for slot in found {
             let place = slot.place;
-            if open.get(&place).is_some_and(|other| other.number > slot.number) {
+            if open
+                .get(&place)
+                .is_some_and(|other| other.named.number > slot.named.number)
+            {
                 full.push(Job::new(slot));
             } else {
                 full.extend(open.insert(place, slot).map(Job::new));

@@ -165,7 +165,7 @@ pub(crate) fn set_aside(shared: &Shared, slot: &mut Slot, reason: &str) -> Resul
         path.display()
     );
     let (table, partition) = slot.place;
-    hide(shared, table, (partition, slot.number), &what);
+    hide(shared, table, (partition, slot.named.number), &what);
     // Staging is emptied at every start: a failure costs space until then.
     let _ = slot.segment.discard_twin();
     let kept = keep(&shared.layout, &path).and_then(|kept| {

@@ -279,7 +279,11 @@ impl Rebuild<'_> {
         let old = &mut self.salvage.state;
         let origins = Origins::read(&self.layout.wal, self.store, old.low_water, &mut old.marks)?;
         let (newest, old) = (self.salvage.newest, self.salvage.files.clone());
-        let entries: BTreeSet<PathBuf> = self.candidates.values().map(|file| self.path(&file.entry)).collect();
+        let entries: BTreeSet<PathBuf> = self
+            .candidates
+            .values()
+            .map(|file| file.entry.path(&self.layout))
+            .collect();
         let state = self.state(&origins);
         self.report.kept = keep_old(&self.layout, old, now)?;
         for problem in &mut self.report.problems {
@@ -297,10 +301,6 @@ impl Rebuild<'_> {
         Found::anew(&self.layout.meta, state, newest).begin()?;
         catalog::remove_before(&self.layout.meta, newest + 1)?;
         Ok(self.report)
-    }
-
-    fn path(&self, entry: &FileEntry) -> PathBuf {
-        entry.path(&self.layout)
     }
 
     fn state(&mut self, log: &Origins) -> State {

@@ -15,7 +15,6 @@
 //!
 //! What a query opens for the first time: [`Segment::open`]. Open files: each publish checks what it copies, and the seal checks all of it. Repair.
 
-use std::io::ErrorKind;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -87,9 +86,7 @@ fn differs(shared: &Shared, segment: &Segment, entry: &FileEntry) -> Result<Opti
     let file = match segment.find() {
         Ok(file) => FileAt::new(file, segment.size),
         // It is in the object store, which looks after its bytes; whoever fetches it checks them.
-        Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound && segment.is_uploaded() => {
-            return Ok(None);
-        }
+        Err(error) if error.is_not_found() && segment.is_uploaded() => return Ok(None),
         Err(Error::Stale { reason, .. }) => return Ok(Some(reason)),
         Err(error) => return Err(error),
     };

@@ -19,16 +19,14 @@ use crate::pace::Haste;
 use crate::segment::{FileVersion, FooterFacts, Form, Identity, OpenSegment, WriteOptions, write_sealed};
 use crate::shared::Shared;
 use crate::spec_files::FileForm;
-use crate::{Error, Settings, SpecName};
+use crate::{Error, Settings};
 
 /// The open file of a partition.
 #[derive(Debug)]
 pub(crate) struct Slot {
     pub(crate) place: Place,
     pub(crate) segment: OpenSegment,
-    pub(crate) number: u32,
-    /// What its name begins with, where that is not its spec's or its table's.
-    pub(crate) prefix: Option<SpecName>,
+    pub(crate) named: Named,
     /// The last version that was published.
     pub(crate) version: u32,
     pub(crate) first: u64,
@@ -46,19 +44,14 @@ pub(crate) struct Slot {
 impl Slot {
     /// Whether a file that is begun now would be like this one. Files of lines have the table's columns alone.
     pub(crate) fn is_of(&self, form: &FileForm) -> bool {
-        let same_columns = self.segment.form().is_lines() || self.segment.promoted() == form.promoted.as_ref();
-        self.prefix == form.prefix && same_columns
+        let same_columns = !self.segment.form().is_parquet() || self.segment.promoted() == form.promoted.as_ref();
+        self.named.prefix == form.prefix && same_columns
     }
 
     /// The entry of a version of it, or of its sealed form.
     pub(crate) fn entry(&self, file: &FileVersion) -> FileEntry {
-        let named = Named {
-            number: self.number,
-            form: self.segment.form(),
-            prefix: self.prefix,
-        };
         let id = self.segment.identity().segment;
-        FileEntry::new(id, self.place, named, self.published.micros(), file)
+        FileEntry::new(id, self.place, self.named, self.published.micros(), file)
     }
 }
 
@@ -139,8 +132,7 @@ pub(crate) fn new_slot(shared: &Shared, place: Place, frozen: &Frozen) -> Slot {
     Slot {
         place,
         segment: OpenSegment::create(path, twin, identity, options),
-        number,
-        prefix,
+        named,
         version: 0,
         first: frozen.first,
         origins: OriginRanges::default(),

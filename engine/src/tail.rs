@@ -214,7 +214,7 @@ impl Engine {
         let follow = Follow {
             shared: Arc::clone(shared),
             at: slot(table),
-            position: Position { lsn: next, row: 0 },
+            position: Position::before(next),
             passed,
             news,
         };
@@ -250,10 +250,7 @@ impl Follow {
     pub fn seek_oldest(&mut self) -> Option<Arc<Arrival>> {
         let ring = self.shared.tails.tables[self.at].ring.lock();
         let oldest = ring.kept.front().filter(|oldest| oldest.lsn < self.position.lsn)?;
-        self.position = Position {
-            lsn: oldest.lsn,
-            row: 0,
-        };
+        self.position = Position::before(oldest.lsn);
         self.passed = oldest.before.0;
         Some(Arc::clone(oldest))
     }
@@ -278,15 +275,11 @@ impl Follow {
         if self.position.lsn < ring.start {
             lost = ring.gone().0.saturating_sub(self.passed);
             self.passed += lost;
-            self.position = Position {
-                lsn: ring.start,
-                row: 0,
-            };
+            self.position = Position::before(ring.start);
         }
         let from = ring.find(self.position.lsn);
         if from == ring.kept.len() {
-            let next = Position { lsn: last + 1, row: 0 };
-            self.position = self.position.max(next);
+            self.position = self.position.max(Position::before(last + 1));
         }
         let kept = ring.kept.iter().skip(from).take(most);
         let arrivals = kept.take_while(|arrival| wanted(arrival, ring.passed.1)).cloned();
@@ -302,10 +295,7 @@ impl Follow {
         self.position = if row < arrival.rows {
             Position { lsn: arrival.lsn, row }
         } else {
-            Position {
-                lsn: arrival.lsn + 1,
-                row: 0,
-            }
+            Position::before(arrival.lsn + 1)
         };
     }
 

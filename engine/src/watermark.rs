@@ -157,10 +157,7 @@ impl Watermarks {
         if origin.request.is_some_and(|part| self.has_part(&part)) {
             return Verdict::Duplicate;
         }
-        let is_used = origin.bus_key().is_some_and(|position| {
-            let known = self.streams.get(&stream_of(position));
-            known.is_some_and(|known| known.seqs.contains(position.seq))
-        });
+        let is_used = origin.bus_key().is_some_and(|position| self.has_position(position));
         let is_known = origin.producer_key().and_then(|id| {
             let seqs = self.runs.get(&(id.entity, id.boot_epoch))?;
             Some(seqs.contains(id.seq))
@@ -175,6 +172,11 @@ impl Watermarks {
     fn has_part(&self, part: &RequestPart) -> bool {
         let known = self.requests.get(&request_of(part));
         known.is_some_and(|RequestMark(digest, through)| *digest == part.digest && part.to <= *through)
+    }
+
+    fn has_position(&self, position: &BusPosition) -> bool {
+        let known = self.streams.get(&stream_of(position));
+        known.is_some_and(|known| known.seqs.contains(position.seq))
     }
 
     /// Marks an origin as stored, and what its producer settled, as of an LSN.
@@ -197,18 +199,11 @@ impl Watermarks {
                 });
             }
         }
-        if let Some(position) = origin.bus_key() {
-            let stream = stream_of(position);
-            if !self
-                .streams
-                .get(&stream)
-                .is_some_and(|known| known.seqs.contains(position.seq))
-            {
-                self.streams.update(&stream, lsn, |known| {
-                    known.seqs.insert(position.seq);
-                    known.tail = known.tail.max((position.seq, position.identity));
-                });
-            }
+        if let Some(position) = origin.bus_key().filter(|position| !self.has_position(position)) {
+            self.streams.update(&stream_of(position), lsn, |known| {
+                known.seqs.insert(position.seq);
+                known.tail = known.tail.max((position.seq, position.identity));
+            });
         }
     }
 

@@ -17,5 +17,5 @@ pub enum Error {
     Engine(#[from] engine::Error),
     /// A task of the pipeline ended by panic.
     #[error("the ingest task died: {0}")]
-    TaskDied(String),
+    TaskDied(#[from] tokio::task::JoinError),
 }

@@ -21,7 +21,7 @@ use crate::error::Error;
 use crate::floors::{Floors, SignFloor};
 use crate::puller::{Puller, Room};
 use crate::specs::Specs;
-use crate::stats::{Snapshot, Stats};
+use crate::stats::Stats;
 use crate::vouch::{self, Vouch};
 
 /// What a dead letter keeps of a message that is too large for the store.
@@ -128,12 +128,6 @@ impl Pipeline {
         }
     }
 
-    /// The counters now.
-    #[must_use]
-    pub fn stats(&self) -> Snapshot {
-        self.stats.snapshot()
-    }
-
     /// The live counters, for a metrics page.
     #[must_use]
     pub fn live_stats(&self) -> Arc<Stats> {
@@ -152,12 +146,11 @@ impl Pipeline {
     /// Why the pipeline had ended before, if it had.
     pub async fn close(self) -> Result<(), Error> {
         self.stop.cancel();
-        let mut ended = self.puller.await.map_err(|died| Error::TaskDied(died.to_string()))?;
+        let mut ended = self.puller.await?;
         if let Some(archive) = self.archive {
-            let archived = archive.await.map_err(|died| Error::TaskDied(died.to_string()))?;
-            ended = ended.and(archived);
+            ended = ended.and(archive.await?);
         }
-        self.floors.await.map_err(|died| Error::TaskDied(died.to_string()))?;
+        self.floors.await?;
         ended
     }
 }

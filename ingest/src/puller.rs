@@ -14,7 +14,7 @@ use engine::BusPosition;
 use futures::StreamExt;
 use model::wire::{self, Encoding};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 use tracing::{info, warn};
 
@@ -293,8 +293,8 @@ fn weight(message: &Message) -> u64 {
     )
 }
 
-fn flatten(done: Result<Result<(), Error>, tokio::task::JoinError>) -> Result<(), Error> {
-    done.map_err(|died| Error::TaskDied(died.to_string()))?
+fn flatten(done: Result<Result<(), Error>, JoinError>) -> Result<(), Error> {
+    done?
 }
 
 /// Waits for what is being stored. What the engine still makes wait after [`DRAIN`] stays unacknowledged on the bus.

@@ -142,10 +142,6 @@ pub(crate) fn bucket(ts: Expr, width: i64) -> Expr {
     FunctionKind::Bucket.call(vec![ts, lit(width)])
 }
 
-pub(crate) fn is_text(kind: &DataType) -> bool {
-    matches!(kind, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
-}
-
 /// The name of a function and what it takes, for its errors.
 const fn form(kind: FunctionKind) -> &'static str {
     match kind {
@@ -200,7 +196,7 @@ impl ScalarUDFImpl for Function {
     }
 
     fn coerce_types(&self, given: &[DataType]) -> Result<Vec<DataType>> {
-        let text = |kind: &DataType| is_text(kind) || kind.is_null();
+        let text = |kind: &DataType| kind.is_string() || kind.is_null();
         let all = |wanted: &[DataType]| Ok(wanted.to_vec());
         match (self.kind, given) {
             (FunctionKind::Uuid | FunctionKind::UuidText | FunctionKind::UuidTime | FunctionKind::Number, [kind])

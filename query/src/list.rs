@@ -48,47 +48,38 @@ pub enum ListQuery {
     Letters(LetterFilter),
 }
 
+/// The rows of a table that a filter with an offset asks for.
+macro_rules! rows_of {
+    ($table:ident, $filter:ident) => {
+        RowQuery::new(
+            (Table::$table, fingerprint($filter)),
+            ($filter.since, $filter.until),
+            ($filter.limit, $filter.offset, &$filter.cursor),
+        )
+    };
+}
+
 impl ListQuery {
     pub(crate) fn row_query(&self) -> RowQuery {
         match self {
             Self::Logs(filter) => RowQuery {
                 order: filter.order,
                 flux_id: filter.flux_id,
-                ..RowQuery::new(
-                    (Table::Logs, fingerprint(filter)),
-                    (filter.since, filter.until),
-                    (filter.limit, filter.offset, &filter.cursor),
-                )
+                ..rows_of!(Logs, filter)
             },
             Self::Traces(filter) => RowQuery {
                 order: filter.order,
                 flux_id: filter.flux_id,
-                ..RowQuery::new(
-                    (Table::Traces, fingerprint(filter)),
-                    (filter.since, filter.until),
-                    (filter.limit, filter.offset, &filter.cursor),
-                )
+                ..rows_of!(Traces, filter)
             },
-            Self::Metrics(filter) => RowQuery::new(
-                (Table::Metrics, fingerprint(filter)),
-                (filter.since, filter.until),
-                (filter.limit, filter.offset, &filter.cursor),
-            ),
+            Self::Metrics(filter) => rows_of!(Metrics, filter),
             Self::Messages(filter) => RowQuery {
                 order: filter.order,
                 flux_id: filter.flux_id,
                 raw: filter.raw.unwrap_or_default(),
-                ..RowQuery::new(
-                    (Table::Messages, fingerprint(filter)),
-                    (filter.since, filter.until),
-                    (filter.limit, filter.offset, &filter.cursor),
-                )
+                ..rows_of!(Messages, filter)
             },
-            Self::DeadLetters(filter) => RowQuery::new(
-                (Table::DeadLetters, fingerprint(filter)),
-                (filter.since, filter.until),
-                (filter.limit, filter.offset, &filter.cursor),
-            ),
+            Self::DeadLetters(filter) => rows_of!(DeadLetters, filter),
             Self::Flux(id, filter) => RowQuery {
                 also: &[Table::Traces, Table::Logs],
                 raw: filter.raw.unwrap_or_default(),

@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
 use arrow_array::{RecordBatch, StringArray};
-use arrow_schema::extension::{EXTENSION_TYPE_METADATA_KEY, EXTENSION_TYPE_NAME_KEY};
+use arrow_schema::extension::Json;
 use arrow_schema::{DataType, Field, Schema};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD as STANDARD;
@@ -28,7 +28,6 @@ use model::message::Message;
 use serde_json::{Map, Value, json};
 
 use crate::Error;
-use crate::sql::JSON_TEXTS;
 
 /// The column that holds a message's bytes.
 pub(crate) const RAW: &str = "raw_msg";
@@ -60,9 +59,7 @@ pub(crate) fn shown(messages: &RecordBatch, form: RawForm) -> Result<RecordBatch
     } else {
         let field = Field::new(RAW, DataType::Utf8, true);
         let (text, field): (fn(&[u8]) -> String, _) = if form == RawForm::Json {
-            let is_json = [(EXTENSION_TYPE_NAME_KEY, JSON_TEXTS), (EXTENSION_TYPE_METADATA_KEY, "")];
-            let is_json = is_json.map(|(key, value)| (key.to_owned(), value.to_owned()));
-            (decoded, field.with_metadata(is_json.into()))
+            (decoded, field.with_extension_type(Json::default()))
         } else {
             (|bytes| STANDARD.encode(bytes), field)
         };

@@ -17,10 +17,11 @@ use std::sync::Arc;
 
 use arrow_array::builder::BooleanBufferBuilder;
 use arrow_array::cast::AsArray;
-use arrow_array::{Array, BooleanArray, StringArray};
+use arrow_array::{Array, ArrayRef, BooleanArray, StringArray};
 use arrow_schema::DataType;
 use datafusion::common::plan_err;
 use datafusion::error::Result;
+use datafusion::functions::utils::make_scalar_function;
 use datafusion::logical_expr::{
     ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
@@ -138,21 +139,13 @@ impl ScalarUDFImpl for Matches {
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        let [text] = args.args.as_slice() else {
-            return plan_err!("one text was expected");
+        let matched = |texts: &[ArrayRef]| -> Result<ArrayRef> {
+            match texts.first().and_then(|texts| texts.as_string_opt::<i32>()) {
+                Some(texts) => Ok(Arc::new(self.matched(texts))),
+                None => plan_err!("a text was expected"),
+            }
         };
-        let one = matches!(text, ColumnarValue::Scalar(_));
-        let texts = text.to_array(if one { 1 } else { args.number_rows })?;
-        let Some(texts) = texts.as_string_opt::<i32>() else {
-            return plan_err!("a text was expected, and not {}", texts.data_type());
-        };
-        let matched = self.matched(texts);
-        if one {
-            return Ok(ColumnarValue::Scalar(datafusion::common::ScalarValue::try_from_array(
-                &matched, 0,
-            )?));
-        }
-        Ok(ColumnarValue::Array(Arc::new(matched)))
+        make_scalar_function(matched, Vec::new())(&args.args)
     }
 }
 

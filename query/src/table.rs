@@ -335,7 +335,7 @@ impl ViewTable {
             }
             None => file,
         };
-        let mut statistics = statistics(self.schema().fields().len(), &piece);
+        let mut statistics = statistics(&self.schema(), &piece);
         let file = match rows.get(&segment.id) {
             Some(rows) => {
                 statistics.num_rows = statistics.num_rows.to_inexact();

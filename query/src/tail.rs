@@ -208,15 +208,10 @@ impl Querier {
 }
 
 /// A running tail. Dropped, its task ends.
+#[derive(Debug)]
 pub struct Tail {
     texts: mpsc::Receiver<Bytes>,
     _task: AbortOnDropHandle<()>,
-}
-
-impl std::fmt::Debug for Tail {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Tail").finish_non_exhaustive()
-    }
 }
 
 impl Tail {

@@ -253,17 +253,10 @@ fn value(out: &mut Vec<u8>, column: &ArrayRef, row: usize, is_json: bool) -> Res
             Some(at) => text(out, &at.to_string(), false),
             None => text(out, &shown(column, row)?, false),
         },
-        DataType::Boolean
-        | DataType::Int8
-        | DataType::Int16
-        | DataType::Int32
-        | DataType::Int64
-        | DataType::UInt8
-        | DataType::UInt16
-        | DataType::UInt32
-        | DataType::UInt64
-        | DataType::Decimal128(..)
-        | DataType::Decimal256(..) => out.extend(shown(column, row)?.bytes()),
+        DataType::Boolean | DataType::Decimal128(..) | DataType::Decimal256(..) => {
+            out.extend(shown(column, row)?.bytes());
+        }
+        kind if kind.is_integer() => out.extend(shown(column, row)?.bytes()),
         DataType::List(_) => list(out, &column.as_list::<i32>().value(row))?,
         DataType::LargeList(_) => list(out, &column.as_list::<i64>().value(row))?,
         DataType::FixedSizeList(..) => list(out, &column.as_fixed_size_list().value(row))?,

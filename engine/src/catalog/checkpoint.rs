@@ -51,15 +51,10 @@ pub(super) fn read(dir: &Path, number: u64, store: Uuid) -> Result<State, Error>
     let path = path(dir, number);
     let bytes = std::fs::read(&path).map_err(Error::io("read", &path))?;
     let damaged = |reason: &str| Error::damaged(&path, reason);
-    let (magic, rest) = bytes
-        .split_first_chunk::<8>()
-        .ok_or_else(|| damaged("it is too short"))?;
-    let (len, rest) = rest
-        .split_first_chunk::<8>()
-        .ok_or_else(|| damaged("it is too short"))?;
-    let (crc, body) = rest
-        .split_first_chunk::<4>()
-        .ok_or_else(|| damaged("it is too short"))?;
+    let short = || damaged("it is too short");
+    let (magic, rest) = bytes.split_first_chunk::<8>().ok_or_else(short)?;
+    let (len, rest) = rest.split_first_chunk::<8>().ok_or_else(short)?;
+    let (crc, body) = rest.split_first_chunk::<4>().ok_or_else(short)?;
     let (len, crc) = (u64::from_le_bytes(*len), u32::from_le_bytes(*crc));
     let whole = len == body.len() as u64 && crc == checksum(store, number, len, body);
     if magic != MAGIC {

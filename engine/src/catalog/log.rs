@@ -239,11 +239,7 @@ pub(super) fn refuse_newer(bytes: &[u8], kind: &[u8; 7], known: u32, whole: bool
         .strip_prefix(kind)
         .and_then(|rest| char::from(*rest.first()?).to_digit(10));
     match version {
-        Some(found) if found != known && !whole => Err(Error::Newer {
-            path: path.to_owned(),
-            found,
-            known,
-        }),
+        Some(found) if found != known && !whole => Err(Error::newer(path, found, known)),
         _ => Ok(()),
     }
 }

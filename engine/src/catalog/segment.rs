@@ -18,7 +18,6 @@
 //! Reading rows: `query` does that with the file and the footer from here. What is in them: [`crate::index`].
 
 use std::fs::File;
-use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -31,10 +30,10 @@ use parquet::file::metadata::ParquetMetaData;
 use super::files::Files;
 use super::state::FileEntry;
 use crate::index::SegmentIndex;
-use crate::layout::{Partition, Retired};
+use crate::layout::{Layout, Partition, Retired};
 use crate::quarantine::{is_in_views, report};
 use crate::remote::cache::Cache;
-use crate::segment::{FileAt, Form, Lines, Run, file_crc, footer_crc, read_metadata};
+use crate::segment::{FileAt, Form, Lines, Run, compare_crc, file_crc, footer_crc, read_metadata};
 use crate::shared::Shared;
 use crate::{Error, Kept, SpecName};
 
@@ -102,6 +101,12 @@ impl Lineage {
             displaced: AtomicBool::new(false),
             checked: Mutex::default(),
         }
+    }
+
+    /// That of a version of a sealed file.
+    pub(crate) fn of_sealed(layout: &Layout, entry: &FileEntry) -> Arc<Self> {
+        let retired = layout.retired_sealed(entry.table, entry.id, entry.version);
+        Arc::new(Self::new(retired))
     }
 
     /// Where the file's bytes are found once its name was given away.
@@ -210,12 +215,8 @@ impl Segment {
 
     /// A file may be missing because somebody else found it damaged since the view was taken.
     fn explain(&self, error: Error) -> Error {
-        match (&error, self.store.upgrade()) {
-            (Error::Io { source, .. }, Some(store))
-                if source.kind() == ErrorKind::NotFound && !is_in_views(&store, self) =>
-            {
-                Error::damaged(&self.path, "it was put aside")
-            }
+        match self.store.upgrade().filter(|_| error.is_not_found()) {
+            Some(store) if !is_in_views(&store, self) => Error::damaged(&self.path, "it was put aside"),
             _ => error,
         }
     }
@@ -251,9 +252,7 @@ impl Segment {
         let mut fetches = 1;
         loop {
             match self.fetch_once(cache) {
-                Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound && fetches < FETCHES => {
-                    fetches += 1
-                }
+                Err(error) if error.is_not_found() && fetches < FETCHES => fetches += 1,
                 fetched => return fetched,
             }
         }
@@ -293,12 +292,7 @@ impl Segment {
         if found != self.crc {
             // Memory and buses flip bits too, but rarely the same twice.
             let again = self.crc_of(&self.find()?, 0, 0)?;
-            if again != self.crc {
-                return Err(Error::damaged(
-                    &self.path,
-                    format!("its checksum is {again:08x}, {:08x} was written", self.crc),
-                ));
-            }
+            compare_crc(&self.path, again, self.crc)?;
         }
         *checked = (self.size, self.crc);
         if let Some(store) = self.store.upgrade() {
@@ -313,13 +307,7 @@ impl Segment {
     /// [`Error::Damaged`] if they differ.
     pub(crate) fn compare(&self, file: &FileAt) -> Result<(), Error> {
         let found = file_crc(file, 0, 0).map_err(Error::io("read", &self.path))?;
-        if found == self.crc {
-            return Ok(());
-        }
-        Err(Error::Damaged {
-            path: self.path.clone(),
-            reason: format!("its checksum is {found:08x}, {:08x} was written", self.crc),
-        })
+        compare_crc(&self.path, found, self.crc)
     }
 
     fn crc_of(&self, file: &File, from: u64, crc: u32) -> Result<u32, Error> {

@@ -122,11 +122,6 @@ impl FileEntry {
         (self.place(), self.first, self.last)
     }
 
-    /// Becomes the entry of the file's sealed form: see [`FileEntry::at`].
-    pub(crate) fn take_sealed(&mut self, sealed: &FileVersion) {
-        *self = self.at(sealed);
-    }
-
     pub(crate) const fn min_ts(&self) -> Timestamp {
         Timestamp::from_micros(self.min_ts)
     }

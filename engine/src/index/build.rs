@@ -18,7 +18,7 @@ use super::format::{Kind, Owner, Part, encode};
 use super::values::{Source, Values};
 use super::{BLOCK_ROWS, IdColumn, ids, texts};
 use crate::Error;
-use crate::segment::{FileAt, file_crc_while, read_metadata};
+use crate::segment::{FileAt, compare_crc, file_crc_while, read_metadata};
 
 /// The column whose texts are indexed.
 const MESSAGE: &str = "message";
@@ -33,10 +33,7 @@ pub(super) fn build(
     let Some(crc) = file_crc_while(file, |_| go_on()).map_err(Error::io("read", path))? else {
         return Ok(None);
     };
-    if crc != owner.crc {
-        let reason = format!("its checksum is {crc:08x}, {:08x} was written", owner.crc);
-        return Err(Error::damaged(path, reason));
-    }
+    compare_crc(path, crc, owner.crc)?;
     let metadata = &Arc::new(read_metadata(file, path, true)?);
     let source = Source { file, path, metadata };
     let mut counting = Counting::of(owner, metadata);

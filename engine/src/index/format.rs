@@ -185,7 +185,7 @@ pub(super) fn bytes_at<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N
 impl Head {
     /// Reads a sidecar's head and digest.
     pub(super) fn read(file: &FileAt, size: u64) -> Result<Self, Bad> {
-        let mut first = read_at(file, 0, size.min(FIRST_READ))?;
+        let mut first = file.read(0, size.min(FIRST_READ))?;
         let length = bytes_at(&first, 8).map(u32::from_le_bytes).unwrap_or_default() as usize;
         if !first.starts_with(&MAGIC) || !(FIXED..=LONGEST).contains(&length) {
             return Err(Bad::Form("it does not begin as an index"));
@@ -194,7 +194,7 @@ impl Head {
             if length as u64 > size {
                 return Err(Bad::Form("its head is cut short"));
             }
-            first = read_at(file, 0, length as u64)?;
+            first = file.read(0, length as u64)?;
         }
         let head = first.get(..length).unwrap_or_default();
         let mut head = Self::decode(head, size).ok_or(Bad::Form("its head is damaged"))?;
@@ -202,7 +202,7 @@ impl Head {
             if section.length > LARGEST_DIGEST {
                 return Err(Bad::Form("its digest is too large"));
             }
-            let bytes = read_at(file, section.offset, section.length)?;
+            let bytes = file.read(section.offset, section.length)?;
             if crc32c::crc32c(&bytes) != section.crc {
                 return Err(Bad::Form("its digest is damaged"));
             }
@@ -258,11 +258,4 @@ impl Head {
         let sections = self.sections.iter();
         sections.copied().find(|section| section.is(kind))
     }
-}
-
-/// So many bytes from a place, of a file that is long enough.
-pub(super) fn read_at(file: &FileAt, at: u64, length: u64) -> std::io::Result<Vec<u8>> {
-    let mut bytes = vec![0; usize::try_from(length).unwrap_or(0)];
-    file.read_exact_at(&mut bytes, at)?;
-    Ok(bytes)
 }

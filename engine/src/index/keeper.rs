@@ -14,7 +14,6 @@
 //! - A file that only the object store has is not fetched to be indexed.
 
 use std::collections::{HashMap, HashSet};
-use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -135,12 +134,9 @@ impl<'a> Keeper<'a> {
                     self.failed.remove(&key);
                     return true;
                 }
-                Err(Error::Io { source, .. }) if source.kind() != ErrorKind::NotFound => {
+                Err(error @ Error::Io { .. }) if !error.is_not_found() => {
                     // It may be whole: nothing is thrown away for want of handles.
-                    self.failed(
-                        &segment,
-                        &Error::io("open", &self.shared.layout.sidecar(segment.table, key))(source),
-                    );
+                    self.failed(&segment, &error);
                     return true;
                 }
                 Err(error) => tracing::warn!(%error, "an index cannot be used; it is made anew"),
@@ -179,7 +175,7 @@ impl<'a> Keeper<'a> {
     fn build(&self, segment: &Segment) -> Result<Option<SegmentIndex>, Error> {
         let file = match segment.find() {
             Ok(file) => FileAt::new(file, segment.size),
-            Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) if error.is_not_found() => return Ok(None),
             Err(error) => return Err(error),
         };
         let owner = Owner::of(self.shared.store, segment);

@@ -46,7 +46,7 @@ pub fn rebuild_index(settings: &Settings, mut each: impl FnMut(u64, u64)) -> Res
     let mut report = IndexReport::default();
     for (done, entry) in entries.iter().enumerate() {
         each(done as u64, entries.len() as u64);
-        let path = store.path(entry);
+        let path = entry.path(&store.layout);
         match make(&store, entry, &path) {
             Ok(0) => {}
             Ok(bytes) => {

@@ -14,11 +14,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use model::Table;
+use parquet::file::reader::Length;
 
 use super::blocks::{Blocks, Lookup};
 use super::counts::CountsBy;
 use super::digest::Range;
-use super::format::{Bad, HEAD_CRC, Head, Kind, Owner, Section, read_at};
+use super::format::{Bad, HEAD_CRC, Head, Kind, Owner, Section};
 use super::memory::{Memory, OpeningId};
 use super::texts::{self, Class, Grams};
 use super::{IdColumn, ids, path_of};
@@ -67,10 +68,10 @@ impl SegmentIndex {
         store: &Weak<Shared>,
     ) -> Result<Self, Error> {
         let path = path_of(folder, owner.table, (owner.segment, owner.version));
-        let file = File::open(&path).map_err(Error::io("open", &path))?;
-        let size = file.metadata().map_err(Error::io("read", &path))?.len();
+        let file = FileAt::open(&path)?;
+        let size = file.len();
         let damaged = |reason: String| Error::damaged(&path, reason);
-        match Head::read(&FileAt::new(file, size), size) {
+        match Head::read(&file, size) {
             Ok(head) if head.owner == *owner => Ok(Self::of(&head, size, folder, memory, store)),
             Ok(_) => Err(damaged("it is of another data file".to_owned())),
             Err(Bad::Io(source) | Bad::Shut(source)) => Err(Error::io("read", &path)(source)),
@@ -171,7 +172,7 @@ impl SegmentIndex {
             return find(&|buffer: &mut [u8], at| file.read_exact_at(buffer, section.offset + at));
         }
         let file = FileAt::new(self.open_anew().map_err(Bad::Shut)?, self.size);
-        let bytes: Arc<[u8]> = read_at(&file, section.offset, section.length)?.into();
+        let bytes: Arc<[u8]> = file.read(section.offset, section.length)?.into();
         let blocks = find(&within(&bytes))?.blocks;
         self.memory.keep(self.opening, kind, bytes);
         Ok(Lookup {

@@ -32,7 +32,7 @@ impl Publisher {
                 continue;
             }
             // A file that waits for its seal is the sealer's to find.
-            if self.open.get(&place).is_some_and(|slot| slot.number == number)
+            if self.open.get(&place).is_some_and(|slot| slot.named.number == number)
                 && let Err(error) = self.set_damaged_aside(place)
             {
                 if error.is_in_doubt() {

@@ -22,7 +22,7 @@ use crate::Error;
 use crate::catalog::{FileEntry, Lineage, Segment};
 use crate::hot::{Frozen, OriginRanges, Place};
 use crate::layout::Partition;
-use crate::segment::{FileAt, FooterFacts, Identity, WriteOptions, read_whole, write_sealed};
+use crate::segment::{FileAt, FooterFacts, WriteOptions, read_whole, write_sealed};
 use crate::shared::Shared;
 use crate::slot::{Done, write_options};
 use crate::spec_files::FileForm;
@@ -98,14 +98,9 @@ fn merge(shared: &Shared, segment: &Segment, frozen: &Frozen) -> Result<Option<D
         last_lsn: old.last.max(frozen.through),
         origins: origins.to_text(),
     };
-    let identity = Identity {
-        store: shared.store,
-        table: old.table,
-        segment: old.id,
-    };
     let rows = [whole.rows, frozen.rows.clone()].concat();
     let staged = shared.layout.sealing(old.table, old.id);
-    let sealed = write_sealed(&identity, &rows, facts, &staged, &options)?;
+    let sealed = write_sealed(&old.identity(shared.store), &rows, facts, &staged, &options)?;
     if sealed.size == old.size {
         sys::remove_if_there(&staged).map_err(Error::io("remove", &staged))?;
         return Ok(None);
@@ -127,16 +122,14 @@ fn merge(shared: &Shared, segment: &Segment, frozen: &Frozen) -> Result<Option<D
         return installed.map(|()| None);
     }
     shared.counters.rewritten_files.add(1);
-    let mut entry = FileEntry {
+    let entry = FileEntry {
         published: shared.clock.now().micros(),
-        ..old
+        ..old.at(&sealed)
     };
-    entry.take_sealed(&sealed);
-    let retired = shared.layout.retired_sealed(entry.table, entry.id, entry.version);
     Ok(Some(Done {
         place,
+        lineage: Lineage::of_sealed(&shared.layout, &entry),
         entry,
-        lineage: Arc::new(Lineage::new(retired)),
         displaced: Some(Arc::clone(segment.lineage())),
         through: frozen.through,
         rows: sealed.rows - segment.rows,

@@ -102,8 +102,7 @@ pub(super) fn check_files(
         };
         match checked {
             Ok(()) => {}
-            Err(Error::Io { source, .. })
-                if is_whole(&entry) && source.kind() == std::io::ErrorKind::NotFound && is_uploaded(&entry) => {}
+            Err(error) if error.is_not_found() && is_whole(&entry) && is_uploaded(&entry) => {}
             Err(error @ Error::Damaged { .. }) if is_whole(&entry) && is_uploaded(&entry) => {
                 let kept = keep(layout, &path)?;
                 tracing::warn!(
@@ -129,7 +128,7 @@ pub(super) fn check_files(
                 findings.quarantined += 1;
                 give_up(found, findings, entry, is_kept, what);
             }
-            Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
+            Err(error) if error.is_not_found() => {
                 // A start that was interrupted may have put it aside.
                 let is_kept = layout.quarantined(&path).exists();
                 let what = format!("{} is missing with its {} rows", path.display(), entry.rows);
@@ -155,10 +154,7 @@ fn give_up(found: &mut Found, findings: &mut Findings, entry: FileEntry, is_kept
 }
 
 fn is_lost(error: &Error) -> bool {
-    match error {
-        Error::Io { source, .. } => source.kind() == std::io::ErrorKind::NotFound,
-        error => matches!(error, Error::Damaged { .. } | Error::Parquet { .. }),
-    }
+    error.is_not_found() || matches!(error, Error::Damaged { .. } | Error::Parquet { .. })
 }
 
 fn check_sealed(path: &Path, entry: &FileEntry) -> Result<(), Error> {
@@ -204,10 +200,7 @@ fn take_up_or_restore(
     bucket: Option<&Connected>,
 ) -> Result<(), Error> {
     let error = match take_up(layout, settings, found, findings, entry) {
-        Err(error @ (Error::Damaged { .. } | Error::Parquet { .. })) => error,
-        Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
-            Error::io("open", &entry.path(layout))(source)
-        }
+        Err(error) if is_lost(&error) => error,
         taken => return taken,
     };
     let Some(bucket) = bucket.filter(|bucket| bucket.chain.state().covered(entry.id) > 0) else {
@@ -344,22 +337,18 @@ fn judge(
     path: PathBuf,
 ) -> Result<(), Error> {
     let state = &mut found.state;
-    let (about, partition, named) = match inspect(&path) {
-        Ok(about) if about.identity.store == state.store && about.identity.table == table => {
-            match parse(layout, table, &path, about.extent.min_ts) {
-                Some((partition, named)) => (about, partition, named),
-                None => {
-                    foreign(&path, "its rows belong elsewhere");
-                    return Ok(());
-                }
-            }
+    let ours = inspect(&path).map_err(|error| error.to_string()).and_then(|about| {
+        if (about.identity.store, about.identity.table) != (state.store, table) {
+            return Err("it belongs to another store or table".to_owned());
         }
-        Ok(_) => {
-            foreign(&path, "it belongs to another store or table");
-            return Ok(());
-        }
-        Err(error) => {
-            foreign(&path, &error.to_string());
+        let place = parse(layout, table, &path, about.extent.min_ts);
+        let (partition, named) = place.ok_or("its rows belong elsewhere")?;
+        Ok((about, partition, named))
+    });
+    let (about, partition, named) = match ours {
+        Ok(ours) => ours,
+        Err(why) => {
+            tracing::warn!(path = %path.display(), why, "a file that is not ours lies among the data files; outside readers may read it");
             return Ok(());
         }
     };
@@ -387,10 +376,6 @@ fn judge(
         findings.report(what);
     }
     Ok(())
-}
-
-fn foreign(path: &Path, why: &str) {
-    tracing::warn!(path = %path.display(), why, "a file that is not ours lies among the data files; outside readers may read it");
 }
 
 /// Throws away what was on its way: nothing relies on it.

@@ -373,17 +373,9 @@ fn assemble(ground: Ground, catalog: Catalog, findings: &mut Findings, largest_f
         let mut state = shared.state.lock();
         let files = catalog.state().files();
         for entry in files.filter(|entry| !findings.unreadable.contains(&entry.id)) {
-            let lineage = slots.iter().find(|slot| slot.segment.identity().segment == entry.id);
-            let lineage = lineage.map_or_else(
-                || {
-                    Arc::new(Lineage::new(shared.layout.retired_sealed(
-                        entry.table,
-                        entry.id,
-                        entry.version,
-                    )))
-                },
-                |slot| Arc::clone(&slot.lineage),
-            );
+            let slot = slots.iter().find(|slot| slot.segment.identity().segment == entry.id);
+            let lineage = slot.map(|slot| Arc::clone(&slot.lineage));
+            let lineage = lineage.unwrap_or_else(|| Lineage::of_sealed(&shared.layout, entry));
             state.put_file(shared.segment(entry, &lineage));
         }
     }
@@ -394,8 +386,7 @@ fn assemble(ground: Ground, catalog: Catalog, findings: &mut Findings, largest_f
 fn slots(shared: &Shared, open: Vec<(FileEntry, OpenSegment)>) -> Vec<Slot> {
     let slot = |(entry, segment): (FileEntry, OpenSegment)| Slot {
         place: entry.place(),
-        number: entry.number,
-        prefix: entry.prefix,
+        named: entry.named(),
         version: entry.version,
         first: entry.first,
         origins: segment.published().map_or_else(OriginRanges::default, |published| {

@@ -264,11 +264,10 @@ fn insert_frame(
             *replayed.entry(*place).or_default() += rows.batch.num_rows() as u64;
         }
     }
-    let missing = pieces;
-    let rows = missing.iter().map(|(_, rows, _)| rows.batch.num_rows() as u64).sum();
-    let places: Vec<Place> = missing.iter().map(|(place, _, _)| *place).collect();
+    let rows = pieces.iter().map(|(_, rows, _)| rows.batch.num_rows() as u64).sum();
+    let places: Vec<Place> = pieces.iter().map(|(place, _, _)| *place).collect();
     let mut state = shared.state.lock();
-    Shared::insert(&mut state, table, missing, frame.lsn, &origin, 0);
+    Shared::insert(&mut state, table, pieces, frame.lsn, &origin, 0);
     places.into_iter().for_each(|place| state.hot.join(place));
     Ok(rows)
 }

@@ -234,7 +234,8 @@ impl Cache {
         let counters = self.io.counters();
         let staged = self.layout.fetching(table, id);
         let mut fetched = self.download(&object, &staged);
-        if is_lost(&fetched) {
+        let is_lost = |trouble| matches!(trouble, RemoteTrouble::Damaged | RemoteTrouble::Missing);
+        if matches!(&fetched, Err(Error::Remote { trouble, .. }) if is_lost(*trouble)) {
             // A network flips bits too, but rarely the same twice.
             fetched = self.download(&object, &staged);
         }
@@ -344,16 +345,6 @@ impl Cache {
             }
         }
     }
-}
-
-fn is_lost(fetched: &Result<(), Error>) -> bool {
-    matches!(
-        fetched,
-        Err(Error::Remote {
-            trouble: RemoteTrouble::Damaged | RemoteTrouble::Missing,
-            ..
-        })
-    )
 }
 
 /// Gives a checked file its name. A folder that rotation found empty just now is made again.

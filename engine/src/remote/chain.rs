@@ -111,8 +111,7 @@ impl Chain {
             (None, Some(error)) => return Err(error),
             (None, None) => {}
         }
-        self.read_on()?;
-        Ok(())
+        self.read_on()
     }
 
     /// The numbers of the catalogue's objects below a name that come after `offset`.
@@ -125,9 +124,8 @@ impl Chain {
         Ok(numbers)
     }
 
-    /// Applies the records behind our state; returns them.
-    fn read_on(&mut self) -> Result<Vec<RemoteRecord>, Error> {
-        let mut all = Vec::new();
+    /// Applies the records behind our state.
+    fn read_on(&mut self) -> Result<(), Error> {
         let numbers = self.numbers(self.names.logs(), self.names.log(self.state.number))?;
         if let Some(gap) = (self.state.number + 1..)
             .zip(&numbers)
@@ -141,19 +139,13 @@ impl Chain {
             let Some(bytes) = bytes else {
                 break;
             };
-            all.push(self.apply(number, &bytes)?);
+            self.apply(self.decode(number, &bytes)?, &bytes);
         }
         // A listing may be older than the last record.
-        all.extend(self.read_one_by_one()?);
-        Ok(all)
-    }
-
-    fn read_one_by_one(&mut self) -> Result<Vec<RemoteRecord>, Error> {
-        let mut all = Vec::new();
-        while let Some(bytes) = self.io.get(self.names.log(self.state.number + 1))? {
-            all.push(self.apply(self.state.number + 1, &bytes)?);
+        while let Some((record, bytes)) = self.next()? {
+            self.apply(record, &bytes);
         }
-        Ok(all)
+        Ok(())
     }
 
     fn decode(&self, number: u64, bytes: &[u8]) -> Result<RemoteRecord, Error> {
@@ -161,21 +153,27 @@ impl Chain {
             .map_err(|reason| damaged(&self.url, self.names.log(number).as_ref(), &reason))
     }
 
-    fn apply(&mut self, number: u64, bytes: &Bytes) -> Result<RemoteRecord, Error> {
-        let record = self.decode(number, bytes)?;
+    /// The record behind our state, if there is one, and its bytes.
+    fn next(&self) -> Result<Option<(RemoteRecord, Bytes)>, Error> {
+        let number = self.state.number + 1;
+        let bytes = self.io.get(self.names.log(number))?;
+        bytes.map(|bytes| Ok((self.decode(number, &bytes)?, bytes))).transpose()
+    }
+
+    fn apply(&mut self, record: RemoteRecord, bytes: &[u8]) {
         self.bytes_since += bytes.len() as u64;
-        self.state.apply(record.clone());
-        Ok(record)
+        self.state.apply(record);
     }
 
     /// What was committed since it was read last. `None`: so much that the state was read anew.
     pub(crate) fn follow(&mut self, look_at_checkpoints: bool) -> Result<Option<Vec<RemoteRecord>>, Error> {
         let mut all = Vec::new();
         loop {
-            let number = self.state.number + 1;
-            let next = self.io.get(self.names.log(number));
-            match next.and_then(|bytes| bytes.map(|bytes| self.apply(number, &bytes)).transpose()) {
-                Ok(Some(record)) => all.push(record),
+            match self.next() {
+                Ok(Some((record, bytes))) => {
+                    self.apply(record.clone(), &bytes);
+                    all.push(record);
+                }
                 // What was applied is shown; the error comes back at the next look.
                 Err(error) if all.is_empty() => return Err(error),
                 Ok(None) | Err(_) => break,
@@ -216,9 +214,7 @@ impl Chain {
             };
             match self.put(record, now)? {
                 Created::New => return Ok(()),
-                Created::Taken(_) => {
-                    self.read_on()?;
-                }
+                Created::Taken(_) => self.read_on()?,
             }
             self.check_store(store)?;
         }
@@ -258,14 +254,11 @@ impl Chain {
     /// [`Error::Fenced`] if another writer is.
     pub(crate) fn settle(&mut self) -> Result<(), Error> {
         let (ours, epoch) = (self.state.writer.instance, self.state.writer.epoch);
-        while let Some(bytes) = self.io.get(self.names.log(self.state.number + 1))? {
-            let number = self.state.number + 1;
-            let record = self.decode(number, &bytes)?;
+        while let Some((record, bytes)) = self.next()? {
             if record.writer.instance != ours || record.writer.epoch != epoch {
                 return Err(self.fenced_by(&record.writer, epoch));
             }
-            self.bytes_since += bytes.len() as u64;
-            self.state.apply(record);
+            self.apply(record, &bytes);
         }
         Ok(())
     }
@@ -276,11 +269,10 @@ impl Chain {
         record.at = now.micros();
         let path = self.names.log(record.number);
         let bytes = format::encode_record(&record).map_err(|reason| damaged(&self.url, path.as_ref(), &reason))?;
-        let len = bytes.len() as u64;
-        let created = self.io.create(path, bytes.into())?;
+        let bytes = Bytes::from(bytes);
+        let created = self.io.create(path, bytes.clone())?;
         if created == Created::New {
-            self.bytes_since += len;
-            self.state.apply(record);
+            self.apply(record, &bytes);
         }
         Ok(created)
     }

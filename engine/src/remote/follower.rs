@@ -105,8 +105,7 @@ impl Follower {
         for file in put {
             let entry = file.entry.clone();
             self.link.cache.put(file, false);
-            let lineage = Lineage::new(shared.layout.retired_sealed(entry.table, entry.id, entry.version));
-            state.put_file(shared.segment(&entry, &Arc::new(lineage)));
+            state.put_file(shared.segment(&entry, &Lineage::of_sealed(&shared.layout, &entry)));
             catalog.follow(|state| state.put(entry));
         }
         shared.show(&mut state, []);

@@ -40,34 +40,30 @@ impl Names {
         Self { prefix }
     }
 
-    fn below(&self, key: &str) -> Path {
+    /// An object by its name below the prefix.
+    pub(crate) fn object(&self, key: &str) -> Path {
         self.prefix.parts().chain(Path::from(key).parts()).collect()
     }
 
-    /// An object by its name below the prefix.
-    pub(crate) fn object(&self, key: &str) -> Path {
-        self.below(key)
-    }
-
     pub(crate) fn logs(&self) -> Path {
-        self.below("meta/log")
+        self.object("meta/log")
     }
 
     pub(crate) fn log(&self, number: u64) -> Path {
-        self.below(&format!("meta/log/{number:020}"))
+        self.object(&format!("meta/log/{number:020}"))
     }
 
     pub(crate) fn checkpoints(&self) -> Path {
-        self.below("meta/checkpoint")
+        self.object("meta/checkpoint")
     }
 
     pub(crate) fn checkpoint(&self, number: u64) -> Path {
-        self.below(&format!("meta/checkpoint/{number:020}"))
+        self.object(&format!("meta/checkpoint/{number:020}"))
     }
 
     /// An object that only tells whether the store does what is needed of it.
     pub(crate) fn probe(&self, nonce: u64) -> Path {
-        self.below(&format!("meta/probe/{nonce:016x}"))
+        self.object(&format!("meta/probe/{nonce:016x}"))
     }
 }
 

@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
-use model::Entropy;
+use model::{Entropy, stable_hash};
 use object_store::multipart::{MultipartStore, PartId};
 use object_store::path::Path;
 use object_store::{
@@ -105,7 +105,6 @@ impl Io {
             .enable_all()
             .build()
             .map_err(Error::io("start threads for", std::path::Path::new(&remote.url)))?;
-        let seed = u64::from_le_bytes(entropy.bytes()) | 1;
         Ok(Self {
             calls: Calls(Arc::new(Inner {
                 url: remote.url.clone(),
@@ -113,7 +112,7 @@ impl Io {
                 multipart: remote.multipart.clone(),
                 counters,
                 stop: CancellationToken::new(),
-                random: AtomicU64::new(seed),
+                random: AtomicU64::new(u64::from_le_bytes(entropy.bytes())),
             })),
             threads: Arc::new(Threads(Some(runtime))),
         })
@@ -199,16 +198,7 @@ impl Io {
 
 impl Calls {
     fn random(&self) -> u64 {
-        let next = |x: u64| {
-            let x = x ^ (x << 13);
-            let x = x ^ (x >> 7);
-            x ^ (x << 17)
-        };
-        let before = self
-            .0
-            .random
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |x| Some(next(x)));
-        next(before.unwrap_or(1)).wrapping_mul(0x2545_f491_4f6c_dd1d)
+        stable_hash(&self.0.random.fetch_add(1, Ordering::Relaxed).to_le_bytes())
     }
 
     async fn pause(&self, attempt: u32) {

@@ -22,7 +22,7 @@ use object_store::path::Path as ObjectPath;
 use super::format::Names;
 use super::io::Io;
 use crate::catalog::FileEntry;
-use crate::segment::FileAt;
+use crate::segment::{FileAt, compare_crc};
 use crate::{Error, sys};
 
 /// The size of a part, and of the largest file that is one PUT.
@@ -65,27 +65,9 @@ impl Upload<'_> {
         })
     }
 
-    fn read(&self, file: &FileAt, at: u64, length: u64) -> Result<Vec<u8>, Error> {
-        let mut bytes = vec![0; usize::try_from(length).unwrap_or(usize::MAX)];
-        file.read_exact_at(&mut bytes, at)
-            .map_err(Error::io("read", self.path))?;
-        Ok(bytes)
-    }
-
-    fn check(&self, crc: u32) -> Result<(), Error> {
-        let wanted = self.entry.crc;
-        if crc == wanted {
-            return Ok(());
-        }
-        Err(Error::damaged(
-            self.path,
-            format!("its checksum is {crc:08x} instead of {wanted:08x}"),
-        ))
-    }
-
     fn whole(&self, file: &FileAt, object: &ObjectPath) -> Result<(), Error> {
-        let bytes = self.read(file, 0, self.entry.size)?;
-        self.check(crc32c::crc32c(&bytes))?;
+        let bytes = file.read(0, self.entry.size).map_err(Error::io("read", self.path))?;
+        compare_crc(self.path, crc32c::crc32c(&bytes), self.entry.crc)?;
         let object = object.clone();
         self.io
             .wait(|calls| async move { calls.put(&object, bytes.into()).await })
@@ -113,7 +95,7 @@ impl Upload<'_> {
         let size = self.entry.size;
         while at < size {
             let length = (size - at).min(PART as u64);
-            let bytes = self.read(file, at, length)?;
+            let bytes = file.read(at, length).map_err(Error::io("read", self.path))?;
             crc = crc32c::crc32c_append(crc, &bytes);
             let (path, id, index) = (object.clone(), id.to_owned(), parts.len());
             parts.push(
@@ -122,7 +104,7 @@ impl Upload<'_> {
             );
             at += length;
         }
-        self.check(crc)?;
+        compare_crc(self.path, crc, self.entry.crc)?;
         let (path, id) = (object.clone(), id.to_owned());
         self.io
             .wait(|calls| async move { calls.complete_parts(&path, &id, parts, size, crc).await })

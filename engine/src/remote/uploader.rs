@@ -160,8 +160,7 @@ impl Uploader {
     fn is_cut_due(&mut self) -> bool {
         let interval = self.link.settings.upload_interval;
         let stats = &self.shared.counters;
-        let is_behind = || self.shared.state.lock().committed > self.chain.state().lsn;
-        let is_hurried = self.link.is_hurried(is_behind);
+        let is_hurried = self.link.is_hurried(|| self.is_behind());
         let is_time = match self.last_cut {
             None => true,
             Some((at, _)) if is_hurried && at.elapsed() >= HURRIED_REST => true,
@@ -174,7 +173,12 @@ impl Uploader {
         if interval.is_zero() && !is_hurried {
             return self.has_sealed();
         }
-        is_time && (self.shared.state.lock().committed > self.chain.state().lsn || self.has_sealed())
+        is_time && (self.is_behind() || self.has_sealed())
+    }
+
+    /// Whether rows are not in the object store.
+    fn is_behind(&self) -> bool {
+        self.shared.state.lock().committed > self.chain.state().lsn
     }
 
     /// Whether a sealed file is not uploaded as it is now, or a removed one is still recorded there.
@@ -398,9 +402,8 @@ impl Uploader {
 
     /// Keeps account of since when there is something that a loss of this machine would take.
     fn note_age(&self) {
-        let is_behind = self.shared.state.lock().committed > self.chain.state().lsn;
         let oldest = &self.link.counters.oldest;
-        if !is_behind {
+        if !self.is_behind() {
             oldest.set(0);
         } else if oldest.get() == 0 {
             oldest.set(u64::try_from(self.shared.clock.now().micros()).unwrap_or(1));

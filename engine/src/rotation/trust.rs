@@ -45,6 +45,18 @@ pub(super) struct Judged {
     pub(super) went_back: Option<Duration>,
 }
 
+impl Judged {
+    /// The clock is believed.
+    const fn even(now: Timestamp, went_back: Option<Duration>) -> Self {
+        Self {
+            now,
+            held: None,
+            news: false,
+            went_back,
+        }
+    }
+}
+
 fn ahead(of: Timestamp, by: Timestamp) -> Duration {
     Duration::from_micros(u64::try_from(by.micros().saturating_sub(of.micros())).unwrap_or(0))
 }
@@ -64,16 +76,10 @@ impl Trust {
         let jump = ahead(counted, clock);
         if jump <= SLACK {
             self.hold = None;
-            let back = ahead(clock, counted);
             if clock < counted {
                 self.anchor = (clock, counter);
             }
-            return Judged {
-                now: clock,
-                held: None,
-                news: false,
-                went_back: Some(back).filter(|back| *back > SLACK),
-            };
+            return Judged::even(clock, Some(ahead(clock, counted)).filter(|back| *back > SLACK));
         }
         let same = |hold: &Hold| hold.jump.abs_diff(jump) <= SLACK;
         let news = !self.hold.as_ref().is_some_and(same);
@@ -88,12 +94,7 @@ impl Trust {
         if left.is_zero() {
             self.anchor = (clock, counter);
             self.hold = None;
-            return Judged {
-                now: clock,
-                held: None,
-                news: false,
-                went_back: None,
-            };
+            return Judged::even(clock, None);
         }
         Judged {
             now: counted,

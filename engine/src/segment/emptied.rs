@@ -12,14 +12,12 @@
 
 use std::path::Path;
 
-use parquet::file::metadata::{KeyValue, ParquetMetaDataBuilder, ParquetMetaDataWriter};
+use parquet::file::metadata::KeyValue;
 
-use super::footer::{Found, file_like, is_arrow_schema, is_of_groups, read_metadata, unwritable};
+use super::footer::{Found, MAGIC, file_like, footer_bytes, is_arrow_schema, is_of_groups, read_metadata, unwritable};
 use super::source::FileAt;
 use crate::{Error, sys};
 
-/// What a Parquet file begins with.
-const MAGIC: &[u8] = b"PAR1";
 const ROWS: &str = "platform.rows";
 
 impl Found {
@@ -47,11 +45,6 @@ pub(crate) fn emptied(path: &Path) -> Result<Option<Vec<u8>>, Error> {
     }
     let is_kept = |pair: &KeyValue| !is_of_groups(pair) && !is_arrow_schema(pair);
     let pairs = pairs.into_iter().filter(is_kept).map(without_rows);
-    let empty = file_like(of, 0, pairs.collect()).map_err(unwritable(path))?;
-    let metadata = ParquetMetaDataBuilder::new(empty).build();
-    let mut bytes = MAGIC.to_vec();
-    ParquetMetaDataWriter::new(&mut bytes, &metadata)
-        .finish()
-        .map_err(unwritable(path))?;
-    Ok(Some(bytes))
+    let footer = file_like(of, 0, pairs.collect()).and_then(|empty| footer_bytes(empty, Vec::new()));
+    Ok(Some([&MAGIC[..], &footer.map_err(unwritable(path))?[..]].concat()))
 }

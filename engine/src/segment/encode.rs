@@ -73,7 +73,7 @@ pub(crate) fn encode(
     options: &WriteOptions,
     haste: Haste,
 ) -> Result<RowGroup, Error> {
-    if options.form.is_lines() {
+    if !options.form.is_parquet() {
         return lines::frame(table, batches, options, haste);
     }
     let columns = Columns::new(table, options);

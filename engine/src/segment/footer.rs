@@ -21,7 +21,6 @@
 //!
 //! - Keys are read from outside: anything missing or malformed is damage, never a panic or a guess.
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -274,12 +273,7 @@ fn raw_footer(file: &FileAt) -> std::io::Result<Option<Vec<u8>>> {
     if &magic != MAGIC || length + MAGIC.len() as u64 > size {
         return Ok(None);
     }
-    let Ok(length) = usize::try_from(length) else {
-        return Ok(None);
-    };
-    let mut footer = vec![0; length];
-    file.read_exact_at(&mut footer, size - length as u64)?;
-    Ok(Some(footer))
+    file.read(size - length, length).map(Some)
 }
 
 /// The CRC-32C of the footer, trailer included, that ends at `size`; `None` where no footer ends or the file is shorter.
@@ -318,9 +312,7 @@ pub(crate) fn read_metadata(file: &FileAt, path: &Path, page_index: bool) -> Res
 /// # Errors
 /// If it cannot be read, or its end is not a footer of ours.
 pub(crate) fn inspect(path: &Path) -> Result<Found, Error> {
-    let file = File::open(path).map_err(Error::io("open", path))?;
-    let size = file.metadata().map_err(Error::io("read", path))?.len();
-    inspect_at(&FileAt::new(file, size), path)
+    inspect_at(&FileAt::open(path)?, path)
 }
 
 /// As [`inspect`], of the version that ends at the source's size.
@@ -386,11 +378,7 @@ pub(super) fn inspect_at(file: &FileAt, path: &Path) -> Result<Found, Error> {
 /// Refuses what a later version of this program wrote.
 fn refuse_newer(version: Option<&String>, path: &Path) -> Result<(), Error> {
     match version.and_then(|version| version.parse().ok()) {
-        Some(found) if found > KNOWN_SCHEMA => Err(Error::Newer {
-            path: path.to_owned(),
-            found,
-            known: KNOWN_SCHEMA,
-        }),
+        Some(found) if found > KNOWN_SCHEMA => Err(Error::newer(path, found, KNOWN_SCHEMA)),
         _ => Ok(()),
     }
 }

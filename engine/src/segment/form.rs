@@ -60,12 +60,7 @@ impl Form {
         name.and_then(Self::split).map_or(Self::Parquet, |(_, form)| form)
     }
 
-    /// Whether it is made of lines.
-    pub(crate) const fn is_lines(self) -> bool {
-        !matches!(self, Self::Parquet)
-    }
-
-    /// Whether it is Parquet.
+    /// Whether it is Parquet; else it is made of lines.
     pub(crate) const fn is_parquet(self) -> bool {
         matches!(self, Self::Parquet)
     }

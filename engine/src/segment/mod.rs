@@ -71,4 +71,4 @@ pub(crate) use resume::{Recorded, Resumed, resume};
 pub use runs::Run;
 pub(crate) use schema::WriteOptions;
 pub(crate) use seal::{damage_of, seal, write_sealed};
-pub(crate) use source::{FileAt, file_crc, file_crc_while};
+pub(crate) use source::{FileAt, compare_crc, file_crc, file_crc_while};

@@ -29,8 +29,8 @@ use parquet::file::metadata::{FileMetaData, KeyValue, ParquetMetaData, RowGroupM
 
 use super::encode::{RowGroup, encode};
 use super::footer::{
-    Extent, FileVersion, FooterFacts, Identity, file_like, footer_bytes, group_lsns_pair, key_values, line_pairs,
-    unwritable,
+    Extent, FileVersion, FooterFacts, Identity, MAGIC, file_like, footer_bytes, group_lsns_pair, key_values,
+    line_pairs, unwritable,
 };
 use super::form::Form;
 use super::lines;
@@ -45,9 +45,6 @@ use crate::{Error, pace, sys};
 
 /// Row groups of an open file, at most: kept footers grow with their square.
 pub(crate) const MAX_ROW_GROUPS: usize = 128;
-
-/// The magic before the first row group, which only the first one brings along.
-const MAGIC_LENGTH: usize = 4;
 
 /// The open file of one (table, partition).
 #[derive(Debug)]
@@ -226,7 +223,8 @@ impl OpenSegment {
         let pages = if old.size == 0 || group.metadata.is_none() {
             &group.bytes[..]
         } else {
-            group.bytes.get(MAGIC_LENGTH..).unwrap_or_default()
+            // Only the first one brings the magic along.
+            group.bytes.get(MAGIC.len()..).unwrap_or_default()
         };
         let (mut version, footer) = self.next_version(group, facts, old)?;
         version.footer_crc = crc32c::crc32c(&footer);
@@ -446,6 +444,6 @@ fn accepts(present: &Version, group: &RowGroup) -> bool {
 fn shifted(group: &RowGroupMetaData, ordinal: usize, at: u64) -> Result<RowGroupMetaData, ParquetError> {
     let too_far = |_| ParquetError::General(format!("row group {ordinal} at {at}"));
     // At a file's beginning the pages come after the magic, which later groups do not bring along.
-    let by = i64::try_from(at.saturating_sub(MAGIC_LENGTH as u64)).map_err(too_far)?;
+    let by = i64::try_from(at.saturating_sub(MAGIC.len() as u64)).map_err(too_far)?;
     moved(group, ordinal, by)
 }

@@ -211,10 +211,8 @@ impl Head {
             Ordering::Less => false,
             Ordering::Equal => ts <= self.ts,
             Ordering::Greater => {
-                self.name.clear();
-                self.name.extend_from_slice(name);
-                self.entity.clear();
-                self.entity.extend_from_slice(entity);
+                name.clone_into(&mut self.name);
+                entity.clone_into(&mut self.entity);
                 true
             }
         };

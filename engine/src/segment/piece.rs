@@ -28,7 +28,7 @@ use parquet::file::metadata::{FileMetaData, ParquetMetaData, RowGroupMetaData};
 
 use super::encode::byte_range;
 use super::footer::{
-    Extent, FileVersion, FooterFacts, Found, Identity, MAGIC, Shape, file_like, footer_bytes, group_lsns_pair, inspect,
+    Extent, FileVersion, FooterFacts, Found, Identity, MAGIC, Shape, file_like, footer_bytes, group_lsns_pair,
     inspect_at, key_values, unwritable,
 };
 use super::form::Form;
@@ -114,14 +114,14 @@ struct Part {
 
 impl Part {
     fn whole(path: &Path, identity: &Identity) -> Result<Self, Error> {
-        let found = inspect(path)?;
+        let source = FileAt::open(path)?;
+        let found = inspect_at(&source, path)?;
         if (found.identity.store, found.identity.table) != (identity.store, identity.table) {
             let reason = format!("it is {:?}, wanted is a piece of {identity:?}", found.identity);
             return Err(Error::damaged(path, reason));
         }
-        let file = File::open(path).map_err(Error::io("open", path))?;
         Ok(Self {
-            source: FileAt::new(file, found.size),
+            source,
             path: path.to_owned(),
             found,
             skipped: 0,
@@ -152,7 +152,7 @@ impl Part {
 fn join(parts: &[Part], form: Form, identity: &Identity, facts: &FooterFacts, staged: &Path) -> Result<File, Error> {
     let lsns: Vec<u64> = parts.iter().flat_map(Part::lsns).copied().collect();
     let mut file = BufWriter::with_capacity(CHUNK, twin::create(staged)?);
-    if form.is_lines() {
+    if !form.is_parquet() {
         let mut frames = Vec::new();
         for part in parts {
             frames.extend(part.frames(form)?);

@@ -16,8 +16,6 @@
 //! - What is adopted has its names synced before it counts. No file in the tree is written to, a reader may have it.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
 use parquet::file::metadata::RowGroupMetaData;
@@ -29,8 +27,9 @@ use super::open::{Body, OpenSegment, Pages, Version};
 use super::promoted::Promoted;
 use super::schema::{WriteOptions, json_type_of};
 use super::source::{FileAt, file_crc};
-use super::twin::{self, Prefix, Replace};
+use super::twin::{self, Prefix, Replace, Twin};
 use super::width::Widths;
+use crate::pace::Haste;
 use crate::{Error, sys};
 
 /// What the catalogue recorded about an open file.
@@ -69,9 +68,7 @@ pub(crate) fn resume(
     recorded: Option<Recorded>,
 ) -> Result<Resumed, Error> {
     sys::remove_if_there(&twin_path).map_err(Error::io("remove", &twin_path))?;
-    let file = File::open(&path).map_err(Error::io("open", &path))?;
-    let size = file.metadata().map_err(Error::io("read", &path))?.len();
-    let whole = FileAt::new(file, size);
+    let whole = FileAt::open(&path)?;
     let at = Place {
         path,
         twin_path,
@@ -113,7 +110,7 @@ impl Place {
             Some(prefix) if prefix_footer == Some(recorded.footer_crc) => {
                 let old = inspect_at(&prefix, &self.path)?;
                 self.check_owner(&old, &identity)?;
-                self.compare_end(whole, identity, recorded, &prefix, old)
+                self.compare_end(whole, identity, recorded, old)
             }
             _ => self.sealed_or_damaged(whole, identity, recorded),
         }
@@ -125,7 +122,6 @@ impl Place {
         whole: &FileAt,
         identity: Identity,
         recorded: Recorded,
-        prefix: &FileAt,
         old: Found,
     ) -> Result<Resumed, Error> {
         if whole.len() == recorded.size {
@@ -137,7 +133,7 @@ impl Place {
                 self.resumed(newer, identity, crc, false)
             }
             _ => {
-                self.roll_back(prefix, recorded)?;
+                self.roll_back(recorded)?;
                 self.resumed(old, identity, recorded.crc, true)
             }
         }
@@ -172,20 +168,13 @@ impl Place {
     }
 
     /// Replaces the file by its first recorded bytes, in a fresh inode.
-    fn roll_back(&self, prefix: &FileAt, recorded: Recorded) -> Result<(), Error> {
-        let fresh = twin::create(&self.twin_path)?;
-        let mut crc = 0;
-        let copied = prefix.for_each_chunk(0, |at, bytes| {
-            crc = crc32c::crc32c_append(crc, bytes);
-            fresh.write_all_at(bytes, at)
-        });
-        copied
-            .and_then(|()| fresh.sync_all())
-            .map_err(Error::io("write", &self.twin_path))?;
-        if crc != recorded.crc {
-            let reason = format!("its checksum is {crc:08x}, {:08x} was recorded", recorded.crc);
-            return Err(Error::damaged(&self.path, reason));
-        }
+    fn roll_back(&self, recorded: Recorded) -> Result<(), Error> {
+        let want = Prefix {
+            size: recorded.size,
+            crc: recorded.crc,
+        };
+        let (fresh, _) = twin::prepare(&self.twin_path, Twin::Absent, &self.path, want, Haste::Yes)?;
+        fresh.sync_all().map_err(Error::io("write", &self.twin_path))?;
         if twin::swap_in(&self.twin_path, &self.path, Replace::Exchange)? == Replace::Exchange {
             sys::remove_if_there(&self.twin_path).map_err(Error::io("remove", &self.twin_path))?;
         }

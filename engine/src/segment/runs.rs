@@ -31,7 +31,7 @@ use parquet::file::writer::TrackedWrite;
 use serde::{Deserialize, Serialize};
 
 use super::encode::byte_range;
-use super::footer::{MAGIC, file_like, key_values, unwritable};
+use super::footer::{FooterFacts, MAGIC, file_like, key_values, unwritable};
 use super::merge::Merge;
 use super::open::{OpenSegment, Pages, Version};
 use super::order::Order;
@@ -207,7 +207,7 @@ pub(super) fn assemble(
     (present, pages): (&Version, &Pages),
     source: &FileAt,
     staged: &Path,
-    version: u32,
+    facts: &FooterFacts,
     options: &WriteOptions,
 ) -> Result<File, Error> {
     let table = open.identity().table;
@@ -236,9 +236,7 @@ pub(super) fn assemble(
         });
     }
     pieces.sort_by_key(|piece| Reverse((piece.run.max_ts, piece.run.min_ts)));
-    let mut facts = present.facts.clone();
-    facts.version = version;
-    let pairs = key_values(open.identity(), &facts, &present.extent, true);
+    let pairs = key_values(open.identity(), facts, &present.extent, true);
     let file = file_like(&pages.file, present.extent.rows, pairs).map_err(unwritable(staged))?;
     write(&pieces, file, staged, options.haste)
 }
@@ -251,13 +249,10 @@ fn merge_small(
     source: &FileAt,
     options: &WriteOptions,
 ) -> Result<(Vec<u8>, Option<ParquetMetaData>), Error> {
+    let (mut small, mut widths) = (Vec::new(), Widths::default());
     let groups = present.groups.iter().enumerate();
-    let small: Vec<_> = groups
-        .filter(|(at, _)| !present.runs.contains_key(at))
-        .map(|(_, group)| group.clone())
-        .collect();
-    let mut widths = Widths::default();
-    for at in (0..present.groups.len()).filter(|at| !present.runs.contains_key(at)) {
+    for (at, group) in groups.filter(|(at, _)| !present.runs.contains_key(at)) {
+        small.push(group.clone());
         widths.push(all_widths.at(at).unwrap_or(0));
     }
     let mut bytes = Vec::new();

@@ -35,7 +35,7 @@ use super::order::Order;
 use super::promoted::Columns;
 use super::runs;
 use super::schema::WriteOptions;
-use super::source::{CHUNK, FileAt, file_crc};
+use super::source::{CHUNK, FileAt, compare_crc, file_crc};
 use super::twin::{self, Replace};
 use super::writer::GroupWriter;
 use crate::pace::Paced;
@@ -73,7 +73,7 @@ pub(crate) fn seal(
             return lines::seal(open, present, &source, staged, &facts);
         };
         if runs::pays(pages) {
-            let file = runs::assemble(open, (present, pages), &source, staged, version, options)?;
+            let file = runs::assemble(open, (present, pages), &source, staged, &facts, options)?;
             return complete(&file, staged);
         }
         let metadata = Arc::new(ParquetMetaData::new(pages.file.clone(), pages.groups.clone()));
@@ -111,7 +111,7 @@ pub(crate) fn write_sealed(
     staged: &Path,
     options: &WriteOptions,
 ) -> Result<FileVersion, Error> {
-    if options.form.is_lines() {
+    if !options.form.is_parquet() {
         return clean_on_error(staged, || {
             lines::write_sealed(identity, batches, &facts, staged, options)
         });
@@ -134,21 +134,13 @@ pub(crate) fn write_sealed(
 
 /// The open file, after its bytes were found to be the published ones: what is re-encoded cannot be checked later.
 fn verified(path: &Path, present: &Version) -> Result<FileAt, Error> {
-    let file = File::open(path).map_err(Error::io("open", path))?;
-    let source = FileAt::new(file, present.bytes.size);
-    let crc = match file_crc(&source, 0, 0) {
-        Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
-            let reason = format!("it is shorter than the {} bytes that were written", present.bytes.size);
-            return Err(Error::damaged(path, reason));
-        }
-        crc => crc.map_err(Error::io("read", path))?,
+    let Some(source) = FileAt::open(path)?.prefix(present.bytes.size) else {
+        let reason = format!("it is shorter than the {} bytes that were written", present.bytes.size);
+        return Err(Error::damaged(path, reason));
     };
-    if crc == present.bytes.crc {
-        Ok(source)
-    } else {
-        let reason = format!("its checksum is {crc:08x}, {:08x} was written", present.bytes.crc);
-        Err(Error::damaged(path, reason))
-    }
+    let crc = file_crc(&source, 0, 0).map_err(Error::io("read", path))?;
+    compare_crc(path, crc, present.bytes.crc)?;
+    Ok(source)
 }
 
 /// What of an open file is not as it was published, by reading all of it; `None` where nothing is.
@@ -228,9 +220,7 @@ pub(super) fn complete(file: &File, path: &Path) -> Result<FileVersion, Error> {
 
 /// What a file is that has everything.
 pub(super) fn described(path: &Path) -> Result<FileVersion, Error> {
-    let file = File::open(path).map_err(Error::io("open", path))?;
-    let size = file.metadata().map_err(Error::io("read", path))?.len();
-    let file = FileAt::new(file, size);
+    let file = FileAt::open(path)?;
     let crc = file_crc(&file, 0, 0).map_err(Error::io("read", path))?;
     Ok(inspect_at(&file, path)?.version(path, crc))
 }

@@ -8,11 +8,14 @@
 use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use parquet::errors::ParquetError;
 use parquet::file::reader::{ChunkReader, Length};
+
+use crate::Error;
 
 /// Bytes moved at once when a file is copied or checked.
 pub(super) const CHUNK: usize = 1 << 20;
@@ -34,6 +37,13 @@ impl FileAt {
         }
     }
 
+    /// The whole of a file, as long as it is now.
+    pub(crate) fn open(path: &Path) -> Result<Self, Error> {
+        let file = File::open(path).map_err(Error::io("open", path))?;
+        let size = file.metadata().map_err(Error::io("read", path))?.len();
+        Ok(Self::new(file, size))
+    }
+
     /// As [`FileAt::new`], of a handle that others have too.
     pub(crate) const fn shared(file: Arc<File>, size: u64) -> Self {
         Self { file, size }
@@ -49,11 +59,24 @@ impl FileAt {
 
     /// Fills `buffer` from position `at`.
     pub(crate) fn read_exact_at(&self, buffer: &mut [u8], at: u64) -> io::Result<()> {
-        let end = at.checked_add(buffer.len() as u64);
-        if end.is_none_or(|end| end > self.size) {
+        if !self.has(at, buffer.len() as u64) {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         self.file.read_exact_at(buffer, at)
+    }
+
+    /// So many bytes from position `at`: a damaged length takes no memory.
+    pub(crate) fn read(&self, at: u64, length: u64) -> io::Result<Vec<u8>> {
+        if !self.has(at, length) {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let mut bytes = vec![0; usize::try_from(length).unwrap_or(usize::MAX)];
+        self.read_exact_at(&mut bytes, at)?;
+        Ok(bytes)
+    }
+
+    fn has(&self, at: u64, length: u64) -> bool {
+        at.checked_add(length).is_some_and(|end| end <= self.size)
     }
 
     /// Hands the bytes from `from` to the end to `each`, in order, in chunks.
@@ -82,6 +105,15 @@ pub(crate) fn file_crc(file: &FileAt, from: u64, crc: u32) -> io::Result<u32> {
         Ok(())
     })?;
     Ok(crc)
+}
+
+/// Refuses bytes whose CRC-32C is not that of what was written.
+pub(crate) fn compare_crc(path: &Path, found: u32, written: u32) -> Result<(), Error> {
+    if found == written {
+        return Ok(());
+    }
+    let reason = format!("its checksum is {found:08x}, {written:08x} was written");
+    Err(Error::damaged(path, reason))
 }
 
 /// The CRC-32C of a version's bytes; `None` if `go_on`, which is asked after each chunk of so many bytes, ends the reading.
@@ -114,16 +146,13 @@ impl ChunkReader for FileAt {
     }
 
     fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes, ParquetError> {
-        // Checked before the memory is taken: a damaged length must not.
-        if start.checked_add(length as u64).is_none_or(|end| end > self.size) {
+        if !self.has(start, length as u64) {
             let size = self.size;
             return Err(ParquetError::EOF(format!(
                 "{length} bytes at {start} reach beyond the end, {size}"
             )));
         }
-        let mut buffer = vec![0; length];
-        self.read_exact_at(&mut buffer, start)?;
-        Ok(buffer.into())
+        Ok(self.read(start, length as u64)?.into())
     }
 }
 

@@ -16,7 +16,9 @@ use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use super::source::FileAt;
+use parquet::file::reader::Length;
+
+use super::source::{FileAt, compare_crc};
 use crate::pace::Haste;
 use crate::{Error, pace, sys};
 
@@ -86,22 +88,18 @@ fn copy(
     if want.size == have.size {
         return Ok(0);
     }
-    let from = File::open(path).map_err(Error::io("open", path))?;
-    let length = from.metadata().map_err(Error::io("read", path))?.len();
-    if length < want.size {
-        let reason = format!("it has {length} bytes, {} were written", want.size);
+    let from = FileAt::open(path)?;
+    let Some(wanted) = from.prefix(want.size) else {
+        let reason = format!("it has {} bytes, {} were written", from.len(), want.size);
         return Err(Error::damaged(path, reason));
-    }
+    };
     let mut crc = have.crc;
-    let copied = FileAt::new(from, want.size).for_each_chunk(have.size, |at, bytes| {
+    let copied = wanted.for_each_chunk(have.size, |at, bytes| {
         crc = crc32c::crc32c_append(crc, bytes);
         pace::write_all_at(to, bytes, at, haste)
     });
     copied.map_err(Error::io("copy to", twin_path))?;
-    if crc != want.crc {
-        let reason = format!("its checksum is {crc:08x}, {:08x} was written", want.crc);
-        return Err(Error::damaged(path, reason));
-    }
+    compare_crc(path, crc, want.crc)?;
     Ok(want.size - have.size)
 }
 

@@ -10,27 +10,26 @@
 use parquet::file::metadata::{KeyValue, ParquetMetaData, RowGroupMetaData};
 
 const KEY: &str = "platform.widest";
-const LETTERS: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
+/// What a letter is a digit of.
+const RADIX: u32 = 36;
 /// A cursor holds a wide row this many times: compressed, as a page, decoded, in the chunk that is put together.
 const COPIES: u64 = 4;
 
 /// The widths of an open file's row groups, in their order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Widths(Vec<u8>);
+pub(super) struct Widths(String);
 
 impl Widths {
     /// Adds a row group of which no row has more than `bytes`.
     pub(super) fn push(&mut self, bytes: u64) {
         let power = bytes.max(1).checked_next_power_of_two().map_or(63, u64::trailing_zeros);
-        let power = usize::try_from(power).unwrap_or(usize::MAX);
-        self.0.push(LETTERS[power.min(LETTERS.len() - 1)]);
+        self.0.extend(char::from_digit(power.min(RADIX - 1), RADIX));
     }
 
     /// A bound for the rows of the group at `at`.
     pub(super) fn at(&self, at: usize) -> Option<u64> {
-        let letter = self.0.get(at)?;
-        let power = LETTERS.iter().position(|other| other == letter)?;
-        Some(1 << power)
+        let letter = self.0.as_bytes().get(at)?;
+        Some(1 << char::from(*letter).to_digit(RADIX)?)
     }
 
     /// What the cursors of a merge hold of all groups at least.
@@ -41,7 +40,7 @@ impl Widths {
 
     /// For the footer.
     pub(super) fn key_value(&self) -> KeyValue {
-        KeyValue::new(KEY.to_owned(), String::from_utf8_lossy(&self.0).into_owned())
+        KeyValue::new(KEY.to_owned(), self.0.clone())
     }
 
     /// From a footer. Where it does not say it: twice the average row.
@@ -51,9 +50,9 @@ impl Widths {
         let said = pairs
             .find(|pair| pair.key == KEY)
             .and_then(|pair| pair.value.as_deref());
-        let known = |said: &&str| said.len() == groups.len() && said.bytes().all(|letter| LETTERS.contains(&letter));
+        let known = |said: &&str| said.len() == groups.len() && said.chars().all(|letter| letter.is_digit(RADIX));
         if let Some(said) = said.filter(known) {
-            return Self(said.as_bytes().to_vec());
+            return Self(said.to_owned());
         }
         let mut widths = Self::default();
         groups.iter().for_each(|group| widths.push(2 * average(group)));

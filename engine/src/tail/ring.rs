@@ -48,6 +48,13 @@ impl Arrival {
     }
 }
 
+impl Position {
+    /// Before the first row of a batch.
+    pub(super) const fn before(lsn: u64) -> Self {
+        Self { lsn, row: 0 }
+    }
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Ring {
     pub(super) kept: VecDeque<Arc<Arrival>>,

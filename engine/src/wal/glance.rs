@@ -48,13 +48,7 @@ pub(crate) fn glance(dir: &Path, store: Uuid, mut each: impl FnMut(u64, &[u8])) 
         let (number, first) = match Header::decode(&bytes) {
             Ok(header) if header.store == store => (header.number, Some(header.first)),
             Ok(_) => continue,
-            Err(BadHeader::Newer(found)) => {
-                return Err(Error::Newer {
-                    path,
-                    found,
-                    known: FORMAT,
-                });
-            }
+            Err(BadHeader::Newer(found)) => return Err(Error::newer(&path, found, FORMAT)),
             Err(BadHeader::Damaged) => (number, None),
         };
         let scan = Scan::run(&Identity::new(store, number), &bytes, HEADER_BLOCK.min(bytes.len()));

@@ -224,12 +224,8 @@ impl Wal {
 
     /// Makes a log without segments ready: with a spare if there is one, else with a small segment, and the next one is begun.
     fn begin(&mut self) -> Result<(), Error> {
-        let size = self.options.segment_bytes;
-        if self.spares.is_empty() {
-            self.switch_to(size.min(FIRST))?;
-        } else {
-            self.switch_to(size)?;
-        }
+        let most = if self.spares.is_empty() { FIRST } else { u64::MAX };
+        self.switch_to(self.options.segment_bytes.min(most))?;
         self.look_ahead();
         Ok(())
     }
@@ -256,11 +252,6 @@ impl Wal {
         self.used_bytes() + self.spares.len() as u64 * self.options.segment_bytes + ahead
     }
 
-    /// The largest group that the log could ever take.
-    pub(crate) fn max_group_bytes(&self) -> u64 {
-        self.options.max_group_bytes()
-    }
-
     /// Whether an append of `bytes` (the sum of [`Frame::encoded_len`]) finds room without anything being released first.
     #[cfg(test)]
     pub(crate) fn would_fit(&self, bytes: u64) -> bool {
@@ -276,7 +267,7 @@ impl Wal {
         if self.active.as_ref().is_some_and(|active| active.room() >= bytes) {
             return Ok(());
         }
-        let switched = self.switch(bytes);
+        let switched = self.switch_to(self.segment_for(bytes));
         if matches!(switched, Err(Error::NoSpace { .. })) {
             self.leave_word();
         }
@@ -361,15 +352,12 @@ impl Wal {
 
     /// Checks a group and adds up its bytes.
     fn check(&self, frames: &[Frame]) -> Result<u64, Error> {
-        let mut next = self.next_lsn;
-        let mut bytes = 0;
+        let (mut next, mut bytes) = (self.next_lsn, 0);
+        let most = self.options.max_group_bytes();
         for frame in frames {
-            let len = frame.encoded_len();
-            if len > MAX_FRAME.min(self.max_group_bytes()) {
-                return Err(Error::LogGroup {
-                    bytes: len,
-                    limit: MAX_FRAME.min(self.max_group_bytes()),
-                });
+            let (len, limit) = (frame.encoded_len(), MAX_FRAME.min(most));
+            if len > limit {
+                return Err(Error::LogGroup { bytes: len, limit });
             }
             if frame.lsn < next {
                 return Err(Error::LogOrder { lsn: frame.lsn, next });
@@ -377,11 +365,8 @@ impl Wal {
             next = frame.lsn.saturating_add(1);
             bytes += len;
         }
-        if bytes > self.max_group_bytes() {
-            return Err(Error::LogGroup {
-                bytes,
-                limit: self.max_group_bytes(),
-            });
+        if bytes > most {
+            return Err(Error::LogGroup { bytes, limit: most });
         }
         Ok(bytes)
     }

@@ -38,7 +38,7 @@ use bytes::Bytes;
 use super::copy::Copier;
 use super::frame::{Frame, Scan};
 use super::pool::Pool;
-use super::segment::{BadHeader, HEADER_BLOCK, Header, Identity, Role, parse_name};
+use super::segment::{BadHeader, FORMAT, HEADER_BLOCK, Header, Identity, Role, parse_name};
 use super::{Sink, Wal};
 use crate::Error;
 
@@ -248,13 +248,7 @@ fn look(wal: &Wal, name: String, number: u64, capacity: u64, damage: &mut Vec<Da
     let block = wal.disk.read_start(&name, HEADER_BLOCK)?;
     let header = Header::decode(&block);
     let first = match &header {
-        Err(BadHeader::Newer(format)) => {
-            return Err(Error::Newer {
-                path: wal.disk.path(&name),
-                found: *format,
-                known: super::segment::FORMAT,
-            });
-        }
+        Err(BadHeader::Newer(found)) => return Err(Error::newer(&wal.disk.path(&name), *found, FORMAT)),
         Ok(header) if header.store != wal.options.store => {
             damage.push(Damage {
                 segment: header.number,

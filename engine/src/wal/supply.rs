@@ -53,11 +53,6 @@ impl Wal {
         kept.map(|(capacity, _)| capacity).sum()
     }
 
-    /// Opens a new active segment with room for `bytes`.
-    pub(super) fn switch(&mut self, bytes: u64) -> Result<(), Error> {
-        self.switch_to(self.segment_for(bytes))
-    }
-
     /// Opens a new active segment of `size` bytes.
     pub(super) fn switch_to(&mut self, size: u64) -> Result<(), Error> {
         if self.kept_bytes() + size > self.options.max_bytes {

@@ -41,16 +41,15 @@ impl Conditions {
     pub(crate) fn new(state: &SessionState, table: Table, all: &[Expr]) -> Result<Self> {
         let is_costly = |condition: &&Expr| columns_of(table, condition).iter().any(|column| costs(table, *column));
         let (costly, cheap): (Vec<_>, Vec<_>) = all.iter().partition(is_costly);
-        if costly.is_empty() || cheap.is_empty() {
-            let all: Vec<_> = all.iter().collect();
-            return Ok(Self {
-                first: Stage::new(state, table, &table.schema(), &all, true)?,
-                second: None,
-            });
-        }
+        let (first, second) = if cheap.is_empty() {
+            (costly, cheap)
+        } else {
+            (cheap, costly)
+        };
+        let stage = |conditions: &[&Expr], with_time| Stage::new(state, table, &table.schema(), conditions, with_time);
         Ok(Self {
-            first: Stage::new(state, table, &table.schema(), &cheap, true)?,
-            second: Some(Stage::new(state, table, &table.schema(), &costly, false)?),
+            first: stage(&first, true)?,
+            second: (!second.is_empty()).then(|| stage(&second, false)).transpose()?,
         })
     }
 

@@ -166,9 +166,9 @@ impl Question {
         let mut present: Option<(i64, u64)> = None;
         for (minute, rows) in group.minutes() {
             if whole.from.is_some_and(|from| minute < from) {
-                cut.begin |= self.begins_in(minute);
+                cut.begin |= cuts(self.window.since, minute);
             } else if whole.before.is_some_and(|before| minute >= before) {
-                cut.end |= self.ends_in(minute);
+                cut.end |= cuts(self.window.until, minute);
             } else {
                 let start = self.start(minute);
                 match &mut present {
@@ -186,18 +186,6 @@ impl Question {
         }
     }
 
-    /// Whether the window begins within a minute, after its beginning.
-    fn begins_in(&self, minute: i64) -> bool {
-        let since = self.window.since.micros();
-        since.div_euclid(MINUTE) == minute && since.rem_euclid(MINUTE) > 0
-    }
-
-    /// Whether the window ends within a minute, after its beginning.
-    fn ends_in(&self, minute: i64) -> bool {
-        let until = self.window.until.micros();
-        until.div_euclid(MINUTE) == minute && until.rem_euclid(MINUTE) > 0
-    }
-
     /// The start of the bucket that a minute is in.
     fn start(&self, minute: i64) -> i64 {
         let Some(bucket) = self.bucket.map(|bucket| bucket.max(1)) else {
@@ -206,6 +194,11 @@ impl Question {
         let width = bucket.saturating_mul(MINUTE);
         minute.div_euclid(bucket).saturating_mul(width)
     }
+}
+
+/// Whether a time is within a minute, after its beginning.
+fn cuts(ts: Timestamp, minute: i64) -> bool {
+    ts.micros().div_euclid(MINUTE) == minute && ts.micros().rem_euclid(MINUTE) > 0
 }
 
 /// The first minute that begins at a time or after it.

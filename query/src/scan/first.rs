@@ -75,8 +75,8 @@ pub(super) struct Search {
 #[derive(Default)]
 struct State {
     sources: BinaryHeap<Source>,
-    /// Sources that are being read.
-    taken: usize,
+    /// Held once more for each source that is being read, however that ends.
+    taken: Arc<()>,
     wanted: usize,
     /// Rows of this rank are kept and not counted.
     uncounted: Option<i64>,
@@ -155,10 +155,9 @@ impl Task for Search {
     fn work(&self, until: Instant) -> Result<(), Halt> {
         loop {
             self.check()?;
-            let Some((source, cut)) = self.state.lock().take() else {
+            let Some((source, cut, taken)) = self.state.lock().take() else {
                 return Ok(());
             };
-            let taken = Taken(self);
             let place = source.place;
             let step = source.step(self, cut)?;
             self.state.lock().put(self.order, place, step)?;
@@ -171,7 +170,7 @@ impl Task for Search {
 
     fn is_done(&self) -> bool {
         let state = self.state.lock();
-        state.taken == 0 && state.away.is_empty() && state.is_done()
+        Arc::strong_count(&state.taken) == 1 && state.away.is_empty() && state.is_done()
     }
 
     fn away(&self) -> Vec<Arc<Segment>> {
@@ -219,15 +218,6 @@ impl Task for Search {
     }
 }
 
-/// A source that is being read, however that ends.
-struct Taken<'a>(&'a Search);
-
-impl Drop for Taken<'_> {
-    fn drop(&mut self) {
-        self.0.state.lock().taken -= 1;
-    }
-}
-
 impl State {
     /// The rank below which no row is wanted.
     fn cut(&self) -> Option<i64> {
@@ -243,13 +233,11 @@ impl State {
         }
     }
 
-    fn take(&mut self) -> Option<(Source, Option<i64>)> {
+    fn take(&mut self) -> Option<(Source, Option<i64>, Arc<()>)> {
         if self.is_done() || !self.away.is_empty() {
             return None;
         }
-        let source = self.sources.pop()?;
-        self.taken += 1;
-        Some((source, self.cut()))
+        Some((self.sources.pop()?, self.cut(), Arc::clone(&self.taken)))
     }
 
     fn put(&mut self, order: SortOrder, place: Option<u32>, step: Step) -> Result<(), Halt> {

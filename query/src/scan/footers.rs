@@ -13,9 +13,8 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Instant;
 
-use arrow_array::{Array, ArrayRef, BooleanArray, UInt64Array};
-use arrow_schema::{DataType, Schema, SchemaRef};
-use datafusion::arrow::compute::cast;
+use arrow_array::{ArrayRef, BooleanArray, UInt64Array};
+use arrow_schema::Schema;
 use datafusion::common::pruning::PruningStatistics;
 use datafusion::common::{Column, ScalarValue};
 use datafusion::physical_optimizer::pruning::PruningPredicate;
@@ -26,7 +25,7 @@ use parquet::arrow::parquet_to_arrow_schema;
 use parquet::file::metadata::ParquetMetaData;
 
 use super::Scanner;
-use super::workers::{self, Patience};
+use super::workers::Patience;
 use crate::Error;
 
 /// What is asked of a spec's files.
@@ -34,10 +33,8 @@ use crate::Error;
 pub(crate) struct Asked {
     /// The promoted columns.
     pub(crate) columns: Vec<SpecColumn>,
-    /// What rows must meet, over `schema`.
+    /// What rows must meet.
     pub(crate) predicate: Option<PruningPredicate>,
-    /// The table's.
-    pub(crate) schema: SchemaRef,
 }
 
 /// The files that can have rows.
@@ -58,28 +55,19 @@ impl Scanner {
                 untyped: Vec::new(),
             });
         }
-        let (patience, waiting) = Patience::new(Instant::now(), self.timeout);
         let (away, here): (Vec<_>, Vec<_>) = files.into_iter().partition(|file| file.is_uploaded());
-        let place = self.workers.enter().await?;
-        let looking = workers::run(place, move || {
-            let told = look(&asked, here, &patience);
-            (asked, patience, told)
-        });
-        let (asked, patience, told) = looking.await.map_err(stopped)?;
-        let mut told = told?;
+        let asked = Arc::new(asked);
+        let of_here = Arc::clone(&asked);
+        let mut told = self.look(move |patience| look(&of_here, here, patience)).await?;
         if !away.is_empty() {
+            let (patience, _waiting) = Patience::new(Instant::now(), self.timeout);
             let looking = tokio::task::spawn_blocking(move || look(&asked, away, &patience));
-            let more = looking.await.map_err(stopped)??;
+            let more = looking.await.map_err(|stopped| Error::Aborted(stopped.to_string()))??;
             told.typed.extend(more.typed);
             told.untyped.extend(more.untyped);
         }
-        drop(waiting);
         Ok(told)
     }
-}
-
-fn stopped(error: tokio::task::JoinError) -> Error {
-    Error::Aborted(error.to_string())
 }
 
 fn look(asked: &Asked, files: Vec<Arc<Segment>>, patience: &Patience) -> Result<Told, Error> {
@@ -99,7 +87,6 @@ fn look(asked: &Asked, files: Vec<Arc<Segment>>, patience: &Patience) -> Result<
                 let groups = Groups {
                     file: &footer,
                     stored: &schema,
-                    table: &asked.schema,
                 };
                 if groups.may_meet(asked.predicate.as_ref()) {
                     told.typed.push(segment);
@@ -128,7 +115,6 @@ fn has_all(schema: &Schema, columns: &[SpecColumn]) -> bool {
 struct Groups<'a> {
     file: &'a ParquetMetaData,
     stored: &'a Schema,
-    table: &'a Schema,
 }
 
 impl Groups<'_> {
@@ -144,29 +130,24 @@ impl Groups<'_> {
         }
     }
 
-    fn bounds(
+    fn of_column(
         &self,
         column: &Column,
         of: impl Fn(&StatisticsConverter<'_>) -> parquet::errors::Result<ArrayRef>,
     ) -> Option<ArrayRef> {
         let schema = self.file.file_metadata().schema_descr();
         let converter = StatisticsConverter::try_new(&column.name, self.stored, schema).ok()?;
-        let found = of(&converter).ok()?;
-        let wanted: &DataType = self.table.field_with_name(&column.name).ok()?.data_type();
-        if found.data_type() == wanted {
-            return Some(found);
-        }
-        cast(&found, wanted).ok()
+        of(&converter).ok()
     }
 }
 
 impl PruningStatistics for Groups<'_> {
     fn min_values(&self, column: &Column) -> Option<ArrayRef> {
-        self.bounds(column, |groups| groups.row_group_mins(self.file.row_groups()))
+        self.of_column(column, |groups| groups.row_group_mins(self.file.row_groups()))
     }
 
     fn max_values(&self, column: &Column) -> Option<ArrayRef> {
-        self.bounds(column, |groups| groups.row_group_maxes(self.file.row_groups()))
+        self.of_column(column, |groups| groups.row_group_maxes(self.file.row_groups()))
     }
 
     fn num_containers(&self) -> usize {
@@ -174,10 +155,9 @@ impl PruningStatistics for Groups<'_> {
     }
 
     fn null_counts(&self, column: &Column) -> Option<ArrayRef> {
-        let schema = self.file.file_metadata().schema_descr();
-        let converter = StatisticsConverter::try_new(&column.name, self.stored, schema).ok()?;
-        let counts = converter.row_group_null_counts(self.file.row_groups()).ok()?;
-        Some(Arc::new(counts))
+        self.of_column(column, |groups| {
+            Ok(Arc::new(groups.row_group_null_counts(self.file.row_groups())?))
+        })
     }
 
     fn row_counts(&self) -> Option<ArrayRef> {

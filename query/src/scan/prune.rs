@@ -110,10 +110,7 @@ fn asked(condition: &Expr) -> Option<(&Expr, Vec<Vec<u8>>)> {
 }
 
 fn column_name(of: &Expr) -> Option<&str> {
-    match of {
-        Expr::Column(column) => Some(&column.name),
-        _ => None,
-    }
+    of.try_as_col().map(|column| column.name.as_str())
 }
 
 /// The indexed ids that an expression gives: a column, or of logs an attribute.

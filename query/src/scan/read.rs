@@ -9,9 +9,10 @@
 //! - Columns that no condition looks at are read only of rows that are wanted in the end.
 //! - A batch of long texts has fewer rows, so that it stays within a few megabytes.
 
-use std::collections::VecDeque;
+use std::iter::Flatten;
 use std::ops::Range;
 use std::sync::Arc;
+use std::vec::IntoIter;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::TimestampMicrosecondType;
@@ -80,7 +81,7 @@ impl Reading {
         };
         Ok(Some(Self {
             reader,
-            rows: Rows(ranges.into()),
+            rows: Rows::of(ranges),
             batch,
             blocks: 1,
             group,
@@ -265,39 +266,23 @@ pub(super) fn for_each_kept(mask: Option<&BooleanArray>, rows: usize, mut each: 
 }
 
 /// The rows that a reader gives, by their numbers in the group.
-struct Rows(VecDeque<Range<usize>>);
+struct Rows(Flatten<IntoIter<Range<usize>>>);
 
 impl Rows {
+    fn of(ranges: Vec<Range<usize>>) -> Self {
+        Self(ranges.into_iter().flatten())
+    }
+
     fn take(&mut self, count: usize) -> Vec<u32> {
         let mut taken = Vec::with_capacity(count);
-        while taken.len() < count {
-            let Some(range) = self.0.front_mut() else {
-                break;
-            };
-            let end = range.end.min(range.start + count - taken.len());
-            taken.extend((range.start..end).filter_map(|row| u32::try_from(row).ok()));
-            range.start = end;
-            if range.start >= range.end {
-                self.0.pop_front();
-            }
-        }
+        taken.extend(self.0.by_ref().take(count).map(|row| row as u32));
         taken
     }
 
     /// The last rows, in order.
     fn take_last(&mut self, count: usize) -> Vec<u32> {
         let mut taken = Vec::with_capacity(count);
-        while taken.len() < count {
-            let Some(range) = self.0.back_mut() else {
-                break;
-            };
-            let start = range.start.max(range.end.saturating_sub(count - taken.len()));
-            taken.extend((start..range.end).rev().filter_map(|row| u32::try_from(row).ok()));
-            range.end = start;
-            if range.start >= range.end {
-                self.0.pop_back();
-            }
-        }
+        taken.extend(self.0.by_ref().rev().take(count).map(|row| row as u32));
         taken.reverse();
         taken
     }
@@ -309,7 +294,7 @@ mod tests {
 
     #[test]
     fn rows_of_a_reader_are_numbered_as_in_the_group() {
-        let mut rows = Rows([2..5, 9..10, 20..24].into());
+        let mut rows = Rows::of([2..5, 9..10, 20..24].into());
         assert_eq!(rows.take(2), [2, 3]);
         assert_eq!(rows.take(3), [4, 9, 20]);
         assert_eq!(rows.take(9), [21, 22, 23]);
@@ -317,7 +302,7 @@ mod tests {
 
     #[test]
     fn rows_from_the_end_come_in_order_and_each_once() {
-        let mut rows = Rows([2..5, 9..10, 20..24].into());
+        let mut rows = Rows::of([2..5, 9..10, 20..24].into());
         assert_eq!(rows.take_last(3), [21, 22, 23]);
         assert_eq!(rows.take_last(3), [4, 9, 20]);
         assert_eq!(rows.take_last(9), [2, 3]);

@@ -126,8 +126,8 @@ enum Piece {
 struct State<S> {
     left: Vec<Piece>,
     away: Vec<Arc<Segment>>,
-    /// Pieces that are being read.
-    taken: usize,
+    /// Held once more for each piece that is being read, however that ends.
+    taken: Arc<()>,
     sinks: Vec<S>,
 }
 
@@ -183,22 +183,20 @@ impl<S: Sink> Sweep<S> {
             state: Mutex::new(State {
                 left: hot.chain(files).collect(),
                 away,
-                taken: 0,
+                taken: Arc::default(),
                 sinks: Vec::new(),
             }),
         }))
     }
 
-    fn take(&self) -> Option<(Piece, S)> {
+    fn take(&self) -> Option<(Piece, S, Arc<()>)> {
         let mut state = self.state.lock();
         if !state.away.is_empty() {
             return None;
         }
-        let piece = state.left.pop()?;
-        state.taken += 1;
-        let sink = state.sinks.pop();
+        let (piece, taken, sink) = (state.left.pop()?, Arc::clone(&state.taken), state.sinks.pop());
         drop(state);
-        Some((piece, sink.unwrap_or_else(|| (self.make)())))
+        Some((piece, sink.unwrap_or_else(|| (self.make)()), taken))
     }
 
     fn read(&self, piece: Piece, sink: &mut S) -> Result<Vec<Piece>, Halt> {
@@ -243,25 +241,15 @@ impl<S: Sink> Sweep<S> {
     }
 }
 
-/// A piece that is being read, however that ends.
-struct Taken<'a, S>(&'a Mutex<State<S>>);
-
-impl<S> Drop for Taken<'_, S> {
-    fn drop(&mut self) {
-        self.0.lock().taken -= 1;
-    }
-}
-
 impl<S: Sink> Task for Sweep<S> {
     type Found = Vec<S>;
 
     fn work(&self, until: Instant) -> Result<(), Halt> {
         loop {
             self.patience.check()?;
-            let Some((piece, mut sink)) = self.take() else {
+            let Some((piece, mut sink, taken)) = self.take() else {
                 return Ok(());
             };
-            let taken = Taken(&self.state);
             let parts = self.read(piece, &mut sink)?;
             {
                 let mut state = self.state.lock();
@@ -277,7 +265,7 @@ impl<S: Sink> Task for Sweep<S> {
 
     fn is_done(&self) -> bool {
         let state = self.state.lock();
-        state.taken == 0 && state.left.is_empty() && state.away.is_empty()
+        Arc::strong_count(&state.taken) == 1 && state.left.is_empty() && state.away.is_empty()
     }
 
     fn away(&self) -> Vec<Arc<Segment>> {

@@ -156,11 +156,10 @@ fn inner(expr: &Expr) -> &Expr {
 
 /// The column of messages, in whatever form of a text.
 fn is_message(of: &Expr) -> bool {
-    use arrow_schema::DataType::{LargeUtf8, Utf8, Utf8View};
     match of {
         Expr::Column(column) => column.name == "message",
         Expr::Cast(Cast { expr, field }) | Expr::TryCast(TryCast { expr, field }) => {
-            matches!(field.data_type(), Utf8 | LargeUtf8 | Utf8View) && is_message(expr)
+            field.data_type().is_string() && is_message(expr)
         }
         _ => false,
     }
@@ -168,10 +167,7 @@ fn is_message(of: &Expr) -> bool {
 
 fn text(value: &Expr) -> Option<&str> {
     match value {
-        Expr::Literal(
-            ScalarValue::Utf8(Some(text)) | ScalarValue::LargeUtf8(Some(text)) | ScalarValue::Utf8View(Some(text)),
-            _,
-        ) => Some(text),
+        Expr::Literal(value, _) => value.try_as_str().flatten(),
         _ => None,
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use arrow_schema::extension::{EXTENSION_TYPE_METADATA_KEY, EXTENSION_TYPE_NAME_KEY};
+use arrow_schema::extension::{EXTENSION_TYPE_METADATA_KEY, EXTENSION_TYPE_NAME_KEY, ExtensionType as _, Json};
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use model::{ColumnType, Table};
 use serde::Serialize;
@@ -51,12 +51,9 @@ fn free(name: &str, taken: &mut HashSet<String>) -> String {
     free
 }
 
-/// The extension type of texts that are JSON.
-pub(crate) const JSON_TEXTS: &str = "arrow.json";
-
 /// Whether a column of an answer is a JSON column of a table, by its name and its number there, or says that it is one.
 fn is_json(field: &Field) -> bool {
-    if field.extension_type_name() == Some(JSON_TEXTS) {
+    if field.extension_type_name() == Some(Json::NAME) {
         return true;
     }
     let number = field

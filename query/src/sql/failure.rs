@@ -119,14 +119,11 @@ fn hint(reason: &str) -> Option<String> {
         let hint = "an id compares with text as it is; uuid_text(id) makes a text of one, uuid(text) an id";
         return Some(hint.to_owned());
     }
-    if reason.contains("No field named") && !reason.contains("Did you mean") {
+    if reason.contains("No field named") && !reason.contains("Did you mean") && !reason.contains("Valid fields") {
         let columns = |table: &Table| {
             let names: Vec<_> = table.columns().iter().map(|column| column.name).collect();
             format!("{table} ({})", names.join(", "))
         };
-        if reason.contains("Valid fields") {
-            return None;
-        }
         let all: Vec<_> = TABLES.iter().map(columns).collect();
         return Some(format!("columns are {}", all.join("; ")));
     }

@@ -35,7 +35,7 @@ use datafusion::sql::sqlparser::ast::{BinaryOperator, DataType as SqlType};
 use uuid::Uuid;
 
 use super::patterns;
-use crate::functions::{FunctionKind, ID, is_text, json_text};
+use crate::functions::{FunctionKind, ID, json_text};
 
 /// See the module.
 #[derive(Debug)]
@@ -191,8 +191,8 @@ fn converted(
     cast: impl FnOnce(Box<Expr>, FieldRef) -> Expr,
 ) -> Transformed<Expr> {
     match expr.get_type(schema) {
-        Ok(ID) if is_text(to.data_type()) => Transformed::yes(FunctionKind::UuidText.call(vec![expr])),
-        Ok(from) if is_text(&from) && *to.data_type() == ID => Transformed::yes(FunctionKind::Uuid.call(vec![expr])),
+        Ok(ID) if to.data_type().is_string() => Transformed::yes(FunctionKind::UuidText.call(vec![expr])),
+        Ok(from) if from.is_string() && *to.data_type() == ID => Transformed::yes(FunctionKind::Uuid.call(vec![expr])),
         _ => Transformed::no(cast(Box::new(expr), to)),
     }
 }
@@ -227,8 +227,8 @@ fn alike(left: Expr, right: Expr, schema: &DFSchema) -> Result<(Expr, Expr)> {
 
 /// Text as an id; anything else as it is.
 fn as_id(expr: Expr, schema: &DFSchema) -> Result<Expr> {
-    if let Expr::Literal(ScalarValue::Utf8(value) | ScalarValue::Utf8View(value) | ScalarValue::LargeUtf8(value), _) =
-        &expr
+    if let Expr::Literal(value, _) = &expr
+        && let Some(value) = value.try_as_str()
     {
         let Some(text) = value else {
             return Ok(lit(ScalarValue::FixedSizeBinary(16, None)));
@@ -241,7 +241,7 @@ fn as_id(expr: Expr, schema: &DFSchema) -> Result<Expr> {
         };
     }
     match expr.get_type(schema) {
-        Ok(kind) if is_text(&kind) => Ok(FunctionKind::Uuid.call(vec![expr])),
+        Ok(kind) if kind.is_string() => Ok(FunctionKind::Uuid.call(vec![expr])),
         _ => Ok(expr),
     }
 }

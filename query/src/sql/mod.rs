@@ -48,7 +48,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use self::asking::Asking;
 pub use self::columns::SqlColumn;
-pub(crate) use self::columns::{JSON_TEXTS, columns_of};
+pub(crate) use self::columns::columns_of;
 pub use self::describe::Described;
 use self::distinct::TooMany;
 use self::failure::{of_statement, of_task};
@@ -82,6 +82,7 @@ pub struct SqlStats {
 }
 
 /// The answer of one statement, as it comes. Dropping it ends the statement.
+#[derive(Debug)]
 pub struct SqlAnswer {
     columns: Vec<SqlColumn>,
     schema: SchemaRef,
@@ -90,15 +91,6 @@ pub struct SqlAnswer {
     task: AbortOnDropHandle<Result<SqlStats, Error>>,
     _stop: DropGuard,
     stats: Option<SqlStats>,
-}
-
-impl std::fmt::Debug for SqlAnswer {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SqlAnswer")
-            .field("columns", &self.columns)
-            .field("stats", &self.stats)
-            .finish_non_exhaustive()
-    }
 }
 
 impl SqlAnswer {

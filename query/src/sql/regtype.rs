@@ -6,11 +6,12 @@
 
 use std::sync::Arc;
 
-use arrow_array::Int32Array;
 use arrow_array::cast::AsArray;
+use arrow_array::{ArrayRef, Int32Array};
 use arrow_schema::DataType;
-use datafusion::common::ScalarValue;
-use datafusion::logical_expr::{ColumnarValue, ScalarUDF, Volatility, create_udf};
+use datafusion::error::Result;
+use datafusion::functions::utils::make_scalar_function;
+use datafusion::logical_expr::{ScalarUDF, Volatility, create_udf};
 
 /// Names and numbers, as `pg_type` of PostgreSQL has them.
 const TYPES: [(&str, i32); 33] = [
@@ -51,24 +52,17 @@ const TYPES: [(&str, i32); 33] = [
 
 /// See the module. The numbers are of the type of `pg_type.oid`.
 pub(super) fn to_regtype() -> ScalarUDF {
-    let numbers = |args: &[ColumnarValue]| {
-        Ok(match args.first() {
-            Some(ColumnarValue::Array(names)) => {
-                let numbers: Int32Array = names.as_string::<i32>().iter().map(number).collect();
-                ColumnarValue::Array(Arc::new(numbers))
-            }
-            Some(ColumnarValue::Scalar(ScalarValue::Utf8(name))) => {
-                ColumnarValue::Scalar(ScalarValue::Int32(number(name.as_deref())))
-            }
-            _ => ColumnarValue::Scalar(ScalarValue::Int32(None)),
-        })
+    let numbers = |args: &[ArrayRef]| -> Result<ArrayRef> {
+        let names = args.first().and_then(|names| names.as_string_opt::<i32>());
+        let numbers: Int32Array = names.into_iter().flatten().map(number).collect();
+        Ok(Arc::new(numbers))
     };
     create_udf(
         "to_regtype",
         vec![DataType::Utf8],
         DataType::Int32,
         Volatility::Stable,
-        Arc::new(numbers),
+        Arc::new(make_scalar_function(numbers, Vec::new())),
     )
 }
 

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use arrow_array::RecordBatch;
-use arrow_schema::{DataType, FieldRef, Schema};
+use arrow_schema::{FieldRef, Schema};
 use datafusion::common::JoinType;
 use datafusion::common::tree_node::{Transformed, TreeNode as _};
 use datafusion::error::{DataFusionError, Result};
@@ -157,14 +157,6 @@ impl fmt::Display for Checked {
 }
 
 impl PhysicalExpr for Checked {
-    fn data_type(&self, input: &Schema) -> Result<DataType> {
-        self.condition.data_type(input)
-    }
-
-    fn nullable(&self, input: &Schema) -> Result<bool> {
-        self.condition.nullable(input)
-    }
-
     fn return_field(&self, input: &Schema) -> Result<FieldRef> {
         self.condition.return_field(input)
     }

@@ -9,7 +9,7 @@ use datafusion::functions_aggregate::expr_fn::count;
 use datafusion::logical_expr::{Expr, ident, lit};
 use model::filter::TopFilter;
 use model::{ColumnType, Table};
-use serde_json::Value;
+use serde_json::Map;
 
 use crate::Error;
 use crate::answer::{Page, objects};
@@ -58,11 +58,7 @@ pub(super) async fn most_frequent_counted(
         counts.sort_unstable_by(|(a, first), (b, second)| second.cmp(first).then_with(|| a.cmp(b)));
         counts.truncate(limit);
         let row = |(value, count): (String, i64)| {
-            let pairs = [("value", value.into()), ("count", count.into())];
-            pairs
-                .map(|(key, value): (&str, Value)| (key.to_owned(), value))
-                .into_iter()
-                .collect()
+            Map::from_iter([("value".to_owned(), value.into()), ("count".to_owned(), count.into())])
         };
         return Ok(Page::whole(&scan, counts.into_iter().map(row).collect()));
     }

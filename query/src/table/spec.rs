@@ -7,11 +7,12 @@
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
-use arrow_array::{Array, ArrayRef, RecordBatch, new_null_array};
+use arrow_array::{ArrayRef, RecordBatch, new_null_array};
 use arrow_schema::{DataType, FieldRef};
 use datafusion::catalog::Session;
 use datafusion::common::{DFSchema, internal_datafusion_err};
 use datafusion::error::{DataFusionError, Result};
+use datafusion::functions::utils::make_scalar_function;
 use datafusion::logical_expr::utils::conjunction;
 use datafusion::logical_expr::{
     ColumnarValue, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility, ident,
@@ -50,7 +51,6 @@ impl ViewTable {
         let asked = Asked {
             columns: spec.promoted_of(projection),
             predicate: predicate(state, spec, filters)?,
-            schema: Arc::clone(&spec.schema),
         };
         let told = scanner.told_apart(asked, files).await;
         told.map_err(|error| DataFusionError::External(Box::new(error)))
@@ -160,15 +160,12 @@ impl ScalarUDFImpl for OutOfPromoted {
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        let rows = args.number_rows;
-        let promoted = args.args.into_iter().next();
-        let promoted = promoted.ok_or_else(|| internal_datafusion_err!("nothing is given to read columns out of"))?;
-        let promoted = promoted.into_array(rows)?;
-        let promoted = promoted
-            .as_string_opt::<i32>()
-            .ok_or_else(|| internal_datafusion_err!("{PROMOTED} is of {}", promoted.data_type()))?;
-        let column = values(promoted, std::slice::from_ref(&self.column))?.pop();
-        let column = column.ok_or_else(|| internal_datafusion_err!("{} has no values", self.column.name))?;
-        Ok(ColumnarValue::Array(column))
+        let column = |promoted: &[ArrayRef]| -> Result<ArrayRef> {
+            let promoted = promoted.first().and_then(|column| column.as_string_opt::<i32>());
+            let promoted = promoted.ok_or_else(|| internal_datafusion_err!("{PROMOTED} is no column of texts"))?;
+            let column = values(promoted, std::slice::from_ref(&self.column))?.pop();
+            column.ok_or_else(|| internal_datafusion_err!("{} has no values", self.column.name))
+        };
+        make_scalar_function(column, Vec::new())(&args.args)
     }
 }

@@ -28,7 +28,7 @@ mod words;
 use std::sync::Arc;
 
 use super::SegmentIndex;
-use super::format::{Bad, Kind, Section, bytes_at, read_at};
+use super::format::{Bad, Kind, Section, bytes_at};
 use crate::segment::FileAt;
 
 /// Microseconds of a minute.
@@ -255,7 +255,7 @@ impl SegmentIndex {
         } else {
             self.file().map_err(Bad::Shut)?
         };
-        let bytes: Arc<[u8]> = read_at(&file, section.offset, section.length)?.into();
+        let bytes: Arc<[u8]> = file.read(section.offset, section.length)?.into();
         if crc32c::crc32c(&bytes) != section.crc {
             return Err(Bad::Form("its counts are damaged"));
         }

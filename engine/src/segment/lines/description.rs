@@ -77,9 +77,8 @@ pub(in super::super) fn description(form: Form, pairs: &Pairs) -> io::Result<Vec
 
 /// The bytes of the description at the end of `file`, if one is there.
 pub(in super::super) fn raw_description(file: &FileAt) -> io::Result<Option<Vec<u8>>> {
-    let mut end = vec![0; 65.min(usize::try_from(file.len()).unwrap_or(65))];
-    let from = file.len() - end.len() as u64;
-    file.read_exact_at(&mut end, from)?;
+    let length = file.len().min(65);
+    let end = file.read(file.len() - length, length)?;
     let tail = if let [blanks @ .., b'\n'] = end.as_slice() {
         unblank(blanks)
     } else {
@@ -92,12 +91,7 @@ pub(in super::super) fn raw_description(file: &FileAt) -> io::Result<Option<Vec<
     if magic != MAGIC || length > file.len() || length < TRAILER as u64 {
         return Ok(None);
     }
-    let Ok(bytes) = usize::try_from(length) else {
-        return Ok(None);
-    };
-    let mut raw = vec![0; bytes];
-    file.read_exact_at(&mut raw, file.len() - length)?;
-    Ok(Some(raw))
+    file.read(file.len() - length, length).map(Some)
 }
 
 /// The bytes that blanks stand for; `None` where something else is among them.

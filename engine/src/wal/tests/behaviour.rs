@@ -161,7 +161,7 @@ fn the_largest_group_fits_once_everything_is_released() {
     let place = Place::new();
     let (mut wal, _) = place.open();
     fill(&mut wal, &[&[frame(1, 100)], &[frame(2, 14_000)], &[frame(3, 14_000)]]);
-    let most = wal.max_group_bytes();
+    let most = wal.options.max_group_bytes();
     let overhead = frame(4, 0).encoded_len();
     let largest = frame(4, usize::try_from(most - overhead).unwrap());
     assert_eq!(largest.encoded_len(), most);

@@ -18,26 +18,15 @@ const MOST_TABLES: usize = 64;
 
 /// Refuses a statement that would exhaust a planner, or that has a change within it.
 pub(super) fn weigh(ast: &Ast) -> Result<(), Error> {
-    let mut weight = Weight::default();
-    match Visit::visit(ast, &mut weight) {
-        ControlFlow::Continue(()) => Ok(()),
-        ControlFlow::Break(TooMuch::Levels) => Err(Error::statement(format!(
-            "an expression has more than {DEEPEST} levels; lists of values go into IN (…)"
-        ))),
-        ControlFlow::Break(TooMuch::Tables) => Err(Error::statement(format!(
-            "it reads more than {MOST_TABLES} tables, counted again wherever a name of WITH stands for them"
-        ))),
-        ControlFlow::Break(TooMuch::Changes) => Err(Error::ReadOnly {
-            what: "a change within a query".to_owned(),
-        }),
-    }
+    Visit::visit(ast, &mut Weight::default())
+        .break_value()
+        .map_or(Ok(()), Err)
 }
 
-#[derive(Debug)]
-enum TooMuch {
-    Levels,
-    Tables,
-    Changes,
+fn too_deep() -> ControlFlow<Error> {
+    ControlFlow::Break(Error::statement(format!(
+        "an expression has more than {DEEPEST} levels; lists of values go into IN (…)"
+    )))
 }
 
 /// How much a statement is when names are replaced by what they stand for.
@@ -53,14 +42,16 @@ struct Weight {
 }
 
 impl Weight {
-    fn count(&mut self, tables: usize) -> ControlFlow<TooMuch> {
+    fn count(&mut self, tables: usize) -> ControlFlow<Error> {
         if self.open.is_empty() {
             self.open.push(0);
         }
         if let Some(count) = self.open.last_mut() {
             *count = count.saturating_add(tables);
             if *count > MOST_TABLES {
-                return ControlFlow::Break(TooMuch::Tables);
+                return ControlFlow::Break(Error::statement(format!(
+                    "it reads more than {MOST_TABLES} tables, counted again wherever a name of WITH stands for them"
+                )));
             }
         }
         ControlFlow::Continue(())
@@ -72,15 +63,17 @@ fn address(query: &Query) -> usize {
 }
 
 impl Visitor for Weight {
-    type Break = TooMuch;
+    type Break = Error;
 
-    fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<TooMuch> {
+    fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<Error> {
         self.open.push(0);
         if self.open.len() > LEVELS {
-            return ControlFlow::Break(TooMuch::Levels);
+            return too_deep();
         }
         if changes(&query.body) {
-            return ControlFlow::Break(TooMuch::Changes);
+            return ControlFlow::Break(Error::ReadOnly {
+                what: "a change within a query".to_owned(),
+            });
         }
         for cte in query.with.iter().flat_map(|with| &with.cte_tables) {
             self.named
@@ -89,7 +82,7 @@ impl Visitor for Weight {
         ControlFlow::Continue(())
     }
 
-    fn post_visit_query(&mut self, query: &Query) -> ControlFlow<TooMuch> {
+    fn post_visit_query(&mut self, query: &Query) -> ControlFlow<Error> {
         let tables = self.open.pop().unwrap_or_default();
         if let Some(name) = self.named.get(&address(query)) {
             let known = self.tables.entry(name.clone()).or_default();
@@ -99,25 +92,25 @@ impl Visitor for Weight {
         self.count(tables)
     }
 
-    fn pre_visit_select(&mut self, _: &Select) -> ControlFlow<TooMuch> {
+    fn pre_visit_select(&mut self, _: &Select) -> ControlFlow<Error> {
         self.count(1)
     }
 
-    fn pre_visit_relation(&mut self, name: &ObjectName) -> ControlFlow<TooMuch> {
+    fn pre_visit_relation(&mut self, name: &ObjectName) -> ControlFlow<Error> {
         let name = name.to_string().to_lowercase();
         let tables = self.tables.get(name.trim_matches('"')).copied();
         self.count(tables.unwrap_or(1))
     }
 
-    fn pre_visit_expr(&mut self, _: &Expr) -> ControlFlow<TooMuch> {
+    fn pre_visit_expr(&mut self, _: &Expr) -> ControlFlow<Error> {
         self.levels += 1;
         if self.levels > DEEPEST {
-            return ControlFlow::Break(TooMuch::Levels);
+            return too_deep();
         }
         ControlFlow::Continue(())
     }
 
-    fn post_visit_expr(&mut self, _: &Expr) -> ControlFlow<TooMuch> {
+    fn post_visit_expr(&mut self, _: &Expr) -> ControlFlow<Error> {
         self.levels -= 1;
         ControlFlow::Continue(())
     }
