@@ -193,23 +193,14 @@ impl Scan {
     /// What counts of segments answer of a question, and the rows within its window that they leave, if there are any. Its
     /// conditions are those of the scan. `None` if more comes out than may.
     pub(crate) async fn counted(&self, question: &Question) -> Result<Option<(Counted, Option<DataFrame>)>, Error> {
-        let files = self.view.files(self.table).iter();
-        let files: Vec<_> = files
-            .filter(|file| question.window.meets(file.min_ts, file.max_ts) && file.index().is_some())
-            .cloned()
-            .collect();
-        let counted = match scanner(&self.state).filter(|_| !files.is_empty()) {
-            Some(scanner) => scanner.counted(question, files, &self.meter).await?,
-            None => Some(Counted::nothing(question)),
+        let Some(scanner) = scanner(&self.state) else {
+            return Ok(None);
         };
-        let Some(counted) = counted else {
+        let Some(counted) = scanner.counted(question, &self.view, &self.meter).await? else {
             return Ok(None);
         };
         let mut rows: Option<DataFrame> = None;
         for (window, pieces) in &counted.left {
-            if pieces.are_empty(&self.view, self.table, *window) {
-                continue;
-            }
             let more = self.frame_of(pieces.clone(), *window, Order::Any)?;
             rows = Some(match rows {
                 Some(rows) => rows.union(more)?,

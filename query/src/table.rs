@@ -63,7 +63,7 @@ pub(crate) enum Order {
 }
 
 /// See the module.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct ViewTable {
     pub(crate) view: ReadView,
     pub(crate) table: Table,

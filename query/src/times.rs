@@ -55,7 +55,8 @@ pub(crate) fn is_a_window(condition: &Expr) -> bool {
     }
 }
 
-fn is_ts(expr: &Expr) -> bool {
+/// Whether an expression is the column.
+pub(crate) fn is_ts(expr: &Expr) -> bool {
     matches!(expr, Expr::Column(column) if column.name == "ts")
 }
 

@@ -7,7 +7,7 @@
 //! - Only names that an earlier or this folder's writer gives are deleted, never those of a later one: it may be about to
 //!   record them.
 //! - In the tree only a data file of this store is deleted, by its own footer, and only one whose segment no record names: a
-//!   copy that somebody made under a name like ours stays, as everything else does that is not ours.
+//!   copy that somebody made under a name like ours stays as long as the file that it was made of is recorded.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;

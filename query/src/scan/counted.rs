@@ -1,4 +1,4 @@
-//! Log records that counts of segments tell, and what is left to be read.
+//! Log records that counts of segments tell, for charts and for statements, and what is left to be read.
 //!
 //! ```text
 //! window:       since ┌───────────────────────────────┐ until
@@ -15,9 +15,9 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use engine::{CountedGroup, CountsBy, MINUTE, Segment};
-use model::Timestamp;
+use engine::{CountedGroup, CountsBy, MINUTE, ReadView, Segment};
 use model::filter::HistogramBy;
+use model::{Table, Timestamp};
 
 use super::Scanner;
 use super::files::Pieces;
@@ -35,7 +35,7 @@ pub(crate) struct Question {
     pub(crate) window: Window,
     /// Whole minutes of a bucket; without, all of the window is one.
     pub(crate) bucket: Option<i64>,
-    pub(crate) by: HistogramBy,
+    pub(crate) split: Split,
     /// One of these levels, if they are asked for.
     pub(crate) levels: Option<Vec<&'static str>>,
     /// Names that the entity must all have.
@@ -44,12 +44,28 @@ pub(crate) struct Question {
     pub(crate) most: usize,
 }
 
+/// What rows are told apart by, beside their bucket.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Split {
+    pub(crate) level: bool,
+    pub(crate) entity: bool,
+}
+
+impl From<HistogramBy> for Split {
+    fn from(by: HistogramBy) -> Self {
+        Self {
+            level: by == HistogramBy::Level,
+            entity: by == HistogramBy::EntityName,
+        }
+    }
+}
+
 /// What counts say.
 #[derive(Debug, Default)]
 pub(crate) struct Counted {
-    /// Rows by what they are split by, and by the start of their bucket.
-    pub(crate) rows: HashMap<String, HashMap<i64, i64>>,
-    /// What is left to be read: stretches of time, and where.
+    /// Rows by level, by entity, and by the start of their bucket; by an empty text where they are not told apart.
+    rows: HashMap<String, HashMap<String, HashMap<i64, i64>>>,
+    /// What is left to be read: stretches of time that have rows, and where.
     pub(crate) left: Vec<(Window, Pieces)>,
     /// Segments that say how many rows they have.
     pub(crate) segments: usize,
@@ -58,16 +74,32 @@ pub(crate) struct Counted {
 }
 
 impl Scanner {
-    /// What the counts of files say; `None` if it is more than may come out.
+    /// What the counts of a view's files say of a question; `None` if it is more than may come out.
     pub(crate) async fn counted(
         &self,
         question: &Question,
-        files: Vec<Arc<Segment>>,
+        view: &ReadView,
         meter: &Arc<Meter>,
     ) -> Result<Option<Counted>, Error> {
-        let (question, meter) = (question.clone(), Arc::clone(meter));
-        self.look(move |patience| question.count(&files, &meter, patience))
-            .await
+        let window = question.window;
+        let files = view.files(Table::Logs).iter();
+        let files = files.filter(|file| window.meets(file.min_ts, file.max_ts) && file.index().is_some());
+        let files: Vec<_> = files.cloned().collect();
+        let mut counted = if files.is_empty() {
+            Some(Counted {
+                left: vec![(window, Pieces::All)],
+                ..Counted::default()
+            })
+        } else {
+            let (question, meter) = (question.clone(), Arc::clone(meter));
+            self.look(move |patience| question.count(&files, &meter, patience))
+                .await?
+        };
+        if let Some(counted) = &mut counted {
+            let has_rows = |(window, pieces): &(Window, Pieces)| !pieces.are_empty(view, Table::Logs, *window);
+            counted.left.retain(has_rows);
+        }
+        Ok(counted)
     }
 }
 
@@ -131,7 +163,7 @@ impl Question {
     fn count_segment(&self, segment: &Segment, meter: &Meter, counted: &mut Counted) -> Option<Cut> {
         let index = segment.index()?;
         let whole = self.whole(segment)?;
-        let needs_entities = self.by == HistogramBy::EntityName || !self.entities.is_empty();
+        let needs_entities = self.split.entity || !self.entities.is_empty();
         let by = if needs_entities {
             CountsBy::LevelAndEntity
         } else {
@@ -141,12 +173,11 @@ impl Question {
         meter.index(bytes);
         let mut cut = Cut::default();
         for group in counts.groups().filter(|group| self.is_met(group)) {
-            let name = match self.by {
-                HistogramBy::None => "",
-                HistogramBy::Level => group.level,
-                HistogramBy::EntityName => group.entity.unwrap_or_default(),
-            };
-            self.count_group(&group, whole, &mut cut, |start, rows| counted.add(name, start, rows));
+            let level = if self.split.level { group.level } else { "" };
+            let entity = group.entity.filter(|_| self.split.entity).unwrap_or_default();
+            self.count_group(&group, whole, &mut cut, |start, rows| {
+                counted.add((level, entity), start, rows);
+            });
         }
         Some(cut)
     }
@@ -207,22 +238,32 @@ fn first_whole(ts: i64) -> i64 {
 }
 
 impl Counted {
-    /// Where no counts are.
-    pub(crate) fn nothing(question: &Question) -> Self {
-        Self {
-            left: vec![(question.window, Pieces::All)],
-            ..Self::default()
-        }
+    /// Level, entity, and the rows by the start of their bucket.
+    pub(crate) fn groups(self) -> impl Iterator<Item = (String, String, HashMap<i64, i64>)> {
+        self.rows.into_iter().flat_map(|(level, entities)| {
+            let group = move |(entity, buckets)| (level.clone(), entity, buckets);
+            entities.into_iter().map(group)
+        })
     }
 
-    fn add(&mut self, name: &str, start: i64, rows: u64) {
+    fn add(&mut self, (level, entity): (&str, &str), start: i64, rows: u64) {
         let rows = i64::try_from(rows).unwrap_or(i64::MAX);
-        let buckets = match self.rows.get_mut(name) {
-            Some(buckets) => buckets,
-            None => {
-                self.bytes += name.len();
-                self.rows.entry(name.to_owned()).or_default()
-            }
+        let bytes = &mut self.bytes;
+        let mut new = |name: &str| {
+            *bytes += name.len();
+            name.to_owned()
+        };
+        if !self.rows.contains_key(level) {
+            self.rows.insert(new(level), HashMap::new());
+        }
+        let Some(entities) = self.rows.get_mut(level) else {
+            return;
+        };
+        if !entities.contains_key(entity) {
+            entities.insert(new(entity), HashMap::new());
+        }
+        let Some(buckets) = entities.get_mut(entity) else {
+            return;
         };
         let before = buckets.len();
         let so_far = buckets.entry(start).or_default();

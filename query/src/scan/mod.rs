@@ -49,7 +49,7 @@ use model::{ByteSize, Table};
 
 use self::cache::PageCache;
 pub(crate) use self::conditions::Conditions;
-pub(crate) use self::counted::{Counted, Question};
+pub(crate) use self::counted::{Counted, Question, Split};
 pub(crate) use self::files::{Left, Pieces};
 use self::first::{Halt, Search};
 pub(crate) use self::footers::{Asked, Told};

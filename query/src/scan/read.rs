@@ -275,14 +275,20 @@ impl Rows {
 
     fn take(&mut self, count: usize) -> Vec<u32> {
         let mut taken = Vec::with_capacity(count);
-        taken.extend(self.0.by_ref().take(count).map(|row| row as u32));
+        taken.extend(self.0.by_ref().take(count).filter_map(|row| u32::try_from(row).ok()));
         taken
     }
 
     /// The last rows, in order.
     fn take_last(&mut self, count: usize) -> Vec<u32> {
         let mut taken = Vec::with_capacity(count);
-        taken.extend(self.0.by_ref().rev().take(count).map(|row| row as u32));
+        taken.extend(
+            self.0
+                .by_ref()
+                .rev()
+                .take(count)
+                .filter_map(|row| u32::try_from(row).ok()),
+        );
         taken.reverse();
         taken
     }

@@ -19,6 +19,7 @@
 
 mod asking;
 mod columns;
+mod counts;
 mod describe;
 mod distinct;
 mod failure;

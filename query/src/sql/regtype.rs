@@ -9,6 +9,7 @@ use std::sync::Arc;
 use arrow_array::cast::AsArray;
 use arrow_array::{ArrayRef, Int32Array};
 use arrow_schema::DataType;
+use datafusion::common::internal_datafusion_err;
 use datafusion::error::Result;
 use datafusion::functions::utils::make_scalar_function;
 use datafusion::logical_expr::{ScalarUDF, Volatility, create_udf};
@@ -54,7 +55,8 @@ const TYPES: [(&str, i32); 33] = [
 pub(super) fn to_regtype() -> ScalarUDF {
     let numbers = |args: &[ArrayRef]| -> Result<ArrayRef> {
         let names = args.first().and_then(|names| names.as_string_opt::<i32>());
-        let numbers: Int32Array = names.into_iter().flatten().map(number).collect();
+        let names = names.ok_or_else(|| internal_datafusion_err!("names of types are texts"))?;
+        let numbers: Int32Array = names.iter().map(number).collect();
         Ok(Arc::new(numbers))
     };
     create_udf(

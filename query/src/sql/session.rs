@@ -21,6 +21,7 @@ use datafusion::optimizer::Analyzer;
 use model::Table;
 
 use super::asking::Asking;
+use super::counts::CountRows;
 use super::ids::Ids;
 use super::percentile;
 use super::postgres::PG_CATALOG;
@@ -73,6 +74,7 @@ pub(crate) fn base(shared: &SessionState) -> SessionState {
         .with_expr_planners(planners)
         .with_type_planner(ids)
         .with_analyzer_rules(rules)
+        .with_optimizer_rule(Arc::new(CountRows))
         .with_scalar_functions(scalar_functions())
         .with_aggregate_functions(aggregate_functions())
         .with_window_functions(SessionStateDefaults::default_window_functions())

@@ -50,7 +50,7 @@ pub(super) fn question(
     Some(Question {
         window,
         bucket: width.map(|width| width / MINUTE),
-        by,
+        split: by.into(),
         levels: (level.is_some() || min_level.is_some()).then(|| levels.collect()),
         entities: names.into_iter().cloned().collect(),
         most,

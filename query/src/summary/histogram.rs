@@ -89,7 +89,9 @@ pub(super) async fn counted(scan: Scan, plan: Plan) -> Result<Histogram, Error> 
     };
     let rows = match counted {
         Some((counted, rows)) => {
-            for (group, buckets) in counted.rows {
+            for (level, entity, buckets) in counted.groups() {
+                // One of them at the most tells rows apart.
+                let group = level + &entity;
                 counts.extend(
                     buckets
                         .into_iter()

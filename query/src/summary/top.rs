@@ -73,8 +73,10 @@ async fn counts(scan: &Scan, field: &Expr, question: &Question) -> Result<Option
     if counted.segments == 0 {
         return Ok(None);
     }
-    let total = |(value, buckets): (String, HashMap<i64, i64>)| (value, buckets.into_values().sum());
-    let mut counts: HashMap<String, i64> = counted.rows.into_iter().map(total).collect();
+    // One of the two at the most tells rows apart.
+    let total =
+        |(level, entity, buckets): (String, String, HashMap<i64, i64>)| (level + &entity, buckets.into_values().sum());
+    let mut counts: HashMap<String, i64> = counted.groups().map(total).collect();
     if let Some(rows) = rows {
         for batch in values(rows, field)?.limit(0, Some(MOST_VALUES + 1))?.collect().await? {
             let more = column(&batch, "count")?.as_primitive::<Int64Type>().values();

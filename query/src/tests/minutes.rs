@@ -7,6 +7,7 @@ use model::{Level, LogRecord, Table};
 use super::counts::{histogram_agrees, top_agrees};
 use super::indexed::{damage, sidecars};
 use super::rows::scattered;
+use super::sql::rows as rows_of;
 use super::world::{self, Random};
 use super::*;
 use crate::QueryStats;
@@ -239,5 +240,100 @@ async fn rows_of_a_file_that_was_put_aside_are_counted_no_more() {
         .collect();
     let cost = histogram_agrees(&bench, &left, &over_all(), &whole).await;
     assert!(cost.files_read == 0 && cost.partial.is_some(), "{cost:?}");
+    bench.close().await;
+}
+
+/// A statement that counts log records, and the same without what counts could answer.
+fn counting(random: &mut Random) -> [String; 2] {
+    const GROUPS: [&str; 10] = [
+        "level",
+        "entity_name",
+        "date_bin(INTERVAL '5 minutes', ts)",
+        "time_bucket(INTERVAL '7 minutes', ts)",
+        "date_trunc('hour', ts)",
+        "extract(hour FROM ts)",
+        "ts::date",
+        "upper(level)",
+        "CASE WHEN level IN ('error', 'fatal') THEN 'bad' ELSE entity_name END",
+        "date_bin(INTERVAL '90 seconds', ts)",
+    ];
+    const AGGREGATES: [&str; 10] = [
+        "count(*)",
+        "count(message)",
+        "count(1) FILTER (WHERE level = 'error')",
+        "sum(CASE WHEN level = 'warn' THEN 2 ELSE 0 END)",
+        "count(CASE WHEN entity_name LIKE 'r%' THEN 1 END)",
+        "max(level)",
+        "min(entity_name)",
+        "count(DISTINCT entity_name)",
+        "count(flux_id)",
+        "sum(CASE WHEN level = 'debug' THEN 1 END)",
+    ];
+    let mut conditions = vec!["true".to_owned()];
+    conditions.extend(random.maybe(2, |random| format!("ts >= '{}'", moment(random))));
+    conditions.extend(random.maybe(2, |random| format!("ts < '{}'", moment(random))));
+    conditions.extend(random.maybe(4, |_| "level <> 'info'".to_owned()));
+    conditions.extend(random.maybe(4, |_| "(entity_name = 'rack-a' OR level = 'error')".to_owned()));
+    conditions.extend(random.maybe(6, |random| format!("extract(hour FROM ts) >= {}", random.below(24))));
+    let groups: Vec<_> = (0..random.below(3)).map(|_| *random.pick(&GROUPS)).collect();
+    let counts = (0..1 + random.below(3)).map(|_| *random.pick(&AGGREGATES));
+    let all: Vec<_> = groups.iter().copied().chain(counts).enumerate().collect();
+    let list: Vec<_> = all.iter().map(|(at, expr)| format!("{expr} AS c{at}")).collect();
+    let ordinals: Vec<_> = (1..=groups.len()).map(|at| at.to_string()).collect();
+    let (groups, order) = match ordinals.join(", ") {
+        none if none.is_empty() => (none, "ORDER BY 1".to_owned()),
+        some => (format!("GROUP BY {some}"), format!("ORDER BY {some}")),
+    };
+    let (list, conditions) = (list.join(", "), conditions.join(" AND "));
+    let from = *random.pick(&["logs", "(SELECT * FROM logs) AS l", "logs AS l"]);
+    ["", " AND length(message) >= 0"]
+        .map(|more| format!("SELECT {list} FROM {from} WHERE {conditions}{more} {groups} {order}"))
+}
+
+async fn statements_agree(bench: &Bench, random: &mut Random) {
+    for _ in 0..60 {
+        let [asked, read] = counting(random);
+        assert_eq!(rows_of(bench, &asked).await, rows_of(bench, &read).await, "{asked}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_statement_counts_the_same_however_it_is_worded_and_whatever_has_counts() {
+    let mut random = Random::new();
+    let mut bench = Bench::new().await;
+    bench.set_index(false).await;
+    scattered(&mut bench, &mut random, log).await;
+    statements_agree(&bench, &mut random).await;
+    bench.set_indexing(Indexing::InMemory).await;
+    bench
+        .append(&(0..40).map(|_| log(&mut random)).collect::<Vec<_>>())
+        .await;
+    bench.engine.index_all().await.unwrap();
+    statements_agree(&bench, &mut random).await;
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_statement_that_counts_answer_opens_no_data_file() {
+    let mut random = Random::new();
+    let mut bench = Bench::new().await;
+    let logs = sealed(&mut bench, &mut random, 600).await;
+    for statement in [
+        "SELECT count(*) AS n FROM logs",
+        "SELECT sum(n) AS n FROM (SELECT date_trunc('hour', ts) AS h, level, count(*) AS n FROM logs GROUP BY h, level HAVING count(*) > 0)",
+        "SELECT sum(n) AS n FROM (SELECT entity_name, count(*) AS n FROM logs GROUP BY 1 ORDER BY 2 DESC LIMIT 1000)",
+        "SELECT sum(CASE WHEN level = 'error' THEN 1 ELSE 0 END) + count(*) FILTER (WHERE level <> 'error') AS n FROM logs",
+        "WITH l AS (SELECT ts, level AS severity FROM logs) SELECT sum(n) AS n FROM (SELECT severity, time_bucket(INTERVAL '1 minute', ts), count(severity) AS n FROM l GROUP BY 1, 2)",
+    ] {
+        let answer = super::sql::asked(&bench, statement, serde_json::json!([]))
+            .await
+            .unwrap();
+        let (rows, stats) = (&answer["data"][0]["n"], &answer["stats"]);
+        assert_eq!(
+            (rows.as_u64(), stats["files_read"].as_u64()),
+            (Some(logs.len() as u64), Some(0)),
+            "{statement}: {stats}"
+        );
+    }
     bench.close().await;
 }
