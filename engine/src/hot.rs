@@ -18,7 +18,7 @@
 mod ranges;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use arrow_array::RecordBatch;
 use arrow_select::concat::concat_batches;
@@ -79,6 +79,7 @@ impl Chunk {
                 min_ts: chunks.iter().map(|chunk| chunk.rows.min_ts).min()?,
                 max_ts: chunks.iter().map(|chunk| chunk.rows.max_ts).max()?,
                 spec: first.rows.spec,
+                counts: OnceLock::new(),
             }),
             first: first.first,
             weight: chunks.iter().map(|chunk| chunk.weight).sum(),
@@ -315,6 +316,7 @@ mod tests {
                 min_ts,
                 max_ts,
                 spec: None,
+                counts: OnceLock::new(),
             },
             100,
             lsn,

@@ -12,7 +12,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arrow_array::builder::StringBuilder;
@@ -108,6 +108,7 @@ fn split(table: Table, rows: &RecordBatch, arrived: Timestamp, rule: Rule) -> Re
             min_ts,
             max_ts,
             spec: rule.spec,
+            counts: OnceLock::new(),
         };
         return Ok(Placed {
             pieces: vec![(first, whole)],
@@ -183,6 +184,7 @@ fn by_partition(rows: &RecordBatch, rule: Rule) -> Result<Vec<(Partition, HotBat
             min_ts,
             max_ts,
             spec: rule.spec,
+            counts: OnceLock::new(),
         };
         pieces.push((partition, hot));
     }

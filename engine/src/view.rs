@@ -15,13 +15,14 @@
 //! How a segment's bytes are found again after its name was given to other bytes: [`crate::catalog`].
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use arrow_array::RecordBatch;
 use model::{Table, Timestamp};
 
 use crate::SpecName;
 use crate::catalog::Segment;
+use crate::index::RowCounts;
 
 /// Rows that are durable in the log and in no data file yet.
 #[derive(Debug, Clone)]
@@ -34,6 +35,8 @@ pub struct HotBatch {
     pub max_ts: Timestamp,
     /// The spec that they are of, all of them.
     pub spec: Option<SpecName>,
+    /// What was counted of them, once somebody asked.
+    pub(crate) counts: OnceLock<RowCounts>,
 }
 
 /// One state of the store, as queries see it.

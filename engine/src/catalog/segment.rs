@@ -29,7 +29,7 @@ use parquet::file::metadata::ParquetMetaData;
 
 use super::files::Files;
 use super::state::FileEntry;
-use crate::index::SegmentIndex;
+use crate::index::{RowCounts, SegmentIndex};
 use crate::layout::{Layout, Partition, Retired};
 use crate::quarantine::{is_in_views, report};
 use crate::remote::cache::Cache;
@@ -92,6 +92,8 @@ pub(crate) struct Lineage {
     displaced: AtomicBool,
     /// How many of its first bytes are known to be what was written, and their checksum.
     checked: Mutex<(u64, u32)>,
+    /// What was counted of its row groups, from the first one on, while it is open.
+    pub(crate) counted: Mutex<Vec<RowCounts>>,
 }
 
 impl Lineage {
@@ -100,6 +102,7 @@ impl Lineage {
             retired,
             displaced: AtomicBool::new(false),
             checked: Mutex::default(),
+            counted: Mutex::default(),
         }
     }
 

@@ -36,7 +36,7 @@ pub(super) fn build(
     compare_crc(path, crc, owner.crc)?;
     let metadata = &Arc::new(read_metadata(file, path, true)?);
     let source = Source { file, path, metadata };
-    let mut counting = Counting::of(owner, metadata);
+    let mut counting = Counting::of(owner.table, owner.size, metadata);
     let mut columns = columns_of(owner.table);
     let mut texts = has_texts(owner.table).then(|| texts_of(metadata));
     for group in 0..metadata.num_row_groups() {

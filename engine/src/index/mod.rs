@@ -51,6 +51,7 @@ use crate::{Engine, Error};
 use format::Kind;
 
 pub use blocks::{Blocks, Lookup};
+pub(crate) use counts::RowCounts;
 pub use counts::{CountedGroup, Counts, CountsBy, MINUTE};
 #[cfg(any(test, feature = "fuzz"))]
 pub(crate) use fuzz::fuzz_sidecar;

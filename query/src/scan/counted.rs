@@ -8,14 +8,14 @@
 //!
 //! # Invariants
 //!
-//! - A row of a segment is counted here or left to be read, never both: a segment's whole minutes are counted, those that the window
-//!   cuts are read, and so are segments that do not say, rows in memory, and open files.
-//! - A segment whose counts are taken is not opened: what became of its data file is not seen.
+//! - A row is counted here or left to be read, never both: whole minutes of a segment, and of rows in memory, are counted, those that
+//!   the window cuts are read, and so are segments that do not say.
+//! - A sealed segment whose counts are taken is not opened: what became of its data file is not seen.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use engine::{CountedGroup, CountsBy, MINUTE, ReadView, Segment};
+use engine::{CountedGroup, Counts, CountsBy, MINUTE, ReadView, Segment};
 use model::filter::HistogramBy;
 use model::{Table, Timestamp};
 
@@ -67,8 +67,8 @@ pub(crate) struct Counted {
     rows: HashMap<String, HashMap<String, HashMap<i64, i64>>>,
     /// What is left to be read: stretches of time that have rows, and where.
     pub(crate) left: Vec<(Window, Pieces)>,
-    /// Segments that say how many rows they have.
-    pub(crate) segments: usize,
+    /// Whether no counts were there.
+    pub(crate) is_nothing: bool,
     entries: usize,
     bytes: usize,
 }
@@ -81,20 +81,8 @@ impl Scanner {
         view: &ReadView,
         meter: &Arc<Meter>,
     ) -> Result<Option<Counted>, Error> {
-        let window = question.window;
-        let files = view.files(Table::Logs).iter();
-        let files = files.filter(|file| window.meets(file.min_ts, file.max_ts) && file.index().is_some());
-        let files: Vec<_> = files.cloned().collect();
-        let mut counted = if files.is_empty() {
-            Some(Counted {
-                left: vec![(window, Pieces::All)],
-                ..Counted::default()
-            })
-        } else {
-            let (question, meter) = (question.clone(), Arc::clone(meter));
-            self.look(move |patience| question.count(&files, &meter, patience))
-                .await?
-        };
+        let (asked, seen, costs) = (question.clone(), view.clone(), Arc::clone(meter));
+        let mut counted = self.look(move |patience| asked.count(&seen, &costs, patience)).await?;
         if let Some(counted) = &mut counted {
             let has_rows = |(window, pieces): &(Window, Pieces)| !pieces.are_empty(view, Table::Logs, *window);
             counted.left.retain(has_rows);
@@ -118,15 +106,17 @@ struct Cut {
 }
 
 impl Question {
-    fn count(&self, files: &[Arc<Segment>], meter: &Meter, patience: &Patience) -> Result<Option<Counted>, Error> {
+    fn count(&self, view: &ReadView, meter: &Meter, patience: &Patience) -> Result<Option<Counted>, Error> {
         let mut counted = Counted::default();
         let (mut done, mut begun, mut ended) = (HashSet::new(), HashSet::new(), HashSet::new());
-        for segment in files {
+        let window = self.window;
+        let files = view.files(Table::Logs).iter();
+        for segment in files.filter(|file| window.meets(file.min_ts, file.max_ts)) {
             patience.check()?;
             let Some(cut) = self.count_segment(segment, meter, &mut counted) else {
                 continue;
             };
-            if counted.entries > self.most || counted.bytes > MOST_BYTES {
+            if counted.is_too_much(self.most) {
                 return Ok(None);
             }
             meter.ruled_out(segment.id);
@@ -134,12 +124,17 @@ impl Question {
             begun.extend(cut.begin.then_some(segment.id));
             ended.extend(cut.end.then_some(segment.id));
         }
-        counted.segments = done.len();
+        let memory = self.count_memory(view, &mut counted);
+        if counted.is_too_much(self.most) {
+            return Ok(None);
+        }
+        counted.is_nothing = done.is_empty() && memory.is_none();
         let (first, last) = self.cut_minutes();
+        let (is_left, cut) = (memory.is_none(), memory.unwrap_or_default());
         counted.left = vec![
-            (self.window, Pieces::But(Arc::new(done))),
-            (self.window.before(first), Pieces::Only(Arc::new(begun))),
-            (self.window.from(last), Pieces::Only(Arc::new(ended))),
+            (window, Pieces::But(Arc::new(done), is_left)),
+            (window.before(first), Pieces::Only(Arc::new(begun), cut.begin)),
+            (window.from(last), Pieces::Only(Arc::new(ended), cut.end)),
         ];
         Ok(Some(counted))
     }
@@ -151,35 +146,64 @@ impl Question {
         (minute(first_whole(since)), minute(until.div_euclid(MINUTE)))
     }
 
-    /// `None` if its counts do not say, or the window has no whole minute and cuts it on both sides.
-    fn whole(&self, segment: &Segment) -> Option<Whole> {
+    /// `None` if the window has no whole minute and cuts rows from the first time to the last on both sides.
+    fn whole(&self, min_ts: Timestamp, max_ts: Timestamp) -> Option<Whole> {
         let Window { since, until } = self.window;
-        let from = (segment.min_ts < since).then(|| first_whole(since.micros()));
-        let before = (segment.max_ts >= until).then(|| until.micros().div_euclid(MINUTE));
+        let from = (min_ts < since).then(|| first_whole(since.micros()));
+        let before = (max_ts >= until).then(|| until.micros().div_euclid(MINUTE));
         let are_apart = from.zip(before).is_none_or(|(from, before)| from <= before);
         are_apart.then_some(Whole { from, before })
     }
 
-    fn count_segment(&self, segment: &Segment, meter: &Meter, counted: &mut Counted) -> Option<Cut> {
-        let index = segment.index()?;
-        let whole = self.whole(segment)?;
-        let needs_entities = self.split.entity || !self.entities.is_empty();
-        let by = if needs_entities {
+    const fn counts_by(&self) -> CountsBy {
+        if self.split.entity || !self.entities.is_empty() {
             CountsBy::LevelAndEntity
         } else {
             CountsBy::Level
-        };
-        let (counts, bytes) = index.counts(by)?;
+        }
+    }
+
+    /// `None` if its counts do not say.
+    fn count_segment(&self, segment: &Segment, meter: &Meter, counted: &mut Counted) -> Option<Cut> {
+        let whole = self.whole(segment.min_ts, segment.max_ts)?;
+        let (all, bytes) = segment.counts(self.counts_by())?;
         meter.index(bytes);
         let mut cut = Cut::default();
+        for counts in all {
+            self.count_groups(&counts, whole, &mut cut, counted);
+        }
+        Some(cut)
+    }
+
+    /// Counts all rows in memory; `None` if the counts of some do not say.
+    fn count_memory(&self, view: &ReadView, counted: &mut Counted) -> Option<Cut> {
+        let hot = view.hot(Table::Logs).iter();
+        let hot: Vec<_> = hot.filter(|hot| self.window.meets(hot.min_ts, hot.max_ts)).collect();
+        let (Some(min_ts), Some(max_ts)) = (
+            hot.iter().map(|hot| hot.min_ts).min(),
+            hot.iter().map(|hot| hot.max_ts).max(),
+        ) else {
+            return Some(Cut::default());
+        };
+        // Where the window cuts any of them it cuts all: what it cuts is read of all.
+        let whole = self.whole(min_ts, max_ts)?;
+        let counts = hot.iter().map(|hot| hot.counts(self.counts_by()));
+        let all: Vec<Counts> = counts.collect::<Option<_>>()?;
+        let mut cut = Cut::default();
+        for counts in all {
+            self.count_groups(&counts, whole, &mut cut, counted);
+        }
+        Some(cut)
+    }
+
+    fn count_groups(&self, counts: &Counts, whole: Whole, cut: &mut Cut, counted: &mut Counted) {
         for group in counts.groups().filter(|group| self.is_met(group)) {
             let level = if self.split.level { group.level } else { "" };
             let entity = group.entity.filter(|_| self.split.entity).unwrap_or_default();
-            self.count_group(&group, whole, &mut cut, |start, rows| {
+            self.count_group(&group, whole, cut, |start, rows| {
                 counted.add((level, entity), start, rows);
             });
         }
-        Some(cut)
     }
 
     fn is_met(&self, group: &CountedGroup<'_>) -> bool {
@@ -238,6 +262,10 @@ fn first_whole(ts: i64) -> i64 {
 }
 
 impl Counted {
+    const fn is_too_much(&self, most: usize) -> bool {
+        self.entries > most || self.bytes > MOST_BYTES
+    }
+
     /// Level, entity, and the rows by the start of their bucket.
     pub(crate) fn groups(self) -> impl Iterator<Item = (String, String, HashMap<i64, i64>)> {
         self.rows.into_iter().flat_map(|(level, entities)| {

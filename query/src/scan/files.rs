@@ -26,24 +26,24 @@ pub(crate) enum Pieces {
     /// In all segments and in memory.
     #[default]
     All,
-    /// In all but these segments.
-    But(Arc<HashSet<u64>>),
-    /// In these segments, and not in memory.
-    Only(Arc<HashSet<u64>>),
+    /// In all but these segments, and in memory or not.
+    But(Arc<HashSet<u64>>, bool),
+    /// In these segments, and in memory or not.
+    Only(Arc<HashSet<u64>>, bool),
 }
 
 impl Pieces {
     pub(crate) fn have(&self, segment: &Segment) -> bool {
         match self {
             Self::All => true,
-            Self::But(those) => !those.contains(&segment.id),
-            Self::Only(these) => these.contains(&segment.id),
+            Self::But(those, _) => !those.contains(&segment.id),
+            Self::Only(these, _) => these.contains(&segment.id),
         }
     }
 
     /// Whether rows in memory are looked at.
     pub(crate) const fn have_memory(&self) -> bool {
-        !matches!(self, Self::Only(_))
+        matches!(self, Self::All | Self::But(_, true) | Self::Only(_, true))
     }
 
     /// Whether there is nothing of a table within a window.

@@ -70,7 +70,7 @@ async fn counts(scan: &Scan, field: &Expr, question: &Question) -> Result<Option
     let Some((counted, rows)) = scan.counted(question).await? else {
         return Ok(None);
     };
-    if counted.segments == 0 {
+    if counted.is_nothing {
         return Ok(None);
     }
     // One of the two at the most tells rows apart.

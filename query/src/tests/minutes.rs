@@ -337,3 +337,44 @@ async fn a_statement_that_counts_answer_opens_no_data_file() {
     }
     bench.close().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_open_files_and_of_memory_only_what_came_since_is_looked_at() {
+    let mut random = Random::new();
+    let bench = Bench::new().await;
+    let by_entity = HistogramFilter {
+        interval: Some("1m".parse().unwrap()),
+        by: Some(HistogramBy::EntityName),
+        fill: None,
+    };
+    let some = LogFilter {
+        limit: Some(3),
+        ..over_all()
+    };
+    let mut logs = Vec::new();
+    for _ in 0..4 {
+        let present = |random: &mut Random| LogRecord {
+            ts: Timestamp::from_micros(now().micros() + i64::try_from(random.below(600)).unwrap() * SECOND),
+            ..world::log(random)
+        };
+        let rows: Vec<_> = (0..200).map(|_| present(&mut random)).collect();
+        bench.append(&rows).await;
+        logs.extend(rows);
+        let hot = histogram_agrees(&bench, &logs, &over_all(), &by_entity).await;
+        assert_eq!((hot.files_read, hot.bytes_read), (0, 0), "{hot:?}");
+        bench.publish().await;
+        let costs = [
+            histogram_agrees(&bench, &logs, &over_all(), &by_entity).await,
+            histogram_agrees(&bench, &logs, &over_all(), &by_entity).await,
+            top_agrees(&bench, &logs, &some, "level").await,
+        ];
+        let read = costs.clone().map(|cost| (cost.bytes_read > 0, cost.rows_scanned));
+        assert_eq!(
+            read,
+            [(true, 0), (false, 0), (false, 0)],
+            "row groups are counted once: {costs:?}"
+        );
+    }
+    assert!(bench.engine.view().files(Table::Logs).iter().all(|file| !file.sealed));
+    bench.close().await;
+}

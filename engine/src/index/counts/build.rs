@@ -1,4 +1,4 @@
-//! Counts the rows of a file by minute, level and entity while its sidecar is made.
+//! Counts rows by minute, level and entity: those of a file while its sidecar is made, and others.
 //!
 //! # Invariants
 //!
@@ -12,14 +12,14 @@ use std::sync::Arc;
 use arrow_array::cast::AsArray;
 use arrow_array::types::TimestampMicrosecondType;
 use arrow_array::{Array, RecordBatch};
-use arrow_schema::{DataType, Field, Schema};
+use arrow_schema::{Field, Schema};
 use model::Table;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder};
 use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
 
-use super::super::format::{Owner, Part};
-use super::words::{Numbered, Words, words};
+use super::super::format::Part;
+use super::words::{Numbered, Words, coded, words};
 use super::{CountsBy, MINUTE, put};
 use crate::segment::FileAt;
 
@@ -35,28 +35,25 @@ const MOST_OF_WORDS: i64 = 1 << 20;
 /// Counts what is counted of a file.
 #[derive(Debug)]
 pub(in super::super) struct Counting {
-    levels: Option<Builder>,
-    entities: Option<Builder>,
+    counted: RowsCounted,
     metadata: ArrowReaderMetadata,
 }
 
 impl Counting {
-    /// `None` if nothing of the file is counted.
-    pub(in super::super) fn of(owner: &Owner, file: &Arc<ParquetMetaData>) -> Option<Self> {
-        if owner.table != Table::Logs {
+    /// Of so many bytes of a file; `None` if nothing of it is counted.
+    pub(in super::super) fn of(table: Table, bytes: u64, file: &Arc<ParquetMetaData>) -> Option<Self> {
+        if table != Table::Logs {
             return None;
         }
-        let coded = DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8));
         let as_stored = ArrowReaderMetadata::try_new(Arc::clone(file), ArrowReaderOptions::new()).ok()?;
         let fields = as_stored.schema().fields().iter();
         let fields = fields.map(|field| match field.name().as_str() {
-            "level" | "entity_name" => Field::clone(field).with_data_type(coded.clone()),
+            "level" | "entity_name" => Field::clone(field).with_data_type(coded()),
             _ => Field::clone(field),
         });
         let options = ArrowReaderOptions::new().with_schema(Arc::new(Schema::new(fields.collect::<Vec<_>>())));
         Some(Self {
-            levels: Some(Builder::new(SMALL)),
-            entities: Some(Builder::new((owner.size / 100).clamp(SMALL, LARGE))),
+            counted: RowsCounted::new(SMALL, (bytes / 100).clamp(SMALL, LARGE)),
             metadata: ArrowReaderMetadata::try_new(Arc::clone(file), options).ok()?,
         })
     }
@@ -64,19 +61,20 @@ impl Counting {
     /// Counts the next row group. Whether to go on, as `go_on` says.
     pub(in super::super) fn take(&mut self, file: &FileAt, group: usize, go_on: &mut impl FnMut() -> bool) -> bool {
         let about = self.metadata.metadata().row_group(group);
+        let RowsCounted { levels, entities } = &mut self.counted;
         if !is_of_words(about, "entity_name") {
-            self.entities = None;
+            *entities = None;
         }
         if !is_of_words(about, "level") {
-            (self.levels, self.entities) = (None, None);
+            (*levels, *entities) = (None, None);
         }
-        if self.levels.is_none() && self.entities.is_none() {
+        if levels.is_none() && entities.is_none() {
             return true;
         }
         let names = ["ts", "level", "entity_name"];
         let names = names
             .into_iter()
-            .filter(|name| *name != "entity_name" || self.entities.is_some());
+            .filter(|name| *name != "entity_name" || entities.is_some());
         let mask = ProjectionMask::columns(self.metadata.parquet_schema(), names);
         let reader = ParquetRecordBatchReaderBuilder::new_with_metadata(file.clone(), self.metadata.clone())
             .with_row_groups(vec![group])
@@ -84,22 +82,76 @@ impl Counting {
             .with_batch_size(BATCH_ROWS)
             .build();
         let Ok(reader) = reader else {
-            (self.levels, self.entities) = (None, None);
+            self.counted.give_up();
             return true;
         };
         for batch in reader {
             if !go_on() {
                 return false;
             }
-            if batch.ok().and_then(|batch| self.add(&batch)).is_none() {
-                (self.levels, self.entities) = (None, None);
-                return true;
+            match batch {
+                Ok(batch) => self.counted.add(&batch),
+                Err(_) => self.counted.give_up(),
             }
         }
         true
     }
 
-    fn add(&mut self, batch: &RecordBatch) -> Option<()> {
+    /// The sections.
+    pub(in super::super) fn finish(self, rows: u64) -> Vec<Part> {
+        let section = |(by, bytes): (CountsBy, Option<Vec<u8>>)| {
+            Some(Part {
+                kind: by.kind(),
+                form: 0,
+                bytes: bytes?,
+                is_checked: false,
+            })
+        };
+        let sections = CountsBy::ALL.into_iter().zip(self.counted.finish(rows));
+        sections.filter_map(section).collect()
+    }
+
+    /// What is counted of a row group alone.
+    pub(super) fn of_group(
+        counted: RowsCounted,
+        file: &FileAt,
+        metadata: &Arc<ParquetMetaData>,
+        group: usize,
+    ) -> Option<RowsCounted> {
+        let all = Self::of(Table::Logs, 0, metadata)?;
+        let mut counting = Self { counted, ..all };
+        counting.take(file, group, &mut || true);
+        Some(counting.counted)
+    }
+}
+
+/// Rows, counted in both ways; one that became too large is none.
+#[derive(Debug)]
+pub(super) struct RowsCounted {
+    levels: Option<Builder>,
+    entities: Option<Builder>,
+}
+
+impl RowsCounted {
+    /// For sections of so many bytes at most.
+    pub(super) fn new(levels: u64, entities: u64) -> Self {
+        Self {
+            levels: Some(Builder::new(levels)),
+            entities: Some(Builder::new(entities)),
+        }
+    }
+
+    fn give_up(&mut self) {
+        (self.levels, self.entities) = (None, None);
+    }
+
+    pub(super) fn add(&mut self, batch: &RecordBatch) {
+        if self.try_add(batch).is_none() {
+            self.give_up();
+        }
+    }
+
+    fn try_add(&mut self, batch: &RecordBatch) -> Option<()> {
         let times = batch.column_by_name("ts")?;
         if times.null_count() > 0 {
             return None;
@@ -122,18 +174,9 @@ impl Counting {
         Some(())
     }
 
-    /// The sections.
-    pub(in super::super) fn finish(self, rows: u64) -> Vec<Part> {
-        let all = CountsBy::ALL.into_iter().zip([self.levels, self.entities]);
-        let part = |(by, builder): (CountsBy, Option<Builder>)| {
-            Some(Part {
-                kind: by.kind(),
-                form: 0,
-                bytes: builder?.finish(rows)?,
-                is_checked: false,
-            })
-        };
-        all.filter_map(part).collect()
+    /// The sections, as [`CountsBy::ALL`] has them.
+    pub(super) fn finish(self, rows: u64) -> [Option<Vec<u8>>; 2] {
+        [self.levels, self.entities].map(|builder| builder?.finish(rows))
     }
 }
 
@@ -172,12 +215,7 @@ impl Builder {
     }
 
     /// Counts rows; `None` if there is too much for a section.
-    fn add(
-        &mut self,
-        minutes: impl Iterator<Item = i64>,
-        levels: &Words<'_>,
-        entities: Option<&Words<'_>>,
-    ) -> Option<()> {
+    fn add(&mut self, minutes: impl Iterator<Item = i64>, levels: &Words, entities: Option<&Words>) -> Option<()> {
         let levels = levels.numbers(&mut self.levels)?;
         let entities = match entities {
             Some(entities) => entities.numbers(&mut self.entities)?,

@@ -21,12 +21,14 @@
 //! What a window cuts out of a minute, and what a query counts: `query`.
 
 pub(super) mod build;
+mod live;
 #[cfg(test)]
 mod tests;
 mod words;
 
 use std::sync::Arc;
 
+pub(crate) use self::live::RowCounts;
 use super::SegmentIndex;
 use super::format::{Bad, Kind, Section, bytes_at};
 use crate::segment::FileAt;

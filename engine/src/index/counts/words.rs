@@ -1,25 +1,33 @@
-//! Words of a file, numbered as they come.
+//! Words of rows, numbered as they come.
 
 use std::collections::HashMap;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int32Type;
 use arrow_array::{Array, DictionaryArray, RecordBatch, StringArray};
+use arrow_cast::cast;
+use arrow_schema::DataType;
+
+/// The type of a column of words, each written once.
+pub(super) fn coded() -> DataType {
+    DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8))
+}
 
 /// A column of words, of which no row lacks one.
-pub(super) fn words<'a>(batch: &'a RecordBatch, name: &str) -> Option<Words<'a>> {
-    let column = batch.column_by_name(name)?.as_dictionary_opt::<Int32Type>()?;
-    let values = column.values().as_string_opt::<i32>()?;
+pub(super) fn words(batch: &RecordBatch, name: &str) -> Option<Words> {
+    let column = cast(batch.column_by_name(name)?, &coded()).ok()?;
+    let column = column.as_dictionary_opt::<Int32Type>()?.clone();
+    let values = column.values().as_string_opt::<i32>()?.clone();
     (column.null_count() == 0 && values.null_count() == 0).then_some(Words { column, values })
 }
 
 /// See [`words`].
-pub(super) struct Words<'a> {
-    column: &'a DictionaryArray<Int32Type>,
-    values: &'a StringArray,
+pub(super) struct Words {
+    column: DictionaryArray<Int32Type>,
+    values: StringArray,
 }
 
-impl Words<'_> {
+impl Words {
     /// The number of each row's word.
     pub(super) fn numbers(&self, known: &mut Numbered) -> Option<Vec<u32>> {
         let mut of_codes = vec![None; self.values.len()];

@@ -1,0 +1,84 @@
+//! Counts of rows that no sidecar tells of: rows in memory, and row groups of open files.
+//!
+//! They are made when they are asked for first, and kept with the rows: a row group never changes, and later versions of an open file
+//! begin with those of the earlier ones. So what a question costs goes with the rows that came since the last one.
+//!
+//! # Invariants
+//!
+//! - As for sidecars: each row is counted once, or nothing is told of it.
+
+use arrow_array::RecordBatch;
+use model::Table;
+
+use super::build::{Counting, RowsCounted};
+use super::{Counts, CountsBy};
+use crate::HotBatch;
+use crate::catalog::Segment;
+use crate::segment::FileAt;
+
+/// A larger section is none: an open file has [`MAX_ROW_GROUPS`](crate::segment) of them in memory.
+const MOST: u64 = 16 << 10;
+
+fn none() -> RowsCounted {
+    RowsCounted::new(MOST, MOST)
+}
+
+/// Some rows, counted in every way that is not too large.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct RowCounts([Option<Counts>; CountsBy::ALL.len()]);
+
+impl RowCounts {
+    fn of(counted: RowsCounted, rows: u64) -> Self {
+        let believed = |section: Option<Vec<u8>>| Counts::new(section?.into(), rows);
+        Self(counted.finish(rows).map(believed))
+    }
+
+    fn of_batch(batch: &RecordBatch) -> Self {
+        let mut counted = none();
+        counted.add(batch);
+        Self::of(counted, batch.num_rows() as u64)
+    }
+
+    fn get(&self, by: CountsBy) -> Option<Counts> {
+        let mut all = CountsBy::ALL.into_iter().zip(&self.0);
+        all.find(|(of, _)| *of == by)?.1.clone()
+    }
+}
+
+impl HotBatch {
+    /// How many of its rows, of log records, there are in each minute; `None` if that is too much to say.
+    #[must_use]
+    pub fn counts(&self, by: CountsBy) -> Option<Counts> {
+        self.counts.get_or_init(|| RowCounts::of_batch(&self.batch)).get(by)
+    }
+}
+
+impl Segment {
+    /// How many rows it has in each minute, piece by piece, and how many bytes were read for that; `None` if that is not known. Of an
+    /// open file that is here, rows that were not counted yet are. May read from the disk.
+    #[must_use]
+    pub fn counts(&self, by: CountsBy) -> Option<(Vec<Counts>, u64)> {
+        if let Some(index) = self.index() {
+            let (counts, bytes) = index.counts(by)?;
+            return Some((vec![counts], bytes));
+        }
+        if self.sealed || !self.is_parquet() || self.table != Table::Logs || self.is_uploaded() {
+            return None;
+        }
+        let footer = self.metadata().ok()?;
+        let (groups, mut bytes) = (footer.num_row_groups(), 0);
+        let mut counted = self.lineage().counted.lock();
+        if counted.len() < groups {
+            let file = FileAt::new(self.open().ok()?, self.size);
+            for group in counted.len()..groups {
+                let about = footer.row_group(group);
+                let rows = u64::try_from(about.num_rows()).ok()?;
+                let counting = Counting::of_group(none(), &file, &footer, group)?;
+                counted.push(RowCounts::of(counting, rows));
+                bytes += u64::try_from(about.compressed_size()).unwrap_or(0);
+            }
+        }
+        let counts = counted.iter().take(groups).map(|counts| counts.get(by));
+        Some((counts.collect::<Option<_>>()?, bytes))
+    }
+}
