@@ -49,14 +49,14 @@ impl PhysicalExprAdapterFactory for SpecAdapterFactory {
                 field: Arc::clone(&field),
                 signature: Signature::exact(vec![DataType::Utf8], Volatility::Immutable),
             };
-            let call = ScalarFunctionExpr::new(
+            let call: Arc<dyn PhysicalExpr> = Arc::new(ScalarFunctionExpr::new(
                 OutOfPromoted::NAME,
                 Arc::new(ScalarUDF::new_from_impl(function)),
                 vec![Arc::new(promoted)],
                 field,
                 Arc::clone(&options),
-            );
-            Ok((column.name.clone(), Arc::new(call)))
+            ));
+            Ok((column.name.clone(), call))
         });
         Ok(Arc::new(SpecAdapter {
             derived: derived.collect::<Result<_>>()?,
