@@ -96,12 +96,21 @@ struct Point {
     histogram: Observed,
 }
 
-/// The series that is being walked, and its share of the bucket that is being filled.
+/// The series that is being walked, and its shares of the bucket that is being filled.
 struct Series {
     entity: Vec<u8>,
     labels: String,
     before: Point,
     key: Key,
+    /// Its share of the group that its last point is of.
+    share: Share,
+    /// Its shares of other groups of the bucket: an entity may have two names in turn.
+    others: BTreeMap<Key, Share>,
+}
+
+/// What a series has grown by, and in which time.
+#[derive(Default)]
+struct Share {
     increase: f64,
     seconds: f64,
 }
@@ -131,7 +140,8 @@ impl Walk {
             let point = Point { ts, value, histogram };
             let delta = field_text(labels, "otel.temporality").as_deref() == Some("delta");
             self.point(key, entities.value(row), names[row].unwrap_or_default(), point, delta);
-            if self.groups.len() > MAX_GROUPS {
+            let others = self.series.as_ref().map_or(0, |series| series.others.len());
+            if self.groups.len().max(others) > MAX_GROUPS {
                 return Err(Error::TooManyGroups(MAX_GROUPS));
             }
         }
@@ -150,20 +160,25 @@ impl Walk {
                 labels: labels.to_owned(),
                 before: point,
                 key,
-                increase: 0.0,
-                seconds: 0.0,
+                share: Share::default(),
+                others: BTreeMap::new(),
             });
             return;
         }
         let Some(series) = &mut self.series else { return };
         if series.key != key {
-            flush(&mut self.groups, series);
-            series.key = key;
+            let is_over = series.key.bucket != key.bucket;
+            let left = std::mem::replace(&mut series.key, key);
+            series.others.insert(left, std::mem::take(&mut series.share));
+            if is_over {
+                flush(&mut self.groups, std::mem::take(&mut series.others));
+            }
+            series.share = series.others.remove(&series.key).unwrap_or_default();
         }
         #[allow(clippy::cast_precision_loss, reason = "a time between points, in microseconds")]
         let seconds = point.ts.saturating_sub(series.before.ts) as f64 / 1e6;
-        series.seconds += seconds;
-        series.increase += increase(&series.key.series.kind, series.before.value, point.value, delta);
+        series.share.seconds += seconds;
+        series.share.increase += increase(&series.key.series.kind, series.before.value, point.value, delta);
         if series.key.series.kind == MetricType::Histogram.as_str() {
             let grown = if delta {
                 point.histogram.clone()
@@ -177,18 +192,18 @@ impl Walk {
 
     fn end_of_series(&mut self) {
         if let Some(mut series) = self.series.take() {
-            flush(&mut self.groups, &mut series);
+            series.others.insert(series.key, series.share);
+            flush(&mut self.groups, series.others);
         }
     }
 }
 
-/// Adds a series' share of a bucket to its group.
-fn flush(groups: &mut BTreeMap<Key, Changes>, series: &mut Series) {
-    if series.seconds > 0.0 {
-        let rate = &mut groups.entry(series.key.clone()).or_default().rate;
-        *rate = Some(rate.unwrap_or(0.0) + series.increase / series.seconds);
+/// Adds a series' shares of a bucket to its groups.
+fn flush(groups: &mut BTreeMap<Key, Changes>, shares: BTreeMap<Key, Share>) {
+    for (key, share) in shares.into_iter().filter(|(_, share)| share.seconds > 0.0) {
+        let rate = &mut groups.entry(key).or_default().rate;
+        *rate = Some(rate.unwrap_or(0.0) + share.increase / share.seconds);
     }
-    (series.increase, series.seconds) = (0.0, 0.0);
 }
 
 fn increase(kind: &str, before: f64, value: f64, delta: bool) -> f64 {

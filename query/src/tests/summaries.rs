@@ -381,3 +381,40 @@ async fn a_histogram_tells_how_many_it_observed_their_sum_and_percentiles() {
     );
     bench.close().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rate_is_over_all_of_a_group_where_an_entity_has_two_names_in_turn() {
+    let bench = Bench::new().await;
+    let model = world::point(&mut Random::new());
+    let point = |number: i32| MetricPoint {
+        ts: at(i64::from(number) * 10),
+        name: "requests".to_owned(),
+        entity_name: ["old", "new"][usize::from(number % 2 != 0)].to_owned(),
+        metric_type: MetricType::Counter,
+        value: f64::from(number) * 10.0,
+        labels: model::Attributes::new(),
+        ..model.clone()
+    };
+    let points: Vec<_> = (0..6).map(point).collect();
+    bench.append(&points).await;
+    for (interval, rates) in [
+        // The minute before now, and half minutes: the later one has the points of 30 s, 40 s and 50 s.
+        ("1m", vec![("new", 1.0), ("old", 1.0)]),
+        ("30s", vec![("new", 1.0), ("old", 1.0), ("new", 1.0), ("old", 1.0)]),
+    ] {
+        let filter = MetricFilter {
+            name: Some("requests".to_owned()),
+            interval: Some(interval.parse().unwrap()),
+            group_by: Some("entity_name".to_owned()),
+            ..MetricFilter::default()
+        };
+        let page = bench.querier.page(ListQuery::Metrics(filter)).await.unwrap();
+        let given: Vec<_> = page
+            .rows
+            .iter()
+            .map(|row| (row["entity_name"].as_str().unwrap(), row["value"].as_f64().unwrap()))
+            .collect();
+        assert_eq!(given, rates, "{interval}");
+    }
+    bench.close().await;
+}
