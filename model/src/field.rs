@@ -7,7 +7,13 @@ use serde_json::Value;
 /// One field of a flat JSON object as text: a string as it is, another scalar or an array as JSON, null as nothing.
 #[must_use]
 pub fn field_text(object: &str, key: &str) -> Option<String> {
-    match field(object, key)? {
+    value_text(field(object, key)?)
+}
+
+/// A field's value as text, as [`field_text`] has it.
+#[must_use]
+pub fn value_text(value: Value) -> Option<String> {
+    match value {
         Value::String(text) => Some(text),
         Value::Null => None,
         other => Some(other.to_string()),

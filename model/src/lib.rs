@@ -44,7 +44,7 @@ mod yaml;
 
 pub use ambient::{Clock, Entropy};
 pub use destination::Destination;
-pub use field::{field_json, field_text};
+pub use field::{field_json, field_text, value_text};
 pub use fold::fold_into;
 pub use id::{BadId, ClusterId, EntityId, FluxId, MessageId, SpanId, TraceId};
 pub use letter::LetterId;

@@ -6,6 +6,7 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
 use datafusion::functions_aggregate::expr_fn::count;
 use datafusion::logical_expr::{ident, lit};
+use model::value_text;
 use serde_json::{Map, Value};
 
 use super::no_metric;
@@ -29,8 +30,8 @@ pub(super) async fn names(scan: Scan, limit: usize) -> Result<Page, Error> {
     Ok(Page::whole(&scan, objects(&found).collect()))
 }
 
-/// The keys of labels, sorted, with the number of values of each and of the points that have it. What belongs to one point of
-/// a histogram is no label.
+/// The keys of labels, sorted, with the number of values of each, told apart as texts, and of the points that have it. What
+/// belongs to one point of a histogram is no label.
 pub(super) async fn label_keys_of(scan: Scan, name: String, limit: usize) -> Result<Page, Error> {
     let frame = scan.frame(scan.window, Order::Any)?;
     let frame = frame.select(vec![series_key(ident("labels")).alias("series")])?;
@@ -42,9 +43,10 @@ pub(super) async fn label_keys_of(scan: Scan, name: String, limit: usize) -> Res
         let counts = column(&batch, "count")?.as_primitive::<Int64Type>().values();
         for (labels, count) in texts(column(&batch, "series")?)?.zip(counts) {
             let labels: Map<String, Value> = serde_json::from_str(labels.unwrap_or_default()).unwrap_or_default();
-            for (key, value) in labels.into_iter().filter(|(_, value)| !value.is_null()) {
+            for (key, value) in labels {
+                let Some(text) = value_text(value) else { continue };
                 let (values, points) = keys.entry(key).or_default();
-                values.insert(value.to_string());
+                values.insert(text);
                 *points += count;
             }
         }

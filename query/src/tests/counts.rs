@@ -277,6 +277,25 @@ async fn metrics_their_label_keys_and_label_values_are_listed_with_their_numbers
     bench.close().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn values_of_a_label_are_counted_by_the_texts_that_they_are_listed_by() {
+    let bench = Bench::new().await;
+    let point = world::point(&mut Random::new());
+    let points = [json!(0), json!("0")].map(|cpu| MetricPoint {
+        name: "cpu.load".to_owned(),
+        labels: model::Attributes::new().with("cpu", cpu),
+        ..point.clone()
+    });
+    bench.append(&points).await;
+    let every = SeriesFilter::default();
+    let keys = bench.querier.metric_labels("cpu.load", &every).await.unwrap();
+    let keys: Vec<_> = keys.rows.into_iter().map(Value::Object).collect();
+    assert_eq!(keys, [json!({ "key": "cpu", "values": 1, "count": 2 })]);
+    let values = bench.querier.metric_label_values("cpu.load", "cpu", &every).await;
+    assert_eq!(given(&values.unwrap().rows, "value"), [("0".to_owned(), 2)]);
+    bench.close().await;
+}
+
 /// A window, and which of the moments lie in it.
 type InWindow = (&'static str, &'static str, &'static [usize]);
 
