@@ -9,6 +9,7 @@ use model::filter::ANY_KEY;
 use model::{HumanDuration, Timestamp};
 use serde::Serialize;
 use serde_json::{Map, Value};
+use ureq::Timeout;
 
 use crate::args::ApiArgs;
 use crate::error::Error;
@@ -22,7 +23,7 @@ const CONNECT: Duration = Duration::from_secs(10);
 const SILENCE: Duration = Duration::from_secs(45);
 /// The pause between two questions while a command waits for rows.
 const AGAIN: Duration = Duration::from_millis(200);
-/// The largest answer that is read, in bytes.
+/// The largest answer that is read, in bytes as they are sent.
 const LARGEST: u64 = 512 << 20;
 
 /// A row under the specification's column names.
@@ -31,6 +32,7 @@ pub(crate) type Row = Map<String, Value>;
 pub(crate) struct Client {
     base: String,
     agent: ureq::Agent,
+    largest: u64,
 }
 
 /// One page of rows.
@@ -55,6 +57,7 @@ impl Client {
         Self {
             base: api.api_url.trim_end_matches('/').to_owned(),
             agent: config.into(),
+            largest: LARGEST,
         }
     }
 
@@ -69,6 +72,7 @@ impl Client {
         Self {
             base: api.api_url.trim_end_matches('/').to_owned(),
             agent: config.into(),
+            largest: LARGEST,
         }
     }
 
@@ -194,29 +198,39 @@ impl Client {
         progress: &Progress,
     ) -> Result<Heard, Error> {
         let url = without_credentials(&self.base);
-        let unreachable = |reason: String| {
-            tracing::debug!(method, api = url, path, reason, "asked in vain");
-            Error::Unreachable {
-                url: url.clone(),
-                reason,
-            }
+        let failed = |error: ureq::Error| {
+            tracing::debug!(method, api = url, path, %error, "asked in vain");
+            unanswered(url.clone(), error)
         };
-        let mut response = sent.map_err(|error| unreachable(error.to_string()))?;
+        let mut response = sent.map_err(failed)?;
         let status = response.status().as_u16();
         tracing::debug!(method, api = url, path, status, "asked");
         let date = response.headers().get("date").and_then(|date| date.to_str().ok());
         let date = date.and_then(|date| DateTime::parse_from_rfc2822(date).ok());
         let mut body = Vec::new();
-        let reader = response.body_mut().with_config().limit(LARGEST).reader();
+        let reader = response.body_mut().with_config().limit(self.largest).reader();
         progress
             .counted(reader)
             .read_to_end(&mut body)
-            .map_err(|error| unreachable(error.to_string()))?;
+            .map_err(|error| failed(error.into()))?;
         Ok(Heard {
             status,
             date: date.map(|date| date.with_timezone(&Utc).into()),
             body: serde_json::from_slice(&body).map_err(|error| error.to_string()),
         })
+    }
+}
+
+/// Why there is no answer: nobody is there, or who is there takes too long or says too much.
+fn unanswered(url: String, error: ureq::Error) -> Error {
+    let reason = error.to_string();
+    match error {
+        ureq::Error::BodyExceedsLimit(most) => Error::Answer(format!(
+            "it has more than {} MiB: ask for less, such as fewer rows or a shorter stretch of time",
+            most >> 20
+        )),
+        ureq::Error::Timeout(at) if !matches!(at, Timeout::Resolve | Timeout::Connect) => Error::Slow { url, reason },
+        _ => Error::Unreachable { url, reason },
     }
 }
 
@@ -315,9 +329,55 @@ fn parameters<F: Serialize>(filter: &F) -> Result<Vec<(String, String)>, Error> 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
+    use std::io::Write;
+    use std::net::TcpListener;
+
     use model::filter::LogFilter;
 
     use super::*;
+    use crate::args::Format;
+
+    /// An API that answers one request so, and holds the connection.
+    fn answering(answer: &'static str) -> ApiArgs {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let api_url = format!("http://{}", listener.local_addr().unwrap());
+        std::thread::spawn(move || {
+            let (mut peer, _) = listener.accept().unwrap();
+            let mut request = [0; 4096];
+            let _ = peer.read(&mut request);
+            let _ = peer.write_all(answer.as_bytes());
+            let _ = peer.read(&mut request);
+        });
+        ApiArgs {
+            api_url,
+            output: Format::Json,
+            utc: true,
+            no_pager: true,
+        }
+    }
+
+    #[test]
+    fn an_answer_that_takes_too_long_is_of_a_mixer_that_is_there_and_is_not_asked_for_again_at_once() {
+        for answer in ["", "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n[1"] {
+            let client = Client::within(&answering(answer), Duration::from_millis(300));
+            let error = client.look("/api/v1/storage").unwrap_err();
+            assert!(matches!(error, Error::Slow { .. }), "{error}");
+            assert_eq!((error.exit_code(), error.is_unavailable()), (69, false));
+            assert!(error.may_pass());
+        }
+    }
+
+    #[test]
+    fn an_answer_that_is_too_large_is_no_mixer_that_cannot_be_reached() {
+        let args = answering("HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n[100]");
+        let client = Client {
+            largest: 4,
+            ..Client::new(&args)
+        };
+        let error = client.look("/api/v1/storage").unwrap_err();
+        assert!(matches!(error, Error::Answer(_)), "{error}");
+        assert_eq!((error.exit_code(), error.is_unavailable()), (65, false));
+    }
 
     #[test]
     fn every_entry_of_a_family_is_a_parameter() {

@@ -13,6 +13,11 @@ use crate::output::safe;
 pub(crate) enum Error {
     #[error("cannot reach the Mixer's API at {url}: {reason}; is platform-mixer running? (--api-url names another)")]
     Unreachable { url: String, reason: String },
+    #[error(
+        "the Mixer's API at {url} gave no whole answer in time ({reason}): ask for less, such as fewer rows or a shorter stretch of \
+         time, or again later"
+    )]
+    Slow { url: String, reason: String },
     #[error("{title}: {detail}")]
     Refused {
         status: u16,
@@ -69,7 +74,7 @@ impl Error {
     /// The sysexits code.
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
-            Self::Unreachable { .. } => 69,
+            Self::Unreachable { .. } | Self::Slow { .. } => 69,
             Self::Refused { status, .. } => match status {
                 404 => 1,
                 401 | 403 => 77,
@@ -88,14 +93,14 @@ impl Error {
         }
     }
 
-    /// Whether asking again later may help.
+    /// Whether asking again at once may help. What took too long would again.
     pub(crate) fn is_unavailable(&self) -> bool {
-        self.exit_code() == Exit::Unavailable.code()
+        self.may_pass() && !matches!(self, Self::Slow { .. })
     }
 
     /// Whether the same request may succeed later without anybody doing anything.
     pub(crate) fn may_pass(&self) -> bool {
-        self.is_unavailable() || matches!(self, Self::Refused { status: 429, .. })
+        self.exit_code() == Exit::Unavailable.code()
     }
 
     /// Whether the reader of our output is gone: not an error of ours.
