@@ -218,12 +218,7 @@ impl Control {
     /// # Errors
     /// [`ControlError`].
     pub async fn scenario_report(&self) -> Result<ScenarioReport, ControlError> {
-        let active = self.registry.active_scenario()?;
-        let scenario = match &active {
-            Some(active) => self.parsed(active).await?,
-            None => None,
-        };
-        let (Some(active), Some(scenario)) = (active, scenario) else {
+        let Some((active, stored)) = self.registry.read(Registry::active_content).await? else {
             return Ok(ScenarioReport {
                 scenario: None,
                 activated: None,
@@ -234,6 +229,7 @@ impl Control {
                 history: self.registry.former_scenarios()?,
             });
         };
+        let scenario = parsed(stored.text).await?;
         let wanted = ScenarioRef {
             reference: active.reference.clone(),
             hash: active.hash.clone(),

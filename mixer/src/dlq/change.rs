@@ -352,12 +352,8 @@ impl Dlq {
     /// The scenario and the Racks as they are now.
     pub(super) fn stage(&self) -> Result<Stage, DlqError> {
         let registry = &self.parts.registry;
-        let active = registry.active_scenario()?;
-        let stored = active
-            .map(|active| registry.scenario(&active.hash))
-            .transpose()?
-            .flatten();
-        let parsed = stored.and_then(|stored| model::scenario::parse(&stored.text, rack::manifests()).ok());
+        let active = registry.active_content()?;
+        let parsed = active.and_then(|(_, stored)| model::scenario::parse(&stored.text, rack::manifests()).ok());
         Ok(Stage {
             scenario: parsed,
             racks: registry.racks()?,

@@ -1,11 +1,12 @@
-//! Scenarios in the registry: files by content hash, their heads, references to them, the active one, and those that were active before it.
+//! Scenarios in the registry: files by content hash, their heads, references to them, the active one, and those that were active
+//! before it.
 
 use model::scenario::Version;
 use model::{Timestamp, Token};
 use redb::{ReadableDatabase, ReadableTable};
 use serde::{Deserialize, Serialize};
 
-use super::{Change, HEADS, REFERENCES, Registry, RegistryError, SCENARIOS, db, from_cbor, to_cbor};
+use super::{Change, HEADS, META, REFERENCES, Registry, RegistryError, SCENARIOS, db, from_cbor, to_cbor};
 
 /// So many former activations are remembered.
 const REMEMBERED: usize = 16;
@@ -203,6 +204,22 @@ impl Registry {
     pub fn active_scenario(&self) -> Result<Option<ActiveScenario>, RegistryError> {
         self.meta("active")
     }
+
+    /// The same with its content, both of one moment: a content may be dropped as soon as it is active no more.
+    pub(crate) fn active_content(&self) -> Result<Option<(ActiveScenario, ScenarioRow)>, RegistryError> {
+        let read = self.database.begin_read().map_err(db)?;
+        let meta = read.open_table(META).map_err(db)?;
+        let Some(active) = meta.get("active").map_err(db)? else {
+            return Ok(None);
+        };
+        let active: ActiveScenario = from_cbor("active", active.value())?;
+        let scenarios = read.open_table(SCENARIOS).map_err(db)?;
+        let Some(content) = scenarios.get(active.hash.as_str()).map_err(db)? else {
+            return Ok(None);
+        };
+        let content = from_cbor("scenario", content.value())?;
+        Ok(Some((active, content)))
+    }
 }
 
 impl Change<'_> {
@@ -215,8 +232,8 @@ impl Change<'_> {
     }
 
     /// Stores a scenario under its hash and lets its reference mean it; it is the newest of its name, also where the clock was
-    /// ahead when another one was stored. Returns the hash the reference meant before, if that was another one; nothing else may
-    /// refer to that content, then it is gone.
+    /// ahead when another one was stored. Returns the hash the reference meant before, if that was another one: its content is gone
+    /// where nothing else refers to it.
     ///
     /// # Errors
     /// [`RegistryError`].

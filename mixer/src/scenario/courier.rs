@@ -432,10 +432,7 @@ impl CourierParts {
 
     /// The active scenario, and its content.
     fn active(&self) -> Result<Option<(ActiveScenario, Parsed)>, PushError> {
-        let Some(active) = self.registry.active_scenario()? else {
-            return Ok(None);
-        };
-        let Some(stored) = self.registry.scenario(&active.hash)? else {
+        let Some((active, stored)) = self.registry.active_content()? else {
             return Ok(None);
         };
         let parsed = self.parsed.of(&active.hash, &stored.text)?;
