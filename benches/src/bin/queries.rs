@@ -1,4 +1,4 @@
-//! The questions of operators and analysts, put to the Mixer over REST and to other engines on its files, in one run.
+//! The questions of operators and analysts, put to the Mixer over REST and as statements, and to other engines on its files, in one run.
 //!
 //! Method: a store of two days as `benches/src/days.rs` makes it. Then the Mixer's binary is started on it with default settings (its retention apart), and `benches/queries.py` asks: `BENCH_ROUNDS` (7) rounds
 //! after two, every engine in turn, medians, and every answer compared. `BENCH_PYTHON` names a Python with the packages of
