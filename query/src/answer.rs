@@ -1,6 +1,9 @@
 //! What a query answers with.
 
+use std::sync::Arc;
+
 use arrow_array::RecordBatch;
+use datafusion::execution::memory_pool::MemoryReservation;
 use model::batch::row_json;
 use model::{HumanDuration, MetricType, TraceId};
 use serde::Serialize;
@@ -8,10 +11,11 @@ use serde_json::{Map, Value};
 
 use crate::Error;
 use crate::exec::Scan;
+use crate::memory::Session;
 use crate::sql::{SqlColumn, columns_of};
 use crate::write::{RowFormat, RowWriter};
 
-/// Rows as columns, in the order that was asked for.
+/// Rows as columns, in the order that was asked for. They count as memory of queries until it and its clones are dropped.
 #[derive(Debug, Clone)]
 pub struct List {
     columns: Vec<SqlColumn>,
@@ -26,6 +30,7 @@ pub struct List {
     pub about: Option<(&'static str, Value)>,
     /// A number that is another one when the same question has another answer; `None` where that cannot be told.
     pub tag: Option<u64>,
+    _memory: Option<Arc<MemoryReservation>>,
 }
 
 impl List {
@@ -40,6 +45,16 @@ impl List {
             stats,
             about: None,
             tag: None,
+            _memory: None,
+        })
+    }
+
+    /// With its rows counted as memory of queries for as long as it is held.
+    pub(crate) fn counted(self, session: &Session) -> Result<Self, Error> {
+        let memory = session.hold(self.rows.get_array_memory_size())?;
+        Ok(Self {
+            _memory: Some(Arc::new(memory)),
+            ..self
         })
     }
 

@@ -215,6 +215,11 @@ impl Scan {
         MemoryConsumer::new(consumer).register(&self.state.runtime_env().memory_pool)
     }
 
+    /// The session of its query.
+    pub(crate) fn session(&self) -> Arc<Session> {
+        Arc::clone(&self.state)
+    }
+
     /// What it looks at.
     pub(crate) const fn view(&self) -> &ReadView {
         &self.view

@@ -160,12 +160,12 @@ impl Querier {
         self.run(|| {
             let mut scan = self.scan(asked.table, window, conditions.clone());
             scan.order = asked.order.unwrap_or_default();
-            let tag = self.tag_of(asked, window, scan.view());
+            let (tag, session) = (self.tag_of(asked, window, scan.view()), scan.session());
             let list = answer(scan, from.clone());
             async move {
                 let mut list = list.await?;
                 list.tag = tag;
-                Ok(list)
+                list.counted(&session)
             }
         })
         .await

@@ -10,7 +10,8 @@
 //! # Invariants
 //!
 //! - A query takes from the shared pool; the one beside it, as large, has what this query alone has taken.
-//! - A session is one query's at a time.
+//! - A session is one query's at a time: it is another's only when nothing is left that could take memory of it.
+//! - What an answer holds outlives its query and is counted by the shared pool alone.
 
 use std::fmt;
 use std::ops::Deref;
@@ -79,10 +80,23 @@ impl Deref for Session {
     }
 }
 
+impl Session {
+    /// Counts so many bytes as memory of queries, for an answer that holds them beyond its query.
+    pub(crate) fn hold(&self, bytes: usize) -> Result<MemoryReservation> {
+        let answer = || MemoryConsumer::new("answer");
+        let own = answer().register(&self.runtime_env().memory_pool);
+        own.try_grow(bytes)?;
+        let held = answer().register(&self.home.like.runtime_env().memory_pool);
+        held.grow(bytes);
+        Ok(held)
+    }
+}
+
 impl Drop for Session {
     fn drop(&mut self) {
-        // What still holds memory of it, as rows that a slow reader takes, is no other query's.
-        if self.state.runtime_env().memory_pool.reserved() > 0 {
+        // Who still has a reservation, or what makes one, as the thread of a query that was ended, may take memory a moment later.
+        let env = self.state.runtime_env();
+        if Arc::strong_count(env) > 1 || Arc::strong_count(&env.memory_pool) > 1 {
             return;
         }
         let mut free = self.home.free.lock();
@@ -174,5 +188,47 @@ impl MemoryPool for QueryPool {
 
     fn memory_limit(&self) -> MemoryLimit {
         self.shared.memory_limit()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+    use crate::Limits;
+
+    fn sessions() -> Arc<Sessions> {
+        Sessions::new(crate::exec::session(&Limits::default()).unwrap(), 2)
+    }
+
+    #[test]
+    fn a_session_is_not_used_again_while_something_can_take_memory_of_it() {
+        let sessions = sessions();
+        let one = sessions.one();
+        let thread = MemoryConsumer::new("a thread").register(&one.runtime_env().memory_pool);
+        drop(one);
+        thread.try_grow(1 << 20).unwrap();
+        assert_eq!(sessions.one().runtime_env().memory_pool.reserved(), 0);
+
+        let one = sessions.one();
+        let env = Arc::clone(one.runtime_env());
+        drop(one);
+        let task = MemoryConsumer::new("a task").register(&env.memory_pool);
+        task.try_grow(1 << 20).unwrap();
+        assert_eq!(sessions.one().runtime_env().memory_pool.reserved(), 0);
+    }
+
+    #[test]
+    fn what_an_answer_holds_stays_counted_and_its_session_is_used_again() {
+        let sessions = sessions();
+        let one = sessions.one();
+        let held = one.hold(1 << 20).unwrap();
+        drop(one);
+        assert_eq!(sessions.free.lock().len(), 1);
+        assert_eq!(sessions.one().runtime_env().memory_pool.reserved(), 0);
+        let shared = &sessions.like().runtime_env().memory_pool;
+        assert_eq!(shared.reserved(), 1 << 20);
+        drop(held);
+        assert_eq!(shared.reserved(), 0);
     }
 }

@@ -48,7 +48,7 @@ pub(crate) async fn list(
     fingerprint: u64,
     raw: RawForm,
 ) -> Result<List, Error> {
-    shown(scan, &given(scan, paging, from).await?, fingerprint, raw)
+    shown(scan, given(scan, paging, from).await?, fingerprint, raw)
 }
 
 /// Rows in order with their places in it.
@@ -94,10 +94,10 @@ pub(crate) async fn page_by_plans(
     fingerprint: u64,
 ) -> Result<Page, Error> {
     let given = planned(scan, paging, from).await?;
-    Ok(shown(scan, &given, fingerprint, RawForm::Hex)?.into())
+    Ok(shown(scan, given, fingerprint, RawForm::Hex)?.into())
 }
 
-fn shown(scan: &Scan, given: &Given, fingerprint: u64, raw: RawForm) -> Result<List, Error> {
+fn shown(scan: &Scan, given: Given, fingerprint: u64, raw: RawForm) -> Result<List, Error> {
     let next = match given.rows.in_order.last() {
         Some(last) if given.more => {
             let position = given.rows.position_after(last, given.from);
@@ -105,7 +105,11 @@ fn shown(scan: &Scan, given: &Given, fingerprint: u64, raw: RawForm) -> Result<L
         }
         _ => None,
     };
+    // For a moment they are there twice.
+    let copy = scan.memory("page");
+    copy.try_grow(given.rows.batches.iter().map(RecordBatch::get_array_memory_size).sum())?;
     let rows = given.rows.together(given.skip, &scan.table().schema())?;
+    drop(given);
     List::new(&messages::shown(&rows, raw)?, next, scan.stats(rows.num_rows()))
 }
 

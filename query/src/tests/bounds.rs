@@ -162,6 +162,36 @@ async fn a_query_that_lacks_the_memory_that_others_have_is_asked_to_come_again_a
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_rows_of_a_list_count_as_memory_of_queries_until_the_last_of_its_clones_is_dropped() {
+    let bench = bench(Limits::new(ByteSize::mib(64), Duration::from_secs(30), 2)).await;
+    let mut random = Random::new();
+    let points: Vec<_> = (0..200).map(|_| world::point(&mut random)).collect();
+    bench.append(&points).await;
+    let pool = &bench.querier.sessions.like().runtime_env().memory_pool;
+    for query in [
+        ListQuery::Logs(LogFilter {
+            limit: Some(1_000),
+            ..LogFilter::default()
+        }),
+        ListQuery::Metrics(MetricFilter::default()),
+        ListQuery::Metrics(MetricFilter {
+            interval: Some("1m".parse().unwrap()),
+            ..MetricFilter::default()
+        }),
+    ] {
+        let list = bench.querier.list(&query).await.unwrap();
+        let bytes = list.rows().get_array_memory_size();
+        assert!(pool.reserved() >= bytes, "{} of {bytes}: {query:?}", pool.reserved());
+        let another = list.clone();
+        drop(list);
+        assert!(pool.reserved() >= bytes, "{} of {bytes}: {query:?}", pool.reserved());
+        drop(another);
+        until("all memory to be free", || pool.reserved() == 0).await;
+    }
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_query_reads_no_more_of_files_than_it_may_and_pages_that_are_kept_do_not_count() {
     for forms in [
         [(Format::Parquet, Compression::Zstd)],
