@@ -7,6 +7,8 @@
 //! - SQL statements never have all of the places, unless there is one only, and they run on threads of their own: what typed
 //!   queries ask is bounded by its form, what a statement asks is not, and an operator of a plan may keep its thread for a while. So
 //!   lists, charts and tails are answered beside statements of any weight.
+//! - What tails begin with waits as long as it takes, in a queue of its own: at most a quarter of the places are taken by it or asked
+//!   for, however many tails come at once.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -37,6 +39,7 @@ pub(crate) enum Class {
 pub(crate) struct Gate {
     all: Arc<Semaphore>,
     statements: Arc<Semaphore>,
+    tails: Semaphore,
     /// How many `all` and `statements` had.
     places: (usize, usize),
     patience: Duration,
@@ -56,6 +59,7 @@ impl Gate {
         Self {
             all: Arc::new(Semaphore::new(places)),
             statements: Arc::new(Semaphore::new(of_statements)),
+            tails: Semaphore::new(places.div_ceil(4)),
             places: (places, of_statements),
             patience: PATIENCE.min(timeout),
         }
@@ -87,9 +91,11 @@ impl Gate {
         })
     }
 
-    /// A place of a typed query, however long it takes.
-    pub(crate) async fn wait(&self) -> Result<SemaphorePermit<'_>, Error> {
-        self.all.acquire().await.map_err(|_| Error::Closed)
+    /// A place for what a tail begins with, however long it takes.
+    pub(crate) async fn wait(&self) -> Result<[SemaphorePermit<'_>; 2], Error> {
+        let turn = self.tails.acquire().await.map_err(|_| Error::Closed)?;
+        let place = self.all.acquire().await.map_err(|_| Error::Closed)?;
+        Ok([turn, place])
     }
 
     /// How many places are free.
@@ -102,6 +108,7 @@ impl Gate {
     pub(crate) async fn close(&self) {
         close(&self.all, self.places.0).await;
         self.statements.close();
+        self.tails.close();
     }
 }
 
@@ -203,5 +210,22 @@ mod tests {
         gate.close().await;
         assert!(matches!(gate.enter(Class::Typed).await, Err(Error::Closed)));
         assert!(matches!(gate.enter(Class::Statement).await, Err(Error::Closed)));
+    }
+
+    #[tokio::test]
+    async fn tails_queue_behind_each_other_and_not_before_a_typed_query() {
+        let gate = Gate::new(2, Duration::from_secs(60));
+        let running = (gate.enter(Class::Typed).await, gate.enter(Class::Typed).await);
+        let mut tails: Vec<_> = (0..10).map(|_| Box::pin(gate.wait())).collect();
+        for tail in &mut tails {
+            assert!(futures::poll!(tail.as_mut()).is_pending());
+        }
+        drop(running);
+        let typed = gate.enter(Class::Typed).await;
+        assert!(typed.is_ok(), "{typed:?}");
+        // Each tail has its turn.
+        for tail in tails {
+            assert!(tail.await.is_ok());
+        }
     }
 }
