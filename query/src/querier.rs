@@ -49,6 +49,8 @@ pub struct Limits {
     pub max_followers: usize,
     /// Memory for the texts of rows that tails may still need.
     pub tail_texts: ByteSize,
+    /// How long a tail may give earlier rows: until then it holds its view, and memory of queries.
+    pub backlog: Duration,
     /// Rows that the answer of one SQL statement may have.
     pub max_rows: u64,
     /// Bytes of data files that one query may read, besides pages that are kept.
@@ -69,6 +71,7 @@ impl Limits {
             page_cache: ByteSize::bytes(memory.get() / 4 - Self::indexes_of(memory).get()),
             max_followers: 200,
             tail_texts: ByteSize::mib(8),
+            backlog: Duration::from_secs(600),
             max_rows: 1_000_000,
             max_scan: ByteSize::mib(1 << 20),
             spill_dir: None,

@@ -16,14 +16,15 @@
 //! | `error` | `detail` | the tail ends |
 //!
 //! A comment every [`HEARTBEAT`] carries the `id` of what was looked at, so that a filter that lets nothing through does not fall behind; who comes back
-//! is told so at once when it has caught up.
+//! is told so at once when it has caught up. So does a comment after each stretch of the backlog in which nothing was found.
 //!
 //! # Invariants
 //!
 //! - Each row that the filter lets through comes once, or counts in `missed`; rows that went before the filter had looked at them count in
 //!   `unseen`. Without a filter `unseen` is 0.
 //! - Backlog and live rows join without a seam: the view has exactly what came before the position.
-//! - A follower holds one text of about [`TEXT`] bytes at a time, and the engine's rows only while it looks at them.
+//! - A follower holds one text of about [`TEXT`] bytes at a time, and the engine's rows only while it looks at them. A backlog holds its view
+//!   and a slice of rows, no longer than [`Limits::backlog`] however slow its reader is.
 //!
 //! # Not here
 //!
@@ -75,6 +76,10 @@ pub(crate) struct Tails {
     places: Arc<Semaphore>,
     most: usize,
     texts: Texts,
+    /// How long one look at the store may take.
+    timeout: Duration,
+    /// How long a backlog may take.
+    patience: Duration,
 }
 
 impl Tails {
@@ -95,7 +100,15 @@ impl Tails {
             texts: Texts(Kept::new(
                 usize::try_from(limits.tail_texts.get()).unwrap_or(usize::MAX),
             )),
+            timeout: limits.timeout,
+            patience: limits.backlog,
         }
+    }
+
+    /// What a look at the store finds that takes no longer than a query may.
+    async fn in_time<T>(&self, look: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+        let found = tokio::time::timeout(self.timeout, look).await;
+        found.unwrap_or_else(|_| Err(Error::Timeout(self.timeout.into())))
     }
 
     /// Waits until nobody follows; from then on nobody does.

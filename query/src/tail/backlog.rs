@@ -1,20 +1,22 @@
 //! The rows of a view, oldest first, a slice of time at a time.
 //!
-//! The scan finds newest rows; a slice is a stretch of time that has about [`SLICE`] of them, or [`BYTES`]. Stretches without rows are
-//! skipped by what the catalogue knows. Within a slice rows are ordered by `ts`, then by the hash of all columns, as pages of lists are.
+//! The scan finds newest rows; a slice is a stretch of time that has about [`SLICE`] of them, or [`BYTES`], or that takes a part of the time that
+//! a query may take. Stretches without rows are skipped by what the catalogue knows. Within a slice rows are ordered by `ts`, then by the hash of all columns, as pages of lists are.
 //!
 //! # Going on after a break
 //!
-//! The token of a row says which place in the order of arrival the backlog began at, and how far it was given. A new view has more rows: those
+//! The token of a row says which place in the order of arrival the backlog began at, and how far it was given; after a slice, up to which time all
+//! was looked at, so that a filter that lets nothing through gets on too. A new view has more rows: those
 //! that arrived since. They are live rows, so as many rows like them are left out here; equal rows are interchangeable.
 //!
 //! # Invariants
 //!
 //! - A slice's rows are held while its texts are made; they count as memory of queries until then, in the form in which they are shown.
-//! - Rows for which there is not the memory are asked for in shorter stretches. Only where those of one `ts` are too many the tail ends.
+//! - Rows for which there is not the memory, or the time, are asked for in shorter stretches. Only where those of one `ts` are too many the
+//!   backlog ends.
 
 use std::collections::HashMap;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use arrow_array::RecordBatch;
 use bytes::{Bytes, BytesMut};
@@ -40,11 +42,11 @@ use crate::window::Window;
 /// Rows of a slice, unless more share one `ts`.
 const SLICE: usize = 1024;
 /// Their bytes, unless one row has more.
-const BYTES: usize = 8 << 20;
+const BYTES: usize = 1 << 20;
 /// The first stretch that is tried, in microseconds.
 const FIRST: i64 = 1_000_000;
-/// How long a backlog may take: it keeps its view's files.
-const PATIENCE: Duration = Duration::from_secs(600);
+/// A stretch that takes more than this part of the time of a query is not followed by a longer one.
+const QUICK: u32 = 8;
 
 /// See the module.
 pub(super) struct Backlog {
@@ -54,23 +56,21 @@ pub(super) struct Backlog {
     boundary: Token,
     /// What was given.
     after: Position,
-    /// So many rows like the last given one are yet to be left out: they were given.
-    skip: u64,
     /// The next slice begins here.
     from: i64,
     until: i64,
     width: i64,
     /// How many rows of a `ts` and hash are not of the backlog.
     others: HashMap<(i64, u64), u64>,
-    began: Instant,
+    /// When it ends, however far it is.
+    pub(super) deadline: tokio::time::Instant,
 }
 
 /// Some rows.
 pub(super) struct Slice {
-    rows: Vec<Row>,
+    /// Those that are yet to be given.
+    rows: std::vec::IntoIter<Row>,
     batches: Vec<RecordBatch>,
-    /// What was read for it.
-    bytes: usize,
     _memory: Option<MemoryReservation>,
 }
 
@@ -80,6 +80,7 @@ impl Backlog {
         (shown, window, conditions): (Shown, Window, Vec<Expr>),
         boundary: Token,
         after: Position,
+        deadline: tokio::time::Instant,
     ) -> Self {
         Self {
             view,
@@ -87,25 +88,41 @@ impl Backlog {
             conditions,
             boundary,
             after,
-            skip: after.seen,
             from: after.ts.max(window.since.micros()),
             until: window.until.micros(),
             width: FIRST,
             others: HashMap::new(),
-            began: Instant::now(),
+            deadline,
         }
     }
 
     /// Where a reader goes on that has what was given.
     pub(super) const fn token(&self) -> Token {
+        self.token_of(self.after)
+    }
+
+    const fn token_of(&self, after: Position) -> Token {
         Token {
-            after: Some(self.after),
+            after: Some(after),
             ..self.boundary
         }
     }
 
-    pub(super) fn is_overdue(&self) -> bool {
-        self.began.elapsed() > PATIENCE
+    /// Where a reader goes on when all of the last slice were given.
+    pub(super) fn searched(&mut self) -> Token {
+        if self.from > self.after.ts {
+            self.after = Position {
+                ts: self.from,
+                hash: 0,
+                seen: 0,
+            };
+        }
+        self.token()
+    }
+
+    /// Notes that what comes up to a place was given.
+    pub(super) const fn pass(&mut self, given: Position) {
+        self.after = given;
     }
 
     /// Notes rows that are in the view and not of the backlog.
@@ -121,12 +138,8 @@ impl Backlog {
 
     /// Leaves out all but the newest rows.
     pub(super) async fn keep_newest(&mut self, tails: &Tails, count: usize) -> Result<(), Error> {
-        let window = self.window(self.from, self.until);
-        let (rows, count) = match self.find(tails, window, count, true).await {
-            Ok((batches, _memory)) => (Rows::of(batches, SortOrder::Asc)?.in_order, count),
-            Err(error) if error.lacks_memory() => self.first_of(tails, window, count).await?,
-            Err(error) => return Err(error),
-        };
+        let _place = tails.gate.wait().await?;
+        let (rows, count) = tails.in_time(self.newest(tails, count)).await?;
         let Some(first) = rows.len().checked_sub(count) else {
             return Ok(());
         };
@@ -141,10 +154,19 @@ impl Backlog {
                 hash: row.hash,
                 seen: equal.count() as u64,
             };
-            self.skip = self.after.seen;
             self.from = row.ts;
         }
         Ok(())
+    }
+
+    /// Rows in order that have the newest ones at their end, and how many of them are to be given.
+    async fn newest(&self, tails: &Tails, count: usize) -> Result<(Vec<Row>, usize), Error> {
+        let window = self.window(self.from, self.until);
+        match self.find(tails, window, count, true).await {
+            Ok((batches, _memory)) => Ok((Rows::of(batches, SortOrder::Asc)?.in_order, count)),
+            Err(error) if error.lacks_memory() => self.first_of(tails, window, count).await,
+            Err(error) => Err(error),
+        }
     }
 
     /// The rows of the `ts` at which the newest `count` rows begin, and how many of them are among those; none if there are not so many.
@@ -161,33 +183,35 @@ impl Backlog {
         ))
     }
 
-    /// The next rows; `None` after the last.
+    /// The rows of the next stretch, if there are any in it; `None` after the last.
     pub(super) async fn slice(&mut self, tails: &Tails) -> Result<Option<Slice>, Error> {
         while let Some(begin) = self.next_time() {
             let end = begin.saturating_add(self.width).min(self.until);
             let window = self.window(begin, end);
-            let mut slice = match self.rows(tails, window).await {
-                Ok(Some(slice)) => slice,
-                Err(error) if is_least(window) || !error.lacks_memory() => return Err(error),
+            let place = tails.gate.wait().await?;
+            let began = Instant::now();
+            let found = tails.in_time(self.rows(tails, window)).await;
+            let is_quick = began.elapsed() < tails.timeout / QUICK;
+            drop(place);
+            let (slice, is_small) = match found {
+                Ok(Some(found)) => found,
+                Err(error) if is_least(window) || !is_of_size(&error) => return Err(error),
                 _ => {
                     self.width = (self.width / 4).max(1);
                     continue;
                 }
             };
-            if slice.rows.len() < SLICE / 4 && slice.bytes < BYTES / 4 {
+            if is_small && is_quick {
                 self.width = self.width.saturating_mul(4);
             }
             self.from = end;
-            slice.rows.retain(|row| !self.is_past(row));
-            if !slice.rows.is_empty() {
-                return Ok(Some(slice));
-            }
+            return Ok(Some(slice));
         }
         Ok(None)
     }
 
-    /// The rows of a window as they are shown; `None` if they are more than a slice should have.
-    async fn rows(&self, tails: &Tails, window: Window) -> Result<Option<Slice>, Error> {
+    /// The rows of a window as they are shown, and whether they are few; `None` if they are more than a slice should have.
+    async fn rows(&self, tails: &Tails, window: Window) -> Result<Option<(Slice, bool)>, Error> {
         let (batches, memory) = self.find(tails, window, SLICE + 1, false).await?;
         let bytes = memory.as_ref().map_or(0, MemoryReservation::size);
         let Rows {
@@ -198,59 +222,60 @@ impl Backlog {
         if is_large && !is_least(window) {
             return Ok(None);
         }
+        let is_small = rows.len() < SLICE / 4 && bytes < BYTES / 4;
         let shown = batches.iter().map(|batch| messages::shown(batch, self.shown.raw));
         let shown = shown.collect::<Result<Vec<_>, _>>()?;
         drop(batches);
         if let Some(memory) = &memory {
             memory.try_resize(shown.iter().map(RecordBatch::get_array_memory_size).sum())?;
         }
-        Ok(Some(Slice {
-            rows,
-            batches: shown,
-            bytes,
-            _memory: memory,
-        }))
+        Ok(Some((
+            Slice {
+                rows: self.left_of(rows).into_iter(),
+                batches: shown,
+                _memory: memory,
+            },
+            is_small,
+        )))
     }
 
-    /// Whether a row is none of the backlog or was given. Of equal rows the first ones are.
-    fn is_past(&mut self, row: &Row) -> bool {
-        if (row.ts, row.hash) < (self.after.ts, self.after.hash) {
-            return true;
-        }
-        if let Some(others) = self.others.get_mut(&(row.ts, row.hash)).filter(|others| **others > 0) {
-            *others -= 1;
-            return true;
-        }
-        if (row.ts, row.hash) == (self.after.ts, self.after.hash) && self.skip > 0 {
-            self.skip -= 1;
-            return true;
-        }
-        false
-    }
-
-    /// The texts of a slice, none much longer than is sent at once; what they say counts as given.
-    pub(super) fn texts<'a>(&'a mut self, slice: &'a Slice) -> impl Iterator<Item = Bytes> + 'a {
-        let mut rows = slice.rows.iter();
-        std::iter::from_fn(move || {
-            let mut text = BytesMut::new();
-            while text.len() < TEXT {
-                let Some(row) = rows.next() else { break };
-                self.pass(row);
-                if let Some(batch) = slice.batches.get(row.batch) {
-                    write_row(&mut text, &self.token(), &shown_json(batch, row.index, self.shown.raw));
-                }
+    /// Rows in order without those that are none of the backlog or were given. Of equal rows the first ones are.
+    fn left_of(&self, rows: Vec<Row>) -> Vec<Row> {
+        let after = (self.after.ts, self.after.hash);
+        let mut left = Vec::with_capacity(rows.len());
+        let (mut equal_to, mut past) = (None, 0);
+        for row in rows {
+            let place = (row.ts, row.hash);
+            if equal_to.replace(place) != Some(place) {
+                let given = if place == after { self.after.seen } else { 0 };
+                past = self.others.get(&place).copied().unwrap_or(0).saturating_add(given);
             }
-            (!text.is_empty()).then(|| text.freeze())
-        })
+            if place < after || past > 0 {
+                past = past.saturating_sub(1);
+            } else {
+                left.push(row);
+            }
+        }
+        left
     }
 
-    fn pass(&mut self, row: &Row) {
-        let is_equal = (row.ts, row.hash) == (self.after.ts, self.after.hash);
-        self.after = Position {
-            ts: row.ts,
-            hash: row.hash,
-            seen: if is_equal { self.after.seen + 1 } else { 1 },
-        };
+    /// The next text of a slice, not much longer than is sent at once, and the place behind its rows; `None` after the last.
+    pub(super) fn text(&self, slice: &mut Slice) -> Option<(Bytes, Position)> {
+        let (mut text, mut given) = (BytesMut::new(), self.after);
+        while text.len() < TEXT {
+            let Some(row) = slice.rows.next() else { break };
+            let is_equal = (row.ts, row.hash) == (given.ts, given.hash);
+            given = Position {
+                ts: row.ts,
+                hash: row.hash,
+                seen: if is_equal { given.seen + 1 } else { 1 },
+            };
+            if let Some(batch) = slice.batches.get(row.batch) {
+                let row = shown_json(batch, row.index, self.shown.raw);
+                write_row(&mut text, &self.token_of(given), &row);
+            }
+        }
+        (!text.is_empty()).then(|| (text.freeze(), given))
     }
 
     /// The earliest time from the next slice's beginning on that a row can have.
@@ -279,7 +304,6 @@ impl Backlog {
 
     /// The times of the newest rows of a window, the newest first.
     async fn newest_times(&self, tails: &Tails, window: Window, count: usize) -> Result<Vec<i64>, Error> {
-        let _permit = tails.gate.wait().await?;
         let times = self.scan(tails, window).frame(window, Order::NewestFirst)?;
         let times = times.select(vec![ident("ts")])?.sort(by_time(SortOrder::Desc))?;
         let batches = times.limit(0, Some(count))?.collect().await?;
@@ -300,7 +324,6 @@ impl Backlog {
         wanted: usize,
         only_newest: bool,
     ) -> Result<(Vec<RecordBatch>, Option<MemoryReservation>), Error> {
-        let _permit = tails.gate.wait().await?;
         let scan = self.scan(tails, window);
         if let Some(found) = scan.first(window, None, 0, wanted).await? {
             return Ok((found.batches, Some(found.memory)));
@@ -313,6 +336,11 @@ impl Backlog {
         };
         Ok((rows.collect().await?, None))
     }
+}
+
+/// Whether less may be answered.
+fn is_of_size(error: &Error) -> bool {
+    error.lacks_memory() || matches!(error, Error::Timeout(_))
 }
 
 /// Whether there is no shorter stretch of time.

@@ -8,7 +8,7 @@ use datafusion::logical_expr::Expr;
 use engine::{Arrival, Follow, Position, ReadView};
 use model::Timestamp;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::backlog::Backlog;
@@ -97,12 +97,11 @@ impl Follower {
             Begin::Now => {}
             Begin::Since(window) => {
                 let backlog = self.backlog(window, start(window));
-                self.give(backlog).await?;
+                self.give(backlog, None).await?;
             }
             Begin::Newest(window, count) => {
-                let (mut backlog, tails) = (self.backlog(window, start(window)), Arc::clone(&self.tails));
-                self.guarding(backlog.keep_newest(&tails, count)).await?;
-                self.give(backlog).await?;
+                let backlog = self.backlog(window, start(window));
+                self.give(backlog, Some(count)).await?;
             }
             Begin::Resume(token) if token.store == id && self.follow.seek(token.position()) => {
                 if let Some(after) = token.after {
@@ -137,6 +136,7 @@ impl Follower {
             (self.shown, window, self.conditions.clone()),
             boundary,
             after,
+            Instant::now() + self.tails.patience,
         )
     }
 
@@ -155,7 +155,7 @@ impl Follower {
             }
             if taken.arrivals.is_empty() || self.follow.position() >= end {
                 if self.follow.seek(token.position()) {
-                    return self.give(backlog).await;
+                    return self.give(backlog, None).await;
                 }
                 break;
             }
@@ -170,36 +170,53 @@ impl Follower {
             }
             tokio::task::yield_now().await;
         }
+        drop(backlog);
         let oldest = self.follow.seek_oldest();
         let reason = "the rest of the backlog cannot be told from later rows any more";
         self.gap(Some(token), oldest.as_deref(), reason).await
     }
 
-    /// Gives a backlog, oldest row first.
-    async fn give(&mut self, mut backlog: Backlog) -> Result<(), Ended> {
-        self.say(text::hello(&backlog.token())).await?;
-        loop {
-            let tails = Arc::clone(&self.tails);
-            let slice = match self.guarding(backlog.slice(&tails)).await {
-                Ok(Some(slice)) => slice,
-                Ok(None) => return Ok(()),
-                Err(Ended::Failed(error)) if error.met_damage() => {
-                    let reason = "a data file of the backlog is damaged: the rest of the backlog is left out";
-                    return self.gap(Some(backlog.token()), None, reason).await;
-                }
-                Err(error) => return Err(error),
-            };
-            for text in backlog.texts(&slice) {
-                self.say(text).await?;
+    /// Gives a backlog, or the newest rows of it, oldest row first, as far as that is done in time.
+    async fn give(&mut self, mut backlog: Backlog, newest: Option<usize>) -> Result<(), Ended> {
+        let given = timeout_at(backlog.deadline, self.give_all(&mut backlog, newest)).await;
+        let reason = match given {
+            Err(_) => "the backlog took too long: the rest of it is left out",
+            Ok(Err(Ended::Failed(Error::Timeout(_)))) => {
+                "rows of the backlog take longer to find than query.timeout allows: the rest of it is left out"
             }
-            if backlog.is_overdue() {
-                let reason = "the backlog took too long: the rest of it is left out";
-                return self.gap(Some(backlog.token()), None, reason).await;
+            Ok(Err(Ended::Failed(error))) if error.met_damage() => {
+                "a data file of the backlog is damaged: the rest of the backlog is left out"
             }
-        }
+            Ok(given) => return given,
+        };
+        let from = backlog.token();
+        // While its reader takes the gap, nothing of the view is held.
+        drop(backlog);
+        self.gap(Some(from), None, reason).await
     }
 
-    /// Waits for something while the ring moves on.
+    async fn give_all(&mut self, backlog: &mut Backlog, newest: Option<usize>) -> Result<(), Ended> {
+        let tails = Arc::clone(&self.tails);
+        if let Some(count) = newest {
+            self.guarding(backlog.keep_newest(&tails, count)).await?;
+        }
+        self.say(text::hello(&backlog.token())).await?;
+        while let Some(mut slice) = self.guarding(backlog.slice(&tails)).await? {
+            let mut is_found = false;
+            while let Some((text, given)) = backlog.text(&mut slice) {
+                self.say(text).await?;
+                backlog.pass(given);
+                is_found = true;
+            }
+            drop(slice);
+            if !is_found {
+                self.say(text::heartbeat(&backlog.searched())).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for something while the ring moves on; says now and then that it does.
     async fn guarding<T>(&mut self, work: impl Future<Output = Result<T, Error>>) -> Result<T, Ended> {
         let mut work = std::pin::pin!(work);
         loop {
@@ -207,6 +224,11 @@ impl Follower {
                 biased;
                 done = &mut work => return done.map_err(Ended::Failed),
                 () = self.out.closed() => return Err(Ended::Gone),
+                () = sleep_until(self.said + HEARTBEAT) => {
+                    // Not waited for: the work may hold a place.
+                    let _ = self.out.try_send(text::quiet());
+                    self.said = Instant::now();
+                }
                 () = self.follow.news() => {}
             }
             self.give_up_old()?;
@@ -214,6 +236,7 @@ impl Follower {
     }
 
     async fn gap(&mut self, from: Option<Token>, oldest: Option<&Arrival>, reason: &str) -> Result<(), Ended> {
+        self.view = None;
         let times = oldest.into_iter().flat_map(|arrival| &arrival.pieces);
         let since: Option<Timestamp> = times.map(|piece| piece.min_ts).min();
         let since = since.unwrap_or_else(|| self.tails.clock.now());

@@ -168,6 +168,11 @@ pub(super) fn heartbeat(id: &Token) -> Bytes {
     format!("id: {id}\n: hb\n\n").into()
 }
 
+/// Without an id: nothing is further than it was.
+pub(super) fn quiet() -> Bytes {
+    Bytes::from_static(b": hb\n\n")
+}
+
 pub(super) fn lagged(id: &Token, missed: u64, unseen: u64) -> Bytes {
     let mut data = json!({ "missed": missed, "resume": id.to_string() });
     if unseen > 0

@@ -419,6 +419,93 @@ async fn a_long_backlog_is_cut_anywhere_and_goes_on_without_a_seam() {
     bench.close().await;
 }
 
+/// Rows at even steps from a time on.
+fn every(step: i64, count: i64, from: i64, random: &mut Random) -> Vec<LogRecord> {
+    let row = |number: i64| LogRecord {
+        ts: Timestamp::from_micros(from + number * step),
+        ..log(random)
+    };
+    (0..count).map(row).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_backlog_that_its_reader_does_not_take_in_time_gives_its_memory_back_and_ends_with_a_gap() {
+    let bench = Bench::with(Limits {
+        backlog: Duration::from_secs(2),
+        ..Limits::new(model::ByteSize::mib(64), Duration::from_secs(30), 2)
+    })
+    .await;
+    let mut rows = every(SECOND / 100, 400, now().micros() - HOUR, &mut Random::new());
+    rows.iter_mut().for_each(|row| row.message = "x".repeat(4_000));
+    bench.append(&rows).await;
+    bench.publish().await;
+    let filter = LogFilter {
+        since: Some(When::Ago("24h".parse().unwrap())),
+        ..LogFilter::default()
+    };
+    let mut tail = bench.querier.tail(&filter, None).unwrap();
+    let pool = &bench.querier.sessions.like().runtime_env().memory_pool;
+    let (mut last, mut from) = (None, None);
+    let mut pieces = 0;
+    while from.is_none() {
+        let piece = tokio::time::timeout(Duration::from_secs(30), tail.next()).await;
+        let piece = String::from_utf8(piece.unwrap().unwrap().to_vec()).unwrap();
+        pieces += 1;
+        if piece.starts_with("event: gap\n") {
+            let data = piece.lines().find_map(|line| line.strip_prefix("data: "));
+            let data: Value = serde_json::from_str(data.unwrap()).unwrap();
+            from = data["from"].as_str().map(str::to_owned);
+        } else {
+            let id = piece.lines().rev().find_map(|line| line.strip_prefix("id: "));
+            last = id.map(str::to_owned).or(last);
+        }
+        // Beside what it begins with, some rows.
+        if pieces == 2 && from.is_none() {
+            until("a slice", || pool.reserved() > 300_000).await;
+            until("the memory of the slice to be free", || pool.reserved() == 0).await;
+        }
+    }
+    assert_eq!(from, last, "what was given, and no more");
+    drop(tail);
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_filter_that_lets_nothing_through_gets_on_over_breaks_also_where_a_look_takes_too_long() {
+    let limits = Limits::new(model::ByteSize::mib(256), Duration::from_millis(100), 4);
+    let bench = Bench::with(limits).await;
+    let rows = every(SECOND * 6 / 10, 36_000, now().micros() - 6 * HOUR, &mut Random::new());
+    for rows in rows.chunks(6_000) {
+        bench.append(rows).await;
+    }
+    bench.publish().await;
+    let filter = LogFilter {
+        since: Some(When::Ago("24h".parse().unwrap())),
+        attributes: std::iter::once(("nope".to_owned(), "1".to_owned())).collect(),
+        ..LogFilter::default()
+    };
+    let end = bench.engine.follow(model::Table::Logs).unwrap().1.position().lsn;
+    let mut reader = Reader::new(&bench, filter, &[]);
+    let (mut before, mut breaks) = (None, 0);
+    while !reader.is_at(end) {
+        // What it begins with, and how far it came.
+        for _ in 0..2 {
+            if !reader.is_at(end) {
+                reader.read(Duration::from_secs(30)).await;
+            }
+        }
+        assert!(reader.gaps == 0 && reader.last != before, "{before:?}, {:?}", reader.last);
+        before.clone_from(&reader.last);
+        if breaks < 3 {
+            breaks += 1;
+            reader.connect(&bench);
+        }
+    }
+    assert_eq!((reader.got, breaks), (0, 3));
+    drop(reader);
+    bench.close().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tail_is_refused_beyond_its_number_and_where_it_makes_no_sense() {
     let mut limits = Limits::new(model::ByteSize::mib(64), Duration::from_secs(10), 2);
