@@ -122,6 +122,17 @@ impl Page {
             next_cursor: None,
         }
     }
+
+    /// The first rows only, which says so if there are more.
+    pub(crate) fn cut(mut self, most: usize) -> Self {
+        if self.rows.len() > most {
+            self.rows.truncate(most);
+            self.stats.rows = most as u64;
+            self.stats
+                .lack(&format!("there are more than these {most}, as many as limit lets through"));
+        }
+        self
+    }
 }
 
 /// The rows of batches as objects.
@@ -151,7 +162,7 @@ pub struct QueryStats {
     pub rows: u64,
     /// Wall time, in milliseconds.
     pub ms: u64,
-    /// Why rows are missing, if a part of the store cannot be read.
+    /// Why rows are missing, if a part of the store cannot be read or what has no pages was cut.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub partial: Option<String>,
 }
@@ -170,6 +181,14 @@ impl QueryStats {
             rows: self.rows + part.rows,
             ..self
         }
+    }
+
+    /// Adds a reason why rows are missing.
+    pub(crate) fn lack(&mut self, reason: &str) {
+        self.partial = Some(match self.partial.take() {
+            Some(others) => format!("{others}; {reason}"),
+            None => reason.to_owned(),
+        });
     }
 }
 

@@ -229,6 +229,15 @@ impl Scan {
         self.table
     }
 
+    /// That the store has nothing under an id; where a part of it cannot be read, that this may be why.
+    pub(crate) fn not_found(&self, what: &'static str, id: String, place: String) -> Error {
+        let place = match self.view.partial() {
+            Some(reason) => format!("{place}; a part of the store cannot be read: {reason}"),
+            None => place,
+        };
+        Error::NotFound { what, id, place }
+    }
+
     /// What the query cost so far.
     pub(crate) fn stats(&self, rows: usize) -> QueryStats {
         let files = self.view.files(self.table);

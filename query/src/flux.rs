@@ -184,7 +184,13 @@ impl Signal {
         let about = json!({ "flux_id": self.asked.id, "trace_ids": traces, "trace_ids_truncated": cut });
         let sparse = COLUMNS.iter().map(|(name, _)| *name);
         let sparse = sparse.filter(|name| !COMMON.contains(name)).collect();
-        Ok(self.shown(&found)?.with_sparse(sparse).about("flux", about))
+        let mut list = self.shown(&found)?;
+        if cut {
+            list.stats.lack(&format!(
+                "the signal is in more than {MOST_TRACES} traces: rows without its id are looked for in so many of them"
+            ));
+        }
+        Ok(list.with_sparse(sparse).about("flux", about))
     }
 
     /// The first rows of a part that the page can have.
@@ -271,13 +277,9 @@ impl Signal {
     }
 
     fn not_found(&self) -> Error {
-        Error::NotFound {
-            what: "flux",
-            id: self.asked.id.to_string(),
-            place: "in the store within the time asked for: no message, span or log record carries the id, or they have not arrived, or are \
-                    past their retention"
-                .to_owned(),
-        }
+        let place = "in the store within the time asked for: no message, span or log record carries the id, or they have not arrived, or \
+                     are past their retention";
+        self.messages.not_found("flux", self.asked.id.to_string(), place.to_owned())
     }
 }
 

@@ -4,12 +4,13 @@
 //!
 //! - Plans run on threads of their own, so that a heavy query slows other queries and never the bus or the API.
 //! - At most `max_concurrent` queries run, and not all of them are SQL statements (`gate`).
+//! - However often a query begins anew because it met a damaged file, all of its beginnings share one timeout.
 //! - Dropping a query's future stops its task at its next batch. The threads on which scans read are bounded by themselves.
 
 use std::future::Future;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use engine::Engine;
 use model::filter::{RawForm, SortOrder, When};
@@ -209,24 +210,32 @@ impl Querier {
         T: Send + 'static,
         W: Future<Output = Result<T, Error>> + Send + 'static,
     {
-        for _ in 0..DAMAGED_FILES {
-            match self.run_once(class, query()).await {
-                Err(error) if error.met_damage() => {
-                    tracing::warn!(%error, "a query begins anew without a damaged file")
+        let (mut started, mut damaged) = (None, 0);
+        loop {
+            let place = self.enter(class).await?;
+            let left = self.time_left(*started.get_or_insert_with(Instant::now));
+            match self.run_once((class, place), left, query()).await {
+                Err(error) if error.met_damage() && damaged < DAMAGED_FILES => {
+                    damaged += 1;
+                    tracing::warn!(%error, "a query begins anew without a damaged file");
                 }
                 answered => return answered,
             }
         }
-        self.run_once(class, query()).await
+    }
+
+    /// What is left of the time of a query that began then.
+    pub(crate) fn time_left(&self, started: Instant) -> Duration {
+        self.limits.timeout.saturating_sub(started.elapsed())
     }
 
     /// Runs a query's work on the threads of its class, within the limits.
     async fn run_once<T: Send + 'static>(
         &self,
-        class: Class,
+        (class, place): (Class, Place),
+        left: Duration,
         work: impl Future<Output = Result<T, Error>> + Send + 'static,
     ) -> Result<T, Error> {
-        let place = self.enter(class).await?;
         let task = self.threads.spawn(class, async move {
             let answer = work.await;
             drop(place);
@@ -235,7 +244,7 @@ impl Querier {
         tokio::select! {
             biased;
             () = self.stop.cancelled() => Err(Error::Closed),
-            ended = tokio::time::timeout(self.limits.timeout, task) => match ended {
+            ended = tokio::time::timeout(left, task) => match ended {
                 Ok(Ok(answer)) => answer.map_err(|error| error.explained(&self.limits)),
                 Ok(Err(stopped)) => Err(Error::Aborted(stopped.to_string())),
                 Err(_) => Err(Error::Timeout(self.limits.timeout.into())),

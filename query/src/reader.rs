@@ -12,7 +12,7 @@ use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
 use arrow_schema::ArrowError;
@@ -44,6 +44,7 @@ pub(crate) struct Meter {
     considered: AtomicU64,
     pruned: AtomicU64,
     hot: AtomicU64,
+    has_planned: AtomicBool,
     files: Mutex<HashSet<u64>>,
     ruled_out: Mutex<HashSet<u64>>,
 }
@@ -130,6 +131,12 @@ impl Meter {
         self.considered.fetch_add(considered as u64, Ordering::Relaxed);
         self.pruned.fetch_add(pruned as u64, Ordering::Relaxed);
         self.hot.fetch_add(hot_rows as u64, Ordering::Relaxed);
+        self.has_planned.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a scan of a table was planned.
+    pub(crate) fn has_planned(&self) -> bool {
+        self.has_planned.load(Ordering::Relaxed)
     }
 
     /// What a query over a view cost that began then; of files and rows in memory what [`Self::planned`] counted.

@@ -40,11 +40,8 @@ pub(crate) async fn tree(mut scan: Scan, id: TraceId) -> Result<TraceTree, Error
         spans.sort_by(|a, b| text(a, "span_id").cmp(&text(b, "span_id")));
     }
     let (Some(first), Some(last)) = (spans.first(), spans.last()) else {
-        return Err(Error::NotFound {
-            what: "trace",
-            id: id.to_string(),
-            place: "in the store: its spans have not arrived, were not sampled, or are past their retention".to_owned(),
-        });
+        let place = "in the store: its spans have not arrived, were not sampled, or are past their retention";
+        return Err(scan.not_found("trace", id.to_string(), place.to_owned()));
     };
     let logs = logs(&scan, id, around(first, last)).await?;
     let rows = in_tree_order(spans);

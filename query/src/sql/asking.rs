@@ -52,6 +52,14 @@ impl Querier {
     }
 }
 
+impl Asking {
+    /// Why rows are missing, if a part of the store cannot be read and the statement, which is planned, asks for rows of the store.
+    pub(super) fn partial(&self) -> Option<String> {
+        let partial = self.view.partial().filter(|_| self.meter.has_planned());
+        partial.map(str::to_owned)
+    }
+}
+
 /// One statement and what it is asked of.
 pub(super) struct Asking {
     pub(super) base: Arc<Session>,

@@ -8,7 +8,7 @@
 //! # Invariants
 //!
 //! - A statement runs on the threads, in the memory and behind the gate of all queries; its time counts until its last row is
-//!   taken. A reader that stops reading holds one place, for that time at most.
+//!   taken, and over all of its beginnings. A reader that stops reading holds one place, for that time at most.
 //! - Errors come before the first row where they can. A damaged file that is met before it makes the statement begin anew.
 //! - No answer has more than [`Limits::max_rows`](crate::Limits::max_rows) rows, and one that was cut says so.
 //! - What a user writes is at worst the user's error.
@@ -62,7 +62,7 @@ pub use self::text::statements;
 
 use crate::answer::QueryStats;
 use crate::error::is_behind;
-use crate::gate::Class;
+use crate::gate::{Class, Place};
 use crate::querier::DAMAGED_FILES;
 use crate::write::{RowFormat, RowWriter};
 use crate::{Error, Querier};
@@ -87,6 +87,7 @@ pub struct SqlStats {
 pub struct SqlAnswer {
     columns: Vec<SqlColumn>,
     schema: SchemaRef,
+    partial: Option<String>,
     max_rows: Option<u64>,
     rows: mpsc::Receiver<RecordBatch>,
     task: AbortOnDropHandle<Result<SqlStats, Error>>,
@@ -115,6 +116,12 @@ impl SqlAnswer {
     #[must_use]
     pub const fn schema(&self) -> &SchemaRef {
         &self.schema
+    }
+
+    /// Why rows are missing, if a part of the store cannot be read.
+    #[must_use]
+    pub fn partial(&self) -> Option<&str> {
+        self.partial.as_deref()
     }
 
     /// The next rows; `None` after the last.
@@ -154,9 +161,13 @@ impl Querier {
     pub async fn sql(&self, statement: &Statement) -> Result<SqlAnswer, Error> {
         // So many bytes of ids at once: partitions and what is made of them have theirs.
         let mut ids = usize::try_from(self.limits.running().get() / 8).ok();
-        for _ in 0..DAMAGED_FILES {
-            match self.sql_once(statement, ids).await {
-                Err(error) if error.met_damage() => {
+        let (mut started, mut damaged) = (None, 0);
+        loop {
+            let place = self.enter(Class::Statement).await?;
+            let started = *started.get_or_insert_with(Instant::now);
+            match self.sql_once(statement, ids, place, started).await {
+                Err(error) if error.met_damage() && damaged < DAMAGED_FILES => {
+                    damaged += 1;
                     tracing::warn!(%error, "a statement begins anew without a damaged file");
                 }
                 Err(error) if ids.is_some() && is_behind::<TooMany>(&error) => {
@@ -166,14 +177,18 @@ impl Querier {
                 answered => return answered,
             }
         }
-        self.sql_once(statement, ids).await
     }
 
-    async fn sql_once(&self, statement: &Statement, ids: Option<usize>) -> Result<SqlAnswer, Error> {
-        let place = self.enter(Class::Statement).await?;
+    async fn sql_once(
+        &self,
+        statement: &Statement,
+        ids: Option<usize>,
+        place: Place,
+        started: Instant,
+    ) -> Result<SqlAnswer, Error> {
         let limits = &self.limits;
         let own_limit = statement.limit.filter(|limit| *limit < limits.max_rows);
-        let (started, gone) = (Instant::now(), self.stop.child_token());
+        let (left, gone) = (self.time_left(started), self.stop.child_token());
         let stop = Stop {
             gone: gone.clone(),
             deadline: started.checked_add(limits.timeout),
@@ -196,7 +211,7 @@ impl Querier {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => Err(Error::Closed),
-                ended = tokio::time::timeout(timeout, work.carry_out(begun, to)) => match ended {
+                ended = tokio::time::timeout(left, work.carry_out(begun, to)) => match ended {
                     Err(_) => Err(Error::Timeout(timeout.into())),
                     Ok(Err(error)) if is_behind::<Stopped>(&error) => Err(if stop.is_cancelled() {
                         Error::Closed
@@ -208,10 +223,15 @@ impl Querier {
             }
         })?;
         // Planning does not wait for anything, so nothing else can end it.
-        match tokio::time::timeout(timeout, head).await {
-            Ok(Ok((columns, schema))) => Ok(SqlAnswer {
+        match tokio::time::timeout(left, head).await {
+            Ok(Ok(Head {
                 columns,
                 schema,
+                partial,
+            })) => Ok(SqlAnswer {
+                columns,
+                schema,
+                partial,
                 max_rows: own_limit.is_none().then_some(limits.max_rows),
                 rows,
                 task,
@@ -228,7 +248,11 @@ impl Querier {
 }
 
 /// What is known before the first row.
-type Head = (Vec<SqlColumn>, SchemaRef);
+struct Head {
+    columns: Vec<SqlColumn>,
+    schema: SchemaRef,
+    partial: Option<String>,
+}
 
 /// One statement, on the query threads.
 struct Work {
@@ -247,7 +271,12 @@ impl Work {
         let mut next = stream.next().await;
         let mut rows = 0;
         let mut truncated = false;
-        let mut begun = Some((begun, (columns, Arc::clone(&schema))));
+        let head = Head {
+            columns,
+            schema: Arc::clone(&schema),
+            partial: self.asking.partial(),
+        };
+        let mut begun = Some((begun, head));
         loop {
             let batch = next.transpose().map_err(of_statement)?;
             if let Some((begun, head)) = begun.take()
@@ -272,7 +301,10 @@ impl Work {
             next = stream.next().await;
         }
         Ok(SqlStats {
-            query: self.asking.meter.stats(&self.asking.view, self.started, rows),
+            query: QueryStats {
+                partial: self.asking.partial(),
+                ..self.asking.meter.stats(&self.asking.view, self.started, rows)
+            },
             truncated,
         })
     }

@@ -14,6 +14,7 @@
 //! # Invariants
 //!
 //! - An answer is whole or cut at a number the request gave; none has pages, and what would go beyond our own bounds is refused.
+//!   One that is cut says so, but for the most frequent values, of which nobody wants all.
 //!
 //! # Not here
 //!
@@ -166,11 +167,11 @@ impl Querier {
             let scan = self.scan(Table::Metrics, window, filter::series(Some(name), filter));
             let (name, field) = (name.to_owned(), field.clone());
             async move {
-                let page = top::most_frequent(&scan, &field, limit).await?;
+                let page = top::most_frequent(&scan, &field, limit + 1).await?;
                 if page.rows.is_empty() && !has_rows(&scan).await? {
-                    return Err(no_metric(name, scan.window));
+                    return Err(no_metric(name, &scan));
                 }
-                Ok(page)
+                Ok(page.cut(limit))
             }
         })
         .await
@@ -199,12 +200,9 @@ async fn has_rows(scan: &Scan) -> Result<bool, Error> {
     Ok(found.iter().any(|batch| batch.num_rows() > 0))
 }
 
-pub(crate) fn no_metric(name: String, window: Window) -> Error {
-    Error::NotFound {
-        what: "metric",
-        id: name,
-        place: format!("has points since {}: look further back with since", window.since),
-    }
+pub(crate) fn no_metric(name: String, scan: &Scan) -> Error {
+    let since = scan.window.since;
+    scan.not_found("metric", name, format!("has points since {since}: look further back with since"))
 }
 
 /// Refuses what only a list with pages has.

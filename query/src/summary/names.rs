@@ -26,8 +26,8 @@ pub(super) async fn names(scan: Scan, limit: usize) -> Result<Page, Error> {
     let frame = scan.frame(scan.window, Order::Any)?.select(keys())?;
     let frame = frame.aggregate(keys(), vec![count(lit(1)).alias("count")])?;
     let order = keys().into_iter().map(|key| key.sort(true, false)).collect();
-    let found = frame.sort(order)?.limit(0, Some(limit))?.collect().await?;
-    Ok(Page::whole(&scan, objects(&found).collect()))
+    let found = frame.sort(order)?.limit(0, Some(limit + 1))?.collect().await?;
+    Ok(Page::whole(&scan, objects(&found).collect()).cut(limit))
 }
 
 /// The keys of labels, sorted, with the number of values of each, told apart as texts, and of the points that have it. What
@@ -52,7 +52,7 @@ pub(super) async fn label_keys_of(scan: Scan, name: String, limit: usize) -> Res
         }
     }
     match sets {
-        0 => return Err(no_metric(name, scan.window)),
+        0 => return Err(no_metric(name, &scan)),
         sets if sets > MAX_GROUPS => return Err(Error::TooManyGroups(MAX_GROUPS)),
         _ => {}
     }
@@ -64,7 +64,7 @@ pub(super) async fn label_keys_of(scan: Scan, name: String, limit: usize) -> Res
         ];
         Map::from_iter(row.map(|(name, value)| (name.to_owned(), value)))
     };
-    Ok(Page::whole(&scan, keys.into_iter().take(limit).map(row).collect()))
+    Ok(Page::whole(&scan, keys.into_iter().map(row).collect()).cut(limit))
 }
 
 /// Adds what a metric is to its points.
@@ -84,7 +84,9 @@ pub(super) async fn describe(scan: Scan, name: String, list: List) -> Result<Met
         list,
         name,
     };
-    for batch in frame.limit(0, Some(MAX_LABEL_SETS))?.collect().await? {
+    let mut sets = 0;
+    for batch in frame.limit(0, Some(MAX_LABEL_SETS + 1))?.collect().await? {
+        sets += batch.num_rows();
         for kind in texts(column(&batch, "type")?)?.flatten() {
             found.metric_type = found.metric_type.or_else(|| kind.parse().ok());
         }
@@ -98,7 +100,11 @@ pub(super) async fn describe(scan: Scan, name: String, list: List) -> Result<Met
         }
     }
     if found.metric_type.is_none() {
-        return Err(no_metric(found.name, scan.window));
+        return Err(no_metric(found.name, &scan));
+    }
+    if sets > MAX_LABEL_SETS {
+        let reason = format!("there are more than {MAX_LABEL_SETS} kinds of label sets: label_keys lacks rare keys");
+        found.list.stats.lack(&reason);
     }
     found.label_keys.sort_unstable();
     found.label_keys.dedup();

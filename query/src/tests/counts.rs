@@ -4,8 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use model::filter::{HistogramBy, HistogramFilter, LogFilter, SeriesFilter, SortOrder, TopFilter, TraceFilter};
-use model::{Clock, LogRecord, MetricPoint, Span, Timestamp};
+use model::filter::{
+    HistogramBy, HistogramFilter, LogFilter, MetricFilter, SeriesFilter, SortOrder, TopFilter, TraceFilter,
+};
+use model::{Attributes, Clock, LogRecord, MetricPoint, Span, Timestamp};
 use serde_json::{Map, Value, json};
 
 use super::rows::{lets_log, lets_span, scattered};
@@ -208,6 +210,59 @@ async fn a_top_list_has_the_most_frequent_values_of_a_column_or_an_attribute() {
         assert!(
             matches!(refused, Error::Parameter { parameter: "field", .. }),
             "{refused}"
+        );
+    }
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lists_of_metrics_label_keys_and_label_values_that_are_cut_say_so() {
+    let bench = Bench::new().await;
+    let model = MetricPoint {
+        ts: Timestamp::from_micros(now().micros() - HOUR),
+        ..world::point(&mut Random::new())
+    };
+    let point = |name: &str, labels| MetricPoint {
+        name: name.to_owned(),
+        labels,
+        ..model.clone()
+    };
+    let labels = |cpu: i64| Attributes::new().with("cpu", cpu).with("zone", "a");
+    let points = [
+        point("load", labels(0)),
+        point("load", labels(1)),
+        point("heat", labels(0)),
+    ];
+    bench.append(&points).await;
+    for (limit, is_cut) in [(1, true), (2, false)] {
+        let filter = SeriesFilter {
+            limit: Some(limit),
+            ..SeriesFilter::default()
+        };
+        for page in [
+            bench.querier.metric_names(&filter).await,
+            bench.querier.metric_labels("load", &filter).await,
+            bench.querier.metric_label_values("load", "cpu", &filter).await,
+        ] {
+            let page = page.unwrap();
+            assert_eq!(
+                (page.rows.len(), page.stats.rows),
+                (limit as usize, u64::from(limit)),
+                "{page:?}"
+            );
+            assert_eq!(page.stats.partial.is_some(), is_cut, "{page:?}");
+        }
+    }
+    for (key_sets, is_cut) in [(1_000, false), (1_001, true)] {
+        let name = format!("sets.{key_sets}");
+        let of_set = |number: i64| point(&name, Attributes::new().with(&format!("key{number}"), number));
+        bench.append(&(0..key_sets).map(of_set).collect::<Vec<_>>()).await;
+        let found = bench.querier.metric(&name, &MetricFilter::default()).await.unwrap();
+        let partial = found.list.stats.partial;
+        assert_eq!(
+            partial.is_some_and(|reason| reason.contains("label_keys")),
+            is_cut,
+            "{key_sets} key sets"
         );
     }
     bench.close().await;

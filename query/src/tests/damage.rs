@@ -6,7 +6,7 @@ use model::filter::LogFilter;
 
 use super::world::{Random, log};
 use super::*;
-use crate::ListQuery;
+use crate::{Error, ListQuery, Statement};
 
 pub(super) fn files_below(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(folder).unwrap().flatten() {
@@ -71,4 +71,57 @@ async fn a_query_that_meets_damaged_files_answers_without_them_and_says_so() {
         drop(whole);
         bench.close().await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_statement_knows_before_its_first_row_that_its_answer_is_partial() {
+    let mut random = Random::new();
+    let mut bench = Bench::new().await;
+    let rows: Vec<_> = (0..400).map(|_| log(&mut random)).collect();
+    bench.append(&rows).await;
+    bench.seal().await;
+    let mut files = Vec::new();
+    files_below(&bench.folder().join("store/telemetry/logs"), &mut files);
+    files.sort();
+    flip_one_bit(&files[0], &mut random);
+    for (query, reads_rows) in [
+        ("SELECT count(*) AS n FROM logs WHERE length(message) >= 0", true),
+        ("EXPLAIN SELECT message FROM logs", true),
+        ("SELECT 1 AS n", false),
+        ("SELECT count(*) AS n FROM information_schema.columns", false),
+    ] {
+        let statement = Statement {
+            query: query.to_owned(),
+            ..Statement::default()
+        };
+        let mut answer = bench.querier.sql(&statement).await.unwrap();
+        let told = answer.partial().map(str::to_owned);
+        let named = told.as_deref().map(|reason| reason.contains(files[0].to_str().unwrap()));
+        assert_eq!(named, reads_rows.then_some(true), "{query}: {told:?}");
+        while answer.next().await.unwrap().is_some() {}
+        assert_eq!(answer.stats().unwrap().query.partial, told, "{query}");
+    }
+    let nothing = bench.querier.trace("0af7651916cd43dd8448eb211c80319c".parse().unwrap());
+    let nothing = nothing.await.unwrap_err().to_string();
+    assert!(
+        nothing.contains("a part of the store cannot be read"),
+        "what is not found may be in the damaged file: {nothing}"
+    );
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_query_that_meets_damage_again_and_again_ends_at_its_timeout() {
+    let limits = Limits::new(model::ByteSize::mib(256), Duration::from_millis(300), 4);
+    let bench = Bench::with(limits).await;
+    let damaged = || async {
+        tokio::time::sleep(Duration::from_millis(30)).await;
+        Err::<(), Error>(Error::from(engine::Error::Damaged {
+            path: "logs_001.parquet".into(),
+            reason: "a bit has flipped".to_owned(),
+        }))
+    };
+    let ended = bench.querier.run(damaged).await;
+    assert!(matches!(ended, Err(Error::Timeout(_))), "{ended:?}");
+    bench.close().await;
 }
