@@ -1,12 +1,12 @@
 //! Rows as the body of a response, in the format that was asked for: lists, and answers of statements as they come.
 //!
 //! Where JSON has a place for the cursor and the stats of a list, the other formats have headers: `X-Next-Cursor`, absent after the
-//! last row, and `X-Query-Stats`, an object in ASCII.
+//! last row, and `X-Query-Stats`, an object in ASCII. In all formats `X-Partial` says why rows are missing; it is absent when none are.
 //!
 //! # Invariants
 //!
 //! - An answer that cannot be whole never looks whole: JSON says so in its end, the others end with an error or without their
-//!   proper end. Which rows an answer has is decided by `query`.
+//!   proper end; what is known before the first row is in a header of each. Which rows an answer has is decided by `query`.
 //! - A client that leaves drops the body, and with it the statement.
 //! - Who has an answer with a tag that is still the answer's is told so (304), and no query runs.
 
@@ -35,6 +35,7 @@ const CHUNK: usize = 64 << 10;
 const SLICE: usize = 256;
 
 const NEXT_CURSOR: HeaderName = HeaderName::from_static("x-next-cursor");
+const PARTIAL: HeaderName = HeaderName::from_static("x-partial");
 const QUERY_STATS: HeaderName = HeaderName::from_static("x-query-stats");
 
 /// A request for rows in a format.
@@ -94,12 +95,14 @@ impl RowRequest {
     /// Answers with rows.
     pub(crate) async fn listed(self, list: List) -> Result<Response, Problem> {
         let mut headers = caching(list.tag.map(|tag| self.tag(tag)).as_deref());
+        add_partial(&mut headers, list.stats.partial.as_deref());
         if self.format != RowFormat::Json {
             let cursor = list.next_cursor.as_deref().map(HeaderValue::try_from);
             if let Some(Ok(cursor)) = cursor {
                 headers.insert(NEXT_CURSOR, cursor);
             }
-            if let Ok(stats) = HeaderValue::try_from(ascii(&list.stats)) {
+            let stats = serde_json::to_string(&list.stats).unwrap_or_default();
+            if let Ok(stats) = HeaderValue::try_from(ascii(&stats)) {
                 headers.insert(QUERY_STATS, stats);
             }
         }
@@ -112,7 +115,8 @@ impl RowRequest {
     /// Answers with the rows of a statement.
     pub(crate) async fn selected(self, answer: SqlAnswer) -> Result<Response, Problem> {
         let writer = answer.writer(self.format)?;
-        let headers = [(CACHE_CONTROL, HeaderValue::from_static("no-store"))];
+        let mut headers = HeaderMap::from_iter([(CACHE_CONTROL, HeaderValue::from_static("no-store"))]);
+        add_partial(&mut headers, answer.partial());
         Ok((headers, body(Rows::Sql(answer), writer, self.format).await).into_response())
     }
 
@@ -143,17 +147,23 @@ fn caching(tag: Option<&str>) -> HeaderMap {
     headers
 }
 
-/// JSON without what a header cannot hold.
-fn ascii(stats: &QueryStats) -> String {
-    let json = serde_json::to_string(stats).unwrap_or_default();
-    let mut text = String::with_capacity(json.len());
-    for unit in json.encode_utf16() {
+/// Says why rows are missing, if some are.
+fn add_partial(headers: &mut HeaderMap, partial: Option<&str>) {
+    if let Some(Ok(reason)) = partial.map(|reason| HeaderValue::try_from(ascii(reason))) {
+        headers.insert(PARTIAL, reason);
+    }
+}
+
+/// A text with what a header cannot hold escaped as in JSON.
+fn ascii(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for unit in text.encode_utf16() {
         match u8::try_from(unit) {
-            Ok(byte @ b' '..=b'~') => text.push(char::from(byte)),
-            _ => text.push_str(&format!("\\u{unit:04x}")),
+            Ok(byte @ b' '..=b'~') => escaped.push(char::from(byte)),
+            _ => escaped.push_str(&format!("\\u{unit:04x}")),
         }
     }
-    text
+    escaped
 }
 
 /// A list that is sent slice by slice.

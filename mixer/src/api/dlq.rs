@@ -78,6 +78,7 @@ type Asked = State<Desk<Dlq>>;
 
 async fn list(State(desk): Asked, params: Params) -> Result<Listing<LetterView>, Problem> {
     let found = desk.room.list(&params.filter::<LetterFilter>()?).await?;
+    let partial = found.stats.partial.clone();
     let stats = match serde_json::to_value(found.stats) {
         Ok(Value::Object(stats)) => stats,
         _ => Map::new(),
@@ -86,6 +87,7 @@ async fn list(State(desk): Asked, params: Params) -> Result<Listing<LetterView>,
         data: found.letters,
         next_cursor: found.next_cursor,
         stats,
+        partial,
     })
 }
 

@@ -23,6 +23,9 @@ pub(super) struct Listing<T> {
     pub(super) data: Vec<T>,
     pub(super) next_cursor: Option<String>,
     pub(super) stats: Map<String, Value>,
+    /// Why some are missing; absent when none are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) partial: Option<String>,
 }
 
 impl<T> Listing<T> {
@@ -33,6 +36,7 @@ impl<T> Listing<T> {
             data,
             next_cursor: None,
             stats,
+            partial: None,
         }
     }
 }

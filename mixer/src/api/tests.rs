@@ -38,7 +38,7 @@ struct Bench {
     querier: Arc<Querier>,
     exposition: Arc<Exposition>,
     api: ApiServer,
-    _dir: tempfile::TempDir,
+    dir: tempfile::TempDir,
 }
 
 struct Answer {
@@ -62,7 +62,11 @@ impl Answer {
 
 impl Bench {
     async fn new() -> Self {
-        let dir = tempfile::tempdir().unwrap();
+        Self::over(tempfile::tempdir().unwrap()).await
+    }
+
+    /// Over the store in a folder.
+    async fn over(dir: tempfile::TempDir) -> Self {
         let clock = Clock::new(now);
         let settings = Settings::new(dir.path().join("store"));
         let engine = Engine::open(settings, clock.clone(), Entropy::new(|bytes| bytes.fill(7)))
@@ -79,7 +83,7 @@ impl Bench {
             querier,
             exposition,
             api,
-            _dir: dir,
+            dir,
         }
     }
 
@@ -105,10 +109,11 @@ impl Bench {
         .await
     }
 
-    async fn close(self) {
+    async fn close(self) -> tempfile::TempDir {
         self.api.close().await;
         self.querier.close().await;
         self.engine.close().await.unwrap();
+        self.dir
     }
 }
 

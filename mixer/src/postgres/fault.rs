@@ -65,19 +65,24 @@ impl Fault {
 
     pub(super) fn write(&self, out: &mut BytesMut) {
         let severity = if self.fatal { "FATAL" } else { "ERROR" };
-        let mut field = |kind: u8, text: &str| {
-            out.put_u8(kind);
-            put_text(out, text);
-        };
-        field(b'S', severity);
-        field(b'V', severity);
-        field(b'C', self.code);
-        field(b'M', &self.message);
-        if let Some(position) = self.position {
-            field(b'P', &position.to_string());
-        }
-        out.put_u8(0);
+        put_fields(out, severity, self.code, &self.message, self.position);
     }
+}
+
+/// The fields of an error or a notice.
+pub(super) fn put_fields(out: &mut BytesMut, severity: &str, code: &str, message: &str, position: Option<usize>) {
+    let mut field = |kind: u8, text: &str| {
+        out.put_u8(kind);
+        put_text(out, text);
+    };
+    field(b'S', severity);
+    field(b'V', severity);
+    field(b'C', code);
+    field(b'M', message);
+    if let Some(position) = position {
+        field(b'P', &position.to_string());
+    }
+    out.put_u8(0);
 }
 
 /// The class of an error.

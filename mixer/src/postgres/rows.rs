@@ -1,4 +1,9 @@
 //! The rows of a statement that runs, on their way to a client.
+//!
+//! # Invariants
+//!
+//! - An answer that is partial says so before its first row, so that who takes only some rows knows it too; one that was cut ends
+//!   with an error.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -132,6 +137,8 @@ pub(super) enum Progress {
 #[derive(Debug)]
 pub(super) struct Running {
     answer: SqlAnswer,
+    /// Why rows are missing, until the client was told.
+    partial: Option<String>,
     columns: Arc<[Column]>,
     /// Rows that came and were not sent, from a place on.
     rest: Option<(Vec<ArrayRef>, usize, usize)>,
@@ -140,6 +147,7 @@ pub(super) struct Running {
 impl Running {
     pub(super) fn new(answer: SqlAnswer, columns: Arc<[Column]>) -> Self {
         Self {
+            partial: answer.partial().map(str::to_owned),
             answer,
             columns,
             rest: None,
@@ -154,6 +162,9 @@ impl Running {
         most: usize,
         interrupt: &Interrupt,
     ) -> Result<Progress, Stop> {
+        if let Some(reason) = self.partial.take() {
+            out.warning(&format!("the answer is partial: {reason}"));
+        }
         let mut sent = 0;
         loop {
             let Some((columns, from, rows)) = self.rest.take() else {

@@ -13,7 +13,7 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 
-use super::fault::Fault;
+use super::fault::{Fault, put_fields};
 
 /// The largest message of a client.
 pub(super) const MAX_FRAME: usize = 512 << 10;
@@ -208,6 +208,11 @@ impl Outgoing {
 
     pub(super) fn fault(&mut self, fault: &Fault) {
         self.message(b'E', |out| fault.write(out));
+    }
+
+    /// Something that the client should know of a statement that does not fail.
+    pub(super) fn warning(&mut self, message: &str) {
+        self.message(b'N', |out| put_fields(out, "WARNING", "01000", message, None));
     }
 
     /// Sends what was gathered if it is much.

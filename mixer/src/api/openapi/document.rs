@@ -185,8 +185,11 @@ fn answer(route: &Route) -> Value {
             "Link": text("The path to use, as `successor-version`."),
         }));
     }
+    let text = |says| json!({ "description": says, "schema": { "type": "string" } });
+    if let Answer::Rows(_) | Answer::Sql = route.answer {
+        add(json!({ "X-Partial": text("Why rows are missing, in every format; absent when none are.") }));
+    }
     if let Answer::Rows(_) = route.answer {
-        let text = |says| json!({ "description": says, "schema": { "type": "string" } });
         add(tags());
         add(json!({
             "X-Next-Cursor": text("`next_cursor`, where the format is not JSON; absent after the last row."),

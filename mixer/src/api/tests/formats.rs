@@ -36,7 +36,10 @@ impl Given {
 
 impl Api {
     async fn new() -> Self {
-        let bench = Bench::new().await;
+        Self::of(Bench::new().await)
+    }
+
+    fn of(bench: Bench) -> Self {
         let routes = telemetry::routes(Arc::clone(&bench.querier)).merge(sql::routes(Arc::clone(&bench.querier)));
         let router = guarded(routes, Arc::clone(&bench.exposition));
         Self { bench, router }
@@ -148,6 +151,40 @@ async fn a_list_comes_in_the_format_that_is_asked_for_with_cursor_and_stats_in_h
     );
     let none = api.get("logs?q=nothing&format=ndjson", &[]).await;
     assert_eq!((none.status, none.body.len()), (StatusCode::OK, 0));
+    api.bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_from_a_store_that_lacks_a_file_says_in_every_format_that_it_is_partial() {
+    let bench = Bench::new().await;
+    bench.append(&[log(0)]).await;
+    bench.append(&[point(0)]).await;
+    bench.engine.flush().await.unwrap();
+    let lost = bench.engine.view().files(Table::Logs)[0].path.clone();
+    let folder = bench.close().await;
+    std::fs::remove_file(&lost).unwrap();
+    let api = Api::of(Bench::over(folder).await);
+    let ask = async |statement: &str, format: &str| {
+        let request = Request::post(format!("/api/v1/sql?format={format}")).header("content-type", "application/sql");
+        let request = request.body(Body::from(statement.to_owned()));
+        api.answer(request.unwrap()).await
+    };
+    for format in ["json", "ndjson", "csv", "arrow"] {
+        for given in [
+            api.get(&format!("logs?format={format}"), &[]).await,
+            api.get(&format!("metrics/load?format={format}"), &[]).await,
+            ask("SELECT count(*) AS n FROM logs", format).await,
+        ] {
+            assert_eq!(given.status, StatusCode::OK, "{format}");
+            let partial = given.header("x-partial").unwrap();
+            assert!(partial.contains(lost.to_str().unwrap()), "{format}: {partial}");
+            if format == "json" {
+                assert_eq!(given.json()["stats"]["partial"], partial);
+            }
+        }
+        let of_no_table = ask("SELECT 1 AS n", format).await.headers;
+        assert!(!of_no_table.contains_key("x-partial"), "{format}");
+    }
     api.bench.close().await;
 }
 
