@@ -494,7 +494,8 @@ async fn a_filter_that_lets_nothing_through_gets_on_over_breaks_also_where_a_loo
                 reader.read(Duration::from_secs(30)).await;
             }
         }
-        assert!(reader.gaps == 0 && reader.last != before, "{before:?}, {:?}", reader.last);
+        assert_eq!(reader.gaps, 0);
+        assert_ne!(reader.last, before, "it came no further");
         before.clone_from(&reader.last);
         if breaks < 3 {
             breaks += 1;
