@@ -106,22 +106,26 @@ impl RowWriter {
         Ok(writer)
     }
 
-    /// Writes rows.
+    /// Writes rows from the number `from` on until there are `enough` bytes; the number of the next row. Arrow has all in one batch.
     ///
     /// # Errors
     /// If a value cannot be written.
-    pub fn write(&mut self, batch: &RecordBatch) -> Result<(), Error> {
+    pub fn write(&mut self, batch: &RecordBatch, from: usize, enough: usize) -> Result<usize, Error> {
+        let rows = batch.num_rows();
         if let Some(arrow) = &mut self.arrow {
-            return Ok(arrow.write(batch)?);
+            arrow.write(&batch.slice(from, rows - from))?;
+            return Ok(rows);
         }
-        for row in 0..batch.num_rows() {
+        let mut next = from;
+        while next < rows && self.out.len() < enough {
             if self.format == RowFormat::Csv {
-                self.csv(batch, row)?;
+                self.csv(batch, next)?;
             } else {
-                self.json(batch, row)?;
+                self.json(batch, next)?;
             }
+            next += 1;
         }
-        Ok(())
+        Ok(next)
     }
 
     fn json(&mut self, batch: &RecordBatch, row: usize) -> Result<(), Error> {

@@ -7,11 +7,14 @@
 //!
 //! - An answer that cannot be whole never looks whole: JSON says so in its end, the others end with an error or without their
 //!   proper end; what is known before the first row is in a header of each. Which rows an answer has is decided by `query`.
+//! - A chunk of text ends with the row that fills it, however many rows or bytes were found at once.
+//! - A list's rows count as memory of queries until the body is dropped: at its end, or when the client has had its time (`server`).
 //! - A client that leaves drops the body, and with it the statement.
 //! - Who has an answer with a tag that is still the answer's is told so (304), and no query runs.
 
 use std::collections::BTreeMap;
 
+use arrow_array::RecordBatch;
 use axum::body::Body;
 use axum::extract::FromRequestParts;
 use axum::response::{IntoResponse, Response};
@@ -31,7 +34,7 @@ use super::problem::Problem;
 
 /// So many bytes are gathered before they are sent.
 const CHUNK: usize = 64 << 10;
-/// So many rows of a list are written at once.
+/// So many rows of a list are a batch of Arrow, at most.
 const SLICE: usize = 256;
 
 const NEXT_CURSOR: HeaderName = HeaderName::from_static("x-next-cursor");
@@ -200,6 +203,8 @@ struct AfterList<'a> {
 /// What is left of an answer to be sent.
 struct Sending {
     rows: Rows,
+    /// Rows of which so many were written.
+    batch: Option<(RecordBatch, usize)>,
     writer: RowWriter,
     format: RowFormat,
     /// Why the body ends without its proper end, once what there was is sent.
@@ -211,6 +216,7 @@ struct Sending {
 async fn body(rows: Rows, writer: RowWriter, format: RowFormat) -> Response {
     let mut sending = Sending {
         rows,
+        batch: None,
         writer,
         format,
         failed: None,
@@ -252,10 +258,18 @@ impl Sending {
     }
 
     async fn more(&mut self) -> Result<(), Problem> {
+        if let Some((batch, written)) = &mut self.batch {
+            *written = self.writer.write(batch, *written, CHUNK)?;
+            if *written == batch.num_rows() {
+                self.batch = None;
+            }
+            return Ok(());
+        }
         match &mut self.rows {
             Rows::Sql(answer) => {
                 if let Some(batch) = answer.next().await? {
-                    return Ok(self.writer.write(&batch)?);
+                    self.batch = Some((batch, 0));
+                    return Ok(());
                 }
                 if let Some(most) = answer.cut_at()
                     && self.format != RowFormat::Json
@@ -269,9 +283,12 @@ impl Sending {
                 let rows = slices.list.rows();
                 let left = rows.num_rows() - slices.given;
                 if left > 0 {
-                    let slice = rows.slice(slices.given, left.min(SLICE));
+                    // As many as are about a chunk.
+                    let most = rows.num_rows().saturating_mul(CHUNK) / rows.get_array_memory_size().max(1);
+                    let slice = rows.slice(slices.given, left.min(most.clamp(1, SLICE)));
                     slices.given += slice.num_rows();
-                    return Ok(self.writer.write(&slice)?);
+                    self.batch = Some((slice, 0));
+                    return Ok(());
                 }
                 let about = slices.list.about.as_ref();
                 self.writer.end(&AfterList {

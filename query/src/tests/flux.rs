@@ -420,7 +420,7 @@ async fn said(bench: &Bench, id: FluxId) -> Value {
     };
     let list = bench.querier.list(&ListQuery::Flux(id, filter)).await.unwrap();
     let mut writer = list.writer(crate::RowFormat::Ndjson).unwrap();
-    writer.write(list.rows()).unwrap();
+    writer.write(list.rows(), 0, usize::MAX).unwrap();
     let row: Value = serde_json::from_slice(&writer.take()).unwrap();
     assert!(row["raw_msg"].is_object(), "{row}");
     row["raw_msg"].clone()

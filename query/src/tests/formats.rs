@@ -19,11 +19,18 @@ type Row = Map<String, Value>;
 fn written(list: &List, format: RowFormat) -> Vec<u8> {
     let mut writer = list.writer(format).unwrap();
     let rows = list.rows();
+    let mut out = Vec::new();
     for at in (0..rows.num_rows()).step_by(7) {
-        writer.write(&rows.slice(at, 7.min(rows.num_rows() - at))).unwrap();
+        let slice = rows.slice(at, 7.min(rows.num_rows() - at));
+        let mut written = 0;
+        while written < slice.num_rows() {
+            written = writer.write(&slice, written, 500).unwrap();
+            out.append(&mut writer.take());
+        }
     }
     writer.end(&json!({ "stats": list.stats })).unwrap();
-    writer.take()
+    out.append(&mut writer.take());
+    out
 }
 
 /// Cells of RFC 4180 text; nothing where there is nothing, not even quotes.

@@ -25,7 +25,7 @@ async fn written(bench: &Bench, format: RowFormat, statement: &Statement) -> Res
     let mut answer = bench.querier.sql(statement).await?;
     let mut writer = answer.writer(format)?;
     while let Some(batch) = answer.next().await? {
-        writer.write(&batch)?;
+        writer.write(&batch, 0, usize::MAX)?;
     }
     writer.end(&json!({ "stats": answer.stats().unwrap() }))?;
     Ok(writer.take())

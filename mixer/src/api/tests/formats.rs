@@ -277,6 +277,43 @@ async fn packed_answers_are_the_answers_and_a_long_one_comes_whole() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn no_piece_of_an_answer_is_much_larger_than_a_chunk_and_one_row() {
+    const ROW: usize = 20_000;
+    let api = Api::new().await;
+    let rows: Vec<_> = (0..100)
+        .map(|number| LogRecord {
+            message: "x".repeat(ROW),
+            ..log(number)
+        })
+        .collect();
+    api.bench.append(&rows).await;
+    for format in ["json", "ndjson", "csv", "arrow"] {
+        let list = Request::get(format!("/api/v1/telemetry/logs?limit=100&format={format}"));
+        let sql = Request::post(format!("/api/v1/sql?format={format}"));
+        let statement = Body::from(r#"{"query": "SELECT message FROM logs"}"#);
+        for request in [list.body(Body::empty()), sql.body(statement)] {
+            let request = request.unwrap();
+            // Statements come in batches of Arrow as they were found.
+            let is_cut = format != "arrow" || request.method() == http::Method::GET;
+            let response = api.router.clone().oneshot(request).await.unwrap();
+            assert_eq!(response.status(), StatusCode::OK);
+            let (mut pieces, mut bytes) = (response.into_body().into_data_stream(), 0);
+            while let Some(piece) = futures::StreamExt::next(&mut pieces).await {
+                let piece = piece.unwrap();
+                assert!(
+                    piece.len() < (128 << 10) + 2 * ROW || !is_cut,
+                    "{format}: {}",
+                    piece.len()
+                );
+                bytes += piece.len();
+            }
+            assert!(bytes > 100 * ROW, "{format}: {bytes}");
+        }
+    }
+    api.bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_closed_range_has_a_tag_that_changes_when_its_rows_do() {
     let api = Api::new().await;
     // 12:30 is now: rows of eleven and ten o'clock.
