@@ -1,8 +1,10 @@
-//! A stream that fails when a write makes no progress for a while: a peer that reads nothing must not hold an answer for ever.
+//! A stream that fails when a write makes no progress for a while, or is not done by its deadline: a peer that reads nothing, or a byte now
+//! and then, must not hold an answer for ever.
 //!
-//! # Not here
+//! # Invariants
 //!
-//! Peers that read slowly: each byte that goes counts as progress.
+//! - Each byte that goes counts as progress, but moves no deadline.
+//! - Only a write that has to wait fails: who takes all at once is never too late.
 
 use std::io;
 use std::pin::Pin;
@@ -10,13 +12,32 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::watch;
 use tokio::time::{Instant, Sleep, sleep};
+
+/// When what is written to a stream must have been taken; none at first.
+#[derive(Debug, Clone)]
+pub struct WriteDeadline(watch::Sender<Option<Instant>>);
+
+impl WriteDeadline {
+    /// From now on it is this one.
+    pub fn set(&self, deadline: Option<Instant>) {
+        self.0.send_replace(deadline);
+    }
+}
+
+impl Default for WriteDeadline {
+    fn default() -> Self {
+        Self(watch::Sender::new(None))
+    }
+}
 
 /// See the module.
 #[derive(Debug)]
 pub struct Stalling<S> {
     stream: S,
     patience: Duration,
+    last: WriteDeadline,
     /// Runs while a write waits.
     deadline: Pin<Box<Sleep>>,
     waits: bool,
@@ -28,9 +49,16 @@ impl<S> Stalling<S> {
         Self {
             stream,
             patience,
+            last: WriteDeadline::default(),
             deadline: Box::pin(sleep(patience)),
             waits: false,
         }
+    }
+
+    /// The same with a deadline; a write that waits beyond it is its end too.
+    #[must_use]
+    pub fn until(self, last: WriteDeadline) -> Self {
+        Self { last, ..self }
     }
 
     fn watched<T>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
@@ -39,10 +67,15 @@ impl<S> Stalling<S> {
             return written;
         }
         if !std::mem::replace(&mut self.waits, true) {
-            self.deadline.as_mut().reset(Instant::now() + self.patience);
+            let patience = Instant::now() + self.patience;
+            let last = *self.last.0.borrow();
+            self.deadline
+                .as_mut()
+                .reset(last.map_or(patience, |last| last.min(patience)));
         }
         ready!(self.deadline.as_mut().poll(cx));
-        let reason = "the peer took nothing of what is written for too long";
+        self.waits = false;
+        let reason = "the peer took nothing of what is written for too long, or not all of it in time";
         Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, reason)))
     }
 }
@@ -104,5 +137,27 @@ mod tests {
         let error = stream.write_all(b"e").await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         assert_eq!(began.elapsed().as_secs(), 30);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_peer_that_reads_a_byte_now_and_then_ends_the_stream_at_its_deadline() {
+        let (ours, mut theirs) = duplex(1);
+        let deadline = WriteDeadline::default();
+        let mut stream = Stalling::new(ours, Duration::from_secs(30)).until(deadline.clone());
+        let slow = tokio::spawn(async move {
+            while theirs.read_u8().await.is_ok() {
+                sleep(Duration::from_secs(1)).await;
+            }
+        });
+        let began = Instant::now();
+        deadline.set(Some(began + Duration::from_secs(10)));
+        let error = stream.write_all(&[0; 100]).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        assert_eq!(began.elapsed().as_secs(), 10);
+        // What has no deadline may take its time.
+        deadline.set(None);
+        stream.write_all(&[0; 100]).await.unwrap();
+        drop(stream);
+        slow.await.unwrap();
     }
 }

@@ -15,10 +15,11 @@ use axum::response::Response;
 use bytes::Bytes;
 use flate2::write::GzEncoder;
 use futures::StreamExt as _;
-use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, VARY};
+use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, VARY};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 
 use super::formats::weighed;
+use super::tail::is_events;
 
 /// Less is not worth it.
 const LEAST: usize = 1 << 10;
@@ -29,9 +30,7 @@ pub(super) async fn packed(request: Request, next: Next) -> Response {
     let packing = Packing::accepted(request.headers());
     let has_body = request.method() != Method::HEAD;
     let mut response = next.run(request).await;
-    let headers = response.headers();
-    let kind = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
-    if kind.is_some_and(|kind| kind.starts_with(b"text/event-stream")) || headers.contains_key(CONTENT_ENCODING) {
+    if is_events(response.headers()) || response.headers().contains_key(CONTENT_ENCODING) {
         return response;
     }
     response.headers_mut().append(VARY, HeaderValue::from(ACCEPT_ENCODING));
@@ -183,6 +182,7 @@ mod tests {
     use axum::middleware::from_fn;
     use axum::response::IntoResponse;
     use axum::routing::get;
+    use http::header::CONTENT_TYPE;
     use http_body_util::BodyExt as _;
     use tower::ServiceExt as _;
 

@@ -5,7 +5,8 @@
 //! - At [`MAX_CONNECTIONS`] no more are accepted until one ends; the system's queue holds the others.
 //! - A connection whose request's head is not there in [`HEAD_TIME`] is closed.
 //! - An answer that comes before all of a body was read reaches who still sends ([`chassis::unread`]).
-//! - A connection to which nothing can be written for [`WRITE_TIME`] is closed.
+//! - A connection to which nothing can be written for [`WRITE_TIME`] is closed, and so is one that has not taken an answer with an end in
+//!   [`ANSWER_TIME`]: however slow clients are, memory that answers hold comes back.
 //! - [`ApiServer::close`] ends tails, lets running requests finish for [`GRACE`], then drops them; it returns when all are gone.
 
 use std::convert::Infallible;
@@ -15,8 +16,9 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::response::Response;
 use axum::{Extension, Router};
-use chassis::stall::Stalling;
+use chassis::stall::{Stalling, WriteDeadline};
 use chassis::unread::{Lingering, Unread, Watched};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -25,15 +27,19 @@ use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::change::Peer;
+use super::tail::is_events;
 
 const MAX_CONNECTIONS: usize = 512;
 const HEAD_TIME: Duration = Duration::from_secs(15);
 /// A connection that takes nothing of an answer for so long is closed.
 const WRITE_TIME: Duration = Duration::from_secs(30);
+/// A client that has not taken an answer after so long is cut off.
+const ANSWER_TIME: Duration = Duration::from_secs(600);
 const GRACE: Duration = Duration::from_secs(3);
 /// After an error that is not a connection's own (no file descriptors left), accepting rests this long.
 const REST: Duration = Duration::from_millis(100);
@@ -135,9 +141,16 @@ async fn connection(stream: TcpStream, router: Router, stop: CancellationToken, 
         return;
     }
     let peer = stream.peer_addr().ok().map(|peer| Peer(peer.ip()));
-    let unread = Unread::default();
-    let stream = Lingering::new(Stalling::new(stream, WRITE_TIME), unread.clone());
+    let (unread, deadline) = (Unread::default(), WriteDeadline::default());
+    let stream = Stalling::new(stream, WRITE_TIME).until(deadline.clone());
+    let stream = Lingering::new(stream, unread.clone());
     let router = tower::ServiceExt::<http::Request<Watched<Incoming>>>::map_err(router, |never: Infallible| never);
+    let router =
+        tower::ServiceExt::<http::Request<Watched<Incoming>>>::map_response(router, move |response: Response| {
+            let has_end = !is_events(response.headers());
+            deadline.set(has_end.then(|| Instant::now() + ANSWER_TIME));
+            response
+        });
     let service = TowerToHyperService::new(tower::ServiceExt::map_request(
         router,
         move |mut request: http::Request<Incoming>| {

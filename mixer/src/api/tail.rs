@@ -5,7 +5,7 @@
 //!
 //! # Invariants
 //!
-//! - A tail ends when its client leaves, when the API stops, or when a write makes no progress (`server`).
+//! - A tail ends when its client leaves, when the API stops, or when a write makes no progress (`server`). It has no deadline.
 //!
 //! # Not here
 //!
@@ -60,6 +60,12 @@ async fn messages(
 fn last(headers: &HeaderMap) -> Option<(&'static str, &str)> {
     let id = headers.get(LAST_EVENT_ID).filter(|id| !id.is_empty());
     id.map(|id| (LAST_EVENT_ID, id.to_str().unwrap_or_default()))
+}
+
+/// Whether an answer is a stream of events.
+pub(super) fn is_events(headers: &HeaderMap) -> bool {
+    let kind = headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
+    kind.is_some_and(|kind| kind.starts_with(b"text/event-stream"))
 }
 
 fn events(tail: Tail, Extension(Stopping(stop)): Extension<Stopping>) -> Response {
