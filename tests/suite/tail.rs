@@ -1,8 +1,10 @@
 //! Live tail over real HTTP: each row once, over breaks and kills, or told how many are missing.
 
 use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use harness::process::Process;
 use harness::tail::Tail;
@@ -247,6 +249,34 @@ wires:
         kill(process.pid(), Signal::SIGINT)?;
         assert_eq!(process.wait(SOON)?.code(), Some(0), "{}", process.log_tail());
     }
+    Ok(())
+}
+
+#[test]
+fn the_command_asks_less_and_less_often_for_a_stream_that_gets_no_further() -> Result<(), Failure> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let url = [(
+        "PLATFORM_API_URL".to_owned(),
+        format!("http://{}", listener.local_addr()?),
+    )];
+    let folder = tempfile::tempdir()?;
+    let log = folder.path().join("tail.log");
+    let process = Process::start_with(&binary("platform")?, &["tail"], folder.path(), &log, &url)?;
+    let mut asked = Vec::new();
+    // The Mixer of this test ends the tail each time where it began.
+    for _ in 0..5 {
+        let (mut stream, _) = listener.accept()?;
+        asked.push(Instant::now());
+        let head = BufReader::new(stream.try_clone()?);
+        head.lines().map_while(Result::ok).find(String::is_empty);
+        let events = "id: 1-2-3-4-5-6\n: following\n\nevent: error\ndata: {\"detail\": \"no memory\"}\n\n";
+        write!(
+            stream,
+            "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n{events}"
+        )?;
+    }
+    let took = asked[4] - asked[0];
+    assert!(took > Duration::from_secs(3), "{took:?}\n{}", process.log_tail());
     Ok(())
 }
 

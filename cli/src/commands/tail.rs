@@ -4,6 +4,7 @@
 //!
 //! - A row is printed once: the next connection goes on behind the last event that came whole.
 //! - What is missing is said on standard error.
+//! - A stream that ends again and again at the same place is asked for less and less often.
 //! - An interrupt ends it with 0; so does a reader of the output that has gone.
 
 use std::io::{self, BufWriter, Write};
@@ -21,7 +22,7 @@ use crate::error::Error;
 use crate::output::{Paint, Printer, safe};
 use crate::stream::{Event, Events};
 
-/// The pause before the connection is made again; doubled with each failure …
+/// The pause before the connection is made again; doubled with each that brought it no further …
 const PAUSE: Duration = Duration::from_millis(250);
 /// … up to this.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
@@ -138,7 +139,8 @@ impl<F: Serialize> Tail<F> {
                 Err(error) => return Ok(error.to_string()),
             };
             self.show(&event, out)?;
-            if event.id.is_some() {
+            // Who is told where it was already has come no further.
+            if event.id.is_some() && event.id != self.last {
                 (self.last, self.pause) = (event.id, PAUSE);
             }
             if !events.has_more() {
