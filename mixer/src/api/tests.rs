@@ -38,7 +38,7 @@ struct Bench {
     querier: Arc<Querier>,
     exposition: Arc<Exposition>,
     api: ApiServer,
-    dir: tempfile::TempDir,
+    _dir: tempfile::TempDir,
 }
 
 struct Answer {
@@ -62,11 +62,7 @@ impl Answer {
 
 impl Bench {
     async fn new() -> Self {
-        Self::over(tempfile::tempdir().unwrap()).await
-    }
-
-    /// Over the store in a folder.
-    async fn over(dir: tempfile::TempDir) -> Self {
+        let dir = tempfile::tempdir().unwrap();
         let clock = Clock::new(now);
         let settings = Settings::new(dir.path().join("store"));
         let engine = Engine::open(settings, clock.clone(), Entropy::new(|bytes| bytes.fill(7)))
@@ -83,7 +79,7 @@ impl Bench {
             querier,
             exposition,
             api,
-            dir,
+            _dir: dir,
         }
     }
 
@@ -109,11 +105,10 @@ impl Bench {
         .await
     }
 
-    async fn close(self) -> tempfile::TempDir {
+    async fn close(self) {
         self.api.close().await;
         self.querier.close().await;
         self.engine.close().await.unwrap();
-        self.dir
     }
 }
 

@@ -160,10 +160,12 @@ async fn an_answer_from_a_store_that_lacks_a_file_says_in_every_format_that_it_i
     bench.append(&[log(0)]).await;
     bench.append(&[point(0)]).await;
     bench.engine.flush().await.unwrap();
-    let lost = bench.engine.view().files(Table::Logs)[0].path.clone();
-    let folder = bench.close().await;
-    std::fs::remove_file(&lost).unwrap();
-    let api = Api::of(Bench::over(folder).await);
+    let api = Api::of(bench);
+    let lost = api.bench.engine.view().files(Table::Logs)[0].path.clone();
+    let mut bytes = std::fs::read(&lost).unwrap();
+    bytes[20] ^= 1;
+    std::fs::write(&lost, bytes).unwrap();
+    assert_eq!(api.get("logs", &[]).await.status, StatusCode::OK, "it is put aside");
     let ask = async |statement: &str, format: &str| {
         let request = Request::post(format!("/api/v1/sql?format={format}")).header("content-type", "application/sql");
         let request = request.body(Body::from(statement.to_owned()));
