@@ -18,6 +18,7 @@
 //! How rows are written for a client: [`crate::write`]. HTTP.
 
 mod asking;
+mod casts;
 mod columns;
 mod counts;
 mod describe;
@@ -33,6 +34,7 @@ mod session;
 mod statement;
 mod stop;
 mod text;
+mod types;
 mod zones;
 
 use std::sync::Arc;
