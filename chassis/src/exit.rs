@@ -12,7 +12,7 @@ pub enum Exit {
     NotFound = 1,
     /// The command line is wrong.
     Usage = 64,
-    /// The input data is wrong.
+    /// The input data is wrong, or an answer is not whole.
     Data = 65,
     /// Something needed cannot be reached.
     Unavailable = 69,

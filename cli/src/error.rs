@@ -30,6 +30,9 @@ pub(crate) enum Error {
     Answer(String),
     #[error("{0}")]
     NotFound(String),
+    /// What came is printed, and is not all that was asked for.
+    #[error("the answer is partial: {0}")]
+    Partial(String),
     #[error("cannot read {path}")]
     Read { path: PathBuf, source: io::Error },
     #[error("{path}: {reason}")]
@@ -71,6 +74,15 @@ pub(crate) enum Error {
 }
 
 impl Error {
+    /// That an answer is partial, if there are reasons for it.
+    pub(crate) fn if_partial(reasons: impl IntoIterator<Item = String>) -> Result<(), Self> {
+        let reasons: Vec<_> = reasons.into_iter().collect();
+        if reasons.is_empty() {
+            return Ok(());
+        }
+        Err(Self::Partial(reasons.join("; ")))
+    }
+
     /// The sysexits code.
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
@@ -83,6 +95,7 @@ impl Error {
                 _ => 69,
             },
             Self::NotFound(_) => 1,
+            Self::Partial(_) => Exit::Data.code(),
             Self::Answer(_) | Self::Data { .. } | Self::Scenario { .. } | Self::Warned { .. } | Self::Files(_) => 65,
             Self::Letters { refused: 0, .. } | Self::Behind { .. } => 69,
             Self::Letters { .. } => 65,

@@ -7,6 +7,7 @@ use std::time::Duration;
 use nix::unistd::Pid;
 
 use crate::process::{Process, children_of};
+use crate::store::files_below;
 use crate::{Api, Failure, binary, owned, toml_of, tool};
 
 /// How long a debug build may take to be ready on a busy machine.
@@ -113,6 +114,20 @@ impl TestMixer {
         }
         self.process = Some(process);
         Ok(())
+    }
+
+    /// Stops it, takes a data file of a table away, and starts it again: from then on its answers are partial.
+    ///
+    /// # Errors
+    /// If the table has no file; see [`restart`](Self::restart).
+    pub fn lose_a_file(&mut self, table: &str) -> Result<(), Failure> {
+        self.process()?.terminate(READY)?;
+        let files = files_below(&self.telemetry().join(table))?;
+        let file = files
+            .iter()
+            .find(|path| path.extension().is_some_and(|kind| kind == "parquet"));
+        std::fs::remove_file(file.ok_or("there is no data file")?)?;
+        self.restart()
     }
 
     /// Its folder.

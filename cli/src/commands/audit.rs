@@ -31,6 +31,5 @@ pub(crate) fn run(args: &AuditArgs) -> Result<(), Error> {
     };
     let page = Client::new(&args.page.api).page_within("/api/v1/audit", &filter, args.page.wait)?;
     Printer::from(&args.page.api).rows(&page.rows, COLUMNS)?;
-    super::notes(&page, "nothing of this kind happened in this window");
-    Ok(())
+    super::notes(&page, "nothing of this kind happened in this window")
 }

@@ -78,14 +78,17 @@ fn list(args: &ListArgs) -> Result<(), Error> {
         let more = client.page("/api/v1/dlq", &filter)?;
         let mut rows = page.rows;
         rows.extend(more.rows);
-        page = Page { rows, ..more };
+        page = Page {
+            rows,
+            partial: more.partial.or(page.partial),
+            ..more
+        };
     }
     Printer::from(api).rows(&page.rows, COLUMNS)?;
     super::notes(
         &page,
         "no such letters; --state all shows replayed and dropped ones too",
-    );
-    Ok(())
+    )
 }
 
 fn show(id: &str, api: &ApiArgs) -> Result<(), Error> {

@@ -54,8 +54,7 @@ pub(crate) fn show(args: &FluxArgs) -> Result<(), Error> {
         }
         _ => printer.rows(&page.rows, COLUMNS)?,
     }
-    super::notes(&page, "no more rows");
-    Ok(())
+    super::notes(&page, "no more rows")
 }
 
 /// What there is, and when it begins.

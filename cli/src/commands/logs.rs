@@ -44,8 +44,7 @@ pub(crate) fn run(args: &LogsArgs) -> Result<(), Error> {
         Format::Table => printer.text(&lines(&page.rows, printer))?,
         _ => printer.rows(&page.rows, COLUMNS)?,
     }
-    super::notes(&page, super::NO_ROWS);
-    Ok(())
+    super::notes(&page, super::NO_ROWS)
 }
 
 /// The parameters of a histogram.
@@ -79,8 +78,7 @@ fn histogram(args: &LogsArgs, filter: &LogFilter) -> Result<(), Error> {
         }
         _ => printer.rows(&page.rows, &columns)?,
     }
-    super::notes(&page, super::NO_ROWS);
-    Ok(())
+    super::notes(&page, super::NO_ROWS)
 }
 
 /// What is drawn of a bucket is its count.
@@ -100,8 +98,7 @@ pub(crate) fn dead_letters(args: &PageArgs) -> Result<(), Error> {
     };
     let page = Client::new(&args.api).page_within("/api/v1/telemetry/dead_letters", &filter, args.wait)?;
     Printer::from(&args.api).rows(&page.rows, LETTERS)?;
-    super::notes(&page, "no dead letters in this window");
-    Ok(())
+    super::notes(&page, "no dead letters in this window")
 }
 
 fn lines(rows: &[Row], printer: Printer) -> String {

@@ -61,7 +61,7 @@ pub(crate) fn run(args: &MessagesArgs) -> Result<(), Error> {
     let columns: Vec<&str> = COLUMNS.iter().copied().chain(shown).collect();
     printer.rows(&page.rows, &columns)?;
     if let Some(id) = asked_for(args).filter(|_| page.rows.is_empty()) {
-        super::left_out(&page);
+        Error::if_partial(page.partial)?;
         return Err(Error::NotFound(format!(
             "no archived message {id}; platform flux ID finds its spans and log records too"
         )));
@@ -69,8 +69,7 @@ pub(crate) fn run(args: &MessagesArgs) -> Result<(), Error> {
     super::notes(
         &page,
         "no messages in this window (--since, --until; without them the last 24 h, of one signal all)",
-    );
-    Ok(())
+    )
 }
 
 /// What is asked for by id: then it is an error that there is nothing.

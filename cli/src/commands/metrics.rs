@@ -34,8 +34,7 @@ pub(crate) fn run(args: &MetricsArgs) -> Result<(), Error> {
     } else {
         printer.rows(&page.rows, &columns(&page.rows))?;
     }
-    super::notes(&page, super::NO_ROWS);
-    Ok(())
+    super::notes(&page, super::NO_ROWS)
 }
 
 /// When it was, a line of blocks for each series, and below them the table, with a bar a row where rows compare.

@@ -26,7 +26,6 @@ use model::filter::ByKey;
 
 use crate::client::Page;
 use crate::error::Error;
-use crate::output::safe;
 
 /// What an answer without rows means where rows were expected.
 const NO_ROWS: &str = "no rows in this window (--since, --until; without them the last 24 h); `platform racks list` \
@@ -41,19 +40,11 @@ pub(crate) fn by_key(flag: &str, pairs: &[(String, String)]) -> Result<ByKey, Er
     }
 }
 
-/// Says on standard error what the answer left out, or `none` if there is nothing in it.
-fn notes(page: &Page, none: &str) {
-    if page.rows.is_empty() {
-        let _ = writeln!(std::io::stderr(), "platform: {none}");
-    }
-    left_out(page);
-}
-
-/// Says on standard error what the answer left out.
-fn left_out(page: &Page) {
+/// Says on standard error that there are rows behind the page, or `none` if there is nothing in it. An error if it is partial.
+fn notes(page: &Page, none: &str) -> Result<(), Error> {
     let mut out = std::io::stderr().lock();
-    if let Some(reason) = &page.partial {
-        let _ = writeln!(out, "platform: the answer is partial: {}", safe(reason));
+    if page.rows.is_empty() {
+        let _ = writeln!(out, "platform: {none}");
     }
     if page.next_cursor.is_some() {
         let _ = writeln!(
@@ -61,4 +52,5 @@ fn left_out(page: &Page) {
             "platform: there are more rows; raise --limit or narrow --since/--until"
         );
     }
+    Error::if_partial(page.partial.clone())
 }

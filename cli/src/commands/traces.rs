@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use model::filter::TraceFilter;
+use serde_json::Value;
 
 use crate::args::{Format, TraceArgs, TracesArgs};
 use crate::client::{Client, Row};
@@ -39,8 +40,7 @@ pub(crate) fn list(args: &TracesArgs) -> Result<(), Error> {
     };
     let page = Client::new(&args.page.api).page_within("/api/v1/telemetry/traces", &filter, args.page.wait)?;
     Printer::from(&args.page.api).rows(&page.rows, COLUMNS)?;
-    super::notes(&page, super::NO_ROWS);
-    Ok(())
+    super::notes(&page, super::NO_ROWS)
 }
 
 /// One trace: drawn over time or as a tree for people, the spans in time order for programs. Exit code 1 if there is none.
@@ -50,9 +50,11 @@ pub(crate) fn show(args: &TraceArgs) -> Result<(), Error> {
     let Some(first) = spans.first() else {
         return Err(Error::NotFound(format!("there is no trace {}", args.id)));
     };
+    let whole = check_whole(&answer, spans.len());
     let printer = Printer::from(&args.api);
     if printer.format != Format::Table {
-        return Ok(printer.rows(&spans, COLUMNS)?);
+        printer.rows(&spans, COLUMNS)?;
+        return whole;
     }
     let paint = Paint::for_stdout();
     let body = if printer.draws(args.chart) {
@@ -61,11 +63,20 @@ pub(crate) fn show(args: &TraceArgs) -> Result<(), Error> {
         tree(&spans, printer, paint)
     };
     let (flux, count) = (safe(text(first, "flux_id")), spans.len());
-    Ok(printer.text(&format!(
+    printer.text(&format!(
         "trace {}  flux {flux}  {count} spans{}\n{body}",
         args.id,
         when(args, first, printer)
-    ))?)
+    ))?;
+    whole
+}
+
+/// An error if the trace has other spans than those that came. Its log records are not shown.
+fn check_whole(answer: &Value, spans: usize) -> Result<(), Error> {
+    let partial = answer["partial"].as_str().map(str::to_owned);
+    let is_cut = answer["trace"]["truncated"].as_bool() == Some(true);
+    let cut = is_cut.then(|| format!("the trace has more spans than these {spans}"));
+    Error::if_partial(partial.into_iter().chain(cut))
 }
 
 /// A drawing has no times, so its head says when it starts.

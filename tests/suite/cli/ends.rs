@@ -50,6 +50,42 @@ fn exit_codes_say_what_went_wrong_and_messages_name_it() -> Result<(), Failure> 
 }
 
 #[test]
+fn a_partial_answer_is_printed_told_on_standard_error_and_ends_with_65() -> Result<(), Failure> {
+    let mut desk = Desk::open()?;
+    let row = json!([{ "ts": desk.ago(60), "level": "info", "message": "lost" }]);
+    desk.seed("logs", "press", &row)?;
+    let span = json!([{
+        "ts": desk.ago(60), "trace_id": TRACE, "span_id": "00000000000000a1", "span_name": "order", "duration_ms": 1.0, "status": "ok",
+    }]);
+    desk.seed("traces", "press", &span)?;
+    desk.mixer.lose_a_file("logs")?;
+    for args in [
+        vec!["logs"],
+        vec!["logs", "--histogram"],
+        vec!["traces"],
+        vec!["trace", TRACE],
+        vec!["metrics"],
+        vec!["messages"],
+        vec!["messages", "--trace-id", TRACE],
+        vec!["dead-letters"],
+        vec!["dlq", "list"],
+        vec!["sql", "SELECT count(*) AS n FROM logs"],
+    ] {
+        for format in ["table", "csv", "ndjson"] {
+            let all: Vec<&str> = args.iter().chain(&["-o", format]).copied().collect();
+            let done = desk.ask(&all)?;
+            assert_eq!(done.code, Some(65), "{all:?}: {}", done.err);
+            let told = done.err.matches("platform: the answer is partial: ").count();
+            assert_eq!(told, 1, "{all:?}: {}", done.err);
+            let has_rows = ["trace", "traces", "sql"].contains(&args[0]);
+            assert!(!has_rows || !done.out.is_empty(), "{all:?} prints what there is");
+        }
+    }
+    assert_eq!(desk.ask(&["sql", "SELECT 1 AS n"])?.code, Some(0), "it asks for no rows");
+    Ok(())
+}
+
+#[test]
 fn a_mixer_that_is_not_there_is_named_with_the_flag_that_names_another() -> Result<(), Failure> {
     let folder = tempfile::tempdir()?;
     let nobody = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?;

@@ -1,6 +1,6 @@
 //! `platform sql`: where its statement comes from, what it prints, how it fails.
 
-use harness::Failure;
+use harness::{Failure, TestMixer};
 use serde_json::{Value, json};
 
 use super::{Desk, json_rows};
@@ -47,6 +47,23 @@ fn a_statement_comes_from_a_file_too_and_takes_parameters_and_a_limit() -> Resul
     let cut = desk.ask(&["sql", "SELECT message FROM logs", "--limit", "1", "-o", "ndjson"])?;
     assert_eq!((cut.code, cut.out.lines().count()), (Some(0), 1), "{}", cut.err);
     assert!(cut.err.contains("more rows"), "{}", cut.err);
+    Ok(())
+}
+
+#[test]
+fn an_answer_that_max_rows_cuts_ends_with_65_and_one_that_limit_cuts_with_0() -> Result<(), Failure> {
+    let mixer = TestMixer::with(&[("query.max_rows", "3")], &[])?;
+    let now = model::Timestamp::from(std::time::SystemTime::now());
+    let desk = Desk { mixer, now };
+    let statement = "SELECT * FROM (VALUES (1), (2), (3), (4)) AS t (n)";
+    for (limit, code) in [("1", 0), ("3", 0), ("4", 65)] {
+        let done = desk.ask(&["sql", statement, "--limit", limit, "-o", "csv"])?;
+        assert_eq!(done.code, Some(code), "--limit {limit}: {}", done.err);
+        assert!(done.err.contains("more rows"), "--limit {limit}: {}", done.err);
+    }
+    let cut = desk.ask(&["sql", statement, "-o", "csv"])?;
+    assert_eq!((cut.code, cut.out.lines().count()), (Some(65), 4), "{}", cut.err);
+    assert!(cut.err.contains("query.max_rows"), "{}", cut.err);
     Ok(())
 }
 

@@ -167,6 +167,40 @@ fn an_answer_with_too_many_rows_ends_with_an_error_and_never_looks_whole() -> Re
 }
 
 #[test]
+fn a_partial_answer_comes_with_a_warning_and_one_that_needs_no_rows_does_not() -> Result<(), Failure> {
+    let mut mixer = mixer(&[])?;
+    fill(&mixer, 5)?;
+    mixer.lose_a_file("logs")?;
+    run(async {
+        let address = mixer.postgres.ok_or("no port")?;
+        let config = format!("host={} port={} user=a", address.ip(), address.port());
+        let (client, mut connection) = tokio_postgres::connect(&config, NoTls).await?;
+        let (to, notices) = std::sync::mpsc::channel();
+        tokio::spawn(async move {
+            while let Some(Ok(message)) = std::future::poll_fn(|context| connection.poll_message(context)).await {
+                if let tokio_postgres::AsyncMessage::Notice(notice) = message {
+                    let _ = to.send(notice);
+                }
+            }
+        });
+        for extended in [false, true] {
+            let text = "SELECT message FROM logs";
+            if extended {
+                client.query(text, &[]).await?;
+            } else {
+                client.simple_query(text).await?;
+            }
+            let notice = notices.try_recv().map_err(|_| format!("extended {extended}: no word"))?;
+            assert_eq!((notice.severity(), notice.code().code()), ("WARNING", "01000"));
+            assert!(notice.message().contains("the answer is partial"), "{notice}");
+            client.simple_query("SELECT 1").await?;
+            assert!(notices.try_recv().is_err(), "extended {extended}: told twice, or of no rows");
+        }
+        Ok(())
+    })
+}
+
+#[test]
 fn a_client_beyond_the_number_of_places_is_told_so_and_comes_in_when_one_leaves() -> Result<(), Failure> {
     let mixer = mixer(&[])?;
     run(async {

@@ -18,7 +18,6 @@ mod shell;
 mod statements;
 mod words;
 
-use std::fmt::Write as _;
 use std::io::{IsTerminal, Read, Write};
 use std::path::Path;
 
@@ -27,7 +26,7 @@ use serde_json::{Value, json};
 use crate::args::{Format, Global, SqlArgs};
 use crate::client::{Client, Row, refused, rows};
 use crate::error::Error;
-use crate::output::{Printer, safe};
+use crate::output::Printer;
 
 const PATH: &str = "/api/v1/sql";
 
@@ -52,8 +51,7 @@ pub(crate) fn run(global: &Global, args: &SqlArgs) -> Result<(), Error> {
     let printer = Printer::from(&args.api);
     let columns = answer.prepare(printer);
     printer.rows(&answer.rows, &columns.iter().map(String::as_str).collect::<Vec<_>>())?;
-    answer.notes();
-    Ok(())
+    answer.notes(args.limit)
 }
 
 /// The statement; none where somebody sits at a terminal and gave none.
@@ -140,20 +138,19 @@ impl Answer {
         }
     }
 
-    /// Says on standard error what the answer left out.
-    fn notes(&self) {
-        let mut text = String::new();
-        if let Some(reason) = &self.partial {
-            let _ = writeln!(text, "platform: the answer is partial: {}", safe(reason));
-        }
-        if self.truncated {
-            let rows = self.rows.len();
+    /// Says on standard error that there are more rows than `limit`, which was asked for. An error if the answer is partial.
+    fn notes(&self, limit: Option<u64>) -> Result<(), Error> {
+        let rows = self.rows.len();
+        let is_asked_for = limit.is_some_and(|limit| limit <= rows as u64);
+        if self.truncated && is_asked_for {
             let _ = writeln!(
-                text,
-                "platform: there are more rows than these {rows}: --limit or query.max_rows cut them"
+                std::io::stderr(),
+                "platform: there are more rows than these {rows}: --limit cut them"
             );
         }
-        let _ = std::io::stderr().lock().write_all(text.as_bytes());
+        let is_cut = self.truncated && !is_asked_for;
+        let cut = is_cut.then(|| format!("there are more rows than these {rows}, as many as query.max_rows allows"));
+        Error::if_partial(self.partial.clone().into_iter().chain(cut))
     }
 }
 

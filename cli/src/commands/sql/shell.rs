@@ -205,7 +205,9 @@ impl Work {
         if !printed.map_err(|error| Ended::Failed(error.into()))? {
             return Err(Ended::Stopped);
         }
-        answer.notes();
+        if let Err(partial) = answer.notes(asked.limit) {
+            partial.complain();
+        }
         if self.is_timed {
             say(&timing(took, answer.ms, answer.rows.len()));
         }
