@@ -128,8 +128,9 @@ impl Page {
         if self.rows.len() > most {
             self.rows.truncate(most);
             self.stats.rows = most as u64;
-            self.stats
-                .lack(&format!("there are more than these {most}, as many as limit lets through"));
+            self.stats.lack(&format!(
+                "there are more than these {most}, as many as limit lets through"
+            ));
         }
         self
     }

@@ -279,7 +279,8 @@ impl Signal {
     fn not_found(&self) -> Error {
         let place = "in the store within the time asked for: no message, span or log record carries the id, or they have not arrived, or \
                      are past their retention";
-        self.messages.not_found("flux", self.asked.id.to_string(), place.to_owned())
+        self.messages
+            .not_found("flux", self.asked.id.to_string(), place.to_owned())
     }
 }
 

@@ -13,6 +13,7 @@
 use std::str::FromStr as _;
 use std::sync::Arc;
 
+use arrow_array::Array as _;
 use arrow_array::cast::AsArray as _;
 use arrow_array::temporal_conversions::{as_datetime, as_datetime_with_timezone};
 use arrow_array::timezone::Tz;

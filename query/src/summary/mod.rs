@@ -202,7 +202,11 @@ async fn has_rows(scan: &Scan) -> Result<bool, Error> {
 
 pub(crate) fn no_metric(name: String, scan: &Scan) -> Error {
     let since = scan.window.since;
-    scan.not_found("metric", name, format!("has points since {since}: look further back with since"))
+    scan.not_found(
+        "metric",
+        name,
+        format!("has points since {since}: look further back with since"),
+    )
 }
 
 /// Refuses what only a list with pages has.

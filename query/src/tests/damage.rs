@@ -96,7 +96,9 @@ async fn a_statement_knows_before_its_first_row_that_its_answer_is_partial() {
         };
         let mut answer = bench.querier.sql(&statement).await.unwrap();
         let told = answer.partial().map(str::to_owned);
-        let named = told.as_deref().map(|reason| reason.contains(files[0].to_str().unwrap()));
+        let named = told
+            .as_deref()
+            .map(|reason| reason.contains(files[0].to_str().unwrap()));
         assert_eq!(named, reads_rows.then_some(true), "{query}: {told:?}");
         while answer.next().await.unwrap().is_some() {}
         assert_eq!(answer.stats().unwrap().query.partial, told, "{query}");

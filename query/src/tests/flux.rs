@@ -319,7 +319,10 @@ async fn a_signal_of_more_traces_than_are_looked_for_says_so() {
         let (name, about) = list.about.clone().unwrap();
         assert_eq!((name, &about["trace_ids_truncated"]), ("flux", &json!(true)));
         let partial = list.stats.partial.unwrap();
-        assert!(partial.contains("more than 100 traces"), "told in every format: {partial}");
+        assert!(
+            partial.contains("more than 100 traces"),
+            "told in every format: {partial}"
+        );
         let known: Vec<String> = traces.iter().take(100).map(ToString::to_string).collect();
         assert_eq!(about["trace_ids"], json!(known));
         let rows = paged(&bench, id, FluxFilter::default(), &mut random).await;

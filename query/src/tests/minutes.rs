@@ -329,6 +329,7 @@ async fn a_statement_that_counts_answer_opens_no_data_file() {
             .await
             .unwrap();
         let (rows, stats) = (&answer["data"][0]["n"], &answer["stats"]);
+        assert_eq!(stats["files_considered"], stats["files_pruned"], "{statement}: {stats}");
         assert_eq!(
             (rows.as_u64(), stats["files_read"].as_u64()),
             (Some(logs.len() as u64), Some(0)),

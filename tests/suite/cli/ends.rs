@@ -81,7 +81,11 @@ fn a_partial_answer_is_printed_told_on_standard_error_and_ends_with_65() -> Resu
             assert!(!has_rows || !done.out.is_empty(), "{all:?} prints what there is");
         }
     }
-    assert_eq!(desk.ask(&["sql", "SELECT 1 AS n"])?.code, Some(0), "it asks for no rows");
+    assert_eq!(
+        desk.ask(&["sql", "SELECT 1 AS n"])?.code,
+        Some(0),
+        "it asks for no rows"
+    );
     Ok(())
 }
 

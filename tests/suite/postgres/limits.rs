@@ -190,11 +190,16 @@ fn a_partial_answer_comes_with_a_warning_and_one_that_needs_no_rows_does_not() -
             } else {
                 client.simple_query(text).await?;
             }
-            let notice = notices.try_recv().map_err(|_| format!("extended {extended}: no word"))?;
+            let notice = notices
+                .try_recv()
+                .map_err(|_| format!("extended {extended}: no word"))?;
             assert_eq!((notice.severity(), notice.code().code()), ("WARNING", "01000"));
             assert!(notice.message().contains("the answer is partial"), "{notice}");
             client.simple_query("SELECT 1").await?;
-            assert!(notices.try_recv().is_err(), "extended {extended}: told twice, or of no rows");
+            assert!(
+                notices.try_recv().is_err(),
+                "extended {extended}: told twice, or of no rows"
+            );
         }
         Ok(())
     })
