@@ -26,6 +26,7 @@ mod distinct;
 mod failure;
 mod growth;
 mod ids;
+mod moments;
 mod patterns;
 mod percentile;
 mod postgres;
@@ -34,6 +35,7 @@ mod session;
 mod statement;
 mod stop;
 mod text;
+mod to_char;
 mod types;
 mod zones;
 
