@@ -118,6 +118,15 @@ mod tests {
     use super::*;
     use crate::hostile::{is_a_line_each, rows};
 
+    #[test]
+    fn a_trace_with_more_spans_than_an_answer_holds_is_partial() {
+        let answer = |is_cut: bool| json!({ "data": [], "trace": { "truncated": is_cut } });
+        assert!(check_whole(&answer(false), 3).is_ok());
+        let cut = check_whole(&answer(true), 3).map_err(|error| (error.exit_code(), error.to_string()));
+        let told = "the answer is partial: the trace has more spans than these 3";
+        assert_eq!(cut, Err((65, told.to_owned())));
+    }
+
     proptest! {
         #[test]
         fn a_row_is_one_line_whatever_is_stored(rows in rows(|a, b| json!({ "ts": a, "span_id": b, "status": a, "entity_name": b, "span_name": a }))) {
