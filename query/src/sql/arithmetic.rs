@@ -44,11 +44,22 @@ pub(super) fn replaced(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
         Ordering::Greater => right = cast(right, of_left),
         Ordering::Equal => {}
     }
-    let checked = ScalarUDF::new_from_impl(Checked {
-        operation,
-        signature: Signature::user_defined(Volatility::Immutable),
-    });
-    Transformed::yes(checked.call(vec![left, right]))
+    Transformed::yes(operation.call(left, right))
+}
+
+/// The product of two whole numbers of one type.
+pub(super) fn product(left: Expr, right: Expr) -> Expr {
+    Operation::Multiply.call(left, right)
+}
+
+impl Operation {
+    fn call(self, left: Expr, right: Expr) -> Expr {
+        let checked = ScalarUDF::new_from_impl(Checked {
+            operation: self,
+            signature: Signature::user_defined(Volatility::Immutable),
+        });
+        checked.call(vec![left, right])
+    }
 }
 
 /// An operation on two whole numbers of one type.

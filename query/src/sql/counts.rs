@@ -47,6 +47,7 @@ use datafusion::physical_plan::{ExecutionPlan, PhysicalExpr};
 use engine::MINUTE;
 use model::Table;
 
+use super::arithmetic::product;
 use crate::scan::{Counted, Pieces, Question, Scanner, Split};
 use crate::table::{Order, ViewTable};
 use crate::times::{is_a_window, is_ts, narrowed};
@@ -233,7 +234,7 @@ impl Sum {
             _ if !seen.takes(arg) => return Ok(None),
             "count" if !params.distinct => (sum_udaf(), when(arg.clone().is_not_null(), rows).end()?, true),
             "sum" if !params.distinct && arg.get_type(schema.as_ref())? == DataType::Int64 => {
-                (func, arg.clone() * rows, false)
+                (func, product(arg.clone(), rows), false)
             }
             "count" | "sum" if params.distinct => (func, arg.clone(), false),
             "min" | "max" => (func, arg.clone(), false),

@@ -287,7 +287,7 @@ mod tests {
             "CC",
             "Q",
             "TZH",
-            "day_of",
+            "day_x",
             "\"open",
             "FMx",
             "J",
