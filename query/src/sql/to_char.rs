@@ -171,7 +171,7 @@ fn known(text: &str, bare: bool) -> Option<(Part, usize)> {
     let names = NAMES.iter().find(|(name, ..)| text.starts_with(name));
     if let Some((name, format, letters, filled)) = names {
         let part = Part::Name {
-            format: *format,
+            format,
             letters: *letters,
             filled: *filled && !bare,
         };
