@@ -23,7 +23,7 @@ mod spec;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use arrow_schema::SchemaRef;
+use arrow_schema::{ArrowError, SchemaRef};
 use async_trait::async_trait;
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::DFSchema;
@@ -36,6 +36,7 @@ use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_expr::LexOrdering;
+use datafusion::physical_expr_adapter::PhysicalExprAdapterFactory;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::empty::EmptyExec;
 use datafusion::physical_plan::filter::FilterExecBuilder;
@@ -44,11 +45,11 @@ use engine::{HotBatch, ReadView, Segment};
 use model::Table;
 
 use self::pieces::{Piece, arrange, contiguous, dealt, newest_first, statistics};
-use self::spec::{base_of, of_memory};
+use self::spec::SpecAdapterFactory;
 use crate::filter::within;
 use crate::lines;
 use crate::reader::{Meter, SegmentReaders, Source};
-use crate::scan::{Left, Pieces, Scanner, Told};
+use crate::scan::{Left, Pieces, Scanner};
 use crate::specs::SpecTable;
 use crate::times::{is_a_window, narrowed};
 use crate::window::Window;
@@ -106,13 +107,10 @@ impl TableProvider for ViewTable {
         let window = narrowed(self.window, filters);
         let all = self.files().count();
         let Left { files, rows } = self.left(state, window, filters).await?;
-        let Told { typed, untyped } = self.told_apart(state, projection, filters, files).await?;
         let hot = self.hot(window);
         let hot_rows = hot.iter().map(|hot| hot.batch.num_rows()).sum();
-        self.meter.planned(all, all - typed.len() - untyped.len(), hot_rows);
-        let found = Found { files: typed, hot };
-        let mut inputs = self.planned(state, window, found, &rows, projection, limit)?;
-        inputs.extend(self.without_columns(state, window, untyped, projection)?);
+        self.meter.planned(all, all - files.len(), hot_rows);
+        let inputs = self.planned(state, window, Found { files, hot }, &rows, projection, limit)?;
         if inputs.is_empty() {
             let schema = match projection {
                 Some(columns) => Arc::new(self.schema().project(columns)?),
@@ -160,31 +158,6 @@ impl ViewTable {
             inputs.push(rows_within(state, window, UnionExec::try_new(cut)?, projection)?);
         }
         Ok(inputs)
-    }
-
-    /// A plan for files of a spec that lack its columns, if there are any.
-    fn without_columns(
-        &self,
-        state: &dyn Session,
-        window: Window,
-        files: Vec<Arc<Segment>>,
-        projection: Option<&Vec<usize>>,
-    ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
-        let Some(spec) = self.spec.as_ref().filter(|_| !files.is_empty()) else {
-            return Ok(None);
-        };
-        let columns = projection.map_or_else(|| (0..spec.schema.fields().len()).collect(), Vec::clone);
-        let base = Self {
-            view: self.view.clone(),
-            spec: None,
-            pieces: self.pieces.clone(),
-            meter: Arc::clone(&self.meter),
-            ..*self
-        };
-        let found = Found { files, hot: Vec::new() };
-        let inputs = base.planned(state, window, found, &Rows::new(), Some(&base_of(&columns)), None)?;
-        self.derived(state, spec, &columns, UnionExec::try_new(inputs)?)
-            .map(Some)
     }
 }
 
@@ -263,6 +236,7 @@ impl ViewTable {
         limit: Option<usize>,
     ) -> Result<Vec<Arc<dyn ExecutionPlan>>> {
         let parallel = state.config().target_partitions().max(1);
+        let spec = self.spec.as_ref().map(|spec| (Arc::clone(spec), projection.cloned()));
         let (parquet, lines): (Vec<_>, Vec<_>) = files.into_iter().partition(|file| file.is_parquet());
         let (chains, rest) = arrange(parquet.iter(), window, self.order());
         let mut inputs: Vec<Arc<dyn ExecutionPlan>> = Vec::new();
@@ -273,25 +247,23 @@ impl ViewTable {
         if !rest.is_empty() {
             inputs.push(self.pieces(dealt(rest, parallel), rows, false, projection, limit)?);
         }
+        // Rows of a spec that lie without its columns are made with those that are asked for.
+        let (schema, projection) = match (&self.spec, projection) {
+            (Some(_), Some(asked)) => (Arc::new(self.schema().project(asked)?), None),
+            _ => (self.schema(), projection),
+        };
         if !lines.is_empty() {
             let shares = dealt(lines, parallel);
-            inputs.push(lines::plan(&self.table.schema(), shares, projection, &self.meter)?);
+            inputs.push(lines::plan(&schema, spec.as_ref(), shares, projection, &self.meter)?);
         }
-        let hot = hot.into_iter();
-        let hot: Vec<_> = match &self.spec {
-            None => hot.map(|hot| hot.batch.clone()).collect(),
-            Some(spec) => {
-                let asked = spec.promoted_of(projection);
-                hot.map(|hot| of_memory(spec, &hot.batch, &asked))
-                    .collect::<Result<_>>()?
-            }
-        };
+        let hot = hot.into_iter().map(|hot| match &spec {
+            None => Ok(hot.batch.clone()),
+            Some((spec, asked)) => spec.rows(&hot.batch, asked.as_deref()),
+        });
+        let hot = hot.collect::<Result<Vec<_>, ArrowError>>()?;
         if !hot.is_empty() {
-            inputs.push(MemorySourceConfig::try_new_exec(
-                &dealt(hot, parallel),
-                self.schema(),
-                projection.cloned(),
-            )?);
+            let hot = dealt(hot, parallel);
+            inputs.push(MemorySourceConfig::try_new_exec(&hot, schema, projection.cloned())?);
         }
         Ok(inputs)
     }
@@ -310,6 +282,10 @@ impl ViewTable {
             let files = group.into_iter().map(|piece| self.file(piece, rows, ordering.clone()));
             FileGroup::new(files.collect())
         });
+        let adapter = self.spec.clone().map(|spec| -> Arc<dyn PhysicalExprAdapterFactory> {
+            // What a file has of the columns is seen when it is opened.
+            Arc::new(SpecAdapterFactory(spec))
+        });
         let source = ParquetSource::new(schema)
             .with_parquet_file_reader_factory(Arc::new(SegmentReaders(Arc::clone(&self.meter))))
             .with_pushdown_filters(true);
@@ -318,6 +294,7 @@ impl ViewTable {
             .with_projection_indices(projection.cloned())?
             .with_output_ordering(ordering.into_iter().collect())
             .with_limit(limit)
+            .with_expr_adapter(adapter)
             .build();
         Ok(DataSourceExec::from_data_source(config))
     }
