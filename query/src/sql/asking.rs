@@ -29,7 +29,6 @@ impl Querier {
             now: self.clock.now(),
             statement: statement.clone(),
             meter: meter(self.sql.like()),
-            ids_in_memory: None,
         }
     }
 
@@ -61,6 +60,4 @@ pub(super) struct Asking {
     pub(super) now: Timestamp,
     pub(super) statement: Statement,
     pub(super) meter: Arc<Meter>,
-    /// So many bytes of distinct ids may be counted in memory, see [`super::distinct`]; without, they spill.
-    pub(super) ids_in_memory: Option<usize>,
 }
