@@ -20,7 +20,6 @@ use model::{ByteSize, Table};
 
 use crate::answer::QueryStats;
 use crate::filter::within;
-use crate::memory::Session;
 use crate::reader::Meter;
 use crate::scan::{Counted, Found, Pieces, Question, Request, Scanner, Sink, Wanted};
 use crate::table::{Order, ViewTable};
@@ -75,7 +74,7 @@ pub(crate) fn meter(state: &SessionState) -> Arc<Meter> {
 
 /// What one query looks at. Holds the view from the query's start to its end.
 pub(crate) struct Scan {
-    state: Arc<Session>,
+    state: Arc<SessionState>,
     view: ReadView,
     table: Table,
     pub(crate) window: Window,
@@ -88,7 +87,7 @@ pub(crate) struct Scan {
 
 impl Scan {
     pub(crate) fn new(
-        state: Arc<Session>,
+        state: Arc<SessionState>,
         view: ReadView,
         table: Table,
         window: Window,

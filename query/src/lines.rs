@@ -20,10 +20,15 @@ use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
 use engine::Segment;
 
 use crate::reader::Meter;
+use crate::specs::SpecTable;
 
-/// A plan that reads the segments, those of one share after each other.
+/// The columns of a spec's table that its rows are made with.
+pub(crate) type OfSpec = (Arc<SpecTable>, Option<Vec<usize>>);
+
+/// A plan that reads the segments, those of one share after each other; with the schema of a spec's rows if they are made so.
 pub(crate) fn plan(
     schema: &SchemaRef,
+    spec: Option<&OfSpec>,
     shares: Vec<Vec<Arc<Segment>>>,
     projection: Option<&Vec<usize>>,
     meter: &Arc<Meter>,
@@ -31,6 +36,7 @@ pub(crate) fn plan(
     let share = |segments| -> Arc<dyn PartitionStream> {
         Arc::new(Share {
             schema: Arc::clone(schema),
+            spec: spec.cloned(),
             segments,
             meter: Arc::clone(meter),
         })
@@ -43,6 +49,7 @@ pub(crate) fn plan(
 #[derive(Debug)]
 struct Share {
     schema: SchemaRef,
+    spec: Option<OfSpec>,
     segments: Vec<Arc<Segment>>,
     meter: Arc<Meter>,
 }
@@ -55,13 +62,18 @@ impl PartitionStream for Share {
     fn execute(&self, _: Arc<TaskContext>) -> SendableRecordBatchStream {
         let mut stream = RecordBatchReceiverStream::builder(Arc::clone(&self.schema), 1);
         let (to, segments, meter) = (stream.tx(), self.segments.clone(), Arc::clone(&self.meter));
+        let spec = self.spec.clone();
         stream.spawn_blocking(move || {
             let failed = |error| DataFusionError::External(Box::new(error));
             for segment in segments {
                 let may = meter.read(segment.id, segment.size);
                 may.map_err(|enough| DataFusionError::External(Box::new(enough)))?;
                 for batch in segment.lines().map_err(failed)? {
-                    if to.blocking_send(Ok(batch.map_err(failed)?)).is_err() {
+                    let mut batch = batch.map_err(failed)?;
+                    if let Some((spec, asked)) = &spec {
+                        batch = spec.rows(&batch, asked.as_deref())?;
+                    }
+                    if to.blocking_send(Ok(batch)).is_err() {
                         return Ok(());
                     }
                 }

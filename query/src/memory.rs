@@ -10,10 +10,9 @@
 //! # Invariants
 //!
 //! - A query takes from the shared pool; the one beside it, as large, has what this query alone has taken.
-//! - A session is one query's at a time.
+//! - A session is one query's at a time, and the next one's when nothing of that query is left.
 
 use std::fmt;
-use std::ops::Deref;
 use std::sync::Arc;
 
 use datafusion::error::{DataFusionError, Result};
@@ -36,16 +35,16 @@ pub(crate) fn is_crowded(refusal: &str) -> bool {
 pub(crate) struct Sessions {
     like: SessionState,
     most: usize,
-    free: Mutex<Vec<Arc<SessionState>>>,
+    kept: Mutex<Vec<Arc<SessionState>>>,
 }
 
 impl Sessions {
-    /// Keeps at most so many that nobody uses.
+    /// Keeps at most so many.
     pub(crate) fn new(like: SessionState, most: usize) -> Arc<Self> {
         Arc::new(Self {
             like,
             most,
-            free: Mutex::default(),
+            kept: Mutex::default(),
         })
     }
 
@@ -55,41 +54,24 @@ impl Sessions {
     }
 
     /// One for a query.
-    pub(crate) fn one(self: &Arc<Self>) -> Arc<Session> {
-        let free = self.free.lock().pop();
-        Arc::new(Session {
-            state: free.unwrap_or_else(|| Arc::new(with_own_pool(&self.like))),
-            home: Arc::clone(self),
-        })
-    }
-}
-
-/// The session of a query, given back when it is dropped.
-#[derive(Debug)]
-pub(crate) struct Session {
-    state: Arc<SessionState>,
-    home: Arc<Sessions>,
-}
-
-impl Deref for Session {
-    type Target = SessionState;
-
-    fn deref(&self) -> &SessionState {
-        &self.state
-    }
-}
-
-impl Drop for Session {
-    fn drop(&mut self) {
-        // What still holds memory of it, as rows that a slow reader takes, is no other query's.
-        if self.state.runtime_env().memory_pool.reserved() > 0 {
-            return;
+    pub(crate) fn one(&self) -> Arc<SessionState> {
+        let mut kept = self.kept.lock();
+        if let Some(free) = kept.iter().find(|session| is_free(session)) {
+            return Arc::clone(free);
         }
-        let mut free = self.home.free.lock();
-        if free.len() < self.home.most {
-            free.push(Arc::clone(&self.state));
+        let made = Arc::new(with_own_pool(&self.like));
+        if kept.len() < self.most {
+            kept.push(Arc::clone(&made));
         }
+        made
     }
+}
+
+/// Whether nobody has the session any more, and nobody has or could take memory of it: neither a plan that was broken off nor a
+/// slow reader of rows.
+fn is_free(session: &Arc<SessionState>) -> bool {
+    let env = session.runtime_env();
+    Arc::strong_count(session) == 1 && Arc::strong_count(env) == 1 && Arc::strong_count(&env.memory_pool) == 1
 }
 
 fn with_own_pool(like: &SessionState) -> SessionState {

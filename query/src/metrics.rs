@@ -31,7 +31,7 @@ use std::collections::BTreeMap;
 use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float64Type, Int64Type};
-use datafusion::functions_aggregate::expr_fn::{count, max, min, sum};
+use datafusion::functions_aggregate::expr_fn::{count, last_value, max, min, sum};
 use datafusion::logical_expr::{Expr, ident, lit};
 use model::filter::{Aggregate, MetricFilter, Shape};
 use model::{HumanDuration, MetricType, Timestamp};
@@ -184,14 +184,12 @@ pub(crate) async fn page(
         }
         _ => scan.window,
     };
-    let (mut groups, is_walked) = match walk::groups(scan, summary, window).await? {
-        Some(groups) => (groups, true),
-        None => (planned(scan, summary, window).await?, false),
+    let mut groups = match walk::groups(scan, summary, window).await? {
+        Some(groups) => groups,
+        None => planned(scan, summary, window).await?,
     };
     let has = |kind: MetricType| groups.series.iter().any(|series| series.kind == kind.as_str());
     let change = match summary.agg {
-        // A walk has met the latest points.
-        Some(Aggregate::Last) if !is_walked => Some(Change::Last),
         Some(Aggregate::Rate) => Some(Change::Rate),
         Some(Aggregate::Percentile(_)) => Some(Change::Observed),
         None if has(MetricType::Counter) || has(MetricType::Histogram) => Some(Change::Cumulative),
@@ -232,10 +230,7 @@ pub(crate) fn value(summary: &Summary, kind: &str, totals: &Totals, changes: Opt
         Some(Aggregate::Min) => any(totals.min),
         Some(Aggregate::Max) => any(totals.max),
         Some(Aggregate::Count) => Some(samples),
-        Some(Aggregate::Last) => {
-            let last = totals.last.or_else(|| changes.and_then(|changes| changes.last));
-            last.map(|(_, value)| value)
-        }
+        Some(Aggregate::Last) => totals.last.map(|(_, value)| value),
         Some(Aggregate::Rate) => rate(),
         Some(Aggregate::Percentile(share)) => observed()?.percentile(f64::from(share) / 100.0),
         None if kind == MetricType::Counter.as_str() => rate(),
@@ -250,16 +245,22 @@ pub(crate) fn value(summary: &Summary, kind: &str, totals: &Totals, changes: Opt
 /// What a plan sums up.
 pub(crate) async fn planned(scan: &Scan, summary: &Summary, window: Window) -> Result<Groups, Error> {
     let mut columns = summary.key_columns(scan.window);
-    columns.push(ident("value"));
+    columns.extend(["ts", "value"].map(ident));
     let value = || ident("value");
     let frame = scan.frame(window, Order::Any)?.select(columns)?;
     let keys = ["bucket", "name", "type", "grp"].map(ident).to_vec();
-    let sums = vec![
+    let mut sums = vec![
         count(value()).alias("samples"),
         sum(value()).alias("sum"),
         min(value()).alias("min"),
         max(value()).alias("max"),
     ];
+    let is_last = matches!(summary.agg, Some(Aggregate::Last));
+    if is_last {
+        // Of one time the greatest value, as a walk has it.
+        let order = ["ts", "value"].map(|name| ident(name).sort(true, false)).to_vec();
+        sums.push(last_value(value(), order).alias("last"));
+    }
     let frame = frame.aggregate(keys, sums)?.limit(0, Some(MAX_GROUPS + 1))?;
     let mut tally = Tally::default();
     for batch in frame.collect().await? {
@@ -267,15 +268,16 @@ pub(crate) async fn planned(scan: &Scan, summary: &Summary, window: Window) -> R
         let float = |name| Ok::<_, Error>(column(&batch, name)?.as_primitive::<Float64Type>());
         let samples = column(&batch, "samples")?.as_primitive::<Int64Type>();
         let (sums, mins, maxs) = (float("sum")?, float("min")?, float("max")?);
+        let lasts = is_last.then(|| float("last")).transpose()?;
         for row in 0..batch.num_rows() {
+            let key = keys.get(row);
             let totals = Totals {
                 samples: samples.value(row),
                 sum: sums.value(row),
                 min: mins.value(row),
                 max: maxs.value(row),
-                last: None,
+                last: lasts.map(|lasts| (key.bucket, lasts.value(row))),
             };
-            let key = keys.get(row);
             let Series { name, kind, group } = &key.series;
             let series = tally.series(name, kind, group.as_deref());
             tally.put(series, key.bucket, totals)?;

@@ -1,4 +1,4 @@
-//! What needs the points of a series in order: rates, increases of histograms, latest values.
+//! What needs the points of a series in order: rates, and increases of histograms.
 //!
 //! A series is a metric's name, type, entity and labels (without those that belong to one point of a histogram). The plan
 //! sorts by series and time, spilling if it must; this walks the sorted rows once.
@@ -37,15 +37,12 @@ pub(crate) enum Change {
     Cumulative,
     /// What histograms observed.
     Observed,
-    /// The latest value.
-    Last,
 }
 
 /// What the series of a group come to.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Changes {
     pub(crate) rate: Option<f64>,
-    pub(crate) last: Option<(i64, f64)>,
     pub(crate) observed: Observed,
 }
 
@@ -69,7 +66,7 @@ pub(crate) async fn changes(
     let kinds: &[MetricType] = match change {
         Change::Cumulative => &[MetricType::Counter, MetricType::Histogram],
         Change::Observed => &[MetricType::Histogram],
-        Change::Rate | Change::Last => MetricType::ALL,
+        Change::Rate => MetricType::ALL,
     };
     if kinds != MetricType::ALL {
         let kinds = kinds.iter().map(|kind| lit(kind.as_str()));
@@ -78,17 +75,11 @@ pub(crate) async fn changes(
     let mut columns = summary.key_columns(scan.window);
     columns.extend(["entity_id", "ts", "value", "labels"].map(ident));
     columns.push(series_key(ident("labels")).alias("series"));
-    let mut frame = frame.select(columns)?;
-    if change != Change::Last {
-        // The last two make the order total, so that every answer to a query is the same.
-        let order = ["name", "type", "entity_id", "series", "ts", "value", "labels"];
-        frame = frame.sort(order.map(|name| ident(name).sort(true, false)).to_vec())?;
-    }
-    let mut walk = Walk {
-        change,
-        groups: BTreeMap::new(),
-        series: None,
-    };
+    // The last two make the order total, so that every answer to a query is the same.
+    let order = ["name", "type", "entity_id", "series", "ts", "value", "labels"];
+    let order = order.map(|name| ident(name).sort(true, false)).to_vec();
+    let frame = frame.select(columns)?.sort(order)?;
+    let mut walk = Walk::default();
     let mut rows = frame.execute_stream().await?;
     while let Some(batch) = rows.next().await {
         walk.batch(&batch?)?;
@@ -115,8 +106,8 @@ struct Series {
     seconds: f64,
 }
 
+#[derive(Default)]
 struct Walk {
-    change: Change,
     groups: BTreeMap<Key, Changes>,
     series: Option<Series>,
 }
@@ -131,32 +122,20 @@ impl Walk {
         let (names, all_labels) = (words("series")?, words("labels")?);
         for row in 0..batch.num_rows() {
             let (ts, value, key) = (times.value(row), values.value(row), keys.get(row));
-            if self.change == Change::Last {
-                self.latest(key, ts, value);
+            let labels = all_labels[row].unwrap_or_default();
+            let histogram = if key.series.kind == MetricType::Histogram.as_str() {
+                Observed::of(value, labels)
             } else {
-                let labels = all_labels[row].unwrap_or_default();
-                let histogram = if key.series.kind == MetricType::Histogram.as_str() {
-                    Observed::of(value, labels)
-                } else {
-                    Observed::default()
-                };
-                let point = Point { ts, value, histogram };
-                let delta = field_text(labels, "otel.temporality").as_deref() == Some("delta");
-                self.point(key, entities.value(row), names[row].unwrap_or_default(), point, delta);
-            }
+                Observed::default()
+            };
+            let point = Point { ts, value, histogram };
+            let delta = field_text(labels, "otel.temporality").as_deref() == Some("delta");
+            self.point(key, entities.value(row), names[row].unwrap_or_default(), point, delta);
             if self.groups.len() > MAX_GROUPS {
                 return Err(Error::TooManyGroups(MAX_GROUPS));
             }
         }
         Ok(())
-    }
-
-    fn latest(&mut self, key: Key, ts: i64, value: f64) {
-        let last = &mut self.groups.entry(key).or_default().last;
-        let later = |(at, than): (i64, f64)| ts > at || ts == at && value.total_cmp(&than).is_gt();
-        if last.is_none_or(later) {
-            *last = Some((ts, value));
-        }
     }
 
     fn point(&mut self, key: Key, entity: &[u8], labels: &str, point: Point, delta: bool) {

@@ -2,15 +2,16 @@
 //!
 //! # Not here
 //!
-//! Which specs there are: the owner of the [`crate::Querier`] says it. How their rows are read: [`crate::table`].
+//! Which specs there are: the owner of the [`crate::Querier`] says it. How their files are read: [`crate::table`].
 
 use std::sync::Arc;
 
-use arrow_schema::SchemaRef;
+use arrow_array::RecordBatch;
+use arrow_schema::{ArrowError, SchemaRef};
 use engine::SpecName;
 use model::Table;
 use model::spec::SpecColumn;
-use model::spec::columns::schema;
+use model::spec::columns::{schema, widened};
 
 /// The table of one spec.
 #[derive(Debug, PartialEq, Eq)]
@@ -42,11 +43,20 @@ impl SpecTable {
         &self.name
     }
 
-    /// The promoted columns among some of its columns; among all without a word.
-    pub(crate) fn promoted_of(&self, columns: Option<&Vec<usize>>) -> Vec<SpecColumn> {
+    /// Messages as rows of the table, with those of its columns that are asked for; with all without a word.
+    pub(crate) fn rows(&self, messages: &RecordBatch, asked: Option<&[usize]>) -> Result<RecordBatch, ArrowError> {
         let base = Table::Messages.columns().len();
-        let is_asked = |at: usize| columns.is_none_or(|columns| columns.contains(&at));
-        let asked = self.columns.iter().zip(base..).filter(|(_, at)| is_asked(*at));
-        asked.map(|(column, _)| column.clone()).collect()
+        let is_made = |at: &usize| *at < base || asked.is_none_or(|asked| asked.contains(at));
+        let made: Vec<usize> = (0..self.schema.fields().len()).filter(is_made).collect();
+        let promoted = made.iter().filter_map(|at| self.columns.get(at.checked_sub(base)?));
+        let promoted: Vec<SpecColumn> = promoted.cloned().collect();
+        let rows = widened(messages, &promoted, &Arc::new(self.schema.project(&made)?))?;
+        match asked {
+            None => Ok(rows),
+            Some(asked) => {
+                let places = asked.iter().filter_map(|at| made.binary_search(at).ok());
+                rows.project(&places.collect::<Vec<_>>())
+            }
+        }
     }
 }

@@ -14,8 +14,8 @@
 //! - Filters are pushed down as hints (`Inexact`), so a plan is right even if a hint is ignored. Where order is of no use, those of
 //!   times alone are met here: pieces wholly within them are read without a look at `ts`, of the others rows are left out.
 //! - Files of metrics lie by series and declare no order; a top-k finds the newest points.
-//! - Order is declared only within a chain of pieces of which each ends before the next begins: sealed segments, or the runs
-//!   of one that is not sorted as a whole. Declared order helps "newest first"; aggregates are better off without it.
+//! - Order is declared only of groups of pieces in which each ends before the next begins: sealed segments, or the runs of one
+//!   that is not sorted as a whole. Declared order helps "newest first"; aggregates are better off without it.
 
 mod pieces;
 mod spec;
@@ -23,19 +23,20 @@ mod spec;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use arrow_schema::SchemaRef;
+use arrow_schema::{ArrowError, SchemaRef};
 use async_trait::async_trait;
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::DFSchema;
 use datafusion::datasource::listing::PartitionedFile;
 use datafusion::datasource::memory::MemorySourceConfig;
 use datafusion::datasource::physical_plan::parquet::ParquetAccessPlan;
-use datafusion::datasource::physical_plan::{FileGroup, FileScanConfigBuilder, ParquetSource};
+use datafusion::datasource::physical_plan::{FileGroup, FileScanConfig, FileScanConfigBuilder, ParquetSource};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_expr::LexOrdering;
+use datafusion::physical_expr_adapter::PhysicalExprAdapterFactory;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::empty::EmptyExec;
 use datafusion::physical_plan::filter::FilterExecBuilder;
@@ -43,12 +44,12 @@ use datafusion::physical_plan::union::UnionExec;
 use engine::{HotBatch, ReadView, Segment};
 use model::Table;
 
-use self::pieces::{Piece, arrange, contiguous, dealt, newest_first, statistics};
-use self::spec::{base_of, of_memory};
+use self::pieces::{MOST_MERGED, Piece, arrange, dealt, newest_first, statistics};
+use self::spec::SpecAdapterFactory;
 use crate::filter::within;
 use crate::lines;
 use crate::reader::{Meter, SegmentReaders, Source};
-use crate::scan::{Left, Pieces, Scanner, Told};
+use crate::scan::{Left, Pieces, Scanner};
 use crate::specs::SpecTable;
 use crate::times::{is_a_window, narrowed};
 use crate::window::Window;
@@ -106,13 +107,10 @@ impl TableProvider for ViewTable {
         let window = narrowed(self.window, filters);
         let all = self.files().count();
         let Left { files, rows } = self.left(state, window, filters).await?;
-        let Told { typed, untyped } = self.told_apart(state, projection, filters, files).await?;
         let hot = self.hot(window);
         let hot_rows = hot.iter().map(|hot| hot.batch.num_rows()).sum();
-        self.meter.planned(all, all - typed.len() - untyped.len(), hot_rows);
-        let found = Found { files: typed, hot };
-        let mut inputs = self.planned(state, window, found, &rows, projection, limit)?;
-        inputs.extend(self.without_columns(state, window, untyped, projection)?);
+        self.meter.planned(all, all - files.len(), hot_rows);
+        let inputs = self.planned(state, window, Found { files, hot }, &rows, projection, limit)?;
         if inputs.is_empty() {
             let schema = match projection {
                 Some(columns) => Arc::new(self.schema().project(columns)?),
@@ -160,31 +158,6 @@ impl ViewTable {
             inputs.push(rows_within(state, window, UnionExec::try_new(cut)?, projection)?);
         }
         Ok(inputs)
-    }
-
-    /// A plan for files of a spec that lack its columns, if there are any.
-    fn without_columns(
-        &self,
-        state: &dyn Session,
-        window: Window,
-        files: Vec<Arc<Segment>>,
-        projection: Option<&Vec<usize>>,
-    ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
-        let Some(spec) = self.spec.as_ref().filter(|_| !files.is_empty()) else {
-            return Ok(None);
-        };
-        let columns = projection.map_or_else(|| (0..spec.schema.fields().len()).collect(), Vec::clone);
-        let base = Self {
-            view: self.view.clone(),
-            spec: None,
-            pieces: self.pieces.clone(),
-            meter: Arc::clone(&self.meter),
-            ..*self
-        };
-        let found = Found { files, hot: Vec::new() };
-        let inputs = base.planned(state, window, found, &Rows::new(), Some(&base_of(&columns)), None)?;
-        self.derived(state, spec, &columns, UnionExec::try_new(inputs)?)
-            .map(Some)
     }
 }
 
@@ -263,67 +236,78 @@ impl ViewTable {
         limit: Option<usize>,
     ) -> Result<Vec<Arc<dyn ExecutionPlan>>> {
         let parallel = state.config().target_partitions().max(1);
+        let spec = self.spec.as_ref().map(|spec| (Arc::clone(spec), projection.cloned()));
         let (parquet, lines): (Vec<_>, Vec<_>) = files.into_iter().partition(|file| file.is_parquet());
-        let (chains, rest) = arrange(parquet.iter(), window, self.order());
+        let (sorted, rest) = arrange(&parquet, window, self.order());
+        let files = |pieces: Vec<Piece>| -> Vec<PartitionedFile> {
+            let files = pieces.into_iter().map(|piece| self.file(piece, rows));
+            files.collect()
+        };
+        let mut rest = files(rest);
         let mut inputs: Vec<Arc<dyn ExecutionPlan>> = Vec::new();
-        if !chains.is_empty() {
-            let groups = chains.into_iter().flat_map(|chain| contiguous(&chain, parallel));
-            inputs.push(self.pieces(groups.collect(), rows, true, projection, limit)?);
+        let (schema, ordering) = (self.schema(), newest_first());
+        let groups = FileScanConfig::split_groups_by_statistics_with_target_partitions(
+            &schema,
+            &[FileGroup::new(files(sorted))],
+            &ordering,
+            parallel,
+        )?;
+        if groups.len() > MOST_MERGED.max(parallel) {
+            rest.extend(groups.into_iter().flat_map(FileGroup::into_inner));
+        } else if !groups.is_empty() {
+            inputs.push(self.parquet(groups, vec![ordering], projection, limit)?);
         }
         if !rest.is_empty() {
-            inputs.push(self.pieces(dealt(rest, parallel), rows, false, projection, limit)?);
+            let groups = dealt(rest, parallel).into_iter().map(FileGroup::new);
+            inputs.push(self.parquet(groups.collect(), Vec::new(), projection, limit)?);
         }
+        // Rows of a spec that lie without its columns are made with those that are asked for.
+        let (schema, projection) = match (&self.spec, projection) {
+            (Some(_), Some(asked)) => (Arc::new(schema.project(asked)?), None),
+            _ => (schema, projection),
+        };
         if !lines.is_empty() {
             let shares = dealt(lines, parallel);
-            inputs.push(lines::plan(&self.table.schema(), shares, projection, &self.meter)?);
+            inputs.push(lines::plan(&schema, spec.as_ref(), shares, projection, &self.meter)?);
         }
-        let hot = hot.into_iter();
-        let hot: Vec<_> = match &self.spec {
-            None => hot.map(|hot| hot.batch.clone()).collect(),
-            Some(spec) => {
-                let asked = spec.promoted_of(projection);
-                hot.map(|hot| of_memory(spec, &hot.batch, &asked))
-                    .collect::<Result<_>>()?
-            }
-        };
+        let hot = hot.into_iter().map(|hot| match &spec {
+            None => Ok(hot.batch.clone()),
+            Some((spec, asked)) => spec.rows(&hot.batch, asked.as_deref()),
+        });
+        let hot = hot.collect::<Result<Vec<_>, ArrowError>>()?;
         if !hot.is_empty() {
-            inputs.push(MemorySourceConfig::try_new_exec(
-                &dealt(hot, parallel),
-                self.schema(),
-                projection.cloned(),
-            )?);
+            let hot = dealt(hot, parallel);
+            inputs.push(MemorySourceConfig::try_new_exec(&hot, schema, projection.cloned())?);
         }
         Ok(inputs)
     }
 
-    fn pieces(
+    fn parquet(
         &self,
-        groups: Vec<Vec<Piece>>,
-        rows: &Rows,
-        sorted: bool,
+        groups: Vec<FileGroup>,
+        ordering: Vec<LexOrdering>,
         projection: Option<&Vec<usize>>,
         limit: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let schema = self.schema();
-        let ordering = if sorted { newest_first() } else { None };
-        let groups = groups.into_iter().map(|group| {
-            let files = group.into_iter().map(|piece| self.file(piece, rows, ordering.clone()));
-            FileGroup::new(files.collect())
+        let adapter = self.spec.clone().map(|spec| -> Arc<dyn PhysicalExprAdapterFactory> {
+            // What a file has of the columns is seen when it is opened.
+            Arc::new(SpecAdapterFactory(spec))
         });
-        let source = ParquetSource::new(schema)
+        let source = ParquetSource::new(self.schema())
             .with_parquet_file_reader_factory(Arc::new(SegmentReaders(Arc::clone(&self.meter))))
             .with_pushdown_filters(true);
         let config = FileScanConfigBuilder::new(ObjectStoreUrl::local_filesystem(), Arc::new(source))
-            .with_file_groups(groups.collect())
+            .with_file_groups(groups)
             .with_projection_indices(projection.cloned())?
-            .with_output_ordering(ordering.into_iter().collect())
+            .with_output_ordering(ordering)
             .with_limit(limit)
+            .with_expr_adapter(adapter)
             .build();
         Ok(DataSourceExec::from_data_source(config))
     }
 
     /// The name is for plans and errors only: files are read through their [`Source`].
-    fn file(&self, piece: Piece, rows: &Rows, ordering: Option<LexOrdering>) -> PartitionedFile {
+    fn file(&self, piece: Piece, rows: &Rows) -> PartitionedFile {
         let Piece { segment, run } = &piece;
         let name = format!("{}/segment_{}_v{}.parquet", self.table, segment.id, segment.version);
         let file = PartitionedFile::new(name, segment.size);
@@ -344,7 +328,6 @@ impl ViewTable {
             None => file,
         };
         file.with_statistics(Arc::new(statistics))
-            .with_ordering(ordering)
             .with_extension(Source(piece.segment))
     }
 }

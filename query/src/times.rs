@@ -13,45 +13,32 @@ use crate::window::Window;
 
 /// The part of a window in which rows can be that meet all the conditions.
 pub(crate) fn narrowed(window: Window, conditions: &[Expr]) -> Window {
-    conditions.iter().map(of).fold(window, both)
-}
-
-fn of(condition: &Expr) -> Window {
-    match condition {
-        Expr::BinaryExpr(BinaryExpr { left, op, right }) => match op {
-            Operator::And => both(of(left), of(right)),
-            Operator::Or => either(of(left), of(right)),
-            _ => match (is_ts(left), bound(right), bound(left), is_ts(right)) {
-                (true, Some(at), _, _) => compared(*op, at),
-                (_, _, Some(at), true) => op.swap().map_or(Window::ALL, |op| compared(op, at)),
-                _ => Window::ALL,
-            },
-        },
-        Expr::Between(between) if !between.negated && is_ts(&between.expr) => {
-            let low = bound(&between.low).map_or(Window::ALL, |at| compared(Operator::GtEq, at));
-            let high = bound(&between.high).map_or(Window::ALL, |at| compared(Operator::LtEq, at));
-            both(low, high)
-        }
-        _ => Window::ALL,
-    }
+    let stretches = conditions.iter().map(|condition| of(condition).0);
+    stretches.fold(window, both)
 }
 
 /// Whether a condition says that `ts` is within what it is [`narrowed`] to, and nothing else.
 pub(crate) fn is_a_window(condition: &Expr) -> bool {
+    of(condition).1
+}
+
+/// The stretch outside which no row meets a condition, and whether every row within it does.
+fn of(condition: &Expr) -> (Window, bool) {
+    const NOTHING: (Window, bool) = (Window::ALL, false);
+    let all = |(a, is_a): (Window, bool), (b, is_b): (Window, bool)| (both(a, b), is_a && is_b);
     match condition {
-        Expr::BinaryExpr(BinaryExpr { left, op, right }) => {
-            let at = match (bound(left), bound(right)) {
-                (None, Some(at)) if is_ts(left) => at,
-                (Some(at), None) if is_ts(right) => at,
-                _ => return *op == Operator::And && is_a_window(left) && is_a_window(right),
-            };
-            at.is_told(*op)
-        }
-        Expr::Between(between) if !between.negated && is_ts(&between.expr) => {
-            let is_told = |at: &Expr, op| bound(at).is_some_and(|at| at.is_told(op));
-            is_told(&between.low, Operator::GtEq) && is_told(&between.high, Operator::LtEq)
-        }
-        _ => false,
+        Expr::BinaryExpr(BinaryExpr { left, op, right }) => match op {
+            Operator::And => all(of(left), of(right)),
+            Operator::Or => (either(of(left).0, of(right).0), false),
+            _ if is_ts(left) => compared(Some(*op), right),
+            _ if is_ts(right) => compared(op.swap(), left),
+            _ => NOTHING,
+        },
+        Expr::Between(between) if !between.negated && is_ts(&between.expr) => all(
+            compared(Some(Operator::GtEq), &between.low),
+            compared(Some(Operator::LtEq), &between.high),
+        ),
+        _ => NOTHING,
     }
 }
 
@@ -65,19 +52,6 @@ pub(crate) fn is_ts(expr: &Expr) -> bool {
 struct Bound {
     floor: i64,
     ceiling: i64,
-}
-
-impl Bound {
-    /// Whether a window can tell the rows whose `ts` compares so with it.
-    const fn is_told(self, op: Operator) -> bool {
-        match op {
-            Operator::GtEq | Operator::Lt => true,
-            // The microsecond after it begins or ends the window.
-            Operator::Gt | Operator::LtEq => self.floor < i64::MAX,
-            Operator::Eq => self.floor < i64::MAX && self.floor == self.ceiling,
-            _ => false,
-        }
-    }
 }
 
 fn bound(expr: &Expr) -> Option<Bound> {
@@ -100,22 +74,25 @@ fn bound(expr: &Expr) -> Option<Bound> {
     Some(Bound { floor: at, ceiling: at })
 }
 
-/// The rows whose `ts` compares so with a moment.
-fn compared(op: Operator, at: Bound) -> Window {
-    let mut window = Window::ALL;
-    let moment = Timestamp::from_micros;
-    match op {
-        Operator::Eq => {
-            window.since = moment(at.floor);
-            window.until = moment(at.ceiling.saturating_add(1));
-        }
-        Operator::Gt => window.since = moment(at.floor.saturating_add(1)),
-        Operator::GtEq => window.since = moment(at.ceiling),
-        Operator::Lt => window.until = moment(at.ceiling),
-        Operator::LtEq => window.until = moment(at.floor.saturating_add(1)),
-        _ => {}
-    }
-    window
+/// The stretch of the rows whose `ts` compares so with a moment, and whether it has no others.
+fn compared(op: Option<Operator>, moment: &Expr) -> (Window, bool) {
+    let all = Window::ALL;
+    let (Some(op), Some(Bound { floor, ceiling })) = (op, bound(moment)) else {
+        return (all, false);
+    };
+    let [at, from, after] = [floor, ceiling, floor.saturating_add(1)].map(Timestamp::from_micros);
+    // No window tells what is after the last microsecond.
+    let has_next = floor < i64::MAX;
+    let (since, until, is_told) = match op {
+        Operator::Eq if floor == ceiling => (at, after, has_next),
+        Operator::Eq => (at, Timestamp::from_micros(ceiling.saturating_add(1)), false),
+        Operator::Gt => (after, all.until, has_next),
+        Operator::GtEq => (from, all.until, true),
+        Operator::Lt => (all.since, from, true),
+        Operator::LtEq => (all.since, after, has_next),
+        _ => (all.since, all.until, false),
+    };
+    (Window { since, until }, is_told)
 }
 
 fn both(a: Window, b: Window) -> Window {

@@ -134,6 +134,9 @@ pub fn widened(rows: &RecordBatch, columns: &[SpecColumn], schema: &SchemaRef) -
 /// # Errors
 /// Only if a builder fails, a defect.
 pub fn values(promoted: &StringArray, columns: &[SpecColumn]) -> Result<Vec<ArrayRef>, ArrowError> {
+    if columns.is_empty() {
+        return Ok(Vec::new());
+    }
     let mut builders: Vec<Builder> = columns
         .iter()
         .map(|column| Builder::of(column, promoted.len()))

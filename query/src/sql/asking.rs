@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use datafusion::execution::SessionState;
 use engine::ReadView;
 use model::Timestamp;
 
@@ -9,7 +10,6 @@ use super::postgres::Postgres;
 use super::{Dialect, Statement};
 use crate::Querier;
 use crate::exec::meter;
-use crate::memory::Session;
 use crate::reader::Meter;
 use crate::specs::SpecTables;
 
@@ -29,7 +29,6 @@ impl Querier {
             now: self.clock.now(),
             statement: statement.clone(),
             meter: meter(self.sql.like()),
-            ids_in_memory: None,
         }
     }
 
@@ -54,13 +53,11 @@ impl Querier {
 
 /// One statement and what it is asked of.
 pub(super) struct Asking {
-    pub(super) base: Arc<Session>,
+    pub(super) base: Arc<SessionState>,
     pub(super) postgres: Option<Arc<Postgres>>,
     pub(super) view: ReadView,
     pub(super) specs: SpecTables,
     pub(super) now: Timestamp,
     pub(super) statement: Statement,
     pub(super) meter: Arc<Meter>,
-    /// So many bytes of distinct ids may be counted in memory, see [`super::distinct`]; without, they spill.
-    pub(super) ids_in_memory: Option<usize>,
 }

@@ -21,7 +21,7 @@ pub(crate) struct Totals {
     pub(crate) sum: f64,
     pub(crate) min: f64,
     pub(crate) max: f64,
-    /// When the latest was, and its value; not known where a plan summed up.
+    /// When the latest was, and its value. Where a plan summed up it is known if it is asked for, and when its bucket began.
     pub(crate) last: Option<(i64, f64)>,
 }
 

@@ -1,137 +1,96 @@
-//! The rows of one spec: from files that have its columns, from those that have not, and from memory.
+//! The columns of a spec in a Parquet file of any age: which of them it has is seen when it is opened.
+//!
+//! A file has the columns that its spec had when the file was begun. A column that it lacks, or that it has as another type, is
+//! an expression over `promoted`, which every file has.
 //!
 //! # Invariants
 //!
-//! - A promoted value is the same wherever its row lies: what is no column is read out of `promoted`.
+//! - A promoted value is the same wherever its row lies.
+//! - No file is opened before a plan comes to it.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
+use arrow_array::ArrayRef;
 use arrow_array::cast::AsArray;
-use arrow_array::{ArrayRef, RecordBatch, new_null_array};
-use arrow_schema::{DataType, FieldRef};
-use datafusion::catalog::Session;
-use datafusion::common::{DFSchema, internal_datafusion_err};
-use datafusion::error::{DataFusionError, Result};
+use arrow_schema::{DataType, FieldRef, Schema, SchemaRef};
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::internal_datafusion_err;
+use datafusion::common::tree_node::{Transformed, TransformedResult as _, TreeNode as _};
+use datafusion::error::Result;
 use datafusion::functions::utils::make_scalar_function;
-use datafusion::logical_expr::utils::conjunction;
 use datafusion::logical_expr::{
-    ColumnarValue, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility, ident,
+    ColumnarValue, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
-use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_optimizer::pruning::{PruningPredicate, PruningPredicateBuilder};
-use datafusion::physical_plan::ExecutionPlan;
-use datafusion::physical_plan::projection::ProjectionExec;
-use engine::Segment;
+use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
+use datafusion::physical_expr_adapter::{
+    DefaultPhysicalExprAdapterFactory, PhysicalExprAdapter, PhysicalExprAdapterFactory,
+};
 use model::Table;
 use model::spec::SpecColumn;
 use model::spec::columns::values;
 
-use super::ViewTable;
-use crate::scan::{Asked, Scanner, Told};
 use crate::specs::SpecTable;
 
-/// The column that has what is promoted.
-const PROMOTED: &str = "promoted";
+/// Adapts expressions over a spec's table to its files.
+#[derive(Debug)]
+pub(super) struct SpecAdapterFactory(pub(super) Arc<SpecTable>);
 
-impl ViewTable {
-    /// The files that can have rows, those without the columns apart.
-    pub(super) async fn told_apart(
-        &self,
-        state: &dyn Session,
-        projection: Option<&Vec<usize>>,
-        filters: &[Expr],
-        files: Vec<Arc<Segment>>,
-    ) -> Result<Told> {
-        let (Some(spec), Some(scanner)) = (&self.spec, state.config().get_extension::<Scanner>()) else {
-            return Ok(Told {
-                typed: files,
-                ..Told::default()
-            });
-        };
-        let asked = Asked {
-            columns: spec.promoted_of(projection),
-            predicate: predicate(state, spec, filters)?,
-        };
-        let told = scanner.told_apart(asked, files).await;
-        told.map_err(|error| DataFusionError::External(Box::new(error)))
-    }
-
-    /// The columns of a plan over `messages`, of which `columns` are asked for, with those out of `promoted`.
-    pub(super) fn derived(
-        &self,
-        state: &dyn Session,
-        spec: &SpecTable,
-        columns: &[usize],
-        plan: Arc<dyn ExecutionPlan>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        let schema = DFSchema::try_from(plan.schema())?;
-        let base = Table::Messages.columns().len();
-        let exprs = columns.iter().map(|at| -> Result<(Arc<dyn PhysicalExpr>, String)> {
-            let field = spec.schema.field(*at);
-            let expr = match at.checked_sub(base).and_then(|at| spec.columns.get(at)) {
-                None => ident(field.name()),
-                Some(column) => ScalarUDF::new_from_impl(OutOfPromoted {
-                    column: column.clone(),
-                    field: Arc::new(field.clone()),
-                    signature: Signature::exact(vec![DataType::Utf8], Volatility::Immutable),
-                })
-                .call(vec![ident(PROMOTED)]),
+impl PhysicalExprAdapterFactory for SpecAdapterFactory {
+    fn create(&self, table: SchemaRef, file: SchemaRef) -> Result<Arc<dyn PhysicalExprAdapter>> {
+        let options = Arc::new(ConfigOptions::default());
+        let lacking = self.0.columns.iter().filter(|column| !has(&file, column));
+        let derived = lacking.map(|column| -> Result<(String, Arc<dyn PhysicalExpr>)> {
+            let field = Arc::new(table.field_with_name(&column.name)?.clone());
+            let promoted = Column::new_with_schema(Table::Messages.notes_column(), &table)?;
+            let function = OutOfPromoted {
+                column: column.clone(),
+                field: Arc::clone(&field),
+                signature: Signature::exact(vec![DataType::Utf8], Volatility::Immutable),
             };
-            Ok((state.create_physical_expr(expr, &schema)?, field.name().clone()))
+            let call = ScalarFunctionExpr::new(
+                OutOfPromoted::NAME,
+                Arc::new(ScalarUDF::new_from_impl(function)),
+                vec![Arc::new(promoted)],
+                field,
+                Arc::clone(&options),
+            );
+            Ok((column.name.clone(), Arc::new(call)))
         });
-        let exprs = exprs.collect::<Result<Vec<_>>>()?;
-        Ok(Arc::new(ProjectionExec::try_new(exprs, plan)?))
+        Ok(Arc::new(SpecAdapter {
+            derived: derived.collect::<Result<_>>()?,
+            stored: DefaultPhysicalExprAdapterFactory.create(table, file)?,
+        }))
     }
 }
 
-/// The columns of `messages` that the columns of a spec's table follow from.
-pub(super) fn base_of(columns: &[usize]) -> Vec<usize> {
-    let base = Table::Messages.columns().len();
-    let mut needed: Vec<usize> = columns.iter().copied().filter(|at| *at < base).collect();
-    let promoted = Table::Messages
-        .columns()
-        .iter()
-        .position(|column| column.name == PROMOTED);
-    if columns.iter().any(|at| *at >= base) {
-        needed.extend(promoted.filter(|at| !needed.contains(at)));
-    }
-    needed
+/// Whether a file has a column, or one all of whose values are values of it.
+fn has(file: &Schema, column: &SpecColumn) -> bool {
+    let found = file.field_with_name(&column.name).ok().and_then(SpecColumn::of_arrow);
+    found.is_some_and(|found| found.kind.widens_to(column.kind))
 }
 
-/// Rows from memory as rows of the table; what is not asked for is null.
-pub(super) fn of_memory(spec: &SpecTable, rows: &RecordBatch, asked: &[SpecColumn]) -> Result<RecordBatch> {
-    let promoted = rows
-        .column_by_name(PROMOTED)
-        .and_then(|column| column.as_string_opt::<i32>())
-        .ok_or_else(|| internal_datafusion_err!("messages in memory have no {PROMOTED}"))?;
-    let mut found = asked.iter().zip(values(promoted, asked)?);
-    let mut next = found.next();
-    let mut columns: Vec<ArrayRef> = rows.columns().to_vec();
-    let base = columns.len();
-    for (column, at) in spec.columns.iter().zip(base..) {
-        match next.take_if(|(asked, _)| *asked == column) {
-            Some((_, values)) => {
-                columns.push(values);
-                next = found.next();
-            }
-            None => columns.push(new_null_array(spec.schema.field(at).data_type(), rows.num_rows())),
-        }
-    }
-    Ok(RecordBatch::try_new(Arc::clone(&spec.schema), columns)?)
+/// Adapts expressions to one file.
+#[derive(Debug)]
+struct SpecAdapter {
+    /// What stands for the columns that the file lacks, over the columns of the table.
+    derived: HashMap<String, Arc<dyn PhysicalExpr>>,
+    stored: Arc<dyn PhysicalExprAdapter>,
 }
 
-/// What the bounds of a file are held against.
-fn predicate(state: &dyn Session, spec: &SpecTable, filters: &[Expr]) -> Result<Option<PruningPredicate>> {
-    let Some(all) = conjunction(filters.iter().cloned()) else {
-        return Ok(None);
-    };
-    let schema = DFSchema::try_from(Arc::clone(&spec.schema))?;
-    let all = state.create_physical_expr(all, &schema)?;
-    let predicate = PruningPredicateBuilder::new()
-        .with_file_schema(Arc::clone(&spec.schema))
-        .try_build(all)
-        .ok();
-    Ok(predicate.filter(|predicate| !predicate.always_true()))
+impl PhysicalExprAdapter for SpecAdapter {
+    fn rewrite(&self, expr: Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>> {
+        let derived = expr.transform(|expr| {
+            let column = expr.downcast_ref::<Column>();
+            let derived = column.and_then(|column| self.derived.get(column.name()));
+            Ok(match derived {
+                Some(derived) => Transformed::yes(Arc::clone(derived)),
+                None => Transformed::no(expr),
+            })
+        });
+        self.stored.rewrite(derived.data()?)
+    }
 }
 
 /// A column out of the JSON of `promoted`.
@@ -142,9 +101,13 @@ struct OutOfPromoted {
     signature: Signature,
 }
 
+impl OutOfPromoted {
+    const NAME: &str = "out_of_promoted";
+}
+
 impl ScalarUDFImpl for OutOfPromoted {
     fn name(&self) -> &str {
-        "out_of_promoted"
+        Self::NAME
     }
 
     fn signature(&self) -> &Signature {
@@ -162,10 +125,36 @@ impl ScalarUDFImpl for OutOfPromoted {
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let column = |promoted: &[ArrayRef]| -> Result<ArrayRef> {
             let promoted = promoted.first().and_then(|column| column.as_string_opt::<i32>());
-            let promoted = promoted.ok_or_else(|| internal_datafusion_err!("{PROMOTED} is no column of texts"))?;
+            let promoted = promoted.ok_or_else(|| internal_datafusion_err!("promoted is no column of texts"))?;
             let column = values(promoted, std::slice::from_ref(&self.column))?.pop();
             column.ok_or_else(|| internal_datafusion_err!("{} has no values", self.column.name))
         };
         make_scalar_function(column, Vec::new())(&args.args)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use model::spec::FieldType;
+    use model::spec::columns::schema;
+
+    use super::*;
+
+    #[test]
+    fn a_file_has_a_column_if_every_value_of_it_is_one_of_the_column() {
+        let column = |name: &str, kind| SpecColumn {
+            name: name.to_owned(),
+            kind,
+        };
+        let file = schema(&[column("amount", FieldType::Int), column("at", FieldType::Timestamp)]);
+        for (wanted, is_there) in [
+            (column("amount", FieldType::Int), true),
+            (column("amount", FieldType::Float), true),
+            (column("amount", FieldType::String), false),
+            (column("at", FieldType::Timestamp), true),
+            (column("coupon", FieldType::Bool), false),
+        ] {
+            assert_eq!(has(&file, &wanted), is_there, "{wanted:?}");
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! Queries are bounded in time, memory and number, and end when nobody waits for them.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit};
@@ -158,6 +159,24 @@ async fn a_query_that_lacks_the_memory_that_others_have_is_asked_to_come_again_a
     let pool = &bench.querier.sessions.like().runtime_env().memory_pool;
     until("all memory to be free", || pool.reserved() == 0).await;
     drop((taken, other));
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_is_used_again_once_nobody_could_take_memory_of_it() {
+    let bench = Bench::with(Limits::default()).await;
+    let sessions = &bench.querier.sessions;
+    let first = sessions.one();
+    let pool = Arc::clone(&first.runtime_env().memory_pool);
+    let place = Arc::as_ptr(&first);
+    // A thread of a query that was broken off may have its pool, and nothing of it yet.
+    drop(first);
+    let second = sessions.one();
+    assert!(!Arc::ptr_eq(&pool, &second.runtime_env().memory_pool));
+    drop(pool);
+    let third = sessions.one();
+    assert!(std::ptr::eq(place, Arc::as_ptr(&third)));
+    drop((second, third));
     bench.close().await;
 }
 
