@@ -3,10 +3,10 @@
 //! # Tags
 //!
 //! An answer has a tag if its window ended before now and no row in it is only in memory: it then comes from data files alone,
-//! and the tag is a hash of the question and of the versions of all files that meet the window. A row that arrives late is in
-//! memory first and in a file of another version after that; one outside the window changes no tag, if it comes into other
-//! files. Versions change without their rows when a file is sealed: a tag may change where the answer does not, never the
-//! other way round.
+//! and the tag is a hash of the question, of the store's id and of the versions of all files that meet the window. A row that
+//! arrives late is in memory first and in a file of another version after that; one outside the window changes no tag, if it
+//! comes into other files. Versions change without their rows when a file is sealed: a tag may change where the answer does
+//! not, never the other way round.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -203,7 +203,7 @@ impl Querier {
         }
         let paging = asked.paging().ok()?;
         let mut hasher = DefaultHasher::new();
-        env!("CARGO_PKG_VERSION").hash(&mut hasher);
+        (env!("CARGO_PKG_VERSION"), self.engine.store_id()).hash(&mut hasher);
         (asked.table, asked.fingerprint, paging.limit, paging.offset).hash(&mut hasher);
         (&asked.cursor, window.since, window.until, view.partial()).hash(&mut hasher);
         let files = tables().flat_map(|table| view.files(*table));

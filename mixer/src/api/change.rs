@@ -1,4 +1,4 @@
-//! Changes that requests ask for: who asks, what the body says, and how a change comes to its end.
+//! Changes that requests ask for: who asks, what the body says, and how a change comes to its end; and reads that may block.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -48,6 +48,19 @@ impl<R> Clone for Desk<R> {
 impl<R> Desk<R> {
     pub(super) const fn new(room: Arc<R>, changes: TaskTracker) -> Self {
         Self { room, changes }
+    }
+
+    /// What the room reads, on a thread that may block.
+    pub(super) async fn read<T, E>(&self, read: impl FnOnce(&R) -> Result<T, E> + Send + 'static) -> Result<T, Problem>
+    where
+        R: Send + Sync + 'static,
+        T: Send + 'static,
+        E: Send + 'static,
+        Problem: From<E>,
+    {
+        let room = Arc::clone(&self.room);
+        let ended = tokio::task::spawn_blocking(move || read(&room)).await;
+        Ok(ended.map_err(|error| Problem::internal(format!("the reading stopped: {error}")))??)
     }
 
     /// Carries a change to its end even if its requester leaves: what is in the registry must be told to the Rack.

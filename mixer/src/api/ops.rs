@@ -150,6 +150,8 @@ fn object_store(parts: &ApiParts, stats: Option<&engine::RemoteStats>) -> Value 
 }
 
 async fn metrics(State(exposition): State<Arc<Exposition>>) -> Result<Response, Problem> {
-    let text = exposition.text()?;
+    // Some figures are read from the registry.
+    let text = tokio::task::spawn_blocking(move || exposition.text()).await;
+    let text = text.map_err(|error| Problem::internal(format!("the reading stopped: {error}")))??;
     Ok(([(CONTENT_TYPE, CONTENT)], text).into_response())
 }

@@ -3,6 +3,8 @@
 //!
 //! `attr.http.status=500` is a member of a family: the entry `http.status` of the filter's field `attr.<key>`.
 
+use std::collections::HashSet;
+
 use axum::extract::rejection::PathRejection;
 use axum::extract::{FromRequestParts, Path};
 use http::request::Parts;
@@ -33,13 +35,14 @@ pub(crate) struct Params(Vec<(String, String)>);
 impl Params {
     fn parse(query: &str) -> Result<Self, Problem> {
         let mut params: Vec<(String, String)> = Vec::new();
+        let mut names = HashSet::new();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             let name = decode(name)
                 .ok_or_else(|| Problem::parameter(&printable(name), "its name is not UTF-8 in percent encoding"))?;
             let value =
                 decode(value).ok_or_else(|| Problem::parameter(&name, "its value is not UTF-8 in percent encoding"))?;
-            if params.iter().any(|(known, _)| *known == name) {
+            if !names.insert(name.clone()) {
                 return Err(Problem::parameter(&name, "given twice"));
             }
             params.push((name, value));
@@ -185,10 +188,12 @@ fn typed(name: &str, value: String) -> Result<Value, Problem> {
     Ok(Value::from(value))
 }
 
-/// A time's `+02:00` whose plus was not escaped arrives as a space.
+/// A time's `+02:00` whose plus was not escaped arrives as a space. What follows a day alone is a time of day, not a zone.
 fn with_plus(value: String) -> String {
     match value.rsplit_once(' ') {
-        Some((time, zone)) if zone.len() == 5 && zone.as_bytes()[2] == b':' => format!("{time}+{zone}"),
+        Some((time, zone)) if time.contains(':') && zone.len() == 5 && zone.as_bytes()[2] == b':' => {
+            format!("{time}+{zone}")
+        }
         _ => value,
     }
 }
@@ -250,6 +255,31 @@ mod tests {
         assert_eq!(filter.q.as_deref(), Some("a b+c d"));
         assert_eq!((filter.limit, filter.gear_id.as_deref()), (Some(7), Some("é")));
         assert_eq!(filter.since, Some(When::At("2026-11-21T08:00:00Z".parse().unwrap())));
+    }
+
+    #[test]
+    fn a_time_of_day_behind_a_blank_is_no_zone() {
+        let read = |query: &str| Params::parse(query).and_then(Params::filter::<LogFilter>);
+        for query in [
+            "since=2026-11-21 10:00",
+            "since=2026-11-21+10:00",
+            "since=2026-11-21%2010:00",
+        ] {
+            let text = format!("{:?}", read(query).unwrap_err());
+            assert!(text.contains("2026-11-21 10:00") && text.contains("RFC 3339"), "{text}");
+        }
+        let at = Some(When::At("2026-11-21T08:00:00Z".parse().unwrap()));
+        assert_eq!(read("since=2026-11-21 10:00:00+02:00").unwrap().since, at);
+    }
+
+    #[test]
+    fn many_parameters_are_read_in_a_time_that_grows_with_their_number() {
+        let mut query: String = (0..100_000).map(|number| format!("p{number}=&")).collect();
+        let begun = std::time::Instant::now();
+        assert_eq!(Params::parse(&query).unwrap().0.len(), 100_000);
+        query.push_str("p0=");
+        assert!(Params::parse(&query).is_err());
+        assert!(begun.elapsed().as_secs() < 20, "it compares each with each");
     }
 
     #[test]

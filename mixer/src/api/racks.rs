@@ -55,11 +55,12 @@ struct Leveling {
 type Asked = State<Desk<Control>>;
 
 async fn racks(State(desk): Asked, _: NoParams) -> Result<Listing<RackView>, Problem> {
-    Ok(Listing::whole(desk.room.racks()?))
+    Ok(Listing::whole(desk.read(Control::racks).await?))
 }
 
 async fn rack(State(desk): Asked, id: InPath, _: NoParams) -> Result<One<RackView>, Problem> {
-    let data = desk.room.rack(&in_path("id", id)?)?;
+    let id = in_path("id", id)?;
+    let data = desk.read(move |control| control.rack(&id)).await?;
     Ok(One { data })
 }
 

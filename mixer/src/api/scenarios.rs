@@ -60,11 +60,12 @@ struct RollingBack {
 type Asked = State<Desk<Control>>;
 
 async fn list(State(desk): Asked, _: NoParams) -> Result<Listing<ScenarioView>, Problem> {
-    Ok(Listing::whole(desk.room.scenarios()?))
+    Ok(Listing::whole(desk.read(Control::scenarios).await?))
 }
 
 async fn show(State(desk): Asked, reference: InPath, _: NoParams) -> Result<One<ScenarioView>, Problem> {
-    let data = desk.room.scenario(&in_path("reference", reference)?)?;
+    let reference = in_path("reference", reference)?;
+    let data = desk.read(move |control| control.scenario(&reference)).await?;
     Ok(One { data })
 }
 

@@ -1,9 +1,7 @@
 //! What happened, as operators ask for it.
 
-use std::sync::Arc;
-
 use super::{Control, ControlError};
-use crate::registry::{AuditEntry, AuditQuery, RegistryError};
+use crate::registry::{AuditEntry, AuditQuery};
 
 impl Control {
     /// The entries of the audit log that a query wants, the newest first.
@@ -11,10 +9,7 @@ impl Control {
     /// # Errors
     /// [`ControlError::Registry`].
     pub async fn audit(&self, query: AuditQuery) -> Result<Vec<AuditEntry>, ControlError> {
-        let registry = Arc::clone(&self.registry);
-        let read = tokio::task::spawn_blocking(move || registry.audit(&query)).await;
-        let read = read.map_err(|error| RegistryError::Interrupted(error.to_string()))?;
-        Ok(read?)
+        Ok(self.registry.read(move |registry| registry.audit(&query)).await?)
     }
 
     /// Writes down and tells what is no change of the registry itself.

@@ -40,7 +40,7 @@ impl Control {
     /// # Errors
     /// [`ControlError::UnknownScenario`], [`ControlError::Registry`].
     pub fn scenario(&self, reference: &str) -> Result<ScenarioView, ControlError> {
-        let row = self.find_scenario(reference)?;
+        let row = find_scenario(reference, &self.registry)?;
         let active = self.registry.active_scenario()?.map(|active| active.hash);
         Ok(ScenarioView::new(row, active.as_deref()))
     }
@@ -100,7 +100,7 @@ impl Control {
     /// # Errors
     /// [`ControlError`].
     pub async fn rehearse(&self, reference: &str) -> Result<ScenarioReport, ControlError> {
-        let row = self.find_scenario(reference)?;
+        let row = self.found(reference).await?;
         let (reviewed, _) = review(row.text.clone(), self.max_hops).await?;
         let scenario = reviewed.scenario;
         let active = self
@@ -124,7 +124,7 @@ impl Control {
     /// # Errors
     /// [`ControlError`].
     pub async fn activate(&self, reference: &str, by: &Actor) -> Result<ActiveScenario, ControlError> {
-        let row = self.find_scenario(reference)?;
+        let row = self.found(reference).await?;
         // This program may know other gear types than the one that stored it.
         review(row.text.clone(), self.max_hops).await?;
         let active = ActiveScenario {
@@ -132,13 +132,17 @@ impl Control {
             hash: row.hash,
             activated: self.clock.now(),
         };
-        let (next, by) = (active.clone(), by.clone());
+        let (next, by, registry) = (active.clone(), by.clone(), Arc::clone(&self.registry));
         let news = self
             .registry
             .commit(move |change| {
+                // Its reference may have been given another content since it was found.
+                if !change.has_scenario(&next.hash)? {
+                    return Err(unknown(&next.reference, &registry));
+                }
                 let before = change.active_scenario()?;
                 change.activate(&next)?;
-                change.record(turned(Event::ScenarioActivated, &by, before, &next))
+                Ok(change.record(turned(Event::ScenarioActivated, &by, before, &next))?)
             })
             .await?;
         self.tell_of(&news).await?;
@@ -259,39 +263,51 @@ impl Control {
 
     /// The content of an activation; none if the registry lost it.
     async fn parsed(&self, active: &ActiveScenario) -> Result<Option<Scenario>, ControlError> {
-        match self.registry.scenario(&active.hash)? {
+        let hash = active.hash.clone();
+        match self.registry.read(move |registry| registry.scenario(&hash)).await? {
             Some(row) => Ok(Some(parsed(row.text).await?)),
             None => Ok(None),
         }
     }
 
-    fn find_scenario(&self, reference: &str) -> Result<ScenarioRow, ControlError> {
-        let found = match stored(reference, &self.registry)? {
-            Some(row) => Some(row),
-            None => self.find_by_one_word(reference)?,
-        };
-        match found {
-            Some(row) => Ok(row),
-            None => Err(ControlError::UnknownScenario {
-                reference: reference.to_owned(),
-                known: self.registry.references()?,
-            }),
-        }
+    async fn found(&self, reference: &str) -> Result<ScenarioRow, ControlError> {
+        let reference = reference.to_owned();
+        let found = move |registry: &Registry| find_scenario(&reference, registry);
+        self.registry.read(found).await
     }
+}
 
-    /// By name, the newest version; by the beginning of a hash, if it is one's only.
-    fn find_by_one_word(&self, word: &str) -> Result<Option<ScenarioRow>, RegistryError> {
-        let Ok(name) = word.parse::<Token>() else {
-            return Ok(None);
-        };
-        if let Some(row) = self.registry.scenario_named(&name, None)? {
-            return Ok(Some(row));
-        }
-        if word.len() < SHORTEST_HASH {
-            return Ok(None);
-        }
-        let mut found = self.registry.scenarios_hashed(word)?;
-        Ok(if found.len() == 1 { found.pop() } else { None })
+fn find_scenario(reference: &str, registry: &Registry) -> Result<ScenarioRow, ControlError> {
+    let found = match stored(reference, registry)? {
+        Some(row) => Some(row),
+        None => find_by_one_word(reference, registry)?,
+    };
+    found.ok_or_else(|| unknown(reference, registry))
+}
+
+/// By name, the newest version; by the beginning of a hash, if it is one's only.
+fn find_by_one_word(word: &str, registry: &Registry) -> Result<Option<ScenarioRow>, RegistryError> {
+    let Ok(name) = word.parse::<Token>() else {
+        return Ok(None);
+    };
+    if let Some(row) = registry.scenario_named(&name, None)? {
+        return Ok(Some(row));
+    }
+    if word.len() < SHORTEST_HASH {
+        return Ok(None);
+    }
+    let mut found = registry.scenarios_hashed(word)?;
+    Ok(if found.len() == 1 { found.pop() } else { None })
+}
+
+/// That there is no such scenario, and which there are.
+fn unknown(reference: &str, registry: &Registry) -> ControlError {
+    match registry.references() {
+        Ok(known) => ControlError::UnknownScenario {
+            reference: reference.to_owned(),
+            known,
+        },
+        Err(error) => error.into(),
     }
 }
 
@@ -304,10 +320,7 @@ pub(crate) fn turned(event: Event, by: &Actor, before: Option<ActiveScenario>, a
 /// Checks a scenario that was active before: this program may know other gear types than the one that activated it.
 fn review_former(former: &ActiveScenario, registry: &Registry) -> Result<(), ControlError> {
     let Some(row) = registry.scenario(&former.hash)? else {
-        return Err(ControlError::UnknownScenario {
-            reference: former.reference.clone(),
-            known: registry.references()?,
-        });
+        return Err(unknown(&former.reference, registry));
     };
     match scenario::review(&row.text, rack::manifests()) {
         Ok(_) => Ok(()),

@@ -108,12 +108,7 @@ pub struct ScenarioView {
 
 impl ScenarioView {
     pub(crate) fn new(row: ScenarioRow, active: Option<&str>) -> Self {
-        let head = ScenarioHead {
-            hash: row.hash,
-            name: row.name,
-            version: row.version,
-            stored: row.stored,
-        };
+        let head = row.head();
         Self {
             text: Some(row.text),
             ..Self::listed(head, active)

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | 1 | Racks, scenarios, the cluster |
 //! | 2 | the audit log; marks of dead letters; of a Rack whether it is offline, its key for the bus and its last heartbeat |
+//! | 3 | heads of scenarios; no contents that nothing refers to |
 //!
 //! # Invariants
 //!
@@ -17,14 +18,14 @@ use std::path::Path;
 
 use redb::ReadableTable;
 
-use super::{Change, FORMAT, RACKS, RegistryError, db, from_cbor, to_cbor};
-use crate::registry::RackRow;
+use super::{Change, FORMAT, HEADS, RACKS, RegistryError, SCENARIOS, db, from_cbor, to_cbor};
+use crate::registry::{RackRow, ScenarioHead};
 
 /// What brings a file from a format to the next.
 type Step = fn(&Change<'_>) -> Result<(), RegistryError>;
 
 /// The steps, by the format that they begin at.
-const STEPS: [(u16, Step); 1] = [(1, audit_letters_and_offline)];
+const STEPS: [(u16, Step); 2] = [(1, audit_letters_and_offline), (2, heads_of_scenarios)];
 
 /// Makes the tables of a new file, or brings those of an older one to this format. The format that was found; none of a new
 /// file.
@@ -72,4 +73,22 @@ fn audit_letters_and_offline(change: &Change<'_>) -> Result<(), RegistryError> {
             .map_err(db)?;
     }
     Ok(())
+}
+
+/// 2 to 3: the table of heads, without the contents that nothing refers to, which were kept until then.
+fn heads_of_scenarios(change: &Change<'_>) -> Result<(), RegistryError> {
+    let mut hashes = Vec::new();
+    {
+        let scenarios = change.transaction.open_table(SCENARIOS).map_err(db)?;
+        let mut heads = change.transaction.open_table(HEADS).map_err(db)?;
+        for entry in scenarios.iter().map_err(db)? {
+            let (hash, row) = entry.map_err(db)?;
+            let head: ScenarioHead = from_cbor("scenario", row.value())?;
+            heads
+                .insert(hash.value(), to_cbor("head of a scenario", &head)?.as_slice())
+                .map_err(db)?;
+            hashes.push(hash.value().to_owned());
+        }
+    }
+    hashes.iter().try_for_each(|hash| change.drop_unreferenced(hash))
 }

@@ -8,6 +8,7 @@
 //! | `names` | name | entity id |
 //! | `prefixes` | name prefix | the last number that an adopted Rack got |
 //! | `scenarios` | content hash (hex) | CBOR [`ScenarioRow`], the file's text in it |
+//! | `heads` | content hash (hex) | CBOR [`ScenarioHead`]: the same without the text |
 //! | `references` | `name:version` | content hash |
 //! | `audit`, `sightings` | number | CBOR [`AuditEntry`] (`audit`) |
 //! | `letters` | id of a dead letter (16 bytes) | CBOR [`Mark`] |
@@ -20,6 +21,8 @@
 //!
 //! - A change is one durable transaction: it is on disk when [`Registry::change`] returns, or it never happened.
 //! - `keys` and `names` follow `racks`; a removed Rack keeps its key (so that it stays revoked) and gives its name back.
+//! - `heads` has the keys of `scenarios`. A content is there as long as its reference means it, it is active, or it is remembered as
+//!   active: the change that takes the last of these away drops it.
 //! - A number of a prefix is given once to Racks that are adopted: a name of the past never means another Rack by accident.
 //!
 //! # Not here
@@ -57,12 +60,13 @@ const KEYS: TableDefinition<&[u8], &[u8]> = TableDefinition::new("keys");
 const NAMES: TableDefinition<&str, &[u8]> = TableDefinition::new("names");
 const PREFIXES: TableDefinition<&str, u64> = TableDefinition::new("prefixes");
 const SCENARIOS: TableDefinition<&str, &[u8]> = TableDefinition::new("scenarios");
+const HEADS: TableDefinition<&str, &[u8]> = TableDefinition::new("heads");
 const REFERENCES: TableDefinition<&str, &str> = TableDefinition::new("references");
 const LETTERS: TableDefinition<&[u8], &[u8]> = TableDefinition::new("letters");
 const TURNS: TableDefinition<&str, u64> = TableDefinition::new("turns");
 
 /// The version of the tables above.
-const FORMAT: u16 = 2;
+const FORMAT: u16 = 3;
 
 /// Why the registry cannot answer.
 #[derive(Debug, thiserror::Error)]
@@ -192,8 +196,20 @@ impl Registry {
         T: Send + 'static,
         E: From<RegistryError> + Send + 'static,
     {
+        self.read(move |registry| registry.change(f)).await
+    }
+
+    /// What `f` reads, from async code: on a thread that may block.
+    ///
+    /// # Errors
+    /// What `f` says, or [`RegistryError`].
+    pub async fn read<T, E>(self: &Arc<Self>, f: impl FnOnce(&Self) -> Result<T, E> + Send + 'static) -> Result<T, E>
+    where
+        T: Send + 'static,
+        E: From<RegistryError> + Send + 'static,
+    {
         let registry = Arc::clone(self);
-        let done = tokio::task::spawn_blocking(move || registry.change(f)).await;
+        let done = tokio::task::spawn_blocking(move || f(&registry)).await;
         done.map_err(|error| RegistryError::Interrupted(error.to_string()))?
     }
 
@@ -238,6 +254,7 @@ impl Change<'_> {
         on.open_table(NAMES).map_err(db)?;
         on.open_table(PREFIXES).map_err(db)?;
         on.open_table(SCENARIOS).map_err(db)?;
+        on.open_table(HEADS).map_err(db)?;
         on.open_table(REFERENCES).map_err(db)?;
         self.create_letters()?;
         self.create_audit()

@@ -1,11 +1,11 @@
-//! Scenarios in the registry: files by content hash, references to them, the active one, and those that were active before it.
+//! Scenarios in the registry: files by content hash, their heads, references to them, the active one, and those that were active before it.
 
 use model::scenario::Version;
 use model::{Timestamp, Token};
 use redb::{ReadableDatabase, ReadableTable};
 use serde::{Deserialize, Serialize};
 
-use super::{Change, REFERENCES, Registry, RegistryError, SCENARIOS, db, from_cbor, to_cbor};
+use super::{Change, HEADS, REFERENCES, Registry, RegistryError, SCENARIOS, db, from_cbor, to_cbor};
 
 /// So many former activations are remembered.
 const REMEMBERED: usize = 16;
@@ -31,10 +31,21 @@ impl ScenarioRow {
     pub fn reference(&self) -> String {
         format!("{}:{}", self.name, self.version)
     }
+
+    /// It without its text.
+    #[must_use]
+    pub fn head(&self) -> ScenarioHead {
+        ScenarioHead {
+            hash: self.hash.clone(),
+            name: self.name.clone(),
+            version: self.version.clone(),
+            stored: self.stored,
+        }
+    }
 }
 
 /// A stored scenario file without its text.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScenarioHead {
     /// SHA-256 of the text, hex.
     pub hash: String,
@@ -66,7 +77,26 @@ pub struct ActiveScenario {
 }
 
 fn head(bytes: &[u8]) -> Result<ScenarioHead, RegistryError> {
-    from_cbor("scenario", bytes)
+    from_cbor("head of a scenario", bytes)
+}
+
+/// The heads of those whose reference begins so, by reference.
+fn heads_of(
+    references: &impl ReadableTable<&'static str, &'static str>,
+    heads: &impl ReadableTable<&'static str, &'static [u8]>,
+    begin: &str,
+) -> Result<Vec<ScenarioHead>, RegistryError> {
+    let mut found = Vec::new();
+    for entry in references.range(begin..).map_err(db)? {
+        let (reference, hash) = entry.map_err(db)?;
+        if !reference.value().starts_with(begin) {
+            break;
+        }
+        if let Some(bytes) = heads.get(hash.value()).map_err(db)? {
+            found.push(head(bytes.value())?);
+        }
+    }
+    Ok(found)
 }
 
 impl Registry {
@@ -126,8 +156,8 @@ impl Registry {
     /// `name:version` of a content; none for a hash that is not known.
     pub(crate) fn reference_of(&self, hash: &str) -> Result<Option<String>, RegistryError> {
         let read = self.database.begin_read().map_err(db)?;
-        let scenarios = read.open_table(SCENARIOS).map_err(db)?;
-        let Some(bytes) = scenarios.get(hash).map_err(db)? else {
+        let heads = read.open_table(HEADS).map_err(db)?;
+        let Some(bytes) = heads.get(hash).map_err(db)? else {
             return Ok(None);
         };
         Ok(Some(head(bytes.value())?.reference()))
@@ -137,18 +167,8 @@ impl Registry {
     fn heads(&self, begin: &str) -> Result<Vec<ScenarioHead>, RegistryError> {
         let read = self.database.begin_read().map_err(db)?;
         let references = read.open_table(REFERENCES).map_err(db)?;
-        let scenarios = read.open_table(SCENARIOS).map_err(db)?;
-        let mut heads = Vec::new();
-        for entry in references.range(begin..).map_err(db)? {
-            let (reference, hash) = entry.map_err(db)?;
-            if !reference.value().starts_with(begin) {
-                break;
-            }
-            if let Some(bytes) = scenarios.get(hash.value()).map_err(db)? {
-                heads.push(head(bytes.value())?);
-            }
-        }
-        Ok(heads)
+        let heads = read.open_table(HEADS).map_err(db)?;
+        heads_of(&references, &heads, begin)
     }
 
     /// The scenarios whose hash begins so; at most two.
@@ -195,7 +215,8 @@ impl Change<'_> {
     }
 
     /// Stores a scenario under its hash and lets its reference mean it; it is the newest of its name, also where the clock was
-    /// ahead when another one was stored. Returns the hash the reference meant before, if that was another one.
+    /// ahead when another one was stored. Returns the hash the reference meant before, if that was another one; nothing else may
+    /// refer to that content, then it is gone.
     ///
     /// # Errors
     /// [`RegistryError`].
@@ -209,35 +230,61 @@ impl Change<'_> {
             }),
             ..scenario.clone()
         };
+        let hash = scenario.hash.as_str();
+        {
+            let mut scenarios = self.transaction.open_table(SCENARIOS).map_err(db)?;
+            let content = to_cbor("scenario", scenario)?;
+            scenarios.insert(hash, content.as_slice()).map_err(db)?;
+            let mut heads = self.transaction.open_table(HEADS).map_err(db)?;
+            let head = to_cbor("head of a scenario", &scenario.head())?;
+            heads.insert(hash, head.as_slice()).map_err(db)?;
+        }
+        let before = {
+            let mut references = self.transaction.open_table(REFERENCES).map_err(db)?;
+            let before = references.insert(scenario.reference().as_str(), hash).map_err(db)?;
+            before.map(|hash| hash.value().to_owned())
+        };
+        let before = before.filter(|before| before != hash);
+        if let Some(before) = &before {
+            self.drop_unreferenced(before)?;
+        }
+        Ok(before)
+    }
+
+    /// Drops a content that nothing refers to any more: its reference means another one, and it is neither active nor remembered.
+    pub(super) fn drop_unreferenced(&self, hash: &str) -> Result<(), RegistryError> {
+        let active: Option<ActiveScenario> = self.meta("active")?;
+        let history: Vec<ActiveScenario> = self.meta("history")?.unwrap_or_default();
+        if active.iter().chain(&history).any(|one| one.hash == hash) {
+            return Ok(());
+        }
+        let mut heads = self.transaction.open_table(HEADS).map_err(db)?;
+        let found = heads.get(hash).map_err(db)?.map(|bytes| head(bytes.value()));
+        let Some(found) = found.transpose()? else {
+            return Ok(());
+        };
+        if self.meaning(&found.reference())?.as_deref() == Some(hash) {
+            return Ok(());
+        }
+        heads.remove(hash).map_err(db)?;
         let mut scenarios = self.transaction.open_table(SCENARIOS).map_err(db)?;
-        scenarios
-            .insert(scenario.hash.as_str(), to_cbor("scenario", scenario)?.as_slice())
-            .map_err(db)?;
-        let mut references = self.transaction.open_table(REFERENCES).map_err(db)?;
-        let before = references
-            .insert(scenario.reference().as_str(), scenario.hash.as_str())
-            .map_err(db)?
-            .map(|hash| hash.value().to_owned());
-        Ok(before.filter(|hash| *hash != scenario.hash))
+        scenarios.remove(hash).map_err(db)?;
+        Ok(())
+    }
+
+    /// Whether a content is stored, as of this change.
+    pub(crate) fn has_scenario(&self, hash: &str) -> Result<bool, RegistryError> {
+        let heads = self.transaction.open_table(HEADS).map_err(db)?;
+        let found = heads.get(hash).map_err(db)?;
+        Ok(found.is_some())
     }
 
     /// When the newest scenario of a name was stored.
     fn newest(&self, name: &Token) -> Result<Option<Timestamp>, RegistryError> {
         let references = self.transaction.open_table(REFERENCES).map_err(db)?;
-        let scenarios = self.transaction.open_table(SCENARIOS).map_err(db)?;
-        let begin = format!("{name}:");
-        let mut newest = None;
-        for entry in references.range(begin.as_str()..).map_err(db)? {
-            let (reference, hash) = entry.map_err(db)?;
-            if !reference.value().starts_with(&begin) {
-                break;
-            }
-            if let Some(bytes) = scenarios.get(hash.value()).map_err(db)? {
-                let row: ScenarioRow = from_cbor("scenario", bytes.value())?;
-                newest = newest.max(Some(row.stored));
-            }
-        }
-        Ok(newest)
+        let heads = self.transaction.open_table(HEADS).map_err(db)?;
+        let all = heads_of(&references, &heads, &format!("{name}:"))?;
+        Ok(all.into_iter().map(|head| head.stored).max())
     }
 
     /// What `name:version` means, as of this change.
@@ -256,13 +303,17 @@ impl Change<'_> {
     /// [`RegistryError`].
     pub fn activate(&self, active: &ActiveScenario) -> Result<(), RegistryError> {
         let before: Option<ActiveScenario> = self.meta("active")?;
+        self.set_meta("active", active)?;
         if let Some(before) = before.filter(|before| before.hash != active.hash) {
             let mut history: Vec<ActiveScenario> = self.meta("history")?.unwrap_or_default();
             history.insert(0, before);
-            history.truncate(REMEMBERED);
+            let forgotten = history.split_off(REMEMBERED.min(history.len()));
             self.set_meta("history", &history)?;
+            for one in forgotten {
+                self.drop_unreferenced(&one.hash)?;
+            }
         }
-        self.set_meta("active", active)
+        Ok(())
     }
 
     /// Makes the scenario that was active before the one that Racks should run; none if there was none. What it takes the
@@ -279,8 +330,12 @@ impl Change<'_> {
             activated: now,
             ..history.remove(0)
         };
+        let left: Option<ActiveScenario> = self.meta("active")?;
         self.set_meta("history", &history)?;
         self.set_meta("active", &active)?;
+        if let Some(left) = left {
+            self.drop_unreferenced(&left.hash)?;
+        }
         Ok(Some(active))
     }
 }

@@ -57,7 +57,7 @@ pub(crate) fn forget(registry: &Registry, rack: &RackRow) {
     taken.unwrap();
 }
 
-fn scenario(name: &str, version: &str, text: &str, stored: i64) -> ScenarioRow {
+pub(crate) fn scenario(name: &str, version: &str, text: &str, stored: i64) -> ScenarioRow {
     ScenarioRow {
         hash: model::scenario::content_hash(text),
         name: name.parse().unwrap(),
@@ -122,14 +122,24 @@ fn racks_scenarios_and_the_active_one_survive_a_reopen() {
     assert_eq!(registry.scenario_named(&demo, Some(&one)).unwrap(), Some(first));
 }
 
+fn activation(scenario: &ScenarioRow) -> ActiveScenario {
+    ActiveScenario {
+        reference: scenario.reference(),
+        hash: scenario.hash.clone(),
+        activated: Timestamp::from_micros(9),
+    }
+}
+
 #[test]
-fn a_reference_may_mean_another_content_while_the_old_one_stays_under_its_hash() {
+fn a_reference_may_mean_another_content_while_the_active_one_stays_under_its_hash() {
     let folder = tempfile::tempdir().unwrap();
     let registry = Registry::open(&folder.path().join("registry.redb")).unwrap();
     let (old, new) = (scenario("demo", "1", "old", 1), scenario("demo", "1", "new", 2));
     registry.change(|change| change.put_scenario(&old)).unwrap();
+    registry.change(|change| change.activate(&activation(&old))).unwrap();
     let replaced = registry.change(|change| change.put_scenario(&new)).unwrap();
     assert_eq!(replaced.as_ref(), Some(&old.hash));
+    assert_eq!(registry.reference_of(&old.hash).unwrap().as_deref(), Some("demo:1"));
     assert_eq!(registry.scenario(&old.hash).unwrap(), Some(old));
     let known: Vec<_> = registry
         .scenarios()
@@ -141,6 +151,71 @@ fn a_reference_may_mean_another_content_while_the_old_one_stays_under_its_hash()
         (known, registry.references().unwrap()),
         (vec![new.hash], vec!["demo:1".to_owned()])
     );
+}
+
+#[test]
+fn scenarios_are_listed_and_the_newest_is_found_without_reading_their_texts() {
+    let folder = tempfile::tempdir().unwrap();
+    let registry = Registry::open(&folder.path().join("registry.redb")).unwrap();
+    let (one, two) = (scenario("demo", "1", "one", 5), scenario("demo", "2", "two", 1));
+    let unread = |change: &super::Change<'_>, row: &ScenarioRow| {
+        change.put_scenario(row)?;
+        let mut scenarios = change.transaction.open_table(super::SCENARIOS).unwrap();
+        scenarios.insert(row.hash.as_str(), [0xff].as_slice()).unwrap();
+        Ok::<_, RegistryError>(())
+    };
+    registry.change(|change| unread(change, &one)).unwrap();
+    registry.change(|change| unread(change, &two)).unwrap();
+    let stored: Vec<_> = registry.scenarios().unwrap();
+    let stored: Vec<_> = stored
+        .iter()
+        .map(|head| (head.reference(), head.stored.micros()))
+        .collect();
+    assert_eq!(stored, [("demo:1".to_owned(), 5), ("demo:2".to_owned(), 6)]);
+    assert_eq!(registry.reference_of(&two.hash).unwrap().as_deref(), Some("demo:2"));
+}
+
+#[test]
+fn a_content_is_dropped_with_the_last_that_refers_to_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let registry = Registry::open(&folder.path().join("registry.redb")).unwrap();
+    let put = |row: &ScenarioRow| registry.change(|change| change.put_scenario(row)).unwrap();
+    let activate = |row: &ScenarioRow| registry.change(|change| change.activate(&activation(row))).unwrap();
+    let is_there = |row: &ScenarioRow| {
+        let head = registry.reference_of(&row.hash).unwrap();
+        let content = registry.scenario(&row.hash).unwrap();
+        assert_eq!(head.is_some(), content.is_some());
+        content.is_some()
+    };
+    let version = |text: &str| scenario("demo", "1", text, 1);
+    let (never, first, second) = (version("never"), version("first"), version("second"));
+    // A reference that means another one.
+    put(&never);
+    put(&first);
+    assert!(!is_there(&never) && is_there(&first));
+    // A rollback from what no reference means.
+    let base = scenario("base", "1", "base", 1);
+    put(&base);
+    activate(&base);
+    activate(&first);
+    put(&second);
+    assert!(is_there(&first), "it is active");
+    let back = registry.change(|change| change.roll_back(Timestamp::from_micros(10)));
+    assert_eq!(back.unwrap().unwrap().hash, base.hash);
+    assert!(!is_there(&first) && is_there(&base) && is_there(&second));
+    // The end of what is remembered.
+    activate(&second);
+    put(&version("third"));
+    let others: Vec<_> = (0..17)
+        .map(|n| scenario("other", &n.to_string(), &n.to_string(), 1))
+        .collect();
+    for (number, other) in others.iter().enumerate() {
+        put(other);
+        activate(other);
+        assert_eq!(is_there(&second), number < 16, "{number}");
+    }
+    assert!(is_there(&base), "its reference means it");
+    assert_eq!(registry.scenarios().unwrap().len(), 19);
 }
 
 #[test]

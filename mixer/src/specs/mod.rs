@@ -13,6 +13,7 @@
 //! - A spec whose file is gone, or is another spec by now, takes no more messages; its table and its types stay.
 //! - A file that changes is read once it has stayed the same from one look to the next: half of one is no spec.
 //! - Columns are known to the engine before the first message that has them.
+//! - Who asks what is in force never waits for the folder or the disk: only the next look does.
 //!
 //! # Not here
 //!
@@ -26,7 +27,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use engine::{AllSpecFiles, Engine, SpecFiles};
@@ -114,16 +115,22 @@ struct Rooms {
     querier: Arc<Querier>,
 }
 
+/// What one look leaves for the next. Its lock is held while the folder is read, which may take for ever.
 #[derive(Debug, Default)]
-struct State {
-    standing: Standing,
+struct Looker {
     /// What the folder was when its files were read last; none while some cannot be read, so that it is tried again.
     read: Option<Listing>,
     /// What it was when it was looked at last: files that are being written are not read.
     seen: Option<Listing>,
-    refused: BTreeMap<String, Vec<Finding>>,
     /// Why the folder cannot be listed, or the standing not be written.
     trouble: Option<String>,
+}
+
+/// What is in force. Its lock is held for moments, never over a call to the file system.
+#[derive(Debug, Default)]
+struct State {
+    standing: Arc<Standing>,
+    refused: BTreeMap<String, Vec<Finding>>,
     changes: u64,
     refusals: u64,
 }
@@ -136,6 +143,7 @@ pub struct SpecBook {
     clock: Clock,
     specs: Arc<Specs>,
     rooms: OnceLock<Rooms>,
+    looker: Mutex<Looker>,
     state: Mutex<State>,
 }
 
@@ -148,8 +156,9 @@ impl SpecBook {
         let file = store_dir.join("specs.json");
         let book = Self {
             folder: folder.to_owned(),
+            looker: Mutex::default(),
             state: Mutex::new(State {
-                standing: Standing::read(&file)?,
+                standing: Arc::new(Standing::read(&file)?),
                 ..State::default()
             }),
             file,
@@ -158,14 +167,14 @@ impl SpecBook {
             rooms: OnceLock::new(),
         };
         book.look();
-        book.tell(&book.state());
+        book.tell(&book.standing());
         Ok(book)
     }
 
     /// How the files of each spec are made now.
     #[must_use]
     pub fn files(&self) -> AllSpecFiles {
-        files_of(&self.state().standing)
+        files_of(&self.standing())
     }
 
     /// The specs that ingest asks.
@@ -176,8 +185,10 @@ impl SpecBook {
 
     /// Tells these rooms of every change from now on, and of what is now.
     pub fn serve(&self, engine: Arc<Engine>, querier: Arc<Querier>) {
+        // No look tells them of a change in between.
+        let _looker = self.looker();
         let _ = self.rooms.set(Rooms { engine, querier });
-        self.tell(&self.state());
+        self.tell(&self.standing());
     }
 
     /// Looks at the folder until `stop`.
@@ -239,63 +250,72 @@ impl SpecBook {
 
     /// The tables of specs, with their columns.
     pub(crate) fn tables(&self) -> Vec<(SpecName, Vec<SpecColumn>)> {
-        let state = self.state();
-        let tables = state
-            .standing
-            .specs()
-            .map(|(name, entry)| (*name, entry.known.columns()));
+        let standing = self.standing();
+        let tables = standing.specs().map(|(name, entry)| (*name, entry.known.columns()));
         tables.collect()
     }
 
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+    fn standing(&self) -> Arc<Standing> {
+        Arc::clone(&self.state().standing)
+    }
+
+    fn looker(&self) -> MutexGuard<'_, Looker> {
+        self.looker.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Looks at the folder, and puts in force what changed before the last look.
     pub(crate) fn look(&self) {
-        let mut state = self.state();
+        let mut looker = self.looker();
         let listing = match Listing::of(&self.folder) {
             Ok(listing) => listing,
-            Err(error) => return state.note(Some(format!("the folder of specs cannot be read: {error}"))),
+            Err(error) => return looker.note(Some(format!("the folder of specs cannot be read: {error}"))),
         };
-        let is_settled = state.seen.replace(listing.clone()).is_none_or(|seen| seen == listing);
-        if !is_settled || state.read.as_ref() == Some(&listing) {
+        let is_settled = looker.seen.replace(listing.clone()).is_none_or(|seen| seen == listing);
+        if !is_settled || looker.read.as_ref() == Some(&listing) {
             return;
         }
         let (read, is_whole) = listing.read(&self.folder);
+        let before = self.standing();
         let Review {
             standing,
             refused,
             changed,
-        } = review(&state.standing, read, self.clock.now());
-        if standing != state.standing
+        } = review(&before, read, self.clock.now());
+        if standing != *before
             && let Err(error) = standing.write(&self.file)
         {
             // Nothing is in force that is not on disk; the next look tries again.
-            return state.note(Some(format!("{} cannot be written: {error}", self.file.display())));
+            return looker.note(Some(format!("{} cannot be written: {error}", self.file.display())));
         }
-        state.note(None);
-        state.refuse(refused);
-        state.read = is_whole.then_some(listing);
+        looker.note(None);
+        looker.read = is_whole.then_some(listing);
         for (name, what) in &changed {
             tracing::info!(spec = %name, "spec {what}");
         }
         if !changed.is_empty() {
+            self.tell(&standing);
+        }
+        let mut state = self.state();
+        state.refuse(refused);
+        if !changed.is_empty() {
             state.changes += changed.len() as u64;
-            state.standing = standing;
-            self.tell(&state);
+            state.standing = Arc::new(standing);
         }
     }
 
     /// Puts in force what stands.
-    fn tell(&self, state: &State) {
+    fn tell(&self, standing: &Standing) {
         if let Some(rooms) = self.rooms.get() {
-            rooms.engine.set_specs(&files_of(&state.standing));
-            let tables = state.standing.specs();
+            rooms.engine.set_specs(&files_of(standing));
+            let tables = standing.specs();
             let tables = tables.map(|(name, entry)| SpecTable::new(*name, entry.known.columns()));
             rooms.querier.set_specs(tables.collect());
         }
-        let active = state.standing.active().map(|entry| entry.known.spec.clone());
+        let active = standing.active().map(|entry| entry.known.spec.clone());
         self.specs.set(active.collect());
     }
 }
@@ -308,7 +328,7 @@ fn files_of(standing: &Standing) -> AllSpecFiles {
     standing.specs().map(|(name, entry)| (*name, files(entry))).collect()
 }
 
-impl State {
+impl Looker {
     /// Keeps what is wrong, and says it once.
     fn note(&mut self, trouble: Option<String>) {
         if let Some(trouble) = trouble.as_ref().filter(|new| self.trouble.as_ref() != Some(new)) {
@@ -316,7 +336,10 @@ impl State {
         }
         self.trouble = trouble;
     }
+}
 
+impl State {
+    /// Keeps which files are not in force, and says each once.
     fn refuse(&mut self, refused: BTreeMap<String, Vec<Finding>>) {
         for (file, faults) in &refused {
             if self.refused.get(file) != Some(faults) {

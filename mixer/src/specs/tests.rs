@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::os::unix::fs::PermissionsExt as _;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Barrier, mpsc};
 
 use model::spec::FieldType;
 
@@ -314,4 +316,42 @@ fn a_folder_that_is_not_there_has_no_specs() {
     let clock = Clock::new(|| Timestamp::from_micros(7));
     let book = SpecBook::open(&desk.dir.path().join("nowhere"), desk.dir.path(), clock).unwrap();
     assert_eq!(stands(&book), (vec![], vec![]));
+}
+
+#[test]
+fn a_look_that_hangs_keeps_nobody_waiting_who_asks_what_is_in_force() {
+    let desk = Desk::new();
+    desk.write("a.yaml", &spec("order", 1, &[("amount", "int")]));
+    let (hangs, begun, over) = (AtomicBool::new(false), Barrier::new(2), Barrier::new(2));
+    let gate = Arc::new((hangs, begun, over));
+    let clock = {
+        let gate = Arc::clone(&gate);
+        Clock::new(move || {
+            let (hangs, begun, over) = &*gate;
+            if hangs.load(Ordering::Acquire) {
+                begun.wait();
+                over.wait();
+            }
+            Timestamp::from_micros(7)
+        })
+    };
+    let book = SpecBook::open(&desk.dir.path().join("specs"), desk.dir.path(), clock).unwrap();
+    let (hangs, begun, over) = &*gate;
+    hangs.store(true, Ordering::Release);
+    desk.write("a.yaml", &spec("order", 2, &[("amount", "float")]));
+    let (tell, told) = mpsc::channel();
+    let asked = std::thread::scope(|scope| {
+        scope.spawn(|| looked(&book));
+        begun.wait();
+        let book = &book;
+        scope.spawn(move || {
+            let counts = (book.figures().active, book.tables().len(), book.files().len());
+            let _ = tell.send((stands(book), counts));
+        });
+        let asked = told.recv_timeout(Duration::from_secs(20));
+        over.wait();
+        asked
+    });
+    assert_eq!(asked, Ok(((vec![is("order", 1, "active")], vec![]), (1, 1, 1))));
+    assert_eq!(stands(&book), (vec![is("order", 2, "active")], vec![]));
 }

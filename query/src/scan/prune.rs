@@ -362,6 +362,19 @@ mod tests {
     }
 
     #[test]
+    fn no_index_is_asked_about_metric_points() {
+        let trace = model::TraceId::from_entropy([7; 16]);
+        let labels = [("trace_id", trace.to_string()), ("message", "disk full".to_owned())];
+        let of_metrics = crate::filter::metrics(&model::filter::MetricFilter {
+            name: Some("cpu.load".to_owned()),
+            entity: Some(model::EntityId::for_name("rack-a").to_string()),
+            labels: labels.map(|(key, value)| (key.to_owned(), value)).into(),
+            ..model::filter::MetricFilter::default()
+        });
+        assert!(!needs(Table::Metrics, &of_metrics).ask_indexes());
+    }
+
+    #[test]
     fn only_equality_of_a_column_with_one_of_some_values_is_a_need() {
         let level = || ident("level");
         let found = needs(

@@ -6,6 +6,7 @@
 //!
 //! - Each row is given once, to one sink.
 //! - Segments of lines, and columns of another version of the program, are for plans.
+//! - Indexes are not asked: they know nothing of metric points, which are all that is summed up.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -24,7 +25,7 @@ use super::cache::PageCache;
 use super::conditions::Stage;
 use super::first::Halt;
 use super::pages::Group;
-use super::prune::{Needs, blocks, candidates, needs, selection};
+use super::prune::{Needs, candidates, needs, selection};
 use super::read::batch_rows;
 use super::workers::Patience;
 use crate::Error;
@@ -120,7 +121,7 @@ fn coded(table: Table) -> Schema {
 enum Piece {
     Hot(RecordBatch),
     Segment(Arc<Segment>),
-    Group(Arc<Group>, Blocks),
+    Group(Arc<Group>),
 }
 
 struct State<S> {
@@ -206,25 +207,19 @@ impl<S: Sink> Sweep<S> {
                 sink.add(&self.memory.kept(&batch.project(&self.memory.read)?)?)?;
             }
             Piece::Segment(segment) => {
-                let blocks = blocks(&segment, &self.needs, &self.meter);
-                if blocks.is_none() {
-                    return Ok(Vec::new());
-                }
                 let groups = Group::all_of(&segment, &self.cache, &self.meter)?.into_iter();
-                return Ok(groups
-                    .map(|group| Piece::Group(Arc::new(group), blocks.clone()))
-                    .collect());
+                return Ok(groups.map(|group| Piece::Group(Arc::new(group))).collect());
             }
-            Piece::Group(group, blocks) => self.read_group(&group, &blocks, sink)?,
+            Piece::Group(group) => self.read_group(&group, sink)?,
         }
         Ok(Vec::new())
     }
 
-    fn read_group(&self, group: &Group, blocks: &Blocks, sink: &mut S) -> Result<(), Halt> {
+    fn read_group(&self, group: &Group, sink: &mut S) -> Result<(), Halt> {
         if !group.is_of(self.table) {
             return Err(Halt::NotHere);
         }
-        let ranges = candidates(group, self.window, blocks, &self.needs)?;
+        let ranges = candidates(group, self.window, &Blocks::All, &self.needs)?;
         if ranges.is_empty() {
             return Ok(());
         }

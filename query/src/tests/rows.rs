@@ -2,17 +2,18 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
 
 use arrow_array::RecordBatch;
 use model::batch::row_json;
 use model::filter::{LogFilter, SortOrder, TraceFilter, When};
-use model::{Clock, EntityId, FluxId, LogRecord, Record, Span, Timestamp, TraceId};
+use model::{ByteSize, Clock, EntityId, FluxId, LogRecord, Record, Span, Timestamp, TraceId};
 use serde_json::{Map, Value};
 
 use super::world::{self, Random};
-use super::{Bench, HOUR, now};
+use super::{Bench, HOUR, now, open_at};
 use crate::functions::hash_rows;
-use crate::{Error, ListQuery, Querier};
+use crate::{Error, Limits, ListQuery, Querier};
 
 /// The stretch of time of a query, told without the code under test.
 pub(super) fn in_window(ts: Timestamp, since: Option<When>, until: Option<When>, flux: Option<FluxId>) -> bool {
@@ -351,4 +352,26 @@ async fn a_file_of_overlapping_runs_answers_in_order_without_a_row_twice_or_miss
     assert_eq!(times(&page.rows), expected);
     querier.close().await;
     engine.close().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_of_a_store_that_was_made_anew_has_another_tag() {
+    let tag_of_a_store_made = async |after: i64| {
+        let dir = tempfile::tempdir().unwrap();
+        let made = Clock::new(move || Timestamp::from_micros(now().micros() + after));
+        let engine = open_at(&dir, Duration::from_secs(3_600), made).await;
+        let limits = Limits::new(ByteSize::mib(64), Duration::from_secs(60), 4);
+        let querier = Querier::new(Arc::clone(&engine), limits, Clock::new(now)).unwrap();
+        let until = LogFilter {
+            until: Some(When::At(now())),
+            ..LogFilter::default()
+        };
+        let tag = querier.tag(&ListQuery::Logs(until)).unwrap();
+        querier.close().await;
+        engine.close().await.unwrap();
+        tag
+    };
+    let tag = tag_of_a_store_made(0).await;
+    assert_eq!(tag, tag_of_a_store_made(0).await);
+    assert_ne!(tag, tag_of_a_store_made(HOUR).await);
 }

@@ -40,13 +40,13 @@ fn the_same_content_is_the_same_scenario_and_another_one_needs_another_version_o
     assert_eq!(replaced.json["data"]["replaced"], first.json["data"]["hash"]);
     import(&mixer, "", &demo("2", 12))?;
 
-    let hash = first.json["data"]["hash"].as_str().unwrap();
+    let [gone, hash] = [&first, &replaced].map(|imported| imported.json["data"]["hash"].as_str().unwrap());
     for (reference, rate) in [
         ("demo:1", 11),
         ("demo:2", 12),
         ("demo:latest", 12),
         ("demo", 12),
-        (&hash[..12], 10),
+        (&hash[..12], 11),
     ] {
         let shown = mixer.api.get(&format!("/api/v1/scenarios/{reference}"))?.json;
         assert!(
@@ -67,12 +67,15 @@ fn the_same_content_is_the_same_scenario_and_another_one_needs_another_version_o
         listed.iter().all(|row| row.get("text").is_none()),
         "texts are shown one at a time"
     );
-    let unknown = mixer.api.get("/api/v1/scenarios/demo:3")?;
-    assert_eq!(
-        (unknown.status, &unknown.json["code"]),
-        (404, &json!("unknown_scenario"))
-    );
-    assert!(unknown.text.contains("demo:1, demo:2"), "{}", unknown.text);
+    // What was replaced and never ran is not kept.
+    for reference in ["demo:3", gone] {
+        let unknown = mixer.api.get(&format!("/api/v1/scenarios/{reference}"))?;
+        assert_eq!(
+            (unknown.status, &unknown.json["code"]),
+            (404, &json!("unknown_scenario"))
+        );
+        assert!(unknown.text.contains("demo:1, demo:2"), "{}", unknown.text);
+    }
     Ok(())
 }
 

@@ -7,8 +7,8 @@ use std::path::Path;
 use model::control::RackState;
 
 use crate::events::Event;
-use crate::registry::tests::row;
-use crate::registry::{Actor, AuditEntry, AuditQuery, Registry, RegistryError, migrate};
+use crate::registry::tests::{row, scenario};
+use crate::registry::{Actor, AuditEntry, AuditQuery, HEADS, Registry, RegistryError, SCENARIOS, migrate, to_cbor};
 
 /// Racks `a` and `b`, one that waits, one that was removed, two scenarios of which the second is active, the first number of
 /// the prefix `node-`, and a cluster.
@@ -45,7 +45,7 @@ fn a_file_of_format_1_is_brought_to_this_format_with_all_that_is_in_it() {
         assert_eq!(registry.former_scenarios().unwrap()[0].reference, "demo:1");
         assert_eq!(registry.scenarios().unwrap().len(), 2);
         assert!(registry.founding().unwrap().is_some());
-        assert_eq!(registry.meta::<u16>("format").unwrap(), Some(2));
+        assert_eq!(registry.meta::<u16>("format").unwrap(), Some(3));
     }
     let registry = Registry::open(&path).unwrap();
     let number = registry.change(|change| change.last_number(&"node-".parse().unwrap()));
@@ -60,6 +60,30 @@ fn a_file_of_format_1_is_brought_to_this_format_with_all_that_is_in_it() {
 }
 
 #[test]
+fn a_file_of_format_2_gets_the_heads_of_its_scenarios_and_keeps_no_content_that_nothing_refers_to() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("registry.redb");
+    let (old, new) = (scenario("demo", "1", "old", 1), scenario("demo", "1", "new", 2));
+    let registry = Registry::open(&path).unwrap();
+    let as_format_2 = registry.change(|change| {
+        change.put_scenario(&new)?;
+        let mut scenarios = change.transaction.open_table(SCENARIOS).unwrap();
+        let content = to_cbor("scenario", &old)?;
+        scenarios.insert(old.hash.as_str(), content.as_slice()).unwrap();
+        change.transaction.delete_table(HEADS).unwrap();
+        change.set_meta("format", &2_u16)
+    });
+    as_format_2.unwrap();
+    drop(registry);
+    for _ in 0..2 {
+        let registry = Registry::open(&path).unwrap();
+        assert_eq!(registry.scenarios().unwrap(), [new.head()]);
+        assert_eq!(registry.scenario(&new.hash).unwrap(), Some(new.clone()));
+        assert_eq!(registry.scenario(&old.hash).unwrap(), None);
+    }
+}
+
+#[test]
 fn a_migration_that_is_cut_off_leaves_the_file_at_its_format() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("registry.redb");
@@ -69,7 +93,7 @@ fn a_migration_that_is_cut_off_leaves_the_file_at_its_format() {
     };
     let cut: Result<(), RegistryError> = registry.change(|change| {
         assert_eq!(migrate::run(change, &path)?, Some(1));
-        assert_eq!(change.meta::<u16>("format")?, Some(2));
+        assert_eq!(change.meta::<u16>("format")?, Some(3));
         Err(RegistryError::Interrupted("on purpose".to_owned()))
     });
     assert!(cut.is_err());
@@ -80,7 +104,7 @@ fn a_migration_that_is_cut_off_leaves_the_file_at_its_format() {
 
 #[test]
 fn a_file_of_a_newer_format_or_of_none_that_ever_was_is_refused_and_not_written_to() {
-    for format in [0, 3, u16::MAX] {
+    for format in [0, 4, u16::MAX] {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("registry.redb");
         let registry = Registry::open(&path).unwrap();
