@@ -29,6 +29,7 @@ impl Querier {
             now: self.clock.now(),
             statement: statement.clone(),
             meter: meter(self.sql.like()),
+            ids_in_memory: None,
         }
     }
 
@@ -60,4 +61,6 @@ pub(super) struct Asking {
     pub(super) now: Timestamp,
     pub(super) statement: Statement,
     pub(super) meter: Arc<Meter>,
+    /// So many bytes of distinct ids may be counted in memory, see [`super::distinct`]; without, they spill.
+    pub(super) ids_in_memory: Option<usize>,
 }

@@ -84,7 +84,7 @@ fn analyzed(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
 }
 
 /// A plan with the parts of its expressions replaced; columns keep their names.
-fn rewritten(
+pub(super) fn rewritten(
     plan: LogicalPlan,
     replaced: impl Fn(Expr) -> Result<Transformed<Expr>>,
 ) -> Result<Transformed<LogicalPlan>> {
@@ -178,7 +178,7 @@ fn without_nulls(plan: LogicalPlan) -> Result<LogicalPlan> {
 }
 
 /// Whether a call counts distinct ids.
-fn counts_ids(function: &AggregateUDF, call: &AggregateFunctionParams, schema: &DFSchema) -> bool {
+pub(super) fn counts_ids(function: &AggregateUDF, call: &AggregateFunctionParams, schema: &DFSchema) -> bool {
     let ids = call.args.iter().all(|arg| is_id(arg, schema));
     call.distinct && function.name() == "count" && call.args.len() == 1 && ids
 }

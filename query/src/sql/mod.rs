@@ -21,6 +21,7 @@ mod asking;
 mod columns;
 mod counts;
 mod describe;
+mod distinct;
 mod failure;
 mod growth;
 mod ids;
@@ -50,6 +51,7 @@ use self::asking::Asking;
 pub use self::columns::SqlColumn;
 pub(crate) use self::columns::columns_of;
 pub use self::describe::Described;
+use self::distinct::TooMany;
 use self::failure::{of_statement, of_task};
 pub(crate) use self::postgres::Postgres;
 pub use self::postgres::{POSTGRES_VERSION, POSTGRES_VERSION_NUMBER};
@@ -150,18 +152,24 @@ impl Querier {
     /// # Errors
     /// [`Error::Statement`] if it cannot be carried out, [`Error::ReadOnly`] if it would change something; see [`Error`].
     pub async fn sql(&self, statement: &Statement) -> Result<SqlAnswer, Error> {
+        // So many bytes of ids at once: partitions and what is made of them have theirs.
+        let mut ids = usize::try_from(self.limits.running().get() / 8).ok();
         for _ in 0..DAMAGED_FILES {
-            match self.sql_once(statement).await {
+            match self.sql_once(statement, ids).await {
                 Err(error) if error.met_damage() => {
                     tracing::warn!(%error, "a statement begins anew without a damaged file");
+                }
+                Err(error) if ids.is_some() && is_behind::<TooMany>(&error) => {
+                    tracing::debug!("a statement begins anew: distinct ids are counted with what spills");
+                    ids = None;
                 }
                 answered => return answered,
             }
         }
-        self.sql_once(statement).await
+        self.sql_once(statement, ids).await
     }
 
-    async fn sql_once(&self, statement: &Statement) -> Result<SqlAnswer, Error> {
+    async fn sql_once(&self, statement: &Statement, ids: Option<usize>) -> Result<SqlAnswer, Error> {
         let place = self.enter(Class::Statement).await?;
         let limits = &self.limits;
         let own_limit = statement.limit.filter(|limit| *limit < limits.max_rows);
@@ -171,7 +179,10 @@ impl Querier {
             deadline: started.checked_add(limits.timeout),
         };
         let work = Work {
-            asking: self.asking(statement),
+            asking: Asking {
+                ids_in_memory: ids,
+                ..self.asking(statement)
+            },
             most_rows: own_limit.unwrap_or(limits.max_rows),
             started,
             stop: Arc::new(stop),
@@ -274,6 +285,10 @@ impl Work {
         let session = self.asking.session(&asked).map_err(of_statement)?;
         let plan = session.statement_to_plan(asked.statement).await.map_err(of_statement)?;
         growth::check(&plan)?;
+        let plan = match self.asking.ids_in_memory {
+            Some(most) => distinct::in_memory(plan, most).map_err(of_statement)?,
+            None => plan,
+        };
         let plan = if asked.is_query && self.most_rows < SMALL_LIMIT {
             let most = usize::try_from(self.most_rows + 1).unwrap_or(usize::MAX);
             let limited = LogicalPlanBuilder::from(plan).limit(0, Some(most));
