@@ -6,13 +6,14 @@
 //! # Invariants
 //!
 //! - What is kept counts as the query's memory; groups that do not fit are spilled by the plan.
+//! - The sketches of all groups may leave as one array: its offsets have 64 bits, as its bytes may be more than 2 GiB.
 
 mod sketch;
 
 use std::mem::take;
 use std::sync::Arc;
 
-use arrow_array::builder::BinaryBuilder;
+use arrow_array::builder::LargeBinaryBuilder;
 use arrow_array::cast::AsArray;
 use arrow_array::types::Float64Type;
 use arrow_array::{Array, ArrayRef, BooleanArray, Float64Array};
@@ -63,7 +64,7 @@ impl AggregateUDFImpl for Percentile {
             return self.theirs.state_fields(args);
         }
         let name = format_state_name(args.name, "sketch");
-        Ok(vec![Arc::new(Field::new(name, DataType::Binary, true))])
+        Ok(vec![Arc::new(Field::new(name, DataType::LargeBinary, true))])
     }
 
     fn accumulator(&self, args: AccumulatorArgs<'_>) -> Result<Box<dyn Accumulator>> {
@@ -180,7 +181,7 @@ impl GroupsAccumulator for Groups {
 
     fn merge_batch(&mut self, columns: &[ArrayRef], groups: &[usize], count: usize) -> Result<()> {
         self.sketches.resize_with(count, Sketch::default);
-        let Some(states) = columns.first().and_then(|column| column.as_binary_opt::<i32>()) else {
+        let Some(states) = columns.first().and_then(|column| column.as_binary_opt::<i64>()) else {
             return exec_err!("sketches of percentiles are bytes");
         };
         for (group, state) in groups.iter().zip(states) {
@@ -198,7 +199,7 @@ impl GroupsAccumulator for Groups {
     }
 
     fn state(&mut self, emit_to: EmitTo) -> Result<Vec<ArrayRef>> {
-        let mut states = BinaryBuilder::new();
+        let mut states = LargeBinaryBuilder::new();
         for sketch in self.emit(emit_to) {
             states.append_value(sketch.to_bytes());
         }
@@ -206,7 +207,7 @@ impl GroupsAccumulator for Groups {
     }
 
     fn convert_to_state(&self, columns: &[ArrayRef], filter: Option<&BooleanArray>) -> Result<Vec<ArrayRef>> {
-        let mut states = BinaryBuilder::new();
+        let mut states = LargeBinaryBuilder::new();
         for (row, value) in numbers(columns)?.iter().enumerate() {
             match value.filter(|_| is_kept(filter, row)) {
                 Some(value) => states.append_value(value.to_bits().to_le_bytes()),
@@ -247,10 +248,45 @@ impl Accumulator for One {
 
     fn state(&mut self) -> Result<Vec<ScalarValue>> {
         let sketch = take(&mut self.0.sketches).into_iter().next().unwrap_or_default();
-        Ok(vec![ScalarValue::Binary(Some(sketch.to_bytes()))])
+        Ok(vec![ScalarValue::LargeBinary(Some(sketch.to_bytes()))])
     }
 
     fn size(&self) -> usize {
         self.0.size()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    fn groups() -> Groups {
+        Groups {
+            part: 0.5,
+            kind: DataType::Float64,
+            sketches: Vec::new(),
+            bytes: 0,
+        }
+    }
+
+    #[test]
+    fn states_have_wide_offsets_and_are_merged_to_what_they_were_made_of() {
+        let values: [ArrayRef; 1] = [Arc::new(Float64Array::from_iter_values((0..1_000).map(f64::from)))];
+        let (mut whole, mut one) = (groups(), One(groups()));
+        whole.update_batch(&values, &[0; 1_000], None, 1).unwrap();
+        one.update_batch(&values).unwrap();
+        for states in [
+            whole.convert_to_state(&values, None).unwrap(),
+            whole.state(EmitTo::All).unwrap(),
+            vec![one.state().unwrap()[0].to_array().unwrap()],
+        ] {
+            assert_eq!(states[0].data_type(), &DataType::LargeBinary);
+            let mut merged = groups();
+            merged.merge_batch(&states, &vec![0; states[0].len()], 1).unwrap();
+            let found = merged.evaluate(EmitTo::All).unwrap();
+            let median = found.as_primitive::<Float64Type>().value(0);
+            assert!((median - 499.5).abs() < 4.0, "{median}");
+        }
     }
 }
