@@ -28,7 +28,7 @@ pub(crate) const STACK: usize = 16 << 20;
 pub(crate) enum Class {
     /// Lists, charts, traces.
     Typed,
-    /// SQL.
+    /// SQL, carried out or only planned.
     Statement,
 }
 

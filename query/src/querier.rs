@@ -191,30 +191,40 @@ impl Querier {
         Scan::new(self.sessions.one(), self.engine.view(), table, window, conditions)
     }
 
-    /// Runs a query, again if it met a damaged file: that one has left the view, and the answer says so.
+    /// Runs a typed query, again if it met a damaged file: that one has left the view, and the answer says so.
     pub(crate) async fn run<T, W>(&self, query: impl Fn() -> W) -> Result<T, Error>
     where
         T: Send + 'static,
         W: Future<Output = Result<T, Error>> + Send + 'static,
     {
+        self.run_as(Class::Typed, query).await
+    }
+
+    /// As [`Querier::run`], in the places and on the threads of a class.
+    pub(crate) async fn run_as<T, W>(&self, class: Class, query: impl Fn() -> W) -> Result<T, Error>
+    where
+        T: Send + 'static,
+        W: Future<Output = Result<T, Error>> + Send + 'static,
+    {
         for _ in 0..DAMAGED_FILES {
-            match self.run_once(query()).await {
+            match self.run_once(class, query()).await {
                 Err(error) if error.met_damage() => {
                     tracing::warn!(%error, "a query begins anew without a damaged file")
                 }
                 answered => return answered,
             }
         }
-        self.run_once(query()).await
+        self.run_once(class, query()).await
     }
 
-    /// Runs a query's work on the query threads, within the limits.
+    /// Runs a query's work on the threads of its class, within the limits.
     async fn run_once<T: Send + 'static>(
         &self,
+        class: Class,
         work: impl Future<Output = Result<T, Error>> + Send + 'static,
     ) -> Result<T, Error> {
-        let place = self.enter(Class::Typed).await?;
-        let task = self.threads.spawn(Class::Typed, async move {
+        let place = self.enter(class).await?;
+        let task = self.threads.spawn(class, async move {
             let answer = work.await;
             drop(place);
             answer

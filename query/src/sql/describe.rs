@@ -7,6 +7,7 @@ use super::columns::columns_of;
 use super::failure::of_statement;
 use super::text::Open;
 use super::{Asking, SqlColumn, growth, text};
+use crate::gate::Class;
 use crate::{Error, Querier};
 
 /// What is known of a statement before it is carried out.
@@ -22,7 +23,7 @@ pub struct Described {
 
 impl Querier {
     /// What a statement will give; its parameters are `$1`, `$2` and so on, and need no values. [`Statement::limit`] and
-    /// [`Statement::parameters`] are not looked at.
+    /// [`Statement::parameters`] are not looked at. It is planned in a place of a statement: a text may take long to plan.
     ///
     /// [`Statement::limit`]: super::Statement::limit
     /// [`Statement::parameters`]: super::Statement::parameters
@@ -30,7 +31,7 @@ impl Querier {
     /// # Errors
     /// As [`Querier::sql`] has them before the first row.
     pub async fn describe(&self, statement: &super::Statement) -> Result<Described, Error> {
-        self.run(|| {
+        self.run_as(Class::Statement, || {
             let asking = self.asking(statement);
             async move { described(&asking).await }
         })

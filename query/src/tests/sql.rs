@@ -1,14 +1,16 @@
 //! SQL over rows in sealed files, open files and memory.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use datafusion::arrow::ipc::reader::StreamReader;
-use model::{FluxId, Timestamp};
+use model::{ByteSize, FluxId, Timestamp};
 use serde_json::{Value, json};
 
 use super::world::{self, Random};
 use super::{Bench, HOUR, now};
-use crate::{Error, Kind, ListQuery, Parameters, RowFormat, Statement};
+use crate::gate::Class;
+use crate::{Error, Kind, Limits, ListQuery, Parameters, RowFormat, Statement};
 
 fn statement(query: &str, parameters: &Value) -> Statement {
     Statement {
@@ -72,6 +74,21 @@ async fn bench() -> Bench {
         }
     }
     bench
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_statement_is_described_in_a_place_of_statements() {
+    let bench = Bench::with(Limits::new(ByteSize::mib(256), Duration::from_secs(60), 2)).await;
+    let asked = statement("SELECT 1", &json!([]));
+    let place = bench.querier.enter(Class::Statement).await.unwrap();
+    let refused = bench.querier.describe(&asked).await;
+    assert!(
+        matches!(refused, Err(Error::BusyWithStatements { running: 1 })),
+        "{refused:?}"
+    );
+    drop(place);
+    assert_eq!(bench.querier.describe(&asked).await.unwrap().columns.len(), 1);
+    bench.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
