@@ -21,7 +21,7 @@ use model::{Table, Timestamp};
 
 use super::Scanner;
 use super::files::Pieces;
-use super::workers::Patience;
+use super::workers::Turns;
 use crate::Error;
 use crate::reader::Meter;
 use crate::window::Window;
@@ -82,7 +82,7 @@ impl Scanner {
         meter: &Arc<Meter>,
     ) -> Result<Option<Counted>, Error> {
         let (asked, seen, costs) = (question.clone(), view.clone(), Arc::clone(meter));
-        let mut counted = self.look(move |patience| asked.count(&seen, &costs, patience)).await?;
+        let mut counted = self.look(move |turns| asked.count(&seen, &costs, turns)).await?;
         if let Some(counted) = &mut counted {
             let has_rows = |(window, pieces): &(Window, Pieces)| !pieces.are_empty(view, Table::Logs, *window);
             counted.left.retain(has_rows);
@@ -106,13 +106,13 @@ struct Cut {
 }
 
 impl Question {
-    fn count(&self, view: &ReadView, meter: &Meter, patience: &Patience) -> Result<Option<Counted>, Error> {
+    fn count(&self, view: &ReadView, meter: &Meter, turns: &mut Turns) -> Result<Option<Counted>, Error> {
         let mut counted = Counted::default();
         let (mut done, mut begun, mut ended) = (HashSet::new(), HashSet::new(), HashSet::new());
         let window = self.window;
         let files = view.files(Table::Logs).iter();
         for segment in files.filter(|file| window.meets(file.min_ts, file.max_ts)) {
-            patience.check()?;
+            turns.check()?;
             let Some(cut) = self.count_segment(segment, meter, &mut counted) else {
                 continue;
             };
@@ -124,6 +124,7 @@ impl Question {
             begun.extend(cut.begin.then_some(segment.id));
             ended.extend(cut.end.then_some(segment.id));
         }
+        turns.check()?;
         let memory = self.count_memory(view, &mut counted);
         if counted.is_too_much(self.most) {
             return Ok(None);

@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //!
-//! - Indexes are read, and footers with them, on a thread that scans read on, and by no more of them at once.
+//! - Indexes are read, and footers with them, on a thread that scans read on, by no more of them at once, and in turn with them.
 //! - What is not known to be without them stays: a file without an index, one whose footer cannot be read.
 
 use std::collections::{HashMap, HashSet};
@@ -15,7 +15,7 @@ use model::Table;
 
 use super::Scanner;
 use super::prune::{Needs, blocks, needs, of_blocks, rows_of, selection};
-use super::workers::Patience;
+use super::workers::Turns;
 use crate::Error;
 use crate::reader::Meter;
 use crate::window::Window;
@@ -80,14 +80,14 @@ impl Scanner {
             });
         }
         let meter = Arc::clone(meter);
-        self.look(move |patience| look(files, &needs, &meter, patience)).await
+        self.look(move |turns| look(files, &needs, &meter, turns)).await
     }
 }
 
-fn look(files: Vec<Arc<Segment>>, needs: &Needs, meter: &Meter, patience: &Patience) -> Result<Left, Error> {
+fn look(files: Vec<Arc<Segment>>, needs: &Needs, meter: &Meter, turns: &mut Turns) -> Result<Left, Error> {
     let mut left = Left::default();
     for segment in files {
-        patience.check()?;
+        turns.check()?;
         let blocks = blocks(&segment, needs, meter);
         if blocks.is_none() {
             continue;

@@ -54,7 +54,7 @@ use self::first::{Halt, Search};
 pub(crate) use self::read::times_of;
 use self::sweep::Sweep;
 pub(crate) use self::sweep::{Sink, Wanted};
-use self::workers::{Patience, Workers};
+use self::workers::{Patience, Turns, Workers};
 use crate::reader::Meter;
 use crate::window::Window;
 use crate::{Error, Limits};
@@ -170,14 +170,14 @@ impl Scanner {
         }
     }
 
-    /// What a look at files finds, on a thread that scans read on.
+    /// What a look at files finds, on a thread that scans read on; between two files others may have it.
     async fn look<T: Send + 'static>(
         &self,
-        look: impl FnOnce(&Patience) -> Result<T, Error> + Send + 'static,
+        look: impl FnOnce(&mut Turns) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
         let (patience, _waiting) = Patience::new(Instant::now(), self.timeout);
-        let place = self.workers.enter().await?;
-        let looking = workers::run(place, move || look(&patience));
+        let mut turns = self.workers.turns(patience).await?;
+        let looking = tokio::task::spawn_blocking(move || look(&mut turns));
         looking
             .await
             .unwrap_or_else(|stopped| Err(Error::Aborted(stopped.to_string())))
@@ -234,4 +234,30 @@ async fn fetched(segment: Arc<Segment>) -> Result<(), Halt> {
 
 fn joined<T>(ended: Result<Result<T, Halt>, tokio::task::JoinError>) -> Result<T, Halt> {
     ended.unwrap_or_else(|stopped| Err(Error::Aborted(stopped.to_string()).into()))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+    use super::*;
+
+    #[tokio::test]
+    async fn a_long_look_at_files_gives_its_thread_to_others_in_between() {
+        let scanner = Scanner::new(&Limits {
+            threads: 1,
+            ..Limits::default()
+        });
+        let endless = scanner.look(|turns| -> Result<(), Error> {
+            loop {
+                turns.check()?;
+            }
+        });
+        let other = tokio::time::timeout(Duration::from_secs(20), scanner.workers.enter());
+        tokio::select! {
+            biased;
+            ended = endless => panic!("{ended:?}"),
+            entered = other => drop(entered.unwrap().unwrap()),
+        }
+        scanner.close().await;
+    }
 }

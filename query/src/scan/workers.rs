@@ -2,17 +2,19 @@
 //!
 //! # Invariants
 //!
-//! - At most so many scans read at once, over all queries. Who waits for a thread gets one in turn: a scan gives its thread
-//!   back after a slice of time.
+//! - At most so many scans read at once, over all queries. Who waits for a thread gets one in turn: a scan, and a look at files,
+//!   gives its thread back after a slice of time.
 //! - A scan that nobody waits for ends at its next block.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use super::SLICE;
 use crate::Error;
 use crate::gate::close;
 
@@ -47,6 +49,16 @@ impl Workers {
         std::iter::from_fn(spare).take(self.count).collect()
     }
 
+    /// A place for work of many steps.
+    pub(super) async fn turns(&self, patience: Patience) -> Result<Turns, Error> {
+        Ok(Turns {
+            patience,
+            place: Some(self.enter().await?),
+            places: Arc::clone(&self.places),
+            until: Instant::now() + SLICE,
+        })
+    }
+
     /// Waits until nobody reads any more; from then on nobody does.
     pub(super) async fn close(&self) {
         close(&self.places, self.count).await;
@@ -60,6 +72,28 @@ pub(super) fn run<T: Send + 'static>(place: Place, work: impl FnOnce() -> T + Se
         drop(place);
         done
     })
+}
+
+/// Work of many steps, whose place others have in between: after each slice of time it is given to who waits for one.
+#[derive(Debug)]
+pub(super) struct Turns {
+    patience: Patience,
+    place: Option<Place>,
+    places: Arc<Semaphore>,
+    until: Instant,
+}
+
+impl Turns {
+    /// Called between two steps, on a thread that may block: waits for the next turn, and ends work that nobody waits for.
+    pub(super) fn check(&mut self) -> Result<(), Error> {
+        if Instant::now() >= self.until {
+            self.place = None;
+            let next = Arc::clone(&self.places).acquire_owned();
+            self.place = Some(Handle::current().block_on(next).map_err(|_| Error::Closed)?);
+            self.until = Instant::now() + SLICE;
+        }
+        self.patience.check()
+    }
 }
 
 /// How long a scan is waited for.
