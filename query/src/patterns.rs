@@ -12,47 +12,89 @@
 //!
 //! - A row matches if the pattern alone says so; the needle is in every match.
 //! - What is asked of indexes ([`crate::scan`]) is asked of [`Matches::pattern`].
+//! - A pattern that becomes known only while a plan is made or run ([`MatchesEach`]) means the same.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use arrow_array::builder::BooleanBufferBuilder;
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef, BooleanArray, StringArray};
 use arrow_schema::DataType;
-use datafusion::common::plan_err;
+use datafusion::common::{plan_datafusion_err, plan_err};
 use datafusion::error::Result;
 use datafusion::functions::utils::make_scalar_function;
+use datafusion::logical_expr::simplify::{ExprSimplifyResult, SimplifyContext};
 use datafusion::logical_expr::{
     ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 use memchr::memmem::Finder;
-use regex::Regex;
+use regex::{Regex, RegexBuilder};
+use regex_syntax::ParserBuilder;
 use regex_syntax::hir::{Class, Hir, HirKind};
 
 /// Texts of one stretch of a pattern that are told apart.
 const MOST_TEXTS: usize = 16;
+/// Compiled patterns that are kept of one batch.
+const MOST_PATTERNS: usize = 64;
+
+/// Whether a pattern tells upper case from lower.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum LetterCase {
+    Kept,
+    Ignored,
+}
+
+/// Whether values of a type can be matched: texts, however they are held.
+pub(crate) fn is_text(kind: &DataType) -> bool {
+    match kind {
+        DataType::Dictionary(_, values) => values.is_string(),
+        other => other.is_string(),
+    }
+}
+
+fn compiled(pattern: &str, letter_case: LetterCase) -> Result<Regex> {
+    let built = RegexBuilder::new(pattern)
+        .case_insensitive(letter_case == LetterCase::Ignored)
+        .build();
+    built.map_err(|error| {
+        // The lines before the last show the pattern.
+        let error = error.to_string();
+        let reason = error.lines().last().unwrap_or_default().trim_start_matches("error: ");
+        plan_datafusion_err!("'{pattern}' is not a regular expression: {reason}")
+    })
+}
 
 /// A text column matched with one pattern.
 #[derive(Debug)]
 pub(crate) struct Matches {
     pattern: String,
+    letter_case: LetterCase,
     regex: Regex,
     needle: Option<Finder<'static>>,
     signature: Signature,
 }
 
 impl Matches {
-    /// The call; `None` if the pattern is none that the library understands.
-    pub(crate) fn call(text: Expr, pattern: &str) -> Option<Expr> {
-        let matches = Self::of(pattern)?;
-        Some(ScalarUDF::new_from_impl(matches).call(vec![text]))
+    /// The call.
+    ///
+    /// # Errors
+    /// If the pattern is none that the library understands.
+    pub(crate) fn call(text: Expr, pattern: &str, letter_case: LetterCase) -> Result<Expr> {
+        let matches = Self::of(pattern, letter_case)?;
+        Ok(ScalarUDF::new_from_impl(matches).call(vec![text]))
     }
 
-    fn of(pattern: &str) -> Option<Self> {
-        let needle = regex_syntax::parse(pattern).ok().and_then(|hir| needle(&hir));
-        Some(Self {
+    fn of(pattern: &str, letter_case: LetterCase) -> Result<Self> {
+        let mut parser = ParserBuilder::new()
+            .case_insensitive(letter_case == LetterCase::Ignored)
+            .build();
+        let needle = parser.parse(pattern).ok().and_then(|hir| needle(&hir));
+        Ok(Self {
             pattern: pattern.to_owned(),
-            regex: Regex::new(pattern).ok()?,
+            letter_case,
+            regex: compiled(pattern, letter_case)?,
             needle: needle.map(|needle| Finder::new(&needle).into_owned()),
             signature: Signature::user_defined(Volatility::Immutable),
         })
@@ -61,6 +103,11 @@ impl Matches {
     /// What is matched.
     pub(crate) fn pattern(&self) -> &str {
         &self.pattern
+    }
+
+    /// How it is matched.
+    pub(crate) const fn letter_case(&self) -> LetterCase {
+        self.letter_case
     }
 
     fn matched(&self, texts: &StringArray) -> BooleanArray {
@@ -106,7 +153,7 @@ impl Matches {
 
 impl PartialEq for Matches {
     fn eq(&self, other: &Self) -> bool {
-        self.pattern == other.pattern
+        (&self.pattern, self.letter_case) == (&other.pattern, other.letter_case)
     }
 }
 
@@ -114,7 +161,7 @@ impl Eq for Matches {}
 
 impl std::hash::Hash for Matches {
     fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
-        self.pattern.hash(state);
+        (&self.pattern, self.letter_case).hash(state);
     }
 }
 
@@ -129,7 +176,7 @@ impl ScalarUDFImpl for Matches {
 
     fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
         match types {
-            [kind] if kind.is_string() || kind.is_null() => Ok(vec![DataType::Utf8]),
+            [kind] if is_text(kind) || kind.is_null() => Ok(vec![DataType::Utf8]),
             _ => plan_err!("a text was expected, and not {types:?}"),
         }
     }
@@ -143,6 +190,90 @@ impl ScalarUDFImpl for Matches {
             match texts.first().and_then(|texts| texts.as_string_opt::<i32>()) {
                 Some(texts) => Ok(Arc::new(self.matched(texts))),
                 None => plan_err!("a text was expected"),
+            }
+        };
+        make_scalar_function(matched, Vec::new())(&args.args)
+    }
+}
+
+/// A text column matched with a pattern of each row; it becomes [`Matches`] if planning finds that all rows have one.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub(crate) struct MatchesEach {
+    letter_case: LetterCase,
+    signature: Signature,
+}
+
+impl MatchesEach {
+    /// The call.
+    pub(crate) fn call(text: Expr, pattern: Expr, letter_case: LetterCase) -> Expr {
+        let matches = Self {
+            letter_case,
+            signature: Signature::user_defined(Volatility::Immutable),
+        };
+        ScalarUDF::new_from_impl(matches).call(vec![text, pattern])
+    }
+
+    fn matched(&self, texts: &StringArray, patterns: &StringArray) -> Result<BooleanArray> {
+        let mut known: HashMap<&str, Regex> = HashMap::new();
+        let rows = texts
+            .iter()
+            .zip(patterns.iter())
+            .map(|(text, pattern)| -> Result<Option<bool>> {
+                let (Some(text), Some(pattern)) = (text, pattern) else {
+                    return Ok(None);
+                };
+                if known.len() >= MOST_PATTERNS {
+                    known.clear();
+                }
+                let regex = match known.entry(pattern) {
+                    Entry::Occupied(known) => known.into_mut(),
+                    Entry::Vacant(new) => new.insert(compiled(pattern, self.letter_case)?),
+                };
+                Ok(Some(regex.is_match(text)))
+            });
+        rows.collect()
+    }
+}
+
+impl ScalarUDFImpl for MatchesEach {
+    fn name(&self) -> &str {
+        "matches_each"
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
+        match types {
+            [text, pattern] if [text, pattern].iter().all(|kind| is_text(kind) || kind.is_null()) => {
+                Ok(vec![DataType::Utf8, DataType::Utf8])
+            }
+            _ => plan_err!("a text and a pattern were expected, and not {types:?}"),
+        }
+    }
+
+    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
+        Ok(DataType::Boolean)
+    }
+
+    fn simplify(&self, args: Vec<Expr>, _: &SimplifyContext) -> Result<ExprSimplifyResult> {
+        if let [text, Expr::Literal(pattern, _)] = args.as_slice()
+            && let Some(Some(pattern)) = pattern.try_as_str()
+        {
+            let call = Matches::call(text.clone(), pattern, self.letter_case)?;
+            return Ok(ExprSimplifyResult::Simplified(call));
+        }
+        Ok(ExprSimplifyResult::Original(args))
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let matched = |columns: &[ArrayRef]| -> Result<ArrayRef> {
+            let texts = columns.first().and_then(|texts| texts.as_string_opt::<i32>());
+            let patterns = columns.get(1).and_then(|patterns| patterns.as_string_opt::<i32>());
+            match (texts, patterns) {
+                (Some(texts), Some(patterns)) => Ok(Arc::new(self.matched(texts, patterns)?)),
+                _ => plan_err!("a text and a pattern were expected"),
             }
         };
         make_scalar_function(matched, Vec::new())(&args.args)
@@ -251,13 +382,13 @@ mod tests {
             "ab", "ab$", "^ab", "cab", "bc", "abx?$", "a.*b", "(ab|ca)", "", "b^c", "[ab]+c",
         ] {
             let regex = Regex::new(pattern).unwrap();
-            let matches = Matches::of(pattern).unwrap();
+            let matches = Matches::of(pattern, LetterCase::Kept).unwrap();
             for (from, count) in [(0, 9), (1, 7), (4, 1), (9, 0), (2, 2)] {
                 let part = all.slice(from, count);
                 let wanted: BooleanArray = part.iter().map(|row| row.map(|row| regex.is_match(row))).collect();
                 assert_eq!(matches.matched(&part), wanted, "{pattern} in {from}, {count}");
             }
         }
-        assert!(Matches::of("(").is_none());
+        assert!(Matches::of("(", LetterCase::Kept).is_err());
     }
 }

@@ -24,7 +24,7 @@ use engine::{Blocks, Grams};
 use model::Table;
 
 use crate::functions::CONTAINS_FOLD;
-use crate::patterns::Matches;
+use crate::patterns::{LetterCase, Matches};
 
 /// Of more texts than this each index would be asked longer than reading takes.
 const MOST_TEXTS: usize = 100;
@@ -107,7 +107,11 @@ fn asked(condition: &Expr) -> Option<Texts> {
         Expr::ScalarFunction(ScalarFunction { func, args })
             if let (Some(matches), [of]) = (func.inner().downcast_ref::<Matches>(), args.as_slice()) =>
         {
-            is_message(of).then(|| patterns::asked(matches.pattern(), one))?
+            let ask: fn(&str) -> Option<Texts> = match matches.letter_case() {
+                LetterCase::Kept => one,
+                LetterCase::Ignored => patterns::folded_pieces,
+            };
+            is_message(of).then(|| patterns::asked(matches.pattern(), ask))?
         }
         Expr::ScalarFunction(ScalarFunction { func, args }) => match (func.name(), args.as_slice()) {
             (CONTAINS_FOLD | "contains" | "starts_with" | "ends_with", [of, part]) if is_message(of) => {

@@ -79,7 +79,7 @@ fn analyzed(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     let plan = without_nulls(plan)?;
     let schema = schema_of(&plan)?;
     rewritten(plan, |expr| {
-        replaced(expr, &schema)?.transform_data(|expr| Ok(patterns::replaced(expr, &schema)))
+        replaced(expr, &schema)?.transform_data(|expr| patterns::replaced(expr, &schema))
     })
 }
 
