@@ -32,6 +32,7 @@ mod session;
 mod statement;
 mod stop;
 mod text;
+mod zones;
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -22,9 +22,9 @@ use model::Table;
 
 use super::asking::Asking;
 use super::ids::Ids;
-use super::percentile;
 use super::postgres::PG_CATALOG;
 use super::text::Asked;
+use super::{percentile, zones};
 use crate::functions;
 use crate::scan::Pieces;
 use crate::table::{Order, ViewTable};
@@ -57,7 +57,10 @@ pub(crate) fn base(shared: &SessionState) -> SessionState {
         .with_information_schema(true)
         .with_default_catalog_and_schema(CATALOG, SCHEMA)
         .with_create_default_catalog_and_schema(false);
-    let parser = &mut config.options_mut().sql_parser;
+    let options = config.options_mut();
+    // Times with a zone are in UTC, `now()` and what `TIMESTAMPTZ` reads as those of tables.
+    options.execution.time_zone = Some("UTC".to_owned());
+    let parser = &mut options.sql_parser;
     parser.dialect = datafusion::common::config::Dialect::PostgreSQL;
     parser.collect_spans = true;
     parser.map_string_types_to_utf8view = false;
@@ -88,7 +91,11 @@ fn scalar_functions() -> Vec<Arc<ScalarUDF>> {
             .all(|name| !GROWING.contains(&name) && !OF_FILES.contains(&name))
     };
     let known = SessionStateDefaults::default_scalar_functions().into_iter();
-    known.filter(is_offered).chain(functions::offered()).collect()
+    known
+        .filter(is_offered)
+        .chain(functions::offered())
+        .chain([Arc::new(zones::timezone())])
+        .collect()
 }
 
 fn aggregate_functions() -> Vec<Arc<AggregateUDF>> {

@@ -345,6 +345,108 @@ async fn similar_to_matches_the_whole_text_with_the_wildcards_of_sql() {
     bench.close().await;
 }
 
+/// What a statement without a table gives, as a row of texts.
+async fn said(bench: &Bench, expressions: &str) -> Vec<String> {
+    let row = rows(bench, &format!("SELECT {expressions}")).await.remove(0);
+    row.iter()
+        .map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_owned))
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_comparison_of_distinctness_is_one_condition_among_others() {
+    let bench = of_messages(&["a", "b", "b"]).await;
+    assert_eq!(
+        said(
+            &bench,
+            "true IS DISTINCT FROM true AND false, false OR 1 IS NOT DISTINCT FROM 1 AND true"
+        )
+        .await,
+        ["false", "true"]
+    );
+    let query = "SELECT count(*) FROM logs WHERE (message = 'b') IS NOT DISTINCT FROM true AND message IS DISTINCT FROM 'a' \
+                 AND level IS NOT NULL";
+    assert_eq!(one(&bench, query).await, 2);
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_a_moment_has_the_type_of_moments() {
+    let bench = of_messages(&["one"]).await;
+    let query = "SELECT now() AS a, current_timestamp AS b, TIMESTAMPTZ '2026-07-01 12:00:00+02' AS c, to_timestamp(0) AS d, \
+                 '2026-07-01'::timestamp with time zone AS e, TIMESTAMP '2026-07-01 12:00:00' AS f FROM logs \
+                 WHERE ts < now() AND ts < current_timestamp + INTERVAL '1 day' AND ts <> TIMESTAMPTZ '2026-07-01 12:00:00+02'";
+    let answer = asked(&bench, query, json!([])).await.unwrap();
+    let types: Vec<_> = answer["columns"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|column| &column["type"])
+        .collect();
+    assert_eq!(
+        types,
+        [
+            "timestamptz",
+            "timestamptz",
+            "timestamptz",
+            "timestamptz",
+            "timestamptz",
+            "timestamp"
+        ]
+    );
+    let row = &answer["data"][0];
+    assert_eq!(row["a"], now().to_string());
+    assert_eq!(row["c"], "2026-07-01T10:00:00.000000Z");
+    assert_eq!(row["d"], "1970-01-01T00:00:00.000000Z");
+    assert_eq!(row["e"], "2026-07-01T00:00:00.000000Z");
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn at_time_zone_moves_between_moments_and_what_clocks_show() {
+    let bench = of_messages(&["one"]).await;
+    for (expression, expected) in [
+        (
+            "TIMESTAMPTZ '2026-07-01 10:00:00Z' AT TIME ZONE 'Europe/Berlin'",
+            "2026-07-01T12:00:00",
+        ),
+        (
+            "'2026-01-01T10:00:00Z' AT TIME ZONE 'Europe/Berlin'",
+            "2026-01-01T11:00:00",
+        ),
+        (
+            "TIMESTAMP '2026-07-01 12:00:00' AT TIME ZONE 'Europe/Berlin'",
+            "2026-07-01T10:00:00.000000Z",
+        ),
+        (
+            "TIMESTAMP '2026-07-01 12:00:00' AT TIME ZONE 'Europe/Berlin' AT TIME ZONE 'America/New_York'",
+            "2026-07-01T06:00:00",
+        ),
+        (
+            "extract(hour FROM TIMESTAMPTZ '2026-07-01 10:00:00Z' AT TIME ZONE 'Europe/Berlin')",
+            "12",
+        ),
+        (
+            "date_trunc('day', TIMESTAMPTZ '2026-07-01 23:00:00Z' AT TIME ZONE 'Europe/Berlin') AT TIME ZONE 'Europe/Berlin'",
+            "2026-07-01T22:00:00.000000Z",
+        ),
+        ("timezone('UTC', NULL::timestamp)", "null"),
+    ] {
+        assert_eq!(said(&bench, expression).await, [expected], "{expression}");
+    }
+    let of_rows = "SELECT count(*) FROM logs WHERE ts AT TIME ZONE 'UTC' AT TIME ZONE 'UTC' = ts";
+    assert_eq!(one(&bench, of_rows).await, 1);
+    for bad in [
+        "now() AT TIME ZONE '+02'",
+        "now() AT TIME ZONE 'Nowhere'",
+        "5 AT TIME ZONE 'UTC'",
+    ] {
+        let error = asked(&bench, &format!("SELECT {bad}"), json!([])).await.unwrap_err();
+        assert_eq!(error.kind(), Kind::Statement, "{bad}: {error:?}");
+    }
+    bench.close().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_at_fault_in_a_statement_is_named_with_its_place() {
     let bench = bench().await;

@@ -10,9 +10,11 @@
 //!
 //! # Invariants
 //!
-//! - What is not known to read only is refused.
+//! - What is not known to read only is refused; so is what the planner would pass over without a word.
+//! - Where the parser reads what PostgreSQL does not mean, the tree is put right ([`meaning`]).
 //! - Parameters take their places in the parsed statement as literals: no text is ever put into a text.
 
+mod meaning;
 mod places;
 mod split;
 #[cfg(test)]
@@ -29,6 +31,7 @@ use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::ParserError;
 use datafusion::sql::sqlparser::tokenizer::Tokenizer;
 
+use self::meaning::restore;
 use self::places::{empty, fill};
 pub use self::split::statements;
 use self::tokens::survey;
@@ -92,7 +95,9 @@ fn checked(text: &str, postgres: Option<&Postgres>) -> Result<Parsed, Error> {
         return Err(Error::statement(reason));
     }
     let mut statement = parse(text, postgres)?;
-    weigh(reading(&mut statement)?.0)?;
+    let ast = reading(&mut statement)?.0;
+    weigh(ast)?;
+    restore(ast);
     Ok(statement)
 }
 

@@ -1,7 +1,8 @@
 //! What may run, what is too much, and where parameters go.
 
-#![allow(clippy::unwrap_used, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+use datafusion::sql::sqlparser::ast::SelectItem;
 use serde_json::json;
 
 use super::*;
@@ -131,6 +132,98 @@ fn parameters_become_literals_and_each_has_its_place() {
         ("SELECT 1", json!({"b": 1})),
     ] {
         assert!(read(text, &given(parameters)).is_err(), "{text}");
+    }
+}
+
+#[test]
+fn a_comparison_of_distinctness_ends_where_postgresql_ends_it() {
+    for (written, meant) in [
+        ("a IS DISTINCT FROM b AND c", "(a IS DISTINCT FROM b) AND c"),
+        ("a IS DISTINCT FROM b AND c OR d", "((a IS DISTINCT FROM b) AND c) OR d"),
+        (
+            "a IS NOT DISTINCT FROM b OR c AND d",
+            "(a IS NOT DISTINCT FROM b) OR (c AND d)",
+        ),
+        ("d AND a IS DISTINCT FROM b OR c", "(d AND (a IS DISTINCT FROM b)) OR c"),
+        (
+            "d AND a IS DISTINCT FROM b AND c",
+            "d AND ((a IS DISTINCT FROM b) AND c)",
+        ),
+        (
+            "d OR e AND a IS DISTINCT FROM b OR c",
+            "d OR ((e AND (a IS DISTINCT FROM b)) OR c)",
+        ),
+        ("NOT a IS DISTINCT FROM b AND c", "(NOT (a IS DISTINCT FROM b)) AND c"),
+        (
+            "a IS DISTINCT FROM b AND c IS DISTINCT FROM d AND e",
+            "(a IS DISTINCT FROM b) AND ((c IS DISTINCT FROM d) AND e)",
+        ),
+        ("a IS DISTINCT FROM b = c", "a IS DISTINCT FROM (b = c)"),
+        ("a IS DISTINCT FROM (b AND c)", "a IS DISTINCT FROM (b AND c)"),
+        (
+            "d AND (a IS DISTINCT FROM b OR c)",
+            "d AND ((a IS DISTINCT FROM b) OR c)",
+        ),
+        ("d AND e OR c", "(d AND e) OR c"),
+    ] {
+        let shape = |text: &str| {
+            let asked = read(&format!("SELECT {text}"), &none()).unwrap();
+            let Parsed::Statement(ast) = asked.statement else {
+                panic!("{text}");
+            };
+            shape(&ast)
+        };
+        assert_eq!(shape(written), shape(meant), "{written}");
+    }
+}
+
+/// What an expression is, brackets aside.
+fn shape(ast: &Ast) -> String {
+    fn of(expr: &Expr) -> String {
+        match expr {
+            Expr::Nested(inner) => of(inner),
+            Expr::BinaryOp { left, op, right } => format!("({} {op} {})", of(left), of(right)),
+            Expr::UnaryOp { op, expr } => format!("({op} {})", of(expr)),
+            Expr::IsDistinctFrom(left, right) => format!("({} <> {})", of(left), of(right)),
+            Expr::IsNotDistinctFrom(left, right) => format!("({} == {})", of(left), of(right)),
+            other => other.to_string(),
+        }
+    }
+    let Ast::Query(query) = ast else { panic!("{ast}") };
+    let SetExpr::Select(select) = query.body.as_ref() else {
+        panic!("{ast}");
+    };
+    let [SelectItem::UnnamedExpr(expr)] = select.projection.as_slice() else {
+        panic!("{ast}");
+    };
+    of(expr)
+}
+
+#[test]
+fn what_the_planner_would_pass_over_is_refused_with_another_way() {
+    for (text, way) in [
+        ("SELECT * FROM logs TABLESAMPLE SYSTEM (1)", "random()"),
+        ("SELECT 1 FROM (SELECT 2) t TABLESAMPLE BERNOULLI (1)", "random()"),
+        ("SELECT 1 EXCEPT ALL SELECT 2", "row_number()"),
+        ("SELECT 1 UNION ALL (SELECT 1 INTERSECT ALL SELECT 2)", "row_number()"),
+        ("SELECT 1 UNION ALL SELECT 1 INTERSECT ALL SELECT 2", "row_number()"),
+        (
+            "WITH a AS (SELECT 1 EXCEPT ALL SELECT 2) SELECT * FROM a",
+            "row_number()",
+        ),
+    ] {
+        let error = refused(text).to_string();
+        assert!(
+            error.contains("is not offered") && error.contains(way),
+            "{text}: {error}"
+        );
+    }
+    for text in [
+        "SELECT 1 EXCEPT SELECT 2",
+        "SELECT 1 INTERSECT DISTINCT SELECT 2",
+        "SELECT 1 UNION ALL SELECT 2",
+    ] {
+        assert!(read(text, &none()).is_ok(), "{text}");
     }
 }
 

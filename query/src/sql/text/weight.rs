@@ -4,11 +4,15 @@
 //! |---|---|---|
 //! | levels of an expression | [`DEEPEST`] | planning recurses |
 //! | tables, with those behind names of `WITH` | [`MOST_TABLES`] | a name may stand for many, and they for more |
+//!
+//! `TABLESAMPLE`, `EXCEPT ALL` and `INTERSECT ALL` are refused here too: the planner takes them for something else.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 
-use datafusion::sql::sqlparser::ast::{Expr, ObjectName, Query, Select, Statement as Ast, Visit, Visitor};
+use datafusion::sql::sqlparser::ast::{
+    Expr, ObjectName, Query, Select, SetExpr, SetOperator, SetQuantifier, Statement as Ast, TableFactor, Visit, Visitor,
+};
 
 use super::{LEVELS, changes};
 use crate::Error;
@@ -16,7 +20,7 @@ use crate::Error;
 const DEEPEST: usize = 200;
 const MOST_TABLES: usize = 64;
 
-/// Refuses a statement that would exhaust a planner, or that has a change within it.
+/// Refuses a statement that would exhaust a planner, that has a change within it, or that would be planned wrongly.
 pub(super) fn weigh(ast: &Ast) -> Result<(), Error> {
     Visit::visit(ast, &mut Weight::default())
         .break_value()
@@ -58,6 +62,24 @@ impl Weight {
     }
 }
 
+/// `EXCEPT ALL` or `INTERSECT ALL` of a body, of which the planner makes joins that do not count copies.
+fn counting(body: &SetExpr) -> Option<SetOperator> {
+    let SetExpr::SetOperation {
+        op,
+        set_quantifier,
+        left,
+        right,
+    } = body
+    else {
+        return None;
+    };
+    let counts = matches!(set_quantifier, SetQuantifier::All | SetQuantifier::AllByName);
+    if counts && *op != SetOperator::Union {
+        return Some(*op);
+    }
+    counting(left).or_else(|| counting(right))
+}
+
 fn address(query: &Query) -> usize {
     std::ptr::from_ref(query).addr()
 }
@@ -74,6 +96,12 @@ impl Visitor for Weight {
             return ControlFlow::Break(Error::ReadOnly {
                 what: "a change within a query".to_owned(),
             });
+        }
+        if let Some(op) = counting(&query.body) {
+            return ControlFlow::Break(Error::statement(format!(
+                "{op} ALL is not offered: give equal rows numbers on both sides, row_number() OVER (PARTITION BY all columns), \
+                 and write {op}"
+            )));
         }
         for cte in query.with.iter().flat_map(|with| &with.cte_tables) {
             self.named
@@ -100,6 +128,17 @@ impl Visitor for Weight {
         let name = name.to_string().to_lowercase();
         let tables = self.tables.get(name.trim_matches('"')).copied();
         self.count(tables.unwrap_or(1))
+    }
+
+    fn pre_visit_table_factor(&mut self, table: &TableFactor) -> ControlFlow<Error> {
+        match table {
+            TableFactor::Table { sample: Some(_), .. } | TableFactor::Derived { sample: Some(_), .. } => {
+                ControlFlow::Break(Error::statement(
+                    "TABLESAMPLE is not offered: write WHERE random() < 0.01 for about one row of a hundred",
+                ))
+            }
+            _ => ControlFlow::Continue(()),
+        }
     }
 
     fn pre_visit_expr(&mut self, _: &Expr) -> ControlFlow<Error> {

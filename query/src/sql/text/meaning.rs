@@ -1,0 +1,132 @@
+//! Where the parser reads a statement in another way than PostgreSQL: its tree is put right before it is planned.
+//!
+//! | written | read | meant |
+//! |---|---|---|
+//! | `a IS DISTINCT FROM b AND c` | `a IS DISTINCT FROM (b AND c)` | `(a IS DISTINCT FROM b) AND c` |
+//! | `d AND a IS DISTINCT FROM b OR c` | `d AND (a IS DISTINCT FROM (b OR c))` | `(d AND a IS DISTINCT FROM b) OR c` |
+//! | `ts AT TIME ZONE 'Europe/Berlin'` | a cast, which keeps the moment and its zone | `timezone('Europe/Berlin', ts)` |
+//!
+//! # Invariants
+//!
+//! - What stands in brackets stays together.
+
+use std::convert::Infallible;
+use std::ops::ControlFlow;
+
+use datafusion::sql::sqlparser::ast::{
+    BinaryOperator, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments, Ident,
+    ObjectName, Statement as Ast, UnaryOperator, Value, VisitMut, VisitorMut,
+};
+
+use crate::sql::zones::TIMEZONE;
+
+/// Puts a statement right; see the module.
+pub(super) fn restore(ast: &mut Ast) {
+    let ControlFlow::Continue(()) = VisitMut::visit(ast, &mut Meaning);
+}
+
+struct Meaning;
+
+impl VisitorMut for Meaning {
+    type Break = Infallible;
+
+    fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Infallible> {
+        let is_concerned = matches!(
+            expr,
+            Expr::IsDistinctFrom(..)
+                | Expr::IsNotDistinctFrom(..)
+                | Expr::BinaryOp { .. }
+                | Expr::UnaryOp { .. }
+                | Expr::AtTimeZone { .. }
+        );
+        if is_concerned {
+            let read = std::mem::replace(expr, Expr::Value(Value::Null.into()));
+            *expr = meant(read);
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+fn meant(read: Expr) -> Expr {
+    match read {
+        Expr::IsDistinctFrom(left, right) => {
+            let distinct = |right| Expr::IsDistinctFrom(left, Box::new(right));
+            within(*right, is_and_or_or, distinct)
+        }
+        Expr::IsNotDistinctFrom(left, right) => {
+            let distinct = |right| Expr::IsNotDistinctFrom(left, Box::new(right));
+            within(*right, is_and_or_or, distinct)
+        }
+        Expr::BinaryOp {
+            left,
+            op: BinaryOperator::And,
+            right,
+        } if begins_with_distinct(&right) => {
+            let and = |right| Expr::BinaryOp {
+                left,
+                op: BinaryOperator::And,
+                right: Box::new(right),
+            };
+            within(*right, |op| *op == BinaryOperator::Or, and)
+        }
+        Expr::UnaryOp {
+            op: UnaryOperator::Not,
+            expr,
+        } if begins_with_distinct(&expr) => {
+            let not = |expr| Expr::UnaryOp {
+                op: UnaryOperator::Not,
+                expr: Box::new(expr),
+            };
+            within(*expr, is_and_or_or, not)
+        }
+        Expr::AtTimeZone { timestamp, time_zone } => call(TIMEZONE, [*time_zone, *timestamp]),
+        right => right,
+    }
+}
+
+fn is_and_or_or(op: &BinaryOperator) -> bool {
+    matches!(op, BinaryOperator::And | BinaryOperator::Or)
+}
+
+/// Makes something of the first part of an expression that operators join which bind less tightly.
+fn within(expr: Expr, is_looser: fn(&BinaryOperator) -> bool, make: impl FnOnce(Expr) -> Expr) -> Expr {
+    match expr {
+        Expr::BinaryOp { left, op, right } if is_looser(&op) => Expr::BinaryOp {
+            left: Box::new(within(*left, is_looser, make)),
+            op,
+            right,
+        },
+        first => make(first),
+    }
+}
+
+/// Whether it came out of the right side of a comparison: nothing else without brackets is looser than what it is a part of.
+fn begins_with_distinct(expr: &Expr) -> bool {
+    match expr {
+        Expr::IsDistinctFrom(..) | Expr::IsNotDistinctFrom(..) => true,
+        Expr::BinaryOp { left, op, .. } if is_and_or_or(op) => begins_with_distinct(left),
+        Expr::UnaryOp {
+            op: UnaryOperator::Not,
+            expr,
+        } => begins_with_distinct(expr),
+        _ => false,
+    }
+}
+
+fn call<const N: usize>(name: &str, args: [Expr; N]) -> Expr {
+    let args = args.map(|arg| FunctionArg::Unnamed(FunctionArgExpr::Expr(arg)));
+    Expr::Function(Function {
+        name: ObjectName::from(Ident::new(name)),
+        uses_odbc_syntax: false,
+        parameters: FunctionArguments::None,
+        args: FunctionArguments::List(FunctionArgumentList {
+            duplicate_treatment: None,
+            args: args.into(),
+            clauses: Vec::new(),
+        }),
+        filter: None,
+        null_treatment: None,
+        over: None,
+        within_group: Vec::new(),
+    })
+}
