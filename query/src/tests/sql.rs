@@ -371,6 +371,25 @@ async fn a_comparison_of_distinctness_is_one_condition_among_others() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn rows_of_two_tables_are_aggregated_together() {
+    let bench = bench().await;
+    let both =
+        "SELECT ts, entity_name, message AS what FROM logs UNION ALL SELECT ts, entity_name, span_name FROM traces";
+    let query = format!(
+        "WITH e AS ({both}) SELECT sum(n) FROM (SELECT entity_name, count(*) AS n FROM e GROUP BY entity_name)"
+    );
+    assert_eq!(one(&bench, &query).await, 270);
+    let narrow = "SELECT level, ts FROM logs UNION ALL SELECT status, ts FROM traces";
+    let query = format!("SELECT count(*), count(DISTINCT level), max(ts) FROM ({narrow}) x WHERE level <> 'no level'");
+    assert_eq!(rows(&bench, &query).await[0][0], 270);
+    let ids = "SELECT flux_id, level FROM logs UNION ALL SELECT flux_id, status FROM traces UNION ALL SELECT NULL, name FROM metrics";
+    let query =
+        format!("SELECT count(*) FROM (SELECT level FROM ({ids}) x GROUP BY flux_id, level HAVING count(*) > 0) y");
+    assert!(one(&bench, &query).await.as_u64() > Some(0));
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_is_a_moment_has_the_type_of_moments() {
     let bench = of_messages(&["one"]).await;
     let query = "SELECT now() AS a, current_timestamp AS b, TIMESTAMPTZ '2026-07-01 12:00:00+02' AS c, to_timestamp(0) AS d, \
