@@ -8,6 +8,7 @@
 //! | `flux_id::text`, `'018f…'::uuid` | `uuid_text(flux_id)`, 16 bytes |
 //! | `attributes->>'k'`, `attributes->'k'` | `json_text(attributes, 'k')`, `json_get(attributes, 'k')` |
 //! | `text ~ 'pattern'` | see [`patterns`] |
+//! | `number::int`, `text::varchar(5)` | see [`casts`] |
 //!
 //! # How
 //!
@@ -17,24 +18,24 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use arrow_schema::{Field, FieldRef};
+use arrow_schema::FieldRef;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, ExprSchema, ScalarValue, plan_err};
 use datafusion::error::Result;
 use datafusion::logical_expr::expr::{AggregateFunctionParams, Between, InList};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
-use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr, TypePlanner};
+use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{
     Aggregate, AggregateUDF, BinaryExpr, Cast, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Operator, TryCast,
     lit,
 };
 use datafusion::optimizer::AnalyzerRule;
-use datafusion::sql::sqlparser::ast::{BinaryOperator, DataType as SqlType};
+use datafusion::sql::sqlparser::ast::BinaryOperator;
 use uuid::Uuid;
 
-use super::patterns;
+use super::{casts, patterns};
 use crate::functions::{FunctionKind, ID, json_text};
 
 /// See the module.
@@ -58,13 +59,6 @@ impl ExprPlanner for Ids {
     }
 }
 
-impl TypePlanner for Ids {
-    fn plan_type_field(&self, sql_type: &SqlType) -> Result<Option<FieldRef>> {
-        let id = || Arc::new(Field::new("", ID, true));
-        Ok(matches!(sql_type, SqlType::Uuid).then(id))
-    }
-}
-
 impl AnalyzerRule for Ids {
     fn name(&self) -> &str {
         "ids_and_text"
@@ -79,7 +73,8 @@ fn analyzed(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     let plan = without_nulls(plan)?;
     let schema = schema_of(&plan)?;
     rewritten(plan, |expr| {
-        replaced(expr, &schema)?.transform_data(|expr| patterns::replaced(expr, &schema))
+        casts::replaced(expr, &schema, |expr| replaced(expr, &schema))?
+            .transform_data(|expr| patterns::replaced(expr, &schema))
     })
 }
 

@@ -18,6 +18,7 @@
 //! How rows are written for a client: [`crate::write`]. HTTP.
 
 mod asking;
+mod casts;
 mod columns;
 mod describe;
 mod distinct;
@@ -32,6 +33,7 @@ mod session;
 mod statement;
 mod stop;
 mod text;
+mod types;
 mod zones;
 
 use std::sync::Arc;

@@ -33,9 +33,9 @@ use datafusion_pg_catalog::pg_catalog::oid_type_planner::PgOidTypePlanner;
 use datafusion_pg_catalog::setup_pg_catalog;
 use datafusion_pg_catalog::sql::PostgresCompatibilityParser;
 
-use super::ids::Ids;
 use super::regtype::to_regtype;
 use super::session::{CATALOG, SCHEMA, TABLES};
+use super::types::SqlTypes;
 use crate::memory::Sessions;
 use crate::specs::SpecTables;
 
@@ -184,13 +184,13 @@ fn with_ids(attributes: Arc<dyn TableProvider>, ids: &[String]) -> Result<Arc<dy
     Ok(Arc::new(ViewTable::new(plan.project(shown)?.build()?, None)))
 }
 
-/// Ids first, then the types of the catalogue.
+/// The types of all statements first, then those of the catalogue.
 #[derive(Debug)]
 struct Types;
 
 impl TypePlanner for Types {
     fn plan_type_field(&self, sql_type: &SqlType) -> Result<Option<arrow_schema::FieldRef>> {
-        match Ids.plan_type_field(sql_type)? {
+        match SqlTypes.plan_type_field(sql_type)? {
             Some(field) => Ok(Some(field)),
             None => PgOidTypePlanner.plan_type_field(sql_type),
         }

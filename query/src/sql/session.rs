@@ -24,6 +24,7 @@ use super::asking::Asking;
 use super::ids::Ids;
 use super::postgres::PG_CATALOG;
 use super::text::Asked;
+use super::types::SqlTypes;
 use super::{percentile, zones};
 use crate::functions;
 use crate::scan::Pieces;
@@ -71,12 +72,12 @@ pub(crate) fn base(shared: &SessionState) -> SessionState {
     planners.insert(0, Arc::clone(&ids) as _);
     // Before the types of both sides of a comparison are made the same.
     let mut rules = Analyzer::new().rules;
-    rules.insert(0, Arc::clone(&ids) as _);
+    rules.insert(0, ids as _);
     SessionStateBuilder::new()
         .with_config(config)
         .with_runtime_env(Arc::clone(shared.runtime_env()))
         .with_expr_planners(planners)
-        .with_type_planner(ids)
+        .with_type_planner(Arc::new(SqlTypes))
         .with_analyzer_rules(rules)
         .with_scalar_functions(scalar_functions())
         .with_aggregate_functions(aggregate_functions())

@@ -149,9 +149,12 @@ fn type_of(cast: &SqlType) -> Option<DataType> {
         | SqlType::Int4(_)
         | SqlType::BigInt(_)
         | SqlType::Int8(_) => DataType::Int64,
-        SqlType::Real | SqlType::Float4 | SqlType::Float8 | SqlType::Double(_) | SqlType::DoublePrecision => {
-            DataType::Float64
-        }
+        SqlType::Real
+        | SqlType::Float(_)
+        | SqlType::Float4
+        | SqlType::Float8
+        | SqlType::Double(_)
+        | SqlType::DoublePrecision => DataType::Float64,
         SqlType::Bool | SqlType::Boolean => DataType::Boolean,
         SqlType::Uuid => DataType::FixedSizeBinary(16),
         _ => return None,

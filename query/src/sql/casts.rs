@@ -1,0 +1,110 @@
+//! Casts as PostgreSQL makes them.
+//!
+//! | written | gives |
+//! |---|---|
+//! | `text::varchar(n)`, `::char(n)` | the first letters; nothing is added to a shorter text |
+//! | `2.5::int`, a `decimal` as a whole number | the nearest, of two the one further from 0 |
+//! | a `real` or a `double` as a whole number | the nearest, of two the even one |
+
+use std::sync::{Arc, LazyLock};
+
+use arrow_array::cast::AsArray as _;
+use arrow_array::types::Float64Type;
+use arrow_array::{ArrayRef, Float64Array};
+use arrow_schema::{DataType, FieldRef};
+use datafusion::common::tree_node::Transformed;
+use datafusion::common::{DFSchema, ScalarValue, exec_err};
+use datafusion::error::Result;
+use datafusion::functions::unicode;
+use datafusion::functions::utils::make_scalar_function;
+use datafusion::logical_expr::{Cast, Expr, ExprSchemable as _, ScalarUDF, TryCast, Volatility, cast, create_udf, lit};
+
+use super::types::LETTERS;
+
+static NEAREST: LazyLock<ScalarUDF> = LazyLock::new(|| {
+    create_udf(
+        "nearest",
+        vec![DataType::Float64],
+        DataType::Float64,
+        Volatility::Immutable,
+        Arc::new(make_scalar_function(nearest_of, Vec::new())),
+    )
+});
+
+/// See the module. `convert` makes what any other cast, and all that is none, becomes.
+pub(super) fn replaced(
+    expr: Expr,
+    schema: &DFSchema,
+    convert: impl FnOnce(Expr) -> Result<Transformed<Expr>>,
+) -> Result<Transformed<Expr>> {
+    let Some((inner, field)) = parts(&expr) else {
+        return convert(expr);
+    };
+    let to = field.data_type().clone();
+    let letters = field.metadata().get(LETTERS);
+    if let Some(letters) = letters.and_then(|letters| letters.parse::<i64>().ok()) {
+        let text = convert(changed(expr, |inner| inner, to))?.data;
+        return Ok(Transformed::yes(unicode::left().call(vec![text, lit(letters)])));
+    }
+    match rounding(inner, &to, schema) {
+        Some(round) => Ok(Transformed::yes(changed(expr, round, to))),
+        None => convert(expr),
+    }
+}
+
+fn parts(expr: &Expr) -> Option<(&Expr, &FieldRef)> {
+    match expr {
+        Expr::Cast(Cast { expr, field }) | Expr::TryCast(TryCast { expr, field }) => Some((expr, field)),
+        _ => None,
+    }
+}
+
+/// The same cast, of something else, to a plain type.
+fn changed(expr: Expr, change: impl FnOnce(Expr) -> Expr, to: DataType) -> Expr {
+    match expr {
+        Expr::Cast(Cast { expr, .. }) => cast(change(*expr), to),
+        Expr::TryCast(TryCast { expr, .. }) => Expr::TryCast(TryCast::new(Box::new(change(*expr)), to)),
+        other => other,
+    }
+}
+
+/// What makes a number whole before it is cast, which would cut it.
+fn rounding(number: &Expr, to: &DataType, schema: &DFSchema) -> Option<fn(Expr) -> Expr> {
+    if !to.is_integer() {
+        return None;
+    }
+    match (number, number.get_type(schema).ok()?) {
+        // PostgreSQL takes a number that is written with a point for a decimal.
+        (Expr::Literal(ScalarValue::Float64(_), _), _) => Some(nearest_of_literal),
+        (_, DataType::Float16 | DataType::Float32 | DataType::Float64) => Some(nearest),
+        (_, DataType::Decimal32(..) | DataType::Decimal64(..) | DataType::Decimal128(..)) => Some(whole),
+        _ => None,
+    }
+}
+
+fn nearest_of_literal(number: Expr) -> Expr {
+    match number {
+        Expr::Literal(ScalarValue::Float64(Some(number)), _) => lit(number.round()),
+        other => other,
+    }
+}
+
+fn nearest(number: Expr) -> Expr {
+    NEAREST.call(vec![cast(number, DataType::Float64)])
+}
+
+fn nearest_of(args: &[ArrayRef]) -> Result<ArrayRef> {
+    let Some(numbers) = args
+        .first()
+        .and_then(|numbers| numbers.as_primitive_opt::<Float64Type>())
+    else {
+        return exec_err!("a number was expected");
+    };
+    let rounded: Float64Array = numbers.unary(f64::round_ties_even);
+    Ok(Arc::new(rounded))
+}
+
+/// Digits that a decimal loses are rounded half away from 0.
+fn whole(number: Expr) -> Expr {
+    cast(number, DataType::Decimal128(38, 0))
+}
