@@ -89,7 +89,8 @@ fn nearest_of_literal(number: Expr) -> Expr {
     }
 }
 
-fn nearest(number: Expr) -> Expr {
+/// A `double` rounded, half to even.
+pub(super) fn nearest(number: Expr) -> Expr {
     NEAREST.call(vec![cast(number, DataType::Float64)])
 }
 

@@ -9,6 +9,7 @@
 //! | `attributes->>'k'`, `attributes->'k'` | `json_text(attributes, 'k')`, `json_get(attributes, 'k')` |
 //! | `text ~ 'pattern'` | see [`patterns`] |
 //! | `number::int`, `text::varchar(5)` | see [`casts`] |
+//! | times and their parts | see [`moments`] |
 //!
 //! # How
 //!
@@ -35,7 +36,7 @@ use datafusion::optimizer::AnalyzerRule;
 use datafusion::sql::sqlparser::ast::BinaryOperator;
 use uuid::Uuid;
 
-use super::{casts, patterns};
+use super::{casts, moments, patterns};
 use crate::functions::{FunctionKind, ID, json_text};
 
 /// See the module.
@@ -74,7 +75,8 @@ fn analyzed(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     let schema = schema_of(&plan)?;
     rewritten(plan, |expr| {
         casts::replaced(expr, &schema, |expr| replaced(expr, &schema))?
-            .transform_data(|expr| patterns::replaced(expr, &schema))
+            .transform_data(|expr| patterns::replaced(expr, &schema))?
+            .transform_data(|expr| moments::replaced(expr, &schema))
     })
 }
 
@@ -192,7 +194,7 @@ fn converted(
     }
 }
 
-const fn is_comparison(op: Operator) -> bool {
+pub(super) const fn is_comparison(op: Operator) -> bool {
     use Operator::{Eq, Gt, GtEq, IsDistinctFrom, IsNotDistinctFrom, Lt, LtEq, NotEq};
     matches!(
         op,

@@ -25,6 +25,7 @@ mod distinct;
 mod failure;
 mod growth;
 mod ids;
+mod moments;
 mod patterns;
 mod percentile;
 mod postgres;
@@ -33,6 +34,7 @@ mod session;
 mod statement;
 mod stop;
 mod text;
+mod to_char;
 mod types;
 mod zones;
 
