@@ -98,7 +98,7 @@ fn code(error: &Error) -> &'static str {
 
 /// The class of what a statement did wrong, by what is said of it.
 fn of_statement(reason: &str) -> &'static str {
-    const CLASSES: [(&str, &str); 14] = [
+    const CLASSES: [(&str, &str); 17] = [
         ("No field named", "42703"),
         ("Invalid function", "42883"),
         ("No function matches", "42883"),
@@ -109,6 +109,9 @@ fn of_statement(reason: &str) -> &'static str {
         ("verflow", "22003"),
         ("is no UUID", "22P02"),
         ("Error parsing timestamp", "22007"),
+        ("is not a regular expression", "2201B"),
+        ("is out of range", "22003"),
+        ("Can't cast value", "22003"),
         ("Cannot cast", "22P02"),
         ("Cast error", "22P02"),
         ("more than", "54000"),
@@ -130,6 +133,24 @@ fn position(text: &str, begin: usize, (line, column): (u64, u64)) -> Option<usiz
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_number_that_does_not_fit_is_out_of_range() {
+        for (reason, class) in [
+            (
+                "Arithmetic overflow: Overflow happened on: 9223372036854775807 + 1",
+                "22003",
+            ),
+            (
+                "Cast error: value of 9223372036854775808 is out of range Int64",
+                "22003",
+            ),
+            ("Cast error: Can't cast value 3000000000 to type Int32", "22003"),
+            ("Cast error: Cannot cast string 'a' to value of Int32 type", "22P02"),
+        ] {
+            assert_eq!(of_statement(reason), class, "{reason}");
+        }
+    }
 
     #[test]
     fn a_place_is_counted_in_characters_of_the_whole_text() {

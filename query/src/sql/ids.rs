@@ -10,6 +10,7 @@
 //! | `text ~ 'pattern'` | see [`patterns`] |
 //! | `number::int`, `text::varchar(5)` | see [`casts`] |
 //! | times and their parts | see [`moments`] |
+//! | `+`, `-`, `*` of whole numbers | see [`arithmetic`] |
 //!
 //! # How
 //!
@@ -36,7 +37,7 @@ use datafusion::optimizer::AnalyzerRule;
 use datafusion::sql::sqlparser::ast::BinaryOperator;
 use uuid::Uuid;
 
-use super::{casts, moments, patterns};
+use super::{arithmetic, casts, moments, patterns};
 use crate::functions::{FunctionKind, ID, json_text};
 
 /// See the module.
@@ -76,7 +77,8 @@ fn analyzed(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     rewritten(plan, |expr| {
         casts::replaced(expr, &schema, |expr| replaced(expr, &schema))?
             .transform_data(|expr| patterns::replaced(expr, &schema))?
-            .transform_data(|expr| moments::replaced(expr, &schema))
+            .transform_data(|expr| moments::replaced(expr, &schema))?
+            .transform_data(|expr| Ok(arithmetic::replaced(expr, &schema)))
     })
 }
 

@@ -17,6 +17,7 @@
 //!
 //! How rows are written for a client: [`crate::write`]. HTTP.
 
+mod arithmetic;
 mod asking;
 mod casts;
 mod columns;

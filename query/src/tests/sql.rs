@@ -518,6 +518,34 @@ async fn to_char_writes_times_by_the_patterns_of_postgresql() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn whole_numbers_that_do_not_fit_are_an_error() {
+    let bench = of_messages(&["one", "two"]).await;
+    let most = "length(message) + 9223372036854775804";
+    for expression in [
+        "9223372036854775807 + 1".to_owned(),
+        "-9223372036854775807 - 2".to_owned(),
+        "9223372036854775807 * 2".to_owned(),
+        "2147483647::int + 1::int".to_owned(),
+        format!("{most} + 1"),
+        format!("({most}) * length(message)"),
+    ] {
+        let error = asked(&bench, &format!("SELECT {expression} FROM logs"), json!([]))
+            .await
+            .unwrap_err();
+        assert_eq!(error.kind(), Kind::Statement, "{expression}: {error:?}");
+        assert!(error.to_string().contains("verflow"), "{expression}: {error}");
+    }
+    assert_eq!(
+        said(&bench, "9223372036854775806 + 1, 2147483647::int + 1, 3 - 5, 6 * -7, NULL::int + 1, 1 + 0.5, 2::smallint * 3::smallint").await,
+        ["9223372036854775807", "2147483648", "-2", "-42", "null", "1.5", "6"]
+    );
+    assert_eq!(one(&bench, &format!("SELECT max({most}) FROM logs")).await, i64::MAX);
+    let grouped = "SELECT length(message) + 1, count(*) FROM logs GROUP BY length(message) + 1 ORDER BY length(message) + 1 LIMIT 1 + 1";
+    assert_eq!(rows(&bench, grouped).await, [[json!(4), json!(2)]]);
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn rows_of_two_tables_are_aggregated_together() {
     let bench = bench().await;
     let both =
