@@ -34,6 +34,7 @@ mod regtype;
 mod session;
 mod statement;
 mod stop;
+mod sums;
 mod text;
 mod to_char;
 mod types;
