@@ -14,8 +14,8 @@
 //! - Filters are pushed down as hints (`Inexact`), so a plan is right even if a hint is ignored. Where order is of no use, those of
 //!   times alone are met here: pieces wholly within them are read without a look at `ts`, of the others rows are left out.
 //! - Files of metrics lie by series and declare no order; a top-k finds the newest points.
-//! - Order is declared only of groups of pieces in which each ends before the next begins: sealed segments, or the runs of one
-//!   that is not sorted as a whole. Declared order helps "newest first"; aggregates are better off without it.
+//! - Order is declared only within a chain of pieces of which each ends before the next begins: sealed segments, or the runs
+//!   of one that is not sorted as a whole. Declared order helps "newest first"; aggregates are better off without it.
 
 mod pieces;
 mod spec;
@@ -30,7 +30,7 @@ use datafusion::common::DFSchema;
 use datafusion::datasource::listing::PartitionedFile;
 use datafusion::datasource::memory::MemorySourceConfig;
 use datafusion::datasource::physical_plan::parquet::ParquetAccessPlan;
-use datafusion::datasource::physical_plan::{FileGroup, FileScanConfig, FileScanConfigBuilder, ParquetSource};
+use datafusion::datasource::physical_plan::{FileGroup, FileScanConfigBuilder, ParquetSource};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::object_store::ObjectStoreUrl;
@@ -44,7 +44,7 @@ use datafusion::physical_plan::union::UnionExec;
 use engine::{HotBatch, ReadView, Segment};
 use model::Table;
 
-use self::pieces::{MOST_MERGED, Piece, arrange, dealt, newest_first, statistics};
+use self::pieces::{Piece, arrange, contiguous, dealt, newest_first, statistics};
 use self::spec::SpecAdapterFactory;
 use crate::filter::within;
 use crate::lines;
@@ -238,33 +238,19 @@ impl ViewTable {
         let parallel = state.config().target_partitions().max(1);
         let spec = self.spec.as_ref().map(|spec| (Arc::clone(spec), projection.cloned()));
         let (parquet, lines): (Vec<_>, Vec<_>) = files.into_iter().partition(|file| file.is_parquet());
-        let (sorted, rest) = arrange(&parquet, window, self.order());
-        let files = |pieces: Vec<Piece>| -> Vec<PartitionedFile> {
-            let files = pieces.into_iter().map(|piece| self.file(piece, rows));
-            files.collect()
-        };
-        let mut rest = files(rest);
+        let (chains, rest) = arrange(parquet.iter(), window, self.order());
         let mut inputs: Vec<Arc<dyn ExecutionPlan>> = Vec::new();
-        let (schema, ordering) = (self.schema(), newest_first());
-        let groups = FileScanConfig::split_groups_by_statistics_with_target_partitions(
-            &schema,
-            &[FileGroup::new(files(sorted))],
-            &ordering,
-            parallel,
-        )?;
-        if groups.len() > MOST_MERGED.max(parallel) {
-            rest.extend(groups.into_iter().flat_map(FileGroup::into_inner));
-        } else if !groups.is_empty() {
-            inputs.push(self.parquet(groups, vec![ordering], projection, limit)?);
+        if !chains.is_empty() {
+            let groups = chains.into_iter().flat_map(|chain| contiguous(&chain, parallel));
+            inputs.push(self.pieces(groups.collect(), rows, true, projection, limit)?);
         }
         if !rest.is_empty() {
-            let groups = dealt(rest, parallel).into_iter().map(FileGroup::new);
-            inputs.push(self.parquet(groups.collect(), Vec::new(), projection, limit)?);
+            inputs.push(self.pieces(dealt(rest, parallel), rows, false, projection, limit)?);
         }
         // Rows of a spec that lie without its columns are made with those that are asked for.
         let (schema, projection) = match (&self.spec, projection) {
-            (Some(_), Some(asked)) => (Arc::new(schema.project(asked)?), None),
-            _ => (schema, projection),
+            (Some(_), Some(asked)) => (Arc::new(self.schema().project(asked)?), None),
+            _ => (self.schema(), projection),
         };
         if !lines.is_empty() {
             let shares = dealt(lines, parallel);
@@ -282,24 +268,31 @@ impl ViewTable {
         Ok(inputs)
     }
 
-    fn parquet(
+    fn pieces(
         &self,
-        groups: Vec<FileGroup>,
-        ordering: Vec<LexOrdering>,
+        groups: Vec<Vec<Piece>>,
+        rows: &Rows,
+        sorted: bool,
         projection: Option<&Vec<usize>>,
         limit: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
+        let schema = self.schema();
+        let ordering = if sorted { newest_first() } else { None };
+        let groups = groups.into_iter().map(|group| {
+            let files = group.into_iter().map(|piece| self.file(piece, rows, ordering.clone()));
+            FileGroup::new(files.collect())
+        });
         let adapter = self.spec.clone().map(|spec| -> Arc<dyn PhysicalExprAdapterFactory> {
             // What a file has of the columns is seen when it is opened.
             Arc::new(SpecAdapterFactory(spec))
         });
-        let source = ParquetSource::new(self.schema())
+        let source = ParquetSource::new(schema)
             .with_parquet_file_reader_factory(Arc::new(SegmentReaders(Arc::clone(&self.meter))))
             .with_pushdown_filters(true);
         let config = FileScanConfigBuilder::new(ObjectStoreUrl::local_filesystem(), Arc::new(source))
-            .with_file_groups(groups)
+            .with_file_groups(groups.collect())
             .with_projection_indices(projection.cloned())?
-            .with_output_ordering(ordering)
+            .with_output_ordering(ordering.into_iter().collect())
             .with_limit(limit)
             .with_expr_adapter(adapter)
             .build();
@@ -307,7 +300,7 @@ impl ViewTable {
     }
 
     /// The name is for plans and errors only: files are read through their [`Source`].
-    fn file(&self, piece: Piece, rows: &Rows) -> PartitionedFile {
+    fn file(&self, piece: Piece, rows: &Rows, ordering: Option<LexOrdering>) -> PartitionedFile {
         let Piece { segment, run } = &piece;
         let name = format!("{}/segment_{}_v{}.parquet", self.table, segment.id, segment.version);
         let file = PartitionedFile::new(name, segment.size);
@@ -328,6 +321,7 @@ impl ViewTable {
             None => file,
         };
         file.with_statistics(Arc::new(statistics))
+            .with_ordering(ordering)
             .with_extension(Source(piece.segment))
     }
 }

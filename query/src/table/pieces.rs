@@ -1,4 +1,8 @@
-//! The pieces that a plan reads, and what is known of them.
+//! The pieces that a plan reads, their order, and how they are shared out.
+//!
+//! # Invariants
+//!
+//! - A chain is in the order `ts DESC` from its first row to its last.
 
 use std::sync::Arc;
 
@@ -13,8 +17,8 @@ use model::Timestamp;
 use super::Order;
 use crate::window::Window;
 
-/// More sorted groups than this that overlap each other are merged cheaper by a top-k than by holding all of them open.
-pub(super) const MOST_MERGED: usize = 8;
+/// More chains than this are merged cheaper by a top-k than by holding all of them open.
+const MAX_CHAINS: usize = 8;
 
 /// A segment, or one of its runs.
 #[derive(Debug, Clone)]
@@ -71,25 +75,54 @@ pub(super) fn statistics(schema: &Schema, piece: &Piece) -> Statistics {
 }
 
 /// `ts DESC`, as sealed segments are sorted.
-pub(super) fn newest_first() -> LexOrdering {
+pub(super) fn newest_first() -> Option<LexOrdering> {
     let options = SortOptions {
         descending: true,
         nulls_first: true,
     };
-    [PhysicalSortExpr::new(Arc::new(Column::new("ts", 0)), options)].into()
+    LexOrdering::new([PhysicalSortExpr::new(Arc::new(Column::new("ts", 0)), options)])
 }
 
-/// The sorted pieces within a window of files whose order helps, and the other files.
-pub(super) fn arrange(files: &[Arc<Segment>], window: Window, order: Order) -> (Vec<Piece>, Vec<Piece>) {
-    let helps = |file: &&Arc<Segment>| order == Order::NewestFirst && file.sealed;
-    let (sealed, other): (Vec<_>, Vec<_>) = files.iter().partition(helps);
-    let sorted = sealed.into_iter().flat_map(Piece::sorted);
-    (
+/// The chains of sorted pieces that are worth their order, and the other segments.
+pub(super) fn arrange<'a>(
+    files: impl Iterator<Item = &'a Arc<Segment>>,
+    window: Window,
+    order: Order,
+) -> (Vec<Vec<Piece>>, Vec<Piece>) {
+    if order == Order::Any {
+        return (Vec::new(), files.map(Piece::whole).collect());
+    }
+    let (sealed, open): (Vec<_>, Vec<_>) = files.partition(|file| file.sealed);
+    let sorted = sealed.iter().copied().flat_map(Piece::sorted);
+    let chains = chains(
         sorted
             .filter(|piece| window.meets(piece.min_ts(), piece.max_ts()))
             .collect(),
-        other.into_iter().map(Piece::whole).collect(),
-    )
+    );
+    if chains.len() > MAX_CHAINS {
+        return (Vec::new(), open.into_iter().chain(sealed).map(Piece::whole).collect());
+    }
+    (chains, open.into_iter().map(Piece::whole).collect())
+}
+
+/// As few chains as possible, newest first, in which each piece begins after the next one ends.
+fn chains(mut pieces: Vec<Piece>) -> Vec<Vec<Piece>> {
+    pieces.sort_by_key(|piece| std::cmp::Reverse((piece.max_ts(), piece.min_ts(), piece.segment.id)));
+    let mut chains: Vec<Vec<Piece>> = Vec::new();
+    for piece in pieces {
+        let fits = |chain: &&mut Vec<Piece>| chain.last().is_some_and(|last| last.min_ts() > piece.max_ts());
+        match chains.iter_mut().find(fits) {
+            Some(chain) => chain.push(piece),
+            None => chains.push(vec![piece]),
+        }
+    }
+    chains
+}
+
+/// At most `parts` parts that keep the order: the first holds the newest pieces.
+pub(super) fn contiguous(chain: &[Piece], parts: usize) -> Vec<Vec<Piece>> {
+    let size = chain.len().div_ceil(parts).max(1);
+    chain.chunks(size).map(<[_]>::to_vec).collect()
 }
 
 /// At most `parts` hands, dealt round.
