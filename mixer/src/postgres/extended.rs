@@ -4,7 +4,8 @@
 //!
 //! - What a session keeps is bounded: [`MOST_PREPARED`] statements of [`MOST_HELD`] bytes, [`MOST_PORTALS`] portals.
 //! - An answer has the columns that were described, whatever values were bound.
-//! - A portal that was not read to its end holds a place of a query, for `query.timeout` at most.
+//! - A portal that was not read to its end holds a place of a query, for `query.timeout` at most; a session has [`MOST_RUNNING`] of
+//!   them.
 
 use std::sync::Arc;
 
@@ -23,6 +24,7 @@ use super::wire::{Body, Outgoing, put_count};
 const MOST_PREPARED: usize = 1_024;
 const MOST_HELD: usize = 4 << 20;
 const MOST_PORTALS: usize = 16;
+const MOST_RUNNING: usize = 2;
 
 /// A statement that was prepared.
 #[derive(Debug)]
@@ -258,6 +260,7 @@ impl Session {
                 return Ok(State::Ended);
             }
             State::Bound => {
+                self.check_running()?;
                 let text = &portal.prepared.text;
                 let asked = Statement {
                     query: text.clone(),
@@ -280,6 +283,19 @@ impl Session {
                 Ok(State::Running(running))
             }
         }
+    }
+
+    /// Whether one more portal may run.
+    fn check_running(&self) -> Result<(), Fault> {
+        let running = self.portals.values();
+        let running = running.filter(|portal| matches!(portal.state, State::Running(_)));
+        if running.count() >= MOST_RUNNING {
+            let message = format!(
+                "{MOST_RUNNING} portals of the session have rows left: read one to its end, or close it, before the next"
+            );
+            return Err(Fault::error("54000", message));
+        }
+        Ok(())
     }
 
     fn close(&mut self, body: &mut Body, out: &mut Outgoing) -> Result<(), Fault> {

@@ -10,7 +10,8 @@
 //!
 //! - Statements go where those of the REST API go, with the same bounds; nothing here reads the store by itself.
 //! - Nothing that a client sends is larger than `wire::MAX_FRAME`, or takes memory before it is there.
-//! - A client that leaves, and a request to cancel, end the statement that runs; its work stops with the next batch.
+//! - A client that leaves, and a request to cancel, end the statement that runs; its work stops with the next batch. One that has
+//!   only closed its sending half gets its answers.
 //! - At `server::MAX_CONNECTIONS` a client is told so (53300). One that says nothing in `server::STARTUP_TIME`, or between
 //!   statements for `server::IDLE_TIME`, is let go.
 //!

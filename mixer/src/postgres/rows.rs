@@ -163,7 +163,7 @@ impl Running {
         interrupt: &Interrupt,
     ) -> Result<Progress, Stop> {
         if let Some(reason) = self.partial.take() {
-            out.warning(&format!("the answer is partial: {reason}"));
+            out.warning("01000", &format!("the answer is partial: {reason}"));
         }
         let mut sent = 0;
         loop {

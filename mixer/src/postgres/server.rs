@@ -4,6 +4,7 @@
 //!
 //! - Beyond `MAX_CONNECTIONS` a client is told so when it has said who it is; beyond `SPARE` more than that, the system's queue
 //!   holds it. Requests to cancel come in beyond the first bound too.
+//! - Who cancels with a wrong key keeps a place for `WRONG_KEY_TIME`: so many keys may be tried in that time as there are places.
 //! - [`PostgresServer::close`] lets running statements finish for `GRACE`, then drops them; it returns when all are gone.
 
 use std::collections::HashMap;
@@ -24,8 +25,9 @@ use tokio_util::task::TaskTracker;
 use super::fault::Fault;
 use super::rows::Stop;
 use super::session::{Next, Session};
+use super::settings::Settings;
 use super::startup::{self, Purpose};
-use super::wire::{Incoming, Outgoing};
+use super::wire::{self, Incoming, Outgoing};
 use crate::api::next_connection;
 
 /// So many clients at once.
@@ -37,6 +39,8 @@ pub(super) const STARTUP_TIME: Duration = Duration::from_secs(15);
 /// A client that asks nothing for so long is let go.
 pub(super) const IDLE_TIME: Duration = Duration::from_secs(30 * 60);
 const GRACE: Duration = Duration::from_secs(3);
+/// A connection that cancels with a wrong key is closed so much later.
+const WRONG_KEY_TIME: Duration = Duration::from_secs(1);
 
 /// The running server.
 #[derive(Debug)]
@@ -138,12 +142,11 @@ impl Host {
         }
     }
 
-    fn cancel(&self, number: i32, secret: i32) {
+    /// Cancels what a session does; `false` if the key is no session's.
+    fn cancel(&self, number: i32, secret: i32) -> bool {
         let found = held(&self.slots).get(&number).cloned();
-        match found {
-            Some((known, slot)) if known == secret => slot.cancel(),
-            _ => tracing::debug!("a request to cancel names no session"),
-        }
+        let found = found.filter(|(known, _)| *known == secret);
+        found.inspect(|(_, slot)| slot.cancel()).is_some()
     }
 }
 
@@ -170,8 +173,7 @@ async fn connection(stream: TcpStream, host: Arc<Host>, _heard: OwnedSemaphorePe
         tracing::debug!(%error, "a connection has gone already");
         return;
     }
-    let (incoming, out) = stream.into_split();
-    let (mut incoming, mut out) = (Incoming::new(incoming), Outgoing::new(out));
+    let (mut incoming, mut out) = wire::split(stream);
     if let Err(Stop::Fault(fault)) = served(&host, &mut incoming, &mut out).await {
         tracing::debug!(code = fault.code, "a PostgreSQL client is let go: {}", fault.message);
         out.fault(&fault);
@@ -189,10 +191,15 @@ async fn served(host: &Host, incoming: &mut Incoming, out: &mut Outgoing) -> Res
             Err(_) => return Err(Fault::protocol("the first message did not come in time").into()),
         },
     };
-    let application = match purpose {
-        Purpose::Session { application } => application,
+    let settings = match purpose {
+        Purpose::Session { settings } => settings,
         Purpose::Cancel { number, secret } => {
-            host.cancel(number, secret);
+            if !host.cancel(number, secret) {
+                tracing::debug!("a request to cancel names no session");
+                let stopped = host.stop.cancelled();
+                // Either is the end of it.
+                let _ = tokio::time::timeout(WRONG_KEY_TIME, stopped).await;
+            }
             return Ok(());
         }
         Purpose::Nothing => return Ok(()),
@@ -202,9 +209,10 @@ async fn served(host: &Host, incoming: &mut Incoming, out: &mut Outgoing) -> Res
         return Err(Fault::fatal("53300", message).into());
     };
     let registered = host.register();
-    startup::welcome(out, registered.number, registered.secret).await?;
+    let (settings, refused) = Settings::new(&settings);
+    startup::welcome(out, (registered.number, registered.secret), &refused).await?;
     let slot = Arc::clone(&registered.slot);
-    let mut session = Session::new(Arc::clone(&host.querier), slot, application.as_deref());
+    let mut session = Session::new(Arc::clone(&host.querier), slot, settings);
     loop {
         let frame = tokio::select! {
             biased;

@@ -55,11 +55,7 @@ pub(super) struct Session {
 }
 
 impl Session {
-    pub(super) fn new(querier: Arc<Querier>, slot: Arc<Slot>, application: Option<&str>) -> Self {
-        let mut settings = Settings::default();
-        if let Some(application) = application {
-            settings.set("application_name", application);
-        }
+    pub(super) fn new(querier: Arc<Querier>, slot: Arc<Slot>, settings: Settings) -> Self {
         Self {
             querier,
             slot,
@@ -194,24 +190,50 @@ impl Session {
         }
         let tag = match utility {
             Utility::Begin => {
+                if self.transaction == Transaction::None {
+                    self.settings.begin();
+                }
                 self.transaction = Transaction::Open;
                 "BEGIN"
             }
             Utility::Commit | Utility::Rollback => {
                 let commits = *utility == Utility::Commit && self.transaction != Transaction::Failed;
                 self.transaction = Transaction::None;
-                if commits { "COMMIT" } else { "ROLLBACK" }
+                if commits {
+                    self.settings.commit();
+                    "COMMIT"
+                } else {
+                    self.settings.roll_back();
+                    "ROLLBACK"
+                }
             }
             Utility::RollbackTo => {
+                if self.transaction == Transaction::None {
+                    let message = "ROLLBACK TO SAVEPOINT can only be used in transaction blocks";
+                    return Err(Fault::error("25P01", message));
+                }
                 self.transaction = Transaction::Open;
                 "ROLLBACK"
             }
             Utility::Set { name, value } => {
-                if !self.settings.set(name, value) {
-                    let message = format!("invalid value for parameter \"{name}\": \"{value}\"");
-                    return Err(Fault::error("22023", message));
+                self.settings.set(name, value.as_deref())?;
+                "SET"
+            }
+            Utility::SetLocal { name, value } => {
+                if self.transaction == Transaction::None {
+                    out.warning("25P01", "SET LOCAL can only be used in transaction blocks");
+                } else {
+                    self.settings.set_local(name, value.as_deref())?;
                 }
                 "SET"
+            }
+            Utility::Reset(name) => {
+                self.settings.reset(name);
+                "RESET"
+            }
+            Utility::ResetAll => {
+                self.settings.reset_all();
+                "RESET"
             }
             Utility::Show(name) => {
                 let Some(value) = self.settings.get(name) else {
@@ -236,7 +258,7 @@ impl Session {
             Utility::DiscardAll => {
                 self.prepared.clear();
                 self.portals.clear();
-                self.settings.clear();
+                self.settings.reset_all();
                 "DISCARD ALL"
             }
             Utility::Nothing(tag) => tag,

@@ -1,10 +1,21 @@
 //! Statements that are about the session and not about rows: transactions, settings, prepared statements by name.
 //!
-//! Clients send them unasked. Transactions hold nothing, because nothing is written and every statement sees one moment; settings
-//! are remembered for `SHOW` and change nothing, except `statement_timeout`.
+//! Clients send them unasked. Transactions hold nothing but settings: nothing is written, and every statement sees one moment.
+//!
+//! ```text
+//! SHOW: SET LOCAL, to the end of the transaction ─> SET ─> what the client said when it connected ─> ours
+//!                                                    └ as it was before, if the transaction is rolled back
+//! ```
+//!
+//! # Invariants
+//!
+//! - Settings are remembered for `SHOW` and change nothing, except `statement_timeout`. A time zone other than UTC would change
+//!   answers: it is refused, and a client that connects with one is warned.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
+
+use super::fault::Fault;
 
 /// What such a statement is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -13,10 +24,18 @@ pub(super) enum Utility {
     Commit,
     Rollback,
     RollbackTo,
+    /// Without a value, to what it was when the client connected.
     Set {
         name: String,
-        value: String,
+        value: Option<String>,
     },
+    /// As `Set`, until the transaction ends.
+    SetLocal {
+        name: String,
+        value: Option<String>,
+    },
+    Reset(String),
+    ResetAll,
     Show(String),
     /// All prepared statements, or one.
     Deallocate(Option<String>),
@@ -42,6 +61,9 @@ impl Utility {
             ["LISTEN", ..] => Self::Nothing("LISTEN"),
             ["UNLISTEN", ..] => Self::Nothing("UNLISTEN"),
             ["CLOSE", ..] => Self::Nothing("CLOSE CURSOR"),
+            ["RESET", "ALL"] => Self::ResetAll,
+            ["RESET", "TIME", "ZONE"] => Self::Reset(TIME_ZONE.to_owned()),
+            ["RESET", name] => Self::Reset(name.trim_matches('"').to_ascii_lowercase()),
             ["RESET", ..] => Self::Nothing("RESET"),
             ["DISCARD", "ALL"] => Self::DiscardAll,
             ["DISCARD", ..] => Self::Nothing("DISCARD"),
@@ -52,32 +74,40 @@ impl Utility {
             ["SET", ..] => set(text),
             ["SHOW", "TABLES" | "COLUMNS" | "FUNCTIONS" | "FULL" | "EXTENDED", ..] => return None,
             ["SHOW", "TRANSACTION", "ISOLATION", "LEVEL"] => Self::Show("transaction_isolation".to_owned()),
-            ["SHOW", "TIME", "ZONE"] => Self::Show("timezone".to_owned()),
+            ["SHOW", "TIME", "ZONE"] => Self::Show(TIME_ZONE.to_owned()),
             ["SHOW", name] => Self::Show(name.trim_matches('"').to_ascii_lowercase()),
             _ => return None,
         })
     }
 }
 
-/// `SET name = value` or `SET name TO value`; of other forms only that they are there.
+/// `SET name = value`, `SET name TO value` or `SET TIME ZONE value`; of other forms only that they are there.
 fn set(text: &str) -> Utility {
-    let rest = text.get(3..).unwrap_or_default().trim_start();
-    let scoped = ["SESSION ", "LOCAL "].iter().find_map(|scope| {
-        let head = rest.get(..scope.len())?;
-        head.eq_ignore_ascii_case(scope).then(|| rest.get(scope.len()..))?
-    });
-    let rest = scoped.unwrap_or(rest);
-    let end = rest.find(|c: char| c == '=' || c.is_whitespace()).unwrap_or(rest.len());
-    let (name, value) = rest.split_at(end);
-    let value = value.trim_start();
-    let value = match value.get(..3) {
-        Some(to) if to.eq_ignore_ascii_case("to ") => value.get(3..).unwrap_or_default(),
-        _ => value.trim_start_matches('='),
+    let is = |word: &str, name: &str| word.eq_ignore_ascii_case(name);
+    let (_, text) = word(text);
+    let (scope, rest) = word(text);
+    let is_local = is(scope, "local");
+    let (name, value) = word(if is_local || is(scope, "session") { rest } else { text });
+    let (second, after) = word(value);
+    let (name, value) = match (name.trim_matches('"').to_ascii_lowercase(), second) {
+        (name, zone) if name == "time" && is(zone, "zone") => (TIME_ZONE.to_owned(), after),
+        (name, to) if is(to, "to") => (name, after),
+        (name, _) => (name, value.trim_start_matches('=').trim_start()),
     };
-    Utility::Set {
-        name: name.trim_matches('"').to_ascii_lowercase(),
-        value: value.trim().trim_matches('\'').to_owned(),
+    let is_initial = is(value, "default") || (name == TIME_ZONE && is(value, "local"));
+    let value = (!is_initial).then(|| value.trim_end().trim_matches('\'').to_owned());
+    if is_local {
+        Utility::SetLocal { name, value }
+    } else {
+        Utility::Set { name, value }
     }
+}
+
+/// The first word of a text, and what comes after it.
+fn word(text: &str) -> (&str, &str) {
+    let end = text.find(|c: char| c == '=' || c.is_whitespace());
+    let (word, rest) = text.split_at(end.unwrap_or(text.len()));
+    (word, rest.trim_start())
 }
 
 /// A text from its first word on.
@@ -149,38 +179,100 @@ const FREE: [(&str, &str); 8] = [
     ("idle_in_transaction_session_timeout", "0"),
     ("row_security", "on"),
 ];
+const TIME_ZONE: &str = "timezone";
 /// The longest value that is remembered.
 const LONGEST: usize = 1_024;
 
+type Values = BTreeMap<&'static str, String>;
+
 /// The settings of one session.
 #[derive(Debug, Default)]
-pub(super) struct Settings(BTreeMap<&'static str, String>);
+pub(super) struct Settings {
+    /// What the client said when it connected.
+    given: Values,
+    session: Values,
+    /// What is set until the transaction ends.
+    local: Values,
+    /// Those of the session when the transaction began.
+    before: Option<Values>,
+}
 
 impl Settings {
-    /// Remembers what may be set; `false` if the value cannot be meant.
-    pub(super) fn set(&mut self, name: &str, value: &str) -> bool {
-        if name == "statement_timeout" && millis(value).is_none() {
-            return false;
-        }
-        if let Some(&(name, _)) = FREE.iter().find(|(free, _)| *free == name)
-            && value.len() <= LONGEST
-        {
-            self.0.insert(name, value.to_owned());
-        }
-        true
+    /// Those of a client that connects, and what is wrong with the ones that are left out.
+    pub(super) fn new(given: &[(String, String)]) -> (Self, Vec<Fault>) {
+        let mut settings = Self::default();
+        let refused = given
+            .iter()
+            .filter_map(|(name, value)| settings.set(name, Some(value.as_str())).err());
+        let refused = refused.collect();
+        settings.given = std::mem::take(&mut settings.session);
+        (settings, refused)
     }
 
-    pub(super) fn clear(&mut self) {
-        self.0.clear();
+    /// Remembers what may be set.
+    pub(super) fn set(&mut self, name: &str, value: Option<&str>) -> Result<(), Fault> {
+        let Some(value) = value else {
+            self.reset(name);
+            return Ok(());
+        };
+        if let Some(name) = checked(name, value)? {
+            self.local.remove(name);
+            self.session.insert(name, value.to_owned());
+        }
+        Ok(())
+    }
+
+    /// Remembers what may be set, until the transaction ends.
+    pub(super) fn set_local(&mut self, name: &str, value: Option<&str>) -> Result<(), Fault> {
+        let value = value.or_else(|| self.initial(name)).map(str::to_owned);
+        if let Some(value) = value
+            && let Some(name) = checked(name, &value)?
+        {
+            self.local.insert(name, value);
+        }
+        Ok(())
+    }
+
+    pub(super) fn reset(&mut self, name: &str) {
+        self.local.remove(name);
+        self.session.remove(name);
+    }
+
+    pub(super) fn reset_all(&mut self) {
+        self.local.clear();
+        self.session.clear();
+    }
+
+    /// A transaction begins.
+    pub(super) fn begin(&mut self) {
+        self.before = Some(self.session.clone());
+    }
+
+    /// The transaction, if there is one, ends.
+    pub(super) fn commit(&mut self) {
+        self.local.clear();
+        self.before = None;
+    }
+
+    /// The transaction, if there is one, ends with what was set in it.
+    pub(super) fn roll_back(&mut self) {
+        self.local.clear();
+        if let Some(before) = self.before.take() {
+            self.session = before;
+        }
     }
 
     /// What `SHOW` says.
     pub(super) fn get(&self, name: &str) -> Option<&str> {
-        if let Some(value) = self.0.get(name) {
-            return Some(value);
-        }
-        let known = FIXED.iter().chain(&FREE).find(|(known, _)| *known == name);
-        known.map(|(_, value)| *value)
+        let set = self.local.get(name).or_else(|| self.session.get(name));
+        set.map(String::as_str).or_else(|| self.initial(name))
+    }
+
+    /// What it was when the client connected.
+    fn initial(&self, name: &str) -> Option<&str> {
+        let ours = || FIXED.iter().chain(&FREE).find(|(known, _)| *known == name);
+        let given = self.given.get(name).map(String::as_str);
+        given.or_else(|| ours().map(|(_, value)| *value))
     }
 
     /// How long a statement may take, if the client said so.
@@ -199,12 +291,36 @@ impl Settings {
     }
 }
 
+/// The name of what is remembered, if it may be set; a fault if it cannot be this.
+fn checked(name: &str, value: &str) -> Result<Option<&'static str>, Fault> {
+    if name == TIME_ZONE && !is_utc(value) {
+        let message = format!(
+            "times are in UTC here, TimeZone cannot be \"{value}\": convert in the client, or in the statement, as in \
+             date_trunc('day', ts AT TIME ZONE 'Europe/Berlin')"
+        );
+        return Err(Fault::error("22023", message));
+    }
+    if name == "statement_timeout" && millis(value).is_none() {
+        let message = format!("invalid value for parameter \"{name}\": \"{value}\"");
+        return Err(Fault::error("22023", message));
+    }
+    let free = FREE.iter().find(|(free, _)| *free == name);
+    Ok(free.filter(|_| value.len() <= LONGEST).map(|(name, _)| *name))
+}
+
+/// Whether a time zone is UTC by one of its names, or as an offset of nothing.
+fn is_utc(zone: &str) -> bool {
+    const NAMES: [&str; 5] = ["uct", "z", "zulu", "universal", "greenwich"];
+    let zone = zone.trim_matches(['"', ' ']).to_ascii_lowercase();
+    let zone = zone.strip_prefix("etc/").unwrap_or(&zone);
+    let offset = zone.strip_prefix("utc").or_else(|| zone.strip_prefix("gmt"));
+    let is_nothing = |offset: &str| offset.chars().all(|c| "+-:0".contains(c));
+    NAMES.contains(&zone) || (!zone.is_empty() && is_nothing(offset.unwrap_or(zone)))
+}
+
 /// A time as PostgreSQL writes it: milliseconds, or with a unit.
 fn millis(value: &str) -> Option<Duration> {
-    let value = value.trim().trim_matches('\'');
-    if value.eq_ignore_ascii_case("default") {
-        return Some(Duration::ZERO);
-    }
+    let value = value.trim();
     let digits = value.find(|c: char| !c.is_ascii_digit()).unwrap_or(value.len());
     let (number, unit) = value.split_at(digits);
     let factor = match unit.trim() {
@@ -226,7 +342,11 @@ mod tests {
     fn what_clients_send_unasked_is_known_and_statements_are_left_alone() {
         let set = |name: &str, value: &str| Utility::Set {
             name: name.to_owned(),
-            value: value.to_owned(),
+            value: (value != "DEFAULT").then(|| value.to_owned()),
+        };
+        let set_local = |name: &str, value: &str| Utility::SetLocal {
+            name: name.to_owned(),
+            value: (value != "DEFAULT").then(|| value.to_owned()),
         };
         for (text, expected) in [
             ("BEGIN READ ONLY;", Utility::Begin),
@@ -240,6 +360,18 @@ mod tests {
                 set("application_name", "Grafana; x"),
             ),
             ("set session statement_timeout to '5s'", set("statement_timeout", "5s")),
+            ("SET LOCAL\nstatement_timeout=5", set_local("statement_timeout", "5")),
+            ("SET statement_timeout TO DEFAULT", set("statement_timeout", "DEFAULT")),
+            ("SET TIME ZONE 'UTC'", set("timezone", "UTC")),
+            ("SET SESSION TIMEZONE TO 'Asia/Tokyo'", set("timezone", "Asia/Tokyo")),
+            ("set local time zone local", set_local("timezone", "DEFAULT")),
+            ("RESET ALL;", Utility::ResetAll),
+            (
+                "reset Statement_Timeout",
+                Utility::Reset("statement_timeout".to_owned()),
+            ),
+            ("RESET TIME ZONE", Utility::Reset("timezone".to_owned())),
+            ("RESET SESSION AUTHORIZATION", Utility::Nothing("RESET")),
             ("SHOW server_version", Utility::Show("server_version".to_owned())),
             (
                 "show TRANSACTION isolation LEVEL",
@@ -265,10 +397,64 @@ mod tests {
     fn a_setting_is_shown_as_it_was_set_and_a_timeout_is_understood() {
         let mut settings = Settings::default();
         assert_eq!(settings.statement_timeout(), None);
-        assert!(settings.set("statement_timeout", "2min") && !settings.set("statement_timeout", "soon"));
+        assert!(settings.set("statement_timeout", Some("2min")).is_ok());
+        assert!(settings.set("statement_timeout", Some("soon")).is_err());
         assert_eq!(settings.statement_timeout(), Some(Duration::from_secs(120)));
-        assert!(settings.set("server_version", "1") && settings.set("no_such_thing", "1"));
+        assert!(settings.set("server_version", Some("1")).is_ok() && settings.set("no_such_thing", Some("1")).is_ok());
         assert_eq!(settings.get("server_version"), Some(query::POSTGRES_VERSION));
         assert_eq!(settings.get("no_such_thing"), None);
+    }
+
+    #[test]
+    fn a_setting_goes_back_to_what_it_was_before_the_transaction_or_at_the_connection() {
+        const NAME: &str = "application_name";
+        let given = [
+            (NAME, "at first"),
+            ("timezone", "Europe/Berlin"),
+            ("statement_timeout", "soon"),
+        ];
+        let given = given.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let (mut settings, refused) = Settings::new(&given);
+        assert_eq!(refused.len(), 2, "{refused:?}");
+        settings.begin();
+        assert!(settings.set(NAME, Some("set")).is_ok() && settings.set_local(NAME, Some("local")).is_ok());
+        assert_eq!(settings.get(NAME), Some("local"));
+        settings.commit();
+        assert_eq!(settings.get(NAME), Some("set"));
+        settings.begin();
+        settings.reset_all();
+        assert_eq!(settings.get(NAME), Some("at first"));
+        settings.roll_back();
+        assert_eq!(settings.get(NAME), Some("set"));
+        settings.begin();
+        assert!(settings.set_local(NAME, None).is_ok());
+        assert_eq!(settings.get(NAME), Some("at first"));
+        assert!(settings.set(NAME, Some("later")).is_ok());
+        assert_eq!(settings.get(NAME), Some("later"));
+        settings.commit();
+        assert!(settings.set(NAME, None).is_ok());
+        assert_eq!(settings.get(NAME), Some("at first"));
+    }
+
+    #[test]
+    fn utc_has_many_names_and_other_zones_are_refused() {
+        for zone in [
+            "UTC",
+            "utc",
+            "Etc/UTC",
+            "GMT",
+            "Etc/GMT0",
+            "GMT+0",
+            "GMT-00:00",
+            "Zulu",
+            "Z",
+            "0",
+            "+00:00",
+        ] {
+            assert!(is_utc(zone), "{zone}");
+        }
+        for zone in ["Europe/Berlin", "CET", "+02:00", "GMT+1", "", "Etc/GMT-10"] {
+            assert!(!is_utc(zone), "{zone}");
+        }
     }
 }

@@ -20,8 +20,8 @@ const MOST_NAMES: usize = 64;
 pub(super) enum Purpose {
     /// Statements.
     Session {
-        /// What the client calls itself.
-        application: Option<String>,
+        /// What the client sets from the beginning, names in small letters.
+        settings: Vec<(String, String)>,
     },
     /// To end the statement of another connection.
     Cancel {
@@ -64,23 +64,34 @@ pub(super) async fn purpose(incoming: &mut Incoming, out: &mut Outgoing) -> Resu
 }
 
 fn session(version: i32, body: &mut Body, out: &mut Outgoing) -> Result<Purpose, Stop> {
-    let (mut application, mut unknown) = (None, Vec::new());
+    let (mut settings, mut unknown) = (Vec::new(), Vec::new());
     for _ in 0..MOST_NAMES {
         let name = body.text()?;
         if name.is_empty() {
             if version != VERSION || !unknown.is_empty() {
                 negotiate(out, &unknown);
             }
-            return Ok(Purpose::Session { application });
+            return Ok(Purpose::Session { settings });
         }
         let value = body.text()?;
-        if name == "application_name" {
-            application = Some(value);
-        } else if name.starts_with("_pq_.") {
+        if name.starts_with("_pq_.") {
             unknown.push(name);
+        } else if name == "options" {
+            settings.extend(options(&value));
+        } else {
+            settings.push((name.to_ascii_lowercase(), value));
         }
     }
     Err(Fault::protocol("the first message has too many names").into())
+}
+
+/// What `-c name=value` and `--name=value` set.
+fn options(text: &str) -> impl Iterator<Item = (String, String)> {
+    text.split_whitespace().filter_map(|word| {
+        let setting = word.strip_prefix("-c").or_else(|| word.strip_prefix("--"));
+        let (name, value) = setting.unwrap_or(word).split_once('=')?;
+        Some((name.to_ascii_lowercase(), value.to_owned()))
+    })
 }
 
 /// Tells a client which version and options there are.
@@ -94,8 +105,12 @@ fn negotiate(out: &mut Outgoing, unknown: &[String]) {
     });
 }
 
-/// Tells a client that it may begin, and how to cancel.
-pub(super) async fn welcome(out: &mut Outgoing, number: i32, secret: i32) -> std::io::Result<()> {
+/// Tells a client that it may begin, how to cancel, and what of its settings is not carried out.
+pub(super) async fn welcome(
+    out: &mut Outgoing,
+    (number, secret): (i32, i32),
+    refused: &[Fault],
+) -> std::io::Result<()> {
     out.message(b'R', |out| out.put_i32(0));
     for (name, value) in Settings::reported() {
         out.message(b'S', |out| {
@@ -107,6 +122,9 @@ pub(super) async fn welcome(out: &mut Outgoing, number: i32, secret: i32) -> std
         out.put_i32(number);
         out.put_i32(secret);
     });
+    for fault in refused {
+        out.warning(fault.code, &fault.message);
+    }
     out.message(b'Z', |out| out.put_u8(b'I'));
     out.send().await
 }

@@ -7,10 +7,13 @@
 //! - Reading a field beyond the end of a frame is the client's fault, and never a panic.
 
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 
 use super::fault::{Fault, put_fields};
@@ -25,6 +28,9 @@ const AHEAD: usize = 64 << 10;
 const LOOK: Duration = Duration::from_millis(100);
 /// A connection that takes nothing of an answer for so long is closed.
 const WRITE_TIME: Duration = Duration::from_secs(30);
+/// What a client that has closed its sending half is sent to see whether it has gone: its system answers with a reset then. The
+/// message tells a setting anew, which may come between any two others.
+const PROBE: &[u8] = b"S\0\0\0\x17in_hot_standby\0off\0";
 /// As much of an answer is gathered before it is sent.
 const GATHER: usize = 64 << 10;
 
@@ -82,21 +88,33 @@ fn short(_: bytes::TryGetError) -> Fault {
     Fault::protocol("a message ends too early")
 }
 
+/// The two directions of a connection.
+pub(super) fn split(stream: TcpStream) -> (Incoming, Outgoing) {
+    let (read, write) = stream.into_split();
+    let is_sending = Arc::new(AtomicBool::new(false));
+    let incoming = Incoming {
+        stream: read,
+        buffer: BytesMut::new(),
+        is_sending: Arc::clone(&is_sending),
+    };
+    let outgoing = Outgoing {
+        stream: write,
+        buffer: BytesMut::new(),
+        is_sending,
+    };
+    (incoming, outgoing)
+}
+
 /// What comes from a client.
 #[derive(Debug)]
 pub(super) struct Incoming {
     stream: OwnedReadHalf,
     buffer: BytesMut,
+    /// Whether a part of what goes to the client is still to be sent.
+    is_sending: Arc<AtomicBool>,
 }
 
 impl Incoming {
-    pub(super) fn new(stream: OwnedReadHalf) -> Self {
-        Self {
-            stream,
-            buffer: BytesMut::new(),
-        }
-    }
-
     /// The first message, which has no kind; `None` if the client has gone.
     pub(super) async fn startup(&mut self) -> Result<Option<Body>, Fault> {
         if !self.fill(4).await? {
@@ -152,8 +170,18 @@ impl Incoming {
         matches!(self.stream.read_buf(&mut self.buffer).await, Ok(read) if read > 0)
     }
 
-    /// Returns when the client has gone.
+    /// Returns when the client has gone; one that has only closed its sending half waits for its answers.
     pub(super) async fn gone(&mut self) {
+        self.ended().await;
+        let mut pause = LOOK;
+        while self.is_taken() {
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(WRITE_TIME);
+        }
+    }
+
+    /// Returns when nothing comes any more.
+    async fn ended(&mut self) {
         while self.buffer.len() < AHEAD {
             if !self.more().await {
                 return;
@@ -167,6 +195,19 @@ impl Incoming {
             }
         }
     }
+
+    /// Whether the client takes what it is sent, as far as is known.
+    fn is_taken(&self) -> bool {
+        // In the midst of a message nothing may come between; its own sending fails if the client has gone.
+        if self.is_sending.load(Ordering::Relaxed) {
+            return true;
+        }
+        let stream: &TcpStream = self.stream.as_ref();
+        match stream.try_write(PROBE) {
+            Ok(written) => written == PROBE.len(),
+            Err(error) => error.kind() == io::ErrorKind::WouldBlock,
+        }
+    }
 }
 
 /// What goes to a client.
@@ -174,16 +215,11 @@ impl Incoming {
 pub(super) struct Outgoing {
     stream: OwnedWriteHalf,
     buffer: BytesMut,
+    /// Whether a part of it is still to be sent.
+    is_sending: Arc<AtomicBool>,
 }
 
 impl Outgoing {
-    pub(super) fn new(stream: OwnedWriteHalf) -> Self {
-        Self {
-            stream,
-            buffer: BytesMut::new(),
-        }
-    }
-
     /// One byte that is no message.
     pub(super) fn byte(&mut self, byte: u8) {
         self.buffer.put_u8(byte);
@@ -210,9 +246,9 @@ impl Outgoing {
         self.message(b'E', |out| fault.write(out));
     }
 
-    /// Something that the client should know of a statement that does not fail.
-    pub(super) fn warning(&mut self, message: &str) {
-        self.message(b'N', |out| put_fields(out, "WARNING", "01000", message, None));
+    /// What a client should know beside its answers, or of a statement that does not fail.
+    pub(super) fn warning(&mut self, code: &str, message: &str) {
+        self.message(b'N', |out| put_fields(out, "WARNING", code, message, None));
     }
 
     /// Sends what was gathered if it is much.
@@ -225,12 +261,14 @@ impl Outgoing {
 
     /// Sends what was gathered.
     pub(super) async fn send(&mut self) -> io::Result<()> {
+        self.is_sending.store(true, Ordering::Relaxed);
         while !self.buffer.is_empty() {
             let written = tokio::time::timeout(WRITE_TIME, self.stream.write_buf(&mut self.buffer)).await;
             if written.map_err(|_| io::ErrorKind::TimedOut)?? == 0 {
                 return Err(io::ErrorKind::WriteZero.into());
             }
         }
+        self.is_sending.store(false, Ordering::Relaxed);
         Ok(())
     }
 }

@@ -11,6 +11,7 @@
 //! | `number::int`, `text::varchar(5)` | see [`casts`] |
 //! | times and their parts | see [`moments`] |
 //! | `+`, `-`, `*` of whole numbers | see [`arithmetic`] |
+//! | `sum` of whole numbers | see [`sums`] |
 //!
 //! # How
 //!
@@ -37,7 +38,7 @@ use datafusion::optimizer::AnalyzerRule;
 use datafusion::sql::sqlparser::ast::BinaryOperator;
 use uuid::Uuid;
 
-use super::{arithmetic, casts, moments, patterns};
+use super::{arithmetic, casts, moments, patterns, sums};
 use crate::functions::{FunctionKind, ID, json_text};
 
 /// See the module.
@@ -79,7 +80,8 @@ fn analyzed(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
             .transform_data(|expr| patterns::replaced(expr, &schema))?
             .transform_data(|expr| moments::replaced(expr, &schema))?
             .transform_data(|expr| Ok(arithmetic::replaced(expr, &schema)))
-    })
+    })?
+    .transform_data(sums::checked)
 }
 
 /// A plan with the parts of its expressions replaced; columns keep their names.

@@ -35,6 +35,7 @@ mod regtype;
 mod session;
 mod statement;
 mod stop;
+mod sums;
 mod text;
 mod to_char;
 mod types;

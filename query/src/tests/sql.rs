@@ -563,6 +563,48 @@ async fn whole_numbers_that_do_not_fit_are_an_error() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn sums_of_whole_numbers_that_do_not_fit_are_an_error() {
+    let bench = of_messages(&["one", "two"]).await;
+    let most = "length(message) + 9223372036854775804";
+    for query in [
+        format!("SELECT sum({most}) FROM logs"),
+        format!("SELECT length(message), sum({most}) FROM logs GROUP BY 1"),
+        format!("SELECT sum({most}) OVER () FROM logs"),
+        format!("SELECT sum({most}) OVER (ORDER BY message ROWS 1 PRECEDING) FROM logs"),
+    ] {
+        let error = asked(&bench, &query, json!([])).await.unwrap_err();
+        assert_eq!(error.kind(), Kind::Statement, "{query}: {error:?}");
+        assert!(error.to_string().contains("is out of range"), "{query}: {error}");
+    }
+    let query = format!(
+        "SELECT sum(length(message)) AS a, sum(DISTINCT length(message)) AS b, sum({most}) FILTER (WHERE message = 'one') AS c, \
+         sum(1) AS d, sum(0.5) AS e, sum(length(message)) + 1 AS f FROM logs HAVING sum(length(message)) > 5"
+    );
+    let answer = asked(&bench, &query, json!([])).await.unwrap();
+    assert_eq!(
+        answer["data"],
+        json!([{"a": 6, "b": 3, "c": i64::MAX, "d": 2, "e": 1.0, "f": 7}])
+    );
+    assert_eq!(answer["columns"][0]["type"], "bigint");
+    let grouped = "SELECT message, sum(n) AS s, sum(sum(n)) OVER (ORDER BY message) AS w \
+                   FROM (SELECT message, length(message)::smallint AS n FROM logs) x GROUP BY ROLLUP (message) ORDER BY message";
+    let rows = rows(&bench, grouped).await;
+    assert_eq!(
+        rows,
+        [
+            [json!("one"), json!(3), json!(3)],
+            [json!("two"), json!(3), json!(6)],
+            [json!(null), json!(6), json!(12)],
+        ]
+    );
+    let names = asked(&bench, "SELECT sum(length(message)), max(level) FROM logs", json!([]))
+        .await
+        .unwrap();
+    assert_eq!(names["columns"][0]["name"], "sum(character_length(logs.message))");
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn rows_of_two_tables_are_aggregated_together() {
     let bench = bench().await;
     let both =

@@ -84,7 +84,8 @@ fn it_listens_where_the_keys_say_and_nowhere_without_them() -> Result<(), Failur
 
 #[test]
 fn a_cancelled_statement_ends_and_so_does_one_whose_client_has_gone() -> Result<(), Failure> {
-    let mixer = mixer(&[("query.max_concurrent", "1")])?;
+    // No statement ends by its time within that of the test.
+    let mixer = mixer(&[("query.max_concurrent", "1"), ("query.timeout", "\"10m\"")])?;
     fill(&mixer, 200)?;
     run(async {
         let (first, second) = (connect(&mixer).await?, connect(&mixer).await?);

@@ -3,7 +3,7 @@
 use chrono::{DateTime, Utc};
 use harness::Failure;
 use serde_json::json;
-use tokio_postgres::SimpleQueryMessage;
+use tokio_postgres::{Client, SimpleQueryMessage};
 use uuid::Uuid;
 
 use super::{connect, fill, mixer, run, told};
@@ -209,7 +209,7 @@ fn what_clients_send_beside_queries_is_accepted_and_shown_again() -> Result<(), 
         client
             .batch_execute(
                 "BEGIN READ ONLY; SET extra_float_digits = 3; SET SESSION application_name = 'a b'; SELECT 1; \
-                 SAVEPOINT s; RELEASE SAVEPOINT s; COMMIT; SET TIME ZONE 'UTC'; RESET ALL; UNLISTEN *; ; DISCARD PLANS",
+                 SAVEPOINT s; RELEASE SAVEPOINT s; COMMIT; SET TIME ZONE 'UTC'; UNLISTEN *; ; DISCARD PLANS",
             )
             .await?;
         for (name, value) in [
@@ -243,6 +243,99 @@ fn what_clients_send_beside_queries_is_accepted_and_shown_again() -> Result<(), 
             "only its clients see its catalogue: {}",
             over_http.text
         );
+        Ok(())
+    })
+}
+
+/// What `SHOW` says of a setting.
+async fn shown(client: &Client, name: &str) -> Result<String, Failure> {
+    Ok(client.query_one(&format!("SHOW {name}"), &[]).await?.get(0))
+}
+
+#[test]
+fn a_setting_is_reset_and_ends_with_its_transaction_where_it_should() -> Result<(), Failure> {
+    let mixer = mixer(&[])?;
+    run(async {
+        let client = connect(&mixer).await?;
+        for back in [
+            "RESET statement_timeout",
+            "RESET ALL",
+            "DISCARD ALL",
+            "SET statement_timeout TO DEFAULT",
+        ] {
+            client.batch_execute("SET statement_timeout = '1h'").await?;
+            client.batch_execute(back).await?;
+            assert_eq!(shown(&client, "statement_timeout").await?, "0", "{back}");
+        }
+        for (end, after) in [("COMMIT", "2h"), ("ROLLBACK", "0")] {
+            client.batch_execute("BEGIN; SET statement_timeout = '2h'").await?;
+            client.batch_execute("SET LOCAL statement_timeout = '1h'").await?;
+            assert_eq!(shown(&client, "statement_timeout").await?, "1h");
+            client.batch_execute(end).await?;
+            assert_eq!(shown(&client, "statement_timeout").await?, after, "{end}");
+            client.batch_execute("RESET statement_timeout").await?;
+        }
+        client.batch_execute("SET LOCAL statement_timeout = 1").await?;
+        assert_eq!(
+            shown(&client, "statement_timeout").await?,
+            "0",
+            "there was no transaction"
+        );
+        Ok(())
+    })
+}
+
+#[test]
+fn another_time_zone_than_utc_is_refused_and_a_statement_converts() -> Result<(), Failure> {
+    let mixer = mixer(&[])?;
+    run(async {
+        let client = connect(&mixer).await?;
+        for zone in [
+            "TimeZone = 'UTC'",
+            "TIME ZONE 'Etc/UTC'",
+            "SESSION TIMEZONE TO 'GMT'",
+            "TIME ZONE LOCAL",
+        ] {
+            client.batch_execute(&format!("SET {zone}")).await?;
+        }
+        for zone in [
+            "timezone = 'Europe/Berlin'",
+            "TIME ZONE 'Europe/Berlin'",
+            "LOCAL TimeZone TO 'CET'",
+        ] {
+            client.batch_execute("BEGIN").await?;
+            let set = client.batch_execute(&format!("SET {zone}")).await;
+            let (code, message, _) = told(&set.err().ok_or_else(|| format!("{zone} passes"))?);
+            assert_eq!(code, "22023", "{zone}");
+            assert!(message.contains("ts AT TIME ZONE 'Europe/Berlin'"), "{message}");
+            client.batch_execute("ROLLBACK").await?;
+        }
+        let day = "SELECT date_trunc('day', arrow_cast('2026-07-01T10:00:00Z', 'Timestamp(Microsecond, Some(\"UTC\"))') \
+                   AT TIME ZONE 'Europe/Berlin')";
+        let day: DateTime<Utc> = client.query_one(day, &[]).await?.get(0);
+        assert_eq!(
+            day.to_rfc3339(),
+            "2026-06-30T22:00:00+00:00",
+            "where it begins in Berlin"
+        );
+        Ok(())
+    })
+}
+
+#[test]
+fn rolling_back_to_a_savepoint_without_a_transaction_is_refused_and_opens_none() -> Result<(), Failure> {
+    let mixer = mixer(&[])?;
+    run(async {
+        let client = connect(&mixer).await?;
+        let refused = client.batch_execute("ROLLBACK TO SAVEPOINT s").await;
+        assert_eq!(told(&refused.err().ok_or("it passes")?).0, "25P01");
+        assert!(client.batch_execute("SELECT nothing").await.is_err());
+        client.batch_execute("SELECT 1").await?;
+        client.batch_execute("BEGIN; SAVEPOINT s").await?;
+        assert!(client.batch_execute("SELECT nothing").await.is_err());
+        client
+            .batch_execute("ROLLBACK TO SAVEPOINT s; SELECT 1; COMMIT")
+            .await?;
         Ok(())
     })
 }

@@ -1,12 +1,12 @@
 //! Bytes that no client sends: they harm nobody.
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
-use std::time::Duration;
+use std::net::{Shutdown, TcpStream};
+use std::time::{Duration, Instant};
 
 use harness::{Failure, Random, TestMixer};
 
-use super::{connect, mixer, run};
+use super::{connect, fill, mixer, run};
 
 /// A connection that says nothing by itself.
 fn open(mixer: &TestMixer) -> Result<TcpStream, Failure> {
@@ -17,12 +17,30 @@ fn open(mixer: &TestMixer) -> Result<TcpStream, Failure> {
 
 /// A connection that may ask.
 fn begun(mixer: &TestMixer) -> Result<TcpStream, Failure> {
+    Ok(begun_with(mixer, b"")?.0)
+}
+
+/// A connection that may ask and set this at first, and what it was told.
+fn begun_with(mixer: &TestMixer, settings: &[u8]) -> Result<(TcpStream, Vec<(u8, Vec<u8>)>), Failure> {
     let mut stream = open(mixer)?;
-    let body = b"\x00\x03\x00\x00user\0a\0\0";
+    let body = [&b"\x00\x03\x00\x00user\0a\0"[..], settings, b"\0"].concat();
     stream.write_all(&(u32::try_from(body.len())? + 4).to_be_bytes())?;
-    stream.write_all(body)?;
-    while message(&mut stream)?.ok_or("it hung up")?.0 != b'Z' {}
-    Ok(stream)
+    stream.write_all(&body)?;
+    let mut said: Vec<(u8, Vec<u8>)> = Vec::new();
+    while said.last().is_none_or(|(kind, _)| *kind != b'Z') {
+        said.push(message(&mut stream)?.ok_or("it hung up")?);
+    }
+    Ok((stream, said))
+}
+
+/// The kinds of the messages up to one of a kind.
+fn kinds_until(stream: &mut TcpStream, last: u8) -> Result<Vec<u8>, Failure> {
+    let mut kinds: Vec<u8> = Vec::new();
+    while kinds.last() != Some(&last) {
+        let (kind, _) = message(stream)?.ok_or_else(|| format!("it hung up after {kinds:?}"))?;
+        kinds.push(kind);
+    }
+    Ok(kinds)
 }
 
 fn sent(stream: &mut TcpStream, kind: u8, body: &[u8]) -> Result<(), Failure> {
@@ -187,4 +205,98 @@ fn a_session_keeps_no_more_statements_and_portals_than_it_may() -> Result<(), Fa
     sent(&mut stream, b'S', b"")?;
     assert_eq!(class(&mut stream)?, "54000");
     Ok(())
+}
+
+#[test]
+fn a_session_has_two_portals_with_rows_left_and_one_more_when_one_is_closed() -> Result<(), Failure> {
+    let mixer = mixer(&[])?;
+    let mut stream = begun(&mixer)?;
+    for (closed, last) in [(None, b'E'), (Some("p1"), b'Z')] {
+        sent(&mut stream, b'P', b"\0VALUES (1), (2), (3)\0\0\0")?;
+        for portal in ["p1", "p2", "p3"] {
+            sent(&mut stream, b'B', format!("{portal}\0\0\0\0\0\0\0\0").as_bytes())?;
+        }
+        for portal in ["p1", "p2", "p3"] {
+            if let Some(closed) = closed.filter(|_| portal == "p3") {
+                sent(&mut stream, b'C', format!("P{closed}\0").as_bytes())?;
+            }
+            sent(&mut stream, b'E', format!("{portal}\0\0\0\0\x01").as_bytes())?;
+        }
+        sent(&mut stream, b'S', b"")?;
+        let kinds = kinds_until(&mut stream, last)?;
+        let paused = kinds.iter().filter(|kind| **kind == b's').count();
+        assert_eq!(paused, if closed.is_some() { 3 } else { 2 }, "{kinds:?}");
+        if last == b'E' {
+            kinds_until(&mut stream, b'Z')?;
+        }
+        assert!(closed.is_none() || !kinds.contains(&b'E'), "{kinds:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_client_that_closes_its_sending_half_gets_all_of_its_answers() -> Result<(), Failure> {
+    let mixer = mixer(&[])?;
+    fill(&mixer, 100)?;
+    let mut stream = begun(&mixer)?;
+    for _ in 0..2 {
+        sent(
+            &mut stream,
+            b'Q',
+            b"SELECT count(*) FROM logs a, logs b, logs c WHERE a.message || b.message < c.message\0",
+        )?;
+    }
+    stream.shutdown(Shutdown::Write)?;
+    for _ in 0..2 {
+        let kinds = kinds_until(&mut stream, b'Z')?;
+        let answer: Vec<u8> = kinds.into_iter().filter(|kind| *kind != b'S').collect();
+        assert_eq!(answer, *b"TDCZ");
+    }
+    while let Some((kind, _)) = message(&mut stream)? {
+        assert_eq!(kind, b'S');
+    }
+    Ok(())
+}
+
+#[test]
+fn a_client_that_connects_with_another_time_zone_comes_in_and_is_warned() -> Result<(), Failure> {
+    let mixer = mixer(&[])?;
+    for (settings, warnings) in [
+        (&b"TimeZone\0Europe/Berlin\0"[..], 1),
+        (b"options\0-c TimeZone=Asia/Tokyo --statement_timeout=soon\0", 2),
+        (b"TimeZone\0Etc/UTC\0DateStyle\0ISO\0", 0),
+    ] {
+        let (mut stream, said) = begun_with(&mixer, settings)?;
+        let told = said.iter().filter(|(kind, _)| *kind == b'N');
+        let told: Vec<_> = told.map(|(_, body)| String::from_utf8_lossy(body)).collect();
+        assert_eq!(told.len(), warnings, "{told:?}");
+        assert!(told.iter().all(|text| text.contains("WARNING\0C22023\0")), "{told:?}");
+        sent(&mut stream, b'Q', b"SHOW TimeZone\0")?;
+        assert_eq!(kinds_until(&mut stream, b'Z')?, *b"TDCZ");
+    }
+    let (mut stream, _) = begun_with(&mixer, b"statement_timeout\x001h\0")?;
+    sent(
+        &mut stream,
+        b'Q',
+        b"SET statement_timeout = 1; RESET ALL; SHOW statement_timeout\0",
+    )?;
+    let row = loop {
+        let (kind, body) = message(&mut stream)?.ok_or("it hung up")?;
+        if kind == b'D' {
+            break body;
+        }
+    };
+    assert!(row.ends_with(b"1h"), "{row:?}");
+    Ok(())
+}
+
+#[test]
+fn who_cancels_with_a_wrong_key_waits() -> Result<(), Failure> {
+    let mixer = mixer(&[])?;
+    let mut stream = open(&mixer)?;
+    let asked = Instant::now();
+    stream.write_all(b"\x00\x00\x00\x10\x04\xd2\x16\x2e\x00\x00\x00\x01\x00\x00\x00\x01")?;
+    assert_eq!(message(&mut stream)?, None);
+    assert!(asked.elapsed() >= Duration::from_secs(1), "{:?}", asked.elapsed());
+    answers(&mixer)
 }
