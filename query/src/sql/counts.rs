@@ -21,33 +21,36 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray};
+use arrow_array::builder::StringBuilder;
+use arrow_array::{ArrayRef, Int64Array, RecordBatch, TimestampMicrosecondArray};
 use arrow_schema::{DataType, Field, FieldRef, Schema, SchemaRef};
 use async_trait::async_trait;
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::tree_node::{Transformed, TreeNode as _, TreeNodeRecursion};
 use datafusion::common::{Column, ScalarValue, TableReference};
-use datafusion::datasource::memory::MemorySourceConfig;
 use datafusion::datasource::{provider_as_source, source_as_provider};
 use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::functions::expr_fn::coalesce;
 use datafusion::functions_aggregate::sum::sum_udaf;
 use datafusion::logical_expr::expr::{AggregateFunction, ScalarFunction};
 use datafusion::logical_expr::utils::split_conjunction_owned;
 use datafusion::logical_expr::{
     Aggregate, Cast, Expr, ExprSchemable as _, Filter, LogicalPlan, Projection, TableProviderFilterPushDown, TableScan,
-    TableScanBuilder, TableType, Volatility, lit, when,
+    TableScanBuilder, TableType, Volatility, cast, lit, when,
 };
 use datafusion::optimizer::push_down_filter::replace_cols_by_name;
 use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
 use datafusion::physical_expr::expressions::{Column as PhysicalColumn, Literal};
 use datafusion::physical_plan::projection::{ProjectionExec, ProjectionExpr};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
 use datafusion::physical_plan::union::UnionExec;
 use datafusion::physical_plan::{ExecutionPlan, PhysicalExpr};
 use engine::MINUTE;
 use model::Table;
 
-use super::arithmetic::product;
 use crate::scan::{Counted, Pieces, Question, Scanner, Split};
 use crate::table::{Order, ViewTable};
 use crate::times::{is_a_window, is_ts, narrowed};
@@ -57,6 +60,8 @@ use crate::window::Window;
 const ROWS: &str = "rows_counted";
 /// Minutes of a day.
 const DAY: i64 = 1_440;
+/// Bytes of a counted row beside its names: its time, its number and where its names begin.
+const BYTES_BESIDE_NAMES: usize = 24;
 /// More groups and stretches of time than these are not counted together: rows are read.
 const MOST: usize = 1 << 18;
 
@@ -153,7 +158,10 @@ fn named(rows: LogicalPlan, groups: &[Expr], sums: &[Sum], aggregate: &Aggregate
     let names = aggregate.schema.iter();
     let values: Vec<Expr> = values
         .zip(names)
-        .map(|(value, (table, field))| value.alias_qualified(table.cloned(), field.name()))
+        .map(|(value, (table, field))| {
+            // A sum of products has more digits.
+            cast(value, field.data_type().clone()).alias_qualified(table.cloned(), field.name())
+        })
         .collect();
     let projection = Projection::try_new(values, Arc::new(LogicalPlan::Aggregate(plan)))?;
     Ok(LogicalPlan::Projection(projection))
@@ -233,8 +241,9 @@ impl Sum {
             "count" if !params.distinct && is_there => (sum_udaf(), rows, true),
             _ if !seen.takes(arg) => return Ok(None),
             "count" if !params.distinct => (sum_udaf(), when(arg.clone().is_not_null(), rows).end()?, true),
-            "sum" if !params.distinct && arg.get_type(schema.as_ref())? == DataType::Int64 => {
-                (func, product(arg.clone(), rows), false)
+            // Sums of whole numbers are ones of decimals by now.
+            "sum" if !params.distinct && matches!(arg.get_type(schema.as_ref())?, DataType::Decimal128(_, 0)) => {
+                (func, arg.clone() * cast(rows, DataType::Decimal128(19, 0)), false)
             }
             "count" | "sum" if params.distinct => (func, arg.clone(), false),
             "min" | "max" => (func, arg.clone(), false),
@@ -401,14 +410,21 @@ impl CountedRows {
         })
     }
 
-    /// What was counted, as rows.
-    fn rows(&self, counted: Counted) -> Result<RecordBatch> {
-        let (mut ts, mut levels, mut entities, mut rows) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        for (level, entity, buckets) in counted.groups() {
+    /// What was counted, as rows that are counted as memory of the query.
+    fn rows(&self, counted: Counted, pool: &Arc<dyn MemoryPool>) -> Result<CountedBatch> {
+        let groups: Vec<_> = counted.groups().collect();
+        let sizes = groups
+            .iter()
+            .map(|(level, entity, buckets)| buckets.len() * (level.len() + entity.len() + BYTES_BESIDE_NAMES));
+        let memory = MemoryConsumer::new("counted rows").register(pool);
+        memory.try_grow(sizes.sum())?;
+        let (mut ts, mut rows) = (Vec::new(), Vec::new());
+        let (mut levels, mut entities) = (StringBuilder::new(), StringBuilder::new());
+        for (level, entity, buckets) in groups {
             for (start, count) in buckets {
                 ts.push(start);
-                levels.push(level.clone());
-                entities.push(entity.clone());
+                levels.append_value(&level);
+                entities.append_value(&entity);
                 rows.push(count);
             }
         }
@@ -417,8 +433,8 @@ impl CountedRows {
                 "ts",
                 Arc::new(TimestampMicrosecondArray::from(ts).with_timezone("UTC")) as ArrayRef,
             ),
-            ("level", Arc::new(StringArray::from(levels))),
-            ("entity_name", Arc::new(StringArray::from(entities))),
+            ("level", Arc::new(levels.finish())),
+            ("entity_name", Arc::new(entities.finish())),
             (ROWS, Arc::new(Int64Array::from(rows))),
         ]);
         let columns = self
@@ -426,7 +442,10 @@ impl CountedRows {
             .fields()
             .iter()
             .filter_map(|field| all.remove(field.name().as_str()));
-        Ok(RecordBatch::try_new(Arc::clone(&self.schema), columns.collect())?)
+        Ok(CountedBatch {
+            rows: RecordBatch::try_new(Arc::clone(&self.schema), columns.collect())?,
+            _memory: memory,
+        })
     }
 
     /// Rows that each stand for themselves.
@@ -440,6 +459,27 @@ impl CountedRows {
             ProjectionExpr::new(value, field.name().clone())
         });
         Ok(Arc::new(ProjectionExec::try_new(columns, rows)?))
+    }
+}
+
+/// Counted rows of one statement, and the memory that they take of its pool.
+#[derive(Debug)]
+struct CountedBatch {
+    rows: RecordBatch,
+    _memory: MemoryReservation,
+}
+
+impl PartitionStream for CountedBatch {
+    fn schema(&self) -> &SchemaRef {
+        self.rows.schema_ref()
+    }
+
+    fn execute(&self, task: Arc<TaskContext>) -> SendableRecordBatchStream {
+        let (rows, most) = (self.rows.clone(), task.session_config().batch_size());
+        let starts = (0..rows.num_rows()).step_by(most);
+        let batches = starts.map(move |start| Ok(rows.slice(start, most.min(rows.num_rows() - start))));
+        let schema = Arc::clone(self.rows.schema_ref());
+        Box::pin(RecordBatchStreamAdapter::new(schema, futures::stream::iter(batches)))
     }
 }
 
@@ -473,10 +513,10 @@ impl TableProvider for CountedRows {
         let (left, mut inputs) = match counted {
             Some(mut counted) => {
                 let left = std::mem::take(&mut counted.left);
+                let rows = self.rows(counted, &state.runtime_env().memory_pool)?;
                 let schema = Arc::clone(&self.schema);
-                let rows: Arc<dyn ExecutionPlan> =
-                    MemorySourceConfig::try_new_exec(&[vec![self.rows(counted)?]], schema, None)?;
-                (left, vec![rows])
+                let rows = StreamingTableExec::try_new(schema, vec![Arc::new(rows)], None, [], false, None)?;
+                (left, vec![Arc::new(rows) as Arc<dyn ExecutionPlan>])
             }
             None => (vec![(logs.window, Pieces::All)], Vec::new()),
         };

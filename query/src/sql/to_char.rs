@@ -8,16 +8,35 @@
 //! | time | `HH24`, `HH12`, `HH`, `MI`, `SS`, `MS`, `US`, `AM`, `PM`, `am`, `pm`, `TZ`, `tz`, `OF` |
 //!
 //! `FM` before one leaves out what fills it up. What is in `"…"`, and all but letters and digits, stands for itself; other letters are
-//! refused. A pattern with `%Y` and the like is that of DataFusion.
+//! refused. A pattern with `%Y` and the like is that of `chrono`.
+//!
+//! # Invariants
+//!
+//! - A call is one expression however long its pattern is, and evaluates its time once: calls within calls do not multiply.
+//! - A pattern has at most [`LONGEST`] bytes, so a text has at most a few times as many.
 
-use arrow_schema::DataType;
-use datafusion::common::{DFSchema, plan_err};
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use arrow_array::builder::StringBuilder;
+use arrow_array::cast::AsArray as _;
+use arrow_array::types::TimestampMicrosecondType;
+use arrow_schema::{DataType, TimeUnit};
+use chrono::format::{Item, StrftimeItems};
+use chrono::{DateTime, Utc};
+use datafusion::common::{DFSchema, exec_datafusion_err, exec_err, plan_err};
 use datafusion::error::Result;
-use datafusion::functions::{datetime, string, unicode};
-use datafusion::logical_expr::{Expr, ExprSchemable as _, Operator, binary_expr, lit};
+use datafusion::logical_expr::{
+    ColumnarValue, Expr, ExprSchemable as _, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility, cast,
+};
+
+/// The longest pattern, in bytes.
+const LONGEST: usize = 256;
+/// What names are filled up to, in letters.
+const NAME_WIDTH: usize = 9;
 
 /// How the letters of a name are written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Letters {
     AsTheyAre,
     Upper,
@@ -25,20 +44,16 @@ enum Letters {
 }
 
 /// What a part of a pattern is.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Part {
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum PatternPart {
     /// A format of `chrono`.
     Format(String),
-    /// A name, which is filled up to nine letters unless it is `bare`.
+    /// A name, which may be filled up with blanks.
     Name {
         format: &'static str,
         letters: Letters,
         filled: bool,
     },
-    /// The name of the zone.
-    Zone(Letters),
-    /// How far the zone is from UTC.
-    Offset,
 }
 
 /// Numbers: they may be written in either case.
@@ -89,24 +104,127 @@ pub(super) fn written(args: &[Expr], schema: &DFSchema) -> Result<Option<Expr>> 
     let Some(pattern) = pattern.try_as_str().flatten() else {
         return Ok(None);
     };
+    if pattern.len() > LONGEST {
+        return plan_err!(
+            "a pattern of to_char has at most {LONGEST} bytes, not {}",
+            pattern.len()
+        );
+    }
     let kind = at.get_type(schema)?;
-    if matches!(kind, DataType::Duration(_) | DataType::Interval(_)) {
-        return match pattern.to_ascii_lowercase().as_str() {
-            "pretty" | "iso8601" => Ok(None),
-            _ => plan_err!("to_char writes moments: take what you need of a difference with extract(… FROM a - b)"),
+    let (at, zone) = match kind {
+        DataType::Duration(_) | DataType::Interval(_) => {
+            return match pattern.to_ascii_lowercase().as_str() {
+                "pretty" | "iso8601" => Ok(None),
+                _ => plan_err!("to_char writes moments: take what you need of a difference with extract(… FROM a - b)"),
+            };
+        }
+        DataType::Timestamp(_, Some(zone)) if !["UTC", "+00:00"].contains(&zone.as_ref()) => {
+            return plan_err!("to_char writes times in UTC, not in {zone}");
+        }
+        DataType::Timestamp(_, zone) => (at.clone(), zone.map(|_| "UTC")),
+        DataType::Time32(_) | DataType::Time64(_) => {
+            let micros = cast(at.clone(), DataType::Time64(TimeUnit::Microsecond));
+            (cast(micros, DataType::Int64), None)
+        }
+        _ => (at.clone(), None),
+    };
+    let parts = if is_of_chrono(pattern) {
+        vec![PatternPart::Format(pattern.to_owned())]
+    } else {
+        parts(pattern, zone)?
+    };
+    for part in &parts {
+        part.items()?;
+    }
+    let writer = ScalarUDF::new_from_impl(TimestampWriter {
+        parts,
+        signature: Signature::exact(vec![moments()], Volatility::Immutable),
+    });
+    Ok(Some(writer.call(vec![cast(at, moments())])))
+}
+
+/// Microseconds since 1970.
+const fn moments() -> DataType {
+    DataType::Timestamp(TimeUnit::Microsecond, None)
+}
+
+impl PatternPart {
+    /// What `chrono` writes for it.
+    fn items(&self) -> Result<Vec<Item<'_>>> {
+        let format = match self {
+            Self::Format(format) => format,
+            Self::Name { format, .. } => *format,
         };
+        let items = StrftimeItems::new(format).parse();
+        items.map_err(|_| exec_datafusion_err!("'{format}' is not a pattern of to_char"))
     }
-    if is_of_chrono(pattern) {
-        return Ok(None);
+
+    fn write(&self, items: &[Item<'_>], at: DateTime<Utc>, text: &mut String) -> std::fmt::Result {
+        let begin = text.len();
+        write!(text, "{}", at.format_with_items(items.iter()))?;
+        let Self::Name { letters, filled, .. } = self else {
+            return Ok(());
+        };
+        let name = text.split_off(begin);
+        let name = match letters {
+            Letters::AsTheyAre => name,
+            Letters::Upper => name.to_uppercase(),
+            Letters::Lower => name.to_lowercase(),
+        };
+        let width = if *filled { NAME_WIDTH } else { 0 };
+        write!(text, "{name:<width$}")
     }
-    let text = parts(pattern)?.into_iter().try_fold(None, |text, part| {
-        let part = expression(part, at, &kind)?;
-        Ok::<_, datafusion::error::DataFusionError>(Some(match text {
-            None => part,
-            Some(text) => binary_expr(text, Operator::StringConcat, part),
-        }))
-    })?;
-    Ok(text)
+}
+
+/// The function that writes times by one pattern.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct TimestampWriter {
+    parts: Vec<PatternPart>,
+    signature: Signature,
+}
+
+impl ScalarUDFImpl for TimestampWriter {
+    fn name(&self) -> &str {
+        "to_char"
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
+        Ok(DataType::Utf8)
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let [times] = args.args.as_slice() else {
+            return exec_err!("one time was expected");
+        };
+        let times = times.to_array(args.number_rows)?;
+        let parts: Vec<_> = self
+            .parts
+            .iter()
+            .map(|part| Ok((part, part.items()?)))
+            .collect::<Result<_>>()?;
+        let (mut texts, mut text) = (StringBuilder::new(), String::new());
+        for micros in times.as_primitive::<TimestampMicrosecondType>() {
+            let Some(micros) = micros else {
+                texts.append_null();
+                continue;
+            };
+            let Some(at) = DateTime::from_timestamp_micros(micros) else {
+                return exec_err!("the time {micros} µs from 1970 is too far away to be written");
+            };
+            text.clear();
+            for (part, items) in &parts {
+                if part.write(items, at, &mut text).is_err() {
+                    return exec_err!("a pattern of to_char asks for what a time has not");
+                }
+            }
+            texts.append_value(&text);
+        }
+        Ok(ColumnarValue::Array(Arc::new(texts.finish())))
+    }
 }
 
 /// Whether a pattern has `%Y` and the like.
@@ -115,7 +233,7 @@ fn is_of_chrono(pattern: &str) -> bool {
     letters.any(|letter| letter.is_ascii_alphanumeric() || "-_.:+#".contains(letter))
 }
 
-fn parts(pattern: &str) -> Result<Vec<Part>> {
+fn parts(pattern: &str, zone: Option<&str>) -> Result<Vec<PatternPart>> {
     let mut parts = Vec::new();
     let mut rest = pattern;
     while let Some(first) = rest.chars().next() {
@@ -123,13 +241,13 @@ fn parts(pattern: &str) -> Result<Vec<Part>> {
             let Some((text, after)) = rest.get(1..).and_then(|rest| rest.split_once('"')) else {
                 return plan_err!("a text in the pattern '{pattern}' of to_char has no end");
             };
-            push(&mut parts, Part::Format(text.replace('%', "%%")));
+            push(&mut parts, PatternPart::Format(text.replace('%', "%%")));
             rest = after;
             continue;
         }
         let bare = rest.get(..2).is_some_and(|fill| fill.eq_ignore_ascii_case("FM"));
         let found = if bare { rest.get(2..).unwrap_or_default() } else { rest };
-        if let Some((part, length)) = known(found, bare) {
+        if let Some((part, length)) = known(found, bare, zone) {
             push(&mut parts, part);
             rest = found.get(length..).unwrap_or_default();
         } else if first.is_alphanumeric() {
@@ -143,7 +261,7 @@ fn parts(pattern: &str) -> Result<Vec<Part>> {
             } else {
                 first.to_string()
             };
-            push(&mut parts, Part::Format(text));
+            push(&mut parts, PatternPart::Format(text));
             rest = rest.get(first.len_utf8()..).unwrap_or_default();
         }
     }
@@ -159,18 +277,18 @@ fn word(text: &str) -> &str {
 }
 
 /// Formats that follow each other are one.
-fn push(parts: &mut Vec<Part>, part: Part) {
+fn push(parts: &mut Vec<PatternPart>, part: PatternPart) {
     match (parts.last_mut(), part) {
-        (Some(Part::Format(before)), Part::Format(format)) => before.push_str(&format),
+        (Some(PatternPart::Format(before)), PatternPart::Format(format)) => before.push_str(&format),
         (_, part) => parts.push(part),
     }
 }
 
 /// The part that a text begins with, and its length.
-fn known(text: &str, bare: bool) -> Option<(Part, usize)> {
+fn known(text: &str, bare: bool, zone: Option<&str>) -> Option<(PatternPart, usize)> {
     let names = NAMES.iter().find(|(name, ..)| text.starts_with(name));
     if let Some((name, format, letters, filled)) = names {
-        let part = Part::Name {
+        let part = PatternPart::Name {
             format,
             letters: *letters,
             filled: *filled && !bare,
@@ -196,45 +314,13 @@ fn known(text: &str, bare: bool) -> Option<(Part, usize)> {
         {
             return None;
         }
-        "TZ" => Part::Zone(if is_lower { Letters::Lower } else { Letters::Upper }),
-        "OF" => Part::Offset,
-        "AM" | "PM" if is_lower => Part::Format("%P".to_owned()),
-        _ => Part::Format(if bare { as_it_is } else { filled }.to_owned()),
+        "TZ" if is_lower => PatternPart::Format(zone.unwrap_or_default().to_ascii_lowercase()),
+        "TZ" => PatternPart::Format(zone.unwrap_or_default().to_owned()),
+        "OF" => PatternPart::Format("+00".to_owned()),
+        "AM" | "PM" if is_lower => PatternPart::Format("%P".to_owned()),
+        _ => PatternPart::Format(if bare { as_it_is } else { filled }.to_owned()),
     };
     Some((part, name.len()))
-}
-
-fn expression(part: Part, at: &Expr, kind: &DataType) -> Result<Expr> {
-    let format = |format: &str| datetime::to_char().call(vec![at.clone(), lit(format)]);
-    let is_utc = match kind {
-        DataType::Timestamp(_, Some(zone)) if ["UTC", "+00:00"].contains(&zone.as_ref()) => true,
-        DataType::Timestamp(_, Some(zone)) => return plan_err!("to_char writes times in UTC, not in {zone}"),
-        _ => false,
-    };
-    Ok(match part {
-        Part::Format(text) => format(&text),
-        Part::Zone(_) if !is_utc => format(""),
-        Part::Zone(Letters::Lower) => format("utc"),
-        Part::Zone(_) => format("UTC"),
-        Part::Offset => format("+00"),
-        Part::Name {
-            format: name,
-            letters,
-            filled,
-        } => {
-            let name = format(name);
-            let name = match letters {
-                Letters::AsTheyAre => name,
-                Letters::Upper => string::upper().call(vec![name]),
-                Letters::Lower => string::lower().call(vec![name]),
-            };
-            if filled {
-                unicode::rpad().call(vec![name, lit(9_i64), lit(" ")])
-            } else {
-                name
-            }
-        }
-    })
 }
 
 #[cfg(test)]
@@ -242,8 +328,8 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
 
-    fn format(text: &str) -> Part {
-        Part::Format(text.to_owned())
+    fn format(text: &str) -> PatternPart {
+        PatternPart::Format(text.to_owned())
     }
 
     #[test]
@@ -253,14 +339,11 @@ mod tests {
             ("yyyymmdd", vec![format("%Y%m%d")]),
             ("IYYY-\"W\"IW", vec![format("%G-W%V")]),
             ("FMDD.FMMM. HH12:MI am", vec![format("%-d.%-m. %I:%M %P")]),
-            (
-                "YYYY-MM-DD\"T\"HH24 TZ",
-                vec![format("%Y-%m-%dT%H "), Part::Zone(Letters::Upper)],
-            ),
+            ("YYYY-MM-DD\"T\"HH24 TZ", vec![format("%Y-%m-%dT%H UTC")]),
             (
                 "FMMonth DDD",
                 vec![
-                    Part::Name {
+                    PatternPart::Name {
                         format: "%B",
                         letters: Letters::AsTheyAre,
                         filled: false,
@@ -270,7 +353,7 @@ mod tests {
             ),
             (
                 "DY",
-                vec![Part::Name {
+                vec![PatternPart::Name {
                     format: "%a",
                     letters: Letters::Upper,
                     filled: false,
@@ -279,7 +362,7 @@ mod tests {
             ("%", vec![format("%%")]),
             ("", vec![]),
         ] {
-            assert_eq!(parts(pattern).unwrap(), expected, "{pattern}");
+            assert_eq!(parts(pattern, Some("UTC")).unwrap(), expected, "{pattern}");
         }
         for bad in [
             "YYYY-MM-DDTHH24",
@@ -292,7 +375,7 @@ mod tests {
             "FMx",
             "J",
         ] {
-            assert!(parts(bad).is_err(), "{bad}");
+            assert!(parts(bad, None).is_err(), "{bad}");
         }
         assert!(is_of_chrono("%Y-%m") && !is_of_chrono("YYYY") && !is_of_chrono("MM %"));
     }

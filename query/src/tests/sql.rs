@@ -521,10 +521,16 @@ async fn to_char_writes_times_by_the_patterns_of_postgresql() {
         .await,
         ["02.07.2026 00", "15 ", "null"]
     );
+    // Each call is one expression, however long its pattern is and whatever its time is made of.
+    let nested = (0..6).fold(at.to_owned(), |at, _| {
+        format!("to_char(({at})::timestamp, 'YYYY-MM-DD HH24:MI:SS')")
+    });
+    assert_eq!(said(&bench, &nested).await, ["2026-07-02 15:03:06"]);
     for (bad, way) in [
         ("to_char(now(), 'YYYY-MM-DDTHH24')", "'THH24'"),
         ("to_char(now(), message)", "written as a text"),
         ("to_char(now() - ts, 'HH24:MI')", "extract("),
+        (&format!("to_char(ts, '{}')", "DY".repeat(20_000)), "at most 256 bytes"),
     ] {
         let error = asked(&bench, &format!("SELECT {bad} FROM logs"), json!([]))
             .await
@@ -600,7 +606,7 @@ async fn sums_of_whole_numbers_that_do_not_fit_are_an_error() {
     let names = asked(&bench, "SELECT sum(length(message)), max(level) FROM logs", json!([]))
         .await
         .unwrap();
-    assert_eq!(names["columns"][0]["name"], "sum(character_length(logs.message))");
+    assert_eq!(names["columns"][0]["name"], "sum(length(logs.message))");
     bench.close().await;
 }
 
