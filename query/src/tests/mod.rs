@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::large_futures, reason = "tests")]
 
 mod aggregates;
+mod beside;
 mod bounds;
 mod counts;
 mod damage;
