@@ -37,7 +37,7 @@ use regex_syntax::hir::{Class, Hir, HirKind};
 /// Texts of one stretch of a pattern that are told apart.
 const MOST_TEXTS: usize = 16;
 /// Compiled patterns that are kept of one batch.
-const MOST_PATTERNS: usize = 64;
+const MOST_PATTERNS: usize = 16;
 
 /// Whether a pattern tells upper case from lower.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -54,8 +54,11 @@ pub(crate) fn is_text(kind: &DataType) -> bool {
     }
 }
 
-fn compiled(pattern: &str, letter_case: LetterCase) -> Result<Regex> {
+fn compiled(pattern: &str, letter_case: LetterCase, most: usize) -> Result<Regex> {
     let built = RegexBuilder::new(pattern)
+        .size_limit(most)
+        // What a search keeps beside it, on each thread.
+        .dfa_size_limit(most.min(2 << 20))
         .case_insensitive(letter_case == LetterCase::Ignored)
         .build();
     built.map_err(|error| {
@@ -77,16 +80,16 @@ pub(crate) struct Matches {
 }
 
 impl Matches {
-    /// The call.
+    /// The call; the compiled pattern may need so many bytes.
     ///
     /// # Errors
-    /// If the pattern is none that the library understands.
-    pub(crate) fn call(text: Expr, pattern: &str, letter_case: LetterCase) -> Result<Expr> {
-        let matches = Self::of(pattern, letter_case)?;
+    /// If the pattern is none that the library understands, or needs more.
+    pub(crate) fn call(text: Expr, pattern: &str, letter_case: LetterCase, most: usize) -> Result<Expr> {
+        let matches = Self::of(pattern, letter_case, most)?;
         Ok(ScalarUDF::new_from_impl(matches).call(vec![text]))
     }
 
-    fn of(pattern: &str, letter_case: LetterCase) -> Result<Self> {
+    fn of(pattern: &str, letter_case: LetterCase, most: usize) -> Result<Self> {
         let mut parser = ParserBuilder::new()
             .case_insensitive(letter_case == LetterCase::Ignored)
             .build();
@@ -94,7 +97,7 @@ impl Matches {
         Ok(Self {
             pattern: pattern.to_owned(),
             letter_case,
-            regex: compiled(pattern, letter_case)?,
+            regex: compiled(pattern, letter_case, most)?,
             needle: needle.map(|needle| Finder::new(&needle).into_owned()),
             signature: Signature::user_defined(Volatility::Immutable),
         })
@@ -200,14 +203,17 @@ impl ScalarUDFImpl for Matches {
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(crate) struct MatchesEach {
     letter_case: LetterCase,
+    /// What a compiled pattern may need.
+    most: usize,
     signature: Signature,
 }
 
 impl MatchesEach {
-    /// The call.
-    pub(crate) fn call(text: Expr, pattern: Expr, letter_case: LetterCase) -> Expr {
+    /// The call; a compiled pattern may need so many bytes.
+    pub(crate) fn call(text: Expr, pattern: Expr, letter_case: LetterCase, most: usize) -> Expr {
         let matches = Self {
             letter_case,
+            most,
             signature: Signature::user_defined(Volatility::Immutable),
         };
         ScalarUDF::new_from_impl(matches).call(vec![text, pattern])
@@ -227,7 +233,7 @@ impl MatchesEach {
                 }
                 let regex = match known.entry(pattern) {
                     Entry::Occupied(known) => known.into_mut(),
-                    Entry::Vacant(new) => new.insert(compiled(pattern, self.letter_case)?),
+                    Entry::Vacant(new) => new.insert(compiled(pattern, self.letter_case, self.most / MOST_PATTERNS)?),
                 };
                 Ok(Some(regex.is_match(text)))
             });
@@ -261,7 +267,7 @@ impl ScalarUDFImpl for MatchesEach {
         if let [text, Expr::Literal(pattern, _)] = args.as_slice()
             && let Some(Some(pattern)) = pattern.try_as_str()
         {
-            let call = Matches::call(text.clone(), pattern, self.letter_case)?;
+            let call = Matches::call(text.clone(), pattern, self.letter_case, self.most)?;
             return Ok(ExprSimplifyResult::Simplified(call));
         }
         Ok(ExprSimplifyResult::Original(args))
@@ -382,13 +388,13 @@ mod tests {
             "ab", "ab$", "^ab", "cab", "bc", "abx?$", "a.*b", "(ab|ca)", "", "b^c", "[ab]+c",
         ] {
             let regex = Regex::new(pattern).unwrap();
-            let matches = Matches::of(pattern, LetterCase::Kept).unwrap();
+            let matches = Matches::of(pattern, LetterCase::Kept, 10 << 20).unwrap();
             for (from, count) in [(0, 9), (1, 7), (4, 1), (9, 0), (2, 2)] {
                 let part = all.slice(from, count);
                 let wanted: BooleanArray = part.iter().map(|row| row.map(|row| regex.is_match(row))).collect();
                 assert_eq!(matches.matched(&part), wanted, "{pattern} in {from}, {count}");
             }
         }
-        assert!(Matches::of("(", LetterCase::Kept).is_err());
+        assert!(Matches::of("(", LetterCase::Kept, 10 << 20).is_err());
     }
 }

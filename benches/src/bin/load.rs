@@ -9,9 +9,17 @@
 //! - `hostile`: another Mixer with 384 MiB for queries and 128 MiB for ingest in a memory cgroup of 1 GiB without swap; twelve threads send huge groupings, sorted
 //!   cross joins, unselective patterns and whole downloads for `BENCH_SECONDS`, and one asks an everyday question ten times a second.
 //!   Whether the process lives, what the everyday question met, peak memory of the group. Needs root; left out, loudly, elsewhere.
+//! - `generated`: another Mixer, without that store, with 64 MiB for queries and a timeout of 5 s: NDJSON as fast as four connections post it for
+//!   `BENCH_SECONDS`, then `BENCH_STATEMENTS` (10,000) statements of the generator of the tests (`query/src/tests/greed/mod.rs`, seed `BENCH_SEED`) over four
+//!   connections, half of them alone and half beside such NDJSON. Outcomes, the latest answer, peak memory of each part over what the idle
+//!   process had, rows a second of each. Fails if the process does not live or an answer is later than 6 s.
 
 #[path = "load/clients.rs"]
 mod clients;
+#[path = "load/generated.rs"]
+mod generated;
+#[path = "../../../query/src/tests/greed/mod.rs"]
+mod greed;
 #[path = "load/hostile.rs"]
 mod hostile;
 
@@ -31,10 +39,12 @@ fn main() -> Result<(), Failure> {
         [] => {
             clients::both()?;
             hostile::run()?;
+            generated::run()?;
         }
+        ["generated"] => generated::run()?,
         ["hostile"] => hostile::run()?,
         ["clients"] => clients::both()?,
-        _ => return Err("usage: bench-load [clients|hostile]".into()),
+        _ => return Err("usage: bench-load [clients|hostile|generated]".into()),
     }
     println!("load after: {}", load());
     Ok(())

@@ -41,14 +41,14 @@ impl Querier {
 
 async fn described(asking: &Asking) -> Result<Described, Error> {
     let open = text::open(&asking.statement.query, asking.postgres.as_deref())?;
-    let session = asking.session(&open.asked).map_err(of_statement)?;
+    let mut session = asking.session(&open.asked, None).map_err(of_statement)?;
     let parameters = match open.parameters {
         0 => Vec::new(),
         count => types(&session, &open, count).await,
     };
     let plan = session.statement_to_plan(open.asked.statement).await;
     let plan = plan.map_err(of_statement)?;
-    growth::check(&plan)?;
+    growth::check(&plan, &mut session)?;
     let plan = session.optimize(&plan).map_err(of_statement)?;
     let (columns, schema) = columns_of(plan.schema().as_arrow());
     Ok(Described {

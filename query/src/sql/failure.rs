@@ -10,6 +10,7 @@ use datafusion::sql::sqlparser::parser::ParserError;
 use model::Table;
 use parquet::errors::ParquetError;
 
+use super::offered::is_refused;
 use super::session::TABLES;
 use crate::Error;
 
@@ -34,7 +35,9 @@ pub(super) fn of_statement(error: DataFusionError) -> Error {
         }
         other => other.message().into_owned(),
     };
-    if let Some(hint) = hint(&reason) {
+    if let Some(name) = refused(&reason) {
+        reason = format!("Invalid function '{name}': it is not offered; docs/sql.md names those that are");
+    } else if let Some(hint) = hint(&reason) {
         reason = format!("{}: {hint}", reason.trim_end_matches('.'));
     }
     Error::Statement { reason, at }
@@ -104,6 +107,14 @@ fn place(error: &DataFusionError) -> Option<(u64, u64)> {
     let (line, column) = place.split_once(", Column: ")?;
     let digits = column.find(|c: char| !c.is_ascii_digit()).unwrap_or(column.len());
     Some((line.parse().ok()?, column.get(..digits)?.parse().ok()?))
+}
+
+/// The function that a statement asks for, if it is known and not offered.
+fn refused(reason: &str) -> Option<&str> {
+    let (_, name) = reason
+        .split_once("nvalid function '")
+        .or_else(|| reason.split_once("able function '"))?;
+    name.split('\'').next().filter(|name| is_refused(name))
 }
 
 /// What would help.

@@ -3,34 +3,65 @@
 //! An optimizer that moves conditions towards tables does just that, and a column that is used twice in each of twenty queries
 //! within each other becomes a million terms. Nothing stops it in between, so a plan is weighed before.
 
-use datafusion::common::DFSchema;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::error::Result;
-use datafusion::logical_expr::{Expr, LogicalPlan};
+use datafusion::execution::SessionState;
+use datafusion::logical_expr::Operator::{RegexIMatch, RegexMatch, RegexNotIMatch, RegexNotMatch};
+use datafusion::logical_expr::{BinaryExpr, Expr, LogicalPlan};
 
+use super::budget::StatementBounds;
 use crate::Error;
 
 /// The most terms of all expressions together.
 const MOST_TERMS: u64 = 50_000;
 
-/// Refuses a plan whose expressions would grow beyond all bounds.
-pub(super) fn check(plan: &LogicalPlan) -> Result<(), Error> {
-    let mut terms = 0;
-    columns(plan, &mut terms)?;
-    if terms > MOST_TERMS {
+/// The bytes of a value that are as much as a term; what a term makes of a row has about as many.
+const TERM_BYTES: usize = 16;
+/// The fewest rows of a batch.
+const FEWEST_ROWS: usize = 8;
+
+/// What the expressions of a plan come to.
+#[derive(Debug, Clone, Copy, Default)]
+struct PlanWeight {
+    terms: u64,
+    patterns: usize,
+}
+
+/// Refuses a plan whose expressions would grow beyond all bounds, and fits its session to them: what is made of the rows of a
+/// batch is within the bounds of a batch, for a text that is written once is there once for each row; and all regular
+/// expressions together are within the memory of the statement.
+pub(super) fn check(plan: &LogicalPlan, session: &mut SessionState) -> Result<(), Error> {
+    let mut weight = PlanWeight::default();
+    columns(plan, &mut weight)?;
+    if weight.terms > MOST_TERMS {
         return Err(Error::statement(format!(
             "its expressions come to more than {MOST_TERMS} terms when columns of inner queries are written out: name fewer \
              of them twice"
         )));
     }
+    fit(session, weight);
     Ok(())
 }
 
+fn fit(session: &mut SessionState, weight: PlanWeight) {
+    let options = session.config_mut().options_mut();
+    let Some(bounds) = options.extensions.get_mut::<StatementBounds>() else {
+        return;
+    };
+    bounds.set_patterns(weight.patterns);
+    let terms = usize::try_from(weight.terms).unwrap_or(usize::MAX);
+    let rows = (bounds.batch() / terms.saturating_mul(TERM_BYTES).max(1)).max(FEWEST_ROWS);
+    if rows < session.config().batch_size() {
+        *session.config_mut() = session.config().clone().with_batch_size(rows);
+    }
+}
+
 /// The terms behind each column that a plan gives; adds those of all its expressions.
-fn columns(plan: &LogicalPlan, terms: &mut u64) -> Result<Vec<u64>> {
+fn columns(plan: &LogicalPlan, weight: &mut PlanWeight) -> Result<Vec<u64>> {
     let inputs = plan.inputs().into_iter();
     let inputs: Vec<_> = inputs
-        .map(|input| Ok((input.schema(), columns(input, terms)?)))
+        .map(|input| Ok((input.schema(), columns(input, weight)?)))
         .collect::<Result<_>>()?;
     let known: Vec<_> = inputs
         .iter()
@@ -39,9 +70,9 @@ fn columns(plan: &LogicalPlan, terms: &mut u64) -> Result<Vec<u64>> {
     let own = plan.expressions();
     let sizes: Vec<_> = own
         .iter()
-        .map(|expr| size(expr, &known, terms))
+        .map(|expr| size(expr, &known, weight))
         .collect::<Result<_>>()?;
-    *terms = sizes.iter().fold(*terms, |sum, size| sum.saturating_add(*size));
+    weight.terms = sizes.iter().fold(weight.terms, |sum, size| sum.saturating_add(*size));
     let width = plan.schema().fields().len();
     let greatest = |terms: &[u64]| terms.iter().copied().max().unwrap_or(1);
     Ok(match plan {
@@ -70,7 +101,7 @@ fn columns(plan: &LogicalPlan, terms: &mut u64) -> Result<Vec<u64>> {
 }
 
 /// The terms of an expression over columns of known size.
-fn size(expr: &Expr, inputs: &[(&DFSchema, &[u64])], terms: &mut u64) -> Result<u64> {
+fn size(expr: &Expr, inputs: &[(&DFSchema, &[u64])], weight: &mut PlanWeight) -> Result<u64> {
     let mut sum = 0_u64;
     expr.apply(|term| {
         sum = sum.saturating_add(1);
@@ -82,9 +113,19 @@ fn size(expr: &Expr, inputs: &[(&DFSchema, &[u64])], terms: &mut u64) -> Result<
                 });
                 sum = sum.saturating_add(found.unwrap_or(1));
             }
-            Expr::ScalarSubquery(query) => drop(columns(&query.subquery, terms)?),
-            Expr::InSubquery(query) => drop(columns(&query.subquery.subquery, terms)?),
-            Expr::Exists(query) => drop(columns(&query.subquery.subquery, terms)?),
+            Expr::Literal(value, _) => {
+                let bytes = value.size().saturating_sub(size_of::<ScalarValue>());
+                sum = sum.saturating_add((bytes / TERM_BYTES) as u64);
+            }
+            Expr::BinaryExpr(BinaryExpr {
+                op: RegexMatch | RegexIMatch | RegexNotMatch | RegexNotIMatch,
+                ..
+            })
+            | Expr::SimilarTo(_) => weight.patterns += 1,
+            Expr::ScalarFunction(call) if call.name().starts_with("regexp_") => weight.patterns += 1,
+            Expr::ScalarSubquery(query) => drop(columns(&query.subquery, weight)?),
+            Expr::InSubquery(query) => drop(columns(&query.subquery.subquery, weight)?),
+            Expr::Exists(query) => drop(columns(&query.subquery.subquery, weight)?),
             _ => {}
         }
         Ok(TreeNodeRecursion::Continue)

@@ -38,6 +38,7 @@ use datafusion::optimizer::AnalyzerRule;
 use datafusion::sql::sqlparser::ast::BinaryOperator;
 use uuid::Uuid;
 
+use super::budget::StatementBounds;
 use super::{arithmetic, casts, moments, patterns, sums};
 use crate::functions::{FunctionKind, ID, json_text};
 
@@ -67,17 +68,18 @@ impl AnalyzerRule for Ids {
         "ids_and_text"
     }
 
-    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        Ok(plan.transform_up_with_subqueries(analyzed)?.data)
+    fn analyze(&self, plan: LogicalPlan, options: &ConfigOptions) -> Result<LogicalPlan> {
+        let most = StatementBounds::of_pattern(options);
+        Ok(plan.transform_up_with_subqueries(|plan| analyzed(plan, most))?.data)
     }
 }
 
-fn analyzed(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+fn analyzed(plan: LogicalPlan, most: usize) -> Result<Transformed<LogicalPlan>> {
     let plan = without_nulls(plan)?;
     let schema = schema_of(&plan)?;
     rewritten(plan, |expr| {
         casts::replaced(expr, &schema, |expr| replaced(expr, &schema))?
-            .transform_data(|expr| patterns::replaced(expr, &schema))?
+            .transform_data(|expr| patterns::replaced(expr, &schema, most))?
             .transform_data(|expr| moments::replaced(expr, &schema))?
             .transform_data(|expr| Ok(arithmetic::replaced(expr, &schema)))
     })?

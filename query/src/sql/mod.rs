@@ -19,6 +19,8 @@
 
 mod arithmetic;
 mod asking;
+mod bounded;
+mod budget;
 mod casts;
 mod columns;
 mod counts;
@@ -28,11 +30,14 @@ mod failure;
 mod growth;
 mod ids;
 mod moments;
+mod offered;
+mod passing;
 mod patterns;
 mod percentile;
 mod postgres;
 mod regtype;
 mod session;
+mod sizes;
 mod statement;
 mod stop;
 mod sums;
@@ -42,7 +47,7 @@ mod types;
 mod zones;
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use arrow_array::{RecordBatch, RecordBatchOptions};
 use arrow_schema::SchemaRef;
@@ -55,6 +60,7 @@ use tokio_util::sync::DropGuard;
 use tokio_util::task::AbortOnDropHandle;
 
 use self::asking::Asking;
+use self::budget::StatementBounds;
 pub use self::columns::SqlColumn;
 pub(crate) use self::columns::columns_of;
 pub use self::describe::Described;
@@ -76,6 +82,8 @@ use crate::{Error, Querier};
 
 /// Batches that wait for a reader.
 const AHEAD: usize = 2;
+/// How much longer than its time an answer is waited for: its task says better what became of it.
+const GRACE: Duration = Duration::from_millis(250);
 /// A limit up to which a plan is told of it: it keeps so many rows in memory to find the first ones.
 const SMALL_LIMIT: u64 = 10_000;
 
@@ -99,6 +107,8 @@ pub struct SqlAnswer {
     rows: mpsc::Receiver<RecordBatch>,
     task: AbortOnDropHandle<Result<SqlStats, Error>>,
     _stop: DropGuard,
+    /// When its time is over, and how much it was.
+    time: (Option<Instant>, Duration),
     stats: Option<SqlStats>,
 }
 
@@ -139,11 +149,20 @@ impl SqlAnswer {
         if self.stats.is_some() {
             return Ok(None);
         }
-        if let Some(batch) = self.rows.recv().await {
-            return Ok(Some(batch));
-        }
-        self.stats = Some((&mut self.task).await.map_err(of_task)??);
-        Ok(None)
+        let (end, timeout) = self.time;
+        let left = end.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()));
+        // An operator that keeps its thread does not hear of the end; who waits does.
+        let next = async {
+            match self.rows.recv().await {
+                Some(batch) => Ok(Some(batch)),
+                None => {
+                    self.stats = Some((&mut self.task).await.map_err(of_task)??);
+                    Ok(None)
+                }
+            }
+        };
+        let next = tokio::time::timeout(left, next).await;
+        next.unwrap_or_else(|_| Err(Error::Timeout(timeout.into())))
     }
 
     /// What the answer cost; `None` before its end.
@@ -243,6 +262,7 @@ impl Querier {
                 rows,
                 task,
                 _stop: gone,
+                time: (started.checked_add(timeout.saturating_add(GRACE)), timeout),
                 stats: None,
             }),
             Ok(Err(_)) => match task.await.map_err(of_task)? {
@@ -321,9 +341,10 @@ impl Work {
             statement, postgres, ..
         } = &self.asking;
         let asked = text::read(&statement.query, &statement.parameters, postgres.as_deref())?;
-        let session = self.asking.session(&asked).map_err(of_statement)?;
+        let stop = Some(&self.stop);
+        let mut session = self.asking.session(&asked, stop).map_err(of_statement)?;
         let plan = session.statement_to_plan(asked.statement).await.map_err(of_statement)?;
-        growth::check(&plan)?;
+        growth::check(&plan, &mut session)?;
         let plan = match self.asking.ids_in_memory {
             Some(most) => distinct::in_memory(plan, most).map_err(of_statement)?,
             None => plan,
@@ -336,7 +357,8 @@ impl Work {
             plan
         };
         let plan = session.create_physical_plan(&plan).await.map_err(of_statement)?;
-        let plan = stoppable(plan, &self.stop).map_err(of_statement)?;
+        let most = StatementBounds::of_batch(session.config_options());
+        let plan = stoppable(plan, &self.stop, most).map_err(of_statement)?;
         execute_stream(plan, session.task_ctx()).map_err(of_statement)
     }
 }

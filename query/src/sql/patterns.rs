@@ -17,8 +17,10 @@ use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable as _, Operator, l
 
 use crate::patterns::{LetterCase, Matches, MatchesEach, is_text};
 
-/// See the module.
-pub(super) fn replaced(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
+/// See the module; each compiled pattern may need so many bytes.
+pub(super) fn replaced(expr: Expr, schema: &DFSchema, most: usize) -> Result<Transformed<Expr>> {
+    let matched =
+        |text: &Expr, pattern: &Expr, letter_case, schema| matched(text, pattern, (letter_case, most), schema);
     let replaced = match &expr {
         Expr::BinaryExpr(BinaryExpr { left, op, right }) => match op {
             Operator::RegexMatch => matched(left, right, LetterCase::Kept, schema)?,
@@ -37,7 +39,7 @@ pub(super) fn replaced(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr
             [_, _, _] => return plan_err!("the flags of regexp_like must be written as a text, such as 'i'"),
             _ => None,
         },
-        Expr::SimilarTo(like) => Some(similar(like)?),
+        Expr::SimilarTo(like) => Some(similar(like, most)?),
         _ => None,
     };
     Ok(replaced.map_or_else(|| Transformed::no(expr), Transformed::yes))
@@ -47,21 +49,26 @@ fn negated(matched: Option<Expr>) -> Option<Expr> {
     matched.map(|matched| Expr::Not(Box::new(matched)))
 }
 
-fn matched(text: &Expr, pattern: &Expr, letter_case: LetterCase, schema: &DFSchema) -> Result<Option<Expr>> {
+fn matched(
+    text: &Expr,
+    pattern: &Expr,
+    (letter_case, most): (LetterCase, usize),
+    schema: &DFSchema,
+) -> Result<Option<Expr>> {
     let is_text = |expr: &Expr| expr.get_type(schema).is_ok_and(|kind| is_text(&kind));
     if !is_text(text) || !is_text(pattern) {
         return Ok(None);
     }
     Ok(match pattern {
         Expr::Literal(pattern, _) => match pattern.try_as_str().flatten() {
-            Some(pattern) => Some(Matches::call(text.clone(), pattern, letter_case)?),
+            Some(pattern) => Some(Matches::call(text.clone(), pattern, letter_case, most)?),
             None => None,
         },
-        computed => Some(MatchesEach::call(text.clone(), computed.clone(), letter_case)),
+        computed => Some(MatchesEach::call(text.clone(), computed.clone(), letter_case, most)),
     })
 }
 
-fn similar(like: &Like) -> Result<Expr> {
+fn similar(like: &Like, most: usize) -> Result<Expr> {
     let Expr::Literal(pattern, _) = like.pattern.as_ref() else {
         return plan_err!("SIMILAR TO takes a pattern that is written as a text: match a computed one with ~");
     };
@@ -69,7 +76,7 @@ fn similar(like: &Like) -> Result<Expr> {
         return Ok(lit(ScalarValue::Boolean(None)));
     };
     let pattern = regular(pattern, like.escape_char.unwrap_or('\\'))?;
-    let matches = Matches::call(like.expr.as_ref().clone(), &pattern, LetterCase::Kept)?;
+    let matches = Matches::call(like.expr.as_ref().clone(), &pattern, LetterCase::Kept, most)?;
     Ok(if like.negated {
         Expr::Not(Box::new(matches))
     } else {

@@ -33,6 +33,7 @@ use datafusion_pg_catalog::pg_catalog::oid_type_planner::PgOidTypePlanner;
 use datafusion_pg_catalog::setup_pg_catalog;
 use datafusion_pg_catalog::sql::PostgresCompatibilityParser;
 
+use super::offered::offered;
 use super::regtype::to_regtype;
 use super::session::{CATALOG, SCHEMA, TABLES};
 use super::types::SqlTypes;
@@ -99,7 +100,7 @@ impl Postgres {
         let catalog = platform
             .schema(PG_CATALOG)
             .ok_or_else(|| DataFusionError::Internal(format!("{PG_CATALOG} was not made")))?;
-        let base = SessionStateBuilder::new_from_existing(context.state())
+        let base = SessionStateBuilder::new_from_existing(offered(context.state(), true))
             .with_type_planner(Arc::new(Types))
             .build();
         Ok(Self {

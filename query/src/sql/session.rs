@@ -3,8 +3,8 @@
 //! # Invariants
 //!
 //! - Every statement sees the tables of one view, under `platform.public`, and nothing of another statement.
-//! - There are no files, no addresses and no settings behind any name, and no function that makes a value much larger than what
-//!   it is given ([`GROWING`]): such values are outside every bound of memory.
+//! - There are no files, no addresses and no settings behind any name, and no functions but those that are offered by name
+//!   ([`super::offered`]).
 //! - Time stands still while a statement runs: `now()` is the moment at which it began.
 
 use std::collections::HashMap;
@@ -21,9 +21,13 @@ use datafusion::optimizer::Analyzer;
 use model::Table;
 
 use super::asking::Asking;
+use super::bounded::BoundedFunctions;
+use super::budget::StatementBounds;
 use super::counts::CountRows;
 use super::ids::Ids;
+use super::offered::offered;
 use super::postgres::PG_CATALOG;
+use super::stop::Stop;
 use super::text::Asked;
 use super::types::SqlTypes;
 use super::{percentile, zones};
@@ -37,19 +41,6 @@ pub(super) const TABLES: [Table; 4] = [Table::Logs, Table::Traces, Table::Metric
 
 pub(super) const CATALOG: &str = "platform";
 pub(super) const SCHEMA: &str = "public";
-
-/// Functions that are not offered, because a few letters make them fill the memory.
-const GROWING: [&str; 7] = [
-    "repeat",
-    "lpad",
-    "rpad",
-    "array_repeat",
-    "array_resize",
-    "range",
-    "generate_series",
-];
-/// Functions that would tell of files.
-const OF_FILES: [&str; 2] = ["input_file_name", "file_row_index"];
 
 /// What the sessions of all statements have in common, on the memory and the threads of the other queries.
 pub(crate) fn base(shared: &SessionState) -> SessionState {
@@ -74,7 +65,9 @@ pub(crate) fn base(shared: &SessionState) -> SessionState {
     // Before the types of both sides of a comparison are made the same.
     let mut rules = Analyzer::new().rules;
     rules.insert(0, ids as _);
-    SessionStateBuilder::new()
+    // After them: what is made of texts is of one type by then.
+    rules.push(Arc::new(BoundedFunctions));
+    let state = SessionStateBuilder::new()
         .with_config(config)
         .with_runtime_env(Arc::clone(shared.runtime_env()))
         .with_expr_planners(planners)
@@ -85,19 +78,13 @@ pub(crate) fn base(shared: &SessionState) -> SessionState {
         .with_aggregate_functions(aggregate_functions())
         .with_window_functions(SessionStateDefaults::default_window_functions())
         .with_table_functions(HashMap::new())
-        .build()
+        .build();
+    offered(state, false)
 }
 
 fn scalar_functions() -> Vec<Arc<ScalarUDF>> {
-    let is_offered = |function: &Arc<ScalarUDF>| {
-        let names = std::iter::once(function.name()).chain(function.aliases().iter().map(String::as_str));
-        names
-            .into_iter()
-            .all(|name| !GROWING.contains(&name) && !OF_FILES.contains(&name))
-    };
     let known = SessionStateDefaults::default_scalar_functions().into_iter();
     known
-        .filter(is_offered)
         .chain(functions::offered())
         .chain([Arc::new(zones::timezone())])
         .collect()
@@ -112,7 +99,7 @@ fn aggregate_functions() -> Vec<Arc<AggregateUDF>> {
 
 impl Asking {
     /// The session of the statement.
-    pub(super) fn session(&self, asked: &Asked) -> Result<SessionState> {
+    pub(super) fn session(&self, asked: &Asked, stop: Option<&Arc<Stop>>) -> Result<SessionState> {
         let order = if asked.newest_first {
             Order::NewestFirst
         } else {
@@ -144,6 +131,8 @@ impl Asking {
         catalogs.register_catalog(CATALOG.to_owned(), Arc::new(catalog));
         let mut state = SessionState::clone(&self.base);
         state.register_catalog_list(Arc::new(catalogs));
+        let bounds = StatementBounds::new(state.runtime_env().memory_pool.as_ref(), stop.cloned());
+        state.config_mut().options_mut().extensions.insert(bounds);
         state.mark_start_execution();
         state.execution_props_mut().query_execution_start_time = self.now.to_datetime();
         Ok(state)

@@ -37,6 +37,8 @@ use datafusion::physical_plan::joins::{
 use datafusion::physical_plan::unnest::UnnestExec;
 use tokio_util::sync::CancellationToken;
 
+use super::passing::counted;
+
 /// When a statement ends, whatever it does.
 #[derive(Debug)]
 pub(super) struct Stop {
@@ -52,7 +54,8 @@ pub(super) struct Stop {
 pub(crate) struct Stopped;
 
 impl Stop {
-    fn check(&self) -> Result<()> {
+    /// An error if the statement was ended.
+    pub(super) fn check(&self) -> Result<()> {
         if self.gone.is_cancelled() || self.deadline.is_some_and(|end| Instant::now() >= end) {
             return Err(DataFusionError::External(Box::new(Stopped)));
         }
@@ -60,9 +63,14 @@ impl Stop {
     }
 }
 
-/// The plan as it runs: the same answer, ended in time.
-pub(super) fn stoppable(plan: Arc<dyn ExecutionPlan>, stop: &Arc<Stop>) -> Result<Arc<dyn ExecutionPlan>> {
+/// The plan as it runs: the same answer, ended in time and within memory. `most` are the bytes of a batch.
+pub(super) fn stoppable(plan: Arc<dyn ExecutionPlan>, stop: &Arc<Stop>, most: u64) -> Result<Arc<dyn ExecutionPlan>> {
     let changed = plan.transform_up(|plan| {
+        let plan = match counted(&plan, most)? {
+            Some(counted) if !counted.is::<UnnestExec>() => return Ok(Transformed::yes(counted)),
+            Some(unnest) => unnest,
+            None => plan,
+        };
         let checked = match checked(&plan, stop)? {
             Some(checked) => checked,
             None if multiplies(&plan) => plan,

@@ -180,7 +180,7 @@ fn steadily(api: &Api, questions: &[Question], span: Duration) -> Result<Met, Fa
 
 /// Posts lines until it is over; rows per second.
 #[allow(clippy::cast_precision_loss, reason = "counts and seconds of a bench")]
-fn ingest(api: &Api, path: &Path, bodies: &Bodies, over: &AtomicBool) -> Result<f64, Failure> {
+pub(super) fn ingest(api: &Api, path: &Path, bodies: &Bodies, over: &AtomicBool) -> Result<f64, Failure> {
     let (sent, start) = (AtomicU64::new(0), Instant::now());
     let again = bodies.iter().copied().cycle();
     let until = again.take_while(|_| !over.load(Ordering::Relaxed)).inspect(|_| {

@@ -179,7 +179,7 @@ fn everyday(api: &Api, end: Instant) -> Result<Everyday, Failure> {
 }
 
 /// Sends a statement and reads the answer to its end without keeping it; its status, if it had a proper end.
-fn download(base: &str, statement: &str, format: &str) -> Result<u16, Failure> {
+pub(super) fn download(base: &str, statement: &str, format: &str) -> Result<u16, Failure> {
     let address = base.strip_prefix("http://").ok_or("no address")?;
     let mut socket = TcpStream::connect(address)?;
     socket.set_read_timeout(Some(Duration::from_secs(90)))?;

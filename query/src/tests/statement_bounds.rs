@@ -1,0 +1,275 @@
+//! Statements stay within their bounds of memory and time, whatever they ask: functions, literals, plans, and thousands of
+//! hostile statements.
+
+use std::time::Duration;
+
+use model::{ByteSize, LogRecord};
+use serde_json::json;
+
+use super::greed::hostile_statement;
+use super::sql::rows;
+use super::world::{self, Random};
+use super::{Bench, until};
+use crate::{Dialect, Error, Kind, Limits, Statement};
+
+const MIB: u64 = 1 << 20;
+
+/// The memory of this process, where it runs this test alone.
+struct ProcessMemory(Option<u64>);
+
+impl ProcessMemory {
+    /// What it is now; what was needed before is forgotten.
+    fn now() -> Self {
+        let alone = std::env::var("NEXTEST_EXECUTION_MODE").is_ok_and(|mode| mode == "process-per-test");
+        let forgotten = alone && std::fs::write("/proc/self/clear_refs", "5").is_ok();
+        Self(forgotten.then(|| Self::read("VmRSS:")))
+    }
+
+    fn read(key: &str) -> u64 {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix(key)).unwrap();
+        line.split_whitespace().next().unwrap().parse::<u64>().unwrap() << 10
+    }
+
+    /// How much more the process has had since.
+    fn growth(&self) -> u64 {
+        self.0.map_or(0, |before| Self::read("VmHWM:").saturating_sub(before))
+    }
+}
+
+/// A store of a few thousand rows, and 64 MiB for statements.
+async fn bench(timeout: Duration) -> Bench {
+    let bench = Bench::with(Limits::new(ByteSize::mib(64), timeout, 4)).await;
+    let mut random = Random::new();
+    let logs: Vec<LogRecord> = (0..3_000).map(|_| world::log(&mut random)).collect();
+    let spans: Vec<_> = (0..500).map(|_| world::span(&mut random)).collect();
+    let points: Vec<_> = (0..500).map(|_| world::point(&mut random)).collect();
+    bench.append(&logs).await;
+    bench.append(&spans).await;
+    bench.append(&points).await;
+    bench.publish().await;
+    bench
+}
+
+async fn ended(bench: &Bench, statement: &Statement) -> Result<(), Error> {
+    let mut answer = bench.querier.sql(statement).await?;
+    while answer.next().await?.is_some() {}
+    Ok(())
+}
+
+async fn refusal(bench: &Bench, query: &str) -> Error {
+    let statement = Statement {
+        query: query.to_owned(),
+        ..Statement::default()
+    };
+    let refused = ended(bench, &statement).await;
+    refused.expect_err(&format!("{query:.300} was answered"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn functions_that_make_large_values_of_small_ones_are_refused_before_they_do() {
+    let bench = bench(Duration::from_secs(60)).await;
+    let memory = ProcessMemory::now();
+    let (a, b) = ("a".repeat(20_000), "b".repeat(20_000));
+    let doubled: String = (1..15)
+        .map(|n| format!(", t{n} AS (SELECT v || v AS v FROM t{})", n - 1))
+        .collect();
+    for query in [
+        format!("SELECT length(replace('{a}', 'a', '{b}'))"),
+        format!("SELECT length(replace(replace('{a}', 'a', '{b}'), 'b', '{b}'))"),
+        format!("SELECT length(regexp_replace('{a}', 'a', '{b}', 'g'))"),
+        format!("SELECT length(array_to_string(string_to_array('{a}', NULL), '{b}'))"),
+        format!("WITH t0 AS (SELECT '{a}' AS v){doubled} SELECT length(v) FROM t14"),
+        format!(
+            "WITH t0 AS (SELECT message AS v FROM logs){doubled}, t15 AS (SELECT replace(v, ' ', v) AS v FROM t14) SELECT max(length(v)) FROM t15"
+        ),
+        "SELECT length(repeat('x', 2147483647))".to_owned(),
+        "SELECT length(repeat(message, 2147483647)) FROM logs".to_owned(),
+        "SELECT length(lpad(message, 2147483647)), length(rpad(message, 2147483647)) FROM logs".to_owned(),
+        format!("SELECT length(replace(repeat(' ', 400) || message, ' ', '{b}{b}')) FROM logs"),
+        format!("SELECT length(regexp_replace(message, '.', '{b}{b}', 'g')) FROM logs"),
+        format!(
+            "SELECT length(concat_ws('{b}', {})) FROM logs",
+            vec!["message"; 4_000].join(",")
+        ),
+        format!(
+            "SELECT length(encode({}::bytea{}, 'hex')) FROM logs",
+            "encode(".repeat(9) + "message",
+            ", 'hex')::bytea".repeat(9)
+        ),
+        format!(
+            "SELECT length(concat({})) FROM logs",
+            (0..900)
+                .map(|n| format!("repeat(message, {})", 9_000 + n))
+                .collect::<Vec<_>>()
+                .join(", ")
+        ),
+    ] {
+        let error = refusal(&bench, &query).await;
+        assert!(
+            matches!(error.kind(), Kind::Statement | Kind::TooMuch),
+            "{query:.300}: {error:?}"
+        );
+    }
+    let growth = memory.growth();
+    assert!(growth < 64 * MIB, "{} MiB", growth / MIB);
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn functions_within_their_bounds_give_what_they_always_gave() {
+    let bench = bench(Duration::from_secs(60)).await;
+    let made = "SELECT replace('abcabc', 'b', 'xx'), regexp_replace('a1b22', '[0-9]+', '<\\0>', 'g'), 'a' || 1 || NULL, 'a' || 1 || 'b', \
+                concat('a', NULL, 2), concat_ws('-', 'a', NULL, 'b'), lpad('7', 3, '0'), rpad('7', 3), repeat('ab', 3), \
+                translate('abc', 'ac', 'xy'), overlay('abcdef' PLACING 'X' FROM 2 FOR 3), \
+                array_to_string(string_to_array('a,b,c', ','), ';'), array_to_string(array_concat(ARRAY[1, 2], ARRAY[3]), ''), \
+                upper('ß'), initcap('ab cd'), reverse('abc'), encode('ab'::bytea, 'hex')";
+    assert_eq!(
+        rows(&bench, made).await,
+        [[
+            json!("axxcaxxc"),
+            json!("a<1>b<22>"),
+            json!(null),
+            json!("a1b"),
+            json!("a2"),
+            json!("a-b"),
+            json!("007"),
+            json!("7  "),
+            json!("ababab"),
+            json!("xby"),
+            json!("aXef"),
+            json!("a;b;c"),
+            json!("123"),
+            json!("SS"),
+            json!("Ab Cd"),
+            json!("cba"),
+            json!("6162"),
+        ]]
+    );
+    // The same of columns, in pieces where the bound of a batch is far above what is made.
+    let long = "y".repeat(2_000);
+    let query = format!(
+        "SELECT count(*), count(*) FILTER (WHERE replace(message, 'no such', '{long}') = message), \
+         count(*) FILTER (WHERE regexp_replace(message, 'no such', '{long}', 'g') = message), \
+         count(*) FILTER (WHERE message || level = concat(message, level)), \
+         count(*) FILTER (WHERE lpad(message, 200) LIKE '% ' || message) FROM logs"
+    );
+    assert_eq!(rows(&bench, &query).await, [vec![json!(3_000); 5]]);
+    let named = rows(
+        &bench,
+        "SELECT n FROM (SELECT level || 'x' AS n FROM logs) AS q ORDER BY n LIMIT 1",
+    )
+    .await;
+    assert_eq!(named, [[json!("debugx")]]);
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn functions_that_are_not_offered_are_refused_by_name() {
+    let bench = bench(Duration::from_secs(60)).await;
+    for (query, name) in [
+        ("SELECT array_repeat(1, 1000000000000)", "array_repeat"),
+        ("SELECT range(1, 1000000000000)", "range"),
+        ("SELECT * FROM generate_series(1, 1000000000000)", "generate_series"),
+        ("SELECT levenshtein(message, message) FROM logs", "levenshtein"),
+        ("SELECT map(ARRAY['a'], ARRAY[message]) FROM logs", "map"),
+    ] {
+        let error = refusal(&bench, query).await;
+        assert_eq!(error.kind(), Kind::Statement, "{query}: {error:?}");
+        let text = error.to_string();
+        assert!(
+            text.contains(&format!("'{name}'")) && text.contains("not offered"),
+            "{query}: {text}"
+        );
+    }
+    let error = refusal(&bench, "SELECT array_agg(message) OVER (ORDER BY ts) FROM logs").await;
+    assert!(error.to_string().contains("OVER"), "{error}");
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn literals_and_columns_that_each_row_has_again_stay_within_memory() {
+    let bench = bench(Duration::from_secs(60)).await;
+    let long = "z".repeat(60_000);
+    let columns = |made: &str| {
+        (0..900)
+            .map(|n| made.replace("{}", &n.to_string()))
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
+    for query in [
+        format!("SELECT max(length(coalesce(NULLIF(level, level), '{long}'))) FROM logs"),
+        format!(
+            "SELECT count(*) FROM (SELECT '{long}' AS a, ts FROM logs ORDER BY ts OFFSET 1) AS q WHERE a LIKE '%y'"
+        ),
+        format!("SELECT length(max(greatest(message, '{long}'))) FROM logs"),
+        format!("SELECT length(concat({})) FROM logs", columns("message || '{}'")),
+        format!("SELECT {} FROM logs", columns("upper(concat(message, {}))")),
+        format!("SELECT {} FROM logs", columns("ts + INTERVAL '{} s'")),
+        format!("SELECT string_agg(level, '{long}') FROM logs"),
+        "SELECT message, attributes, unnest(string_to_array(repeat(message, 1000), NULL)) FROM logs".to_owned(),
+    ] {
+        let memory = ProcessMemory::now();
+        let statement = Statement {
+            query: query.clone(),
+            ..Statement::default()
+        };
+        if let Err(error) = ended(&bench, &statement).await {
+            assert!(
+                matches!(error.kind(), Kind::Statement | Kind::TooMuch),
+                "{query:.300}: {error:?}"
+            );
+        }
+        let growth = memory.growth();
+        assert!(growth < 80 * MIB, "{query:.300}: {} MiB", growth / MIB);
+    }
+    bench.close().await;
+}
+
+/// How many statements, a few hundred unless `PLATFORM_HOSTILE_STATEMENTS` says it.
+fn count() -> usize {
+    let given = std::env::var("PLATFORM_HOSTILE_STATEMENTS").ok();
+    given.and_then(|count| count.parse().ok()).unwrap_or(300)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn hostile_statements_are_answered_or_refused_within_memory_and_leave_nothing_behind() {
+    let bench = bench(Duration::from_millis(300)).await;
+    let places = bench.querier.gate.free();
+    let mut random = Random::new();
+    let mut most = 0;
+    for number in 0..count() {
+        let query = hostile_statement(&mut |bound| random.below(bound));
+        let memory = ProcessMemory::now();
+        let statement = Statement {
+            query: query.clone(),
+            dialect: if number % 4 == 0 {
+                Dialect::Postgres
+            } else {
+                Dialect::Plain
+            },
+            ..Statement::default()
+        };
+        let ended = if number % 7 == 0 {
+            bench.querier.describe(&statement).await.map(drop)
+        } else {
+            ended(&bench, &statement).await
+        };
+        if let Err(error) = ended {
+            let fair = [Kind::Statement, Kind::ReadOnly, Kind::TooMuch, Kind::Timeout];
+            assert!(fair.contains(&error.kind()), "{query:.2000}: {error:?}");
+        }
+        // Not only told that it ended: its work is gone.
+        until(&format!("the end of {query:.2000}"), || {
+            bench.querier.gate.free() == places
+        })
+        .await;
+        let growth = memory.growth();
+        if growth > 48 * MIB {
+            println!("{} MiB for {query:.300}", growth / MIB);
+        }
+        most = most.max(growth);
+    }
+    assert!(most < 128 * MIB, "{} MiB", most / MIB);
+    bench.close().await;
+}
