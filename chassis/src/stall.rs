@@ -1,34 +1,57 @@
-//! A stream that fails when a write makes no progress for a while, or is not done by its deadline: a peer that reads nothing, or a byte now
-//! and then, must not hold an answer for ever.
+//! A stream that fails when a write makes no progress for a while, or when its peer takes less than a least rate: a peer that reads
+//! nothing, or a byte now and then, must not hold an answer for ever.
 //!
 //! # Invariants
 //!
-//! - Each byte that goes counts as progress, but moves no deadline.
-//! - Only a write that has to wait fails: who takes all at once is never too late.
+//! - Each byte that goes counts as progress. Where there is a least rate, the time that writes wait adds up, and each byte takes
+//!   off what it may last at that rate: a peer that is slower on the whole has the patience for one wait, and no more.
+//! - Only a write that has to wait fails: who takes all at once is never too late, however long there was nothing to write.
 
 use std::io;
 use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::sync::watch;
 use tokio::time::{Instant, Sleep, sleep};
 
-/// When what is written to a stream must have been taken; none at first.
-#[derive(Debug, Clone)]
-pub struct WriteDeadline(watch::Sender<Option<Instant>>);
+/// How fast the peer of a stream must take what is written; at any rate at first.
+#[derive(Debug, Clone, Default)]
+pub struct LeastRate(Arc<Mutex<Pace>>);
 
-impl WriteDeadline {
-    /// From now on it is this one.
-    pub fn set(&self, deadline: Option<Instant>) {
-        self.0.send_replace(deadline);
-    }
+#[derive(Debug, Default)]
+struct Pace {
+    /// How long a byte may take.
+    byte_time: Option<Duration>,
+    /// The time that writes have waited and that the bytes since then have not taken off.
+    waited: Duration,
 }
 
-impl Default for WriteDeadline {
-    fn default() -> Self {
-        Self(watch::Sender::new(None))
+impl LeastRate {
+    /// From now on a byte may take so long, or any time, whatever was before.
+    pub fn set(&self, byte_time: Option<Duration>) {
+        *self.pace() = Pace {
+            byte_time,
+            waited: Duration::ZERO,
+        };
+    }
+
+    /// A write has ended after a wait.
+    fn count(&self, waited: Duration, bytes: usize) {
+        let mut pace = self.pace();
+        if let Some(byte_time) = pace.byte_time {
+            let taken = byte_time.saturating_mul(u32::try_from(bytes).unwrap_or(u32::MAX));
+            pace.waited = (pace.waited + waited).saturating_sub(taken);
+        }
+    }
+
+    fn waited(&self) -> Duration {
+        self.pace().waited
+    }
+
+    fn pace(&self) -> MutexGuard<'_, Pace> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -37,10 +60,11 @@ impl Default for WriteDeadline {
 pub struct Stalling<S> {
     stream: S,
     patience: Duration,
-    last: WriteDeadline,
+    rate: LeastRate,
     /// Runs while a write waits.
     deadline: Pin<Box<Sleep>>,
-    waits: bool,
+    /// Since when it waits.
+    waits: Option<Instant>,
 }
 
 impl<S> Stalling<S> {
@@ -49,33 +73,33 @@ impl<S> Stalling<S> {
         Self {
             stream,
             patience,
-            last: WriteDeadline::default(),
+            rate: LeastRate::default(),
             deadline: Box::pin(sleep(patience)),
-            waits: false,
+            waits: None,
         }
     }
 
-    /// The same with a deadline; a write that waits beyond it is its end too.
+    /// The same with a least rate; that all writes have waited longer than `patience` beyond it is its end too.
     #[must_use]
-    pub fn until(self, last: WriteDeadline) -> Self {
-        Self { last, ..self }
+    pub fn at_least(self, rate: LeastRate) -> Self {
+        Self { rate, ..self }
     }
 
-    fn watched<T>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
-        if written.is_ready() {
-            self.waits = false;
-            return written;
+    fn watched(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        let now = Instant::now();
+        if let Poll::Ready(written) = written {
+            let waited = self.waits.take().map_or(Duration::ZERO, |since| now - since);
+            self.rate.count(waited, written.as_ref().copied().unwrap_or(0));
+            return Poll::Ready(written);
         }
-        if !std::mem::replace(&mut self.waits, true) {
-            let patience = Instant::now() + self.patience;
-            let last = *self.last.0.borrow();
-            self.deadline
-                .as_mut()
-                .reset(last.map_or(patience, |last| last.min(patience)));
+        if self.waits.is_none() {
+            self.waits = Some(now);
+            let left = self.patience.saturating_sub(self.rate.waited());
+            self.deadline.as_mut().reset(now + left);
         }
         ready!(self.deadline.as_mut().poll(cx));
-        self.waits = false;
-        let reason = "the peer took nothing of what is written for too long, or not all of it in time";
+        self.waits = None;
+        let reason = "the peer takes nothing of what is written for too long, or takes it too slowly";
         Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, reason)))
     }
 }
@@ -140,23 +164,28 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_peer_that_reads_a_byte_now_and_then_ends_the_stream_at_its_deadline() {
+    async fn a_peer_that_is_slower_than_the_least_rate_ends_the_stream_when_it_has_waited_for_too_long() {
         let (ours, mut theirs) = duplex(1);
-        let deadline = WriteDeadline::default();
-        let mut stream = Stalling::new(ours, Duration::from_secs(30)).until(deadline.clone());
+        let rate = LeastRate::default();
+        let mut stream = Stalling::new(ours, Duration::from_secs(30)).at_least(rate.clone());
         let slow = tokio::spawn(async move {
             while theirs.read_u8().await.is_ok() {
                 sleep(Duration::from_secs(1)).await;
             }
         });
-        let began = Instant::now();
-        deadline.set(Some(began + Duration::from_secs(10)));
-        let error = stream.write_all(&[0; 100]).await.unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
-        assert_eq!(began.elapsed().as_secs(), 10);
-        // What has no deadline may take its time.
-        deadline.set(None);
+        // What has no least rate may take its time.
         stream.write_all(&[0; 100]).await.unwrap();
+        rate.set(Some(Duration::from_millis(500)));
+        let began = Instant::now();
+        let error = stream.write_all(&[0; 1_000]).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        // Each byte takes a second and takes off half of one.
+        assert!((58..62).contains(&began.elapsed().as_secs()), "{:?}", began.elapsed());
+        // What takes all at the rate is never late, and the time in which there is nothing to write does not count.
+        rate.set(Some(Duration::from_secs(1)));
+        stream.write_all(&[0; 200]).await.unwrap();
+        sleep(Duration::from_secs(1_000)).await;
+        stream.write_all(&[0; 200]).await.unwrap();
         drop(stream);
         slow.await.unwrap();
     }

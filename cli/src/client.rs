@@ -199,7 +199,7 @@ impl Client {
     ) -> Result<Heard, Error> {
         let url = without_credentials(&self.base);
         let failed = |error: ureq::Error| {
-            tracing::debug!(method, api = url, path, %error, "asked in vain");
+            tracing::debug!(method, api = url, path, %error, "a request to the API got no answer");
             unanswered(url.clone(), error)
         };
         let mut response = sent.map_err(failed)?;

@@ -15,7 +15,7 @@ pub(crate) enum Error {
     Unreachable { url: String, reason: String },
     #[error(
         "the Mixer's API at {url} gave no whole answer in time ({reason}): ask for less, such as fewer rows or a shorter stretch of \
-         time, or again later"
+         time, or again later; a change that was asked for may have been made"
     )]
     Slow { url: String, reason: String },
     #[error("{title}: {detail}")]

@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
-use arrow_array::RecordBatch;
+use arrow_array::{ArrayRef, RecordBatch, UInt64Array};
+use arrow_schema::{Field, Schema};
+use datafusion::arrow::compute::take_record_batch;
 use datafusion::execution::memory_pool::MemoryReservation;
 use model::batch::row_json;
-use model::{HumanDuration, MetricType, TraceId};
+use model::{HumanDuration, MetricType};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -28,6 +30,8 @@ pub struct List {
     pub stats: QueryStats,
     /// What the rows belong to, where JSON says it after them: the name of the field and its value.
     pub about: Option<(&'static str, Value)>,
+    /// Other rows that belong to these, which JSON has in a field of this name after them.
+    pub beside: Option<(&'static str, Box<Self>)>,
     /// A number that is another one when the same question has another answer; `None` where that cannot be told.
     pub tag: Option<u64>,
     _memory: Option<Arc<MemoryReservation>>,
@@ -44,6 +48,7 @@ impl List {
             next_cursor,
             stats,
             about: None,
+            beside: None,
             tag: None,
             _memory: None,
         })
@@ -51,11 +56,43 @@ impl List {
 
     /// With its rows counted as memory of queries for as long as it is held.
     pub(crate) fn counted(self, session: &Session) -> Result<Self, Error> {
-        let memory = session.hold(self.rows.get_array_memory_size())?;
+        let parts = std::iter::once(&self).chain(self.beside.as_ref().map(|(_, rows)| rows.as_ref()));
+        let memory = session.hold(parts.map(|list| list.rows.get_array_memory_size()).sum())?;
         Ok(Self {
             _memory: Some(Arc::new(memory)),
             ..self
         })
+    }
+
+    /// The rows of these numbers, in their order.
+    pub(crate) fn take(self, numbers: &UInt64Array) -> Result<Self, Error> {
+        Ok(Self {
+            rows: take_record_batch(&self.rows, numbers)?,
+            ..self
+        })
+    }
+
+    /// With one more column.
+    pub(crate) fn with_column(self, name: &str, column: ArrayRef) -> Result<Self, Error> {
+        let field = Field::new(name, column.data_type().clone(), true);
+        let (mut columns, schema) = (self.columns, self.rows.schema());
+        columns.extend(columns_of(&Schema::new(vec![field.clone()])).0);
+        let fields = schema.fields().iter().cloned().chain([Arc::new(field)]);
+        let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
+        let arrays = self.rows.columns().iter().cloned().chain([column]);
+        Ok(Self {
+            columns,
+            rows: RecordBatch::try_new(schema, arrays.collect())?,
+            ..self
+        })
+    }
+
+    /// With other rows that belong to these.
+    pub(crate) fn with_beside(self, name: &'static str, rows: Self) -> Self {
+        Self {
+            beside: Some((name, Box::new(rows))),
+            ..self
+        }
     }
 
     /// With a field that JSON has after the rows.
@@ -84,6 +121,11 @@ impl List {
     /// If the schema cannot be written.
     pub fn writer(&self, format: RowFormat) -> Result<RowWriter, Error> {
         RowWriter::new(format, &self.columns, &self.rows.schema(), "", &self.sparse)
+    }
+
+    /// What writes them after other rows, in an array of this name. Formats other than JSON have no place for them.
+    pub fn write_beside(&self, name: &str, writer: &mut RowWriter) {
+        writer.begin_array(name, &self.columns, &self.sparse);
     }
 }
 
@@ -191,25 +233,6 @@ impl QueryStats {
             None => reason.to_owned(),
         });
     }
-}
-
-/// All spans of one trace, and what was logged meanwhile under its id.
-#[derive(Debug, Clone)]
-pub struct TraceTree {
-    /// The trace.
-    pub trace_id: TraceId,
-    /// The spans' rows in tree order: a span comes directly before its children, siblings by start. Each carries `depth`
-    /// beside its columns: 0 for a root and for a span whose parent is not in the store.
-    pub rows: Vec<Map<String, Value>>,
-    /// Whether the trace has more spans than one answer holds.
-    pub truncated: bool,
-    /// Log records whose attribute `trace_id` is the trace's, from an hour before its first span to an hour after its last one;
-    /// by time, the earliest first.
-    pub logs: Vec<Map<String, Value>>,
-    /// Whether there are more of them; those that are here are the newest.
-    pub logs_truncated: bool,
-    /// What the answer cost.
-    pub stats: QueryStats,
 }
 
 /// The points of one metric, and what it is.

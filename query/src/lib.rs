@@ -53,7 +53,7 @@ mod trace;
 mod window;
 mod write;
 
-pub use answer::{Histogram, List, MetricPage, Page, QueryStats, TraceTree};
+pub use answer::{Histogram, List, MetricPage, Page, QueryStats};
 pub use error::{Error, Kind};
 pub use list::ListQuery;
 pub use querier::{Limits, Querier};

@@ -11,7 +11,8 @@
 //!
 //! - A query takes from the shared pool; the one beside it, as large, has what this query alone has taken.
 //! - A session is one query's at a time: it is another's only when nothing is left that could take memory of it.
-//! - What an answer holds outlives its query and is counted by the shared pool alone.
+//! - What answers hold that are being sent outlives their queries. It is counted by the shared pool, of which it never has more than
+//!   half: queries run beside readers that take their time.
 
 use std::fmt;
 use std::ops::Deref;
@@ -36,6 +37,8 @@ pub(crate) fn is_crowded(refusal: &str) -> bool {
 #[derive(Debug)]
 pub(crate) struct Sessions {
     like: SessionState,
+    /// The pool of answers that are being sent.
+    answers: Arc<dyn MemoryPool>,
     most: usize,
     free: Mutex<Vec<Arc<SessionState>>>,
 }
@@ -43,7 +46,9 @@ pub(crate) struct Sessions {
 impl Sessions {
     /// Keeps at most so many that nobody uses.
     pub(crate) fn new(like: SessionState, most: usize) -> Arc<Self> {
+        let shared = Arc::clone(&like.runtime_env().memory_pool);
         Arc::new(Self {
+            answers: Arc::new(QueryPool::beside(shared, 2)),
             like,
             most,
             free: Mutex::default(),
@@ -83,11 +88,12 @@ impl Deref for Session {
 impl Session {
     /// Counts so many bytes as memory of queries, for an answer that holds them beyond its query.
     pub(crate) fn hold(&self, bytes: usize) -> Result<MemoryReservation> {
-        let answer = || MemoryConsumer::new("answer");
-        let own = answer().register(&self.runtime_env().memory_pool);
-        own.try_grow(bytes)?;
-        let held = answer().register(&self.home.like.runtime_env().memory_pool);
-        held.grow(bytes);
+        let held = MemoryConsumer::new("answer").register(&self.home.answers);
+        held.try_grow(bytes)
+            .map_err(|error| match self.home.answers.memory_limit() {
+                MemoryLimit::Finite(most) if bytes <= most => crowded(error),
+                _ => error,
+            })?;
         Ok(held)
     }
 }
@@ -109,7 +115,7 @@ impl Drop for Session {
 fn with_own_pool(like: &SessionState) -> SessionState {
     let env = like.runtime_env();
     let env = RuntimeEnv {
-        memory_pool: Arc::new(QueryPool::beside(Arc::clone(&env.memory_pool))),
+        memory_pool: Arc::new(QueryPool::beside(Arc::clone(&env.memory_pool), 1)),
         ..env.as_ref().clone()
     };
     SessionStateBuilder::new_from_existing(like.clone())
@@ -117,22 +123,34 @@ fn with_own_pool(like: &SessionState) -> SessionState {
         .build()
 }
 
-/// The pool of one query.
+/// The refusal of what would be had if others did not have it.
+fn crowded(refusal: DataFusionError) -> DataFusionError {
+    match refusal {
+        DataFusionError::ResourcesExhausted(text) if !is_crowded(&text) => {
+            DataFusionError::ResourcesExhausted(format!("{CROWDED}{text}"))
+        }
+        other => other,
+    }
+}
+
+/// The pool of one query, or of all answers that are being sent.
 #[derive(Debug)]
 struct QueryPool {
     shared: Arc<dyn MemoryPool>,
+    /// What it may have of it.
     alone: FairSpillPool,
 }
 
 impl QueryPool {
-    fn beside(shared: Arc<dyn MemoryPool>) -> Self {
+    /// A pool of one of so many parts of another.
+    fn beside(shared: Arc<dyn MemoryPool>, parts: usize) -> Self {
         let size = match shared.memory_limit() {
             MemoryLimit::Finite(size) => size,
             MemoryLimit::Infinite | MemoryLimit::Unknown => usize::MAX,
         };
         Self {
             shared,
-            alone: FairSpillPool::new(size),
+            alone: FairSpillPool::new(size / parts),
         }
     }
 }
@@ -172,12 +190,7 @@ impl MemoryPool for QueryPool {
         self.alone.try_grow(reservation, additional)?;
         self.shared.try_grow(reservation, additional).map_err(|error| {
             self.alone.shrink(reservation, additional);
-            match error {
-                DataFusionError::ResourcesExhausted(text) => {
-                    DataFusionError::ResourcesExhausted(format!("{CROWDED}{text}"))
-                }
-                other => other,
-            }
+            crowded(error)
         })
     }
 
@@ -187,7 +200,7 @@ impl MemoryPool for QueryPool {
     }
 
     fn memory_limit(&self) -> MemoryLimit {
-        self.shared.memory_limit()
+        self.alone.memory_limit()
     }
 }
 

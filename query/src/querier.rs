@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-use crate::answer::TraceTree;
+use crate::answer::List;
 use crate::exec::{Scan, scanner, session};
 use crate::filter::{self, Paging};
 use crate::gate::{Class, Gate, Place, Threads};
@@ -166,11 +166,13 @@ impl Querier {
         Arc::clone(&self.specs.lock())
     }
 
-    /// One trace with all of its spans.
+    /// One trace: its spans in tree order, each directly before its children, with its `depth` (0 for a root and for a span whose parent
+    /// is not in the store); beside them what was logged under its id from an hour before its first span to an hour after its
+    /// last one, the earliest first. What [`List::about`] says is whether there are more spans, and more logs, whose newest are here.
     ///
     /// # Errors
     /// [`Error::NotFound`] if the store has no span of it; see [`Error`].
-    pub async fn trace(&self, id: TraceId) -> Result<TraceTree, Error> {
+    pub async fn trace(&self, id: TraceId) -> Result<List, Error> {
         let of_trace = || self.scan(Table::Traces, Window::ALL, vec![filter::of_trace(id)]);
         self.run(|| trace::tree(of_trace(), id)).await
     }

@@ -22,7 +22,7 @@ use datafusion::logical_expr::{SortExpr, ident, lit};
 use model::Timestamp;
 use model::filter::{RawForm, SortOrder};
 
-use crate::answer::{List, Page};
+use crate::answer::List;
 use crate::cursor::{Cursor, Position};
 use crate::exec::Scan;
 use crate::filter::Paging;
@@ -80,19 +80,14 @@ async fn given(scan: &Scan, paging: Paging, from: Option<Position>) -> Result<Gi
     }
 }
 
-/// As [`list`], its rows as objects.
-pub(crate) async fn page(scan: &Scan, paging: Paging, from: Option<Position>, fingerprint: u64) -> Result<Page, Error> {
-    Ok(list(scan, paging, from, fingerprint, RawForm::Hex).await?.into())
-}
-
-/// As [`page`], without our own scan: what it is compared with.
+/// As [`list`], its rows as objects, without our own scan: what it is compared with.
 #[cfg(test)]
 pub(crate) async fn page_by_plans(
     scan: &Scan,
     paging: Paging,
     from: Option<Position>,
     fingerprint: u64,
-) -> Result<Page, Error> {
+) -> Result<crate::answer::Page, Error> {
     let given = planned(scan, paging, from).await?;
     Ok(shown(scan, given, fingerprint, RawForm::Hex)?.into())
 }
@@ -343,7 +338,7 @@ impl Rows {
     }
 
     /// The rows in order, but for the first `skip`, as one batch with the columns of a table.
-    fn together(&self, skip: usize, schema: &SchemaRef) -> Result<RecordBatch, Error> {
+    pub(crate) fn together(&self, skip: usize, schema: &SchemaRef) -> Result<RecordBatch, Error> {
         let shown = self.in_order.get(skip..).unwrap_or_default();
         if shown.is_empty() {
             return Ok(RecordBatch::new_empty(Arc::clone(schema)));

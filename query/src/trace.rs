@@ -7,17 +7,21 @@
 //! shown. Their logs are looked for around the time of the spans.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::time::Duration;
 
-use model::filter::{LogFilter, MAX_LIMIT, SortOrder};
+use arrow_array::cast::AsArray;
+use arrow_array::{Int64Array, RecordBatch, StringArray, UInt64Array};
+use datafusion::error::DataFusionError;
+use model::filter::{LogFilter, MAX_LIMIT, RawForm, SortOrder};
 use model::{Table, Timestamp, TraceId};
-use serde_json::{Map, Value};
 
 use crate::Error;
-use crate::answer::{Page, TraceTree};
+use crate::answer::List;
 use crate::exec::Scan;
 use crate::filter::{self, Paging};
 use crate::rows;
+use crate::scan::times_of;
 use crate::window::Window;
 
 /// Log records of a trace in one answer, at most.
@@ -25,47 +29,48 @@ const MOST_LOGS: usize = 1_000;
 /// How far the clocks of who logs and who traces may be apart.
 const SKEW: Duration = Duration::from_secs(3_600);
 
-/// The spans that `scan` finds, and the logs of their trace.
-pub(crate) async fn tree(mut scan: Scan, id: TraceId) -> Result<TraceTree, Error> {
+/// The spans that `scan` finds in tree order, each with its depth, and beside them the logs of their trace.
+pub(crate) async fn tree(mut scan: Scan, id: TraceId) -> Result<List, Error> {
     let most = MAX_LIMIT as usize;
     scan.order = SortOrder::Asc;
     let paging = Paging { limit: most, offset: 0 };
-    let Page {
-        rows: mut spans,
-        next_cursor: more,
-        ..
-    } = rows::page(&scan, paging, None, 0).await?;
-    // Spans of one time come by their ids.
-    for spans in spans.chunk_by_mut(|a, b| text(a, "ts") == text(b, "ts")) {
-        spans.sort_by(|a, b| text(a, "span_id").cmp(&text(b, "span_id")));
-    }
-    let (Some(first), Some(last)) = (spans.first(), spans.last()) else {
+    let spans = rows::list(&scan, paging, None, 0, RawForm::Hex).await?;
+    // Until they are there in their order.
+    let memory = scan.memory("spans");
+    memory.try_grow(spans.rows().get_array_memory_size())?;
+    let times = times_of(spans.rows());
+    let (Some(first), Some(last)) = (times.first(), times.last()) else {
         let place = "in the store: its spans have not arrived, were not sampled, or are past their retention";
         return Err(scan.not_found("trace", id.to_string(), place.to_owned()));
     };
-    let logs = logs(&scan, id, around(first, last)).await?;
-    let rows = in_tree_order(spans);
-    Ok(TraceTree {
-        trace_id: id,
-        stats: scan.stats(rows.len()).and(logs.stats),
-        rows,
-        truncated: more.is_some(),
-        logs: logs.rows.into_iter().rev().collect(),
-        logs_truncated: logs.next_cursor.is_some(),
-    })
+    let logs = logs(&scan, id, around(*first, *last)).await?;
+    memory.try_grow(logs.rows().get_array_memory_size())?;
+    let (order, depths): (Vec<_>, Vec<_>) = in_tree_order(&links(spans.rows())?).into_iter().unzip();
+    let about = serde_json::json!({
+        "trace_id": id, "spans": order.len(), "truncated": spans.next_cursor.is_some(),
+        "logs": logs.rows().num_rows(), "logs_truncated": logs.next_cursor.is_some(),
+    });
+    let stats = scan.stats(order.len()).and(logs.stats.clone());
+    let latest_last = UInt64Array::from_iter_values((0..logs.rows().num_rows() as u64).rev());
+    let spans = spans.take(&UInt64Array::from(order))?;
+    let spans = spans.with_column("depth", Arc::new(Int64Array::from(depths)))?;
+    let mut spans = spans
+        .about("trace", about)
+        .with_beside("logs", logs.take(&latest_last)?);
+    (spans.next_cursor, spans.stats) = (None, stats);
+    spans.counted(&scan.session())
 }
 
 /// The time from the first to the last span and a little on both sides.
-fn around(first: &Map<String, Value>, last: &Map<String, Value>) -> Window {
-    let moment = |span| text(span, "ts").and_then(|ts| ts.parse::<Timestamp>().ok());
+fn around(first: i64, last: i64) -> Window {
     Window {
-        since: moment(first).map_or(Window::ALL.since, |ts| ts.minus(SKEW)),
-        until: moment(last).map_or(Window::ALL.until, |ts| ts.plus(SKEW)),
+        since: Timestamp::from_micros(first).minus(SKEW),
+        until: Timestamp::from_micros(last).plus(SKEW),
     }
 }
 
 /// The newest logs of the trace.
-async fn logs(scan: &Scan, id: TraceId, window: Window) -> Result<Page, Error> {
+async fn logs(scan: &Scan, id: TraceId, window: Window) -> Result<List, Error> {
     let filter = LogFilter {
         trace_id: Some(id),
         ..LogFilter::default()
@@ -75,45 +80,56 @@ async fn logs(scan: &Scan, id: TraceId, window: Window) -> Result<Page, Error> {
         limit: MOST_LOGS,
         offset: 0,
     };
-    rows::page(&logs, paging, None, 0).await
+    rows::list(&logs, paging, None, 0, RawForm::Hex).await
 }
 
-fn text<'a>(span: &'a Map<String, Value>, key: &str) -> Option<&'a str> {
-    span.get(key).and_then(Value::as_str)
+/// A span's place among others: its time, its id and its parent's.
+type Link<'a> = (i64, Option<&'a str>, Option<&'a str>);
+
+/// The places of spans.
+fn links(spans: &RecordBatch) -> Result<Vec<Link<'_>>, Error> {
+    let (ids, parents) = (texts(spans, "span_id")?, texts(spans, "parent_span_id")?);
+    let ids = ids.iter().zip(parents);
+    Ok(times_of(spans)
+        .iter()
+        .zip(ids)
+        .map(|(ts, (id, parent))| (*ts, id, parent))
+        .collect())
 }
 
-/// A span directly before its children, siblings as they come; adds `depth`.
-fn in_tree_order(spans: Vec<Map<String, Value>>) -> Vec<Map<String, Value>> {
-    let known: HashSet<&str> = spans.iter().filter_map(|span| text(span, "span_id")).collect();
+fn texts<'a>(rows: &'a RecordBatch, name: &str) -> Result<&'a StringArray, Error> {
+    let column = rows.column_by_name(name).and_then(|column| column.as_string_opt());
+    column.ok_or_else(|| DataFusionError::Internal(format!("{name} is no text")).into())
+}
+
+/// The numbers of spans, a span directly before its children, siblings by their times and ids; with their depths.
+fn in_tree_order(spans: &[Link<'_>]) -> Vec<(u64, i64)> {
+    let mut by_time: Vec<usize> = (0..spans.len()).collect();
+    by_time.sort_by_key(|index| spans.get(*index).map(|(ts, id, _)| (*ts, *id)));
+    let known: HashSet<&str> = spans.iter().filter_map(|(_, id, _)| *id).collect();
     let mut children: HashMap<&str, Vec<usize>> = HashMap::new();
     let mut roots = Vec::new();
-    for (index, span) in spans.iter().enumerate() {
-        match text(span, "parent_span_id").filter(|parent| known.contains(parent)) {
-            Some(parent) => children.entry(parent).or_default().push(index),
-            None => roots.push(index),
+    for index in &by_time {
+        match spans[*index].2.filter(|parent| known.contains(parent)) {
+            Some(parent) => children.entry(parent).or_default().push(*index),
+            None => roots.push(*index),
         }
     }
-    let mut order: Vec<(usize, usize)> = Vec::with_capacity(spans.len());
+    let mut order = Vec::with_capacity(spans.len());
     let mut placed = vec![false; spans.len()];
     // After the roots, every span: only those of a circle are still unplaced then.
-    for start in roots.into_iter().chain(0..spans.len()) {
+    for start in roots.into_iter().chain(by_time) {
         let mut waiting = vec![(start, 0)];
         while let Some((index, depth)) = waiting.pop() {
             if std::mem::replace(&mut placed[index], true) {
                 continue;
             }
-            order.push((index, depth));
-            let below = text(&spans[index], "span_id").and_then(|id| children.get(id));
+            order.push((index as u64, depth));
+            let below = spans[index].1.and_then(|id| children.get(id));
             waiting.extend(below.into_iter().flatten().rev().map(|child| (*child, depth + 1)));
         }
     }
-    let mut spans: Vec<_> = spans.into_iter().map(Some).collect();
-    let take = |(index, depth): (usize, usize)| {
-        let mut span = spans[index].take()?;
-        span.insert("depth".to_owned(), depth.into());
-        Some(span)
-    };
-    order.into_iter().filter_map(take).collect()
+    order
 }
 
 #[cfg(test)]
@@ -121,19 +137,14 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
 
-    fn span(id: &str, parent: Option<&str>) -> Map<String, Value> {
-        let mut span = Map::new();
-        span.insert("span_id".to_owned(), id.into());
-        span.insert("parent_span_id".to_owned(), parent.map_or(Value::Null, Value::from));
-        span
-    }
-
     fn order(spans: &[(&str, Option<&str>)]) -> Vec<(String, u64)> {
-        let spans = spans.iter().map(|(id, parent)| span(id, *parent)).collect();
-        let rows = in_tree_order(spans);
-        let place =
-            |row: &Map<String, Value>| (text(row, "span_id").unwrap().to_owned(), row["depth"].as_u64().unwrap());
-        rows.iter().map(place).collect()
+        let links = (0..).zip(spans).map(|(ts, (id, parent))| (ts, Some(*id), *parent));
+        let rows = in_tree_order(&links.collect::<Vec<_>>()).into_iter();
+        rows.map(|(index, depth)| {
+            let (id, _) = spans[usize::try_from(index).unwrap()];
+            (id.to_owned(), u64::try_from(depth).unwrap())
+        })
+        .collect()
     }
 
     fn places(places: &[(&str, u64)]) -> Vec<(String, u64)> {
@@ -165,9 +176,9 @@ mod tests {
     fn a_chain_of_ten_thousand_spans_does_not_exhaust_the_stack() {
         let ids: Vec<String> = (0..10_000).map(|n| n.to_string()).collect();
         let chain = ids.iter().enumerate();
-        let spans = chain
-            .map(|(n, id)| span(id, n.checked_sub(1).map(|n| ids[n].as_str())))
+        let spans: Vec<_> = chain
+            .map(|(n, id)| (id.as_str(), n.checked_sub(1).map(|n| ids[n].as_str())))
             .collect();
-        assert_eq!(in_tree_order(spans).last().unwrap()["depth"], 9_999);
+        assert_eq!(order(&spans).last().unwrap().1, 9_999);
     }
 }

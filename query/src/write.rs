@@ -77,20 +77,16 @@ impl RowWriter {
         head: &str,
         sparse: &[&str],
     ) -> Result<Self, Error> {
-        let keys = columns.iter().enumerate().map(|(index, column)| {
-            let before = if index == 0 { '{' } else { ',' };
-            format!("{before}{}:", serde_json::Value::from(column.name.as_str()))
-        });
-        let is_sparse = |column: &SqlColumn| sparse.contains(&column.name.as_str());
         let mut writer = Self {
             format,
-            json: columns.iter().map(|column| column.kind == "json").collect(),
-            keys: keys.collect(),
-            sparse: columns.iter().map(is_sparse).collect(),
+            json: Vec::new(),
+            keys: Vec::new(),
+            sparse: Vec::new(),
             first: true,
             arrow: None,
             out: Vec::new(),
         };
+        writer.set_columns(columns, sparse);
         match format {
             RowFormat::Json => writer.out.extend(format!("{{{head}\"data\":[").bytes()),
             RowFormat::Ndjson => {}
@@ -106,15 +102,43 @@ impl RowWriter {
         Ok(writer)
     }
 
-    /// Writes rows from the number `from` on until there are `enough` bytes; the number of the next row. Arrow has all in one batch.
+    fn set_columns(&mut self, columns: &[SqlColumn], sparse: &[&str]) {
+        let keys = columns.iter().enumerate().map(|(index, column)| {
+            let before = if index == 0 { '{' } else { ',' };
+            format!("{before}{}:", serde_json::Value::from(column.name.as_str()))
+        });
+        self.keys = keys.collect();
+        self.json = columns.iter().map(|column| column.kind == "json").collect();
+        let is_sparse = |column: &SqlColumn| sparse.contains(&column.name.as_str());
+        self.sparse = columns.iter().map(is_sparse).collect();
+    }
+
+    /// Ends the array of rows and begins another one of JSON, whose rows have these columns.
+    pub(crate) fn begin_array(&mut self, name: &str, columns: &[SqlColumn], sparse: &[&str]) {
+        self.set_columns(columns, sparse);
+        self.first = true;
+        self.out.extend(format!("],\"{name}\":[").bytes());
+    }
+
+    /// Writes rows from the number `from` on until there are `enough` bytes; the number of the next row. Arrow has as many of them in one
+    /// batch as are about so many bytes.
     ///
     /// # Errors
     /// If a value cannot be written.
     pub fn write(&mut self, batch: &RecordBatch, from: usize, enough: usize) -> Result<usize, Error> {
         let rows = batch.num_rows();
         if let Some(arrow) = &mut self.arrow {
-            arrow.write(&batch.slice(from, rows - from))?;
-            return Ok(rows);
+            let sizes = batch
+                .columns()
+                .iter()
+                .map(|column| column.to_data().get_slice_memory_size());
+            let bytes = sizes.sum::<Result<usize, _>>()?;
+            let most = rows.saturating_mul(enough) / bytes.max(1);
+            let count = most.max(1).min(rows - from);
+            if count > 0 {
+                arrow.write(&batch.slice(from, count))?;
+            }
+            return Ok(from + count);
         }
         let mut next = from;
         while next < rows && self.out.len() < enough {

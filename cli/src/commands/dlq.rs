@@ -214,6 +214,8 @@ fn verdict(report: &Row) -> Result<(), Error> {
         count(report, "refused_total"),
         count(report, "waiting"),
     );
+    let partial = report.get("partial").and_then(Value::as_str);
+    Error::if_partial(partial.map(str::to_owned))?;
     if matched == 0 {
         return Err(Error::NotFound("no such letters".to_owned()));
     }

@@ -8,7 +8,7 @@
 //! - An interrupt ends it with 0; so does a reader of the output that has gone.
 
 use std::io::{self, BufWriter, Write};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use model::filter::LogFilter;
 use serde::Serialize;
@@ -109,6 +109,7 @@ impl<F: Serialize> Tail<F> {
         out.flush()?;
         let mut was_there = false;
         loop {
+            let began = Instant::now();
             let broken = match self
                 .client
                 .stream(self.followed.path, &self.filter, self.last.as_deref())
@@ -122,6 +123,10 @@ impl<F: Serialize> Tail<F> {
                 Err(error) if was_there && error.may_pass() => error.chain(),
                 Err(error) => return Err(error),
             };
+            // On a quiet store too a stream that has lasted is as good as one that came further.
+            if began.elapsed() > LONGEST_PAUSE {
+                self.pause = PAUSE;
+            }
             if self.pause == PAUSE {
                 note(&format!("the stream broke off ({broken}); trying again"));
             }

@@ -7,7 +7,8 @@
 //!
 //! - An answer that cannot be whole never looks whole: JSON says so in its end, the others end with an error or without their
 //!   proper end; what is known before the first row is in a header of each. Which rows an answer has is decided by `query`.
-//! - A chunk of text ends with the row that fills it, however many rows or bytes were found at once.
+//! - What is told by the proper end of a body alone is not sent over HTTP/1.0, where the end is that of the connection.
+//! - A chunk of text or a batch of Arrow ends with the row that fills it, however many rows or bytes were found at once.
 //! - A list's rows count as memory of queries until the body is dropped: at its end, or when the client has had its time (`server`).
 //! - A client that leaves drops the body, and with it the statement.
 //! - Who has an answer with a tag that is still the answer's is told so (304), and no query runs.
@@ -22,7 +23,7 @@ use bytes::Bytes;
 use futures::StreamExt as _;
 use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderName, IF_NONE_MATCH, VARY};
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderValue, StatusCode, Version};
 use query::{List, ListQuery, Querier, QueryStats, RowFormat, RowWriter, SqlAnswer, SqlStats};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -34,8 +35,6 @@ use super::problem::Problem;
 
 /// So many bytes are gathered before they are sent.
 const CHUNK: usize = 64 << 10;
-/// So many rows of a list are a batch of Arrow, at most.
-const SLICE: usize = 256;
 
 const NEXT_CURSOR: HeaderName = HeaderName::from_static("x-next-cursor");
 const PARTIAL: HeaderName = HeaderName::from_static("x-partial");
@@ -47,6 +46,7 @@ pub(crate) struct RowRequest {
     format: RowFormat,
     /// Tags of answers that the client has.
     known: Vec<String>,
+    version: Version,
 }
 
 impl<S: Sync> FromRequestParts<S> for RowRequest {
@@ -61,6 +61,7 @@ impl<S: Sync> FromRequestParts<S> for RowRequest {
             params,
             format,
             known: known(&parts.headers),
+            version: parts.version,
         })
     }
 }
@@ -95,6 +96,16 @@ impl RowRequest {
         Some((StatusCode::NOT_MODIFIED, caching(Some(&tag))).into_response())
     }
 
+    /// A request for JSON by a path that has it alone.
+    pub(crate) fn of_json() -> Self {
+        Self {
+            params: Params::default(),
+            format: RowFormat::Json,
+            known: Vec::new(),
+            version: Version::HTTP_11,
+        }
+    }
+
     /// Answers with rows.
     pub(crate) async fn listed(self, list: List) -> Result<Response, Problem> {
         let mut headers = caching(list.tag.map(|tag| self.tag(tag)).as_deref());
@@ -110,8 +121,7 @@ impl RowRequest {
             }
         }
         let writer = list.writer(self.format)?;
-        let slices = Slices { list, given: 0 };
-        let body = body(Rows::List(Box::new(slices)), writer, self.format).await;
+        let body = self.body(Rows::List(Box::new(list), Part::Rows), writer).await?;
         Ok((headers, body).into_response())
     }
 
@@ -120,7 +130,35 @@ impl RowRequest {
         let writer = answer.writer(self.format)?;
         let mut headers = HeaderMap::from_iter([(CACHE_CONTROL, HeaderValue::from_static("no-store"))]);
         add_partial(&mut headers, answer.partial());
-        Ok((headers, body(Rows::Sql(answer), writer, self.format).await).into_response())
+        Ok((headers, self.body(Rows::Sql(answer), writer).await?).into_response())
+    }
+
+    /// Rows as a body: with its length where it is one piece, else piece by piece.
+    async fn body(&self, rows: Rows, writer: RowWriter) -> Result<Response, Problem> {
+        let mut sending = Sending {
+            rows,
+            batch: None,
+            writer,
+            format: self.format,
+            failed: None,
+            ended: false,
+        };
+        let body = match sending.next().await {
+            None => Body::empty(),
+            Some(Ok(whole)) if sending.ended && sending.failed.is_none() => Body::from(whole),
+            Some(_) if self.version < Version::HTTP_11 && self.format != RowFormat::Json => {
+                return Err(Problem::http_version());
+            }
+            Some(first) => {
+                let rest = futures::stream::unfold(sending, |mut sending| async move {
+                    let chunk = sending.next().await?;
+                    Some((chunk, sending))
+                });
+                Body::from_stream(futures::stream::iter([first]).chain(rest))
+            }
+        };
+        let kind = [(CONTENT_TYPE, HeaderValue::from_static(content_type(self.format)))];
+        Ok((kind, body).into_response())
     }
 
     /// How a tag is written: a weak one, because stats and packing differ from answer to answer.
@@ -169,16 +207,17 @@ fn ascii(text: &str) -> String {
     escaped
 }
 
-/// A list that is sent slice by slice.
-struct Slices {
-    list: List,
-    given: usize,
-}
-
 /// Where rows come from.
 enum Rows {
     Sql(SqlAnswer),
-    List(Box<Slices>),
+    /// A list, and what is to be sent of it next.
+    List(Box<List>, Part),
+}
+
+enum Part {
+    Rows,
+    Beside,
+    End,
 }
 
 /// What JSON says after the rows of a statement.
@@ -210,31 +249,6 @@ struct Sending {
     /// Why the body ends without its proper end, once what there was is sent.
     failed: Option<Problem>,
     ended: bool,
-}
-
-/// Rows as a body: with its length where it is one piece, else piece by piece.
-async fn body(rows: Rows, writer: RowWriter, format: RowFormat) -> Response {
-    let mut sending = Sending {
-        rows,
-        batch: None,
-        writer,
-        format,
-        failed: None,
-        ended: false,
-    };
-    let body = match sending.next().await {
-        None => Body::empty(),
-        Some(Ok(whole)) if sending.ended && sending.failed.is_none() => Body::from(whole),
-        Some(first) => {
-            let rest = futures::stream::unfold(sending, |mut sending| async move {
-                let chunk = sending.next().await?;
-                Some((chunk, sending))
-            });
-            Body::from_stream(futures::stream::iter([first]).chain(rest))
-        }
-    };
-    let kind = [(CONTENT_TYPE, HeaderValue::from_static(content_type(format)))];
-    (kind, body).into_response()
 }
 
 impl Sending {
@@ -279,22 +293,29 @@ impl Sending {
                 let stats = answer.stats().cloned().unwrap_or_default();
                 self.writer.end(&AfterStatement { stats: &stats })?;
             }
-            Rows::List(slices) => {
-                let rows = slices.list.rows();
-                let left = rows.num_rows() - slices.given;
-                if left > 0 {
-                    // As many as are about a chunk.
-                    let most = rows.num_rows().saturating_mul(CHUNK) / rows.get_array_memory_size().max(1);
-                    let slice = rows.slice(slices.given, left.min(most.clamp(1, SLICE)));
-                    slices.given += slice.num_rows();
-                    self.batch = Some((slice, 0));
-                    return Ok(());
+            Rows::List(list, next) => {
+                match std::mem::replace(next, Part::End) {
+                    Part::Rows => {
+                        *next = Part::Beside;
+                        self.batch = Some((list.rows().clone(), 0));
+                        return Ok(());
+                    }
+                    Part::Beside => {
+                        if let Some((name, beside)) = &list.beside
+                            && self.format == RowFormat::Json
+                        {
+                            beside.write_beside(name, &mut self.writer);
+                            self.batch = Some((beside.rows().clone(), 0));
+                        }
+                        return Ok(());
+                    }
+                    Part::End => {}
                 }
-                let about = slices.list.about.as_ref();
+                let about = list.about.as_ref();
                 self.writer.end(&AfterList {
-                    next_cursor: slices.list.next_cursor.as_deref(),
-                    stats: &slices.list.stats,
-                    partial: slices.list.stats.partial.as_deref(),
+                    next_cursor: list.next_cursor.as_deref(),
+                    stats: &list.stats,
+                    partial: list.stats.partial.as_deref(),
                     about: about.map(|(name, value)| BTreeMap::from([(*name, value)])),
                 })?;
             }

@@ -78,6 +78,7 @@ use exposition::Exposition;
 use problem::Problem;
 
 pub use server::ApiServer;
+use server::Patience;
 pub(crate) use server::next_connection;
 
 /// The largest body of a request, telemetry apart.
@@ -112,7 +113,7 @@ pub struct ApiParts {
 /// If the listener has no address, or threads cannot be had.
 pub fn serve(parts: ApiParts, listener: TcpListener) -> std::io::Result<ApiServer> {
     let changes = TaskTracker::new();
-    server::start(routes(parts, &changes)?, listener, changes)
+    server::start(routes(parts, &changes)?, listener, changes, Patience::default())
 }
 
 /// Every route.

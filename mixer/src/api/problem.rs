@@ -174,6 +174,13 @@ impl Problem {
         Self::new(StatusCode::NOT_ACCEPTABLE, "not_acceptable", detail)
     }
 
+    /// An answer that would look whole wherever it broke off.
+    pub(crate) fn http_version() -> Self {
+        let detail =
+            "over HTTP/1.0 nobody could tell this answer from one that breaks off: ask by HTTP/1.1, or for JSON";
+        Self::new(StatusCode::HTTP_VERSION_NOT_SUPPORTED, "http_version", detail)
+    }
+
     /// An answer with more rows than any may have.
     pub(crate) fn too_many_rows(most: u64) -> Self {
         let detail = format!("the answer has more than {most} rows, as many as query.max_rows allows: ask for fewer");

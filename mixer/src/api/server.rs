@@ -5,8 +5,8 @@
 //! - At [`MAX_CONNECTIONS`] no more are accepted until one ends; the system's queue holds the others.
 //! - A connection whose request's head is not there in [`HEAD_TIME`] is closed.
 //! - An answer that comes before all of a body was read reaches who still sends ([`chassis::unread`]).
-//! - A connection to which nothing can be written for [`WRITE_TIME`] is closed, and so is one that has not taken an answer with an end in
-//!   [`ANSWER_TIME`]: however slow clients are, memory that answers hold comes back.
+//! - A connection to which nothing can be written for [`Patience::silence`] is closed, and so is one that takes the bytes of an answer
+//!   with an end more slowly than [`Patience::byte_time`], by so much on the whole: however slow clients are, memory that answers hold comes back.
 //! - [`ApiServer::close`] ends tails, lets running requests finish for [`GRACE`], then drops them; it returns when all are gone.
 
 use std::convert::Infallible;
@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use axum::response::Response;
 use axum::{Extension, Router};
-use chassis::stall::{Stalling, WriteDeadline};
+use chassis::stall::{LeastRate, Stalling};
 use chassis::unread::{Lingering, Unread, Watched};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -27,7 +27,6 @@ use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -36,15 +35,30 @@ use super::tail::is_events;
 
 const MAX_CONNECTIONS: usize = 512;
 const HEAD_TIME: Duration = Duration::from_secs(15);
-/// A connection that takes nothing of an answer for so long is closed.
-const WRITE_TIME: Duration = Duration::from_secs(30);
-/// A client that has not taken an answer after so long is cut off.
-const ANSWER_TIME: Duration = Duration::from_secs(600);
 const GRACE: Duration = Duration::from_secs(3);
 /// After an error that is not a connection's own (no file descriptors left), accepting rests this long.
 const REST: Duration = Duration::from_millis(100);
 /// The largest head of a request.
 const MAX_HEAD: usize = 64 << 10;
+
+/// How slowly a client may take its answers.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Patience {
+    /// How long it may take nothing.
+    pub(crate) silence: Duration,
+    /// How long it may take for a byte of an answer that has an end.
+    pub(crate) byte_time: Duration,
+}
+
+impl Default for Patience {
+    /// 30 s, and 64 KiB a second.
+    fn default() -> Self {
+        Self {
+            silence: Duration::from_secs(30),
+            byte_time: Duration::from_nanos(1_000_000_000 / (64 << 10)),
+        }
+    }
+}
 
 /// For answers that have no end of their own.
 #[derive(Debug, Clone)]
@@ -81,11 +95,16 @@ impl ApiServer {
 }
 
 /// Starts accepting; `changes` are what requests leave behind to be finished.
-pub(crate) fn start(router: Router, listener: TcpListener, changes: TaskTracker) -> io::Result<ApiServer> {
+pub(crate) fn start(
+    router: Router,
+    listener: TcpListener,
+    changes: TaskTracker,
+    patience: Patience,
+) -> io::Result<ApiServer> {
     let addr = listener.local_addr()?;
     let (stop, connections) = (CancellationToken::new(), TaskTracker::new());
     let router = router.layer(Extension(Stopping(stop.clone())));
-    let accepting = tokio::spawn(accept(listener, router, stop.clone(), connections.clone()));
+    let accepting = tokio::spawn(accept(listener, (router, patience), stop.clone(), connections.clone()));
     Ok(ApiServer {
         addr,
         stop,
@@ -95,10 +114,10 @@ pub(crate) fn start(router: Router, listener: TcpListener, changes: TaskTracker)
     })
 }
 
-async fn accept(listener: TcpListener, router: Router, stop: CancellationToken, connections: TaskTracker) {
+async fn accept(listener: TcpListener, served: (Router, Patience), stop: CancellationToken, connections: TaskTracker) {
     let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     while let Some((stream, place)) = next_connection(&listener, &places, &stop).await {
-        connections.spawn(connection(stream, router.clone(), stop.clone(), place));
+        connections.spawn(connection(stream, served.clone(), stop.clone(), place));
     }
 }
 
@@ -135,20 +154,25 @@ fn is_of_one_connection(error: &io::Error) -> bool {
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
 }
 
-async fn connection(stream: TcpStream, router: Router, stop: CancellationToken, _place: OwnedSemaphorePermit) {
+async fn connection(
+    stream: TcpStream,
+    (router, patience): (Router, Patience),
+    stop: CancellationToken,
+    _place: OwnedSemaphorePermit,
+) {
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "a connection has gone already");
         return;
     }
     let peer = stream.peer_addr().ok().map(|peer| Peer(peer.ip()));
-    let (unread, deadline) = (Unread::default(), WriteDeadline::default());
-    let stream = Stalling::new(stream, WRITE_TIME).until(deadline.clone());
+    let (unread, rate) = (Unread::default(), LeastRate::default());
+    let stream = Stalling::new(stream, patience.silence).at_least(rate.clone());
     let stream = Lingering::new(stream, unread.clone());
     let router = tower::ServiceExt::<http::Request<Watched<Incoming>>>::map_err(router, |never: Infallible| never);
     let router =
         tower::ServiceExt::<http::Request<Watched<Incoming>>>::map_response(router, move |response: Response| {
             let has_end = !is_events(response.headers());
-            deadline.set(has_end.then(|| Instant::now() + ANSWER_TIME));
+            rate.set(has_end.then_some(patience.byte_time));
             response
         });
     let service = TowerToHyperService::new(tower::ServiceExt::map_request(

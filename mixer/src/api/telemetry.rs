@@ -82,15 +82,9 @@ struct Answer {
     /// Why rows are missing; absent when none are.
     #[serde(skip_serializing_if = "Option::is_none")]
     partial: Option<String>,
-    /// What one trace is, where one was asked for.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    trace: Option<Value>,
     /// What the buckets of a histogram are.
     #[serde(skip_serializing_if = "Option::is_none")]
     histogram: Option<Value>,
-    /// What was logged under the id of one trace, where one was asked for.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    logs: Option<Vec<Map<String, Value>>>,
 }
 
 impl From<Page> for Answer {
@@ -100,9 +94,7 @@ impl From<Page> for Answer {
             next_cursor: page.next_cursor,
             partial: page.stats.partial.clone(),
             stats: page.stats,
-            trace: None,
             histogram: None,
-            logs: None,
         }
     }
 }
@@ -209,23 +201,10 @@ async fn dead_letters(State(querier): Asked, asked: RowRequest) -> Result<Respon
     asked.list(&querier, ListQuery::DeadLetters(filter)).await
 }
 
-async fn trace(State(querier): Asked, id: InPath, _: NoParams) -> Result<Answer, Problem> {
+async fn trace(State(querier): Asked, id: InPath, _: NoParams) -> Result<Response, Problem> {
     let id = in_path("trace_id", id)?;
     let id: TraceId = id.parse().map_err(|error| Problem::parameter("trace_id", error))?;
-    let tree = querier.trace(id).await?;
-    let trace = serde_json::json!({
-        "trace_id": tree.trace_id, "spans": tree.rows.len(), "truncated": tree.truncated,
-        "logs": tree.logs.len(), "logs_truncated": tree.logs_truncated,
-    });
-    Ok(Answer {
-        trace: Some(trace),
-        logs: Some(tree.logs),
-        ..Answer::from(Page {
-            rows: tree.rows,
-            next_cursor: None,
-            stats: tree.stats,
-        })
-    })
+    RowRequest::of_json().listed(querier.trace(id).await?).await
 }
 
 async fn metric(State(querier): Asked, name: InPath, asked: RowRequest) -> Result<Response, Problem> {

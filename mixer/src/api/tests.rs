@@ -5,6 +5,7 @@
 mod flux;
 mod formats;
 mod hostile;
+mod slow;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -24,7 +25,7 @@ use tokio_util::task::TaskTracker;
 use chassis::config::{Sources, load};
 
 use super::exposition::Exposition;
-use super::{ApiServer, guarded, server, sql, telemetry};
+use super::{ApiServer, Patience, guarded, server, sql, telemetry};
 use crate::app::Mixer;
 use crate::config::{MixerConfig, SCHEMA};
 use crate::testing::{eventually, nats_server};
@@ -62,6 +63,10 @@ impl Answer {
 
 impl Bench {
     async fn new() -> Self {
+        Self::with(Patience::default()).await
+    }
+
+    async fn with(patience: Patience) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let clock = Clock::new(now);
         let settings = Settings::new(dir.path().join("store"));
@@ -73,7 +78,7 @@ impl Bench {
         let routes = telemetry::routes(Arc::clone(&querier)).merge(sql::routes(Arc::clone(&querier)));
         let router = guarded(routes, Arc::clone(&exposition));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let api = server::start(router, listener, TaskTracker::new()).unwrap();
+        let api = server::start(router, listener, TaskTracker::new(), patience).unwrap();
         Self {
             engine,
             querier,

@@ -75,6 +75,9 @@ pub struct Report {
     pub refused: Vec<Refusal>,
     /// Whether nothing was changed because only that was asked.
     pub dry_run: bool,
+    /// Why letters that the filter means may be missing; absent when none are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub partial: Option<String>,
 }
 
 /// A replay that is written down.
@@ -217,7 +220,7 @@ impl Dlq {
             ..Report::default()
         };
         let letters = self.meant(&wish, &mut report).await?;
-        let stage = self.stage()?;
+        let stage = self.stage().await?;
         let mut candidates = Vec::new();
         for letter in letters {
             let to = match verb {
@@ -295,8 +298,8 @@ impl Dlq {
     /// The letters that a wish means, in the order in which they failed.
     async fn meant(&self, wish: &Wish, report: &mut Report) -> Result<Vec<Letter>, DlqError> {
         if let Some(filter) = &wish.filter {
-            let letters = self.select(filter).await?;
-            report.matched = letters.len() as u64;
+            let (letters, partial) = self.select(filter).await?;
+            (report.matched, report.partial) = (letters.len() as u64, partial);
             return Ok(letters);
         }
         if wish.ids.len() > MOST_CHANGED {
@@ -349,15 +352,17 @@ impl Dlq {
         }
     }
 
-    /// The scenario and the Racks as they are now.
-    pub(super) fn stage(&self) -> Result<Stage, DlqError> {
-        let registry = &self.parts.registry;
-        let active = registry.active_content()?;
-        let parsed = active.and_then(|(_, stored)| model::scenario::parse(&stored.text, rack::manifests()).ok());
-        Ok(Stage {
-            scenario: parsed,
-            racks: registry.racks()?,
-        })
+    /// The scenario and the Racks as they are now, read where threads may block: a scenario may be large.
+    pub(super) async fn stage(&self) -> Result<Stage, RegistryError> {
+        let staged = self.parts.registry.read(|registry| {
+            let active = registry.active_content()?;
+            let parsed = active.and_then(|(_, stored)| model::scenario::parse(&stored.text, rack::manifests()).ok());
+            Ok(Stage {
+                scenario: parsed,
+                racks: registry.racks()?,
+            })
+        });
+        staged.await
     }
 }
 

@@ -222,7 +222,9 @@ impl Dlq {
     pub async fn show(&self, id: LetterId) -> Result<WholeLetter, DlqError> {
         let letter = self.letter(id).await?.ok_or(DlqError::Unknown(id))?;
         let mut view = self.view(&letter, self.parts.registry.mark(&id)?);
-        if let (true, Err(reason)) = (view.replayable, self.stage()?.check(&letter)) {
+        if view.replayable
+            && let Err(reason) = self.stage().await?.check(&letter)
+        {
             (view.replayable, view.why_not) = (false, Some(reason));
         }
         Ok(letter.whole(view))
@@ -296,18 +298,19 @@ impl Dlq {
         })
     }
 
-    /// All letters that a filter asks for, in the order in which they failed.
-    async fn select(&self, filter: &LetterFilter) -> Result<Vec<Letter>, DlqError> {
-        let (mut look, mut all) = (Look::new(filter), Vec::new());
+    /// All letters that a filter asks for, in the order in which they failed, and why some may be missing.
+    async fn select(&self, filter: &LetterFilter) -> Result<(Vec<Letter>, Option<String>), DlqError> {
+        let (mut look, mut all, mut partial) = (Look::new(filter), Vec::new(), None);
         loop {
             let page = self.look(&mut look).await?;
+            partial = page.stats.partial.or(partial);
             all.extend(page.found.into_iter().map(|(_, letter, _)| letter));
             if all.len() > MOST_CHANGED {
                 return Err(DlqError::TooMany);
             }
             if look.cursor.is_none() {
                 all.sort_by_key(Letter::order);
-                return Ok(all);
+                return Ok((all, partial));
             }
         }
     }

@@ -16,8 +16,8 @@ use serde_json::Value;
 use super::fault::Fault;
 use super::parameters;
 use super::rows::{self, Column, Forms, Progress, Running, Stop};
-use super::session::{Session, shown};
-use super::settings::Utility;
+use super::session::{Session, text_column};
+use super::utility::Utility;
 use super::values::{Form, PgType, Scalar};
 use super::wire::{Body, Outgoing, put_count};
 
@@ -57,8 +57,8 @@ impl Prepared {
     fn columns(&self) -> Option<Arc<[Column]>> {
         match &self.plan {
             Plan::Rows(columns) => Some(Arc::clone(columns)),
-            Plan::Utility(Utility::Show(name)) => Some(shown(name)),
-            Plan::Utility(_) | Plan::Empty => None,
+            Plan::Utility(utility) => utility.column().map(text_column),
+            Plan::Empty => None,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The Mixer's SQL over PostgreSQL's wire protocol, version 3, so that its clients connect.
 //!
 //! ```text
-//! server: accepts ─> startup: who, cancel ─> session: one message after the other ─┬─> settings: SET, SHOW, BEGIN …
+//! server: accepts ─> startup: who, cancel ─> session: one message after the other ─┬─> utility, settings: SET, SHOW, BEGIN …
 //!                                                │                                 └─> query::Querier: all else
 //!                                              wire: frames, messages    values, parameters: types and their bytes
 //! ```
@@ -30,6 +30,7 @@ mod session;
 mod settings;
 mod startup;
 mod text;
+mod utility;
 mod values;
 mod wire;
 

@@ -4,7 +4,7 @@
 //!
 //! - Beyond `MAX_CONNECTIONS` a client is told so when it has said who it is; beyond `SPARE` more than that, the system's queue
 //!   holds it. Requests to cancel come in beyond the first bound too.
-//! - Who cancels with a wrong key keeps a place for `WRONG_KEY_TIME`: so many keys may be tried in that time as there are places.
+//! - A wrong cancel key delays the close of its connection by `WRONG_KEY_TIME`: so many keys may be tried in that time as there are places.
 //! - [`PostgresServer::close`] lets running statements finish for `GRACE`, then drops them; it returns when all are gone.
 
 use std::collections::HashMap;
@@ -39,7 +39,7 @@ pub(super) const STARTUP_TIME: Duration = Duration::from_secs(15);
 /// A client that asks nothing for so long is let go.
 pub(super) const IDLE_TIME: Duration = Duration::from_secs(30 * 60);
 const GRACE: Duration = Duration::from_secs(3);
-/// A connection that cancels with a wrong key is closed so much later.
+/// A wrong cancel key delays the close of its connection by so much.
 const WRONG_KEY_TIME: Duration = Duration::from_secs(1);
 
 /// The running server.

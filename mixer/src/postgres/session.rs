@@ -6,12 +6,14 @@ use std::time::Instant;
 
 use bytes::BufMut;
 use query::{Dialect, Querier, Statement};
+use tokio_util::sync::CancellationToken;
 
 use super::extended::{Portal, Prepared};
 use super::fault::Fault;
 use super::rows::{self, Column, Forms, Interrupt, Progress, Running, Stop};
 use super::server::Slot;
-use super::settings::{Settings, Utility};
+use super::settings::Settings;
+use super::utility::Utility;
 use super::values::{Form, PgType, Scalar};
 use super::wire::{Body, Frame, Outgoing, put_count};
 
@@ -19,6 +21,8 @@ use super::wire::{Body, Frame, Outgoing, put_count};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Transaction {
     None,
+    /// A text of several statements, which is a transaction where it does not begin one itself.
+    Implicit,
     Open,
     /// A statement failed: only its end is carried out.
     Failed,
@@ -27,7 +31,7 @@ pub(super) enum Transaction {
 impl Transaction {
     const fn byte(self) -> u8 {
         match self {
-            Self::None => b'I',
+            Self::None | Self::Implicit => b'I',
             Self::Open => b'T',
             Self::Failed => b'E',
         }
@@ -74,9 +78,6 @@ impl Session {
             b'X' => return Ok(Next::End),
             b'S' => {
                 self.skipping = false;
-                if self.transaction != Transaction::Open {
-                    self.portals.clear();
-                }
                 self.ready(out).await?;
             }
             _ if self.skipping => {}
@@ -115,8 +116,11 @@ impl Session {
         }
     }
 
-    /// Tells that the next statement may come.
+    /// Tells that the next statement may come. Portals end with their transaction.
     async fn ready(&mut self, out: &mut Outgoing) -> Result<(), Stop> {
+        if self.transaction != Transaction::Open {
+            self.portals.clear();
+        }
         let status = self.transaction.byte();
         out.message(b'Z', |out| out.put_u8(status));
         Ok(out.send().await?)
@@ -128,25 +132,45 @@ impl Session {
             Ok(text) => self.statements(&text, out).await,
             Err(fault) => Err(fault.into()),
         };
-        self.failed(answered, out)?;
+        let failed = self.failed(answered, out)?;
+        if self.transaction == Transaction::Implicit {
+            self.end(!failed);
+        }
         self.ready(out).await
     }
 
+    /// The transaction ends, and its portals with it.
+    fn end(&mut self, commits: bool) {
+        self.transaction = Transaction::None;
+        self.portals.clear();
+        if commits {
+            self.settings.commit();
+        } else {
+            self.settings.roll_back();
+        }
+    }
+
     async fn statements(&mut self, text: &str, out: &mut Outgoing) -> Result<(), Stop> {
-        let interrupt = self.interrupt();
+        let cancelled = self.slot.begin();
         let statements = query::statements(text);
         if statements.is_empty() {
             out.message(b'I', |_| ());
         }
+        let is_alone = statements.len() == 1;
         for (begin, statement) in statements {
+            if !is_alone && self.transaction == Transaction::None {
+                self.transaction = Transaction::Implicit;
+                self.settings.begin();
+            }
             if let Some(utility) = Utility::of(statement) {
-                if let Utility::Show(name) = &utility {
-                    rows::describe(out, &shown(name), &Forms::All(Form::Text));
+                if let Some(column) = utility.column() {
+                    rows::describe(out, &text_column(column), &Forms::All(Form::Text));
                 }
                 self.utility(&utility, out)?;
                 continue;
             }
             self.check_transaction()?;
+            let interrupt = self.interrupt_by(cancelled.clone());
             let asked = Statement {
                 query: statement.to_owned(),
                 dialect: Dialect::Postgres,
@@ -167,9 +191,14 @@ impl Session {
 
     /// What may end the statement that begins now.
     pub(super) fn interrupt(&self) -> Interrupt {
+        self.interrupt_by(self.slot.begin())
+    }
+
+    /// As [`Session::interrupt`], where one request to cancel is for all statements of a text.
+    fn interrupt_by(&self, cancelled: CancellationToken) -> Interrupt {
         let timeout = self.settings.statement_timeout();
         Interrupt {
-            cancelled: self.slot.begin(),
+            cancelled,
             deadline: timeout.and_then(|timeout| Instant::now().checked_add(timeout)),
         }
     }
@@ -198,17 +227,11 @@ impl Session {
             }
             Utility::Commit | Utility::Rollback => {
                 let commits = *utility == Utility::Commit && self.transaction != Transaction::Failed;
-                self.transaction = Transaction::None;
-                if commits {
-                    self.settings.commit();
-                    "COMMIT"
-                } else {
-                    self.settings.roll_back();
-                    "ROLLBACK"
-                }
+                self.end(commits);
+                if commits { "COMMIT" } else { "ROLLBACK" }
             }
             Utility::RollbackTo => {
-                if self.transaction == Transaction::None {
+                if matches!(self.transaction, Transaction::None | Transaction::Implicit) {
                     let message = "ROLLBACK TO SAVEPOINT can only be used in transaction blocks";
                     return Err(Fault::error("25P01", message));
                 }
@@ -240,12 +263,17 @@ impl Session {
                     let message = format!("unrecognized configuration parameter \"{name}\"");
                     return Err(Fault::error("42704", message));
                 };
-                out.message(b'D', |out| {
-                    put_count(out, 1);
-                    out.put_i32(i32::try_from(value.len()).unwrap_or(i32::MAX));
-                    out.put_slice(value.as_bytes());
-                });
+                put_text_row(out, value);
                 "SHOW"
+            }
+            Utility::SetConfig { name, value, is_local } => {
+                if !is_local {
+                    self.settings.set(name, Some(value))?;
+                } else if self.transaction != Transaction::None {
+                    self.settings.set_local(name, Some(value))?;
+                }
+                put_text_row(out, value);
+                "SELECT 1"
             }
             Utility::Deallocate(None) => {
                 self.prepared.clear();
@@ -268,10 +296,18 @@ impl Session {
     }
 }
 
-/// The one column of `SHOW`.
-pub(super) fn shown(name: &str) -> Arc<[Column]> {
+/// The one column of an answer to a utility.
+pub(super) fn text_column(name: &str) -> Arc<[Column]> {
     Arc::from([Column {
         name: name.to_owned(),
         kind: PgType::One(Scalar::Text),
     }])
+}
+
+fn put_text_row(out: &mut Outgoing, value: &str) {
+    out.message(b'D', |out| {
+        put_count(out, 1);
+        out.put_i32(i32::try_from(value.len()).unwrap_or(i32::MAX));
+        out.put_slice(value.as_bytes());
+    });
 }

@@ -1,6 +1,6 @@
-//! Statements that are about the session and not about rows: transactions, settings, prepared statements by name.
+//! The settings of a session.
 //!
-//! Clients send them unasked. Transactions hold nothing but settings: nothing is written, and every statement sees one moment.
+//! Transactions hold nothing but settings: nothing is written, and every statement sees one moment.
 //!
 //! ```text
 //! SHOW: SET LOCAL, to the end of the transaction ─> SET ─> what the client said when it connected ─> ours
@@ -9,124 +9,13 @@
 //!
 //! # Invariants
 //!
-//! - Settings are remembered for `SHOW` and change nothing, except `statement_timeout`. A time zone other than UTC would change
-//!   answers: it is refused, and a client that connects with one is warned.
+//! - Settings are remembered for `SHOW` and change nothing, except `statement_timeout`. What would change answers, as a time zone
+//!   other than UTC, is refused, and a client that connects with it is warned.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::fault::Fault;
-
-/// What such a statement is.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Utility {
-    Begin,
-    Commit,
-    Rollback,
-    RollbackTo,
-    /// Without a value, to what it was when the client connected.
-    Set {
-        name: String,
-        value: Option<String>,
-    },
-    /// As `Set`, until the transaction ends.
-    SetLocal {
-        name: String,
-        value: Option<String>,
-    },
-    Reset(String),
-    ResetAll,
-    Show(String),
-    /// All prepared statements, or one.
-    Deallocate(Option<String>),
-    DiscardAll,
-    /// Accepted, with nothing to do.
-    Nothing(&'static str),
-}
-
-impl Utility {
-    /// What a statement is if it is about the session.
-    pub(super) fn of(text: &str) -> Option<Self> {
-        let text = uncommented(text).trim_end_matches([';', ' ', '\t', '\r', '\n']);
-        let words: Vec<&str> = text.split_whitespace().take(4).collect();
-        let upper: Vec<String> = words.iter().map(|word| word.to_ascii_uppercase()).collect();
-        let upper: Vec<&str> = upper.iter().map(String::as_str).collect();
-        Some(match upper.as_slice() {
-            ["BEGIN", ..] | ["START", "TRANSACTION", ..] => Self::Begin,
-            ["COMMIT" | "END", ..] => Self::Commit,
-            ["ROLLBACK", "TO", ..] | ["ROLLBACK", "WORK" | "TRANSACTION", "TO", ..] => Self::RollbackTo,
-            ["ROLLBACK" | "ABORT", ..] => Self::Rollback,
-            ["SAVEPOINT", ..] => Self::Nothing("SAVEPOINT"),
-            ["RELEASE", ..] => Self::Nothing("RELEASE"),
-            ["LISTEN", ..] => Self::Nothing("LISTEN"),
-            ["UNLISTEN", ..] => Self::Nothing("UNLISTEN"),
-            ["CLOSE", ..] => Self::Nothing("CLOSE CURSOR"),
-            ["RESET", "ALL"] => Self::ResetAll,
-            ["RESET", "TIME", "ZONE"] => Self::Reset(TIME_ZONE.to_owned()),
-            ["RESET", name] => Self::Reset(name.trim_matches('"').to_ascii_lowercase()),
-            ["RESET", ..] => Self::Nothing("RESET"),
-            ["DISCARD", "ALL"] => Self::DiscardAll,
-            ["DISCARD", ..] => Self::Nothing("DISCARD"),
-            ["DEALLOCATE", "ALL"] | ["DEALLOCATE", "PREPARE", "ALL"] => Self::Deallocate(None),
-            ["DEALLOCATE", "PREPARE", _] | ["DEALLOCATE", _] => {
-                Self::Deallocate(words.last().map(|name| name.trim_matches('"').to_owned()))
-            }
-            ["SET", ..] => set(text),
-            ["SHOW", "TABLES" | "COLUMNS" | "FUNCTIONS" | "FULL" | "EXTENDED", ..] => return None,
-            ["SHOW", "TRANSACTION", "ISOLATION", "LEVEL"] => Self::Show("transaction_isolation".to_owned()),
-            ["SHOW", "TIME", "ZONE"] => Self::Show(TIME_ZONE.to_owned()),
-            ["SHOW", name] => Self::Show(name.trim_matches('"').to_ascii_lowercase()),
-            _ => return None,
-        })
-    }
-}
-
-/// `SET name = value`, `SET name TO value` or `SET TIME ZONE value`; of other forms only that they are there.
-fn set(text: &str) -> Utility {
-    let is = |word: &str, name: &str| word.eq_ignore_ascii_case(name);
-    let (_, text) = word(text);
-    let (scope, rest) = word(text);
-    let is_local = is(scope, "local");
-    let (name, value) = word(if is_local || is(scope, "session") { rest } else { text });
-    let (second, after) = word(value);
-    let (name, value) = match (name.trim_matches('"').to_ascii_lowercase(), second) {
-        (name, zone) if name == "time" && is(zone, "zone") => (TIME_ZONE.to_owned(), after),
-        (name, to) if is(to, "to") => (name, after),
-        (name, _) => (name, value.trim_start_matches('=').trim_start()),
-    };
-    let is_initial = is(value, "default") || (name == TIME_ZONE && is(value, "local"));
-    let value = (!is_initial).then(|| value.trim_end().trim_matches('\'').to_owned());
-    if is_local {
-        Utility::SetLocal { name, value }
-    } else {
-        Utility::Set { name, value }
-    }
-}
-
-/// The first word of a text, and what comes after it.
-fn word(text: &str) -> (&str, &str) {
-    let end = text.find(|c: char| c == '=' || c.is_whitespace());
-    let (word, rest) = text.split_at(end.unwrap_or(text.len()));
-    (word, rest.trim_start())
-}
-
-/// A text from its first word on.
-fn uncommented(text: &str) -> &str {
-    let mut rest = text.trim_start();
-    loop {
-        let after = if rest.starts_with("--") {
-            rest.split_once('\n')
-        } else if rest.starts_with("/*") {
-            rest.split_once("*/")
-        } else {
-            None
-        };
-        match after {
-            Some((_, after)) => rest = after.trim_start(),
-            None => return rest,
-        }
-    }
-}
 
 /// What every session says of itself; clients are told those of [`REPORTED`] when they connect.
 const FIXED: [(&str, &str); 24] = [
@@ -179,7 +68,7 @@ const FREE: [(&str, &str); 8] = [
     ("idle_in_transaction_session_timeout", "0"),
     ("row_security", "on"),
 ];
-const TIME_ZONE: &str = "timezone";
+pub(super) const TIME_ZONE: &str = "timezone";
 /// The longest value that is remembered.
 const LONGEST: usize = 1_024;
 
@@ -304,8 +193,25 @@ fn checked(name: &str, value: &str) -> Result<Option<&'static str>, Fault> {
         let message = format!("invalid value for parameter \"{name}\": \"{value}\"");
         return Err(Fault::error("22023", message));
     }
+    if changes_answers(name, value) {
+        let message = format!("{name} cannot be \"{value}\" here: values are sent in one form only");
+        return Err(Fault::error("22023", message));
+    }
     let free = FREE.iter().find(|(free, _)| *free == name);
     Ok(free.filter(|_| value.len() <= LONGEST).map(|(name, _)| *name))
+}
+
+/// Whether values would have to be sent in another form.
+fn changes_answers(name: &str, value: &str) -> bool {
+    let value = value.to_ascii_lowercase();
+    match name {
+        // Without a conversion they are sent as they are.
+        "client_encoding" => !["utf8", "utf-8", "unicode", "sql_ascii"].contains(&value.as_str()),
+        "datestyle" => !value.contains("iso"),
+        "intervalstyle" => value != "postgres",
+        "bytea_output" => value != "hex",
+        _ => false,
+    }
 }
 
 /// Whether a time zone is UTC by one of its names, or as an offset of nothing.
@@ -337,61 +243,6 @@ fn millis(value: &str) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_clients_send_unasked_is_known_and_statements_are_left_alone() {
-        let set = |name: &str, value: &str| Utility::Set {
-            name: name.to_owned(),
-            value: (value != "DEFAULT").then(|| value.to_owned()),
-        };
-        let set_local = |name: &str, value: &str| Utility::SetLocal {
-            name: name.to_owned(),
-            value: (value != "DEFAULT").then(|| value.to_owned()),
-        };
-        for (text, expected) in [
-            ("BEGIN READ ONLY;", Utility::Begin),
-            ("/* a */ -- b\n start transaction", Utility::Begin),
-            ("commit", Utility::Commit),
-            ("ROLLBACK TO SAVEPOINT a", Utility::RollbackTo),
-            ("abort;", Utility::Rollback),
-            ("SET extra_float_digits = 3", set("extra_float_digits", "3")),
-            (
-                "SET application_name='Grafana; x'",
-                set("application_name", "Grafana; x"),
-            ),
-            ("set session statement_timeout to '5s'", set("statement_timeout", "5s")),
-            ("SET LOCAL\nstatement_timeout=5", set_local("statement_timeout", "5")),
-            ("SET statement_timeout TO DEFAULT", set("statement_timeout", "DEFAULT")),
-            ("SET TIME ZONE 'UTC'", set("timezone", "UTC")),
-            ("SET SESSION TIMEZONE TO 'Asia/Tokyo'", set("timezone", "Asia/Tokyo")),
-            ("set local time zone local", set_local("timezone", "DEFAULT")),
-            ("RESET ALL;", Utility::ResetAll),
-            (
-                "reset Statement_Timeout",
-                Utility::Reset("statement_timeout".to_owned()),
-            ),
-            ("RESET TIME ZONE", Utility::Reset("timezone".to_owned())),
-            ("RESET SESSION AUTHORIZATION", Utility::Nothing("RESET")),
-            ("SHOW server_version", Utility::Show("server_version".to_owned())),
-            (
-                "show TRANSACTION isolation LEVEL",
-                Utility::Show("transaction_isolation".to_owned()),
-            ),
-            ("DEALLOCATE \"s1\"", Utility::Deallocate(Some("s1".to_owned()))),
-            ("DISCARD ALL", Utility::DiscardAll),
-        ] {
-            assert_eq!(Utility::of(text), Some(expected), "{text}");
-        }
-        for text in [
-            "SELECT 1",
-            "SHOW TABLES",
-            "WITH a AS (SELECT 1) SELECT * FROM a",
-            "INSERT INTO logs VALUES (1)",
-            "",
-        ] {
-            assert_eq!(Utility::of(text), None, "{text}");
-        }
-    }
 
     #[test]
     fn a_setting_is_shown_as_it_was_set_and_a_timeout_is_understood() {
@@ -434,6 +285,21 @@ mod tests {
         settings.commit();
         assert!(settings.set(NAME, None).is_ok());
         assert_eq!(settings.get(NAME), Some("at first"));
+    }
+
+    #[test]
+    fn a_form_of_values_other_than_ours_is_refused() {
+        let mut settings = Settings::default();
+        for (name, ours, other) in [
+            ("client_encoding", "UTF8", "LATIN1"),
+            ("datestyle", "ISO, DMY", "German"),
+            ("intervalstyle", "postgres", "iso_8601"),
+            ("bytea_output", "hex", "escape"),
+        ] {
+            assert!(settings.set(name, Some(ours)).is_ok(), "{name}");
+            let refused = settings.set(name, Some(other)).map_err(|fault| fault.code);
+            assert_eq!(refused, Err("22023"), "{name}");
+        }
     }
 
     #[test]

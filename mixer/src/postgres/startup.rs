@@ -85,13 +85,24 @@ fn session(version: i32, body: &mut Body, out: &mut Outgoing) -> Result<Purpose,
     Err(Fault::protocol("the first message has too many names").into())
 }
 
-/// What `-c name=value` and `--name=value` set.
-fn options(text: &str) -> impl Iterator<Item = (String, String)> {
-    text.split_whitespace().filter_map(|word| {
+/// What `-c name=value` and `--name=value` set, `-` in a name being `_`. A backslash stands before a character of a value.
+fn options(text: &str) -> Vec<(String, String)> {
+    let mut words = vec![String::new()];
+    let mut characters = text.chars();
+    while let Some(character) = characters.next() {
+        match (character, words.last_mut()) {
+            ('\\', Some(word)) => word.extend(characters.next()),
+            (blank, _) if blank.is_whitespace() => words.push(String::new()),
+            (other, Some(word)) => word.push(other),
+            (_, None) => {}
+        }
+    }
+    let settings = words.iter().filter_map(|word| {
         let setting = word.strip_prefix("-c").or_else(|| word.strip_prefix("--"));
         let (name, value) = setting.unwrap_or(word).split_once('=')?;
-        Some((name.to_ascii_lowercase(), value.to_owned()))
-    })
+        Some((name.to_ascii_lowercase().replace('-', "_"), value.to_owned()))
+    });
+    settings.collect()
 }
 
 /// Tells a client which version and options there are.
@@ -127,4 +138,22 @@ pub(super) async fn welcome(
     }
     out.message(b'Z', |out| out.put_u8(b'I'));
     out.send().await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::options;
+
+    #[test]
+    fn options_are_read_as_postgresql_reads_them() {
+        let set = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        assert_eq!(
+            options(r"-c TimeZone=UTC --statement-timeout=5 -capplication_name=a\ b\\"),
+            [
+                set("timezone", "UTC"),
+                set("statement_timeout", "5"),
+                set("application_name", r"a b\")
+            ]
+        );
+    }
 }

@@ -268,11 +268,13 @@ impl Change<'_> {
         Ok(before)
     }
 
-    /// Drops a content that nothing refers to any more: its reference means another one, and it is neither active nor remembered.
+    /// Drops a content that nothing refers to any more: its reference means another one, and it is neither active nor remembered,
+    /// nor what a rollback has just taken the place of.
     pub(super) fn drop_unreferenced(&self, hash: &str) -> Result<(), RegistryError> {
         let active: Option<ActiveScenario> = self.meta("active")?;
+        let left: Option<ActiveScenario> = self.meta("left")?.flatten();
         let history: Vec<ActiveScenario> = self.meta("history")?.unwrap_or_default();
-        if active.iter().chain(&history).any(|one| one.hash == hash) {
+        if active.iter().chain(&left).chain(&history).any(|one| one.hash == hash) {
             return Ok(());
         }
         let mut heads = self.transaction.open_table(HEADS).map_err(db)?;
@@ -283,6 +285,11 @@ impl Change<'_> {
         if self.meaning(&found.reference())?.as_deref() == Some(hash) {
             return Ok(());
         }
+        tracing::info!(
+            scenario = found.reference(),
+            hash,
+            "a scenario that nothing refers to is dropped"
+        );
         heads.remove(hash).map_err(db)?;
         let mut scenarios = self.transaction.open_table(SCENARIOS).map_err(db)?;
         scenarios.remove(hash).map_err(db)?;
@@ -321,6 +328,7 @@ impl Change<'_> {
     pub fn activate(&self, active: &ActiveScenario) -> Result<(), RegistryError> {
         let before: Option<ActiveScenario> = self.meta("active")?;
         self.set_meta("active", active)?;
+        self.leave(None)?;
         if let Some(before) = before.filter(|before| before.hash != active.hash) {
             let mut history: Vec<ActiveScenario> = self.meta("history")?.unwrap_or_default();
             history.insert(0, before);
@@ -350,9 +358,14 @@ impl Change<'_> {
         let left: Option<ActiveScenario> = self.meta("active")?;
         self.set_meta("history", &history)?;
         self.set_meta("active", &active)?;
-        if let Some(left) = left {
-            self.drop_unreferenced(&left.hash)?;
-        }
+        self.leave(left)?;
         Ok(Some(active))
+    }
+
+    /// Keeps what a rollback takes the place of until the next change: Racks still run it. Drops what was kept so before.
+    fn leave(&self, left: Option<ActiveScenario>) -> Result<(), RegistryError> {
+        let before: Option<ActiveScenario> = self.meta("left")?.flatten();
+        self.set_meta("left", &left)?;
+        before.map_or(Ok(()), |before| self.drop_unreferenced(&before.hash))
     }
 }

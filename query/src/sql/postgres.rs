@@ -206,7 +206,6 @@ fn constants() -> impl Iterator<Item = ScalarUDF> {
         ("current_user", Some("platform".to_owned())),
         ("current_role", Some("platform".to_owned())),
         ("current_catalog", Some(CATALOG.to_owned())),
-        ("set_config", Some(String::new())),
         ("obj_description", None),
         ("col_description", None),
         ("shobj_description", None),

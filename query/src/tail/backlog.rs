@@ -12,8 +12,9 @@
 //! # Invariants
 //!
 //! - A slice's rows are held while its texts are made; they count as memory of queries until then, in the form in which they are shown.
-//! - Rows for which there is not the memory, or the time, are asked for in shorter stretches. Only where those of one `ts` are too many the
-//!   backlog ends.
+//! - Rows for which there is not the memory, or the time, are asked for in shorter stretches. Those of one `ts` are found together and held
+//!   a slice at a time. Only where they are too many to be found the backlog ends.
+//! - The time that a backlog waits for others is not its own.
 
 use std::collections::HashMap;
 use std::time::Instant;
@@ -25,6 +26,7 @@ use datafusion::logical_expr::{Expr, ident};
 use engine::ReadView;
 use model::Timestamp;
 use model::filter::SortOrder;
+use tokio::sync::SemaphorePermit;
 
 use super::text::write_row;
 use super::token::Token;
@@ -33,13 +35,14 @@ use crate::Error;
 use crate::cursor::Position;
 use crate::exec::Scan;
 use crate::functions::hash_rows;
+use crate::gate::Gate;
 use crate::messages::{self, shown_json};
 use crate::rows::{Row, Rows, by_time};
 use crate::scan::times_of;
 use crate::table::Order;
 use crate::window::Window;
 
-/// Rows of a slice, unless more share one `ts`.
+/// Rows of a slice.
 const SLICE: usize = 1024;
 /// Their bytes, unless one row has more.
 const BYTES: usize = 1 << 20;
@@ -63,7 +66,17 @@ pub(super) struct Backlog {
     /// How many rows of a `ts` and hash are not of the backlog.
     others: HashMap<(i64, u64), u64>,
     /// When it ends, however far it is.
-    pub(super) deadline: tokio::time::Instant,
+    deadline: tokio::time::Instant,
+}
+
+/// What a slice is of its window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Size {
+    /// All of it, and a longer one could be asked for.
+    Small,
+    Whole,
+    /// The first rows of one `ts`.
+    Part,
 }
 
 /// Some rows.
@@ -94,6 +107,23 @@ impl Backlog {
             others: HashMap::new(),
             deadline,
         }
+    }
+
+    pub(super) const fn deadline(&self) -> tokio::time::Instant {
+        self.deadline
+    }
+
+    /// Whether it has had its time.
+    pub(super) fn is_late(&self) -> bool {
+        tokio::time::Instant::now() >= self.deadline
+    }
+
+    /// A place for a look at the store.
+    async fn enter<'a>(&mut self, gate: &'a Gate) -> Result<[SemaphorePermit<'a>; 2], Error> {
+        let asked = tokio::time::Instant::now();
+        let place = gate.wait().await?;
+        self.deadline += asked.elapsed();
+        Ok(place)
     }
 
     /// Where a reader goes on that has what was given.
@@ -138,7 +168,7 @@ impl Backlog {
 
     /// Leaves out all but the newest rows.
     pub(super) async fn keep_newest(&mut self, tails: &Tails, count: usize) -> Result<(), Error> {
-        let _place = tails.gate.wait().await?;
+        let _place = self.enter(&tails.gate).await?;
         let (rows, count) = tails.in_time(self.newest(tails, count)).await?;
         let Some(first) = rows.len().checked_sub(count) else {
             return Ok(());
@@ -186,14 +216,17 @@ impl Backlog {
     /// The rows of the next stretch, if there are any in it; `None` after the last.
     pub(super) async fn slice(&mut self, tails: &Tails) -> Result<Option<Slice>, Error> {
         while let Some(begin) = self.next_time() {
+            if self.is_late() {
+                return Err(Error::Timeout(tails.timeout.into()));
+            }
             let end = begin.saturating_add(self.width).min(self.until);
             let window = self.window(begin, end);
-            let place = tails.gate.wait().await?;
+            let place = self.enter(&tails.gate).await?;
             let began = Instant::now();
             let found = tails.in_time(self.rows(tails, window)).await;
             let is_quick = began.elapsed() < tails.timeout / QUICK;
             drop(place);
-            let (slice, is_small) = match found {
+            let (slice, size) = match found {
                 Ok(Some(found)) => found,
                 Err(error) if is_least(window) || !is_of_size(&error) => return Err(error),
                 _ => {
@@ -201,42 +234,51 @@ impl Backlog {
                     continue;
                 }
             };
-            if is_small && is_quick {
+            if size == Size::Small && is_quick {
                 self.width = self.width.saturating_mul(4);
             }
-            self.from = end;
+            self.from = if size == Size::Part { begin } else { end };
             return Ok(Some(slice));
         }
         Ok(None)
     }
 
-    /// The rows of a window as they are shown, and whether they are few; `None` if they are more than a slice should have.
-    async fn rows(&self, tails: &Tails, window: Window) -> Result<Option<(Slice, bool)>, Error> {
+    /// The rows of a window as they are shown; `None` if they are more than a slice should have, and a shorter one has fewer.
+    async fn rows(&self, tails: &Tails, window: Window) -> Result<Option<(Slice, Size)>, Error> {
         let (batches, memory) = self.find(tails, window, SLICE + 1, false).await?;
         let bytes = memory.as_ref().map_or(0, MemoryReservation::size);
-        let Rows {
-            batches,
-            in_order: rows,
-        } = Rows::of(batches, SortOrder::Asc)?;
-        let is_large = rows.len() > SLICE || (bytes > BYTES && rows.len() > 1);
+        let mut rows = Rows::of(batches, SortOrder::Asc)?;
+        let count = rows.in_order.len();
+        let is_large = count > SLICE || (bytes > BYTES && count > 1);
         if is_large && !is_least(window) {
             return Ok(None);
         }
-        let is_small = rows.len() < SLICE / 4 && bytes < BYTES / 4;
-        let shown = batches.iter().map(|batch| messages::shown(batch, self.shown.raw));
+        let is_small = count < SLICE / 4 && bytes < BYTES / 4;
+        let mut size = if is_small { Size::Small } else { Size::Whole };
+        rows.in_order = self.left_of(rows.in_order);
+        let most = SLICE.min(count.saturating_mul(BYTES) / bytes.max(1)).max(1);
+        if is_large {
+            if rows.in_order.len() > most {
+                rows.in_order.truncate(most);
+                size = Size::Part;
+            }
+            // Without those that are not held.
+            rows.batches = vec![rows.together(0, &self.shown.table.schema())?];
+            (0..)
+                .zip(&mut rows.in_order)
+                .for_each(|(index, row)| (row.batch, row.index) = (0, index));
+        }
+        let shown = rows.batches.iter().map(|batch| messages::shown(batch, self.shown.raw));
         let shown = shown.collect::<Result<Vec<_>, _>>()?;
-        drop(batches);
         if let Some(memory) = &memory {
             memory.try_resize(shown.iter().map(RecordBatch::get_array_memory_size).sum())?;
         }
-        Ok(Some((
-            Slice {
-                rows: self.left_of(rows).into_iter(),
-                batches: shown,
-                _memory: memory,
-            },
-            is_small,
-        )))
+        let slice = Slice {
+            rows: rows.in_order.into_iter(),
+            batches: shown,
+            _memory: memory,
+        };
+        Ok(Some((slice, size)))
     }
 
     /// Rows in order without those that are none of the backlog or were given. Of equal rows the first ones are.

@@ -178,16 +178,17 @@ impl Follower {
 
     /// Gives a backlog, or the newest rows of it, oldest row first, as far as that is done in time.
     async fn give(&mut self, mut backlog: Backlog, newest: Option<usize>) -> Result<(), Ended> {
-        let given = timeout_at(backlog.deadline, self.give_all(&mut backlog, newest)).await;
-        let reason = match given {
-            Err(_) => "the backlog took too long: the rest of it is left out",
-            Ok(Err(Ended::Failed(Error::Timeout(_)))) => {
+        let reason = match self.give_all(&mut backlog, newest).await {
+            Err(Ended::Failed(Error::Timeout(_))) if backlog.is_late() => {
+                "the backlog took too long: the rest of it is left out"
+            }
+            Err(Ended::Failed(Error::Timeout(_))) => {
                 "rows of the backlog take longer to find than query.timeout allows: the rest of it is left out"
             }
-            Ok(Err(Ended::Failed(error))) if error.met_damage() => {
+            Err(Ended::Failed(error)) if error.met_damage() => {
                 "a data file of the backlog is damaged: the rest of the backlog is left out"
             }
-            Ok(given) => return given,
+            given => return given,
         };
         let from = backlog.token();
         // While its reader takes the gap, nothing of the view is held.
@@ -200,20 +201,26 @@ impl Follower {
         if let Some(count) = newest {
             self.guarding(backlog.keep_newest(&tails, count)).await?;
         }
-        self.say(text::hello(&backlog.token())).await?;
+        self.say_in_time(text::hello(&backlog.token()), backlog).await?;
         while let Some(mut slice) = self.guarding(backlog.slice(&tails)).await? {
             let mut is_found = false;
             while let Some((text, given)) = backlog.text(&mut slice) {
-                self.say(text).await?;
+                self.say_in_time(text, backlog).await?;
                 backlog.pass(given);
                 is_found = true;
             }
             drop(slice);
             if !is_found {
-                self.say(text::heartbeat(&backlog.searched())).await?;
+                self.say_in_time(text::heartbeat(&backlog.searched()), backlog).await?;
             }
         }
         Ok(())
+    }
+
+    /// Hands a text of a backlog over before its time is up.
+    async fn say_in_time(&mut self, text: Bytes, backlog: &Backlog) -> Result<(), Ended> {
+        let said = timeout_at(backlog.deadline(), self.say(text)).await;
+        said.unwrap_or_else(|_| Err(Error::Timeout(self.tails.timeout.into()).into()))
     }
 
     /// Waits for something while the ring moves on; says now and then that it does.

@@ -192,6 +192,76 @@ async fn the_rows_of_a_list_count_as_memory_of_queries_until_the_last_of_its_clo
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn lists_that_are_being_sent_leave_half_of_the_memory_to_queries() {
+    let bench = Bench::with(Limits::new(ByteSize::mib(16), Duration::from_secs(30), 4)).await;
+    let mut random = Random::new();
+    let mut rows: Vec<LogRecord> = (0..2_000).map(|_| world::log(&mut random)).collect();
+    for row in &mut rows {
+        row.message = "x".repeat(2_000);
+    }
+    bench.append(&rows).await;
+    bench.publish().await;
+    let list = async |limit| {
+        let filter = LogFilter {
+            limit: Some(limit),
+            ..LogFilter::default()
+        };
+        bench.querier.list(&ListQuery::Logs(filter)).await
+    };
+    let pool = &bench.querier.sessions.like().runtime_env().memory_pool;
+    let MemoryLimit::Finite(all) = pool.memory_limit() else {
+        panic!("no limit");
+    };
+    let mut held = Vec::new();
+    let refused = loop {
+        match list(250).await {
+            Ok(list) => held.push(list),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(refused, Error::Crowded(_)), "{refused:?}");
+    until("what the last query took to be free", || pool.reserved() <= all / 2).await;
+    assert!(held.len() > 5, "{}", held.len());
+    asked(
+        &bench,
+        "SELECT ts, message FROM logs ORDER BY ts DESC LIMIT 100",
+        json!([]),
+    )
+    .await
+    .unwrap();
+    held.pop();
+    assert_eq!(list(250).await.unwrap().rows().num_rows(), 250);
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_spans_and_logs_of_a_trace_count_as_memory_of_queries_until_they_are_dropped() {
+    let bench = Bench::with(Limits::new(ByteSize::mib(64), Duration::from_secs(30), 2)).await;
+    let mut random = Random::new();
+    let id = world::trace(1);
+    let spans = (0..100).map(|_| model::Span {
+        trace_id: id,
+        span_name: "x".repeat(1_000),
+        ..world::span(&mut random)
+    });
+    bench.append(&spans.collect::<Vec<_>>()).await;
+    let logs: Vec<_> = (0..100)
+        .map(|_| LogRecord {
+            message: "x".repeat(1_000),
+            attributes: model::Attributes::new().with("trace_id", id.to_string()),
+            ..world::log(&mut random)
+        })
+        .collect();
+    bench.append(&logs).await;
+    let pool = &bench.querier.sessions.like().runtime_env().memory_pool;
+    let tree = bench.querier.trace(id).await.unwrap();
+    assert!(pool.reserved() >= 200_000, "{}", pool.reserved());
+    drop(tree);
+    until("all memory to be free", || pool.reserved() == 0).await;
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_query_reads_no_more_of_files_than_it_may_and_pages_that_are_kept_do_not_count() {
     for forms in [
         [(Format::Parquet, Compression::Zstd)],

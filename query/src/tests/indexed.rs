@@ -200,12 +200,12 @@ async fn an_id_opens_only_the_files_that_can_have_it_hit_or_miss() {
             assert_eq!(stats.files_read + stats.files_pruned, files, "{stats:?}");
             opened += stats.files_read;
         }
-        let tree = bench.querier.trace(trace(hour, 7)).await.unwrap();
-        assert_eq!((tree.rows.len(), tree.logs.len(), tree.logs_truncated), (1, 1, false));
+        let (spans, logs) = spans_and_logs(&bench.querier, trace(hour, 7)).await.unwrap();
+        assert_eq!((spans.rows.len(), logs.rows.len(), logs.next_cursor), (1, 1, None));
         assert!(
-            tree.stats.files_read <= 4 && tree.stats.bytes_read > 0,
+            spans.stats.files_read <= 4 && spans.stats.bytes_read > 0,
             "{:?}",
-            tree.stats
+            spans.stats
         );
     }
     // Another file looks as if it had the id once in some thousand times.
@@ -308,9 +308,9 @@ async fn a_trace_has_its_newest_thousand_logs_by_time() {
     bench.append(&(0..1_005).map(log).collect::<Vec<_>>()).await;
     // Too far from the span.
     bench.append(&[log(3_601)]).await;
-    let tree = bench.querier.trace(id).await.unwrap();
-    assert!(tree.logs_truncated);
-    let messages: Vec<&str> = tree.logs.iter().map(|log| log["message"].as_str().unwrap()).collect();
+    let (_, logs) = spans_and_logs(&bench.querier, id).await.unwrap();
+    assert!(logs.next_cursor.is_some());
+    let messages: Vec<&str> = logs.rows.iter().map(|log| log["message"].as_str().unwrap()).collect();
     let wanted: Vec<String> = (0..1_000).rev().map(|n| n.to_string()).collect();
     assert_eq!(messages, wanted);
     bench.close().await;

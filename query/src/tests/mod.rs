@@ -35,9 +35,9 @@ use std::time::{Duration, Instant};
 
 use engine::{Batch, Compression, Engine, Format, Origin, Settings};
 use model::wire::encode_arrow;
-use model::{Clock, Entropy, Record, Timestamp};
+use model::{Clock, Entropy, Record, Timestamp, TraceId};
 
-use crate::{Limits, Querier};
+use crate::{Error, Limits, Page, Querier};
 
 const SECOND: i64 = 1_000_000;
 const HOUR: i64 = 3_600 * SECOND;
@@ -234,6 +234,13 @@ async fn append_batch(engine: &Engine, table: model::Table, batch: arrow_array::
 }
 
 /// Waits for something that other threads bring about.
+/// The spans and the logs of a trace.
+async fn spans_and_logs(querier: &Querier, id: TraceId) -> Result<(Page, Page), Error> {
+    let spans = querier.trace(id).await?;
+    let logs = spans.beside.clone().map(|(_, logs)| Page::from(*logs));
+    Ok((spans.into(), logs.unwrap_or_default()))
+}
+
 async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(30);
     while !holds() {

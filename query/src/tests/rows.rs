@@ -11,7 +11,7 @@ use model::{ByteSize, Clock, EntityId, FluxId, LogRecord, Record, Span, Timestam
 use serde_json::{Map, Value};
 
 use super::world::{self, Random};
-use super::{Bench, HOUR, now, open_at};
+use super::{Bench, HOUR, now, open_at, spans_and_logs};
 use crate::functions::hash_rows;
 use crate::{Error, Limits, ListQuery, Querier};
 
@@ -155,8 +155,8 @@ pub(super) async fn spans_agree(bench: &Bench, all: &[Span], random: &mut Random
 pub(super) async fn trace_agrees(bench: &Bench, spans: &[Span], logs: &[LogRecord], id: TraceId) {
     let of_trace = || spans.iter().filter(|span| span.trace_id == id);
     let times = || of_trace().map(|span| span.ts.micros());
-    let tree = match bench.querier.trace(id).await {
-        Ok(tree) => tree,
+    let (found, found_logs) = match spans_and_logs(&bench.querier, id).await {
+        Ok(trace) => trace,
         Err(error) => {
             assert!(
                 matches!(error, Error::NotFound { .. }) && of_trace().count() == 0,
@@ -165,7 +165,7 @@ pub(super) async fn trace_agrees(bench: &Bench, spans: &[Span], logs: &[LogRecor
             return;
         }
     };
-    let mut found: Vec<_> = tree
+    let mut found: Vec<_> = found
         .rows
         .iter()
         .map(|row| row["span_id"].as_str().unwrap().to_owned())
@@ -179,7 +179,7 @@ pub(super) async fn trace_agrees(bench: &Bench, spans: &[Span], logs: &[LogRecor
     let logs = logs.filter(|log| has(log, "trace_id", Some(&id.to_string()))).cloned();
     let mut logs = expected::<LogRecord>(logs.collect(), None);
     logs.reverse();
-    assert_eq!(tree.logs, logs);
+    assert_eq!(found_logs.rows, logs);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -199,8 +199,11 @@ async fn spans_are_exactly_those_that_the_filter_lets_through_in_order() {
         let all = scattered(&mut bench, &mut random, world::span).await;
         spans_agree(&bench, &all, &mut random).await;
         let id = all[0].trace_id;
-        let tree = bench.querier.trace(id).await.unwrap();
-        assert_eq!(tree.rows.len(), all.iter().filter(|span| span.trace_id == id).count());
+        let spans = bench.querier.trace(id).await.unwrap();
+        assert_eq!(
+            spans.rows().num_rows(),
+            all.iter().filter(|span| span.trace_id == id).count()
+        );
         bench.close().await;
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use datafusion::object_store::memory::InMemory;
 use engine::{Engine, Remote, Settings};
-use model::filter::{LogFilter, SortOrder};
+use model::filter::{LogFilter, RawForm, SortOrder};
 use model::{ByteSize, Clock, Entropy, LogRecord, Table, Timestamp};
 
 use super::world::{self, Random};
@@ -65,9 +65,9 @@ async fn agreed(bench: &Bench, window: Window, filter: &LogFilter, from: Option<
     let offset = filter.offset.filter(|_| from.is_none()).unwrap_or(0) as usize;
     let paging = Paging { limit, offset };
     let print = fingerprint(filter);
-    let page = rows::page(&scan(bench, window, filter), paging, from, print)
-        .await
-        .unwrap();
+    let by_scan = scan(bench, window, filter);
+    let list = rows::list(&by_scan, paging, from, print, RawForm::Hex).await;
+    let page = Page::from(list.unwrap());
     let by_plans = scan(bench, window, filter);
     let planned = rows::page_by_plans(&by_plans, paging, from, print).await.unwrap();
     assert_eq!(page.rows, planned.rows, "{filter:?} {window:?} {from:?}");

@@ -471,6 +471,74 @@ async fn a_backlog_that_its_reader_does_not_take_in_time_gives_its_memory_back_a
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn rows_of_one_time_are_held_a_slice_at_a_time_and_come_once() {
+    let bench = Bench::with(Limits::new(model::ByteSize::mib(64), Duration::from_secs(30), 4)).await;
+    let mut rows = every(0, 4_000, now().micros() - HOUR, &mut Random::new());
+    for (number, row) in rows.iter_mut().enumerate() {
+        row.message = format!("{number:02000}");
+    }
+    // Some are equal in every column.
+    let first = rows[0].clone();
+    rows.iter_mut().step_by(3).for_each(|row| row.clone_from(&first));
+    bench.append(&rows).await;
+    bench.publish().await;
+    let filter = LogFilter {
+        since: Some(When::Ago("24h".parse().unwrap())),
+        ..LogFilter::default()
+    };
+    let mut reader = Reader::new(&bench, filter, &rows);
+    let pool = &bench.querier.sessions.like().runtime_env().memory_pool;
+    // What it begins with; then it takes nothing.
+    reader.read(Duration::from_secs(30)).await;
+    until("a slice", || pool.reserved() > 500_000).await;
+    until("no more than a slice is held", || {
+        (1..3 << 20).contains(&pool.reserved())
+    })
+    .await;
+    // Rows that are equal to some of the backlog, over a break.
+    for _ in 0..10 {
+        reader.read(Duration::from_secs(30)).await;
+    }
+    bench.append(&rows[..200]).await;
+    reader.see(&rows[..200]);
+    reader.connect(&bench);
+    reader.finish().await;
+    reader.judge();
+    assert_eq!((reader.gaps, reader.missed, reader.got), (0, 0, reader.wanted));
+    drop(reader);
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_time_that_a_backlog_waits_for_others_is_not_its_own() {
+    let bench = Bench::with(Limits {
+        backlog: Duration::from_millis(500),
+        ..Limits::new(model::ByteSize::mib(64), Duration::from_secs(30), 8)
+    })
+    .await;
+    let rows = every(SECOND, 100, now().micros() - HOUR, &mut Random::new());
+    bench.append(&rows).await;
+    let turns = [
+        bench.querier.gate.wait().await.unwrap(),
+        bench.querier.gate.wait().await.unwrap(),
+    ];
+    let filter = LogFilter {
+        since: Some(When::Ago("24h".parse().unwrap())),
+        ..LogFilter::default()
+    };
+    let mut reader = Reader::new(&bench, filter, &rows);
+    reader.read(Duration::from_secs(30)).await;
+    reader.read(Duration::from_secs(1)).await;
+    assert_eq!((reader.got, reader.gaps), (0, 0));
+    drop(turns);
+    reader.finish().await;
+    reader.judge();
+    assert_eq!((reader.gaps, reader.got), (0, 100));
+    drop(reader);
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_filter_that_lets_nothing_through_gets_on_over_breaks_also_where_a_look_takes_too_long() {
     let limits = Limits::new(model::ByteSize::mib(256), Duration::from_millis(100), 4);
     let bench = Bench::with(limits).await;

@@ -69,6 +69,8 @@ fn a_partial_answer_is_printed_told_on_standard_error_and_ends_with_65() -> Resu
         vec!["messages", "--trace-id", TRACE],
         vec!["dead-letters"],
         vec!["dlq", "list"],
+        vec!["dlq", "replay", "--gear", "nobody"],
+        vec!["dlq", "drop", "--gear", "nobody", "--yes"],
         vec!["sql", "SELECT count(*) AS n FROM logs"],
     ] {
         for format in ["table", "csv", "ndjson"] {

@@ -147,6 +147,55 @@ fn a_statement_ends_at_its_timeout_or_at_the_clients() -> Result<(), Failure> {
 }
 
 #[test]
+fn a_statement_has_the_timeout_that_is_set_when_it_begins_also_within_one_text() -> Result<(), Failure> {
+    let mixer = mixer(&[("query.timeout", "\"20s\"")])?;
+    fill(&mixer, 200)?;
+    let quick = "SELECT count(*) FROM logs a, logs b WHERE a.message || b.message < a.message";
+    run(async {
+        for text in [
+            format!("SET statement_timeout = '20ms'; {ENDLESS}"),
+            format!("SET LOCAL statement_timeout = '20ms'; {ENDLESS}"),
+            format!("BEGIN; SET LOCAL statement_timeout = '20ms'; {ENDLESS}; COMMIT"),
+            format!("SELECT set_config('statement_timeout', '20ms', false); {ENDLESS}"),
+            format!("SELECT pg_catalog.set_config('statement_timeout', '20ms', true); {ENDLESS}"),
+        ] {
+            let client = connect(&mixer).await?;
+            let error = client.simple_query(&text).await.err().ok_or("it ended")?;
+            let (code, message, _) = told(&error);
+            assert_eq!(
+                (code.as_str(), message.contains("statement timeout")),
+                ("57014", true),
+                "{text}: {message}"
+            );
+            // What a text set that failed is as it was before.
+            client.simple_query("ROLLBACK").await?;
+            client.simple_query(quick).await?;
+        }
+        let client = connect(&mixer).await?;
+        client.simple_query("SET statement_timeout = 1").await?;
+        client
+            .simple_query(&format!("SET statement_timeout = 0; {quick}"))
+            .await?;
+        client
+            .simple_query("BEGIN; SET LOCAL statement_timeout = 1; COMMIT")
+            .await?;
+        client.simple_query(quick).await?;
+        for (text, class) in [
+            ("SELECT set_config('TimeZone', 'Europe/Berlin', false)", "22023"),
+            ("SELECT set_config('statement_timeout', '1', false), 1", "42883"),
+        ] {
+            let error = client.simple_query(text).await.err().ok_or("it passes")?;
+            assert_eq!(told(&error).0, class, "{text}");
+        }
+        let set = client
+            .query_one("SELECT set_config('application_name', 'a', false)", &[])
+            .await?;
+        assert_eq!(set.get::<_, String>(0), "a");
+        Ok(())
+    })
+}
+
+#[test]
 fn an_answer_with_too_many_rows_ends_with_an_error_and_never_looks_whole() -> Result<(), Failure> {
     let mixer = mixer(&[("query.max_rows", "3")])?;
     run(async {

@@ -235,6 +235,24 @@ fn a_session_has_two_portals_with_rows_left_and_one_more_when_one_is_closed() ->
 }
 
 #[test]
+fn portals_end_with_their_transaction_however_that_ends() -> Result<(), Failure> {
+    let mixer = mixer(&[])?;
+    let mut stream = begun(&mixer)?;
+    for end in [&b"COMMIT\0"[..], b"ROLLBACK\0", b"COMMIT; BEGIN\0", b"COMMIT\0"] {
+        sent(&mut stream, b'Q', b"BEGIN\0")?;
+        kinds_until(&mut stream, b'Z')?;
+        sent(&mut stream, b'P', b"\0VALUES (1), (2), (3)\0\0\0")?;
+        sent(&mut stream, b'B', b"p\0\0\0\0\0\0\0\0")?;
+        sent(&mut stream, b'E', b"p\0\0\0\0\x01")?;
+        sent(&mut stream, b'S', b"")?;
+        assert_eq!(kinds_until(&mut stream, b'Z')?, *b"12DsZ", "{end:?}");
+        sent(&mut stream, b'Q', end)?;
+        kinds_until(&mut stream, b'Z')?;
+    }
+    Ok(())
+}
+
+#[test]
 fn a_client_that_closes_its_sending_half_gets_all_of_its_answers() -> Result<(), Failure> {
     let mixer = mixer(&[])?;
     fill(&mixer, 100)?;

@@ -91,7 +91,7 @@ pub(crate) fn ask(store: &Path) -> Result<(), Failure> {
         Ok((page.rows.len(), page.stats))
     };
     let trace = |id: TraceId| match runtime.block_on(querier.trace(id)) {
-        Ok(tree) => Ok((tree.rows.len(), tree.stats)),
+        Ok(spans) => Ok((spans.rows().num_rows(), spans.stats)),
         Err(error) if error.kind() == query::Kind::NotFound => Ok((0, QueryStats::default())),
         Err(error) => Err(Failure::from(error)),
     };

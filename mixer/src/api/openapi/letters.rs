@@ -38,6 +38,8 @@ pub(super) fn all() -> Value {
     ]);
     report.insert("refused".to_owned(), list(refusal));
     report.insert("dry_run".to_owned(), flag());
+    let mut report = object(report.into());
+    report["properties"]["partial"] = text();
     let by = json!({ "type": "string", "description": "Who asks; kept with the letter, up to 128 characters." });
     let wait = json!({ "type": ["string", "null"], "pattern": p::DURATION, "description": "How long to wait for the gears, at most 60s; without it 5s." });
     let one = |properties: Value| json!({ "type": "object", "properties": properties, "additionalProperties": false });
@@ -46,7 +48,7 @@ pub(super) fn all() -> Value {
         "LetterFacts": object(view),
         "Letters": answer(reference("LetterFacts"), &json!({})),
         "Letter": object(json!({ "data": object(whole) })),
-        "LettersChanged": object(json!({ "data": object(report.into()) })),
+        "LettersChanged": object(json!({ "data": report })),
         "ReplayWish": wish(&with(&json!({ "by": by, "dry_run": flag() }), &replayed)),
         "DropWish": wish(&json!({ "by": by, "dry_run": flag() })),
         "ReplayOfOne": one(with(&json!({ "by": by }), &replayed)),

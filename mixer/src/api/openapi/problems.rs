@@ -84,6 +84,11 @@ pub(in crate::api) const CODES: &[(u16, &str, &str)] = &[
     (503, "rack_silent", "the Rack does not answer"),
     (503, "stopping", "the Mixer is stopping"),
     (504, "query_timeout", "the query ran too long"),
+    (
+        505,
+        "http_version",
+        "over HTTP/1.0 the answer could not be told from one that breaks off",
+    ),
 ];
 
 /// Problems that every route has.

@@ -10,8 +10,8 @@ const QUERY: &[u16] = &[400, 422, 503, 504];
 /// The same where something is asked for by its name.
 const FIND: &[u16] = &[400, 404, 422, 503, 504];
 /// What lists of rows may fail with, and those of one metric.
-const ROWS: &[u16] = &[400, 406, 422, 503, 504];
-const ROWS_OF_ONE: &[u16] = &[400, 404, 406, 422, 503, 504];
+const ROWS: &[u16] = &[400, 406, 422, 503, 504, 505];
+const ROWS_OF_ONE: &[u16] = &[400, 404, 406, 422, 503, 504, 505];
 const CHANGE: &[u16] = &[400, 403, 404, 409, 413];
 const INGEST: &[u16] = &[400, 403, 409, 413, 415, 422, 503];
 
@@ -292,7 +292,7 @@ pub(super) const ROUTES: &[Route] = &[
         .takes(&[p::FORMAT])
         .with(Sent::Sql)
         .gives(Answer::Sql)
-        .fails(&[400, 403, 406, 413, 415, 422, 503, 504])
+        .fails(&[400, 403, 406, 413, 415, 422, 503, 504, 505])
         .details(
             "An answer that cannot be whole never looks whole: JSON has `error` in the place of `stats`, JSON lines end with a line `{\"error\": …}`, \
              and all but JSON break off without their proper end.",
