@@ -22,14 +22,14 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
-use arc_swap::ArcSwapOption;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use model::{Table, Timestamp};
 use parking_lot::Mutex;
 use parquet::file::metadata::ParquetMetaData;
 
 use super::files::Files;
 use super::state::FileEntry;
-use crate::index::{RowCounts, SegmentIndex};
+use crate::index::{LiveIndex, SegmentIndex};
 use crate::layout::{Layout, Partition, Retired};
 use crate::quarantine::{is_in_views, report};
 use crate::remote::cache::Cache;
@@ -92,8 +92,8 @@ pub(crate) struct Lineage {
     displaced: AtomicBool,
     /// How many of its first bytes are known to be what was written, and their checksum.
     checked: Mutex<(u64, u32)>,
-    /// What was counted of its row groups, from the first one on, while it is open.
-    pub(crate) counted: Mutex<Vec<RowCounts>>,
+    /// What was made of its row groups while it is open.
+    live: ArcSwap<LiveIndex>,
 }
 
 impl Lineage {
@@ -102,7 +102,7 @@ impl Lineage {
             retired,
             displaced: AtomicBool::new(false),
             checked: Mutex::default(),
-            counted: Mutex::default(),
+            live: ArcSwap::default(),
         }
     }
 
@@ -110,6 +110,16 @@ impl Lineage {
     pub(crate) fn of_sealed(layout: &Layout, entry: &FileEntry) -> Arc<Self> {
         let retired = layout.retired_sealed(entry.table, entry.id, entry.version);
         Arc::new(Self::new(retired))
+    }
+
+    /// What was made of the row groups of the open file.
+    pub(crate) fn live(&self) -> Arc<LiveIndex> {
+        self.live.load_full()
+    }
+
+    /// What was made of an open file is of the sealed one too, until that has an index.
+    pub(crate) fn take_over(&self, open: &Self) {
+        self.live.store(open.live());
     }
 
     /// Where the file's bytes are found once its name was given away.
@@ -194,6 +204,9 @@ impl Segment {
     }
 
     pub(crate) fn set_index(&self, index: Option<Arc<SegmentIndex>>) {
+        if index.is_some() {
+            self.lineage.live.store(Arc::default());
+        }
         self.index.store(index);
     }
 
