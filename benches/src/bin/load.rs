@@ -9,11 +9,14 @@
 //! - `hostile`: another Mixer with 384 MiB for queries and 128 MiB for ingest in a memory cgroup of 1 GiB without swap; twelve threads send huge groupings, sorted
 //!   cross joins, unselective patterns and whole downloads for `BENCH_SECONDS`, and one asks an everyday question ten times a second.
 //!   Whether the process lives, what the everyday question met, peak memory of the group. Needs root; left out, loudly, elsewhere.
+//! - `present [minutes]`: the questions of a dashboard of the present hour, beside 30,000 rows a second; see `load/present.rs`.
 
 #[path = "load/clients.rs"]
 mod clients;
 #[path = "load/hostile.rs"]
 mod hostile;
+#[path = "load/present.rs"]
+mod present;
 
 use std::path::Path;
 
@@ -34,7 +37,9 @@ fn main() -> Result<(), Failure> {
         }
         ["hostile"] => hostile::run()?,
         ["clients"] => clients::both()?,
-        _ => return Err("usage: bench-load [clients|hostile]".into()),
+        ["present"] => present::run(60)?,
+        ["present", minutes] => present::run(minutes.parse()?)?,
+        _ => return Err("usage: bench-load [clients|hostile|present [minutes]]".into()),
     }
     println!("load after: {}", load());
     Ok(())

@@ -8,15 +8,17 @@
 //! `scan` and `lookup`: 10,000,000 rows (`BENCH_ROWS`) of logs and metrics, sealed by the engine, asked by the querier in one
 //! process, median of seven after two; the file cache is warm.
 //! `ids`: lookups of ids over 720 hour partitions of logs and spans, sealed and indexed; `BENCH_ID_RATE` (1) rows a second of each.
-//! `texts`: what an index of texts costs and spares over 70 hour partitions of logs, asked with it and without.
+//! `texts`: what an index of texts costs and spares over 70 hour partitions of logs, asked with it and without; `open-texts`: the same
+//! while all of their files are open.
 //!
-//! `bench-store recovery|open|query|ids|texts`, without a word all; three rounds each (`BENCH_ROUNDS`).
+//! `bench-store recovery|open|query|ids|texts|open-texts`, without a word all; three rounds each (`BENCH_ROUNDS`).
 
 #[path = "store/ids.rs"]
 mod ids;
 #[path = "store/texts.rs"]
 mod texts;
 
+use self::texts::Files;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -45,9 +47,9 @@ fn main() -> Result<(), Failure> {
         ["ask", store] => ask(Path::new(store)),
         ["make-ids", store] => runtime()?.block_on(ids::make(Path::new(store))),
         ["ask-ids", store] => ids::ask(Path::new(store)),
-        ["make-texts", store] => runtime()?.block_on(texts::make(Path::new(store))),
+        ["make-texts", store, files] => runtime()?.block_on(texts::make(Path::new(store), Files::of(files))),
         ["index-texts", store] => texts::index(Path::new(store)),
-        ["ask-texts", store, how] => texts::ask(Path::new(store), how),
+        ["ask-texts", store, files, how] => texts::ask(Path::new(store), Files::of(files), how),
         _ => {
             println!("load before: {}", load());
             let all = words.is_empty();
@@ -76,13 +78,17 @@ fn main() -> Result<(), Failure> {
                 this(&["make-ids", &store])?;
                 this(&["ask-ids", &store])?;
             }
-            if all || words.contains(&"texts") {
-                let folder = tempfile::tempdir_in(&root)?;
-                let store = text(&folder.path().join("store"));
-                this(&["make-texts", &store])?;
-                this(&["index-texts", &store])?;
-                this(&["ask-texts", &store, "with"])?;
-                this(&["ask-texts", &store, "without"])?;
+            for (part, files) in [("texts", "sealed"), ("open-texts", "open")] {
+                if all || words.contains(&part) {
+                    let folder = tempfile::tempdir_in(&root)?;
+                    let store = text(&folder.path().join("store"));
+                    this(&["make-texts", &store, files])?;
+                    if files == "sealed" {
+                        this(&["index-texts", &store])?;
+                    }
+                    this(&["ask-texts", &store, files, "with"])?;
+                    this(&["ask-texts", &store, files, "without"])?;
+                }
             }
             println!("load after: {}", load());
             Ok(())
