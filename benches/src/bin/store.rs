@@ -18,7 +18,6 @@ mod ids;
 #[path = "store/texts.rs"]
 mod texts;
 
-use self::texts::Files;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -32,6 +31,8 @@ use model::filter::{Aggregate, LogFilter, MetricFilter, When};
 use model::wire::encode_arrow;
 use model::{ByteSize, Clock, Level, LogRecord, Record, Table, Timestamp};
 use query::{Limits, ListQuery, Querier};
+
+use self::texts::Files;
 
 fn main() -> Result<(), Failure> {
     let args: Vec<String> = std::env::args().skip(1).collect();

@@ -19,18 +19,17 @@
 
 use std::fs::File;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
-use arc_swap::{ArcSwap, ArcSwapOption};
+use arc_swap::ArcSwapOption;
 use model::{Table, Timestamp};
-use parking_lot::Mutex;
 use parquet::file::metadata::ParquetMetaData;
 
 use super::files::Files;
+use super::lineage::Lineage;
 use super::state::FileEntry;
-use crate::index::{LiveIndex, SegmentIndex};
-use crate::layout::{Layout, Partition, Retired};
+use crate::index::SegmentIndex;
+use crate::layout::Partition;
 use crate::quarantine::{is_in_views, report};
 use crate::remote::cache::Cache;
 use crate::segment::{FileAt, Form, Lines, Run, compare_crc, file_crc, footer_crc, read_metadata};
@@ -83,63 +82,6 @@ pub struct Segment {
     store: Weak<Shared>,
     /// Where its bytes are too, if there is an object store.
     cache: Option<Arc<Cache>>,
-}
-
-/// What all versions of a segment share that lie in one file, and what becomes of that file.
-#[derive(Debug)]
-pub(crate) struct Lineage {
-    retired: Retired,
-    displaced: AtomicBool,
-    /// How many of its first bytes are known to be what was written, and their checksum.
-    checked: Mutex<(u64, u32)>,
-    /// What was made of its row groups while it is open.
-    live: ArcSwap<LiveIndex>,
-}
-
-impl Lineage {
-    pub(crate) fn new(retired: Retired) -> Self {
-        Self {
-            retired,
-            displaced: AtomicBool::new(false),
-            checked: Mutex::default(),
-            live: ArcSwap::default(),
-        }
-    }
-
-    /// That of a version of a sealed file.
-    pub(crate) fn of_sealed(layout: &Layout, entry: &FileEntry) -> Arc<Self> {
-        let retired = layout.retired_sealed(entry.table, entry.id, entry.version);
-        Arc::new(Self::new(retired))
-    }
-
-    /// What was made of the row groups of the open file.
-    pub(crate) fn live(&self) -> Arc<LiveIndex> {
-        self.live.load_full()
-    }
-
-    /// What was made of an open file is of the sealed one too, until that has an index.
-    pub(crate) fn take_over(&self, open: &Self) {
-        self.live.store(open.live());
-    }
-
-    /// Where the file's bytes are found once its name was given away.
-    pub(crate) fn retired(&self) -> PathBuf {
-        self.retired.path()
-    }
-
-    /// The name was given away: the retired file goes with the last holder.
-    pub(crate) fn displace(&self) {
-        self.displaced.store(true, Ordering::Release);
-    }
-}
-
-impl Drop for Lineage {
-    fn drop(&mut self) {
-        if *self.displaced.get_mut() {
-            // Staging is emptied at the next start: a failure costs space until then.
-            let _ = std::fs::remove_file(self.retired.path());
-        }
-    }
 }
 
 impl Segment {

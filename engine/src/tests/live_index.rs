@@ -85,7 +85,11 @@ async fn indexes_of_open_files_take_no_more_memory_than_they_may_and_give_it_bac
     }
     let segment = only(&engine);
     assert_eq!(found(&segment, NAMES[0]), Blocks::Some(vec![0, 2, 3]));
-    assert_eq!(found(&segment, "nowhere"), Blocks::Some(vec![2, 3]), "what has no index is read");
+    assert_eq!(
+        found(&segment, "nowhere"),
+        Blocks::Some(vec![2, 3]),
+        "what has no index is read"
+    );
     drop(segment);
     bench.advance(Duration::from_secs(7_200));
     until("the file is sealed", || only(&engine).sealed).await;
@@ -116,7 +120,10 @@ async fn a_sealed_file_that_has_no_sidecar_yet_has_what_was_made_of_the_open_one
     assert_eq!(found(&segment, "nowhere"), Blocks::NONE);
     assert_eq!(found(&segment, NAMES[2]), Blocks::All, "a seal moves rows");
     let (counts, bytes) = segment.counts(CountsBy::LevelAndEntity).unwrap();
-    let rows: u64 = counts.iter().flat_map(|counts| counts.groups().map(|group| group.rows)).sum();
+    let rows: u64 = counts
+        .iter()
+        .flat_map(|counts| counts.groups().map(|group| group.rows))
+        .sum();
     assert_eq!((rows, bytes), (segment.rows, 0));
 }
 
@@ -137,6 +144,9 @@ async fn a_damaged_row_group_of_an_open_file_is_never_indexed() {
     assert_eq!(open_bytes(&engine), 0);
     for segment in segments(&engine) {
         assert_eq!(found(&segment, "nowhere"), Blocks::All);
-        assert!(matches!(segment.open(), Err(Error::Damaged { .. })), "whoever opens it is told");
+        assert!(
+            matches!(segment.open(), Err(Error::Damaged { .. })),
+            "whoever opens it is told"
+        );
     }
 }

@@ -26,7 +26,11 @@ async fn statements_agree(bench: &Bench, logs: &[LogRecord], random: &mut Random
             format!("SELECT ts, message FROM logs WHERE {condition} ORDER BY ts DESC, message LIMIT 50")
         };
         let read = condition.replace("message", "(CASE WHEN length(message) >= 0 THEN message END)");
-        assert_eq!(rows_of(bench, &rows(&condition)).await, rows_of(bench, &rows(&read)).await, "{condition}");
+        assert_eq!(
+            rows_of(bench, &rows(&condition)).await,
+            rows_of(bench, &rows(&read)).await,
+            "{condition}"
+        );
     }
 }
 
@@ -55,7 +59,13 @@ async fn answers_are_the_same_while_rows_are_published_indexed_sealed_and_found_
     }
     bench.publish().await;
     let view = bench.engine.view();
-    let open = view.files(model::Table::Logs).iter().find(|file| !file.sealed).unwrap().path.clone();
+    let open = view
+        .files(model::Table::Logs)
+        .iter()
+        .find(|file| !file.sealed)
+        .unwrap()
+        .path
+        .clone();
     drop(view);
     let mut bytes = std::fs::read(&open).unwrap();
     bytes[20] ^= 1;
@@ -120,7 +130,10 @@ async fn of_an_open_file_only_the_row_groups_that_can_have_the_text_are_looked_a
         assert_eq!((stats.rows_scanned, stats.files_read, stats.bytes_read), (0, 0, 0));
         let statement = "SELECT * FROM logs WHERE message LIKE '%segmentation fault%'";
         let answer = asked(&bench, statement, json!([])).await.unwrap();
-        assert_eq!((&answer["stats"]["files_read"], &answer["stats"]["files_pruned"]), (&json!(0), &json!(1)));
+        assert_eq!(
+            (&answer["stats"]["files_read"], &answer["stats"]["files_pruned"]),
+            (&json!(0), &json!(1))
+        );
     }
     bench.close().await;
 }

@@ -24,7 +24,10 @@ const EACH: Duration = Duration::from_millis(100);
 
 const QUESTIONS: [(&str, &str); 5] = [
     ("histogram by level", "logs/histogram?since=1h&by=level"),
-    ("histogram by entity", "logs/histogram?since=1h&by=entity_name&interval=1m"),
+    (
+        "histogram by entity",
+        "logs/histogram?since=1h&by=entity_name&interval=1m",
+    ),
     ("top entities", "logs/top?since=1h&field=entity_name&min_level=error"),
     ("rare text", "logs?since=1h&limit=50&q=kernel%20panic%3A%20not"),
     ("absent text", "logs?since=1h&limit=50&q=segmentation%20fault"),
@@ -133,7 +136,11 @@ pub(super) fn run(minutes: u64) -> Result<(), Failure> {
     let rate = setting("BENCH_RATE", 30_000);
     let mut mixer = TestMixer::start("")?;
     let pid = mixer.process()?.pid().as_raw();
-    let (span, over, base) = (Duration::from_secs(60 * minutes), AtomicBool::new(false), mixer.api.base.clone());
+    let (span, over, base) = (
+        Duration::from_secs(60 * minutes),
+        AtomicBool::new(false),
+        mixer.api.base.clone(),
+    );
     let rows = usize::try_from(rate)? / 10;
     let (took, late) = std::thread::scope(|scope| {
         let posting = scope.spawn(|| post(&Api::new(&base), rows, &over));
