@@ -98,9 +98,12 @@ impl<'a> Keeper<'a> {
             let files = view.files.iter().flat_map(|files| files.iter());
             for segment in files {
                 let key = segment.cache_key();
-                if segment.lacks_live_index(&self.shared.indexes.memory) && !is_left_alone(&key) {
-                    wanted.insert(key);
-                    open.push((segment.max_ts, Arc::downgrade(segment)));
+                if segment.lacks_live_index(&self.shared.indexes.memory) {
+                    let all_versions = of_open(segment);
+                    wanted.insert(all_versions);
+                    if !is_left_alone(&all_versions) {
+                        open.push((segment.max_ts, Arc::downgrade(segment)));
+                    }
                 }
                 if !wants_index(segment) {
                     continue;
@@ -152,7 +155,7 @@ impl<'a> Keeper<'a> {
                     break;
                 }
                 Err(error) => {
-                    self.failed(&segment, &error);
+                    self.failed(of_open(&segment), &segment, &error);
                     break;
                 }
             }
@@ -178,7 +181,7 @@ impl<'a> Keeper<'a> {
                 }
                 Err(error @ Error::Io { .. }) if !error.is_not_found() => {
                     // It may be whole: nothing is thrown away for want of handles.
-                    self.failed(&segment, &error);
+                    self.failed(key, &segment, &error);
                     return true;
                 }
                 Err(error) => tracing::warn!(%error, "an index cannot be used; it is made anew"),
@@ -203,15 +206,15 @@ impl<'a> Keeper<'a> {
                 self.shared.counters.index_builds.add(1);
             }
             Ok(None) => drop(self.failed.remove(&key)),
-            Err(error) => self.failed(segment, &error),
+            Err(error) => self.failed(key, segment, &error),
         }
     }
 
-    fn failed(&mut self, segment: &Segment, error: &Error) {
+    fn failed(&mut self, key: Key, segment: &Segment, error: &Error) {
         self.shared.counters.index_failures.add(1);
         let path = segment.path.display();
         tracing::warn!(%error, %path, "a data file has no index; queries read it, and it is tried again later");
-        self.failed.insert(segment.cache_key(), Instant::now() + PATIENCE);
+        self.failed.insert(key, Instant::now() + PATIENCE);
     }
 
     fn build(&self, segment: &Segment) -> Result<Option<SegmentIndex>, Error> {
@@ -268,6 +271,11 @@ impl<'a> Keeper<'a> {
             remove(&self.shared.layout.sidecar(table, key));
         }
     }
+}
+
+/// All versions of an open file as one: the first has the version 1.
+const fn of_open(segment: &Segment) -> Key {
+    (segment.id, 0)
 }
 
 impl Owner {

@@ -1,4 +1,4 @@
-//! The present hour: a histogram, a top list and a rare text of the last hour, beside rows that come at a steady rate.
+//! The present hour: histograms, a top list and texts of the last hour (`BENCH_SINCE`), beside rows that come at a steady rate.
 //!
 //! Method: a Mixer on an empty store with default settings. One connection posts a body of NDJSON each tenth of a second, 30,000 rows a second
 //! (`BENCH_RATE`) whose times are those of the posting; once a minute one row has a text that no other has. Another connection asks each question
@@ -23,14 +23,14 @@ const TENTHS: usize = 10;
 const EACH: Duration = Duration::from_millis(100);
 
 const QUESTIONS: [(&str, &str); 5] = [
-    ("histogram by level", "logs/histogram?since=1h&by=level"),
+    ("histogram by level", "logs/histogram?since=SINCE&by=level"),
     (
         "histogram by entity",
-        "logs/histogram?since=1h&by=entity_name&interval=1m",
+        "logs/histogram?since=SINCE&by=entity_name&interval=1m",
     ),
-    ("top entities", "logs/top?since=1h&field=entity_name&min_level=error"),
-    ("rare text", "logs?since=1h&limit=50&q=kernel%20panic%3A%20not"),
-    ("absent text", "logs?since=1h&limit=50&q=segmentation%20fault"),
+    ("top entities", "logs/top?since=SINCE&field=entity_name&min_level=error"),
+    ("rare text", "logs?since=SINCE&limit=50&q=kernel%20panic%3A%20not"),
+    ("absent text", "logs?since=SINCE&limit=50&q=segmentation%20fault"),
 ];
 
 /// Lines of NDJSON, and where their times are.
@@ -115,6 +115,7 @@ fn post(api: &Api, rows: usize, over: &AtomicBool) -> Result<u64, Failure> {
 type Took = [[Vec<f64>; TENTHS]; QUESTIONS.len()];
 
 fn ask(api: &Api, span: Duration) -> Result<Took, Failure> {
+    let since = std::env::var("BENCH_SINCE").unwrap_or_else(|_| "1h".to_owned());
     let (start, mut took) = (Instant::now(), Took::default());
     for (number, (of, (name, path))) in (0u32..).zip(QUESTIONS.iter().enumerate().cycle()) {
         let due = start + EACH * number;
@@ -122,7 +123,7 @@ fn ask(api: &Api, span: Duration) -> Result<Took, Failure> {
             break;
         }
         std::thread::sleep(due.saturating_duration_since(Instant::now()));
-        let answer = api.get(&format!("/api/v1/telemetry/{path}"))?;
+        let answer = api.get(&format!("/api/v1/telemetry/{}", path.replace("SINCE", &since)))?;
         if answer.status != 200 || !answer.json["stats"]["partial"].is_null() {
             return Err(format!("{name}: {} {:.300}", answer.status, answer.text).into());
         }
