@@ -103,7 +103,7 @@ fn post(api: &Api, rows: usize, over: &AtomicBool) -> Result<u64, Failure> {
         late += u64::from(due.elapsed() > Duration::from_secs(1));
         let (count, now) = (bodies.len(), Timestamp::from(SystemTime::now()));
         send(bodies[number as usize % count].at(now))?;
-        if number % 600 == 0 {
+        if number.is_multiple_of(600) {
             send(rare(now)?.as_bytes())?;
         }
         number += 1;

@@ -153,7 +153,6 @@ fn mebibytes(bytes: u64) -> f64 {
 }
 
 /// Asks for texts that are there and that are not, in a process of its own; with indexes or without.
-#[allow(clippy::cast_precision_loss, reason = "counts of a bench")]
 pub(crate) fn ask(store: &Path, files: Files, how: &str) -> Result<(), Failure> {
     let runtime = runtime()?;
     let (engine, now) = runtime.block_on(open(store, |settings| {
@@ -168,7 +167,7 @@ pub(crate) fn ask(store: &Path, files: Files, how: &str) -> Result<(), Failure> 
     if files == Files::Open {
         println!(
             "texts {how} indexes: {:.1} MiB of them for open files, {:.1} s, {:.2} CPU s",
-            engine.stats().live_index_bytes as f64 / f64::from(1 << 20),
+            mebibytes(engine.stats().live_index_bytes),
             began.elapsed().as_secs_f64(),
             cost(pid).cpu_seconds - before.cpu_seconds
         );
