@@ -137,6 +137,9 @@ fn seal_one(shared: &Shared, job: &mut Job) -> Result<(), Error> {
     };
     let entry = slot.entry(sealed);
     let lineage = Lineage::of_sealed(&shared.layout, &entry);
+    if shared.settings.index {
+        lineage.take_over(&slot.lineage);
+    }
     {
         // Held until the file is in the state: who reads there that it is sealed may take it out, and it must not come back.
         let mut catalog = shared.catalog.lock();

@@ -112,9 +112,10 @@ pub struct Settings {
     /// The empty files that stand in for an expired partition stay until no reader from outside opened anything there for so
     /// long: one that listed the tree before opens its files later. Zero takes the partition away at once.
     pub reader_rest: Duration,
-    /// Whether sealed files are indexed. Answers are the same without; lookups of ids read more.
+    /// Whether files are indexed. Answers are the same without; lookups of ids read more.
     pub index: bool,
-    /// Memory for small indexes that are kept whole, so that looking an id up in them reads nothing.
+    /// Memory for indexes: half of it for small ones that are kept whole, so that looking an id up in them reads nothing, half for those
+    /// of open files.
     pub index_memory: ByteSize,
     /// Memory for rows that are kept for followers, of each table that has any: see [`crate::Follow`].
     pub tail_max: ByteSize,

@@ -133,7 +133,7 @@ pub(crate) struct State {
     pub(crate) partial: PartialReason,
     /// Units of room that rows take beyond the cap.
     debt: u64,
-    /// A sealed file came or a file went since the view was swapped.
+    /// A file came or went since the view was swapped.
     is_news: bool,
 }
 
@@ -152,7 +152,7 @@ impl State {
 
     /// Puts a segment, in the place of its earlier version if there is one.
     pub(crate) fn put_file(&mut self, segment: Arc<Segment>) {
-        self.is_news |= segment.sealed;
+        self.is_news = true;
         let files = Arc::make_mut(&mut self.files[slot(segment.table)]);
         match files.binary_search_by_key(&segment.key(), |other| other.key()) {
             Ok(at) => files[at] = segment,

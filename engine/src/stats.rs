@@ -70,6 +70,8 @@ pub struct Stats {
     pub index_files: u64,
     /// Bytes of these indexes (gauge).
     pub index_bytes: u64,
+    /// Bytes in memory of the indexes of files that still take rows (gauge).
+    pub live_index_bytes: u64,
     /// Sealed data files that are to be indexed and have no index yet (gauge).
     pub index_waiting: u64,
     /// Indexes made.
@@ -200,6 +202,7 @@ impl Shared {
             hot_max_bytes: self.settings.hot_max.get(),
             tail_bytes: self.tails.bytes(),
             followers: self.tails.followers() as u64,
+            live_index_bytes: self.indexes.memory.open_bytes() as u64,
             poisoned: self.poisoned().is_some(),
             ..counters.read()
         };

@@ -13,6 +13,7 @@
 //!   `BENCH_SECONDS`, then `BENCH_STATEMENTS` (10,000) statements of the generator of the tests (`query/src/tests/greed/mod.rs`, seed `BENCH_SEED`) over four
 //!   connections, half of them alone and half beside such NDJSON. Outcomes, the latest answer, peak memory of each part over what the idle
 //!   process had, rows a second of each. Fails if the process does not live or an answer is later than 6 s.
+//! - `present [minutes]`: the questions of a dashboard of the present hour, beside 30,000 rows a second; see `load/present.rs`.
 
 #[path = "load/clients.rs"]
 mod clients;
@@ -22,6 +23,8 @@ mod generated;
 mod greed;
 #[path = "load/hostile.rs"]
 mod hostile;
+#[path = "load/present.rs"]
+mod present;
 
 use std::path::Path;
 
@@ -44,7 +47,9 @@ fn main() -> Result<(), Failure> {
         ["generated"] => generated::run()?,
         ["hostile"] => hostile::run()?,
         ["clients"] => clients::both()?,
-        _ => return Err("usage: bench-load [clients|hostile|generated]".into()),
+        ["present"] => present::run(60)?,
+        ["present", minutes] => present::run(minutes.parse()?)?,
+        _ => return Err("usage: bench-load [clients|hostile|generated|present [minutes]]".into()),
     }
     println!("load after: {}", load());
     Ok(())

@@ -8,9 +8,10 @@
 //! `scan` and `lookup`: 10,000,000 rows (`BENCH_ROWS`) of logs and metrics, sealed by the engine, asked by the querier in one
 //! process, median of seven after two; the file cache is warm.
 //! `ids`: lookups of ids over 720 hour partitions of logs and spans, sealed and indexed; `BENCH_ID_RATE` (1) rows a second of each.
-//! `texts`: what an index of texts costs and spares over 70 hour partitions of logs, asked with it and without.
+//! `texts`: what an index of texts costs and spares over 70 hour partitions of logs, asked with it and without; `open-texts`: the same
+//! while all of their files are open.
 //!
-//! `bench-store recovery|open|query|ids|texts`, without a word all; three rounds each (`BENCH_ROUNDS`).
+//! `bench-store recovery|open|query|ids|texts|open-texts`, without a word all; three rounds each (`BENCH_ROUNDS`).
 
 #[path = "store/ids.rs"]
 mod ids;
@@ -31,6 +32,8 @@ use model::wire::encode_arrow;
 use model::{ByteSize, Clock, Level, LogRecord, Record, Table, Timestamp};
 use query::{Limits, ListQuery, Querier};
 
+use self::texts::Files;
+
 fn main() -> Result<(), Failure> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
@@ -45,9 +48,9 @@ fn main() -> Result<(), Failure> {
         ["ask", store] => ask(Path::new(store)),
         ["make-ids", store] => runtime()?.block_on(ids::make(Path::new(store))),
         ["ask-ids", store] => ids::ask(Path::new(store)),
-        ["make-texts", store] => runtime()?.block_on(texts::make(Path::new(store))),
+        ["make-texts", store, files] => runtime()?.block_on(texts::make(Path::new(store), Files::of(files))),
         ["index-texts", store] => texts::index(Path::new(store)),
-        ["ask-texts", store, how] => texts::ask(Path::new(store), how),
+        ["ask-texts", store, files, how] => texts::ask(Path::new(store), Files::of(files), how),
         _ => {
             println!("load before: {}", load());
             let all = words.is_empty();
@@ -76,13 +79,17 @@ fn main() -> Result<(), Failure> {
                 this(&["make-ids", &store])?;
                 this(&["ask-ids", &store])?;
             }
-            if all || words.contains(&"texts") {
-                let folder = tempfile::tempdir_in(&root)?;
-                let store = text(&folder.path().join("store"));
-                this(&["make-texts", &store])?;
-                this(&["index-texts", &store])?;
-                this(&["ask-texts", &store, "with"])?;
-                this(&["ask-texts", &store, "without"])?;
+            for (part, files) in [("texts", "sealed"), ("open-texts", "open")] {
+                if all || words.contains(&part) {
+                    let folder = tempfile::tempdir_in(&root)?;
+                    let store = text(&folder.path().join("store"));
+                    this(&["make-texts", &store, files])?;
+                    if files == "sealed" {
+                        this(&["index-texts", &store])?;
+                    }
+                    this(&["ask-texts", &store, files, "with"])?;
+                    this(&["ask-texts", &store, files, "without"])?;
+                }
             }
             println!("load after: {}", load());
             Ok(())

@@ -25,6 +25,7 @@
 
 mod checkpoint;
 mod files;
+mod lineage;
 mod lock;
 mod log;
 mod salvage;
@@ -38,13 +39,14 @@ use std::path::{Path, PathBuf};
 use uuid::Uuid;
 
 pub(crate) use files::{Files, no_files};
+pub(crate) use lineage::Lineage;
 pub(crate) use lock::Lock;
 #[cfg(any(test, feature = "fuzz"))]
 pub(crate) use log::{fuzz_log, fuzz_record};
 pub(crate) use log::{is_there, remove_before};
 pub(crate) use salvage::Salvage;
 pub use segment::Segment;
-pub(crate) use segment::{Footers, Key, Lineage};
+pub(crate) use segment::{Footers, Key};
 pub(crate) use state::{FileEntry, Record, State};
 
 use crate::{Error, sys};

@@ -19,18 +19,17 @@
 
 use std::fs::File;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use arc_swap::ArcSwapOption;
 use model::{Table, Timestamp};
-use parking_lot::Mutex;
 use parquet::file::metadata::ParquetMetaData;
 
 use super::files::Files;
+use super::lineage::Lineage;
 use super::state::FileEntry;
-use crate::index::{RowCounts, SegmentIndex};
-use crate::layout::{Layout, Partition, Retired};
+use crate::index::SegmentIndex;
+use crate::layout::Partition;
 use crate::quarantine::{is_in_views, report};
 use crate::remote::cache::Cache;
 use crate::segment::{FileAt, Form, Lines, Run, compare_crc, file_crc, footer_crc, read_metadata};
@@ -83,53 +82,6 @@ pub struct Segment {
     store: Weak<Shared>,
     /// Where its bytes are too, if there is an object store.
     cache: Option<Arc<Cache>>,
-}
-
-/// What all versions of a segment share that lie in one file, and what becomes of that file.
-#[derive(Debug)]
-pub(crate) struct Lineage {
-    retired: Retired,
-    displaced: AtomicBool,
-    /// How many of its first bytes are known to be what was written, and their checksum.
-    checked: Mutex<(u64, u32)>,
-    /// What was counted of its row groups, from the first one on, while it is open.
-    pub(crate) counted: Mutex<Vec<RowCounts>>,
-}
-
-impl Lineage {
-    pub(crate) fn new(retired: Retired) -> Self {
-        Self {
-            retired,
-            displaced: AtomicBool::new(false),
-            checked: Mutex::default(),
-            counted: Mutex::default(),
-        }
-    }
-
-    /// That of a version of a sealed file.
-    pub(crate) fn of_sealed(layout: &Layout, entry: &FileEntry) -> Arc<Self> {
-        let retired = layout.retired_sealed(entry.table, entry.id, entry.version);
-        Arc::new(Self::new(retired))
-    }
-
-    /// Where the file's bytes are found once its name was given away.
-    pub(crate) fn retired(&self) -> PathBuf {
-        self.retired.path()
-    }
-
-    /// The name was given away: the retired file goes with the last holder.
-    pub(crate) fn displace(&self) {
-        self.displaced.store(true, Ordering::Release);
-    }
-}
-
-impl Drop for Lineage {
-    fn drop(&mut self) {
-        if *self.displaced.get_mut() {
-            // Staging is emptied at the next start: a failure costs space until then.
-            let _ = std::fs::remove_file(self.retired.path());
-        }
-    }
 }
 
 impl Segment {
@@ -194,6 +146,9 @@ impl Segment {
     }
 
     pub(crate) fn set_index(&self, index: Option<Arc<SegmentIndex>>) {
+        if index.is_some() {
+            self.lineage.live.store(Arc::default());
+        }
         self.index.store(index);
     }
 

@@ -1,8 +1,9 @@
-//! Makes a sidecar from a sealed Parquet file: bytes from bytes, nothing is written here.
+//! Makes a sidecar from a sealed Parquet file, or from one row group of an open one: bytes from bytes, nothing is written here.
 //!
 //! # Invariants
 //!
-//! - Only a file whose bytes have the recorded checksum is indexed: an index of damaged bytes would hide rows.
+//! - Only bytes that have the recorded checksum are indexed: an index of damaged ones would hide rows. Those of a sealed file are
+//!   compared here, those of an open one by whoever opens it.
 //! - Memory is bounded by the entries of the sections of ids, eight bytes each, a page and a dictionary of a column, and what
 //!   [`texts`] and [`super::counts`] take, whatever the file holds.
 
@@ -10,7 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use model::{Table, field_text};
-use parquet::file::metadata::ParquetMetaData;
+use parquet::file::metadata::RowGroupMetaData;
 
 use super::counts::build::Counting;
 use super::digest::{Digest, Range};
@@ -37,22 +38,10 @@ pub(super) fn build(
     let metadata = &Arc::new(read_metadata(file, path, true)?);
     let source = Source { file, path, metadata };
     let mut counting = Counting::of(owner.table, owner.size, metadata);
-    let mut columns = columns_of(owner.table);
-    let mut texts = has_texts(owner.table).then(|| texts_of(metadata));
+    let mut building = Building::new(owner.table, metadata.row_groups());
     for group in 0..metadata.num_row_groups() {
-        for column in &mut columns {
-            let name = column.name;
-            if !source.read(group, name, |values| column.take(&values).map(|()| go_on()))? {
-                return Ok(None);
-            }
-            column.ids.end_group();
-        }
-        if let Some(texts) = &mut texts {
-            let take = |values: Values<'_>| texts.add(values.rows, values.do_repeat).map(|()| go_on());
-            if !source.read(group, MESSAGE, take)? {
-                return Ok(None);
-            }
-            texts.end_group();
+        if !building.take(&source, group, &mut go_on)? {
+            return Ok(None);
         }
         if let Some(counting) = &mut counting
             && !counting.take(file, group, &mut go_on)
@@ -61,7 +50,20 @@ pub(super) fn build(
         }
     }
     let counts = counting.map(|counting| counting.finish(owner.rows));
-    Ok(Some(finish(owner, columns, texts, counts.unwrap_or_default())))
+    Ok(Some(building.finish(owner, counts.unwrap_or_default())))
+}
+
+/// The sidecar of one row group, which has ids and texts alone; its blocks are numbered from 0. `owner` says how long the group is.
+pub(super) fn build_group(
+    source: &Source<'_>,
+    group: usize,
+    owner: &Owner,
+    mut go_on: impl FnMut() -> bool,
+) -> Result<Option<Vec<u8>>, Error> {
+    let groups = source.metadata.row_groups().get(group).map(std::slice::from_ref);
+    let mut building = Building::new(owner.table, groups.unwrap_or_default());
+    let is_whole = building.take(source, group, &mut go_on)?;
+    Ok(is_whole.then(|| building.finish(owner, Vec::new())))
 }
 
 /// Whether texts of a table are indexed.
@@ -69,9 +71,9 @@ const fn has_texts(table: Table) -> bool {
     matches!(table, Table::Logs)
 }
 
-fn texts_of(metadata: &ParquetMetaData) -> texts::Builder {
+fn texts_of(groups: &[RowGroupMetaData]) -> texts::Builder {
     let (mut blocks, mut bytes) = (0, 0);
-    for group in metadata.row_groups() {
+    for group in groups {
         let rows = u32::try_from(group.num_rows()).unwrap_or(0);
         blocks += rows.div_ceil(BLOCK_ROWS);
         let mut columns = group.columns().iter();
@@ -81,33 +83,68 @@ fn texts_of(metadata: &ParquetMetaData) -> texts::Builder {
     texts::Builder::new(blocks, bytes)
 }
 
-fn finish(owner: &Owner, columns: Vec<Column>, texts: Option<texts::Builder>, counts: Vec<Part>) -> Vec<u8> {
-    let blocks = columns.first().map_or(0, |column| column.ids.blocks());
-    let ranges: Vec<_> = columns.iter().map(|column| (column.kind, column.range)).collect();
-    let mut parts = vec![Part {
-        kind: Kind::Digest,
-        form: 0,
-        bytes: Digest::new(&ranges).encode(),
-        is_checked: false,
-    }];
-    for column in columns {
-        parts.extend(column.ids.finish().map(|(form, bytes)| Part {
-            kind: column.kind,
-            form,
-            bytes,
-            is_checked: true,
-        }));
+/// What is indexed of row groups, so far.
+struct Building {
+    columns: Vec<Column>,
+    texts: Option<texts::Builder>,
+}
+
+impl Building {
+    /// Nothing yet, of these groups.
+    fn new(table: Table, groups: &[RowGroupMetaData]) -> Self {
+        Self {
+            columns: columns_of(table),
+            texts: has_texts(table).then(|| texts_of(groups)),
+        }
     }
-    for (class, form, bytes) in texts.into_iter().flat_map(|texts| texts.finish(owner.size)) {
-        parts.push(Part {
-            kind: class.kind(),
-            form,
-            bytes,
-            is_checked: true,
-        });
+
+    /// Takes the next group. Whether it was taken whole, as `go_on` says.
+    fn take(&mut self, source: &Source<'_>, group: usize, go_on: &mut impl FnMut() -> bool) -> Result<bool, Error> {
+        for column in &mut self.columns {
+            let name = column.name;
+            if !source.read(group, name, |values| column.take(&values).map(|()| go_on()))? {
+                return Ok(false);
+            }
+            column.ids.end_group();
+        }
+        if let Some(texts) = &mut self.texts {
+            let take = |values: Values<'_>| texts.add(values.rows, values.do_repeat).map(|()| go_on());
+            if !source.read(group, MESSAGE, take)? {
+                return Ok(false);
+            }
+            texts.end_group();
+        }
+        Ok(true)
     }
-    parts.extend(counts);
-    encode(owner, BLOCK_ROWS, blocks, &parts)
+
+    fn finish(self, owner: &Owner, counts: Vec<Part>) -> Vec<u8> {
+        let blocks = self.columns.first().map_or(0, |column| column.ids.blocks());
+        let ranges: Vec<_> = self.columns.iter().map(|column| (column.kind, column.range)).collect();
+        let mut parts = vec![Part {
+            kind: Kind::Digest,
+            form: 0,
+            bytes: Digest::new(&ranges).encode(),
+            is_checked: false,
+        }];
+        for column in self.columns {
+            parts.extend(column.ids.finish().map(|(form, bytes)| Part {
+                kind: column.kind,
+                form,
+                bytes,
+                is_checked: true,
+            }));
+        }
+        for (class, form, bytes) in self.texts.into_iter().flat_map(|texts| texts.finish(owner.size)) {
+            parts.push(Part {
+                kind: class.kind(),
+                form,
+                bytes,
+                is_checked: true,
+            });
+        }
+        parts.extend(counts);
+        encode(owner, BLOCK_ROWS, blocks, &parts)
+    }
 }
 
 /// A column whose values, or the trace ids in them, are indexed.

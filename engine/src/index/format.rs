@@ -23,7 +23,6 @@ use model::Table;
 use uuid::Uuid;
 
 use super::digest::Digest;
-use crate::segment::FileAt;
 
 const MAGIC: [u8; 8] = *b"PLATIDX1";
 const FIXED: usize = 80;
@@ -183,9 +182,9 @@ pub(super) fn bytes_at<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N
 }
 
 impl Head {
-    /// Reads a sidecar's head and digest.
-    pub(super) fn read(file: &FileAt, size: u64) -> Result<Self, Bad> {
-        let mut first = file.read(0, size.min(FIRST_READ))?;
+    /// Reads the head and the digest of a sidecar of so many bytes; `read` gives so many from a place on.
+    pub(super) fn read(read: impl Fn(u64, u64) -> std::io::Result<Vec<u8>>, size: u64) -> Result<Self, Bad> {
+        let mut first = read(0, size.min(FIRST_READ))?;
         let length = bytes_at(&first, 8).map(u32::from_le_bytes).unwrap_or_default() as usize;
         if !first.starts_with(&MAGIC) || !(FIXED..=LONGEST).contains(&length) {
             return Err(Bad::Form("it does not begin as an index"));
@@ -194,7 +193,7 @@ impl Head {
             if length as u64 > size {
                 return Err(Bad::Form("its head is cut short"));
             }
-            first = file.read(0, length as u64)?;
+            first = read(0, length as u64)?;
         }
         let head = first.get(..length).unwrap_or_default();
         let mut head = Self::decode(head, size).ok_or(Bad::Form("its head is damaged"))?;
@@ -202,7 +201,7 @@ impl Head {
             if section.length > LARGEST_DIGEST {
                 return Err(Bad::Form("its digest is too large"));
             }
-            let bytes = file.read(section.offset, section.length)?;
+            let bytes = read(section.offset, section.length)?;
             if crc32c::crc32c(&bytes) != section.crc {
                 return Err(Bad::Form("its digest is damaged"));
             }

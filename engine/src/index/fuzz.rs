@@ -12,7 +12,8 @@ use crate::segment::FileAt;
 /// Opens it, looks ids and texts up in it, and counts.
 pub(crate) fn fuzz_sidecar(file: File, size: u64) {
     let file = Arc::new(file);
-    let Ok(head) = Head::read(&FileAt::shared(Arc::clone(&file), size), size) else {
+    let bytes = FileAt::shared(Arc::clone(&file), size);
+    let Ok(head) = Head::read(|at, length| bytes.read(at, length), size) else {
         return;
     };
     // Nothing is kept of it but the handle: there is no file by its name.

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! the view's files changed, an index is bad, somebody asks ─> what is on the disk is opened ─> what lacks is built, newest first
+//!                                                          ─> row groups that came are indexed and counted in memory
 //!                                                          ─> what belongs to no file of the view is unlinked
 //! ```
 //!
@@ -22,7 +23,7 @@ use model::Table;
 
 use super::format::Owner;
 use super::orders::Ended;
-use super::{FINISHED, SegmentIndex, build, wants_index};
+use super::{CountsBy, FINISHED, SegmentIndex, build, wants_index};
 use crate::catalog::{Key, Segment};
 use crate::layout::Layout;
 use crate::pace::Haste;
@@ -91,12 +92,22 @@ impl<'a> Keeper<'a> {
         let now = Instant::now();
         let is_left_alone = |key: &Key| self.failed.get(key).is_some_and(|later| *later > now);
         let mut wanted = HashSet::new();
-        let mut lacking = Vec::new();
+        let (mut lacking, mut open) = (Vec::new(), Vec::new());
         {
             let view = self.shared.view.load();
             let files = view.files.iter().flat_map(|files| files.iter());
-            for segment in files.filter(|segment| wants_index(segment)) {
+            for segment in files {
                 let key = segment.cache_key();
+                if segment.lacks_live_index(&self.shared.indexes.memory) {
+                    let all_versions = of_open(segment);
+                    wanted.insert(all_versions);
+                    if !is_left_alone(&all_versions) {
+                        open.push((segment.max_ts, Arc::downgrade(segment)));
+                    }
+                }
+                if !wants_index(segment) {
+                    continue;
+                }
                 wanted.insert(key);
                 if segment.index().is_none_or(|index| index.is_bad()) && !is_left_alone(&key) {
                     lacking.push((segment.max_ts, Arc::downgrade(segment)));
@@ -104,7 +115,15 @@ impl<'a> Keeper<'a> {
             }
         }
         self.sweep(&wanted);
-        lacking.sort_unstable_by_key(|(newest, _)| std::cmp::Reverse(*newest));
+        for segments in [&mut open, &mut lacking] {
+            segments.sort_unstable_by_key(|(newest, _)| std::cmp::Reverse(*newest));
+        }
+        // A row group takes a fraction of a second, a sealed file seconds.
+        for (_, segment) in open {
+            if !self.index_open(&segment, asked) {
+                return false;
+            }
+        }
         // Those that are on the disk first: they only have to be opened.
         lacking.retain(|(_, segment)| !self.attached(segment));
         for (_, segment) in lacking {
@@ -116,6 +135,32 @@ impl<'a> Keeper<'a> {
             }
         }
         !self.shared.indexes.is_stopping()
+    }
+
+    /// Indexes and counts the row groups of an open file that came. Whether it is through; later orders end it early.
+    fn index_open(&mut self, segment: &Weak<Segment>, asked: u64) -> bool {
+        let shared = self.shared;
+        while let Some(segment) = segment.upgrade() {
+            if shared.indexes.has_news(asked) {
+                return false;
+            }
+            let owner = Owner::of(shared.store, &segment);
+            let next = || Ok(segment.index_next_group(&owner, &shared.indexes.memory, || self.goes_on()));
+            let indexed = contained(next).map_err(|reason| Error::damaged(&segment.path, reason));
+            match indexed.and_then(|indexed| indexed) {
+                Ok(true) => {}
+                Ok(false) => {
+                    // So that no question has to.
+                    let _ = segment.counts(CountsBy::Level);
+                    break;
+                }
+                Err(error) => {
+                    self.failed(of_open(&segment), &segment, &error);
+                    break;
+                }
+            }
+        }
+        true
     }
 
     /// Opens the sidecar that a segment has on the disk, unless it is open and bad. Whether nothing is left to do.
@@ -136,7 +181,7 @@ impl<'a> Keeper<'a> {
                 }
                 Err(error @ Error::Io { .. }) if !error.is_not_found() => {
                     // It may be whole: nothing is thrown away for want of handles.
-                    self.failed(&segment, &error);
+                    self.failed(key, &segment, &error);
                     return true;
                 }
                 Err(error) => tracing::warn!(%error, "an index cannot be used; it is made anew"),
@@ -161,15 +206,15 @@ impl<'a> Keeper<'a> {
                 self.shared.counters.index_builds.add(1);
             }
             Ok(None) => drop(self.failed.remove(&key)),
-            Err(error) => self.failed(segment, &error),
+            Err(error) => self.failed(key, segment, &error),
         }
     }
 
-    fn failed(&mut self, segment: &Segment, error: &Error) {
+    fn failed(&mut self, key: Key, segment: &Segment, error: &Error) {
         self.shared.counters.index_failures.add(1);
         let path = segment.path.display();
         tracing::warn!(%error, %path, "a data file has no index; queries read it, and it is tried again later");
-        self.failed.insert(segment.cache_key(), Instant::now() + PATIENCE);
+        self.failed.insert(key, Instant::now() + PATIENCE);
     }
 
     fn build(&self, segment: &Segment) -> Result<Option<SegmentIndex>, Error> {
@@ -226,6 +271,11 @@ impl<'a> Keeper<'a> {
             remove(&self.shared.layout.sidecar(table, key));
         }
     }
+}
+
+/// All versions of an open file as one: the first has the version 1.
+const fn of_open(segment: &Segment) -> Key {
+    (segment.id, 0)
 }
 
 impl Owner {

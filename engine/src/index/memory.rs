@@ -1,4 +1,5 @@
-//! What lookups need of sidecars again and again: small sections are kept whole, by bytes; of large ones the handle is kept.
+//! What lookups need of sidecars again and again: small sections are kept whole, by bytes; of large ones the handle is kept. And room
+//! for the indexes of open files, which are in memory alone.
 //!
 //! A store has either few large sections or many small ones. What is in no file is looked up in all of them: with the
 //! small ones in memory that opens and reads nothing.
@@ -7,7 +8,8 @@
 //!
 //! - What is kept is of one opening of a sidecar: one that is made anew meanwhile may have sections of another form under the
 //!   same kinds, and shares nothing with the one before.
-//! - All sections together have at most the bytes that they were given, what keeping them costs included.
+//! - All sections together have at most the bytes that they were given, what keeping them costs included; so have the indexes of open
+//!   files.
 //! - A lookup walks over all files, so of more than fit, each would go before it is asked again. While there is no room, most
 //!   are read in pieces instead, and only some come in, for those whose turn it is to go.
 
@@ -22,6 +24,8 @@ use crate::catalog::{Files, no_files};
 const LARGEST: usize = 64 << 10;
 /// What it costs to keep a section, beside its bytes.
 const EACH: usize = 128;
+/// What it costs to keep the index of a row group, beside its bytes.
+const EACH_GROUP: usize = 512;
 /// Of so many sections that find no room, one comes in for others.
 const ONE_IN: usize = 16;
 
@@ -36,18 +40,21 @@ pub(crate) struct Memory {
     opened: AtomicU64,
     sections: Kept<(OpeningId, Kind), Arc<[u8]>>,
     refused: AtomicUsize,
+    /// Bytes of indexes of open files.
+    open: AtomicUsize,
     /// Handles of sidecars.
     pub(super) files: Files<OpeningId>,
 }
 
 impl Memory {
-    /// Nothing yet; sections may take so many bytes.
+    /// Nothing yet; sections may take so many bytes, and indexes of open files as many.
     pub(super) fn new(most: usize) -> Self {
         Self {
             most,
             opened: AtomicU64::new(0),
             sections: Kept::new(most),
             refused: AtomicUsize::new(0),
+            open: AtomicUsize::new(0),
             files: no_files(),
         }
     }
@@ -74,6 +81,29 @@ impl Memory {
     pub(super) fn keep(&self, key: OpeningId, kind: Kind, section: Arc<[u8]>) {
         let weight = section.len() + EACH;
         self.sections.put((key, kind), section, weight);
+    }
+
+    /// Whether there is room for the index of a row group of so many bytes.
+    pub(super) fn has_room_for_open(&self, bytes: usize) -> bool {
+        self.open_bytes() + bytes + EACH_GROUP <= self.most
+    }
+
+    /// Takes the room. Whether it was there; one thread takes it.
+    pub(super) fn take_room_for_open(&self, bytes: usize) -> bool {
+        let has_room = self.has_room_for_open(bytes);
+        if has_room {
+            self.open.fetch_add(bytes + EACH_GROUP, Ordering::Relaxed);
+        }
+        has_room
+    }
+
+    pub(super) fn give_room_back(&self, bytes: usize) {
+        self.open.fetch_sub(bytes + EACH_GROUP, Ordering::Relaxed);
+    }
+
+    /// What the indexes of open files take.
+    pub(crate) fn open_bytes(&self) -> usize {
+        self.open.load(Ordering::Relaxed)
     }
 
     /// Nobody has it open any more.

@@ -1,5 +1,5 @@
 //! Sidecars: beside a sealed Parquet file, in a folder of their own, a file that says which of its rows can have an id, or a text
-//! in their message, and how many rows each minute has.
+//! in their message, and how many rows each minute has. Of open files the same is in memory, row group by row group: [`live`].
 //!
 //! ```text
 //! <store_dir>/index/<table>/<segment / 4096>/segment_<segment>_v<version>.idx
@@ -31,6 +31,7 @@ mod format;
 mod fuzz;
 mod ids;
 mod keeper;
+mod live;
 mod memory;
 mod orders;
 mod pages;
@@ -56,6 +57,7 @@ pub use counts::{CountedGroup, Counts, CountsBy, MINUTE};
 #[cfg(any(test, feature = "fuzz"))]
 pub(crate) use fuzz::fuzz_sidecar;
 pub(crate) use keeper::run;
+pub(crate) use live::LiveIndex;
 pub(crate) use orders::Indexes;
 pub use rebuild::{IndexReport, rebuild_index};
 pub use sidecar::SegmentIndex;
@@ -99,7 +101,7 @@ impl Layout {
 }
 
 impl Engine {
-    /// Returns when every sealed file that can be indexed is, or could not be just now; at once where nothing is indexed.
+    /// Returns when every file that can be indexed is, or could not be just now; at once where nothing is indexed.
     ///
     /// # Errors
     /// If the store is closed meanwhile.

@@ -19,7 +19,7 @@ const REST: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub(crate) struct Indexes {
     /// What is kept of sidecars.
-    pub(super) memory: Arc<Memory>,
+    pub(crate) memory: Arc<Memory>,
     orders: Mutex<Orders>,
     news: Condvar,
     settled: watch::Sender<Settled>,
@@ -41,10 +41,10 @@ struct Settled {
 }
 
 impl Indexes {
-    /// Nothing yet; so many bytes of sidecars may be kept.
+    /// Nothing yet; so many bytes may be kept, half of sidecars and half of indexes of open files.
     pub(crate) fn new(memory: usize) -> Self {
         Self {
-            memory: Arc::new(Memory::new(memory)),
+            memory: Arc::new(Memory::new(memory / 2)),
             orders: Mutex::default(),
             news: Condvar::new(),
             settled: watch::Sender::default(),

@@ -1,4 +1,5 @@
-//! The sidecar of one version of a data file, opened: what queries look ids and texts up in, and take counts from.
+//! The sidecar of one version of a data file, opened, or of one row group of an open file, in memory: what queries look ids and texts up
+//! in, and take counts from.
 //!
 //! # Invariants
 //!
@@ -38,7 +39,7 @@ pub struct SegmentIndex {
     /// Of its head.
     crc: u32,
     pub(super) size: u64,
-    blocks: u32,
+    pub(super) blocks: u32,
     pub(super) rows: u64,
     ids: Box<[Ids]>,
     /// Sections of grams.
@@ -49,6 +50,8 @@ pub struct SegmentIndex {
     /// Something in it is not as it was written, or cannot be read.
     is_bad: AtomicBool,
     store: Weak<Shared>,
+    /// All of it, if it is of a row group: there is no file.
+    here: Option<Box<[u8]>>,
 }
 
 /// What is known of a column of ids.
@@ -71,7 +74,7 @@ impl SegmentIndex {
         let file = FileAt::open(&path)?;
         let size = file.len();
         let damaged = |reason: String| Error::damaged(&path, reason);
-        match Head::read(&file, size) {
+        match Head::read(|at, length| file.read(at, length), size) {
             Ok(head) if head.owner == *owner => Ok(Self::of(&head, size, folder, memory, store)),
             Ok(_) => Err(damaged("it is of another data file".to_owned())),
             Err(Bad::Io(source) | Bad::Shut(source)) => Err(Error::io("read", &path)(source)),
@@ -105,7 +108,21 @@ impl SegmentIndex {
             opening: memory.begin(),
             is_bad: false.into(),
             store: Weak::clone(store),
+            here: None,
         }
+    }
+
+    /// That of a row group, which stays in memory; `None` if there is no room for it.
+    pub(super) fn of_group(bytes: Vec<u8>, memory: &Arc<Memory>) -> Result<Option<Self>, Bad> {
+        if !memory.take_room_for_open(bytes.len()) {
+            return Ok(None);
+        }
+        let bytes = bytes.into_boxed_slice();
+        let read = |at, length| Ok(piece(&bytes, at, length)?.to_vec());
+        let head = Head::read(read, bytes.len() as u64).inspect_err(|_| memory.give_room_back(bytes.len()))?;
+        let mut index = Self::of(&head, bytes.len() as u64, &Path::new("").into(), memory, &Weak::new());
+        index.here = Some(bytes);
+        Ok(Some(index))
     }
 
     /// Its bytes on the disk.
@@ -114,9 +131,8 @@ impl SegmentIndex {
         self.size
     }
 
-    /// The blocks whose rows can have an id, given by the bytes by which the column stores it. May read from the disk.
-    #[must_use]
-    pub fn ids(&self, column: IdColumn, id: &[u8]) -> Lookup {
+    /// As [`crate::Segment::ids`].
+    pub(crate) fn ids(&self, column: IdColumn, id: &[u8]) -> Lookup {
         let Some(ids) = self.ids.iter().find(|ids| ids.column == column) else {
             return Lookup::free(Blocks::All);
         };
@@ -130,9 +146,8 @@ impl SegmentIndex {
         self.look_up(column.kind(), section, |read| ids::find(id, place, self.blocks, read))
     }
 
-    /// The blocks with a message that can have a text, letter case aside. May read from the disk.
-    #[must_use]
-    pub fn text(&self, grams: &Grams) -> Lookup {
+    /// As [`crate::Segment::text`].
+    pub(crate) fn text(&self, grams: &Grams) -> Lookup {
         let mut found = Lookup::free(Blocks::All);
         for (class, section) in &self.texts {
             let grams = grams.of_class(*class);
@@ -164,6 +179,10 @@ impl SegmentIndex {
         section: Section,
         find: impl Fn(&Read<'_>) -> Result<Lookup, Bad>,
     ) -> Result<Lookup, Bad> {
+        if let Some(all) = &self.here {
+            let section = piece(all, section.offset, section.length)?;
+            return Ok(Lookup::free(find(&within(section))?.blocks));
+        }
         if let Some(kept) = self.memory.section(self.opening, kind) {
             return Ok(Lookup::free(find(&within(&kept))?.blocks));
         }
@@ -235,7 +254,10 @@ impl SegmentIndex {
 
 impl Drop for SegmentIndex {
     fn drop(&mut self) {
-        self.memory.forget(self.opening);
+        match &self.here {
+            Some(bytes) => self.memory.give_room_back(bytes.len()),
+            None => self.memory.forget(self.opening),
+        }
     }
 }
 
@@ -245,10 +267,14 @@ type Read<'a> = dyn Fn(&mut [u8], u64) -> std::io::Result<()> + 'a;
 /// Reads from bytes as from a file.
 fn within(bytes: &[u8]) -> impl Fn(&mut [u8], u64) -> std::io::Result<()> {
     |buffer, at| {
-        let piece = usize::try_from(at)
-            .ok()
-            .and_then(|at| bytes.get(at..)?.get(..buffer.len()));
-        buffer.copy_from_slice(piece.ok_or(ErrorKind::UnexpectedEof)?);
+        buffer.copy_from_slice(piece(bytes, at, buffer.len() as u64)?);
         Ok(())
     }
+}
+
+/// So many bytes from a place on.
+fn piece(bytes: &[u8], at: u64, length: u64) -> std::io::Result<&[u8]> {
+    let place = usize::try_from(at).ok().zip(usize::try_from(length).ok());
+    let piece = place.and_then(|(at, length)| bytes.get(at..)?.get(..length));
+    Ok(piece.ok_or(ErrorKind::UnexpectedEof)?)
 }

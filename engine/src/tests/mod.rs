@@ -15,6 +15,7 @@ mod group_commit;
 mod index;
 mod json;
 mod late;
+mod live_index;
 mod message_tree;
 mod model_based;
 mod open_damage;

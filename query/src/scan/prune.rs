@@ -134,14 +134,11 @@ fn id_column(table: Table, of: &Expr) -> Option<IdColumn> {
 
 /// The blocks of a segment that its index leaves; all of one without an index. What is read counts.
 pub(super) fn blocks(segment: &Segment, needs: &Needs, meter: &Meter) -> Blocks {
-    let Some(index) = segment.index().filter(|_| needs.ask_indexes()) else {
-        return Blocks::All;
-    };
     let mut left = Blocks::All;
     for ids in &needs.ids {
         let mut met = Blocks::NONE;
         for id in &ids.any_of {
-            let found = index.ids(ids.column, id);
+            let found = segment.ids(ids.column, id);
             meter.index(found.bytes);
             met = met.or(found.blocks);
         }
@@ -152,7 +149,7 @@ pub(super) fn blocks(segment: &Segment, needs: &Needs, meter: &Meter) -> Blocks 
     }
     if let Some(texts) = needs.texts.as_ref().filter(|_| !left.is_none()) {
         left = left.and(texts.blocks(&mut |grams| {
-            let found = index.text(grams);
+            let found = segment.text(grams);
             meter.index(found.bytes);
             found.blocks
         }));

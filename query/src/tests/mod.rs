@@ -14,6 +14,7 @@ mod hostile;
 mod hostile_sql;
 mod indexed;
 mod indexed_sql;
+mod live_texts;
 mod messages;
 mod minutes;
 mod paging;

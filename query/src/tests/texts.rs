@@ -24,7 +24,7 @@ const WORDS: [&str; 10] = [
 ];
 
 /// A message of some words and a number.
-fn message(random: &mut Random) -> String {
+pub(super) fn message(random: &mut Random) -> String {
     let words: Vec<&str> = (0..random.below(4)).map(|_| *random.pick(&WORDS)).collect();
     format!("{} {:08x}", words.join(" "), random.below(1 << 32))
 }
@@ -42,12 +42,12 @@ fn rows(random: &mut Random) -> Vec<LogRecord> {
 }
 
 /// What only one row of an hour has: no digits, and no part in common with another.
-fn name(hour: usize) -> String {
+pub(super) fn name(hour: usize) -> String {
     let letter = |n: usize| char::from(b'a' + u8::try_from(n % 26).unwrap());
     (0..6).map(|n| letter(hour * 7 + n * (hour + 3))).collect()
 }
 
-fn asks(q: &str, order: Option<SortOrder>) -> LogFilter {
+pub(super) fn asks(q: &str, order: Option<SortOrder>) -> LogFilter {
     LogFilter {
         since: Some("48h".parse().unwrap()),
         q: Some(q.to_owned()),
@@ -160,7 +160,7 @@ fn quoted(letter: char) -> String {
 }
 
 /// A condition on messages in one of the ways to write it.
-fn condition(logs: &[LogRecord], random: &mut Random) -> String {
+pub(super) fn condition(logs: &[LogRecord], random: &mut Random) -> String {
     let message = random.pick(logs).message.clone();
     let letters: Vec<char> = message.chars().collect();
     let from = usize::try_from(random.below(letters.len() as u64)).unwrap();

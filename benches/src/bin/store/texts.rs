@@ -1,5 +1,5 @@
 //! Texts in messages over days: what an index of them costs, and what it spares. Five million log rows (`BENCH_TEXT_ROWS`) at 20 a
-//! second (`BENCH_TEXT_RATE`), in hour partitions; one row of the middle has a text that no other has.
+//! second (`BENCH_TEXT_RATE`), in hour partitions, all sealed, or all open; one row of the middle has a text that no other has.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,20 +12,41 @@ use benches::{cost, median, setting};
 use harness::Failure;
 use model::filter::{LogFilter, When};
 use model::wire::encode_arrow;
-use model::{Attributes, Clock, EntityId, Level, LogRecord, Record, Table};
+use model::{Attributes, ByteSize, Clock, EntityId, Level, LogRecord, Record, Table};
 use query::{Limits, ListQuery, Querier};
 
 /// What one row has.
 const RARE: &str = "kernel panic: not syncing";
 
-/// A store of sealed files without indexes, and then what making them costs.
-pub(crate) async fn make(store: &Path) -> Result<(), Failure> {
-    let (rate, rows) = (setting("BENCH_TEXT_RATE", 20), setting("BENCH_TEXT_ROWS", 5_000_000));
-    let (engine, now) = open(store, |settings| {
-        settings.flush_interval = Duration::from_millis(50);
+/// Whether files are sealed, or all stay open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Files {
+    Sealed,
+    Open,
+}
+
+impl Files {
+    pub(crate) fn of(word: &str) -> Self {
+        if word == "open" { Self::Open } else { Self::Sealed }
+    }
+
+    fn configure(self, settings: &mut engine::Settings) {
         // Rows come up to ten minutes late: their hour's file is still open.
         settings.seal_grace = Duration::from_secs(3_600);
         settings.max_age = Duration::from_secs(400 * 86_400);
+        if self == Self::Open {
+            settings.seal_grace = settings.max_age;
+            settings.open_max = 1_000;
+        }
+    }
+}
+
+/// A store of files without indexes.
+pub(crate) async fn make(store: &Path, files: Files) -> Result<(), Failure> {
+    let (rate, rows) = (setting("BENCH_TEXT_RATE", 20), setting("BENCH_TEXT_ROWS", 5_000_000));
+    let (engine, now) = open(store, |settings| {
+        files.configure(settings);
+        settings.flush_interval = Duration::from_millis(50);
         settings.index = false;
     })
     .await?;
@@ -60,12 +81,15 @@ pub(crate) async fn make(store: &Path) -> Result<(), Failure> {
         }
         engine.flush().await?;
     }
-    seal_all(&engine, &now).await?;
+    if files == Files::Sealed {
+        seal_all(&engine, &now).await?;
+    }
     let stats = engine.stats();
     println!(
-        "texts: {} rows in {} files of {:.1} MiB",
+        "texts: {} rows in {} files, {} open, of {:.1} MiB",
         stats.file_rows,
         stats.files,
+        stats.open_segments,
         mebibytes(stats.file_bytes)
     );
     engine.close().await?;
@@ -129,13 +153,25 @@ fn mebibytes(bytes: u64) -> f64 {
 }
 
 /// Asks for texts that are there and that are not, in a process of its own; with indexes or without.
-pub(crate) fn ask(store: &Path, how: &str) -> Result<(), Failure> {
+pub(crate) fn ask(store: &Path, files: Files, how: &str) -> Result<(), Failure> {
     let runtime = runtime()?;
     let (engine, now) = runtime.block_on(open(store, |settings| {
-        settings.max_age = Duration::from_secs(400 * 86_400);
+        files.configure(settings);
         settings.index = how == "with";
+        // As the Mixer has it.
+        settings.index_memory = ByteSize::mib(64);
     }))?;
+    let pid = i32::try_from(std::process::id())?;
+    let (before, began) = (cost(pid), Instant::now());
     runtime.block_on(engine.index_all())?;
+    if files == Files::Open {
+        println!(
+            "texts {how} indexes: {:.1} MiB of them for open files, {:.1} s, {:.2} CPU s",
+            mebibytes(engine.stats().live_index_bytes),
+            began.elapsed().as_secs_f64(),
+            cost(pid).cpu_seconds - before.cpu_seconds
+        );
+    }
     let last = engine.view().files(Table::Logs).iter().map(|file| file.max_ts).max();
     let last = last.ok_or("no logs")?;
     now.store(last.micros(), Ordering::Relaxed);

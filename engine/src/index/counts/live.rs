@@ -24,13 +24,17 @@ fn none() -> RowsCounted {
 }
 
 /// Some rows, counted in every way that is not too large.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct RowCounts([Option<Counts>; CountsBy::ALL.len()]);
+#[derive(Debug, Clone)]
+pub(crate) struct RowCounts {
+    rows: u64,
+    counts: [Option<Counts>; CountsBy::ALL.len()],
+}
 
 impl RowCounts {
     fn of(counted: RowsCounted, rows: u64) -> Self {
         let believed = |section: Option<Vec<u8>>| Counts::new(section?.into(), rows);
-        Self(counted.finish(rows).map(believed))
+        let counts = counted.finish(rows).map(believed);
+        Self { rows, counts }
     }
 
     fn of_batch(batch: &RecordBatch) -> Self {
@@ -40,7 +44,7 @@ impl RowCounts {
     }
 
     fn get(&self, by: CountsBy) -> Option<Counts> {
-        let mut all = CountsBy::ALL.into_iter().zip(&self.0);
+        let mut all = CountsBy::ALL.into_iter().zip(&self.counts);
         all.find(|(of, _)| *of == by)?.1.clone()
     }
 }
@@ -55,30 +59,40 @@ impl HotBatch {
 
 impl Segment {
     /// How many rows it has in each minute, piece by piece, and how many bytes were read for that; `None` if that is not known. Of an
-    /// open file that is here, rows that were not counted yet are. May read from the disk.
+    /// open file that is here, rows that were not counted yet are; a sealed one that has no sidecar yet has the rows of the open one.
+    /// May read from the disk.
     #[must_use]
     pub fn counts(&self, by: CountsBy) -> Option<(Vec<Counts>, u64)> {
         if let Some(index) = self.index() {
             let (counts, bytes) = index.counts(by)?;
             return Some((vec![counts], bytes));
         }
-        if self.sealed || !self.is_parquet() || self.table != Table::Logs || self.is_uploaded() {
+        if !self.is_parquet() || self.table != Table::Logs {
             return None;
         }
-        let footer = self.metadata().ok()?;
-        let (groups, mut bytes) = (footer.num_row_groups(), 0);
-        let mut counted = self.lineage().counted.lock();
-        if counted.len() < groups {
+        let live = self.lineage().live();
+        let mut counted = live.counted.lock();
+        let so_far = |counted: &[RowCounts]| counted.iter().map(|group| group.rows).sum::<u64>();
+        let (mut rows, mut bytes) = (so_far(&counted), 0);
+        if rows < self.rows && !self.sealed {
+            let footer = self.metadata().ok()?;
             let file = FileAt::new(self.open().ok()?, self.size);
-            for group in counted.len()..groups {
+            for group in counted.len()..footer.num_row_groups() {
                 let about = footer.row_group(group);
-                let rows = u64::try_from(about.num_rows()).ok()?;
                 let counting = Counting::of_group(none(), &file, &footer, group)?;
-                counted.push(RowCounts::of(counting, rows));
+                counted.push(RowCounts::of(counting, u64::try_from(about.num_rows()).ok()?));
                 bytes += u64::try_from(about.compressed_size()).unwrap_or(0);
             }
+            rows = so_far(&counted);
         }
-        let counts = counted.iter().take(groups).map(|counts| counts.get(by));
-        Some((counts.collect::<Option<_>>()?, bytes))
+        // Those of later versions are behind.
+        let mut left = self.rows;
+        let ours = counted.iter().take_while(|group| {
+            let is_ours = left > 0;
+            left = left.saturating_sub(group.rows);
+            is_ours
+        });
+        let counts = ours.map(|group| group.get(by)).collect::<Option<_>>()?;
+        (rows >= self.rows).then_some((counts, bytes))
     }
 }

@@ -102,6 +102,11 @@ fn rows(stats: &Stats, to: &mut DescriptorEncoder) -> Result<(), fmt::Error> {
         ("engine_index_files", "Data files that have an index", stats.index_files),
         ("engine_index_bytes", "Bytes of indexes", stats.index_bytes),
         (
+            "engine_live_index_bytes",
+            "Bytes in memory of indexes of open files",
+            stats.live_index_bytes,
+        ),
+        (
             "engine_index_waiting",
             "Sealed data files that wait for their index",
             stats.index_waiting,
