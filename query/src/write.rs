@@ -121,19 +121,17 @@ impl RowWriter {
     }
 
     /// Writes rows from the number `from` on until there are `enough` bytes; the number of the next row. Arrow has as many of them in one
-    /// batch as are about so many bytes.
+    /// batch as are about so many bytes, or all where there are views.
     ///
     /// # Errors
     /// If a value cannot be written.
     pub fn write(&mut self, batch: &RecordBatch, from: usize, enough: usize) -> Result<usize, Error> {
         let rows = batch.num_rows();
         if let Some(arrow) = &mut self.arrow {
-            let sizes = batch
-                .columns()
-                .iter()
-                .map(|column| column.to_data().get_slice_memory_size());
-            let bytes = sizes.sum::<Result<usize, _>>()?;
-            let most = rows.saturating_mul(enough) / bytes.max(1);
+            let most = match bytes_of(batch)? {
+                Some(bytes) => rows.saturating_mul(enough) / bytes.max(1),
+                None => rows,
+            };
             let count = most.max(1).min(rows - from);
             if count > 0 {
                 arrow.write(&batch.slice(from, count))?;
@@ -224,6 +222,19 @@ impl RowWriter {
             None => std::mem::take(&mut self.out),
         }
     }
+}
+
+/// How many bytes a batch has; `None` if its parts would not have less: with each part of views all their texts are written.
+fn bytes_of(batch: &RecordBatch) -> Result<Option<usize>, ArrowError> {
+    let is_whole = |kind: &DataType| matches!(kind, DataType::Utf8View | DataType::BinaryView) || kind.is_nested();
+    if batch.columns().iter().any(|column| is_whole(column.data_type())) {
+        return Ok(None);
+    }
+    let sizes = batch
+        .columns()
+        .iter()
+        .map(|column| column.to_data().get_slice_memory_size());
+    sizes.sum::<Result<usize, _>>().map(Some)
 }
 
 fn separate(out: &mut Vec<u8>, index: usize) {
