@@ -36,7 +36,7 @@ use datafusion::logical_expr::interval_arithmetic::Interval;
 use datafusion::logical_expr::sort_properties::{ExprProperties, SortProperties};
 use datafusion::logical_expr::{
     BinaryExpr, ColumnarValue, Expr, LogicalPlan, Operator, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF,
-    ScalarUDFImpl, Signature, Volatility, WindowFunctionDefinition,
+    ScalarUDFImpl, Signature, Volatility, WindowFrame, WindowFrameBound, WindowFunctionDefinition,
 };
 use datafusion::optimizer::AnalyzerRule;
 
@@ -92,10 +92,24 @@ fn bounded(expr: Expr) -> Result<Transformed<Expr>> {
                     function.name()
                 );
             }
+            _ if is_absurd(&call.params.window_frame) => {
+                return plan_err!("the frame of a window has more rows than there can be: write UNBOUNDED");
+            }
             _ => Transformed::no(Expr::WindowFunction(call)),
         },
         other => Transformed::no(other),
     })
+}
+
+/// Whether a frame ends so far away that the number of its last row does not fit.
+fn is_absurd(frame: &WindowFrame) -> bool {
+    [&frame.start_bound, &frame.end_bound]
+        .into_iter()
+        .any(|bound| match bound {
+            WindowFrameBound::Preceding(ScalarValue::UInt64(Some(rows)))
+            | WindowFrameBound::Following(ScalarValue::UInt64(Some(rows))) => *rows > i64::MAX.cast_unsigned(),
+            _ => false,
+        })
 }
 
 /// A function within the bounds of its statement.

@@ -30,6 +30,8 @@ use super::sizes::{ELEMENT, bytes_of};
 
 /// A row is there twice while a partition is made one batch of.
 const COPIES: u64 = 2;
+/// What functions make of a row.
+const MADE: u64 = 32;
 
 /// An operator whose rows are counted; `None` for one that counts them itself. `most` are the bytes of a batch.
 pub(super) fn counted(plan: &Arc<dyn ExecutionPlan>, most: u64) -> Result<Option<Arc<dyn ExecutionPlan>>> {
@@ -83,7 +85,9 @@ impl HeldPartition {
         let bytes = columns
             .flat_map(|column| bytes_of(column.as_ref()))
             .fold(0, u64::saturating_add);
-        let bytes = usize::try_from(bytes.saturating_mul(COPIES)).unwrap_or(usize::MAX);
+        let made = (batch.num_rows() as u64).saturating_mul(MADE);
+        let bytes = bytes.saturating_mul(COPIES).saturating_add(made);
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
         self.memory.try_grow(bytes)?;
         self.rows.fetch_add(batch.num_rows() as u64, Ordering::Relaxed);
         Ok(())
