@@ -6,7 +6,7 @@
 //! ```
 //!
 //! A row group never changes, and later versions of an open file begin with those of the earlier ones, so all versions share what was
-//! made of them. Rows in memory are not indexed: to read them once costs a twentieth of an index, and a tick later they are in a file.
+//! made of them. Rows in memory are not indexed: an index costs more than many readings of them, and a tick later they are in a file.
 //!
 //! # Invariants
 //!
