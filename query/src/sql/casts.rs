@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `text::varchar(n)`, `::char(n)` | the first letters; nothing is added to a shorter text |
 //! | `2.5::int`, a `decimal` as a whole number | the nearest, of two the one further from 0 |
+//! | a `decimal` with fewer digits | rounded before it is cast |
 //! | a `real` or a `double` as a whole number | the nearest, of two the even one |
 //! | a value as a text | see [`written`] |
 
@@ -60,6 +61,14 @@ pub(super) fn replaced(
     }
     if let Some(text) = text {
         return Ok(Transformed::yes(text));
+    }
+    // DataFusion undoes a cast in a comparison, whatever the digits that it loses.
+    if let (Ok(DataType::Decimal128(_, from)), DataType::Decimal128(_, scale)) = (inner.get_type(schema), &to)
+        && *scale < from
+    {
+        let scale = i64::from(*scale);
+        let rounded = |inner| math::round().call(vec![inner, lit(scale)]);
+        return Ok(Transformed::yes(changed(expr, rounded, to)));
     }
     match rounding(inner, &to, schema, averages) {
         Some(round) => Ok(Transformed::yes(changed(expr, round, to))),

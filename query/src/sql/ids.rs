@@ -15,6 +15,7 @@
 //! | `sum` of whole numbers | see [`sums`] |
 //! | `value::text`, `text || value`, `concat` | see [`written`] |
 //! | `round(number)` | see [`rounds`] |
+//! | comparisons of `ts::date` | see [`days`] |
 //! | comparisons of intervals, `date + interval` | see [`intervals`] |
 //!
 //! # How
@@ -42,7 +43,7 @@ use datafusion::optimizer::AnalyzerRule;
 use datafusion::sql::sqlparser::ast::BinaryOperator;
 use uuid::Uuid;
 
-use super::{arithmetic, casts, intervals, moments, patterns, rounds, sums, written};
+use super::{arithmetic, casts, days, intervals, moments, patterns, rounds, sums, written};
 use crate::functions::{FunctionKind, ID, json_text};
 
 /// See the module.
@@ -94,6 +95,7 @@ fn analyzed(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
             .transform_data(|expr| Ok(rounds::replaced(expr, &schema, &averages)))?
             .transform_data(|expr| patterns::replaced(expr, &schema))?
             .transform_data(|expr| intervals::replaced(expr, &schema))?
+            .transform_data(|expr| Ok(days::replaced(expr, &schema)))?
             .transform_data(|expr| moments::replaced(expr, &schema))?
             .transform_data(|expr| Ok(arithmetic::replaced(expr, &schema)))?
             .transform_data(|expr| Ok(arithmetic::finer_average(expr, &schema)))?

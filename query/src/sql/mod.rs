@@ -22,6 +22,7 @@ mod asking;
 mod casts;
 mod columns;
 mod counts;
+mod days;
 mod describe;
 mod distinct;
 mod failure;

@@ -6,6 +6,7 @@
 //! | `d AND a IS DISTINCT FROM b OR c` | `d AND (a IS DISTINCT FROM (b OR c))` | `(d AND a IS DISTINCT FROM b) OR c` |
 //! | `ts AT TIME ZONE 'Europe/Berlin'` | a cast, which keeps the moment and its zone | `timezone('Europe/Berlin', ts)` |
 //! | `-2 ^ 2` | `-(2 ^ 2)` | `(-2) ^ 2` |
+//! | `- INTERVAL '1 hour 5 minutes'` | an hour back and five minutes on | all of it back |
 //! | rows of values, `= ANY(ARRAY[…])` | structures and lists, whose nulls are equal | see [`comparisons`] |
 //! | `FETCH FIRST`, `ESCAPE '#'`, `ORDER BY` of an alias and more | not at all, or otherwise | see [`spelling`] |
 //!
@@ -121,6 +122,8 @@ fn signed(op: UnaryOperator, expr: Expr) -> Expr {
             op: power,
             right,
         },
+        // Of an interval that is written out the planner takes the sign to be of its first part.
+        interval @ Expr::Interval(_) => signed(op, Expr::Nested(Box::new(interval))),
         expr => Expr::UnaryOp {
             op,
             expr: Box::new(expr),

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{asked, of_messages, one, rows, said};
+use super::{asked, bench, of_messages, one, rows, said};
 use crate::Kind;
 use crate::tests::Bench;
 
@@ -58,6 +58,7 @@ async fn a_day_has_24_hours_and_a_month_30_days_where_intervals_are_compared() {
         ("INTERVAL '1 month' <> INTERVAL '30 days'", "false"),
         ("TIMESTAMP '2026-01-03 00:00:00' - TIMESTAMP '2026-01-01 00:00:00' > INTERVAL '1 day'", "true"),
         ("TIMESTAMP '2026-01-03 00:00:00' - TIMESTAMP '2026-01-01 00:00:00' BETWEEN INTERVAL '47 hours' AND '2 days'", "true"),
+        ("- INTERVAL '1 hour 5 minutes' = INTERVAL '-65 minutes'", "true"),
         ("INTERVAL '2 days' IN (INTERVAL '48 hours', NULL)", "true"),
     ])
     .await;
@@ -235,5 +236,39 @@ async fn everyday_forms_of_postgresql_are_understood() {
     ] {
         assert_eq!(json!(rows(&bench, query).await), expected, "{query}");
     }
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_of_one_day_are_ordered_by_their_times() {
+    let bench = bench().await;
+    for day in [
+        "ts::date = DATE '2026-11-21'",
+        "ts::timestamp::date = '2026-11-21'",
+        "ts::date BETWEEN '2026-11-21' AND '2026-11-21'",
+        "ts::date IN ('2026-11-21')",
+        "DATE '2026-11-21' = ts::date",
+    ] {
+        let all = rows(&bench, &format!("SELECT ts FROM logs WHERE {day} ORDER BY ts")).await;
+        let mut sorted = all.clone();
+        sorted.sort_by_key(|row| row[0].to_string());
+        assert!(all.len() > 10 && all == sorted, "{day}: {all:?}");
+        let all = all.len();
+        let texts = format!("SELECT count(*) FROM logs WHERE to_char(ts, 'YYYY-MM-DD') = '2026-11-21' AND {all} > 0");
+        assert_eq!(one(&bench, &texts).await, all, "{day}");
+    }
+    let query = "SELECT count(message) AS n FROM logs WHERE ts::date = DATE '2020-01-01'";
+    let answer = asked(&bench, query, json!([])).await.unwrap();
+    let stats = &answer["stats"];
+    assert_eq!(stats["files_pruned"], stats["files_considered"], "{answer}");
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_decimal_is_compared_after_it_was_rounded() {
+    let bench = of_messages(&["one"]).await;
+    let from = "(VALUES (1.5::numeric(12,3)), (2.4::numeric(12,3)), (2.6::numeric(12,3))) v(d)";
+    let query = format!("SELECT count(*) FROM {from} WHERE d::numeric(12,0) = 2");
+    assert_eq!(one(&bench, &query).await, 2);
     bench.close().await;
 }
