@@ -120,7 +120,7 @@ async fn what_is_a_moment_has_the_type_of_moments() {
     let bench = of_messages(&["one"]).await;
     let query = "SELECT now() AS a, current_timestamp AS b, TIMESTAMPTZ '2026-07-01 12:00:00+02' AS c, to_timestamp(0) AS d, \
                  '2026-07-01'::timestamp with time zone AS e, TIMESTAMP '2026-07-01 12:00:00' AS f FROM logs \
-                 WHERE ts < now() AND ts < current_timestamp + INTERVAL '1 day' AND ts <> TIMESTAMPTZ '2026-07-01 12:00:00+02'";
+                 WHERE ts <= now() AND ts < current_timestamp + INTERVAL '1 day' AND ts <> TIMESTAMPTZ '2026-07-01 12:00:00+02'";
     let answer = asked(&bench, query, json!([])).await.unwrap();
     let types: Vec<_> = answer["columns"]
         .as_array()
