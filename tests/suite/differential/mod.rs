@@ -2,6 +2,7 @@
 //!
 //! `PLATFORM_TEST_STATEMENTS=20000` asks more of them, `PLATFORM_TEST_SEED` the same ones again.
 
+mod combinations;
 mod compare;
 mod data;
 mod expressions;

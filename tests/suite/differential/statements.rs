@@ -1,9 +1,10 @@
-//! Random statements over the tables: lists, aggregates, windows, joins, subqueries, common tables, sets.
+//! Random statements over one table: lists, aggregates, windows; others are of several ([`super::combinations`]).
 
 use harness::Random;
 
+use super::combinations::{common, distinct, join, set, subquery};
 use super::data::pick;
-use super::expressions::{Kind, Scope};
+use super::expressions::{Kind, Scope, templates};
 
 /// Log rows with what their attributes say.
 const NOTED: &str = "(SELECT ts, entity_name, level, message, flux_id, (attributes->>'u')::bigint AS u, (attributes->>'n')::bigint AS n, \
@@ -16,11 +17,11 @@ const VALUES: &str = "(VALUES (1::bigint, 'a', 1.5::float8, true, 10.25::numeric
     TIMESTAMPTZ '2026-11-25 20:00:00.5Z', INTERVAL '1 month'))";
 
 /// Something to select from, with its columns.
-struct Source {
-    text: String,
-    scope: Scope,
+pub(super) struct Source {
+    pub(super) text: String,
+    pub(super) scope: Scope,
     /// A column that tells rows apart, if one does.
-    key: Option<&'static str>,
+    pub(super) key: Option<&'static str>,
 }
 
 /// One statement and how its answers are compared.
@@ -81,7 +82,7 @@ const LISTED: &[(&str, Kind)] = &[
     ("vv", 'v'),
 ];
 
-fn source(random: &mut Random, alias: &str) -> Source {
+pub(super) fn source(random: &mut Random, alias: &str) -> Source {
     let (text, columns, key) = match random.below(8) {
         0 | 1 => ("logs".to_owned(), LOGS, None),
         2..=4 => (NOTED.to_owned(), NOTES, Some("u")),
@@ -115,17 +116,17 @@ fn source(random: &mut Random, alias: &str) -> Source {
 
 const KINDS: &[&str] = &["i", "f", "n", "t", "t", "b", "z", "s", "d", "v", "i"];
 
-fn kind(random: &mut Random) -> Kind {
+pub(super) fn kind(random: &mut Random) -> Kind {
     pick(random, KINDS).chars().next().unwrap_or('i')
 }
 
 impl Source {
-    fn any(&self, random: &mut Random, depth: u32) -> String {
+    pub(super) fn any(&self, random: &mut Random, depth: u32) -> String {
         let kind = kind(random);
         self.scope.expression(random, kind, depth)
     }
 
-    fn condition(&self, random: &mut Random) -> String {
+    pub(super) fn condition(&self, random: &mut Random) -> String {
         match random.below(6) {
             0 => String::new(),
             _ => format!(" WHERE {}", self.scope.expression(random, 'b', 2)),
@@ -134,7 +135,7 @@ impl Source {
 }
 
 /// An order of all columns, in which equal rows are equal.
-fn total_order(random: &mut Random, columns: usize) -> String {
+pub(super) fn total_order(random: &mut Random, columns: usize) -> String {
     let by: Vec<_> = (1..=columns)
         .map(|column| {
             format!(
@@ -164,7 +165,7 @@ fn total_order(random: &mut Random, columns: usize) -> String {
 }
 
 /// A select list whose columns have names of their own.
-fn listed(items: &[String]) -> String {
+pub(super) fn listed(items: &[String]) -> String {
     let items: Vec<_> = items
         .iter()
         .enumerate()
@@ -188,7 +189,7 @@ pub(super) fn question(random: &mut Random) -> Question {
     }
 }
 
-fn unordered(text: String) -> Question {
+pub(super) fn unordered(text: String) -> Question {
     Question {
         text,
         is_ordered: false,
@@ -223,72 +224,8 @@ fn list(random: &mut Random) -> Question {
     }
 }
 
-const AGGREGATES: &[&str] = &[
-    "count(*)",
-    "count({i})",
-    "count({t})",
-    "count(DISTINCT {t})",
-    "count(DISTINCT {i})",
-    "count(DISTINCT {f})",
-    "sum({i})",
-    "sum({f})",
-    "sum({n})",
-    "sum(DISTINCT {i})",
-    "avg({i})",
-    "avg({f})",
-    "avg({n})",
-    "min({i})",
-    "max({f})",
-    "min({t})",
-    "max({t})",
-    "min({z})",
-    "max({d})",
-    "max({n})",
-    "min({v})",
-    "max({z}) - min({z})",
-    "bool_and({b})",
-    "bool_or({b})",
-    "every({b})",
-    "string_agg({t}, ',' ORDER BY {=})",
-    "string_agg(DISTINCT {t}, ';' ORDER BY {=})",
-    "stddev({f})",
-    "var_pop({i})",
-    "var_samp({f})",
-    "stddev_pop({n})",
-    "bit_and({i})",
-    "bit_or({i})",
-    "bit_xor({i})",
-    "corr({f}, {f})",
-    "covar_pop({f}, {i})",
-    "regr_slope({f}, {f})",
-    "percentile_cont(0.5) WITHIN GROUP (ORDER BY {f})",
-    "percentile_disc(0.5) WITHIN GROUP (ORDER BY {i})",
-    "mode() WITHIN GROUP (ORDER BY {t})",
-    "array_agg({i} ORDER BY {=})",
-    "array_agg(DISTINCT {i} ORDER BY {=})",
-    "sum({i}) + count(*)",
-    "sum({i}) / count(*)",
-    "count(*) * 100.0 / nullif(count({i}), 0)",
-    "sum({v})",
-    "avg({v})",
-    "coalesce(sum({i}), 0)",
-    "sum({i} * {I})",
-    "count(nullif({b}, false))",
-    "sum(CASE WHEN {b} THEN 1 ELSE 0 END)",
-    "max({b}::int)",
-    "string_agg({t}, ', ' ORDER BY {=} DESC)",
-    "sum({f})::text",
-    "avg({i})::int",
-    "round(avg({i}), 2)",
-    "round(avg({n}), 1)",
-    "count((SELECT 1))",
-    "array_agg({t} ORDER BY {=} NULLS FIRST)",
-    "percentile_cont(0.9) WITHIN GROUP (ORDER BY {i})",
-    "bool_and({i} > 0)",
-];
-
-fn aggregated(random: &mut Random, source: &Source) -> String {
-    let template = pick(random, AGGREGATES);
+pub(super) fn aggregated(random: &mut Random, source: &Source) -> String {
+    let template = pick(random, templates('A'));
     let call = source.scope.filled(random, template, 1);
     if random.below(4) == 0
         && template.ends_with(')')
@@ -360,50 +297,6 @@ fn aggregate(random: &mut Random) -> Question {
     }
 }
 
-const WINDOWS: &[&str] = &[
-    "row_number()",
-    "rank()",
-    "dense_rank()",
-    "percent_rank()",
-    "cume_dist()",
-    "ntile(4)",
-    "lag({i}) ",
-    "lead({t}, 2)",
-    "lag({i}, 1, 0)",
-    "first_value({t})",
-    "last_value({i})",
-    "nth_value({i}, 2)",
-    "sum({i})",
-    "sum({f})",
-    "count(*)",
-    "count({i})",
-    "avg({i})",
-    "min({t})",
-    "max({f})",
-    "bool_or({b})",
-    "sum({n})",
-    "string_agg({t}, ',')",
-    "max({z})",
-    "lead({z}) ",
-    "sum({i}) FILTER (WHERE {b})",
-    "count({t}) FILTER (WHERE {i} > 0)",
-];
-const FRAMES: &[&str] = &[
-    "",
-    "",
-    "",
-    " ROWS BETWEEN 2 PRECEDING AND CURRENT ROW",
-    " ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING",
-    " ROWS 3 PRECEDING",
-    " ROWS BETWEEN 1 FOLLOWING AND 3 FOLLOWING",
-    " ROWS BETWEEN 3 PRECEDING AND 1 PRECEDING",
-    " RANGE UNBOUNDED PRECEDING",
-    " RANGE BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING",
-    " GROUPS BETWEEN 1 PRECEDING AND 1 FOLLOWING",
-    " RANGE BETWEEN 10 PRECEDING AND 10 FOLLOWING",
-    " ROWS BETWEEN 1 PRECEDING AND 1 FOLLOWING EXCLUDE CURRENT ROW",
-];
-
 fn window(random: &mut Random) -> Question {
     let source = loop {
         let source = source(random, "t");
@@ -412,7 +305,7 @@ fn window(random: &mut Random) -> Question {
         }
     };
     let key = source.key.unwrap_or("u");
-    let call = pick(random, WINDOWS);
+    let call = pick(random, templates('W'));
     let call = source.scope.filled(random, call, 1);
     let part = match random.below(3) {
         0 => String::new(),
@@ -420,7 +313,7 @@ fn window(random: &mut Random) -> Question {
         _ => format!("PARTITION BY {} ", source.any(random, 1)),
     };
     let order = format!("ORDER BY t.{key}{}", pick(random, &["", " DESC", " NULLS FIRST"]));
-    let frame = pick(random, FRAMES);
+    let frame = format!(" {}", pick(random, templates('E')).trim_start_matches('-'));
     let condition = source.condition(random);
     let items = [
         format!("t.{key}"),
@@ -441,197 +334,4 @@ fn window(random: &mut Random) -> Question {
         listed(&items),
         source.text
     ))
-}
-
-fn join(random: &mut Random) -> Question {
-    let (left, right) = (source(random, "a"), source(random, "b"));
-    let both = Source {
-        text: String::new(),
-        scope: Scope {
-            columns: left.scope.columns.iter().chain(&right.scope.columns).cloned().collect(),
-        },
-        key: None,
-    };
-    let equal = {
-        let kind = pick(random, &["i", "t"]).chars().next().unwrap_or('i');
-        let of = |random: &mut Random, scope: &Scope| {
-            let columns: Vec<_> = scope.columns.iter().filter(|column| column.1 == kind).collect();
-            columns
-                .get(usize::try_from(random.below(columns.len() as u64)).unwrap_or_default())
-                .map_or_else(|| "1".to_owned(), |column| column.0.clone())
-        };
-        format!("{} = {}", of(random, &left.scope), of(random, &right.scope))
-    };
-    let (word, on) = match random.below(9) {
-        0 | 1 => ("JOIN", format!(" ON {equal}")),
-        2 | 3 => (
-            "LEFT JOIN",
-            format!(" ON {equal} AND {}", both.scope.expression(random, 'b', 1)),
-        ),
-        4 => ("RIGHT JOIN", format!(" ON {equal}")),
-        5 | 6 => ("FULL JOIN", format!(" ON {equal}")),
-        7 => ("LEFT JOIN", format!(" ON {equal} AND a.ts < b.ts")),
-        _ => (
-            "JOIN",
-            format!(" ON {equal} AND {}", both.scope.expression(random, 'b', 0)),
-        ),
-    };
-    let condition = both.condition(random);
-    let items = if random.below(3) == 0 {
-        vec![both.any(random, 1), both.any(random, 1)]
-    } else {
-        vec![
-            "count(*)".to_owned(),
-            aggregated(random, &both),
-            "count(a.*)".to_owned(),
-        ]
-    };
-    let items: Vec<_> = items.into_iter().filter(|item| item != "count(a.*)").collect();
-    unordered(format!(
-        "SELECT {} FROM {} {word} {}{on}{condition}",
-        listed(&items),
-        left.text,
-        right.text
-    ))
-}
-
-const SUBQUERIES: &[&str] = &[
-    "SELECT count(*) FROM logs a WHERE EXISTS (SELECT 1 FROM traces b WHERE b.entity_name = a.entity_name AND {b})",
-    "SELECT count(*) FROM logs a WHERE NOT EXISTS (SELECT 1 FROM metrics b WHERE b.ts = a.ts OR b.name = a.message)",
-    "SELECT count(*) FROM logs a WHERE a.message IN (SELECT b.message FROM logs b WHERE b.level = 'error')",
-    "SELECT count(*) FROM logs a WHERE a.attributes->>'w' NOT IN (SELECT b.attributes->>'w' FROM logs b WHERE {b})",
-    "SELECT count(*) FROM logs a WHERE (a.attributes->>'n')::bigint NOT IN (SELECT (b.attributes->>'n')::bigint FROM logs b WHERE b.attributes->>'n' IS NOT NULL AND {b})",
-    "SELECT a.entity_name AS e, (SELECT count(*) FROM traces b WHERE b.entity_name = a.entity_name AND b.status = 'error') AS n FROM logs a WHERE {b}",
-    "SELECT a.level AS e, (SELECT max(b.value) FROM metrics b WHERE b.entity_name = a.entity_name AND {b}) AS n FROM logs a",
-    "SELECT count(*) FROM logs a WHERE a.ts > (SELECT avg_ts FROM (SELECT max(ts) - INTERVAL '1 hour' AS avg_ts FROM logs) x)",
-    "SELECT count(*) FROM logs a WHERE (SELECT count(*) FROM traces b WHERE b.span_name = a.message) = 0",
-    "SELECT count(*) FROM metrics a WHERE a.value > ALL (SELECT b.value FROM metrics b WHERE b.name = 'nothing')",
-    "SELECT count(*) FROM metrics a WHERE a.value >= ANY (SELECT b.value FROM metrics b WHERE b.name = 'cpu')",
-    "SELECT count(*) FROM metrics a WHERE a.value = ANY (SELECT b.value FROM metrics b WHERE {b})",
-    "SELECT count(*) FROM logs a WHERE (a.level, a.entity_name) IN (SELECT b.level, b.entity_name FROM logs b WHERE {b})",
-    "SELECT a.entity_name AS e, x.m AS m FROM logs a CROSS JOIN LATERAL (SELECT max(b.value) AS m FROM metrics b WHERE b.entity_name = a.entity_name) x WHERE {b}",
-    "SELECT a.level AS l, EXISTS (SELECT 1 FROM metrics b WHERE b.entity_name = a.entity_name AND b.value > 500) AS x FROM logs a WHERE {b}",
-    "SELECT (SELECT b.level FROM logs b WHERE b.message = a.span_name) AS x FROM traces a WHERE {b}",
-    "SELECT count(*) FROM logs a WHERE a.level = 'error' OR a.entity_name IN (SELECT b.entity_name FROM traces b WHERE b.status = 'nothing')",
-    "SELECT count(*) FROM logs a WHERE a.message = (SELECT min(b.message) FROM logs b)",
-    "SELECT sum(x.n) AS n FROM (SELECT a.level, count(*) AS n FROM logs a WHERE {b} GROUP BY a.level HAVING count(*) > 1) x",
-    "SELECT a.span_name AS s, (SELECT sum(b.value) FROM metrics b WHERE b.name = a.span_name) AS n FROM traces a WHERE {b}",
-    "SELECT count(*) FROM logs a WHERE NOT (a.attributes->>'w' IN (SELECT b.attributes->>'w' FROM logs b WHERE b.level = 'warn'))",
-    "SELECT a.level IN (SELECT b.level FROM logs b WHERE {b}) AS x, count(*) AS n FROM logs a GROUP BY 1",
-];
-
-fn subquery(random: &mut Random) -> Question {
-    // Of log rows, whichever table `b` is.
-    let scope = Scope {
-        columns: [("b.ts", 'z'), ("b.entity_name", 't')]
-            .map(|(name, kind)| (name.to_owned(), kind))
-            .into(),
-    };
-    let outer = Scope {
-        columns: [("a.ts", 'z'), ("a.entity_name", 't')]
-            .map(|(name, kind)| (name.to_owned(), kind))
-            .into(),
-    };
-    let template = pick(random, SUBQUERIES);
-    let is_outer = template.ends_with("WHERE {b}") || template.contains("{b} GROUP BY a.");
-    let scope = if is_outer && !template.ends_with("AND {b}") {
-        outer
-    } else {
-        scope
-    };
-    unordered(scope.filled(random, template, 1))
-}
-
-fn common(random: &mut Random) -> Question {
-    let source = source(random, "t");
-    let items = [source.any(random, 1), source.any(random, 1)];
-    let condition = source.condition(random);
-    let body = format!("SELECT {} FROM {}{condition}", listed(&items), source.text);
-    let after = pick(
-        random,
-        &[
-            "SELECT c0, count(*) AS n FROM a GROUP BY c0",
-            "SELECT count(*) FROM a WHERE c1 IS NULL",
-            "SELECT * FROM a ORDER BY 1, 2",
-            "SELECT count(*), count(c0), count(DISTINCT c1) FROM a",
-            "SELECT x.c0, y.c1 FROM a x JOIN a y ON x.c0 = y.c0 AND x.c1 = y.c1 WHERE x.c0 IS NOT NULL AND (SELECT count(*) FROM a) < 60",
-            "SELECT c0 FROM a EXCEPT SELECT c0 FROM a WHERE c1 IS NULL",
-            ", z AS (SELECT c0, count(*) AS n FROM a GROUP BY 1) SELECT max(n), min(n) FROM z",
-            "SELECT c1 AS k, min(c0) FROM a GROUP BY k",
-        ],
-    );
-    if random.below(8) == 0 {
-        let most = random.below(20) + 1;
-        return unordered(format!(
-            "WITH RECURSIVE r(n, f) AS (SELECT 1, 1 UNION ALL SELECT n + 1, f * 2 FROM r WHERE n < {most}) SELECT count(*), sum(n), max(f) FROM r"
-        ));
-    }
-    let after = if after.starts_with(',') {
-        after.to_owned()
-    } else {
-        format!(" {after}")
-    };
-    unordered(format!("WITH a AS ({body}){after}"))
-}
-
-fn set(random: &mut Random) -> Question {
-    let kinds = [kind(random), kind(random)];
-    let mut text = String::new();
-    for at in 0..=random.below(2) + 1 {
-        let source = source(random, "t");
-        let items: Vec<_> = kinds
-            .iter()
-            .map(|kind| source.scope.expression(random, *kind, 1))
-            .collect();
-        let condition = source.condition(random);
-        if at > 0 {
-            text.push_str(pick(
-                random,
-                &[
-                    " UNION ",
-                    " UNION ALL ",
-                    " UNION ALL ",
-                    " INTERSECT ",
-                    " EXCEPT ",
-                    " EXCEPT ALL ",
-                ],
-            ));
-        }
-        text.push_str(&format!("SELECT {} FROM {}{condition}", listed(&items), source.text));
-    }
-    let order = if random.below(2) == 0 {
-        total_order(random, 2)
-    } else {
-        String::new()
-    };
-    Question {
-        is_ordered: !order.is_empty(),
-        text: text + &order,
-    }
-}
-
-fn distinct(random: &mut Random) -> Question {
-    let source = source(random, "t");
-    let items = [source.any(random, 1), source.any(random, 1)];
-    let condition = source.condition(random);
-    let (on, order) = match random.below(3) {
-        0 => ("ON (c)".to_owned(), total_order(random, 2)),
-        _ => (
-            String::new(),
-            if random.below(2) == 0 {
-                total_order(random, 2)
-            } else {
-                String::new()
-            },
-        ),
-    };
-    let on = on.replace("(c)", &format!("({})", items[0]));
-    Question {
-        text: format!(
-            "SELECT DISTINCT {on} {} FROM {}{condition}{order}",
-            listed(&items),
-            source.text
-        ),
-        is_ordered: !order.is_empty(),
-    }
 }
