@@ -66,7 +66,7 @@ pub(super) fn put_array(out: &mut BytesMut, scalar: Scalar, items: &ArrayRef) {
         }
         let mut item = BytesMut::new();
         put(&mut item, scalar, items, row);
-        let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-+.:_".contains(byte) || !byte.is_ascii();
+        let plain = |byte: &u8| !byte.is_ascii_whitespace() && *byte != b'\x0b' && !b"{},\"\\".contains(byte);
         if !item.is_empty() && item.iter().all(plain) && !item.eq_ignore_ascii_case(b"null") {
             out.put_slice(&item);
             continue;

@@ -3,11 +3,13 @@
 //! | written | here | DataFusion |
 //! |---|---|---|
 //! | `+`, `-`, `*` of whole numbers | a result that does not fit is an error | wraps it around |
-//! | `/` of decimals | a double | a decimal with four more digits than the dividend |
+//! | `/` of decimals, of a `sum` of `bigint` | a double | a decimal with four more digits than the dividend |
 //! | a count without a sign, such as `row_number()`, and another number | whole numbers | decimals |
+//! | `percentile_cont`, `median` of whole numbers | exact doubles | six digits |
 //! | `avg` of decimals | with twelve more digits than the decimals | with four |
 
 use std::cmp::Ordering;
+use std::collections::HashSet;
 
 use arrow_array::{ArrayRef, Datum};
 use arrow_schema::{ArrowError, DataType};
@@ -29,7 +31,7 @@ enum Operation {
 }
 
 /// See the module.
-pub(super) fn replaced(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
+pub(super) fn replaced(expr: Expr, schema: &DFSchema, wide_sums: &HashSet<String>) -> Transformed<Expr> {
     let Expr::BinaryExpr(BinaryExpr { left, op, right }) = &expr else {
         return Transformed::no(expr);
     };
@@ -41,7 +43,9 @@ pub(super) fn replaced(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
         return Transformed::no(expr);
     }
     let (left, right) = (left.as_ref().clone(), right.as_ref().clone());
-    if *op == Operator::Divide && !(of_left.is_integer() && of_right.is_integer()) {
+    let is_sum = |number: &Expr| matches!(number, Expr::Column(column) if wide_sums.contains(&column.name));
+    let is_whole = of_left.is_integer() && of_right.is_integer() && !is_sum(&left) && !is_sum(&right);
+    if *op == Operator::Divide && !is_whole {
         let double = |number| Box::new(cast(number, DataType::Float64));
         let divided = BinaryExpr::new(double(left), Operator::Divide, double(right));
         return Transformed::yes(Expr::BinaryExpr(divided));
@@ -85,6 +89,15 @@ pub(super) fn finer_average(expr: Expr, schema: &DFSchema) -> Transformed<Expr> 
     };
     let kinds = call.params.args.iter().map(|arg| arg.get_type(schema));
     match kinds.collect::<Result<Vec<_>>>().as_deref() {
+        Ok([kind, ..]) if ["percentile_cont", "median"].contains(&call.func.name()) && !kind.is_floating() => {
+            for number in call.params.args.iter_mut().take(1) {
+                *number = cast(std::mem::take(number), DataType::Float64);
+            }
+            for by in &mut call.params.order_by {
+                by.expr = cast(std::mem::take(&mut by.expr), DataType::Float64);
+            }
+            Transformed::yes(Expr::AggregateFunction(call))
+        }
         Ok([DataType::Decimal128(digits, scale @ 0..=10)]) if call.func.name() == "avg" && *digits <= 22 => {
             let finer = DataType::Decimal128(34, scale + 12);
             call.params.args = call

@@ -90,6 +90,7 @@ fn analyzed(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     let plan = without_nulls(plan)?;
     let schema = schema_of(&plan)?;
     let averages = rounds::averages(&plan);
+    let wide_sums = rounds::wide_sums(&plan);
     rewritten(plan, |expr| {
         casts::replaced(expr, &schema, &averages, |expr| replaced(expr, &schema))?
             .transform_data(|expr| Ok(rounds::replaced(expr, &schema, &averages)))?
@@ -97,7 +98,7 @@ fn analyzed(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
             .transform_data(|expr| intervals::replaced(expr, &schema))?
             .transform_data(|expr| Ok(days::replaced(expr, &schema)))?
             .transform_data(|expr| moments::replaced(expr, &schema))?
-            .transform_data(|expr| Ok(arithmetic::replaced(expr, &schema)))?
+            .transform_data(|expr| Ok(arithmetic::replaced(expr, &schema, &wide_sums)))?
             .transform_data(|expr| Ok(arithmetic::finer_average(expr, &schema)))?
             .transform_data(|expr| Ok(listed(expr, &schema)))
     })?

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `round(double)` | to the even one of two |
 //! | `round(1.5)`, `round(avg(whole number))`, which are decimals in PostgreSQL | away from 0 |
+//! | `trunc`, `floor`, `ceil` | to 0 without a sign |
 //! | `round(number, 2)` | the digits that are shown, away from 0 |
 
 use std::collections::HashSet;
@@ -13,13 +14,13 @@ use arrow_array::cast::AsArray as _;
 use arrow_array::types::{Float64Type, Int64Type};
 use arrow_array::{ArrayRef, Float64Array};
 use arrow_schema::DataType;
-use datafusion::common::tree_node::Transformed;
+use datafusion::common::tree_node::{Transformed, TreeNode as _};
 use datafusion::common::{DFSchema, ScalarValue, exec_err};
 use datafusion::error::Result;
 use datafusion::functions::utils::make_scalar_function;
 use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::{
-    BinaryExpr, Expr, ExprSchemable as _, LogicalPlan, ScalarUDF, Volatility, cast, create_udf,
+    BinaryExpr, Cast, Expr, ExprSchemable as _, LogicalPlan, ScalarUDF, Volatility, cast, create_udf, lit,
 };
 
 use super::casts::nearest;
@@ -41,8 +42,12 @@ pub(super) fn replaced(expr: Expr, schema: &DFSchema, averages: &HashSet<String>
     };
     let is_float = |number: &Expr| matches!(number.get_type(schema), Ok(DataType::Float32 | DataType::Float64));
     match args.as_slice() {
+        // Of two zeros the one with a sign would come before the other.
+        [number] if ["ceil", "floor", "trunc"].contains(&func.name()) && is_float(number) => {
+            Transformed::yes(expr.clone() + lit(0.0))
+        }
         [number] if func.name() == "round" && is_float(number) && !is_decimal(number, schema, averages) => {
-            Transformed::yes(nearest(number.clone()))
+            Transformed::yes(nearest(number.clone()) + lit(0.0))
         }
         [number, digits] if func.name() == "round" && is_float(number) => Transformed::yes(ROUND_DIGITS.call(vec![
             cast(number.clone(), DataType::Float64),
@@ -75,6 +80,42 @@ pub(super) fn averages(plan: &LogicalPlan) -> HashSet<String> {
         }
     }
     names
+}
+
+/// The sums of a plan's inputs that PostgreSQL has as decimals: those of `bigint`.
+pub(super) fn wide_sums(plan: &LogicalPlan) -> HashSet<String> {
+    let mut names = HashSet::new();
+    let mut inputs = plan.inputs();
+    while let Some(input) = inputs.pop() {
+        match input {
+            LogicalPlan::Filter(_) | LogicalPlan::Sort(_) | LogicalPlan::Projection(_) => inputs.extend(input.inputs()),
+            LogicalPlan::Aggregate(aggregate) => {
+                let schema = aggregate.input.schema();
+                let is_wide = |expr: &&Expr| match (*expr).clone().unalias() {
+                    Expr::AggregateFunction(call) if call.func.name() == "sum" => {
+                        call.params.args.iter().any(|arg| is_bigint(arg, schema))
+                    }
+                    _ => false,
+                };
+                let found = aggregate.aggr_expr.iter().filter(is_wide);
+                names.extend(found.map(|expr| expr.schema_name().to_string()));
+            }
+            _ => {}
+        }
+    }
+    names
+}
+
+/// Whether a whole number is a `bigint` in PostgreSQL, where what is written out is an `integer`.
+fn is_bigint(expr: &Expr, schema: &DFSchema) -> bool {
+    let is_wide = |part: &Expr| match part {
+        Expr::Column(_) => Ok(matches!(part.get_type(schema), Ok(DataType::Int64))),
+        Expr::Cast(Cast { expr, field }) if *field.data_type() == DataType::Int64 => {
+            Ok(expr.get_type(schema).is_ok_and(|kind| !kind.is_integer()))
+        }
+        _ => Ok(false),
+    };
+    expr.exists(is_wide).unwrap_or(false)
 }
 
 /// Whether a double here is a decimal in PostgreSQL: made of numbers that are written out, whole ones and averages of these.

@@ -141,6 +141,20 @@ async fn numbers_are_rounded_as_postgresql_rounds_them() {
             "(SELECT round(avg(x), 6) FROM (VALUES (1::numeric(5,2)), (1), (2)) v(x))::text",
             "1.333333",
         ),
+        ("(SELECT sum(x) / count(*) FROM (VALUES (2::bigint), (3)) v(x))", "2.5"),
+        ("(SELECT sum(x::int) / count(*) FROM (VALUES (2), (3)) v(x))", "2"),
+        (
+            "(SELECT sum(CASE WHEN x > 2 THEN 1 ELSE 0 END) / count(*) FROM (VALUES (2), (3)) v(x))",
+            "0",
+        ),
+        (
+            "(SELECT percentile_cont(0.9) WITHIN GROUP (ORDER BY x) FROM (VALUES (1), (2), (4)) v(x))",
+            "3.6",
+        ),
+        (
+            "(SELECT count(*) FROM (SELECT DISTINCT trunc(x) FROM (VALUES (-0.5::float8), (0.5)) v(x)) y)",
+            "1",
+        ),
         ("-2 ^ 2", "4.0"),
         ("- 2 ^ 2 ^ 2", "16.0"),
         ("7 - (-2) ^ 2", "3.0"),
