@@ -14,7 +14,7 @@ use arrow_array::cast::AsArray as _;
 use arrow_array::types::{Float64Type, Int64Type};
 use arrow_array::{ArrayRef, Float64Array};
 use arrow_schema::DataType;
-use datafusion::common::tree_node::{Transformed, TreeNode as _};
+use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, ScalarValue, exec_err};
 use datafusion::error::Result;
 use datafusion::functions::utils::make_scalar_function;
@@ -108,14 +108,21 @@ pub(super) fn wide_sums(plan: &LogicalPlan) -> HashSet<String> {
 
 /// Whether a whole number is a `bigint` in PostgreSQL, where what is written out is an `integer`.
 fn is_bigint(expr: &Expr, schema: &DFSchema) -> bool {
-    let is_wide = |part: &Expr| match part {
-        Expr::Column(_) => Ok(matches!(part.get_type(schema), Ok(DataType::Int64))),
-        Expr::Cast(Cast { expr, field }) if *field.data_type() == DataType::Int64 => {
-            Ok(expr.get_type(schema).is_ok_and(|kind| !kind.is_integer()))
+    let is_whole = |part: &Expr| part.get_type(schema).is_ok_and(|kind| kind.is_integer());
+    match expr {
+        Expr::Column(_) => matches!(expr.get_type(schema), Ok(DataType::Int64)),
+        Expr::Cast(Cast { expr, field }) if *field.data_type() == DataType::Int64 && !is_whole(expr) => true,
+        Expr::Cast(Cast { expr, .. }) | Expr::Negative(expr) => is_bigint(expr, schema),
+        Expr::BinaryExpr(BinaryExpr { left, right, .. }) => {
+            is_whole(expr) && (is_bigint(left, schema) || is_bigint(right, schema))
         }
-        _ => Ok(false),
-    };
-    expr.exists(is_wide).unwrap_or(false)
+        Expr::Case(case) => {
+            let values = case.when_then_expr.iter().map(|(_, value)| value);
+            values.chain(&case.else_expr).any(|value| is_bigint(value, schema))
+        }
+        Expr::ScalarFunction(call) => call.args.iter().any(|arg| is_whole(arg) && is_bigint(arg, schema)),
+        _ => false,
+    }
 }
 
 /// Whether a double here is a decimal in PostgreSQL: made of numbers that are written out, whole ones and averages of these.
