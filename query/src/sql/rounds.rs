@@ -112,6 +112,7 @@ fn is_bigint(expr: &Expr, schema: &DFSchema) -> bool {
     match expr {
         Expr::Column(_) => matches!(expr.get_type(schema), Ok(DataType::Int64)),
         Expr::Cast(Cast { expr, field }) if *field.data_type() == DataType::Int64 && !is_whole(expr) => true,
+        Expr::Cast(Cast { field, .. }) if matches!(field.data_type(), DataType::Int32 | DataType::Int16) => false,
         Expr::Cast(Cast { expr, .. }) | Expr::Negative(expr) => is_bigint(expr, schema),
         Expr::BinaryExpr(BinaryExpr { left, right, .. }) => {
             is_whole(expr) && (is_bigint(left, schema) || is_bigint(right, schema))
