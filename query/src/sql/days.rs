@@ -7,6 +7,7 @@
 
 use std::sync::LazyLock;
 
+use arrow_array::ArrayRef;
 use arrow_schema::{DataType, TimeUnit};
 use datafusion::arrow::compute;
 use datafusion::common::tree_node::Transformed;
@@ -89,9 +90,11 @@ impl ScalarUDFImpl for DayOf {
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        let days = |args: &[_]| match args {
-            [times] => Ok(compute::cast(times, &DataType::Date32)?),
-            _ => exec_err!("a time was expected"),
+        let days = |args: &[ArrayRef]| -> Result<ArrayRef> {
+            match args {
+                [times] => Ok(compute::cast(times, &DataType::Date32)?),
+                _ => exec_err!("a time was expected"),
+            }
         };
         make_scalar_function(days, Vec::new())(&args.args)
     }
