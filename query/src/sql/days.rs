@@ -106,11 +106,15 @@ impl ScalarUDFImpl for DayOf {
         let DataType::Timestamp(TimeUnit::Microsecond, zone) = info.get_data_type(time)? else {
             return Ok(PreimageResult::None);
         };
-        let begin = |day: i64| ScalarValue::TimestampMicrosecond(Some(day * DAY), zone.clone());
+        let begin = |day: i64| day.checked_mul(DAY);
         let day = i64::from(*day);
+        let (Some(first), Some(next)) = (begin(day), begin(day + 1)) else {
+            return Ok(PreimageResult::None);
+        };
+        let moment = |at| ScalarValue::TimestampMicrosecond(Some(at), zone.clone());
         Ok(PreimageResult::Range {
             expr: time.clone(),
-            interval: Box::new(Interval::try_new(begin(day), begin(day + 1))?),
+            interval: Box::new(Interval::try_new(moment(first), moment(next))?),
         })
     }
 }

@@ -10,8 +10,8 @@
 
 use datafusion::sql::sqlparser::ast::{Array, BinaryOperator, Expr, UnaryOperator, Value};
 
-/// The longest side of a comparison that is written more than once.
-const LONGEST: usize = 200;
+/// How many bytes the sides of comparisons may have that are written more than once; beyond them the planner sees what is written.
+const MOST: usize = 256 << 10;
 
 /// See the module; anything else as it is.
 pub(super) fn expanded(expr: Expr) -> Expr {
@@ -25,7 +25,7 @@ pub(super) fn expanded(expr: Expr) -> Expr {
             },
         },
         Expr::InList { expr, list, negated } => match *expr {
-            Expr::Tuple(row) if is_short(&list, row.len()) => {
+            Expr::Tuple(row) if is_of_rows(&list, row.len()) && fits(&row, list.len()) => {
                 let equal = list.into_iter().filter_map(|item| match item {
                     Expr::Tuple(item) => Some(rows(row.clone(), &BinaryOperator::Eq, item)),
                     _ => None,
@@ -69,8 +69,14 @@ pub(super) fn expanded(expr: Expr) -> Expr {
     }
 }
 
-/// Whether all are rows of so many values, few enough to be written out.
-fn is_short(list: &[Expr], values: usize) -> bool {
+/// Whether expressions may be written so many times.
+fn fits(exprs: &[Expr], times: usize) -> bool {
+    let bytes: usize = exprs.iter().map(|expr| expr.to_string().len()).sum();
+    bytes.saturating_mul(times) <= MOST
+}
+
+/// Whether all are rows of so many values.
+fn is_of_rows(list: &[Expr], values: usize) -> bool {
     list.iter()
         .all(|item| matches!(item, Expr::Tuple(item) if item.len() == values))
 }
@@ -78,7 +84,9 @@ fn is_short(list: &[Expr], values: usize) -> bool {
 /// The values of an array that is written out.
 fn listed(array: Expr, compared: &Expr) -> Result<Vec<Expr>, Expr> {
     match array {
-        Expr::Array(Array { elem, .. }) if !elem.is_empty() && compared.to_string().len() <= LONGEST => Ok(elem),
+        Expr::Array(Array { elem, .. }) if !elem.is_empty() && fits(std::slice::from_ref(compared), elem.len()) => {
+            Ok(elem)
+        }
         Expr::Nested(inner) => listed(*inner, compared).map_err(|inner| Expr::Nested(Box::new(inner))),
         other => Err(other),
     }
