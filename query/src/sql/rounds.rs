@@ -135,6 +135,11 @@ pub(super) fn is_decimal(expr: &Expr, schema: &DFSchema, averages: &HashSet<Stri
             is_decimal(left, schema, averages) && is_decimal(right, schema, averages)
         }
         Expr::Negative(inner) => is_decimal(inner, schema, averages),
+        Expr::ScalarFunction(call)
+            if ["abs", "coalesce", "greatest", "least", "nullif"].contains(&call.func.name()) =>
+        {
+            call.args.iter().all(|arg| is_decimal(arg, schema, averages))
+        }
         other => other
             .get_type(schema)
             .is_ok_and(|kind| kind.is_integer() || matches!(kind, DataType::Decimal128(..))),
