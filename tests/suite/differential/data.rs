@@ -95,7 +95,7 @@ fn notes(random: &mut Random, number: usize, noisy: bool) -> Map<String, Value> 
         );
     }
     if noisy {
-        let noise: String = (0..3_500).map(|_| format!("{:016x}", random.below(u64::MAX))).collect();
+        let noise: String = (0..5_000).map(|_| format!("{:016x}", random.below(u64::MAX))).collect();
         notes.insert("zz".to_owned(), noise.into());
     }
     notes
