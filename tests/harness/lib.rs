@@ -19,6 +19,7 @@ pub mod duckdb;
 pub mod faulty;
 pub mod link;
 pub mod mixer;
+pub mod postgres;
 pub mod process;
 pub mod rack;
 pub mod random;

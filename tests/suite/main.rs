@@ -12,6 +12,7 @@ mod check;
 mod cli;
 mod config_keys;
 mod coverage;
+mod differential;
 mod dlq;
 mod examples;
 mod faults;

@@ -26,11 +26,11 @@ pub(super) fn put(out: &mut BytesMut, scalar: Scalar, column: &dyn Array, row: u
         Scalar::Int8 => write!(out, "{}", column.as_primitive::<Int64Type>().value(row)),
         Scalar::Float4 => {
             let value = column.as_primitive::<Float32Type>().value(row);
-            float(out, value.into(), &value.to_string(), &format!("{value:e}"))
+            out.write_str(&query::text_of_real(value))
         }
         Scalar::Float8 => {
             let value = column.as_primitive::<Float64Type>().value(row);
-            float(out, value, &value.to_string(), &format!("{value:e}"))
+            out.write_str(&query::text_of_double(value))
         }
         Scalar::Numeric | Scalar::Text => out.write_str(column.as_string::<i32>().value(row)),
         Scalar::Bytea => bytes(out, column.as_binary::<i32>().value(row)),
@@ -47,7 +47,8 @@ pub(super) fn put(out: &mut BytesMut, scalar: Scalar, column: &dyn Array, row: u
         Scalar::Timestamptz => moment(out, column.as_primitive::<TimestampMicrosecondType>().value(row), "+00"),
         Scalar::Interval => {
             let value = column.as_primitive::<IntervalMonthDayNanoType>().value(row);
-            interval(out, (value.months, value.days, value.nanoseconds / 1_000))
+            let micros = value.nanoseconds / 1_000;
+            out.write_str(&query::text_of_interval(value.months, value.days.into(), micros))
         }
     };
 }
@@ -65,7 +66,7 @@ pub(super) fn put_array(out: &mut BytesMut, scalar: Scalar, items: &ArrayRef) {
         }
         let mut item = BytesMut::new();
         put(&mut item, scalar, items, row);
-        let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-+.:_".contains(byte) || !byte.is_ascii();
+        let plain = |byte: &u8| !byte.is_ascii_whitespace() && *byte != b'\x0b' && !b"{},\"\\".contains(byte);
         if !item.is_empty() && item.iter().all(plain) && !item.eq_ignore_ascii_case(b"null") {
             out.put_slice(&item);
             continue;
@@ -80,20 +81,6 @@ pub(super) fn put_array(out: &mut BytesMut, scalar: Scalar, items: &ArrayRef) {
         out.put_u8(b'"');
     }
     out.put_u8(b'}');
-}
-
-/// The shortest text that reads as the number; far from 1 with an exponent.
-fn float(out: &mut BytesMut, value: f64, plain: &str, scientific: &str) -> std::fmt::Result {
-    let size = value.abs();
-    if value.is_nan() {
-        out.write_str("NaN")
-    } else if value.is_infinite() {
-        out.write_str(if value > 0.0 { "Infinity" } else { "-Infinity" })
-    } else if size != 0.0 && !(1e-5..1e15).contains(&size) {
-        out.write_str(scientific)
-    } else {
-        out.write_str(plain)
-    }
 }
 
 fn bytes(out: &mut BytesMut, bytes: &[u8]) -> std::fmt::Result {
@@ -132,24 +119,4 @@ fn clock(out: &mut BytesMut, micros: i64) -> std::fmt::Result {
         return Ok(());
     }
     out.write_str(format!(".{fraction:06}").trim_end_matches('0'))
-}
-
-/// Months, days and microseconds.
-fn interval(out: &mut BytesMut, (months, days, micros): (i32, i32, i64)) -> std::fmt::Result {
-    let (years, months) = (months / 12, months % 12);
-    let mut parts = Vec::new();
-    for (count, unit) in [(years, "year"), (months, "mon"), (days, "day")] {
-        match count {
-            0 => {}
-            1 => parts.push(format!("1 {unit}")),
-            count => parts.push(format!("{count} {unit}s")),
-        }
-    }
-    if micros != 0 || parts.is_empty() {
-        let mut time = BytesMut::new();
-        clock(&mut time, i64::try_from(micros.unsigned_abs()).unwrap_or(i64::MAX))?;
-        let sign = if micros < 0 { "-" } else { "" };
-        parts.push(format!("{sign}{}", String::from_utf8_lossy(&time)));
-    }
-    out.write_str(&parts.join(" "))
 }

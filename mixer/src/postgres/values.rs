@@ -14,10 +14,10 @@ use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{
-    Date32Type, Float32Type, Float64Type, Int16Type, Int32Type, Int64Type, IntervalMonthDayNanoType,
-    Time64MicrosecondType, TimestampMicrosecondType,
+    Date32Type, Float32Type, Float64Type, Int16Type, Int32Type, Int64Type, IntervalMonthDayNano,
+    IntervalMonthDayNanoType, Time64MicrosecondType, TimestampMicrosecondType,
 };
-use arrow_array::{Array, ArrayRef, StringArray};
+use arrow_array::{Array, ArrayRef, IntervalMonthDayNanoArray, StringArray};
 use arrow_cast::cast;
 use arrow_schema::{ArrowError, DataType, Field, IntervalUnit, TimeUnit};
 use bytes::{BufMut, BytesMut};
@@ -27,6 +27,7 @@ use super::{numeric, text};
 /// Microseconds and days from 1970 to 2000, from which PostgreSQL counts.
 const EPOCH_MICROS: i64 = 946_684_800_000_000;
 const EPOCH_DAYS: i32 = 10_957;
+const DAY_MICROS: i64 = 86_400_000_000;
 
 /// A type of a column that is no array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -187,12 +188,29 @@ impl PgType {
         if *column.data_type() == wanted {
             return Ok(Arc::clone(column));
         }
+        if matches!(column.data_type(), DataType::Duration(_)) {
+            return days_and_time(column);
+        }
         match cast(column, &wanted) {
             Ok(column) => Ok(column),
             Err(_) if wanted == DataType::Utf8 => as_json(column),
             Err(error) => Err(error),
         }
     }
+}
+
+/// Differences of times as PostgreSQL has them.
+fn days_and_time(column: &ArrayRef) -> Result<ArrayRef, ArrowError> {
+    let micros = cast(
+        &cast(column, &DataType::Duration(TimeUnit::Microsecond))?,
+        &DataType::Int64,
+    )?;
+    let interval = |micros: i64| {
+        let days = i32::try_from(micros / DAY_MICROS).unwrap_or(i32::MAX);
+        IntervalMonthDayNano::new(0, days, micros % DAY_MICROS * 1_000)
+    };
+    let intervals: IntervalMonthDayNanoArray = micros.as_primitive::<Int64Type>().unary(interval);
+    Ok(Arc::new(intervals))
 }
 
 /// Values that have no other form.

@@ -1,6 +1,15 @@
-//! `+`, `-` and `*` of whole numbers: a result that does not fit is an error. DataFusion wraps it around.
+//! Arithmetic as PostgreSQL has it.
+//!
+//! | written | here | DataFusion |
+//! |---|---|---|
+//! | `+`, `-`, `*` of whole numbers | a result that does not fit is an error | wraps it around |
+//! | `/` of decimals, of a `sum` of `bigint` | a double | a decimal with four more digits than the dividend |
+//! | a count without a sign, such as `row_number()`, and another number | whole numbers | decimals |
+//! | `percentile_cont`, `median` of whole numbers | exact doubles | six digits |
+//! | `avg` of decimals | with twelve more digits than the decimals | with four |
 
 use std::cmp::Ordering;
+use std::collections::HashSet;
 
 use arrow_array::{ArrayRef, Datum};
 use arrow_schema::{ArrowError, DataType};
@@ -22,29 +31,85 @@ enum Operation {
 }
 
 /// See the module.
-pub(super) fn replaced(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
+pub(super) fn replaced(expr: Expr, schema: &DFSchema, wide_sums: &HashSet<String>) -> Transformed<Expr> {
     let Expr::BinaryExpr(BinaryExpr { left, op, right }) = &expr else {
         return Transformed::no(expr);
-    };
-    let operation = match op {
-        Operator::Plus => Operation::Add,
-        Operator::Minus => Operation::Subtract,
-        Operator::Multiply => Operation::Multiply,
-        _ => return Transformed::no(expr),
     };
     let (Ok(of_left), Ok(of_right)) = (left.get_type(schema), right.get_type(schema)) else {
         return Transformed::no(expr);
     };
-    if !of_left.is_signed_integer() || !of_right.is_signed_integer() {
+    let is_exact = |kind: &DataType| kind.is_integer() || matches!(kind, DataType::Decimal128(..));
+    if !is_exact(&of_left) || !is_exact(&of_right) {
         return Transformed::no(expr);
     }
-    let (mut left, mut right) = (left.as_ref().clone(), right.as_ref().clone());
+    let (left, right) = (left.as_ref().clone(), right.as_ref().clone());
+    let is_sum = |number: &Expr| matches!(number, Expr::Column(column) if wide_sums.contains(&column.name));
+    let is_whole = of_left.is_integer() && of_right.is_integer() && !is_sum(&left) && !is_sum(&right);
+    if *op == Operator::Divide && !is_whole {
+        let double = |number| Box::new(cast(number, DataType::Float64));
+        let divided = BinaryExpr::new(double(left), Operator::Divide, double(right));
+        return Transformed::yes(Expr::BinaryExpr(divided));
+    }
+    let (mut left, of_left, is_left) = signed(left, of_left);
+    let (mut right, of_right, is_right) = signed(right, of_right);
+    let operation = match op {
+        Operator::Plus => Operation::Add,
+        Operator::Minus => Operation::Subtract,
+        Operator::Multiply => Operation::Multiply,
+        op if is_left || is_right => {
+            let expr = BinaryExpr::new(Box::new(left), *op, Box::new(right));
+            return Transformed::yes(Expr::BinaryExpr(expr));
+        }
+        _ => return Transformed::no(expr),
+    };
+    if !of_left.is_integer() || !of_right.is_integer() {
+        return Transformed::no(expr);
+    }
     match of_left.primitive_width().cmp(&of_right.primitive_width()) {
         Ordering::Less => left = cast(left, of_right),
         Ordering::Greater => right = cast(right, of_left),
         Ordering::Equal => {}
     }
     Transformed::yes(operation.call(left, right))
+}
+
+/// A number with a sign, its type, and whether it had none.
+fn signed(number: Expr, kind: DataType) -> (Expr, DataType, bool) {
+    if kind.is_unsigned_integer() {
+        (cast(number, DataType::Int64), DataType::Int64, true)
+    } else {
+        (number, kind, false)
+    }
+}
+
+/// An average of decimals with more digits; anything else as it is.
+pub(super) fn finer_average(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
+    let Expr::AggregateFunction(mut call) = expr else {
+        return Transformed::no(expr);
+    };
+    let kinds = call.params.args.iter().map(|arg| arg.get_type(schema));
+    match kinds.collect::<Result<Vec<_>>>().as_deref() {
+        Ok([kind, ..]) if ["percentile_cont", "median"].contains(&call.func.name()) && !kind.is_floating() => {
+            for number in call.params.args.iter_mut().take(1) {
+                *number = cast(std::mem::take(number), DataType::Float64);
+            }
+            for by in &mut call.params.order_by {
+                by.expr = cast(std::mem::take(&mut by.expr), DataType::Float64);
+            }
+            Transformed::yes(Expr::AggregateFunction(call))
+        }
+        Ok([DataType::Decimal128(digits, scale @ 0..=10)]) if call.func.name() == "avg" && *digits <= 22 => {
+            let finer = DataType::Decimal128(34, scale + 12);
+            call.params.args = call
+                .params
+                .args
+                .into_iter()
+                .map(|arg| cast(arg, finer.clone()))
+                .collect();
+            Transformed::yes(Expr::AggregateFunction(call))
+        }
+        _ => Transformed::no(Expr::AggregateFunction(call)),
+    }
 }
 
 impl Operation {

@@ -4,8 +4,11 @@
 //! |---|---|
 //! | `text::varchar(n)`, `::char(n)` | the first letters; nothing is added to a shorter text |
 //! | `2.5::int`, a `decimal` as a whole number | the nearest, of two the one further from 0 |
+//! | a `decimal` with fewer digits | rounded before it is cast |
 //! | a `real` or a `double` as a whole number | the nearest, of two the even one |
+//! | a value as a text | see [`written`] |
 
+use std::collections::HashSet;
 use std::sync::{Arc, LazyLock};
 
 use arrow_array::cast::AsArray as _;
@@ -15,11 +18,12 @@ use arrow_schema::{DataType, FieldRef};
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, ScalarValue, exec_err};
 use datafusion::error::Result;
-use datafusion::functions::unicode;
 use datafusion::functions::utils::make_scalar_function;
+use datafusion::functions::{math, unicode};
 use datafusion::logical_expr::{Cast, Expr, ExprSchemable as _, ScalarUDF, TryCast, Volatility, cast, create_udf, lit};
 
 use super::types::LETTERS;
+use super::{rounds, written};
 
 static NEAREST: LazyLock<ScalarUDF> = LazyLock::new(|| {
     create_udf(
@@ -35,18 +39,38 @@ static NEAREST: LazyLock<ScalarUDF> = LazyLock::new(|| {
 pub(super) fn replaced(
     expr: Expr,
     schema: &DFSchema,
+    averages: &HashSet<String>,
     convert: impl FnOnce(Expr) -> Result<Transformed<Expr>>,
 ) -> Result<Transformed<Expr>> {
     let Some((inner, field)) = parts(&expr) else {
         return convert(expr);
     };
     let to = field.data_type().clone();
+    let text = if to.is_string() {
+        written::text_of(inner, schema)?
+    } else {
+        None
+    };
     let letters = field.metadata().get(LETTERS);
     if let Some(letters) = letters.and_then(|letters| letters.parse::<i64>().ok()) {
-        let text = convert(changed(expr, |inner| inner, to))?.data;
+        let text = match text {
+            Some(text) => text,
+            None => convert(changed(expr, |inner| inner, to))?.data,
+        };
         return Ok(Transformed::yes(unicode::left().call(vec![text, lit(letters)])));
     }
-    match rounding(inner, &to, schema) {
+    if let Some(text) = text {
+        return Ok(Transformed::yes(text));
+    }
+    // DataFusion undoes a cast in a comparison, whatever the digits that it loses.
+    if let (Ok(DataType::Decimal128(_, from)), DataType::Decimal128(_, scale)) = (inner.get_type(schema), &to)
+        && *scale < from
+    {
+        let scale = i64::from(*scale);
+        let rounded = |inner| math::round().call(vec![inner, lit(scale)]);
+        return Ok(Transformed::yes(changed(expr, rounded, to)));
+    }
+    match rounding(inner, &to, schema, averages) {
         Some(round) => Ok(Transformed::yes(changed(expr, round, to))),
         None => convert(expr),
     }
@@ -69,13 +93,14 @@ fn changed(expr: Expr, change: impl FnOnce(Expr) -> Expr, to: DataType) -> Expr 
 }
 
 /// What makes a number whole before it is cast, which would cut it.
-fn rounding(number: &Expr, to: &DataType, schema: &DFSchema) -> Option<fn(Expr) -> Expr> {
+fn rounding(number: &Expr, to: &DataType, schema: &DFSchema, averages: &HashSet<String>) -> Option<fn(Expr) -> Expr> {
     if !to.is_integer() {
         return None;
     }
     match (number, number.get_type(schema).ok()?) {
         // PostgreSQL takes a number that is written with a point for a decimal.
         (Expr::Literal(ScalarValue::Float64(_), _), _) => Some(nearest_of_literal),
+        (number, DataType::Float64) if rounds::is_decimal(number, schema, averages) => Some(away_from_zero),
         (_, DataType::Float16 | DataType::Float32 | DataType::Float64) => Some(nearest),
         (_, DataType::Decimal32(..) | DataType::Decimal64(..) | DataType::Decimal128(..)) => Some(whole),
         _ => None,
@@ -89,7 +114,12 @@ fn nearest_of_literal(number: Expr) -> Expr {
     }
 }
 
-fn nearest(number: Expr) -> Expr {
+fn away_from_zero(number: Expr) -> Expr {
+    math::round().call(vec![number])
+}
+
+/// The nearest whole number, of two the even one.
+pub(super) fn nearest(number: Expr) -> Expr {
     NEAREST.call(vec![cast(number, DataType::Float64)])
 }
 
@@ -104,7 +134,7 @@ fn nearest_of(args: &[ArrayRef]) -> Result<ArrayRef> {
     Ok(Arc::new(rounded))
 }
 
-/// Digits that a decimal loses are rounded half away from 0.
+/// Digits that a decimal loses are rounded half away from 0, by a function: a comparison would undo a cast.
 fn whole(number: Expr) -> Expr {
-    cast(number, DataType::Decimal128(38, 0))
+    math::round().call(vec![number])
 }

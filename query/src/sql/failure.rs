@@ -56,6 +56,7 @@ pub(super) fn of_task(stopped: tokio::task::JoinError) -> Error {
 fn is_ours(error: &DataFusionError) -> bool {
     match error.find_root() {
         DataFusionError::ParquetError(error) if condition(error).is_some() => false,
+        DataFusionError::External(error) if error.is::<regex::Error>() => false,
         DataFusionError::ResourcesExhausted(_)
         | DataFusionError::ParquetError(_)
         | DataFusionError::ObjectStore(_)

@@ -10,8 +10,13 @@
 //! | `text ~ 'pattern'` | see [`patterns`] |
 //! | `number::int`, `text::varchar(5)` | see [`casts`] |
 //! | times and their parts | see [`moments`] |
-//! | `+`, `-`, `*` of whole numbers | see [`arithmetic`] |
+//! | `number IN ('1', '2')` | numbers |
+//! | arithmetic | see [`arithmetic`] |
 //! | `sum` of whole numbers | see [`sums`] |
+//! | `value::text`, `text || value`, `concat` | see [`written`] |
+//! | `round(number)` | see [`rounds`] |
+//! | comparisons of `ts::date` | see [`days`] |
+//! | comparisons of intervals, `date + interval` | see [`intervals`] |
 //!
 //! # How
 //!
@@ -25,21 +30,21 @@ use arrow_schema::FieldRef;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, ExprSchema, ScalarValue, plan_err};
-use datafusion::error::Result;
+use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::expr::{AggregateFunctionParams, Between, InList};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{
     Aggregate, AggregateUDF, BinaryExpr, Cast, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Operator, TryCast,
-    lit,
+    cast, lit,
 };
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::sql::sqlparser::ast::BinaryOperator;
 use uuid::Uuid;
 
 use super::budget::StatementBounds;
-use super::{arithmetic, casts, moments, patterns, sums};
+use super::{arithmetic, casts, days, intervals, moments, patterns, rounds, sums, written};
 use crate::functions::{FunctionKind, ID, json_text};
 
 /// See the module.
@@ -48,7 +53,7 @@ pub(super) struct Ids;
 
 impl ExprPlanner for Ids {
     fn plan_binary_op(&self, expr: RawBinaryExpr, schema: &DFSchema) -> Result<PlannerResult<RawBinaryExpr>> {
-        use BinaryOperator::{Arrow, Eq, Gt, GtEq, LongArrow, Lt, LtEq, NotEq, Spaceship};
+        use BinaryOperator::{Arrow, Eq, Gt, GtEq, LongArrow, Lt, LtEq, Minus, NotEq, Plus, Spaceship, StringConcat};
         let RawBinaryExpr { op, left, right } = expr;
         let original = |op, left, right| PlannerResult::Original(RawBinaryExpr { op, left, right });
         Ok(match op {
@@ -57,6 +62,15 @@ impl ExprPlanner for Ids {
             Eq | NotEq | Lt | LtEq | Gt | GtEq | Spaceship => {
                 let (left, right) = alike(left, right, schema)?;
                 original(op, left, right)
+            }
+            Plus | Minus => {
+                let moved = if op == Plus { Operator::Plus } else { Operator::Minus };
+                let (left, right) = intervals::moved(left, moved, right, schema);
+                original(op, left, right)
+            }
+            StringConcat if is_text(&left, schema) || is_text(&right, schema) => {
+                let text = |value: Expr| Ok::<_, DataFusionError>(written::text_of(&value, schema)?.unwrap_or(value));
+                original(op, text(left)?, text(right)?)
             }
             _ => original(op, left, right),
         })
@@ -77,13 +91,21 @@ impl AnalyzerRule for Ids {
 fn analyzed(plan: LogicalPlan, most: usize) -> Result<Transformed<LogicalPlan>> {
     let plan = without_nulls(plan)?;
     let schema = schema_of(&plan)?;
+    let averages = rounds::averages(&plan);
+    let wide_sums = rounds::wide_sums(&plan);
     rewritten(plan, |expr| {
-        casts::replaced(expr, &schema, |expr| replaced(expr, &schema))?
+        casts::replaced(expr, &schema, &averages, |expr| replaced(expr, &schema))?
+            .transform_data(|expr| Ok(rounds::replaced(expr, &schema, &averages)))?
             .transform_data(|expr| patterns::replaced(expr, &schema, most))?
+            .transform_data(|expr| intervals::replaced(expr, &schema))?
+            .transform_data(|expr| Ok(days::replaced(expr, &schema)))?
             .transform_data(|expr| moments::replaced(expr, &schema))?
-            .transform_data(|expr| Ok(arithmetic::replaced(expr, &schema)))
+            .transform_data(|expr| Ok(arithmetic::replaced(expr, &schema, &wide_sums)))?
+            .transform_data(|expr| Ok(arithmetic::finer_average(expr, &schema)))?
+            .transform_data(|expr| Ok(listed(expr, &schema)))
     })?
-    .transform_data(sums::checked)
+    .transform_data(sums::checked)?
+    .transform_data(intervals::ordered)
 }
 
 /// A plan with the parts of its expressions replaced; columns keep their names.
@@ -110,6 +132,32 @@ fn schema_of(plan: &LogicalPlan) -> Result<DFSchema> {
         )?);
     }
     Ok(schema)
+}
+
+/// Texts that are written in a list have the type of what is looked for in it.
+fn listed(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
+    let Expr::InList(InList { expr, list, negated }) = expr else {
+        return Transformed::no(expr);
+    };
+    let is_written = |item: &Expr| matches!(item, Expr::Literal(text, _) if text.data_type().is_string());
+    let made = match expr.get_type(schema) {
+        Ok(kind) if !kind.is_string() && !kind.is_null() && list.iter().any(is_written) => list
+            .into_iter()
+            .map(|item| {
+                if is_written(&item) {
+                    cast(item, kind.clone())
+                } else {
+                    item
+                }
+            })
+            .collect(),
+        _ => return Transformed::no(Expr::InList(InList { expr, list, negated })),
+    };
+    Transformed::yes(Expr::InList(InList {
+        expr,
+        list: made,
+        negated,
+    }))
 }
 
 fn replaced(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
@@ -147,6 +195,11 @@ fn replaced(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
         Expr::AggregateFunction(mut call) if counts_ids(&call.func, &call.params, schema) => {
             call.params.args = vec![FunctionKind::Number.call(call.params.args)];
             Transformed::yes(Expr::AggregateFunction(call))
+        }
+        Expr::ScalarFunction(mut call) if ["concat", "concat_ws"].contains(&call.func.name()) => {
+            let parts = call.args.into_iter().map(|arg| written::part_of(arg, schema));
+            call.args = parts.collect::<Result<_>>()?;
+            Transformed::yes(Expr::ScalarFunction(call))
         }
         other => Transformed::no(other),
     })
@@ -213,6 +266,10 @@ fn concerns(sides: &[&Expr], schema: &DFSchema) -> bool {
     let is = |expr: &&&Expr| is_id(expr, schema);
     let ids = sides.iter().filter(is).count();
     ids > 0 && ids < sides.len()
+}
+
+fn is_text(expr: &Expr, schema: &DFSchema) -> bool {
+    expr.get_type(schema).is_ok_and(|kind| kind.is_string())
 }
 
 fn is_id(expr: &Expr, schema: &dyn ExprSchema) -> bool {

@@ -125,7 +125,7 @@ fn to_micros(args: &[ArrayRef]) -> Result<ArrayRef> {
 }
 
 /// Of two microseconds that are as near the even one, as `rint` has it.
-const fn nearest(nanos: i64) -> i64 {
+pub(super) const fn nearest(nanos: i64) -> i64 {
     let (micros, rest) = (nanos.div_euclid(1_000), nanos.rem_euclid(1_000));
     if rest > 500 || (rest == 500 && micros % 2 != 0) {
         micros + 1

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `text ~ 'pattern'`, `~*`, `!~`, `!~*`, `regexp_like(text, 'pattern')`, with the flag `i` too | [`Matches`] |
 //! | the same with a pattern that is computed | [`MatchesEach`] |
+//! | `regexp_replace(text, 'pattern', '[\1]')` | the same with a replacement in which `$` stands for itself, `\&` for what is found |
 //! | `text SIMILAR TO 'pattern'` | [`Matches`] of the pattern as a regular expression that the whole text matches |
 //!
 //! DataFusion must not see the operators: it makes `LIKE` of patterns that are mostly text, and takes their backslashes for escapes.
@@ -39,10 +40,43 @@ pub(super) fn replaced(expr: Expr, schema: &DFSchema, most: usize) -> Result<Tra
             [_, _, _] => return plan_err!("the flags of regexp_like must be written as a text, such as 'i'"),
             _ => None,
         },
+        Expr::ScalarFunction(call) if call.func.name() == "regexp_replace" => replacement(call)?,
         Expr::SimilarTo(like) => Some(similar(like, most)?),
         _ => None,
     };
     Ok(replaced.map_or_else(|| Transformed::no(expr), Transformed::yes))
+}
+
+/// `regexp_replace` with a replacement as the planner reads it.
+fn replacement(call: &ScalarFunction) -> Result<Option<Expr>> {
+    let Some(Expr::Literal(written, _)) = call.args.get(2) else {
+        return plan_err!("the replacement of regexp_replace must be written as a text");
+    };
+    let Some(text) = written.try_as_str().flatten() else {
+        return Ok(None);
+    };
+    let mut made = String::new();
+    let mut letters = text.chars();
+    while let Some(letter) = letters.next() {
+        match letter {
+            '$' => made.push_str("$$"),
+            '\\' => match letters.next() {
+                Some('&') => made.push_str("${0}"),
+                Some(group @ '1'..='9') => made.extend(['$', '{', group, '}']),
+                Some('\\') | None => made.push('\\'),
+                Some(other) => made.extend(['\\', other]),
+            },
+            other => made.push(other),
+        }
+    }
+    if made == text {
+        return Ok(None);
+    }
+    let mut call = call.clone();
+    if let Some(replacement) = call.args.get_mut(2) {
+        *replacement = lit(made);
+    }
+    Ok(Some(Expr::ScalarFunction(call)))
 }
 
 fn negated(matched: Option<Expr>) -> Option<Expr> {

@@ -5,43 +5,65 @@
 //! | `a IS DISTINCT FROM b AND c` | `a IS DISTINCT FROM (b AND c)` | `(a IS DISTINCT FROM b) AND c` |
 //! | `d AND a IS DISTINCT FROM b OR c` | `d AND (a IS DISTINCT FROM (b OR c))` | `(d AND a IS DISTINCT FROM b) OR c` |
 //! | `ts AT TIME ZONE 'Europe/Berlin'` | a cast, which keeps the moment and its zone | `timezone('Europe/Berlin', ts)` |
+//! | `-2 ^ 2` | `-(2 ^ 2)` | `(-2) ^ 2` |
+//! | `- INTERVAL '1 hour 5 minutes'` | an hour back and five minutes on | all of it back |
+//! | rows of values, `= ANY(ARRAY[…])` | structures and lists, whose nulls are equal | see [`comparisons`] |
+//! | `FETCH FIRST`, `ESCAPE '#'`, `ORDER BY` of an alias and more | not at all, or otherwise | see [`spelling`] |
 //!
 //! # Invariants
 //!
 //! - What stands in brackets stays together.
 
-use std::convert::Infallible;
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments, Ident,
-    ObjectName, Statement as Ast, UnaryOperator, Value, VisitMut, VisitorMut,
+    ObjectName, Query, Select, Statement as Ast, UnaryOperator, Value, ValueWithSpan, VisitMut, VisitorMut,
 };
 
+use super::{comparisons, spelling};
+use crate::Error;
 use crate::sql::zones::TIMEZONE;
 
-/// Puts a statement right; see the module.
-pub(super) fn restore(ast: &mut Ast) {
-    let ControlFlow::Continue(()) = VisitMut::visit(ast, &mut Meaning);
+/// Puts a statement right, or refuses what cannot be; see the module.
+pub(super) fn restore(ast: &mut Ast) -> Result<(), Error> {
+    match VisitMut::visit(ast, &mut Meaning) {
+        ControlFlow::Continue(()) => Ok(()),
+        ControlFlow::Break(error) => Err(*error),
+    }
+}
+
+fn passed(done: Result<(), Error>) -> ControlFlow<Box<Error>> {
+    match done {
+        Ok(()) => ControlFlow::Continue(()),
+        Err(error) => ControlFlow::Break(Box::new(error)),
+    }
 }
 
 struct Meaning;
 
 impl VisitorMut for Meaning {
-    type Break = Infallible;
+    type Break = Box<Error>;
 
-    fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Infallible> {
-        let is_concerned = matches!(
-            expr,
-            Expr::IsDistinctFrom(..)
-                | Expr::IsNotDistinctFrom(..)
-                | Expr::BinaryOp { .. }
-                | Expr::UnaryOp { .. }
-                | Expr::AtTimeZone { .. }
-        );
-        if is_concerned {
-            let read = std::mem::replace(expr, Expr::Value(Value::Null.into()));
-            *expr = meant(read);
+    fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Box<Error>> {
+        let read = std::mem::replace(expr, Expr::Value(Value::Null.into()));
+        *expr = spelling::respelled(comparisons::expanded(meant(read)));
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_query(&mut self, query: &mut Query) -> ControlFlow<Box<Error>> {
+        spelling::fetch_is_limit(query);
+        passed(spelling::order(query))
+    }
+
+    fn post_visit_select(&mut self, select: &mut Select) -> ControlFlow<Box<Error>> {
+        spelling::name_alike(select);
+        passed(spelling::joins(select))
+    }
+
+    fn post_visit_value(&mut self, value: &mut ValueWithSpan) -> ControlFlow<Box<Error>> {
+        if let Value::UnicodeStringLiteral(text) = &mut value.value {
+            value.value = Value::SingleQuotedString(std::mem::take(text));
         }
         ControlFlow::Continue(())
     }
@@ -79,8 +101,33 @@ fn meant(read: Expr) -> Expr {
             };
             within(*expr, is_and_or_or, not)
         }
+        Expr::UnaryOp {
+            op: op @ (UnaryOperator::Minus | UnaryOperator::Plus),
+            expr,
+        } => signed(op, *expr),
         Expr::AtTimeZone { timestamp, time_zone } => call(TIMEZONE, [*time_zone, *timestamp]),
         right => right,
+    }
+}
+
+/// A sign binds tighter than a power.
+fn signed(op: UnaryOperator, expr: Expr) -> Expr {
+    match expr {
+        Expr::BinaryOp {
+            left,
+            op: power @ BinaryOperator::PGExp,
+            right,
+        } => Expr::BinaryOp {
+            left: Box::new(signed(op, *left)),
+            op: power,
+            right,
+        },
+        // Of an interval that is written out the planner takes the sign to be of its first part.
+        interval @ Expr::Interval(_) => signed(op, Expr::Nested(Box::new(interval))),
+        expr => Expr::UnaryOp {
+            op,
+            expr: Box::new(expr),
+        },
     }
 }
 

@@ -14,8 +14,10 @@
 //! - Where the parser reads what PostgreSQL does not mean, the tree is put right ([`meaning`]).
 //! - Parameters take their places in the parsed statement as literals: no text is ever put into a text.
 
+mod comparisons;
 mod meaning;
 mod places;
+mod spelling;
 mod split;
 #[cfg(test)]
 mod tests;
@@ -97,7 +99,7 @@ fn checked(text: &str, postgres: Option<&Postgres>) -> Result<Parsed, Error> {
     let mut statement = parse(text, postgres)?;
     let ast = reading(&mut statement)?.0;
     weigh(ast)?;
-    restore(ast);
+    restore(ast)?;
     Ok(statement)
 }
 

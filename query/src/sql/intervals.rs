@@ -1,0 +1,181 @@
+//! Intervals as PostgreSQL compares and adds them: a month has 30 days, a day 24 hours.
+//!
+//! | written | planned as |
+//! |---|---|
+//! | `b - a > INTERVAL '1 day'`, `=`, `BETWEEN`, `IN`, `ORDER BY` of intervals | a comparison of microseconds |
+//! | `date + INTERVAL '1 hour'` | a time: the date would lose the hour |
+//! | `GROUP BY`, `DISTINCT`, `min`, `max` of intervals that are no differences of times | refused |
+//!
+//! DataFusion compares months first, then days, then the rest.
+
+use std::sync::{Arc, LazyLock};
+
+use arrow_array::cast::AsArray as _;
+use arrow_array::types::{DurationMicrosecondType, IntervalMonthDayNano, IntervalMonthDayNanoType};
+use arrow_array::{Array as _, ArrayRef, Decimal128Array};
+use arrow_schema::{DataType, IntervalUnit, TimeUnit};
+use datafusion::arrow::compute::cast as converted;
+use datafusion::common::tree_node::Transformed;
+use datafusion::common::{DFSchema, exec_err, plan_err};
+use datafusion::error::Result;
+use datafusion::functions::utils::make_scalar_function;
+use datafusion::logical_expr::expr::{Between, InList};
+use datafusion::logical_expr::{
+    BinaryExpr, ColumnarValue, Expr, ExprSchemable as _, LogicalPlan, Operator, ScalarFunctionArgs, ScalarUDF,
+    ScalarUDFImpl, Signature, Volatility, cast,
+};
+
+use super::ids::is_comparison;
+
+const DAY: i128 = 86_400_000_000;
+const INTERVAL: DataType = DataType::Interval(IntervalUnit::MonthDayNano);
+
+static INTERVAL_MICROS: LazyLock<ScalarUDF> = LazyLock::new(|| {
+    ScalarUDF::new_from_impl(IntervalMicros {
+        signature: Signature::any(1, Volatility::Immutable),
+    })
+});
+
+/// A date, to which an interval is added, as a time.
+pub(super) fn moved(left: Expr, op: Operator, right: Expr, schema: &DFSchema) -> (Expr, Expr) {
+    let (Ok(of_left), Ok(of_right)) = (left.get_type(schema), right.get_type(schema)) else {
+        return (left, right);
+    };
+    let is_span = |kind: &DataType| matches!(kind, DataType::Interval(_) | DataType::Duration(_));
+    let is_date = |kind: &DataType| matches!(kind, DataType::Date32 | DataType::Date64);
+    let time = |date| cast(date, DataType::Timestamp(TimeUnit::Microsecond, None));
+    match op {
+        Operator::Plus | Operator::Minus if is_date(&of_left) && is_span(&of_right) => (time(left), right),
+        Operator::Plus if is_span(&of_left) && is_date(&of_right) => (left, time(right)),
+        _ => (left, right),
+    }
+}
+
+/// See the module.
+pub(super) fn replaced(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
+    let micros = |expr: Box<Expr>| Box::new(in_micros(*expr, schema));
+    Ok(match expr {
+        Expr::BinaryExpr(BinaryExpr { left, op, right }) if is_comparison(op) && concerns(&[&left, &right], schema) => {
+            Transformed::yes(Expr::BinaryExpr(BinaryExpr::new(micros(left), op, micros(right))))
+        }
+        Expr::Between(between) if concerns(&[&between.expr, &between.low, &between.high], schema) => {
+            Transformed::yes(Expr::Between(Between {
+                expr: micros(between.expr),
+                negated: between.negated,
+                low: micros(between.low),
+                high: micros(between.high),
+            }))
+        }
+        Expr::InList(InList { expr, list, negated })
+            if concerns(&std::iter::once(expr.as_ref()).chain(&list).collect::<Vec<_>>(), schema) =>
+        {
+            let list = list.into_iter().map(|item| in_micros(item, schema)).collect();
+            let expr = micros(expr);
+            Transformed::yes(Expr::InList(InList { expr, list, negated }))
+        }
+        Expr::AggregateFunction(call)
+            if ["min", "max"].contains(&call.func.name())
+                && call.params.args.iter().any(|arg| is_interval(arg, schema)) =>
+        {
+            return plan_err!(
+                "{} of intervals is not offered: take that of extract(epoch FROM …)",
+                call.func.name()
+            );
+        }
+        other => Transformed::no(other),
+    })
+}
+
+/// Orders by intervals; refuses groups of them.
+pub(super) fn ordered(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+    let grouped = match &plan {
+        LogicalPlan::Aggregate(aggregate) => {
+            let schema = aggregate.input.schema();
+            aggregate.group_expr.iter().any(|by| is_interval(by, schema))
+        }
+        LogicalPlan::Distinct(distinct) => {
+            let fields = distinct.input().schema().fields();
+            fields.iter().any(|field| *field.data_type() == INTERVAL)
+        }
+        _ => false,
+    };
+    if grouped {
+        return plan_err!("groups of intervals are not offered: group by extract(epoch FROM …)");
+    }
+    let LogicalPlan::Sort(mut sort) = plan else {
+        return Ok(Transformed::no(plan));
+    };
+    let schema = Arc::clone(sort.input.schema());
+    for by in &mut sort.expr {
+        if is_interval(&by.expr, &schema) {
+            by.expr = INTERVAL_MICROS.call(vec![by.expr.clone()]);
+        }
+    }
+    Ok(Transformed::yes(LogicalPlan::Sort(sort)))
+}
+
+fn is_interval(expr: &Expr, schema: &DFSchema) -> bool {
+    expr.get_type(schema).is_ok_and(|kind| kind == INTERVAL)
+}
+
+/// Whether one of what is compared is an interval and all are spans of time or texts.
+fn concerns(sides: &[&Expr], schema: &DFSchema) -> bool {
+    sides.iter().any(|side| is_interval(side, schema))
+        && sides.iter().all(|side| match side.get_type(schema) {
+            Ok(kind) => {
+                matches!(kind, DataType::Interval(_) | DataType::Duration(_) | DataType::Null) || kind.is_string()
+            }
+            Err(_) => false,
+        })
+}
+
+fn in_micros(expr: Expr, schema: &DFSchema) -> Expr {
+    let expr = match expr.get_type(schema) {
+        Ok(DataType::Duration(_)) => expr,
+        _ => cast(expr, INTERVAL),
+    };
+    INTERVAL_MICROS.call(vec![expr])
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct IntervalMicros {
+    signature: Signature,
+}
+
+impl ScalarUDFImpl for IntervalMicros {
+    fn name(&self) -> &str {
+        "interval_micros"
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
+        Ok(DataType::Decimal128(38, 0))
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        make_scalar_function(interval_micros, Vec::new())(&args.args)
+    }
+}
+
+fn interval_micros(args: &[ArrayRef]) -> Result<ArrayRef> {
+    let [values] = args else {
+        return exec_err!("an interval was expected");
+    };
+    let of_interval = |value: IntervalMonthDayNano| {
+        let days = i128::from(value.months) * 30 + i128::from(value.days);
+        days * DAY + i128::from(value.nanoseconds / 1_000)
+    };
+    let micros: Decimal128Array = if matches!(values.data_type(), DataType::Duration(_)) {
+        let values = converted(values, &DataType::Duration(TimeUnit::Microsecond))?;
+        let values = values.as_primitive::<DurationMicrosecondType>().iter();
+        values.map(|micros| micros.map(i128::from)).collect()
+    } else {
+        let values = converted(values, &INTERVAL)?;
+        let values = values.as_primitive::<IntervalMonthDayNanoType>().iter();
+        values.map(|value| value.map(of_interval)).collect()
+    };
+    Ok(Arc::new(micros.with_precision_and_scale(38, 0)?))
+}

@@ -1,0 +1,176 @@
+//! Comparisons of rows of values and with lists, as comparisons of their parts: what is compared with null is unknown.
+//!
+//! | written | meant |
+//! |---|---|
+//! | `(a, b) = (c, d)`, `<>` | `a = c AND b = d`, `a <> c OR b <> d` |
+//! | `(a, b) < (c, d)`, `<=`, `>`, `>=` | `a < c OR a = c AND b < d` |
+//! | `(a, b) IN ((c, d), …)` | `a = c AND b = d OR …` |
+//! | `a = ANY(ARRAY[b, c])`, `a <> ALL(ARRAY[b, c])` | `a IN (b, c)`, `a NOT IN (b, c)` |
+//! | `a > ANY(ARRAY[b, c])`, `a > ALL(ARRAY[b, c])` | `a > b OR a > c`, `a > b AND a > c` |
+
+use datafusion::sql::sqlparser::ast::{Array, BinaryOperator, Expr, UnaryOperator, Value};
+
+/// How many bytes the sides of comparisons may have that are written more than once; beyond them the planner sees what is written.
+const MOST: usize = 256 << 10;
+
+/// See the module; anything else as it is.
+pub(super) fn expanded(expr: Expr) -> Expr {
+    match expr {
+        Expr::BinaryOp { left, op, right } => match (*left, *right) {
+            (Expr::Tuple(left), Expr::Tuple(right)) if left.len() == right.len() => rows(left, &op, right),
+            (left, right) => Expr::BinaryOp {
+                left: Box::new(left),
+                op,
+                right: Box::new(right),
+            },
+        },
+        Expr::InList { expr, list, negated } => match *expr {
+            Expr::Tuple(row) if is_of_rows(&list, row.len()) && fits(&row, list.len()) => {
+                let equal = list.into_iter().filter_map(|item| match item {
+                    Expr::Tuple(item) => Some(rows(row.clone(), &BinaryOperator::Eq, item)),
+                    _ => None,
+                });
+                let found = joined(&BinaryOperator::Or, equal.collect());
+                if negated { not(found) } else { found }
+            }
+            expr => Expr::InList {
+                expr: Box::new(expr),
+                list,
+                negated,
+            },
+        },
+        Expr::AnyOp {
+            left,
+            compare_op,
+            right,
+            is_some,
+        } => match listed(*right, &left) {
+            Ok(list) => of_list(*left, compare_op, list, false),
+            Err(right) => Expr::AnyOp {
+                left,
+                compare_op,
+                right: Box::new(right),
+                is_some,
+            },
+        },
+        Expr::AllOp {
+            left,
+            compare_op,
+            right,
+        } => match listed(*right, &left) {
+            Ok(list) => of_list(*left, compare_op, list, true),
+            Err(right) => Expr::AllOp {
+                left,
+                compare_op,
+                right: Box::new(right),
+            },
+        },
+        other => other,
+    }
+}
+
+/// Whether expressions may be written so many times.
+fn fits(exprs: &[Expr], times: usize) -> bool {
+    let bytes: usize = exprs.iter().map(|expr| expr.to_string().len()).sum();
+    bytes.saturating_mul(times) <= MOST
+}
+
+/// Whether all are rows of so many values.
+fn is_of_rows(list: &[Expr], values: usize) -> bool {
+    list.iter()
+        .all(|item| matches!(item, Expr::Tuple(item) if item.len() == values))
+}
+
+/// The values of an array that is written out.
+fn listed(array: Expr, compared: &Expr) -> Result<Vec<Expr>, Expr> {
+    match array {
+        Expr::Array(Array { elem, .. }) if !elem.is_empty() && fits(std::slice::from_ref(compared), elem.len()) => {
+            Ok(elem)
+        }
+        Expr::Nested(inner) => listed(*inner, compared).map_err(|inner| Expr::Nested(Box::new(inner))),
+        other => Err(other),
+    }
+}
+
+fn of_list(left: Expr, op: BinaryOperator, list: Vec<Expr>, is_all: bool) -> Expr {
+    match (&op, is_all) {
+        (BinaryOperator::Eq, false) | (BinaryOperator::NotEq, true) => Expr::Nested(Box::new(Expr::InList {
+            expr: Box::new(left),
+            list,
+            negated: is_all,
+        })),
+        _ => {
+            let compared = list.into_iter().map(|item| compare(left.clone(), &op, item)).collect();
+            let join = if is_all {
+                BinaryOperator::And
+            } else {
+                BinaryOperator::Or
+            };
+            joined(&join, compared)
+        }
+    }
+}
+
+fn rows(left: Vec<Expr>, op: &BinaryOperator, right: Vec<Expr>) -> Expr {
+    use BinaryOperator::{And, Eq, Gt, GtEq, Lt, LtEq, NotEq, Or};
+    let strict = match op {
+        Lt | LtEq => Lt,
+        Gt | GtEq => Gt,
+        Eq | NotEq => {
+            let join = if *op == Eq { And } else { Or };
+            let each = left
+                .into_iter()
+                .zip(right)
+                .map(|(left, right)| compare(left, op, right));
+            return joined(&join, each.collect());
+        }
+        _ => {
+            return Expr::BinaryOp {
+                left: Box::new(Expr::Tuple(left)),
+                op: op.clone(),
+                right: Box::new(Expr::Tuple(right)),
+            };
+        }
+    };
+    // From the last: what decides where all before are equal.
+    let mut pairs = left.into_iter().zip(right).rev();
+    let Some((left, right)) = pairs.next() else {
+        return Expr::Value(Value::Null.into());
+    };
+    pairs.fold(compare(left, op, right), |rest, (left, right)| {
+        let equal = joined(&And, vec![compare(left.clone(), &Eq, right.clone()), rest]);
+        joined(&Or, vec![compare(left, &strict, right), equal])
+    })
+}
+
+fn compare(left: Expr, op: &BinaryOperator, right: Expr) -> Expr {
+    Expr::BinaryOp {
+        left: Box::new(Expr::Nested(Box::new(left))),
+        op: op.clone(),
+        right: Box::new(Expr::Nested(Box::new(right))),
+    }
+}
+
+fn not(expr: Expr) -> Expr {
+    Expr::UnaryOp {
+        op: UnaryOperator::Not,
+        expr: Box::new(expr),
+    }
+}
+
+/// Conditions joined in brackets, as flat as can be: planning recurses.
+fn joined(op: &BinaryOperator, mut conditions: Vec<Expr>) -> Expr {
+    let more = conditions.split_off(conditions.len().div_ceil(2));
+    match (conditions.pop(), more.is_empty()) {
+        (None, _) => Expr::Value(Value::Null.into()),
+        (Some(one), true) => Expr::Nested(Box::new(one)),
+        (Some(last), false) => {
+            conditions.push(last);
+            Expr::Nested(Box::new(Expr::BinaryOp {
+                left: Box::new(joined(op, conditions)),
+                op: op.clone(),
+                right: Box::new(joined(op, more)),
+            }))
+        }
+    }
+}

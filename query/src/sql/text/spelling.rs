@@ -1,0 +1,246 @@
+//! What PostgreSQL writes in another way than the planner, and what the planner takes for something else without a word.
+//!
+//! | written | planned as |
+//! |---|---|
+//! | `FETCH FIRST n ROWS ONLY` | `LIMIT n` |
+//! | `LIKE '50#%' ESCAPE '#'`, of a pattern that is written out | `LIKE '50\%'` |
+//! | `text COLLATE "C"` | the text: texts are ordered by their bytes |
+//! | `mod(a, b)`, `every`, `variance` | `a % b`, `bool_and`, `var_samp` |
+//! | `SELECT count(*), count(*)` | the second by another name |
+//! | `SELECT -n AS n … ORDER BY n + 1` | refused: an expression is of columns, the planner takes it to be of the alias |
+//! | `RIGHT` and `FULL JOIN … USING`, `NATURAL` | refused: the planner takes the left side's column alone |
+
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+
+use datafusion::sql::sqlparser::ast::{
+    BinaryOperator, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, JoinConstraint,
+    JoinOperator, LimitClause, ObjectName, OrderByKind, Query, Select, SelectItem, SetExpr, Value, ValueWithSpan,
+    visit_expressions,
+};
+
+use crate::Error;
+
+/// An expression by its other name; anything else as it is.
+pub(super) fn respelled(expr: Expr) -> Expr {
+    match expr {
+        Expr::Collate { expr, collation } if is_of_bytes(&collation) => *expr,
+        Expr::Like {
+            negated,
+            any: false,
+            expr,
+            mut pattern,
+            mut escape_char,
+        } => {
+            escape_with_backslash(&mut pattern, &mut escape_char);
+            Expr::Like {
+                negated,
+                any: false,
+                expr,
+                pattern,
+                escape_char,
+            }
+        }
+        Expr::ILike {
+            negated,
+            any: false,
+            expr,
+            mut pattern,
+            mut escape_char,
+        } => {
+            escape_with_backslash(&mut pattern, &mut escape_char);
+            Expr::ILike {
+                negated,
+                any: false,
+                expr,
+                pattern,
+                escape_char,
+            }
+        }
+        Expr::Function(call) => called(call),
+        other => other,
+    }
+}
+
+fn is_of_bytes(collation: &ObjectName) -> bool {
+    let name = collation.0.last().map(ToString::to_string).unwrap_or_default();
+    ["C", "POSIX", "ucs_basic"].contains(&name.trim_matches('"'))
+}
+
+/// A pattern that is written out, with backslashes before what stands for itself.
+fn escape_with_backslash(pattern: &mut Expr, escape: &mut Option<ValueWithSpan>) {
+    let (Expr::Value(pattern), Some(Value::SingleQuotedString(by))) =
+        (pattern, escape.as_ref().map(|escape| &escape.value))
+    else {
+        return;
+    };
+    let Value::SingleQuotedString(text) = &mut pattern.value else {
+        return;
+    };
+    let mut by = by.chars();
+    let (by, more) = (by.next(), by.next());
+    if more.is_some() || by == Some('\\') {
+        return;
+    }
+    let mut escaped = String::new();
+    let mut letters = text.chars();
+    while let Some(letter) = letters.next() {
+        let next = if Some(letter) == by { letters.next() } else { None };
+        match (letter, next) {
+            (letter, None) if Some(letter) == by => return,
+            (_, Some(next)) => escaped.extend(['\\', next]),
+            ('\\', None) => escaped.push_str(r"\\"),
+            (letter, None) => escaped.push(letter),
+        }
+    }
+    *text = escaped;
+    *escape = None;
+}
+
+fn called(mut call: Function) -> Expr {
+    let name = match call.name.0.as_slice() {
+        [part] => part.to_string().to_lowercase(),
+        _ => return Expr::Function(call),
+    };
+    let renamed = match name.as_str() {
+        "every" => "bool_and",
+        "variance" => "var_samp",
+        "mod" => return remainder(call),
+        _ => return Expr::Function(call),
+    };
+    call.name = ObjectName::from(Ident::new(renamed));
+    Expr::Function(call)
+}
+
+fn remainder(mut call: Function) -> Expr {
+    let FunctionArguments::List(args) = &mut call.args else {
+        return Expr::Function(call);
+    };
+    match args.args.as_mut_slice() {
+        [
+            FunctionArg::Unnamed(FunctionArgExpr::Expr(left)),
+            FunctionArg::Unnamed(FunctionArgExpr::Expr(right)),
+        ] => {
+            let null = || Expr::Value(Value::Null.into());
+            let nested = |expr: &mut Expr| Box::new(Expr::Nested(Box::new(std::mem::replace(expr, null()))));
+            let remainder = Expr::BinaryOp {
+                left: nested(left),
+                op: BinaryOperator::Modulo,
+                right: nested(right),
+            };
+            Expr::Nested(Box::new(remainder))
+        }
+        _ => Expr::Function(call),
+    }
+}
+
+/// Makes `FETCH FIRST` a limit.
+pub(super) fn fetch_is_limit(query: &mut Query) {
+    let is_plain = |fetch: &mut _| {
+        let fetch: &mut datafusion::sql::sqlparser::ast::Fetch = fetch;
+        !fetch.with_ties && !fetch.percent
+    };
+    let offset = match &mut query.limit_clause {
+        None => None,
+        Some(LimitClause::LimitOffset {
+            limit: None,
+            offset,
+            limit_by,
+        }) if limit_by.is_empty() => offset.take(),
+        Some(_) => return,
+    };
+    let fetch = query.fetch.take_if(is_plain);
+    if fetch.is_none() && offset.is_none() {
+        return;
+    }
+    let one = || Expr::Value(Value::Number("1".to_owned(), false).into());
+    query.limit_clause = Some(LimitClause::LimitOffset {
+        limit: fetch.map(|fetch| fetch.quantity.unwrap_or_else(one)),
+        offset,
+        limit_by: Vec::new(),
+    });
+}
+
+/// Gives another name to what is asked for twice.
+pub(super) fn name_alike(select: &mut Select) {
+    let mut seen: HashMap<String, u32> = HashMap::new();
+    for item in &mut select.projection {
+        let SelectItem::UnnamedExpr(expr) = item else {
+            continue;
+        };
+        // Casts have no part in a name.
+        let mut named = &*expr;
+        while let Expr::Cast { expr, .. } | Expr::Nested(expr) = named {
+            named = expr;
+        }
+        let name = named.to_string();
+        let times = seen.entry(name.clone()).or_default();
+        *times += 1;
+        if *times > 1 {
+            let expr = std::mem::replace(expr, Expr::Value(Value::Null.into()));
+            *item = SelectItem::ExprWithAlias {
+                expr,
+                alias: Ident::with_quote('"', format!("{name}_{}", *times - 1)),
+            };
+        }
+    }
+}
+
+/// An order by expressions of names that are aliases: the same as a column that is asked for is that column, another is refused.
+pub(super) fn order(query: &mut Query) -> Result<(), Error> {
+    let SetExpr::Select(select) = query.body.as_ref() else {
+        return Ok(());
+    };
+    let Some(OrderByKind::Expressions(order)) = query.order_by.as_mut().map(|order| &mut order.kind) else {
+        return Ok(());
+    };
+    for by in order {
+        if matches!(by.expr, Expr::Identifier(_) | Expr::Value(_)) {
+            continue;
+        }
+        for (item, place) in select.projection.iter().zip(1..) {
+            let SelectItem::ExprWithAlias { expr, alias } = item else {
+                continue;
+            };
+            // An alias that its own expression has as a column.
+            if !mentions(expr, alias) || !mentions(&by.expr, alias) {
+                continue;
+            }
+            if *expr == by.expr {
+                by.expr = Expr::Value(Value::Number(place.to_string(), false).into());
+                break;
+            }
+            return Err(Error::statement(format!(
+                "ORDER BY {} is of the column {alias}, which the alias {alias} hides: give the alias another name",
+                by.expr
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Whether an expression, which is no subquery, has a column by a name.
+fn mentions(expr: &Expr, name: &Ident) -> bool {
+    let found = visit_expressions(expr, |part| match part {
+        Expr::Identifier(part) if part.value.eq_ignore_ascii_case(&name.value) => ControlFlow::Break(()),
+        _ => ControlFlow::Continue(()),
+    });
+    found.is_break()
+}
+
+/// Refuses joins whose columns would be those of the left side alone.
+pub(super) fn joins(select: &Select) -> Result<(), Error> {
+    let joins = select.from.iter().flat_map(|from| &from.joins);
+    for join in joins {
+        let by = match &join.join_operator {
+            JoinOperator::Right(by) | JoinOperator::RightOuter(by) | JoinOperator::FullOuter(by) => by,
+            _ => continue,
+        };
+        if matches!(by, JoinConstraint::Using(_) | JoinConstraint::Natural) {
+            return Err(Error::statement(
+                "RIGHT JOIN and FULL JOIN take no USING and no NATURAL here: write ON a.key = b.key, and coalesce(a.key, b.key) for the key",
+            ));
+        }
+    }
+    Ok(())
+}
