@@ -130,7 +130,7 @@ impl RowRequest {
         let writer = answer.writer(self.format)?;
         let mut headers = HeaderMap::from_iter([(CACHE_CONTROL, HeaderValue::from_static("no-store"))]);
         add_partial(&mut headers, answer.partial());
-        Ok((headers, self.body(Rows::Sql(answer), writer).await?).into_response())
+        Ok((headers, self.body(Rows::Sql(Box::new(answer)), writer).await?).into_response())
     }
 
     /// Rows as a body: with its length where it is one piece, else piece by piece.
@@ -209,7 +209,7 @@ fn ascii(text: &str) -> String {
 
 /// Where rows come from.
 enum Rows {
-    Sql(SqlAnswer),
+    Sql(Box<SqlAnswer>),
     /// A list, and what is to be sent of it next.
     List(Box<List>, Part),
 }

@@ -153,7 +153,7 @@ pub(super) fn size_bound(function: &str) -> Option<SizeBound> {
 fn replaced(row: &ArgumentRow<'_>) -> u64 {
     let (text, from, to) = (row.bytes(0), row.bytes(1), row.bytes(2));
     let after = |times: u64| text.saturating_add(times.saturating_mul(to.saturating_sub(from)));
-    let times = if from == 0 { text + 1 } else { text / from };
+    let times = text.checked_div(from).unwrap_or_else(|| text.saturating_add(1));
     let most = after(times);
     if most <= SMALL || from == 0 {
         return most;

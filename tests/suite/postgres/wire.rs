@@ -20,13 +20,16 @@ fn begun(mixer: &TestMixer) -> Result<TcpStream, Failure> {
     Ok(begun_with(mixer, b"")?.0)
 }
 
+/// The kind of a message, and what follows.
+type WireMessage = (u8, Vec<u8>);
+
 /// A connection that may ask and set this at first, and what it was told.
-fn begun_with(mixer: &TestMixer, settings: &[u8]) -> Result<(TcpStream, Vec<(u8, Vec<u8>)>), Failure> {
+fn begun_with(mixer: &TestMixer, settings: &[u8]) -> Result<(TcpStream, Vec<WireMessage>), Failure> {
     let mut stream = open(mixer)?;
     let body = [&b"\x00\x03\x00\x00user\0a\0"[..], settings, b"\0"].concat();
     stream.write_all(&(u32::try_from(body.len())? + 4).to_be_bytes())?;
     stream.write_all(&body)?;
-    let mut said: Vec<(u8, Vec<u8>)> = Vec::new();
+    let mut said: Vec<WireMessage> = Vec::new();
     while said.last().is_none_or(|(kind, _)| *kind != b'Z') {
         said.push(message(&mut stream)?.ok_or("it hung up")?);
     }

@@ -10,6 +10,7 @@ use super::rooms::{counter, gauge};
 pub(super) fn encode(engine: &Engine, to: &mut DescriptorEncoder) -> Result<(), fmt::Error> {
     let stats = engine.stats();
     rows(&stats, to)?;
+    files(&stats, to)?;
     upkeep(&stats, to)?;
     match &stats.remote {
         Some(remote) => object_store(remote, to),
@@ -17,7 +18,7 @@ pub(super) fn encode(engine: &Engine, to: &mut DescriptorEncoder) -> Result<(), 
     }
 }
 
-/// The log, rows in memory and data files.
+/// The log and rows in memory.
 fn rows(stats: &Stats, to: &mut DescriptorEncoder) -> Result<(), fmt::Error> {
     for (name, help, value) in [
         ("engine_appended_rows", "Rows stored", stats.appended_rows),
@@ -96,6 +97,15 @@ fn rows(stats: &Stats, to: &mut DescriptorEncoder) -> Result<(), fmt::Error> {
             stats.tail_bytes,
         ),
         ("tail_followers", "Readers that follow the logs", stats.followers),
+    ] {
+        gauge(to, name, help, value)?;
+    }
+    Ok(())
+}
+
+/// Data files and their indexes.
+fn files(stats: &Stats, to: &mut DescriptorEncoder) -> Result<(), fmt::Error> {
+    for (name, help, value) in [
         ("engine_files", "Data files", stats.files),
         ("engine_file_bytes", "Bytes of data files", stats.file_bytes),
         ("engine_file_rows", "Rows in data files", stats.file_rows),

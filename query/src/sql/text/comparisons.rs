@@ -49,7 +49,7 @@ pub(super) fn expanded(expr: Expr) -> Expr {
             Err(right) => Expr::AnyOp {
                 left,
                 compare_op,
-                right: Box::new(right),
+                right,
                 is_some,
             },
         },
@@ -62,7 +62,7 @@ pub(super) fn expanded(expr: Expr) -> Expr {
             Err(right) => Expr::AllOp {
                 left,
                 compare_op,
-                right: Box::new(right),
+                right,
             },
         },
         other => other,
@@ -82,13 +82,13 @@ fn is_of_rows(list: &[Expr], values: usize) -> bool {
 }
 
 /// The values of an array that is written out.
-fn listed(array: Expr, compared: &Expr) -> Result<Vec<Expr>, Expr> {
+fn listed(array: Expr, compared: &Expr) -> Result<Vec<Expr>, Box<Expr>> {
     match array {
         Expr::Array(Array { elem, .. }) if !elem.is_empty() && fits(std::slice::from_ref(compared), elem.len()) => {
             Ok(elem)
         }
-        Expr::Nested(inner) => listed(*inner, compared).map_err(|inner| Expr::Nested(Box::new(inner))),
-        other => Err(other),
+        Expr::Nested(inner) => listed(*inner, compared).map_err(|inner| Box::new(Expr::Nested(inner))),
+        other => Err(Box::new(other)),
     }
 }
 
