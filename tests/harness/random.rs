@@ -17,10 +17,16 @@ impl Random {
     /// A generator for a test; prints its seed.
     #[must_use]
     pub fn for_test(name: &str) -> Self {
+        Self::seeded(name, RandomState::new().build_hasher().finish())
+    }
+
+    /// The same each time unless a seed is set: what another one finds is a new defect, not a build that broke.
+    #[must_use]
+    pub fn seeded(name: &str, seed: u64) -> Self {
         let chosen = std::env::var("PLATFORM_TEST_SEED")
             .ok()
             .and_then(|seed| seed.parse().ok());
-        let seed = chosen.unwrap_or_else(|| RandomState::new().build_hasher().finish());
+        let seed = chosen.unwrap_or(seed);
         eprintln!("seed {seed}; replay: PLATFORM_TEST_SEED={seed} cargo nextest run --workspace -E 'test({name})'");
         Self {
             seed,

@@ -15,11 +15,16 @@ pub(super) struct Random(u64);
 
 impl Random {
     pub(super) fn new() -> Self {
+        let clock = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        Self::seeded(clock.map_or(1, |since| since.subsec_nanos().into()))
+    }
+
+    /// The same each time unless a seed is set: what another one finds is a new defect, not a build that broke.
+    pub(super) fn seeded(seed: u64) -> Self {
         let given = std::env::var("PLATFORM_TEST_SEED")
             .ok()
             .and_then(|seed| seed.parse().ok());
-        let clock = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-        let seed = given.unwrap_or_else(|| clock.map_or(1, |since| since.subsec_nanos().into()));
+        let seed = given.unwrap_or(seed);
         println!("PLATFORM_TEST_SEED={seed}");
         Self(seed)
     }

@@ -50,7 +50,8 @@ fn random_statements_are_answered_as_postgresql_answers_them_or_refused() -> Res
     let Some(postgres) = TestPostgres::start()? else {
         return Ok(());
     };
-    let mut random = Random::for_test("random_statements_are_answered_as_postgresql_answers_them_or_refused");
+    let name = "random_statements_are_answered_as_postgresql_answers_them_or_refused";
+    let mut random = Random::seeded(name, 20_261_122);
     let tables = data::rows(&mut random, ROWS);
     let wanted = std::env::var("PLATFORM_TEST_STATEMENTS")
         .ok()

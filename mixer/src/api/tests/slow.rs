@@ -24,7 +24,7 @@ async fn sip(addr: SocketAddr, path: &str, long: Duration) -> (TcpStream, Vec<u8
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_takes_a_list_too_slowly_on_the_whole_is_cut_off_and_a_tail_is_not() {
+async fn a_client_that_takes_a_list_too_slowly_on_the_whole_is_cut_off() {
     let patience = Patience {
         // Longer than a third of what the system holds for a socket takes: only then more can be written.
         silence: Duration::from_secs(2),
@@ -46,22 +46,5 @@ async fn a_client_that_takes_a_list_too_slowly_on_the_whole_is_cut_off_and_a_tai
     let _ = list.read_to_end(&mut taken).await;
     assert!(taken.len() > 100_000, "{}", taken.len());
     assert!(!taken.ends_with(b"0\r\n\r\n"), "all {} bytes of it came", taken.len());
-
-    let (mut tail, mut taken) = sip(addr, "/api/v1/telemetry/logs/tail?since=24h", long).await;
-    bench
-        .append(&[LogRecord {
-            message: "at last".to_owned(),
-            ..log(0)
-        }])
-        .await;
-    while !taken.windows(7).any(|window| window == b"at last") {
-        // It may come in two parts.
-        taken.drain(..taken.len().saturating_sub(7));
-        let mut more = vec![0; 1 << 20];
-        let read = tail.read(&mut more).await.unwrap();
-        assert!(read > 0, "it ended");
-        taken.extend_from_slice(&more[..read]);
-    }
-    drop(tail);
     bench.close().await;
 }
