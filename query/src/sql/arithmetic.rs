@@ -47,11 +47,6 @@ pub(super) fn replaced(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
     Transformed::yes(operation.call(left, right))
 }
 
-/// The product of two whole numbers of one type.
-pub(super) fn product(left: Expr, right: Expr) -> Expr {
-    Operation::Multiply.call(left, right)
-}
-
 impl Operation {
     fn call(self, left: Expr, right: Expr) -> Expr {
         let checked = ScalarUDF::new_from_impl(Checked {

@@ -36,7 +36,7 @@ use datafusion::logical_expr::expr::{AggregateFunction, ScalarFunction};
 use datafusion::logical_expr::utils::split_conjunction_owned;
 use datafusion::logical_expr::{
     Aggregate, Cast, Expr, ExprSchemable as _, Filter, LogicalPlan, Projection, TableProviderFilterPushDown, TableScan,
-    TableScanBuilder, TableType, Volatility, lit, when,
+    TableScanBuilder, TableType, Volatility, cast, lit, when,
 };
 use datafusion::optimizer::push_down_filter::replace_cols_by_name;
 use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
@@ -47,10 +47,10 @@ use datafusion::physical_plan::{ExecutionPlan, PhysicalExpr};
 use engine::MINUTE;
 use model::Table;
 
-use super::arithmetic::product;
+use super::sums::WIDE;
 use crate::scan::{Counted, Pieces, Question, Scanner, Split};
-use crate::table::{Order, ViewTable};
-use crate::times::{is_a_window, is_ts, narrowed};
+use crate::table::ViewTable;
+use crate::times::{is_a_window, is_ts, micros_of, narrowed};
 use crate::window::Window;
 
 /// The column that says how many rows one stands for.
@@ -151,10 +151,11 @@ fn named(rows: LogicalPlan, groups: &[Expr], sums: &[Sum], aggregate: &Aggregate
     };
     let values = (0..groups.len()).map(column).chain(sums.iter().map(of_sum));
     let names = aggregate.schema.iter();
-    let values: Vec<Expr> = values
-        .zip(names)
-        .map(|(value, (table, field))| value.alias_qualified(table.cloned(), field.name()))
-        .collect();
+    let values = values.zip(names).map(|(value, (table, field))| {
+        let value = value.cast_to(field.data_type(), &plan.schema)?;
+        Ok(value.alias_qualified(table.cloned(), field.name()))
+    });
+    let values = values.collect::<Result<Vec<_>>>()?;
     let projection = Projection::try_new(values, Arc::new(LogicalPlan::Aggregate(plan)))?;
     Ok(LogicalPlan::Projection(projection))
 }
@@ -233,8 +234,8 @@ impl Sum {
             "count" if !params.distinct && is_there => (sum_udaf(), rows, true),
             _ if !seen.takes(arg) => return Ok(None),
             "count" if !params.distinct => (sum_udaf(), when(arg.clone().is_not_null(), rows).end()?, true),
-            "sum" if !params.distinct && arg.get_type(schema.as_ref())? == DataType::Int64 => {
-                (func, product(arg.clone(), rows), false)
+            "sum" if !params.distinct && arg.get_type(schema.as_ref())? == WIDE => {
+                (func, arg.clone() * cast(rows, WIDE), false)
             }
             "count" | "sum" if params.distinct => (func, arg.clone(), false),
             "min" | "max" => (func, arg.clone(), false),
@@ -305,6 +306,10 @@ fn stretch_of(expr: &Expr) -> Option<i64> {
     match expr {
         Expr::ScalarFunction(ScalarFunction { func, args }) => match (func.name(), args.as_slice()) {
             ("date_bin" | "time_bucket", [width, ts]) if is_ts(ts) => width_of(width),
+            ("date_bin" | "time_bucket", [width, ts, origin]) if is_ts(ts) => {
+                let origin = micros_of(origin).filter(|origin| origin % MINUTE == 0)?;
+                Some(common(width_of(width)?, origin / MINUTE))
+            }
             ("date_trunc" | "date_part", [part, ts]) if is_ts(ts) => part_of(part),
             _ => None,
         },
@@ -323,7 +328,7 @@ fn stretch_of(expr: &Expr) -> Option<i64> {
     }
 }
 
-/// The minutes of a width of buckets that begin with 1970.
+/// The minutes of a width of buckets.
 fn width_of(width: &Expr) -> Option<i64> {
     let Expr::Literal(ScalarValue::IntervalMonthDayNano(Some(width)), _) = width else {
         return None;
@@ -385,7 +390,7 @@ impl CountedRows {
         Ok(Self {
             logs: ViewTable {
                 window,
-                order: Order::Any,
+                in_order: None,
                 ..of.clone()
             },
             question: Question {
@@ -482,8 +487,7 @@ impl TableProvider for CountedRows {
         };
         if left.is_empty() {
             let files = logs.view.files(logs.table).len();
-            let hot = logs.view.hot(logs.table).iter();
-            let hot = hot.filter(|hot| logs.window.meets(hot.min_ts, hot.max_ts));
+            let hot = logs.window.hot(&logs.view, logs.table);
             let hot_rows = hot.map(|hot| hot.batch.num_rows()).sum();
             logs.meter.planned(files, files, hot_rows);
         }

@@ -41,7 +41,7 @@ impl Querier {
 
 async fn described(asking: &Asking) -> Result<Described, Error> {
     let open = text::open(&asking.statement.query, asking.postgres.as_deref())?;
-    let session = asking.session(&open.asked).map_err(of_statement)?;
+    let session = asking.session().map_err(of_statement)?;
     let parameters = match open.parameters {
         0 => Vec::new(),
         count => types(&session, &open, count).await,

@@ -33,6 +33,7 @@ mod percentile;
 mod postgres;
 mod regtype;
 mod session;
+mod sort_pushdown;
 mod statement;
 mod stop;
 mod sums;
@@ -321,7 +322,7 @@ impl Work {
             statement, postgres, ..
         } = &self.asking;
         let asked = text::read(&statement.query, &statement.parameters, postgres.as_deref())?;
-        let session = self.asking.session(&asked).map_err(of_statement)?;
+        let session = self.asking.session().map_err(of_statement)?;
         let plan = session.statement_to_plan(asked.statement).await.map_err(of_statement)?;
         growth::check(&plan)?;
         let plan = match self.asking.ids_in_memory {

@@ -24,12 +24,12 @@ use super::asking::Asking;
 use super::counts::CountRows;
 use super::ids::Ids;
 use super::postgres::PG_CATALOG;
-use super::text::Asked;
+use super::sort_pushdown::SortPushdown;
 use super::types::SqlTypes;
 use super::{percentile, zones};
 use crate::functions;
 use crate::scan::Pieces;
-use crate::table::{Order, ViewTable};
+use crate::table::ViewTable;
 use crate::window::Window;
 
 /// The tables of statements.
@@ -81,6 +81,7 @@ pub(crate) fn base(shared: &SessionState) -> SessionState {
         .with_type_planner(Arc::new(SqlTypes))
         .with_analyzer_rules(rules)
         .with_optimizer_rule(Arc::new(CountRows))
+        .with_optimizer_rule(Arc::new(SortPushdown))
         .with_scalar_functions(scalar_functions())
         .with_aggregate_functions(aggregate_functions())
         .with_window_functions(SessionStateDefaults::default_window_functions())
@@ -112,20 +113,16 @@ fn aggregate_functions() -> Vec<Arc<AggregateUDF>> {
 
 impl Asking {
     /// The session of the statement.
-    pub(super) fn session(&self, asked: &Asked) -> Result<SessionState> {
-        let order = if asked.newest_first {
-            Order::NewestFirst
-        } else {
-            Order::Any
-        };
+    pub(super) fn session(&self) -> Result<SessionState> {
         let schema = MemorySchemaProvider::new();
         let provider = |table, spec| ViewTable {
+            session: Some(Arc::clone(&self.base)),
             view: self.view.clone(),
             table,
             spec,
             window: Window::ALL,
             pieces: Pieces::All,
-            order,
+            in_order: None,
             meter: Arc::clone(&self.meter),
         };
         for table in TABLES {

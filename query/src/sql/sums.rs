@@ -19,7 +19,7 @@ use datafusion::logical_expr::{
 };
 
 /// The digits of the greatest whole number.
-const WIDE: DataType = DataType::Decimal128(20, 0);
+pub(super) const WIDE: DataType = DataType::Decimal128(20, 0);
 
 /// See the module.
 pub(super) fn checked(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {

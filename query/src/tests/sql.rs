@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::world::{self, Random};
 use super::{Bench, HOUR, now};
 use crate::gate::Class;
-use crate::{Error, Kind, Limits, ListQuery, Parameters, RowFormat, Statement};
+use crate::{Error, Kind, Limits, ListQuery, Parameters, Querier, RowFormat, Statement};
 
 fn statement(query: &str, parameters: &Value) -> Statement {
     Statement {
@@ -21,8 +21,8 @@ fn statement(query: &str, parameters: &Value) -> Statement {
 }
 
 /// The answer in a format, whole.
-async fn written(bench: &Bench, format: RowFormat, statement: &Statement) -> Result<Vec<u8>, Error> {
-    let mut answer = bench.querier.sql(statement).await?;
+async fn written(querier: &Querier, format: RowFormat, statement: &Statement) -> Result<Vec<u8>, Error> {
+    let mut answer = querier.sql(statement).await?;
     let mut writer = answer.writer(format)?;
     while let Some(batch) = answer.next().await? {
         writer.write(&batch, 0, usize::MAX)?;
@@ -32,7 +32,11 @@ async fn written(bench: &Bench, format: RowFormat, statement: &Statement) -> Res
 }
 
 pub(super) async fn asked(bench: &Bench, query: &str, parameters: Value) -> Result<Value, Error> {
-    let json = written(bench, RowFormat::Json, &statement(query, &parameters)).await?;
+    asked_of(&bench.querier, query, parameters).await
+}
+
+pub(super) async fn asked_of(querier: &Querier, query: &str, parameters: Value) -> Result<Value, Error> {
+    let json = written(querier, RowFormat::Json, &statement(query, &parameters)).await?;
     Ok(serde_json::from_slice(&json)
         .unwrap_or_else(|error| panic!("{query}: {error}: {}", String::from_utf8_lossy(&json))))
 }
@@ -745,7 +749,7 @@ async fn all_formats_have_the_same_rows() {
                  1.5::real AS r, 'NaN'::double AS nan, X'00ff' AS b, true AS t, [1, NULL] AS list, x.ts, count(*) OVER () n \
                  FROM logs l CROSS JOIN (SELECT TIMESTAMP '2026-11-21 10:00:00' AS ts) x ORDER BY l.ts DESC, level, message, uuid_text(flux_id), attributes LIMIT 50";
     let asked = statement(query, &json!([]));
-    let json: Value = serde_json::from_slice(&written(&bench, RowFormat::Json, &asked).await.unwrap()).unwrap();
+    let json: Value = serde_json::from_slice(&written(&bench.querier, RowFormat::Json, &asked).await.unwrap()).unwrap();
     let names: Vec<_> = json["columns"]
         .as_array()
         .unwrap()
@@ -758,10 +762,10 @@ async fn all_formats_have_the_same_rows() {
     assert_eq!(row["nan"], "NaN");
     assert_eq!(row["b"], "00ff");
     assert_eq!(row["list"], json!([1, null]));
-    let lines = String::from_utf8(written(&bench, RowFormat::Ndjson, &asked).await.unwrap()).unwrap();
+    let lines = String::from_utf8(written(&bench.querier, RowFormat::Ndjson, &asked).await.unwrap()).unwrap();
     let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(json["data"], json!(lines));
-    let csv = String::from_utf8(written(&bench, RowFormat::Csv, &asked).await.unwrap()).unwrap();
+    let csv = String::from_utf8(written(&bench.querier, RowFormat::Csv, &asked).await.unwrap()).unwrap();
     assert!(
         csv.starts_with("ts,flux_id,level,attributes,a,nothing,empty,odd,r,nan,b,t,list,ts_1,n\n2026-"),
         "{csv}"
@@ -770,7 +774,7 @@ async fn all_formats_have_the_same_rows() {
         csv.contains(",,\"\",\"\"\"a\"\",\n\",1.5,NaN,00ff,true,\"[1,null]\",2026-11-21T10:00:00,"),
         "{csv}"
     );
-    let arrow = written(&bench, RowFormat::Arrow, &asked).await.unwrap();
+    let arrow = written(&bench.querier, RowFormat::Arrow, &asked).await.unwrap();
     let batches = StreamReader::try_new(arrow.as_slice(), None).unwrap();
     let count: usize = batches.map(|batch| batch.unwrap().num_rows()).sum();
     assert_eq!(count, 50);
@@ -786,7 +790,8 @@ async fn a_limit_cuts_and_says_so() {
                 limit,
                 ..statement(query, &json!([]))
             };
-            let json: Value = serde_json::from_slice(&written(&bench, RowFormat::Json, &asked).await.unwrap()).unwrap();
+            let json: Value =
+                serde_json::from_slice(&written(&bench.querier, RowFormat::Json, &asked).await.unwrap()).unwrap();
             assert_eq!(json["data"].as_array().map(Vec::len), Some(given));
             assert_eq!(json["stats"]["truncated"], truncated);
         }
