@@ -306,7 +306,7 @@ fn stretch_of(expr: &Expr) -> Option<i64> {
     match expr {
         Expr::ScalarFunction(ScalarFunction { func, args }) => match (func.name(), args.as_slice()) {
             ("date_bin" | "time_bucket", [width, ts]) if is_ts(ts) => width_of(width),
-            ("date_bin" | "time_bucket", [width, ts, origin]) if is_ts(ts) => {
+            ("date_bin" | "time_bucket", [width, ts, origin]) if is_ts(same_moment(ts)) => {
                 let origin = micros_of(origin).filter(|origin| origin % MINUTE == 0)?;
                 Some(common(width_of(width)?, origin / MINUTE))
             }
@@ -325,6 +325,19 @@ fn stretch_of(expr: &Expr) -> Option<i64> {
             })
         }
         _ => None,
+    }
+}
+
+/// A time in UTC without a change of its unit.
+fn same_moment(time: &Expr) -> &Expr {
+    match time {
+        Expr::Cast(Cast { expr, field }) => match field.data_type() {
+            DataType::Timestamp(_, zone) if zone.as_deref().is_none_or(|zone| ["UTC", "+00:00"].contains(&zone)) => {
+                expr.as_ref()
+            }
+            _ => time,
+        },
+        _ => time,
     }
 }
 

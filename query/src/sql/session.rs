@@ -64,6 +64,8 @@ pub(crate) fn base(shared: &SessionState) -> SessionState {
     options.execution.time_zone = Some("UTC".to_owned());
     // Fields of files have numbers in their metadata, which a union has of neither side or of one: that is no other schema.
     options.execution.skip_physical_aggregate_schema_check = true;
+    // A list's rows are few: dealt to threads they would be read ahead, beyond the list's limit.
+    options.execution.use_row_number_estimates_to_optimize_partitioning = true;
     let parser = &mut options.sql_parser;
     parser.dialect = datafusion::common::config::Dialect::PostgreSQL;
     parser.collect_spans = true;

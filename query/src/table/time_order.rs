@@ -184,7 +184,7 @@ impl ExecutionPlan for OrderedRowsExec {
         Ok(self)
     }
 
-    /// So few that nobody deals them to threads: that would take rows that nobody asks for.
+    /// So few that they are not dealt to threads, which would read ahead.
     fn statistics_from_inputs(&self, _: &[Arc<Statistics>], _: &StatisticsArgs) -> Result<Arc<Statistics>> {
         let rows = Precision::Inexact(self.wanted.min(FIRST));
         Ok(Arc::new(Statistics::new_unknown(&self.schema()).with_num_rows(rows)))
