@@ -26,6 +26,7 @@ use uuid::Uuid;
 use crate::catalog::{Catalog, FileEntry, Files, Footers, Lineage, Lock, Segment};
 use crate::desk::Desk;
 use crate::hot::{Hot, Place};
+use crate::inbound::InboundMemory;
 use crate::index::Indexes;
 use crate::intake::Intake;
 use crate::layout::{Layout, Partition};
@@ -64,6 +65,9 @@ pub(crate) struct Shared {
     pub(crate) intake: Intake,
     pub(crate) desk: Desk,
     pub(crate) room: Arc<Semaphore>,
+    /// For bodies and messages, and for what is decoded of bodies.
+    pub(crate) inbound: InboundMemory,
+    pub(crate) decoding: InboundMemory,
     /// The largest frame that the log can take.
     pub(crate) largest_frame: u64,
     /// Appends wait because the log is at its cap or its disk is full.
