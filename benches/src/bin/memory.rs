@@ -172,8 +172,8 @@ fn steady() -> Result<(), Failure> {
         "logs?limit=50&q=quorum%20of%20shard%20xk-4711",
     ];
     let (over, took) = (AtomicBool::new(false), questions.map(|_| Mutex::default()));
+    let start = Instant::now();
     std::thread::scope(|scope| {
-        let start = Instant::now();
         let stream = scope.spawn(|| stream(&Api::new(&api.base), bodies, start, &over));
         let clients: Vec<_> = questions
             .iter()
