@@ -4,7 +4,7 @@ export CARGO_TARGET_DIR ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/platform-build
 export CARGO_INCREMENTAL ?= 1
 STATIC_TARGET := x86_64-unknown-linux-gnu
 
-.PHONY: help demo test build check suite schema-check bins lanes-long unit tools readers docs bench clean-demo
+.PHONY: help demo test build check suite differential schema-check bins lanes-long unit tools readers docs bench clean-demo
 help:            ## this list
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
@@ -39,6 +39,10 @@ lanes-long: export PLATFORM_TEST_LANE_ROWS = $(or $(MESSAGES),100000)
 lanes-long: tools bins ## lane guaranteed in its long form, without and with bus credentials: make lanes-long FAULTS=25 MESSAGES=100000 SEED=7
 	@scripts/with-nextest.sh
 	$(if $(SEED),PLATFORM_TEST_SEED=$(SEED)) cargo nextest run --workspace --locked -j1 -E 'test(through_kill_9_and_partitions)' --no-capture
+
+differential: tools bins ## random SQL against a real PostgreSQL, with what differs: PLATFORM_TEST_STATEMENTS=20000 PLATFORM_TEST_SEED=7
+	@scripts/with-nextest.sh
+	cargo nextest run --workspace --locked --ignore-default-filter -E 'test(random_statements)' --no-capture
 
 unit: tools      ## unit tests of one room: make unit ROOM=engine
 	cargo nextest run --workspace --locked -E 'package(platform-$(ROOM))'
