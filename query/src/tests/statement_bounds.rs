@@ -1,6 +1,7 @@
 //! Statements stay within their bounds of memory and time, whatever they ask: functions, literals, plans, and thousands of
 //! hostile statements.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use model::{ByteSize, LogRecord};
