@@ -110,7 +110,8 @@ impl Segment {
 
     /// Whether it has row groups that are to be indexed, and there may be room for it.
     pub(super) fn lacks_live_index(&self, memory: &Memory) -> bool {
-        if self.sealed || !self.is_parquet() || !is_indexed(self.table) {
+        // A piece in a bucket is fetched for questions alone.
+        if self.sealed || self.is_uploaded() || !self.is_parquet() || !is_indexed(self.table) {
             return false;
         }
         let live = self.lineage().live();

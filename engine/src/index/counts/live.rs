@@ -74,7 +74,7 @@ impl Segment {
         let mut counted = live.counted.lock();
         let so_far = |counted: &[RowCounts]| counted.iter().map(|group| group.rows).sum::<u64>();
         let (mut rows, mut bytes) = (so_far(&counted), 0);
-        if rows < self.rows && !self.sealed {
+        if rows < self.rows && !self.sealed && !self.is_uploaded() {
             let footer = self.metadata().ok()?;
             let file = FileAt::new(self.open().ok()?, self.size);
             for group in counted.len()..footer.num_row_groups() {
