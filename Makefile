@@ -4,7 +4,7 @@ export CARGO_TARGET_DIR ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/platform-build
 export CARGO_INCREMENTAL ?= 1
 STATIC_TARGET := x86_64-unknown-linux-gnu
 
-.PHONY: help demo test build check suite differential schema-check bins lanes-long unit tools readers docs bench clean-demo
+.PHONY: help demo test build check suite differential hostile schema-check bins lanes-long unit tools readers docs bench clean-demo
 help:            ## this list
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
@@ -43,6 +43,10 @@ lanes-long: tools bins ## lane guaranteed in its long form, without and with bus
 differential: tools bins ## random SQL against a real PostgreSQL, with what differs: PLATFORM_TEST_STATEMENTS=20000 PLATFORM_TEST_SEED=7
 	@scripts/with-nextest.sh
 	cargo nextest run --workspace --locked --ignore-default-filter -E 'test(random_statements)' --no-capture
+
+hostile: tools bins ## generated statements within their bounds of memory and time
+	@scripts/with-nextest.sh
+	cargo nextest run -p platform-query --locked --ignore-default-filter -E 'test(hostile_statements_are_answered_or_refused)' --no-capture
 
 unit: tools      ## unit tests of one room: make unit ROOM=engine
 	cargo nextest run --workspace --locked -E 'package(platform-$(ROOM))'
