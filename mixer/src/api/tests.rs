@@ -5,7 +5,6 @@
 mod flux;
 mod formats;
 mod hostile;
-mod slow;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
