@@ -89,10 +89,12 @@ impl Counting {
             if !go_on() {
                 return false;
             }
-            match batch {
-                Ok(batch) => self.counted.add(&batch),
-                Err(_) => self.counted.give_up(),
-            }
+            let Ok(batch) = batch else {
+                // A reader that failed says so for ever.
+                self.counted.give_up();
+                return true;
+            };
+            self.counted.add(&batch);
         }
         true
     }

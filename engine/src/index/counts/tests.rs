@@ -6,16 +6,18 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Weak;
 
-use model::Table;
+use model::{Attributes, EntityId, Level, LogRecord, Record, Table, Timestamp};
+use parquet::arrow::ArrowWriter;
 use proptest::prelude::*;
 use uuid::Uuid;
 
 use super::super::format::{Owner, Part, encode};
 use super::super::memory::Memory;
 use super::super::path_of;
-use super::build::Builder;
+use super::build::{Builder, Counting};
 use super::*;
 use crate::Error;
+use crate::segment::{FileAt, read_metadata};
 
 /// Minutes, levels and entities of rows.
 type Rows = Vec<(i64, u8, u8)>;
@@ -215,4 +217,39 @@ proptest! {
             prop_assert_eq!(cells(&counts).into_values().sum::<u64>(), rows);
         }
     }
+}
+
+#[test]
+fn a_file_that_cannot_be_read_any_more_is_not_counted() {
+    let rows: Vec<LogRecord> = (0..3_000)
+        .map(|at| LogRecord {
+            ts: Timestamp::from_micros(at),
+            entity_id: EntityId::for_name("rack"),
+            entity_name: format!("rack-{}", at % 7),
+            flux_id: None,
+            level: Level::Info,
+            message: String::new(),
+            attributes: Attributes::new(),
+        })
+        .collect();
+    let rows = LogRecord::to_batch(&rows).unwrap();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let mut writer = ArrowWriter::try_new(file.reopen().unwrap(), rows.schema(), None).unwrap();
+    writer.write(&rows).unwrap();
+    writer.close().unwrap();
+    let source = FileAt::open(file.path()).unwrap();
+    let footer = Arc::new(read_metadata(&source, file.path(), false).unwrap());
+    let count = || {
+        let mut counting = Counting::of(Table::Logs, 0, &footer).unwrap();
+        let mut left = 100;
+        let mut go_on = || {
+            left -= 1;
+            left > 0
+        };
+        assert!(counting.take(&source, 0, &mut go_on), "it goes on for ever");
+        counting.finish(3_000).len()
+    };
+    assert_eq!(count(), CountsBy::ALL.len());
+    file.as_file().set_len(4).unwrap();
+    assert_eq!(count(), 0);
 }
