@@ -38,7 +38,7 @@ pub(super) fn build(
     let metadata = &Arc::new(read_metadata(file, path, true)?);
     let source = Source { file, path, metadata };
     let mut counting = Counting::of(owner.table, owner.size, metadata);
-    let mut building = Building::new(owner.table, metadata.row_groups());
+    let mut building = Building::new(owner, metadata.row_groups());
     for group in 0..metadata.num_row_groups() {
         if !building.take(&source, group, &mut go_on)? {
             return Ok(None);
@@ -61,7 +61,7 @@ pub(super) fn build_group(
     mut go_on: impl FnMut() -> bool,
 ) -> Result<Option<Vec<u8>>, Error> {
     let groups = source.metadata.row_groups().get(group).map(std::slice::from_ref);
-    let mut building = Building::new(owner.table, groups.unwrap_or_default());
+    let mut building = Building::new(owner, groups.unwrap_or_default());
     let is_whole = building.take(source, group, &mut go_on)?;
     Ok(is_whole.then(|| building.finish(owner, Vec::new())))
 }
@@ -71,7 +71,7 @@ const fn has_texts(table: Table) -> bool {
     matches!(table, Table::Logs)
 }
 
-fn texts_of(groups: &[RowGroupMetaData]) -> texts::Builder {
+fn texts_of(groups: &[RowGroupMetaData], size: u64) -> texts::Builder {
     let (mut blocks, mut bytes) = (0, 0);
     for group in groups {
         let rows = u32::try_from(group.num_rows()).unwrap_or(0);
@@ -80,7 +80,7 @@ fn texts_of(groups: &[RowGroupMetaData]) -> texts::Builder {
         let messages = columns.find(|column| column.column_descr().path().string() == MESSAGE);
         bytes += messages.map_or(0, |chunk| u64::try_from(chunk.uncompressed_size()).unwrap_or(0));
     }
-    texts::Builder::new(blocks, bytes)
+    texts::Builder::new(blocks, bytes, size)
 }
 
 /// What is indexed of row groups, so far.
@@ -91,10 +91,10 @@ struct Building {
 
 impl Building {
     /// Nothing yet, of these groups.
-    fn new(table: Table, groups: &[RowGroupMetaData]) -> Self {
+    fn new(owner: &Owner, groups: &[RowGroupMetaData]) -> Self {
         Self {
-            columns: columns_of(table),
-            texts: has_texts(table).then(|| texts_of(groups)),
+            columns: columns_of(owner.table),
+            texts: has_texts(owner.table).then(|| texts_of(groups, owner.size)),
         }
     }
 
@@ -134,7 +134,7 @@ impl Building {
                 is_checked: true,
             }));
         }
-        for (class, form, bytes) in self.texts.into_iter().flat_map(|texts| texts.finish(owner.size)) {
+        for (class, form, bytes) in self.texts.into_iter().flat_map(texts::Builder::finish) {
             parts.push(Part {
                 kind: class.kind(),
                 form,

@@ -29,14 +29,17 @@ pub(in crate::index) struct Builder {
     shift: u32,
     block: u32,
     row: u32,
+    /// Bytes of both sections, at most.
+    most: usize,
     folded: String,
 }
 
 impl Builder {
-    /// For a file of so many blocks with about so many bytes of different messages.
-    pub(in crate::index) fn new(blocks: u32, bytes: u64) -> Self {
-        let wanted = bytes.saturating_mul(4).checked_next_power_of_two();
-        let wanted = wanted.map_or(u32::MAX, u64::trailing_zeros);
+    /// For a file of `size` bytes and so many blocks, with about so many bytes of different messages.
+    pub(in crate::index) fn new(blocks: u32, bytes: u64, size: u64) -> Self {
+        let most = (size / PART_OF_FILE + LEAST_BYTES).min(MOST_BYTES);
+        // A slot takes a bit of its section at least.
+        let wanted = bytes.saturating_mul(4).min(most * 8).next_power_of_two().trailing_zeros();
         let bits = MOST_BITS.map(|most| wanted.clamp(PAGE_BITS, most));
         let mut shift = 0;
         while spans(blocks, shift) > MOST_SPANS {
@@ -50,6 +53,7 @@ impl Builder {
             shift,
             block: 0,
             row: 0,
+            most: usize::try_from(most).unwrap_or(0),
             folded: String::new(),
         }
     }
@@ -121,19 +125,14 @@ impl Builder {
         }
     }
 
-    /// The form and the bytes of each class's section, for a data file of so many bytes; empty ones say nothing.
-    pub(in crate::index) fn finish(mut self, size: u64) -> [(Class, u16, Vec<u8>); 2] {
+    /// The form and the bytes of each class's section; empty ones say nothing.
+    pub(in crate::index) fn finish(mut self) -> [(Class, u16, Vec<u8>); 2] {
         let is_whole = self.block == self.blocks && self.blocks <= MOST_BLOCKS;
         if !self.block.is_multiple_of(1 << self.shift) {
             self.end_span(self.block);
         }
         self.present = Vec::new();
-        let most = (size / PART_OF_FILE + LEAST_BYTES).min(MOST_BYTES);
-        let most = if is_whole {
-            usize::try_from(most).unwrap_or(0)
-        } else {
-            0
-        };
+        let most = if is_whole { self.most } else { 0 };
         let [words, numbers] = self.rows;
         let section = |rows, most| {
             Matrix::new(rows, self.blocks, self.shift)

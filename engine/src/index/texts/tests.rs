@@ -38,9 +38,9 @@ fn blocks_of(groups: &Groups) -> u32 {
         .sum()
 }
 
-fn built(groups: &Groups) -> Builder {
+fn built(groups: &Groups, size: u64) -> Builder {
     let bytes = groups.iter().flatten().map(String::len).sum::<usize>();
-    let mut builder = Builder::new(blocks_of(groups), bytes as u64);
+    let mut builder = Builder::new(blocks_of(groups), bytes as u64, size);
     for group in groups {
         for block in group.chunks(BLOCK_ROWS as usize) {
             // In two pieces, as pages end anywhere.
@@ -57,7 +57,7 @@ fn built(groups: &Groups) -> Builder {
 
 /// The sidecar of a data file of so many bytes.
 fn sidecar(groups: &Groups, size: u64) -> Vec<u8> {
-    let parts = built(groups).finish(size).map(|(class, form, bytes)| Part {
+    let parts = built(groups, size).finish().map(|(class, form, bytes)| Part {
         kind: class.kind(),
         form,
         bytes,
@@ -191,7 +191,7 @@ fn the_sections_take_no_more_than_their_part_of_the_file() {
         ];
         for groups in [&groups, &noise] {
             for size in [0, 50_000, 400_000, 4_000_000, LARGE] {
-                let bytes: usize = built(groups).finish(size).iter().map(|(_, _, bytes)| bytes.len()).sum();
+                let bytes: usize = built(groups, size).finish().iter().map(|(_, _, bytes)| bytes.len()).sum();
                 assert!(bytes as u64 <= (size / 25 + 4_096).min(3 << 20), "{bytes} of {size}");
             }
         }
@@ -207,7 +207,7 @@ fn of_messages_that_are_noise_nothing_is_said() {
     let mut random = Random(13);
     let long = |random: &mut Random| (0..60_000).map(|_| letter(random)).collect();
     let groups: Groups = vec![(0..60).map(|_| long(&mut random)).collect()];
-    let [(_, _, words), (_, _, _)] = built(&groups).finish(LARGE);
+    let [(_, _, words), (_, _, _)] = built(&groups, LARGE).finish();
     assert_eq!(words.len(), 0);
     let folder = tempfile::tempdir().unwrap();
     assert_eq!(
@@ -219,14 +219,14 @@ fn of_messages_that_are_noise_nothing_is_said() {
 #[test]
 fn values_at_one_address_are_read_once_and_lie_in_all_their_blocks() {
     let texts = ["the first one", "another thing", "a third, 12345"];
-    let mut builder = Builder::new(3, 1_000);
+    let mut builder = Builder::new(3, 1_000, LARGE);
     for block in 0..3 {
         let rows: Vec<_> = (0..BLOCK_ROWS as usize)
             .map(|row| Some(texts[(row % 2) * block].as_bytes()))
             .collect();
         builder.add(&rows, true).unwrap();
     }
-    let parts = builder.finish(LARGE).map(|(class, form, bytes)| Part {
+    let parts = builder.finish().map(|(class, form, bytes)| Part {
         kind: class.kind(),
         form,
         bytes,
