@@ -20,6 +20,7 @@ use model::{ByteSize, Table};
 
 use crate::answer::QueryStats;
 use crate::filter::within;
+use crate::filter_pushdown;
 use crate::memory::Session;
 use crate::reader::Meter;
 use crate::scan::{Counted, Found, Pieces, Question, Request, Scanner, Sink, Wanted};
@@ -49,14 +50,13 @@ pub(crate) fn session(limits: &Limits) -> Result<SessionState, Error> {
     Ok(SessionStateBuilder::new()
         .with_config(config)
         .with_runtime_env(runtime)
+        .with_physical_optimizer_rules(filter_pushdown::optimizer_rules())
         .build())
 }
 
 fn options(memory: ByteSize) -> ConfigOptions {
     let mut options = ConfigOptions::new();
     options.execution.parquet.pushdown_filters = true;
-    // Suspected of two joins over files that had other rows than the same joins over memory; not cleared of it yet.
-    options.optimizer.enable_join_dynamic_filter_pushdown = false;
     // A plan reserves this much per partition before it reads; the defaults assume pools of many gigabytes.
     let share = usize::try_from(memory.get() / 64).unwrap_or(usize::MAX);
     options.execution.sort_spill_reservation_bytes = share.clamp(64 << 10, 10 << 20);

@@ -27,6 +27,7 @@ mod cursor;
 mod error;
 mod exec;
 mod filter;
+mod filter_pushdown;
 mod flux;
 mod functions;
 mod gate;

@@ -31,6 +31,7 @@ use super::stop::Stop;
 use super::text::Asked;
 use super::types::SqlTypes;
 use super::{percentile, zones};
+use crate::filter_pushdown::optimizer_rules;
 use crate::functions;
 use crate::scan::Pieces;
 use crate::table::{Order, ViewTable};
@@ -74,6 +75,7 @@ pub(crate) fn base(shared: &SessionState) -> SessionState {
         .with_type_planner(Arc::new(SqlTypes))
         .with_analyzer_rules(rules)
         .with_optimizer_rule(Arc::new(CountRows))
+        .with_physical_optimizer_rules(optimizer_rules())
         .with_scalar_functions(scalar_functions())
         .with_aggregate_functions(aggregate_functions())
         .with_window_functions(SessionStateDefaults::default_window_functions())

@@ -1,6 +1,7 @@
 //! SQL over rows in sealed files, open files and memory.
 
 mod answers;
+mod joins;
 mod numbers;
 mod patterns;
 mod postgres;

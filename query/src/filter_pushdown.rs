@@ -1,0 +1,67 @@
+//! Pushdown of filters in physical plans, where it cannot mistake one column for another of the same name.
+//!
+//! DataFusion 55 maps the columns of a filter that moves below a node by their names. Above a join of two tables that both have a
+//! `level`, that takes the first one for the second: the filter of one side removes rows of the other
+//! (<https://github.com/apache/datafusion/issues/21246>, mended after 55.2 by pull request 25259). Logical plans are not
+//! affected: their columns know their tables.
+//!
+//! # Invariants
+//!
+//! - No filter moves through a node whose output has two columns of one name; below and above it all is as in DataFusion.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use datafusion::common::Result;
+use datafusion::common::config::ConfigOptions;
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
+use datafusion::physical_plan::{ExecutionPlan, replace_children_if_necessary};
+
+type Rule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
+
+/// DataFusion's rules, in their order.
+pub(crate) fn optimizer_rules() -> Vec<Rule> {
+    let guarded = |rule: Rule| -> Rule {
+        if rule.name().starts_with("FilterPushdown") {
+            Arc::new(UnambiguousFilterPushdown(rule))
+        } else {
+            rule
+        }
+    };
+    PhysicalOptimizer::new().rules.into_iter().map(guarded).collect()
+}
+
+/// See the module.
+#[derive(Debug)]
+struct UnambiguousFilterPushdown(Rule);
+
+impl PhysicalOptimizerRule for UnambiguousFilterPushdown {
+    fn optimize(&self, plan: Arc<dyn ExecutionPlan>, config: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
+        let children = plan.children();
+        // Nothing comes from above to the topmost node, whatever its own columns are called.
+        if !children.iter().any(|child| has_equal_names(child)) {
+            return self.0.optimize(plan, config);
+        }
+        let children = children
+            .into_iter()
+            .map(|child| self.optimize(Arc::clone(child), config));
+        let children = children.collect::<Result<_>>()?;
+        replace_children_if_necessary(plan, children)
+    }
+
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn schema_check(&self) -> bool {
+        self.0.schema_check()
+    }
+}
+
+/// Whether a node of a plan has two columns of one name.
+fn has_equal_names(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    let schema = plan.schema();
+    let mut names = HashSet::with_capacity(schema.fields().len());
+    schema.fields().iter().any(|field| !names.insert(field.name())) || plan.children().into_iter().any(has_equal_names)
+}
