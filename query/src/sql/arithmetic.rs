@@ -5,7 +5,7 @@
 //! | `+`, `-`, `*` of whole numbers | a result that does not fit is an error | wraps it around |
 //! | `/` of decimals, of a `sum` of `bigint` | a double | a decimal with four more digits than the dividend |
 //! | a count without a sign, such as `row_number()`, and another number | whole numbers | decimals |
-//! | `percentile_cont`, `median` of whole numbers | exact doubles | six digits |
+//! | `percentile_cont`, `median` of whole numbers | doubles | six digits |
 //! | `avg` of decimals | with twelve more digits than the decimals | with four |
 
 use std::cmp::Ordering;

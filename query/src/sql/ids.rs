@@ -31,6 +31,7 @@ use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, ExprSchema, ScalarValue, plan_err};
 use datafusion::error::{DataFusionError, Result};
+use datafusion::functions::math;
 use datafusion::logical_expr::expr::{AggregateFunctionParams, Between, InList};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
@@ -200,6 +201,10 @@ fn replaced(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
             let parts = call.args.into_iter().map(|arg| written::part_of(arg, schema));
             call.args = parts.collect::<Result<_>>()?;
             Transformed::yes(Expr::ScalarFunction(call))
+        }
+        // A quotient of natural logarithms is 2.9999999999999996 of 1000.
+        Expr::ScalarFunction(call) if call.func.name() == "log" && call.args.len() == 1 => {
+            Transformed::yes(math::log10().call(call.args))
         }
         other => Transformed::no(other),
     })

@@ -111,7 +111,7 @@ fn is_bigint(expr: &Expr, schema: &DFSchema) -> bool {
     let is_whole = |part: &Expr| part.get_type(schema).is_ok_and(|kind| kind.is_integer());
     match expr {
         Expr::Column(_) => matches!(expr.get_type(schema), Ok(DataType::Int64)),
-        Expr::Cast(Cast { expr, field }) if *field.data_type() == DataType::Int64 && !is_whole(expr) => true,
+        Expr::Cast(Cast { field, .. }) if *field.data_type() == DataType::Int64 => true,
         Expr::Cast(Cast { field, .. }) if matches!(field.data_type(), DataType::Int32 | DataType::Int16) => false,
         Expr::Cast(Cast { expr, .. }) | Expr::Negative(expr) => is_bigint(expr, schema),
         Expr::BinaryExpr(BinaryExpr { left, right, .. }) => {

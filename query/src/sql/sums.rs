@@ -1,8 +1,11 @@
-//! `sum` of whole numbers: a sum that does not fit is an error. DataFusion wraps it around.
+//! `sum` of whole numbers: a sum that does not fit is an error. DataFusion wraps it around. `avg` of differences of times: rounded
+//! to a microsecond. DataFusion cuts it.
 //!
 //! ```text
 //! Aggregate sum(n)   ─>   Projection CAST(sum(n) AS bigint)
 //!                           Aggregate sum(CAST(n AS decimal))
+//! Aggregate avg(d)   ─>   Projection CAST(round(avg(d)) AS duration)
+//!                           Aggregate avg(CAST(d AS double))
 //! ```
 //!
 //! The same of windows. A sum of so many digits has room for more numbers than there are rows.
@@ -13,6 +16,7 @@ use arrow_schema::DataType;
 use datafusion::common::DFSchema;
 use datafusion::common::tree_node::Transformed;
 use datafusion::error::Result;
+use datafusion::functions::math::expr_fn::round;
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::{
     Aggregate, Expr, ExprSchemable as _, LogicalPlan, Projection, Window, WindowFunctionDefinition, cast,
@@ -52,11 +56,13 @@ pub(super) fn checked(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     let columns = wide.schema().iter().zip(before.iter()).zip(is_sum);
     let columns = columns.map(|((made, (relation, field)), is_sum)| {
         let column = Expr::from(made);
-        if is_sum {
-            cast(column, field.data_type().clone()).alias_qualified(relation.cloned(), field.name())
-        } else {
-            column
-        }
+        let kind = field.data_type();
+        let narrow = match kind {
+            _ if !is_sum => return column,
+            DataType::Duration(_) => cast(cast(round(vec![column]), DataType::Int64), kind.clone()),
+            _ => cast(column, kind.clone()),
+        };
+        narrow.alias_qualified(relation.cloned(), field.name())
     });
     let columns = columns.collect();
     Ok(Transformed::yes(LogicalPlan::Projection(Projection::try_new(
@@ -65,26 +71,37 @@ pub(super) fn checked(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     )?)))
 }
 
-/// A sum of whole numbers as one of decimals, by the same name.
+/// A sum of whole numbers as one of decimals, an average of durations as one of doubles, by the same name.
 fn widened(expr: &Expr, schema: &DFSchema) -> Option<Expr> {
-    let wide = |args: Vec<Expr>| args.into_iter().map(|arg| cast(arg, WIDE)).collect();
-    let is_whole = |args: &[Expr]| match args {
-        [arg] => arg.get_type(schema).is_ok_and(|kind| kind.is_integer()),
-        _ => false,
+    let (function, args) = match expr.clone().unalias() {
+        Expr::AggregateFunction(call) => (call.func.name().to_owned(), call.params.args),
+        Expr::WindowFunction(call) => match &call.fun {
+            WindowFunctionDefinition::AggregateUDF(function) => (function.name().to_owned(), call.params.args),
+            WindowFunctionDefinition::WindowUDF(_) => return None,
+        },
+        _ => return None,
     };
-    let sum = match expr.clone().unalias() {
-        Expr::AggregateFunction(mut call) if call.func.name() == "sum" && is_whole(&call.params.args) => {
-            call.params.args = wide(call.params.args);
+    let [arg] = args.as_slice() else {
+        return None;
+    };
+    let wide = match (function.as_str(), arg.get_type(schema).ok()?) {
+        ("sum", kind) if kind.is_integer() => cast(arg.clone(), WIDE),
+        // What a `CASE` is of is known later.
+        ("avg", kind @ DataType::Duration(_)) => {
+            cast(cast(cast(arg.clone(), kind), DataType::Int64), DataType::Float64)
+        }
+        _ => return None,
+    };
+    let widened = match expr.clone().unalias() {
+        Expr::AggregateFunction(mut call) => {
+            call.params.args = vec![wide];
             Expr::AggregateFunction(call)
         }
-        Expr::WindowFunction(mut call)
-            if matches!(&call.fun, WindowFunctionDefinition::AggregateUDF(sum) if sum.name() == "sum")
-                && is_whole(&call.params.args) =>
-        {
-            call.params.args = wide(std::mem::take(&mut call.params.args));
+        Expr::WindowFunction(mut call) => {
+            call.params.args = vec![wide];
             Expr::WindowFunction(call)
         }
         _ => return None,
     };
-    Some(NamePreserver::new_for_projection().save(expr).restore(sum))
+    Some(NamePreserver::new_for_projection().save(expr).restore(widened))
 }

@@ -5,6 +5,7 @@
 //! | `{i}` `{f}` `{n}` `{t}` `{b}` | an expression: whole number, double, decimal, text, boolean |
 //! | `{z}` `{s}` `{d}` `{v}` | a time with a zone, one without, a date, an interval |
 //! | `{I}` `{F}` `{N}` `{T}` `{Z}` `{D}` `{V}` | a literal of these |
+//! | `{k}` | a column of doubles: what an aggregate that subtracts squares gives of equal numbers is the noise of their last digits |
 //! | `{=}` | what the place before it was filled with |
 //! | `{P}` `{S}` `{R}` | a pattern of `LIKE`, of `SIMILAR TO`, a regular expression |
 
@@ -74,6 +75,19 @@ impl Scope {
         self.filled(random, template, depth.saturating_sub(1))
     }
 
+    /// A column of doubles, or one such number.
+    fn column(&self, random: &mut Random) -> String {
+        // Values of metrics are as large as 1e300: their squares are not.
+        let is_it = |column: &&(String, Kind)| column.1 == 'f' && !column.0.ends_with("value");
+        let columns: Vec<_> = self.columns.iter().filter(is_it).collect();
+        if columns.is_empty() {
+            return "(0.5::float8)".to_owned();
+        }
+        columns[usize::try_from(random.below(columns.len() as u64)).unwrap_or_default()]
+            .0
+            .clone()
+    }
+
     /// A template with its places filled.
     pub(super) fn filled(&self, random: &mut Random, template: &str, depth: u32) -> String {
         let (mut text, mut last) = (String::new(), String::new());
@@ -89,6 +103,7 @@ impl Scope {
             }
             rest = &from[3..];
             match place {
+                'k' => text.push_str(&self.column(random)),
                 'a'..='z' => {
                     let inner = self.expression(random, place, depth);
                     let is_plain = inner.chars().all(|c| c.is_alphanumeric() || "._()'\" ".contains(c)) || place == 'b';

@@ -43,6 +43,11 @@ const JUDGED: &[(&str, &str, &str)] = &[
         "types are made the same here where PostgreSQL wants them cast",
     ),
     (
+        "42P10",
+        "DISTINCT ON position",
+        "rows that are distinct by a constant are one row here",
+    ),
+    (
         "42601",
         "constant in DISTINCT ON",
         "rows that are distinct by a constant are one row here",

@@ -114,3 +114,26 @@ async fn sums_of_whole_numbers_that_do_not_fit_are_an_error() {
     assert_eq!(names["columns"][0]["name"], "sum(length(logs.message))");
     bench.close().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn averages_of_differences_and_quotients_of_big_sums_are_not_cut() {
+    let bench = of_messages(&["one", "three"]).await;
+    let query = "SELECT sum(length(message)::bigint) / 3 AS a, sum(length(message)::bigint) / count(*) AS b, \
+                 avg(CASE WHEN message = 'one' THEN ts - ts ELSE TIMESTAMPTZ '2026-11-21 10:00:00.000003Z' \
+                 - TIMESTAMPTZ '2026-11-21 10:00:00Z' END) AS d FROM logs";
+    assert_eq!(
+        rows(&bench, query).await,
+        [[json!(8.0 / 3.0), json!(4.0), json!("PT0.000002S")]]
+    );
+    assert_eq!(one(&bench, "SELECT sum(length(message)) / 3 FROM logs").await, 2);
+    assert_eq!(
+        one(
+            &bench,
+            "SELECT log(length(message) + 997) FROM logs WHERE message = 'one'"
+        )
+        .await,
+        3.0
+    );
+    assert_eq!(one(&bench, "SELECT log(1000)").await, 3.0);
+    bench.close().await;
+}
