@@ -39,7 +39,11 @@ impl Builder {
     pub(in crate::index) fn new(blocks: u32, bytes: u64, size: u64) -> Self {
         let most = (size / PART_OF_FILE + LEAST_BYTES).min(MOST_BYTES);
         // A slot takes a bit of its section at least.
-        let wanted = bytes.saturating_mul(4).min(most * 8).next_power_of_two().trailing_zeros();
+        let wanted = bytes
+            .saturating_mul(4)
+            .min(most * 8)
+            .next_power_of_two()
+            .trailing_zeros();
         let bits = MOST_BITS.map(|most| wanted.clamp(PAGE_BITS, most));
         let mut shift = 0;
         while spans(blocks, shift) > MOST_SPANS {

@@ -191,7 +191,11 @@ fn the_sections_take_no_more_than_their_part_of_the_file() {
         ];
         for groups in [&groups, &noise] {
             for size in [0, 50_000, 400_000, 4_000_000, LARGE] {
-                let bytes: usize = built(groups, size).finish().iter().map(|(_, _, bytes)| bytes.len()).sum();
+                let bytes: usize = built(groups, size)
+                    .finish()
+                    .iter()
+                    .map(|(_, _, bytes)| bytes.len())
+                    .sum();
                 assert!(bytes as u64 <= (size / 25 + 4_096).min(3 << 20), "{bytes} of {size}");
             }
         }
