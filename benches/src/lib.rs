@@ -47,6 +47,12 @@ pub fn resident_mib(pid: i32) -> f64 {
     memory_mib(pid, "VmRSS:")
 }
 
+/// What of it belongs to no file, in MiB: the heap and the stacks, without the program's text.
+#[must_use]
+pub fn anonymous_mib(pid: i32) -> f64 {
+    memory_mib(pid, "RssAnon:")
+}
+
 fn memory_mib(pid: i32, key: &str) -> f64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix(key));

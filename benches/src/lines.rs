@@ -1,4 +1,4 @@
-//! Log rows as NDJSON over HTTP.
+//! Rows as NDJSON over HTTP.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -19,18 +19,18 @@ pub const LINES: usize = 10_000;
 /// Where each body of lines lies in a file, and how long it is.
 pub type Bodies = Vec<(u64, usize)>;
 
-/// Writes lines whose rows happened in the last seconds; where each body of lines lies.
+/// Writes lines of a table whose rows happened in the last seconds; where each body of lines lies.
 ///
 /// # Errors
 /// If the file cannot be written.
 #[allow(clippy::cast_precision_loss, reason = "counts of a bench")]
-pub fn write_lines(path: &Path, rows: usize) -> Result<Bodies, Failure> {
+pub fn write_lines(path: &Path, table: Table, rows: usize) -> Result<Bodies, Failure> {
     let mut source = Source::new(7);
     let (now, start) = (Timestamp::from(SystemTime::now()), START);
     let mut out = BufWriter::with_capacity(1 << 20, File::create(path)?);
     let (mut bodies, mut bytes) = (Vec::new(), 0);
     for _ in 0..rows / LINES {
-        let batch = source.batch(Table::Logs, LINES)?;
+        let batch = source.batch(table, LINES)?;
         let mut text = Vec::new();
         for row in 0..LINES {
             let mut line = row_json(&batch, row);
@@ -50,23 +50,25 @@ pub fn write_lines(path: &Path, rows: usize) -> Result<Bodies, Failure> {
     }
     out.into_inner()?.sync_all()?;
     println!(
-        "data: {rows} rows, {:.0} bytes per NDJSON row",
+        "data: {rows} rows of {table}, {:.0} bytes per NDJSON row",
         bytes as f64 / rows as f64
     );
     Ok(bodies)
 }
 
-/// Posts bodies over so many kept connections, until there is none left, each answered with 200 and all of its rows stored.
+/// Posts bodies of a table's rows over so many kept connections, until there is none left, each answered with 200 and all of its rows stored.
 ///
 /// # Errors
 /// If one is answered otherwise.
 pub fn post(
     api: &Api,
+    table: Table,
     path: &Path,
     connections: u64,
     bodies: impl Iterator<Item = (u64, usize)> + Send,
 ) -> Result<(), Failure> {
     let (file, next) = (File::open(path)?, Mutex::new(bodies));
+    let address = format!("/api/v1/ingest/{table}");
     let send = || -> Result<(), Failure> {
         let mut body = Vec::new();
         loop {
@@ -75,7 +77,7 @@ pub fn post(
             body.resize(length, 0);
             file.read_exact_at(&mut body, at)?;
             let headers = [("Content-Type", "application/x-ndjson")];
-            let answer = api.send("/api/v1/ingest/logs", &headers, &body)?;
+            let answer = api.send(&address, &headers, &body)?;
             if answer.status != 200 || answer.json["data"]["stored"] != LINES {
                 return Err(format!("{} {}", answer.status, answer.text).into());
             }

@@ -31,8 +31,8 @@ use crate::remote::uploader::Uploader;
 use crate::shared::{Shared, units};
 use crate::wal::Frame;
 use crate::{
-    AllSpecFiles, Appended, Batch, DurableFloor, Error, ReadView, RotationHistory, RotationRun, Settings, SpecName,
-    Stats, StoredRequest, StreamTail, index, origin, place, scrubber, sealer, sys,
+    AllSpecFiles, Appended, Batch, DurableFloor, Error, InboundShares, ReadView, RotationHistory, RotationRun,
+    Settings, SpecName, Stats, StoredRequest, StreamTail, index, origin, place, scrubber, sealer, sys,
 };
 
 /// An append that has waited so long for room has every hot row published.
@@ -311,6 +311,12 @@ impl Engine {
             now => now.ok(),
         };
         room.ok_or_else(|| shared.refusal())
+    }
+
+    /// The memory for bodies and messages: whoever takes them in has room there, before it holds them and until they are stored.
+    #[must_use]
+    pub fn inbound(&self) -> &InboundShares {
+        &self.shared.inbound
     }
 
     /// The state of the store now.

@@ -31,6 +31,7 @@ mod faults;
 #[cfg(any(test, feature = "fuzz"))]
 pub mod fuzz;
 mod hot;
+mod inbound;
 mod index;
 mod intake;
 mod kept;
@@ -72,6 +73,7 @@ pub use catalog::Segment;
 pub use check::{CheckReport, Problem, check_store};
 pub use engine::{Engine, Trouble};
 pub use error::{Error, ErrorKind};
+pub use inbound::{InboundMemory, InboundRoom, InboundShares};
 pub use index::{
     BLOCK_ROWS, Blocks, CountedGroup, Counts, CountsBy, Grams, IdColumn, IndexReport, Lookup, MINUTE, SegmentIndex,
     rebuild_index,

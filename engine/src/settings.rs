@@ -89,6 +89,9 @@ pub struct Settings {
     /// The cap of rows in memory that are in no data file yet: at it, appends wait; at a half of it, rows are published early.
     /// A share of the memory budget, see [`Settings::with_memory`].
     pub hot_max: ByteSize,
+    /// What bodies and messages on their way to appends may take, a half each, and as much again what is decoded of bodies, see
+    /// [`crate::InboundShares`]. Another share of the budget.
+    pub inbound_max: ByteSize,
     /// The rows, in bytes before encoding, that become one row group at most. Another share of the budget.
     pub group_max: ByteSize,
     /// What the row groups of an open file may cost the merge that seals it: at it, the file takes no more of them. Another
@@ -142,7 +145,8 @@ impl Settings {
             segment_size: ByteSize::mib(128),
             wal_max: ByteSize::mib(512),
             min_free: None,
-            hot_max: ByteSize::mib(256),
+            hot_max: ByteSize::mib(192),
+            inbound_max: ByteSize::mib(64),
             group_max: ByteSize::mib(64),
             merge_max: ByteSize::mib(64),
             max_age: Duration::from_secs(30 * 86_400),
@@ -165,27 +169,26 @@ impl Settings {
     ///
     /// | share | who | at its cap |
     /// |---|---|---|
-    /// | 1/2 | hot rows: appends on their way, replayed rows, rows not yet published | appends wait; replay publishes |
-    /// | 1/4 | encoding a row group, which holds its rows' bytes up to twice: groups of 1/8, of 64 MiB at most | more row groups |
+    /// | 3/8 | hot rows: appends on their way, replayed rows, rows not yet published | appends wait; replay publishes |
+    /// | 1/16 | bodies on their way here: [`crate::Engine::inbound`] | whoever reads from a socket waits |
+    /// | 1/16 | messages on their way here | whoever reads from the bus waits |
+    /// | 1/8 | what is decoded of bodies | the next body waits |
+    /// | 1/8 | encoding a row group, whose rows are hot still: groups of 1/8, of 64 MiB at most | more row groups |
     /// | 1/8 | the merge that seals a file | the file is sealed with fewer row groups |
-    /// | 1/8 | batches on their way here, see [`Settings::inbound_of`] | whoever reads from the bus or a socket waits |
+    /// | 1/8 | indexing a file, in less than 32 MiB, and the program itself | |
     ///
-    /// One batch that is larger than a share still passes, alone.
+    /// The last three never wait for memory, so hot rows leave, and then what waits for their room goes on. One batch that is larger
+    /// than a share still passes, alone.
     #[must_use]
     pub fn with_memory(self, budget: ByteSize) -> Self {
-        let share = |part: u64, most: u64| ByteSize::bytes((budget.get() / part).clamp(MIB, most));
+        let eighths = |number: u64, most: u64| ByteSize::bytes((budget.get() / 8 * number).clamp(MIB, most));
         Self {
-            hot_max: share(2, u64::MAX),
-            group_max: share(8, 64 * MIB),
-            merge_max: share(8, 64 * MIB),
+            hot_max: eighths(3, u64::MAX),
+            inbound_max: eighths(1, u64::MAX),
+            group_max: eighths(1, 64 * MIB),
+            merge_max: eighths(1, 64 * MIB),
             ..self
         }
-    }
-
-    /// The share of a memory budget that belongs to batches on their way to the engine.
-    #[must_use]
-    pub fn inbound_of(budget: ByteSize) -> ByteSize {
-        ByteSize::bytes((budget.get() / 8).max(MIB))
     }
 
     /// The same, in a folder of its own for one that only reads: what is there are copies.
@@ -218,6 +221,7 @@ impl Settings {
             ("segment_size", self.segment_size, 64 << 10),
             ("wal_max_size", self.wal_max, 1 << 20),
             ("hot_max", self.hot_max, 1 << 20),
+            ("inbound_max", self.inbound_max, 1 << 20),
             ("group_max", self.group_max, 64 << 10),
             ("merge_max", self.merge_max, 64 << 10),
             ("group_bytes", self.group_bytes, 1),
@@ -245,5 +249,20 @@ impl Settings {
             return bad("messages_dir", self.messages_dir.display().to_string(), reason);
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shares_of_a_budget_are_not_more_than_seven_eighths_of_it() {
+        for budget in [16, 64, 512, 513, 1 << 20].map(ByteSize::mib) {
+            let shared = Settings::new("store").with_memory(budget);
+            let inbound = 2 * shared.inbound_max.get();
+            let all = shared.hot_max.get() + inbound + shared.group_max.get() + shared.merge_max.get();
+            assert!(all <= budget.get() / 8 * 7, "{all} of {budget}");
+        }
     }
 }

@@ -26,6 +26,7 @@ use uuid::Uuid;
 use crate::catalog::{Catalog, FileEntry, Files, Footers, Lineage, Lock, Segment};
 use crate::desk::Desk;
 use crate::hot::{Hot, Place};
+use crate::inbound::InboundShares;
 use crate::index::Indexes;
 use crate::intake::Intake;
 use crate::layout::{Layout, Partition};
@@ -64,6 +65,7 @@ pub(crate) struct Shared {
     pub(crate) intake: Intake,
     pub(crate) desk: Desk,
     pub(crate) room: Arc<Semaphore>,
+    pub(crate) inbound: InboundShares,
     /// The largest frame that the log can take.
     pub(crate) largest_frame: u64,
     /// Appends wait because the log is at its cap or its disk is full.

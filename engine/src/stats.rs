@@ -14,6 +14,8 @@ pub struct Stats {
     pub wal_max_bytes: u64,
     /// Bytes of rows that are in no data file yet, appends that wait for their commit included (gauge).
     pub hot_bytes: u64,
+    /// Bytes of bodies and messages on their way to appends, and of what is decoded of them (gauge).
+    pub inbound_bytes: u64,
     /// Rows that are in no data file yet (gauge).
     pub hot_rows: u64,
     /// Rows stored.
@@ -200,6 +202,7 @@ impl Shared {
         let mut stats = Stats {
             wal_max_bytes: self.settings.wal_max.get(),
             hot_max_bytes: self.settings.hot_max.get(),
+            inbound_bytes: self.inbound.held(),
             tail_bytes: self.tails.bytes(),
             followers: self.tails.followers() as u64,
             live_index_bytes: self.indexes.memory.open_bytes() as u64,

@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //!
-//! - What is sent before it is taken is bounded in bytes: one request brings an eighth of [`Settings::buffer_bytes`] at most, or one
+//! - What is sent before it is taken is bounded in bytes: one request brings a sixteenth of [`engine::Settings::inbound_max`] at most, or one
 //!   message of the largest size that the bus takes, and at most four are open at once. The next one is made when half of the messages
 //!   or bytes of one are taken, so that there are two; where nothing is taken for minutes, two more are made.
 //! - `max_deliver` is unlimited: a message that cannot be decoded ends as a dead letter, so nothing loops.
@@ -17,7 +17,7 @@ use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, PullConsumer, pu
 use async_nats::jetstream::context::{ConsumerInfoErrorKind, Context};
 use async_nats::jetstream::stream::{LastRawMessageErrorKind, Stream as BusStream};
 use engine::Engine;
-use model::subject;
+use model::{ByteSize, subject};
 use tracing::{info, warn};
 
 use crate::error::Error;
@@ -27,7 +27,7 @@ use crate::pipeline::{Messages, Settings};
 /// Messages asked for at once.
 const PULL: usize = 256;
 /// Their share of the bytes that may be in flight.
-const PULL_SHARE: u32 = 8;
+const PULL_SHARE: u64 = 16;
 /// What the bus counts of a message beside what it limits.
 const PULL_ROOM: usize = 64 << 10;
 /// So long after its last reader the bus forgets the consumer of what is read again.
@@ -101,8 +101,8 @@ pub(crate) enum Ask {
 
 impl Ask {
     /// What has room here, at least one message of the largest size that the bus takes now.
-    pub(crate) fn several(settings: &Settings, client: &Client) -> Self {
-        let share = (settings.buffer_bytes / PULL_SHARE) as usize;
+    pub(crate) fn several(settings: &Settings, inbound: ByteSize, client: &Client) -> Self {
+        let share = usize::try_from(inbound.get() / PULL_SHARE).unwrap_or(usize::MAX);
         let most = client.server_info().max_payload.saturating_add(PULL_ROOM);
         Self::Several {
             messages: (settings.buffer_size as usize).clamp(1, PULL),

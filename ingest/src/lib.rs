@@ -13,7 +13,7 @@
 //!
 //! - A message is acknowledged only after its rows, or its dead letter, are durable.
 //! - A batch that the bus or a Rack sends again is stored once: the engine knows its origin.
-//! - Memory is bounded: at most `ingest.buffer_size` batches and [`Settings::buffer_bytes`] bytes are in flight, and of each stream half
+//! - Memory is bounded: at most `ingest.buffer_size` batches and half of [`engine::Settings::inbound_max`] bytes are in flight, and of each stream half
 //!   as many bytes, or four messages of the largest size that the bus takes, wait here for that; when the engine waits, pulling waits,
 //!   and the bus and the Racks' spools hold the rest.
 //! - Nothing is retried for ever and nothing vanishes silently.

@@ -37,8 +37,6 @@ pub struct Settings {
     pub buffer_size: u32,
     /// The largest batch in bytes (`mixer.max_payload_size`); a larger one becomes a dead letter.
     pub max_payload: usize,
-    /// The most bytes in flight.
-    pub buffer_bytes: u32,
     /// Where business messages come from; without it they are not archived.
     pub messages: Option<Messages>,
 }
@@ -104,7 +102,6 @@ impl Pipeline {
         let puller = Puller {
             feed: Feed::Telemetry,
             batches: Arc::new(Semaphore::new(permits)),
-            bytes: Arc::new(Semaphore::new(settings.buffer_bytes as usize)),
             incarnation: Arc::default(),
             shared: Arc::new(Shared {
                 settings,

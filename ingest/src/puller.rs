@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use async_nats::jetstream::{Context, Message};
-use engine::BusPosition;
+use engine::{BusPosition, InboundRoom};
 use futures::StreamExt;
 use model::wire::{self, Encoding};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -37,7 +37,6 @@ pub(crate) struct Puller {
     pub(crate) shared: Arc<Shared>,
     pub(crate) js: Context,
     pub(crate) batches: Arc<Semaphore>,
-    pub(crate) bytes: Arc<Semaphore>,
     /// The stream's incarnation.
     pub(crate) incarnation: Arc<AtomicI64>,
 }
@@ -55,7 +54,7 @@ enum Pulled {
 /// Room for one batch; given back when it is durable and acknowledged.
 pub(crate) struct Room {
     _batch: OwnedSemaphorePermit,
-    _bytes: OwnedSemaphorePermit,
+    _bytes: InboundRoom,
 }
 
 impl Puller {
@@ -66,7 +65,6 @@ impl Puller {
             shared: Arc::clone(&self.shared),
             js: self.js.clone(),
             batches: Arc::clone(&self.batches),
-            bytes: Arc::clone(&self.bytes),
             incarnation: Arc::default(),
         }
     }
@@ -140,7 +138,8 @@ impl Puller {
     }
 
     fn several(&self) -> Ask {
-        Ask::several(&self.shared.settings, &self.js.client())
+        let inbound = self.shared.engine.settings().inbound_max;
+        Ask::several(&self.shared.settings, inbound, &self.js.client())
     }
 
     /// Pulls in one way.
@@ -265,15 +264,13 @@ impl Puller {
 
     /// Waits for room; `None` when stopped meanwhile.
     async fn room(&self, bytes: u64) -> Option<Room> {
-        let bytes = u32::try_from(bytes)
-            .unwrap_or(u32::MAX)
-            .clamp(1, self.shared.settings.buffer_bytes.max(1));
         tokio::select! {
             () = self.shared.stop.cancelled() => None,
             room = async {
                 let _batch = Arc::clone(&self.batches).acquire_owned().await.ok()?;
-                let _bytes = Arc::clone(&self.bytes).acquire_many_owned(bytes).await.ok()?;
-                Some(Room { _batch, _bytes })
+                let mut room = self.shared.engine.inbound().messages.room();
+                room.grow(bytes).await;
+                Some(Room { _batch, _bytes: room })
             } => room,
         }
     }

@@ -416,7 +416,7 @@ static STORAGE: [Key; 11] = [
         "observability.embedded.storage.memory_limit_mb",
         Kind::Int { min: 16, max: 1 << 20 },
         "512",
-        "MiB of memory for rows: on their way in, not yet in files, being encoded, sealed or replayed; at the limit ingest waits",
+        "MiB of memory for rows: on their way in from HTTP and the bus, not yet in files, being encoded, sealed or replayed; at the limit ingest waits",
     ),
     Key::optional(
         "observability.embedded.storage.url",

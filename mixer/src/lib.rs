@@ -33,6 +33,7 @@ pub mod dlq;
 mod enrollment;
 pub mod events;
 pub mod founding;
+pub mod heap;
 mod heartbeat;
 mod hex;
 mod issuer;

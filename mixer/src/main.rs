@@ -23,7 +23,7 @@ use clap::{Parser, Subcommand};
 use mixer::app::Mixer;
 use mixer::config::{MixerConfig, SCHEMA};
 use mixer::outside::export;
-use mixer::{check, copy, founding, retention};
+use mixer::{check, copy, founding, heap, retention};
 
 /// The control plane: admits Racks, stores their telemetry, answers queries.
 #[derive(Debug, Parser)]
@@ -164,6 +164,7 @@ impl From<config::ConfigErrors> for Stop {
 }
 
 fn main() -> ExitCode {
+    heap::set_up();
     let args = match Args::try_parse() {
         Ok(args) => args,
         Err(error) => {

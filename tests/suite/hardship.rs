@@ -6,6 +6,7 @@ mod activation;
 mod disk;
 mod flood;
 mod garbage;
+mod memory;
 mod names;
 mod slow;
 

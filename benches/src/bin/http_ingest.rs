@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use benches::lines::{self, LINES, write_lines};
 use benches::{cost, load, median, setting};
 use harness::{Failure, TestMixer, eventually};
+use model::Table;
 
 const PEERS: [&str; 3] = ["duckdb-parquet", "clickhouse-parquet", "clickhouse-mergetree"];
 
@@ -25,7 +26,7 @@ fn main() -> Result<(), Failure> {
     let root = std::env::var_os("BENCH_FOLDER").map_or_else(std::env::temp_dir, PathBuf::from);
     let folder = tempfile::tempdir_in(root)?;
     let path = folder.path().join("logs.ndjson");
-    let bodies = write_lines(&path, usize::try_from(setting("BENCH_ROWS", 5_000_000))?)?;
+    let bodies = write_lines(&path, Table::Logs, usize::try_from(setting("BENCH_ROWS", 5_000_000))?)?;
     let mut figures: Vec<(String, Vec<f64>, Vec<f64>)> = Vec::new();
     for _ in 0..rounds {
         note(&mut figures, "ours", post(&path, &bodies)?);
@@ -60,7 +61,7 @@ fn post(path: &Path, bodies: &[(u64, usize)]) -> Result<(f64, f64), Failure> {
     let before = cost(pid);
     let started = Instant::now();
     let connections = setting("BENCH_CONNECTIONS", 4);
-    lines::post(&mixer.api, path, connections, bodies.iter().copied())?;
+    lines::post(&mixer.api, Table::Logs, path, connections, bodies.iter().copied())?;
     let seconds = started.elapsed().as_secs_f64();
     let rows = (bodies.len() * LINES) as f64;
     let millions = rows / 1e6;

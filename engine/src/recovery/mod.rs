@@ -29,6 +29,7 @@ use uuid::Uuid;
 use crate::catalog::{self, Catalog, FileEntry, Footers, Found, Lineage, Lock, known_store_id, no_files, store_id};
 use crate::committer::Committer;
 use crate::hot::OriginRanges;
+use crate::inbound::InboundShares;
 use crate::layout::Layout;
 use crate::publisher::Publisher;
 use crate::remote::attach::{self, Connected, Link};
@@ -343,6 +344,7 @@ fn assemble(ground: Ground, catalog: Catalog, findings: &mut Findings, largest_f
         intake: crate::intake::Intake::default(),
         desk: crate::desk::Desk::default(),
         room: Arc::new(Semaphore::new(room as usize)),
+        inbound: InboundShares::new(settings.inbound_max.get()),
         largest_frame,
         log_is_full: false.into(),
         space: Space::new(&layout, settings.min_free.map(model::ByteSize::get)),

@@ -15,7 +15,7 @@
 //! - What is stored does not depend on the requester's patience: begun, it goes on; closing the API waits for it.
 //! - What an answer calls not stored is not stored, and never will be by itself. Only after a failure of the log is that not
 //!   known; the answer says so.
-//! - Memory is bounded over all requests, the wait for a store at its caps too.
+//! - Memory is bounded over all requests and what comes from the bus, the wait for a store at its caps too.
 //!
 //! # Not here
 //!
@@ -40,7 +40,6 @@ use model::{EntityId, Table};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
 use serde::{Deserialize, Serialize};
-use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
 use self::body::Room;
@@ -54,8 +53,6 @@ use super::problem::Problem;
 const PART: u64 = 4 << 20;
 /// How long an append may wait for room in a store that is at its caps.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// What all requests together may hold in memory at least: the largest body, packed and unpacked.
-const LEAST_TOTAL: usize = 2 * body::MAX_BODY;
 /// The publisher of those that do not name themselves.
 const NAMELESS: &str = "http";
 /// The longest name of a publisher: it may be repeated in every row.
@@ -98,7 +95,6 @@ struct Door {
     /// Whether telemetry is collected at all.
     open: bool,
     storing: TaskTracker,
-    room: Arc<Semaphore>,
     in_use: InUse,
     decoders: Decoders,
     counters: Counters,
@@ -114,13 +110,10 @@ pub(crate) fn routes(
     storing: TaskTracker,
     counters: Counters,
 ) -> std::io::Result<Router> {
-    // As much as hot rows may take.
-    let total = usize::try_from(engine.settings().hot_max.get()).unwrap_or(usize::MAX >> 1);
     let door = Door {
         engine,
         open,
         storing,
-        room: Room::of_all(total.max(LEAST_TOTAL)),
         in_use: InUse::default(),
         decoders: Decoders::new()?,
         counters,
@@ -187,12 +180,13 @@ async fn ingest(table: Table, door: Door, params: IngestParams, request: Request
     let packing = body::packing(&head.headers)?;
     let publisher = publisher(&head.headers)?;
     let key = Key::of(&head.headers, table, &publisher)?;
-    let mut room = Room::new(&door.room);
+    let mut room = Room::new(&door.engine.inbound().bodies);
     let body = body::unpack(packing, body::read(&head.headers, body, &mut room).await?, &mut room).await?;
     door.counters.bytes.inc_by(body.len() as u64);
 
     let size = usize::try_from(PART.min(door.engine.settings().wal_max.get() / 8)).unwrap_or(usize::MAX);
-    room.grow(working_room(encoding, body.len(), size)).await?;
+    let mut decoding = Room::new(&door.engine.inbound().decoding);
+    decoding.grow(working_room(encoding, body.len(), size)).await?;
     let beginning = door.decoders.run(move || {
         let digest = key.map(|_| Key::digest(encoding, &body));
         (digest, Records::new(table, encoding, body, publisher))
@@ -210,7 +204,7 @@ async fn ingest(table: Table, door: Door, params: IngestParams, request: Request
     let tracker = door.storing.clone();
     let storing = async move {
         let stored = door.store(table, records, request, through, size).await?;
-        drop(room);
+        drop((room, decoding));
         if for_bucket {
             door.wait_for_bucket(stored.stored).await?;
         }
@@ -363,8 +357,8 @@ fn next_batch(records: &mut Records, table: Table, size: usize) -> Result<Option
     }))
 }
 
-/// What a body needs beside itself: a part as columns, as the log takes it, and as hot rows; for Arrow, what its compressed
-/// buffers may become.
+/// What a body needs beside itself: a part as columns while they grow, then as rows and as the log takes it; for Arrow, what its
+/// compressed buffers may become.
 fn working_room(encoding: Encoding, body: usize, part: usize) -> usize {
     let unpacked = match encoding {
         Encoding::Arrow => body
@@ -372,7 +366,7 @@ fn working_room(encoding: Encoding, body: usize, part: usize) -> usize {
             .min(usize::try_from(wire::MAX_UNPACKED).unwrap_or(usize::MAX)),
         _ => 0,
     };
-    3 * body.min(2 * part) + unpacked
+    2 * body.min(2 * part) + unpacked
 }
 
 fn text<'a>(headers: &'a HeaderMap, name: &'static str) -> Result<Option<&'a str>, Problem> {
@@ -422,7 +416,6 @@ mod tests {
             engine: opened.await.unwrap(),
             open: true,
             storing: TaskTracker::new(),
-            room: Room::of_all(LEAST_TOTAL),
             in_use: InUse::default(),
             decoders: Decoders::new().unwrap(),
             counters: Counters::default(),

@@ -144,13 +144,11 @@ pub(super) fn rack_limits(config: &MixerConfig) -> model::control::Limits {
 }
 
 pub(super) fn ingest(config: &MixerConfig) -> ingest::Settings {
-    let inbound = engine::Settings::inbound_of(config.observability.embedded.memory_limit).get();
     ingest::Settings {
         flush_interval: config.ingest.flush_interval,
         buffer_size: u32::try_from(config.ingest.buffer_size).unwrap_or(u32::MAX),
         max_payload: usize::try_from(config.mixer.max_payload.get()).unwrap_or(usize::MAX),
         messages: messages(config),
-        buffer_bytes: u32::try_from(inbound).unwrap_or(u32::MAX >> 1),
     }
 }
 

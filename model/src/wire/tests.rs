@@ -59,6 +59,25 @@ fn bad_bodies_are_refused_with_the_record_and_the_reason() {
     }
 }
 
+#[test]
+fn an_encoded_stream_holds_little_more_than_its_bytes() {
+    for (rows, width) in [(1, 2 << 20), (1_000, 200), (1, 10)] {
+        let line = json!({ "ts": "2026-11-21T10:00:00Z", "level": "info", "message": "x".repeat(width) });
+        let body = format!("{line}\n").repeat(rows);
+        let batches = decode(Table::Logs, Encoding::Ndjson, &body.into(), &publisher()).unwrap();
+        // A slice is encoded without what is beside it.
+        let half: Vec<_> = batches
+            .iter()
+            .map(|batch| batch.slice(0, batch.num_rows().div_ceil(2)))
+            .collect();
+        for batches in [&batches, &half] {
+            let stream = encode_arrow(batches).unwrap();
+            let (length, held) = (stream.len(), stream.capacity());
+            assert!(held <= length + length / 8 + (8 << 10), "{length} bytes hold {held}");
+        }
+    }
+}
+
 fn lz4(batches: &[RecordBatch]) -> Vec<u8> {
     let options = IpcWriteOptions::default()
         .try_with_compression(Some(arrow_ipc::CompressionType::LZ4_FRAME))

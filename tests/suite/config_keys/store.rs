@@ -66,7 +66,7 @@ fn the_store_lies_and_looks_as_the_keys_say() -> Result<(), Failure> {
     );
     assert_eq!(
         mixer.api.metric("platform_engine_hot_max_bytes"),
-        Some(f64::from(32 << 20))
+        Some(f64::from(24 << 20))
     );
 
     let bus = TestBus::connect(&mixer.bus_url, None, "flux")?;

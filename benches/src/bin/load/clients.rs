@@ -10,7 +10,7 @@ use benches::days::{HOUR, HOURS, NEEDLE, mixer, some};
 use benches::lines::{self, Bodies, LINES, write_lines};
 use benches::{cost, quantile, setting};
 use harness::{Api, Failure, TestMixer};
-use model::Timestamp;
+use model::{Table, Timestamp};
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 use serde_json::Value;
@@ -186,14 +186,14 @@ pub(super) fn ingest(api: &Api, path: &Path, bodies: &Bodies, over: &AtomicBool)
     let until = again.take_while(|_| !over.load(Ordering::Relaxed)).inspect(|_| {
         sent.fetch_add(1, Ordering::Relaxed);
     });
-    lines::post(api, path, 4, until)?;
+    lines::post(api, Table::Logs, path, 4, until)?;
     let rows = sent.load(Ordering::Relaxed) * LINES as u64;
     Ok(rows as f64 / start.elapsed().as_secs_f64())
 }
 
 fn beside(mixer: &TestMixer, questions: &[Question], span: Duration) -> Result<(), Failure> {
     let path = mixer.path().join("logs.ndjson");
-    let bodies = write_lines(&path, 1_000_000)?;
+    let bodies = write_lines(&path, Table::Logs, 1_000_000)?;
     let api = &mixer.api;
     let with_ingest = |meanwhile: &mut dyn FnMut() -> Result<(), Failure>| {
         let over = AtomicBool::new(false);

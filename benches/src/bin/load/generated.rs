@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use benches::lines::write_lines;
 use benches::{cost, resident_mib, setting};
 use harness::{Failure, TestMixer};
+use model::Table;
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 
@@ -59,7 +60,7 @@ pub(super) fn run() -> Result<(), Failure> {
     let mut mixer = TestMixer::start(SETTINGS)?;
     let pid = mixer.process()?.pid().as_raw();
     let path = mixer.path().join("logs.ndjson");
-    let bodies = write_lines(&path, 1_000_000)?;
+    let bodies = write_lines(&path, Table::Logs, 1_000_000)?;
     let idle = resident_mib(pid);
     println!("generated: seed {seed}, {count} statements; the idle process has {idle:.0} MiB");
     let over = AtomicBool::new(false);

@@ -80,6 +80,11 @@ fn rows(stats: &Stats, to: &mut DescriptorEncoder) -> Result<(), fmt::Error> {
         ("engine_wal_max_bytes", "The log's cap", stats.wal_max_bytes),
         ("engine_hot_max_bytes", "The cap of rows in memory", stats.hot_max_bytes),
         ("engine_hot_bytes", "Bytes of rows in no data file yet", stats.hot_bytes),
+        (
+            "engine_inbound_bytes",
+            "Bytes of bodies and messages on their way to the store, and of what is decoded of them",
+            stats.inbound_bytes,
+        ),
         ("engine_hot_rows", "Rows in no data file yet", stats.hot_rows),
         (
             "engine_open_files",

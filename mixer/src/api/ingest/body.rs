@@ -2,75 +2,64 @@
 //!
 //! # Invariants
 //!
-//! - Nothing is held that was not counted first. Requests that wait for room hold some, so each waits only so long.
+//! - Nothing is held that was not counted first, in the memory of all that is on its way to the store. Who waits for room waits
+//!   only so long.
+//! - A client that sends nothing for [`SILENCE`], or more slowly than [`LEAST_RATE`] by so much on the whole, is sent away: it gives
+//!   back what it holds.
 //! - What a packed body becomes is counted as it is unpacked; what it says of itself is not believed.
 
 use std::io::Read;
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
 use bytes::Bytes;
+use engine::{InboundMemory, InboundRoom};
 use futures::StreamExt;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH};
 use http::{HeaderMap, StatusCode};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
 
 use crate::api::problem::Problem;
 
 /// The largest body, packed and unpacked.
 pub(super) const MAX_BODY: usize = 64 << 20;
-/// Room is counted in this unit.
-const UNIT: usize = 1 << 10;
+/// A body that says it has at most so many bytes has room for all of them when the first come.
+const USUAL: usize = 4 << 20;
 /// How much is unpacked at a time.
 const STEP: usize = 256 << 10;
 /// How long to wait for room.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a client may send nothing.
+const SILENCE: Duration = Duration::from_secs(30);
+/// Bytes of a body in a second.
+const LEAST_RATE: u32 = 64 << 10;
 /// The largest window of a zstd frame, as a power of two: the 8 MiB of RFC 9659.
 const ZSTD_WINDOW: u32 = 23;
 
-/// What a request takes of the memory that all of them share; given back when it is dropped.
+/// What a request takes of the memory that all share; given back when it is dropped.
 #[derive(Debug)]
 pub(super) struct Room {
-    all: Arc<Semaphore>,
-    taken: Vec<OwnedSemaphorePermit>,
-    units: usize,
-    bytes: usize,
+    inbound: InboundRoom,
     patience: Duration,
 }
 
 impl Room {
-    /// The room of all requests.
-    pub(super) fn of_all(bytes: usize) -> Arc<Semaphore> {
-        Arc::new(Semaphore::new(bytes / UNIT))
-    }
-
-    pub(super) fn new(all: &Arc<Semaphore>) -> Self {
+    pub(super) fn new(memory: &InboundMemory) -> Self {
         Self {
-            all: Arc::clone(all),
-            taken: Vec::new(),
-            units: 0,
-            bytes: 0,
+            inbound: memory.room(),
             patience: PATIENCE,
         }
     }
 
     /// Takes room for so many bytes more.
     pub(super) async fn grow(&mut self, bytes: usize) -> Result<(), Problem> {
-        self.bytes += bytes;
-        // In steps, so that small chunks of a body do not each take a permit.
-        let wanted = self.bytes.div_ceil(UNIT);
-        if wanted <= self.units {
-            return Ok(());
-        }
-        let more = (wanted - self.units).max(if self.units == 0 { 0 } else { STEP / UNIT });
-        let permits = u32::try_from(more).unwrap_or(u32::MAX);
-        let taking = Arc::clone(&self.all).acquire_many_owned(permits);
-        let taken = tokio::time::timeout(self.patience, taking).await;
-        let taken = taken.map_err(|_| Problem::busy("other requests hold the memory for bodies"))?;
-        self.taken.push(taken.map_err(|_| Problem::busy("the API is closing"))?);
-        self.units += more;
-        Ok(())
+        let taken = tokio::time::timeout(self.patience, self.inbound.grow(bytes as u64)).await;
+        taken.map_err(|_| Problem::busy("what came before holds the memory for what is on its way to the store"))
+    }
+
+    /// Gives so many bytes back.
+    fn shrink(&mut self, bytes: usize) {
+        self.inbound.shrink(bytes as u64);
     }
 }
 
@@ -115,36 +104,53 @@ pub(super) async fn read(headers: &HeaderMap, body: Body, room: &mut Room) -> Re
         return Err(too_large());
     }
     let mut chunks = body.into_data_stream();
-    let mut read = Vec::new();
-    while let Some(chunk) = chunks.next().await {
+    let (mut read, mut held) = (Vec::new(), 0);
+    let mut patience = SILENCE;
+    loop {
+        let began = Instant::now();
+        let next = tokio::time::timeout(patience, chunks.next()).await;
+        let Some(chunk) = next.map_err(|_| Problem::slow_request())? else {
+            return Ok(read.into());
+        };
         let chunk = chunk.map_err(|error| {
             let detail = format!("the body did not arrive whole: {error}");
             Problem::body(StatusCode::BAD_REQUEST, detail)
         })?;
+        // The wait for room is not the client's.
+        let waited = began.elapsed();
         if read.len() + chunk.len() > MAX_BODY {
             return Err(too_large());
         }
-        room.grow(chunk.len()).await?;
-        if read.is_empty() {
-            read.reserve(said.unwrap_or(0).min(STEP).max(chunk.len()));
+        if read.len() + chunk.len() > held {
+            // All of a usual body at once: several that are here in part would wait for each other.
+            let more = said.filter(|said| read.is_empty() && *said <= USUAL);
+            let more = more.unwrap_or_default().max(chunk.len());
+            room.grow(more).await?;
+            held += more;
+            read.reserve_exact(if read.is_empty() { more } else { 0 });
         }
         read.extend_from_slice(&chunk);
+        let earned =
+            (Duration::from_secs(1) / LEAST_RATE).saturating_mul(u32::try_from(chunk.len()).unwrap_or(u32::MAX));
+        patience = (patience.saturating_sub(waited) + earned).min(SILENCE);
     }
-    Ok(read.into())
 }
 
 /// The body as it was meant.
 pub(super) async fn unpack(packing: Packing, packed: Bytes, room: &mut Room) -> Result<Bytes, Problem> {
     let bad =
         |error: std::io::Error| Problem::body(StatusCode::BAD_REQUEST, format!("the body cannot be unpacked: {error}"));
+    let packed_bytes = packed.len();
     let from = std::io::Cursor::new(packed);
+    let mut window = 0;
     let mut reader: Box<dyn Read + Send> = match packing {
         Packing::None => return Ok(from.into_inner()),
         Packing::Gzip => Box::new(flate2::read::MultiGzDecoder::new(from)),
         Packing::Zstd => {
             let mut reader = zstd::stream::read::Decoder::new(from).map_err(bad)?;
             reader.window_log_max(ZSTD_WINDOW).map_err(bad)?;
-            room.grow(1 << ZSTD_WINDOW).await?;
+            window = 1 << ZSTD_WINDOW;
+            room.grow(window).await?;
             Box::new(reader)
         }
     };
@@ -160,6 +166,8 @@ pub(super) async fn unpack(packing: Packing, packed: Bytes, room: &mut Room) -> 
             return Err(too_large());
         }
         if read == 0 {
+            drop(reader);
+            room.shrink(packed_bytes + window);
             return Ok(unpacked.into());
         }
         tokio::task::yield_now().await;
@@ -179,8 +187,8 @@ mod tests {
         writer.finish().unwrap()
     }
 
-    async fn unpacked(packing: Packing, packed: Vec<u8>, room: usize) -> Result<Bytes, Problem> {
-        unpack(packing, packed.into(), &mut Room::new(&Room::of_all(room))).await
+    async fn unpacked(packing: Packing, packed: Vec<u8>, room: u64) -> Result<Bytes, Problem> {
+        unpack(packing, packed.into(), &mut Room::new(&InboundMemory::new(room))).await
     }
 
     #[tokio::test]
@@ -221,15 +229,38 @@ mod tests {
         assert!(unpacked(Packing::Zstd, frame, 256 << 20).await.is_err());
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_sends_nothing_or_too_slowly_is_sent_away_and_one_that_is_slow_enough_is_not() {
+        let all = InboundMemory::new(1 << 20);
+        let sent = async |chunk: usize, count: u64| {
+            let chunks = futures::stream::iter(0..count).then(move |_| async move {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                Ok::<_, std::convert::Infallible>(Bytes::from(vec![7; chunk]))
+            });
+            read(&HeaderMap::new(), Body::from_stream(chunks), &mut Room::new(&all)).await
+        };
+        assert_eq!(sent(64 << 10, 100).await.unwrap().len(), 100 << 16);
+        assert_eq!(sent(32 << 10, 50).await.unwrap().len(), 50 << 15);
+        for chunk in [1, 32 << 10] {
+            let began = Instant::now();
+            let slow = format!("{:?}", sent(chunk, 100).await.unwrap_err());
+            assert!(slow.contains("slow_request"), "{slow}");
+            assert!(began.elapsed() <= 2 * SILENCE, "{:?}", began.elapsed());
+        }
+        let silent = Body::from_stream(futures::stream::pending::<Result<Bytes, std::convert::Infallible>>());
+        assert!(read(&HeaderMap::new(), silent, &mut Room::new(&all)).await.is_err());
+        assert_eq!(all.held(), 0);
+    }
+
     #[tokio::test]
     async fn a_request_that_finds_no_room_is_sent_away_after_a_while_and_room_comes_back() {
-        let all = Room::of_all(1 << 20);
-        let mut first = Room::new(&all);
+        let all = InboundMemory::new(1 << 20);
+        let (mut first, mut second, mut third) = (Room::new(&all), Room::new(&all), Room::new(&all));
         first.grow(1 << 20).await.unwrap();
-        let mut second = Room::new(&all);
-        second.patience = Duration::from_millis(10);
-        let busy = format!("{:?}", second.grow(1).await.unwrap_err());
-        assert!(busy.contains("memory for bodies"), "{busy}");
+        second.grow(1).await.unwrap();
+        third.patience = Duration::from_millis(10);
+        let busy = format!("{:?}", third.grow(1).await.unwrap_err());
+        assert!(busy.contains("holds the memory"), "{busy}");
         drop(first);
         Room::new(&all).grow(1 << 20).await.unwrap();
     }

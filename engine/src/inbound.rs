@@ -1,0 +1,208 @@
+//! Admission: memory for what is on its way to an append, over all who take bodies and messages in.
+//!
+//! ```text
+//! body ──▶ what is decoded of it ──▶ hot rows ──▶ publisher      who is on the left waits for who is on the right
+//! message, decoded ────────────────▶                the disk alone
+//! ```
+//!
+//! # Invariants
+//!
+//! - Nobody waits to the left: who publishes, seals or indexes takes none of this, so hot rows leave, appends go on, and what is on
+//!   its way ends.
+//! - Bodies take nothing of what messages from the bus have: clients that send slowly keep no Rack's telemetry waiting.
+//! - Several who each hold a part of a share, and wait for more of it, would wait for each other. So one at a time does not wait: it
+//!   goes on beyond the share, until it needs no more than it holds of it. One that is larger than all of the share passes so, alone.
+//! - Together they hold the share at most, and what that one takes.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// Memory is counted in this unit.
+const UNIT: u64 = 1 << 10;
+
+/// The shares of those who take in what is to be appended.
+#[derive(Debug)]
+pub struct InboundShares {
+    /// For bodies over HTTP.
+    pub bodies: InboundMemory,
+    /// For messages from the bus, by what they take once decoded.
+    pub messages: InboundMemory,
+    /// For what is decoded of bodies, part by part.
+    pub decoding: InboundMemory,
+}
+
+impl InboundShares {
+    /// A half of it for bodies and a half for messages, and as much again for what is decoded.
+    pub(crate) fn new(bytes: u64) -> Self {
+        Self {
+            bodies: InboundMemory::new(bytes / 2),
+            messages: InboundMemory::new(bytes / 2),
+            decoding: InboundMemory::new(bytes),
+        }
+    }
+
+    /// What all hold now.
+    pub(crate) fn held(&self) -> u64 {
+        self.bodies.held() + self.messages.held() + self.decoding.held()
+    }
+}
+
+/// Memory that many take some of, in bytes.
+#[derive(Debug, Clone)]
+pub struct InboundMemory {
+    share: Arc<Semaphore>,
+    units: u32,
+    beyond: Arc<Semaphore>,
+    held: Arc<AtomicU64>,
+}
+
+/// What a body or a message holds; given back when it is dropped.
+#[derive(Debug)]
+pub struct InboundRoom {
+    memory: InboundMemory,
+    bytes: u64,
+    share: Option<OwnedSemaphorePermit>,
+    beyond: Option<OwnedSemaphorePermit>,
+}
+
+impl InboundMemory {
+    /// All of it free.
+    #[must_use]
+    pub fn new(bytes: u64) -> Self {
+        let units = units(bytes).min(u32::MAX >> 3);
+        Self {
+            share: Arc::new(Semaphore::new(units as usize)),
+            units,
+            beyond: Arc::new(Semaphore::new(1)),
+            held: Arc::default(),
+        }
+    }
+
+    /// Nothing yet.
+    #[must_use]
+    pub fn room(&self) -> InboundRoom {
+        InboundRoom {
+            memory: self.clone(),
+            bytes: 0,
+            share: None,
+            beyond: None,
+        }
+    }
+
+    /// What all hold now.
+    #[must_use]
+    pub fn held(&self) -> u64 {
+        self.held.load(Ordering::Relaxed)
+    }
+}
+
+impl InboundRoom {
+    /// Takes so many bytes more, as soon as there are. A future that is dropped has taken nothing.
+    pub async fn grow(&mut self, bytes: u64) {
+        let wanted = units(self.bytes + bytes);
+        let more = wanted.saturating_sub(self.units());
+        if more > 0 && self.beyond.is_none() {
+            let memory = &self.memory;
+            tokio::select! {
+                biased;
+                // The semaphores are never closed.
+                share = Arc::clone(&memory.share).acquire_many_owned(more), if wanted <= memory.units => {
+                    match (&mut self.share, share) {
+                        (Some(held), Ok(more)) => held.merge(more),
+                        (held, more) => *held = more.ok(),
+                    }
+                }
+                beyond = Arc::clone(&memory.beyond).acquire_owned() => self.beyond = beyond.ok(),
+            }
+        }
+        self.bytes += bytes;
+        self.memory.held.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Gives so many bytes back.
+    pub fn shrink(&mut self, bytes: u64) {
+        let bytes = bytes.min(self.bytes);
+        self.bytes -= bytes;
+        self.memory.held.fetch_sub(bytes, Ordering::Relaxed);
+        let (needed, held) = (units(self.bytes), self.units());
+        if needed <= held {
+            self.beyond = None;
+            let spare = self
+                .share
+                .as_mut()
+                .and_then(|share| share.split((held - needed) as usize));
+            drop(spare);
+        }
+    }
+
+    /// Units of the share that it holds.
+    fn units(&self) -> u32 {
+        let held = self.share.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
+        u32::try_from(held).unwrap_or(u32::MAX)
+    }
+}
+
+impl Drop for InboundRoom {
+    fn drop(&mut self) {
+        self.shrink(self.bytes);
+    }
+}
+
+fn units(bytes: u64) -> u32 {
+    u32::try_from(bytes.div_ceil(UNIT)).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+
+    use super::*;
+
+    const SHARE: u64 = 1 << 20;
+
+    /// Whether it need not wait.
+    fn takes(room: &mut InboundRoom, bytes: u64) -> bool {
+        room.grow(bytes).now_or_never().is_some()
+    }
+
+    #[test]
+    fn of_those_that_hold_some_and_want_more_one_goes_on_and_then_the_next() {
+        let memory = InboundMemory::new(SHARE);
+        let mut rooms = [memory.room(), memory.room(), memory.room()];
+        for room in &mut rooms {
+            assert!(takes(room, SHARE / 4));
+        }
+        let [first, second, third] = &mut rooms;
+        assert!(takes(first, 2 * SHARE), "beyond the share");
+        assert!(!takes(second, SHARE / 2) && !takes(third, SHARE / 2));
+        first.shrink(2 * SHARE);
+        assert!(takes(second, SHARE / 2) && !takes(third, SHARE / 2));
+        assert_eq!(memory.held(), SHARE / 4 * 5);
+        drop(rooms);
+        assert_eq!(memory.held(), 0);
+        assert!(takes(&mut memory.room(), SHARE));
+    }
+
+    #[test]
+    fn one_that_is_larger_than_all_of_the_share_passes_alone() {
+        let memory = InboundMemory::new(SHARE);
+        let (mut large, mut other, mut small) = (memory.room(), memory.room(), memory.room());
+        assert!(takes(&mut large, 64 * SHARE) && !takes(&mut other, 64 * SHARE));
+        assert!(takes(&mut small, SHARE), "the share is for the others");
+        drop(large);
+        assert!(takes(&mut other, 64 * SHARE));
+    }
+
+    #[test]
+    fn what_is_given_back_is_there_for_others_and_a_wait_that_is_given_up_takes_nothing() {
+        let memory = InboundMemory::new(SHARE);
+        let (mut one, mut beyond, mut other) = (memory.room(), memory.room(), memory.room());
+        assert!(takes(&mut one, SHARE) && takes(&mut beyond, SHARE));
+        assert!(!takes(&mut other, SHARE / 2));
+        assert_eq!(memory.held(), 2 * SHARE);
+        one.shrink(SHARE / 2);
+        assert!(takes(&mut other, SHARE / 2));
+    }
+}
