@@ -7,15 +7,20 @@
 //!
 //! # Invariants
 //!
-//! - No filter moves through a node whose output has two columns of one name; below and above it all is as in DataFusion.
+//! - No filter moves through a node whose output has two columns of one name, through a union of inputs that name their columns
+//!   otherwise, nor through a semi join of keys with different names. Below and above these all is as in DataFusion.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use datafusion::common::Result;
 use datafusion::common::config::ConfigOptions;
+use datafusion::common::{JoinType, Result};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
+use datafusion::physical_plan::joins::HashJoinExec;
+use datafusion::physical_plan::union::{InterleaveExec, UnionExec};
 use datafusion::physical_plan::{ExecutionPlan, replace_children_if_necessary};
 
 type Rule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
@@ -40,7 +45,7 @@ impl PhysicalOptimizerRule for UnambiguousFilterPushdown {
     fn optimize(&self, plan: Arc<dyn ExecutionPlan>, config: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
         let children = plan.children();
         // Nothing comes from above to the topmost node, whatever its own columns are called.
-        if !children.iter().any(|child| has_equal_names(child)) {
+        if !children.iter().any(|child| is_ambiguous(child)) {
             return self.0.optimize(plan, config);
         }
         let children = children
@@ -59,9 +64,39 @@ impl PhysicalOptimizerRule for UnambiguousFilterPushdown {
     }
 }
 
-/// Whether a node of a plan has two columns of one name.
+/// Whether a filter that moves through a plan can take one column for another.
+fn is_ambiguous(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    has_equal_names(plan)
+        || has_other_names(plan)
+        || has_other_keys(plan)
+        || plan.children().into_iter().any(is_ambiguous)
+}
+
 fn has_equal_names(plan: &Arc<dyn ExecutionPlan>) -> bool {
     let schema = plan.schema();
     let mut names = HashSet::with_capacity(schema.fields().len());
-    schema.fields().iter().any(|field| !names.insert(field.name())) || plan.children().into_iter().any(has_equal_names)
+    schema.fields().iter().any(|field| !names.insert(field.name()))
+}
+
+/// Whether it is a union whose inputs have other names for its columns.
+fn has_other_names(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    let names = |plan: &Arc<dyn ExecutionPlan>| -> Vec<String> {
+        plan.schema()
+            .fields()
+            .iter()
+            .map(|field| field.name().clone())
+            .collect()
+    };
+    let is_union = plan.is::<UnionExec>() || plan.is::<InterleaveExec>();
+    is_union && plan.children().into_iter().any(|child| names(child) != names(plan))
+}
+
+/// Whether it is a semi join, of which filters of the keys go to both sides, and these name them differently.
+fn has_other_keys(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    let Some(join) = plan.downcast_ref::<HashJoinExec>() else {
+        return false;
+    };
+    let name = |key: &Arc<dyn PhysicalExpr>| key.downcast_ref::<Column>().map(|column| column.name().to_owned());
+    let is_semi = matches!(join.join_type(), JoinType::LeftSemi | JoinType::RightSemi);
+    is_semi && join.on().iter().any(|(left, right)| name(left) != name(right))
 }

@@ -106,6 +106,10 @@ impl ScalarUDFImpl for DayOf {
         let DataType::Timestamp(TimeUnit::Microsecond, zone) = info.get_data_type(time)? else {
             return Ok(PreimageResult::None);
         };
+        // Days of other zones do not begin with those of UTC.
+        if !matches!(zone.as_deref(), None | Some("UTC" | "+00:00")) {
+            return Ok(PreimageResult::None);
+        }
         let begin = |day: i64| day.checked_mul(DAY);
         let day = i64::from(*day);
         let (Some(first), Some(next)) = (begin(day), begin(day + 1)) else {

@@ -28,6 +28,7 @@ mod days;
 mod describe;
 mod distinct;
 mod failure;
+mod gathered;
 mod growth;
 mod ids;
 mod intervals;

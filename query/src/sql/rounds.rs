@@ -59,51 +59,69 @@ pub(super) fn replaced(expr: Expr, schema: &DFSchema, averages: &HashSet<String>
 
 /// The averages of a plan's inputs that PostgreSQL has as decimals.
 pub(super) fn averages(plan: &LogicalPlan) -> HashSet<String> {
-    let mut names = HashSet::new();
-    let mut inputs = plan.inputs();
-    while let Some(input) = inputs.pop() {
-        match input {
-            LogicalPlan::Filter(_) | LogicalPlan::Sort(_) | LogicalPlan::Projection(_) => inputs.extend(input.inputs()),
-            LogicalPlan::Aggregate(aggregate) => {
-                let schema = aggregate.input.schema();
-                let is_average = |expr: &&Expr| match (*expr).clone().unalias() {
-                    Expr::AggregateFunction(call) if call.func.name() == "avg" => {
-                        let mut args = call.params.args.iter();
-                        args.all(|arg| !matches!(arg.get_type(schema), Ok(DataType::Float32 | DataType::Float64)))
-                    }
-                    _ => false,
-                };
-                let found = aggregate.aggr_expr.iter().filter(is_average);
-                names.extend(found.map(|expr| expr.schema_name().to_string()));
-            }
-            _ => {}
+    let is_average = |expr: &Expr, schema: &DFSchema| match expr {
+        Expr::AggregateFunction(call) if call.func.name() == "avg" => {
+            let mut args = call.params.args.iter();
+            args.all(|arg| !matches!(arg.get_type(schema), Ok(DataType::Float32 | DataType::Float64)))
         }
-    }
-    names
+        _ => false,
+    };
+    plan.inputs()
+        .into_iter()
+        .flat_map(|input| aggregates(input, &is_average))
+        .collect()
 }
 
 /// The sums of a plan's inputs that PostgreSQL has as decimals: those of `bigint`.
 pub(super) fn wide_sums(plan: &LogicalPlan) -> HashSet<String> {
-    let mut names = HashSet::new();
-    let mut inputs = plan.inputs();
-    while let Some(input) = inputs.pop() {
-        match input {
-            LogicalPlan::Filter(_) | LogicalPlan::Sort(_) | LogicalPlan::Projection(_) => inputs.extend(input.inputs()),
-            LogicalPlan::Aggregate(aggregate) => {
-                let schema = aggregate.input.schema();
-                let is_wide = |expr: &&Expr| match (*expr).clone().unalias() {
-                    Expr::AggregateFunction(call) if call.func.name() == "sum" => {
-                        call.params.args.iter().any(|arg| is_bigint(arg, schema))
-                    }
-                    _ => false,
-                };
-                let found = aggregate.aggr_expr.iter().filter(is_wide);
-                names.extend(found.map(|expr| expr.schema_name().to_string()));
-            }
-            _ => {}
+    let is_wide = |expr: &Expr, schema: &DFSchema| match expr {
+        Expr::AggregateFunction(call) if call.func.name() == "sum" => {
+            call.params.args.iter().any(|arg| is_bigint(arg, schema))
         }
+        _ => false,
+    };
+    plan.inputs()
+        .into_iter()
+        .flat_map(|input| aggregates(input, &is_wide))
+        .collect()
+}
+
+/// The columns of a plan that are such aggregates, by whatever name they left the plan that made them.
+fn aggregates(plan: &LogicalPlan, is_it: &dyn Fn(&Expr, &DFSchema) -> bool) -> HashSet<String> {
+    let of_inputs = || {
+        plan.inputs()
+            .into_iter()
+            .flat_map(|input| aggregates(input, is_it))
+            .collect()
+    };
+    match plan {
+        LogicalPlan::Filter(_) | LogicalPlan::Sort(_) | LogicalPlan::Limit(_) | LogicalPlan::SubqueryAlias(_) => {
+            of_inputs()
+        }
+        LogicalPlan::Projection(projection) => {
+            let below: HashSet<String> = of_inputs();
+            let is_one = |expr: &&Expr| match (*expr).clone().unalias() {
+                Expr::Column(column) => below.contains(&column.name),
+                // What a sum is made of again, see `sums`; a cast with another name is one that was asked for.
+                Expr::Cast(Cast { expr: inner, .. }) => match *inner {
+                    Expr::Column(column) => below.contains(&column.name) && column.name == name_of(expr),
+                    _ => false,
+                },
+                _ => false,
+            };
+            projection.expr.iter().filter(is_one).map(name_of).collect()
+        }
+        LogicalPlan::Aggregate(aggregate) => {
+            let schema = aggregate.input.schema();
+            let is_one = |expr: &&Expr| is_it(&(*expr).clone().unalias(), schema);
+            aggregate.aggr_expr.iter().filter(is_one).map(name_of).collect()
+        }
+        _ => HashSet::new(),
     }
-    names
+}
+
+fn name_of(expr: &Expr) -> String {
+    expr.qualified_name().1
 }
 
 /// Whether a whole number is a `bigint` in PostgreSQL, where what is written out is an `integer`.
@@ -188,9 +206,9 @@ fn rounded(number: f64, digits: i64) -> f64 {
     }
     let first = if carries { "1" } else { "0" };
     let made = String::from_utf8(made).unwrap_or_default();
-    format!("{sign}{first}{made}e{}", digits.saturating_neg())
-        .parse()
-        .unwrap_or(number)
+    let rounded = format!("{sign}{first}{made}e{}", digits.saturating_neg()).parse();
+    // A zero has no sign, see above.
+    rounded.unwrap_or(number) + 0.0
 }
 
 #[cfg(test)]

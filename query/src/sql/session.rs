@@ -30,7 +30,7 @@ use super::postgres::PG_CATALOG;
 use super::stop::Stop;
 use super::text::Asked;
 use super::types::SqlTypes;
-use super::{percentile, zones};
+use super::{gathered, percentile, zones};
 use crate::filter_pushdown::optimizer_rules;
 use crate::functions;
 use crate::scan::Pieces;
@@ -96,7 +96,7 @@ fn aggregate_functions() -> Vec<Arc<AggregateUDF>> {
     let mut functions = SessionStateDefaults::default_aggregate_functions();
     // Of two with one name the last is taken.
     functions.push(percentile::function());
-    functions
+    functions.into_iter().map(gathered::counted).collect()
 }
 
 impl Asking {

@@ -194,6 +194,10 @@ pub(super) fn bytes_of(array: &dyn Array) -> Vec<u64> {
         DataType::Dictionary(..) => {
             let dictionary = array.as_any_dictionary();
             let values = bytes_of(dictionary.values().as_ref());
+            // Keys of nulls alone have no value to be one of.
+            if values.is_empty() {
+                return vec![0; array.len()];
+            }
             let keys = dictionary.normalized_keys().into_iter();
             keys.map(|key| values.get(key).copied().unwrap_or(0)).collect()
         }

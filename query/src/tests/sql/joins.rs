@@ -46,3 +46,32 @@ async fn the_first_rows_of_joins_are_those_of_the_column_that_is_sorted_by() {
     }
     bench.close().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_join_loses_no_rows_of_unions_and_semi_joins_whose_sides_have_other_names() {
+    let bench = bench().await;
+    let pairs = "SELECT DISTINCT level, message FROM logs UNION ALL SELECT DISTINCT message, level FROM logs";
+    let few = "(SELECT DISTINCT message AS key FROM logs WHERE length(message) < 8)";
+    for (joined, alone) in [
+        (
+            format!("SELECT count(*) FROM {few} k JOIN ({pairs}) u ON u.level = k.key"),
+            format!("SELECT count(*) FROM ({pairs}) u WHERE u.level IN (SELECT key FROM {few} k)"),
+        ),
+        (
+            format!("SELECT count(*) FROM {few} k JOIN ({pairs}) u ON u.message = k.key"),
+            "SELECT count(*) FROM (SELECT DISTINCT level, message FROM logs) x WHERE length(message) < 8".to_owned(),
+        ),
+        (
+            "SELECT count(*) FROM (SELECT DISTINCT entity_name AS key FROM logs) k JOIN (SELECT l.entity_name FROM logs l WHERE EXISTS \
+             (SELECT 1 FROM traces r WHERE r.entity_name = l.entity_name AND r.span_name <> l.message)) x ON x.entity_name = k.key"
+                .to_owned(),
+            "SELECT count(*) FROM logs l WHERE EXISTS (SELECT 1 FROM traces r WHERE r.entity_name = l.entity_name AND r.span_name <> l.message)"
+                .to_owned(),
+        ),
+    ] {
+        let expected: i64 = one(&bench, &alone).await.as_i64().unwrap();
+        assert!(expected > 0, "{alone}");
+        assert_eq!(one(&bench, &joined).await, expected, "{joined}");
+    }
+    bench.close().await;
+}

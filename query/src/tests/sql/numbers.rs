@@ -135,5 +135,15 @@ async fn averages_of_differences_and_quotients_of_big_sums_are_not_cut() {
         3.0
     );
     assert_eq!(one(&bench, "SELECT log(1000)").await, 3.0);
+    let named = "SELECT s / 3 FROM (SELECT sum(length(message)::bigint) AS s FROM logs) x";
+    assert_eq!(one(&bench, named).await, json!(8.0 / 3.0));
+    let cast = "SELECT s / 3 FROM (SELECT sum(length(message)::bigint)::bigint AS s FROM logs) x";
+    assert_eq!(one(&bench, cast).await, 2);
+    assert_eq!(
+        one(&bench, "SELECT round(-0.0001 * length(message), 2) FROM logs LIMIT 1")
+            .await
+            .to_string(),
+        "0.0"
+    );
     bench.close().await;
 }
