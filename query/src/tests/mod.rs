@@ -164,11 +164,9 @@ impl Bench {
         let unsealed = || {
             let view = ticking.view();
             let files = model::Table::ALL.map(|table| view.files(table).to_vec());
-            files
-                .iter()
-                .flatten()
-                .filter(|file| !file.sealed && past(file.max_ts))
-                .count()
+            let open = files.iter().flatten().filter(|file| !file.sealed && past(file.max_ts));
+            let hot = model::Table::ALL.map(|table| view.hot(table).len());
+            open.count() + hot.iter().sum::<usize>()
         };
         until("the seal of past files", || unsealed() == 0).await;
         ticking.close().await.unwrap();

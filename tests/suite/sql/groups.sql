@@ -21,7 +21,7 @@ SELECT entity_name, level, count(*) AS n FROM logs GROUP BY GROUPING SETS ((enti
 SELECT min(ts) AS first, max(ts) AS last, max(ts) > min(ts) + INTERVAL '1 day' AS long FROM logs;
 SELECT string_agg(DISTINCT level, ',' ORDER BY level) AS levels FROM logs;
 SELECT bool_and(duration_ms >= 0) AS all_positive, bool_or(status = 'error') AS any_error FROM traces;
-SELECT sum(CASE WHEN level = 'error' THEN 1 ELSE 0 END) AS errors, round(avg(length(message)), 4) AS length FROM logs;
+SELECT sum(CASE WHEN level = 'error' THEN 1 ELSE 0 END) AS errors, avg(length(message)) AS length FROM logs;
 SELECT corr(value, value * 2) AS r, round(sum(value), 3) AS total FROM metrics WHERE name = 'cpu';
 SELECT msg_type, direction, status, count(*) AS n FROM messages GROUP BY msg_type, direction, status ORDER BY msg_type, direction, status;
 SELECT min(entity_name) AS a, max(entity_name) AS z, min(message) AS first, max(message) AS last FROM logs;
