@@ -137,6 +137,15 @@ impl Source {
         }
     }
 
+    /// The same rows, from another time on.
+    #[must_use]
+    pub fn beginning(self, at: Timestamp) -> Self {
+        Self {
+            now: at.micros(),
+            ..self
+        }
+    }
+
     /// The next rows of a table; logs for a table without telemetry.
     ///
     /// # Errors

@@ -1,5 +1,5 @@
 //! A store of two days: log rows, metric points and spans as time goes by, sealed and indexed; twelve log rows hold a text that no
-//! other has.
+//! other has. With `BENCH_OPEN` set it is the present hour instead, nearly all of it in open files.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -9,21 +9,34 @@ use std::time::Duration;
 use engine::Engine;
 use harness::{Failure, TestMixer};
 use model::wire::encode_arrow;
-use model::{Attributes, EntityId, Level, LogRecord, Record, Table, Timestamp};
+use model::{Attributes, ByteSize, EntityId, Level, LogRecord, Record, Table, Timestamp};
 
 use crate::data::{START, Source};
 use crate::feed::{batch, open, seal_all, text, this};
 use crate::setting;
 
-/// How long the rows take.
+/// How long the rows take, if they are of days that are over.
 pub const HOURS: i64 = 48;
 /// Microseconds.
 pub const HOUR: i64 = 3_600_000_000;
 /// A text that twelve rows have.
 pub const NEEDLE: &str = "quorum of shard xk-4711 was lost";
 const NEEDLES: i64 = 12;
+/// The size of files that are not sealed for it.
+const OPEN_MIB: u64 = 65_536;
 /// Rows of a batch: a large one, so that filling the store is quick.
 const ROWS: usize = 4096;
+
+/// When the rows begin, and how many hours they take.
+#[must_use]
+pub fn extent() -> (Timestamp, i64) {
+    if std::env::var_os("BENCH_OPEN").is_none() {
+        return (START, HOURS);
+    }
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let hour = since.map_or(0, |since| since.as_secs().cast_signed() / 3_600);
+    (Timestamp::from_micros(hour * HOUR), 1)
+}
 
 /// A Mixer on such a store, with settings beside the defaults. This program makes the store when it is called with `make` and the folder, in a process of
 /// its own, so that its memory is nobody else's.
@@ -31,7 +44,11 @@ const ROWS: usize = 4096;
 /// # Errors
 /// If the store cannot be made, or the Mixer does not start on it.
 pub fn mixer(settings: &str) -> Result<TestMixer, Failure> {
-    let settings = format!("[observability.embedded.rotation]\nmax_age_days = 36500\n{settings}");
+    let open = match extent() {
+        (START, _) => String::new(),
+        _ => format!("[observability.embedded]\nflush_interval = \"1s\"\nsegment_size_mb = {OPEN_MIB}\n"),
+    };
+    let settings = format!("{open}[observability.embedded.rotation]\nmax_age_days = 36500\n{settings}");
     let mut mixer = TestMixer::start(&settings)?;
     mixer.process()?.terminate(Duration::from_secs(30))?;
     let telemetry = mixer.telemetry();
@@ -56,7 +73,11 @@ pub fn some(mixer: &TestMixer, path: &str, name: &str) -> Result<String, Failure
 /// # Errors
 /// If the engine refuses.
 pub async fn make(store: &Path) -> Result<(), Failure> {
+    let (start, hours) = extent();
     let (engine, now) = open(store, |settings| {
+        if start != START {
+            settings.segment_size = ByteSize::mib(OPEN_MIB);
+        }
         settings.flush_interval = Duration::from_secs(1);
         // Rows come up to ten minutes late: their hour's file is still open.
         settings.seal_grace = Duration::from_secs(1_200);
@@ -70,15 +91,15 @@ pub async fn make(store: &Path) -> Result<(), Failure> {
         } else {
             setting(name, rows)
         };
-        let rate = ticks.cast_signed().div_euclid(HOURS * 3_600).max(1);
-        (table, Source::with_rate(11, rate))
+        let rate = ticks.cast_signed().div_euclid(hours * 3_600).max(1);
+        (table, Source::with_rate(11, rate).beginning(start))
     };
     let mut sources = [
         source(Table::Logs, "BENCH_LOGS", 10_000_000),
         source(Table::Metrics, "BENCH_POINTS", 10_000_000),
         source(Table::Traces, "BENCH_SPANS", 5_000_000),
     ];
-    let end = START.micros() + HOURS * HOUR;
+    let end = start.micros() + hours * HOUR;
     let (mut seq, mut needles) = (0, 0);
     while let Some((table, source)) = sources.iter_mut().min_by_key(|(_, source)| source.now()) {
         if source.now().micros() >= end {
@@ -90,14 +111,16 @@ pub async fn make(store: &Path) -> Result<(), Failure> {
         seq += 1;
         let payload = encode_arrow(&[rows])?.into();
         engine.append(batch(*table, seq, &payload)?).await?;
-        if at.micros() >= START.micros() + (2 * needles + 1) * HOURS * HOUR / (2 * NEEDLES) {
+        if at.micros() >= start.micros() + (2 * needles + 1) * hours * HOUR / (2 * NEEDLES) {
             needles += 1;
             seq += 1;
             append_needle(&engine, seq, at).await?;
         }
     }
     engine.flush().await?;
-    seal_all(&engine, &now).await?;
+    if start == START {
+        seal_all(&engine, &now).await?;
+    }
     engine.index_all().await?;
     let stats = engine.stats();
     println!(

@@ -23,7 +23,7 @@ use crate::filter::within;
 use crate::memory::Session;
 use crate::reader::Meter;
 use crate::scan::{Counted, Found, Pieces, Question, Request, Scanner, Sink, Wanted};
-use crate::table::{Order, ViewTable};
+use crate::table::ViewTable;
 use crate::window::Window;
 use crate::{Error, Limits};
 
@@ -76,7 +76,10 @@ pub(crate) fn meter(state: &SessionState) -> Arc<Meter> {
 }
 
 /// What one query looks at. Holds the view from the query's start to its end.
+#[derive(Debug)]
 pub(crate) struct Scan {
+    /// The session of the statement that it is a part of.
+    statement: Option<Box<SessionState>>,
     state: Arc<Session>,
     view: ReadView,
     table: Table,
@@ -84,7 +87,9 @@ pub(crate) struct Scan {
     /// Which rows of a list come first.
     pub(crate) order: SortOrder,
     conditions: Vec<Expr>,
-    meter: Arc<Meter>,
+    /// The columns of the rows that [`Self::first`] gives, by their numbers in the table.
+    columns: Vec<usize>,
+    pub(crate) meter: Arc<Meter>,
     started: Instant,
 }
 
@@ -98,14 +103,35 @@ impl Scan {
     ) -> Self {
         Self {
             meter: meter(&state),
+            statement: None,
             state,
             view,
             table,
             window,
             order: SortOrder::Desc,
             conditions,
+            columns: (0..table.columns().len()).collect(),
             started: Instant::now(),
         }
+    }
+
+    /// The same, as a part of a statement, whose functions are within its bounds; for some columns alone, `ts` the first of them.
+    pub(crate) fn of_statement(self, state: &SessionState, columns: Vec<usize>, meter: &Arc<Meter>) -> Self {
+        Self {
+            statement: Some(Box::new(state.clone())),
+            columns,
+            meter: Arc::clone(meter),
+            ..self
+        }
+    }
+
+    fn planner(&self) -> &SessionState {
+        self.statement.as_deref().unwrap_or(&self.state)
+    }
+
+    /// The columns of the rows that it finds, by their numbers in the table.
+    pub(crate) fn columns(&self) -> &[usize] {
+        &self.columns
     }
 
     /// Another look at the same view.
@@ -123,23 +149,24 @@ impl Scan {
     }
 
     /// The rows within a part of the window that meet the conditions.
-    pub(crate) fn frame(&self, window: Window, order: Order) -> Result<DataFrame, Error> {
-        self.frame_of(Pieces::All, window, order)
+    pub(crate) fn frame(&self, window: Window) -> Result<DataFrame, Error> {
+        self.frame_of(Pieces::All, window)
     }
 
-    fn frame_of(&self, pieces: Pieces, window: Window, order: Order) -> Result<DataFrame, Error> {
+    fn frame_of(&self, pieces: Pieces, window: Window) -> Result<DataFrame, Error> {
         let table = ViewTable {
+            session: None,
             view: self.view.clone(),
             table: self.table,
             spec: None,
             window,
             pieces,
-            order,
+            in_order: None,
             meter: Arc::clone(&self.meter),
         };
         let all = LogicalPlanBuilder::scan(self.table.name(), provider_as_source(Arc::new(table)), None)?.build()?;
         let condition = self.conditions.iter().cloned().fold(within(window), Expr::and);
-        Ok(DataFrame::new(SessionState::clone(&self.state), all).filter(condition)?)
+        Ok(DataFrame::new(self.planner().clone(), all).filter(condition)?)
     }
 
     /// The first rows, in its order, within a part of the window that meet the conditions, see [`Request`]; `None` if a plan
@@ -160,13 +187,14 @@ impl Scan {
             window,
             order: self.order,
             conditions: &self.conditions,
+            columns: &self.columns,
             uncounted,
             skip,
             wanted,
             meter: &self.meter,
             started: self.started,
         };
-        scanner.first(&self.state, request).await
+        scanner.first(self.planner(), request).await
     }
 
     /// All rows within a part of the window that meet the conditions, given to sinks by their columns; `None` if a plan must
@@ -203,7 +231,7 @@ impl Scan {
         };
         let mut rows: Option<DataFrame> = None;
         for (window, pieces) in &counted.left {
-            let more = self.frame_of(pieces.clone(), *window, Order::Any)?;
+            let more = self.frame_of(pieces.clone(), *window)?;
             rows = Some(match rows {
                 Some(rows) => rows.union(more)?,
                 None => more,
@@ -242,13 +270,12 @@ impl Scan {
 
     /// What the query cost so far.
     pub(crate) fn stats(&self, rows: usize) -> QueryStats {
-        let files = self.view.files(self.table);
-        let met = files.iter().filter(|file| self.window.meets(file.min_ts, file.max_ts));
-        let hot = self.view.hot(self.table).iter();
-        let hot = hot.filter(|hot| self.window.meets(hot.min_ts, hot.max_ts));
+        let files = self.view.files(self.table).len();
+        let met = self.window.files(&self.view, self.table).count();
+        let hot = self.window.hot(&self.view, self.table);
         QueryStats {
-            files_considered: files.len() as u64,
-            files_pruned: (files.len() - met.count()) as u64 + self.meter.pruned(),
+            files_considered: files as u64,
+            files_pruned: (files - met) as u64 + self.meter.pruned(),
             hot_rows: hot.map(|hot| hot.batch.num_rows() as u64).sum(),
             ..self.meter.stats(&self.view, self.started, rows as u64)
         }

@@ -46,7 +46,6 @@ use crate::cursor::{Cursor, Position};
 use crate::exec::Scan;
 use crate::functions::{field_text, texts};
 use crate::rows::{self, Ordered};
-use crate::table::Order;
 use crate::window::Window;
 use crate::{Error, filter, messages};
 
@@ -219,7 +218,7 @@ impl Signal {
         }
         for part in Part::OF_FLUX {
             let scan = self.table(part).again(vec![filter::flux(self.asked.id)]);
-            let frame = scan.frame(scan.window, Order::Any)?;
+            let frame = scan.frame(scan.window)?;
             let frame = frame.select(vec![filter::trace_of(part.table()).alias("trace")])?;
             let frame = frame.filter(ident("trace").is_not_null())?.distinct()?;
             let frame = frame.sort(vec![ident("trace").sort(true, false)])?;

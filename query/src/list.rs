@@ -197,8 +197,8 @@ impl Querier {
     fn tag_of(&self, asked: &RowQuery, window: Window, view: &ReadView) -> Option<u64> {
         let is_past = asked.until.is_some() && window.until <= self.now();
         let tables = || std::iter::once(&asked.table).chain(asked.also);
-        let mut hot = tables().flat_map(|table| view.hot(*table));
-        if !is_past || hot.any(|hot| window.meets(hot.min_ts, hot.max_ts)) {
+        let mut hot = tables().flat_map(|table| window.hot(view, *table));
+        if !is_past || hot.next().is_some() {
             return None;
         }
         let paging = asked.paging().ok()?;
@@ -206,8 +206,7 @@ impl Querier {
         (env!("CARGO_PKG_VERSION"), self.engine.store_id()).hash(&mut hasher);
         (asked.table, asked.fingerprint, paging.limit, paging.offset).hash(&mut hasher);
         (&asked.cursor, window.since, window.until, view.partial()).hash(&mut hasher);
-        let files = tables().flat_map(|table| view.files(*table));
-        for file in files.filter(|file| window.meets(file.min_ts, file.max_ts)) {
+        for file in tables().flat_map(|table| window.files(view, *table)) {
             (file.id, file.version, file.rows, file.size, file.min_ts, file.max_ts).hash(&mut hasher);
         }
         Some(hasher.finish())

@@ -47,7 +47,6 @@ use crate::series::{self, Change};
 use crate::summary::series as walk;
 use crate::summary::shape::{OBSERVED, cells, filled, lines};
 use crate::summary::tally::{Groups, Series, Tally, Totals};
-use crate::table::Order;
 use crate::window::Window;
 
 /// More groups than this in one answer, paged or not, are refused.
@@ -247,7 +246,7 @@ pub(crate) async fn planned(scan: &Scan, summary: &Summary, window: Window) -> R
     let mut columns = summary.key_columns(scan.window);
     columns.extend(["ts", "value"].map(ident));
     let value = || ident("value");
-    let frame = scan.frame(window, Order::Any)?.select(columns)?;
+    let frame = scan.frame(window)?.select(columns)?;
     let keys = ["bucket", "name", "type", "grp"].map(ident).to_vec();
     let mut sums = vec![
         count(value()).alias("samples"),

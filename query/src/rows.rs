@@ -4,8 +4,7 @@
 //!
 //! A scan finds the first rows with all that share the `ts` of the last one; their hashes say which of those are on the page.
 //!
-//! What the scan is not made for, a plan finds: a top-k by `ts` alone, which sorted files answer from their beginnings where the
-//! newest come first. Only the rows of the one `ts` at which a page is cut need the order by hash, and only they are asked for
+//! What the scan is not made for, a plan finds: a top-k by `ts` alone. Only the rows of the one `ts` at which a page is cut need the order by hash, and only they are asked for
 //! again, by exactly that `ts`.
 //!
 //! ```text
@@ -28,7 +27,6 @@ use crate::exec::Scan;
 use crate::filter::Paging;
 use crate::functions::{FunctionKind, hash_rows};
 use crate::scan::{rank, times_of};
-use crate::table::Order;
 use crate::window::Window;
 use crate::{Error, messages};
 
@@ -202,7 +200,7 @@ fn rest(scan: &Scan, ts: Timestamp) -> Window {
 }
 
 /// The part of the window that the order comes to after `ts`.
-fn beyond(scan: &Scan, ts: Timestamp) -> Window {
+pub(crate) fn beyond(scan: &Scan, ts: Timestamp) -> Window {
     match scan.order {
         SortOrder::Desc => scan.window.before(ts),
         SortOrder::Asc => scan.window.from(Window::at(ts).until),
@@ -210,8 +208,8 @@ fn beyond(scan: &Scan, ts: Timestamp) -> Window {
 }
 
 /// The first `count` rows of the window; of the last `ts` among them, any.
-async fn first_rows(scan: &Scan, window: Window, count: usize) -> Result<Vec<RecordBatch>, Error> {
-    let frame = scan.frame(window, layout(scan.order))?;
+pub(crate) async fn first_rows(scan: &Scan, window: Window, count: usize) -> Result<Vec<RecordBatch>, Error> {
+    let frame = scan.frame(window)?;
     Ok(frame
         .sort(by_time(scan.order))?
         .limit(0, Some(count))?
@@ -219,19 +217,11 @@ async fn first_rows(scan: &Scan, window: Window, count: usize) -> Result<Vec<Rec
         .await?)
 }
 
-/// What the order wants of a plan: files are of no help to the oldest first.
-const fn layout(order: SortOrder) -> Order {
-    match order {
-        SortOrder::Desc => Order::NewestFirst,
-        SortOrder::Asc => Order::Any,
-    }
-}
-
 /// The rows of the position's `ts` after it, in order; at most `count`.
 async fn ties(scan: &Scan, from: Position, count: usize) -> Result<Vec<RecordBatch>, Error> {
     let columns = scan.table().columns().iter().map(|column| ident(column.name));
     let own: Vec<_> = columns.collect();
-    let frame = scan.frame(rest(scan, from.moment()), Order::Any)?;
+    let frame = scan.frame(rest(scan, from.moment()))?;
     let skip = usize::try_from(from.seen.min(MAX_SKIP)).unwrap_or(usize::MAX);
     let frame = frame
         .filter(ident("ts").eq(crate::filter::moment(from.moment())))?
@@ -245,11 +235,11 @@ async fn ties(scan: &Scan, from: Position, count: usize) -> Result<Vec<RecordBat
 
 /// The position before the row number `offset`; `None` if there are not so many.
 async fn locate(scan: &Scan, offset: usize) -> Result<Option<Position>, Error> {
-    let total = scan.frame(scan.window, Order::Any)?.count().await?;
+    let total = scan.frame(scan.window)?.count().await?;
     if offset >= total {
         return Ok(None);
     }
-    let times = scan.frame(scan.window, layout(scan.order))?.select(vec![ident("ts")])?;
+    let times = scan.frame(scan.window)?.select(vec![ident("ts")])?;
     let found = times
         .sort(by_time(scan.order))?
         .limit(offset, Some(1))?
@@ -263,7 +253,7 @@ async fn locate(scan: &Scan, offset: usize) -> Result<Option<Position>, Error> {
         SortOrder::Desc => ident("ts").gt(moment),
         SortOrder::Asc => ident("ts").lt(moment),
     };
-    let before = scan.frame(scan.window, Order::Any)?.filter(is_before)?;
+    let before = scan.frame(scan.window)?.filter(is_before)?;
     let seen = offset.saturating_sub(before.count().await?);
     Ok(Some(Position {
         ts,
@@ -273,7 +263,7 @@ async fn locate(scan: &Scan, offset: usize) -> Result<Option<Position>, Error> {
 }
 
 /// A batch of a table with exactly its columns' types, which plans vary.
-fn of_types(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch, Error> {
+pub(crate) fn of_types(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch, Error> {
     let columns = batch.columns().iter().zip(schema.fields());
     let columns = columns.map(|(column, field)| cast(column, field.data_type()));
     Ok(RecordBatch::try_new(

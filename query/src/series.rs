@@ -25,7 +25,6 @@ use crate::Error;
 use crate::exec::Scan;
 use crate::functions::{field_text, series_key, texts};
 use crate::metrics::{Key, Keys, MAX_GROUPS, Summary, column};
-use crate::table::Order;
 use crate::window::Window;
 
 /// What is asked of the series.
@@ -62,7 +61,7 @@ pub(crate) async fn changes(
     window: Window,
     change: Change,
 ) -> Result<BTreeMap<Key, Changes>, Error> {
-    let mut frame = scan.frame(window, Order::Any)?;
+    let mut frame = scan.frame(window)?;
     let kinds: &[MetricType] = match change {
         Change::Cumulative => &[MetricType::Counter, MetricType::Histogram],
         Change::Observed => &[MetricType::Histogram],

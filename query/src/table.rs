@@ -1,24 +1,23 @@
 //! One table of one [`ReadView`] for DataFusion: its segments and its hot rows in one plan.
 //!
 //! ```text
-//!                      ┌─ sorted pieces that do not overlap, newest first, declared sorted by ts DESC
-//! UnionExec ───────────┼─ other segments: open ones, and all where order is of no use
-//!                      ├─ segments of lines, see [`crate::lines`]
+//!                      ┌─ segments, by readers of DataFusion's
+//! UnionExec ───────────┼─ segments of lines, see [`crate::lines`]
 //!                      └─ hot batches
+//!
+//! OrderedRowsExec ──────── all of them in the order of `ts`, where a plan sorts by it, see [`time_order`]
 //! ```
 //!
 //! # Invariants
 //!
 //! - Segments and batches outside the window, and outside what the filters say of `ts`, are left out by the catalogue alone;
 //!   those without the ids and texts that the filters ask for by their indexes, which also say which rows of the others to read.
-//! - Filters are pushed down as hints (`Inexact`), so a plan is right even if a hint is ignored. Where order is of no use, those of
-//!   times alone are met here: pieces wholly within them are read without a look at `ts`, of the others rows are left out.
-//! - Files of metrics lie by series and declare no order; a top-k finds the newest points.
-//! - Order is declared only within a chain of pieces of which each ends before the next begins: sealed segments, or the runs
-//!   of one that is not sorted as a whole. Declared order helps "newest first"; aggregates are better off without it.
+//! - Filters are pushed down as hints (`Inexact`), so a plan is right even if a hint is ignored. Those of times alone are met here:
+//!   pieces wholly within them are read without a look at `ts`, of the others rows are left out.
+//! - Files of metrics lie by series: a top-k finds the newest points.
 
-mod pieces;
 mod spec;
+mod time_order;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -26,53 +25,50 @@ use std::sync::Arc;
 use arrow_schema::{ArrowError, SchemaRef};
 use async_trait::async_trait;
 use datafusion::catalog::{Session, TableProvider};
-use datafusion::common::DFSchema;
+use datafusion::common::stats::Precision;
+use datafusion::common::{DFSchema, ScalarValue, Statistics};
 use datafusion::datasource::listing::PartitionedFile;
 use datafusion::datasource::memory::MemorySourceConfig;
 use datafusion::datasource::physical_plan::parquet::ParquetAccessPlan;
 use datafusion::datasource::physical_plan::{FileGroup, FileScanConfigBuilder, ParquetSource};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::SessionState;
 use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
-use datafusion::physical_expr::LexOrdering;
 use datafusion::physical_expr_adapter::PhysicalExprAdapterFactory;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::empty::EmptyExec;
 use datafusion::physical_plan::filter::FilterExecBuilder;
 use datafusion::physical_plan::union::UnionExec;
 use engine::{HotBatch, ReadView, Segment};
-use model::Table;
+use model::{Table, Timestamp};
 
-use self::pieces::{Piece, arrange, contiguous, dealt, newest_first, statistics};
 use self::spec::SpecAdapterFactory;
+pub(crate) use self::time_order::TimeOrder;
+use crate::exec::scanner;
 use crate::filter::within;
 use crate::lines;
+use crate::memory;
 use crate::reader::{Meter, SegmentReaders, Source};
-use crate::scan::{Left, Pieces, Scanner};
+use crate::scan::{Left, Pieces, Scanner, Shortcut};
 use crate::specs::SpecTable;
 use crate::times::{is_a_window, narrowed};
 use crate::window::Window;
 
-/// What the plan wants of the rows' order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Order {
-    /// The newest rows first.
-    NewestFirst,
-    /// Any.
-    Any,
-}
-
 /// See the module.
 #[derive(Debug, Clone)]
 pub(crate) struct ViewTable {
+    /// That of a statement: its rows may be asked for in an order, which a plan for a page of them does not.
+    pub(crate) session: Option<Arc<memory::Session>>,
     pub(crate) view: ReadView,
     pub(crate) table: Table,
     /// Only the rows of this spec, with its columns.
     pub(crate) spec: Option<Arc<SpecTable>>,
     pub(crate) window: Window,
     pub(crate) pieces: Pieces,
-    pub(crate) order: Order,
+    /// The order in which a plan wants its rows, if it is one of time.
+    pub(crate) in_order: Option<TimeOrder>,
     pub(crate) meter: Arc<Meter>,
 }
 
@@ -90,9 +86,12 @@ impl TableProvider for ViewTable {
     }
 
     fn supports_filters_pushdown(&self, filters: &[&Expr]) -> Result<Vec<TableProviderFilterPushDown>> {
-        let support = |filter: &&Expr| match self.order() {
-            Order::Any if is_a_window(filter) => TableProviderFilterPushDown::Exact,
-            _ => TableProviderFilterPushDown::Inexact,
+        let support = |filter: &&Expr| {
+            if is_a_window(filter) {
+                TableProviderFilterPushDown::Exact
+            } else {
+                TableProviderFilterPushDown::Inexact
+            }
         };
         Ok(filters.iter().map(support).collect())
     }
@@ -104,8 +103,14 @@ impl TableProvider for ViewTable {
         filters: &[Expr],
         limit: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
+        // Without `ts` nobody sees the order.
+        let has_times = projection.is_none_or(|columns| columns.contains(&0));
+        let sessions = (self.session.as_ref()).zip(state.as_any().downcast_ref::<SessionState>());
+        if let (Some(in_order), Some(sessions), true) = (self.in_order, sessions, has_times) {
+            return time_order::plan(self, sessions, in_order, projection, filters);
+        }
         let window = narrowed(self.window, filters);
-        let all = self.files().count();
+        let all = self.files(Window::ALL).count();
         let Left { files, rows } = self.left(state, window, filters).await?;
         let hot = self.hot(window);
         let hot_rows = hot.iter().map(|hot| hot.batch.num_rows()).sum();
@@ -142,19 +147,18 @@ impl ViewTable {
         projection: Option<&Vec<usize>>,
         limit: Option<usize>,
     ) -> Result<Vec<Arc<dyn ExecutionPlan>>> {
-        let is_whole = |min, max| self.order() != Order::Any || window.holds(min, max);
         let (files, cut_files) = files
             .into_iter()
-            .partition(|file: &Arc<Segment>| is_whole(file.min_ts, file.max_ts));
-        let (hot, cut_hot) = hot.into_iter().partition(|hot| is_whole(hot.min_ts, hot.max_ts));
-        let mut inputs = self.inputs(state, window, Found { files, hot }, rows, projection, limit)?;
+            .partition(|file: &Arc<Segment>| window.holds(file.min_ts, file.max_ts));
+        let (hot, cut_hot) = hot.into_iter().partition(|hot| window.holds(hot.min_ts, hot.max_ts));
+        let mut inputs = self.inputs(state, Found { files, hot }, rows, projection, limit)?;
         if !cut_files.is_empty() || !cut_hot.is_empty() {
             let columns = with_ts(projection);
             let cut = Found {
                 files: cut_files,
                 hot: cut_hot,
             };
-            let cut = self.inputs(state, window, cut, rows, columns.as_ref(), None)?;
+            let cut = self.inputs(state, cut, rows, columns.as_ref(), None)?;
             inputs.push(rows_within(state, window, UnionExec::try_new(cut)?, projection)?);
         }
         Ok(inputs)
@@ -185,28 +189,26 @@ fn rows_within(
 }
 
 impl ViewTable {
-    /// What the order of rows is good for: files of metrics lie by series, whatever is asked.
-    fn order(&self) -> Order {
-        if self.table == Table::Metrics {
-            Order::Any
-        } else {
-            self.order
-        }
+    /// The same, its rows in an order; `None` if it has none, or none that it knows.
+    pub(crate) fn in_order(&self, in_order: TimeOrder) -> Option<Self> {
+        let is_by_time = self.table != Table::Metrics && self.spec.is_none();
+        let is_taken = scanner(self.session.as_ref()?)?.takes(Shortcut::SortPushdown);
+        (is_by_time && is_taken && self.in_order.is_none()).then(|| Self {
+            in_order: Some(in_order),
+            ..self.clone()
+        })
     }
 
-    /// Its files: those of its spec, if it has one.
-    fn files(&self) -> impl Iterator<Item = &Arc<Segment>> {
-        let files = self.view.files(self.table).iter();
+    /// Its files that can have rows within a window: those of its spec, if it has one.
+    fn files(&self, window: Window) -> impl Iterator<Item = &Arc<Segment>> {
+        let files = window.files(&self.view, self.table);
         files.filter(|file| self.spec.as_ref().is_none_or(|of| file.spec() == Some(of.spec)))
     }
 
     /// The files in a window that can have what the filters ask for.
     async fn left(&self, state: &dyn Session, window: Window, filters: &[Expr]) -> Result<Left> {
-        let files = self
-            .files()
-            .filter(|file| window.meets(file.min_ts, file.max_ts) && self.pieces.have(file))
-            .cloned()
-            .collect();
+        let files = self.files(window);
+        let files = files.filter(|file| self.pieces.have(file)).cloned().collect();
         let Some(scanner) = state.config().get_extension::<Scanner>() else {
             return Ok(Left {
                 files,
@@ -219,9 +221,8 @@ impl ViewTable {
 
     /// The hot batches that can have rows within a window.
     fn hot(&self, window: Window) -> Vec<&HotBatch> {
-        let hot = self.view.hot(self.table).iter().map(AsRef::as_ref);
-        let hot = hot.filter(|hot: &&HotBatch| self.spec.as_ref().is_none_or(|of| hot.spec == Some(of.spec)));
-        hot.filter(|hot| self.pieces.have_memory() && window.meets(hot.min_ts, hot.max_ts))
+        let hot = window.hot(&self.view, self.table).filter(|_| self.pieces.have_memory());
+        hot.filter(|hot| self.spec.as_ref().is_none_or(|of| hot.spec == Some(of.spec)))
             .collect()
     }
 
@@ -229,7 +230,6 @@ impl ViewTable {
     fn inputs(
         &self,
         state: &dyn Session,
-        window: Window,
         Found { files, hot }: Found<'_>,
         rows: &Rows,
         projection: Option<&Vec<usize>>,
@@ -238,14 +238,9 @@ impl ViewTable {
         let parallel = state.config().target_partitions().max(1);
         let spec = self.spec.as_ref().map(|spec| (Arc::clone(spec), projection.cloned()));
         let (parquet, lines): (Vec<_>, Vec<_>) = files.into_iter().partition(|file| file.is_parquet());
-        let (chains, rest) = arrange(parquet.iter(), window, self.order());
         let mut inputs: Vec<Arc<dyn ExecutionPlan>> = Vec::new();
-        if !chains.is_empty() {
-            let groups = chains.into_iter().flat_map(|chain| contiguous(&chain, parallel));
-            inputs.push(self.pieces(groups.collect(), rows, true, projection, limit)?);
-        }
-        if !rest.is_empty() {
-            inputs.push(self.pieces(dealt(rest, parallel), rows, false, projection, limit)?);
+        if !parquet.is_empty() {
+            inputs.push(self.parquet(dealt(parquet, parallel), rows, projection, limit)?);
         }
         // Rows of a spec that lie without its columns are made with those that are asked for.
         let (schema, projection) = match (&self.spec, projection) {
@@ -268,31 +263,27 @@ impl ViewTable {
         Ok(inputs)
     }
 
-    fn pieces(
+    fn parquet(
         &self,
-        groups: Vec<Vec<Piece>>,
+        shares: Vec<Vec<Arc<Segment>>>,
         rows: &Rows,
-        sorted: bool,
         projection: Option<&Vec<usize>>,
         limit: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let schema = self.schema();
-        let ordering = if sorted { newest_first() } else { None };
-        let groups = groups.into_iter().map(|group| {
-            let files = group.into_iter().map(|piece| self.file(piece, rows, ordering.clone()));
+        let groups = shares.into_iter().map(|share| {
+            let files = share.into_iter().map(|segment| self.file(segment, rows));
             FileGroup::new(files.collect())
         });
         let adapter = self.spec.clone().map(|spec| -> Arc<dyn PhysicalExprAdapterFactory> {
             // What a file has of the columns is seen when it is opened.
             Arc::new(SpecAdapterFactory(spec))
         });
-        let source = ParquetSource::new(schema)
+        let source = ParquetSource::new(self.schema())
             .with_parquet_file_reader_factory(Arc::new(SegmentReaders(Arc::clone(&self.meter))))
             .with_pushdown_filters(true);
         let config = FileScanConfigBuilder::new(ObjectStoreUrl::local_filesystem(), Arc::new(source))
             .with_file_groups(groups.collect())
             .with_projection_indices(projection.cloned())?
-            .with_output_ordering(ordering.into_iter().collect())
             .with_limit(limit)
             .with_expr_adapter(adapter)
             .build();
@@ -300,19 +291,10 @@ impl ViewTable {
     }
 
     /// The name is for plans and errors only: files are read through their [`Source`].
-    fn file(&self, piece: Piece, rows: &Rows, ordering: Option<LexOrdering>) -> PartitionedFile {
-        let Piece { segment, run } = &piece;
+    fn file(&self, segment: Arc<Segment>, rows: &Rows) -> PartitionedFile {
         let name = format!("{}/segment_{}_v{}.parquet", self.table, segment.id, segment.version);
         let file = PartitionedFile::new(name, segment.size);
-        let file = match run {
-            // A range means the row groups that begin in it.
-            Some(run) => {
-                let at = i64::try_from(run.at).unwrap_or(i64::MAX);
-                file.with_range(at, at.saturating_add(1))
-            }
-            None => file,
-        };
-        let mut statistics = statistics(&self.schema(), &piece);
+        let mut statistics = self.statistics(&segment);
         let file = match rows.get(&segment.id) {
             Some(rows) => {
                 statistics.num_rows = statistics.num_rows.to_inexact();
@@ -321,7 +303,31 @@ impl ViewTable {
             None => file,
         };
         file.with_statistics(Arc::new(statistics))
-            .with_ordering(ordering)
-            .with_extension(Source(piece.segment))
+            .with_extension(Source(segment))
     }
+
+    fn statistics(&self, segment: &Segment) -> Statistics {
+        let exact =
+            |ts: Timestamp| Precision::Exact(ScalarValue::TimestampMicrosecond(Some(ts.micros()), Some("UTC".into())));
+        let mut statistics = Statistics::new_unknown(&self.schema());
+        statistics.num_rows = usize::try_from(segment.rows).map_or(Precision::Absent, Precision::Exact);
+        if let Some(ts) = statistics.column_statistics.first_mut() {
+            ts.min_value = exact(segment.min_ts);
+            ts.max_value = exact(segment.max_ts);
+            ts.null_count = Precision::Exact(0);
+        }
+        statistics
+    }
+}
+
+/// At most `parts` hands, dealt round.
+fn dealt<T>(items: Vec<T>, parts: usize) -> Vec<Vec<T>> {
+    let mut hands: Vec<Vec<T>> = (0..parts.min(items.len())).map(|_| Vec::new()).collect();
+    let count = hands.len().max(1);
+    for (index, item) in items.into_iter().enumerate() {
+        if let Some(hand) = hands.get_mut(index % count) {
+            hand.push(item);
+        }
+    }
+    hands
 }

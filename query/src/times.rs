@@ -54,6 +54,12 @@ struct Bound {
     ceiling: i64,
 }
 
+/// The microseconds of a moment, if it is one of whole microseconds.
+pub(crate) fn micros_of(moment: &Expr) -> Option<i64> {
+    let Bound { floor, ceiling } = bound(moment)?;
+    (floor == ceiling).then_some(floor)
+}
+
 fn bound(expr: &Expr) -> Option<Bound> {
     let Expr::Literal(value, _) = expr else {
         return None;

@@ -10,10 +10,12 @@
 //! A version 7 id bounds the search from below only: rows of a flux come after the id was made, by any amount.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 
+use engine::{HotBatch, ReadView, Segment};
 use model::filter::{DEFAULT_WINDOW, When};
-use model::{FluxId, Timestamp};
+use model::{FluxId, Table, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
@@ -61,6 +63,18 @@ impl Window {
     /// Whether rows from `min` to `max` can be in it.
     pub(crate) fn meets(self, min: Timestamp, max: Timestamp) -> bool {
         max >= self.since && min < self.until
+    }
+
+    /// The data files of a table that can have rows in it.
+    pub(crate) fn files(self, view: &ReadView, table: Table) -> impl Iterator<Item = &Arc<Segment>> {
+        let files = view.files(table).iter();
+        files.filter(move |file| self.meets(file.min_ts, file.max_ts))
+    }
+
+    /// The batches in memory of a table that can have rows in it.
+    pub(crate) fn hot(self, view: &ReadView, table: Table) -> impl Iterator<Item = &HotBatch> {
+        let hot = view.hot(table).iter().map(AsRef::as_ref);
+        hot.filter(move |hot: &&HotBatch| self.meets(hot.min_ts, hot.max_ts))
     }
 
     /// Whether all rows from `min` to `max` are in it.

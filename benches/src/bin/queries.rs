@@ -2,7 +2,8 @@
 //!
 //! Method: a store of two days as `benches/src/days.rs` makes it. Then the Mixer's binary is started on it with default settings (its retention apart), and `benches/queries.py` asks: `BENCH_ROUNDS` (7) rounds
 //! after two, every engine in turn, medians, and every answer compared. `BENCH_PYTHON` names a Python with the packages of
-//! `benches/requirements.txt`; `BENCH_QUERY_PEERS` (duckdb,datafusion,polars,clickhouse,mergetree) says which others are asked. The file cache is warm.
+//! `benches/requirements.txt`; `BENCH_QUERY_PEERS` (duckdb,datafusion,polars,clickhouse,mergetree) says which others are asked. `BENCH_OPEN=1` puts all
+//! rows into the present hour, whose files are open: set `BENCH_LOGS`, `BENCH_POINTS`, `BENCH_SPANS` to what an hour brings, and begin early in one. The file cache is warm.
 //!
 //! # Not here
 //!
@@ -12,8 +13,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use benches::data::START;
-use benches::days::{HOUR, HOURS, NEEDLE, make, mixer, some};
+use benches::days::{HOUR, NEEDLE, extent, make, mixer, some};
 use benches::feed::runtime;
 use benches::{load, setting};
 use harness::Failure;
@@ -35,12 +35,13 @@ fn compare() -> Result<(), Failure> {
     println!("load before: {}", load());
     let mixer = mixer("")?;
     let telemetry = mixer.telemetry();
-    let middle = Timestamp::from_micros(START.micros() + HOURS * HOUR / 2);
+    let (start, hours) = extent();
+    let middle = Timestamp::from_micros(start.micros() + hours * HOUR / 2);
     let around = format!(
         "since={middle}&until={}&limit=1000",
         middle.plus(Duration::from_secs(600))
     );
-    let newest = format!("since={START}&limit=1");
+    let newest = format!("since={start}&limit=1");
     let work = tempfile::tempdir_in(mixer.path())?;
     let setup = json!({
         "api": mixer.api.base,

@@ -19,9 +19,9 @@ use engine::{CountedGroup, Counts, CountsBy, MINUTE, ReadView, Segment};
 use model::filter::HistogramBy;
 use model::{Table, Timestamp};
 
-use super::Scanner;
 use super::files::Pieces;
 use super::workers::Turns;
+use super::{Scanner, Shortcut};
 use crate::Error;
 use crate::reader::Meter;
 use crate::window::Window;
@@ -81,6 +81,9 @@ impl Scanner {
         view: &ReadView,
         meter: &Arc<Meter>,
     ) -> Result<Option<Counted>, Error> {
+        if !self.takes(Shortcut::Counts) {
+            return Ok(None);
+        }
         let (asked, seen, costs) = (question.clone(), view.clone(), Arc::clone(meter));
         let mut counted = self.look(move |turns| asked.count(&seen, &costs, turns)).await?;
         if let Some(counted) = &mut counted {
@@ -110,8 +113,7 @@ impl Question {
         let mut counted = Counted::default();
         let (mut done, mut begun, mut ended) = (HashSet::new(), HashSet::new(), HashSet::new());
         let window = self.window;
-        let files = view.files(Table::Logs).iter();
-        for segment in files.filter(|file| window.meets(file.min_ts, file.max_ts)) {
+        for segment in window.files(view, Table::Logs) {
             turns.check()?;
             let Some(cut) = self.count_segment(segment, meter, &mut counted) else {
                 continue;
@@ -178,8 +180,7 @@ impl Question {
 
     /// Counts all rows in memory; `None` if the counts of some do not say.
     fn count_memory(&self, view: &ReadView, counted: &mut Counted) -> Option<Cut> {
-        let hot = view.hot(Table::Logs).iter();
-        let hot: Vec<_> = hot.filter(|hot| self.window.meets(hot.min_ts, hot.max_ts)).collect();
+        let hot: Vec<_> = self.window.hot(view, Table::Logs).collect();
         let (Some(min_ts), Some(max_ts)) = (
             hot.iter().map(|hot| hot.min_ts).min(),
             hot.iter().map(|hot| hot.max_ts).max(),

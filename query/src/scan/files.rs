@@ -14,7 +14,7 @@ use engine::{Blocks, ReadView, Segment};
 use model::Table;
 
 use super::Scanner;
-use super::prune::{Needs, blocks, needs, of_blocks, rows_of, selection};
+use super::prune::{Needs, blocks, of_blocks, rows_of, selection};
 use super::workers::Turns;
 use crate::Error;
 use crate::reader::Meter;
@@ -48,10 +48,8 @@ impl Pieces {
 
     /// Whether there is nothing of a table within a window.
     pub(crate) fn are_empty(&self, view: &ReadView, table: Table, window: Window) -> bool {
-        let mut files = view.files(table).iter();
-        let mut hot = view.hot(table).iter();
-        !files.any(|file| window.meets(file.min_ts, file.max_ts) && self.have(file))
-            && (!self.have_memory() || !hot.any(|hot| window.meets(hot.min_ts, hot.max_ts)))
+        let mut files = window.files(view, table);
+        !files.any(|file| self.have(file)) && (!self.have_memory() || window.hot(view, table).next().is_none())
     }
 }
 
@@ -72,7 +70,7 @@ impl Scanner {
         files: Vec<Arc<Segment>>,
         meter: &Arc<Meter>,
     ) -> Result<Left, Error> {
-        let needs = needs(table, conditions);
+        let needs = self.needs(table, conditions);
         if !needs.ask_indexes() || files.is_empty() {
             return Ok(Left {
                 files,

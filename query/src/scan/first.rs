@@ -19,7 +19,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
-use arrow_array::{RecordBatch, UInt32Array};
+use arrow_array::{RecordBatch, RecordBatchOptions, UInt32Array};
+use arrow_schema::SchemaRef;
 use datafusion::arrow::compute::take_record_batch;
 use datafusion::error::DataFusionError;
 use datafusion::execution::SessionState;
@@ -31,7 +32,7 @@ use parking_lot::Mutex;
 
 use super::cache::PageCache;
 use super::conditions::Conditions;
-use super::prune::{Needs, needs};
+use super::prune::Needs;
 use super::read::read_rows;
 use super::source::{Place, Source, Step};
 use super::workers::Patience;
@@ -68,6 +69,8 @@ pub(super) struct Search {
     /// What the scan holds counts against the memory of queries.
     pub(super) memory: MemoryReservation,
     patience: Patience,
+    columns: Vec<usize>,
+    schema: SchemaRef,
     skip: usize,
     state: Mutex<State>,
 }
@@ -100,6 +103,7 @@ impl Search {
     pub(super) fn new(
         session: &SessionState,
         request: &Request<'_>,
+        needs: Needs,
         cache: &Arc<PageCache>,
         patience: Patience,
     ) -> Result<Self, Error> {
@@ -116,11 +120,13 @@ impl Search {
             window: request.window,
             order: request.order,
             conditions: Conditions::new(session, request.table, request.conditions)?,
-            needs: needs(request.table, request.conditions),
+            needs,
             cache: Arc::clone(cache),
             meter: Arc::clone(request.meter),
             memory: MemoryConsumer::new("scan").register(&session.runtime_env().memory_pool),
             patience,
+            columns: request.columns.to_vec(),
+            schema: Arc::new(request.table.schema().project(request.columns)?),
             skip: request.skip,
             state: Mutex::new(state),
         })
@@ -141,11 +147,17 @@ impl Search {
         }
     }
 
-    /// A batch of the table's own schema, counted.
+    /// A batch with the types of the table's own columns, counted.
     fn hold(&self, batch: &RecordBatch, memory: &MemoryReservation) -> Result<RecordBatch, Halt> {
         self.check()?;
         memory.try_grow(batch.get_array_memory_size())?;
-        Ok(RecordBatch::try_new(self.table.schema(), batch.columns().to_vec())?)
+        let rows = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+        let schema = Arc::clone(&self.schema);
+        Ok(RecordBatch::try_new_with_options(
+            schema,
+            batch.columns().to_vec(),
+            &rows,
+        )?)
     }
 }
 
@@ -198,12 +210,11 @@ impl Task for Search {
             let numbers: Vec<u32> = of_place.iter().map(|row| row.row).collect();
             match place {
                 Some(Some(Place::Memory { rows, .. })) => {
-                    let taken = take_record_batch(rows, &UInt32Array::from(numbers))?;
+                    let taken = take_record_batch(&rows.project(&self.columns)?, &UInt32Array::from(numbers))?;
                     batches.push(self.hold(&taken, &memory)?);
                 }
                 Some(Some(Place::Group(group))) => {
-                    let columns: Vec<usize> = (0..self.table.columns().len()).collect();
-                    for batch in read_rows(group, self.table, &columns, &numbers)? {
+                    for batch in read_rows(group, self.table, &self.columns, &numbers)? {
                         batches.push(self.hold(&batch?, &memory)?);
                     }
                 }

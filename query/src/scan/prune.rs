@@ -44,7 +44,7 @@ pub(super) struct Need<C = usize> {
 }
 
 /// What the conditions ask.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Needs {
     columns: Vec<Need>,
     ids: Vec<Need<IdColumn>>,
@@ -262,7 +262,8 @@ fn page_may_hold(index: &ColumnIndexMetaData, page: usize, need: &Need) -> bool 
 /// The rows of those pages of a column that are met; `None` if the file says nothing about its pages.
 fn pages(group: &Group, column: usize, is_met: impl Fn(&ColumnIndexMetaData, usize) -> bool) -> Result<Option<Ranges>> {
     let index = group.file().column_index().and_then(|index| index.get(group.index()));
-    let Some(index) = index.and_then(|columns| columns.get(column)) else {
+    let index = index.and_then(|columns| columns.get(column));
+    let Some(index) = index.filter(|index| !matches!(index, ColumnIndexMetaData::NONE)) else {
         return Ok(None);
     };
     let places = group.places(column)?;

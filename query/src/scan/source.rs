@@ -78,12 +78,10 @@ impl Source {
     pub(super) fn all(request: &Request<'_>) -> Vec<Self> {
         let (view, table, window) = (request.view, request.table, request.window);
         let begin = |min: Timestamp, max: Timestamp| frontier(request.order, (min.micros(), max.micros()));
-        let hot = view.hot(table).iter();
-        let hot = hot
-            .filter(|hot| window.meets(hot.min_ts, hot.max_ts))
+        let hot = window
+            .hot(view, table)
             .map(|hot| Self::new(begin(hot.min_ts, hot.max_ts), Kind::Hot(hot.batch.clone())));
-        let files = view.files(table).iter();
-        let files = files.filter(|file| window.meets(file.min_ts, file.max_ts));
+        let files = window.files(view, table);
         let files = files.map(|file| Self::new(begin(file.min_ts, file.max_ts), Kind::Unseen(Arc::clone(file))));
         hot.chain(files).collect()
     }

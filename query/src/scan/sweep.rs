@@ -25,7 +25,7 @@ use super::cache::PageCache;
 use super::conditions::Stage;
 use super::first::Halt;
 use super::pages::Group;
-use super::prune::{Needs, candidates, needs, selection};
+use super::prune::{Needs, candidates, selection};
 use super::read::batch_rows;
 use super::workers::Patience;
 use crate::Error;
@@ -151,18 +151,17 @@ impl<S: Sink> Sweep<S> {
     pub(super) fn new(
         state: &SessionState,
         wanted: &Wanted<'_>,
+        needs: Needs,
         cache: &Arc<PageCache>,
         patience: Patience,
         make: Box<dyn Fn() -> S + Send + Sync>,
     ) -> Result<Option<Self>, Error> {
         let (table, window) = (wanted.table, wanted.window);
-        let files = wanted.view.files(table).iter();
-        let files: Vec<_> = files.filter(|file| window.meets(file.min_ts, file.max_ts)).collect();
+        let files: Vec<_> = window.files(wanted.view, table).collect();
         if files.iter().any(|file| !file.is_parquet()) {
             return Ok(None);
         }
-        let hot = wanted.view.hot(table).iter();
-        let hot = hot.filter(|hot| window.meets(hot.min_ts, hot.max_ts));
+        let hot = window.hot(wanted.view, table);
         let hot = hot.map(|hot| Piece::Hot(hot.batch.clone()));
         let away = files
             .iter()
@@ -176,7 +175,7 @@ impl<S: Sink> Sweep<S> {
             window,
             memory: Lens::new(state, wanted, table.schema().as_ref().clone())?,
             files: Lens::new(state, wanted, coded(table))?,
-            needs: needs(table, wanted.conditions),
+            needs,
             cache: Arc::clone(cache),
             meter: Arc::clone(wanted.meter),
             patience,

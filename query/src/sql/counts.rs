@@ -52,8 +52,8 @@ use engine::MINUTE;
 use model::Table;
 
 use crate::scan::{Counted, Pieces, Question, Scanner, Split};
-use crate::table::{Order, ViewTable};
-use crate::times::{is_a_window, is_ts, narrowed};
+use crate::table::ViewTable;
+use crate::times::{is_a_window, is_ts, micros_of, narrowed};
 use crate::window::Window;
 
 /// The column that says how many rows one stands for.
@@ -314,6 +314,10 @@ fn stretch_of(expr: &Expr) -> Option<i64> {
     match expr {
         Expr::ScalarFunction(ScalarFunction { func, args }) => match (func.name(), args.as_slice()) {
             ("date_bin" | "time_bucket", [width, ts]) if is_ts(ts) => width_of(width),
+            ("date_bin" | "time_bucket", [width, ts, origin]) if is_ts(same_moment(ts)) => {
+                let origin = micros_of(origin).filter(|origin| origin % MINUTE == 0)?;
+                Some(common(width_of(width)?, origin / MINUTE))
+            }
             ("date_trunc" | "date_part", [part, ts]) if is_ts(ts) => part_of(part),
             _ => None,
         },
@@ -332,7 +336,20 @@ fn stretch_of(expr: &Expr) -> Option<i64> {
     }
 }
 
-/// The minutes of a width of buckets that begin with 1970.
+/// A time in UTC without a change of its unit.
+fn same_moment(time: &Expr) -> &Expr {
+    match time {
+        Expr::Cast(Cast { expr, field }) => match field.data_type() {
+            DataType::Timestamp(_, zone) if zone.as_deref().is_none_or(|zone| ["UTC", "+00:00"].contains(&zone)) => {
+                expr.as_ref()
+            }
+            _ => time,
+        },
+        _ => time,
+    }
+}
+
+/// The minutes of a width of buckets.
 fn width_of(width: &Expr) -> Option<i64> {
     let Expr::Literal(ScalarValue::IntervalMonthDayNano(Some(width)), _) = width else {
         return None;
@@ -394,7 +411,7 @@ impl CountedRows {
         Ok(Self {
             logs: ViewTable {
                 window,
-                order: Order::Any,
+                in_order: None,
                 ..of.clone()
             },
             question: Question {
@@ -522,8 +539,7 @@ impl TableProvider for CountedRows {
         };
         if left.is_empty() {
             let files = logs.view.files(logs.table).len();
-            let hot = logs.view.hot(logs.table).iter();
-            let hot = hot.filter(|hot| logs.window.meets(hot.min_ts, hot.max_ts));
+            let hot = logs.window.hot(&logs.view, logs.table);
             let hot_rows = hot.map(|hot| hot.batch.num_rows()).sum();
             logs.meter.planned(files, files, hot_rows);
         }

@@ -41,7 +41,7 @@ impl Querier {
 
 async fn described(asking: &Asking) -> Result<Described, Error> {
     let open = text::open(&asking.statement.query, asking.postgres.as_deref())?;
-    let mut session = asking.session(&open.asked, None).map_err(of_statement)?;
+    let mut session = asking.session(None).map_err(of_statement)?;
     let parameters = match open.parameters {
         0 => Vec::new(),
         count => types(&session, &open, count).await,

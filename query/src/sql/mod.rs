@@ -41,6 +41,7 @@ mod regtype;
 mod rounds;
 mod session;
 mod sizes;
+mod sort_pushdown;
 mod statement;
 mod stop;
 mod sums;
@@ -347,7 +348,7 @@ impl Work {
         } = &self.asking;
         let asked = text::read(&statement.query, &statement.parameters, postgres.as_deref())?;
         let stop = Some(&self.stop);
-        let mut session = self.asking.session(&asked, stop).map_err(of_statement)?;
+        let mut session = self.asking.session(stop).map_err(of_statement)?;
         let plan = session.statement_to_plan(asked.statement).await.map_err(of_statement)?;
         growth::check(&plan, &mut session)?;
         let plan = match self.asking.ids_in_memory {

@@ -27,13 +27,13 @@ use super::counts::CountRows;
 use super::ids::Ids;
 use super::offered::offered;
 use super::postgres::PG_CATALOG;
+use super::sort_pushdown::SortPushdown;
 use super::stop::Stop;
-use super::text::Asked;
 use super::types::SqlTypes;
 use super::{percentile, zones};
 use crate::functions;
 use crate::scan::Pieces;
-use crate::table::{Order, ViewTable};
+use crate::table::ViewTable;
 use crate::window::Window;
 
 /// The tables of statements.
@@ -55,6 +55,8 @@ pub(crate) fn base(shared: &SessionState) -> SessionState {
     options.execution.time_zone = Some("UTC".to_owned());
     // Fields of files have numbers in their metadata, which a union has of neither side or of one: that is no other schema.
     options.execution.skip_physical_aggregate_schema_check = true;
+    // A list's rows are few: dealt to threads they would be read ahead, beyond the list's limit.
+    options.execution.use_row_number_estimates_to_optimize_partitioning = true;
     let parser = &mut options.sql_parser;
     parser.dialect = datafusion::common::config::Dialect::PostgreSQL;
     parser.collect_spans = true;
@@ -74,6 +76,7 @@ pub(crate) fn base(shared: &SessionState) -> SessionState {
         .with_type_planner(Arc::new(SqlTypes))
         .with_analyzer_rules(rules)
         .with_optimizer_rule(Arc::new(CountRows))
+        .with_optimizer_rule(Arc::new(SortPushdown))
         .with_scalar_functions(scalar_functions())
         .with_aggregate_functions(aggregate_functions())
         .with_window_functions(SessionStateDefaults::default_window_functions())
@@ -99,20 +102,16 @@ fn aggregate_functions() -> Vec<Arc<AggregateUDF>> {
 
 impl Asking {
     /// The session of the statement.
-    pub(super) fn session(&self, asked: &Asked, stop: Option<&Arc<Stop>>) -> Result<SessionState> {
-        let order = if asked.newest_first {
-            Order::NewestFirst
-        } else {
-            Order::Any
-        };
+    pub(super) fn session(&self, stop: Option<&Arc<Stop>>) -> Result<SessionState> {
         let schema = MemorySchemaProvider::new();
         let provider = |table, spec| ViewTable {
+            session: Some(Arc::clone(&self.base)),
             view: self.view.clone(),
             table,
             spec,
             window: Window::ALL,
             pieces: Pieces::All,
-            order,
+            in_order: None,
             meter: Arc::clone(&self.meter),
         };
         for table in TABLES {

@@ -21,7 +21,6 @@ use crate::exec::Scan;
 use crate::functions::{bucket, bucket_start, texts};
 use crate::metrics::{column, width_of};
 use crate::scan::Question;
-use crate::table::Order;
 use crate::window::Window;
 
 /// More buckets and groups than this are refused: the answer has no pages.
@@ -100,7 +99,7 @@ pub(super) async fn counted(scan: Scan, plan: Plan) -> Result<Histogram, Error> 
             }
             rows
         }
-        None => Some(scan.frame(scan.window, Order::Any)?),
+        None => Some(scan.frame(scan.window)?),
     };
     if let Some(rows) = rows {
         count_rows(rows, &plan, &mut counts).await?;

@@ -195,7 +195,7 @@ fn named(name: &str, filter: MetricFilter) -> Result<MetricFilter, Error> {
 }
 
 async fn has_rows(scan: &Scan) -> Result<bool, Error> {
-    let frame = scan.frame(scan.window, crate::table::Order::Any)?;
+    let frame = scan.frame(scan.window)?;
     let found = frame.limit(0, Some(1))?.collect().await?;
     Ok(found.iter().any(|batch| batch.num_rows() > 0))
 }

@@ -15,7 +15,6 @@ use crate::answer::{List, MetricPage, Page, objects};
 use crate::exec::Scan;
 use crate::functions::{FunctionKind, json_text, series_key, texts};
 use crate::metrics::{MAX_GROUPS, column};
-use crate::table::Order;
 
 /// More kinds of label sets than this are not looked at when a metric is described.
 const MAX_LABEL_SETS: usize = 1_000;
@@ -23,7 +22,7 @@ const MAX_LABEL_SETS: usize = 1_000;
 /// Names and types, sorted, with their numbers of points.
 pub(super) async fn names(scan: Scan, limit: usize) -> Result<Page, Error> {
     let keys = || ["name", "type"].map(ident).to_vec();
-    let frame = scan.frame(scan.window, Order::Any)?.select(keys())?;
+    let frame = scan.frame(scan.window)?.select(keys())?;
     let frame = frame.aggregate(keys(), vec![count(lit(1)).alias("count")])?;
     let order = keys().into_iter().map(|key| key.sort(true, false)).collect();
     let found = frame.sort(order)?.limit(0, Some(limit + 1))?.collect().await?;
@@ -33,7 +32,7 @@ pub(super) async fn names(scan: Scan, limit: usize) -> Result<Page, Error> {
 /// The keys of labels, sorted, with the number of values of each, told apart as texts, and of the points that have it. What
 /// belongs to one point of a histogram is no label.
 pub(super) async fn label_keys_of(scan: Scan, name: String, limit: usize) -> Result<Page, Error> {
-    let frame = scan.frame(scan.window, Order::Any)?;
+    let frame = scan.frame(scan.window)?;
     let frame = frame.select(vec![series_key(ident("labels")).alias("series")])?;
     let frame = frame.aggregate(vec![ident("series")], vec![count(lit(1)).alias("count")])?;
     let mut sets = 0;
@@ -69,7 +68,7 @@ pub(super) async fn label_keys_of(scan: Scan, name: String, limit: usize) -> Res
 
 /// Adds what a metric is to its points.
 pub(super) async fn describe(scan: Scan, name: String, list: List) -> Result<MetricPage, Error> {
-    let frame = scan.frame(scan.window, Order::Any)?.select(vec![
+    let frame = scan.frame(scan.window)?.select(vec![
         ident("type"),
         json_text(ident("labels"), lit("otel.unit")).alias("unit"),
         FunctionKind::JsonKeys.call(vec![ident("labels")]).alias("keys"),

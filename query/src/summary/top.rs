@@ -17,7 +17,6 @@ use crate::exec::Scan;
 use crate::functions::{json_text, texts};
 use crate::metrics::column;
 use crate::scan::Question;
-use crate::table::Order;
 
 /// The column, or the key of a JSON column, that a request names.
 pub(super) fn field_of(table: Table, top: &TopFilter) -> Result<Expr, Error> {
@@ -97,7 +96,7 @@ fn values(rows: DataFrame, field: &Expr) -> Result<DataFrame, Error> {
 
 /// The values with the greatest counts; of equal counts in the values' order.
 pub(super) async fn most_frequent(scan: &Scan, field: &Expr, limit: usize) -> Result<Page, Error> {
-    let frame = values(scan.frame(scan.window, Order::Any)?, field)?;
+    let frame = values(scan.frame(scan.window)?, field)?;
     let order = vec![ident("count").sort(false, true), ident("value").sort(true, false)];
     let found = frame.sort(order)?.limit(0, Some(limit))?.collect().await?;
     Ok(Page::whole(scan, objects(&found).collect()))

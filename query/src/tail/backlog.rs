@@ -39,7 +39,6 @@ use crate::gate::Gate;
 use crate::messages::{self, shown_json};
 use crate::rows::{Row, Rows, by_time};
 use crate::scan::times_of;
-use crate::table::Order;
 use crate::window::Window;
 
 /// Rows of a slice.
@@ -346,7 +345,7 @@ impl Backlog {
 
     /// The times of the newest rows of a window, the newest first.
     async fn newest_times(&self, tails: &Tails, window: Window, count: usize) -> Result<Vec<i64>, Error> {
-        let times = self.scan(tails, window).frame(window, Order::NewestFirst)?;
+        let times = self.scan(tails, window).frame(window)?;
         let times = times.select(vec![ident("ts")])?.sort(by_time(SortOrder::Desc))?;
         let batches = times.limit(0, Some(count))?.collect().await?;
         Ok(batches.iter().flat_map(|batch| times_of(batch).to_vec()).collect())
@@ -371,10 +370,10 @@ impl Backlog {
             return Ok((found.batches, Some(found.memory)));
         }
         let rows = if only_newest {
-            let rows = scan.frame(window, Order::NewestFirst)?.sort(by_time(SortOrder::Desc))?;
+            let rows = scan.frame(window)?.sort(by_time(SortOrder::Desc))?;
             rows.limit(0, Some(wanted))?
         } else {
-            scan.frame(window, Order::Any)?
+            scan.frame(window)?
         };
         Ok((rows.collect().await?, None))
     }

@@ -244,8 +244,8 @@ async fn rows_of_a_file_that_was_put_aside_are_counted_no_more() {
 }
 
 /// A statement that counts log records, and the same without what counts could answer.
-fn counting(random: &mut Random) -> [String; 2] {
-    const GROUPS: [&str; 10] = [
+pub(super) fn counting(random: &mut Random) -> [String; 2] {
+    const GROUPS: [&str; 11] = [
         "level",
         "entity_name",
         "date_bin(INTERVAL '5 minutes', ts)",
@@ -256,6 +256,7 @@ fn counting(random: &mut Random) -> [String; 2] {
         "upper(level)",
         "CASE WHEN level IN ('error', 'fatal') THEN 'bad' ELSE entity_name END",
         "date_bin(INTERVAL '90 seconds', ts)",
+        "date_bin(INTERVAL '45 minutes', ts, TIMESTAMP '2027-01-01T00:07:00Z')",
     ];
     const AGGREGATES: [&str; 10] = [
         "count(*)",
@@ -323,6 +324,15 @@ async fn a_statement_that_counts_answer_opens_no_data_file() {
         "SELECT sum(n) AS n FROM (SELECT date_trunc('hour', ts) AS h, level, count(*) AS n FROM logs GROUP BY h, level HAVING count(*) > 0)",
         "SELECT sum(n) AS n FROM (SELECT entity_name, count(*) AS n FROM logs GROUP BY 1 ORDER BY 2 DESC LIMIT 1000)",
         "SELECT sum(CASE WHEN level = 'error' THEN 1 ELSE 0 END) + count(*) FILTER (WHERE level <> 'error') AS n FROM logs",
+        "SELECT sum(n) AS n FROM (SELECT date_bin(INTERVAL '5 minutes', ts, TIMESTAMP '2020-01-01T00:00:00Z') AS b, count(*) AS n FROM logs GROUP BY 1)",
+        "SELECT sum(n) AS n FROM (SELECT date_bin(INTERVAL '1 hour', ts) AS b, level, count(1) AS n FROM logs GROUP BY b, level ORDER BY b, level)",
+        "SELECT sum(n) AS n FROM (SELECT time_bucket('15 minutes', ts) AS b, count(*) AS n FROM logs GROUP BY b HAVING count(*) >= 1 ORDER BY n DESC LIMIT 10000)",
+        "SELECT sum(n) AS n FROM (SELECT date_trunc('minute', ts) AS b, entity_name, sum(1) AS n FROM logs GROUP BY b, entity_name)",
+        "SELECT sum(e + o) AS n FROM (SELECT time_bucket('1m', ts) AS b, count(*) FILTER (WHERE level IN ('error', 'fatal')) AS e, count(CASE WHEN level NOT IN ('error', 'fatal') THEN 1 END) AS o FROM logs GROUP BY b)",
+        "SELECT sum(n) AS n FROM (SELECT entity_name, level, count(*) AS n FROM logs WHERE level LIKE '%' GROUP BY entity_name, level HAVING count(*) > 0 ORDER BY n DESC, entity_name LIMIT 1000)",
+        "SELECT sum(n) AS n FROM (SELECT extract(hour FROM ts) AS h, CASE level WHEN 'error' THEN 'bad' ELSE 'good' END AS kind, count(*) AS n FROM logs GROUP BY 1, 2)",
+        "SELECT count(*) AS n FROM logs WHERE ts >= '2026-11-21T00:00:00Z' AND ts < '2026-11-22T00:00:00Z'",
+        "SELECT sum(n) AS n FROM (SELECT ts::date AS day, count(*) AS n FROM logs WHERE ts BETWEEN '2026-11-20T00:00:00Z' AND '2026-11-22T00:00:00Z' GROUP BY 1)",
         "WITH l AS (SELECT ts, level AS severity FROM logs) SELECT sum(n) AS n FROM (SELECT severity, time_bucket(INTERVAL '1 minute', ts), count(severity) AS n FROM l GROUP BY 1, 2)",
     ] {
         let answer = super::sql::asked(&bench, statement, serde_json::json!([]))
@@ -335,6 +345,40 @@ async fn a_statement_that_counts_answer_opens_no_data_file() {
             (Some(logs.len() as u64), Some(0)),
             "{statement}: {stats}"
         );
+    }
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_a_statement_whose_range_begins_within_a_minute_rows_of_that_minute_alone_are_read() {
+    let mut random = Random::new();
+    let mut bench = Bench::new().await;
+    let logs = sealed(&mut bench, &mut random, 600).await;
+    let (from, to) = (
+        now().micros() - 3 * HOUR - 30 * SECOND + 17,
+        now().micros() - 2 * HOUR - 31 * SECOND,
+    );
+    let [since, until] = [from, to].map(Timestamp::from_micros);
+    let rows = |of: &dyn Fn(i64) -> bool| logs.iter().filter(|log| of(log.ts.micros())).count() as u64;
+    let minute = |ts: i64| ts.div_euclid(MINUTE);
+    let cut = rows(&|ts| minute(ts) == minute(from) || minute(ts) == minute(to));
+    for statement in [
+        "SELECT count(*) AS n FROM logs WHERE ts >= '{since}' AND ts < '{until}'",
+        "SELECT sum(n) AS n FROM (SELECT date_trunc('minute', ts), level, count(*) AS n FROM logs WHERE ts >= '{since}' AND ts < '{until}' GROUP BY 1, 2)",
+    ] {
+        let statement = statement
+            .replace("{since}", &since.to_string())
+            .replace("{until}", &until.to_string());
+        let answer = super::sql::asked(&bench, &statement, serde_json::json!([]))
+            .await
+            .unwrap();
+        assert_eq!(
+            answer["data"][0]["n"].as_u64(),
+            Some(rows(&|ts| (from..to).contains(&ts))),
+            "{statement}"
+        );
+        let files = answer["stats"]["files_read"].as_u64().unwrap();
+        assert!(files <= cut, "{statement}: {} rows of cut minutes, {answer}", cut);
     }
     bench.close().await;
 }

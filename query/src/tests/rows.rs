@@ -275,30 +275,12 @@ async fn the_newest_rows_are_read_from_the_newest_files() {
     let past: Vec<_> = logs.into_iter().filter(|log| hour(log) < current).collect();
     bench.append(&past).await;
     bench.seal().await;
-    let scan = crate::exec::Scan::new(
-        bench.querier.sessions.one(),
-        bench.engine.view(),
-        model::Table::Logs,
-        crate::window::Window::ALL,
-        Vec::new(),
-    );
-    let frame = scan.frame(scan.window, crate::table::Order::NewestFirst).unwrap();
-    let frame = frame
-        .sort(crate::rows::by_time(model::filter::SortOrder::Desc))
-        .unwrap()
-        .limit(0, Some(5))
-        .unwrap();
-    let plan = frame.create_physical_plan().await.unwrap();
-    let plan = datafusion::physical_plan::displayable(plan.as_ref())
-        .indent(true)
-        .to_string();
-    assert!(!plan.contains("SortExec"), "{plan}");
     let five = LogFilter {
         limit: Some(5),
         ..LogFilter::default()
     };
     let stats = bench.querier.page(ListQuery::Logs(five.clone())).await.unwrap().stats;
-    assert!(stats.files_considered == 5 && stats.files_read < 5, "{stats:?} {plan}");
+    assert!(stats.files_considered == 5 && stats.files_read < 5, "{stats:?}");
     bench.close().await;
 }
 

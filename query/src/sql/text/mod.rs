@@ -28,7 +28,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use arrow_schema::DataType;
 use datafusion::sql::parser::{DFParserBuilder, Statement as Parsed};
-use datafusion::sql::sqlparser::ast::{Expr, GroupByExpr, OrderByKind, Query, SetExpr, Statement as Ast};
+use datafusion::sql::sqlparser::ast::{SetExpr, Statement as Ast};
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::ParserError;
 use datafusion::sql::sqlparser::tokenizer::Tokenizer;
@@ -54,8 +54,6 @@ pub(super) struct Asked {
     pub(super) statement: Parsed,
     /// Whether rows come out of it, and not a plan or a description.
     pub(super) is_query: bool,
-    /// Whether it asks for rows of one table, newest first.
-    pub(super) newest_first: bool,
 }
 
 /// A statement whose parameters have no values yet.
@@ -106,11 +104,9 @@ fn checked(text: &str, postgres: Option<&Postgres>) -> Result<Parsed, Error> {
 fn asked(mut statement: Parsed) -> Result<Asked, Error> {
     let (ast, explained) = reading(&mut statement)?;
     let is_query = matches!(ast, Ast::Query(_));
-    let newest_first = matches!(ast, Ast::Query(query) if is_newest_first(query));
     Ok(Asked {
         statement,
         is_query: is_query && !explained,
-        newest_first,
     })
 }
 
@@ -187,25 +183,4 @@ fn changes(body: &SetExpr) -> bool {
         SetExpr::Query(_) | SetExpr::Values(_) | SetExpr::Table(_) => false,
         SetExpr::Insert(_) | SetExpr::Update(_) | SetExpr::Delete(_) | SetExpr::Merge(_) => true,
     }
-}
-
-/// Whether rows of one table are asked for, newest first.
-fn is_newest_first(query: &Query) -> bool {
-    let SetExpr::Select(select) = query.body.as_ref() else {
-        return false;
-    };
-    let one_table = matches!(select.from.as_slice(), [table] if table.joins.is_empty());
-    let grouped = !matches!(&select.group_by, GroupByExpr::Expressions(by, _) if by.is_empty());
-    let Some(OrderByKind::Expressions(order)) = query.order_by.as_ref().map(|order| &order.kind) else {
-        return false;
-    };
-    let Some(first) = order.first() else {
-        return false;
-    };
-    let by_ts = match &first.expr {
-        Expr::Identifier(name) => name.value == "ts",
-        Expr::CompoundIdentifier(path) => path.last().is_some_and(|name| name.value == "ts"),
-        _ => false,
-    };
-    one_table && !grouped && select.distinct.is_none() && by_ts && first.options.asc == Some(false)
 }

@@ -5,6 +5,8 @@
 use datafusion::sql::sqlparser::ast::SelectItem;
 use serde_json::json;
 
+use datafusion::sql::sqlparser::ast::Expr;
+
 use super::*;
 use crate::Kind;
 
@@ -224,25 +226,6 @@ fn what_the_planner_would_pass_over_is_refused_with_another_way() {
         "SELECT 1 UNION ALL SELECT 2",
     ] {
         assert!(read(text, &none()).is_ok(), "{text}");
-    }
-}
-
-#[test]
-fn rows_newest_first_are_told_from_the_rest() {
-    for (text, newest) in [
-        ("SELECT * FROM logs ORDER BY ts DESC LIMIT 5", true),
-        (
-            "SELECT l.message FROM logs l WHERE level = 'x' ORDER BY l.ts DESC",
-            true,
-        ),
-        ("SELECT * FROM logs ORDER BY ts", false),
-        ("SELECT ts, count(*) FROM logs GROUP BY ts ORDER BY ts DESC", false),
-        (
-            "SELECT * FROM logs l JOIN traces t USING (flux_id) ORDER BY ts DESC",
-            false,
-        ),
-    ] {
-        assert_eq!(read(text, &none()).unwrap().newest_first, newest, "{text}");
     }
 }
 
