@@ -313,7 +313,7 @@ impl Seen {
 fn stretch_of(expr: &Expr) -> Option<i64> {
     match expr {
         Expr::ScalarFunction(ScalarFunction { func, args }) => match (func.name(), args.as_slice()) {
-            ("date_bin" | "time_bucket", [width, ts]) if is_ts(ts) => width_of(width),
+            ("date_bin" | "time_bucket", [width, ts]) if is_ts(same_moment(ts)) => width_of(width),
             ("date_bin" | "time_bucket", [width, ts, origin]) if is_ts(same_moment(ts)) => {
                 let origin = micros_of(origin).filter(|origin| origin % MINUTE == 0)?;
                 Some(common(width_of(width)?, origin / MINUTE))
