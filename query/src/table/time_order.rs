@@ -291,13 +291,9 @@ impl OrderedPages {
         if is_by_plan {
             // Of these some may be missing.
             self.page.forget_last();
-            let all = scan
-                .table()
-                .columns()
-                .iter()
-                .map(|column| ident(column.name))
-                .collect::<Vec<_>>();
-            let names = scan.columns().iter().filter_map(|column| all.get(*column).cloned());
+            let all = scan.table().columns();
+            let columns = scan.columns().iter().filter_map(|column| all.get(*column));
+            let names = columns.map(|column| ident(column.name)).collect::<Vec<_>>();
             let ties = scan.frame(Window::at(last))?.select(names)?;
             self.ties = Some(ties.execute_stream().await?);
         }

@@ -105,6 +105,8 @@ fn list(random: &mut Random) -> String {
             "length(message) > 4 OR flux_id IS NULL",
             "entity_name = 'rack-a'",
             "message ~ 'd.sk'",
+            "message || level LIKE '%error' OR replace(message, 'd', 'dd') LIKE '%dd%'",
+            "to_char(ts, 'MI') < '30' AND level <> 'info'",
         ],
         _ => &[
             "status = 'error'",
