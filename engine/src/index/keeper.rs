@@ -119,36 +119,37 @@ impl<'a> Keeper<'a> {
             segments.sort_unstable_by_key(|(newest, _)| std::cmp::Reverse(*newest));
         }
         // A row group takes a fraction of a second, a sealed file seconds.
-        for (_, segment) in open {
-            if !self.index_open(&segment, asked) {
-                return false;
-            }
-        }
+        let is_through = open.iter().all(|(_, segment)| self.index_open(segment, asked));
         // Those that are on the disk first: they only have to be opened.
         lacking.retain(|(_, segment)| !self.attached(segment));
-        for (_, segment) in lacking {
-            if self.shared.indexes.has_news(asked) {
+        // One in each pass, however often open files change.
+        for (at, (_, segment)) in lacking.into_iter().enumerate() {
+            if at > 0 && self.shared.indexes.has_news(asked) {
                 return false;
             }
             if let Some(segment) = segment.upgrade() {
                 self.make(&segment);
             }
         }
-        !self.shared.indexes.is_stopping()
+        is_through && !self.shared.indexes.is_stopping()
     }
 
     /// Indexes and counts the row groups of an open file that came. Whether it is through; later orders end it early.
     fn index_open(&mut self, segment: &Weak<Segment>, asked: u64) -> bool {
         let shared = self.shared;
-        while let Some(segment) = segment.upgrade() {
+        // It waits before it has the file open: whoever publishes to one that is open copies it.
+        while self.goes_on()
+            && let Some(segment) = segment.upgrade()
+        {
             if shared.indexes.has_news(asked) {
                 return false;
             }
             let owner = Owner::of(shared.store, &segment);
-            let next = || Ok(segment.index_next_group(&owner, &shared.indexes.memory, || self.goes_on()));
+            let next = || Ok(segment.index_next_group(&owner, &shared.indexes.memory, || !self.stands_back()));
             let indexed = contained(next).map_err(|reason| Error::damaged(&segment.path, reason));
             match indexed.and_then(|indexed| indexed) {
                 Ok(true) => {}
+                Ok(false) if self.stands_back() => break,
                 Ok(false) => {
                     // So that no question has to.
                     let _ = segment.counts(CountsBy::Level);
@@ -242,15 +243,18 @@ impl<'a> Keeper<'a> {
 
     /// Stands back while others need the machine more. Whether to go on.
     fn goes_on(&self) -> bool {
-        let shared = self.shared;
-        let in_the_way = || shared.haste() == Haste::Yes || shared.space.is_short();
-        while !shared.indexes.is_urgent() && in_the_way() {
-            shared.indexes.rest();
-            if shared.indexes.is_stopping() {
-                return false;
-            }
+        let indexes = &self.shared.indexes;
+        while self.stands_back() && !indexes.is_stopping() {
+            indexes.rest();
         }
-        !shared.indexes.is_stopping()
+        !indexes.is_stopping()
+    }
+
+    /// Whether others need the machine more, or it is to stop.
+    fn stands_back(&self) -> bool {
+        let shared = self.shared;
+        let is_in_the_way = || shared.haste() == Haste::Yes || shared.space.is_short();
+        shared.indexes.is_stopping() || !shared.indexes.is_urgent() && is_in_the_way()
     }
 
     fn is_in_view(&self, segment: &Arc<Segment>) -> bool {
