@@ -3,12 +3,14 @@
 //! An optimizer that moves conditions towards tables does just that, and a column that is used twice in each of twenty queries
 //! within each other becomes a million terms. Nothing stops it in between, so a plan is weighed before.
 
+use std::collections::HashSet;
+
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::error::Result;
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::Operator::{RegexIMatch, RegexMatch, RegexNotIMatch, RegexNotMatch};
-use datafusion::logical_expr::{BinaryExpr, Expr, LogicalPlan};
+use datafusion::logical_expr::{BinaryExpr, Expr, GroupingSet, LogicalPlan};
 
 use super::budget::StatementBounds;
 use crate::Error;
@@ -36,8 +38,8 @@ pub(super) fn check(plan: &LogicalPlan, session: &mut SessionState) -> Result<()
     columns(plan, &mut weight)?;
     if weight.terms > MOST_TERMS {
         return Err(Error::statement(format!(
-            "its expressions come to more than {MOST_TERMS} terms when columns of inner queries are written out: name fewer \
-             of them twice"
+            "its expressions come to more than {MOST_TERMS} terms when columns of inner queries and grouping sets are written out: \
+             name fewer of them twice, group by fewer at once"
         )));
     }
     fit(session, weight);
@@ -55,6 +57,26 @@ fn fit(session: &mut SessionState, weight: PlanWeight) {
     if rows < session.config().batch_size() {
         *session.config_mut() = session.config().clone().with_batch_size(rows);
     }
+}
+
+/// The columns of all grouping sets together: each set has its own for the rows of a batch.
+fn grouping_terms(groups: &[Expr]) -> u64 {
+    let terms = |group: &Expr| match group {
+        Expr::GroupingSet(GroupingSet::Cube(columns)) => {
+            let sets = u32::try_from(columns.len())
+                .ok()
+                .and_then(|columns| 1_u64.checked_shl(columns));
+            sets.unwrap_or(u64::MAX).saturating_mul(columns.len() as u64)
+        }
+        Expr::GroupingSet(GroupingSet::Rollup(columns)) => (columns.len() as u64 + 1) * columns.len() as u64,
+        // A set has a column, null, for each one of the others.
+        Expr::GroupingSet(GroupingSet::GroupingSets(sets)) => {
+            let columns: HashSet<_> = sets.iter().flatten().collect();
+            (sets.len() as u64).saturating_mul(columns.len() as u64)
+        }
+        _ => 0,
+    };
+    groups.iter().map(terms).fold(0, u64::saturating_add)
 }
 
 /// The terms behind each column that a plan gives; adds those of all its expressions.
@@ -78,6 +100,7 @@ fn columns(plan: &LogicalPlan, weight: &mut PlanWeight) -> Result<Vec<u64>> {
     Ok(match plan {
         LogicalPlan::Projection(_) if sizes.len() == width => sizes,
         LogicalPlan::Aggregate(aggregate) => {
+            weight.terms = weight.terms.saturating_add(grouping_terms(&aggregate.group_expr));
             let groups = aggregate.group_expr.len().min(width);
             let mut all = sizes.get(..groups).unwrap_or_default().to_vec();
             all.resize(width, 1);

@@ -185,6 +185,15 @@ async fn functions_that_are_not_offered_are_refused_by_name() {
             "{query}: {text}"
         );
     }
+    let columns: Vec<_> = (0..13).map(|at| format!("substr(message, {at})")).collect();
+    for groups in [
+        format!("CUBE ({})", columns.join(", ")),
+        format!("CUBE ({}), CUBE ({})", columns[..6].join(", "), columns[6..].join(", ")),
+    ] {
+        let error = refusal(&bench, &format!("SELECT count(*) FROM logs GROUP BY {groups}")).await;
+        assert_eq!(error.kind(), Kind::Statement, "{groups}: {error:?}");
+        assert!(error.to_string().contains("grouping"), "{error}");
+    }
     let error = refusal(&bench, "SELECT array_agg(message) OVER (ORDER BY ts) FROM logs").await;
     assert!(error.to_string().contains("OVER"), "{error}");
     let frame = "ROWS BETWEEN 1 PRECEDING AND 18446744073709551615 FOLLOWING";
