@@ -13,6 +13,7 @@ demo: tools build ## install what is needed, build release, run the main job on 
 
 # One seed: what another one finds is a new defect, not a build that broke.
 test: export SEED ?= 20261122
+test: export PLATFORM_TEST_SEED ?= $(SEED)
 test: tools check suite schema-check ## all tests, with formatting, lints and documentation
 
 build:           ## both release binaries in dist/: platform (fully static) and platform-mixer
