@@ -1,7 +1,8 @@
-//! The heap: few pieces of it, so that what one thread freed serves the others.
+//! Allocator: limits the arenas of glibc's `malloc` to two, so that what one thread freed serves the others.
 //!
-//! The C library keeps up to eight heaps per processor, and what was freed in one of them serves the threads of that one only.
-//! Bodies, rows and row groups go from thread to thread here: each heap grew to its own peak, and kept it.
+//! glibc keeps up to eight arenas per processor, and what was freed in one of them serves the threads of that one only. Bodies, rows and
+//! row groups go from thread to thread here: each arena grew to its own peak, and resident memory stayed there.
+//! `MALLOC_ARENA_MAX` in the environment has the last word.
 //!
 //! # Not here
 //!
@@ -10,11 +11,14 @@
 use libc::c_int;
 
 /// Two threads seldom want the same one at once.
-const HEAPS: c_int = 2;
+const ARENAS: c_int = 2;
 
-/// Sets the allocator up; before there are threads.
+/// Limits the arenas, unless the environment does; before there are threads.
 #[allow(unsafe_code, reason = "no safe wrapper has this call")]
-pub fn set_up() {
+pub fn limit_arenas() {
+    if std::env::var_os("MALLOC_ARENA_MAX").is_some() {
+        return;
+    }
     // SAFETY: it only changes a number of the allocator's. Where it refuses, its own stays.
-    unsafe { libc::mallopt(libc::M_ARENA_MAX, HEAPS) };
+    unsafe { libc::mallopt(libc::M_ARENA_MAX, ARENAS) };
 }

@@ -164,7 +164,7 @@ impl From<config::ConfigErrors> for Stop {
 }
 
 fn main() -> ExitCode {
-    heap::set_up();
+    heap::limit_arenas();
     let args = match Args::try_parse() {
         Ok(args) => args,
         Err(error) => {
